@@ -1,0 +1,2 @@
+"""Hornbook."""
+__version__ = "0.1.0"
