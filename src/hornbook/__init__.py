@@ -1,2 +1,36 @@
-"""Hornbook."""
+"""Hornbook: raw text to a pre-trained language model, and the model to the people who use it.
+
+    import hornbook
+
+    model = hornbook.load("runs/first")
+    model.fill_mask("The [MASK] sat on the mat.")
+
+Nothing heavy is imported until it is used.
+"""
+
 __version__ = "0.1.0"
+
+_WHERE = {
+    "load": "hornbook.infer.encoder",
+    "pretrain": "hornbook.pretrain",
+    "train_tokenizer": "hornbook.text.training",
+    "measure_fit": "hornbook.text.fit",
+    "Tokenizer": "hornbook.text.tokenizer",
+    "build_corpus": "hornbook.data.build",
+    "Corpus": "hornbook.data.corpus",
+    "write_report": "hornbook.report.page",
+    "describe": "hornbook.report.info",
+}
+__all__ = ["__version__", *_WHERE]
+
+
+def __getattr__(name: str):
+    if name not in _WHERE:
+        raise AttributeError(f"module 'hornbook' has no attribute '{name}'")
+    from importlib import import_module
+
+    return getattr(import_module(_WHERE[name]), name)
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

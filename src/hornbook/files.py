@@ -18,9 +18,16 @@ def replacing(path: Path) -> Iterator[Path]:
         yield temporary
         with open(temporary, "rb") as written:
             os.fsync(written.fileno())
+        temporary.chmod(0o666 & ~_umask())  # some writers make files that only their owner can read
         os.replace(temporary, path)
     finally:
         temporary.unlink(missing_ok=True)
+
+
+def _umask() -> int:
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask
 
 
 def write_text(path: Path, text: str) -> None:

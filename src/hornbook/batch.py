@@ -1,0 +1,137 @@
+"""The packed batch: sequences end to end in one flat run of tokens, with the offsets where each starts. No padding.
+
+Shapes: T tokens, N sequences, K target positions.
+"""
+
+import dataclasses
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+
+@dataclass(frozen=True)
+class Batch:
+    """`starts` has N + 1 entries: sequence i is tokens `starts[i]` to `starts[i + 1]`. It is kept twice, on the device
+    for the kernels and on the host (`starts_host`), so that nothing ever waits for the device to learn a size.
+
+    Dead sequences at the end (see `bucketed`) hold tokens that enter no loss and no count.
+    """
+
+    ids_T: Tensor  # int64
+    positions_T: Tensor  # int64, from 0 in each sequence
+    segments_T: Tensor  # int64, 0 or 1
+    word_starts_T: Tensor  # bool, where a word starts
+    starts: Tensor  # int32, N + 1
+    starts_host: np.ndarray  # int64, N + 1
+    longest: int  # no sequence is longer
+    labels_N: Tensor | None = None  # int64, what a sentence task wants of each sequence
+    num_dead: int = 0  # sequences at the end that only fill a bucket
+
+    @property
+    def num_tokens(self) -> int:
+        return len(self.ids_T)
+
+    @property
+    def num_sequences(self) -> int:
+        return len(self.starts_host) - 1
+
+    @property
+    def num_live_sequences(self) -> int:
+        return self.num_sequences - self.num_dead
+
+    @property
+    def num_live_tokens(self) -> int:
+        return int(self.starts_host[self.num_live_sequences])
+
+    def to(self, device: torch.device, non_blocking: bool = True) -> "Batch":
+        return self._each(lambda tensor: tensor.to(device, non_blocking=non_blocking))
+
+    def pin_memory(self) -> "Batch":
+        return self._each(lambda tensor: tensor.pin_memory())
+
+    def _each(self, change) -> "Batch":
+        fields = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
+        return dataclasses.replace(
+            self, **{name: change(value) for name, value in fields.items() if isinstance(value, Tensor)}
+        )
+
+    def part(self, first: int, last: int) -> "Batch":
+        """Sequences `first` to `last` as a batch of their own."""
+        start, stop = int(self.starts_host[first]), int(self.starts_host[last])
+        return Batch(
+            ids_T=self.ids_T[start:stop],
+            positions_T=self.positions_T[start:stop],
+            segments_T=self.segments_T[start:stop],
+            word_starts_T=self.word_starts_T[start:stop],
+            starts=self.starts[first : last + 1] - start,
+            starts_host=self.starts_host[first : last + 1] - start,
+            longest=self.longest,
+            labels_N=None if self.labels_N is None else self.labels_N[first:last],
+        )
+
+    def bucketed(self, num_tokens: int, num_sequences: int) -> "Batch":
+        """The same batch with dead sequences at the end, so that it has exactly so many tokens and sequences.
+
+        A step captured or compiled for one shape then serves every batch that fits in the bucket.
+        """
+        missing = num_tokens - self.num_tokens
+        dead = num_sequences - self.num_sequences
+        if missing < 0 or dead < 0 or dead * self.longest < missing:
+            raise ValueError(
+                f"{self.num_tokens} tokens in {self.num_sequences} sequences do not fit a bucket of {num_tokens} tokens "
+                f"and {num_sequences} sequences of at most {self.longest}"
+            )
+        ends = np.minimum(self.num_tokens + self.longest * np.arange(1, dead + 1), num_tokens)
+        starts_host = np.concatenate([self.starts_host, ends])
+        device = self.ids_T.device
+        new_starts = torch.from_numpy(ends.astype(np.int32)).to(device, non_blocking=True)
+        positions = (torch.arange(missing, device=device)) % self.longest
+        labels = self.labels_N
+        if labels is not None:
+            labels = torch.cat([labels, labels.new_zeros(dead)])
+        return Batch(
+            ids_T=torch.cat([self.ids_T, self.ids_T.new_zeros(missing)]),
+            positions_T=torch.cat([self.positions_T, positions]),
+            segments_T=torch.cat([self.segments_T, self.segments_T.new_zeros(missing)]),
+            word_starts_T=torch.cat([self.word_starts_T, self.word_starts_T.new_zeros(missing)]),
+            starts=torch.cat([self.starts, new_starts]),
+            starts_host=starts_host,
+            longest=self.longest,
+            labels_N=labels,
+            num_dead=self.num_dead + dead,
+        )
+
+
+def pack(
+    sequences: list[np.ndarray],
+    segments: list[np.ndarray] | None = None,
+    word_starts: list[np.ndarray] | None = None,
+    labels: np.ndarray | None = None,
+    longest: int | None = None,
+) -> Batch:
+    """A batch of these token sequences. Without segments, all are segment 0; without word starts, each token is one.
+
+    >>> pack([np.array([5, 6, 7]), np.array([8, 9])]).starts_host.tolist()
+    [0, 3, 5]
+    """
+    lengths = np.array([len(sequence) for sequence in sequences], dtype=np.int64)
+    starts = np.concatenate([np.zeros(1, np.int64), np.cumsum(lengths)])
+    total = int(starts[-1])
+    positions = np.arange(total) - np.repeat(starts[:-1], lengths)
+
+    def flat(parts: list[np.ndarray] | None, otherwise: int, kind: type) -> Tensor:
+        values = np.full(total, otherwise, kind) if parts is None else np.concatenate(parts).astype(kind)
+        return torch.from_numpy(values)
+
+    return Batch(
+        ids_T=flat(sequences, 0, np.int64),
+        positions_T=torch.from_numpy(positions),
+        segments_T=flat(segments, 0, np.int64),
+        word_starts_T=flat(word_starts, 1, np.bool_),
+        starts=torch.from_numpy(starts.astype(np.int32)),
+        starts_host=starts,
+        longest=int(longest or lengths.max(initial=1)),
+        labels_N=None if labels is None else torch.from_numpy(np.asarray(labels, np.int64)),
+    )

@@ -1,0 +1,131 @@
+"""Typed settings: dataclasses whose fields carry one doc line each, changed by dotted names from the command line.
+
+@dataclass(frozen=True)
+class Optimizer:
+    lr: float = setting(1e-4, "peak learning rate")
+
+changed(run, {"optimizer.lr": "3e-4"})      # a new value; an unknown name is an error with the nearest known one
+"""
+
+import dataclasses
+import difflib
+import types
+import typing
+from collections.abc import Iterator, Mapping
+from typing import Any, Literal, NamedTuple, TypeVar
+
+S = TypeVar("S")
+
+
+def setting(default: Any, doc: str) -> Any:
+    """A dataclass field with its default and its doc line."""
+    return dataclasses.field(default=default, metadata={"doc": doc})
+
+
+class Setting(NamedTuple):
+    name: str
+    value: Any
+    doc: str
+
+
+def listed(settings: Any, prefix: str = "") -> Iterator[Setting]:
+    """Every setting with its dotted name, value and doc line, in the order in which they are declared."""
+    for field in dataclasses.fields(settings):
+        value = getattr(settings, field.name)
+        if dataclasses.is_dataclass(value):
+            yield from listed(value, f"{prefix}{field.name}.")
+        else:
+            yield Setting(prefix + field.name, value, field.metadata.get("doc", ""))
+
+
+def changed(settings: S, changes: Mapping[str, Any]) -> S:
+    """A copy of `settings` with the dotted names in `changes` set; text is read as the field's type."""
+    by_group: dict[str, dict[str, Any]] = {}
+    direct: dict[str, Any] = {}
+    hints = typing.get_type_hints(type(settings))
+    for name, value in changes.items():
+        head, _, rest = name.partition(".")
+        is_group = head in hints and dataclasses.is_dataclass(getattr(settings, head))
+        if head not in hints or is_group != bool(rest):
+            raise _unknown(name, [known.name for known in listed(settings)])
+        if is_group:
+            by_group.setdefault(head, {})[rest] = value
+        else:
+            direct[head] = parsed(value, hints[head], name) if isinstance(value, str) else value
+    for head, group in by_group.items():
+        try:
+            direct[head] = changed(getattr(settings, head), group)
+        except UnknownSetting as error:
+            raise _unknown(f"{head}.{error.name}", [known.name for known in listed(settings)]) from None
+    return dataclasses.replace(settings, **direct)
+
+
+class UnknownSetting(ValueError):
+    """A name that no setting has."""
+
+    def __init__(self, name: str, message: str):
+        super().__init__(message)
+        self.name = name
+
+
+def _unknown(name: str, known: list[str]) -> UnknownSetting:
+    near = difflib.get_close_matches(name, known, n=1, cutoff=0.4)
+    last = name.rpartition(".")[2]
+    near = [k for k in known if k.rpartition(".")[2] == last][:1] or near
+    hint = f"; did you mean '{near[0]}'?" if near else "; --show lists them all"
+    return UnknownSetting(name, f"there is no setting '{name}'{hint}")
+
+
+def parsed(text: str, kind: Any, name: str) -> Any:
+    """`text` as a value of the type `kind`, or a `ValueError` that says what would be right."""
+    origin, arguments = typing.get_origin(kind), typing.get_args(kind)
+    if origin in (typing.Union, types.UnionType):
+        if text.lower() in ("none", "null", "") and type(None) in arguments:
+            return None
+        kind = next(a for a in arguments if a is not type(None))
+        return parsed(text, kind, name)
+    if origin is Literal:
+        if text in arguments:
+            return text
+        raise ValueError(f"{name} must be one of {', '.join(map(str, arguments))}, not '{text}'")
+    if origin is tuple:
+        return tuple(parsed(part.strip(), arguments[0], name) for part in text.split(",") if part.strip())
+    if kind is bool:
+        if text.lower() in ("true", "yes", "on", "1"):
+            return True
+        if text.lower() in ("false", "no", "off", "0"):
+            return False
+        raise ValueError(f"{name} must be true or false, not '{text}'")
+    if kind is int:
+        try:
+            number = float(text.replace("_", "").replace(",", ""))
+        except ValueError:
+            number = float("nan")
+        if number != number or number != int(number):
+            raise ValueError(f"{name} must be a whole number, not '{text}'")
+        return int(number)
+    if kind is float:
+        try:
+            return float(text)
+        except ValueError:
+            raise ValueError(f"{name} must be a number, not '{text}'") from None
+    return text
+
+
+def to_dict(settings: Any) -> dict[str, Any]:
+    return dataclasses.asdict(settings)
+
+
+def from_dict(kind: type[S], values: Mapping[str, Any]) -> S:
+    """The settings that `to_dict` wrote down. Names that are not known any more are an error."""
+    hints = typing.get_type_hints(kind)
+    arguments = {}
+    for name, value in values.items():
+        if name not in hints:
+            raise _unknown(name, list(hints))
+        if dataclasses.is_dataclass(hints[name]):
+            value = from_dict(hints[name], value)
+        elif isinstance(value, list):
+            value = tuple(value)
+        arguments[name] = value
+    return kind(**arguments)

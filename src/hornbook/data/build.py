@@ -1,0 +1,317 @@
+"""Building a corpus: files of text to token shards, streamed, on all cores, and able to go on after any stop.
+
+This process reads documents and groups them into chunks; workers clean, split and encode them; this process drops
+duplicates and writes, in the order of the input. Shards close between chunks only, so a build that goes on from a
+closed shard makes the same chunks, and the same bytes, as one that was never stopped.
+"""
+
+import contextlib
+import os
+import signal
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures.process import BrokenProcessPool
+from dataclasses import dataclass, field
+from itertools import islice
+from pathlib import Path
+
+import numpy as np
+
+from hornbook.data.cleaning import CLEANERS
+from hornbook.data.duplicates import counted_lines
+from hornbook.data.encoding import Encoded, EncodingPool, clean_text
+from hornbook.data.manifest import MANIFEST, already_built, describe_request, make_manifest, prepare_folder
+from hornbook.data.problems import Problem, Problems
+from hornbook.data.readers import Document, DocumentsAre, FileReader, check_documents, no_documents
+from hornbook.data.shards import LARGEST_SHARD_TOKENS, SHARD_TOKENS, ShardWriter, token_dtype
+from hornbook.data.sources import Source, find_sources
+from hornbook.data.state import BuildState, remove_progress
+from hornbook.files import replacing, write_json
+
+CHUNK_CHARACTERS = 500_000
+PROGRESS_SECONDS = 0.2
+
+
+@dataclass(frozen=True, slots=True)
+class BuildProgress:
+    """What has been read (of the files as stored) and kept so far; `seconds` counts earlier, stopped builds too."""
+
+    bytes_read: int
+    bytes_total: int
+    documents: int
+    tokens: int
+    seconds: float
+
+
+@dataclass(slots=True)
+class Chunk:
+    """Consecutive documents, the problems met among them, and where the reading stands after them."""
+
+    documents: list[Document] = field(default_factory=list)
+    problems: Problems = field(default_factory=Problems)
+    file_index: int = 0
+    items_taken: int = 0
+    bytes_read: int = 0
+
+
+def build_corpus(
+    paths: Sequence[str | Path] | str | Path,
+    tokenizer_folder: str | Path,
+    out: str | Path,
+    *,
+    workers: int | None = None,
+    documents: DocumentsAre = "blank-line",
+    text_column: str | None = None,
+    clean: str | None = None,
+    deduplicate: bool = True,
+    shard_tokens: int = SHARD_TOKENS,
+    progress: Callable[[BuildProgress], None] | None = None,
+) -> dict:
+    """Builds the corpus folder `out` and answers its manifest; the same call goes on with a build that was stopped.
+
+    The bytes of the corpus do not depend on `workers` (None: one a core; 0: none, all in this process).
+    A finished corpus is not built again: its manifest comes back at once, with `already_built` set.
+    """
+    from hornbook.text.tokenizer import Tokenizer
+
+    check_documents(documents)
+    if clean not in (None, *CLEANERS):
+        raise ValueError(f"clean must be one of {', '.join(CLEANERS)} or left out, not {clean!r}")
+    if not 1 <= shard_tokens <= LARGEST_SHARD_TOKENS:
+        raise ValueError(f"shard_tokens must lie between 1 and {LARGEST_SHARD_TOKENS:,}, not {shard_tokens}")
+    workers = _num_cores() if workers is None else workers
+    if workers < 0:
+        raise ValueError(f"workers must be 0 or more, not {workers}")
+    out = Path(out)
+    sources, left_out = find_sources(paths)
+    tokenizer = Tokenizer.load(Path(tokenizer_folder))
+    settings = {
+        "documents": documents,
+        "text_column": text_column,
+        "clean": clean,
+        "deduplicate": deduplicate,
+        "shard_tokens": shard_tokens,
+    }
+    request = describe_request(sources, tokenizer.fingerprint, settings)
+    if manifest := already_built(out, request):
+        return {**manifest, "already_built": True}
+    state = prepare_folder(out, request, tokenizer, left_out)
+    merger = _Merger(out, state, tokenizer.vocab_size, sum(source.bytes for source in sources), progress)
+    pool = None
+    try:
+        with _terminated_as_interrupted():
+            pool = EncodingPool(out, tokenizer, clean, workers)
+            chunks = read_chunks(sources, state, min(CHUNK_CHARACTERS, 4 * shard_tokens))
+            for chunk, encoded in _encode_in_order(chunks, pool):
+                merger.accept(chunk, encoded)
+            return merger.finish()
+    except BrokenProcessPool:
+        raise ValueError(
+            f"a worker process was killed, most often for want of memory ({len(state.shards)} shards stand): "
+            "run the same command again to go on, with fewer workers if it happens again"
+        ) from None
+    except KeyboardInterrupt:
+        stand = f"{len(state.shards)} shards stand"
+        raise KeyboardInterrupt(f"stopped ({stand}): run the same command again to go on from there") from None
+    finally:
+        if pool:
+            pool.close()
+
+
+def _num_cores() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def read_chunks(sources: list[Source], state: BuildState, chunk_characters: int) -> Iterator[Chunk]:
+    """All documents from where the state stands, grouped; the last chunk may hold problems alone."""
+    settings = state.request["settings"]
+    bytes_before = sum(source.bytes for source in sources[: state.file_index])
+    skipped = state.items_taken
+    chunk, num_characters = Chunk(), 0
+    for index in range(state.file_index, len(sources)):
+        source = sources[index]
+        _check_unchanged(source)
+        reader = FileReader(source.path, text_column=settings["text_column"], documents=settings["documents"])
+        for taken, item in enumerate(islice(reader, skipped, None), skipped + 1):
+            if isinstance(item, Problem):
+                chunk.problems.add(item)
+                continue
+            chunk.documents.append(item)
+            num_characters += len(item.text)
+            if num_characters >= chunk_characters:
+                chunk.file_index, chunk.items_taken = index, taken
+                chunk.bytes_read = bytes_before + reader.bytes_read
+                yield chunk
+                chunk, num_characters = Chunk(), 0
+        _check_unchanged(source)
+        bytes_before += source.bytes
+        skipped = 0
+    chunk.file_index, chunk.bytes_read = len(sources), bytes_before
+    yield chunk
+
+
+def _check_unchanged(source: Source) -> None:
+    if not os.path.isfile(source.path) or Source.of(source.path) != source:
+        raise ValueError(f"{source.path} changed while the corpus was built: build anew once it is at rest")
+
+
+def _encode_in_order(chunks: Iterator[Chunk], pool: EncodingPool) -> Iterator[tuple[Chunk, Encoded]]:
+    waiting = deque()
+    for chunk in chunks:
+        waiting.append((chunk, pool.submit([document.text for document in chunk.documents])))
+        if len(waiting) >= pool.most_in_flight:
+            chunk, future = waiting.popleft()
+            yield chunk, future.result()
+    while waiting:
+        chunk, future = waiting.popleft()
+        yield chunk, future.result()
+
+
+class _Merger:
+    """Takes encoded chunks in order: drops duplicates, counts, and closes a shard whenever it is full."""
+
+    def __init__(
+        self,
+        folder: Path,
+        state: BuildState,
+        vocab_size: int,
+        bytes_total: int,
+        progress: Callable[[BuildProgress], None] | None,
+    ):
+        self._folder, self._state, self._vocab_size = folder, state, vocab_size
+        self._settings = state.request["settings"]
+        self._bytes_total = bytes_total
+        self._progress = progress
+        self._writer = ShardWriter(folder, token_dtype(vocab_size), next_index=len(state.shards))
+        self._started = time.perf_counter() - state.seconds
+        self._reported = 0.0
+
+    def accept(self, chunk: Chunk, encoded: Encoded) -> None:
+        state = self._state
+        state.problems.merge(chunk.problems)
+        for kind, count in encoded.cleaned.items():
+            state.cleaned[kind] = state.cleaned.get(kind, 0) + count
+        if chunk.documents:
+            kept = self._choose(chunk, encoded)
+            self._count_lines(chunk, encoded, kept)
+            self._write(chunk, encoded, kept)
+        state.file_index, state.items_taken = chunk.file_index, chunk.items_taken
+        state.bytes_read = chunk.bytes_read
+        if self._writer.num_tokens >= self._settings["shard_tokens"]:
+            self._close_shard()
+        self._report()
+
+    def finish(self) -> dict:
+        state = self._state
+        if self._writer.num_tokens:
+            self._close_shard()
+        if not state.shards:
+            remove_progress(self._folder)
+            raise ValueError(no_documents(state.problems))
+        self._report(last=True)
+        with replacing(self._folder / "token_counts.npy") as temporary, open(temporary, "wb") as file:
+            np.save(file, state.token_counts)
+        manifest = make_manifest(state, self._vocab_size)
+        write_json(self._folder / MANIFEST, manifest)
+        remove_progress(self._folder)
+        return manifest
+
+    def _choose(self, chunk: Chunk, encoded: Encoded) -> np.ndarray:
+        """True for the documents that go into the corpus."""
+        kept = encoded.document_sentences > 0
+        for index in np.flatnonzero(~kept):
+            document = chunk.documents[index]
+            self._state.problems.add(Problem("no_tokens", document.file, document.place))
+        if self._settings["deduplicate"]:
+            hashes = encoded.document_hashes[kept]
+            is_new = self._state.seen.add(hashes)
+            self._state.new_hashes.append(hashes[is_new])
+            for index in np.flatnonzero(kept)[~is_new]:
+                document = chunk.documents[index]
+                self._state.problems.add(Problem("duplicate_document", document.file, document.place))
+            kept[kept] = is_new
+        return kept
+
+    def _count_lines(self, chunk: Chunk, encoded: Encoded, kept: np.ndarray) -> None:
+        document_of = np.repeat(np.arange(len(kept)), encoded.document_lines)
+        rows = np.flatnonzero(kept[document_of])
+        first_line = np.cumsum(encoded.document_lines) - encoded.document_lines
+
+        def text_of(row: int) -> str:
+            line = rows[row]
+            document = document_of[line]
+            text = clean_text(chunk.documents[document].text, self._settings["clean"])[0]
+            return counted_lines(text)[line - first_line[document]]
+
+        self._state.lines.add(encoded.line_hashes[rows], text_of)
+
+    def _write(self, chunk: Chunk, encoded: Encoded, kept: np.ndarray) -> None:
+        state = self._state
+        tokens, word_starts, lengths = encoded.tokens, encoded.word_starts, encoded.sentence_lengths
+        if not kept.all():
+            kept_sentences = np.repeat(kept, encoded.document_sentences)
+            kept_tokens = np.repeat(kept_sentences, lengths)
+            tokens, word_starts, lengths = tokens[kept_tokens], word_starts[kept_tokens], lengths[kept_sentences]
+        starts, sentences = [], 0
+        for document, is_kept, num_sentences in zip(
+            chunk.documents, kept.tolist(), encoded.document_sentences.tolist(), strict=True
+        ):
+            if is_kept:
+                # A part goes on with its document only where the part before it stands right before it.
+                goes_on = document.part > 0 and state.previous_kept
+                if goes_on and not (sentences or self._writer.num_sentences):
+                    state.problems.add(Problem("divided_document", document.file, document.place))
+                    goes_on = False
+                if not goes_on:
+                    starts.append(sentences)
+                sentences += num_sentences
+            state.previous_kept = is_kept
+        if not sentences:
+            return
+        self._writer.add(tokens, word_starts, lengths, np.array(starts, np.int64))
+        state.token_counts += np.bincount(tokens, minlength=self._vocab_size)
+        totals = state.totals
+        totals["documents"] += len(starts)
+        totals["sentences"] += sentences
+        totals["tokens"] += len(tokens)
+        totals["words"] += int(word_starts.sum())
+        totals["text_bytes"] += int(encoded.document_bytes[kept].sum())
+
+    def _close_shard(self) -> None:
+        self._state.shards.append(self._writer.close_shard())
+        self._state.seconds = time.perf_counter() - self._started
+        self._state.save(self._folder)
+
+    def _report(self, last: bool = False) -> None:
+        now = time.perf_counter()
+        if self._progress and (last or now - self._reported >= PROGRESS_SECONDS):
+            self._reported = now
+            totals = self._state.totals
+            self._progress(
+                BuildProgress(
+                    self._state.bytes_read,
+                    self._bytes_total,
+                    totals["documents"],
+                    totals["tokens"],
+                    now - self._started,
+                )
+            )
+
+
+@contextlib.contextmanager
+def _terminated_as_interrupted() -> Iterator[None]:
+    """Within, SIGTERM ends the build as Ctrl-C does, so that the workers end with it."""
+
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    previous = signal.signal(signal.SIGTERM, interrupt)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, previous)

@@ -1,0 +1,140 @@
+"""Where training examples start: each shard is cut into chunks at sentence boundaries, once for each length.
+
+Two rules: `reach`, a chunk ends with the sentence that reaches the wanted length (a pair for next-sentence prediction
+is cut to size later, as BERT published it); `fit`, a chunk holds the sentences that fit, and may run over the end of a
+document (as in RoBERTa). A sentence that alone is far longer than the wanted length is cut, so no text is lost.
+"""
+
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from hornbook.data.corpus import Corpus
+from hornbook.data.shards import Shard
+from hornbook.files import replacing
+
+Rule = Literal["reach", "fit"]
+DOCUMENTS_A_RUN = (
+    256  # how many documents `fit` packs end to end before it starts anew: less than 0.2% stays part-filled
+)
+
+
+@dataclass(frozen=True)
+class Chunks:
+    """The chunks of a corpus: chunk i is in the shard whose range holds i, tokens `starts[i]` to `stops[i]` there."""
+
+    starts: list[np.ndarray]
+    stops: list[np.ndarray]
+    first: np.ndarray  # number of the first chunk of each shard, and the total
+
+    @property
+    def total(self) -> int:
+        return int(self.first[-1])
+
+    def locate(self, chunk: int) -> tuple[int, int, int]:
+        """(shard, token start, token stop) of one chunk."""
+        shard = find(self.first, chunk, "right") - 1
+        within = chunk - int(self.first[shard])
+        return shard, int(self.starts[shard][within]), int(self.stops[shard][within])
+
+
+def cut(corpus: Corpus, length: int, rule: Rule, held_out: bool) -> Chunks:
+    """The chunks of about `length` tokens of a corpus' training documents, or of those held out.
+
+    They are kept in the corpus folder (a large corpus takes minutes to cut), under a name that says how they were cut.
+    """
+    part = "held-out" if held_out else "train"
+    name = f"chunks-{rule}-{length}-{part}-{corpus.held_out_share:g}-{corpus.fingerprint[:12]}.npz"
+    kept = corpus.folder / "chunks" / name
+    try:
+        with np.load(kept) as arrays:
+            starts = [arrays[f"starts_{i}"] for i in range(len(corpus.shards))]
+            stops = [arrays[f"stops_{i}"] for i in range(len(corpus.shards))]
+    except (OSError, KeyError, ValueError, EOFError):
+        pairs = [_cut_shard(corpus, i, length, rule, held_out) for i in range(len(corpus.shards))]
+        starts, stops = [p[0] for p in pairs], [p[1] for p in pairs]
+        _keep(kept, starts, stops)
+    return Chunks(starts, stops, np.concatenate([[0], np.cumsum([len(s) for s in starts])]).astype(np.int64))
+
+
+def _keep(path, starts: list[np.ndarray], stops: list[np.ndarray]) -> None:
+    arrays = {f"starts_{i}": s for i, s in enumerate(starts)} | {f"stops_{i}": s for i, s in enumerate(stops)}
+    try:
+        with replacing(path) as temporary, open(temporary, "wb") as file:
+            np.savez(file, **arrays)
+    except OSError:
+        return  # a corpus on a read-only disk is cut anew each time
+
+
+def _cut_shard(corpus: Corpus, number: int, length: int, rule: Rule, held_out: bool) -> tuple[np.ndarray, np.ndarray]:
+    shard = corpus.shards[number]
+    num_documents = len(shard.documents) - 1
+    first = int(corpus.first_document[number])
+    wanted = corpus.is_held_out(np.arange(first, first + num_documents)) == held_out
+    sentences = np.asarray(shard.sentences, np.int64)
+    documents = np.asarray(shard.documents, np.int64)
+    # A separator stands between documents that share a chunk, so `fit` measures in tokens + documents begun.
+    if rule == "fit":
+        measure = sentences + np.searchsorted(documents, np.arange(len(sentences)), side="right") - 1
+    else:
+        measure = sentences
+    runs = _runs(wanted, documents, 1 if rule == "reach" else DOCUMENTS_A_RUN)
+    return _follow(sentences, measure, runs, length, rule)
+
+
+def _runs(wanted: np.ndarray, documents: np.ndarray, most: int) -> np.ndarray:
+    """(first sentence, last sentence) of stretches of wanted documents, at most so many documents each."""
+    numbers = np.flatnonzero(wanted)
+    if not len(numbers):
+        return np.zeros((0, 2), np.int64)
+    stretch = np.concatenate([[0], np.cumsum(np.diff(numbers) != 1)])
+    within = np.arange(len(numbers)) - np.flatnonzero(np.diff(stretch, prepend=-1))[stretch]
+    breaks = np.flatnonzero((np.diff(stretch, prepend=-1) != 0) | (within % most == 0))
+    firsts = numbers[breaks]
+    lasts = numbers[np.concatenate([breaks[1:] - 1, [len(numbers) - 1]])] + 1
+    return np.stack([documents[firsts], documents[lasts]], axis=1)
+
+
+def _follow(
+    sentences: np.ndarray, measure: np.ndarray, runs: np.ndarray, length: int, rule: Rule
+) -> tuple[np.ndarray, np.ndarray]:
+    """Walks all runs at once, a chunk a turn. Chunks come out sorted by where they start."""
+    here = sentences[runs[:, 0]]
+    run_stop_sentence = runs[:, 1]
+    starts, stops = [], []
+    active = np.flatnonzero(here < sentences[run_stop_sentence])
+    while len(active):
+        at = here[active]
+        limit = run_stop_sentence[active]
+        sentence = np.searchsorted(sentences, at, side="right") - 1
+        # Where we stand, in the units of `measure` (in mid-sentence after a cut).
+        base = measure[sentence] + (at - sentences[sentence])
+        if rule == "reach":
+            end = np.minimum(np.searchsorted(measure, base + length, side="left"), limit)
+            stop = sentences[end]
+            too_long = stop - at > 2 * length
+        else:
+            end = np.minimum(np.searchsorted(measure, base + length, side="right") - 1, limit)
+            stop = sentences[end]
+            too_long = stop <= at
+        stop = np.where(too_long, np.minimum(at + length, sentences[limit]), stop)
+        starts.append(at)
+        stops.append(stop)
+        here[active] = stop
+        active = active[stop < sentences[limit]]
+    if not starts:
+        return np.zeros(0, np.int64), np.zeros(0, np.int64)
+    all_starts, all_stops = np.concatenate(starts), np.concatenate(stops)
+    order = np.argsort(all_starts, kind="stable")
+    return all_starts[order], all_stops[order]
+
+
+def find(ordered: np.ndarray, value: int, side: Literal["left", "right"]) -> int:
+    """`searchsorted` for one value, as the array's own type: with another, numpy copies the whole array each time."""
+    return int(ordered.searchsorted(ordered.dtype.type(value), side))
+
+
+def document_of(shard: Shard, token: int) -> int:
+    """The number within the shard of the document that holds a token."""
+    return find(shard.documents, find(shard.sentences, token, "right") - 1, "right") - 1

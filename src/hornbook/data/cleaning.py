@@ -1,0 +1,95 @@
+"""Removing what wiki dumps leave in their text: headings, lists, tables, templates, links, reference markers."""
+
+import html
+import re
+from collections import Counter
+
+CLEANERS = ("wiki",)
+
+# Order matters: comments and references may hold templates, templates may hold links.
+REMOVED = {
+    "comment": re.compile(r"<!--(?:[^<]|<(?!!--)){0,5000}?-->"),
+    "reference": re.compile(r"<ref\b[^<>]*/>|<ref\b[^<>]*>[^<]{0,5000}</ref>", re.IGNORECASE),
+    "template": re.compile(r"\{\{[^{}]{0,20000}\}\}"),
+    "file_link": re.compile(r"\[\[(?:File|Image|Category|파일|분류|그림):[^\[\]]*\]\]", re.IGNORECASE),
+}
+REWRITTEN = {
+    "link": (re.compile(r"\[\[(?:[^\[\]|]*\|)?([^\[\]|]*)\]\]"), r"\1"),
+    "external_link": (re.compile(r"\[(?:https?:)?//[^\s\]]+\s*([^\]\n]*)\]"), r"\1"),
+    "reference_marker": (
+        re.compile(r"\[(?:\d{1,4}|note \d+|citation needed|clarification needed|출처 필요)\]", re.IGNORECASE),
+        "",
+    ),
+    "tag": (
+        re.compile(
+            r"</?(?:ref|br|p|div|span|small|big|sub|sup|center|i|b|u|s|nowiki|references|gallery|blockquote|onlyinclude"
+            r"|noinclude|includeonly|table|tr|td|th|ul|ol|li|math|code|pre|poem|font)\b[^<>]*>",
+            re.IGNORECASE,
+        ),
+        "",
+    ),
+    "emphasis": (re.compile(r"'{2,5}"), ""),
+    "bracket_remains": (re.compile(r"\[\[|\]\]|\{\{|\}\}"), ""),
+    "magic_word": (re.compile(r"__[A-Z]{3,}__"), ""),
+}
+LINES = {
+    "heading": re.compile(r"(={1,6})[^=].*\1|Section:{2,}.*"),
+    "table_row": re.compile(r"\{\||\|\}|\||!\s.*|!.*(?:!!|\|)"),
+    "list_item": re.compile(r"[*#;:]|[•·▪‣]|[-–]\s|BULLET:{2,}"),
+}
+MARKS = {
+    "comment": "<!--",
+    "reference": "<",
+    "template": "{{",
+    "file_link": "[[",
+    "link": "[[",
+    "external_link": "//",
+    "reference_marker": "[",
+    "tag": "<",
+    "emphasis": "''",
+    "bracket_remains": "",
+    "magic_word": "__",
+}
+ENTITY = re.compile(r"&(?:nbsp|amp|lt|gt|quot|ndash|mdash|#\d{1,6});")
+
+
+def clean_wiki(text: str) -> tuple[str, dict[str, int]]:
+    """The text without wiki leftovers, and how many of each kind were removed.
+
+    >>> clean_wiki("== Life ==\\nShe was [[poet|a poet]].[3]\\n* Poems")
+    ('She was a poet.', {'heading': 1, 'list_item': 1, 'link': 1, 'reference_marker': 1})
+    """
+    counts = Counter()
+    for kind, pattern in REMOVED.items():
+        # Templates nest, and each round takes the innermost; 20 rounds are deeper than any page.
+        for _ in range(20):
+            if MARKS[kind] not in text:
+                break
+            text, found = pattern.subn("", text)
+            counts[kind] += found
+            if not found:
+                break
+    lines = []
+    for line in text.split("\n"):
+        if kind := _kind_of_line(line.strip()):
+            counts[kind] += 1
+        else:
+            lines.append(line)
+    text = "\n".join(lines)
+    for kind, (pattern, replacement) in REWRITTEN.items():
+        if MARKS[kind] in text:
+            text, found = pattern.subn(replacement, text)
+            counts[kind] += found
+    if "&" in text:
+        text, found = ENTITY.subn(lambda entity: html.unescape(entity.group()).replace("\xa0", " "), text)
+        counts["entity"] += found
+    return text.strip(), {kind: count for kind, count in counts.items() if count}
+
+
+def _kind_of_line(line: str) -> str | None:
+    if not line or (line[0].isalnum() and not line.startswith(("Section:", "BULLET:"))):
+        return None
+    for kind, pattern in LINES.items():
+        if pattern.fullmatch(line) if kind == "heading" else pattern.match(line):
+            return kind
+    return None

@@ -1,0 +1,121 @@
+"""A corpus that was built, opened for training: memory-mapped shards, and which documents are held out.
+
+Whether a document is held out depends on its number in the corpus alone, never on a run's seed: a model that goes on
+from another on the same corpus does not train on what the first was validated with.
+"""
+
+from functools import cached_property
+from pathlib import Path
+
+import numpy as np
+
+from hornbook.data.shards import Shard, open_shard
+from hornbook.files import read_json
+from hornbook.text.tokenizer import Tokenizer
+
+SMALL_CORPUS_DOCUMENTS = 100_000
+LEAST_HELD_OUT_TOKENS = 50_000  # a loss over fewer moves by more than 0.02 between draws of the masks
+LARGEST_HELD_OUT_SHARE = 0.05
+
+
+class Corpus:
+    """`folder` as `hornbook corpus build` wrote it.
+
+    >>> corpus = Corpus("corpus")                                   # doctest: +SKIP
+    >>> corpus.num_tokens, corpus.shards[0].tokens[:5]              # doctest: +SKIP
+    """
+
+    def __init__(self, folder: Path | str, held_out_share: float = 0.01):
+        self.folder = Path(folder)
+        if not (self.folder / "manifest.json").exists():
+            unfinished = (self.folder / "progress.json").exists()
+            raise ValueError(
+                f"{folder} is a corpus whose building was interrupted: run the same 'hornbook corpus build' again to go on"
+                if unfinished
+                else f"{folder} is not a corpus: it has no manifest.json; make one with 'hornbook corpus build'"
+            )
+        self.manifest = read_json(self.folder / "manifest.json")
+        self.held_out_share = held_out_share
+        self.shards: list[Shard] = [open_shard(self.folder, i) for i in range(len(self.manifest["shards"]))]
+        for shard, entry in zip(self.shards, self.manifest["shards"], strict=True):
+            if len(shard.tokens) != entry["tokens"]:
+                raise ValueError(
+                    f"{self.folder / entry['name']} holds {len(shard.tokens)} tokens but the manifest says "
+                    f"{entry['tokens']}: the corpus is damaged; build it anew into another folder"
+                )
+        self.fingerprint: str = self.manifest["fingerprint"]
+        # Document d of the corpus is in the shard whose range of numbers holds d.
+        self.first_document = np.concatenate([[0], np.cumsum([len(s.documents) - 1 for s in self.shards])])
+
+    def __reduce__(self):
+        # A worker process opens the files again instead of being sent their contents.
+        return Corpus, (self.folder, self.held_out_share)
+
+    @cached_property
+    def tokenizer(self) -> Tokenizer:
+        return Tokenizer.load(self.folder)
+
+    @property
+    def num_tokens(self) -> int:
+        return sum(len(shard.tokens) for shard in self.shards)
+
+    @property
+    def num_documents(self) -> int:
+        return int(self.first_document[-1])
+
+    @property
+    def token_counts(self) -> np.ndarray:
+        return np.load(self.folder / "token_counts.npy")
+
+    @cached_property
+    def _threshold(self) -> int:
+        """Documents whose number scrambles to less than this are held out.
+
+        That is about the share asked for; in a small corpus as many more as it takes to measure anything by.
+        """
+        if self.num_documents < 2 or self.held_out_share <= 0:
+            return 0
+        wanted = int(self.held_out_share * 2**64)
+        if self.num_documents > SMALL_CORPUS_DOCUMENTS:
+            return wanted
+        lengths = [np.diff(np.asarray(s.sentences, np.int64)[np.asarray(s.documents, np.int64)]) for s in self.shards]
+        order = np.argsort(scrambled(np.arange(self.num_documents)))
+        tokens = np.cumsum(np.concatenate(lengths)[order])
+        enough = min(LEAST_HELD_OUT_TOKENS, LARGEST_HELD_OUT_SHARE * self.num_tokens)
+        num_least = min(int(np.searchsorted(tokens, enough)) + 1, self.num_documents - 1)
+        return max(wanted, int(scrambled(order[num_least - 1 : num_least])[0]) + 1)
+
+    def is_held_out(self, documents: np.ndarray) -> np.ndarray:
+        """For document numbers in the corpus: True where the document is for validation only."""
+        return scrambled(np.asarray(documents)) < np.uint64(min(self._threshold, 2**64 - 1))
+
+
+def scrambled(numbers: np.ndarray) -> np.ndarray:
+    """Each number's 64 bits mixed so that they look random: the finaliser of SplitMix64 (Steele et al. 2014)."""
+    x = np.asarray(numbers).astype(np.uint64) + np.uint64(0x9E3779B97F4A7C15)
+    with np.errstate(over="ignore"):
+        x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+        x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return x ^ (x >> np.uint64(31))
+
+
+def shuffled(indices: np.ndarray, size: int, key: int) -> np.ndarray:
+    """Where each index of 0 .. size-1 goes in a random order that `key` names, without storing the order.
+
+    A Feistel network permutes the next power of four; what falls outside is sent through again until it is inside.
+    """
+    half_bits = max(1, (max(size - 1, 1).bit_length() + 1) // 2)
+    mask = np.uint64((1 << half_bits) - 1)
+    shift = np.uint64(half_bits)
+    keys = scrambled(np.arange(4) + (key % 2**61))
+
+    def once(x: np.ndarray) -> np.ndarray:
+        left, right = x >> shift, x & mask
+        for round_key in keys:
+            left, right = right, left ^ (scrambled(right ^ round_key) & mask)
+        return (left << shift) | right
+
+    out = once(np.asarray(indices).astype(np.uint64))
+    while (outside := out >= np.uint64(size)).any():
+        out[outside] = once(out[outside])
+    return out.astype(np.int64)

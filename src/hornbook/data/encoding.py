@@ -1,0 +1,130 @@
+"""The part of building a corpus that worker processes do: clean, hash, split into sentences, encode.
+
+Nothing here depends on how documents are grouped into chunks, so any number of workers gives the same corpus.
+"""
+
+import os
+import signal
+import threading
+from collections import Counter
+from concurrent.futures import Future, ProcessPoolExecutor
+from dataclasses import dataclass
+from multiprocessing import get_context, parent_process, resource_tracker
+from pathlib import Path
+
+import numpy as np
+
+from hornbook.data.cleaning import clean_wiki
+from hornbook.data.duplicates import counted_lines, hash_lines, hash_text
+from hornbook.data.shards import token_dtype
+
+
+@dataclass(slots=True)
+class Encoded:
+    """A chunk of documents as flat arrays. Sentences without tokens are left out."""
+
+    tokens: np.ndarray
+    word_starts: np.ndarray
+    sentence_lengths: np.ndarray
+    document_sentences: np.ndarray
+    document_hashes: np.ndarray
+    line_hashes: np.ndarray
+    document_lines: np.ndarray
+    document_bytes: np.ndarray
+    cleaned: dict[str, int]
+
+
+def clean_text(text: str, clean: str | None) -> tuple[str, dict[str, int]]:
+    return clean_wiki(text) if clean == "wiki" else (text, {})
+
+
+def encode_chunk(tokenizer, texts: list[str], clean: str | None) -> Encoded:
+    from hornbook.text.sentences import split_sentences
+
+    sentences, hashes, lines = [], [], []
+    num_sentences, num_lines, num_bytes = [], [], []
+    cleaned = Counter()
+    for text in texts:
+        text, counts = clean_text(text, clean)
+        cleaned.update(counts)
+        pieces = split_sentences(text)
+        counted = counted_lines(text)
+        sentences += pieces
+        lines += counted
+        hashes.append(hash_text(text))
+        num_sentences.append(len(pieces))
+        num_lines.append(len(counted))
+        num_bytes.append(len(text.encode()))
+    encoded = tokenizer.encode_sentences(sentences)
+    lengths = np.asarray(encoded.lengths, np.int64)
+    document_of = np.repeat(np.arange(len(texts)), num_sentences)
+    return Encoded(
+        tokens=np.asarray(encoded.ids).astype(token_dtype(tokenizer.vocab_size)),
+        word_starts=np.asarray(encoded.word_starts, bool),
+        sentence_lengths=lengths[lengths > 0].astype(np.int32),
+        document_sentences=np.bincount(document_of[lengths > 0], minlength=len(texts)),
+        document_hashes=np.array(hashes, np.uint64),
+        line_hashes=hash_lines(lines),
+        document_lines=np.array(num_lines, np.int64),
+        document_bytes=np.array(num_bytes, np.int64),
+        cleaned=dict(cleaned),
+    )
+
+
+class EncodingPool:
+    """Encodes chunks in worker processes, or in this one when `workers` is 0."""
+
+    def __init__(self, tokenizer_folder: Path, tokenizer, clean: str | None, workers: int):
+        self._tokenizer, self._clean = tokenizer, clean
+        self._executor = None
+        # Two chunks a worker keep it busy while this process writes a shard; more would only take memory.
+        self.most_in_flight = max(1, 2 * workers + 1)
+        if workers:
+            self._executor = ProcessPoolExecutor(
+                workers,
+                mp_context=get_context("spawn"),
+                initializer=_start_worker,
+                initargs=(str(tokenizer_folder), clean),
+            )
+            # Started later, together with a worker, it would unblock the signals that `submit` blocks.
+            resource_tracker.ensure_running()
+
+    def submit(self, texts: list[str]) -> Future:
+        if not self._executor:
+            future = Future()
+            future.set_result(encode_chunk(self._tokenizer, texts, self._clean))
+            return future
+        # Workers start in here, and keep SIGINT blocked: Ctrl-C reaches them too, and this process alone answers it.
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+        try:
+            return self._executor.submit(_encode, texts)
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+    def close(self) -> None:
+        if self._executor:
+            self._executor.shutdown(wait=True, cancel_futures=True)
+
+
+_worker = {}
+
+
+def _start_worker(tokenizer_folder: str, clean: str | None) -> None:
+    # One thread a process: the processes already fill the cores.
+    os.environ["TOKENIZERS_PARALLELISM"] = "false"
+    os.environ["RAYON_NUM_THREADS"] = "1"
+    threading.Thread(target=_die_with_parent, daemon=True).start()
+    from hornbook.text.tokenizer import Tokenizer
+
+    _worker["tokenizer"] = Tokenizer.load(Path(tokenizer_folder))
+    _worker["clean"] = clean
+
+
+def _die_with_parent() -> None:
+    # A parent that was killed closes no pipes that its workers wait on, as each worker holds both ends.
+    parent_process().join()
+    os._exit(1)
+
+
+def _encode(texts: list[str]) -> Encoded:
+    return encode_chunk(_worker["tokenizer"], texts, _worker["clean"])

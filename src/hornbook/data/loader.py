@@ -1,0 +1,48 @@
+"""Batches in order, made ahead of time by worker processes. The whole state of the loader is one integer: the next batch."""
+
+from collections.abc import Callable, Iterable, Iterator
+
+import torch
+from torch.utils.data import DataLoader, Dataset
+
+from hornbook.batch import Batch
+
+
+class _Numbered(Dataset):
+    """Lets `DataLoader` ask for batch k."""
+
+    def __init__(self, make: Callable[[int], Batch]):
+        self.make = make
+
+    def __getitem__(self, number: int) -> Batch:
+        return self.make(number)
+
+
+def batches(
+    make: Callable[[int], Batch], numbers: Iterable[int], num_workers: int, device: torch.device
+) -> Iterator[Batch]:
+    """`make(k)` for each k in `numbers`, in that order, whatever the number of workers; on the device."""
+    loader = DataLoader(
+        _Numbered(make),
+        sampler=numbers,
+        batch_size=None,
+        collate_fn=_as_it_is,
+        num_workers=num_workers,
+        prefetch_factor=4 if num_workers else None,
+        pin_memory=device.type == "cuda",
+        worker_init_fn=_quiet,
+    )
+    for batch in loader:
+        yield batch.to(device)
+
+
+def _as_it_is(batch: Batch) -> Batch:
+    return batch
+
+
+def _quiet(_: int) -> None:
+    """A worker needs one thread, and leaves Ctrl-C to the main process, which saves before it stops."""
+    import signal
+
+    torch.set_num_threads(1)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)

@@ -1,0 +1,335 @@
+"""Documents out of text, JSON-lines and parquet files, streamed: memory is bounded whatever the files hold.
+
+Whatever cannot be read is handed on as a `Problem` in its place among the documents, and nothing is raised for it.
+"""
+
+import codecs
+import json
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from hornbook.data.problems import DROPPED, Problem, Problems
+from hornbook.data.sources import ByteReader, find_sources, format_of
+
+DocumentsAre = Literal["blank-line", "file"]
+TEXT_COLUMNS = ("text", "content", "document", "body")
+PART_CHARACTERS = 1_000_000
+JSON_LINE_BYTES = 32 << 20
+PARQUET_BATCH_BYTES = 4 << 20
+BLANK_LINES = re.compile(r"\n(?:[^\S\n]*\n)+")
+SURROGATES = re.compile("[\ud800-\udfff]")
+
+
+@dataclass(frozen=True, slots=True)
+class Document:
+    """A text and where it stands. A document longer than the limit comes in parts, numbered from 0."""
+
+    text: str
+    file: str
+    place: str
+    part: int = 0
+
+
+def read_documents(
+    paths: Sequence[str | Path] | str | Path,
+    *,
+    text_column: str | None = None,
+    documents: DocumentsAre = "blank-line",
+    problems: Problems | None = None,
+) -> Iterator[Document]:
+    """All documents of the files and folders named; what was wrong with them is added to `problems`.
+
+    >>> [document.text for document in read_documents("two_documents.txt")]  # doctest: +SKIP
+    ['The first.', 'The second.']
+    """
+    problems = Problems() if problems is None else problems
+    sources, left_out = find_sources(paths)
+    for problem in left_out:
+        problems.add(problem)
+    found = False
+    for source in sources:
+        for item in FileReader(source.path, text_column=text_column, documents=documents):
+            if isinstance(item, Problem):
+                problems.add(item)
+            else:
+                found = True
+                yield item
+    if not found:
+        raise ValueError(no_documents(problems))
+
+
+def check_documents(documents: str) -> None:
+    if documents not in ("blank-line", "file"):
+        raise ValueError(f'documents must be "blank-line" or "file", not {documents!r}')
+
+
+def no_documents(problems: Problems) -> str:
+    """One sentence for the user whose files hold nothing that can be read."""
+    reasons = ("no_text_column", "unreadable", "not_json", "text_not_string", "null_text", "no_tokens", "empty_file")
+    reason = problems.first(*reasons, "empty_document", "line_too_long")
+    return f"no document could be read ({reason}): check the files, or name the text column with --text-column"
+
+
+class FileReader:
+    """Iterates over the documents and the problems of one file, always in the same order.
+
+    `bytes_read` says how far into the stored file the reading is.
+    """
+
+    def __init__(
+        self,
+        path: str | Path,
+        *,
+        text_column: str | None = None,
+        documents: DocumentsAre = "blank-line",
+        part_characters: int = PART_CHARACTERS,
+    ):
+        check_documents(documents)
+        self.path = str(path)
+        self.text_column = text_column
+        self.documents = documents
+        self.part_characters = part_characters
+        self._bytes = ByteReader(self.path)
+
+    @property
+    def bytes_read(self) -> int:
+        return self._bytes.bytes_read
+
+    def __iter__(self) -> Iterator[Document | Problem]:
+        kind = format_of(self.path)[0]
+        items = {".txt": self._read_text, ".jsonl": self._read_json_lines, ".parquet": self._read_parquet}[kind]()
+        anything = False
+        for item in items:
+            anything = anything or isinstance(item, Document) or item.kind in DROPPED
+            yield item
+        if self._bytes.byte_order_mark:
+            yield Problem("byte_order_mark", self.path)
+        if self._bytes.failure:
+            yield self._bytes.failure
+        elif not anything:
+            yield Problem("empty_file", self.path)
+
+    def _read_text(self) -> Iterator[Document | Problem]:
+        decoder = _Decoder(self.path)
+        pending, line, part = "", 1, 0
+        for text in decoder.texts(self._bytes.blocks()):
+            yield from decoder.take_problems()
+            pending += text
+            start = 0
+            if self.documents == "blank-line":
+                for separator in BLANK_LINES.finditer(pending):
+                    yield from self._parts(pending[start : separator.start()], f"line {line}", part)
+                    line += pending.count("\n", start, separator.end())
+                    start, part = separator.end(), 0
+            pending = pending[start:]
+            if part == 0:
+                stripped = pending.lstrip()
+                line += pending.count("\n", 0, len(pending) - len(stripped))
+                pending = stripped
+            while len(pending) > self.part_characters:
+                cut = _place_to_cut(pending, self.part_characters)
+                yield from self._part(pending[:cut], f"line {line}", part)
+                line += pending.count("\n", 0, cut)
+                pending, part = pending[cut:], part + 1
+        yield from decoder.take_problems()
+        yield from self._parts(pending, f"line {line}", part)
+
+    def _read_json_lines(self) -> Iterator[Document | Problem]:
+        column = self.text_column
+        for number, line in self._lines():
+            place = f"line {number}"
+            if line is None:
+                limit = f"longer than {JSON_LINE_BYTES >> 20} MiB: split it into several lines"
+                yield Problem("line_too_long", self.path, place, limit)
+                continue
+            text, bad = _decode(line)
+            if bad:
+                yield Problem("invalid_utf8", self.path, place, count=bad)
+            if not text.strip():
+                continue
+            try:
+                row = json.loads(text)
+            except (ValueError, RecursionError) as error:
+                yield Problem("not_json", self.path, place, str(error)[:200])
+                continue
+            if not isinstance(row, dict):
+                yield Problem("not_json", self.path, place, f"a {type(row).__name__} and not an object")
+                continue
+            column = column or _guess_column(row)
+            if column not in row:
+                yield self._no_column(column, list(row), place)
+                continue
+            yield from self._row(row[column], place)
+
+    def _read_parquet(self) -> Iterator[Document | Problem]:
+        import pyarrow
+        from pyarrow import parquet
+
+        row = 0
+        try:
+            # Otherwise pyarrow holds a row group's whole column: 201 MB and not 31 for one of 300 MB of text.
+            with parquet.ParquetFile(self.path, buffer_size=1 << 20, pre_buffer=False) as file:
+                num_rows, names = file.metadata.num_rows, file.schema_arrow.names
+                column = self.text_column or _guess_column(names)
+                if column not in names:
+                    yield self._no_column(column, names, "", num_rows)
+                    return
+                total = Path(self.path).stat().st_size
+                groups = [file.metadata.row_group(index) for index in range(file.num_row_groups)]
+                row_bytes = sum(group.total_byte_size for group in groups) // max(1, num_rows)
+                batch_rows = max(1, min(1000, PARQUET_BATCH_BYTES // max(1, row_bytes)))
+                for batch in file.iter_batches(batch_rows, columns=[column], use_threads=False):
+                    values = _as_bytes(batch.column(0), pyarrow)
+                    self._bytes.bytes_read = total * (row + len(batch)) // num_rows
+                    for value in values:
+                        row += 1
+                        yield from self._row(value, f"row {row}")
+        except (pyarrow.ArrowException, OSError, UnicodeDecodeError) as error:
+            detail = f"after row {row}: {str(error).splitlines()[0][:200]}"
+            self._bytes.failure = Problem("unreadable", self.path, detail=detail)
+
+    def _row(self, value: object, place: str) -> Iterator[Document | Problem]:
+        if value is None:
+            yield Problem("null_text", self.path, place)
+            return
+        if isinstance(value, bytes):
+            value, bad = _decode(value)
+            if bad:
+                yield Problem("invalid_utf8", self.path, place, count=bad)
+        if not isinstance(value, str):
+            yield Problem("text_not_string", self.path, place, f"a {type(value).__name__}")
+            return
+        if surrogates := len(SURROGATES.findall(value)) if not value.isascii() else 0:
+            yield Problem("lone_surrogate", self.path, place, count=surrogates)
+            value = SURROGATES.sub("\ufffd", value)
+        value, problems = _tidy(value, self.path, place)
+        yield from problems
+        if not value.strip():
+            yield Problem("empty_document", self.path, place)
+        else:
+            yield from self._parts(value, place)
+
+    def _no_column(self, column: str | None, names: list[str], place: str, count: int = 1) -> Problem:
+        wanted = f'no column "{column}"' if column else f"none of the columns {', '.join(TEXT_COLUMNS)}"
+        there = ", ".join(names[:20]) or "no columns at all"
+        detail = f"{wanted} (there are: {there}); name the text column with --text-column"
+        return Problem("no_text_column", self.path, place, detail, count)
+
+    def _lines(self) -> Iterator[tuple[int, bytes | None]]:
+        """Numbered lines; None in place of one that is too long."""
+        number, pending, skipping = 1, b"", False
+        for block in self._bytes.blocks():
+            *lines, pending = (pending + block).split(b"\n")
+            for line in lines:
+                yield number, None if skipping else line
+                number, skipping = number + 1, False
+            if len(pending) > JSON_LINE_BYTES:
+                pending, skipping = b"", True
+        if pending or skipping:
+            yield number, None if skipping else pending
+
+    def _parts(self, text: str, place: str, part: int = 0) -> Iterator[Document | Problem]:
+        text = text.lstrip() if part == 0 else text
+        while len(text) > self.part_characters:
+            cut = _place_to_cut(text, self.part_characters)
+            yield from self._part(text[:cut], place, part)
+            text, part = text[cut:], part + 1
+        yield from self._part(text, place, part)
+
+    def _part(self, text: str, place: str, part: int) -> Iterator[Document | Problem]:
+        text = text.strip()
+        if not text:
+            return
+        if part == 1:
+            yield Problem("long_document", self.path, place)
+        yield Document(text, self.path, place, part)
+
+
+class _Decoder:
+    """Bytes to text, with bad bytes, NULs and carriage returns put right and counted."""
+
+    def __init__(self, path: str):
+        self._path = path
+        self._line = 1
+        self._problems: list[Problem] = []
+
+    def take_problems(self) -> list[Problem]:
+        problems, self._problems = self._problems, []
+        return problems
+
+    def texts(self, blocks: Iterator[bytes]) -> Iterator[str]:
+        pending, carriage = b"", ""
+        for block in blocks:
+            data = pending + block
+            text, used = self._decode(data, final=False)
+            pending = data[used:]
+            text = carriage + text
+            carriage = "\r" if text.endswith("\r") else ""
+            yield self._tidied(text.removesuffix("\r"))
+        yield self._tidied(carriage + self._decode(pending, final=True)[0])
+
+    def _decode(self, data: bytes, *, final: bool) -> tuple[str, int]:
+        try:
+            return codecs.utf_8_decode(data, "strict", final)
+        except UnicodeDecodeError as error:
+            line = self._line + data.count(b"\n", 0, error.start)
+            text, used = codecs.utf_8_decode(data, "replace", final)
+            bad = _replaced(text, data[:used])
+            self._problems.append(Problem("invalid_utf8", self._path, f"line {line}", count=bad))
+            return text, used
+
+    def _tidied(self, text: str) -> str:
+        tidied, problems = _tidy(text, self._path, f"line {self._line}")
+        self._problems += problems
+        self._line += tidied.count("\n")
+        return tidied
+
+
+def _tidy(text: str, path: str, place: str) -> tuple[str, list[Problem]]:
+    problems = []
+    if nuls := text.count("\0"):
+        problems.append(Problem("nul_character", path, f"from {place}", count=nuls))
+        text = text.replace("\0", "")
+    if carriages := text.count("\r"):
+        problems.append(Problem("carriage_return", path, f"from {place}", count=carriages))
+        text = text.replace("\r\n", "\n").replace("\r", "\n")
+    return text, problems
+
+
+def _decode(data: bytes) -> tuple[str, int]:
+    try:
+        return data.decode("utf-8"), 0
+    except UnicodeDecodeError:
+        text = data.decode("utf-8", "replace")
+        return text, _replaced(text, data)
+
+
+def _replaced(text: str, data: bytes) -> int:
+    return text.count("\ufffd") - data.count("\ufffd".encode())
+
+
+def _guess_column(names: Sequence[str] | dict) -> str | None:
+    return next((name for name in TEXT_COLUMNS if name in names), None)
+
+
+def _place_to_cut(text: str, limit: int) -> int:
+    """Where to cut a text that is too long: after the last line end, else after the last space, else anywhere."""
+    for mark in ("\n", " "):
+        if (place := text.rfind(mark, limit // 2, limit)) >= 0:
+            return place + 1
+    return limit
+
+
+def _as_bytes(values, pyarrow) -> list:
+    """A column as Python values, strings as bytes: they may hold what is not UTF-8, which to_pylist would raise for."""
+    if pyarrow.types.is_dictionary(values.type):
+        values = values.dictionary_decode()
+    kind = values.type
+    if kind == pyarrow.string():
+        values = values.view(pyarrow.binary())
+    elif kind == pyarrow.large_string():
+        values = values.view(pyarrow.large_binary())
+    return values.to_pylist()

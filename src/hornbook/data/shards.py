@@ -1,0 +1,130 @@
+"""The shards of a corpus: four flat arrays in .npy files each. docs/architecture.md holds the table of them.
+
+tokens       T O K E N S  end to end          word_starts  one bit a token
+sentences    where each starts in the tokens  documents    where each starts in the sentences
+"""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from hornbook.files import replacing, sha256
+
+PARTS = ("tokens", "word_starts", "sentences", "documents")
+SHARD_TOKENS = 32_000_000
+LARGEST_SHARD_TOKENS = 2_000_000_000
+
+
+def shard_name(index: int) -> str:
+    return f"shard-{index:05d}"
+
+
+def shard_file(folder: Path, index: int, part: str) -> Path:
+    return Path(folder) / f"{shard_name(index)}.{part}.npy"
+
+
+def token_dtype(vocab_size: int) -> np.dtype:
+    return np.dtype(np.uint16 if vocab_size <= 1 << 16 else np.uint32)
+
+
+@dataclass(frozen=True)
+class Shard:
+    """One shard, read through the page cache: nothing is loaded until it is looked at."""
+
+    tokens: np.ndarray
+    word_starts: np.ndarray
+    sentences: np.ndarray
+    documents: np.ndarray
+
+
+def open_shard(folder: Path, index: int) -> Shard:
+    arrays = {}
+    for part in PARTS:
+        path = shard_file(folder, index, part)
+        try:
+            # A plain view of the map: slicing an np.memmap itself costs 5 times as much.
+            arrays[part] = np.asarray(np.load(path, mmap_mode="r", allow_pickle=False))
+        except FileNotFoundError:
+            raise ValueError(f"{path} is missing: build the corpus again") from None
+        except (ValueError, EOFError) as error:
+            raise ValueError(f"{path} is damaged ({error}): build the corpus again") from None
+    return Shard(**arrays)
+
+
+def unpack_word_starts(packed: np.ndarray, start: int, stop: int) -> np.ndarray:
+    """The booleans for tokens `start` to `stop` out of the packed bits.
+
+    >>> unpack_word_starts(np.packbits([1, 0, 0, 1, 1, 0, 0, 0, 1]), 3, 9)
+    array([ True,  True, False, False, False,  True])
+    """
+    first = start // 8
+    bits = np.unpackbits(packed[first : (stop + 7) // 8])
+    return bits[start - 8 * first : stop - 8 * first].view(bool)
+
+
+class ShardWriter:
+    """Gathers encoded documents and writes them as one shard after another.
+
+    A shard in the making stays in memory, 3 or 5 bytes a token: 100 to 160 MB at the default of 32 million tokens.
+    """
+
+    def __init__(self, folder: Path, dtype: np.dtype, *, next_index: int = 0):
+        self.folder = Path(folder)
+        self.dtype = np.dtype(dtype)
+        self.next_index = next_index
+        self._clear()
+
+    def _clear(self) -> None:
+        self.num_tokens = self.num_sentences = self.num_documents = 0
+        self._tokens: list[np.ndarray] = []
+        self._word_starts: list[np.ndarray] = []
+        self._sentence_lengths: list[np.ndarray] = []
+        self._document_starts: list[np.ndarray] = []
+
+    def add(
+        self,
+        tokens: np.ndarray,
+        word_starts: np.ndarray,
+        sentence_lengths: np.ndarray,
+        document_starts: np.ndarray,
+    ) -> None:
+        """Sentences and the tokens in them; `document_starts` says at which of these sentences documents start."""
+        assert len(tokens) == len(word_starts) == sentence_lengths.sum()
+        assert self.num_sentences or not len(sentence_lengths) or document_starts[0] == 0
+        self._tokens.append(tokens.astype(self.dtype, copy=False))
+        self._word_starts.append(word_starts)
+        self._sentence_lengths.append(sentence_lengths)
+        self._document_starts.append(document_starts + self.num_sentences)
+        self.num_tokens += len(tokens)
+        self.num_sentences += len(sentence_lengths)
+        self.num_documents += len(document_starts)
+
+    def close_shard(self) -> dict:
+        """Writes what was gathered and answers its entry in the manifest."""
+        index = self.next_index
+        entry = {
+            "name": shard_name(index),
+            "tokens": self.num_tokens,
+            "sentences": self.num_sentences,
+            "documents": self.num_documents,
+        }
+        sentences = np.cumsum(np.concatenate([[0], *self._sentence_lengths]), dtype=np.int64)
+        documents = np.concatenate([*self._document_starts, [self.num_sentences]])
+        self._write(index, "tokens", self._tokens, self.dtype)
+        self._write(index, "word_starts", [np.packbits(np.concatenate(self._word_starts))], np.dtype(np.uint8))
+        self._write(index, "sentences", [sentences.astype(np.uint32)], np.dtype(np.uint32))
+        self._write(index, "documents", [documents.astype(np.uint32)], np.dtype(np.uint32))
+        entry["sha256"] = {part: sha256(shard_file(self.folder, index, part)) for part in PARTS}
+        self.next_index += 1
+        self._clear()
+        return entry
+
+    def _write(self, index: int, part: str, pieces: list[np.ndarray], dtype: np.dtype) -> None:
+        """One .npy file out of pieces, without a second copy of them in memory."""
+        header = {"descr": np.lib.format.dtype_to_descr(dtype), "fortran_order": False}
+        header["shape"] = (sum(map(len, pieces)),)
+        with replacing(shard_file(self.folder, index, part)) as temporary, open(temporary, "wb") as file:
+            np.lib.format.write_array_header_1_0(file, header)
+            for piece in pieces:
+                file.write(np.ascontiguousarray(piece, dtype).data)

@@ -1,0 +1,146 @@
+"""Finding the files that text is read from, and reading their bytes, compressed or not."""
+
+import codecs
+import contextlib
+import gzip
+import lzma
+import os
+import zlib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO
+
+from hornbook.data.problems import Problem
+
+FORMATS = (".txt", ".jsonl", ".parquet")
+COMPRESSIONS = (".gz", ".xz", ".zst")
+KNOWN = ".txt, .jsonl (also followed by .gz, .xz or .zst) and .parquet"
+BLOCK_BYTES = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """One file: its path as the user gave it, and what tells whether it has changed since."""
+
+    path: str
+    bytes: int
+    modified_ns: int
+
+    @classmethod
+    def of(cls, path: str) -> "Source":
+        if not os.path.isfile(path) or path != path.encode("utf-8", "replace").decode():
+            raise ValueError(f"{path!r} is not a plain file with a name in UTF-8: copy it to one")
+        status = os.stat(path)
+        return cls(path, status.st_size, status.st_mtime_ns)
+
+
+def format_of(path: str) -> tuple[str, str] | None:
+    """The format and the compression that a name tells ("" for none), or None where it tells nothing."""
+    suffixes = [suffix.lower() for suffix in Path(path).suffixes]
+    compression = suffixes.pop() if suffixes and suffixes[-1] in COMPRESSIONS else ""
+    if not suffixes or suffixes[-1] not in FORMATS or (suffixes[-1] == ".parquet" and compression):
+        return None
+    return suffixes[-1], compression
+
+
+def find_sources(paths: Sequence[str | Path] | str | Path) -> tuple[list[Source], list[Problem]]:
+    """The files named, folders replaced by the known files within (recursive, sorted), and what was left out."""
+    paths = [paths] if isinstance(paths, str | Path) else list(paths)
+    if not paths:
+        raise ValueError("no input files: name at least one file or folder of text")
+    sources, problems = [], []
+    for path in (os.path.normpath(path) for path in paths):
+        if os.path.isdir(path):
+            for file in _files_within(path):
+                if format_of(file) is None:
+                    file = file.encode("utf-8", "replace").decode()
+                    problems.append(Problem("unknown_extension", file))
+                elif not os.path.exists(file):
+                    problems.append(Problem("unreadable", file, detail="a link to a file that is not there"))
+                else:
+                    sources.append(Source.of(file))
+        elif not os.path.exists(path):
+            raise ValueError(f"{path} does not exist: check the spelling (patterns such as *.txt are for the shell)")
+        elif format_of(path) is None:
+            raise ValueError(f"{path} is of no known kind: rename it to one of {KNOWN}")
+        else:
+            sources.append(Source.of(path))
+    if not sources:
+        raise ValueError(f"no text files in {', '.join(map(str, paths))}: the known kinds are {KNOWN}")
+    return sources, problems
+
+
+def _files_within(folder: str) -> list[str]:
+    visited, found = set(), []
+    for here, folders, files in os.walk(folder, followlinks=True):
+        real = os.path.realpath(here)
+        if real in visited:
+            folders.clear()
+            continue
+        visited.add(real)
+        folders.sort()
+        found += [os.path.join(here, file) for file in files]
+    return sorted(found)
+
+
+class ByteReader:
+    """The bytes of a file, decompressed, block by block.
+
+    An error in the middle ends the blocks and is kept in `failure`, so that what came before it is not lost.
+    `bytes_read` counts the bytes of the file as it is stored.
+    """
+
+    def __init__(self, path: str):
+        self.path = path
+        self.bytes_read = 0
+        self.byte_order_mark = False
+        self.failure: Problem | None = None
+
+    def blocks(self) -> Iterator[bytes]:
+        try:
+            with open(self.path, "rb") as raw, _decompressed(raw, format_of(self.path)[1]) as stream:
+                start = self._start(stream)
+                self.bytes_read = raw.tell()
+                yield start
+                # One read of the compressed stream at a time: a truncated file then loses nothing that it holds.
+                while block := stream.read1(BLOCK_BYTES):
+                    self.bytes_read = raw.tell()
+                    yield block
+        except (OSError, EOFError, zlib.error, lzma.LZMAError) as error:
+            self.failure = Problem("unreadable", self.path, detail=str(error) or type(error).__name__)
+
+    def _start(self, stream: BinaryIO) -> bytes:
+        start = b""
+        while len(start) < 3 and (more := stream.read1(BLOCK_BYTES)):
+            start += more
+        if start.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+            raise OSError("the text is UTF-16: convert it to UTF-8")
+        self.byte_order_mark = start.startswith(codecs.BOM_UTF8)
+        return start.removeprefix(codecs.BOM_UTF8)
+
+
+class _ArrowStream:
+    """pyarrow's decompressor with small reads, as each read that fails loses all that it had."""
+
+    def __init__(self, raw: BinaryIO):
+        import pyarrow
+
+        self._errors = pyarrow.ArrowException
+        self._stream = pyarrow.CompressedInputStream(raw, "zstd")
+
+    def read1(self, size: int) -> bytes:
+        try:
+            return self._stream.read(min(size, 1 << 16))
+        except self._errors as error:
+            raise OSError(str(error)) from None
+
+
+def _decompressed(raw: BinaryIO, compression: str) -> contextlib.AbstractContextManager:
+    if compression == ".gz":
+        return gzip.GzipFile(fileobj=raw)
+    if compression == ".xz":
+        return lzma.LZMAFile(raw)
+    if compression == ".zst":
+        return contextlib.nullcontext(_ArrowStream(raw))
+    return contextlib.nullcontext(raw)

@@ -1,0 +1,115 @@
+"""How far the building of a corpus has come: what is needed to go on from the last closed shard.
+
+`progress.json` is written last and names the shards that stand; `progress-00003.npz` and `progress-00003.hashes.npy`
+beside it hold the arrays. So a kill at any moment leaves a state that fits the shards.
+"""
+
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+
+from hornbook.data.duplicates import RepeatedLines, SeenHashes
+from hornbook.data.problems import Problems
+from hornbook.data.shards import PARTS, shard_file
+from hornbook.files import read_json, replacing, write_json
+
+PROGRESS = "progress.json"
+
+
+@dataclass
+class BuildState:
+    request: dict
+    token_counts: np.ndarray
+    shards: list[dict] = field(default_factory=list)
+    file_index: int = 0
+    items_taken: int = 0
+    bytes_read: int = 0
+    totals: dict[str, int] = field(
+        default_factory=lambda: dict.fromkeys(("documents", "sentences", "tokens", "words", "text_bytes"), 0)
+    )
+    cleaned: dict[str, int] = field(default_factory=dict)
+    previous_kept: bool = False
+    seconds: float = 0.0
+    problems: Problems = field(default_factory=Problems)
+    lines: RepeatedLines = field(default_factory=RepeatedLines)
+    seen: SeenHashes = field(default_factory=SeenHashes)
+    new_hashes: list[np.ndarray] = field(default_factory=list)
+
+    PLAIN = ("request", "shards", "file_index", "items_taken", "bytes_read", "totals", "cleaned", "previous_kept")
+
+    def save(self, folder: Path) -> None:
+        number = len(self.shards)
+        if number:
+            # Each file holds the hashes of one shard only: 8 bytes a document are written once, not once a shard.
+            hashes = np.concatenate([*self.new_hashes, np.empty(0, np.uint64)])
+            _save(folder / f"progress-{number:05d}.hashes.npy", lambda file: np.save(file, hashes))
+            arrays = {"token_counts": self.token_counts, **self.lines.arrays()}
+            _save(folder / f"progress-{number:05d}.npz", lambda file: np.savez(file, **arrays))
+        plain = {name: getattr(self, name) for name in self.PLAIN}
+        texts = {str(line): text for line, text in self.lines.texts().items()}
+        plain |= {"seconds": round(self.seconds, 3), "problems": self.problems.as_dict(), "line_texts": texts}
+        write_json(folder / PROGRESS, plain)
+        (folder / f"progress-{number - 1:05d}.npz").unlink(missing_ok=True)
+        self.new_hashes = []
+
+    @classmethod
+    def load(cls, folder: Path, vocab_size: int) -> "BuildState":
+        saved = read_json(folder / PROGRESS)
+        number = len(saved["shards"])
+        plain = {name: saved[name] for name in cls.PLAIN}
+        plain |= {"seconds": saved["seconds"], "problems": Problems(saved["problems"])}
+        if not number:
+            return cls(token_counts=np.zeros(vocab_size, np.int64), **plain)
+        needed = [shard_file(folder, index, part) for index in range(number) for part in PARTS]
+        needed += [folder / f"progress-{index + 1:05d}.hashes.npy" for index in range(number)]
+        needed.append(folder / f"progress-{number:05d}.npz")
+        for file in needed:
+            if not file.exists():
+                raise ValueError(f"{file} is missing, so the build cannot go on: remove {folder} and build anew")
+        with np.load(folder / f"progress-{number:05d}.npz", allow_pickle=False) as stored:
+            arrays = dict(stored)
+        hashes = [np.load(folder / f"progress-{index + 1:05d}.hashes.npy") for index in range(number)]
+        texts = {int(line): text for line, text in saved["line_texts"].items()}
+        return cls(
+            token_counts=arrays.pop("token_counts"),
+            lines=RepeatedLines(arrays, texts),
+            seen=SeenHashes(np.concatenate(hashes)),
+            **plain,
+        )
+
+
+def remove_progress(folder: Path) -> None:
+    """Removes the state; progress.json goes first, as the rest means nothing without it."""
+    (folder / PROGRESS).unlink(missing_ok=True)
+    for file in folder.glob("progress-*.np[yz]"):
+        file.unlink()
+    for file in folder.glob(".*.tmp"):
+        file.unlink()
+
+
+def difference(built: dict, asked: dict) -> str:
+    """In words, the first thing in which two requests differ; empty when they are the same."""
+    names = {**built["settings"], **asked["settings"]}
+    for name in names:
+        before, now = built["settings"].get(name), asked["settings"].get(name)
+        if before != now:
+            return f"{name} was {before!r} and is now {now!r}"
+    if built["tokenizer_fingerprint"] != asked["tokenizer_fingerprint"]:
+        return "the tokenizer is another one"
+    before, now = ({source["path"]: source for source in request["sources"]} for request in (built, asked))
+    for path in [*before, *now]:
+        if path not in now:
+            return f"{path} was read then and is not named now"
+        if path not in before:
+            return f"{path} is named now and was not read then"
+        if before[path] != now[path]:
+            return f"{path} has changed since (its size or its time)"
+    if built["sources"] != asked["sources"]:
+        return "the files are named in another order"
+    return ""
+
+
+def _save(path: Path, write) -> None:
+    with replacing(path) as temporary, open(temporary, "wb") as file:
+        write(file)

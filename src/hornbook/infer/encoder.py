@@ -1,0 +1,144 @@
+"""Using an encoder: fill in masks, judge whether a sentence follows, turn texts into vectors.
+
+model = hornbook.load("runs/first")
+model.fill_mask("Paris is the [MASK] of France.")
+model.embed(["a text", "another"], pooling="mean").shape        # (2, width)
+"""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from hornbook.batch import Batch, pack
+from hornbook.interop.folder import load_folder
+from hornbook.interop.hub import model_folder
+from hornbook.text.tokenizer import Tokenizer
+
+BATCH_TOKENS = 16_384  # texts go through the model in groups of about so many tokens
+
+
+@dataclass(frozen=True)
+class Guess:
+    token: str
+    probability: float
+    text: str  # the input with this mask filled in
+
+
+class EncoderModel:
+    """A model with its tokenizer, ready to use."""
+
+    def __init__(self, model: nn.Module, tokenizer: Tokenizer, folder: Path):
+        self.model = model.eval()
+        self.tokenizer = tokenizer
+        self.folder = folder
+
+    @property
+    def device(self) -> torch.device:
+        return next(self.model.parameters()).device
+
+    def to(self, device: str | torch.device) -> "EncoderModel":
+        self.model.to(device)
+        return self
+
+    @torch.no_grad()
+    def fill_mask(self, text: str, top: int = 5) -> list[list[Guess]]:
+        """For each mask in the text, in order, the `top` most likely tokens. Write the mask as [MASK] or as the
+        tokenizer's own mask token."""
+        self._needs("mlm", "filling in masks")
+        text = text.replace("[MASK]", self.tokenizer.mask_token)
+        encoded = self.tokenizer.encode(text)
+        places = [i for i, token in enumerate(encoded.ids) if token == self.tokenizer.mask_id]
+        if not places:
+            raise ValueError(f"the text has no mask: put {self.tokenizer.mask_token} where a word is missing")
+        batch = self._pack([encoded.ids], [encoded.segments])
+        logits = self.model.mlm_logits(self.model(batch)[places])[:, : self.tokenizer.vocab_size]
+        logits[:, self.tokenizer.special_ids] = -torch.inf
+        best = torch.softmax(logits.float(), -1).topk(min(top, logits.shape[-1]))
+        return [
+            [
+                self._guess(text, encoded.offsets[place], token, probability)
+                for token, probability in zip(tokens, probabilities, strict=True)
+            ]
+            for place, tokens, probabilities in zip(places, best.indices.tolist(), best.values.tolist(), strict=True)
+        ]
+
+    def _guess(self, text: str, span: tuple[int, int], token: int, probability: float) -> Guess:
+        piece = self.tokenizer.token(token)
+        word = self.tokenizer.decode([token]).strip()
+        glued = piece.startswith("##")
+        before = text[: span[0]].rstrip() if glued else text[: span[0]]
+        return Guess(piece, probability, before + word.removeprefix("##") + text[span[1] :])
+
+    @torch.no_grad()
+    def next_sentence(self, first: str, second: str) -> float:
+        """The probability that `second` follows `first`."""
+        self._needs("nsp", "judging whether a sentence follows")
+        encoded = self.tokenizer.encode(first, second)
+        batch = self._pack([encoded.ids], [encoded.segments])
+        cls_ND = self.model(batch)[batch.starts[:-1].long()]
+        return float(torch.softmax(self.model.nsp_logits(cls_ND).float(), -1)[0, 0])
+
+    @torch.no_grad()
+    def embed(self, texts: list[str] | str, pooling: Literal["cls", "mean"] = "cls") -> np.ndarray:
+        """One vector a text from the last layer: at `[CLS]`, or the mean over all its tokens. float32, texts x width."""
+        if pooling not in ("cls", "mean"):
+            raise ValueError(f"pooling must be cls or mean, not '{pooling}'")
+        texts = [texts] if isinstance(texts, str) else list(texts)
+        encoded = [self.tokenizer.encode(text) for text in texts]
+        ids = [self._cut(each.ids) for each in encoded]
+        vectors = np.zeros((len(texts), self.model.config.width), np.float32)
+        # Longest first, so that what is grouped together is alike in length.
+        order = sorted(range(len(texts)), key=lambda i: -len(ids[i]))
+        for group in _groups(order, [len(each) for each in ids]):
+            batch = self._pack([ids[i] for i in group], None)
+            x_TD = self.model(batch)
+            vectors[group] = _pooled(x_TD, batch, pooling).float().cpu().numpy()
+        return vectors
+
+    def _cut(self, ids: list[int]) -> list[int]:
+        """A text longer than the model keeps its start and its last special token."""
+        limit = self.model.config.max_positions
+        return ids if len(ids) <= limit else [*ids[: limit - 1], ids[-1]]
+
+    def _pack(self, ids: list[list[int]], segments: list[list[int]] | None) -> Batch:
+        limit = self.model.config.max_positions
+        longest = max(map(len, ids))
+        if longest > limit:
+            raise ValueError(f"the text has {longest} tokens, {longest - limit} more than this model takes ({limit})")
+        as_arrays = [np.array(each, np.int64) for each in ids]
+        kinds = None if segments is None else [np.array(each, np.int64) for each in segments]
+        return pack(as_arrays, kinds).to(self.device)
+
+    def _needs(self, head: str, what: str) -> None:
+        if head not in self.model.heads:
+            has = ", ".join(self.model.heads) or "none"
+            raise ValueError(f"{self.folder} has no {head} head (it has: {has}), which {what} needs")
+
+
+def _groups(order: list[int], lengths: list[int]) -> list[list[int]]:
+    groups, tokens = [[]], 0
+    for i in order:
+        if groups[-1] and tokens + lengths[i] > BATCH_TOKENS:
+            groups.append([])
+            tokens = 0
+        groups[-1].append(i)
+        tokens += lengths[i]
+    return [group for group in groups if group]
+
+
+def _pooled(x_TD: Tensor, batch: Batch, pooling: str) -> Tensor:
+    if pooling == "cls":
+        return x_TD[batch.starts[:-1].long()]
+    lengths = (batch.starts[1:] - batch.starts[:-1]).long()
+    return torch.segment_reduce(x_TD.float(), "mean", lengths=lengths)
+
+
+def load(name: str | Path) -> EncoderModel:
+    """Opens a run folder, a folder that `transformers` wrote, or a Hugging Face name."""
+    folder = model_folder(name)
+    model, tokenizer = load_folder(folder)
+    return EncoderModel(model, tokenizer, folder)

@@ -1,0 +1,42 @@
+"""From what a person types to a folder: a path, or a Hugging Face name, downloaded once and kept."""
+
+from pathlib import Path
+
+PATTERNS = [
+    "config.json",
+    "*.safetensors",
+    "*.safetensors.index.json",
+    "tokenizer*.json",
+    "vocab.*",
+    "special_tokens_map.json",
+]
+
+
+def model_folder(name: str | Path) -> Path:
+    """The folder of a model. A path that exists is itself; anything else shaped like `owner/name` is asked of the hub."""
+    path = Path(name)
+    if path.is_dir():
+        return path
+    text = str(name)
+    if path.is_file():
+        raise ValueError(f"{text} is a file; give the folder that holds config.json and model.safetensors")
+    if text.startswith((".", "/", "~")) or text.count("/") > 1 or not text:
+        raise ValueError(f"there is no folder {text}")
+    return _downloaded(text)
+
+
+def _downloaded(name: str) -> Path:
+    from huggingface_hub import snapshot_download
+    from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
+
+    try:
+        return Path(snapshot_download(name, allow_patterns=PATTERNS))
+    except LocalEntryNotFoundError:
+        reason = "it is not in the cache, and the hub cannot be reached or HF_HUB_OFFLINE is set"
+    except HFValidationError:
+        reason = "that is not a name the hub could have"
+    except HfHubHTTPError as error:
+        reason = f"the hub answered: {str(error).splitlines()[0]}"
+    except OSError as error:
+        reason = f"the hub cannot be reached ({str(error).splitlines()[0]})"
+    raise ValueError(f"there is no folder '{name}', and no model of that name could be downloaded: {reason}")

@@ -1,0 +1,130 @@
+"""Which tokens to hide, and what to put there: drawn on the device, in a fixed number known to the host.
+
+In a sequence of n tokens, max(1, round(rate x n)) ordinary ones are chosen, as BERT published it. All sequences are
+drawn at once: tokens are sorted by (sequence, random key), and the first of each sequence are taken. With whole words
+or n-grams all tokens of a group share one key, and a group that would go past the number is left out.
+
+Shapes: T tokens, N sequences, K chosen tokens.
+"""
+
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from hornbook.batch import Batch
+from hornbook.config import setting
+from hornbook.train.objective import Targets
+
+
+@dataclass(frozen=True)
+class MaskingSettings:
+    rate: float = setting(0.15, "share of the tokens that are predicted")
+    mask_share: float = setting(0.8, "of those, how many become the mask token")
+    random_share: float = setting(0.1, "of those, how many become a random token; the rest stay as they are")
+    unit: Literal["token", "word", "ngram"] = setting("token", "what is chosen as a whole: a token, a word, an n-gram")
+    max_ngram: int = setting(3, "longest n-gram, in words; n is drawn with probability proportional to 1/n")
+
+    def __post_init__(self) -> None:
+        if not 0 < self.rate < 1:
+            raise ValueError(f"masking.rate must lie between 0 and 1, not {self.rate}")
+        if self.mask_share < 0 or self.random_share < 0 or self.mask_share + self.random_share > 1 + 1e-9:
+            raise ValueError(
+                "masking.mask_share and masking.random_share must be at least 0 and together at most 1, "
+                f"not {self.mask_share} and {self.random_share}"
+            )
+        if self.max_ngram < 1:
+            raise ValueError(f"masking.max_ngram must be at least 1, not {self.max_ngram}")
+
+
+class Masking:
+    """Draws masks for a vocabulary. `special_ids` are never chosen and never put in as a random token."""
+
+    def __init__(self, settings: MaskingSettings, vocab_size: int, mask_id: int, special_ids: list[int]):
+        self.settings = settings
+        self.mask_id = mask_id
+        is_special = torch.zeros(vocab_size, dtype=torch.bool)
+        is_special[special_ids] = True
+        self.is_special_V = is_special
+        self.ordinary_ids = torch.nonzero(~is_special).flatten()
+
+    def draw(self, batch: Batch, generator: torch.Generator) -> tuple[Tensor, Targets]:
+        """The corrupted token ids, T, and what stood at the chosen positions."""
+        device = batch.ids_T.device
+        if self.is_special_V.device != device:
+            self.is_special_V, self.ordinary_ids = self.is_special_V.to(device), self.ordinary_ids.to(device)
+        positions_K, weights_K, starts_host = self._choose(batch, generator)
+        values_K = batch.ids_T[positions_K]
+        shape = {"device": device, "generator": generator}
+        coin_K = torch.rand(len(positions_K), **shape)
+        random_K = self.ordinary_ids[torch.randint(len(self.ordinary_ids), (len(positions_K),), **shape)]
+        mask_share, random_share = self.settings.mask_share, self.settings.random_share
+        put_K = torch.where(coin_K < mask_share, self.mask_id, values_K)
+        put_K = torch.where((coin_K >= mask_share) & (coin_K < mask_share + random_share), random_K, put_K)
+        put_K = torch.where(weights_K > 0, put_K, values_K)
+        ids_T = batch.ids_T.scatter(0, positions_K, put_K)
+        return ids_T, Targets(positions_K, values_K, weights_K, starts_host)
+
+    def _choose(self, batch: Batch, generator: torch.Generator) -> tuple[Tensor, Tensor, np.ndarray]:
+        device = batch.ids_T.device
+        num_tokens = batch.num_tokens
+        lengths = np.diff(batch.starts_host)
+        num_chosen = np.maximum(np.round(self.settings.rate * lengths).astype(np.int64), 1)
+        num_chosen = np.minimum(num_chosen, lengths)
+        num_chosen[batch.num_live_sequences :] = 0
+        starts_host = np.concatenate([[0], np.cumsum(num_chosen)])
+
+        sequence_T = torch.repeat_interleave(
+            torch.arange(batch.num_sequences, device=device),
+            (batch.starts[1:] - batch.starts[:-1]).long(),
+            output_size=num_tokens,
+        )
+        is_ordinary_T = ~self.is_special_V[batch.ids_T]
+        group_T = self._groups(batch, sequence_T, is_ordinary_T, generator)
+        # A random order of the groups; the group's number breaks ties so that its tokens stay together.
+        key_T = torch.rand(num_tokens, device=device, generator=generator, dtype=torch.float64)
+        key_T = key_T[group_T].where(is_ordinary_T, 2.0)
+        order_T = torch.argsort(key_T + 4.0 * sequence_T, stable=True)
+
+        rank_host = np.arange(starts_host[-1]) - np.repeat(starts_host[:-1], num_chosen)
+        from_host = np.repeat(batch.starts_host[:-1], num_chosen) + rank_host
+        from_K = torch.from_numpy(from_host).to(device, non_blocking=True)
+        positions_K = order_T[from_K]
+        is_wanted_K = is_ordinary_T[positions_K]
+        if self.settings.unit != "token":
+            # A group is cut when the next token in the order belongs to it but was not taken.
+            following_T = torch.roll(order_T, -1)
+            goes_on_T = (group_T[following_T] == group_T[order_T]) & (
+                torch.arange(num_tokens, device=device) < num_tokens - 1
+            )
+            last_host = np.repeat(batch.starts_host[:-1] + num_chosen - 1, num_chosen)
+            last_K = torch.from_numpy(last_host).to(device, non_blocking=True)
+            is_cut_K = goes_on_T[last_K] & (group_T[order_T[last_K]] == group_T[positions_K])
+            is_wanted_K = is_wanted_K & ~is_cut_K
+        return positions_K, is_wanted_K.float(), starts_host
+
+    def _groups(self, batch: Batch, sequence_T: Tensor, is_ordinary_T: Tensor, generator: torch.Generator) -> Tensor:
+        """For each token the first token of the group that it is chosen with."""
+        device, num_tokens = batch.ids_T.device, batch.num_tokens
+        index_T = torch.arange(num_tokens, device=device)
+        if self.settings.unit == "token":
+            return index_T
+        previous_is_ordinary = torch.cat([is_ordinary_T.new_zeros(1), is_ordinary_T[:-1]])
+        new_sequence = torch.cat([is_ordinary_T.new_ones(1), sequence_T[1:] != sequence_T[:-1]])
+        starts_T = batch.word_starts_T | ~is_ordinary_T | ~previous_is_ordinary | new_sequence
+        if self.settings.unit == "ngram":
+            word_T = torch.cumsum(starts_T, 0) - 1
+            starts_T = self._ngram_starts(num_tokens, generator, device)[word_T] & starts_T
+            starts_T = starts_T | ~is_ordinary_T | ~previous_is_ordinary | new_sequence
+        return torch.cummax(torch.where(starts_T, index_T, 0), 0).values
+
+    def _ngram_starts(self, num_words: int, generator: torch.Generator, device: torch.device) -> Tensor:
+        """Cuts a row of words into n-grams of random lengths: True where one starts."""
+        share = 1.0 / torch.arange(1, self.settings.max_ngram + 1, device=device, dtype=torch.float32)
+        lengths = torch.multinomial(share, num_words, replacement=True, generator=generator) + 1
+        ends = torch.cumsum(lengths, 0).clamp(max=num_words)
+        starts = torch.zeros(num_words + 1, dtype=torch.bool, device=device)
+        starts[0] = True
+        return starts.scatter(0, ends, True)[:num_words]

@@ -1,0 +1,76 @@
+"""BERT's pre-training: masked tokens (`mlm`) and, beside it, whether the second segment follows the first (`nsp`).
+
+mlm = - sum over chosen tokens of log p(token | the corrupted text); nsp = - sum over sequences of log p(label | [CLS]).
+Label 0 means that B really follows A, as `transformers` counts. The total is weight x sum / count, added over terms.
+
+    objective = Pretraining(Masking(MaskingSettings(), vocab_size, mask_id, special_ids), nsp=True)
+    drawn = objective.draw(batch, generator)
+    objective.sums(model, drawn)                    # {"mlm": ..., "nsp": ...}
+"""
+
+import dataclasses
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from hornbook.batch import Batch
+from hornbook.objectives.masking import Masking
+from hornbook.train.objective import Drawn, Targets
+
+
+class Pretraining:
+    """MLM alone, or MLM and NSP together from one pass through the encoder."""
+
+    def __init__(self, masking: Masking, nsp: bool, nsp_weight: float = 1.0):
+        self.masking = masking
+        self.weights = {"mlm": 1.0} | ({"nsp": nsp_weight} if nsp else {})
+        self.summed_loss = summed_loss
+
+    def compile(self) -> None:
+        """Fuses the loss over the vocabulary: a quarter of the memory traffic, about 2% of a step of bert-base."""
+        self.summed_loss = torch.compile(summed_loss, dynamic=True)
+
+    def draw(self, batch: Batch, generator: torch.Generator) -> Drawn:
+        ids_T, mlm = self.masking.draw(batch, generator)
+        targets = {"mlm": mlm}
+        if "nsp" in self.weights:
+            targets["nsp"] = sentence_targets(batch)
+        return Drawn(dataclasses.replace(batch, ids_T=ids_T), targets)
+
+    def sums(self, model: nn.Module, drawn: Drawn) -> dict[str, Tensor]:
+        return {
+            term: self.summed_loss(logits, drawn.targets[term].values_K, drawn.targets[term].weights_K)
+            for term, logits in self._logits(model, drawn).items()
+        }
+
+    def hits(self, model: nn.Module, drawn: Drawn) -> dict[str, Tensor]:
+        found = {}
+        for term, logits in self._logits(model, drawn).items():
+            targets = drawn.targets[term]
+            found[term] = summed_loss(logits, targets.values_K, targets.weights_K)
+            found[f"{term}_accuracy"] = ((logits.argmax(-1) == targets.values_K) * targets.weights_K).sum()
+        return found
+
+    def _logits(self, model: nn.Module, drawn: Drawn) -> dict[str, Tensor]:
+        x_TD = model(drawn.batch)
+        logits = {"mlm": model.mlm_logits(x_TD[drawn.targets["mlm"].positions_K])}
+        if "nsp" in self.weights:
+            logits["nsp"] = model.nsp_logits(x_TD[drawn.targets["nsp"].positions_K])
+        return logits
+
+
+def sentence_targets(batch: Batch) -> Targets:
+    """One target a sequence, at its `[CLS]`: the batch's own label."""
+    num_live = batch.num_live_sequences
+    starts_host = np.minimum(np.arange(batch.num_sequences + 1), num_live)
+    labels = batch.labels_N[:num_live]
+    return Targets(batch.starts[:num_live].long(), labels, torch.ones_like(labels, dtype=torch.float32), starts_host)
+
+
+def summed_loss(logits_KV: Tensor, values_K: Tensor, weights_K: Tensor) -> Tensor:
+    """Cross-entropy added up over the targets, in at least float32."""
+    if logits_KV.dtype in (torch.bfloat16, torch.float16):
+        logits_KV = logits_KV.float()
+    return (F.cross_entropy(logits_KV, values_K, reduction="none") * weights_K).sum()

@@ -1,0 +1,263 @@
+"""What a path holds, read from small files and headers only: the answers of `hornbook info PATH`."""
+
+import math
+from pathlib import Path
+
+from safetensors import SafetensorError, safe_open
+
+from hornbook.files import read_json
+from hornbook.report import wording
+from hornbook.report.run import RunRecord
+
+WEIGHTS = "model.safetensors"
+INDEX = f"{WEIGHTS}.index.json"
+TEXT_SUFFIXES = {".txt", ".jsonl", ".parquet"}
+# Families name the same thing differently in config.json.
+LAYERS = ("num_hidden_layers", "n_layer", "n_layers", "num_layers")
+WIDTH = ("hidden_size", "n_embd", "dim", "d_model")
+HEADS = ("num_attention_heads", "n_head", "n_heads", "num_heads")
+
+
+def describe(path: str | Path) -> dict:
+    """What a folder is (`kind`: run, corpus, unfinished corpus, model or tokenizer) and the numbers that go with it."""
+    path = Path(path)
+    if not path.exists():
+        raise ValueError(f"{path} does not exist: check the spelling, or give a run, corpus, model or tokenizer folder")
+    if path.is_file():
+        raise ValueError(_about_file(path))
+    if (path / "run.json").is_file():
+        found = _run(path)
+    elif (path / "manifest.json").is_file():
+        found = _corpus(path)
+    elif (path / "progress.json").is_file():
+        found = _unfinished_corpus(path)
+    elif (path / "config.json").is_file():
+        found = _model(path)
+    elif (path / "tokenizer.json").is_file():
+        found = _tokenizer(path)
+    else:
+        raise ValueError(
+            f"{path} holds none of run.json (a run), manifest.json (a corpus), config.json with {WEIGHTS} (a model) "
+            "and tokenizer.json (a tokenizer)"
+        )
+    return {"folder": str(path), **found}
+
+
+def lines(description: dict) -> list[tuple[str, str]]:
+    """The description as labels and words, in the order to print them."""
+    write = {
+        "run": _run_lines,
+        "corpus": _corpus_lines,
+        "unfinished corpus": _unfinished_lines,
+        "model": _model_lines,
+        "tokenizer": _tokenizer_lines,
+    }[description["kind"]]
+    first = ("what", f"{description['kind']} in {description['folder']}")
+    return [first, *((label, words) for label, words in write(description) if words)]
+
+
+def _about_file(path: Path) -> str:
+    suffixes = {suffix.lower() for suffix in path.suffixes[-2:]}
+    if suffixes & TEXT_SUFFIXES:
+        return (
+            f"{path} is a file of text: make a tokenizer of it with 'hornbook tokenizer train' and a corpus with "
+            "'hornbook corpus build', then ask about the corpus folder"
+        )
+    return f"{path} is a file: give the folder that holds it, {path.parent}"
+
+
+def _run(folder: Path) -> dict:
+    record = RunRecord.load(folder)
+    return {
+        "kind": "run",
+        "preset": record.preset,
+        "from": record.run.get("from"),
+        "parameters": record.run.get("parameters"),
+        "finished": record.is_finished,
+        "step": record.step,
+        "num_steps": record.num_steps,
+        "state": record.state_in_words,
+        "tokens": record.tokens,
+        "seconds": record.seconds,
+        "tokens_per_second": record.tokens_per_second,
+        "device": record.device,
+        "corpora": record.corpora,
+        "last_train": record.train[-1] if record.train else None,
+        "last_validation": record.last_validation,
+        "best_validation": record.best_validation,
+        "frequency_baseline": record.baseline,
+        "resume": None if record.is_finished else record.resume_command,
+    }
+
+
+def _run_lines(found: dict) -> list[tuple[str, str]]:
+    speed = found["tokens_per_second"]
+    out = [
+        ("preset", found["preset"] + (f", going on from {found['from']}" if found["from"] else "")),
+        ("parameters", wording.amount(found["parameters"]) if found["parameters"] else ""),
+        ("state", found["state"]),
+        ("tokens seen", wording.amount(found["tokens"])),
+        ("time", wording.duration(found["seconds"]) + (f", {speed:,.0f} tokens a second" if speed else "")),
+        ("device", found["device"]),
+    ]
+    for corpus in found["corpora"]:
+        counts = f"{wording.amount(corpus.get('tokens', 0))} tokens, weight {corpus.get('weight', 1):g}"
+        out.append(("data", f"{corpus.get('folder')}: {counts}, read {wording.times(corpus['epochs'])}"))
+    out.append(("last training loss", _losses(found["last_train"])))
+    out.append(("last validation", _losses(found["last_validation"])))
+    out.append(("best validation", _losses(found["best_validation"])))
+    if "mlm" in found["frequency_baseline"]:
+        out.append(("guessing by word frequency", f"mlm {wording.loss(found['frequency_baseline']['mlm'])}"))
+    return [*out, ("to go on", found["resume"] or "")]
+
+
+def _losses(line: dict | None) -> str:
+    """loss 3.456 at step 2,000 (mlm 3.1, ...)"""
+    if line is None:
+        return "none yet"
+    shown = ("mlm", "nsp", "mlm_accuracy", "nsp_accuracy")
+    parts = [
+        f"{name.replace('_', ' ')} {(wording.percent if name.endswith('accuracy') else wording.loss)(line[name])}"
+        for name in shown
+        if name in line
+    ]
+    return f"{wording.loss(line.get('loss'))} at step {line['step']:,}" + (f" ({', '.join(parts)})" if parts else "")
+
+
+def _corpus(folder: Path) -> dict:
+    manifest = read_json(folder / "manifest.json")
+    if not isinstance(manifest.get("totals"), dict) or "shards" not in manifest:
+        raise ValueError(f"{folder} is not a corpus: its manifest.json has no totals, so something else wrote it")
+    kept = ("fingerprint", "vocab_size", "dtype", "totals", "dropped", "problems", "settings", "seconds")
+    return {
+        "kind": "corpus",
+        **{name: manifest.get(name) for name in kept},
+        "num_shards": len(manifest["shards"]),
+        "num_sources": len(manifest.get("sources", [])),
+        "repeated_share": manifest.get("repeated_lines", {}).get("repeated_share"),
+        "bytes_on_disk": sum(file.stat().st_size for file in folder.glob("shard-*.npy")),
+    }
+
+
+def _corpus_lines(found: dict) -> list[tuple[str, str]]:
+    totals, repeated = found["totals"], found["repeated_share"]
+    out = [
+        (name, wording.amount(totals[name])) for name in ("documents", "sentences", "words", "tokens") if name in totals
+    ]
+    out += [
+        ("vocabulary", f"{found['vocab_size']:,} tokens" if found["vocab_size"] else ""),
+        ("size", f"{wording.size(found['bytes_on_disk'])} in {wording.counted(found['num_shards'], 'shard')}"),
+        ("read", f"{wording.size(totals.get('bytes_read', 0))} from {wording.counted(found['num_sources'], 'file')}"),
+        ("repeated lines", wording.percent(repeated) if repeated is not None else ""),
+    ]
+    for kind, problem in (found["problems"] or {}).items():
+        out.append(("noticed", f"{problem.get('count', 0):,} {problem.get('what', kind)}"))
+    return out
+
+
+def _unfinished_corpus(folder: Path) -> dict:
+    progress = read_json(folder / "progress.json")
+    sources = progress.get("request", {}).get("sources", [])
+    return {
+        "kind": "unfinished corpus",
+        "num_shards": len(progress.get("shards", [])),
+        "totals": progress.get("totals", {}),
+        "bytes_read": progress.get("bytes_read", 0),
+        "bytes_total": sum(source.get("bytes", 0) for source in sources),
+    }
+
+
+def _unfinished_lines(found: dict) -> list[tuple[str, str]]:
+    tokens = wording.amount(found["totals"].get("tokens", 0))
+    return [
+        ("so far", f"{tokens} tokens in {wording.counted(found['num_shards'], 'shard')}"),
+        ("read", f"{wording.size(found['bytes_read'])} of {wording.size(found['bytes_total'])}"),
+        ("to go on", "run the same 'hornbook corpus build' command again"),
+    ]
+
+
+def _model(folder: Path) -> dict:
+    config = read_json(folder / "config.json")
+    shapes = _shapes(folder)
+    return {
+        "kind": "model",
+        "model_type": config.get("model_type"),
+        "architectures": config.get("architectures") or [],
+        "parameters": sum(math.prod(shape) for shape in shapes.values()),
+        "num_tensors": len(shapes),
+        "num_layers": _first(config, LAYERS),
+        "width": _first(config, WIDTH),
+        "num_heads": _first(config, HEADS),
+        "vocab_size": config.get("vocab_size"),
+        "max_positions": _first(config, ("max_position_embeddings", "n_positions")),
+        "has_tokenizer": (folder / "tokenizer.json").is_file() or (folder / "vocab.txt").is_file(),
+    }
+
+
+def _first(config: dict, names: tuple[str, ...]) -> object:
+    return next((config[name] for name in names if name in config), None)
+
+
+def _shapes(folder: Path) -> dict[str, list[int]]:
+    """The shape of every tensor, from the headers; the numbers themselves are not read."""
+    if (folder / WEIGHTS).is_file():
+        names = [WEIGHTS]
+    elif (folder / INDEX).is_file():
+        weight_map = read_json(folder / INDEX).get("weight_map")
+        if not isinstance(weight_map, dict):
+            raise ValueError(f"{folder / INDEX} has no weight_map: copy it again from where it came")
+        names = sorted(set(weight_map.values()))
+    else:
+        raise ValueError(f"{folder} has a config.json but no {WEIGHTS}: it holds no model that hornbook opens")
+    shapes = {}
+    for name in names:
+        try:
+            with safe_open(folder / name, framework="numpy") as opened:
+                shapes |= {key: opened.get_slice(key).get_shape() for key in opened.keys()}  # noqa: SIM118
+        except (SafetensorError, OSError) as error:
+            raise ValueError(
+                f"{folder / name} is damaged or missing ({error}): copy it again from where it came"
+            ) from None
+    return shapes
+
+
+def _model_lines(found: dict) -> list[tuple[str, str]]:
+    def text(name: str) -> str:
+        value = found[name]
+        return f"{value:,}" if isinstance(value, int) else str(value or "")
+
+    return [
+        ("family", text("model_type")),
+        ("class", ", ".join(map(str, found["architectures"]))),
+        ("parameters", f"{wording.amount(found['parameters'])} in {wording.counted(found['num_tensors'], 'tensor')}"),
+        ("layers", text("num_layers")),
+        ("width", text("width")),
+        ("heads", text("num_heads")),
+        ("vocabulary", text("vocab_size")),
+        ("longest sequence", text("max_positions")),
+        ("tokenizer", "beside it" if found["has_tokenizer"] else "none beside it"),
+    ]
+
+
+def _tokenizer(folder: Path) -> dict:
+    state = read_json(folder / "tokenizer.json")
+    model, added = state.get("model"), state.get("added_tokens") or []
+    if not isinstance(model, dict) or "vocab" not in model:
+        raise ValueError(f"{folder / 'tokenizer.json'} has no vocabulary: restore it or make it anew")
+    vocabulary = model["vocab"]
+    # A unigram vocabulary is a list of (piece, score), the others are piece -> number.
+    pieces = set(vocabulary) if isinstance(vocabulary, dict) else {piece for piece, _ in vocabulary}
+    return {
+        "kind": "tokenizer",
+        "model_kind": model.get("type") or "unknown",
+        "vocab_size": len(pieces | {token["content"] for token in added}),
+        "special_tokens": [token["content"] for token in added if token.get("special")],
+    }
+
+
+def _tokenizer_lines(found: dict) -> list[tuple[str, str]]:
+    return [
+        ("method", found["model_kind"]),
+        ("vocabulary", f"{found['vocab_size']:,} tokens"),
+        ("special tokens", " ".join(found["special_tokens"])),
+    ]

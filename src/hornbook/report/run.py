@@ -1,0 +1,187 @@
+"""What a run wrote to disk: its settings, its metrics, how far it came, and the sentences it filled in."""
+
+import json
+import math
+import shlex
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+
+import numpy as np
+
+from hornbook.files import read_json
+
+NOT_LOSSES = {"kind", "step", "loss", "grad_norm", "lr", "tokens", "tokens_per_second", "seconds"}
+
+
+@dataclass(frozen=True)
+class RunRecord:
+    """One run folder. `metrics` are the lines of metrics.jsonl, `state` is the newest checkpoint's (empty if none)."""
+
+    folder: Path
+    run: dict
+    metrics: list[dict] = field(default_factory=list)
+    samples: list[dict] = field(default_factory=list)
+    state: dict = field(default_factory=dict)
+
+    @classmethod
+    def load(cls, folder: str | Path) -> "RunRecord":
+        folder = Path(folder)
+        if not (folder / "run.json").is_file():
+            raise ValueError(f"{folder} is not a run: it has no run.json; give the --out folder of 'hornbook pretrain'")
+        run = read_json(folder / "run.json")
+        if not isinstance(run.get("settings"), dict):
+            raise ValueError(f"{folder} is not a run: its run.json has no settings, so something else wrote it")
+        return cls(folder, run, read_metrics(folder), _read_samples(folder), _read_state(folder))
+
+    def lines(self, kind: str) -> list[dict]:
+        return [line for line in self.metrics if line["kind"] == kind]
+
+    @cached_property
+    def train(self) -> list[dict]:
+        return self.lines("train")
+
+    @cached_property
+    def validations(self) -> list[dict]:
+        return self.lines("validation")
+
+    @cached_property
+    def events(self) -> list[dict]:
+        return self.lines("event")
+
+    @property
+    def terms(self) -> list[str]:
+        """Names of the parts of the loss, such as mlm and nsp."""
+        found = [*self.train[:1], *self.validations[:1]]
+        names = dict.fromkeys(name for line in found for name in line if name not in NOT_LOSSES | {"best"})
+        return [name for name in names if not name.endswith("_accuracy")]
+
+    @property
+    def num_steps(self) -> int:
+        return int(self.settings.get("schedule", {}).get("steps", 0))
+
+    @property
+    def step(self) -> int:
+        return max(
+            [int(self.state.get("step", 0)), *(line["step"] for line in self.train[-1:] + self.validations[-1:])]
+        )
+
+    @property
+    def is_finished(self) -> bool:
+        """By the newest checkpoint, as a resume sees it; by the metrics where the checkpoints were deleted."""
+        return 0 < self.num_steps <= (self.state.get("step", 0) if self.state else self.step)
+
+    @property
+    def tokens(self) -> int:
+        return int(self._furthest("tokens"))
+
+    @property
+    def seconds(self) -> float:
+        return self._furthest("seconds")
+
+    @property
+    def tokens_per_second(self) -> float | None:
+        return self.tokens / self.seconds if self.seconds > 0 else None
+
+    @property
+    def last_validation(self) -> dict | None:
+        return self.validations[-1] if self.validations else None
+
+    @property
+    def best_validation(self) -> dict | None:
+        scored = [line for line in self.validations if math.isfinite(number(line.get("loss")))]
+        return min(scored, key=lambda line: line["loss"]) if scored else None
+
+    @property
+    def baseline(self) -> dict:
+        """What guessing by word frequency gets: `mlm` and `mlm_accuracy`, or nothing."""
+        return self.run.get("frequency_baseline") or {}
+
+    @property
+    def settings(self) -> dict:
+        return self.run["settings"]
+
+    @property
+    def preset(self) -> str:
+        return str(self.run.get("preset", "a model"))
+
+    @property
+    def device(self) -> str:
+        return str(self.run.get("runtime", {}).get("device", "unknown"))
+
+    @property
+    def corpora(self) -> list[dict]:
+        """The corpora as run.json lists them, each with `epochs`: how often the run has read it so far."""
+        listed = self.run.get("corpora") or []
+        weights = sum(each.get("weight", 1.0) for each in listed) or 1.0
+        share = [each.get("weight", 1.0) / weights for each in listed]
+        return [
+            {**each, "epochs": self.tokens * part / max(1, each.get("tokens", 0))}
+            for each, part in zip(listed, share, strict=True)
+        ]
+
+    @property
+    def state_in_words(self) -> str:
+        """A run that still goes and one that was stopped look the same on disk."""
+        if self.is_finished:
+            return f"finished after {self.step:,} steps"
+        if not self.step:
+            return f"at the start of {self.num_steps:,} steps"
+        return f"not finished: step {self.step:,} of {self.num_steps:,}"
+
+    @property
+    def resume_command(self) -> str:
+        named = []
+        for each in self.run.get("corpora") or []:
+            weight = each.get("weight", 1.0)
+            named += ["--corpus", each.get("folder", "CORPUS") + ("" if weight == 1 else f":{weight:g}")]
+        return shlex.join(["hornbook", "pretrain", self.preset, *named, "--out", str(self.folder), "--resume"])
+
+    def column(self, kind: str, name: str) -> np.ndarray:
+        """One value of all lines of a kind, as float64; NaN where a line lacks it or it is infinite."""
+        lines = {"train": self.train, "validation": self.validations}[kind]
+        values = np.array([number(line.get(name)) for line in lines], dtype=np.float64)
+        return np.where(np.isfinite(values), values, np.nan)
+
+    def _furthest(self, name: str) -> float:
+        logged = [number(line.get(name)) for line in self.train[-1:]]
+        return max([0.0, *(value for value in (number(self.state.get(name)), *logged) if math.isfinite(value))])
+
+
+def number(value: object) -> float:
+    """The value as a float; NaN for what is none."""
+    return float(value) if isinstance(value, int | float) else math.nan
+
+
+def read_metrics(folder: Path) -> list[dict]:
+    """The lines of a run's metrics.jsonl; one that a kill cut short is passed over."""
+    path = Path(folder) / "metrics.jsonl"
+    lines = []
+    for text in path.read_text(encoding="utf-8", errors="replace").splitlines() if path.is_file() else []:
+        try:
+            line = json.loads(text)
+        except json.JSONDecodeError:
+            continue
+        if isinstance(line, dict) and isinstance(line.get("step"), int) and "kind" in line:
+            lines.append(line)
+    return lines
+
+
+def _read_samples(folder: Path) -> list[dict]:
+    path = folder / "samples.json"
+    if not path.is_file():
+        return []
+    try:
+        samples = json.loads(path.read_text(encoding="utf-8"))
+    except (UnicodeDecodeError, json.JSONDecodeError) as error:
+        raise ValueError(f"{path} is not valid JSON ({error}): delete it, the report does without") from None
+    return [each for each in samples if isinstance(each, dict)] if isinstance(samples, list) else []
+
+
+def _read_state(folder: Path) -> dict:
+    for path in sorted(folder.glob("checkpoints/step-*/state.json"), reverse=True):
+        try:
+            return read_json(path)
+        except FileNotFoundError:  # a run that is still going has just replaced it
+            continue
+    return {}

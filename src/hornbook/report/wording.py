@@ -1,0 +1,63 @@
+"""Numbers as people read them."""
+
+import math
+
+
+def amount(value: float) -> str:
+    """12,345; 12.3 million; 3.30 billion."""
+    for size, word in ((1e12, "trillion"), (1e9, "billion"), (1e6, "million")):
+        if abs(value) >= size:
+            return f"{value / size:.3g} {word}" if abs(value) >= 10 * size else f"{value / size:.2f} {word}"
+    return f"{value:,.0f}"
+
+
+def counted(value: int, thing: str) -> str:
+    """1 shard; 2 shards."""
+    return f"{value:,} {thing}" if value == 1 else f"{value:,} {thing}s"
+
+
+def duration(seconds: float) -> str:
+    """42 s; 12 min 5 s; 3 h 12 min; 2 days 4 h."""
+    if not math.isfinite(seconds):
+        return "unknown"
+    if seconds < 60:
+        return f"{seconds:.0f} s" if seconds >= 10 else f"{seconds:.1f} s"
+    whole = round(seconds)
+    if whole < 3600:
+        return f"{whole // 60} min {whole % 60} s"
+    minutes = round(seconds / 60)
+    if minutes < 48 * 60:
+        return f"{minutes // 60} h {minutes % 60} min"
+    return f"{minutes // 1440} days {minutes % 1440 // 60} h"
+
+
+def loss(value: float | None) -> str:
+    if value is None:
+        return "none yet"
+    return f"{value:.3f}" if math.isfinite(value) else "not a number"
+
+
+def percent(share: float) -> str:
+    return f"{100 * share:.1f}%" if math.isfinite(share) else "not a number"
+
+
+def perplexity(value: float) -> str:
+    """exp(loss): among how many equally likely words the model is torn."""
+    if not math.isfinite(value):
+        return "not a number"
+    found = math.exp(min(value, 700))
+    if found >= 1e6:
+        return f"{found:.1e}"
+    return f"{found:,.0f}" if found >= 100 else f"{found:.3g}"
+
+
+def times(value: float) -> str:
+    """0.35 times; 12 times."""
+    return f"{value:,.0f} times" if value >= 10 else f"{value:.2g} times"
+
+
+def size(num_bytes: float) -> str:
+    for unit, word in ((1e9, "GB"), (1e6, "MB"), (1e3, "kB")):
+        if num_bytes >= unit:
+            return f"{num_bytes / unit:.1f} {word}"
+    return f"{num_bytes:.0f} bytes"

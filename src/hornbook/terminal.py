@@ -1,0 +1,157 @@
+"""What a person sees while a verb runs: live bars on a terminal, a line now and then elsewhere."""
+
+import contextlib
+import time
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.table import Table
+
+if TYPE_CHECKING:
+    from hornbook.data.build import BuildProgress
+    from hornbook.train.loop import Status
+
+console = Console(highlight=False)
+LINE_EVERY_SECONDS = 10.0
+
+
+def say(words: str) -> None:
+    console.print(words, markup=False)
+
+
+def short(number: float) -> str:
+    """1234567 as 1.23M.
+
+    >>> short(1234567), short(950)
+    ('1.23M', '950')
+    """
+    for limit, unit in ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")):
+        if number >= limit:
+            return f"{number / limit:.3g}{unit}"
+    return f"{number:.0f}"
+
+
+def duration(seconds: float) -> str:
+    """Seconds as a person says them.
+
+    >>> duration(42), duration(3725)
+    ('42 s', '1 h 02 min')
+    """
+    if seconds < 100:
+        return f"{seconds:.0f} s"
+    minutes = round(seconds / 60)
+    return f"{minutes} min" if minutes < 100 else f"{minutes // 60} h {minutes % 60:02d} min"
+
+
+class TrainingDisplay:
+    """Shows each `Status` of the training loop: step, losses, tokens a second, time left."""
+
+    def __init__(self) -> None:
+        self.is_live = console.is_terminal
+        self.last_line = 0.0
+        self.progress = Progress(
+            TextColumn("training"),
+            BarColumn(bar_width=24),
+            MofNCompleteColumn(),
+            TextColumn("{task.fields[words]}"),
+            console=console,
+        )
+        self.task = None
+
+    def __enter__(self) -> "TrainingDisplay":
+        if self.is_live:
+            self.progress.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self.is_live:
+            self.progress.stop()
+
+    def __call__(self, status: "Status") -> None:
+        words = self._words(status)
+        if self.is_live:
+            if self.task is None:
+                self.task = self.progress.add_task("", total=status.num_steps, words="")
+            self.progress.update(self.task, completed=status.step, words=words)
+            if status.message:
+                self.progress.console.print(status.message, markup=False)
+            return
+        if status.message:
+            say(status.message)
+        now = time.monotonic()
+        if now - self.last_line >= LINE_EVERY_SECONDS or status.step == status.num_steps:
+            self.last_line = now
+            say(f"step {status.step:,} of {status.num_steps:,}  {words}")
+
+    @staticmethod
+    def _words(status: "Status") -> str:
+        values = status.values
+        parts = [f"loss {values['loss']:.3f}"] if "loss" in values else []
+        if "validation_loss" in values:
+            parts.append(f"validation {values['validation_loss']:.3f}")
+        parts.append(f"{short(status.tokens_per_second)} tokens/s")
+        parts.append(f"{duration(status.seconds_left)} left" if status.step < status.num_steps else "done")
+        return "  ".join(parts)
+
+
+@contextlib.contextmanager
+def building_display() -> Iterator:
+    """Yields a function that takes `BuildProgress`."""
+    is_live = console.is_terminal
+    progress = Progress(
+        TextColumn("reading"), BarColumn(bar_width=24), TextColumn("{task.percentage:>3.0f}%"),
+        TextColumn("{task.fields[words]}"), TimeElapsedColumn(), console=console,
+    )  # fmt: skip
+    task = progress.add_task("", total=None, words="") if is_live else None
+    last_line = time.monotonic()
+
+    def show(now: "BuildProgress") -> None:
+        nonlocal last_line
+        speed = now.bytes_read / max(now.seconds, 1e-9)
+        left = (now.bytes_total - now.bytes_read) / max(speed, 1e-9)
+        words = (
+            f"{now.documents:,} documents  {short(now.tokens)} tokens  {speed / 1e6:.1f} MB/s  {duration(left)} left"
+        )
+        if is_live:
+            progress.update(task, completed=now.bytes_read, total=max(now.bytes_total, 1), words=words)
+        elif time.monotonic() - last_line >= LINE_EVERY_SECONDS:
+            last_line = time.monotonic()
+            say(f"read {100 * now.bytes_read / max(now.bytes_total, 1):.0f}%  {words}")
+
+    with progress if is_live else contextlib.nullcontext():
+        yield show
+
+
+@contextlib.contextmanager
+def counting_display(what: str) -> Iterator:
+    """Yields a function that takes (what is being done, how many so far)."""
+    is_live = console.is_terminal
+    status = console.status(what) if is_live else contextlib.nullcontext()
+    last_line = time.monotonic()
+
+    def show(doing: str, number: int) -> None:
+        nonlocal last_line
+        words = f"{doing}: {number:,}" if number else doing
+        if is_live:
+            status.update(words)
+        elif time.monotonic() - last_line >= LINE_EVERY_SECONDS:
+            last_line = time.monotonic()
+            say(words)
+
+    with status:
+        yield show
+
+
+def table(rows: list[tuple], headings: tuple[str, ...] = (), title: str | None = None) -> None:
+    """Prints rows under headings, as wide as they need to be."""
+    drawn = Table(
+        *headings, title=title, show_header=bool(headings), box=None, padding=(0, 2, 0, 0), title_justify="left"
+    )
+    if not headings:
+        for _ in rows[0] if rows else ():
+            drawn.add_column(overflow="fold")
+    for row in rows:
+        drawn.add_row(*(str(cell) for cell in row))
+    console.print(drawn, markup=False)

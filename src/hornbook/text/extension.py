@@ -1,0 +1,27 @@
+"""Finding the words of a text that a vocabulary breaks into pieces, to add them to it."""
+
+import re
+from collections import Counter
+from collections.abc import Iterable
+
+from hornbook.text.tokenizer import Tokenizer
+
+WORD = re.compile(r"[^\W\d_]{3,}")
+LEAST_COUNT = 5
+COUNTED_AT_MOST = 2_000_000  # different words held in memory; beyond it those seen once are forgotten
+
+
+def words_worth_adding(tokenizer: Tokenizer, documents: Iterable[str], num_words: int) -> list[str]:
+    """The words whose addition saves most tokens: count x (pieces - 1), over words seen at least five times."""
+    counts: Counter = Counter()
+    for text in documents:
+        counts.update(WORD.findall(tokenizer.normalise(text)))
+        if len(counts) > COUNTED_AT_MOST:
+            counts = Counter({word: count for word, count in counts.items() if count > 1})
+    frequent = sorted(word for word, count in counts.items() if count >= LEAST_COUNT)
+    if not frequent:
+        return []
+    pieces = tokenizer.encode_sentences([f" {word}" for word in frequent]).lengths
+    saved = {word: counts[word] * (int(number) - 1) for word, number in zip(frequent, pieces, strict=True)}
+    best = sorted((word for word in frequent if saved[word] > 0), key=lambda word: (-saved[word], word))
+    return best[:num_words]

@@ -1,0 +1,104 @@
+"""How well a vocabulary fits a text: into how many pieces its words fall, and what it does not know."""
+
+import re
+import unicodedata
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict, dataclass
+from itertools import islice
+
+import numpy as np
+
+from hornbook.text.tokenizer import Tokenizer
+
+WORD = re.compile(r"\w+")
+BATCH_TEXTS = 256
+
+
+@dataclass(frozen=True)
+class SplitWord:
+    word: str
+    pieces: list[str]
+    count: int
+
+
+@dataclass(frozen=True)
+class VocabularyFit:
+    """A word is a run of letters and digits, whatever the tokenizer, so that two vocabularies can be compared."""
+
+    num_words: int
+    num_tokens: int
+    pieces_per_word: float
+    """mean number of tokens a word, over all words of the text"""
+    unknown_rate: float
+    """share of the tokens that are the unknown token"""
+    characters_per_token: float
+    vocab_size: int
+    vocabulary_used: float
+    """share of the vocabulary that occurs in the text"""
+    longest_splits: list[SplitWord]
+    """the words in most pieces, the more frequent first among equals"""
+
+    def to_dict(self) -> dict:
+        return asdict(self)
+
+
+def measure_fit(tokenizer: Tokenizer, texts: Iterable[str]) -> VocabularyFit:
+    """Reads the texts once; memory grows with the number of different words.
+
+    >>> measure_fit(tokenizer, ["The cat sat."]).pieces_per_word
+    1.0
+    """
+    counts: Counter = Counter()
+    used = np.zeros(tokenizer.vocab_size, bool)
+    num_tokens = num_characters = num_unknown = 0
+    for batch in _batched(texts, BATCH_TEXTS):
+        for text in batch:
+            num_characters += len(text)
+            counts.update(WORD.findall(unicodedata.normalize("NFC", text)))
+        ids = tokenizer.encode_sentences(batch).ids
+        used[ids] = True
+        num_tokens += ids.size
+        num_unknown += int(np.count_nonzero(ids == tokenizer.unk_id)) if tokenizer.unk_id is not None else 0
+    num_words = counts.total()
+    if not num_words:
+        raise ValueError("the texts hold no words to measure a vocabulary on: check the input files")
+    counts = _merge_written_forms(tokenizer, counts)
+    words = sorted(counts)
+    # the space in front makes a byte-level or unigram tokenizer read the word as inside a sentence
+    inside = _batched((f" {word}" for word in words), BATCH_TEXTS)
+    num_pieces = np.concatenate([tokenizer.encode_sentences(batch).lengths for batch in inside])
+    order = sorted(range(len(words)), key=lambda at: (-num_pieces[at], -counts[words[at]], words[at]))
+    return VocabularyFit(
+        num_words=num_words,
+        num_tokens=num_tokens,
+        pieces_per_word=float(np.dot(num_pieces, [counts[word] for word in words])) / num_words,
+        unknown_rate=num_unknown / max(num_tokens, 1),
+        characters_per_token=num_characters / max(num_tokens, 1),
+        vocab_size=tokenizer.vocab_size,
+        vocabulary_used=float(used.mean()),
+        longest_splits=[SplitWord(words[at], _pieces(tokenizer, words[at]), counts[words[at]]) for at in order[:10]],
+    )
+
+
+def _merge_written_forms(tokenizer: Tokenizer, counts: Counter) -> Counter:
+    """Hello and HELLO are one word to an uncased tokenizer."""
+    merged: Counter = Counter()
+    for word, count in counts.items():
+        merged[unicodedata.normalize("NFC", tokenizer.normalise(word).strip()) or word] += count
+    return merged
+
+
+def _pieces(tokenizer: Tokenizer, word: str) -> list[str]:
+    ids = tokenizer.encode_sentences([f" {word}"]).ids.tolist()
+    if tokenizer.kind != "bpe":
+        return [tokenizer.token(number) for number in ids]
+    readable = [tokenizer.decode([number]) for number in ids]
+    # a piece may be part of a character: then its bytes are shown
+    return [tokenizer.token(number) if "\ufffd" in text else text for number, text in zip(ids, readable, strict=True)]
+
+
+def _batched(texts: Iterable[str], size: int) -> Iterator[list[str]]:
+    remaining = iter(texts)
+    while batch := list(islice(remaining, size)):
+        yield batch

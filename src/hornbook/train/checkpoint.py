@@ -1,0 +1,91 @@
+"""Checkpoints: all that a run needs to go on, each a folder that appears whole or not at all.
+
+RUN/checkpoints/step-00001000/   model files, optimizer.safetensors, state.json
+RUN/model.safetensors ...        the same model files, linked from the last checkpoint
+"""
+
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+
+from hornbook.files import read_json, replacing, write_json
+
+OWN_FILES = ("optimizer.safetensors", "state.json")
+
+
+class Checkpoints:
+    """The checkpoints of one run, the last `keep` of them."""
+
+    def __init__(self, run: Path, keep: int):
+        self.run = Path(run)
+        self.folder = self.run / "checkpoints"
+        self.keep = keep
+
+    def all(self) -> list[Path]:
+        """Whole checkpoints, the newest last."""
+        return sorted(path for path in self.folder.glob("step-*") if (path / "state.json").exists())
+
+    def last(self) -> Path | None:
+        return (self.all() or [None])[-1]
+
+    def save(self, step: int, save_model: Callable[[Path], None], optimizer: dict[str, Tensor], state: dict) -> Path:
+        """Writes under a temporary name, renames, publishes the weights at the run's root, drops the oldest."""
+        final = self.folder / f"step-{step:08d}"
+        _remove(final)
+        temporary = self.folder / f".{final.name}.tmp"
+        shutil.rmtree(temporary, ignore_errors=True)
+        temporary.mkdir(parents=True)
+        save_model(temporary)
+        with replacing(temporary / "optimizer.safetensors") as file:
+            save_file(optimizer, file)
+        write_json(temporary / "state.json", state)
+        os.replace(temporary, final)
+        self.publish(final)
+        for old in self.all()[: -self.keep]:
+            _remove(old)
+        return final
+
+    def publish(self, checkpoint: Path) -> None:
+        """Links the checkpoint's model files to the root of the run: the same bytes, no copy."""
+        for file in checkpoint.iterdir():
+            if file.name not in OWN_FILES:
+                with replacing(self.run / file.name) as temporary:
+                    _link(file, temporary)
+
+    def drop_after(self, step: int) -> None:
+        """Removes checkpoints later than a step, after a rollback to it."""
+        for path in self.all():
+            if int(path.name.removeprefix("step-")) > step:
+                _remove(path)
+
+
+def read_checkpoint(path: Path) -> tuple[dict[str, Tensor], dict]:
+    """(optimizer tensors, state) of a checkpoint."""
+    file = path / "optimizer.safetensors"
+    try:
+        return load_file(file), read_json(path / "state.json")
+    except (SafetensorError, OSError) as error:
+        raise ValueError(
+            f"{file} is damaged ({error}): delete the folder {path} and resume; the run goes on from the one before"
+        ) from None
+
+
+def _remove(path: Path) -> None:
+    """Renames first: a checkpoint that is half deleted must not look whole."""
+    if path.exists():
+        doomed = path.with_name(f".{path.name}.old")
+        shutil.rmtree(doomed, ignore_errors=True)
+        os.replace(path, doomed)
+        shutil.rmtree(doomed)
+
+
+def _link(source: Path, target: Path) -> None:
+    try:
+        os.link(source, target)
+    except OSError:  # a file system without hard links
+        shutil.copy(source, target)

@@ -1,0 +1,367 @@
+"""The one loop. Pre-training, fine-tuning and distillation all run through `train`; what differs is the objective.
+
+The loop is handed how to make batch k, how to save and how to load the model; it knows no task and no family. Its
+state is: the step, the weights, the optimizer, a few numbers of the guard, and the best validation loss.
+"""
+
+import itertools
+import signal
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import torch
+from torch import Tensor, nn
+
+from hornbook.batch import Batch
+from hornbook.data.loader import batches
+from hornbook.files import read_json, write_json
+from hornbook.train.checkpoint import Checkpoints, read_checkpoint
+from hornbook.train.device import Runtime
+from hornbook.train.guard import Guard
+from hornbook.train.metrics import MetricsLog
+from hornbook.train.objective import Objective
+from hornbook.train.optimizer import load_optimizer_tensors, make_optimizer, optimizer_tensors
+from hornbook.train.randomness import seed_of
+from hornbook.train.settings import (
+    BatchSettings,
+    CheckpointSettings,
+    GuardSettings,
+    OptimizerSettings,
+    RuntimeSettings,
+    ScheduleSettings,
+    ValidationSettings,
+)
+from hornbook.train.step import Stepper, StepResult
+
+
+@dataclass(frozen=True)
+class LoopSettings:
+    """The groups of settings that the loop reads."""
+
+    optimizer: OptimizerSettings
+    schedule: ScheduleSettings
+    batch: BatchSettings
+    checkpoint: CheckpointSettings
+    validation: ValidationSettings
+    guard: GuardSettings
+    runtime: RuntimeSettings
+
+
+@dataclass(frozen=True)
+class Job:
+    """What is trained: how to make batch k, what it is validated on, how the model is saved and loaded."""
+
+    model: nn.Module
+    objective: Objective
+    make_batch: Callable[[int], Batch]
+    validation_batches: list[Batch]
+    save_model: Callable[[Path], None]
+    load_model: Callable[[Path], None]
+
+
+@dataclass
+class Status:
+    """What a display shows while the loop runs."""
+
+    step: int
+    num_steps: int
+    values: dict[str, float]
+    tokens_per_second: float
+    seconds_left: float
+    message: str | None = None
+
+
+@dataclass
+class State:
+    step: int = 0  # updates done
+    tokens: int = 0
+    seconds: float = 0.0
+    best_loss: float | None = None
+    micro_tokens: int = 0
+    guard: dict = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How a run ended: `finished`, or `stopped` by a signal with everything saved."""
+
+    ended: str
+    step: int
+    tokens: int
+    seconds: float
+    last: dict[str, float]
+    best_loss: float | None
+
+
+class Diverged(RuntimeError):
+    """The loss is no number even after going back and leaving out the batches where it happened."""
+
+
+def train(run: Path, job: Job, settings: LoopSettings, runtime: Runtime, watch: Callable[[Status], None]) -> Outcome:
+    """Runs, or goes on with, the training in the folder `run` until its last step or a signal."""
+    loop = _Loop(Path(run), job, settings, runtime, watch)
+    with _Signals() as signals:
+        return loop.run(signals)
+
+
+class _Loop:
+    def __init__(self, run: Path, job: Job, settings: LoopSettings, runtime: Runtime, watch: Callable[[Status], None]):
+        self.run_folder = run
+        self.job = job
+        self.settings = settings
+        self.runtime = runtime
+        self.watch = watch
+        self.num_steps = settings.schedule.steps
+        self.checkpoints = Checkpoints(run, settings.checkpoint.keep)
+        job.model.to(runtime.device)
+        self.optimizer = make_optimizer(job.model, settings.optimizer)
+        self.stepper = Stepper(
+            job.model,
+            job.objective,
+            self.optimizer,
+            runtime,
+            settings.runtime.seed,
+            settings.optimizer.clip,
+            settings.batch.micro_tokens,
+        )
+        self.state = State(micro_tokens=settings.batch.micro_tokens)
+        self.guard = Guard(settings.guard)
+        self.skips = _Skips(run / "skipped.json")
+        self.pending: list[tuple[int, int, float, StepResult]] = []  # steps whose numbers the host has not read yet
+        self.values: dict[str, float] = {}
+        # Reading a loss makes the host wait for the device; a CPU has nothing to wait for.
+        self.read_every = 1 if runtime.device.type == "cpu" else settings.runtime.log_every_steps
+
+    def run(self, signals: "_Signals") -> Outcome:
+        last = self.checkpoints.last()
+        if last is None:
+            self._save()
+        else:
+            self._restore(last)
+            self.checkpoints.publish(last)
+        self.log = MetricsLog(self.run_folder, self.state.step)
+        self.started = time.monotonic()
+        self.seconds_before = self.state.seconds
+        self.saved_at = self.timed_at = self.started
+        self.timed_tokens = self.state.tokens
+        self.stretch_tokens_per_second = 0.0
+        try:
+            while self.state.step < self.num_steps and not signals.stop:
+                self._stretch(signals)
+            if self.state.step >= self.num_steps:
+                self._validate()
+            self._save()
+        finally:
+            self.log.close()
+        ended = "finished" if self.state.step >= self.num_steps else "stopped"
+        return Outcome(ended, self.state.step, self.state.tokens, self.state.seconds, self.values, self.state.best_loss)
+
+    def _stretch(self, signals: "_Signals") -> None:
+        """Steps until the end, a signal, or a rollback (after which batches are numbered anew)."""
+        numbers = self.skips.numbers_from(self.state.step, self.num_steps)
+        numbers, for_loader = itertools.tee(numbers)
+        made = batches(self.job.make_batch, list(for_loader), self.runtime.loader_workers, self.runtime.device)
+        settings = self.settings
+        for number, batch in zip(numbers, made, strict=False):
+            step = self.state.step
+            lr = settings.optimizer.lr * settings.schedule.rate(step)
+            result = self.stepper.take(batch, number, lr)
+            self._notice_smaller_parts()
+            self.state.step += 1
+            self.state.tokens += result.num_tokens
+            self.pending.append((self.state.step, number, lr, result))
+            due_check = self._is_due(settings.validation.every_steps) and self.state.step < self.num_steps
+            due_save = self._is_save_due()
+            if self.state.step % self.read_every == 0 or due_check or due_save or signals.stop:
+                trouble = self._read_pending()
+                if trouble and self._roll_back(*trouble):
+                    return
+            if due_check:
+                self._validate()
+            if due_save:
+                self._save()
+            if signals.stop:
+                return
+        trouble = self._read_pending()
+        if trouble:
+            self._roll_back(*trouble)
+
+    def _is_due(self, every_steps: int) -> bool:
+        return every_steps > 0 and self.state.step % every_steps == 0
+
+    def _is_save_due(self) -> bool:
+        minutes = self.settings.checkpoint.every_minutes
+        is_time = minutes > 0 and time.monotonic() - self.saved_at > 60 * minutes
+        # The last step is saved after its validation.
+        return self.state.step < self.num_steps and (self._is_due(self.settings.checkpoint.every_steps) or is_time)
+
+    def _notice_smaller_parts(self) -> None:
+        if self.stepper.micro_tokens != self.state.micro_tokens:
+            self.state.micro_tokens = self.stepper.micro_tokens
+            words = (
+                f"out of memory: parts of {self.stepper.micro_tokens:,} tokens from here on; the batch stays the same"
+            )
+            self._say("smaller_parts", words, micro_tokens=self.stepper.micro_tokens)
+
+    def _read_pending(self) -> tuple[int, int, str] | None:
+        """Reads the numbers of the last steps. Returns the first bad step as (step, batch number, what is wrong)."""
+        pending, self.pending = self.pending, []
+        if not pending:
+            return None
+        stacked = torch.stack([torch.stack([r.loss, r.grad_norm, *r.terms.values()]).float() for *_, r in pending])
+        now = time.monotonic()
+        for (step, number, lr, result), (loss, norm, *terms) in zip(pending, stacked.tolist(), strict=True):
+            wrong = self.guard.judge(loss, norm)
+            if wrong:
+                return step, number, wrong
+            self.values = {"loss": loss, **dict(zip(result.terms, terms, strict=True)), "grad_norm": norm, "lr": lr}
+            if step % self.settings.runtime.log_every_steps == 0 or step == self.num_steps:
+                self._time(now)
+                self.log.write(
+                    "train",
+                    step,
+                    **self.values,
+                    tokens=self.state.tokens,
+                    tokens_per_second=round(self.stretch_tokens_per_second, 1),
+                    seconds=round(self.state.seconds, 3),
+                )
+        self._time(now)
+        self._show()
+        return None
+
+    def _time(self, now: float) -> None:
+        self.state.seconds = self.seconds_before + now - self.started
+        if now - self.timed_at > 0.5 or not self.stretch_tokens_per_second:
+            elapsed = max(now - self.timed_at, 1e-9)
+            self.stretch_tokens_per_second = (self.state.tokens - self.timed_tokens) / elapsed
+            self.timed_at, self.timed_tokens = now, self.state.tokens
+
+    def _show(self, message: str | None = None) -> None:
+        done = self.state.step
+        seconds_a_step = self.state.seconds / done if done else 0.0
+        left = seconds_a_step * (self.num_steps - done)
+        speed = self.stretch_tokens_per_second
+        self.watch(Status(done, self.num_steps, dict(self.values), speed, left, message))
+
+    def _say(self, event: str, words: str, **values: object) -> None:
+        self.log.write("event", self.state.step, event=event, words=words, **values)
+        self._show(words)
+
+    def _validate(self) -> None:
+        found = validate(self.job.model, self.job.objective, self.job.validation_batches, self.runtime)
+        if not found:
+            return
+        best = self.state.best_loss is None or found["loss"] < self.state.best_loss
+        if best:
+            self.state.best_loss = found["loss"]
+            self.job.save_model(self.run_folder / "best")
+        self.log.write("validation", self.state.step, **found, best=best)
+        self.values |= {f"validation_{name}": value for name, value in found.items()}
+        self._show()
+
+    def _save(self) -> None:
+        self.state.guard = self.guard.state()
+        tensors = optimizer_tensors(self.job.model, self.optimizer)
+        self.checkpoints.save(self.state.step, self.job.save_model, tensors, {**vars(self.state)})
+        self.saved_at = time.monotonic()
+
+    def _restore(self, checkpoint: Path) -> None:
+        tensors, state = read_checkpoint(checkpoint)
+        self.job.load_model(checkpoint)
+        load_optimizer_tensors(self.job.model, self.optimizer, tensors)
+        self.state = State(**state)
+        self.guard = Guard(self.settings.guard, **self.state.guard)
+        self.stepper.micro_tokens = self.state.micro_tokens
+
+    def _roll_back(self, step: int, number: int, wrong: str) -> bool:
+        """Back to the last checkpoint, to go on without the bad batch. True when it did; once from each checkpoint."""
+        checkpoint = self.checkpoints.last()
+        back_to = read_json(checkpoint / "state.json")["step"]
+        if back_to in self.skips.rolled_back_to:
+            if "jumped" in wrong:
+                self._say("spike", f"at step {step} {wrong}; it was rolled back once already, so it goes on")
+                return False
+            raise Diverged(
+                f"at step {step} {wrong}, again after going back to step {back_to} and leaving out the batch where it first "
+                f"happened; lower optimizer.lr or raise schedule.warmup_fraction and start a new run"
+            )
+        self.skips.add(number, back_to)
+        seconds = self.state.seconds
+        self._restore(checkpoint)
+        self.state.seconds = seconds
+        self.pending.clear()
+        self.log.close()
+        self.log = MetricsLog(self.run_folder, self.state.step)
+        words = f"at step {step} {wrong}; went back to step {back_to} and left out batch {number}"
+        self._say("rollback", words, at_step=step, skipped_batch=number)
+        return True
+
+
+class _Skips:
+    """Batches left out after a rollback, and which checkpoints were rolled back to; survives a kill."""
+
+    def __init__(self, path: Path):
+        self.path = path
+        kept = read_json(path) if path.exists() else {}
+        self.skipped: set[int] = set(kept.get("skipped", []))
+        self.rolled_back_to: list[int] = kept.get("rolled_back_to", [])
+
+    def add(self, number: int, back_to: int) -> None:
+        self.skipped.add(number)
+        self.rolled_back_to.append(back_to)
+        write_json(self.path, {"skipped": sorted(self.skipped), "rolled_back_to": self.rolled_back_to})
+
+    def numbers_from(self, step: int, num_steps: int) -> Iterator[int]:
+        """The batch numbers of the steps from `step` on."""
+        kept = (number for number in itertools.count() if number not in self.skipped)
+        return itertools.islice(kept, step, num_steps)
+
+
+class _Signals:
+    """SIGTERM and Ctrl-C ask the loop to stop after this step; a second Ctrl-C stops at once."""
+
+    def __init__(self) -> None:
+        self.stop: str | None = None
+        self.before: dict = {}
+
+    def __enter__(self) -> "_Signals":
+        for each in (signal.SIGTERM, signal.SIGINT):
+            try:
+                self.before[each] = signal.signal(each, self._ask)
+            except ValueError:  # not in the main thread: the caller stops us its own way
+                break
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for each, handler in self.before.items():
+            signal.signal(each, handler)
+
+    def _ask(self, number: int, _: object) -> None:
+        if self.stop and number == signal.SIGINT:
+            raise KeyboardInterrupt
+        self.stop = signal.Signals(number).name
+
+
+@torch.no_grad()
+def validate(model: nn.Module, objective: Objective, held_out: list[Batch], runtime: Runtime) -> dict[str, float]:
+    """Mean loss and accuracy of each term over the held-out batches, with the same masks each time."""
+    if not held_out:
+        return {}
+    was_training = model.training
+    model.eval()
+    generator = torch.Generator(runtime.device)
+    sums: dict[str, Tensor] = {}
+    counts: dict[str, Tensor] = {}
+    for i, batch in enumerate(held_out):
+        generator.manual_seed(seed_of("validation", i))
+        drawn = objective.draw(batch.to(runtime.device), generator)
+        with runtime.autocast():
+            found = objective.hits(model, drawn)
+        sums = {name: sums.get(name, 0.0) + value.double() for name, value in found.items()}
+        counts = {term: counts.get(term, 0.0) + count for term, count in drawn.counts().items()}
+    model.train(was_training)
+    means = {name: float(value / counts[name.removesuffix("_accuracy")]) for name, value in sums.items()}
+    loss = sum(weight * means[term] for term, weight in objective.weights.items())
+    return {"loss": loss, **means}

@@ -1,0 +1,53 @@
+"""What a run writes about itself as it goes: `metrics.jsonl`, and the same numbers for TensorBoard."""
+
+import json
+import os
+from pathlib import Path
+
+from hornbook.files import write_text
+
+# Kinds of line: train, validation, event.
+
+
+class MetricsLog:
+    """Appends one JSON object a line. Opening it at a step drops the lines after it, so a resumed run has no doubles."""
+
+    def __init__(self, run: Path, at_step: int, tensorboard: bool = True):
+        self.path = Path(run) / "metrics.jsonl"
+        kept = [line for line in read_metrics(run) if line["step"] <= at_step]
+        write_text(self.path, "".join(json.dumps(line) + "\n" for line in kept))
+        self.file = open(self.path, "a", encoding="utf-8")  # noqa: SIM115
+        self.board = _board(Path(run) / "tensorboard", at_step) if tensorboard else None
+
+    def write(self, kind: str, step: int, **values: object) -> None:
+        self.file.write(json.dumps({"kind": kind, "step": step, **values}) + "\n")
+        self.file.flush()
+        if self.board is not None:
+            for name, value in values.items():
+                if isinstance(value, int | float):
+                    self.board.add_scalar(f"{kind}/{name}", value, step)
+
+    def close(self) -> None:
+        self.file.flush()
+        os.fsync(self.file.fileno())
+        self.file.close()
+        if self.board is not None:
+            self.board.close()
+
+
+def read_metrics(run: Path) -> list[dict]:
+    """The lines of a run's metrics; a last line cut short by a kill is passed over."""
+    path = Path(run) / "metrics.jsonl"
+    lines = []
+    for line in path.read_text(encoding="utf-8").splitlines() if path.exists() else []:
+        try:
+            lines.append(json.loads(line))
+        except json.JSONDecodeError:
+            continue
+    return lines
+
+
+def _board(folder: Path, at_step: int):
+    from torch.utils.tensorboard import SummaryWriter
+
+    return SummaryWriter(str(folder), purge_step=at_step + 1)

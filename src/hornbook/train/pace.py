@@ -1,0 +1,37 @@
+"""How long a step takes, measured before the run, so that a number of minutes becomes a number of steps."""
+
+import time
+
+import torch
+
+from hornbook.batch import Batch
+from hornbook.train.device import Runtime
+from hornbook.train.loop import Job, LoopSettings
+from hornbook.train.optimizer import make_optimizer
+from hornbook.train.step import Stepper
+
+
+def seconds_a_step(job: Job, settings: LoopSettings, runtime: Runtime, made: list[Batch]) -> float:
+    """Median time of a step on these batches, after the first, which also compiles.
+
+    The steps have learning rate 0, so that no weight changes by a bit, and the optimizer is thrown away.
+    """
+    job.model.to(runtime.device)
+    stepper = Stepper(
+        job.model,
+        job.objective,
+        make_optimizer(job.model, settings.optimizer),
+        runtime,
+        settings.runtime.seed,
+        settings.optimizer.clip,
+        settings.batch.micro_tokens,
+    )
+    times = []
+    for number, batch in enumerate(made):
+        start = time.monotonic()
+        stepper.take(batch.to(runtime.device), number, lr=0.0)
+        if runtime.device.type == "cuda":
+            torch.cuda.synchronize(runtime.device)
+        times.append(time.monotonic() - start)
+    times = sorted(times[1:] or times)
+    return times[len(times) // 2]

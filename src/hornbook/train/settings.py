@@ -1,0 +1,92 @@
+"""The settings of a training run that do not depend on what is trained."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+from hornbook.config import setting
+
+
+@dataclass(frozen=True)
+class OptimizerSettings:
+    lr: float = setting(1e-4, "peak learning rate")
+    beta1: float = setting(0.9, "decay of the running mean of gradients")
+    beta2: float = setting(0.999, "decay of the running mean of squared gradients")
+    eps: float = setting(1e-6, "added to the root of the squared gradients")
+    weight_decay: float = setting(0.01, "decoupled decay of matrices and tables; never of biases and norms")
+    clip: float = setting(1.0, "largest norm of the whole gradient; 0 does not clip")
+
+    def __post_init__(self) -> None:
+        if self.lr <= 0:
+            raise ValueError(f"optimizer.lr must be above 0, not {self.lr}")
+
+
+@dataclass(frozen=True)
+class ScheduleSettings:
+    steps: int = setting(1_000_000, "number of updates")
+    warmup_fraction: float = setting(0.01, "share of the steps in which the rate rises from 0; then it falls to 0")
+
+    def __post_init__(self) -> None:
+        if self.steps < 1:
+            raise ValueError(f"schedule.steps must be at least 1, not {self.steps}")
+        if not 0 <= self.warmup_fraction < 1:
+            raise ValueError(f"schedule.warmup_fraction must be at least 0 and below 1, not {self.warmup_fraction}")
+
+    def rate(self, step: int) -> float:
+        """The share of the peak rate at a step: up in a line, then down in a line to 0."""
+        warmup = round(self.warmup_fraction * self.steps)
+        if step < warmup:
+            return (step + 1) / (warmup + 1)
+        return (self.steps - step) / (self.steps - warmup)
+
+
+@dataclass(frozen=True)
+class BatchSettings:
+    tokens: int = setting(131_072, "tokens in a batch, counting every sequence at its length limit")
+    micro_tokens: int = setting(
+        65_536, "most tokens that go through the model at once; halves itself when memory is short"
+    )
+
+    def __post_init__(self) -> None:
+        if self.tokens < 8 or self.micro_tokens < 8:
+            raise ValueError("batch.tokens and batch.micro_tokens must be at least 8")
+
+
+@dataclass(frozen=True)
+class CheckpointSettings:
+    every_steps: int = setting(1000, "steps between checkpoints; 0 leaves it to the minutes")
+    every_minutes: float = setting(5.0, "minutes between checkpoints; 0 leaves it to the steps")
+    keep: int = setting(2, "how many of the last checkpoints are kept")
+
+    def __post_init__(self) -> None:
+        if self.keep < 1:
+            raise ValueError(f"checkpoint.keep must be at least 1, not {self.keep}")
+
+
+@dataclass(frozen=True)
+class ValidationSettings:
+    every_steps: int | None = setting(
+        None, "steps between validations; none takes a twentieth of the run, at most 1,000"
+    )
+    tokens: int = setting(262_144, "tokens of held-out text looked at, at most")
+
+
+@dataclass(frozen=True)
+class GuardSettings:
+    spike_deviations: float = setting(
+        10.0, "a loss so many deviations above its running mean is a spike; 0 turns it off"
+    )
+    spike_least: float = setting(1.0, "and at least so far above it")
+    history_steps: int = setting(50, "steps before spikes are looked for")
+
+
+@dataclass(frozen=True)
+class RuntimeSettings:
+    seed: int = setting(0, "everything random follows from it")
+    device: str = setting("auto", "auto, cpu, cuda, cuda:1 ...")
+    precision: Literal["auto", "float32", "bfloat16"] = setting("auto", "bfloat16 where the device computes in it")
+    compile: Literal["auto", "yes", "no"] = setting(
+        "auto", "compile the block; auto: on CUDA, when the run is long enough"
+    )
+    threads: int = setting(0, "CPU threads; 0 takes the cores there are, and a resumed run takes what it had")
+    loader_workers: int = setting(-1, "processes that make batches ahead; -1 takes 0 on a CPU and 4 on CUDA")
+    log_every_steps: int = setting(10, "steps between lines of metrics.jsonl")

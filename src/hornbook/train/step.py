@@ -1,0 +1,105 @@
+"""One step: draw the targets, split, run each part forward and back, clip, update. The only place where weights change."""
+
+import gc
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from hornbook.batch import Batch
+from hornbook.train.device import Runtime
+from hornbook.train.objective import Drawn, Objective
+from hornbook.train.optimizer import set_rate
+from hornbook.train.randomness import seed_of
+
+TOKEN_BUCKET = 1024  # on CUDA, parts are filled up with dead tokens to a multiple of this: at most 1 to 2% are dead
+TARGET_BUCKET = 128
+
+
+@dataclass
+class StepResult:
+    """Still on the device: reading a number would make the host wait."""
+
+    terms: dict[str, Tensor]  # mean loss of each term
+    loss: Tensor  # their weighted sum
+    grad_norm: Tensor
+    num_tokens: int
+
+
+class Stepper:
+    """Takes steps with one model, objective and optimizer."""
+
+    def __init__(
+        self,
+        model: nn.Module,
+        objective: Objective,
+        optimizer: torch.optim.Optimizer,
+        runtime: Runtime,
+        seed: int,
+        clip: float,
+        micro_tokens: int,
+    ):
+        self.model = model
+        self.objective = objective
+        self.optimizer = optimizer
+        self.runtime = runtime
+        self.seed = seed
+        self.clip = clip
+        self.micro_tokens = micro_tokens
+        self.generator = torch.Generator(runtime.device)
+
+    def take(self, batch: Batch, number: int, lr: float) -> StepResult:
+        """One update on batch `number`. When memory runs out, the same step again in parts of half the size."""
+        while True:
+            try:
+                return self._take(batch, number, lr)
+            except (torch.OutOfMemoryError, RuntimeError) as error:
+                if not _is_out_of_memory(error) or self.micro_tokens <= batch.longest:
+                    raise
+            self.micro_tokens = max(self.micro_tokens // 2, batch.longest)
+            self.optimizer.zero_grad(set_to_none=True)
+            gc.collect()
+            if self.runtime.device.type == "cuda":
+                torch.cuda.empty_cache()
+
+    def _take(self, batch: Batch, number: int, lr: float) -> StepResult:
+        self.model.train()
+        self.generator.manual_seed(seed_of(self.seed, number, "draw"))
+        drawn = self.objective.draw(batch, self.generator)
+        counts = {term: count.clamp(min=1) for term, count in drawn.counts().items()}
+        weights = self.objective.weights
+        terms = dict.fromkeys(weights, 0.0)
+        for i, part in enumerate(drawn.split(self.micro_tokens)):
+            torch.manual_seed(seed_of(self.seed, number, i, "dropout"))
+            with self.runtime.autocast():
+                sums = self.objective.sums(self.model, self._shaped(part))
+            sum(weights[term] * sums[term] / counts[term] for term in weights).backward()
+            terms = {term: terms[term] + sums[term].detach() / counts[term] for term in weights}
+        parameters = [p for p in self.model.parameters() if p.grad is not None]
+        norm = torch.nn.utils.clip_grad_norm_(parameters, self.clip if self.clip > 0 else float("inf"))
+        set_rate(self.optimizer, lr)
+        self.optimizer.step()
+        self.optimizer.zero_grad(set_to_none=True)
+        loss = sum(weights[term] * terms[term] for term in weights)
+        return StepResult(terms, loss, norm, batch.num_live_tokens)
+
+    def _shaped(self, drawn: Drawn) -> Drawn:
+        """On CUDA, filled up to a bucket, so that compiled code meets few shapes."""
+        return bucketed(drawn) if self.runtime.device.type == "cuda" else drawn
+
+
+def bucketed(drawn: Drawn, token_bucket: int = TOKEN_BUCKET, target_bucket: int = TARGET_BUCKET) -> Drawn:
+    """The same step with dead tokens, dead sequences and targets of weight 0 at the end: same sums, same gradients."""
+    batch = drawn.batch
+    num_tokens = -(-batch.num_tokens // token_bucket) * token_bucket
+    num_dead = -(-(num_tokens - batch.num_tokens) // batch.longest)
+    filled = batch.bucketed(num_tokens, batch.num_sequences + num_dead)
+    targets = {
+        term: target.filled_up(-(-len(target.positions_K) // target_bucket) * target_bucket, filled.num_sequences)
+        for term, target in drawn.targets.items()
+    }
+    return Drawn(filled, targets)
+
+
+def _is_out_of_memory(error: Exception) -> bool:
+    return isinstance(error, torch.OutOfMemoryError) or "can't allocate memory" in str(error)

@@ -1,0 +1,241 @@
+import gzip
+import json
+import lzma
+import os
+import random
+
+import pyarrow
+import pytest
+from pyarrow import parquet
+
+from hornbook.data import readers
+from hornbook.data.problems import Problem, Problems
+from hornbook.data.readers import FileReader, read_documents
+
+
+def read(path, **settings):
+    """Texts and counts by kind of problem, out of one file or folder."""
+    problems = Problems()
+    texts = [document.text for document in read_documents(path, problems=problems, **settings)]
+    return texts, {kind: entry["count"] for kind, entry in problems.as_dict().items()}
+
+
+def zstandard(path, data: bytes) -> None:
+    with pyarrow.CompressedOutputStream(str(path), "zstd") as stream:
+        stream.write(data)
+
+
+def test_blank_lines_part_documents(tmp_path):
+    path = tmp_path / "a.txt"
+    path.write_text("\n\nOne.\nStill one.\n \t\nTwo.\n\n\n\nThree.")
+    assert read(path) == (["One.\nStill one.", "Two.", "Three."], {})
+    assert [document.place for document in read_documents(path)] == ["line 3", "line 6", "line 10"]
+
+
+def test_a_file_can_be_one_document(tmp_path):
+    (tmp_path / "a.txt").write_text("One.\n\nStill one.\n")
+    (tmp_path / "b.txt").write_text(" \n")
+    assert read(tmp_path, documents="file") == (["One.\n\nStill one."], {"empty_file": 1})
+    with pytest.raises(ValueError, match="blank-line"):
+        FileReader(tmp_path / "a.txt", documents="line")
+
+
+@pytest.mark.parametrize("suffix", ["", ".gz", ".xz", ".zst"])
+@pytest.mark.parametrize("kind", ["txt", "jsonl"])
+def test_compressed_files_give_the_same(tmp_path, kind, suffix):
+    data = "One é.\n\nTwo.\n" if kind == "txt" else '{"text": "One é."}\n{"text": "Two."}\n'
+    path = tmp_path / f"a.{kind}{suffix}"
+    if suffix == ".zst":
+        zstandard(path, data.encode())
+    else:
+        with {"": open, ".gz": gzip.open, ".xz": lzma.open}[suffix](path, "wb") as file:
+            file.write(data.encode())
+    reader = FileReader(path)
+    assert [item.text for item in reader] == ["One é.", "Two."]
+    assert reader.bytes_read == path.stat().st_size
+
+
+@pytest.mark.parametrize("block_bytes", [1, 2, 3, 7, 1 << 20])
+def test_blocks_may_end_anywhere(tmp_path, monkeypatch, block_bytes):
+    monkeypatch.setattr("hornbook.data.sources.BLOCK_BYTES", block_bytes)
+    path = tmp_path / "a.txt"
+    path.write_bytes("\ufeffOne 한국어\r\nmore.\r\n\r\nTw\0o \ufffd.\r\n".encode() + b"\n\xff\xfe bad \xe2\x82\n")
+    texts, counts = read(path)
+    assert texts == ["One 한국어\nmore.", "Two \ufffd.", "\ufffd\ufffd bad \ufffd"]
+    assert counts == {"byte_order_mark": 1, "carriage_return": 4, "nul_character": 1, "invalid_utf8": 3}
+
+
+def test_long_documents_come_in_parts(tmp_path):
+    text = " ".join(f"word{number}" for number in range(300))
+    path = tmp_path / "a.txt"
+    path.write_text(f"Short.\n\n{text}\n\nLast.")
+    items = list(FileReader(path, part_characters=100))
+    assert [item.kind for item in items if isinstance(item, Problem)] == ["long_document"]
+    documents = [item for item in items if not isinstance(item, Problem)]
+    middle = documents[1:-1]
+    assert [document.part for document in middle] == list(range(len(middle)))
+    assert " ".join(document.text for document in middle) == text
+    assert max(len(document.text) for document in documents) <= 100
+    assert documents[-1].text == "Last." and documents[-1].part == 0
+
+
+def test_a_line_without_end_stays_within_memory(tmp_path):
+    import tracemalloc
+
+    path = tmp_path / "a.txt"
+    path.write_bytes(b"x" * 30_000_000)
+    tracemalloc.start()
+    num_characters = sum(len(document.text) for document in read_documents(path))
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert num_characters == 30_000_000 and peak < 12_000_000
+
+
+def test_json_lines_with_every_fault(tmp_path, monkeypatch):
+    monkeypatch.setattr(readers, "JSON_LINE_BYTES", 1000)
+    monkeypatch.setattr("hornbook.data.sources.BLOCK_BYTES", 64)
+    path = tmp_path / "a.jsonl"
+    lines = [
+        b'\xef\xbb\xbf{"text": "Good."}\r',
+        b'{"text": ',
+        b"[1, 2]",
+        b'{"title": "No text"}',
+        b'{"text": null}',
+        b'{"text": 7}',
+        b'{"text": "  "}',
+        b"",
+        json.dumps({"text": "long " * 300}).encode(),
+        b'{"text": "bad \xff, half \\ud800, nul \\u0000."}',
+        b"[" * 900,
+        b'{"text": "Last."}',
+    ]
+    path.write_bytes(b"\n".join(lines))
+    texts, counts = read(path)
+    assert texts == ["Good.", "bad \ufffd, half \ufffd, nul .", "Last."]
+    expected = dict.fromkeys(("no_text_column", "null_text", "text_not_string", "empty_document"), 1)
+    expected |= dict.fromkeys(("line_too_long", "invalid_utf8", "lone_surrogate", "nul_character"), 1)
+    assert counts == {**expected, "not_json": 3, "byte_order_mark": 1}
+    problems = Problems()
+    list(read_documents(path, problems=problems))
+    example = problems.as_dict()["no_text_column"]["examples"][0]
+    assert example["place"] == "line 4" and "title" in example["detail"] and "--text-column" in example["detail"]
+
+
+def test_deep_json_is_a_problem_and_no_crash(tmp_path):
+    path = tmp_path / "a.jsonl"
+    path.write_text("[" * 200_000 + '\n{"text": "Good."}\n')
+    assert read(path) == (["Good."], {"not_json": 1})
+
+
+def test_text_column_is_guessed_or_named(tmp_path):
+    path = tmp_path / "a.jsonl"
+    path.write_text('{"body": "B.", "content": "C.", "other": "O."}\n')
+    assert read(path)[0] == ["C."]
+    assert read(path, text_column="other")[0] == ["O."]
+    with pytest.raises(ValueError, match=r'no column "none" \(there are: body, content, other\)') as error:
+        read(path, text_column="none")
+    assert "\n" not in str(error.value)
+
+
+def test_parquet(tmp_path):
+    path = tmp_path / "a.parquet"
+    texts = [f"Text {number}." for number in range(600)]
+    texts[3], texts[5] = None, " "
+    table = pyarrow.table({"id": range(600), "text": texts})
+    parquet.write_table(table, path, row_group_size=100)
+    found, counts = read(path)
+    assert found == [text for text in texts if text and text.strip()]
+    assert counts == {"null_text": 1, "empty_document": 1}
+    reader = FileReader(path, text_column="id")
+    assert {item.kind for item in reader} == {"text_not_string"}
+    assert reader.bytes_read == path.stat().st_size
+    (problem,) = FileReader(path, text_column="body")
+    assert problem.kind == "no_text_column" and problem.count == 600 and "id, text" in problem.detail
+
+
+@pytest.mark.parametrize("kind", ["string", "large_string", "binary", "dictionary", "string_view"])
+def test_parquet_kinds_of_text(tmp_path, kind):
+    values = pyarrow.array(["One é.", None, "Two."])
+    if kind == "dictionary":
+        values = values.dictionary_encode()
+    else:
+        values = values.cast(getattr(pyarrow, kind)())
+    parquet.write_table(pyarrow.table({"text": values}), tmp_path / "a.parquet")
+    assert read(tmp_path / "a.parquet") == (["One é.", "Two."], {"null_text": 1})
+
+
+def test_parquet_text_that_is_not_utf8(tmp_path):
+    values = pyarrow.array([b"bad \xff", b"good"]).view(pyarrow.string())
+    parquet.write_table(pyarrow.table({"text": values}), tmp_path / "a.parquet")
+    assert read(tmp_path / "a.parquet") == (["bad \ufffd", "good"], {"invalid_utf8": 1})
+
+
+@pytest.mark.parametrize("suffix", [".gz", ".xz", ".zst"])
+def test_a_truncated_file_gives_what_it_holds(tmp_path, suffix):
+    generator = random.Random(1)
+    data = "".join(f"Document {generator.random()}.\n\n" for _ in range(100_000)).encode()
+    path = tmp_path / f"a.txt{suffix}"
+    if suffix == ".zst":
+        zstandard(path, data)
+    else:
+        with {".gz": gzip, ".xz": lzma}[suffix].open(path, "wb") as file:
+            file.write(data)
+    path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+    problems = Problems()
+    texts = [document.text for document in read_documents(path, problems=problems)]
+    assert len(texts) > 30_000
+    assert texts[:-1] == data.decode().split("\n\n")[: len(texts) - 1]
+    entry = problems.as_dict()["unreadable"]
+    assert entry["count"] == 1 and entry["examples"][0]["file"] == str(path) and entry["examples"][0]["detail"]
+
+
+@pytest.mark.parametrize("name", ["a.txt.gz", "a.jsonl.xz", "a.txt.zst", "a.parquet"])
+def test_a_file_that_is_not_what_it_says(tmp_path, name):
+    (tmp_path / name).write_bytes(b"plain bytes and nothing else" * 10)
+    (tmp_path / "b.txt").write_text("Good.")
+    assert read(tmp_path) == (["Good."], {"unreadable": 1})
+
+
+def test_utf16_is_said(tmp_path):
+    (tmp_path / "a.txt").write_bytes("Text.".encode("utf-16"))
+    with pytest.raises(ValueError, match="UTF-16"):
+        read(tmp_path / "a.txt")
+
+
+def test_folders(tmp_path):
+    (tmp_path / "b").mkdir()
+    (tmp_path / "b" / "z.txt").write_text("B.")
+    (tmp_path / "a.jsonl").write_text('{"text": "A."}')
+    (tmp_path / "c.TXT").write_text("C.")
+    (tmp_path / "empty.txt").write_text("")
+    (tmp_path / "notes.docx").write_text("no")
+    (tmp_path / "b" / "loop").symlink_to(tmp_path, target_is_directory=True)
+    assert read(tmp_path) == (["A.", "B.", "C."], {"unknown_extension": 1, "empty_file": 1})
+
+
+def test_what_cannot_be_read_at_all_is_one_sentence(tmp_path):
+    (tmp_path / "a.docx").write_text("no")
+    (tmp_path / "a.txt").write_text(" ")
+    with pytest.raises(ValueError, match=r"\.txt, \.jsonl .* and \.parquet"):
+        read(tmp_path / "a.docx")
+    with pytest.raises(ValueError, match="does not exist"):
+        read(tmp_path / "nothing.txt")
+    with pytest.raises(ValueError, match="no document could be read"):
+        read(tmp_path / "a.txt")
+    odd = tmp_path / os.fsdecode(b"odd \xff.txt")
+    odd.write_text("Text.")
+    with pytest.raises(ValueError, match="name in UTF-8"):
+        read(odd)
+    with pytest.raises(ValueError, match="at least one"):
+        read([])
+    (tmp_path / "folder").mkdir()
+    with pytest.raises(ValueError, match="no text files"):
+        read(tmp_path / "folder")
+
+
+def test_several_zstandard_frames_in_a_file(tmp_path):
+    for name, text in (("a", "One.\n\n"), ("b", "Two.\n")):
+        zstandard(tmp_path / f"{name}.zst", text.encode())
+    path = tmp_path / "both.txt.zst"
+    path.write_bytes((tmp_path / "a.zst").read_bytes() + (tmp_path / "b.zst").read_bytes())
+    assert read(path) == (["One.", "Two."], {})

@@ -1,0 +1,76 @@
+import math
+import struct
+import time
+
+import numpy as np
+import pytest
+from synthetic_runs import RUN, train_lines, validation_lines
+
+from hornbook.report.curves import curves_figure, draw_curves, smoothed, thinned
+from hornbook.report.run import RunRecord
+
+
+def titles(record):
+    return [axes.get_title(loc="left") for axes in curves_figure(record).axes]
+
+
+def test_every_number_has_its_panel(make_run, tmp_path):
+    event = {"kind": "event", "step": 1000, "event": "rollback", "words": "went back", "at_step": 1203}
+    record = RunRecord.load(make_run([*train_lines(3000), *validation_lines(3000), event]))
+    found = titles(record)
+    assert [title.split()[0] for title in found] == ["Loss", "Loss", "Loss", "Accuracy", "Learning", "Tokens"]
+    masked = curves_figure(record).axes[1]
+    assert [text.get_text() for text in masked.texts] == ["guessing by word frequency: 6.61"]
+    assert any(list(line.get_xdata()) == [1203, 1203] for line in masked.lines)
+    draw_curves(record, tmp_path / "curves.png")
+    png = (tmp_path / "curves.png").read_bytes()
+    assert png[:4] == b"\x89PNG" and len(png) > 30_000
+    assert struct.unpack(">II", png[16:24])[0] > 1000
+
+
+def test_without_next_sentence_one_loss_is_enough(make_run):
+    record = RunRecord.load(make_run(train_lines(1000, nsp=False) + validation_lines(1000, nsp=False)))
+    assert titles(record)[0] == "Loss on masked tokens (mlm)" and len(titles(record)) == 4
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        train_lines(10),
+        train_lines(100),
+        validation_lines(20),
+        [line | {"loss": math.nan, "mlm": math.inf, "nsp": -math.inf} for line in train_lines(30)],
+        [{"kind": "train", "step": 1, "loss": 2.0}],
+    ],
+    ids=["one line", "no validation", "no training", "no numbers", "hardly anything"],
+)
+def test_any_run_can_be_drawn(make_run, tmp_path, lines):
+    draw_curves(RunRecord.load(make_run(lines, frequency_baseline={})), tmp_path / "curves.png")
+    assert (tmp_path / "curves.png").stat().st_size > 5_000
+
+
+def test_a_hundred_thousand_lines_are_thinned_out(tmp_path):
+    record = RunRecord(tmp_path, RUN, train_lines(1_000_000))
+    began = time.monotonic()
+    figure = curves_figure(record)
+    assert time.monotonic() - began < 10
+    assert max(len(line.get_xdata()) for axes in figure.axes for line in axes.lines) <= 1500
+
+
+def test_a_spike_survives_thinning_and_does_not_press_the_curve_flat(make_run):
+    values = np.ones(10_000)
+    values[1234], values[5000:5010] = 1000.0, np.nan
+    assert 1000.0 in thinned(np.arange(10_000), values)[1]
+    lines = train_lines(10_000, nsp=False)
+    lines[500]["mlm"] = 1000.0
+    assert curves_figure(RunRecord.load(make_run(lines))).axes[0].get_ylim()[1] < 12
+
+
+def test_smoothing_leaves_out_what_is_no_number():
+    assert smoothed(np.array([1.0, 2.0, np.nan, 4.0, 6.0]), 3).tolist() == [1.0, 1.5, 3.0, 5.0, 5.0]
+    assert np.isnan(smoothed(np.array([np.nan]), 3)).all()
+
+
+def test_a_run_without_metrics_has_no_curves(make_run, tmp_path):
+    with pytest.raises(ValueError, match="no metrics yet"):
+        draw_curves(RunRecord.load(make_run()), tmp_path / "curves.png")

@@ -1,0 +1,62 @@
+import json
+import math
+import subprocess
+import sys
+
+import pytest
+from synthetic_runs import train_lines, validation_lines
+
+from hornbook.report.run import RunRecord, read_metrics
+
+
+def test_a_run_is_read_whole(make_run):
+    folder = make_run(train_lines(3000) + validation_lines(3000), state={"step": 3000, "tokens": 24_576_000})
+    record = RunRecord.load(folder)
+    assert record.is_finished and record.state_in_words == "finished after 3,000 steps"
+    assert record.terms == ["mlm", "nsp"]
+    assert record.best_validation["step"] == 3000
+    assert record.tokens_per_second == pytest.approx(21_000)
+    assert [round(corpus["epochs"], 3) for corpus in record.corpora] == [0.64, 0.878]
+
+
+def test_a_cut_last_line_is_passed_over(make_run):
+    folder = make_run(train_lines(30))
+    with open(folder / "metrics.jsonl", "a") as file:
+        file.write('{"kind": "train", "step": 40, "lo')
+    assert [line["step"] for line in read_metrics(folder)] == [10, 20, 30]
+
+
+def test_the_newest_checkpoint_says_how_far_a_run_came(make_run):
+    record = RunRecord.load(make_run(steps=300, state={"step": 7, "tokens": 700, "seconds": 3.5}))
+    assert (record.step, record.tokens, record.tokens_per_second) == (7, 700, 200)
+    assert record.state_in_words == "not finished: step 7 of 300"
+
+
+def test_the_command_to_resume_names_everything(make_run):
+    folder = make_run(name="my run")
+    command = RunRecord.load(folder).resume_command
+    assert "bert-mini --corpus /data/books --corpus /data/news:3 --out" in command
+    assert f"'{folder}' --resume" in command
+
+
+def test_not_a_number_is_never_the_best(make_run):
+    bad = {"kind": "validation", "step": 50, "loss": math.nan, "mlm": math.nan, "best": False}
+    record = RunRecord.load(make_run([*validation_lines(3000), bad]))
+    assert record.best_validation["step"] == 3000
+
+
+def test_what_is_no_run_is_refused_in_one_sentence(make_run, tmp_path):
+    with pytest.raises(ValueError, match=r"is not a run: it has no run\.json"):
+        RunRecord.load(tmp_path / "nowhere")
+    folder = make_run()
+    (folder / "run.json").write_text(json.dumps({"name": "another tool"}))
+    with pytest.raises(ValueError, match="something else wrote it"):
+        RunRecord.load(folder)
+    (folder / "run.json").write_text('{"settings": ')
+    with pytest.raises(ValueError, match=r"run\.json is not valid JSON"):
+        RunRecord.load(folder)
+
+
+def test_reports_need_no_torch():
+    code = "import sys, hornbook.report.page, hornbook.report.info; sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code]).returncode == 0

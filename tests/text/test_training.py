@@ -1,0 +1,117 @@
+import unicodedata
+
+import pytest
+from text_samples import DOCUMENTS, ENGLISH, KINDS, KOREAN, NUM_TOKENS
+
+from hornbook.text.training import SPECIAL_TOKENS, train_tokenizer
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("cased", [False, True])
+def test_the_same_text_gives_the_same_tokenizer(trained, kind, cased):
+    again = train_tokenizer(iter(DOCUMENTS), kind=kind, cased=cased, vocab_size=NUM_TOKENS)
+    assert again.fingerprint == trained[kind, cased].fingerprint
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_special_tokens_come_first_in_their_published_order(trained, kind):
+    tokenizer = trained[kind, False]
+    assert [tokenizer.token(number) for number in range(5)] == SPECIAL_TOKENS[kind]
+    assert tokenizer.special_ids == [0, 1, 2, 3, 4]
+    assert tokenizer.kind == kind
+    assert tokenizer.vocab_size <= NUM_TOKENS
+    assert None not in (
+        tokenizer.cls_id,
+        tokenizer.sep_id,
+        tokenizer.mask_id,
+        tokenizer.pad_id,
+        tokenizer.unk_id,
+    )
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_pairs_have_two_segments(trained, kind):
+    tokenizer = trained[kind, False]
+    single, other = tokenizer.encode("the dog"), tokenizer.encode("한국어")
+    pair = tokenizer.encode("the dog", "한국어")
+    assert single.ids[0] == tokenizer.cls_id and single.ids[-1] == tokenizer.sep_id
+    assert pair.ids == single.ids + other.ids[1:]
+    assert pair.segments == [0] * len(single.ids) + [1] * (len(other.ids) - 1)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_uncased_strips_accents_but_leaves_hangul_composed(trained, kind):
+    tokenizer = trained[kind, False]
+    assert tokenizer.normalise("CAFÉ 한국어") == "cafe 한국어"
+    assert tokenizer.normalise(unicodedata.normalize("NFD", "Zürich 한국어")) == "zurich 한국어"
+    assert tokenizer.encode("Café 한국어").ids == tokenizer.encode("cafe 한국어").ids
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("cased", [False, True])
+def test_korean_comes_back(trained, kind, cased):
+    tokenizer = trained[kind, cased]
+    ids = tokenizer.encode(KOREAN[0]).ids
+    assert tokenizer.unk_id not in ids
+    assert tokenizer.decode(ids) == KOREAN[0]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *ENGLISH,
+        "  two  spaces\n\n and\ttabs ",
+        "unseen: 漢字 \x00\x07 🙂 \u200d e\u0301 \u1112\u1161\u11ab",
+        "\r\n",
+        " ",
+    ],
+)
+def test_cased_bytes_give_every_text_back(trained, text):
+    tokenizer = trained["bpe", True]
+    assert tokenizer.decode(tokenizer.encode_sentences([text]).ids) == text
+
+
+@pytest.mark.parametrize("kind", ["bpe", "unigram"])
+def test_the_space_before_a_mask_belongs_to_it(trained, kind):
+    tokenizer = trained[kind, False]
+    masked = tokenizer.encode(f"the lazy {tokenizer.mask_token}.").ids
+    written = tokenizer.encode_sentences(["the lazy dog."]).ids.tolist()
+    assert masked[-3:] == [tokenizer.mask_id, written[-1], tokenizer.sep_id]
+    assert tokenizer.encode("the lazy").ids[1:-1] == masked[1:-3]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_too_small_a_vocabulary_is_refused_with_the_least_size(kind):
+    with pytest.raises(ValueError, match="at least") as refused:
+        train_tokenizer(DOCUMENTS, kind=kind, vocab_size=20)
+    least = int(str(refused.value).split()[-1])
+    assert train_tokenizer(DOCUMENTS, kind=kind, vocab_size=least).vocab_size <= least
+
+
+def test_a_character_seen_once_in_a_long_text_takes_no_place():
+    documents = ["common words again and again"] * 2000 + ["☃"]
+    tokenizer = train_tokenizer(documents, vocab_size=200)
+    assert tokenizer.id("☃") is None
+    assert tokenizer.encode("☃").ids[1] == tokenizer.unk_id
+
+
+def test_thousands_of_syllables_are_kept():
+    syllables = [chr(0xAC00 + 4 * number) for number in range(2500)]
+    documents = [" ".join(syllables[start : start + 100]) for start in range(0, 2500, 100)] * 2
+    tokenizer = train_tokenizer(documents, vocab_size=8000)
+    assert sum(tokenizer.id(syllable) is not None for syllable in syllables) >= 0.998 * len(syllables)
+
+
+def test_progress_names_what_is_done():
+    seen = []
+    train_tokenizer(["some words"] * 2500, vocab_size=100, progress=lambda stage, number: seen.append((stage, number)))
+    assert ("reading", 2000) in seen and ("learning", 2500) in seen and ("counting words", 2000) in seen
+
+
+def test_what_cannot_be_learned_from_is_refused():
+    with pytest.raises(ValueError, match="no text"):
+        train_tokenizer(["", "  "])
+    with pytest.raises(ValueError, match="surrogate"):
+        train_tokenizer(["x\ud800"])
+    with pytest.raises(ValueError, match="wordpiece, bpe, unigram"):
+        train_tokenizer(["x"], kind="words")
