@@ -69,6 +69,7 @@ class Batch:
             starts_host=self.starts_host[first : last + 1] - start,
             longest=self.longest,
             labels_N=None if self.labels_N is None else self.labels_N[first:last],
+            num_dead=max(0, last - max(first, self.num_live_sequences)),
         )
 
     def bucketed(self, num_tokens: int, num_sequences: int) -> "Batch":

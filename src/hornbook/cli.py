@@ -7,9 +7,45 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+from typer.core import TyperGroup
+
+
+class Verbs(TyperGroup):
+    """Runs a verb. What a person did wrong is one sentence and exit status 2, never a traceback."""
+
+    def invoke(self, ctx):
+        try:
+            return super().invoke(ctx)
+        except BrokenPipeError:  # the reader of our output has gone; typer ends quietly
+            raise
+        except (ValueError, OSError, RuntimeError) as error:
+            if os.environ.get("HORNBOOK_TRACEBACK") or not _is_for_the_user(error):
+                raise
+            _complain(error)
+            raise typer.Exit(2) from None
+        except KeyboardInterrupt as stop:
+            _complain(stop if str(stop) else "stopped")
+            raise typer.Exit(130) from None
+
+    def list_commands(self, ctx) -> list[str]:
+        """In the order in which a person needs them."""
+        return sorted(super().list_commands(ctx), key=lambda name: name not in ("tokenizer", "corpus"))
+
+
+def _is_for_the_user(error: Exception) -> bool:
+    """Everything but a RuntimeError that is not ours: that is a fault of the program, and its traceback helps."""
+    return not isinstance(error, RuntimeError) or type(error).__module__.startswith("hornbook.")
+
+
+def _complain(error: BaseException | str) -> None:
+    if isinstance(error, OSError) and error.filename and error.strerror:
+        error = f"{error.filename}: {error.strerror.lower()}"
+    print(f"hornbook: {error}", file=sys.stderr)
+
 
 app = typer.Typer(
     name="hornbook",
+    cls=Verbs,
     help="Raw text to a pre-trained language model, and the model to the people who use it.",
     no_args_is_help=True,
     add_completion=False,
@@ -50,6 +86,7 @@ def tokenizer_train(
     from hornbook.terminal import counting_display, say
     from hornbook.text.training import train_tokenizer
 
+    _check_writable(out)
     _refuse_existing(out, "tokenizer.json", "a tokenizer")
     problems = Problems()
     texts = (document.text for document in read_documents(files, text_column=text_column, problems=problems))
@@ -80,21 +117,27 @@ def tokenizer_extend(
     from hornbook.text.extension import words_worth_adding
     from hornbook.text.tokenizer import Tokenizer
 
+    _check_writable(out)
     _refuse_existing(out, "tokenizer.json", "a tokenizer")
     extended = Tokenizer.load(model_folder(tokenizer))
     if word_list is None:
         texts = (document.text for document in read_documents(files, text_column=text_column))
         chosen = words_worth_adding(extended, texts, words)
     else:
-        chosen = word_list.read_text(encoding="utf-8").split()
+        chosen = _words_in(word_list)
     added = extended.add_words(chosen)
     extended.save(out)
-    some = ", ".join(extended.token(number) for number, _ in added[:12])
-    say(
-        f"{out}: {len(added):,} words added ({some}{' ...' if len(added) > 12 else ''}), {extended.vocab_size:,} tokens"
-    )
+    some = ", ".join(extended.token(number) for number, _ in added[:12]) + (" ..." if len(added) > 12 else "")
+    say(f"{out}: {len(added):,} words added{f' ({some})' if some else ''}, {extended.vocab_size:,} tokens")
     fit = _show_fit(extended, files, text_column)
     _answer(as_json, {"out": str(out), "added": len(added), "vocab_size": extended.vocab_size, "fit": fit})
+
+
+def _words_in(word_list: Path) -> list[str]:
+    try:
+        return word_list.read_text(encoding="utf-8-sig").split()
+    except UnicodeDecodeError:
+        raise ValueError(f"{word_list} is not UTF-8 text: give a file with one word a line") from None
 
 
 def _show_fit(tokenizer, files: list[Path], text_column: str | None) -> dict:
@@ -116,8 +159,10 @@ def _show_fit(tokenizer, files: list[Path], text_column: str | None) -> dict:
         f"{fit.pieces_per_word:.3f} pieces a word, {fit.characters_per_token:.2f} characters a token, "
         f"{fit.unknown_rate:.3%} unknown, {fit.vocabulary_used:.0%} of the vocabulary used"
     )
-    rows = [(each.word, each.count, len(each.pieces), " ".join(each.pieces)) for each in fit.longest_splits]
-    table(rows, ("longest-split words", "count", "pieces", ""))
+    split = [each for each in fit.longest_splits if len(each.pieces) > 1]
+    if split:
+        rows = [(each.word, each.count, len(each.pieces), " ".join(each.pieces)) for each in split]
+        table(rows, ("longest-split words", "count", "pieces", "split as"))
     return fit.to_dict()
 
 
@@ -146,6 +191,7 @@ def corpus_build(
 
     if documents not in ("blank-line", "file"):
         raise ValueError(f"--documents must be blank-line or file, not '{documents}'")
+    _check_writable(out)
     with building_display() as show:
         manifest = build_corpus(
             files,
@@ -158,12 +204,12 @@ def corpus_build(
             deduplicate=not keep_duplicates,
             progress=show,
         )
-    totals = manifest["totals"]
+    totals, num_shards = manifest["totals"], len(manifest["shards"])
     if manifest.get("already_built"):
         say(f"{out} is already built")
     say(
         f"{out}: {totals['documents']:,} documents, {totals['sentences']:,} sentences, {short(totals['tokens'])} tokens "
-        f"in {len(manifest['shards'])} shards, {manifest['megabytes_per_second']:.1f} MB/s"
+        f"in {num_shards} shard{'s' if num_shards > 1 else ''}, {manifest['megabytes_per_second']:.1f} MB/s"
     )
     for kind, count in manifest["dropped"].items():
         say(f"  dropped {count:,}: {kind.replace('_', ' ')}")
@@ -189,6 +235,13 @@ def _say_repeated_lines(report: dict) -> None:
         say(f"  note, {report['repeated_share']:.1%} of the lines repeat earlier ones, most often:")
         for line in report.get("most_repeated", [])[:3]:
             say(f"    {line['count']:,} x {line['line'][:90]}")
+
+
+def _check_writable(out: Path) -> None:
+    """Before the work rather than after it."""
+    nearest = next(path for path in (out, *out.parents) if path.exists())
+    if not nearest.is_dir() or not os.access(nearest, os.W_OK):
+        raise ValueError(f"{out} cannot be written, as {nearest} is no folder that you may write to: choose another --out")
 
 
 def _refuse_existing(out: Path, file: str, what: str) -> None:
@@ -226,6 +279,7 @@ def pretrain_verb(
     if out is None or (not corpus and not (resume and (out / "run.json").exists())):
         missing = "--out" if out is None else "--corpus"
         raise ValueError(f"pretrain needs {missing}; see 'hornbook pretrain --help'")
+    _check_writable(out)
     from hornbook.pretrain import is_finished, pretrain
     from hornbook.terminal import TrainingDisplay, say
 
@@ -296,11 +350,9 @@ def fill_mask(
     import hornbook
     from hornbook.terminal import table
 
-    if top < 1:
-        raise ValueError(f"--top must be at least 1, not {top}")
     masks = hornbook.load(model).fill_mask(text, top)
-    rows = [(f"{guess.probability:.1%}", guess.token, guess.text) for guesses in masks for guess in guesses]
-    table(rows, ("probability", "token", "text"))
+    for guesses in masks:
+        table([(f"{guess.probability:.1%}", guess.token, guess.text) for guess in guesses], ("", "token", "text"))
     _answer(as_json, {"masks": [[vars(guess) for guess in guesses] for guesses in masks]})
 
 
@@ -344,21 +396,17 @@ def report(run: Annotated[Path, typer.Argument(help="A run folder.")], as_json: 
     _answer(as_json, {"page": str(page), "curves": str(page.with_name("curves.png"))})
 
 
+@app.callback(invoke_without_command=True)
+def hornbook(
+    version: Annotated[bool, typer.Option("--version", help="Print the version, and stop.")] = False,
+) -> None:
+    if version:
+        from hornbook import __version__
+
+        print(__version__)
+        raise typer.Exit
+
+
 def main() -> None:
-    """Runs a verb. What a person did wrong is one sentence and exit status 2, never a traceback."""
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "true")
-    try:
-        app()
-    except (ValueError, OSError, RuntimeError) as error:
-        if os.environ.get("HORNBOOK_TRACEBACK") or not _is_for_the_user(error):
-            raise
-        print(f"hornbook: {error}", file=sys.stderr)
-        sys.exit(2)
-    except KeyboardInterrupt as stop:
-        print(f"hornbook: {stop or 'stopped'}", file=sys.stderr)
-        sys.exit(130)
-
-
-def _is_for_the_user(error: Exception) -> bool:
-    """Everything but a RuntimeError that is not ours: that is a fault of the program, and its traceback helps."""
-    return not isinstance(error, RuntimeError) or type(error).__module__.startswith("hornbook.")
+    app()

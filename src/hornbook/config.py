@@ -9,6 +9,7 @@ changed(run, {"optimizer.lr": "3e-4"})      # a new value; an unknown name is an
 
 import dataclasses
 import difflib
+import math
 import types
 import typing
 from collections.abc import Iterator, Mapping
@@ -38,7 +39,7 @@ def listed(settings: Any, prefix: str = "") -> Iterator[Setting]:
             yield Setting(prefix + field.name, value, field.metadata.get("doc", ""))
 
 
-def changed(settings: S, changes: Mapping[str, Any]) -> S:
+def changed(settings: S, changes: Mapping[str, Any], prefix: str = "") -> S:
     """A copy of `settings` with the dotted names in `changes` set; text is read as the field's type."""
     by_group: dict[str, dict[str, Any]] = {}
     direct: dict[str, Any] = {}
@@ -51,10 +52,10 @@ def changed(settings: S, changes: Mapping[str, Any]) -> S:
         if is_group:
             by_group.setdefault(head, {})[rest] = value
         else:
-            direct[head] = parsed(value, hints[head], name) if isinstance(value, str) else value
+            direct[head] = parsed(value, hints[head], prefix + name) if isinstance(value, str) else value
     for head, group in by_group.items():
         try:
-            direct[head] = changed(getattr(settings, head), group)
+            direct[head] = changed(getattr(settings, head), group, f"{prefix}{head}.")
         except UnknownSetting as error:
             raise _unknown(f"{head}.{error.name}", [known.name for known in listed(settings)]) from None
     return dataclasses.replace(settings, **direct)
@@ -97,18 +98,24 @@ def parsed(text: str, kind: Any, name: str) -> Any:
             return False
         raise ValueError(f"{name} must be true or false, not '{text}'")
     if kind is int:
+        digits = text.replace("_", "").replace(",", "")
+        if digits.strip().lstrip("+-").isdecimal():
+            return int(digits)  # exactly, however long a seed is
         try:
-            number = float(text.replace("_", "").replace(",", ""))
+            number = float(digits)
         except ValueError:
-            number = float("nan")
-        if number != number or number != int(number):
+            number = math.nan
+        if not number.is_integer():
             raise ValueError(f"{name} must be a whole number, not '{text}'")
         return int(number)
     if kind is float:
         try:
-            return float(text)
+            number = float(text)
         except ValueError:
-            raise ValueError(f"{name} must be a number, not '{text}'") from None
+            number = math.nan
+        if math.isnan(number):
+            raise ValueError(f"{name} must be a number, not '{text}'")
+        return number
     return text
 
 

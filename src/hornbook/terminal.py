@@ -6,19 +6,22 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 from rich.table import Table
+from rich.text import Text
 
 if TYPE_CHECKING:
     from hornbook.data.build import BuildProgress
     from hornbook.train.loop import Status
 
-console = Console(highlight=False)
+console = Console(highlight=False, markup=False, emoji=False)
+if not console.is_terminal:
+    console.width = 10_000  # what reads a pipe or a file wants whole lines
 LINE_EVERY_SECONDS = 10.0
 
 
 def say(words: str) -> None:
-    console.print(words, markup=False)
+    console.print(words, soft_wrap=True)
 
 
 def short(number: float) -> str:
@@ -50,13 +53,10 @@ class TrainingDisplay:
 
     def __init__(self) -> None:
         self.is_live = console.is_terminal
-        self.last_line = 0.0
+        self.said_at = 0.0
+        self.unsaid: str | None = None
         self.progress = Progress(
-            TextColumn("training"),
-            BarColumn(bar_width=24),
-            MofNCompleteColumn(),
-            TextColumn("{task.fields[words]}"),
-            console=console,
+            BarColumn(bar_width=16), MofNCompleteColumn(), TextColumn("{task.fields[words]}"), console=console
         )
         self.task = None
 
@@ -68,22 +68,23 @@ class TrainingDisplay:
     def __exit__(self, *_: object) -> None:
         if self.is_live:
             self.progress.stop()
+        elif self.unsaid:
+            say(self.unsaid)
 
     def __call__(self, status: "Status") -> None:
         words = self._words(status)
+        if status.message:
+            say(status.message)
         if self.is_live:
             if self.task is None:
                 self.task = self.progress.add_task("", total=status.num_steps, words="")
             self.progress.update(self.task, completed=status.step, words=words)
-            if status.message:
-                self.progress.console.print(status.message, markup=False)
             return
-        if status.message:
-            say(status.message)
-        now = time.monotonic()
-        if now - self.last_line >= LINE_EVERY_SECONDS or status.step == status.num_steps:
-            self.last_line = now
-            say(f"step {status.step:,} of {status.num_steps:,}  {words}")
+        self.unsaid = f"step {status.step:,} of {status.num_steps:,}  {words}"
+        # The last step may come twice, the second time with its validation: it is said at the end.
+        if time.monotonic() - self.said_at >= LINE_EVERY_SECONDS and status.step < status.num_steps:
+            say(self.unsaid)
+            self.said_at, self.unsaid = time.monotonic(), None
 
     @staticmethod
     def _words(status: "Status") -> str:
@@ -101,10 +102,10 @@ def building_display() -> Iterator:
     """Yields a function that takes `BuildProgress`."""
     is_live = console.is_terminal
     progress = Progress(
-        TextColumn("reading"), BarColumn(bar_width=24), TextColumn("{task.percentage:>3.0f}%"),
-        TextColumn("{task.fields[words]}"), TimeElapsedColumn(), console=console,
+        BarColumn(bar_width=16), TextColumn("{task.percentage:>3.0f}%"), TextColumn("{task.fields[words]}"),
+        console=console,
     )  # fmt: skip
-    task = progress.add_task("", total=None, words="") if is_live else None
+    task = progress.add_task("", total=None, words="starting") if is_live else None
     last_line = time.monotonic()
 
     def show(now: "BuildProgress") -> None:
@@ -146,12 +147,9 @@ def counting_display(what: str) -> Iterator:
 
 def table(rows: list[tuple], headings: tuple[str, ...] = (), title: str | None = None) -> None:
     """Prints rows under headings, as wide as they need to be."""
-    drawn = Table(
-        *headings, title=title, show_header=bool(headings), box=None, padding=(0, 2, 0, 0), title_justify="left"
-    )
-    if not headings:
-        for _ in rows[0] if rows else ():
-            drawn.add_column(overflow="fold")
+    drawn = Table(title=title, show_header=bool(headings), box=None, padding=(0, 2, 0, 0), title_justify="left")
+    for heading in headings or [""] * len(rows[0] if rows else ()):
+        drawn.add_column(Text(heading), overflow="fold")
     for row in rows:
-        drawn.add_row(*(str(cell) for cell in row))
-    console.print(drawn, markup=False)
+        drawn.add_row(*(Text(str(cell)) for cell in row))
+    console.print(drawn)

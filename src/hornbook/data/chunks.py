@@ -7,6 +7,7 @@ document (as in RoBERTa). A sentence that alone is far longer than the wanted le
 
 from dataclasses import dataclass
 from typing import Literal
+from zipfile import BadZipFile
 
 import numpy as np
 
@@ -15,9 +16,8 @@ from hornbook.data.shards import Shard
 from hornbook.files import replacing
 
 Rule = Literal["reach", "fit"]
-DOCUMENTS_A_RUN = (
-    256  # how many documents `fit` packs end to end before it starts anew: less than 0.2% stays part-filled
-)
+VERSION = 1  # of these rules: counted up when the same corpus would be cut otherwise, so that old files are not read
+DOCUMENTS_A_RUN = 256  # what `fit` packs end to end before it starts anew: less than 0.2% stays part-filled
 
 
 @dataclass(frozen=True)
@@ -45,13 +45,13 @@ def cut(corpus: Corpus, length: int, rule: Rule, held_out: bool) -> Chunks:
     They are kept in the corpus folder (a large corpus takes minutes to cut), under a name that says how they were cut.
     """
     part = "held-out" if held_out else "train"
-    name = f"chunks-{rule}-{length}-{part}-{corpus.held_out_share:g}-{corpus.fingerprint[:12]}.npz"
+    name = f"{rule}-{length}-{part}-{corpus.held_out_share!r}-v{VERSION}-{corpus.fingerprint[:12]}.npz"
     kept = corpus.folder / "chunks" / name
     try:
         with np.load(kept) as arrays:
             starts = [arrays[f"starts_{i}"] for i in range(len(corpus.shards))]
             stops = [arrays[f"stops_{i}"] for i in range(len(corpus.shards))]
-    except (OSError, KeyError, ValueError, EOFError):
+    except (OSError, KeyError, ValueError, EOFError, BadZipFile):
         pairs = [_cut_shard(corpus, i, length, rule, held_out) for i in range(len(corpus.shards))]
         starts, stops = [p[0] for p in pairs], [p[1] for p in pairs]
         _keep(kept, starts, stops)
@@ -74,13 +74,8 @@ def _cut_shard(corpus: Corpus, number: int, length: int, rule: Rule, held_out: b
     wanted = corpus.is_held_out(np.arange(first, first + num_documents)) == held_out
     sentences = np.asarray(shard.sentences, np.int64)
     documents = np.asarray(shard.documents, np.int64)
-    # A separator stands between documents that share a chunk, so `fit` measures in tokens + documents begun.
-    if rule == "fit":
-        measure = sentences + np.searchsorted(documents, np.arange(len(sentences)), side="right") - 1
-    else:
-        measure = sentences
     runs = _runs(wanted, documents, 1 if rule == "reach" else DOCUMENTS_A_RUN)
-    return _follow(sentences, measure, runs, length, rule)
+    return _follow(sentences, documents, runs, length, rule)
 
 
 def _runs(wanted: np.ndarray, documents: np.ndarray, most: int) -> np.ndarray:
@@ -97,9 +92,14 @@ def _runs(wanted: np.ndarray, documents: np.ndarray, most: int) -> np.ndarray:
 
 
 def _follow(
-    sentences: np.ndarray, measure: np.ndarray, runs: np.ndarray, length: int, rule: Rule
+    sentences: np.ndarray, documents: np.ndarray, runs: np.ndarray, length: int, rule: Rule
 ) -> tuple[np.ndarray, np.ndarray]:
     """Walks all runs at once, a chunk a turn. Chunks come out sorted by where they start."""
+    # A separator stands between documents that share a chunk, so `fit` measures in tokens + documents begun: at a
+    # document's first sentence, a chunk that starts there has begun it, one that stops there has not.
+    numbers = np.arange(len(sentences))
+    as_start = sentences + np.searchsorted(documents, numbers, side="right")
+    as_stop = sentences + np.searchsorted(documents, numbers, side="left")
     here = sentences[runs[:, 0]]
     run_stop_sentence = runs[:, 1]
     starts, stops = [], []
@@ -107,15 +107,14 @@ def _follow(
     while len(active):
         at = here[active]
         limit = run_stop_sentence[active]
-        sentence = np.searchsorted(sentences, at, side="right") - 1
-        # Where we stand, in the units of `measure` (in mid-sentence after a cut).
-        base = measure[sentence] + (at - sentences[sentence])
         if rule == "reach":
-            end = np.minimum(np.searchsorted(measure, base + length, side="left"), limit)
+            end = np.minimum(np.searchsorted(sentences, at + length, side="left"), limit)
             stop = sentences[end]
             too_long = stop - at > 2 * length
         else:
-            end = np.minimum(np.searchsorted(measure, base + length, side="right") - 1, limit)
+            sentence = np.searchsorted(sentences, at, side="right") - 1
+            base = as_start[sentence] + (at - sentences[sentence])  # we stand in mid-sentence after a cut
+            end = np.minimum(np.searchsorted(as_stop, base + length, side="right") - 1, limit)
             stop = sentences[end]
             too_long = stop <= at
         stop = np.where(too_long, np.minimum(at + length, sentences[limit]), stop)

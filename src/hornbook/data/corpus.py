@@ -4,18 +4,22 @@ Whether a document is held out depends on its number in the corpus alone, never 
 from another on the same corpus does not train on what the first was validated with.
 """
 
+import os
+import resource
 from functools import cached_property
 from pathlib import Path
 
 import numpy as np
 
-from hornbook.data.shards import Shard, open_shard
+from hornbook.data.shards import PARTS, Shard, open_shard
 from hornbook.files import read_json
 from hornbook.text.tokenizer import Tokenizer
 
 SMALL_CORPUS_DOCUMENTS = 100_000
 LEAST_HELD_OUT_TOKENS = 50_000  # a loss over fewer moves by more than 0.02 between draws of the masks
 LARGEST_HELD_OUT_SHARE = 0.05
+SPARE_FILES = 256  # descriptors left to everything else: logs, pipes to workers, batches on their way
+REBUILD = "the corpus is damaged; build it anew into another folder"
 
 
 class Corpus:
@@ -35,14 +39,13 @@ class Corpus:
                 else f"{folder} is not a corpus: it has no manifest.json; make one with 'hornbook corpus build'"
             )
         self.manifest = read_json(self.folder / "manifest.json")
+        if missing := [name for name in ("fingerprint", "shards") if name not in self.manifest]:
+            raise ValueError(f"{self.folder / 'manifest.json'} lacks {missing[0]}: {REBUILD}")
         self.held_out_share = held_out_share
+        allow_open_files(len(PARTS) * len(self.manifest["shards"]))
         self.shards: list[Shard] = [open_shard(self.folder, i) for i in range(len(self.manifest["shards"]))]
         for shard, entry in zip(self.shards, self.manifest["shards"], strict=True):
-            if len(shard.tokens) != entry["tokens"]:
-                raise ValueError(
-                    f"{self.folder / entry['name']} holds {len(shard.tokens)} tokens but the manifest says "
-                    f"{entry['tokens']}: the corpus is damaged; build it anew into another folder"
-                )
+            _check_size(self.folder / entry["name"], shard, entry)
         self.fingerprint: str = self.manifest["fingerprint"]
         # Document d of the corpus is in the shard whose range of numbers holds d.
         self.first_document = np.concatenate([[0], np.cumsum([len(s.documents) - 1 for s in self.shards])])
@@ -65,7 +68,11 @@ class Corpus:
 
     @property
     def token_counts(self) -> np.ndarray:
-        return np.load(self.folder / "token_counts.npy")
+        path = self.folder / "token_counts.npy"
+        try:
+            return np.load(path)
+        except (OSError, ValueError, EOFError) as error:
+            raise ValueError(f"{path} cannot be read ({error}): {REBUILD}") from None
 
     @cached_property
     def _threshold(self) -> int:
@@ -90,10 +97,40 @@ class Corpus:
         return scrambled(np.asarray(documents)) < np.uint64(min(self._threshold, 2**64 - 1))
 
 
+def _check_size(name: Path, shard: Shard, entry: dict) -> None:
+    found = {
+        "tokens": len(shard.tokens),
+        "sentences": len(shard.sentences) - 1,
+        "documents": len(shard.documents) - 1,
+    }
+    for what, number in found.items():
+        if number != entry[what]:
+            raise ValueError(f"{name} holds {number} {what} but the manifest says {entry[what]}: {REBUILD}")
+    if len(shard.word_starts) != -(-len(shard.tokens) // 8):
+        raise ValueError(f"{name} holds word starts for another number of tokens: {REBUILD}")
+
+
+def allow_open_files(num_more: int) -> None:
+    """Raises this process's limit of open files where needed: each mapped file keeps one, and many systems allow 1,024."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = _num_open_files() + num_more + SPARE_FILES
+    if soft == resource.RLIM_INFINITY or wanted <= soft:
+        return
+    most = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
+
+
+def _num_open_files() -> int:
+    try:
+        return len(os.listdir("/dev/fd"))
+    except OSError:
+        return SPARE_FILES
+
+
 def scrambled(numbers: np.ndarray) -> np.ndarray:
     """Each number's 64 bits mixed so that they look random: the finaliser of SplitMix64 (Steele et al. 2014)."""
-    x = np.asarray(numbers).astype(np.uint64) + np.uint64(0x9E3779B97F4A7C15)
     with np.errstate(over="ignore"):
+        x = np.asarray(numbers).astype(np.uint64) + np.uint64(0x9E3779B97F4A7C15)
         x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
         x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     return x ^ (x >> np.uint64(31))

@@ -3,10 +3,13 @@
 Nothing here depends on how documents are grouped into chunks, so any number of workers gives the same corpus.
 """
 
+import contextlib
 import os
 import signal
+import sys
 import threading
 from collections import Counter
+from collections.abc import Iterator
 from concurrent.futures import Future, ProcessPoolExecutor
 from dataclasses import dataclass
 from multiprocessing import get_context, parent_process, resource_tracker
@@ -97,13 +100,31 @@ class EncodingPool:
         # Workers start in here, and keep SIGINT blocked: Ctrl-C reaches them too, and this process alone answers it.
         before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
         try:
-            return self._executor.submit(_encode, texts)
+            with _main_hidden():
+                return self._executor.submit(_encode, texts)
         finally:
             signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
     def close(self) -> None:
         if self._executor:
             self._executor.shutdown(wait=True, cancel_futures=True)
+
+
+_hiding = threading.Lock()
+
+
+@contextlib.contextmanager
+def _main_hidden() -> Iterator[None]:
+    """Within, a spawned process does not import the user's script again, which would run it: it needs nothing of it."""
+    with _hiding:
+        main = sys.modules["__main__"]
+        hidden = {name: vars(main).pop(name) for name in ("__spec__", "__file__") if name in vars(main)}
+        main.__spec__ = None
+        try:
+            yield
+        finally:
+            vars(main).pop("__spec__")
+            vars(main).update(hidden)
 
 
 _worker = {}

@@ -68,25 +68,25 @@ class Examples:
         self.room = length - (3 if pairs else 2)
         self.chunks = [cut(corpus, self.room, "reach" if pairs else "fit", held_out) for corpus in self.corpora]
         self.pattern, self.rank, self.share = _mixing_pattern([weight for _, weight in corpora], seed)
-        for corpus, chunks in zip(self.corpora, self.chunks, strict=True):
-            self._check(corpus, chunks.total)
+        # The documents of this part (training or held out), fewer than its chunks: random segments come from them.
+        self.documents = [
+            np.flatnonzero(corpus.is_held_out(np.arange(corpus.num_documents)) == held_out) for corpus in self.corpora
+        ]
+        for corpus, chunks, documents in zip(self.corpora, self.chunks, self.documents, strict=True):
+            self._check(corpus, chunks.total, len(documents))
 
-    def _check(self, corpus: Corpus, num_chunks: int) -> None:
+    def _check(self, corpus: Corpus, num_chunks: int, num_documents: int) -> None:
         which = "held out for validation" if self.held_out else "to train on"
         if not num_chunks:
             raise ValueError(
                 f"{corpus.folder} has no documents {which} ({corpus.num_documents} in all): "
                 "add text, or set data.held_out_share=0 to train without validation"
             )
-        if self.pairs and not self.held_out and corpus.num_documents - self._num_held_out(corpus) < 2:
+        if self.pairs and not self.held_out and num_documents < 2:
             raise ValueError(
                 f"{corpus.folder} has fewer than two documents to train on, and next-sentence prediction takes its "
                 "wrong sentences from another document: separate documents by blank lines, or set objective.nsp=false"
             )
-
-    @staticmethod
-    def _num_held_out(corpus: Corpus) -> int:
-        return int(corpus.is_held_out(np.arange(corpus.num_documents)).sum())
 
     def epochs(self, num_examples: int) -> list[float]:
         """How often each corpus has been seen after so many examples."""
@@ -141,7 +141,8 @@ class Examples:
         split = int(bounds[random.integers(len(bounds))]) if len(bounds) else stop
         is_random = len(bounds) == 0 or random.random() < 0.5
         if is_random:
-            other = self._other_document(corpus, shard_number, start, random)
+            mine = int(corpus.first_document[shard_number]) + document_of(shard, start)
+            other = _other(self.documents[which], mine, random)
             b_shard, b_start, b_stop = self._random_stretch(corpus, other, room - (split - start), random)
         else:
             b_shard, b_start, b_stop = shard, split, stop
@@ -154,15 +155,6 @@ class Examples:
         word_starts[1 : 1 + num_a] = unpack_word_starts(shard.word_starts, a_start, a_stop)
         word_starts[2 + num_a : 2 + num_a + num_b] = unpack_word_starts(b_shard.word_starts, b_start, b_stop)
         return ids, segments, word_starts, int(is_random)
-
-    def _other_document(self, corpus: Corpus, shard_number: int, token: int, random: np.random.Generator) -> int:
-        """Another document of the same part (training or held out), each as likely as the next."""
-        mine = int(corpus.first_document[shard_number]) + document_of(corpus.shards[shard_number], token)
-        for _ in range(10_000):
-            other = int(random.integers(corpus.num_documents))
-            if other != mine and bool(corpus.is_held_out(np.array([other]))[0]) == self.held_out:
-                return other
-        return mine  # only when there is no other: a single held-out document
 
     def _random_stretch(
         self, corpus: Corpus, document: int, room: int, random: np.random.Generator
@@ -190,6 +182,14 @@ class Examples:
         ids = np.concatenate([[self.cls_id], ids, [self.sep_id]])
         word_starts = np.concatenate([[True], word_starts, [True]])
         return ids, np.zeros(len(ids), np.int64), word_starts, 0
+
+
+def _other(documents: np.ndarray, mine: int, random: np.random.Generator) -> int:
+    """Another of these documents, each as likely as the next; the same one only when there is no other."""
+    if len(documents) == 1:
+        return mine
+    place = int(random.integers(len(documents) - 1))
+    return int(documents[place + (place >= find(documents, mine, "left"))])
 
 
 def _boundary_from(shard: Shard, token: int) -> int:
@@ -220,12 +220,17 @@ def _cut_to(
 
 def _mixing_pattern(weights: list[float], seed: int) -> tuple[np.ndarray, np.ndarray, list[int]]:
     """(corpus at each slot, how many slots of that corpus come before it, slots of each corpus)."""
-    if min(weights) <= 0:
-        raise ValueError(f"the weight of a corpus must be above 0, not {min(weights)}")
+    for weight in weights:
+        if not 0 < weight < float("inf"):
+            raise ValueError(f"the weight of a corpus must be above 0, not {weight}")
     exact = np.array(weights) / sum(weights) * MIX_PERIOD
     share = np.floor(exact).astype(np.int64)
     for number in np.argsort(share - exact, kind="stable")[: MIX_PERIOD - share.sum()]:
         share[number] += 1
+    if not share.all():
+        raise ValueError(
+            f"a corpus weighs less than 1/{MIX_PERIOD} of all, so it would never be read: raise its weight, or leave it out"
+        )
     pattern = np.repeat(np.arange(len(weights)), share)
     np.random.default_rng([seed, 7]).shuffle(pattern)
     rank = np.zeros(MIX_PERIOD, np.int64)

@@ -4,6 +4,7 @@ tokens       T O K E N S  end to end          word_starts  one bit a token
 sentences    where each starts in the tokens  documents    where each starts in the sentences
 """
 
+import errno
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -49,6 +50,13 @@ def open_shard(folder: Path, index: int) -> Shard:
             raise ValueError(f"{path} is missing: build the corpus again") from None
         except (ValueError, EOFError) as error:
             raise ValueError(f"{path} is damaged ({error}): build the corpus again") from None
+        except OSError as error:
+            if error.errno != errno.EMFILE:
+                raise
+            raise ValueError(
+                f"{path} cannot be opened beside so many other files: raise the limit (ulimit -n), or build the corpus "
+                "with larger shards"
+            ) from None
     return Shard(**arrays)
 
 

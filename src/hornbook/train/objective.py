@@ -68,16 +68,19 @@ class Drawn:
         return {term: targets.count for term, targets in self.targets.items()}
 
     def split(self, micro_tokens: int) -> list["Drawn"]:
-        """The fewest parts of at most so many tokens, of about equal size; a longer sequence is a part of its own."""
+        """Few parts of at most so many tokens, of about equal size; a longer sequence is a part of its own."""
         starts = self.batch.starts_host
-        num_parts = max(1, -(-int(starts[-1]) // micro_tokens))
-        while True:
+        least = max(1, -(-int(starts[-1]) // micro_tokens))
+        for num_parts in range(least, 2 * least + 1):
             cuts = np.searchsorted(starts, np.arange(1, num_parts) * (starts[-1] / num_parts))
             edges = np.unique(np.concatenate([[0], cuts, [self.batch.num_sequences]]))
-            sizes = np.diff(starts[edges])
-            if sizes.max() <= micro_tokens or num_parts >= self.batch.num_sequences:
+            if np.diff(starts[edges]).max() <= micro_tokens:
                 break
-            num_parts += 1
+        else:  # lengths too uneven for equal parts: each is filled as far as it goes
+            edges = [0]
+            while edges[-1] < self.batch.num_sequences:
+                end = int(np.searchsorted(starts, starts[edges[-1]] + micro_tokens, side="right")) - 1
+                edges.append(max(end, edges[-1] + 1))
         return [self.part(int(a), int(b)) for a, b in zip(edges[:-1], edges[1:], strict=True)]
 
     def part(self, first: int, last: int) -> "Drawn":

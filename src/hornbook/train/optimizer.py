@@ -40,4 +40,4 @@ def load_optimizer_tensors(model: nn.Module, optimizer: torch.optim.Optimizer, t
         if name not in parameters:
             raise ValueError(f"the checkpoint holds optimizer state for '{name}', which this model does not have")
         # The count of steps stays where the fused kernel wants it: beside the parameter.
-        optimizer.state[parameters[name]][quantity] = value.to(parameters[name].device)
+        optimizer.state[parameters[name]][quantity] = value.to(parameters[name].device, copy=True)

@@ -1,0 +1,30 @@
+# make demo: the whole life of a model on built-in text; make test: every test. Both make .venv when it is missing.
+PYTHON ?= python3
+BIN := .venv/bin
+INSTALLED := .venv/.installed
+
+.PHONY: demo test test-gpu lint clean
+
+demo: $(INSTALLED)
+	rm -rf runs/demo
+	$(BIN)/python -m hornbook.demo runs/demo
+
+test: $(INSTALLED) lint
+	$(BIN)/python -m pytest -n 2 -m "not gpu"
+
+# Needs CUDA; PYTHON may be one that already has torch and the rest.
+test-gpu:
+	PYTHONPATH=src $(PYTHON) -m pytest -m gpu
+
+lint: $(INSTALLED)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+$(INSTALLED): pyproject.toml
+	test -x $(BIN)/python || $(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet --upgrade pip
+	$(BIN)/python -m pip install --quiet -e ".[dev]"
+	touch $@
+
+clean:
+	rm -rf .venv runs

@@ -1,0 +1,78 @@
+"""A training job so small that hundreds of steps take seconds: a tiny BERT on made-up token sequences."""
+
+import dataclasses
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from hornbook.batch import Batch, pack
+from hornbook.interop.folder import load_weights, read_weights, save_model
+from hornbook.models.bert import Bert, BertConfig
+from hornbook.objectives.masking import Masking, MaskingSettings
+from hornbook.objectives.pretraining import Pretraining
+from hornbook.train.device import Runtime
+from hornbook.train.loop import Job, LoopSettings
+from hornbook.train.settings import (
+    BatchSettings,
+    CheckpointSettings,
+    GuardSettings,
+    OptimizerSettings,
+    RuntimeSettings,
+    ScheduleSettings,
+    ValidationSettings,
+)
+
+VOCABULARY, CLS, SEP, MASK = 64, 1, 2, 3
+CPU = Runtime(torch.device("cpu"), torch.float32, False, 1, 0, "test")
+
+
+def small_model(seed: int = 0, **changes) -> Bert:
+    settings = {"num_layers": 2, "width": 32, "num_heads": 2, "inner_width": 64, "max_positions": 48} | changes
+    model = Bert(BertConfig(vocab_size=VOCABULARY, **settings))
+    model.initialise(torch.Generator().manual_seed(seed))
+    return model
+
+
+def small_objective(**changes) -> Pretraining:
+    return Pretraining(Masking(MaskingSettings(**changes), VOCABULARY, MASK, [0, CLS, SEP, MASK]), nsp=True)
+
+
+def small_batch(number: int, num_sequences: int = 8, longest: int = 24) -> Batch:
+    """Sequences that count up from a random token; a second segment that goes on counting, or does not."""
+    random = np.random.default_rng([5, number])
+    sequences, segments, labels = [], [], []
+    for _ in range(num_sequences):
+        length = int(random.integers(6, longest // 2 - 2))
+        start, other = random.integers(0, 60, 2)
+        label = int(random.integers(2))
+        first = (start + np.arange(length)) % 60 + 4
+        second = ((other if label else start + length) + np.arange(length)) % 60 + 4
+        sequences.append(np.concatenate([[CLS], first, [SEP], second, [SEP]]))
+        segments.append(np.repeat([0, 1], [length + 2, length + 1]))
+        labels.append(label)
+    return pack(sequences, segments, None, np.array(labels), longest)
+
+
+def small_settings(**groups) -> LoopSettings:
+    settings = LoopSettings(
+        optimizer=OptimizerSettings(lr=1e-2),
+        schedule=ScheduleSettings(steps=40, warmup_fraction=0.1),
+        batch=BatchSettings(tokens=256, micro_tokens=4096),
+        checkpoint=CheckpointSettings(every_steps=10, every_minutes=0),
+        validation=ValidationSettings(every_steps=10),
+        guard=GuardSettings(),
+        runtime=RuntimeSettings(log_every_steps=1),
+    )
+    return dataclasses.replace(settings, **groups)
+
+
+def small_job(model: Bert | None = None, make_batch=small_batch, objective=None) -> Job:
+    model = model or small_model()
+
+    def load(folder: Path) -> None:
+        load_weights(model, read_weights(folder), folder)
+
+    held_out = [small_batch(1_000_000 + i) for i in range(4)]
+    objective = objective or small_objective()
+    return Job(model, objective, make_batch, held_out, lambda folder: save_model(folder, model), load)

@@ -1,0 +1,249 @@
+"""The loop: it learns, saves, resumes bit for bit, rolls back, stops when asked."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file
+from train.small import CPU, small_batch, small_job, small_model, small_settings
+
+from hornbook.train.checkpoint import Checkpoints
+from hornbook.train.guard import Guard
+from hornbook.train.loop import Diverged, train
+from hornbook.train.metrics import read_metrics
+from hornbook.train.settings import CheckpointSettings, GuardSettings, ScheduleSettings
+
+TESTS = Path(__file__).parent.parent
+
+
+def run(folder: Path, settings=None, job=None, watch=lambda status: None):
+    return train(folder, job or small_job(), settings or small_settings(), CPU, watch)
+
+
+def weights(folder: Path) -> dict[str, torch.Tensor]:
+    return load_file(folder / "model.safetensors")
+
+
+def same(one: dict, two: dict) -> bool:
+    return one.keys() == two.keys() and all(torch.equal(value, two[name]) for name, value in one.items())
+
+
+@pytest.fixture(scope="module")
+def unbroken(tmp_path_factory) -> Path:
+    folder = tmp_path_factory.mktemp("unbroken")
+    run(folder)
+    return folder
+
+
+def test_it_learns(tmp_path):
+    settings = small_settings(schedule=ScheduleSettings(steps=300, warmup_fraction=0.1))
+    model = small_model(dropout=0.0, attention_dropout=0.0, init_std=0.1)
+    outcome = run(tmp_path, settings, small_job(model, lambda number: small_batch(number, num_sequences=16)))
+    lines = [line for line in read_metrics(tmp_path) if line["kind"] == "validation"]
+    assert outcome.ended == "finished"
+    assert lines[-1]["mlm"] < 0.7 * lines[0]["mlm"] and lines[-1]["nsp_accuracy"] > 0.8
+
+
+def test_what_a_run_leaves(unbroken):
+    lines = read_metrics(unbroken)
+    assert [line["step"] for line in lines if line["kind"] == "train"] == list(range(1, 41))
+    assert [line["step"] for line in lines if line["kind"] == "validation"] == [10, 20, 30, 40]
+    train_line = next(line for line in lines if line["kind"] == "train")
+    assert {"loss", "mlm", "nsp", "lr", "grad_norm", "tokens", "tokens_per_second"} <= train_line.keys()
+    assert train_line["loss"] == pytest.approx(train_line["mlm"] + train_line["nsp"], rel=1e-5)
+    names = [path.name for path in Checkpoints(unbroken, 2).all()]
+    assert names == ["step-00000030", "step-00000040"]
+    assert same(weights(unbroken), weights(unbroken / "checkpoints" / "step-00000040"))
+    assert list((unbroken / "tensorboard").iterdir())
+    assert not list(unbroken.rglob("*.tmp"))
+
+
+def test_best_weights_are_those_of_the_best_validation(tmp_path):
+    """With a rate that ruins the model after the first half, `best/` keeps the good half."""
+    settings = small_settings(schedule=ScheduleSettings(steps=60, warmup_fraction=0.0))
+    job = small_job()
+
+    def poison(status):
+        if status.step == 40:
+            with torch.no_grad():
+                job.model.mlm.bias.normal_(std=30.0, generator=torch.Generator().manual_seed(0))
+
+    outcome = run(tmp_path, settings, job, poison)
+    best = [line for line in read_metrics(tmp_path) if line["kind"] == "validation" and line["best"]][-1]
+    assert best["step"] <= 40 and outcome.best_loss == best["loss"]
+    assert not same(weights(tmp_path), weights(tmp_path / "best"))
+
+
+def test_the_same_seed_gives_the_same_weights(unbroken, tmp_path):
+    run(tmp_path)
+    assert same(weights(unbroken), weights(tmp_path))
+
+
+def test_a_stopped_run_goes_on_bit_for_bit(unbroken, tmp_path):
+    def stop(status):
+        if status.step == 17:
+            signal.raise_signal(signal.SIGTERM)
+
+    first = run(tmp_path, watch=stop)
+    assert (first.ended, first.step) == ("stopped", 17)
+    second = run(tmp_path)
+    assert (second.ended, second.step) == ("finished", 40)
+    assert same(weights(unbroken), weights(tmp_path))
+    assert same(weights(unbroken / "best"), weights(tmp_path / "best"))
+    steps = [line["step"] for line in read_metrics(tmp_path) if line["kind"] == "train"]
+    assert steps == list(range(1, 41))
+
+
+def test_a_second_ctrl_c_stops_at_once(tmp_path):
+    def stop(status):
+        if status.step == 5:
+            signal.raise_signal(signal.SIGINT)
+            signal.raise_signal(signal.SIGINT)
+
+    with pytest.raises(KeyboardInterrupt):
+        run(tmp_path, watch=stop)
+    assert run(tmp_path).ended == "finished"
+
+
+def test_killed_at_any_moment_it_ends_with_the_same_bits(unbroken, tmp_path):
+    """A real `kill -9`, several times, at moments that depend on nothing but the clock."""
+    program = (
+        "import sys; sys.path.insert(0, sys.argv[2]); import torch; torch.set_num_threads(1)\n"
+        "from pathlib import Path\nfrom train.small import *\nfrom hornbook.train.loop import train\n"
+        "import time\n"
+        "train(Path(sys.argv[1]), small_job(), small_settings(), CPU, lambda status: time.sleep(0.02))\n"
+    )
+    environment = os.environ | {"OMP_NUM_THREADS": "1"}
+    kills = 0
+    for wait in (0.05, 0.35, 0.25, None):
+        process = subprocess.Popen([sys.executable, "-c", program, str(tmp_path), str(TESTS)], env=environment)
+        if wait is None:
+            assert process.wait(timeout=120) == 0
+            break
+        started = time.monotonic()
+        before = len(read_metrics(tmp_path))
+        while process.poll() is None and len(read_metrics(tmp_path)) <= before and time.monotonic() - started < 60:
+            time.sleep(0.01)
+        time.sleep(wait)
+        if process.poll() is None:
+            process.send_signal(signal.SIGKILL)
+            kills += 1
+        process.wait()
+    assert kills >= 2
+    assert same(weights(unbroken), weights(tmp_path))
+    assert same(weights(unbroken / "best"), weights(tmp_path / "best"))
+    assert [x["step"] for x in read_metrics(tmp_path) if x["kind"] == "train"] == list(range(1, 41))
+
+
+def test_a_half_written_checkpoint_is_not_used(unbroken, tmp_path):
+    settings = small_settings(checkpoint=CheckpointSettings(every_steps=10, every_minutes=0, keep=3))
+
+    def stop(status):
+        if status.step == 20:
+            signal.raise_signal(signal.SIGTERM)
+
+    run(tmp_path, settings, watch=stop)
+    half = tmp_path / "checkpoints" / ".step-00000030.tmp"
+    half.mkdir()
+    (half / "model.safetensors").write_bytes(b"half")
+    run(tmp_path, settings)
+    assert same(weights(unbroken), weights(tmp_path))
+
+
+class Poisoned:
+    """Batches of which some make the loss no number, or huge, the way a broken file or a bad patch of text does."""
+
+    def __init__(self, bad: set[int]):
+        self.bad = bad
+
+    def __call__(self, number: int):
+        return small_batch(number)
+
+    def break_losses(self, job):
+        sums, draw = job.objective.sums, job.objective.draw
+        current = {}
+
+        def drawing(batch, generator):
+            current["seed"] = generator.initial_seed()
+            return draw(batch, generator)
+
+        def breaking(model, drawn):
+            from hornbook.train.randomness import seed_of
+
+            found = sums(model, drawn)
+            bad = any(current["seed"] == seed_of(0, number, "draw") for number in self.bad)
+            return {term: value * float("nan") for term, value in found.items()} if bad else found
+
+        job.objective.draw, job.objective.sums = drawing, breaking
+        return job
+
+
+def test_a_nan_rolls_back_once_and_leaves_out_the_batch(tmp_path):
+    bad = Poisoned({13})
+    outcome = run(tmp_path, job=bad.break_losses(small_job(make_batch=bad)))
+    assert outcome.ended == "finished" and outcome.step == 40
+    event = next(line for line in read_metrics(tmp_path) if line["kind"] == "event")
+    assert event["event"] == "rollback" and event["skipped_batch"] == 13 and "step 10" in event["words"]
+    assert json.loads((tmp_path / "skipped.json").read_text()) == {"skipped": [13], "rolled_back_to": [10]}
+    assert all(torch.isfinite(value).all() for value in weights(tmp_path).values())
+
+
+def test_a_rollback_survives_a_stop(tmp_path):
+    """Interrupted after the rollback and resumed, it ends like the one that was not interrupted."""
+    bad = Poisoned({13})
+    run(tmp_path / "whole", job=bad.break_losses(small_job(make_batch=bad)))
+
+    def stop(status):
+        if status.step == 25:
+            signal.raise_signal(signal.SIGTERM)
+
+    run(tmp_path / "cut", job=bad.break_losses(small_job(make_batch=bad)), watch=stop)
+    run(tmp_path / "cut", job=bad.break_losses(small_job(make_batch=bad)))
+    assert same(weights(tmp_path / "whole"), weights(tmp_path / "cut"))
+
+
+def test_a_second_nan_from_the_same_checkpoint_stops_with_advice(tmp_path):
+    bad = Poisoned({13, 15})
+    with pytest.raises(Diverged, match=r"optimizer\.lr"):
+        run(tmp_path, job=bad.break_losses(small_job(make_batch=bad)))
+
+
+def test_guard_sees_a_spike_and_not_the_usual_noise():
+    guard = Guard(GuardSettings())
+    values = [5.0 + 0.1 * ((i * 7919) % 11 - 5) for i in range(200)]
+    assert all(guard.judge(value, 1.0) is None for value in values)
+    assert "jumped" in guard.judge(9.0, 1.0)
+    assert guard.judge(5.2, 1.0) is None
+    assert "nan" in guard.judge(float("nan"), 1.0) and "inf" in guard.judge(5.0, float("inf"))
+    falling = Guard(GuardSettings())
+    assert all(falling.judge(10 * 0.99**i, 1.0) is None for i in range(400))
+
+
+def test_a_change_of_parts_in_mid_run_is_said_and_kept(tmp_path):
+    job = small_job()
+    forward = job.model.forward
+    job.model.forward = lambda batch: (
+        forward(batch) if batch.num_tokens <= 100 or not job.model.training else _raise_out_of_memory()
+    )
+    run(tmp_path, job=job)
+    event = next(line for line in read_metrics(tmp_path) if line["kind"] == "event")
+    assert event["event"] == "smaller_parts" and event["micro_tokens"] <= 128
+    state = json.loads((tmp_path / "checkpoints" / "step-00000040" / "state.json").read_text())
+    assert state["micro_tokens"] == event["micro_tokens"]
+
+
+def _raise_out_of_memory():
+    raise torch.OutOfMemoryError("CUDA out of memory")
+
+
+def test_frozen_losses(tmp_path):
+    """What a short run gave when this was written: a refactor keeps it, up to the rounding of other machines."""
+    run(tmp_path, job=small_job(small_model(dropout=0.0, attention_dropout=0.0)))
+    lines = {line["step"]: line["loss"] for line in read_metrics(tmp_path) if line["kind"] == "train"}
+    assert [lines[step] for step in (1, 10, 20, 40)] == pytest.approx([4.852, 5.064, 5.019, 4.847], abs=2e-3)

@@ -1,0 +1,150 @@
+"""One step: accumulation, short memory, what decays."""
+
+import dataclasses
+
+import pytest
+import torch
+from train.small import CPU, small_batch, small_model, small_objective
+
+from hornbook.train.optimizer import load_optimizer_tensors, make_optimizer, optimizer_tensors
+from hornbook.train.settings import OptimizerSettings, ScheduleSettings
+from hornbook.train.step import Stepper
+
+
+def stepper(micro_tokens: int, **changes) -> Stepper:
+    model = small_model(**({"dropout": 0.0, "attention_dropout": 0.0} | changes))
+    return Stepper(model, small_objective(), make_optimizer(model, OptimizerSettings()), CPU, 0, 1.0, micro_tokens)
+
+
+def gradients(one: Stepper, batch) -> dict[str, torch.Tensor]:
+    """The gradient that a step applies, caught before it is thrown away."""
+    caught = {}
+
+    def catch(*_args, **_keywords):
+        caught.update({name: p.grad.clone() for name, p in one.model.named_parameters()})
+
+    one.optimizer.step = catch
+    one.clip = 0.0
+    one.take(batch, 3, 1e-3)
+    return caught
+
+
+def test_four_micro_batches_equal_one_large_batch():
+    """Unequal numbers of masks, two loss terms: sums and counts make it exact up to rounding."""
+    batch = small_batch(0, num_sequences=12)
+    whole, parts = stepper(4096).model.double(), stepper(batch.num_tokens // 4 + 8)
+    one = stepper(4096)
+    one.model = whole
+    parts.model.double()
+    parts.model.load_state_dict(whole.state_dict())
+    drawn = parts.objective.draw(batch, torch.Generator().manual_seed(1))
+    sizes = [len(part.targets["mlm"].positions_K) for part in drawn.split(parts.micro_tokens)]
+    assert len(sizes) >= 4 and len(set(sizes)) > 1
+    expected, found = gradients(one, batch), gradients(parts, batch)
+    for name, gradient in expected.items():
+        assert torch.allclose(found[name], gradient, rtol=1e-6, atol=1e-9), name
+    assert max(g.abs().max() for g in expected.values()) > 1e-3
+
+
+def test_averaging_over_micro_batches_would_not_be_equal():
+    """The same comparison with each part divided by its own count is far off, so the test above can fail."""
+    batch = small_batch(0, num_sequences=12)
+    one = stepper(4096)
+    drawn = one.objective.draw(batch, torch.Generator().manual_seed(1))
+    counts = drawn.counts()
+    whole = {term: value / counts[term] for term, value in one.objective.sums(one.model, drawn).items()}
+    parts = drawn.split(batch.num_tokens // 4 + 8)
+    naive = [{t: v / p.counts()[t] for t, v in one.objective.sums(one.model, p).items()} for p in parts]
+    mean = {term: sum(each[term] for each in naive) / len(naive) for term in whole}
+    assert any(abs(mean[term] - whole[term]) > 1e-3 for term in whole)
+
+
+def test_out_of_memory_halves_the_parts_and_keeps_masks_and_result():
+    batch = small_batch(2, num_sequences=12)
+    expected = stepper(4096)
+    expected.take(batch, 7, 1e-3)
+    short = stepper(4096)
+    forward, refused = short.model.forward, []
+
+    def limited(batch):
+        if batch.num_tokens > 100:
+            refused.append(batch.num_tokens)
+            raise torch.OutOfMemoryError("CUDA out of memory")
+        return forward(batch)
+
+    short.model.forward = limited
+    short.take(batch, 7, 1e-3)
+    assert refused and short.micro_tokens <= 128
+    for (name, one), two in zip(expected.model.named_parameters(), short.model.parameters(), strict=True):
+        assert torch.allclose(one, two, atol=2e-5), name
+
+
+def test_out_of_memory_with_one_sequence_is_not_hidden():
+    short = stepper(24)
+    short.model.forward = lambda batch: (_ for _ in ()).throw(torch.OutOfMemoryError("CUDA out of memory"))
+    with pytest.raises(torch.OutOfMemoryError):
+        short.take(small_batch(0), 0, 1e-3)
+
+
+def test_other_errors_are_not_taken_for_short_memory():
+    broken = stepper(4096)
+    broken.model.forward = lambda batch: (_ for _ in ()).throw(RuntimeError("shapes do not match"))
+    with pytest.raises(RuntimeError, match="shapes"):
+        broken.take(small_batch(0), 0, 1e-3)
+
+
+def test_steps_depend_on_seed_and_number_alone():
+    one, two = stepper(4096, dropout=0.1), stepper(4096, dropout=0.1)
+    torch.manual_seed(1)
+    first = one.take(small_batch(4), 4, 1e-3)
+    torch.manual_seed(2)
+    second = two.take(small_batch(4), 4, 1e-3)
+    assert torch.equal(first.loss, second.loss)
+    other = stepper(4096, dropout=0.1).take(small_batch(4), 5, 1e-3)
+    assert not torch.equal(first.loss, other.loss)
+
+
+def test_biases_and_norms_do_not_decay():
+    model = small_model()
+    decaying, free = make_optimizer(model, OptimizerSettings()).param_groups
+    names = {parameter: name for name, parameter in model.named_parameters()}
+    assert decaying["weight_decay"] == 0.01 and free["weight_decay"] == 0.0
+    assert all(names[p].endswith("bias") or "norm" in names[p] for p in free["params"])
+    assert not any("norm" in names[p] or names[p].endswith("bias") for p in decaying["params"])
+    assert len(decaying["params"]) + len(free["params"]) == len(names)
+
+
+def test_optimizer_state_round_trips():
+    one, two = stepper(4096), stepper(4096)
+    one.take(small_batch(0), 0, 1e-2)
+    two.model.load_state_dict(one.model.state_dict())
+    load_optimizer_tensors(two.model, two.optimizer, optimizer_tensors(one.model, one.optimizer))
+    one.take(small_batch(1), 1, 1e-2)
+    two.take(small_batch(1), 1, 1e-2)
+    assert all(torch.equal(a, b) for a, b in zip(one.model.parameters(), two.model.parameters(), strict=True))
+
+
+def test_schedule_rises_and_falls_in_lines():
+    schedule = ScheduleSettings(steps=100, warmup_fraction=0.1)
+    rates = [schedule.rate(step) for step in range(100)]
+    assert rates.index(max(rates)) == 10 and max(rates) == 1.0
+    assert rates[0] > 0 and rates[-1] == pytest.approx(1 / 90)
+    assert all(a < b for a, b in zip(rates[:10], rates[1:11], strict=True))
+    assert all(a > b for a, b in zip(rates[10:-1], rates[11:], strict=True))
+
+
+def test_rows_that_pad_the_vocabulary_never_move():
+    one = stepper(4096, dropout=0.1)
+    model = one.model
+    config = dataclasses.replace(model.config, vocab_size=60)
+    one.model = type(model)(config)
+    one.model.initialise(torch.Generator().manual_seed(0))
+    one.optimizer = make_optimizer(one.model, OptimizerSettings())
+    one.objective.masking.ordinary_ids = one.objective.masking.ordinary_ids[:50]
+    batch = small_batch(0)
+    batch = dataclasses.replace(batch, ids_T=batch.ids_T.clamp(max=59))
+    before = one.model.mlm.bias[60:].clone()
+    for number in range(3):
+        one.take(batch, number, 1e-2)
+    assert torch.equal(one.model.mlm.bias[60:], before)
+    assert one.model.embeddings.tokens.weight[60:].abs().max() == 0
