@@ -14,7 +14,7 @@ test: $(INSTALLED) lint
 
 # Needs CUDA; PYTHON may be one that already has torch and the rest.
 test-gpu:
-	PYTHONPATH=src $(PYTHON) -m pytest -m gpu
+	PYTHONPATH=src $(PYTHON) -m pytest tests/gpu -m gpu
 
 lint: $(INSTALLED)
 	$(BIN)/ruff check .

@@ -155,9 +155,8 @@ def main() -> None:
     runtime = decide(RuntimeSettings(compile="yes"), 1e20)
     prepare(runtime)
     matmul = matmul_rate(runtime.device)
-    print(
-        f"{runtime.reason}; torch {torch.__version__}, transformers {transformers.__version__}; matmul {matmul:.0f} TFLOP/s"
-    )
+    versions = f"torch {torch.__version__}, transformers {transformers.__version__}"
+    print(f"{runtime.reason}; {versions}; matmul {matmul:.0f} TFLOP/s")
     with tempfile.TemporaryDirectory() as folder:
         build_corpus([args.data], args.vocabulary, folder, workers=8)
         corpus = Corpus(folder)

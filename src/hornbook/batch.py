@@ -4,6 +4,7 @@ Shapes: T tokens, N sequences, K target positions.
 """
 
 import dataclasses
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -81,8 +82,8 @@ class Batch:
         dead = num_sequences - self.num_sequences
         if missing < 0 or dead < 0 or dead * self.longest < missing:
             raise ValueError(
-                f"{self.num_tokens} tokens in {self.num_sequences} sequences do not fit a bucket of {num_tokens} tokens "
-                f"and {num_sequences} sequences of at most {self.longest}"
+                f"{self.num_tokens} tokens in {self.num_sequences} sequences do not fit a bucket of {num_tokens} "
+                f"tokens and {num_sequences} sequences of at most {self.longest}"
             )
         ends = np.minimum(self.num_tokens + self.longest * np.arange(1, dead + 1), num_tokens)
         starts_host = np.concatenate([self.starts_host, ends])
@@ -106,9 +107,9 @@ class Batch:
 
 
 def pack(
-    sequences: list[np.ndarray],
-    segments: list[np.ndarray] | None = None,
-    word_starts: list[np.ndarray] | None = None,
+    sequences: Sequence[np.ndarray],
+    segments: Sequence[np.ndarray] | None = None,
+    word_starts: Sequence[np.ndarray] | None = None,
     labels: np.ndarray | None = None,
     longest: int | None = None,
 ) -> Batch:
@@ -122,7 +123,7 @@ def pack(
     total = int(starts[-1])
     positions = np.arange(total) - np.repeat(starts[:-1], lengths)
 
-    def flat(parts: list[np.ndarray] | None, otherwise: int, kind: type) -> Tensor:
+    def flat(parts: Sequence[np.ndarray] | None, otherwise: int, kind: type) -> Tensor:
         values = np.full(total, otherwise, kind) if parts is None else np.concatenate(parts).astype(kind)
         return torch.from_numpy(values)
 

@@ -1,8 +1,13 @@
 """The verbs. Each parses, calls one function and prints; nothing heavy is imported before a verb needs it."""
 
+import contextlib
 import json
 import os
 import sys
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -11,20 +16,12 @@ from typer.core import TyperGroup
 
 
 class Verbs(TyperGroup):
-    """Runs a verb. What a person did wrong is one sentence and exit status 2, never a traceback."""
-
     def invoke(self, ctx):
+        """Says that a verb was stopped, which typer would leave unsaid."""
         try:
             return super().invoke(ctx)
-        except BrokenPipeError:  # the reader of our output has gone; typer ends quietly
-            raise
-        except (ValueError, OSError, RuntimeError) as error:
-            if os.environ.get("HORNBOOK_TRACEBACK") or not _is_for_the_user(error):
-                raise
-            _complain(error)
-            raise typer.Exit(2) from None
         except KeyboardInterrupt as stop:
-            _complain(stop if str(stop) else "stopped")
+            _complain(str(stop) or "stopped")
             raise typer.Exit(130) from None
 
     def list_commands(self, ctx) -> list[str]:
@@ -32,12 +29,7 @@ class Verbs(TyperGroup):
         return sorted(super().list_commands(ctx), key=lambda name: name not in ("tokenizer", "corpus"))
 
 
-def _is_for_the_user(error: Exception) -> bool:
-    """Everything but a RuntimeError that is not ours: that is a fault of the program, and its traceback helps."""
-    return not isinstance(error, RuntimeError) or type(error).__module__.startswith("hornbook.")
-
-
-def _complain(error: BaseException | str) -> None:
+def _complain(error: Exception | str) -> None:
     if isinstance(error, OSError) and error.filename and error.strerror:
         error = f"{error.filename}: {error.strerror.lower()}"
     print(f"hornbook: {error}", file=sys.stderr)
@@ -90,12 +82,37 @@ def tokenizer_train(
     _refuse_existing(out, "tokenizer.json", "a tokenizer")
     problems = Problems()
     texts = (document.text for document in read_documents(files, text_column=text_column, problems=problems))
-    with counting_display("reading") as show:
-        trained = train_tokenizer(texts, kind=kind, vocab_size=vocab_size, cased=cased, progress=show)
+    with _stopped_at_once(), counting_display("reading") as show:
+        train = partial(train_tokenizer, texts, kind=kind, vocab_size=vocab_size, cased=cased, progress=show)
+        trained = _in_a_thread(train)
     trained.save(out)
     _say_problems(problems.as_dict())
     say(f"{out}: {trained.vocab_size:,} tokens, {kind}, {'cased' if cased else 'uncased'}")
     _answer(as_json, {"out": str(out), "vocab_size": trained.vocab_size, "fit": _show_fit(trained, files, text_column)})
+
+
+def _in_a_thread(work: Callable):
+    """The library that learns a vocabulary hears no Ctrl-C, for minutes; the main thread, waiting, does."""
+    future: Future = Future()
+
+    def run() -> None:
+        try:
+            future.set_result(work())
+        except BaseException as error:
+            future.set_exception(error)
+
+    threading.Thread(target=run, daemon=True).start()
+    return future.result()
+
+
+@contextlib.contextmanager
+def _stopped_at_once() -> Iterator[None]:
+    try:
+        yield
+    except KeyboardInterrupt:
+        _complain("stopped; nothing was written")
+        sys.stdout.flush()
+        os._exit(130)  # without waiting for the thread
 
 
 @tokenizer_app.command(
@@ -208,11 +225,9 @@ def corpus_build(
     if manifest.get("already_built"):
         say(f"{out} is already built")
     say(
-        f"{out}: {totals['documents']:,} documents, {totals['sentences']:,} sentences, {short(totals['tokens'])} tokens "
-        f"in {num_shards} shard{'s' if num_shards > 1 else ''}, {manifest['megabytes_per_second']:.1f} MB/s"
+        f"{out}: {totals['documents']:,} documents, {totals['sentences']:,} sentences, {short(totals['tokens'])} "
+        f"tokens in {num_shards} shard{'s' if num_shards > 1 else ''}, {manifest['megabytes_per_second']:.1f} MB/s"
     )
-    for kind, count in manifest["dropped"].items():
-        say(f"  dropped {count:,}: {kind.replace('_', ' ')}")
     for kind, count in manifest["cleaned"].items():
         say(f"  removed {count:,}: {kind.replace('_', ' ')}")
     _say_problems(manifest["problems"])
@@ -223,16 +238,16 @@ def corpus_build(
 def _say_problems(problems: dict) -> None:
     from hornbook.terminal import say
 
-    for kind, entry in problems.items():
-        where = "; ".join(str(example) for example in entry.get("examples", [])[:2])
-        say(f"  note, {entry['count']:,} x {kind.replace('_', ' ')}: {where}")
+    for entry in problems.values():
+        places = [" ".join(filter(None, map(each.get, ("file", "place", "detail")))) for each in entry["examples"][:2]]
+        say(f"  note: {entry['count']:,} {entry['what']} ({'; '.join(places)})")
 
 
 def _say_repeated_lines(report: dict) -> None:
     from hornbook.terminal import say
 
     if report.get("repeated_share", 0) > 0.01:
-        say(f"  note, {report['repeated_share']:.1%} of the lines repeat earlier ones, most often:")
+        say(f"  note: {report['repeated_share']:.1%} of the lines repeat earlier ones, most often:")
         for line in report.get("most_repeated", [])[:3]:
             say(f"    {line['count']:,} x {line['line'][:90]}")
 
@@ -241,7 +256,9 @@ def _check_writable(out: Path) -> None:
     """Before the work rather than after it."""
     nearest = next(path for path in (out, *out.parents) if path.exists())
     if not nearest.is_dir() or not os.access(nearest, os.W_OK):
-        raise ValueError(f"{out} cannot be written, as {nearest} is no folder that you may write to: choose another --out")
+        raise ValueError(
+            f"{out} cannot be written, as {nearest} is no folder that you may write to: choose another --out"
+        )
 
 
 def _refuse_existing(out: Path, file: str, what: str) -> None:
@@ -273,6 +290,12 @@ def pretrain_verb(
     changes = _changes(change)
     if sum(each is not None for each in (steps, tokens, minutes)) > 1:
         raise ValueError("give only one of --steps, --tokens and --minutes")
+    numbers = {"--steps": (steps, 1), "--tokens": (tokens, 1), "--batch-tokens": (batch_tokens, 8), "--seed": (seed, 0)}
+    for option, (number, least) in numbers.items():
+        if number is not None and number < least:
+            raise ValueError(f"{option} must be at least {least}, not {number}")
+    if minutes is not None and not 0 < minutes < float("inf"):
+        raise ValueError(f"--minutes must be above 0, not {minutes:g}")
     if show:
         _show_settings(preset, changes, as_json)
         return
@@ -408,5 +431,17 @@ def hornbook(
 
 
 def main() -> None:
+    """Runs a verb. What a person did wrong is one sentence and exit status 2, never a traceback."""
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "true")
-    app()
+    try:
+        app()
+    except (ValueError, OSError, RuntimeError) as error:
+        if os.environ.get("HORNBOOK_TRACEBACK") or not _is_for_the_user(error):
+            raise
+        _complain(error)
+        sys.exit(2)
+
+
+def _is_for_the_user(error: Exception) -> bool:
+    """Everything but a RuntimeError that is not ours: that is a fault of the program, and its traceback helps."""
+    return not isinstance(error, RuntimeError) or type(error).__module__.startswith("hornbook.")

@@ -7,6 +7,7 @@ class Optimizer:
 changed(run, {"optimizer.lr": "3e-4"})      # a new value; an unknown name is an error with the nearest known one
 """
 
+import contextlib
 import dataclasses
 import difflib
 import math
@@ -99,23 +100,17 @@ def parsed(text: str, kind: Any, name: str) -> Any:
         raise ValueError(f"{name} must be true or false, not '{text}'")
     if kind is int:
         digits = text.replace("_", "").replace(",", "")
-        if digits.strip().lstrip("+-").isdecimal():
+        with contextlib.suppress(ValueError):
             return int(digits)  # exactly, however long a seed is
-        try:
-            number = float(digits)
-        except ValueError:
-            number = math.nan
-        if not number.is_integer():
-            raise ValueError(f"{name} must be a whole number, not '{text}'")
-        return int(number)
+        with contextlib.suppress(ValueError):
+            if (number := float(digits)).is_integer():
+                return int(number)
+        raise ValueError(f"{name} must be a whole number, not '{text}'")
     if kind is float:
-        try:
-            number = float(text)
-        except ValueError:
-            number = math.nan
-        if math.isnan(number):
-            raise ValueError(f"{name} must be a number, not '{text}'")
-        return number
+        with contextlib.suppress(ValueError):
+            if not math.isnan(number := float(text)):
+                return number
+        raise ValueError(f"{name} must be a number, not '{text}'")
     return text
 
 
@@ -123,15 +118,15 @@ def to_dict(settings: Any) -> dict[str, Any]:
     return dataclasses.asdict(settings)
 
 
-def from_dict(kind: type[S], values: Mapping[str, Any]) -> S:
+def from_dict(kind: type[S], values: Mapping[str, Any], prefix: str = "") -> S:
     """The settings that `to_dict` wrote down. Names that are not known any more are an error."""
     hints = typing.get_type_hints(kind)
     arguments = {}
     for name, value in values.items():
         if name not in hints:
-            raise _unknown(name, list(hints))
+            raise _unknown(prefix + name, [prefix + known for known in hints])
         if dataclasses.is_dataclass(hints[name]):
-            value = from_dict(hints[name], value)
+            value = from_dict(hints[name], value, f"{prefix}{name}.")
         elif isinstance(value, list):
             value = tuple(value)
         arguments[name] = value

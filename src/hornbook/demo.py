@@ -60,7 +60,19 @@ def main(folder: str = "runs/demo", minutes: str = "2") -> None:
     _verb("corpus", "build", text, "--tokenizer", vocabulary, "--out", corpus)
     settings = ["optimizer.lr=3e-3", "schedule.warmup_fraction=0.1", "data.short_length=64", "data.short_share=1"]
     changes = [part for setting in settings for part in ("--set", setting)]
-    _verb("pretrain", "bert-tiny", "--corpus", corpus, "--out", run, "--minutes", minutes, "--batch-tokens", "4096", *changes)
+    _verb(
+        "pretrain",
+        "bert-tiny",
+        "--corpus",
+        corpus,
+        "--out",
+        run,
+        "--minutes",
+        minutes,
+        "--batch-tokens",
+        "4096",
+        *changes,
+    )
     _show_samples(Path(run))
     _verb("report", run)
     _show_result(Path(run), time.monotonic() - began)

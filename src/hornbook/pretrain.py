@@ -23,6 +23,7 @@ from hornbook.config import setting
 from hornbook.data.corpus import Corpus
 from hornbook.data.examples import DataSettings, Examples
 from hornbook.files import read_json, write_json
+from hornbook.infer.samples import write_samples
 from hornbook.interop.folder import load_folder, load_weights, read_weights, save_model
 from hornbook.interop.hub import model_folder
 from hornbook.interop.vocabulary import grown
@@ -31,7 +32,6 @@ from hornbook.models.bert import BertConfig
 from hornbook.objectives.baseline import frequency_baseline
 from hornbook.objectives.masking import Masking, MaskingSettings
 from hornbook.objectives.pretraining import Pretraining
-from hornbook.infer.samples import write_samples
 from hornbook.train.checkpoint import Checkpoints
 from hornbook.train.device import Runtime, decide, prepare
 from hornbook.train.loop import Job, LoopSettings, Outcome, Status, train
@@ -126,7 +126,7 @@ def pretrain(
     watch: Callable[[Status], None] | None = None,
     say: Callable[[str], None] = print,
 ) -> Outcome:
-    """Trains a preset on corpora (`folder` or `folder:weight`) into the run folder `out`. See `hornbook pretrain --help`."""
+    """Trains a preset on corpora (`folder` or `folder:weight`) into the run folder `out`, as the verb does."""
     began = time.monotonic()
     out = Path(out)
     started = (out / "run.json").exists()
@@ -283,7 +283,7 @@ def _new_model(settings: PretrainSettings, opened: list, heads: list[str] | tupl
 
 
 def _job(settings: PretrainSettings, opened: list[tuple[Corpus, float]], model: nn.Module, runtime: Runtime) -> Job:
-    data, tokenizer = settings.data, opened[0][0].tokenizer
+    tokenizer = opened[0][0].tokenizer
     masking = Masking(settings.masking, tokenizer.vocab_size, tokenizer.mask_id, tokenizer.special_ids)
     objective = Pretraining(masking, settings.objective.nsp, settings.objective.nsp_weight)
     if runtime.compiles:

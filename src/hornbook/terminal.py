@@ -16,12 +16,12 @@ if TYPE_CHECKING:
 
 console = Console(highlight=False, markup=False, emoji=False)
 if not console.is_terminal:
-    console.width = 10_000  # what reads a pipe or a file wants whole lines
+    console.width = 100_000  # what reads a pipe or a file wants whole lines
 LINE_EVERY_SECONDS = 10.0
 
 
 def say(words: str) -> None:
-    console.print(words, soft_wrap=True)
+    console.print(words)
 
 
 def short(number: float) -> str:
@@ -56,7 +56,7 @@ class TrainingDisplay:
         self.said_at = 0.0
         self.unsaid: str | None = None
         self.progress = Progress(
-            BarColumn(bar_width=16), MofNCompleteColumn(), TextColumn("{task.fields[words]}"), console=console
+            TextColumn("step"), BarColumn(12), MofNCompleteColumn(), TextColumn("{task.fields[words]}"), console=console
         )
         self.task = None
 
@@ -102,7 +102,7 @@ def building_display() -> Iterator:
     """Yields a function that takes `BuildProgress`."""
     is_live = console.is_terminal
     progress = Progress(
-        BarColumn(bar_width=16), TextColumn("{task.percentage:>3.0f}%"), TextColumn("{task.fields[words]}"),
+        BarColumn(12), TextColumn("{task.percentage:>3.0f}%"), TextColumn("{task.fields[words]}"),
         console=console,
     )  # fmt: skip
     task = progress.add_task("", total=None, words="starting") if is_live else None

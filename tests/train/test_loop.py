@@ -11,13 +11,13 @@ from pathlib import Path
 import pytest
 import torch
 from safetensors.torch import load_file
-from train.small import CPU, small_batch, small_job, small_model, small_settings
 
 from hornbook.train.checkpoint import Checkpoints
 from hornbook.train.guard import Guard
 from hornbook.train.loop import Diverged, train
 from hornbook.train.metrics import read_metrics
 from hornbook.train.settings import CheckpointSettings, GuardSettings, ScheduleSettings
+from train.small import CPU, small_batch, small_job, small_model, small_settings
 
 TESTS = Path(__file__).parent.parent
 

@@ -1,14 +1,15 @@
 """One step: accumulation, short memory, what decays."""
 
 import dataclasses
+import itertools
 
 import pytest
 import torch
-from train.small import CPU, small_batch, small_model, small_objective
 
 from hornbook.train.optimizer import load_optimizer_tensors, make_optimizer, optimizer_tensors
 from hornbook.train.settings import OptimizerSettings, ScheduleSettings
 from hornbook.train.step import Stepper
+from train.small import CPU, small_batch, small_model, small_objective
 
 
 def stepper(micro_tokens: int, **changes) -> Stepper:
@@ -129,8 +130,8 @@ def test_schedule_rises_and_falls_in_lines():
     rates = [schedule.rate(step) for step in range(100)]
     assert rates.index(max(rates)) == 10 and max(rates) == 1.0
     assert rates[0] > 0 and rates[-1] == pytest.approx(1 / 90)
-    assert all(a < b for a, b in zip(rates[:10], rates[1:11], strict=True))
-    assert all(a > b for a, b in zip(rates[10:-1], rates[11:], strict=True))
+    assert all(a < b for a, b in itertools.pairwise(rates[:11]))
+    assert all(a > b for a, b in itertools.pairwise(rates[10:]))
 
 
 def test_rows_that_pad_the_vocabulary_never_move():

@@ -4,6 +4,7 @@ Whether a document is held out depends on its number in the corpus alone, never 
 from another on the same corpus does not train on what the first was validated with.
 """
 
+import contextlib
 import os
 import resource
 from functools import cached_property
@@ -34,7 +35,7 @@ class Corpus:
         if not (self.folder / "manifest.json").exists():
             unfinished = (self.folder / "progress.json").exists()
             raise ValueError(
-                f"{folder} is a corpus whose building was interrupted: run the same 'hornbook corpus build' again to go on"
+                f"{folder} is a corpus whose building was interrupted: run the same 'hornbook corpus build' to go on"
                 if unfinished
                 else f"{folder} is not a corpus: it has no manifest.json; make one with 'hornbook corpus build'"
             )
@@ -111,13 +112,14 @@ def _check_size(name: Path, shard: Shard, entry: dict) -> None:
 
 
 def allow_open_files(num_more: int) -> None:
-    """Raises this process's limit of open files where needed: each mapped file keeps one, and many systems allow 1,024."""
+    """Raises this process's limit of open files where needed: each mapped file counts, and many systems allow 1,024."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = _num_open_files() + num_more + SPARE_FILES
     if soft == resource.RLIM_INFINITY or wanted <= soft:
         return
     most = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
+    with contextlib.suppress(OSError, ValueError):  # the system may know a limit below the hard one
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
 
 
 def _num_open_files() -> int:

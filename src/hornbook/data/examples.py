@@ -1,10 +1,11 @@
 """Training sequences out of a corpus. Batch k is a pure function of (corpus, settings, seed, k): nothing is remembered
 between batches, so any worker can make any batch and a run resumes at once.
 
-Pairs, for next-sentence prediction (Devlin et al. 2018 and its published code): `[CLS] A [SEP] B [SEP]`, half of the time B
-is what follows A, half of the time it starts at a random sentence of another document; filled up to the length limit,
-and 10% of the time a shorter one is aimed at. One difference from that code, which reads a document front to back: our
-A always starts at a chunk of the corpus, each chunk once an epoch in random order, so that batch k needs no history.
+Pairs, for next-sentence prediction (Devlin et al. 2018 and its published code): `[CLS] A [SEP] B [SEP]`, half of the
+time B is what follows A, half of the time it starts at a random sentence of another document; filled up to the length
+limit, and 10% of the time a shorter one is aimed at. One difference from that code, which reads a document front to
+back: our A always starts at a chunk of the corpus, each chunk once an epoch in random order, so that batch k needs no
+history.
 
 Packed, without a sentence task: `[CLS]` whole sentences up to the limit `[SEP]`, over the ends of documents, with a
 `[SEP]` more between them (Liu et al. 2019, "full sentences").
@@ -98,16 +99,12 @@ class Examples:
     def batch(self, number: int, num_sequences: int) -> Batch:
         random = np.random.default_rng([self.seed, number, self.length, self.held_out])
         first = number * num_sequences
-        sequences, segments, word_starts, labels = [], [], [], []
-        for which, chunk in self._chunks_of(np.arange(first, first + num_sequences)):
-            make = self._pair if self.pairs else self._packed
-            ids, segment, starts, label = make(which, chunk, random)
-            sequences.append(ids)
-            segments.append(segment)
-            word_starts.append(starts)
-            labels.append(label)
-        labels = np.array(labels) if self.pairs else None
-        return pack(sequences, segments, word_starts, labels, self.length)
+        make = self._pair if self.pairs else self._packed
+        made = [make(which, chunk, random) for which, chunk in self._chunks_of(np.arange(first, first + num_sequences))]
+        # Neighbours of equal length go through attention together on a CPU.
+        made.sort(key=lambda example: len(example[0]))
+        sequences, segments, word_starts, labels = zip(*made, strict=True)
+        return pack(sequences, segments, word_starts, np.array(labels) if self.pairs else None, self.length)
 
     def _chunks_of(self, examples: np.ndarray) -> list[tuple[int, int]]:
         """(corpus, chunk) of each example: the fixed pattern says which corpus, a shuffle of each epoch which chunk."""
@@ -229,7 +226,7 @@ def _mixing_pattern(weights: list[float], seed: int) -> tuple[np.ndarray, np.nda
         share[number] += 1
     if not share.all():
         raise ValueError(
-            f"a corpus weighs less than 1/{MIX_PERIOD} of all, so it would never be read: raise its weight, or leave it out"
+            f"a corpus weighs less than 1/{MIX_PERIOD} of all and would never be read: raise its weight or leave it out"
         )
     pattern = np.repeat(np.arange(len(weights)), share)
     np.random.default_rng([seed, 7]).shuffle(pattern)

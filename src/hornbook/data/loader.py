@@ -1,4 +1,4 @@
-"""Batches in order, made ahead of time by worker processes. The whole state of the loader is one integer: the next batch."""
+"""Batches in order, made ahead of time by worker processes. The loader's whole state is one integer: the next batch."""
 
 from collections.abc import Callable, Iterable, Iterator
 

@@ -49,15 +49,21 @@ class EncoderModel:
         """For each mask in the text, in order, the `top` most likely tokens. Write the mask as [MASK] or as the
         tokenizer's own mask token."""
         self._needs("mlm", "filling in masks")
-        text = text.replace("[MASK]", self.tokenizer.mask_token)
+        if top < 1:
+            raise ValueError(f"top must be at least 1, not {top}")
+        mask = self.tokenizer.mask_token
+        if mask is None:
+            raise ValueError(f"the tokenizer in {self.folder} has no mask token, which filling in masks needs")
+        text = text.replace("[MASK]", mask)
         encoded = self.tokenizer.encode(text)
         places = [i for i, token in enumerate(encoded.ids) if token == self.tokenizer.mask_id]
         if not places:
-            raise ValueError(f"the text has no mask: put {self.tokenizer.mask_token} where a word is missing")
+            raise ValueError(f"the text has no mask: put {mask} where a word is missing")
         batch = self._pack([encoded.ids], [encoded.segments])
-        logits = self.model.mlm_logits(self.model(batch)[places])[:, : self.tokenizer.vocab_size]
-        logits[:, self.tokenizer.special_ids] = -torch.inf
-        best = torch.softmax(logits.float(), -1).topk(min(top, logits.shape[-1]))
+        logits = self.model.mlm_logits(self.model(batch)[places])[:, : self.model.config.vocab_size]
+        # A model may have rows that no token of its vocabulary has: they take their share, but are no guess.
+        probabilities = torch.softmax(logits.float(), -1)[:, : self.tokenizer.vocab_size]
+        best = probabilities.topk(min(top, probabilities.shape[-1]))
         return [
             [
                 self._guess(text, encoded.offsets[place], token, probability)
@@ -68,15 +74,19 @@ class EncoderModel:
 
     def _guess(self, text: str, span: tuple[int, int], token: int, probability: float) -> Guess:
         piece = self.tokenizer.token(token)
-        word = self.tokenizer.decode([token]).strip()
-        glued = piece.startswith("##")
-        before = text[: span[0]].rstrip() if glued else text[: span[0]]
-        return Guess(piece, probability, before + word.removeprefix("##") + text[span[1] :])
+        word = self.tokenizer.decode([token], skip_special=False).strip()
+        before = text[: span[0]]
+        if self.tokenizer.kind != "wordpiece":  # pieces carry the space before them
+            before = before.rstrip() + (" " if before.strip() and piece.startswith(("Ġ", "▁")) else "")
+        elif piece.startswith("##"):
+            before, word = before.rstrip(), word.removeprefix("##")
+        return Guess(piece, probability, before + word + text[span[1] :])
 
     @torch.no_grad()
     def next_sentence(self, first: str, second: str) -> float:
         """The probability that `second` follows `first`."""
-        self._needs("nsp", "judging whether a sentence follows")
+        for head in ("pooler", "nsp"):
+            self._needs(head, "judging whether a sentence follows")
         encoded = self.tokenizer.encode(first, second)
         batch = self._pack([encoded.ids], [encoded.segments])
         cls_ND = self.model(batch)[batch.starts[:-1].long()]
@@ -84,7 +94,10 @@ class EncoderModel:
 
     @torch.no_grad()
     def embed(self, texts: list[str] | str, pooling: Literal["cls", "mean"] = "cls") -> np.ndarray:
-        """One vector a text from the last layer: at `[CLS]`, or the mean over all its tokens. float32, texts x width."""
+        """One vector a text from the last layer: at `[CLS]`, or the mean over its tokens. float32, texts x width.
+
+        A text longer than the model takes is cut. One without any token, not even a special one, gets zeros.
+        """
         if pooling not in ("cls", "mean"):
             raise ValueError(f"pooling must be cls or mean, not '{pooling}'")
         texts = [texts] if isinstance(texts, str) else list(texts)
@@ -92,7 +105,7 @@ class EncoderModel:
         ids = [self._cut(each.ids) for each in encoded]
         vectors = np.zeros((len(texts), self.model.config.width), np.float32)
         # Longest first, so that what is grouped together is alike in length.
-        order = sorted(range(len(texts)), key=lambda i: -len(ids[i]))
+        order = sorted((i for i in range(len(texts)) if ids[i]), key=lambda i: -len(ids[i]))
         for group in _groups(order, [len(each) for each in ids]):
             batch = self._pack([ids[i] for i in group], None)
             x_TD = self.model(batch)

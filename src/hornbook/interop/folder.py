@@ -1,7 +1,6 @@
 """Opening and writing model folders: `config.json` + `model.safetensors` + the tokenizer, in the names that
 `transformers` uses, so that each side opens what the other trained."""
 
-import math
 from pathlib import Path
 
 import torch
@@ -14,8 +13,10 @@ from hornbook.models import registry
 from hornbook.text.tokenizer import Tokenizer
 
 WEIGHTS = "model.safetensors"
-# Heads of fine-tuned folders and buffers of old ones, which say nothing about the encoder.
-PASSED_OVER = ("classifier.", "qa_outputs.", "embeddings.position_ids", "cls.predictions.decoder.bias")
+# Heads of fine-tuned folders, buffers of old ones and tied weights written twice.
+PASSED_OVER = ("classifier.", "qa_outputs.", "embeddings.position_ids", "cls.predictions.decoder.")
+# The bias of the vocabulary head has two names: the second is read where its matrix is not the token embedding.
+BIAS, UNTIED_BIAS = "cls.predictions.bias", "cls.predictions.decoder.bias"
 
 
 def save_model(folder: Path, model: nn.Module) -> None:
@@ -36,6 +37,8 @@ def outside_weights(model: nn.Module) -> dict[str, Tensor]:
             value = value[: model.config.vocab_size]
         for name, part in zip(outside, value.chunk(len(outside)), strict=True):
             weights[name] = part.contiguous().cpu()
+    if BIAS in weights and not model.config.tied:
+        weights[UNTIED_BIAS] = weights[BIAS].clone()
     return weights
 
 
@@ -43,80 +46,115 @@ def load_model(folder: Path) -> nn.Module:
     """The model of a folder, with those heads that its weights hold. In evaluation mode, float32, on the CPU."""
     folder = Path(folder)
     config_file = folder / "config.json"
-    if not config_file.exists():
+    if not config_file.is_file():
         raise ValueError(f"{folder} is not a model folder: it has no config.json")
     outside = read_json(config_file)
+    weights = read_weights(folder)
     try:
         family = registry.family(outside.get("model_type"))
         config = family.config_from_outside(outside)
-    except (ValueError, TypeError) as error:
-        raise ValueError(f"{config_file} cannot be used: {error}") from None
-    weights = read_weights(folder)
-    model = registry.MODELS[outside["model_type"]](config, family.heads_in(set(weights)))
-    load_weights(model, weights, folder)
+        if config.num_layers > len(weights):
+            raise ValueError(f"it asks for {config.num_layers} layers, which its weights do not hold")
+        with torch.device("meta"):  # no memory is taken before the shapes are known to fit
+            model = registry.MODELS[outside["model_type"]](config, family.heads_in(set(weights)))
+    except (ValueError, TypeError, ArithmeticError, RuntimeError) as error:
+        raise ValueError(f"{config_file} cannot be used: {str(error).splitlines()[0]}") from None
+    fitting = _fitting(model, weights, folder)
+    _put(model.to_empty(device="cpu"), fitting)
     return model.eval()
 
 
 def load_weights(model: nn.Module, weights: dict[str, Tensor], folder: Path) -> None:
     """Puts outside weights into the model; a name or a shape that does not fit is a `ValueError`."""
+    _put(model, _fitting(model, weights, folder))
+
+
+def _put(model: nn.Module, fitting: dict[str, Tensor]) -> None:
+    padding = registry.FAMILIES[model.family].PADDED
+    for name, target in model.state_dict().items():
+        value = fitting[name]
+        target[: len(value)].copy_(value)
+        target[len(value) :] = padding.get(name, 0.0)
+
+
+def _fitting(model: nn.Module, weights: dict[str, Tensor], folder: Path) -> dict[str, Tensor]:
+    """The outside weights by our names, each of the right shape, the vocabulary not yet padded."""
     family = registry.FAMILIES[model.family]
+    where, config_file = _weights_file(folder), folder / "config.json"
+    restore = "the two files do not belong together; restore the right one"
     # Some published folders write the encoder's names without their prefix, fine-tuned ones with it.
     weights = {name.removeprefix(family.PREFIX): value for name, value in weights.items()}
-    state, used = model.state_dict(), set()
-    for ours, outside in family.outside_names(model).items():
-        outside = tuple(name.removeprefix(family.PREFIX) for name in outside)
+    if UNTIED_BIAS in weights and (BIAS not in weights or not model.config.tied):
+        weights[BIAS] = weights[UNTIED_BIAS]
+    state, fitting, used = model.state_dict(), {}, set()
+    for ours, names in family.outside_names(model).items():
+        target, outside = state[ours], [name.removeprefix(family.PREFIX) for name in names]
         missing = [name for name in outside if name not in weights]
         if missing:
-            raise ValueError(
-                f"{folder / WEIGHTS} lacks {missing[0]}, which {folder / 'config.json'} asks for: "
-                "the two files do not belong together; restore the right one"
-            )
+            raise ValueError(f"{where} lacks {missing[0]}, which {config_file} asks for: {restore}")
         used.update(outside)
-        value = torch.cat([weights[name] for name in outside]).to(state[ours].dtype)
-        target = state[ours]
-        if ours in family.PADDED and value.shape[:1] == (model.config.vocab_size,):
-            target.fill_(family.PADDED[ours])
-            target = target[: model.config.vocab_size]
-        if value.shape != target.shape:
-            raise ValueError(
-                f"{outside[0]} in {folder / WEIGHTS} has shape {tuple(value.shape)}, but {folder / 'config.json'} "
-                f"asks for {tuple(target.shape)}: the two files do not belong together; restore the right one"
-            )
-        target.copy_(value)
-    tied = "cls.predictions.decoder.weight"
-    rest = [n for n in weights if n not in used and n != tied and not any(part in n for part in PASSED_OVER)]
+        num_rows = model.config.vocab_size if ours in family.PADDED else len(target)
+        shape = (num_rows // len(outside), *target.shape[1:])
+        for name in outside:
+            if weights[name].shape != shape:
+                found = tuple(weights[name].shape)
+                raise ValueError(f"{name} in {where} has shape {found}, but {config_file} asks for {shape}: {restore}")
+            if not weights[name].is_floating_point():
+                raise ValueError(
+                    f"{name} in {where} holds {weights[name].dtype}, not floating-point numbers: "
+                    "copy the file again from where it came"
+                )
+        fitting[ours] = torch.cat([weights[name] for name in outside])
+    rest = [name for name in weights if name not in used and not any(part in name for part in PASSED_OVER)]
     if rest:
         raise ValueError(
-            f"{folder / WEIGHTS} holds {len(rest)} weights that a {model.family} model of this config.json has no place "
-            f"for, the first is {rest[0]}: the two files do not belong together; restore the right one"
+            f"{where} holds {len(rest)} weights that a {model.family} model of {config_file} has no place for, "
+            f"the first is {rest[0]}: {restore}"
         )
+    return fitting
+
+
+def _weights_file(folder: Path) -> Path:
+    """The file to name in a message."""
+    index = folder / f"{WEIGHTS}.index.json"
+    return index if index.exists() and not (folder / WEIGHTS).exists() else folder / WEIGHTS
 
 
 def read_weights(folder: Path) -> dict[str, Tensor]:
     """All tensors of a folder by name, from one safetensors file or from several with an index."""
     folder = Path(folder)
-    index = folder / f"{WEIGHTS}.index.json"
-    if (folder / WEIGHTS).exists():
-        files = [folder / WEIGHTS]
-    elif index.exists():
-        files = [folder / name for name in sorted(set(read_json(index)["weight_map"].values()))]
-    else:
-        pickles = [*folder.glob("*.bin"), *folder.glob("*.pt"), *folder.glob("*.ckpt*")]
-        if pickles:
-            raise ValueError(
-                f"{pickles[0]} is a pickle, which can run any code when opened, so it is refused; convert it once with: "
-                'python -c "from transformers import AutoModelForPreTraining as M; '
-                f"M.from_pretrained('{folder}').save_pretrained('{folder}')\""
-            )
-        raise ValueError(f"{folder} has no {WEIGHTS}: it holds no model")
     weights: dict[str, Tensor] = {}
-    for file in files:
+    for file in _weights_files(folder):
+        if not file.is_file():
+            raise ValueError(f"{file} is missing: copy it again from where the folder came")
         try:
             with safe_open(file, "pt") as opened:
                 weights |= {_modern(name): opened.get_tensor(name) for name in opened.keys()}  # noqa: SIM118
-        except (SafetensorError, OSError) as error:
-            raise ValueError(f"{file} is damaged or cut short ({error}): copy it again from where it came") from None
+        except (SafetensorError, OSError, ValueError, RuntimeError) as error:
+            reason = str(error).splitlines()[0]
+            raise ValueError(f"{file} is damaged or cut short ({reason}): copy it again from where it came") from None
     return weights
+
+
+def _weights_files(folder: Path) -> list[Path]:
+    index = folder / f"{WEIGHTS}.index.json"
+    if (folder / WEIGHTS).exists():
+        return [folder / WEIGHTS]
+    if index.exists():
+        names = read_json(index).get("weight_map")
+        if not isinstance(names, dict) or not all(isinstance(name, str) for name in names.values()):
+            raise ValueError(f"{index} has no weight_map of names to files: copy it again from where it came")
+        return [folder / name for name in sorted(set(names.values()))]
+    pickles = sorted([*folder.glob("*.bin"), *folder.glob("*.pt"), *folder.glob("*.ckpt*")])
+    if pickles:
+        raise ValueError(
+            f"{pickles[0]} is a pickle, which can run any code when opened, so it is refused; convert it once with: "
+            'python -c "from transformers import AutoModelForPreTraining as M; '
+            f"M.from_pretrained('{folder}').save_pretrained('{folder}')\""
+        )
+    raise ValueError(
+        f"{folder} has no {WEIGHTS}: it holds no model, or one in a format that transformers has to convert first"
+    )
 
 
 def _modern(name: str) -> str:
@@ -129,17 +167,7 @@ def load_folder(folder: Path) -> tuple[nn.Module, Tokenizer]:
     model, tokenizer = load_model(folder), Tokenizer.load(folder)
     if tokenizer.vocab_size > model.config.vocab_size:
         raise ValueError(
-            f"the tokenizer in {folder} has {tokenizer.vocab_size} tokens but the model only {model.config.vocab_size}: "
-            "put the tokenizer that the model was trained with beside it"
+            f"the tokenizer in {folder} has {tokenizer.vocab_size} tokens but the model only "
+            f"{model.config.vocab_size}: put the tokenizer that the model was trained with beside it"
         )
     return model, tokenizer
-
-
-def describe(folder: Path) -> dict:
-    """What `info` says of a model folder, read without building the model."""
-    weights = {}
-    with safe_open(Path(folder) / WEIGHTS, "pt") as opened:
-        for name in opened.keys():  # noqa: SIM118
-            weights[name] = opened.get_slice(name).get_shape()
-    parameters = sum(math.prod(shape) for shape in weights.values())
-    return {"parameters": parameters, "tensors": len(weights), "config": read_json(Path(folder) / "config.json")}

@@ -9,11 +9,12 @@ PATTERNS = [
     "tokenizer*.json",
     "vocab.*",
     "special_tokens_map.json",
+    "added_tokens.json",
 ]
 
 
 def model_folder(name: str | Path) -> Path:
-    """The folder of a model. A path that exists is itself; anything else shaped like `owner/name` is asked of the hub."""
+    """The folder of a model. A path that exists is itself; what is shaped like `owner/name` is asked of the hub."""
     path = Path(name)
     if path.is_dir():
         return path

@@ -5,6 +5,7 @@ import dataclasses
 import torch
 from torch import nn
 
+from hornbook.models import registry
 from hornbook.text.tokenizer import Tokenizer
 
 
@@ -13,31 +14,32 @@ def grown(model: nn.Module, old: Tokenizer, new: Tokenizer) -> nn.Module:
 
     The embedding of a new token is the mean of its old pieces' embeddings; so is its bias in the MLM head.
     """
-    before, after = model.config.vocab_size, new.vocab_size
     _check_extends(old, new)
-    config = dataclasses.replace(model.config, vocab_size=max(before, after))
-    larger = type(model)(config, model.heads)
+    num_kept = model.config.vocab_size  # it may be more than the tokenizer's: rows that no token has had yet
+    larger = type(model)(dataclasses.replace(model.config, vocab_size=max(num_kept, new.vocab_size)), model.heads)
     larger.initialise(torch.Generator().manual_seed(0))
-    pieces = [old.encode_sentences([new.token(token)]).ids.astype("int64") for token in range(old.vocab_size, after)]
-    state, target = model.state_dict(), larger.state_dict()
-    for name, value in state.items():
-        if value.shape == target[name].shape and config.vocab_size == before:
+    pieces_of = {
+        token: torch.from_numpy(old.encode_sentences([new.token(token)]).ids.astype("int64"))
+        for token in range(old.vocab_size, new.vocab_size)
+    }
+    target = larger.state_dict()
+    for name, value in model.state_dict().items():
+        if name not in registry.FAMILIES[model.family].PADDED:
             target[name].copy_(value)
             continue
-        if value.shape[:1] != (model.config.padded_vocab_size,):
-            target[name].copy_(value)
-            continue
-        target[name][:before] = value[:before]
-        for token, old_ids in zip(range(old.vocab_size, after), pieces, strict=True):
-            target[name][token] = value[torch.from_numpy(old_ids)].mean(0)
+        target[name][:num_kept] = value[:num_kept]
+        for token, pieces in pieces_of.items():
+            if len(pieces):
+                target[name][token] = value[pieces].mean(0)
     return larger
 
 
 def _check_extends(old: Tokenizer, new: Tokenizer) -> None:
-    for token in range(old.vocab_size):
-        if old.token(token) != new.token(token):
+    for number in range(old.vocab_size):
+        before, after = old.backend.id_to_token(number), new.backend.id_to_token(number)
+        if before != after:
             raise ValueError(
-                f"the corpus was built with another vocabulary than the model's (token {token} is '{new.token(token)}' "
-                f"there and '{old.token(token)}' in the model): build the corpus with the model's own tokenizer, "
-                "or with one that 'hornbook tokenizer extend' made from it"
+                f"the corpus was built with another vocabulary than the model's (token {number} is '{after}' there and "
+                f"'{before}' in the model): build the corpus with the model's own tokenizer, or with one that "
+                "'hornbook tokenizer extend' made from it"
             )

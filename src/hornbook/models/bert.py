@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from hornbook.batch import Batch
 from hornbook.config import setting
-from hornbook.nn.attention import Direction
+from hornbook.nn.attention import Direction, runs_flash
 from hornbook.nn.block import ACTIVATIONS, Block, initialise
 from hornbook.nn.embeddings import Embeddings
 
@@ -144,8 +144,9 @@ class Bert(nn.Module):
         if x_TD.is_cuda and torch.is_autocast_enabled("cuda"):
             # The stream between blocks in half precision: post-norm brings it back to unit size after every part.
             x_TD = x_TD.to(torch.get_autocast_dtype("cuda"))
+        starts_host = None if runs_flash(x_TD) else batch.starts_host
         for block in self.blocks:
-            x_TD = block(x_TD, batch.starts, batch.starts_host if not x_TD.is_cuda else None, batch.longest)
+            x_TD = block(x_TD, batch.starts, starts_host, batch.longest)
         return x_TD
 
     def pooled(self, cls_ND: Tensor) -> Tensor:

@@ -8,16 +8,20 @@ from hornbook.text.tokenizer import Tokenizer
 
 WORD = re.compile(r"[^\W\d_]{3,}")
 LEAST_COUNT = 5
-COUNTED_AT_MOST = 2_000_000  # different words held in memory; beyond it those seen once are forgotten
+COUNTED_AT_MOST = 2_000_000  # different words held in memory; beyond it the rarest are forgotten
 
 
 def words_worth_adding(tokenizer: Tokenizer, documents: Iterable[str], num_words: int) -> list[str]:
     """The words whose addition saves most tokens: count x (pieces - 1), over words seen at least five times."""
+    if num_words < 1:
+        raise ValueError(f"the number of words to add must be at least 1, not {num_words}")
     counts: Counter = Counter()
+    forgotten = 0
     for text in documents:
         counts.update(WORD.findall(tokenizer.normalise(text)))
         if len(counts) > COUNTED_AT_MOST:
-            counts = Counter({word: count for word, count in counts.items() if count > 1})
+            forgotten += 1  # one more each time: what is left always shrinks
+            counts = Counter({word: count for word, count in counts.items() if count > forgotten})
     frequent = sorted(word for word, count in counts.items() if count >= LEAST_COUNT)
     if not frequent:
         return []

@@ -49,14 +49,16 @@ def decide(settings: RuntimeSettings, planned_flops: float, threads: int | None 
         return Runtime(device, torch.float32, compiles, threads, max(settings.loader_workers, 0), reason)
     has_bfloat16 = torch.cuda.is_bf16_supported(including_emulation=False)
     half = settings.precision == "bfloat16" or (settings.precision == "auto" and has_bfloat16)
-    compiles = settings.compile == "yes" or (settings.compile == "auto" and planned_flops >= COMPILE_PAYS_FROM_FLOPS)
+    long_enough = planned_flops >= COMPILE_PAYS_FROM_FLOPS
+    # In float32 attention is a loop over the sequences of each batch, which does not compile.
+    compiles = half and (settings.compile == "yes" or (settings.compile == "auto" and long_enough))
     words = [
         torch.cuda.get_device_name(device),
         "bfloat16 autocast" if half else "float32 (tf32 products)",
-        "block compiled" if compiles else "not compiled: the run is too short to earn it back",
+        "compiled" if compiles else "not compiled",
     ]
-    if settings.compile == "no":
-        words[-1] = "not compiled, as asked"
+    if half and settings.compile == "auto" and not long_enough:
+        words[-1] += ": the run is too short to earn it back"
     workers = settings.loader_workers if settings.loader_workers >= 0 else 4
     return Runtime(device, torch.bfloat16 if half else torch.float32, compiles, threads, workers, ", ".join(words))
 

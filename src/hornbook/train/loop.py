@@ -284,8 +284,8 @@ class _Loop:
                 self._say("spike", f"at step {step} {wrong}; it was rolled back once already, so it goes on")
                 return False
             raise Diverged(
-                f"at step {step} {wrong}, again after going back to step {back_to} and leaving out the batch where it first "
-                f"happened; lower optimizer.lr or raise schedule.warmup_fraction and start a new run"
+                f"at step {step} {wrong}, again after going back to step {back_to} and leaving out the batch where it "
+                f"first happened; lower optimizer.lr or raise schedule.warmup_fraction and start a new run"
             )
         self.skips.add(number, back_to)
         seconds = self.state.seconds

@@ -10,7 +10,7 @@ from hornbook.files import write_text
 
 
 class MetricsLog:
-    """Appends one JSON object a line. Opening it at a step drops the lines after it, so a resumed run has no doubles."""
+    """Appends one JSON object a line. Opening it at a step drops the lines after it: a resumed run has no doubles."""
 
     def __init__(self, run: Path, at_step: int, tensorboard: bool = True):
         self.path = Path(run) / "metrics.jsonl"

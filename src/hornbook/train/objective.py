@@ -8,6 +8,7 @@ Shapes: T tokens, N sequences, K targets, D width.
 """
 
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Protocol
 
 import numpy as np
@@ -81,7 +82,7 @@ class Drawn:
             while edges[-1] < self.batch.num_sequences:
                 end = int(np.searchsorted(starts, starts[edges[-1]] + micro_tokens, side="right")) - 1
                 edges.append(max(end, edges[-1] + 1))
-        return [self.part(int(a), int(b)) for a, b in zip(edges[:-1], edges[1:], strict=True)]
+        return [self.part(int(a), int(b)) for a, b in pairwise(edges)]
 
     def part(self, first: int, last: int) -> "Drawn":
         if (first, last) == (0, self.batch.num_sequences):

@@ -1,4 +1,4 @@
-"""All randomness of a run is seeded from (seed, number of the batch, purpose): nothing carries over from step to step."""
+"""All randomness of a run is seeded from (seed, number of the batch, purpose): nothing carries over between steps."""
 
 import hashlib
 

@@ -90,3 +90,9 @@ class RuntimeSettings:
     threads: int = setting(0, "CPU threads; 0 takes the cores there are, and a resumed run takes what it had")
     loader_workers: int = setting(-1, "processes that make batches ahead; -1 takes 0 on a CPU and 4 on CUDA")
     log_every_steps: int = setting(10, "steps between lines of metrics.jsonl")
+
+    def __post_init__(self) -> None:
+        if self.seed < 0:
+            raise ValueError(f"runtime.seed must be at least 0, not {self.seed}")
+        if self.log_every_steps < 1:
+            raise ValueError(f"runtime.log_every_steps must be at least 1, not {self.log_every_steps}")

@@ -1,4 +1,4 @@
-"""One step: draw the targets, split, run each part forward and back, clip, update. The only place where weights change."""
+"""One step: draw the targets, split, run each part forward and back, clip, update. Only here do weights change."""
 
 import gc
 from dataclasses import dataclass

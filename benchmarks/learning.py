@@ -1,0 +1,201 @@
+"""Does ours learn what a plain loop around `transformers` learns? Several seeds each, the same data, size and rate.
+
+    python benchmarks/learning.py --data corpus.txt --vocabulary DIR [--preset bert-mini] [--steps 1500] [--seeds 4]
+
+Both sides see the same sequences (pairs, length 128), start from the same weights (those that `transformers` draws: its
+normal is not cut off at two deviations as BERT's published one is, so it is 14% wider) and train BERT's two losses with
+AdamW, linear warm-up and decay, clipping at 1. `transformers` is its own `BertForPreTraining` on padded batches, masked
+by its rule (each token with chance 15%). Validation is the same for both: its weights are put into our model for it.
+"""
+
+import argparse
+import json
+import tempfile
+import time
+from pathlib import Path
+
+import numpy as np
+import torch
+import transformers
+
+from hornbook.batch import Batch
+from hornbook.config import changed
+from hornbook.data.build import build_corpus
+from hornbook.data.corpus import Corpus
+from hornbook.data.examples import Examples
+from hornbook.interop.folder import load_weights
+from hornbook.models.bert import Bert, BertConfig, flops_per_token, outside_config
+from hornbook.models.registry import PRESETS
+from hornbook.objectives.masking import Masking, MaskingSettings
+from hornbook.objectives.pretraining import Pretraining
+from hornbook.train.device import Runtime, decide, prepare
+from hornbook.train.loop import validate
+from hornbook.train.optimizer import make_optimizer, set_rate
+from hornbook.train.settings import OptimizerSettings, RuntimeSettings, ScheduleSettings
+from hornbook.train.step import Stepper
+
+LENGTH = 128
+NUM_POINTS = 8
+
+
+class Comparison:
+    """The data, settings and validation that both sides share."""
+
+    def __init__(self, args: argparse.Namespace, corpus: Corpus, runtime: Runtime):
+        self.args, self.corpus, self.runtime = args, corpus, runtime
+        tokenizer = corpus.tokenizer
+        self.mask_id, self.special_ids = tokenizer.mask_id, tokenizer.special_ids
+        self.config: BertConfig = changed(PRESETS[args.preset].model, {"vocab_size": tokenizer.vocab_size})
+        self.objective = Pretraining(
+            Masking(MaskingSettings(), tokenizer.vocab_size, self.mask_id, self.special_ids), nsp=True
+        )
+        self.schedule = ScheduleSettings(steps=args.steps, warmup_fraction=0.1)
+        self.optimizer_settings = OptimizerSettings(lr=args.lr)
+        self.num_sequences = args.batch_tokens // LENGTH
+        held_out = Examples([(corpus, 1.0)], LENGTH, 0, pairs=True, shorter_chance=0.0, held_out=True)
+        num_batches = min(16, max(1, sum(chunks.total for chunks in held_out.chunks) // self.num_sequences))
+        self.held_out = [held_out.batch(i, self.num_sequences) for i in range(num_batches)]
+        self.points = {round(args.steps * (i + 1) / NUM_POINTS) for i in range(NUM_POINTS)}
+
+    def batches(self, seed: int):
+        examples = Examples([(self.corpus, 1.0)], LENGTH, seed, pairs=True)
+        for number in range(self.args.steps):
+            yield number, examples.batch(number, self.num_sequences).to(self.runtime.device)
+
+    def measured(self, model: Bert) -> dict[str, float]:
+        return validate(model, self.objective, self.held_out, self.runtime)
+
+
+def ours(shared: Comparison, seed: int) -> dict[int, dict]:
+    model = as_ours(shared, their_model(shared, seed))
+    optimizer = make_optimizer(model, shared.optimizer_settings)
+    stepper = Stepper(model, shared.objective, optimizer, shared.runtime, seed, 1.0, 1 << 20)
+    curve = {}
+    for number, batch in shared.batches(seed):
+        stepper.take(batch, number, shared.args.lr * shared.schedule.rate(number))
+        if number + 1 in shared.points:
+            curve[number + 1] = shared.measured(model)
+    return curve
+
+
+def their_model(shared: Comparison, seed: int) -> transformers.BertForPreTraining:
+    torch.manual_seed(seed)
+    settings = transformers.BertConfig.from_dict(outside_config(Bert(shared.config)))
+    return transformers.BertForPreTraining(settings).to(shared.runtime.device)
+
+
+def as_ours(shared: Comparison, model: transformers.BertForPreTraining) -> Bert:
+    """Our model with the same weights."""
+    copy = Bert(shared.config)
+    weights = {k: v.detach().cpu() for k, v in model.state_dict().items() if ".decoder." not in k}
+    load_weights(copy, weights, Path("transformers"))
+    return copy.to(shared.runtime.device)
+
+
+def theirs(shared: Comparison, seed: int) -> dict[int, dict]:
+    model = their_model(shared, seed)
+    no_decay = [p for p in model.parameters() if p.ndim < 2]
+    groups = [{"params": [p for p in model.parameters() if p.ndim >= 2]}, {"params": no_decay, "weight_decay": 0.0}]
+    chosen = shared.optimizer_settings
+    optimizer = torch.optim.AdamW(groups, lr=chosen.lr, eps=chosen.eps, weight_decay=chosen.weight_decay, fused=True)
+    random = torch.Generator(shared.runtime.device).manual_seed(seed)
+    curve = {}
+    for number, batch in shared.batches(seed):
+        model.train()
+        with shared.runtime.autocast():
+            out = model(**padded(batch, shared, random))
+        out.loss.backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        set_rate(optimizer, shared.args.lr * shared.schedule.rate(number))
+        optimizer.step()
+        optimizer.zero_grad()
+        if number + 1 in shared.points:
+            curve[number + 1] = shared.measured(as_ours(shared, model))
+    return curve
+
+
+def padded(batch: Batch, shared: Comparison, random: torch.Generator) -> dict[str, torch.Tensor]:
+    """The batch as a rectangle with an attention mask, masked by `transformers`' rule."""
+    device = batch.ids_T.device
+    lengths = torch.from_numpy(np.diff(batch.starts_host)).to(device)
+    mask = torch.arange(int(lengths.max()), device=device) < lengths[:, None]
+    ids, segments = (torch.zeros(mask.shape, dtype=torch.long, device=device) for _ in range(2))
+    ids[mask], segments[mask] = batch.ids_T, batch.segments_T
+    is_special = torch.isin(ids, torch.tensor(shared.special_ids, device=device))
+    chosen = mask & ~is_special & (torch.rand(mask.shape, device=device, generator=random) < 0.15)
+    labels = ids.where(chosen, -100)
+    coin = torch.rand(mask.shape, device=device, generator=random)
+    other = torch.randint(shared.config.vocab_size, mask.shape, device=device, generator=random)
+    ids = torch.where(chosen & (coin < 0.8), shared.mask_id, torch.where(chosen & (coin >= 0.9), other, ids))
+    return {
+        "input_ids": ids,
+        "token_type_ids": segments,
+        "attention_mask": mask.long(),
+        "labels": labels,
+        "next_sentence_label": batch.labels_N,
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--data", required=True)
+    parser.add_argument("--vocabulary", required=True)
+    parser.add_argument("--preset", default="bert-mini")
+    parser.add_argument("--steps", type=int, default=1500)
+    parser.add_argument("--seeds", type=int, default=4)
+    parser.add_argument("--batch-tokens", type=int, default=16_384)
+    parser.add_argument("--lr", type=float, default=1e-3)
+    parser.add_argument("--out", default="learning.json")
+    args = parser.parse_args()
+    runtime = decide(RuntimeSettings(compile="no"), 0)
+    prepare(runtime)
+    print(runtime.reason, "torch", torch.__version__, "transformers", transformers.__version__)
+    curves: dict[str, list] = {"ours": [], "transformers": []}
+    with tempfile.TemporaryDirectory() as folder:
+        build_corpus([args.data], args.vocabulary, folder, workers=2)
+        shared = Comparison(args, Corpus(folder), runtime)
+        tokens = args.steps * args.batch_tokens
+        flops = tokens * flops_per_token(shared.config, LENGTH, 0.15)
+        print(f"{tokens:,} tokens, {flops:.2e} FLOPs a run, {shared.corpus.num_tokens:,} tokens in the corpus")
+        for seed in range(args.seeds):
+            for side, learn in (("ours", ours), ("transformers", theirs)):
+                start = time.monotonic()
+                curves[side].append(learn(shared, seed))
+                last = curves[side][-1][args.steps]
+                print(f"seed {seed} {side}: {json.dumps(last)} {time.monotonic() - start:.0f} s", flush=True)
+                Path(args.out).write_text(json.dumps({"arguments": vars(args), "curves": curves}))
+    report(curves)
+    draw(curves, Path(args.out).with_suffix(".png"))
+
+
+def report(curves: dict[str, list]) -> None:
+    """Mean and standard deviation over seeds at each point, and whether the difference is within the seeds' noise."""
+    print(f"{'step':>6} {'ours mlm':>16} {'transformers mlm':>18} {'difference':>11} {'95% interval':>18}")
+    for step in curves["ours"][0]:
+        a, b = (np.array([run[step]["mlm"] for run in curves[side]]) for side in ("ours", "transformers"))
+        error = np.sqrt(a.var(ddof=1) / len(a) + b.var(ddof=1) / len(b)) if len(a) > 1 else float("nan")
+        difference = a.mean() - b.mean()
+        spread_a, spread_b = (x.std(ddof=1) if len(x) > 1 else float("nan") for x in (a, b))
+        low, high = difference - 2.45 * error, difference + 2.45 * error  # t for about 6 degrees of freedom
+        print(
+            f"{step:6d} {a.mean():8.3f} ± {spread_a:.3f}  {b.mean():8.3f} ± {spread_b:.3f} {difference:11.3f} "
+            f"{low:9.3f} to {high:.3f}"
+        )
+
+
+def draw(curves: dict[str, list], path: Path) -> None:
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(6.4, 4), layout="constrained")
+    axes = figure.add_subplot()
+    for side, colour in (("transformers", "#888888"), ("ours", "#b5412b")):
+        for i, run in enumerate(curves[side]):
+            values = [point["mlm"] for point in run.values()]
+            axes.plot(list(run), values, color=colour, alpha=0.7, lw=1.2, label=side if i == 0 else None)
+    axes.set(xlabel="step", ylabel="masked-token loss on held-out text", title="Learning, one line a seed")
+    axes.legend(frameon=False)
+    figure.savefig(path, dpi=130)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,71 @@
+"""Corpora whose tokens are all different, so that a token tells where it came from."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+
+from hornbook.data.corpus import Corpus
+from hornbook.data.shards import ShardWriter
+from hornbook.text.tokenizer import Tokenizer
+
+FIRST = 1000  # the first token; special tokens lie below
+
+Lengths = list[list[list[int]]]  # tokens of each sentence of each document of each shard
+
+
+def is_word_start(tokens: np.ndarray) -> np.ndarray:
+    """The word starts of these corpora follow from the tokens."""
+    return np.asarray(tokens) * 7 % 5 < 3
+
+
+def numbered_corpus(
+    folder: Path, tokenizer_folder: Path, lengths: Lengths, held_out_share: float = 0.01, first: int = FIRST
+) -> Corpus:
+    """A corpus of sentences of these lengths; its tokens are `first`, `first` + 1 and so on."""
+    folder.mkdir(parents=True)
+    Tokenizer.load(tokenizer_folder).save(folder)
+    writer = ShardWriter(folder, np.dtype(np.uint32))
+    entries, token = [], first
+    for documents in lengths:
+        for sentences in documents:
+            tokens = np.arange(token, token + sum(sentences))
+            writer.add(tokens, is_word_start(tokens), np.array(sentences), np.array([0]))
+            token += len(tokens)
+        entries.append(writer.close_shard())
+    manifest = {"fingerprint": f"{hash(str(lengths)) % 2**64:016x}", "shards": entries}
+    (folder / "manifest.json").write_text(json.dumps(manifest))
+    np.save(folder / "token_counts.npy", np.bincount(np.arange(first, token)))
+    return Corpus(folder, held_out_share)
+
+
+def random_lengths(
+    random: np.random.Generator, num_shards: int, num_documents: int, longest: int, giants: bool = False
+) -> Lengths:
+    """Documents of 1 to 12 sentences, a quarter of them of one; with giants, some sentences are far longer."""
+
+    def document() -> list[int]:
+        num_sentences = 1 if random.random() < 0.25 else int(random.integers(2, 13))
+        found = random.integers(1, longest + 1, num_sentences)
+        is_giant = giants & (random.random(num_sentences) < 0.05)
+        return np.where(is_giant, found * int(random.integers(5, 40)), found).tolist()
+
+    return [[document() for _ in range(num_documents)] for _ in range(num_shards)]
+
+
+def documents_of(corpus: Corpus, tokens: np.ndarray, first: int = FIRST) -> np.ndarray:
+    """The number of the document that each token of a numbered corpus stands in."""
+    ends, base = [], first
+    for shard in corpus.shards:
+        ends.append(base + np.asarray(shard.sentences, np.int64)[np.asarray(shard.documents, np.int64)[1:]])
+        base += len(shard.tokens)
+    return np.searchsorted(np.concatenate(ends), tokens, side="right")
+
+
+def sentence_starts_of(corpus: Corpus, first: int = FIRST) -> np.ndarray:
+    """The first token of every sentence."""
+    starts, base = [], first
+    for shard in corpus.shards:
+        starts.append(base + np.asarray(shard.sentences[:-1], np.int64))
+        base += len(shard.tokens)
+    return np.concatenate(starts)

@@ -1,0 +1,316 @@
+import pickle
+
+import numpy as np
+import pytest
+from numbered import FIRST, documents_of, is_word_start, numbered_corpus, random_lengths, sentence_starts_of
+
+from hornbook.batch import Batch
+from hornbook.data.corpus import Corpus
+from hornbook.data.examples import DataSettings, Examples
+
+LENGTH = 64
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory, tokenizer_folder):
+    """1,200 documents in three shards, and a fifth of them held out."""
+    random = np.random.default_rng(1)
+    lengths = random_lengths(random, 3, 400, 30, giants=True)
+    return numbered_corpus(tmp_path_factory.mktemp("examples") / "corpus", tokenizer_folder, lengths, 0.2)
+
+
+@pytest.fixture(scope="module")
+def pairs(corpus):
+    return Examples([(corpus, 1.0)], LENGTH, seed=0, pairs=True)
+
+
+@pytest.fixture(scope="module")
+def packed(corpus):
+    return Examples([(corpus, 1.0)], LENGTH, seed=0, pairs=False)
+
+
+def sequences(batch: Batch) -> list[np.ndarray]:
+    return np.split(batch.ids_T.numpy(), batch.starts_host[1:-1])
+
+
+def two_segments(batch: Batch, examples: Examples) -> list[tuple[np.ndarray, np.ndarray, int]]:
+    """(A, B, label) of each pair, after a look at all that stands around them."""
+    found = []
+    for i, ids in enumerate(sequences(batch)):
+        special = np.flatnonzero(ids < FIRST)
+        first_sep = special[1]
+        assert special.tolist() == [0, first_sep, len(ids) - 1]
+        assert ids[special].tolist() == [examples.cls_id, examples.sep_id, examples.sep_id]
+        one = batch.part(i, i + 1)
+        assert one.segments_T.tolist() == [0] * (first_sep + 1) + [1] * (len(ids) - first_sep - 1)
+        assert one.positions_T.tolist() == list(range(len(ids)))
+        expected = np.where(ids < FIRST, True, is_word_start(ids))
+        assert np.array_equal(one.word_starts_T.numpy(), expected)
+        found.append((ids[1:first_sep], ids[first_sep + 1 : -1], int(batch.labels_N[i])))
+    return found
+
+
+def same(a: Batch, b: Batch) -> bool:
+    names = ("ids_T", "positions_T", "segments_T", "word_starts_T", "starts", "labels_N")
+    both = [(getattr(a, name), getattr(b, name)) for name in names]
+    equal = all(x.equal(y) if x is not None else y is None for x, y in both)
+    return equal and np.array_equal(a.starts_host, b.starts_host) and a.longest == b.longest
+
+
+def chunk_numbers(examples: Examples, tokens: np.ndarray, which: int = 0, first: int = FIRST) -> np.ndarray:
+    """The chunk that each token of a numbered corpus stands in, or -1."""
+    chunks, corpus = examples.chunks[which], examples.corpora[which]
+    base = first + np.concatenate([[0], np.cumsum([len(shard.tokens) for shard in corpus.shards])])
+    starts = np.concatenate([base[i] + s for i, s in enumerate(chunks.starts)])
+    stops = np.concatenate([base[i] + s for i, s in enumerate(chunks.stops)])
+    at = np.searchsorted(starts, tokens, side="right") - 1
+    return np.where((at >= 0) & (tokens < stops[at]), at, -1)
+
+
+# ---- pairs
+
+
+def test_pairs_are_next_or_random(pairs, corpus):
+    starts = set(sentence_starts_of(corpus).tolist())
+    num_full = 0
+    for number in range(4):
+        batch = pairs.batch(number, 500)
+        assert batch.num_sequences == 500 and batch.longest == LENGTH
+        assert np.diff(batch.starts_host).max() <= LENGTH
+        for a, b, is_random in two_segments(batch, pairs):
+            assert len(a) and len(b)
+            assert (np.diff(a) == 1).all() and (np.diff(b) == 1).all()
+            documents = documents_of(corpus, np.array([a[0], a[-1], b[0], b[-1]])).tolist()
+            assert documents[0] == documents[1] and documents[2] == documents[3]
+            assert (documents[0] != documents[2]) == bool(is_random)
+            is_cut = len(a) + len(b) == LENGTH - 3
+            num_full += is_cut
+            if not is_random:
+                assert b[0] > a[-1] if is_cut else b[0] == a[-1] + 1
+            elif not is_cut:
+                assert int(b[0]) in starts
+    assert num_full > 1000
+
+
+def test_half_of_the_pairs_are_random(corpus):
+    examples = Examples([(corpus, 1.0)], LENGTH, seed=3, pairs=True, shorter_chance=0.0)
+    starts = sentence_starts_of(corpus)
+    found = [pair for number in range(10) for pair in two_segments(examples.batch(number, 400), examples)]
+    chunk = chunk_numbers(examples, np.array([a[0] for a, _, _ in found]))
+    labels = np.array([label for _, _, label in found])
+    lows, highs = (np.concatenate(each) for each in (examples.chunks[0].starts, examples.chunks[0].stops))
+    sizes = [len(shard.tokens) for shard in corpus.shards]
+    base = FIRST + np.repeat([0, *np.cumsum(sizes)[:-1]], [len(s) for s in examples.chunks[0].starts])
+    inner = np.searchsorted(starts, base + highs, "left") - np.searchsorted(starts, base + lows, "right")
+    is_one_sentence = inner[chunk] == 0
+    assert is_one_sentence.sum() > 1000 and (~is_one_sentence).sum() > 1500
+    assert labels[is_one_sentence].all()
+    several = labels[~is_one_sentence]
+    assert abs(several.mean() - 0.5) < 4 * 0.5 / len(several) ** 0.5
+
+
+def test_where_a_ends_and_where_random_text_comes_from_are_uniform(tmp_path, tokenizer_folder):
+    # chunks of five sentences of 4 tokens; 8 documents
+    corpus = numbered_corpus(tmp_path / "c", tokenizer_folder, [[[4] * 50] * 8], held_out_share=0)
+    examples = Examples([(corpus, 1.0)], 23, seed=0, pairs=True, shorter_chance=0.0)
+    found = [pair for number in range(8) for pair in two_segments(examples.batch(number, 500), examples)]
+    assert abs(np.mean([label for *_, label in found]) - 0.5) < 0.025
+    ends = np.bincount([len(a) // 4 for a, _, _ in found], minlength=5)[1:]
+    assert ends.sum() == 4000 and ends.min() > 900
+    others = np.zeros((8, 8), int)
+    for a, b, label in found:
+        others[documents_of(corpus, a[:1])[0], documents_of(corpus, b[:1])[0]] += label
+    away = others[~np.eye(8, dtype=bool)]
+    assert others.trace() == 0 and away.min() > 15 and away.max() < 70  # 36 on average
+    starts = np.bincount([(b[0] - FIRST) // 4 % 50 for _, b, label in found if label], minlength=50)
+    assert starts.min() > 15 and starts.max() < 75  # 40 on average
+
+
+def test_one_in_ten_pairs_is_shorter(tmp_path, tokenizer_folder):
+    random = np.random.default_rng(2)
+    lengths = [[random.integers(2, 8, 400).tolist() for _ in range(40)]]
+    corpus = numbered_corpus(tmp_path / "c", tokenizer_folder, lengths)
+
+    def lengths_at(chance: float) -> np.ndarray:
+        examples = Examples([(corpus, 1.0)], 128, seed=0, pairs=True, shorter_chance=chance)
+        return np.concatenate([np.diff(examples.batch(number, 500).starts_host) for number in range(8)])
+
+    never, sometimes, always = lengths_at(0.0), lengths_at(0.1), lengths_at(1.0)
+    # a random B that meets the end of its document is short too, 5% of the time here
+    assert (never == 128).mean() > 0.9
+    excess = (sometimes < 110).mean() - (never < 110).mean()
+    assert abs(excess - 0.1 * (105 - 3) / 125) < 0.02
+    aimed = np.histogram(always, bins=[8, 32, 56, 80, 104, 128])[0] / len(always)
+    assert aimed.min() > 0.15 and aimed.max() < 0.25
+
+
+def test_training_never_meets_what_is_held_out(corpus):
+    num_held_out = 0
+    for pairs in (True, False):
+        for held_out in (False, True):
+            examples = Examples([(corpus, 1.0)], LENGTH, seed=0, pairs=pairs, held_out=held_out)
+            total = examples.chunks[0].total
+            batches = [examples.batch(number, 500) for number in range(-(-2 * total // 500))]
+            ids = np.unique(np.concatenate([batch.ids_T.numpy() for batch in batches]))
+            documents = np.unique(documents_of(corpus, ids[ids >= FIRST]))
+            assert (corpus.is_held_out(documents) == held_out).all()
+            num_held_out += held_out * len(documents)
+            everything = corpus.is_held_out(np.arange(corpus.num_documents)) == held_out
+            assert len(documents) == everything.sum()
+    assert num_held_out > 300
+
+
+# ---- the order
+
+
+@pytest.mark.parametrize("kind", ["pairs", "packed"])
+def test_an_epoch_meets_each_chunk_once(kind, pairs, packed):
+    examples = {"pairs": pairs, "packed": packed}[kind]
+    total = examples.chunks[0].total
+    firsts = [sequences(examples.batch(number, 1))[0][1] for number in range(3 * total)]
+    order = chunk_numbers(examples, np.array(firsts))
+    epochs = [order[i * total : (i + 1) * total] for i in range(3)]
+    for epoch in epochs:
+        assert sorted(epoch.tolist()) == list(range(total))
+        assert abs(np.corrcoef(epoch, np.arange(total))[0, 1]) < 0.15
+    assert (epochs[0] == epochs[1]).mean() < 0.01 and (epochs[1] == epochs[2]).mean() < 0.01
+    assert examples.epochs(2 * total) == [2.0]
+
+
+def test_other_seeds_and_lengths_have_other_orders(corpus, pairs):
+    other = Examples([(corpus, 1.0)], LENGTH, seed=1, pairs=True)
+    a, b = (chunk_numbers(e, np.array([ids[1] for ids in sequences(e.batch(0, 500))])) for e in (pairs, other))
+    assert (a == b).mean() < 0.02
+
+
+@pytest.mark.parametrize("kind", ["pairs", "packed"])
+def test_a_batch_depends_on_its_number_alone(kind, pairs, packed, corpus):
+    examples = {"pairs": pairs, "packed": packed}[kind]
+    numbers = [0, 1, 2, 17, 40, 1000]
+    batches = {number: examples.batch(number, 33) for number in numbers}
+    again = {number: examples.batch(number, 33) for number in reversed(numbers)}
+    sent = pickle.loads(pickle.dumps(examples))
+    fresh = Examples([(Corpus(corpus.folder, 0.2), 1.0)], LENGTH, seed=0, pairs=kind == "pairs")
+    for number in numbers:
+        for other in (again[number], sent.batch(number, 33), fresh.batch(number, 33)):
+            assert same(batches[number], other)
+    assert not same(batches[0], batches[1])
+
+
+# ---- more corpora than one
+
+
+def test_corpora_are_mixed_by_weight(tmp_path, tokenizer_folder, random):
+    starts = [1000, 100_000, 200_000]
+    weights = [1.0, 0.37, 2.0]
+    corpora = [
+        numbered_corpus(tmp_path / str(first), tokenizer_folder, random_lengths(random, 1, 300, 20), first=first)
+        for first in starts
+    ]
+    examples = Examples(list(zip(corpora, weights, strict=True)), 32, seed=5, pairs=False)
+    firsts = np.array([sequences(examples.batch(number, 1))[0][1] for number in range(3000)])
+    which = np.searchsorted(starts, firsts, side="right") - 1
+    share = np.bincount(which) / len(which)
+    assert np.abs(share - np.array(weights) / sum(weights)).max() < 0.002
+    for number, first in enumerate(starts):
+        mine = chunk_numbers(examples, firsts[which == number], number, first)
+        total = examples.chunks[number].total
+        assert len(mine) > 300
+        epochs = [mine[i : i + total] for i in range(0, len(mine), total)]
+        assert all(len(np.unique(epoch)) == len(epoch) for epoch in epochs)
+        assert examples.epochs(3000)[number] == pytest.approx(len(mine) / total)
+        assert abs((which[:300] == number).mean() - share[number]) < 0.1  # mixed from the beginning
+
+
+@pytest.mark.parametrize("weight", [0.0, -1.0, float("nan"), float("inf"), 1e-5])
+def test_a_weight_that_cannot_be_kept_is_refused(weight, corpus):
+    with pytest.raises(ValueError, match="weigh"):
+        Examples([(corpus, 1.0), (corpus, weight)], LENGTH, seed=0, pairs=False)
+
+
+# ---- packed
+
+
+def test_packed_sequences_hold_full_sentences(packed, corpus):
+    starts, room = set(sentence_starts_of(corpus).tolist()), LENGTH - 2
+    total = packed.chunks[0].total
+    seen, num_separated = [], 0
+    for number in range(total):
+        batch = packed.batch(number, 1)
+        assert batch.labels_N is None and not batch.segments_T.any()
+        assert np.diff(batch.starts_host).max() <= LENGTH
+        for i, ids in enumerate(sequences(batch)):
+            assert ids[0] == packed.cls_id and ids[-1] == packed.sep_id
+            inside = ids[1:-1]
+            text = inside[inside >= FIRST]
+            expected = np.where(ids < FIRST, True, is_word_start(ids))
+            assert np.array_equal(batch.part(i, i + 1).word_starts_T.numpy(), expected)
+            assert (np.diff(text) == 1).all()
+            # a separator wherever a document begins, and nowhere else
+            documents = documents_of(corpus, text)
+            with_separators = np.insert(text, np.flatnonzero(np.diff(documents)) + 1, packed.sep_id)
+            assert np.array_equal(inside, with_separators)
+            num_separated += len(inside) - len(text)
+            begins, goes_on = int(text[0]) in starts, int(text[-1]) + 1 not in starts
+            if not begins or (goes_on and int(text[-1]) + 1 < FIRST + corpus.num_tokens):
+                nearest = np.array(sorted(starts))
+                at = np.searchsorted(nearest, text[0 if not begins else -1], side="right")
+                assert at == len(nearest) or nearest[at] - nearest[at - 1] > room  # a piece of a giant
+            seen.append(text)
+    seen = np.sort(np.concatenate(seen))
+    assert len(np.unique(seen)) == len(seen)
+    kept = ~corpus.is_held_out(documents_of(corpus, np.arange(FIRST, FIRST + corpus.num_tokens)))
+    assert np.array_equal(seen, FIRST + np.flatnonzero(kept))
+    assert num_separated > 300
+
+
+# ---- small ones
+
+
+def test_one_document_has_no_wrong_sentences(tmp_path, tokenizer_folder):
+    corpus = numbered_corpus(tmp_path / "one", tokenizer_folder, [[[5] * 30]])
+    with pytest.raises(ValueError, match=r"objective\.nsp=false"):
+        Examples([(corpus, 1.0)], 32, seed=0, pairs=True)
+    with pytest.raises(ValueError, match=r"data\.held_out_share=0"):
+        Examples([(corpus, 1.0)], 32, seed=0, pairs=False, held_out=True)
+    ids = sequences(Examples([(corpus, 1.0)], 32, seed=0, pairs=False).batch(0, 5))
+    assert [len(each) for each in ids] == [32] * 5
+
+
+def test_two_documents(tmp_path, tokenizer_folder):
+    corpus = numbered_corpus(tmp_path / "two", tokenizer_folder, [[[5] * 30, [4, 3]]])
+    with pytest.raises(ValueError, match="fewer than two documents"):
+        Examples([(corpus, 1.0)], 32, seed=0, pairs=True)
+    # the only held-out document takes its wrong sentences from itself
+    examples = Examples([(corpus, 1.0)], 32, seed=0, pairs=True, held_out=True)
+    for a, b, _ in two_segments(examples.batch(0, 20), examples):
+        assert documents_of(corpus, a[:1]) == documents_of(corpus, b[:1])
+    corpus = numbered_corpus(tmp_path / "both", tokenizer_folder, [[[5] * 30, [4, 3]]], held_out_share=0)
+    examples = Examples([(corpus, 1.0)], 32, seed=0, pairs=True)
+    two_segments(examples.batch(0, 200), examples)
+    with pytest.raises(ValueError, match="held out"):
+        Examples([(corpus, 1.0)], 32, seed=0, pairs=True, held_out=True)
+
+
+@pytest.mark.parametrize("length", [8, 128])
+def test_documents_of_a_token_or_a_few(length, tmp_path, tokenizer_folder):
+    corpus = numbered_corpus(tmp_path / "few", tokenizer_folder, [[[1], [2, 1]], [[1], [1, 1, 1], [3]]], 0)
+    examples = Examples([(corpus, 1.0)], length, seed=0, pairs=True, shorter_chance=0.5)
+    found = two_segments(examples.batch(0, 300), examples)
+    assert {tuple(a) for a, _, _ in found} > {(FIRST,), (FIRST + 4,)}
+    assert all(documents_of(corpus, a[:1]) != documents_of(corpus, b[:1]) for a, b, label in found if label)
+    for ids in sequences(Examples([(corpus, 1.0)], length, seed=0, pairs=False).batch(0, 20)):
+        assert 3 <= len(ids) <= length
+
+
+# ---- settings
+
+
+def test_short_sequences_come_first():
+    data = DataSettings(short_share=0.75)
+    assert [data.length_at(step, 8) for step in (0, 5, 6, 7)] == [(128, 0), (128, 5), (512, 0), (512, 1)]
+    with pytest.raises(ValueError, match="at least 8"):
+        DataSettings(length=7)
+    for name in ("short_share", "shorter_chance", "held_out_share"):
+        with pytest.raises(ValueError, match=f"data.{name} must lie between 0 and 1"):
+            DataSettings(**{name: 1.5})

@@ -1,0 +1,176 @@
+"""What only a CUDA device can show: the flash kernel, bfloat16, compilation, short memory. Run by `make test-gpu`."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+import torch
+
+from hornbook.batch import pack
+from hornbook.nn.attention import attention
+from hornbook.train.device import decide
+from hornbook.train.loop import train
+from hornbook.train.metrics import read_metrics
+from hornbook.train.optimizer import make_optimizer
+from hornbook.train.settings import OptimizerSettings, RuntimeSettings, ScheduleSettings
+from hornbook.train.step import Stepper, bucketed
+from train.small import small_batch, small_job, small_model, small_objective, small_settings
+
+pytestmark = [
+    pytest.mark.gpu,
+    pytest.mark.skipif(not torch.cuda.is_available(), reason="needs CUDA"),
+]
+CUDA = torch.device("cuda")
+
+
+def ragged(dtype: torch.dtype) -> tuple:
+    torch.manual_seed(0)
+    lengths = [13, 128, 1, 77, 0, 64]
+    starts = np.concatenate([[0], np.cumsum(lengths)])
+    qkv = [torch.randn(int(starts[-1]), 4, 64, device=CUDA, dtype=dtype, requires_grad=True) for _ in range(3)]
+    return qkv, torch.from_numpy(starts.astype(np.int32)).to(CUDA), starts
+
+
+@pytest.mark.parametrize("direction", ["both", "left", "right"])
+def test_flash_equals_the_loop(direction):
+    qkv, starts, starts_host = ragged(torch.bfloat16)
+    found = attention(*qkv, starts, None, 128, direction)
+    exact = [x.detach().double().requires_grad_() for x in qkv]
+    expected = attention(*exact, starts, starts_host, 128, direction)
+    assert (found.double() - expected).norm() / expected.norm() < 1e-2
+    weights = torch.randn_like(expected)
+    (found.double() * weights).sum().backward()
+    (expected * weights).sum().backward()
+    for ours, reference in zip(qkv, exact, strict=True):
+        assert (ours.grad.double() - reference.grad).norm() / reference.grad.norm() < 1e-2
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+def test_attention_dropout_follows_the_seed(compiled):
+    (q, k, v), starts, _ = ragged(torch.bfloat16)
+
+    def dropped(q, k, v):
+        return attention(q, k, v, starts, None, 128, "both", 0.5)
+
+    function = torch.compile(dropped) if compiled else dropped
+    out = []
+    for seed in (1, 1, 2):
+        torch.manual_seed(seed)
+        out.append(function(q, k, v))
+    assert torch.equal(out[0], out[1]) and not torch.equal(out[0], out[2])
+
+
+def test_float32_parity_with_transformers(tmp_path):
+    import transformers
+
+    from hornbook.interop.folder import load_model
+
+    torch.set_float32_matmul_precision("highest")
+    config = transformers.BertConfig(
+        hidden_size=64, num_hidden_layers=3, num_attention_heads=4, intermediate_size=128, vocab_size=99
+    )
+    theirs = transformers.BertForPreTraining(config).eval().to(CUDA)
+    theirs.save_pretrained(tmp_path)
+    ours = load_model(tmp_path).to(CUDA)
+    random = np.random.default_rng(0)
+    rows = [random.integers(1, 99, n) for n in (30, 7, 51)]
+    batch = pack(rows).to(CUDA)
+    found = ours.mlm_logits(ours(batch))[:, :99]
+    one_by_one = [theirs(torch.from_numpy(row)[None].to(CUDA)).prediction_logits[0] for row in rows]
+    expected = torch.cat(one_by_one)
+    assert (found - expected).abs().max() <= 1e-5 * expected.abs().max()
+
+
+def runtime(**changes):
+    return decide(RuntimeSettings(device="cuda", **changes), planned_flops=0)
+
+
+def stepper(micro_tokens: int = 4096, compiled: bool = False, **model_changes) -> Stepper:
+    model = small_model(width=64, num_heads=1, **model_changes).to(CUDA)
+    objective = small_objective()
+    if compiled:
+        model.compile_parts()
+        objective.compile()
+    return Stepper(model, objective, make_optimizer(model, OptimizerSettings()), runtime(), 0, 1.0, micro_tokens)
+
+
+def test_bfloat16_losses_are_near_float32_ones():
+    half = stepper(dropout=0.0, attention_dropout=0.0).take(small_batch(0).to(CUDA), 0, 1e-3)
+    model = small_model(width=64, num_heads=1, dropout=0.0, attention_dropout=0.0)
+    drawn = small_objective().draw(small_batch(0).to(CUDA), torch.Generator(CUDA).manual_seed(_seed(0)))
+    sums = small_objective().sums(model.to(CUDA), drawn)
+    counts = drawn.counts()
+    for term, value in half.terms.items():
+        assert float(value) == pytest.approx(float(sums[term] / counts[term]), rel=1e-2)
+
+
+def _seed(number: int) -> int:
+    from hornbook.train.randomness import seed_of
+
+    return seed_of(0, number, "draw")
+
+
+def test_compiled_equals_plain():
+    plain, fast = (
+        stepper(dropout=0.0, attention_dropout=0.0),
+        stepper(compiled=True, dropout=0.0, attention_dropout=0.0),
+    )
+    for number in range(6):
+        batch = small_batch(number, num_sequences=8 + number).to(CUDA)
+        one, two = plain.take(batch, number, 1e-3), fast.take(batch, number, 1e-3)
+        assert float(one.loss) == pytest.approx(float(two.loss), rel=5e-3)
+
+
+def test_bucketed_equals_unbucketed():
+    objective, model = small_objective(), small_model(width=64, num_heads=1).eval().to(CUDA)
+    drawn = objective.draw(small_batch(3).to(CUDA), torch.Generator(CUDA).manual_seed(1))
+    whole, filled = objective.sums(model, drawn), objective.sums(model, bucketed(drawn, 512, 64))
+    for term, value in whole.items():
+        assert float(filled[term]) == pytest.approx(float(value), rel=1e-5)
+    with torch.autocast("cuda", torch.bfloat16):
+        whole, filled = objective.sums(model, drawn), objective.sums(model, bucketed(drawn, 512, 64))
+    for term, value in whole.items():
+        assert float(filled[term]) == pytest.approx(float(value), rel=1e-3)
+
+
+def test_masks_do_not_depend_on_the_parts():
+    """The same batch in parts of half the size: same masks, the same losses without dropout."""
+    whole, parts = stepper(4096, dropout=0.0, attention_dropout=0.0), stepper(96, dropout=0.0, attention_dropout=0.0)
+    batch = small_batch(1, num_sequences=16).to(CUDA)
+    one, two = whole.take(batch, 1, 1e-3), parts.take(batch, 1, 1e-3)
+    assert float(one.loss) == pytest.approx(float(two.loss), rel=2e-3)
+
+
+def test_real_short_memory_halves_the_parts():
+    one = stepper(1 << 20, inner_width=8192, num_layers=4)
+    batch = small_batch(0, num_sequences=4000).to(CUDA)
+    torch.cuda.empty_cache()
+    torch.cuda.set_per_process_memory_fraction(2.5 * 2**30 / torch.cuda.get_device_properties(0).total_memory)
+    try:
+        result = one.take(batch, 0, 1e-3)
+    finally:
+        torch.cuda.set_per_process_memory_fraction(1.0)
+    assert one.micro_tokens < 1 << 20 and torch.isfinite(result.loss)
+
+
+def test_the_loop_learns_stops_and_goes_on(tmp_path):
+    import signal
+
+    settings = small_settings(schedule=ScheduleSettings(steps=200, warmup_fraction=0.1))
+    settings = dataclasses.replace(settings, runtime=RuntimeSettings(log_every_steps=10))
+
+    def job():
+        model = small_model(width=64, num_heads=1, init_std=0.1, dropout=0.0, attention_dropout=0.0)
+        return small_job(model, lambda number: small_batch(number, num_sequences=16))
+
+    def stop(status):
+        if status.step == 60:
+            signal.raise_signal(signal.SIGTERM)
+
+    device = runtime(loader_workers=0)
+    assert train(tmp_path, job(), settings, device, stop).ended == "stopped"
+    assert train(tmp_path, job(), settings, device, lambda status: None).ended == "finished"
+    lines = [line for line in read_metrics(tmp_path) if line["kind"] == "validation"]
+    assert lines[-1]["loss"] < 0.85 * lines[0]["loss"]
+    steps = [line["step"] for line in read_metrics(tmp_path) if line["kind"] == "train"]
+    assert steps == list(range(10, 201, 10))

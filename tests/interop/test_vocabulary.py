@@ -1,0 +1,96 @@
+"""A grown vocabulary: old rows bit for bit, new rows the mean of their old pieces, padding untouched."""
+
+import pytest
+import torch
+
+from hornbook.interop.folder import load_folder, save_model
+from hornbook.interop.vocabulary import grown
+from hornbook.models.bert import NEVER, PADDED, Bert, BertConfig
+from hornbook.text.tokenizer import Tokenizer
+
+NEW_WORDS = ["bridgeriver", "teacherly", "한국어위키", "qx"]
+
+
+@pytest.fixture
+def old(tiny_tokenizer) -> Tokenizer:
+    return Tokenizer.load(tiny_tokenizer)
+
+
+def extended(old: Tokenizer, tiny_tokenizer, words: list[str]) -> Tokenizer:
+    new = Tokenizer.load(tiny_tokenizer)
+    assert len(new.add_words(words)) == len(words)
+    return new
+
+
+def random_model(vocab_size: int, tied: bool = True, **changes) -> Bert:
+    size = {"num_layers": 1, "width": 16, "num_heads": 2, "inner_width": 24, "max_positions": 32} | changes
+    model = Bert(BertConfig(vocab_size=vocab_size, tied=tied, **size))
+    model.initialise(torch.Generator().manual_seed(1))
+    with torch.no_grad():
+        model.mlm.bias[:vocab_size].normal_()
+        if not tied:
+            model.mlm.weight[:vocab_size].normal_()
+    return model
+
+
+@pytest.mark.parametrize("tied", [True, False])
+@pytest.mark.parametrize("num_words", [1, 4, 200])  # the padded size stays, and changes
+@pytest.mark.parametrize("num_spare", [0, 2, 150])  # rows of the model that no token has had
+def test_rows(old, tiny_tokenizer, tied, num_words, num_spare):
+    words = (NEW_WORDS + [f"zq{'abcdefghij'[i // 20]}{'klmnopqrstuvwxyzabcd'[i % 20]}" for i in range(196)])[:num_words]
+    new = extended(old, tiny_tokenizer, words)
+    model = random_model(old.vocab_size + num_spare, tied)
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    larger = grown(model, old, new)
+    size = max(new.vocab_size, model.config.vocab_size)
+    assert larger.config.vocab_size == size
+    for name, value in larger.state_dict().items():
+        if name not in PADDED:
+            assert torch.equal(value, before[name]), name
+            continue
+        assert torch.equal(value[: old.vocab_size], before[name][: old.vocab_size])
+        assert torch.equal(value[new.vocab_size : model.config.vocab_size], before[name][new.vocab_size : size])
+        for token in range(old.vocab_size, new.vocab_size):
+            pieces = torch.tensor(old.encode(new.token(token)).ids[1:-1])
+            assert torch.allclose(value[token], before[name][pieces].mean(0), atol=1e-7)
+        assert (value[size:] == PADDED[name]).all()
+    assert PADDED["mlm.bias"] == NEVER
+    assert torch.equal(model.state_dict()["mlm.bias"], before["mlm.bias"])
+
+
+def test_tables_as_long_as_the_vocabulary_are_not_taken_for_it(old, tiny_tokenizer):
+    padded = random_model(old.vocab_size).config.padded_vocab_size
+    model = random_model(old.vocab_size, max_positions=padded, inner_width=padded, num_segments=padded)
+    larger = grown(model, old, extended(old, tiny_tokenizer, NEW_WORDS))
+    for name, value in model.state_dict().items():
+        if name not in PADDED:
+            assert torch.equal(larger.state_dict()[name], value), name
+
+
+def test_nothing_new(old):
+    model = random_model(old.vocab_size)
+    for name, value in grown(model, old, old).state_dict().items():
+        assert torch.equal(value, model.state_dict()[name])
+
+
+def test_saved_and_opened(old, tiny_tokenizer, tmp_path):
+    new = extended(old, tiny_tokenizer, NEW_WORDS)
+    larger = grown(random_model(old.vocab_size), old, new)
+    save_model(tmp_path, larger)
+    new.save(tmp_path)
+    model, tokenizer = load_folder(tmp_path)
+    assert tokenizer.encode("teacherly").ids[1:-1] == [new.id("teacherly")]
+    for name, value in model.state_dict().items():
+        assert torch.equal(value, larger.state_dict()[name])
+
+
+@pytest.mark.parametrize("is_smaller", [True, False])
+def test_other_vocabulary(old, tiny_tokenizer, is_smaller):
+    from hornbook.text.training import train_tokenizer
+
+    other = train_tokenizer(["one two three four five six"] * 3, vocab_size=60)
+    pair = (old, other) if is_smaller else (other, old)
+    with pytest.raises(ValueError, match="another vocabulary than the model's"):
+        grown(random_model(pair[0].vocab_size), *pair)
+    with pytest.raises(ValueError, match="another vocabulary than the model's"):
+        grown(random_model(old.vocab_size + 4), extended(old, tiny_tokenizer, NEW_WORDS), old)

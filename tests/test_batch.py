@@ -1,0 +1,92 @@
+import numpy as np
+import pytest
+import torch
+
+from hornbook.batch import Batch, pack
+
+TENSORS = ("ids_T", "positions_T", "segments_T", "word_starts_T", "starts", "labels_N")
+
+
+@pytest.fixture
+def batch(random) -> Batch:
+    lengths = [5, 1, 7, 3]
+    return pack(
+        [random.integers(5, 100, length).astype(np.uint16) for length in lengths],
+        [np.arange(length) // 4 for length in lengths],
+        [random.random(length) < 0.5 for length in lengths],
+        np.array([1, 0, 0, 1]),
+        longest=8,
+    )
+
+
+def test_pack_lays_sequences_end_to_end():
+    batch = pack([np.array([5, 6, 7]), np.array([8]), np.array([9, 10])])
+    assert batch.ids_T.tolist() == [5, 6, 7, 8, 9, 10] and batch.ids_T.dtype == torch.int64
+    assert batch.positions_T.tolist() == [0, 1, 2, 0, 0, 1]
+    assert batch.segments_T.tolist() == [0] * 6 and batch.word_starts_T.tolist() == [True] * 6
+    assert batch.starts.tolist() == [0, 3, 4, 6] and batch.starts.dtype == torch.int32
+    assert batch.starts_host.tolist() == [0, 3, 4, 6] and batch.starts_host.dtype == np.int64
+    assert batch.longest == 3 and batch.labels_N is None
+    assert (batch.num_tokens, batch.num_sequences, batch.num_live_sequences, batch.num_live_tokens) == (6, 3, 3, 6)
+
+
+def test_pack_takes_what_it_is_given(batch):
+    assert batch.longest == 8 and batch.labels_N.tolist() == [1, 0, 0, 1]
+    assert batch.segments_T.tolist() == [0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 1, 1, 1, 0, 0, 0]
+    types = [getattr(batch, name).dtype for name in TENSORS]
+    assert types == [torch.int64, torch.int64, torch.int64, torch.bool, torch.int32, torch.int64]
+
+
+def test_parts_are_batches_of_their_own(batch):
+    part = batch.part(1, 3)
+    assert part.num_sequences == 2 and part.starts_host.tolist() == part.starts.tolist() == [0, 1, 8]
+    assert part.starts.dtype == torch.int32 and part.longest == 8
+    assert part.labels_N.tolist() == [0, 0] and part.positions_T.tolist() == [0, *range(7)]
+    for name in ("ids_T", "positions_T", "segments_T", "word_starts_T"):
+        joined = torch.cat([getattr(batch.part(i, i + 1), name) for i in range(4)])
+        assert joined.equal(getattr(batch, name))
+    assert batch.starts_host.tolist() == [0, 5, 6, 13, 16]  # unchanged
+    assert pack([np.array([1])]).part(0, 1).labels_N is None
+
+
+def test_to_moves_every_tensor(batch):
+    moved = batch.to(torch.device("meta"))
+    assert all(getattr(moved, name).device.type == "meta" for name in TENSORS)
+    assert np.array_equal(moved.starts_host, batch.starts_host) and moved.longest == 8
+    back = batch.to(torch.device("cpu"))
+    assert all(getattr(back, name).equal(getattr(batch, name)) for name in TENSORS)
+
+
+def test_bucketed_adds_dead_sequences(batch):
+    filled = batch.bucketed(36, 8)
+    assert (filled.num_tokens, filled.num_sequences) == (36, 8)
+    assert (filled.num_dead, filled.num_live_sequences, filled.num_live_tokens) == (4, 4, 16)
+    # 20 dead tokens in sequences of at most 8, and one left empty
+    assert filled.starts_host.tolist() == filled.starts.tolist() == [0, 5, 6, 13, 16, 24, 32, 36, 36]
+    assert filled.starts.dtype == torch.int32 and filled.starts_host.dtype == np.int64
+    assert filled.positions_T[16:].tolist() == [*range(8), *range(8), *range(4)]
+    assert not filled.ids_T[16:].any() and not filled.segments_T[16:].any() and not filled.word_starts_T[16:].any()
+    assert filled.labels_N.tolist() == [1, 0, 0, 1, 0, 0, 0, 0] and filled.longest == 8
+    for name in ("ids_T", "positions_T", "segments_T", "word_starts_T"):
+        assert getattr(filled, name)[:16].equal(getattr(batch, name))
+        assert getattr(filled, name).dtype == getattr(batch, name).dtype
+    again = filled.bucketed(40, 10)
+    assert again.num_dead == 6 and again.num_live_tokens == 16
+
+
+def test_a_bucket_that_is_full_already(batch):
+    filled = batch.bucketed(16, 4)
+    assert filled.num_dead == 0 and all(getattr(filled, name).equal(getattr(batch, name)) for name in TENSORS)
+    assert pack([np.array([1, 2])]).bucketed(4, 2).labels_N is None
+
+
+def test_parts_of_a_bucketed_batch_know_their_dead(batch):
+    filled = batch.bucketed(36, 8)
+    assert [filled.part(a, b).num_dead for a, b in ((0, 8), (0, 4), (2, 5), (5, 8))] == [4, 0, 1, 3]
+    assert filled.part(2, 5).num_live_tokens == 10
+
+
+@pytest.mark.parametrize(("num_tokens", "num_sequences"), [(15, 8), (36, 3), (36, 4), (36, 6), (17, 4)])
+def test_a_bucket_that_is_too_small(batch, num_tokens, num_sequences):
+    with pytest.raises(ValueError, match="16 tokens in 4 sequences do not fit a bucket"):
+        batch.bucketed(num_tokens, num_sequences)

@@ -1,0 +1,166 @@
+import json
+from dataclasses import FrozenInstanceError, dataclass, field
+from typing import Literal
+
+import pytest
+
+from hornbook.config import changed, from_dict, listed, parsed, setting, to_dict
+
+
+@dataclass(frozen=True)
+class Inner:
+    rate: float = setting(0.1, "how fast")
+    steps: int = setting(10, "how often")
+    kind: Literal["a", "b"] = setting("a", "which")
+
+    def __post_init__(self) -> None:
+        if self.steps < 1:
+            raise ValueError(f"inner.steps must be at least 1, not {self.steps}")
+
+
+@dataclass(frozen=True)
+class Middle:
+    inner: Inner = field(default_factory=Inner)
+    name: str = setting("x", "a name")
+
+
+@dataclass(frozen=True)
+class Settings:
+    inner: Inner = field(default_factory=Inner)
+    middle: Middle = field(default_factory=Middle)
+    on: bool = setting(True, "whether")
+    most: int | None = setting(None, "at most")
+    names: tuple[str, ...] = setting(("p", "q"), "some names")
+    sizes: tuple[int, ...] = setting((1,), "some sizes")
+
+
+def test_listed_names_every_setting_with_its_line():
+    found = list(listed(Settings()))
+    names = ["inner.rate", "inner.steps", "inner.kind", "middle.inner.rate", "middle.inner.steps", "middle.inner.kind"]
+    assert [each.name for each in found] == [*names, "middle.name", "on", "most", "names", "sizes"]
+    assert found[0] == ("inner.rate", 0.1, "how fast") and all(each.doc for each in found)
+
+
+def test_changed_gives_a_new_value():
+    old = Settings()
+    new = changed(old, {"inner.rate": "3e-4", "middle.inner.steps": "1e6", "on": "no", "most": "5", "names": "a, b,c"})
+    assert new.inner == Inner(rate=3e-4) and new.middle.inner.steps == 1_000_000
+    assert new.on is False and new.most == 5 and new.names == ("a", "b", "c")
+    assert old == Settings()
+    assert changed(new, {"most": "none"}).most is None
+    assert changed(old, {"inner.steps": 7, "inner.rate": 1.0}).inner == Inner(1.0, 7)  # not text: taken as it is
+    assert changed(old, {}) == old
+    with pytest.raises(FrozenInstanceError):
+        new.on = True
+
+
+@pytest.mark.parametrize(
+    ("name", "nearest"),
+    [
+        ("inner.rat", "inner.rate"),
+        ("inner.kinds", "inner.kind"),
+        ("rate", "inner.rate"),  # the group was forgotten
+        ("outer.steps", "inner.steps"),
+        ("middle.innner.steps", "middle.inner.steps|inner.steps"),
+        ("middle.nme", "middle.name"),
+        ("sises", "sizes"),
+        ("inner", "inner.rate|inner.kind"),  # a group is no setting
+        ("on.off", "on"),
+    ],
+)
+def test_an_unknown_name_is_met_with_the_nearest(name, nearest):
+    with pytest.raises(ValueError, match=f"no setting '{name}'; did you mean '({nearest})'"):
+        changed(Settings(), {name: "1"})
+
+
+def test_a_name_like_no_other():
+    with pytest.raises(ValueError, match="there is no setting 'zzzzzz'; --show lists them all"):
+        changed(Settings(), {"zzzzzz": "1"})
+
+
+@pytest.mark.parametrize(
+    ("text", "number"),
+    [
+        ("12", 12),
+        ("-3", -3),
+        (" +8 ", 8),
+        ("1e6", 10**6),
+        ("2.5e3", 2500),
+        ("1_000", 1000),
+        ("131,072", 131_072),
+        ("4.0", 4),
+        ("9007199254740993", 2**53 + 1),
+    ],
+)
+def test_whole_numbers(text, number):
+    found = parsed(text, int, "n")
+    assert found == number and type(found) is int
+
+
+@pytest.mark.parametrize("text", ["", "x", "1.5", "1e-3", "nan", "inf", "-inf", "1e999", "--1", "0x10", "²", "none"])
+def test_what_is_no_whole_number(text):
+    with pytest.raises(ValueError, match=r"^a\.b must be a whole number, not '"):
+        parsed(text, int, "a.b")
+
+
+def test_numbers():
+    assert parsed("1e-4", float, "n") == 1e-4 and parsed("3", float, "n") == 3.0 and parsed("inf", float, "n") > 1e300
+    for text in ("", "x", "1,5", "nan", "true"):
+        with pytest.raises(ValueError, match=f"^a.b must be a number, not '{text}'"):
+            parsed(text, float, "a.b")
+
+
+def test_yes_and_no():
+    assert all(parsed(text, bool, "n") is True for text in ("true", "True", "yes", "on", "1"))
+    assert all(parsed(text, bool, "n") is False for text in ("false", "FALSE", "no", "off", "0"))
+    with pytest.raises(ValueError, match="n must be true or false, not 'maybe'"):
+        parsed("maybe", bool, "n")
+
+
+def test_one_of_a_few():
+    assert parsed("b", Literal["a", "b"], "n") == "b"
+    with pytest.raises(ValueError, match="n must be one of a, b, not 'c'"):
+        parsed("c", Literal["a", "b"], "n")
+
+
+def test_none_and_more():
+    assert [parsed(text, int | None, "n") for text in ("none", "None", "null", "", "3")] == [None] * 4 + [3]
+    with pytest.raises(ValueError, match="whole number"):
+        parsed("x", int | None, "n")
+    assert parsed("none", str, "n") == "none"
+    assert parsed("1, 2,3,", tuple[int, ...], "n") == (1, 2, 3) and parsed("", tuple[str, ...], "n") == ()
+    with pytest.raises(ValueError, match="whole number"):
+        parsed("1,x", tuple[int, ...], "n")
+
+
+def test_a_bad_value_is_named_in_full():
+    with pytest.raises(ValueError, match=r"^middle\.inner\.steps must be a whole number, not 'many'"):
+        changed(Settings(), {"middle.inner.steps": "many"})
+    with pytest.raises(ValueError, match=r"inner\.steps must be at least 1, not 0"):
+        changed(Settings(), {"inner.steps": "0"})
+
+
+def test_settings_come_back_from_json():
+    settings = changed(Settings(), {"inner.kind": "b", "most": "3", "names": "z", "middle.name": "y", "sizes": "4,5"})
+    back = from_dict(Settings, json.loads(json.dumps(to_dict(settings))))
+    assert back == settings and isinstance(back.middle.inner, Inner) and back.names == ("z",)
+    assert from_dict(Settings, {"on": False}) == Settings(on=False)  # what was not written down has its default
+
+
+def test_names_that_are_no_more_are_refused():
+    with pytest.raises(ValueError, match="no setting 'onn'; did you mean 'on'"):
+        from_dict(Settings, {"onn": True})
+    with pytest.raises(ValueError, match=r"did you mean 'inner\.rate'"):
+        from_dict(Settings, {"inner": {"rates": 1.0}})
+    with pytest.raises(ValueError, match="at least 1"):
+        from_dict(Settings, {"inner": {"steps": 0}})
+
+
+def test_the_settings_of_a_run_survive_json():
+    from hornbook.pretrain import PretrainSettings, preset_settings
+
+    settings = preset_settings("bert-tiny", {"masking.unit": "ngram", "schedule.steps": "1e3"})
+    assert from_dict(PretrainSettings, json.loads(json.dumps(to_dict(settings)))) == settings
+    assert all(each.doc for each in listed(settings))
+    with pytest.raises(ValueError, match=r"masking\.unit must be one of token, word, ngram, not 'words'"):
+        preset_settings("bert-tiny", {"masking.unit": "words"})

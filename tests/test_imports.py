@@ -1,0 +1,115 @@
+"""Who may import whom: the table of `docs/architecture.md`, held true. Imports inside functions count too."""
+
+import ast
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+SOURCE = ROOT / "src" / "hornbook"
+
+EVERYONES = {"batch", "config", "files"}
+PROTOCOL = {"train.objective", "train.randomness"}  # what an objective is, and how its draws are seeded
+ALLOWED: dict[str, set[str]] = {
+    "batch": set(),
+    "config": set(),
+    "files": set(),
+    "text": set(),
+    "data": {"text"},
+    "nn": set(),
+    "models": {"nn"},
+    "train": {"data"},
+    "objectives": {"data", "models", *PROTOCOL},
+    "interop": {"models", "text"},
+    "infer": {"models", "text", "data", "interop"},
+    "report": set(),
+    "terminal": set(),
+}
+ALLOWED["pretrain"] = set(ALLOWED) - {"terminal"}
+ALLOWED["cli"] = {*ALLOWED, "pretrain"}
+ALLOWED["demo"] = {*ALLOWED, "cli"}
+IMPORT_TORCH = ("batch", "nn.", "models.", "objectives.", "train.", "interop.", "infer.", "data.loader", "pretrain")
+
+MODULES = {
+    ".".join(file.relative_to(SOURCE).with_suffix("").parts).removesuffix(".__init__"): file
+    for file in sorted(SOURCE.rglob("*.py"))
+    if file != SOURCE / "__init__.py"
+}
+
+
+def imported(file: Path) -> set[str]:
+    """Every module that a file names in an import, with `TYPE_CHECKING` ones left out: they are never run."""
+    tree = ast.parse(file.read_text(encoding="utf-8"))
+    unread = {
+        inner
+        for node in ast.walk(tree)
+        if isinstance(node, ast.If) and getattr(node.test, "id", None) == "TYPE_CHECKING"
+        for inner in ast.walk(node)
+    }
+    found = set()
+    for node in ast.walk(tree):
+        if node in unread:
+            continue
+        if isinstance(node, ast.Import):
+            found.update(alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{file}: a relative import"
+            # `from hornbook.models import bert` names a module, `from hornbook.files import read_json` does not
+            names = {f"{node.module}.{alias.name}" for alias in node.names}
+            modules = {name for name in names if name.removeprefix("hornbook.") in MODULES}
+            found |= modules or {node.module}
+    return found
+
+
+def test_every_module_has_its_row():
+    assert {name.partition(".")[0] for name in MODULES} == set(ALLOWED)
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_imports_are_allowed(name):
+    package = name.partition(".")[0]
+    for each in imported(MODULES[name]):
+        top, _, inside = each.partition(".")
+        if top != "hornbook" or not inside:
+            continue
+        allowed = ALLOWED[package] | EVERYONES | {package}
+        assert inside in allowed or inside.partition(".")[0] in allowed, f"{name} imports {each}"
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_torch_is_imported_where_it_may_be(name):
+    tops = {each.partition(".")[0] for each in imported(MODULES[name])}
+    if not f"{name}.".startswith(IMPORT_TORCH) and name not in IMPORT_TORCH:
+        assert "torch" not in tops
+    assert "transformers" not in tops
+
+
+def test_the_document_names_the_same_packages():
+    text = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+    rows = text.partition("## Packages")[2].partition("\n## ")[0]
+    first_cells = re.findall(r"^\| (`[^|]+) \|", rows, re.MULTILINE)
+    named = {name.rstrip("/").removesuffix(".py") for cell in first_cells for name in re.findall(r"`([^`]+)`", cell)}
+    # Those who only show things may go without a row.
+    assert set(ALLOWED) - {"terminal", "demo"} <= named <= set(ALLOWED)
+
+
+def modules_after(code: str) -> set[str]:
+    code = f"import sys\n{code}\nprint('|'.join(sys.modules), file=sys.stderr)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    return set(done.stderr.strip().splitlines()[-1].split("|"))
+
+
+HEAVY = {"torch", "tokenizers", "pyarrow", "matplotlib", "numpy", "safetensors", "huggingface_hub"}
+
+
+def test_help_imports_nothing_heavy():
+    code = "sys.argv = ['hornbook', '--help']\nfrom hornbook.cli import main\ntry: main()\nexcept SystemExit: pass"
+    assert not modules_after(code) & HEAVY
+
+
+def test_corpus_building_and_reports_do_without_torch():
+    code = "import hornbook.data.build, hornbook.data.encoding, hornbook.text.training, hornbook.report.page"
+    assert not modules_after(f"{code}, hornbook.report.info, hornbook.terminal") & {"torch", "transformers"}
