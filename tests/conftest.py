@@ -21,6 +21,14 @@ def random() -> np.random.Generator:
     return np.random.default_rng(0)
 
 
+@pytest.fixture(autouse=True)
+def settings_of_the_process():
+    """A run sets threads and determinism for its whole process: the next test starts from the usual ones."""
+    yield
+    torch.set_num_threads(1)
+    torch.use_deterministic_algorithms(False)
+
+
 @pytest.fixture(scope="session")
 def tiny_text_file(tmp_path_factory) -> Path:
     file = tmp_path_factory.mktemp("texts") / "tiny.txt"

@@ -176,7 +176,7 @@ def test_goes_on_from_a_model_with_more_words(hornbook, tmp_path, tiny_run, tiny
     hornbook("corpus", "build", tiny_text_file, "--tokenizer", vocabulary, "--out", corpus, "--workers", 0)
     said = hornbook(
         *["pretrain", "bert-tiny", "--from", tiny_run, "--corpus", corpus, "--out", tmp_path / "run"],
-        *["--steps", 1, "--batch-tokens", 512, "--set", "data.length=64", "--set", "data.short_length=32", "--json"],
+        *["--steps", 1, *TINY, "--json"],
     )
     assert said.answer["ended"] == "finished", said
     assert "2 new words" in said.out
