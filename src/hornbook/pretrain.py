@@ -7,6 +7,7 @@ RUN/checkpoints/          what a resumed run goes on from
 RUN/metrics.jsonl, tensorboard/, samples.json
 """
 
+import dataclasses
 import math
 import time
 from collections.abc import Callable
@@ -127,47 +128,78 @@ def pretrain(
     say: Callable[[str], None] = print,
 ) -> Outcome:
     """Trains a preset on corpora (`folder` or `folder:weight`) into the run folder `out`, as the verb does."""
-    began = time.monotonic()
     out = Path(out)
-    started = (out / "run.json").exists()
-    if started and not resume:
-        raise ValueError(f"{out} already holds a run: add --resume to go on with it, or choose another --out")
-    if not started and out.exists() and any(out.iterdir()):
-        raise ValueError(f"{out} exists and is not a run: choose another --out, or empty it")
-    if started:
-        run = read_json(out / "run.json")
-        _refuse_other_request(run, preset, corpora)
-        settings = configuration.from_dict(PretrainSettings, run["settings"])
-        opened = _open_corpora([f"{c['folder']}:{c['weight']}" for c in run["corpora"]], settings)
-        _check_fingerprints(run, opened)
-        runtime = decide(settings.runtime, run["planned_flops"], run["runtime"]["threads"])
-        prepare(runtime)
-        model = _new_model(settings, opened, run["heads"])
-        ready = _job(settings, opened, model, runtime)
-        last = Checkpoints(out, settings.checkpoint.keep).last()
-        step = int(last.name.removeprefix("step-")) if last else 0
-        say(f"going on with {out} at step {step:,} of {settings.schedule.steps:,}; {runtime.reason}")
+    wanted = _wanted_changes(steps, batch_tokens, seed, changes)
+    if (out / "run.json").exists():
+        if not resume:
+            raise ValueError(f"{out} already holds a run: add --resume to go on with it, or choose another --out")
+        run = _read_run(out)
+        _refuse_other_request(run, preset, corpora, base, wanted, tokens, minutes)
+        prepared = _reopened(out, run, say)
     else:
-        wanted = _wanted_changes(steps, tokens, batch_tokens, seed, changes)
-        settings = preset_settings(preset, wanted)
-        settings = _with_steps_for(tokens, settings)
-        opened = _open_corpora(corpora, settings)
-        runtime = decide(settings.runtime, settings.planned_flops(minutes))
-        prepare(runtime)
-        settings, model = _model_to_train(settings, opened, base, say)
-        say(f"{_millions(model)} parameters; {runtime.reason}")
-        ready = _job(settings, opened, model, runtime)
-        if minutes is not None:
-            settings = _with_steps_in(minutes, settings, ready, runtime, began, say)
-            ready = _job(settings, opened, model, runtime)
-        settings = _with_validation_steps(settings)
-        _write_run(out, preset, base, settings, opened, model, runtime, ready)
-    for warning in _repetition_warnings(opened, settings):
+        if out.exists() and any(out.iterdir()):
+            raise ValueError(f"{out} exists and is not a run: choose another --out, or empty it")
+        prepared = _begun(out, preset, corpora, base, wanted, tokens, minutes, say)
+    for warning in _repetition_warnings(prepared.opened, prepared.settings):
         say(warning)
-    outcome = train(out, ready, settings.loop(), runtime, watch or (lambda status: None))
+    watch = watch or (lambda status: None)
+    outcome = train(out, prepared.job, prepared.settings.loop(), prepared.runtime, watch)
     if outcome.ended == "finished":
-        write_samples(out, model, opened[0][0])
+        write_samples(out, prepared.job.model, prepared.opened[0][0])
     return outcome
+
+
+@dataclass(frozen=True)
+class _Prepared:
+    settings: PretrainSettings
+    opened: list[tuple[Corpus, float]]
+    runtime: Runtime
+    job: Job
+
+
+def _begun(
+    out: Path,
+    preset: str,
+    corpora: list[str | Path],
+    base: str | Path | None,
+    wanted: dict,
+    tokens: int | None,
+    minutes: float | None,
+    say: Callable[[str], None],
+) -> _Prepared:
+    """A new run: everything decided and written down in `run.json`."""
+    began = time.monotonic()
+    settings = _with_steps_for(tokens, preset_settings(preset, wanted))
+    opened = _open_corpora(corpora, settings)
+    runtime = decide(settings.runtime, settings.planned_flops(minutes))
+    prepare(runtime)
+    settings, model = _model_to_train(settings, opened, base, say)
+    say(f"{sum(p.numel() for p in model.parameters()):,} parameters; {runtime.reason}")
+    job = _job(settings, opened, model, runtime)
+    if minutes is not None:
+        settings = _with_steps_in(minutes, settings, job, runtime, began, say)
+        job = dataclasses.replace(job, make_batch=_BatchMaker(settings, opened))
+    settings = _with_validation_steps(settings)
+    request = {"steps_from_tokens": tokens, "minutes": minutes}
+    _write_run(out, preset, base, request, settings, opened, runtime, job)
+    return _Prepared(settings, opened, runtime, job)
+
+
+def _reopened(out: Path, run: dict, say: Callable[[str], None]) -> _Prepared:
+    """The run as it was decided, from `run.json`; its weights come from the last checkpoint, if there is one yet."""
+    settings = configuration.from_dict(PretrainSettings, run["settings"])
+    opened = [(Corpus(entry["folder"], settings.data.held_out_share), entry["weight"]) for entry in run["corpora"]]
+    _check_fingerprints(run, opened)
+    runtime = decide(settings.runtime, run["planned_flops"], run["runtime"]["threads"])
+    prepare(runtime)
+    last = Checkpoints(out, settings.checkpoint.keep).last()
+    if last is None:  # killed before the first one: the first weights are drawn, or read, once more
+        _, model = _model_to_train(settings, opened, run["from"], lambda words: None)
+    else:
+        model = registry.MODELS["bert"](settings.model, tuple(run["heads"]))
+    step = int(last.name.removeprefix("step-")) if last else 0
+    say(f"going on with {out} at step {step:,} of {settings.schedule.steps:,}; {runtime.reason}")
+    return _Prepared(settings, opened, runtime, _job(settings, opened, model, runtime))
 
 
 def is_finished(out: str | Path) -> bool:
@@ -176,11 +208,11 @@ def is_finished(out: str | Path) -> bool:
     if not (out / "run.json").exists():
         return False
     last = Checkpoints(out, 1).last()
-    steps = read_json(out / "run.json")["settings"]["schedule"]["steps"]
+    steps = _read_run(out)["settings"]["schedule"]["steps"]
     return last is not None and int(last.name.removeprefix("step-")) >= steps
 
 
-def _wanted_changes(steps, tokens, batch_tokens, seed, changes: dict | None) -> dict:
+def _wanted_changes(steps: int | None, batch_tokens: int | None, seed: int | None, changes: dict | None) -> dict:
     named = {"schedule.steps": steps, "batch.tokens": batch_tokens, "runtime.seed": seed}
     return (changes or {}) | {name: value for name, value in named.items() if value is not None}
 
@@ -224,15 +256,8 @@ def _open_corpora(corpora: list[str | Path], settings: PretrainSettings) -> list
         raise ValueError("no corpus was given: add --corpus DIR, as made by 'hornbook corpus build'")
     opened = []
     for each in corpora:
-        folder, _, weight = str(each).rpartition(":")
-        try:
-            opened.append((Corpus(folder, settings.data.held_out_share), float(weight)) if folder else None)
-        except ValueError as error:
-            if Path(folder).exists() and "could not convert" not in str(error):
-                raise
-            opened.append(None)
-        if opened[-1] is None:
-            opened[-1] = (Corpus(str(each), settings.data.held_out_share), 1.0)
+        folder, weight = _folder_and_weight(str(each))
+        opened.append((Corpus(folder, settings.data.held_out_share), weight))
     first = opened[0][0]
     for corpus, _ in opened[1:]:
         if corpus.tokenizer.fingerprint != first.tokenizer.fingerprint:
@@ -248,6 +273,15 @@ def _open_corpora(corpora: list[str | Path], settings: PretrainSettings) -> list
     return opened
 
 
+def _folder_and_weight(text: str) -> tuple[str, float]:
+    """`wiki:3` is the folder wiki with weight 3, unless there is a folder of that whole name."""
+    folder, _, weight = text.rpartition(":")
+    try:
+        return (text, 1.0) if Path(text).exists() or not folder else (folder, float(weight))
+    except ValueError:
+        return text, 1.0
+
+
 def _model_to_train(
     settings: PretrainSettings, opened: list, base: str | Path | None, say: Callable[[str], None]
 ) -> tuple[PretrainSettings, nn.Module]:
@@ -255,9 +289,7 @@ def _model_to_train(
     tokenizer = opened[0][0].tokenizer
     if base is None:
         settings = configuration.changed(settings, {"model.vocab_size": tokenizer.vocab_size})
-        model = _new_model(settings, opened, heads)
-        model.initialise(torch.Generator().manual_seed(seed_of(settings.runtime.seed, "weights")))
-        return settings, model
+        return settings, _new_model(settings, heads)
     trained, old_tokenizer = load_folder(model_folder(base))
     if tokenizer.fingerprint != old_tokenizer.fingerprint:
         num_new = tokenizer.vocab_size - old_tokenizer.vocab_size
@@ -268,8 +300,7 @@ def _model_to_train(
     changes |= {"data.length": min(settings.data.length, longest)}
     changes |= {"data.short_length": min(settings.data.short_length, longest)}
     settings = configuration.changed(settings, changes)
-    model = _new_model(settings, opened, heads)
-    model.initialise(torch.Generator().manual_seed(seed_of(settings.runtime.seed, "weights")))
+    model = _new_model(settings, heads)
     missing, _ = model.load_state_dict(trained.state_dict(), strict=False)
     new = sorted({name.partition(".")[0] for name in missing})
     say(f"goes on from {base}: {trained.config.num_layers} layers, {trained.config.width} wide")
@@ -278,8 +309,10 @@ def _model_to_train(
     return settings, model
 
 
-def _new_model(settings: PretrainSettings, opened: list, heads: list[str] | tuple[str, ...]) -> nn.Module:
-    return registry.MODELS["bert"](settings.model, tuple(heads))
+def _new_model(settings: PretrainSettings, heads: tuple[str, ...]) -> nn.Module:
+    model = registry.MODELS["bert"](settings.model, heads)
+    model.initialise(torch.Generator().manual_seed(seed_of(settings.runtime.seed, "weights")))
+    return model
 
 
 def _job(settings: PretrainSettings, opened: list[tuple[Corpus, float]], model: nn.Module, runtime: Runtime) -> Job:
@@ -334,7 +367,17 @@ def _held_out_batches(settings: PretrainSettings, opened: list[tuple[Corpus, flo
     return [examples.batch(i, num_sequences) for i in range(max(1, wanted // num_sequences))]
 
 
-def _write_run(out, preset, base, settings, opened, model, runtime, job) -> None:
+def _write_run(
+    out: Path,
+    preset: str,
+    base: str | Path | None,
+    request: dict,
+    settings: PretrainSettings,
+    opened: list[tuple[Corpus, float]],
+    runtime: Runtime,
+    job: Job,
+) -> None:
+    model = job.model
     counts = sum(corpus.token_counts * weight for corpus, weight in opened)
     baseline = frequency_baseline(job.objective, job.validation_batches, counts) if job.validation_batches else {}
     write_json(
@@ -345,6 +388,7 @@ def _write_run(out, preset, base, settings, opened, model, runtime, job) -> None
             "verb": "pretrain",
             "preset": preset,
             "from": None if base is None else str(base),
+            "request": request,
             "parameters": sum(p.numel() for p in model.parameters()),
             "heads": list(model.heads),
             "corpora": [
@@ -365,10 +409,45 @@ def _write_run(out, preset, base, settings, opened, model, runtime, job) -> None
     )
 
 
-def _refuse_other_request(run: dict, preset: str, corpora: list[str | Path]) -> None:
+def _read_run(out: Path) -> dict:
+    run = read_json(out / "run.json")
+    missing = {"preset", "settings", "corpora", "runtime", "heads"} - run.keys()
+    if missing:
+        raise ValueError(f"{out / 'run.json'} lacks {sorted(missing)[0]}: it is not one that a run wrote; restore it")
+    return run
+
+
+def _refuse_other_request(
+    run: dict,
+    preset: str,
+    corpora: list[str | Path],
+    base: str | Path | None,
+    wanted: dict,
+    tokens: int | None,
+    minutes: float | None,
+) -> None:
+    """The same command may resume a run; one that asks for something else is told what the run has."""
+    stored = configuration.from_dict(PretrainSettings, run["settings"])
+    values = {each.name: each.value for each in configuration.listed(stored)}
+    asked = {each.name: each.value for each in configuration.listed(configuration.changed(stored, wanted))}
+    differences = [f"{name}={values[name]}, not {asked[name]}" for name in wanted if asked[name] != values[name]]
     if preset != run["preset"]:
+        differences.append(f"preset {run['preset']}, not {preset}")
+    if base is not None and str(base) != run["from"]:
+        differences.append(f"--from {run['from']}, not {base}")
+    for flag, value, before in (
+        ("--tokens", tokens, run["request"]["steps_from_tokens"]),
+        ("--minutes", minutes, run["request"]["minutes"]),
+    ):
+        if value is not None and value != before:
+            differences.append(f"{flag} {before}, not {value}")
+    folders = [(entry["folder"], entry["weight"]) for entry in run["corpora"]]
+    named = [_folder_and_weight(str(each)) for each in corpora]
+    if corpora and [(str(Path(folder).resolve()), weight) for folder, weight in named] != folders:
+        differences.append("other corpora: " + ", ".join(f"{folder}:{weight:g}" for folder, weight in folders))
+    if differences:
         raise ValueError(
-            f"this run trains {run['preset']}, not {preset}: resume it by that name, or choose another --out"
+            f"this run was begun with {'; '.join(differences)}: resume it as it is, or start a new run in another --out"
         )
 
 
@@ -389,7 +468,3 @@ def _repetition_warnings(opened: list[tuple[Corpus, float]], settings: PretrainS
         if epochs > 100:
             out.append(f"note: the run reads {corpus.folder} {epochs:,.0f} times over; more text would serve it better")
     return out
-
-
-def _millions(model: nn.Module) -> str:
-    return f"{sum(p.numel() for p in model.parameters()) / 1e6:.1f} million"

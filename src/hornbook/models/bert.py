@@ -43,15 +43,15 @@ class BertConfig:
     tied: bool = setting(True, "the MLM head reads the token embedding as its matrix")
 
     def __post_init__(self) -> None:
-        if self.width % self.num_heads:
-            near = [h for h in range(1, self.width + 1) if self.width % h == 0 and self.width // h >= 8]
-            best = min(near, key=lambda h: abs(h - self.num_heads))
-            raise ValueError(
-                f"model.num_heads={self.num_heads} does not divide model.width={self.width}; {best} heads would"
-            )
         for name in ("vocab_size", "num_layers", "width", "num_heads", "inner_width", "max_positions"):
             if getattr(self, name) < 1:
                 raise ValueError(f"model.{name} must be at least 1, not {getattr(self, name)}")
+        if self.width % self.num_heads:
+            near = [h for h in range(1, self.width + 1) if self.width % h == 0]
+            best = min(near, key=lambda h: abs(h - self.num_heads))
+            raise ValueError(
+                f"model.num_heads={self.num_heads} does not divide model.width={self.width}; {best} would do"
+            )
         for name in ("dropout", "attention_dropout"):
             if not 0 <= getattr(self, name) < 1:
                 raise ValueError(f"model.{name} must be at least 0 and below 1, not {getattr(self, name)}")

@@ -4,6 +4,8 @@ import re
 from collections import Counter
 from collections.abc import Iterable
 
+import numpy as np
+
 from hornbook.text.tokenizer import Tokenizer
 
 WORD = re.compile(r"[^\W\d_]{3,}")
@@ -12,7 +14,10 @@ COUNTED_AT_MOST = 2_000_000  # different words held in memory; beyond it the rar
 
 
 def words_worth_adding(tokenizer: Tokenizer, documents: Iterable[str], num_words: int) -> list[str]:
-    """The words whose addition saves most tokens: count x (pieces - 1), over words seen at least five times."""
+    """The words whose addition gains most: count x (pieces - 1), or the whole count x pieces where one is unknown.
+
+    Only words seen at least five times are looked at.
+    """
     if num_words < 1:
         raise ValueError(f"the number of words to add must be at least 1, not {num_words}")
     counts: Counter = Counter()
@@ -25,7 +30,11 @@ def words_worth_adding(tokenizer: Tokenizer, documents: Iterable[str], num_words
     frequent = sorted(word for word, count in counts.items() if count >= LEAST_COUNT)
     if not frequent:
         return []
-    pieces = tokenizer.encode_sentences([f" {word}" for word in frequent]).lengths
-    saved = {word: counts[word] * (int(number) - 1) for word, number in zip(frequent, pieces, strict=True)}
-    best = sorted((word for word in frequent if saved[word] > 0), key=lambda word: (-saved[word], word))
+    encoded = tokenizer.encode_sentences([f" {word}" for word in frequent])
+    ends = np.cumsum(encoded.lengths)
+    unknown = np.concatenate([[0], np.cumsum(encoded.ids == (-1 if tokenizer.unk_id is None else tokenizer.unk_id))])
+    is_known = unknown[ends] == unknown[ends - encoded.lengths]
+    gained = dict(zip(frequent, (encoded.lengths - is_known).tolist(), strict=True))
+    gained = {word: counts[word] * pieces for word, pieces in gained.items() if pieces > 0}
+    best = sorted(gained, key=lambda word: (-gained[word], word))
     return best[:num_words]

@@ -110,8 +110,8 @@ class Tokenizer:
             "clean_up_tokenization_spaces": False,
             **self.names,
         }
-        write_text(Path(folder) / "tokenizer.json", self.backend.to_str(pretty=True))
         write_json(Path(folder) / "tokenizer_config.json", settings)
+        write_text(Path(folder) / "tokenizer.json", self.backend.to_str(pretty=True))  # last: its presence says whole
 
     # ---- what it is
 

@@ -94,5 +94,7 @@ class RuntimeSettings:
     def __post_init__(self) -> None:
         if self.seed < 0:
             raise ValueError(f"runtime.seed must be at least 0, not {self.seed}")
+        if self.threads < 0:
+            raise ValueError(f"runtime.threads must be at least 0, not {self.threads}")
         if self.log_every_steps < 1:
             raise ValueError(f"runtime.log_every_steps must be at least 1, not {self.log_every_steps}")

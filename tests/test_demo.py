@@ -1,0 +1,25 @@
+"""The demo's text and its steps, in a few seconds."""
+
+import json
+
+from hornbook import demo
+
+
+def test_python_carries_enough_text():
+    documents = [text for text in demo.built_in_documents() if len(text) >= demo.SHORTEST_DOCUMENT]
+    assert len(documents) > 100 and sum(map(len, documents)) > 500_000
+    assert not any(line.startswith("+---") for text in documents for line in text.splitlines())
+
+
+def test_the_demo_runs(tmp_path, monkeypatch, capsys):
+    long = list(demo.built_in_documents())
+    monkeypatch.setattr(demo, "built_in_documents", lambda: iter(long[:40]))
+    small = ("model.num_layers=1", "model.width=32", "model.num_heads=1", "model.inner_width=64", "runtime.threads=1")
+    monkeypatch.setattr(demo, "SETTINGS", (*demo.SETTINGS, *small))
+    demo.main(str(tmp_path / "demo"), "0.02")
+    said = capsys.readouterr().out
+    assert "$ hornbook pretrain bert-tiny" in said and "guessing by word frequency" in said
+    run = tmp_path / "demo" / "run"
+    assert (run / "report.html").exists() and json.loads((run / "samples.json").read_text())
+    demo.main(str(tmp_path / "demo"), "0.02")
+    assert "remove it" in capsys.readouterr().out

