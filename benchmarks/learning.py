@@ -1,8 +1,8 @@
 """Does ours learn what a plain loop around `transformers` learns? Several seeds each, the same data, size and rate.
 
-    python benchmarks/learning.py --data corpus.txt --vocabulary DIR [--preset bert-mini] [--steps 1500] [--seeds 4]
+    python benchmarks/learning.py --data corpus.txt --vocabulary DIR [--preset bert-mini] [--steps 1000] [--seeds 4]
 
-Both sides see the same sequences (pairs, length 128), start from the same weights (those that `transformers` draws: its
+Both sides see the same sequences (pairs), start from the same weights (those that `transformers` draws: its
 normal is not cut off at two deviations as BERT's published one is, so it is 14% wider) and train BERT's two losses with
 AdamW, linear warm-up and decay, clipping at 1. `transformers` is its own `BertForPreTraining` on padded batches, masked
 by its rule (each token with chance 15%). Validation is the same for both: its weights are put into our model for it.
@@ -34,7 +34,6 @@ from hornbook.train.optimizer import make_optimizer, set_rate
 from hornbook.train.settings import OptimizerSettings, RuntimeSettings, ScheduleSettings
 from hornbook.train.step import Stepper
 
-LENGTH = 128
 NUM_POINTS = 8
 
 
@@ -45,20 +44,22 @@ class Comparison:
         self.args, self.corpus, self.runtime = args, corpus, runtime
         tokenizer = corpus.tokenizer
         self.mask_id, self.special_ids = tokenizer.mask_id, tokenizer.special_ids
-        self.config: BertConfig = changed(PRESETS[args.preset].model, {"vocab_size": tokenizer.vocab_size})
+        self.config: BertConfig = changed(
+            PRESETS[args.preset].model, {"vocab_size": tokenizer.vocab_size, "init_std": args.init_std}
+        )
         self.objective = Pretraining(
             Masking(MaskingSettings(), tokenizer.vocab_size, self.mask_id, self.special_ids), nsp=True
         )
         self.schedule = ScheduleSettings(steps=args.steps, warmup_fraction=0.1)
         self.optimizer_settings = OptimizerSettings(lr=args.lr)
-        self.num_sequences = args.batch_tokens // LENGTH
-        held_out = Examples([(corpus, 1.0)], LENGTH, 0, pairs=True, shorter_chance=0.0, held_out=True)
+        self.num_sequences = args.batch_tokens // args.length
+        held_out = Examples([(corpus, 1.0)], args.length, 0, pairs=True, shorter_chance=0.0, held_out=True)
         num_batches = min(16, max(1, sum(chunks.total for chunks in held_out.chunks) // self.num_sequences))
         self.held_out = [held_out.batch(i, self.num_sequences) for i in range(num_batches)]
         self.points = {round(args.steps * (i + 1) / NUM_POINTS) for i in range(NUM_POINTS)}
 
     def batches(self, seed: int):
-        examples = Examples([(self.corpus, 1.0)], LENGTH, seed, pairs=True)
+        examples = Examples([(self.corpus, 1.0)], self.args.length, seed, pairs=True)
         for number in range(self.args.steps):
             yield number, examples.batch(number, self.num_sequences).to(self.runtime.device)
 
@@ -141,7 +142,9 @@ def main() -> None:
     parser.add_argument("--data", required=True)
     parser.add_argument("--vocabulary", required=True)
     parser.add_argument("--preset", default="bert-mini")
-    parser.add_argument("--steps", type=int, default=1500)
+    parser.add_argument("--length", type=int, default=128)
+    parser.add_argument("--init-std", type=float, default=0.02)
+    parser.add_argument("--steps", type=int, default=1000)
     parser.add_argument("--seeds", type=int, default=4)
     parser.add_argument("--batch-tokens", type=int, default=16_384)
     parser.add_argument("--lr", type=float, default=1e-3)
@@ -155,7 +158,7 @@ def main() -> None:
         build_corpus([args.data], args.vocabulary, folder, workers=2)
         shared = Comparison(args, Corpus(folder), runtime)
         tokens = args.steps * args.batch_tokens
-        flops = tokens * flops_per_token(shared.config, LENGTH, 0.15)
+        flops = tokens * flops_per_token(shared.config, args.length, 0.15)
         print(f"{tokens:,} tokens, {flops:.2e} FLOPs a run, {shared.corpus.num_tokens:,} tokens in the corpus")
         for seed in range(args.seeds):
             for side, learn in (("ours", ours), ("transformers", theirs)):

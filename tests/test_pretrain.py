@@ -229,3 +229,26 @@ def test_presets_carry_the_published_training(preset):
     assert settings.optimizer.lr == 1e-4 and settings.schedule.warmup_fraction == 0.01
     assert (settings.data.short_length, settings.data.short_share, settings.data.length) == (128, 0.9, 512)
     assert settings.model.dropout == settings.model.attention_dropout == 0.1
+
+
+def test_short_sequences_first_then_long_ones(tmp_path, tiny_corpus):
+    """Nine tenths of the steps at the short limit, then the long one, at the same number of tokens a batch."""
+    from hornbook.data.corpus import Corpus
+    from hornbook.pretrain import _BatchMaker
+
+    settings = preset_settings("bert-tiny", TINY_MODEL | {"schedule.steps": 20, "batch.tokens": 512})
+    make = _BatchMaker(settings, [(Corpus(tiny_corpus), 1.0)])
+    made = [make(number) for number in range(20)]
+    assert [batch.longest for batch in made] == [32] * 18 + [64] * 2
+    assert [batch.num_sequences for batch in made] == [16] * 18 + [8] * 2
+
+
+def test_corpora_mix_by_weight(tmp_path, tiny_corpus, tiny_run):
+    shutil.copytree(tiny_corpus, tmp_path / "second:3")
+    out = tmp_path / "run"
+    settings = TINY_MODEL | {"batch.tokens": 512, "schedule.steps": 2}
+    folders = [f"{tiny_corpus}:3", tmp_path / "second:3"]
+    pretrain("bert-tiny", folders, out, changes=settings, say=lambda words: None)
+    corpora = json.loads((out / "run.json").read_text())["corpora"]
+    assert [entry["weight"] for entry in corpora] == [3.0, 1.0]
+    assert corpora[1]["folder"].endswith("second:3")
