@@ -59,7 +59,7 @@ def tiny_corpus(tmp_path_factory, tiny_tokenizer, tiny_text_file) -> Path:
 @pytest.fixture(scope="session")
 def tiny_run(tmp_path_factory, tiny_corpus) -> Path:
     """The folder of a finished run of three steps; do not write into it."""
-    from hornbook.pretrain import pretrain
+    from hornbook.pretraining.run import pretrain
 
     folder = tmp_path_factory.mktemp("tiny") / "run"
     pretrain("bert-tiny", [tiny_corpus], folder, steps=3, batch_tokens=512, changes=TINY_MODEL, say=lambda words: None)

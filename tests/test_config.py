@@ -157,7 +157,7 @@ def test_names_that_are_no_more_are_refused():
 
 
 def test_the_settings_of_a_run_survive_json():
-    from hornbook.pretrain import PretrainSettings, preset_settings
+    from hornbook.pretraining.settings import PretrainSettings, preset_settings
 
     settings = preset_settings("bert-tiny", {"masking.unit": "ngram", "schedule.steps": "1e3"})
     assert from_dict(PretrainSettings, json.loads(json.dumps(to_dict(settings)))) == settings

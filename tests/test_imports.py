@@ -28,10 +28,10 @@ ALLOWED: dict[str, set[str]] = {
     "report": set(),
     "terminal": set(),
 }
-ALLOWED["pretrain"] = set(ALLOWED) - {"terminal"}
-ALLOWED["cli"] = {*ALLOWED, "pretrain"}
+ALLOWED["pretraining"] = set(ALLOWED) - {"terminal"}
+ALLOWED["cli"] = {*ALLOWED, "pretraining"}
 ALLOWED["demo"] = {*ALLOWED, "cli"}
-IMPORT_TORCH = ("batch", "nn.", "models.", "objectives.", "train.", "interop.", "infer.", "data.loader", "pretrain")
+IMPORT_TORCH = ("batch", "nn.", "models.", "objectives.", "train.", "interop.", "infer.", "data.loader", "pretraining.")
 
 MODULES = {
     ".".join(file.relative_to(SOURCE).with_suffix("").parts).removesuffix(".__init__"): file

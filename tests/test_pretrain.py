@@ -16,7 +16,8 @@ from tiny import TINY_MODEL, tiny_text
 
 import hornbook
 from hornbook.models.registry import PRESETS
-from hornbook.pretrain import preset_settings, pretrain
+from hornbook.pretraining.run import pretrain
+from hornbook.pretraining.settings import preset_settings
 
 TESTS = Path(__file__).parent
 
@@ -118,7 +119,7 @@ def test_an_existing_run_is_never_overwritten(unbroken, tiny_corpus):
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        ({"steps": 13}, r"schedule\.steps=12, not 13"),
+        ({"steps": 13}, "--steps 12, not 13"),
         ({"changes": {"optimizer.lr": 2e-3}}, r"optimizer\.lr=0\.001, not 0\.002"),
         ({"minutes": 3.0}, "--minutes"),
         ({"base": "elsewhere"}, "--from"),
@@ -234,10 +235,10 @@ def test_presets_carry_the_published_training(preset):
 def test_short_sequences_first_then_long_ones(tmp_path, tiny_corpus):
     """Nine tenths of the steps at the short limit, then the long one, at the same number of tokens a batch."""
     from hornbook.data.corpus import Corpus
-    from hornbook.pretrain import _BatchMaker
+    from hornbook.pretraining.batches import BatchMaker
 
     settings = preset_settings("bert-tiny", TINY_MODEL | {"schedule.steps": 20, "batch.tokens": 512})
-    make = _BatchMaker(settings, [(Corpus(tiny_corpus), 1.0)])
+    make = BatchMaker(settings, [(Corpus(tiny_corpus), 1.0)])
     made = [make(number) for number in range(20)]
     assert [batch.longest for batch in made] == [32] * 18 + [64] * 2
     assert [batch.num_sequences for batch in made] == [16] * 18 + [8] * 2

@@ -12,7 +12,7 @@ __version__ = "0.1.0"
 
 _WHERE = {
     "load": "hornbook.infer.encoder",
-    "pretrain": "hornbook.pretrain",
+    "pretrain": "hornbook.pretraining.run",
     "train_tokenizer": "hornbook.text.training",
     "measure_fit": "hornbook.text.fit",
     "Tokenizer": "hornbook.text.tokenizer",

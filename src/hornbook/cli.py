@@ -297,19 +297,17 @@ def pretrain_verb(
     if minutes is not None and not 0 < minutes < float("inf"):
         raise ValueError(f"--minutes must be above 0, not {minutes:g}")
     if show:
-        _show_settings(preset, changes, as_json)
+        flags = {"schedule.steps": steps, "batch.tokens": batch_tokens, "runtime.seed": seed}
+        named = {name: value for name, value in flags.items() if value is not None}
+        _show_settings(preset, changes | named, as_json)
         return
     if out is None or (not corpus and not (resume and (out / "run.json").exists())):
         missing = "--out" if out is None else "--corpus"
         raise ValueError(f"pretrain needs {missing}; see 'hornbook pretrain --help'")
     _check_writable(out)
-    from hornbook.pretrain import is_finished, pretrain
+    from hornbook.pretraining.run import pretrain
     from hornbook.terminal import TrainingDisplay, say
 
-    if resume and is_finished(out):
-        say(f"{out} is finished: there is nothing to do")
-        _answer(as_json, {"out": str(out), "ended": "finished"})
-        return
     with TrainingDisplay() as display:
         outcome = pretrain(
             preset,
@@ -336,6 +334,9 @@ def pretrain_verb(
 def _say_outcome(out: Path, outcome) -> None:
     from hornbook.terminal import duration, say, short
 
+    if outcome.ended == "already finished":
+        say(f"{out} is finished: there is nothing to do")
+        return
     seen = f"{outcome.step:,} steps, {short(outcome.tokens)} tokens, {duration(outcome.seconds)}"
     if outcome.ended == "stopped":
         say(f"stopped and saved at {seen}; the same command with --resume goes on")
@@ -354,7 +355,7 @@ def _changes(pairs: list[str] | None) -> dict[str, str]:
 
 def _show_settings(preset: str, changes: dict[str, str], as_json: bool) -> None:
     from hornbook.config import listed
-    from hornbook.pretrain import preset_settings
+    from hornbook.pretraining.settings import preset_settings
     from hornbook.terminal import table
 
     found = list(listed(preset_settings(preset, changes)))

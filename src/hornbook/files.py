@@ -30,6 +30,11 @@ def _umask() -> int:
     return mask
 
 
+def num_cores() -> int:
+    """The cores that this process may use, which can be fewer than the machine has."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
 def write_text(path: Path, text: str) -> None:
     with replacing(path) as temporary:
         temporary.write_text(text, encoding="utf-8")
@@ -48,6 +53,36 @@ def read_json(path: Path) -> dict:
     if not isinstance(value, dict):
         raise ValueError(f"{path} must hold a JSON object, found {type(value).__name__}")
     return value
+
+
+def read_json_lines(path: Path) -> list[dict]:
+    """The objects of a file with one a line; a last line cut short by a kill is passed over."""
+    found = []
+    for line in Path(path).read_text(encoding="utf-8", errors="replace").splitlines() if Path(path).exists() else []:
+        with contextlib.suppress(json.JSONDecodeError):
+            value = json.loads(line)
+            if isinstance(value, dict):
+                found.append(value)
+    return found
+
+
+def write_tensors(path: Path, tensors: dict, metadata: dict[str, str] | None = None) -> None:
+    """Writes a safetensors file; a full disk is an `OSError` that names it."""
+    from safetensors import SafetensorError
+    from safetensors.torch import save_file
+
+    with replacing(path) as temporary:
+        try:
+            save_file(tensors, temporary, metadata=metadata)
+        except SafetensorError as error:
+            raise OSError(f"{path} could not be written ({error}): make room on the disk and go on") from None
+
+
+def sweep(folder: Path) -> None:
+    """Removes what a kill left half-written in a folder."""
+    for path in Path(folder).glob(".*.tmp"):
+        if path.is_file():
+            path.unlink()
 
 
 def sha256(path: Path) -> str:

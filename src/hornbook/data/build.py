@@ -28,10 +28,11 @@ from hornbook.data.readers import Document, DocumentsAre, FileReader, check_docu
 from hornbook.data.shards import LARGEST_SHARD_TOKENS, SHARD_TOKENS, ShardWriter, token_dtype
 from hornbook.data.sources import Source, find_sources
 from hornbook.data.state import BuildState, remove_progress
-from hornbook.files import replacing, write_json
+from hornbook.files import num_cores, replacing, write_json
 
 CHUNK_CHARACTERS = 500_000
 PROGRESS_SECONDS = 0.2
+MOST_WORKERS = 12
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +82,8 @@ def build_corpus(
         raise ValueError(f"clean must be one of {', '.join(CLEANERS)} or left out, not {clean!r}")
     if not 1 <= shard_tokens <= LARGEST_SHARD_TOKENS:
         raise ValueError(f"shard_tokens must lie between 1 and {LARGEST_SHARD_TOKENS:,}, not {shard_tokens}")
-    workers = _num_cores() if workers is None else workers
+    # Each worker takes about 45 MB; all together stay under 1 GB.
+    workers = min(num_cores(), MOST_WORKERS) if workers is None else workers
     if workers < 0:
         raise ValueError(f"workers must be 0 or more, not {workers}")
     out = Path(out)
@@ -118,10 +120,6 @@ def build_corpus(
     finally:
         if pool:
             pool.close()
-
-
-def _num_cores() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def read_chunks(sources: list[Source], state: BuildState, chunk_characters: int) -> Iterator[Chunk]:

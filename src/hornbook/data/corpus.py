@@ -9,6 +9,7 @@ import os
 import resource
 from functools import cached_property
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 
@@ -93,6 +94,12 @@ class Corpus:
         num_least = min(int(np.searchsorted(tokens, enough)) + 1, self.num_documents - 1)
         return max(wanted, int(scrambled(order[num_least - 1 : num_least])[0]) + 1)
 
+    def document(self, number: int) -> tuple[Shard, int, int]:
+        """(shard, first sentence, end of its sentences) of a document by its number in the corpus."""
+        place = find(self.first_document, number, "right") - 1
+        shard, within = self.shards[place], number - int(self.first_document[place])
+        return shard, int(shard.documents[within]), int(shard.documents[within + 1])
+
     def is_held_out(self, documents: np.ndarray) -> np.ndarray:
         """For document numbers in the corpus: True where the document is for validation only."""
         return scrambled(np.asarray(documents)) < np.uint64(min(self._threshold, 2**64 - 1))
@@ -127,6 +134,11 @@ def _num_open_files() -> int:
         return len(os.listdir("/dev/fd"))
     except OSError:
         return SPARE_FILES
+
+
+def find(ordered: np.ndarray, value: int, side: Literal["left", "right"]) -> int:
+    """`searchsorted` for one value, as the array's own type: with another, numpy copies the whole array each time."""
+    return int(ordered.searchsorted(ordered.dtype.type(value), side))
 
 
 def scrambled(numbers: np.ndarray) -> np.ndarray:

@@ -17,8 +17,8 @@ import numpy as np
 
 from hornbook.batch import Batch, pack
 from hornbook.config import setting
-from hornbook.data.chunks import cut, document_of, find
-from hornbook.data.corpus import Corpus, shuffled
+from hornbook.data.chunks import cut, document_of
+from hornbook.data.corpus import Corpus, find, shuffled
 from hornbook.data.shards import Shard, unpack_word_starts
 from hornbook.text.tokenizer import Tokenizer
 
@@ -40,8 +40,16 @@ class DataSettings:
             if not 0 <= getattr(self, name) <= 1:
                 raise ValueError(f"data.{name} must lie between 0 and 1, not {getattr(self, name)}")
 
+    def uses(self, length: int) -> bool:
+        """Whether any step has this length limit."""
+        return (length == self.short_length and self.short_share > 0) or (
+            length == self.length and self.short_share < 1
+        )
+
     def length_at(self, step: int, num_steps: int) -> tuple[int, int]:
         """(length limit, steps already done at this limit) for a step of a run."""
+        if self.short_length == self.length:
+            return self.length, step
         switch = round(self.short_share * num_steps)
         return (self.short_length, step) if step < switch else (self.length, step - switch)
 
@@ -157,10 +165,7 @@ class Examples:
         self, corpus: Corpus, document: int, room: int, random: np.random.Generator
     ) -> tuple[Shard, int, int]:
         """From a random sentence of a document on, until there are enough tokens or the document ends."""
-        number = find(corpus.first_document, document, "right") - 1
-        shard = corpus.shards[number]
-        within = document - int(corpus.first_document[number])
-        first, last = int(shard.documents[within]), int(shard.documents[within + 1])
+        shard, first, last = corpus.document(document)
         sentence = int(random.integers(first, last))
         start, document_stop = int(shard.sentences[sentence]), int(shard.sentences[last])
         stop = min(_boundary_from(shard, start + max(room, 1)), document_stop)

@@ -1,5 +1,6 @@
 """Batches in order, made ahead of time by worker processes. The loader's whole state is one integer: the next batch."""
 
+import signal
 from collections.abc import Callable, Iterable, Iterator
 
 import torch
@@ -30,7 +31,7 @@ def batches(
         num_workers=num_workers,
         prefetch_factor=4 if num_workers else None,
         pin_memory=device.type == "cuda",
-        worker_init_fn=_quiet,
+        worker_init_fn=_start_worker,
     )
     for batch in loader:
         yield batch.to(device)
@@ -40,9 +41,9 @@ def _as_it_is(batch: Batch) -> Batch:
     return batch
 
 
-def _quiet(_: int) -> None:
-    """A worker needs one thread, and leaves Ctrl-C to the main process, which saves before it stops."""
-    import signal
-
+def _start_worker(_: int) -> None:
+    """A worker needs one thread. It leaves signals to the main process, which saves before it stops; both reach all
+    processes of a group, and a worker whose parent is gone ends by itself."""
     torch.set_num_threads(1)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    for each in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(each, signal.SIG_IGN)

@@ -5,7 +5,6 @@ from pathlib import Path
 import numpy as np
 from torch import nn
 
-from hornbook.data.chunks import find
 from hornbook.data.corpus import Corpus
 from hornbook.data.shards import unpack_word_starts
 from hornbook.files import write_json
@@ -37,10 +36,7 @@ def _held_out_sentences(corpus: Corpus, num: int) -> list[tuple[list[int], int]]
     random = np.random.default_rng(0)
     found = []
     for document in random.permutation(documents).tolist() * 4:
-        number = find(corpus.first_document, document, "right") - 1
-        shard = corpus.shards[number]
-        within = document - int(corpus.first_document[number])
-        first, last = int(shard.documents[within]), int(shard.documents[within + 1])
+        shard, first, last = corpus.document(document)
         sentence = int(random.integers(first, last))
         start, stop = int(shard.sentences[sentence]), int(shard.sentences[sentence + 1])
         if not SHORTEST <= stop - start <= LONGEST:

@@ -5,10 +5,9 @@ from pathlib import Path
 
 import torch
 from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
 from torch import Tensor, nn
 
-from hornbook.files import read_json, replacing, write_json
+from hornbook.files import read_json, write_json, write_tensors
 from hornbook.models import registry
 from hornbook.text.tokenizer import Tokenizer
 
@@ -23,8 +22,7 @@ def save_model(folder: Path, model: nn.Module) -> None:
     """Writes config and weights; the weights last, so that a folder with weights is whole."""
     family = registry.FAMILIES[model.family]
     write_json(Path(folder) / "config.json", family.outside_config(model))
-    with replacing(Path(folder) / WEIGHTS) as temporary:
-        save_file(outside_weights(model), temporary, metadata={"format": "pt"})
+    write_tensors(Path(folder) / WEIGHTS, outside_weights(model), {"format": "pt"})
 
 
 def outside_weights(model: nn.Module) -> dict[str, Tensor]:

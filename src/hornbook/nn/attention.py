@@ -51,6 +51,10 @@ def _flipped(starts: Tensor, starts_host: np.ndarray | None) -> tuple[Tensor, np
 
 
 def _flash(q: Tensor, k: Tensor, v: Tensor, starts: Tensor, longest: int, causal: bool, dropout: float) -> Tensor:
+    if q.shape[-1] % 8 or q.shape[-1] > 256:
+        raise ValueError(
+            f"on CUDA the width of a head must be a multiple of 8 up to 256, not {q.shape[-1]}: change model.num_heads"
+        )
     # torch.nn.attention.varlen.varlen_attn has no dropout; the operator beneath it does.
     out, *_ = torch.ops.aten._flash_attention_forward(q, k, v, starts, starts, longest, longest, dropout, causal, False)
     return out

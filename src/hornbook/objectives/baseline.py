@@ -17,12 +17,12 @@ def frequency_baseline(objective: Objective, held_out: list[Batch], token_counts
     counts = token_counts.astype(np.float64) + 1
     log_share = np.log(counts / counts.sum())
     most_frequent = int(token_counts.argmax())
-    generator = torch.Generator()
+    generator = torch.Generator(held_out[0].ids_T.device)
     loss = hits = total = 0.0
     for i, batch in enumerate(held_out):
         generator.manual_seed(seed_of("validation", i))
         targets = objective.draw(batch, generator).targets["mlm"]
-        values, weights = targets.values_K.numpy(), targets.weights_K.numpy()
+        values, weights = targets.values_K.cpu().numpy(), targets.weights_K.cpu().numpy()
         loss -= float((log_share[values] * weights).sum())
         hits += float(((values == most_frequent) * weights).sum())
         total += float(weights.sum())

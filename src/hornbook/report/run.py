@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from hornbook.files import read_json
+from hornbook.files import read_json, read_json_lines
 
 NOT_LOSSES = {"kind", "step", "loss", "grad_norm", "lr", "tokens", "tokens_per_second", "seconds"}
 
@@ -154,17 +154,9 @@ def number(value: object) -> float:
 
 
 def read_metrics(folder: Path) -> list[dict]:
-    """The lines of a run's metrics.jsonl; one that a kill cut short is passed over."""
-    path = Path(folder) / "metrics.jsonl"
-    lines = []
-    for text in path.read_text(encoding="utf-8", errors="replace").splitlines() if path.is_file() else []:
-        try:
-            line = json.loads(text)
-        except json.JSONDecodeError:
-            continue
-        if isinstance(line, dict) and isinstance(line.get("step"), int) and "kind" in line:
-            lines.append(line)
-    return lines
+    """The lines of a run's metrics.jsonl that say what they are and of which step."""
+    lines = read_json_lines(Path(folder) / "metrics.jsonl")
+    return [line for line in lines if isinstance(line.get("step"), int) and "kind" in line]
 
 
 def _read_samples(folder: Path) -> list[dict]:

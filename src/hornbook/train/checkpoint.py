@@ -10,10 +10,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 from safetensors import SafetensorError
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file
 from torch import Tensor
 
-from hornbook.files import read_json, replacing, write_json
+from hornbook.files import read_json, replacing, sweep, write_json, write_tensors
 
 OWN_FILES = ("optimizer.safetensors", "state.json")
 
@@ -21,7 +21,7 @@ OWN_FILES = ("optimizer.safetensors", "state.json")
 class Checkpoints:
     """The checkpoints of one run, the last `keep` of them."""
 
-    def __init__(self, run: Path, keep: int):
+    def __init__(self, run: Path, keep: int = 2):
         self.run = Path(run)
         self.folder = self.run / "checkpoints"
         self.keep = keep
@@ -33,16 +33,30 @@ class Checkpoints:
     def last(self) -> Path | None:
         return (self.all() or [None])[-1]
 
+    def last_step(self) -> int | None:
+        last = self.last()
+        return None if last is None else int(last.name.removeprefix("step-"))
+
+    def sweep(self) -> None:
+        """Removes what an earlier part of the run left half-written when it was killed."""
+        for path in self.folder.glob(".step-*"):
+            shutil.rmtree(path)
+        sweep(self.run)
+        sweep(self.run / "best")
+
     def save(self, step: int, save_model: Callable[[Path], None], optimizer: dict[str, Tensor], state: dict) -> Path:
-        """Writes under a temporary name, renames, publishes the weights at the run's root, drops the oldest."""
+        """Writes under a temporary name, renames, publishes the weights at the run's root, drops the oldest.
+
+        A step that is saved already stays as it is: steps are pure, so it holds the same.
+        """
         final = self.folder / f"step-{step:08d}"
-        _remove(final)
+        if final.exists():
+            return final
         temporary = self.folder / f".{final.name}.tmp"
         shutil.rmtree(temporary, ignore_errors=True)
         temporary.mkdir(parents=True)
         save_model(temporary)
-        with replacing(temporary / "optimizer.safetensors") as file:
-            save_file(optimizer, file)
+        write_tensors(temporary / "optimizer.safetensors", optimizer)
         write_json(temporary / "state.json", state)
         os.replace(temporary, final)
         self.publish(final)
@@ -56,12 +70,6 @@ class Checkpoints:
             if file.name not in OWN_FILES:
                 with replacing(self.run / file.name) as temporary:
                     _link(file, temporary)
-
-    def drop_after(self, step: int) -> None:
-        """Removes checkpoints later than a step, after a rollback to it."""
-        for path in self.all():
-            if int(path.name.removeprefix("step-")) > step:
-                _remove(path)
 
 
 def read_checkpoint(path: Path) -> tuple[dict[str, Tensor], dict]:
@@ -85,6 +93,7 @@ def _remove(path: Path) -> None:
 
 
 def _link(source: Path, target: Path) -> None:
+    target.unlink(missing_ok=True)
     try:
         os.link(source, target)
     except OSError:  # a file system without hard links

@@ -1,11 +1,11 @@
 """Device and precision, decided in one place, with the reason in words."""
 
 import contextlib
-import os
 from dataclasses import dataclass
 
 import torch
 
+from hornbook.files import num_cores
 from hornbook.train.settings import RuntimeSettings
 
 # Compiling takes 20 to 40 s a shape and saves about a quarter of the time: it pays from about this much work on.
@@ -29,8 +29,10 @@ class Runtime:
         return torch.autocast(self.device.type, self.precision)
 
 
-def decide(settings: RuntimeSettings, planned_flops: float, threads: int | None = None) -> Runtime:
-    """`threads`: what an earlier part of the same run used; sums are split over threads, so bits depend on it."""
+def decide(
+    settings: RuntimeSettings, planned_flops: float, threads: int | None = None, compiled: bool | None = None
+) -> Runtime:
+    """`threads` and `compiled`: what an earlier part of the same run had; its bits depend on both."""
     name = settings.device
     if name == "auto":
         name = "cuda" if torch.cuda.is_available() else "cpu"
@@ -42,7 +44,7 @@ def decide(settings: RuntimeSettings, planned_flops: float, threads: int | None 
         raise ValueError(f"runtime.device='{name}' is not a device that trains; use auto, cpu or cuda")
     if device.type == "cuda" and not torch.cuda.is_available():
         raise ValueError(f"runtime.device='{name}' but no CUDA device is there; use runtime.device=cpu")
-    threads = settings.threads or threads or os.cpu_count() or 1
+    threads = settings.threads or threads or num_cores()
     if device.type == "cpu":
         if settings.precision == "bfloat16":
             raise ValueError("runtime.precision=bfloat16 is for CUDA; a CPU trains in float32")
@@ -54,12 +56,13 @@ def decide(settings: RuntimeSettings, planned_flops: float, threads: int | None 
     long_enough = planned_flops >= COMPILE_PAYS_FROM_FLOPS
     # In float32 attention is a loop over the sequences of each batch, which does not compile.
     compiles = half and (settings.compile == "yes" or (settings.compile == "auto" and long_enough))
+    compiles = compiles if compiled is None else compiled
     words = [
         torch.cuda.get_device_name(device),
         "bfloat16 autocast" if half else "float32 (tf32 products)",
         "compiled" if compiles else "not compiled",
     ]
-    if half and settings.compile == "auto" and not long_enough:
+    if half and settings.compile == "auto" and not compiles:
         words[-1] += ": the run is too short to earn it back"
     workers = settings.loader_workers if settings.loader_workers >= 0 else 4
     return Runtime(device, torch.bfloat16 if half else torch.float32, compiles, threads, workers, ", ".join(words))

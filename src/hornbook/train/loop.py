@@ -19,7 +19,7 @@ from hornbook.data.loader import batches
 from hornbook.files import read_json, write_json
 from hornbook.train.checkpoint import Checkpoints, read_checkpoint
 from hornbook.train.device import Runtime
-from hornbook.train.guard import Guard
+from hornbook.train.guard import Guard, Trouble
 from hornbook.train.metrics import MetricsLog
 from hornbook.train.objective import Objective
 from hornbook.train.optimizer import load_optimizer_tensors, make_optimizer, optimizer_tensors
@@ -115,6 +115,7 @@ class _Loop:
         self.watch = watch
         self.num_steps = settings.schedule.steps
         self.checkpoints = Checkpoints(run, settings.checkpoint.keep)
+        self.checkpoints.sweep()
         job.model.to(runtime.device)
         self.optimizer = make_optimizer(job.model, settings.optimizer)
         self.stepper = Stepper(
@@ -160,11 +161,10 @@ class _Loop:
 
     def _stretch(self, signals: "_Signals") -> None:
         """Steps until the end, a signal, or a rollback (after which batches are numbered anew)."""
-        numbers = self.skips.numbers_from(self.state.step, self.num_steps)
-        numbers, for_loader = itertools.tee(numbers)
-        made = batches(self.job.make_batch, list(for_loader), self.runtime.loader_workers, self.runtime.device)
+        numbers = list(self.skips.numbers_from(self.state.step, self.num_steps))
+        made = batches(self.job.make_batch, numbers, self.runtime.loader_workers, self.runtime.device)
         settings = self.settings
-        for number, batch in zip(numbers, made, strict=False):
+        for number, batch in zip(numbers, made, strict=True):
             step = self.state.step
             lr = settings.optimizer.lr * settings.schedule.rate(step)
             result = self.stepper.take(batch, number, lr)
@@ -174,22 +174,19 @@ class _Loop:
             self.pending.append((self.state.step, number, lr, result))
             due_check = self._is_due(settings.validation.every_steps) and self.state.step < self.num_steps
             due_save = self._is_save_due()
-            if self.state.step % self.read_every == 0 or due_check or due_save or signals.stop:
-                trouble = self._read_pending()
-                if trouble and self._roll_back(*trouble):
-                    return
+            due_read = self.state.step % self.read_every == 0 or due_check or due_save or signals.stop
+            if due_read and self._rolled_back_on_reading():
+                return
             if due_check:
                 self._validate()
             if due_save:
                 self._save()
             if signals.stop:
                 return
-        trouble = self._read_pending()
-        if trouble:
-            self._roll_back(*trouble)
+        self._rolled_back_on_reading()
 
-    def _is_due(self, every_steps: int) -> bool:
-        return every_steps > 0 and self.state.step % every_steps == 0
+    def _is_due(self, every_steps: int | None) -> bool:
+        return bool(every_steps) and self.state.step % every_steps == 0
 
     def _is_save_due(self) -> bool:
         minutes = self.settings.checkpoint.every_minutes
@@ -205,17 +202,19 @@ class _Loop:
             )
             self._say("smaller_parts", words, micro_tokens=self.stepper.micro_tokens)
 
-    def _read_pending(self) -> tuple[int, int, str] | None:
-        """Reads the numbers of the last steps. Returns the first bad step as (step, batch number, what is wrong)."""
+    def _rolled_back_on_reading(self) -> bool:
+        """Reads and judges the numbers of all steps not read yet. True when one of them made the run go back."""
         pending, self.pending = self.pending, []
         if not pending:
-            return None
+            return False
         stacked = torch.stack([torch.stack([r.loss, r.grad_norm, *r.terms.values()]).float() for *_, r in pending])
         now = time.monotonic()
         for (step, number, lr, result), (loss, norm, *terms) in zip(pending, stacked.tolist(), strict=True):
-            wrong = self.guard.judge(loss, norm)
-            if wrong:
-                return step, number, wrong
+            trouble = self.guard.judge(loss, norm)
+            if trouble and self._roll_back(step, number, trouble):
+                return True
+            if trouble:
+                self.guard.admit(loss)
             self.values = {"loss": loss, **dict(zip(result.terms, terms, strict=True)), "grad_norm": norm, "lr": lr}
             if step % self.settings.runtime.log_every_steps == 0 or step == self.num_steps:
                 self._time(now)
@@ -229,7 +228,7 @@ class _Loop:
                 )
         self._time(now)
         self._show()
-        return None
+        return False
 
     def _time(self, now: float) -> None:
         self.state.seconds = self.seconds_before + now - self.started
@@ -250,9 +249,14 @@ class _Loop:
         self._show(words)
 
     def _validate(self) -> None:
-        found = validate(self.job.model, self.job.objective, self.job.validation_batches, self.runtime)
-        if not found:
+        held_out = self.job.validation_batches
+        if not held_out:
             return
+        found = self.stepper.in_smaller_parts(
+            held_out[0].longest,
+            lambda: validate(self.job.model, self.job.objective, held_out, self.runtime, self.stepper.micro_tokens),
+        )
+        self._notice_smaller_parts()
         best = self.state.best_loss is None or found["loss"] < self.state.best_loss
         if best:
             self.state.best_loss = found["loss"]
@@ -275,12 +279,13 @@ class _Loop:
         self.guard = Guard(self.settings.guard, **self.state.guard)
         self.stepper.micro_tokens = self.state.micro_tokens
 
-    def _roll_back(self, step: int, number: int, wrong: str) -> bool:
+    def _roll_back(self, step: int, number: int, trouble: Trouble) -> bool:
         """Back to the last checkpoint, to go on without the bad batch. True when it did; once from each checkpoint."""
+        wrong = trouble.words
         checkpoint = self.checkpoints.last()
         back_to = read_json(checkpoint / "state.json")["step"]
         if back_to in self.skips.rolled_back_to:
-            if "jumped" in wrong:
+            if trouble.kind == "spike":
                 self._say("spike", f"at step {step} {wrong}; it was rolled back once already, so it goes on")
                 return False
             raise Diverged(
@@ -291,7 +296,7 @@ class _Loop:
         seconds = self.state.seconds
         self._restore(checkpoint)
         self.state.seconds = seconds
-        self.pending.clear()
+        self.timed_tokens = self.state.tokens
         self.log.close()
         self.log = MetricsLog(self.run_folder, self.state.step)
         words = f"at step {step} {wrong}; went back to step {back_to} and left out batch {number}"
@@ -345,7 +350,9 @@ class _Signals:
 
 
 @torch.no_grad()
-def validate(model: nn.Module, objective: Objective, held_out: list[Batch], runtime: Runtime) -> dict[str, float]:
+def validate(
+    model: nn.Module, objective: Objective, held_out: list[Batch], runtime: Runtime, micro_tokens: int = 65_536
+) -> dict[str, float]:
     """Mean loss and accuracy of each term over the held-out batches, with the same masks each time."""
     if not held_out:
         return {}
@@ -357,9 +364,10 @@ def validate(model: nn.Module, objective: Objective, held_out: list[Batch], runt
     for i, batch in enumerate(held_out):
         generator.manual_seed(seed_of("validation", i))
         drawn = objective.draw(batch.to(runtime.device), generator)
-        with runtime.autocast():
-            found = objective.hits(model, drawn)
-        sums = {name: sums.get(name, 0.0) + value.double() for name, value in found.items()}
+        for part in drawn.split(micro_tokens):
+            with runtime.autocast():
+                found = objective.hits(model, part)
+            sums = {name: sums.get(name, 0.0) + value.double() for name, value in found.items()}
         counts = {term: counts.get(term, 0.0) + count for term, count in drawn.counts().items()}
     model.train(was_training)
     means = {name: float(value / counts[name.removesuffix("_accuracy")]) for name, value in sums.items()}

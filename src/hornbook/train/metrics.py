@@ -4,7 +4,7 @@ import json
 import os
 from pathlib import Path
 
-from hornbook.files import write_text
+from hornbook.files import read_json_lines, write_text
 
 # Kinds of line: train, validation, event.
 
@@ -36,15 +36,8 @@ class MetricsLog:
 
 
 def read_metrics(run: Path) -> list[dict]:
-    """The lines of a run's metrics; a last line cut short by a kill is passed over."""
-    path = Path(run) / "metrics.jsonl"
-    lines = []
-    for line in path.read_text(encoding="utf-8").splitlines() if path.exists() else []:
-        try:
-            lines.append(json.loads(line))
-        except json.JSONDecodeError:
-            continue
-    return lines
+    """The lines of a run's metrics."""
+    return read_json_lines(Path(run) / "metrics.jsonl")
 
 
 def _board(folder: Path, at_step: int):

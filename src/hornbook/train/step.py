@@ -1,7 +1,9 @@
 """One step: draw the targets, split, run each part forward and back, clip, update. Only here do weights change."""
 
 import gc
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -12,8 +14,11 @@ from hornbook.train.objective import Drawn, Objective
 from hornbook.train.optimizer import set_rate
 from hornbook.train.randomness import seed_of
 
-TOKEN_BUCKET = 1024  # on CUDA, parts are filled up with dead tokens to a multiple of this: at most 1 to 2% are dead
+TOKEN_BUCKET = (
+    1024  # on CUDA, parts are filled up with dead tokens to a multiple of this: of a part of 65,536 at most 2% are dead
+)
 TARGET_BUCKET = 128
+Result = TypeVar("Result")
 
 
 @dataclass
@@ -50,13 +55,17 @@ class Stepper:
 
     def take(self, batch: Batch, number: int, lr: float) -> StepResult:
         """One update on batch `number`. When memory runs out, the same step again in parts of half the size."""
+        return self.in_smaller_parts(batch.longest, lambda: self._take(batch, number, lr))
+
+    def in_smaller_parts(self, longest: int, compute: Callable[[], Result]) -> Result:
+        """What `compute` answers; as often as memory runs out, `micro_tokens` halves and it is asked again."""
         while True:
             try:
-                return self._take(batch, number, lr)
+                return compute()
             except (torch.OutOfMemoryError, RuntimeError) as error:
-                if not _is_out_of_memory(error) or self.micro_tokens <= batch.longest:
+                if not _is_out_of_memory(error) or self.micro_tokens <= longest:
                     raise
-            self.micro_tokens = max(self.micro_tokens // 2, batch.longest)
+            self.micro_tokens = max(self.micro_tokens // 2, longest)
             self.optimizer.zero_grad(set_to_none=True)
             gc.collect()
             if self.runtime.device.type == "cuda":

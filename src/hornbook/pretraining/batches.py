@@ -1,0 +1,76 @@
+"""From corpora that a person names to the batches of a run, and those it is validated on."""
+
+import math
+from pathlib import Path
+
+from hornbook.batch import Batch
+from hornbook.data.corpus import Corpus
+from hornbook.data.examples import Examples
+from hornbook.pretraining.settings import PretrainSettings
+
+Corpora = list[tuple[Corpus, float]]
+
+
+def folder_and_weight(text: str) -> tuple[str, float]:
+    """`wiki:3` is the folder wiki with weight 3, unless there is a folder of that whole name.
+
+    >>> folder_and_weight("wiki:3"), folder_and_weight("wiki")
+    (('wiki', 3.0), ('wiki', 1.0))
+    """
+    folder, _, weight = text.rpartition(":")
+    try:
+        return (text, 1.0) if Path(text).exists() or not folder else (folder, float(weight))
+    except ValueError:
+        return text, 1.0
+
+
+def open_corpora(named: list[tuple[str, float]], settings: PretrainSettings) -> Corpora:
+    """The corpora, checked to be of one vocabulary that has the special tokens a pair needs."""
+    if not named:
+        raise ValueError("no corpus was given: add --corpus DIR, as made by 'hornbook corpus build'")
+    for folder, weight in named:
+        if not (math.isfinite(weight) and weight > 0):
+            raise ValueError(f"the weight of {folder} must be above 0, not {weight:g}")
+    opened = [(Corpus(folder, settings.data.held_out_share), weight) for folder, weight in named]
+    first = opened[0][0]
+    for corpus, _ in opened[1:]:
+        if corpus.tokenizer.fingerprint != first.tokenizer.fingerprint:
+            raise ValueError(
+                f"{corpus.folder} and {first.folder} were built with different tokenizers: build both with the same one"
+            )
+    for name in ("cls_id", "sep_id", "mask_id"):
+        if getattr(first.tokenizer, name) is None:
+            missing = name.removesuffix("_id")
+            raise ValueError(f"the tokenizer in {first.folder} has no {missing} token, which BERT needs")
+    return opened
+
+
+class BatchMaker:
+    """Batch k of the run: short sequences first, then long ones."""
+
+    def __init__(self, settings: PretrainSettings, opened: Corpora):
+        self.data = settings.data
+        self.batch_tokens = settings.batch.tokens
+        self.num_steps = settings.schedule.steps
+        self.examples = {
+            length: Examples(opened, length, settings.runtime.seed, settings.objective.nsp, self.data.shorter_chance)
+            for length in {self.data.short_length, self.data.length}
+            if self.data.uses(length)
+        }
+
+    def __call__(self, number: int) -> Batch:
+        length, within = self.data.length_at(number, self.num_steps)
+        return self.examples[length].batch(within, max(1, self.batch_tokens // length))
+
+
+def held_out_batches(settings: PretrainSettings, opened: Corpora) -> list[Batch]:
+    """Fixed batches of documents that are never trained on; the same in every run on these corpora."""
+    data = settings.data
+    if data.held_out_share <= 0:
+        return []
+    length = data.short_length if data.short_share > 0 else data.length
+    examples = Examples(opened, length, 0, settings.objective.nsp, 0.0, held_out=True)
+    available = sum(chunks.total for chunks in examples.chunks)
+    wanted = min(available, max(1, settings.validation.tokens // length))
+    num_sequences = min(wanted, max(1, min(settings.batch.micro_tokens, settings.batch.tokens) // length))
+    return [examples.batch(i, num_sequences) for i in range(max(1, wanted // num_sequences))]

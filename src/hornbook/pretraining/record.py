@@ -1,0 +1,127 @@
+"""`run.json`: what was asked, and everything that was decided. A run is resumed from it, and from nothing else."""
+
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+
+import torch
+
+import hornbook
+from hornbook import config as configuration
+from hornbook.files import read_json, write_json
+from hornbook.pretraining.batches import Corpora, folder_and_weight
+from hornbook.pretraining.settings import PretrainSettings
+from hornbook.train.device import Runtime
+from hornbook.train.loop import Job
+
+
+@dataclass(frozen=True)
+class Request:
+    """What a person asked for, as the verb takes it."""
+
+    preset: str
+    corpora: list[str] = field(default_factory=list)
+    base: str | None = None
+    steps: int | None = None
+    tokens: int | None = None
+    minutes: float | None = None
+    batch_tokens: int | None = None
+    seed: int | None = None
+    changes: dict = field(default_factory=dict)
+
+    def all_changes(self) -> dict:
+        """The changes by dotted name, with those that have a flag of their own."""
+        flags = {"schedule.steps": self.steps, "batch.tokens": self.batch_tokens, "runtime.seed": self.seed}
+        return self.changes | {name: value for name, value in flags.items() if value is not None}
+
+    def named_corpora(self) -> list[tuple[str, float]]:
+        return [folder_and_weight(each) for each in self.corpora]
+
+
+def write_run(
+    out: Path, request: Request, settings: PretrainSettings, opened: Corpora, runtime: Runtime, job: Job, baseline: dict
+) -> None:
+    corpora = [
+        {
+            "folder": str(corpus.folder.resolve()),
+            "weight": weight,
+            "fingerprint": corpus.fingerprint,
+            "documents": corpus.num_documents,
+            "tokens": corpus.num_tokens,
+        }
+        for corpus, weight in opened
+    ]
+    write_json(
+        out / "run.json",
+        {
+            "hornbook": hornbook.__version__,
+            "torch": torch.__version__,
+            "verb": "pretrain",
+            "preset": request.preset,
+            "from": request.base,
+            "request": asdict(request) | {"changes": {name: str(value) for name, value in request.changes.items()}},
+            "parameters": sum(p.numel() for p in job.model.parameters()),
+            "heads": list(job.model.heads),
+            "corpora": corpora,
+            "frequency_baseline": baseline,
+            "planned_flops": settings.planned_flops(),
+            "runtime": {
+                "device": str(runtime.device),
+                "threads": runtime.threads,
+                "compiles": runtime.compiles,
+                "reason": runtime.reason,
+            },
+            "settings": configuration.to_dict(settings),
+        },
+    )
+
+
+def read_run(out: Path) -> dict:
+    run = read_json(out / "run.json")
+    missing = {"preset", "request", "settings", "corpora", "runtime", "heads"} - run.keys()
+    if missing:
+        raise ValueError(f"{out / 'run.json'} lacks {sorted(missing)[0]}: it is not one that a run wrote; restore it")
+    return run
+
+
+def refuse_other_request(run: dict, request: Request) -> None:
+    """The same command resumes a run, and so does one that says less; one that asks for another thing is told so."""
+    before = run["request"]
+    differences = []
+    for flag, name in (
+        ("preset", "preset"),
+        ("--from", "base"),
+        ("--steps", "steps"),
+        ("--tokens", "tokens"),
+        ("--minutes", "minutes"),
+        ("--batch-tokens", "batch_tokens"),
+        ("--seed", "seed"),
+    ):
+        asked = getattr(request, name)
+        if asked is not None and asked != before[name]:
+            differences.append(f"{flag} {before[name] if before[name] is not None else 'not given'}, not {asked}")
+    values = {each.name: each.value for each in configuration.listed(_settings_of(run))}
+    configuration.changed(_settings_of(run), {name: values.get(name) for name in request.changes})  # unknown names
+    for name, value in request.changes.items():
+        stored = before["changes"].get(name, str(values[name]))
+        if str(value) not in (stored, str(values[name])):
+            differences.append(f"{name}={values[name]}, not {value}")
+    folders = [(entry["folder"], entry["weight"]) for entry in run["corpora"]]
+    named = [(str(Path(folder).resolve()), weight) for folder, weight in request.named_corpora()]
+    if named and named != folders:
+        differences.append("other corpora: " + ", ".join(f"{folder}:{weight:g}" for folder, weight in folders))
+    if differences:
+        raise ValueError(
+            f"this run was begun with {'; '.join(differences)}: resume it as it is, or start a new run in another --out"
+        )
+
+
+def refuse_other_corpora(run: dict, opened: Corpora) -> None:
+    for (corpus, _), entry in zip(opened, run["corpora"], strict=True):
+        if corpus.fingerprint != entry["fingerprint"]:
+            raise ValueError(
+                f"{corpus.folder} is not the corpus that this run began with: put that one back, or start a new run"
+            )
+
+
+def _settings_of(run: dict) -> PretrainSettings:
+    return configuration.from_dict(PretrainSettings, run["settings"])

@@ -1,0 +1,244 @@
+"""Pre-training, from a request to a finished run folder.
+
+RUN/run.json              everything that was decided, resolved: settings, corpora, device
+RUN/config.json, model.safetensors, tokenizer.json, tokenizer_config.json     the last weights
+RUN/best/                 the weights with the best validation loss
+RUN/checkpoints/          what a resumed run goes on from
+RUN/metrics.jsonl, tensorboard/, samples.json
+"""
+
+import dataclasses
+import math
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from torch import nn
+
+from hornbook import config as configuration
+from hornbook.data.corpus import Corpus
+from hornbook.files import read_json
+from hornbook.infer.samples import write_samples
+from hornbook.interop.folder import load_folder, load_weights, read_weights, save_model
+from hornbook.interop.hub import model_folder
+from hornbook.interop.vocabulary import grown
+from hornbook.models import registry
+from hornbook.objectives.baseline import frequency_baseline
+from hornbook.objectives.masking import Masking
+from hornbook.objectives.pretraining import Pretraining
+from hornbook.pretraining.batches import BatchMaker, Corpora, held_out_batches, open_corpora
+from hornbook.pretraining.record import Request, read_run, refuse_other_corpora, refuse_other_request, write_run
+from hornbook.pretraining.settings import PretrainSettings, preset_settings
+from hornbook.train.checkpoint import Checkpoints
+from hornbook.train.device import Runtime, decide, prepare
+from hornbook.train.loop import Job, Outcome, Status, train
+from hornbook.train.pace import seconds_a_step
+from hornbook.train.randomness import seed_of
+
+Say = Callable[[str], None]
+# What may differ from the model that a run goes on from; the rest is its shape.
+FREE_OF_THE_BASE = {"model.dropout", "model.attention_dropout", "model.init_std"}
+
+
+def pretrain(
+    preset: str,
+    corpora: list[str | Path],
+    out: str | Path,
+    *,
+    base: str | Path | None = None,
+    steps: int | None = None,
+    tokens: int | None = None,
+    minutes: float | None = None,
+    batch_tokens: int | None = None,
+    seed: int | None = None,
+    changes: dict | None = None,
+    resume: bool = False,
+    watch: Callable[[Status], None] | None = None,
+    say: Say = print,
+) -> Outcome:
+    """Trains a preset on corpora (`folder` or `folder:weight`) into the run folder `out`, as the verb does."""
+    out = Path(out)
+    base = None if base is None else str(base)
+    names = [str(each) for each in corpora]
+    request = Request(preset, names, base, steps, tokens, minutes, batch_tokens, seed, changes or {})
+    if (out / "run.json").exists():
+        if not resume:
+            raise ValueError(f"{out} already holds a run: add --resume to go on with it, or choose another --out")
+        run = read_run(out)
+        refuse_other_request(run, request)
+        prepared = _reopened(out, run, say)
+        if _steps_done(out) >= prepared.settings.schedule.steps:
+            return _already_finished(out, prepared)
+    else:
+        if out.exists() and any(path for path in out.iterdir() if not path.name.endswith(".tmp")):
+            raise ValueError(f"{out} exists and is not a run: choose another --out, or empty it")
+        prepared = _begun(out, request, say)
+    for warning in _repetition_warnings(prepared.opened, prepared.settings):
+        say(warning)
+    watch = watch or (lambda status: None)
+    outcome = train(out, prepared.job, prepared.settings.loop(), prepared.runtime, watch)
+    if outcome.ended == "finished":
+        write_samples(out, prepared.job.model, prepared.opened[0][0])
+    return outcome
+
+
+@dataclass(frozen=True)
+class _Prepared:
+    settings: PretrainSettings
+    opened: Corpora
+    runtime: Runtime
+    job: Job
+
+
+def _begun(out: Path, request: Request, say: Say) -> _Prepared:
+    """A new run: everything decided and written down in `run.json`."""
+    began = time.monotonic()
+    settings = preset_settings(request.preset, request.all_changes())
+    if request.tokens is not None:
+        steps = max(1, math.ceil(request.tokens / settings.batch.tokens))
+        settings = configuration.changed(settings, {"schedule.steps": steps})
+    opened = open_corpora(request.named_corpora(), settings)
+    runtime = decide(settings.runtime, settings.planned_flops(request.minutes))
+    prepare(runtime)
+    settings, model = _model_to_train(settings, opened, request, say)
+    say(f"{sum(p.numel() for p in model.parameters()):,} parameters; {runtime.reason}")
+    job = _job(settings, opened, model, runtime)
+    if request.minutes is not None:
+        settings = _with_steps_in(request.minutes, settings, job, runtime, began, say)
+        job = dataclasses.replace(job, make_batch=BatchMaker(settings, opened))
+    if settings.validation.every_steps is None:
+        every = max(1, min(1000, settings.schedule.steps // 20))
+        settings = configuration.changed(settings, {"validation.every_steps": every})
+    counts = sum(corpus.token_counts * weight for corpus, weight in opened)
+    held_out = [batch.to(runtime.device) for batch in job.validation_batches]
+    baseline = frequency_baseline(job.objective, held_out, counts) if held_out else {}
+    write_run(out, request, settings, opened, runtime, job, baseline)
+    return _Prepared(settings, opened, runtime, job)
+
+
+def _reopened(out: Path, run: dict, say: Say) -> _Prepared:
+    """The run as it was decided, from `run.json`; its weights come from the last checkpoint, if there is one yet."""
+    settings = configuration.from_dict(PretrainSettings, run["settings"])
+    opened = [(Corpus(entry["folder"], settings.data.held_out_share), entry["weight"]) for entry in run["corpora"]]
+    refuse_other_corpora(run, opened)
+    runtime = decide(settings.runtime, run["planned_flops"], run["runtime"]["threads"], run["runtime"]["compiles"])
+    prepare(runtime)
+    if Checkpoints(out).last() is None:  # killed before the first one: the first weights are made once more
+        _, model = _model_to_train(settings, opened, Request(**run["request"]), lambda words: None)
+    else:
+        model = registry.MODELS["bert"](settings.model, tuple(run["heads"]))
+    say(f"going on with {out} at step {_steps_done(out):,} of {settings.schedule.steps:,}; {runtime.reason}")
+    return _Prepared(settings, opened, runtime, _job(settings, opened, model, runtime))
+
+
+def _already_finished(out: Path, prepared: _Prepared) -> Outcome:
+    """Nothing is left to train; what a kill in the last moment may have left undone is done."""
+    checkpoints = Checkpoints(out)
+    last = checkpoints.last()
+    checkpoints.publish(last)
+    if not (out / "samples.json").exists():
+        prepared.job.load_model(last)
+        write_samples(out, prepared.job.model, prepared.opened[0][0])
+    state = read_json(last / "state.json")
+    return Outcome("already finished", state["step"], state["tokens"], state["seconds"], {}, state["best_loss"])
+
+
+def _steps_done(out: Path) -> int:
+    return Checkpoints(out).last_step() or 0
+
+
+def _with_steps_in(
+    minutes: float, settings: PretrainSettings, job: Job, runtime: Runtime, began: float, say: Say
+) -> PretrainSettings:
+    """Measures a few steps of each length and fixes how many fit in the time that is left of the minutes."""
+    if minutes <= 0:
+        raise ValueError(f"--minutes must be above 0, not {minutes:g}")
+    data, loop = settings.data, settings.loop()
+    num_timed = 6 if runtime.device.type == "cpu" else 12
+    switch = round(data.short_share * settings.schedule.steps)
+    short = long = 0.0
+    if data.short_share > 0:
+        short = seconds_a_step(job, loop, runtime, [job.make_batch(i) for i in range(num_timed)])
+    if data.short_share < 1:
+        long = seconds_a_step(job, loop, runtime, [job.make_batch(switch + i) for i in range(num_timed)])
+    mean = data.short_share * short + (1 - data.short_share) * long
+    left = minutes * 60 - (time.monotonic() - began)
+    # About 3% goes to validation and checkpoints.
+    steps = max(1, int(0.97 * left / mean))
+    say(f"a step takes {mean:.3g} s, so {minutes:g} minutes are {steps:,} steps")
+    return configuration.changed(settings, {"schedule.steps": steps})
+
+
+def _model_to_train(
+    settings: PretrainSettings, opened: Corpora, request: Request, say: Say
+) -> tuple[PretrainSettings, nn.Module]:
+    """The model with its first weights: drawn, or those of the model to go on from."""
+    heads = ("pooler", "mlm", "nsp") if settings.objective.nsp else ("mlm",)
+    tokenizer = opened[0][0].tokenizer
+    if request.base is None:
+        settings = configuration.changed(settings, {"model.vocab_size": tokenizer.vocab_size})
+        return settings, _new_model(settings, heads)
+    trained, old_tokenizer = load_folder(model_folder(request.base))
+    if tokenizer.fingerprint != old_tokenizer.fingerprint:
+        num_new = tokenizer.vocab_size - old_tokenizer.vocab_size
+        trained = grown(trained, old_tokenizer, tokenizer)
+        say(f"{num_new:,} new words start from the mean of their old pieces")
+    settings = _shaped_like(trained, settings, request)
+    model = _new_model(settings, heads)
+    missing, _ = model.load_state_dict(trained.state_dict(), strict=False)
+    say(f"goes on from {request.base}: {trained.config.num_layers} layers, {trained.config.width} wide")
+    if new := sorted({name.partition(".")[0] for name in missing}):
+        say(f"it has no {', '.join(new)} head, so that starts anew")
+    return settings, model
+
+
+def _shaped_like(trained: nn.Module, settings: PretrainSettings, request: Request) -> PretrainSettings:
+    """The settings with the shape of a trained model; a person may change its dropouts, not its shape."""
+    shape = {f"model.{each.name}": each.value for each in configuration.listed(trained.config)}
+    asked = configuration.changed(settings, {})
+    for name in request.changes:
+        if name in FREE_OF_THE_BASE:
+            shape.pop(name)
+        elif name in shape and getattr(asked.model, name.removeprefix("model.")) != shape[name]:
+            raise ValueError(f"{name} is {shape[name]} in the model that --from names, and cannot be changed")
+    positions = trained.config.max_positions
+    shorter = {f"data.{name}": min(getattr(settings.data, name), positions) for name in ("length", "short_length")}
+    return configuration.changed(settings, shape | shorter)
+
+
+def _new_model(settings: PretrainSettings, heads: tuple[str, ...]) -> nn.Module:
+    model = registry.MODELS["bert"](settings.model, heads)
+    model.initialise(torch.Generator().manual_seed(seed_of(settings.runtime.seed, "weights")))
+    return model
+
+
+def _job(settings: PretrainSettings, opened: Corpora, model: nn.Module, runtime: Runtime) -> Job:
+    tokenizer = opened[0][0].tokenizer
+    masking = Masking(settings.masking, tokenizer.vocab_size, tokenizer.mask_id, tokenizer.special_ids)
+    objective = Pretraining(masking, settings.objective.nsp, settings.objective.nsp_weight)
+    if runtime.compiles:
+        model.compile_parts()
+        objective.compile()
+
+    def save(folder: Path) -> None:
+        tokenizer.save(folder, settings.model.max_positions)
+        save_model(folder, model)
+
+    def load(folder: Path) -> None:
+        load_weights(model, read_weights(folder), folder)
+
+    held_out = held_out_batches(settings, opened)
+    return Job(model, objective, BatchMaker(settings, opened), held_out, save, load)
+
+
+def _repetition_warnings(opened: Corpora, settings: PretrainSettings) -> list[str]:
+    total = settings.schedule.steps * settings.batch.tokens
+    weight_sum = sum(weight for _, weight in opened)
+    out = []
+    for corpus, weight in opened:
+        epochs = total * weight / weight_sum / max(1, corpus.num_tokens)
+        if epochs > 100:
+            out.append(f"note: the run reads {corpus.folder} {epochs:,.0f} times over; more text would serve it better")
+    return out
