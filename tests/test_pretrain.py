@@ -6,6 +6,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -253,3 +254,89 @@ def test_corpora_mix_by_weight(tmp_path, tiny_corpus, tiny_run):
     corpora = json.loads((out / "run.json").read_text())["corpora"]
     assert [entry["weight"] for entry in corpora] == [3.0, 1.0]
     assert corpora[1]["folder"].endswith("second:3")
+
+
+def test_a_kill_in_the_last_moment_is_made_good(unbroken, tmp_path, tiny_corpus):
+    """The last checkpoint was written, but neither its weights at the root nor the samples."""
+    copy = tmp_path / "run"
+    shutil.copytree(unbroken, copy)
+    older = sorted((copy / "checkpoints").iterdir())[0]
+    (copy / "model.safetensors").unlink()
+    shutil.copy(older / "model.safetensors", copy / "model.safetensors")
+    (copy / "samples.json").unlink()
+    assert run(copy, tiny_corpus, resume=True).ended == "already finished"
+    assert same(unbroken, copy)
+    assert (copy / "samples.json").read_bytes() == (unbroken / "samples.json").read_bytes()
+
+
+def test_what_a_kill_left_in_an_empty_folder_does_not_block(tmp_path, tiny_corpus):
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / ".run.json.123.tmp").write_text("{")
+    assert run(tmp_path / "run", tiny_corpus, steps=1, resume=True).ended == "finished"
+    assert not list((tmp_path / "run").glob(".*.tmp"))
+
+
+def test_terminating_the_whole_group_saves(tmp_path, tiny_corpus):
+    """Schedulers signal every process of a group: the loader's workers must not take the run down with them."""
+    program = (
+        "import sys; sys.path.insert(0, sys.argv[3])\n"
+        "import torch, time; torch.set_num_threads(1)\n"
+        "from test_pretrain import run\n"
+        "changes = {'runtime.loader_workers': 2, 'checkpoint.every_steps': 0}\n"
+        "outcome = run(sys.argv[1], sys.argv[2], steps=4000, changes=changes, watch=lambda status: time.sleep(0.01))\n"
+        "print(outcome.ended, outcome.step)\n"
+    )
+    words = [sys.executable, "-c", program, str(tmp_path / "run"), str(tiny_corpus), str(TESTS)]
+    process = subprocess.Popen(
+        words, env=os.environ | {"OMP_NUM_THREADS": "1"}, stdout=subprocess.PIPE, text=True, start_new_session=True
+    )
+    metrics = tmp_path / "run" / "metrics.jsonl"
+    deadline = time.monotonic() + 60
+    while time.monotonic() < deadline and not (metrics.exists() and metrics.stat().st_size):
+        time.sleep(0.05)
+    os.killpg(process.pid, signal.SIGTERM)
+    said, _ = process.communicate(timeout=60)
+    ended, step = said.split()[-2:]
+    assert process.returncode == 0 and ended == "stopped" and int(step) > 0
+    assert (tmp_path / "run" / "checkpoints" / f"step-{int(step):08d}").exists()
+
+
+def test_going_on_from_a_model_resumes_by_the_same_command(unbroken, tmp_path, tiny_corpus):
+    words = {"base": unbroken, "steps": 2, "changes": {"model.dropout": "0", "model.width": "32"}}
+    run(tmp_path / "run", tiny_corpus, **words)
+    stored = json.loads((tmp_path / "run" / "run.json").read_text())["settings"]["model"]
+    assert stored["dropout"] == 0.0 and stored["attention_dropout"] == 0.1
+    assert run(tmp_path / "run", tiny_corpus, resume=True, **words).ended == "already finished"
+    with pytest.raises(ValueError, match=r"model\.num_layers is 1 .* cannot be changed"):
+        run(tmp_path / "other", tiny_corpus, base=unbroken, changes={"model.num_layers": 2})
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"model.max_positions": 48}, r"data\.length=64 is more than"),
+        ({"model.num_segments": 1}, r"model\.num_segments=2"),
+        ({"data.length": 600, "model.max_positions": 512}, r"data\.length"),
+    ],
+)
+def test_settings_that_do_not_fit_are_refused_before_anything_is_written(tmp_path, tiny_corpus, changes, said):
+    with pytest.raises(ValueError, match=said):
+        run(tmp_path / "run", tiny_corpus, changes=changes)
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize("short_share", [0.0, 0.5, 1.0])
+def test_one_length_for_all_steps(tmp_path, tiny_corpus, short_share):
+    from hornbook.data.corpus import Corpus
+    from hornbook.pretraining.batches import BatchMaker
+
+    changes = {"data.short_length": 64, "data.length": 64, "data.short_share": short_share, "schedule.steps": 10}
+    make = BatchMaker(preset_settings("bert-tiny", TINY_MODEL | changes), [(Corpus(tiny_corpus), 1.0)])
+    first, later = make(0), make(9)
+    assert first.longest == later.longest == 64 and not torch.equal(first.ids_T[:64], later.ids_T[:64])
+
+
+def test_the_function_stays_a_function():
+    from hornbook.pretraining import run as module
+
+    assert hornbook.pretrain is module.pretrain and hornbook.pretrain is module.pretrain
