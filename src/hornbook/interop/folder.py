@@ -143,7 +143,7 @@ def _weights_files(folder: Path) -> list[Path]:
         if not isinstance(names, dict) or not all(isinstance(name, str) for name in names.values()):
             raise ValueError(f"{index} has no weight_map of names to files: copy it again from where it came")
         return [folder / name for name in sorted(set(names.values()))]
-    pickles = sorted([*folder.glob("*.bin"), *folder.glob("*.pt"), *folder.glob("*.ckpt*")])
+    pickles = sorted([*folder.glob("*model*.bin"), *folder.glob("*.pt"), *folder.glob("*.ckpt*")])
     if pickles:
         raise ValueError(
             f"{pickles[0]} is a pickle, which can run any code when opened, so it is refused; convert it once with: "
@@ -151,7 +151,8 @@ def _weights_files(folder: Path) -> list[Path]:
             f"M.from_pretrained('{folder}').save_pretrained('{folder}')\""
         )
     raise ValueError(
-        f"{folder} has no {WEIGHTS}: it holds no model, or one in a format that transformers has to convert first"
+        f"{folder} has no {WEIGHTS}: it holds no model, or only a pickle, which is neither downloaded nor opened; "
+        "open it once in transformers and save it with save_pretrained"
     )
 
 
