@@ -159,7 +159,7 @@ def test_the_whole_way(hornbook, tmp_path, tiny_text_file):
     assert said.out.count("step 2 of 2") == 1
     before = (run / "model.safetensors").read_bytes()
     said = hornbook(*command, "--resume")
-    assert (said.status, said.answer["ended"]) == (0, "finished")
+    assert (said.status, said.answer["ended"]) == (0, "already finished")
     assert (run / "model.safetensors").read_bytes() == before
     assert len(hornbook("fill-mask", run, "the [MASK] of [MASK].", "--top", 3, "--json").answer["masks"]) == 2
     assert 0 < hornbook("next-sentence", run, "the river.", "a bridge.", "--json").answer["is_next"] < 1
@@ -244,8 +244,9 @@ def test_pretrain_refuses_names(complaint, tmp_path, tiny_corpus):
     assert "needs --corpus" in complaint("pretrain", "bert-tiny", *out)
     assert "needs --out" in complaint("pretrain", "bert-tiny", "--corpus", tiny_corpus)
     assert "needs --corpus" in complaint("pretrain", "bert-tiny", *out, "--resume")
-    for corpus in (tmp_path / "none", f"{tmp_path / 'none'}:3", tmp_path, "C:\\corpora\\x", f"{tiny_corpus}:heavy"):
-        assert "is not a corpus" in complaint("pretrain", "bert-tiny", "--corpus", corpus, *out)
+    for corpus in (tmp_path / "none", f"{tmp_path / 'none'}:3", "C:\\corpora\\x", f"{tiny_corpus}:heavy"):
+        assert "there is no folder" in complaint("pretrain", "bert-tiny", "--corpus", corpus, *out)
+    assert "is not a corpus" in complaint("pretrain", "bert-tiny", "--corpus", tmp_path, *out)
     for weight in ("-1", "0", "nan", "inf"):
         assert "weight" in complaint("pretrain", "bert-tiny", "--corpus", f"{tiny_corpus}:{weight}", *out, *TINY)
     assert not (tmp_path / "run").exists()

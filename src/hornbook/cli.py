@@ -341,7 +341,9 @@ def _say_outcome(out: Path, outcome) -> None:
     if outcome.ended == "stopped":
         say(f"stopped and saved at {seen}; the same command with --resume goes on")
         return
-    best = f", best validation loss {outcome.best_loss:.3f}" if outcome.best_loss is not None else ""
+    terms = [name for name in outcome.last if f"validation_{name}" in outcome.last and name != "loss"]
+    summed = f" ({' + '.join(terms)})" if len(terms) > 1 else ""
+    best = f", best validation loss {outcome.best_loss:.3f}{summed}" if outcome.best_loss is not None else ""
     say(f"{out}: finished, {seen}{best}")
     say(f'  hornbook report {out}      hornbook fill-mask {out} "...[MASK]..."')
 
@@ -376,7 +378,7 @@ def fill_mask(
 
     masks = hornbook.load(model).fill_mask(text, top)
     for guesses in masks:
-        table([(f"{guess.probability:.1%}", guess.token, guess.text) for guess in guesses], ("", "token", "text"))
+        table([(f"{guess.probability:.2%}", guess.word, guess.text) for guess in guesses], ("", "word", "text"))
     _answer(as_json, {"masks": [[vars(guess) for guess in guesses] for guesses in masks]})
 
 

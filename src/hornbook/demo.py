@@ -128,6 +128,9 @@ def _show_result(run: Path, seconds: float) -> None:
         f"masked-word loss on held-out text: {last['mlm']:.2f}, guessing by word frequency: {baseline['mlm']:.2f}; "
         f"right words: {last['mlm_accuracy']:.0%} against {baseline['mlm_accuracy']:.0%}"
     )
+    if last["mlm"] > baseline["mlm"] - 0.3:
+        steps = RunRecord.load(run).num_steps
+        say(f"that is little: only {steps:,} steps fit in the time, as the machine was busy; try again when it is not")
     say(f"the whole life of a model took {seconds / 60:.1f} minutes; open {run / 'report.html'}")
 
 

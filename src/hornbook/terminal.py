@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+from rich.progress import BarColumn, Progress, TextColumn
 from rich.table import Table
 from rich.text import Text
 
@@ -56,7 +56,10 @@ class TrainingDisplay:
         self.said_at = 0.0
         self.unsaid: str | None = None
         self.progress = Progress(
-            TextColumn("step"), BarColumn(12), MofNCompleteColumn(), TextColumn("{task.fields[words]}"), console=console
+            TextColumn("{task.completed}/{task.total}"),
+            BarColumn(8),
+            TextColumn("{task.fields[words]}"),
+            console=console,
         )
         self.task = None
 
@@ -89,9 +92,9 @@ class TrainingDisplay:
     @staticmethod
     def _words(status: "Status") -> str:
         values = status.values
-        parts = [f"loss {values['loss']:.3f}"] if "loss" in values else []
+        parts = [f"loss {values['loss']:.2f}"] if "loss" in values else []
         if "validation_loss" in values:
-            parts.append(f"validation {values['validation_loss']:.3f}")
+            parts.append(f"validation {values['validation_loss']:.2f}")
         parts.append(f"{short(status.tokens_per_second)} tokens/s")
         parts.append(f"{duration(status.seconds_left)} left" if status.step < status.num_steps else "done")
         return "  ".join(parts)

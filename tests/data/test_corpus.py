@@ -112,7 +112,7 @@ def message_of(folder) -> str:
 
 def test_no_corpus_there(tmp_path):
     assert "no manifest.json" in message_of(tmp_path)
-    assert "no manifest.json" in message_of(tmp_path / "nowhere")
+    assert "there is no folder" in message_of(tmp_path / "nowhere")
     (tmp_path / "progress.json").write_text("{}")
     assert "interrupted" in message_of(tmp_path)
 

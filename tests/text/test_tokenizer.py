@@ -260,3 +260,29 @@ def test_tokens_and_ids(trained):
     encoded = tokenizer.encode("the dog")
     assert encoded.word_ids[0] is None and encoded.word_ids[1] == 0
     assert encoded.offsets[1][0] == 0 and encoded.offsets[-2][1] == 7
+
+
+@pytest.mark.parametrize("kind", ["wordpiece", "bpe", "unigram"])
+def test_words_of_the_text_it_was_trained_on_can_be_added(kind):
+    """Some of them a unigram vocabulary holds as pieces already, though it splits them: those are passed over."""
+    from hornbook.text.extension import words_worth_adding
+    from hornbook.text.training import train_tokenizer
+
+    text = "The internationalisation of localisation standards. A nationalised nation localises its stations. " * 20
+    tokenizer = train_tokenizer([text], kind=kind, vocab_size=300 if kind == "bpe" else 60)
+    before = tokenizer.vocab_size
+    added = tokenizer.add_words([*words_worth_adding(tokenizer, [text], 50), "zebra"])
+    assert added and all(number >= before for number, _ in added)
+    assert tokenizer.vocab_size == before + len(added)
+
+
+def test_a_word_that_is_a_hidden_piece_is_passed_over():
+    from hornbook.text.training import train_tokenizer
+
+    text = "international nation nations national locations " * 30
+    tokenizer = train_tokenizer([text], kind="unigram", vocab_size=60)
+    pieces = [tokenizer.token(number) for number in range(tokenizer.vocab_size)]
+    words = [piece for piece in pieces if piece.isalpha() and len(piece) > 1]
+    assert words
+    before = tokenizer.vocab_size
+    assert all(number >= before for number, _ in tokenizer.add_words(words))

@@ -38,6 +38,8 @@ class Corpus:
             raise ValueError(
                 f"{folder} is a corpus whose building was interrupted: run the same 'hornbook corpus build' to go on"
                 if unfinished
+                else f"there is no folder {folder}; make a corpus with 'hornbook corpus build'"
+                if not self.folder.exists()
                 else f"{folder} is not a corpus: it has no manifest.json; make one with 'hornbook corpus build'"
             )
         self.manifest = read_json(self.folder / "manifest.json")

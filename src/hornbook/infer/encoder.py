@@ -23,7 +23,8 @@ BATCH_TOKENS = 16_384  # texts go through the model in groups of about so many t
 
 @dataclass(frozen=True)
 class Guess:
-    token: str
+    token: str  # as the vocabulary writes it
+    word: str  # as a person reads it
     probability: float
     text: str  # the input with this mask filled in
 
@@ -80,7 +81,7 @@ class EncoderModel:
             before = before.rstrip() + (" " if before.strip() and piece.startswith(("Ġ", "▁")) else "")
         elif piece.startswith("##"):
             before, word = before.rstrip(), word.removeprefix("##")
-        return Guess(piece, probability, before + word + text[span[1] :])
+        return Guess(piece, word, probability, before + word + text[span[1] :])
 
     @torch.no_grad()
     def next_sentence(self, first: str, second: str) -> float:

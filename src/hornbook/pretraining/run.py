@@ -40,6 +40,8 @@ from hornbook.train.randomness import seed_of
 Say = Callable[[str], None]
 # What may differ from the model that a run goes on from; the rest is its shape.
 FREE_OF_THE_BASE = {"model.dropout", "model.attention_dropout", "model.init_std"}
+NUM_TIMED, MEASURED_SHARE = 12, 0.05  # steps that are timed at each length, in at most this share of the minutes
+FEW_STEPS = 100
 
 
 def pretrain(
@@ -155,19 +157,22 @@ def _with_steps_in(
     """Measures a few steps of each length and fixes how many fit in the time that is left of the minutes."""
     if minutes <= 0:
         raise ValueError(f"--minutes must be above 0, not {minutes:g}")
+    say("measuring how long a step takes ...")
     data, loop = settings.data, settings.loop()
-    num_timed = 6 if runtime.device.type == "cpu" else 12
+    most_seconds = MEASURED_SHARE * minutes * 60
     switch = round(data.short_share * settings.schedule.steps)
     short = long = 0.0
     if data.short_share > 0:
-        short = seconds_a_step(job, loop, runtime, [job.make_batch(i) for i in range(num_timed)])
+        short = seconds_a_step(job, loop, runtime, range(NUM_TIMED), most_seconds)
     if data.short_share < 1:
-        long = seconds_a_step(job, loop, runtime, [job.make_batch(switch + i) for i in range(num_timed)])
+        long = seconds_a_step(job, loop, runtime, range(switch, switch + NUM_TIMED), most_seconds)
     mean = data.short_share * short + (1 - data.short_share) * long
     left = minutes * 60 - (time.monotonic() - began)
     # About 3% goes to validation and checkpoints.
     steps = max(1, int(0.97 * left / mean))
-    say(f"a step takes {mean:.3g} s, so {minutes:g} minutes are {steps:,} steps")
+    say(f"a step takes {mean:.3g} s: {steps:,} steps in {minutes:g} minutes")
+    if steps < FEW_STEPS:
+        say(f"note: {steps} steps teach a model little; lower --batch-tokens (now {settings.batch.tokens:,}) for more")
     return configuration.changed(settings, {"schedule.steps": steps})
 
 

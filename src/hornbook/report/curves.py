@@ -201,7 +201,7 @@ def _reference(axes: Axes, height: float, words: str, colours: Colours, form: st
         ha="right",
         fontsize=8,
         color=colours.ink,
-        bbox={"facecolor": colours.paper, "edgecolor": "none", "alpha": 0.7, "pad": 1},
+        bbox={"facecolor": colours.paper, "edgecolor": "none", "alpha": 0.35, "pad": 1},
     )
     return height
 

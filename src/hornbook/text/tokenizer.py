@@ -243,7 +243,9 @@ class Tokenizer:
             form = self.normalise(word)
             content = form if form and self.normalise(form) == form else word
             written = [self._plain.encode(space + content, add_special_tokens=False).ids for space in ("", " ")]
-            if not any(len(ids) == 1 and ids[0] != self.unk_id for ids in written):
+            is_known = any(len(ids) == 1 and ids[0] != self.unk_id for ids in written)
+            # A unigram vocabulary may hold a word as a piece that a likelier split hides.
+            if not is_known and self.backend.token_to_id(content) is None:
                 pieces_of.setdefault(content, written[0])
         first_id = self.vocab_size
         self.backend.add_tokens([AddedToken(word, single_word=True, normalized=True) for word in pieces_of])

@@ -262,6 +262,7 @@ class _Loop:
             self.state.best_loss = found["loss"]
             self.job.save_model(self.run_folder / "best")
         self.log.write("validation", self.state.step, **found, best=best)
+        self._leave_out_of_speed()
         self.values |= {f"validation_{name}": value for name, value in found.items()}
         self._show()
 
@@ -270,6 +271,11 @@ class _Loop:
         tensors = optimizer_tensors(self.job.model, self.optimizer)
         self.checkpoints.save(self.state.step, self.job.save_model, tensors, {**vars(self.state)})
         self.saved_at = time.monotonic()
+        self._leave_out_of_speed()
+
+    def _leave_out_of_speed(self) -> None:
+        """Tokens a second are those of training: what validating and saving take is left out."""
+        self.timed_at, self.timed_tokens = time.monotonic(), self.state.tokens
 
     def _restore(self, checkpoint: Path) -> None:
         tensors, state = read_checkpoint(checkpoint)
@@ -296,7 +302,7 @@ class _Loop:
         seconds = self.state.seconds
         self._restore(checkpoint)
         self.state.seconds = seconds
-        self.timed_tokens = self.state.tokens
+        self._leave_out_of_speed()
         self.log.close()
         self.log = MetricsLog(self.run_folder, self.state.step)
         words = f"at step {step} {wrong}; went back to step {back_to} and left out batch {number}"
