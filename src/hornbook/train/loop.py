@@ -215,13 +215,14 @@ class _Loop:
                 return True
             if trouble:
                 self.guard.admit(loss)
-            self.values = {"loss": loss, **dict(zip(result.terms, terms, strict=True)), "grad_norm": norm, "lr": lr}
+            now_seen = {"loss": loss, **dict(zip(result.terms, terms, strict=True)), "grad_norm": norm, "lr": lr}
+            self.values |= now_seen
             if step % self.settings.runtime.log_every_steps == 0 or step == self.num_steps:
                 self._time(now)
                 self.log.write(
                     "train",
                     step,
-                    **self.values,
+                    **now_seen,
                     tokens=self.state.tokens,
                     tokens_per_second=round(self.stretch_tokens_per_second, 1),
                     seconds=round(self.state.seconds, 3),
