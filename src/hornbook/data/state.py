@@ -4,6 +4,7 @@
 beside it hold the arrays. So a kill at any moment leaves a state that fits the shards.
 """
 
+import signal
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -111,5 +112,10 @@ def difference(built: dict, asked: dict) -> str:
 
 
 def _save(path: Path, write) -> None:
-    with replacing(path) as temporary, open(temporary, "wb") as file:
-        write(file)
+    # A signal in the middle of an .npz makes the zip module complain on stderr: it waits until the file is written.
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM})
+    try:
+        with replacing(path) as temporary, open(temporary, "wb") as file:
+            write(file)
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
