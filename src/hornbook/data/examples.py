@@ -97,13 +97,6 @@ class Examples:
                 "wrong sentences from another document: separate documents by blank lines, or set objective.nsp=false"
             )
 
-    def epochs(self, num_examples: int) -> list[float]:
-        """How often each corpus has been seen after so many examples."""
-        return [
-            num_examples * share / MIX_PERIOD / chunks.total
-            for share, chunks in zip(self.share, self.chunks, strict=True)
-        ]
-
     def batch(self, number: int, num_sequences: int) -> Batch:
         random = np.random.default_rng([self.seed, number, self.length, self.held_out])
         first = number * num_sequences
