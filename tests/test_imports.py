@@ -23,15 +23,20 @@ ALLOWED: dict[str, set[str]] = {
     "models": {"nn"},
     "train": {"data"},
     "objectives": {"data", "models", *PROTOCOL},
+    "metrics": set(),
     "interop": {"models", "text"},
-    "infer": {"models", "text", "data", "interop"},
+    "tasks": {"text", "data", "models", "metrics", "interop", *PROTOCOL},
+    "infer": {"models", "text", "data", "tasks", "interop"},
     "report": set(),
     "terminal": set(),
 }
-ALLOWED["pretraining"] = set(ALLOWED) - {"terminal"}
-ALLOWED["cli"] = {*ALLOWED, "pretraining"}
+ALLOWED["pretraining"] = ALLOWED["finetuning"] = set(ALLOWED) - {"terminal"}
+ALLOWED["cli"] = set(ALLOWED)
 ALLOWED["demo"] = {*ALLOWED, "cli"}
-IMPORT_TORCH = ("batch", "nn.", "models.", "objectives.", "train.", "interop.", "infer.", "data.loader", "pretraining.")
+IMPORT_TORCH = (
+    *("batch", "nn.", "models.", "objectives.", "train.", "interop.", "infer.", "data.loader", "pretraining."),
+    *("tasks.objective", "tasks.running", "finetuning."),
+)
 
 MODULES = {
     ".".join(file.relative_to(SOURCE).with_suffix("").parts).removesuffix(".__init__"): file

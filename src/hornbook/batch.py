@@ -27,7 +27,9 @@ class Batch:
     starts: Tensor  # int32, N + 1
     starts_host: np.ndarray  # int64, N + 1
     longest: int  # no sequence is longer
-    labels_N: Tensor | None = None  # int64, what a sentence task wants of each sequence
+    labels_N: Tensor | None = None  # what a task wants of each sequence: a class, a number, or a row of them
+    labels_T: Tensor | None = None  # int64, what a task wants of each token; -1 where it wants nothing
+    num_together: int = 1  # neighbouring sequences that are judged together, such as the endings of one question
     num_dead: int = 0  # sequences at the end that only fill a bucket
 
     @property
@@ -70,6 +72,8 @@ class Batch:
             starts_host=self.starts_host[first : last + 1] - start,
             longest=self.longest,
             labels_N=None if self.labels_N is None else self.labels_N[first:last],
+            labels_T=None if self.labels_T is None else self.labels_T[start:stop],
+            num_together=self.num_together,
             num_dead=max(0, last - max(first, self.num_live_sequences)),
         )
 
@@ -90,9 +94,11 @@ class Batch:
         device = self.ids_T.device
         new_starts = torch.from_numpy(ends.astype(np.int32)).to(device, non_blocking=True)
         positions = (torch.arange(missing, device=device)) % self.longest
-        labels = self.labels_N
+        labels, token_labels = self.labels_N, self.labels_T
         if labels is not None:
-            labels = torch.cat([labels, labels.new_zeros(dead)])
+            labels = torch.cat([labels, labels.new_zeros((dead, *labels.shape[1:]))])
+        if token_labels is not None:
+            token_labels = torch.cat([token_labels, token_labels.new_full((missing,), -1)])
         return Batch(
             ids_T=torch.cat([self.ids_T, self.ids_T.new_zeros(missing)]),
             positions_T=torch.cat([self.positions_T, positions]),
@@ -102,6 +108,8 @@ class Batch:
             starts_host=starts_host,
             longest=self.longest,
             labels_N=labels,
+            labels_T=token_labels,
+            num_together=self.num_together,
             num_dead=self.num_dead + dead,
         )
 
@@ -112,8 +120,11 @@ def pack(
     word_starts: Sequence[np.ndarray] | None = None,
     labels: np.ndarray | None = None,
     longest: int | None = None,
+    token_labels: Sequence[np.ndarray] | None = None,
+    num_together: int = 1,
 ) -> Batch:
     """A batch of these token sequences. Without segments, all are segment 0; without word starts, each token is one.
+    Labels of sequences keep their kind: whole numbers as int64, others as float32.
 
     >>> pack([np.array([5, 6, 7]), np.array([8, 9])]).starts_host.tolist()
     [0, 3, 5]
@@ -135,5 +146,11 @@ def pack(
         starts=torch.from_numpy(starts.astype(np.int32)),
         starts_host=starts,
         longest=int(longest or lengths.max(initial=1)),
-        labels_N=None if labels is None else torch.from_numpy(np.asarray(labels, np.int64)),
+        labels_N=None if labels is None else torch.from_numpy(_whole_or_not(np.asarray(labels))),
+        labels_T=None if token_labels is None else flat(token_labels, -1, np.int64),
+        num_together=num_together,
     )
+
+
+def _whole_or_not(values: np.ndarray) -> np.ndarray:
+    return values.astype(np.float32 if np.issubdtype(values.dtype, np.floating) else np.int64)

@@ -343,7 +343,7 @@ def _say_outcome(out: Path, outcome) -> None:
         return
     terms = [name for name in outcome.last if f"validation_{name}" in outcome.last and name != "loss"]
     summed = f" ({' + '.join(terms)})" if len(terms) > 1 else ""
-    best = f", best validation loss {outcome.best_loss:.3f}{summed}" if outcome.best_loss is not None else ""
+    best = f", best validation loss {outcome.best:.3f}{summed}" if outcome.best is not None else ""
     say(f"{out}: finished, {seen}{best}")
     say(f'  hornbook report {out}      hornbook fill-mask {out} "...[MASK]..."')
 

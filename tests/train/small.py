@@ -12,7 +12,7 @@ from hornbook.models.bert import Bert, BertConfig
 from hornbook.objectives.masking import Masking, MaskingSettings
 from hornbook.objectives.pretraining import Pretraining
 from hornbook.train.device import Runtime
-from hornbook.train.loop import Job, LoopSettings
+from hornbook.train.loop import Job, LoopSettings, validate
 from hornbook.train.settings import (
     BatchSettings,
     CheckpointSettings,
@@ -75,4 +75,8 @@ def small_job(model: Bert | None = None, make_batch=small_batch, objective=None)
 
     held_out = [small_batch(1_000_000 + i) for i in range(4)]
     objective = objective or small_objective()
-    return Job(model, objective, make_batch, held_out, lambda folder: save_model(folder, model), load)
+
+    def check(micro_tokens: int) -> dict[str, float]:
+        return validate(model, objective, held_out, CPU, micro_tokens)
+
+    return Job(model, objective, make_batch, check, lambda folder: save_model(folder, model), load)

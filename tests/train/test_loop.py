@@ -76,7 +76,7 @@ def test_best_weights_are_those_of_the_best_validation(tmp_path):
 
     outcome = run(tmp_path, settings, job, poison)
     best = [line for line in read_metrics(tmp_path) if line["kind"] == "validation" and line["best"]][-1]
-    assert best["step"] <= 40 and outcome.best_loss == best["loss"]
+    assert best["step"] <= 40 and outcome.best == best["loss"]
     assert not same(weights(tmp_path), weights(tmp_path / "best"))
 
 

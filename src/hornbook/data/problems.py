@@ -21,7 +21,28 @@ KINDS = {
     "divided_document": "documents that go over from one shard into the next, and count as one in each",
     "duplicate_document": "documents (or parts of long ones) seen before, left out",
     "no_tokens": "documents that the tokenizer turns into nothing, left out",
+    "bad_quotes": "rows whose quotes are not closed or not doubled, read as they stand",
+    "repeated_name": "JSON objects that name a field twice, of which the last is taken",
+    "repeated_key": "examples whose name another one has, given another",
+    "moved_span": "answers that are not where the file says, taken where they are nearest to it",
+    "several_spans": "answers that occur more than once in a passage, the file not saying where: the first is taken",
+    "broken_tags": "tags that continue an entity which was not begun, made the start of one",
+    "unseen_label": "labels of a dev or test part that training does not have: they can only be wrong",
 }
+LEFT_OUT_OF_TRAINING = {
+    "bad_json": "lines or elements that are not a JSON object",
+    "bad_row": "rows with another number of fields than there are columns",
+    "empty_text": "examples without text",
+    "no_label": "examples without a label",
+    "bad_number": "labels that are not a finite number",
+    "bad_choice": "labels that are none of the endings",
+    "bad_endings": "examples with another number of endings than the others",
+    "bad_tags": "sentences with another number of tags than of words",
+    "no_span": "answers that do not occur in their passage",
+}
+KINDS |= {kind: f"{what}, left out of training" for kind, what in LEFT_OUT_OF_TRAINING.items()}
+# A dev or test part loses no example, for each is one prediction.
+KINDS |= {f"kept_{kind}": f"{what}, kept with what they have" for kind, what in LEFT_OUT_OF_TRAINING.items()}
 DROPPED = (
     "not_json",
     "line_too_long",
@@ -31,6 +52,7 @@ DROPPED = (
     "empty_document",
     "duplicate_document",
     "no_tokens",
+    *LEFT_OUT_OF_TRAINING,
 )
 EXAMPLES_A_KIND = 5
 

@@ -54,7 +54,8 @@ def load_model(folder: Path) -> nn.Module:
         if config.num_layers > len(weights):
             raise ValueError(f"it asks for {config.num_layers} layers, which its weights do not hold")
         with torch.device("meta"):  # no memory is taken before the shapes are known to fit
-            model = registry.MODELS[outside["model_type"]](config, family.heads_in(set(weights)))
+            output = family.output_in(outside, weights)
+            model = registry.MODELS[outside["model_type"]](config, family.heads_in(set(weights)), output)
     except (ValueError, TypeError, ArithmeticError, RuntimeError) as error:
         raise ValueError(f"{config_file} cannot be used: {str(error).splitlines()[0]}") from None
     fitting = _fitting(model, weights, folder)

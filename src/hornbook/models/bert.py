@@ -16,12 +16,22 @@ from torch import Tensor, nn
 
 from hornbook.batch import Batch
 from hornbook.config import setting
+from hornbook.models.outputs import (
+    NEVER,
+    ChoiceHead,
+    Output,
+    SequenceHead,
+    SpanHead,
+    TokenHead,
+    first_tokens,
+    outside_output,
+    read_output,
+)
 from hornbook.nn.attention import Direction, runs_flash
 from hornbook.nn.block import ACTIVATIONS, Block, initialise
 from hornbook.nn.embeddings import Embeddings
 
 VOCABULARY_MULTIPLE = 64  # matrix products over the vocabulary run on whole tiles
-NEVER = -1e4  # bias of the rows that only pad the vocabulary: exp underflows to 0, so they get no share and no gradient
 
 
 @dataclass(frozen=True)
@@ -77,8 +87,26 @@ class MlmHead(nn.Module):
         return F.linear(transformed, embedding_VD if self.weight is None else self.weight, self.bias)
 
 
+def task_head(config: BertConfig, output: Output) -> nn.Module:
+    """The published head for what a task wants."""
+    if output.kind == "spans":
+        return SpanHead(config.width, output.answerable)
+    if output.kind == "tokens":
+        return TokenHead(config.width, output.num_labels, config.dropout)
+    if output.kind == "choice":
+        return ChoiceHead(config.width, config.dropout)
+    return SequenceHead(config.width, output, config.dropout)
+
+
+def heads_for(output: Output) -> tuple[str, ...]:
+    """What of the pre-training heads a task goes through: `[CLS]` is read through the pooler."""
+    needs_pooler = output.kind == "choice" or (output.kind == "sequence" and output.head in ("linear", "mlp"))
+    return ("pooler",) if needs_pooler else ()
+
+
 class Bert(nn.Module):
-    """The encoder and, as far as `heads` names them, the pooler and the two published pre-training heads.
+    """The encoder and, as far as `heads` names them, the pooler and the two published pre-training heads; and, where an
+    `output` is wanted, the head of a task.
 
     >>> model = Bert(PRESETS["bert-tiny"].model)
     >>> sum(p.numel() for p in model.parameters()) > 4e6
@@ -87,10 +115,13 @@ class Bert(nn.Module):
 
     family = "bert"
 
-    def __init__(self, config: BertConfig, heads: tuple[str, ...] = ("pooler", "mlm", "nsp")):
+    def __init__(
+        self, config: BertConfig, heads: tuple[str, ...] = ("pooler", "mlm", "nsp"), output: Output | None = None
+    ):
         super().__init__()
         self.config = config
         self.heads = tuple(heads)
+        self.output = output
         self.embeddings = Embeddings(
             config.padded_vocab_size,
             config.width,
@@ -116,6 +147,7 @@ class Bert(nn.Module):
         self.pooler = nn.Linear(config.width, config.width) if "pooler" in heads else None
         self.mlm = MlmHead(config) if "mlm" in heads else None
         self.nsp = nn.Linear(config.width, 2) if "nsp" in heads else None
+        self.task = None if output is None else task_head(config, output)
 
     def initialise(self, generator: torch.Generator) -> None:
         """Published start of every weight; rows that pad the vocabulary are 0 and stay 0."""
@@ -163,6 +195,19 @@ class Bert(nn.Module):
     def nsp_logits(self, cls_ND: Tensor) -> Tensor:
         """Scores of (is next, is random), N x 2."""
         return self.nsp(self.pooled(cls_ND))
+
+    def outputs(self, batch: Batch) -> Tensor:
+        """What the task wants of each sequence or token (`models/outputs.py` lists the shapes)."""
+        x_TD = self(batch)
+        needs_pooler = "pooler" in heads_for(self.output)
+        return self.task(x_TD, batch, self.pooled(x_TD[first_tokens(x_TD, batch)]) if needs_pooler else None)
+
+    def depth_of(self, name: str) -> int:
+        """How far up a parameter stands: 0 the embeddings, 1 to L the blocks, L + 1 pooler and heads."""
+        part, _, rest = name.partition(".")
+        if part == "embeddings":
+            return 0
+        return int(rest.partition(".")[0]) + 1 if part == "blocks" else self.config.num_layers + 1
 
 
 def flops_per_token(config: BertConfig, length: int, predicted_share: float) -> float:
@@ -239,12 +284,22 @@ _HEAD_NAMES = {
     "mlm.weight": "cls.predictions.decoder.weight",
     "nsp": "cls.seq_relationship",
 }
+_TASK_CLASSES = {
+    "sequence": "BertForSequenceClassification",
+    "choice": "BertForMultipleChoice",
+    "tokens": "BertForTokenClassification",
+    "spans": "BertForQuestionAnswering",
+}
+_TASK_HEADS = {"sequence": "classifier", "choice": "classifier", "tokens": "classifier", "spans": "qa_outputs"}
+OWN_HEAD = "hornbook_head"  # layers that no class outside has
 PREFIX = "bert."
 PADDED = {"embeddings.tokens.weight": 0.0, "mlm.bias": NEVER, "mlm.weight": 0.0}  # cut to the vocabulary outside
 
 
-def architecture(heads: tuple[str, ...]) -> str:
+def architecture(heads: tuple[str, ...], output: Output | None = None) -> str:
     """The name of the `transformers` class that holds these heads."""
+    if output is not None:
+        return _TASK_CLASSES[output.kind] if output.is_published else "BertModel"
     if "mlm" in heads and "nsp" in heads:
         return "BertForPreTraining"
     if "mlm" in heads:
@@ -264,12 +319,16 @@ def heads_in(names: set[str]) -> tuple[str, ...]:
 
 def outside_names(model: Bert) -> dict[str, tuple[str, ...]]:
     """For each of our parameters the outside one, or the outside ones that it is made of, end to end."""
-    prefix = "" if architecture(model.heads) == "BertModel" else PREFIX
+    prefix = "" if architecture(model.heads, model.output) == "BertModel" else PREFIX
     names: dict[str, tuple[str, ...]] = {}
     for ours in model.state_dict():
         stem, _, kind = ours.rpartition(".")
         if ours in _HEAD_NAMES or stem in _HEAD_NAMES:
             names[ours] = (_HEAD_NAMES.get(ours) or f"{_HEAD_NAMES[stem]}.{kind}",)
+        elif stem == "task.out" and model.output.is_published:
+            names[ours] = (f"{_TASK_HEADS[model.output.kind]}.{kind}",)
+        elif ours.startswith("task."):
+            names[ours] = (ours.replace("task.", f"{OWN_HEAD}.", 1),)
         elif stem.startswith("blocks."):
             _, number, part = stem.split(".", 2)
             outside = _BLOCK_NAMES[part]
@@ -280,12 +339,23 @@ def outside_names(model: Bert) -> dict[str, tuple[str, ...]]:
     return names
 
 
+def output_in(outside: dict, weights: dict[str, Tensor]) -> Output | None:
+    """What the task head of a folder answers, if it has one that is known here."""
+    named = (outside.get("architectures") or [None])[0]
+    kind = next((kind for kind, name in _TASK_CLASSES.items() if name == named), None)
+    head = weights.get(f"{_TASK_HEADS.get(kind, OWN_HEAD + '.out')}.weight")
+    num_labels = 1 if head is None else len(head)
+    return read_output(outside, None if head is None else kind, num_labels)
+
+
 def outside_config(model: Bert) -> dict:
     """`config.json` as `transformers` writes it. What it has no name for stands under our own names."""
     config = dataclasses.asdict(model.config)
-    outside = {"architectures": [architecture(model.heads)], "model_type": "bert", "dtype": "float32"}
+    outside = {"architectures": [architecture(model.heads, model.output)], "model_type": "bert", "dtype": "float32"}
     outside |= {theirs: config[ours] for ours, theirs in _CONFIG_NAMES.items()}
     outside["hidden_act"] = _ACTIVATION_NAMES[model.config.activation]
+    if model.output is not None:
+        outside |= outside_output(model.output)
     if model.config.positions != "learned":
         outside["position_kind"] = model.config.positions
     if model.config.direction != "both":

@@ -78,3 +78,7 @@ def initialise(module: nn.Module, std: float, generator: torch.Generator) -> Non
         if isinstance(part, nn.LayerNorm):
             nn.init.ones_(part.weight)
             nn.init.zeros_(part.bias)
+        if isinstance(part, nn.Conv1d | nn.LSTM):  # these have no published start: the one that torch gives them
+            bound = (part.hidden_size if isinstance(part, nn.LSTM) else part.weight[0].numel()) ** -0.5
+            for parameter in part.parameters():
+                nn.init.uniform_(parameter, -bound, bound, generator=generator)

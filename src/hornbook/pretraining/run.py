@@ -33,7 +33,7 @@ from hornbook.pretraining.record import Request, read_run, refuse_other_corpora,
 from hornbook.pretraining.settings import PretrainSettings, preset_settings
 from hornbook.train.checkpoint import Checkpoints
 from hornbook.train.device import Runtime, decide, prepare
-from hornbook.train.loop import Job, Outcome, Status, train
+from hornbook.train.loop import Job, Outcome, Status, train, validate
 from hornbook.train.pace import seconds_a_step
 from hornbook.train.randomness import seed_of
 
@@ -114,7 +114,7 @@ def _begun(out: Path, request: Request, say: Say) -> _Prepared:
         every = max(1, min(1000, settings.schedule.steps // 20))
         settings = configuration.changed(settings, {"validation.every_steps": every})
     counts = sum(corpus.token_counts * weight for corpus, weight in opened)
-    held_out = [batch.to(runtime.device) for batch in job.validation_batches]
+    held_out = [batch.to(runtime.device) for batch in held_out_batches(settings, opened)]
     baseline = frequency_baseline(job.objective, held_out, counts) if held_out else {}
     write_run(out, request, settings, opened, runtime, job, baseline)
     return _Prepared(settings, opened, runtime, job)
@@ -144,7 +144,7 @@ def _already_finished(out: Path, prepared: _Prepared) -> Outcome:
         prepared.job.load_model(last)
         write_samples(out, prepared.job.model, prepared.opened[0][0])
     state = read_json(last / "state.json")
-    return Outcome("already finished", state["step"], state["tokens"], state["seconds"], {}, state["best_loss"])
+    return Outcome("already finished", state["step"], state["tokens"], state["seconds"], {}, state["best"])
 
 
 def _steps_done(out: Path) -> int:
@@ -235,7 +235,11 @@ def _job(settings: PretrainSettings, opened: Corpora, model: nn.Module, runtime:
         load_weights(model, read_weights(folder), folder)
 
     held_out = held_out_batches(settings, opened)
-    return Job(model, objective, BatchMaker(settings, opened), held_out, save, load)
+
+    def check(micro_tokens: int) -> dict[str, float]:
+        return validate(model, objective, held_out, runtime, micro_tokens)
+
+    return Job(model, objective, BatchMaker(settings, opened), check if held_out else None, save, load)
 
 
 def _repetition_warnings(opened: Corpora, settings: PretrainSettings) -> list[str]:

@@ -151,6 +151,26 @@ class Tokenizer:
         encoding = self.backend.encode(text, pair)
         return Encoded(encoding.ids, encoding.type_ids, encoding.offsets, encoding.word_ids)
 
+    def pieces(self, texts: list[str]) -> list[tokenizers.Encoding]:
+        """Each text without special tokens, on all cores; `joined` puts them around."""
+        for text in texts:
+            refuse_surrogates(text)
+        return self.backend.encode_batch(texts, add_special_tokens=False)
+
+    def pieces_of_words(self, texts: list[list[str]]) -> list[tokenizers.Encoding]:
+        """The same for texts that are split into words already: `word_ids` says which word a piece is of."""
+        for word in chain.from_iterable(texts):
+            refuse_surrogates(word)
+        return self.backend.encode_batch(texts, is_pretokenized=True, add_special_tokens=False)
+
+    def joined(self, first: tokenizers.Encoding, second: tokenizers.Encoding | None = None) -> tokenizers.Encoding:
+        """One or two encodings with the special tokens and segments that this tokenizer puts around them."""
+        return self.backend.post_process(first, second)
+
+    def num_special(self, is_pair: bool) -> int:
+        """How many special tokens `joined` adds."""
+        return self.backend.num_special_tokens_to_add(is_pair)
+
     def decode(self, ids: list[int], skip_special: bool = True) -> str:
         return self.backend.decode([int(number) for number in ids], skip_special_tokens=skip_special)
 

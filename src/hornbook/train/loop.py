@@ -1,7 +1,7 @@
 """The one loop. Pre-training, fine-tuning and distillation all run through `train`; what differs is the objective.
 
-The loop is handed how to make batch k, how to save and how to load the model; it knows no task and no family. Its
-state is: the step, the weights, the optimizer, a few numbers of the guard, and the best validation loss.
+The loop is handed how to make batch k, how to validate, save and load the model; it knows no task and no family. Its
+state is: the step, the weights, the optimizer, a few numbers of the guard, and the best validation.
 """
 
 import itertools
@@ -51,14 +51,23 @@ class LoopSettings:
 
 @dataclass(frozen=True)
 class Job:
-    """What is trained: how to make batch k, what it is validated on, how the model is saved and loaded."""
+    """What is trained: how to make batch k, how it is validated, how the model is saved and loaded.
+
+    `validate` takes the most tokens that may go through the model at once and answers numbers by name. The best
+    validation is the one with the lowest `loss` or, where `decided_by` names another, the highest of that.
+    """
 
     model: nn.Module
     objective: Objective
     make_batch: Callable[[int], Batch]
-    validation_batches: list[Batch]
+    validate: Callable[[int], dict[str, float]] | None
     save_model: Callable[[Path], None]
     load_model: Callable[[Path], None]
+    decided_by: str = "loss"
+    rate_of: Callable[[str], float] | None = None  # share of the learning rate that a parameter gets, by its name
+
+    def is_better(self, value: float, than: float | None) -> bool:
+        return than is None or (value < than if self.decided_by == "loss" else value > than)
 
 
 @dataclass
@@ -78,21 +87,26 @@ class State:
     step: int = 0  # updates done
     tokens: int = 0
     seconds: float = 0.0
-    best_loss: float | None = None
+    best: float | None = None  # the best validation, by what the job is decided by
+    best_step: int = 0
+    num_not_better: int = 0  # validations since then
+    ended_early: bool = False
     micro_tokens: int = 0
     guard: dict = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """How a run ended: `finished`, or `stopped` by a signal with everything saved."""
+    """How a run ended: `finished`, `finished early` (nothing got better any more), or `stopped` by a signal with
+    everything saved."""
 
     ended: str
     step: int
     tokens: int
     seconds: float
     last: dict[str, float]
-    best_loss: float | None
+    best: float | None
+    best_step: int = 0
 
 
 class Diverged(RuntimeError):
@@ -117,7 +131,7 @@ class _Loop:
         self.checkpoints = Checkpoints(run, settings.checkpoint.keep)
         self.checkpoints.sweep()
         job.model.to(runtime.device)
-        self.optimizer = make_optimizer(job.model, settings.optimizer)
+        self.optimizer = make_optimizer(job.model, settings.optimizer, job.rate_of)
         self.stepper = Stepper(
             job.model,
             job.objective,
@@ -138,26 +152,31 @@ class _Loop:
     def run(self, signals: "_Signals") -> Outcome:
         last = self.checkpoints.last()
         if last is None:
-            self._save()
+            if self.settings.checkpoint.at_start:
+                self._save()
         else:
             self._restore(last)
             self.checkpoints.publish(last)
-        self.log = MetricsLog(self.run_folder, self.state.step)
+        self.log = MetricsLog(self.run_folder, self.state.step, self.settings.runtime.tensorboard)
         self.started = time.monotonic()
         self.seconds_before = self.state.seconds
         self.saved_at = self.timed_at = self.started
         self.timed_tokens = self.state.tokens
         self.stretch_tokens_per_second = 0.0
         try:
-            while self.state.step < self.num_steps and not signals.stop:
+            while not self._is_finished() and not signals.stop:
                 self._stretch(signals)
-            if self.state.step >= self.num_steps:
+            if self._is_finished() and not self.state.ended_early:
                 self._validate()
             self._save()
         finally:
             self.log.close()
-        ended = "finished" if self.state.step >= self.num_steps else "stopped"
-        return Outcome(ended, self.state.step, self.state.tokens, self.state.seconds, self.values, self.state.best_loss)
+        ended = "stopped" if not self._is_finished() else "finished early" if self.state.ended_early else "finished"
+        state = self.state
+        return Outcome(ended, state.step, state.tokens, state.seconds, self.values, state.best, state.best_step)
+
+    def _is_finished(self) -> bool:
+        return self.state.step >= self.num_steps or self.state.ended_early
 
     def _stretch(self, signals: "_Signals") -> None:
         """Steps until the end, a signal, or a rollback (after which batches are numbered anew)."""
@@ -179,9 +198,10 @@ class _Loop:
                 return
             if due_check:
                 self._validate()
+                self._consider_ending()
             if due_save:
                 self._save()
-            if signals.stop:
+            if signals.stop or self.state.ended_early:
                 return
         self._rolled_back_on_reading()
 
@@ -250,26 +270,33 @@ class _Loop:
         self._show(words)
 
     def _validate(self) -> None:
-        held_out = self.job.validation_batches
-        if not held_out:
+        job = self.job
+        if job.validate is None:
             return
-        found = self.stepper.in_smaller_parts(
-            held_out[0].longest,
-            lambda: validate(self.job.model, self.job.objective, held_out, self.runtime, self.stepper.micro_tokens),
-        )
+        found = self.stepper.in_smaller_parts(1, lambda: job.validate(self.stepper.micro_tokens))
         self._notice_smaller_parts()
-        best = self.state.best_loss is None or found["loss"] < self.state.best_loss
-        if best:
-            self.state.best_loss = found["loss"]
-            self.job.save_model(self.run_folder / "best")
-        self.log.write("validation", self.state.step, **found, best=best)
+        value = found[job.decided_by]
+        is_best = job.is_better(value, self.state.best)
+        if is_best:
+            self.state.best, self.state.best_step = value, self.state.step
+            job.save_model(self.run_folder / "best")
+        self.state.num_not_better = 0 if is_best else self.state.num_not_better + 1
+        self.log.write("validation", self.state.step, **found, best=is_best)
         self._leave_out_of_speed()
         self.values |= {f"validation_{name}": value for name, value in found.items()}
         self._show()
 
+    def _consider_ending(self) -> None:
+        patience = self.settings.validation.patience
+        if patience and self.state.num_not_better >= patience:
+            self.state.ended_early = True
+            words = f"nothing better in {patience} validations: ended at step {self.state.step:,}"
+            self._say("ended_early", f"{words}, the best was at {self.state.best_step:,}")
+
     def _save(self) -> None:
         self.state.guard = self.guard.state()
-        tensors = optimizer_tensors(self.job.model, self.optimizer)
+        is_over = self._is_finished() and not self.settings.checkpoint.keep_optimizer
+        tensors = {} if is_over else optimizer_tensors(self.job.model, self.optimizer)
         self.checkpoints.save(self.state.step, self.job.save_model, tensors, {**vars(self.state)})
         self.saved_at = time.monotonic()
         self._leave_out_of_speed()
@@ -290,6 +317,11 @@ class _Loop:
         """Back to the last checkpoint, to go on without the bad batch. True when it did; once from each checkpoint."""
         wrong = trouble.words
         checkpoint = self.checkpoints.last()
+        if checkpoint is None:
+            if trouble.kind == "spike":
+                self._say("spike", f"at step {step} {wrong}; there is nothing to go back to, so it goes on")
+                return False
+            raise Diverged(f"at step {step} {wrong}, and no checkpoint is there to go back to; lower optimizer.lr")
         back_to = read_json(checkpoint / "state.json")["step"]
         if back_to in self.skips.rolled_back_to:
             if trouble.kind == "spike":
@@ -305,7 +337,7 @@ class _Loop:
         self.state.seconds = seconds
         self._leave_out_of_speed()
         self.log.close()
-        self.log = MetricsLog(self.run_folder, self.state.step)
+        self.log = MetricsLog(self.run_folder, self.state.step, self.settings.runtime.tensorboard)
         words = f"at step {step} {wrong}; went back to step {back_to} and left out batch {number}"
         self._say("rollback", words, at_step=step, skipped_batch=number)
         return True

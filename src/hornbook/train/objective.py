@@ -27,8 +27,8 @@ class Targets:
     """
 
     positions_K: Tensor  # int64, into the flat run of tokens
-    values_K: Tensor
-    weights_K: Tensor  # float32, 0 or 1
+    values_K: Tensor  # a value a target, or a row of them
+    weights_K: Tensor  # float32; 0 or 1, or the weight of its class
     starts_host: np.ndarray
 
     @property
@@ -52,7 +52,7 @@ class Targets:
         ends = np.full(num_sequences + 1 - len(self.starts_host), num_targets, self.starts_host.dtype)
         return Targets(
             positions_K=torch.cat([self.positions_K, self.positions_K.new_zeros(missing)]),
-            values_K=torch.cat([self.values_K, self.values_K.new_zeros(missing)]),
+            values_K=torch.cat([self.values_K, self.values_K.new_zeros((missing, *self.values_K.shape[1:]))]),
             weights_K=torch.cat([self.weights_K, self.weights_K.new_zeros(missing)]),
             starts_host=np.concatenate([self.starts_host, ends]),
         )
@@ -69,20 +69,23 @@ class Drawn:
         return {term: targets.count for term, targets in self.targets.items()}
 
     def split(self, micro_tokens: int) -> list["Drawn"]:
-        """Few parts of at most so many tokens, of about equal size; a longer sequence is a part of its own."""
-        starts = self.batch.starts_host
+        """Few parts of at most so many tokens, of about equal size; what is longer alone is a part of its own.
+        Sequences that are judged together stay together."""
+        together = self.batch.num_together
+        starts = self.batch.starts_host[::together]
+        num_groups = len(starts) - 1
         least = max(1, -(-int(starts[-1]) // micro_tokens))
         for num_parts in range(least, 2 * least + 1):
             cuts = np.searchsorted(starts, np.arange(1, num_parts) * (starts[-1] / num_parts))
-            edges = np.unique(np.concatenate([[0], cuts, [self.batch.num_sequences]]))
+            edges = np.unique(np.concatenate([[0], cuts, [num_groups]]))
             if np.diff(starts[edges]).max() <= micro_tokens:
                 break
         else:  # lengths too uneven for equal parts: each is filled as far as it goes
             edges = [0]
-            while edges[-1] < self.batch.num_sequences:
+            while edges[-1] < num_groups:
                 end = int(np.searchsorted(starts, starts[edges[-1]] + micro_tokens, side="right")) - 1
                 edges.append(max(end, edges[-1] + 1))
-        return [self.part(int(a), int(b)) for a, b in pairwise(edges)]
+        return [self.part(int(a) * together, int(b) * together) for a, b in pairwise(edges)]
 
     def part(self, first: int, last: int) -> "Drawn":
         if (first, last) == (0, self.batch.num_sequences):

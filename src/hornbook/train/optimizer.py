@@ -1,25 +1,38 @@
 """AdamW without decay on biases and norms, and its state as plain tensors by name."""
 
+from collections.abc import Callable
+
 import torch
 from torch import Tensor, nn
 
 from hornbook.train.settings import OptimizerSettings
 
 
-def make_optimizer(model: nn.Module, settings: OptimizerSettings) -> torch.optim.AdamW:
-    """Matrices and tables decay, vectors (biases, norms) do not."""
-    parameters = [p for p in model.parameters() if p.requires_grad]
-    groups = [
-        {"params": [p for p in parameters if p.ndim >= 2], "weight_decay": settings.weight_decay},
-        {"params": [p for p in parameters if p.ndim < 2], "weight_decay": 0.0},
-    ]
+def make_optimizer(
+    model: nn.Module, settings: OptimizerSettings, rate_of: Callable[[str], float] | None = None
+) -> torch.optim.AdamW:
+    """Matrices and tables decay, vectors (biases, norms) do not. `rate_of` gives a parameter's share of the rate."""
+    groups: dict[tuple[float, float], list[nn.Parameter]] = {}
+    for name, parameter in model.named_parameters():
+        if parameter.requires_grad:
+            decay = settings.weight_decay if parameter.ndim >= 2 else 0.0
+            groups.setdefault((decay, rate_of(name) if rate_of else 1.0), []).append(parameter)
     betas = (settings.beta1, settings.beta2)
-    return torch.optim.AdamW(groups, lr=settings.lr, betas=betas, eps=settings.eps, fused=True)
+    return torch.optim.AdamW(
+        [{"params": held, "weight_decay": decay, "share": share} for (decay, share), held in groups.items()],
+        lr=settings.lr,
+        betas=betas,
+        eps=settings.eps,
+        fused=True,
+    )
 
 
 def set_rate(optimizer: torch.optim.Optimizer, lr: float) -> None:
     for group in optimizer.param_groups:
-        group["lr"] = lr
+        if isinstance(group["lr"], Tensor):  # a captured step reads the rate from where it lay
+            group["lr"].fill_(lr * group["share"])
+        else:
+            group["lr"] = lr * group["share"]
 
 
 def optimizer_tensors(model: nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:

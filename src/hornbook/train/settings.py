@@ -56,6 +56,8 @@ class CheckpointSettings:
     every_steps: int = setting(1000, "steps between checkpoints; 0 leaves it to the minutes")
     every_minutes: float = setting(5.0, "minutes between checkpoints; 0 leaves it to the steps")
     keep: int = setting(2, "how many of the last checkpoints are kept")
+    at_start: bool = setting(True, "also before the first step, so that a run can always go back")
+    keep_optimizer: bool = setting(True, "also when the run is finished and nothing goes on from it")
 
     def __post_init__(self) -> None:
         if self.keep < 1:
@@ -68,6 +70,7 @@ class ValidationSettings:
         None, "steps between validations; none takes a twentieth of the run, at most 1,000"
     )
     tokens: int = setting(262_144, "tokens of held-out text looked at, at most")
+    patience: int | None = setting(None, "validations without a better one after which the run ends; none: never")
 
 
 @dataclass(frozen=True)
@@ -90,6 +93,7 @@ class RuntimeSettings:
     threads: int = setting(0, "CPU threads; 0 takes the cores there are, and a resumed run takes what it had")
     loader_workers: int = setting(-1, "processes that make batches ahead; -1 takes 0 on a CPU and 4 on CUDA")
     log_every_steps: int = setting(10, "steps between lines of metrics.jsonl")
+    tensorboard: bool = setting(True, "write the same numbers for TensorBoard")
 
     def __post_init__(self) -> None:
         if self.seed < 0:

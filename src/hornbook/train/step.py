@@ -102,6 +102,7 @@ def bucketed(drawn: Drawn, token_bucket: int = TOKEN_BUCKET, target_bucket: int 
     batch = drawn.batch
     num_tokens = -(-batch.num_tokens // token_bucket) * token_bucket
     num_dead = -(-(num_tokens - batch.num_tokens) // batch.longest)
+    num_dead = -(-num_dead // batch.num_together) * batch.num_together
     filled = batch.bucketed(num_tokens, batch.num_sequences + num_dead)
     targets = {
         term: target.filled_up(-(-len(target.positions_K) // target_bucket) * target_bucket, filled.num_sequences)

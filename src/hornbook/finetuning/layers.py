@@ -1,0 +1,60 @@
+"""A pre-trained model with a new head on top, and how fast each of its layers learns."""
+
+from collections.abc import Callable
+
+import torch
+from torch import nn
+
+from hornbook.finetuning.settings import LayerSettings
+from hornbook.models import registry
+from hornbook.models.outputs import Output
+from hornbook.train.randomness import seed_of
+
+
+def with_head(trained: nn.Module, output: Output, seed: int) -> tuple[nn.Module, list[str]]:
+    """The encoder of `trained` under a head that starts anew; and which parts besides the head do so too.
+
+    A head of an earlier task is left behind, so a model may go through one task on its way to another.
+    """
+    family = registry.FAMILIES[trained.family]
+    model = registry.MODELS[trained.family](trained.config, family.heads_for(output), output)
+    model.initialise(torch.Generator().manual_seed(seed_of(seed, "head")))
+    kept = {name: value for name, value in trained.state_dict().items() if not name.startswith("task.")}
+    missing, _ = model.load_state_dict(kept, strict=False)
+    return model, sorted({name.partition(".")[0] for name in missing} - {"task"})
+
+
+def from_random(trained: nn.Module, output: Output, seed: int) -> nn.Module:
+    """The same network with weights as before any pre-training: what pre-training buys is seen beside it."""
+    family = registry.FAMILIES[trained.family]
+    model = registry.MODELS[trained.family](trained.config, family.heads_for(output), output)
+    model.initialise(torch.Generator().manual_seed(seed_of(seed, "weights")))
+    return model
+
+
+def freeze(model: nn.Module, settings: LayerSettings) -> int:
+    """Fixes the lowest layers, or the whole encoder (-1). The number of parameters that still train."""
+    num_layers = model.config.num_layers
+    if settings.frozen > num_layers:
+        raise ValueError(f"layers.frozen={settings.frozen}, but the model has {num_layers} layers; -1 freezes all")
+    for name, parameter in model.named_parameters():
+        depth = model.depth_of(name)
+        if settings.frozen < 0:
+            is_fixed = not name.startswith("task.")
+        else:
+            is_fixed = settings.frozen > 0 and depth <= settings.frozen
+        parameter.requires_grad_(parameter.requires_grad and not is_fixed)
+    return sum(p.numel() for p in model.parameters() if p.requires_grad)
+
+
+def rates(model: nn.Module, settings: LayerSettings) -> Callable[[str], float] | None:
+    """Each parameter's share of the learning rate: decay^(layers above it), and the head's own."""
+    if settings.decay == 1 and settings.head_rate == 1:
+        return None
+    top = model.config.num_layers
+
+    def share(name: str) -> float:
+        depth = model.depth_of(name)
+        return settings.head_rate if depth > top else settings.decay ** (top - depth)
+
+    return share

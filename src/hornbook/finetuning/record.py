@@ -1,0 +1,124 @@
+"""`run.json` of a fine-tuning run: what was asked and everything that was decided. A run is resumed from it."""
+
+import hashlib
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+
+import hornbook
+from hornbook import config as configuration
+from hornbook.files import read_json, write_json
+from hornbook.finetuning.settings import FinetuneSettings
+from hornbook.tasks.records import DataSet
+from hornbook.train.device import Runtime
+
+
+@dataclass(frozen=True)
+class Request:
+    """What a person asked for, as the verb takes it. `data` is None where it was handed over in memory."""
+
+    model: str
+    task: str
+    data: str | None
+    text: str | None = None
+    pair: str | None = None
+    label: str | None = None
+    epochs: float | None = None
+    lr: float | None = None
+    batch_size: int | None = None
+    seed: int | None = None
+    from_random: bool = False
+    strict: bool = False
+    changes: dict = field(default_factory=dict)
+
+    def all_changes(self) -> dict:
+        """The changes by dotted name, with those that have a flag of their own."""
+        flags = {
+            "epochs": self.epochs,
+            "optimizer.lr": self.lr,
+            "batch_size": self.batch_size,
+            "runtime.seed": self.seed,
+        }
+        return self.changes | {name: value for name, value in flags.items() if value is not None}
+
+
+def fingerprint(data: DataSet) -> str:
+    """Of every example of every part: a run goes on only with the data that it began with."""
+    digest = hashlib.sha256()
+    for name, part in data.parts.items():
+        digest.update(f"{name} {len(part)}\n".encode())
+        for example in part:
+            digest.update(repr(example).encode("utf-8", "surrogatepass"))
+    return digest.hexdigest()
+
+
+def write_run(
+    out: Path, request: Request, settings: FinetuneSettings, data: DataSet, runtime: Runtime, about: dict[str, Any]
+) -> None:
+    write_json(
+        out / "run.json",
+        {
+            "hornbook": hornbook.__version__,
+            "torch": torch.__version__,
+            "verb": "finetune",
+            "model": request.model,
+            "task": request.task,
+            "kind": data.kind,
+            "labels": list(data.labels),
+            "request": asdict(request) | {"changes": {name: str(value) for name, value in request.changes.items()}},
+            "data": {
+                "path": request.data,
+                "files": list(data.files),
+                "fingerprint": fingerprint(data),
+                "examples": {name: len(part) for name, part in data.parts.items()},
+                "said": list(data.said),
+                "problems": data.problems.as_dict(),
+            },
+            "runtime": {
+                "device": str(runtime.device),
+                "threads": runtime.threads,
+                "compiles": runtime.compiles,
+                "reason": runtime.reason,
+            },
+            **about,
+            "settings": configuration.to_dict(settings),
+        },
+    )
+
+
+def read_run(out: Path) -> dict:
+    run = read_json(out / "run.json")
+    missing = {"model", "task", "request", "settings", "data", "runtime"} - run.keys()
+    if missing or run.get("verb") != "finetune":
+        lacks = f"lacks {sorted(missing)[0]}" if missing else f"is of '{run.get('verb')}'"
+        raise ValueError(f"{out / 'run.json'} {lacks}: it is not one that fine-tuning wrote; choose another --out")
+    return run
+
+
+def refuse_other_request(run: dict, request: Request) -> None:
+    """The same command resumes a run; one that asks for another thing is told so."""
+    before = run["request"]
+    asked = asdict(request) | {"changes": {name: str(value) for name, value in request.changes.items()}}
+    differences = [
+        f"{name} {before.get(name)}, not {value}"
+        for name, value in asked.items()
+        if value not in (None, {}, False) and value != before.get(name)
+    ]
+    if differences:
+        raise ValueError(
+            f"this run was begun with {'; '.join(differences)}: resume it as it is, or start a new run in another --out"
+        )
+
+
+def refuse_other_data(run: dict, data: DataSet) -> None:
+    if fingerprint(data) != run["data"]["fingerprint"]:
+        raise ValueError(
+            f"the data in {run['data']['path'] or 'memory'} is not what this run began with: put that back, or start a "
+            "new run"
+        )
+
+
+def settings_of(run: dict) -> FinetuneSettings:
+    return configuration.from_dict(FinetuneSettings, run["settings"])

@@ -1,0 +1,251 @@
+"""Fine-tuning, from a request to a finished run folder.
+
+RUN/run.json              everything that was decided, resolved: settings, data, labels, device
+RUN/config.json, model.safetensors, tokenizer.json, tokenizer_config.json     the weights with the best dev score
+RUN/task.json             what predicting needs besides: measures, threshold, scheme of tags
+RUN/scores.json           official scores with intervals, for every part that has labels
+RUN/predictions-dev.jsonl what was said of each dev example, beside what is right
+RUN/checkpoints/, best/, metrics.jsonl
+"""
+
+import contextlib
+import dataclasses
+import json
+import math
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from torch import nn
+
+from hornbook import config as configuration
+from hornbook.files import read_json, replacing, write_json, write_text
+from hornbook.finetuning.batches import TaskBatches
+from hornbook.finetuning.evaluation import (
+    Evaluation,
+    degenerate,
+    evaluate_part,
+    is_labelled,
+    rescored,
+    rows,
+    tuned,
+    with_intervals,
+)
+from hornbook.finetuning.inputs import Inputs, Say, open_inputs
+from hornbook.finetuning.layers import freeze, from_random, rates, with_head
+from hornbook.finetuning.record import (
+    Request,
+    read_run,
+    refuse_other_data,
+    refuse_other_request,
+    settings_of,
+    write_run,
+)
+from hornbook.finetuning.settings import FinetuneSettings
+from hornbook.interop.folder import load_weights, read_weights, save_model
+from hornbook.tasks.objective import TaskObjective, class_weights
+from hornbook.tasks.records import Example
+from hornbook.tasks.saved import SavedTask, save_task
+from hornbook.tasks.task import Task
+from hornbook.train.checkpoint import Checkpoints
+from hornbook.train.device import Runtime, decide, prepare
+from hornbook.train.loop import Job, Outcome, Status, train
+from hornbook.train.metrics import read_metrics
+
+LONGEST_WITHOUT_VALIDATION = 1000  # steps
+SCORES = "scores.json"
+
+
+@dataclass(frozen=True)
+class Result:
+    """A finished run: its folder, how training ended, the scores of each part, and what is wrong with it, if anything."""
+
+    out: Path
+    outcome: Outcome
+    scores: dict[str, Any]
+    decided_by: str
+    degenerate: str | None
+
+    @property
+    def score(self) -> float:
+        """The dev score that decides between runs."""
+        return self.scores["dev"][self.decided_by]["value"]
+
+
+def run_once(
+    out: Path, request: Request, inputs: Inputs, watch: Callable[[Status], None], say: Say
+) -> Result | Outcome:
+    """One run in the folder `out`, begun or gone on with. An `Outcome` alone means that it was stopped."""
+    if (out / "run.json").exists():
+        run = read_run(out)
+        refuse_other_request(run, request)
+        refuse_other_data(run, inputs.data)
+        settings = settings_of(run)
+        runtime = decide(settings.runtime, 0.0, run["runtime"]["threads"], run["runtime"]["compiles"])
+        if (out / SCORES).exists():
+            return read_result(out)
+    else:
+        settings = _with_steps(inputs)
+        runtime = decide(settings.runtime, 0.0)
+    prepare(runtime)
+    job, model = _job(out, inputs, settings, request, runtime, say)
+    if not (out / "run.json").exists():
+        about = {
+            "parameters": sum(p.numel() for p in model.parameters()),
+            "trained_parameters": sum(p.numel() for p in model.parameters() if p.requires_grad),
+            "decided_by": job.decided_by,
+            "train_examples": len(inputs.train),
+            "cut_texts": {"train": inputs.train_features.num_cut, "dev": inputs.dev_features.num_cut},
+        }
+        write_run(out, request, settings, inputs.data, runtime, about)
+    _say_cuts(inputs, say)
+    if not _is_trained(out, settings):
+        outcome = train(out, job, settings.loop(), runtime, watch)
+        if outcome.ended == "stopped":
+            return outcome
+    _finish(out, inputs, job, model, runtime, settings)
+    return read_result(out)
+
+
+def read_result(out: Path) -> Result:
+    """What a finished run wrote down."""
+    found, state = read_json(out / SCORES), read_json(Checkpoints(out).last() / "state.json")
+    ended = "finished early" if state["ended_early"] else "finished"
+    outcome = Outcome(ended, state["step"], state["tokens"], state["seconds"], {}, state["best"], state["best_step"])
+    return Result(out, outcome, found["parts"], found["decided_by"], found["degenerate"])
+
+
+def _with_steps(inputs: Inputs) -> FinetuneSettings:
+    settings = inputs.settings
+    steps_per_epoch = math.ceil(inputs.train_features.num_units / settings.batch_size)
+    changes: dict[str, Any] = {"schedule.steps": max(1, round(steps_per_epoch * settings.epochs))}
+    if settings.validation.every_steps is None:
+        changes["validation.every_steps"] = min(steps_per_epoch, LONGEST_WITHOUT_VALIDATION)
+    return configuration.changed(settings, changes)
+
+
+def _is_trained(out: Path, settings: FinetuneSettings) -> bool:
+    last = Checkpoints(out).last()
+    if last is None:
+        return False
+    state = read_json(last / "state.json")
+    return state["ended_early"] or state["step"] >= settings.schedule.steps
+
+
+def _job(
+    out: Path, inputs: Inputs, settings: FinetuneSettings, request: Request, runtime: Runtime, say: Say
+) -> tuple[Job, nn.Module]:
+    task, output = inputs.saved.task, inputs.saved.task.output
+    seed = settings.runtime.seed
+    if request.from_random:
+        model, anew = from_random(inputs.trained, output, seed), []
+    else:
+        model, anew = with_head(inputs.trained, output, seed)
+    if anew:
+        say(f"the model has no {', '.join(anew)}, so that starts anew beside the head")
+    freeze(model, settings.layers)
+    model.to(runtime.device)
+    features = inputs.train_features
+    weights = None
+    if settings.task.class_weights:
+        weights = _class_weights(inputs)
+    objective = TaskObjective(output, weights)
+
+    def save(folder: Path) -> None:
+        inputs.tokenizer.save(folder, model.config.max_positions)
+        save_model(folder, model)
+
+    def load(folder: Path) -> None:
+        load_weights(model, read_weights(folder), folder)
+
+    dev = inputs.data.parts["dev"]
+
+    def check(micro_tokens: int) -> dict[str, float]:
+        found = evaluate_part(model, task, dev, inputs.dev_features, runtime.autocast, micro_tokens)
+        found = rescored(tuned(task, dev, found.predictions), dev, found)
+        return {"loss": found.loss, **found.scores}
+
+    job = Job(
+        model,
+        objective,
+        TaskBatches(features, settings.batch_size, seed),
+        check,
+        save,
+        load,
+        decided_by=task.measures[0],
+        rate_of=rates(model, settings.layers),
+    )
+    return job, model
+
+
+def _class_weights(inputs: Inputs):
+    import numpy as np
+
+    output, features = inputs.saved.task.output, inputs.train_features
+    if output.kind == "tokens":
+        return class_weights(np.concatenate(features.token_labels), output.num_labels)
+    if output.kind == "sequence" and output.problem == "single":
+        return class_weights(features.labels, output.num_labels)
+    raise ValueError("task.class_weights is for one class of several and for tags: leave it out here")
+
+
+def _say_cuts(inputs: Inputs, say: Say) -> None:
+    for name, features in (("train", inputs.train_features), ("dev", inputs.dev_features)):
+        if features.num_cut:
+            what = "questions" if inputs.data.kind == "spans" else "texts"
+            say(f"{features.num_cut:,} {what} of {name} are longer than {inputs.longest} tokens allow, and were cut")
+
+
+def _finish(
+    out: Path, inputs: Inputs, job: Job, model: nn.Module, runtime: Runtime, settings: FinetuneSettings
+) -> None:
+    """Scores the best weights on every labelled part, and puts them at the root of the run."""
+    load_weights(model, read_weights(out / "best"), out / "best")
+
+    def evaluate(task: Task, examples: list[Example], features=None) -> Evaluation:
+        features = features or inputs.encode(examples)
+        return evaluate_part(model, task, examples, features, runtime.autocast, settings.batch.micro_tokens)
+
+    dev = inputs.data.parts["dev"]
+    found = evaluate(inputs.saved.task, dev, inputs.dev_features)
+    task = tuned(inputs.saved.task, dev, found.predictions)
+    found = rescored(task, dev, found)
+    parts = {"dev": with_intervals(task, dev, found.predictions)}
+    if inputs.threshold_part:
+        beside = tuned(task, inputs.threshold_part, evaluate(task, inputs.threshold_part).predictions)
+        again = rescored(beside, dev, found)
+        name = "dev, threshold chosen on a part of train"
+        parts[name] = with_intervals(beside, dev, again.predictions)
+    for name, examples in inputs.data.parts.items():
+        if name not in ("train", "dev") and is_labelled(examples):
+            predictions = evaluate(task, examples).predictions
+            parts[name] = with_intervals(task, examples, predictions)
+    losses = [line["loss"] for line in read_metrics(out) if line["kind"] == "train"]
+    wrong = degenerate(task, dev, found.predictions, losses)
+    save_task(out, SavedTask(inputs.saved.name, inputs.saved.kind, task, inputs.saved.scheme))
+    lines = [json.dumps(row, ensure_ascii=False) for row in rows(task, dev, found.predictions)]
+    write_text(out / "predictions-dev.jsonl", "\n".join(lines) + "\n")
+    _publish_best(out)
+    write_json(out / SCORES, {"decided_by": job.decided_by, "degenerate": wrong, "parts": parts})
+
+
+def _publish_best(out: Path) -> None:
+    """The files of the best weights, linked to the root: they are what the run is opened as."""
+    for file in (out / "best").iterdir():
+        with replacing(out / file.name) as temporary:
+            with contextlib.suppress(FileNotFoundError):
+                temporary.unlink()
+            try:
+                os.link(file, temporary)
+            except OSError:  # a file system without hard links
+                temporary.write_bytes(file.read_bytes())
+
+
+def with_seed(request: Request, seed: int) -> Request:
+    return dataclasses.replace(request, seed=seed)
+
+
+def open_and_run(out: Path, request: Request, data: Any, watch: Callable[[Status], None], say: Say) -> Result | Outcome:
+    return run_once(out, request, open_inputs(request, data, say), watch, say)

@@ -1,0 +1,121 @@
+"""All settings of a fine-tuning run, and what is published for each task and size of model."""
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+from hornbook import config as configuration
+from hornbook.config import setting
+from hornbook.models.outputs import HeadKind
+from hornbook.tasks.datasets import KnownDataSet
+from hornbook.train.loop import LoopSettings
+from hornbook.train.settings import (
+    BatchSettings,
+    CheckpointSettings,
+    GuardSettings,
+    OptimizerSettings,
+    RuntimeSettings,
+    ScheduleSettings,
+    ValidationSettings,
+)
+
+PUBLISHED_RATE, LARGE_RATE = 5e-5, 2e-5  # of base and large models
+SEARCHED_RATES = (5e-5, 4e-5, 3e-5, 2e-5)  # published; scaled by the width like the rate itself
+BASE_WIDTH, LARGE_WIDTH = 768, 1024
+HIGHEST_RATE = 1e-3
+SPAN_LENGTH = 384  # published for SQuAD
+
+
+@dataclass(frozen=True)
+class TaskSettings:
+    head: HeadKind = setting("linear", "layers on top: linear is the published one")
+    pair_encoding: Literal["joint", "separate"] = setting("joint", "two texts in one sequence, or each in its own")
+    max_length: int | None = setting(None, "longest sequence; none: what the model takes, for spans at most 384")
+    no_answer: Literal["span", "classifier"] = setting(
+        "span", "how a question is left unanswered: a span at [CLS], or a classifier of its own there"
+    )
+    class_weights: bool = setting(False, "every class counts the same in sum, however rare")
+    swapped_pairs: bool = setting(False, "train on each pair in both orders")
+    threshold_share: float = setting(0.05, "of the training articles, held out to choose the no-answer threshold on")
+
+    def __post_init__(self) -> None:
+        if self.max_length is not None and self.max_length < 8:
+            raise ValueError(f"task.max_length must be at least 8, not {self.max_length}")
+        if not 0 <= self.threshold_share < 1:
+            raise ValueError(f"task.threshold_share must be at least 0 and below 1, not {self.threshold_share}")
+
+
+@dataclass(frozen=True)
+class LayerSettings:
+    head_rate: float = setting(1.0, "learning rate of the new head, as a multiple of the rate of the layers below")
+    decay: float = setting(1.0, "each layer's rate is this share of the rate of the layer above it")
+    frozen: int = setting(0, "how many of the lowest layers stay as they are, the embeddings with them; -1: all")
+
+    def __post_init__(self) -> None:
+        if not 0 < self.decay <= 1:
+            raise ValueError(f"layers.decay must be above 0 and at most 1, not {self.decay}")
+        if self.head_rate <= 0:
+            raise ValueError(f"layers.head_rate must be above 0, not {self.head_rate}")
+
+
+@dataclass(frozen=True)
+class FinetuneSettings:
+    """A variant changes a field."""
+
+    epochs: float = setting(3.0, "how often the training part is read")
+    batch_size: int = setting(32, "examples in a batch")
+    examples: int | None = setting(None, "train on so many examples, chosen by the seed; none: on all")
+    task: TaskSettings = field(default_factory=TaskSettings)
+    layers: LayerSettings = field(default_factory=LayerSettings)
+    optimizer: OptimizerSettings = field(default_factory=OptimizerSettings)
+    schedule: ScheduleSettings = field(default_factory=lambda: ScheduleSettings(steps=1, warmup_fraction=0.1))
+    batch: BatchSettings = field(default_factory=BatchSettings)
+    validation: ValidationSettings = field(default_factory=ValidationSettings)
+    checkpoint: CheckpointSettings = field(
+        default_factory=lambda: CheckpointSettings(every_steps=0, at_start=False, keep_optimizer=False, keep=1)
+    )
+    guard: GuardSettings = field(default_factory=lambda: GuardSettings(spike_deviations=0.0))
+    runtime: RuntimeSettings = field(default_factory=lambda: RuntimeSettings(tensorboard=False, loader_workers=0))
+
+    def __post_init__(self) -> None:
+        if self.epochs <= 0:
+            raise ValueError(f"--epochs must be above 0, not {self.epochs:g}")
+        if self.batch_size < 1:
+            raise ValueError(f"--batch-size must be at least 1, not {self.batch_size}")
+        if self.examples is not None and self.examples < 1:
+            raise ValueError(f"examples must be at least 1, not {self.examples}")
+
+    def loop(self) -> LoopSettings:
+        return LoopSettings(
+            self.optimizer, self.schedule, self.batch, self.checkpoint, self.validation, self.guard, self.runtime
+        )
+
+
+def width_factor(width: int) -> float:
+    """How much higher the rate of a narrow encoder is: a 384-wide one learns nothing in two epochs at 5e-5, and does
+    at 2e-4."""
+    return (BASE_WIDTH / width) ** 2 if width < BASE_WIDTH else 1.0
+
+
+def default_rate(known: KnownDataSet, width: int) -> float:
+    published = known.learning_rate or PUBLISHED_RATE
+    if width >= LARGE_WIDTH:
+        published = min(published, LARGE_RATE)
+    return rounded(min(HIGHEST_RATE, published * width_factor(width)))
+
+
+def searched_rates(width: int) -> list[float]:
+    return [rounded(min(HIGHEST_RATE, rate * width_factor(width))) for rate in SEARCHED_RATES]
+
+
+def rounded(rate: float) -> float:
+    return float(f"{rate:.3g}")
+
+
+def settings_for(known: KnownDataSet, width: int, changes: dict) -> FinetuneSettings:
+    """What is published for a task, with changes by dotted name; `optimizer.lr` follows the model's width."""
+    settings = FinetuneSettings(
+        epochs=float(known.epochs),
+        batch_size=known.batch_size,
+        optimizer=OptimizerSettings(lr=default_rate(known, width)),
+    )
+    return configuration.changed(settings, changes)

@@ -1,0 +1,203 @@
+"""Scores of answers in words, by the rules of each data set's official script.
+
+A score of one question is a fraction between 0 and 1. The functions named `score_...`, and `best_threshold`, are over
+a whole data set and in percent, as the official scripts print them.
+
+score_spans({"q1": "The Eiffel Tower!"}, {"q1": ("Eiffel tower", "tower")}, has_unanswerable=False)
+# {'exact': 100.0, 'f1': 100.0, 'total': 1}
+"""
+
+import math
+import re
+import string
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+ARTICLES = re.compile(r"\b(a|an|the)\b")
+DROP_PUNCTUATION = str.maketrans("", "", string.punctuation)
+# TriviaQA puts a space where the others drop, so "a-b" is two words there.
+SPACE_PUNCTUATION = str.maketrans(dict.fromkeys(string.punctuation + "‘’´", " "))
+SPACE_KOREAN_QUOTES = str.maketrans(dict.fromkeys("'\"《》<>〈〉()‘’", " "))
+
+
+def normalised(text: str) -> str:
+    """SQuAD's form for comparison: lower case, without ASCII punctuation, articles and extra white space.
+
+    Punctuation outside ASCII (curly quotes, long dashes, 「」) stays, as in the official script.
+    """
+    return _spaced(ARTICLES.sub(" ", text.lower().translate(DROP_PUNCTUATION)))
+
+
+def trivia_qa_normalised(text: str) -> str:
+    return _spaced(ARTICLES.sub(" ", text.lower().translate(SPACE_PUNCTUATION)))
+
+
+def korquad_normalised(text: str) -> str:
+    return _spaced(text.translate(SPACE_KOREAN_QUOTES).lower().translate(DROP_PUNCTUATION))
+
+
+def _spaced(text: str) -> str:
+    return " ".join(text.split())
+
+
+def _characters(text: str) -> list[str]:
+    return list(text.replace(" ", ""))
+
+
+@dataclass(frozen=True)
+class Rules:
+    """What differs between the official scripts."""
+
+    normalise: Callable[[str], str] = normalised
+    units: Callable[[str], list[str]] = str.split
+    empty_f1: float = 0.0  # F1 of two texts that are both empty once normalised
+    drops_empty_answers: bool = False  # leave out gold answers that normalise to nothing; if none is left, gold is ""
+    leaves_one_out: bool = False  # mean over the answers of the best among the others, as a human was scored
+
+    def score(self, prediction: str, answers: Sequence[str]) -> tuple[float, float]:
+        """Exact match and F1 of one question, as fractions."""
+        gold = [self.normalise(answer) for answer in answers]
+        if self.drops_empty_answers:
+            gold = [answer for answer in gold if answer] or [""]
+        if not gold:
+            raise ValueError("a question has no gold answer; for data with unanswerable ones set has_unanswerable=True")
+        ours = self.normalise(prediction)
+        exact = [float(ours == answer) for answer in gold]
+        overlap = [_f1(self.units(ours), self.units(answer), self.empty_f1) for answer in gold]
+        return self._combined(exact), self._combined(overlap)
+
+    def _combined(self, scores: list[float]) -> float:
+        if not self.leaves_one_out or len(scores) == 1:
+            return max(scores)
+        return sum(max(scores[:left_out] + scores[left_out + 1 :]) for left_out in range(len(scores))) / len(scores)
+
+
+SQUAD_1 = Rules()
+SQUAD_2 = Rules(empty_f1=1.0, drops_empty_answers=True)
+COQA = Rules(empty_f1=1.0, leaves_one_out=True)
+TRIVIA_QA = Rules(normalise=trivia_qa_normalised)
+KORQUAD = Rules(normalise=korquad_normalised, units=_characters)
+
+
+def exact_match(prediction: str, answers: Sequence[str]) -> float:
+    """1 if the prediction equals one of the answers once normalised (SQuAD 2.0); no answers: if it is empty."""
+    return SQUAD_2.score(prediction, answers)[0]
+
+
+def token_f1(prediction: str, answers: Sequence[str]) -> float:
+    """F1 of the words shared with the nearest answer (SQuAD 2.0); no answers: 1 if the prediction is empty, else 0."""
+    return SQUAD_2.score(prediction, answers)[1]
+
+
+def coqa_f1(prediction: str, references: Sequence[str]) -> float:
+    """Each reference is left out once, the best F1 among the others counts, and these are averaged."""
+    return COQA.score(prediction, references)[1]
+
+
+def question_scores(
+    predictions: Mapping[str, str], gold: Mapping[str, Sequence[str]], rules: Rules = SQUAD_2
+) -> dict[str, tuple[float, float]]:
+    """Exact match and F1 of each question of `gold`, as fractions; predictions of other questions are left aside."""
+    _check_complete(predictions, gold, "prediction")
+    return {question: rules.score(predictions[question], answers) for question, answers in gold.items()}
+
+
+def score_spans(
+    predictions: Mapping[str, str], gold: Mapping[str, Sequence[str]], has_unanswerable: bool
+) -> dict[str, float]:
+    """`exact`, `f1` (percent) and `total` by the script of SQuAD 1.1, or of 2.0 where questions may have no answer.
+
+    With `has_unanswerable`, the same three again for the questions with answers (`HasAns_`) and without (`NoAns_`).
+    """
+    scores = question_scores(predictions, gold, SQUAD_2 if has_unanswerable else SQUAD_1)
+    result = _percent(scores.values())
+    if has_unanswerable:
+        for name, is_answerable in (("HasAns", True), ("NoAns", False)):
+            part = [score for question, score in scores.items() if bool(gold[question]) == is_answerable]
+            if part:
+                result |= {f"{name}_{measure}": value for measure, value in _percent(part).items()}
+    return result
+
+
+def score_korquad(predictions: Mapping[str, str], gold: Mapping[str, Sequence[str]]) -> dict[str, float]:
+    """KorQuAD 1.0: `exact`, `f1` over characters (percent) and `total`; quotes and brackets separate words."""
+    return _percent(question_scores(predictions, gold, KORQUAD).values())
+
+
+def score_coqa(predictions: Mapping[str, str], gold: Mapping[str, Sequence[str]]) -> dict[str, float]:
+    """CoQA over all turns: `exact`, `f1` (percent) and `total`."""
+    return _percent(question_scores(predictions, gold, COQA).values())
+
+
+def score_trivia_qa(predictions: Mapping[str, str], gold: Mapping[str, Sequence[str]]) -> dict[str, float]:
+    """TriviaQA: `exact`, `f1` (percent) and `total`; gold holds the aliases of each answer."""
+    return _percent(question_scores(predictions, gold, TRIVIA_QA).values())
+
+
+def best_threshold(
+    no_answer_scores: Mapping[str, float],
+    predictions: Mapping[str, str],
+    gold: Mapping[str, Sequence[str]],
+    measure: Literal["exact", "f1"],
+) -> tuple[float, float]:
+    """The best score in percent, and the threshold above which a question is left unanswered (`apply_threshold`).
+
+    This is SQuAD 2.0's search: questions are answered one by one, from the lowest no-answer score, and the first best
+    point counts. Two things follow from its definition. Where no-answer scores are equal, it may stop between them, and
+    then no threshold reaches the score. And where answering nothing is best, its threshold is 0, which suits
+    probabilities; for scores that reach 0 or below we return a threshold just below the lowest.
+    """
+    if measure not in ("exact", "f1"):
+        raise ValueError(f"there is no measure '{measure}'; use 'exact' or 'f1'")
+    _check_complete(no_answer_scores, gold, "no-answer score")
+    place = 0 if measure == "exact" else 1
+    scores = {question: score[place] for question, score in question_scores(predictions, gold).items()}
+    in_order = sorted((question for question in no_answer_scores if question in gold), key=no_answer_scores.__getitem__)
+
+    lowest = no_answer_scores[in_order[0]]
+    best = current = float(sum(not answers for answers in gold.values()))
+    threshold = 0.0 if lowest > 0 else math.nextafter(lowest, -math.inf)
+    for question in in_order:
+        if gold[question]:
+            current += scores[question]
+        elif predictions[question]:
+            current -= 1
+        if current > best:
+            best, threshold = current, no_answer_scores[question]
+    return 100 * best / len(gold), threshold
+
+
+def apply_threshold(
+    predictions: Mapping[str, str], no_answer_scores: Mapping[str, float], threshold: float
+) -> dict[str, str]:
+    """The predictions, empty where the no-answer score is above the threshold."""
+    _check_complete(no_answer_scores, predictions, "no-answer score")
+    return {question: "" if no_answer_scores[question] > threshold else text for question, text in predictions.items()}
+
+
+def _f1(ours: list[str], gold: list[str], empty_f1: float) -> float:
+    if not ours and not gold:
+        return empty_f1
+    num_shared = (Counter(ours) & Counter(gold)).total()
+    if num_shared == 0:
+        return 0.0
+    precision, recall = num_shared / len(ours), num_shared / len(gold)
+    return 2 * precision * recall / (precision + recall)
+
+
+def _percent(scores: Iterable[tuple[float, float]]) -> dict[str, float]:
+    exact, overlap = zip(*scores, strict=True)
+    return {"exact": 100 * sum(exact) / len(exact), "f1": 100 * sum(overlap) / len(exact), "total": len(exact)}
+
+
+def _check_complete(given: Mapping[str, object], wanted: Mapping[str, object], what: str) -> None:
+    if not wanted:
+        raise ValueError("there is nothing to score; give at least one question")
+    missing = [question for question in wanted if question not in given]
+    if missing:
+        raise ValueError(
+            f"{len(missing)} of {len(wanted)} questions have no {what}, the first is '{missing[0]}'; "
+            f"give one for every question (an empty text is a prediction that there is no answer)"
+        )

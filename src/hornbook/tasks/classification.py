@@ -1,0 +1,167 @@
+"""One text or a pair to a class, to several classes at once (sigmoid), or to a number (squared error)."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from hornbook.metrics import classification as measured
+from hornbook.metrics import regression
+from hornbook.models.outputs import Output
+from hornbook.tasks.records import TextExample
+from hornbook.tasks.task import Features, Scorer, softmax
+from hornbook.text.tokenizer import Tokenizer
+
+CHANCE = 0.5  # from here on one of several classes is said to hold
+
+
+@dataclass(frozen=True)
+class ClassPrediction:
+    """`label` is the likeliest class, or all that hold (a tuple); `probabilities` are in the order of the labels."""
+
+    label: str | tuple[str, ...]
+    probabilities: tuple[float, ...]
+
+
+@dataclass(frozen=True)
+class Classification:
+    """`[CLS]` through the head to one of `output.labels`, several of them, or a number."""
+
+    output: Output
+    measures: tuple[str, ...]
+    positive: str | None = None  # the class whose F1 counts
+
+    def encode(self, examples: Sequence[TextExample], tokenizer: Tokenizer, longest: int) -> Features:
+        joined, num_cut = encode_texts(examples, tokenizer, longest, self.output.pairs == "separate")
+        together = 2 if self.output.pairs == "separate" else 1
+        return Features(
+            ids=[np.array(each.ids, np.int64) for each in joined],
+            segments=[np.array(each.type_ids, np.int64) for each in joined],
+            owners=np.repeat(np.arange(len(examples)), together),
+            num_examples=len(examples),
+            labels=self._targets(examples, together),
+            num_together=together,
+            num_cut=num_cut,
+        )
+
+    def _targets(self, examples: Sequence[TextExample], together: int) -> np.ndarray | None:
+        if any(each.label is None for each in examples):
+            return None
+        if self.output.problem == "number":
+            return np.repeat(np.array([each.label for each in examples], np.float32), together)
+        number = {label: i for i, label in enumerate(self.output.labels)}
+        if self.output.problem == "single":
+            return np.repeat(np.array([number.get(each.label, -1) for each in examples]), together)
+        rows = np.zeros((len(examples), len(number)), np.float32)
+        for row, each in zip(rows, examples, strict=True):
+            row[[number[label] for label in each.label if label in number]] = 1
+        return np.repeat(rows, together, 0)
+
+    def decode(
+        self, found: list[np.ndarray], features: Features, examples: Sequence[TextExample]
+    ) -> list[ClassPrediction] | list[float]:
+        scores = np.stack(found)
+        if self.output.problem == "number":
+            return scores[:, 0].tolist()
+        labels = self.output.labels
+        if self.output.problem == "single":
+            chances = softmax(scores)
+            return [ClassPrediction(labels[int(row.argmax())], tuple(row.tolist())) for row in chances]
+        chances = 1 / (1 + np.exp(-scores))
+        return [
+            ClassPrediction(tuple(label for label, p in zip(labels, row, strict=True) if p >= CHANCE), tuple(row))
+            for row in chances.tolist()
+        ]
+
+    def scorer(self, examples: Sequence[TextExample], predictions: list) -> Scorer:
+        if self.output.problem == "number":
+            gold = np.array([each.label for each in examples], float)
+            return _number_scorer(gold, np.array(predictions, float))
+        labels = [each.label for each in examples]
+        if self.output.problem == "multi":
+            return _multi_scorer(labels, [each.label for each in predictions], self.output.labels)
+        return _class_scorer(labels, [each.label for each in predictions], self.measures, self.positive)
+
+    def describe(self, example: TextExample, prediction: ClassPrediction | float) -> dict[str, Any]:
+        row: dict[str, Any] = {"text": example.text} | ({} if example.pair is None else {"pair": example.pair})
+        if isinstance(prediction, float):
+            return row | {"value": prediction}
+        chances = dict(zip(self.output.labels, prediction.probabilities, strict=True))
+        if isinstance(prediction.label, tuple):
+            return row | {"labels": list(prediction.label), "probabilities": chances}
+        return row | {"label": prediction.label, "probability": chances[prediction.label], "probabilities": chances}
+
+
+def encode_texts(examples: Sequence[TextExample], tokenizer: Tokenizer, longest: int, separate: bool) -> tuple:
+    """(encodings with special tokens, how many were cut). Of a pair, the longer is cut first, as published."""
+    first = tokenizer.pieces([each.text for each in examples])
+    has_pair = [each.pair is not None for each in examples]
+    second = iter(tokenizer.pieces([each.pair for each in examples if each.pair is not None]))
+    joined, num_cut = [], 0
+    for one, paired in zip(first, has_pair, strict=True):
+        two = next(second) if paired else None
+        if separate:
+            if two is None:
+                raise ValueError("--pair-encoding separate is for pairs of texts, and these have only one each")
+            room = longest - tokenizer.num_special(False)
+            num_cut += (len(one.ids) > room) + (len(two.ids) > room)
+            for each in (one, two):
+                each.truncate(room)
+                joined.append(tokenizer.joined(each))
+            continue
+        num_cut += cut_pair(one, two, longest - tokenizer.num_special(paired))
+        joined.append(tokenizer.joined(one, two))
+    return joined, num_cut
+
+
+def cut_pair(one, two, room: int) -> bool:
+    """Cuts the longer of the two until both fit. True when something was cut."""
+    first, second = len(one.ids), 0 if two is None else len(two.ids)
+    if first + second <= room:
+        return False
+    if two is None:
+        one.truncate(room)
+        return True
+    shorter = min(first, second)
+    keep_shorter = min(shorter, room // 2)
+    keep_longer = room - keep_shorter
+    one.truncate(keep_longer if first > second else keep_shorter if first < second else room - keep_shorter)
+    two.truncate(keep_shorter if first >= second else keep_longer)
+    return True
+
+
+def _number_scorer(gold: np.ndarray, found: np.ndarray) -> Scorer:
+    def score(chosen: np.ndarray | None = None) -> dict[str, float]:
+        a, b = (gold, found) if chosen is None else (gold[chosen], found[chosen])
+        return {
+            "pearson": regression.pearson(a, b),
+            "spearman": regression.spearman(a, b),
+            "mean_squared_error": regression.mean_squared_error(a, b),
+        }
+
+    return score
+
+
+def _class_scorer(gold: list[str], found: list[str], measures: tuple[str, ...], positive: str | None) -> Scorer:
+    gold_array, found_array = np.array(gold, object), np.array(found, object)
+
+    def score(chosen: np.ndarray | None = None) -> dict[str, float]:
+        a, b = (gold_array, found_array) if chosen is None else (gold_array[chosen], found_array[chosen])
+        computed = {
+            "accuracy": lambda: measured.accuracy(a, b),
+            "f1": lambda: measured.f1(a, b, positive) if positive is not None else measured.macro_f1(a, b),
+            "macro_f1": lambda: measured.macro_f1(a, b),
+            "matthews": lambda: measured.matthews(a, b),
+        }
+        return {name: float(computed[name]()) for name in measures}
+
+    return score
+
+
+def _multi_scorer(gold: list[tuple], found: list[tuple], labels: tuple[str, ...]) -> Scorer:
+    def score(chosen: np.ndarray | None = None) -> dict[str, float]:
+        numbers = range(len(gold)) if chosen is None else chosen
+        return measured.multi_label_f1([gold[i] for i in numbers], [found[i] for i in numbers], labels)
+
+    return score

@@ -1,0 +1,159 @@
+"""The data sets and the kinds of task that are known by name.
+
+>>> known("SST2").measures
+('accuracy',)
+"""
+
+import difflib
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Protocol
+
+from hornbook.tasks.reading import choices, columns, coqa, published, squad, triviaqa
+from hornbook.tasks.reading.layout import Patterns
+from hornbook.tasks.reading.notes import Asked, Notes
+from hornbook.tasks.reading.rows import Table
+from hornbook.tasks.reading.tables import OwnSpans, OwnTexts
+from hornbook.tasks.records import Example, Kind
+
+
+class Layout(Protocol):
+    """How the files of a data set are found and read. `takes_columns`: the person may name columns."""
+
+    files: Patterns
+    folder: str
+    takes_columns: bool
+
+    def read(self, paths: Mapping[str, list[Path]], asked: Asked, notes: Notes) -> dict[str, list[Example]]: ...
+
+
+class OwnLayout(Layout, Protocol):
+    """The same for a person's own files, which may be in memory already."""
+
+    def from_tables(self, tables: Mapping[str, Table], asked: Asked, notes: Notes) -> dict[str, list[Example]]: ...
+
+
+@dataclass(frozen=True)
+class KnownDataSet:
+    """One line of the registry. The first of `measures` decides between models."""
+
+    name: str
+    kind: Kind
+    layout: Layout
+    measures: tuple[str, ...]
+    labels: tuple[str, ...] = ()
+    positive: str | None = None  # the class whose F1 is meant
+    submissions: Mapping[str, str] = field(default_factory=dict)  # GLUE's file name for a test part
+    is_multi: bool = False
+    may_be_none: bool = False  # a question may have no answer
+    batch_size: int = 32
+    learning_rate: float | None = None  # None: chosen on dev, as published
+    epochs: int = 3
+
+    @property
+    def own_layout(self) -> OwnLayout:
+        """For the person's own files in this task."""
+        if self.kind == "classification":
+            return OwnTexts("classes" if self.is_multi else "class")
+        if self.kind == "regression":
+            return OwnTexts("number")
+        if self.kind == "spans":
+            return OwnSpans(self.may_be_none)
+        return columns.OWN_TAGS if self.kind == "tagging" else choices.ChoiceLayout()
+
+
+BINARY = ("0", "1")
+TWO_WAY = ("entailment", "not_entailment")
+THREE_WAY = ("contradiction", "entailment", "neutral")
+ANSWERS = ("f1", "exact")
+
+
+def _glue(name: str, layout: published.TableLayout, measures: tuple[str, ...], labels=(), **more) -> KnownDataSet:
+    kind = "regression" if layout.kind == "number" else "classification"
+    submissions = more.pop("submissions", {"test": f"{layout.folder}.tsv"})
+    return KnownDataSet(name, kind, layout, measures, labels, submissions=submissions, **more)
+
+
+MNLI_SUBMISSIONS = {"test": "MNLI-m.tsv", "test-mismatched": "MNLI-mm.tsv"}
+ALL = (
+    _glue("cola", published.COLA, ("matthews", "accuracy"), BINARY),
+    _glue("sst-2", published.SST2, ("accuracy",), BINARY),
+    _glue("mrpc", published.MRPC, ("f1", "accuracy"), BINARY, positive="1"),
+    _glue("qqp", published.QQP, ("f1", "accuracy"), BINARY, positive="1"),
+    _glue("mnli", published.MNLI, ("accuracy",), THREE_WAY, submissions=MNLI_SUBMISSIONS),
+    _glue("qnli", published.QNLI, ("accuracy",), TWO_WAY),
+    _glue("rte", published.RTE, ("accuracy",), TWO_WAY),
+    _glue("wnli", published.WNLI, ("accuracy",), BINARY),
+    _glue("diagnostic", published.DIAGNOSTIC, ("matthews",), THREE_WAY, submissions={"test": "AX.tsv"}),
+    _glue("sts-b", published.STSB, ("spearman", "pearson")),
+    KnownDataSet("nsmc", "classification", published.NSMC, ("accuracy",), BINARY),
+    KnownDataSet("klue-nli", "classification", published.KLUE_NLI, ("accuracy",), THREE_WAY),
+    KnownDataSet("boolq", "classification", published.BOOLQ, ("accuracy",), ("false", "true")),
+    KnownDataSet("squad", "spans", squad.SQUAD, ANSWERS, learning_rate=5e-5),
+    KnownDataSet(
+        "squad2", "spans", squad.SQUAD2, ANSWERS, may_be_none=True, batch_size=48, learning_rate=5e-5, epochs=2
+    ),
+    KnownDataSet("korquad", "spans", squad.KORQUAD, ANSWERS),
+    KnownDataSet("triviaqa", "spans", triviaqa.TRIVIAQA, ANSWERS),
+    KnownDataSet("coqa", "spans", coqa.COQA, ANSWERS, may_be_none=True),
+    KnownDataSet("conll2003", "tagging", columns.CONLL2003, ("entity_f1", "tag_accuracy")),
+    KnownDataSet("conll2003-pos", "tagging", columns.CONLL2003_POS, ("tag_accuracy",)),
+    KnownDataSet("ud-pos", "tagging", columns.UD_POS, ("tag_accuracy",)),
+    KnownDataSet("swag", "choice", choices.SWAG, ("accuracy",), batch_size=16, learning_rate=2e-5),
+    KnownDataSet("commonsenseqa", "choice", choices.COMMONSENSEQA, ("accuracy",)),
+    KnownDataSet("codah", "choice", choices.CODAH, ("accuracy",)),
+    # A person's own files.
+    KnownDataSet("classification", "classification", OwnTexts("class"), ("accuracy", "f1", "matthews")),
+    KnownDataSet("multi-label", "classification", OwnTexts("classes"), ("f1", "accuracy"), is_multi=True),
+    KnownDataSet("regression", "regression", OwnTexts("number"), ("pearson", "spearman")),
+    KnownDataSet("spans", "spans", OwnSpans(), ANSWERS),
+    KnownDataSet("spans-or-none", "spans", OwnSpans(may_be_none=True), ANSWERS, may_be_none=True),
+    KnownDataSet("tagging", "tagging", columns.OWN_TAGS, ("entity_f1", "tag_accuracy")),
+    KnownDataSet("choice", "choice", choices.ChoiceLayout(), ("accuracy",)),
+)
+KNOWN: dict[str, KnownDataSet] = {entry.name: entry for entry in ALL}
+OTHER_SPELLINGS = {
+    "sst": "sst-2",
+    "stsbenchmark": "sts-b",
+    "ax": "diagnostic",
+    "gluediagnostic": "diagnostic",
+    "klue": "klue-nli",
+    "squad1": "squad",
+    "squad11": "squad",
+    "squadv1": "squad",
+    "squadv11": "squad",
+    "squad20": "squad2",
+    "squadv2": "squad2",
+    "squadv20": "squad2",
+    "korquad1": "korquad",
+    "korquad10": "korquad",
+    "conll": "conll2003",
+    "conll03": "conll2003",
+    "conll2003ner": "conll2003",
+    "ner": "tagging",
+    "pos": "tagging",
+    "ud": "ud-pos",
+    "udewt": "ud-pos",
+    "csqa": "commonsenseqa",
+    "multilabelclassification": "multi-label",
+    "questionanswering": "spans",
+    "multiplechoice": "choice",
+}
+
+
+def known(name: str) -> KnownDataSet:
+    """The data set or kind of task of that name, in any of its common spellings."""
+    spellings = {_letters(each): each for each in KNOWN} | OTHER_SPELLINGS
+    found = spellings.get(_letters(name))
+    if found:
+        return KNOWN[found]
+    near = difflib.get_close_matches(_letters(name), spellings, n=3, cutoff=0.5)
+    names = list(dict.fromkeys(spellings[each] for each in near))
+    hint = f"did you mean {' or '.join(names)}?" if names else f"the known ones are {', '.join(KNOWN)}"
+    raise ValueError(f"there is no task '{name}'; {hint}")
+
+
+def _letters(name: str) -> str:
+    return re.sub(r"[^a-z0-9]", "", name.lower())

@@ -1,0 +1,101 @@
+"""The loss of each kind of output, as the loop wants it: summed, with counts that are known before the model runs.
+
+    sequence, choice   - log p(class)                       (Devlin et al. 2018, section 4.1 and 4.4)
+    several classes    - mean over classes of log p(holds or not)
+    a number           (score - number)^2
+    tokens             - log p(tag) at each word's first piece
+    spans              - (log p(start) + log p(end)) / 2; with a classifier of answerability, spans count only where there
+                       is an answer, and - log p(answerable) is added
+
+Answers of the model and targets both come in the order of the sequences, dead ones last, so they are paired as far as
+both go. Shapes: N sequences, T tokens, K targets, L labels, S longest sequence.
+"""
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from hornbook.batch import Batch
+from hornbook.models.outputs import Output
+from hornbook.train.objective import Drawn, Targets
+
+
+class TaskObjective:
+    """One term, `task`. `class_weights` (L) make some classes count more."""
+
+    weights = {"task": 1.0}  # noqa: RUF012
+    draws_nothing = True  # targets come with the batch: a captured step may replay them
+
+    def __init__(self, output: Output, class_weights: Tensor | None = None):
+        self.output = output
+        self.class_weights = class_weights
+
+    def draw(self, batch: Batch, generator: torch.Generator) -> Drawn:
+        return Drawn(
+            batch, {"task": self._token_targets(batch) if batch.labels_T is not None else self._targets(batch)}
+        )
+
+    def _token_targets(self, batch: Batch) -> Targets:
+        values_T = batch.labels_T.clamp(min=0)
+        weights_T = (batch.labels_T >= 0).float() * self._class_weights(values_T)
+        return Targets(torch.arange(batch.num_tokens, device=values_T.device), values_T, weights_T, batch.starts_host)
+
+    def _targets(self, batch: Batch) -> Targets:
+        """One target for each group of sequences that stand together; an unknown class (-1) has weight 0."""
+        together = batch.num_together
+        num_live = batch.num_live_sequences // together
+        values = batch.labels_N[::together][:num_live]
+        weights = torch.ones(num_live, device=values.device)
+        if self.output.kind == "choice" or (self.output.kind == "sequence" and self.output.problem == "single"):
+            weights = (values >= 0).float()
+            values = values.clamp(min=0)
+            weights = weights * self._class_weights(values)
+        starts_host = np.minimum((np.arange(batch.num_sequences + 1) + together - 1) // together, num_live)
+        return Targets(batch.starts[:-1].long()[::together][:num_live], values, weights, starts_host)
+
+    def _class_weights(self, values: Tensor) -> Tensor | float:
+        if self.class_weights is None:
+            return 1.0
+        self.class_weights = self.class_weights.to(values.device)
+        return self.class_weights[values]
+
+    def sums(self, model: nn.Module, drawn: Drawn) -> dict[str, Tensor]:
+        losses, _, weights = self.losses(model.outputs(drawn.batch), drawn)
+        return {"task": (losses * weights).sum()}
+
+    def hits(self, model: nn.Module, drawn: Drawn) -> dict[str, Tensor]:
+        losses, is_right, weights = self.losses(model.outputs(drawn.batch), drawn)
+        return {"task": (losses * weights).sum(), "task_accuracy": (is_right * weights).sum()}
+
+    def losses(self, found: Tensor, drawn: Drawn) -> tuple[Tensor, Tensor, Tensor]:
+        """(loss, whether it was right, weight) of each target, from what the model answered."""
+        found = found.float()
+        targets = drawn.targets["task"]
+        num = min(len(found), len(targets.values_K))
+        found, values, weights = found[:num], targets.values_K[:num], targets.weights_K[:num]
+        if self.output.kind == "spans":
+            return *self._span_losses(found, values), weights
+        if self.output.kind == "sequence" and self.output.problem == "number":
+            errors = (found[:, 0] - values) ** 2
+            return errors, errors < 0.25, weights
+        if self.output.kind == "sequence" and self.output.problem == "multi":
+            losses = F.binary_cross_entropy_with_logits(found, values, reduction="none").mean(-1)
+            return losses, ((found > 0) == (values > 0.5)).all(-1), weights
+        return F.cross_entropy(found, values, reduction="none"), found.argmax(-1) == values, weights
+
+    def _span_losses(self, found: Tensor, values_K2: Tensor) -> tuple[Tensor, Tensor]:
+        spans_KS2 = found[:, :-1] if self.output.answerable else found
+        losses = F.cross_entropy(spans_KS2, values_K2, reduction="none").mean(-1)
+        is_right = (spans_KS2.argmax(1) == values_K2).all(-1)
+        if self.output.answerable:
+            has_none = (values_K2[:, 1] == 0).long()
+            losses = losses * (1 - has_none) + F.cross_entropy(found[:, -1], has_none, reduction="none")
+        return losses, is_right
+
+
+def class_weights(features_labels: np.ndarray, num_labels: int) -> Tensor:
+    """Weights that make every class count the same in sum: N / (L x how often it occurs)."""
+    known = features_labels[features_labels >= 0]
+    counts = np.bincount(known, minlength=num_labels)
+    return torch.from_numpy(len(known) / (num_labels * np.maximum(counts, 1))).float()

@@ -1,0 +1,207 @@
+"""A context and several endings, of which one is right: SWAG, CommonsenseQA, CODAH and a person's own tables."""
+
+import re
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from hornbook.tasks.reading.content import read_text
+from hornbook.tasks.reading.layout import Patterns, own_patterns
+from hornbook.tasks.reading.notes import Asked, Notes
+from hornbook.tasks.reading.rows import Row, Table, is_missing, plain_records, read_table, table_of
+from hornbook.tasks.reading.tables import find_column, joined, main_table
+from hornbook.tasks.reading.texts import key_of, plain
+from hornbook.tasks.records import ChoiceExample
+
+CONTEXTS = ("context", "sent1", "question", "premise", "prompt", "stem", "text")
+BEGINNINGS = ("beginning", "sent2", "ctx_b")
+LABELS = ("label", "answer", "answerkey", "answer_key", "gold", "correct")
+CHOICES = ("choices", "endings", "options", "answers", "candidates")
+NUMBERED = re.compile(r"(ending|choice|option|answer|candidate)[ _-]?(\d+|[a-z])", re.IGNORECASE)
+
+
+@dataclass(frozen=True)
+class ChoiceLayout:
+    """With `unnamed`, files are TSV without a line of names and without marks of quotation."""
+
+    files: Patterns = field(default_factory=own_patterns)
+    unnamed: tuple[str, ...] = ()
+    folder: str = ""
+    takes_columns = True
+
+    def read(self, paths: Mapping[str, list[Path]], asked: Asked, notes: Notes) -> dict[str, list[ChoiceExample]]:
+        tables = {part: joined([self._table(path, notes) for path in files]) for part, files in paths.items()}
+        return self.from_tables(tables, asked, notes)
+
+    def _table(self, path: Path, notes: Notes) -> Table:
+        if self.unnamed and path.suffix.lower() == ".tsv":
+            return table_of(plain_records(read_text(path, notes)), str(path), self.unnamed, self.unnamed[-1])
+        return read_table(path, notes)
+
+    def from_tables(self, tables: Mapping[str, Table], asked: Asked, notes: Notes) -> dict[str, list[ChoiceExample]]:
+        tables = {part: _flattened(table) for part, table in tables.items()}
+        columns = {part: _columns(table, part, asked) for part, table in tables.items() if table.rows}
+        if not columns:
+            raise ValueError(f"{next(iter(tables.values())).file} has no rows")
+        notes.say(next(iter(columns.values())).described())
+        rows = {part: [_choices(row, columns[part]) for row in tables[part].rows] for part in columns}
+        part = main_table(tables)[0]
+        num_endings = Counter(len(endings) for endings, _ in rows[part] if endings).most_common(1)
+        if not num_endings:
+            raise ValueError(f"{tables[part].file}: no row has endings to choose from")
+        counted = _Counted(num_endings[0][0], _first_number(rows, tables, columns, num_endings[0][0], notes))
+        return {
+            part: [example for example in counted.examples(tables[part], columns[part], rows[part], part, notes)]
+            for part in columns
+        }
+
+
+@dataclass(frozen=True)
+class _Columns:
+    context: str
+    beginning: str | None
+    label: str | None
+    key: str | None
+    endings: tuple[str, ...]  # one column of lists, or one column each
+    is_list: bool
+
+    def described(self) -> str:
+        named = {"context": self.context, "beginning": self.beginning, "label": self.label}
+        endings = ", ".join(self.endings)
+        return "columns: " + ", ".join(f"{w} = '{c}'" for w, c in named.items() if c) + f", endings = '{endings}'"
+
+
+def _flattened(table: Table) -> Table:
+    """CommonsenseQA has the stem and the choices within "question"."""
+    rows = []
+    for row in table.rows:
+        inner = row.fields.get("question")
+        if isinstance(inner, dict):
+            row = Row(row.place, {**{k: v for k, v in row.fields.items() if k != "question"}, **inner}, row.broken)
+        rows.append(row)
+    columns = list(dict.fromkeys([*table.columns, *(name for row in rows[:1] for name in row.fields)]))
+    in_use = {name for row in rows for name in row.fields}
+    return Table(table.file, [name for name in columns if name in in_use] or table.columns, rows)
+
+
+def _columns(table: Table, part: str, asked: Asked) -> _Columns:
+    context = find_column(table, asked.text, CONTEXTS, "text")
+    beginning = find_column(table, asked.pair, BEGINNINGS, "pair", may_be_missing=asked.pair is None)
+    label = find_column(table, asked.label, LABELS, "label", may_be_missing=part.startswith("test"))
+    key = find_column(table, None, ("id", "key", "guid", "qid"), "key", may_be_missing=True)
+    numbered = [name for name in table.columns if NUMBERED.fullmatch(name) and name not in (context, label)]
+    if len(numbered) > 1:
+        return _Columns(context, beginning, label, key, tuple(sorted(numbered, key=_number)), False)
+    as_list = find_column(table, None, CHOICES, "choices", may_be_missing=True)
+    if as_list is None:
+        there = ", ".join(table.columns)
+        raise ValueError(f"{table.file}: no columns ending0, ending1, … and no list named choices; there are: {there}")
+    return _Columns(context, beginning, label, key, (as_list,), True)
+
+
+def _number(name: str) -> tuple[int, str]:
+    mark = NUMBERED.fullmatch(name)[2]
+    return (int(mark), "") if mark.isdigit() else (0, mark.lower())
+
+
+def _choices(row: Row, columns: _Columns) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """The endings, and the names that they have in the file (A, B, …)."""
+    if not columns.is_list:
+        return tuple(plain(row.fields.get(name)).strip() for name in columns.endings) if row.fields else (), ()
+    cell = row.fields.get(columns.endings[0])
+    if isinstance(cell, dict):  # {"label": ["A", …], "text": […]}
+        cell = [{"label": a, "text": b} for a, b in zip(cell.get("label", ()), cell.get("text", ()), strict=False)]
+    if not isinstance(cell, list | tuple):
+        return (), ()
+    if all(isinstance(each, dict) for each in cell):
+        return tuple(plain(each.get("text")) for each in cell), tuple(plain(each.get("label")) for each in cell)
+    return tuple(plain(each) for each in cell), ()
+
+
+def _first_number(
+    rows: Mapping[str, list], tables: Mapping[str, Table], columns: Mapping[str, _Columns], num: int, notes: Notes
+) -> int:
+    """0 or 1: what the number of the first ending is in labels. It is 1 if no label is 0 and one is their number."""
+    labels = set()
+    for part, found in columns.items():
+        if found.label and not any(names for _, names in rows[part]):
+            labels |= {plain(value) for value in tables[part].values(found.label)}
+    if str(num) in labels and "0" not in labels:
+        notes.say(f"labels go from 1 to {num}, 1 being the first ending")
+        return 1
+    return 0
+
+
+@dataclass(frozen=True)
+class _Counted:
+    """Examples with one and the same number of endings."""
+
+    num_endings: int
+    first_number: int
+
+    def examples(self, table: Table, columns: _Columns, rows: list, part: str, notes: Notes) -> list[ChoiceExample]:
+        has_labels = columns.label is not None
+        if part.startswith("test") and has_labels:
+            has_labels = not all(is_missing(value) or str(value) == "-1" for value in table.values(columns.label))
+        found = []
+        for number, (row, (endings, names)) in enumerate(zip(table.rows, rows, strict=True)):
+            key = key_of(row, columns.key, number)
+            label, trouble = None, row.broken or self._trouble(row, endings, columns)
+            if has_labels and not row.broken:
+                label, wrong = self._label(row.fields.get(columns.label), endings, names)
+                trouble = trouble or wrong
+            padded = (*endings, *[""] * self.num_endings)[: self.num_endings]
+            label = label if label is not None and label < self.num_endings else None
+            context, beginning = (plain(row.fields.get(name)).strip() for name in (columns.context, columns.beginning))
+            if trouble is None or not notes.leaves_out(trouble[0], part, table.file, row.place, trouble[1]):
+                found.append(ChoiceExample(key, context, padded, beginning, label))
+        return found
+
+    def _trouble(self, row: Row, endings: tuple[str, ...], columns: _Columns) -> tuple[str, str] | None:
+        if len(endings) != self.num_endings or not all(endings):
+            num = sum(map(bool, endings))
+            return "bad_endings", f"{num} endings where the others have {self.num_endings}"
+        if not any(plain(row.fields.get(name)).strip() for name in (columns.context, columns.beginning)):
+            return "empty_text", "the context is empty"
+        return None
+
+    def _label(
+        self, cell: Any, endings: tuple[str, ...], names: tuple[str, ...]
+    ) -> tuple[int | None, tuple[str, str] | None]:
+        if is_missing(cell):
+            return None, ("no_label", "the label is empty")
+        label = plain(cell).strip()
+        if label in names:
+            return names.index(label), None
+        if re.fullmatch(r"\d+", label) and 0 <= int(label) - self.first_number < len(endings):
+            return int(label) - self.first_number, None
+        if endings.count(label) == 1:
+            return endings.index(label), None
+        if re.fullmatch(r"[A-Za-z]", label) and ord(label.upper()) - ord("A") < len(endings):
+            return ord(label.upper()) - ord("A"), None
+        return None, ("bad_choice", f"the label '{label[:60]}' is none of the {len(endings)} endings")
+
+
+SWAG = ChoiceLayout(
+    {"train": ("train.csv",), "dev": ("val.csv", "dev.csv"), "test": ("test.csv",)},
+    folder="swag",
+)
+COMMONSENSEQA = ChoiceLayout(
+    {
+        "train": ("train_rand_split.jsonl", "train.jsonl"),
+        "dev": ("dev_rand_split.jsonl", "dev.jsonl"),
+        "test": ("test_rand_split_no_answers.jsonl", "test.jsonl"),
+    },
+    folder="commonsenseqa",
+)
+CODAH = ChoiceLayout(
+    {
+        "train": ("train.tsv", "full_data.tsv", "dataset.tsv", "data/full_data.tsv"),
+        "dev": ("dev.tsv",),
+        "test": ("test.tsv",),
+    },
+    unnamed=("category", "question", "ending0", "ending1", "ending2", "ending3", "label"),
+    folder="codah",
+)

@@ -1,0 +1,112 @@
+"""The text of a file and the JSON within, with what is wrong in them put right and noted."""
+
+import codecs
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+from hornbook.tasks.reading.notes import Notes
+
+SURROGATES = re.compile("[\ud800-\udfff]")
+ESCAPED_SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
+LIST_OF_DATA = re.compile(r'"[dD]ata"\s*:\s*\[')
+SPACE = re.compile(r"[\s,]*")
+
+
+def read_text(path: Path, notes: Notes) -> str:
+    """The whole text of a file, its lines ended by line feeds."""
+    file = str(path)
+    notes.files.append(file)
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        raise ValueError(f"{file} cannot be read ({error.strerror}): check it and its permissions") from None
+    if data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        raise ValueError(f"{file} is UTF-16: convert it to UTF-8")
+    if data.startswith(codecs.BOM_UTF8):
+        notes.problem("byte_order_mark", file)
+        data = data.removeprefix(codecs.BOM_UTF8)
+    text = decoded(data, file, "", notes)
+    if nuls := text.count("\0"):
+        notes.problem("nul_character", file, _line(text, text.index("\0")), count=nuls)
+        text = text.replace("\0", "")
+    if carriages := text.count("\r\n"):
+        notes.problem("carriage_return", file, count=carriages)
+        text = text.replace("\r\n", "\n")
+    if not text.strip():
+        notes.problem("empty_file", file)
+    return text
+
+
+def decoded(data: bytes, file: str, place: str, notes: Notes) -> str:
+    """Bytes as text; without a `place`, the line of the first bad byte is the place."""
+    try:
+        return data.decode("utf-8")
+    except UnicodeDecodeError as error:
+        text = data.decode("utf-8", "replace")
+        bad = text.count("\ufffd") - data.count("\ufffd".encode())
+        line = data.count(b"\n", 0, error.start) + 1
+        notes.problem("invalid_utf8", file, place or f"line {line}", "bytes that are not UTF-8, replaced", bad)
+        return text
+
+
+def _line(text: str, place: int) -> str:
+    return f"line {text.count(chr(10), 0, place) + 1}"
+
+
+class JsonReader:
+    """JSON values out of one file."""
+
+    def __init__(self, file: str, notes: Notes):
+        self._file, self._notes = file, notes
+        self._decoder = json.JSONDecoder(object_pairs_hook=self._object)
+        self._place = ""
+
+    def value(self, text: str, place: str) -> Any:
+        """One value; a `ValueError` where it is none."""
+        self._place = place
+        return self._whole(self._decoder.decode(text), text)
+
+    def elements(self, text: str) -> list[Any]:
+        """The elements of a list, or of the list named "data" in an object, as far as the file goes."""
+        start = LIST_OF_DATA.search(text) if text.lstrip().startswith("{") else re.match(r"\s*\[", text)
+        if start is None:
+            raise ValueError(f'{self._file} holds neither a JSON list nor an object with a list named "data"')
+        found, place = [], SPACE.match(text, start.end()).end()
+        while not text.startswith("]", place):
+            self._place = f"element {len(found) + 1}"
+            try:
+                value, end = self._decoder.raw_decode(text, place)
+            except (json.JSONDecodeError, RecursionError) as error:
+                detail = f"after element {len(found)}: {str(error)[:150]}"
+                self._notes.problem("unreadable", self._file, _line(text, place), detail)
+                break
+            found.append(value)
+            place = SPACE.match(text, end).end()
+        return self._whole(found, text)
+
+    def _object(self, pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        found = dict(pairs)
+        if len(found) < len(pairs):
+            names = [name for name, _ in pairs]
+            twice = next(name for name in found if names.count(name) > 1)
+            self._notes.problem("repeated_name", self._file, self._place, f'"{twice}" is there twice')
+        return found
+
+    def _whole(self, value: Any, text: str) -> Any:
+        return without_surrogates(value, self._file, self._notes) if ESCAPED_SURROGATE.search(text) else value
+
+
+def without_surrogates(value: Any, file: str, notes: Notes) -> Any:
+    """`value` with lone halves of surrogate pairs replaced: no tokenizer takes them."""
+    if isinstance(value, str):
+        if value.isascii() or not (lone := len(SURROGATES.findall(value))):
+            return value
+        notes.problem("lone_surrogate", file, count=lone)
+        return SURROGATES.sub("\ufffd", value)
+    if isinstance(value, list):
+        return [without_surrogates(each, file, notes) for each in value]
+    if isinstance(value, dict):
+        return {name: without_surrogates(each, file, notes) for name, each in value.items()}
+    return value

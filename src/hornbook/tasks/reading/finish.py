@@ -1,0 +1,120 @@
+"""What is done to the examples of every layout: keys made distinct, tags in one scheme, a dev part, the labels."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from hornbook.tasks.datasets import KnownDataSet
+from hornbook.tasks.reading.notes import Notes
+from hornbook.tasks.reading.split import hold_out
+from hornbook.tasks.reading.texts import sorted_labels
+from hornbook.tasks.records import PARTS, DataSet, Example, TaggedExample
+from hornbook.tasks.schemes import Scheme, repaired, scheme_of, to_bio
+
+Parts = dict[str, list[Example]]
+WHY_NOTHING = ("empty_file", "bad_json", "bad_row", "no_label", "empty_text", "no_span", "bad_tags", "unreadable")
+
+
+def finished(entry: KnownDataSet, parts: Parts, notes: Notes, *, seed: int, held_out: float) -> DataSet:
+    parts = {part: parts[part] for part in sorted(parts, key=_order)}
+    if not any(parts.values()):
+        reason = notes.problems.first(*WHY_NOTHING) or ", ".join(notes.files)
+        raise ValueError(f"no example could be read ({reason}): check the data")
+    for part in [part for part in parts if not parts[part]]:
+        notes.say(f"the {part} part has no examples: it is left out")
+        del parts[part]
+    scheme = ""
+    if entry.kind == "tagging":
+        parts, scheme = _in_bio(parts, notes)
+    parts = {part: _distinct(examples, part, notes) for part, examples in parts.items()}
+    if held_out and "dev" not in parts and len(parts.get("train", ())) > 1:
+        parts = _with_dev(parts, notes, seed, held_out)
+    labels = () if entry.kind in ("regression", "spans", "choice") else _labels(entry, parts, scheme, notes)
+    return DataSet(
+        kind=entry.kind,
+        parts=parts,
+        labels=labels,
+        is_multi=entry.is_multi,
+        problems=notes.problems,
+        said=tuple(notes.said),
+        files=tuple(dict.fromkeys(notes.files)),
+        scheme=scheme,
+    )
+
+
+def _order(part: str) -> tuple[int, str]:
+    return (PARTS.index(part.partition("-")[0]), part)
+
+
+def _distinct(examples: list[Example], part: str, notes: Notes) -> list[Example]:
+    """Predictions are written down by key, so that two of one key would be one."""
+    if len({example.key for example in examples}) == len(examples):
+        return examples
+    seen: set[str] = set()
+    found = []
+    for example in examples:
+        key, number = example.key, 2
+        while key in seen:
+            key, number = f"{example.key}#{number}", number + 1
+        if key != example.key:
+            notes.example_problem("repeated_key", part, example.key, f"'{example.key}' is there twice, now '{key}'")
+            example = replace(example, key=key)
+        seen.add(key)
+        found.append(example)
+    return found
+
+
+def _in_bio(parts: Parts, notes: Notes) -> tuple[Parts, Scheme]:
+    scheme = scheme_of(example.tags for examples in parts.values() for example in examples if example.tags)
+    if scheme == "plain":
+        notes.say("tags: plain, one a word")
+        return parts, scheme
+    notes.say(f"tags: {scheme}" + ("" if scheme == "BIO" else ", read as BIO"))
+    parts = {part: [_repaired(each, scheme, part, notes) for each in examples] for part, examples in parts.items()}
+    return parts, scheme
+
+
+def _repaired(example: TaggedExample, scheme: Scheme, part: str, notes: Notes) -> TaggedExample:
+    if not example.tags:
+        return example
+    read = to_bio(example.tags, scheme)
+    tags, num_changed = repaired(read)
+    if num_changed:
+        place = next(index for index, (old, new) in enumerate(zip(read, tags, strict=True)) if old != new)
+        detail = f"{example.tags[place]} on '{example.words[place]}' continues nothing"
+        notes.example_problem("broken_tags", part, example.key, detail, num_changed)
+    return replace(example, tags=tuple(tags))
+
+
+def _with_dev(parts: Parts, notes: Notes, seed: int, share: float) -> Parts:
+    train, dev, how = hold_out(parts["train"], share, seed)
+    if not dev:
+        return parts
+    notes.say(f"no dev part: {len(dev)} of {len(train) + len(dev)} train examples were held out {how} (seed {seed})")
+    return {"train": train, "dev": dev, **{part: each for part, each in parts.items() if part != "train"}}
+
+
+def _labels(entry: KnownDataSet, parts: Parts, scheme: str, notes: Notes) -> tuple[str, ...]:
+    """Those of training, or of all parts where there is none; others are noted."""
+    seen_in = ["train"] if parts.get("train") else list(parts)
+    seen = {name for part in seen_in for example in parts[part] for name in names_in(example)}
+    if scheme not in ("", "plain"):
+        types = sorted({name[2:] for name in seen if name != "O"})
+        labels = ("O", *(f"{mark}-{name}" for name in types for mark in "BI"))
+        seen = set(labels)
+    else:
+        labels = entry.labels if seen <= set(entry.labels) else sorted_labels(seen)
+    for part in parts:
+        for example in parts[part] if part not in seen_in else ():
+            for name in names_in(example):
+                if name not in seen:
+                    notes.example_problem("unseen_label", part, example.key, f"'{name}' is not in train")
+    return labels
+
+
+def names_in(example: Example) -> Iterator[str]:
+    """The classes or tags of an example."""
+    found = example.tags if isinstance(example, TaggedExample) else example.label
+    if isinstance(found, str):
+        yield found
+    elif found is not None:
+        yield from found

@@ -1,0 +1,172 @@
+"""A person's own tables: texts with classes or numbers, and questions about passages."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from hornbook.tasks.reading.guess import LabelKind, guess_columns
+from hornbook.tasks.reading.layout import Patterns, own_patterns
+from hornbook.tasks.reading.notes import Asked, Notes
+from hornbook.tasks.reading.rows import Row, Table, is_missing, read_table
+from hornbook.tasks.reading.squad import Found, checked, read_squad
+from hornbook.tasks.reading.texts import (
+    number,
+    one_class,
+    plain,
+    separator_of,
+    several_classes,
+    text_examples,
+)
+from hornbook.tasks.records import SpanExample, TextExample
+
+QUESTIONS = ("question", "query")
+PASSAGES = ("passage", "context", "document", "text", "paragraph")
+ANSWERS = ("answers", "answer", "answer_text", "label")
+STARTS = ("start", "answer_start", "starts")
+
+
+def read_tables(paths: Mapping[str, list[Path]], notes: Notes) -> dict[str, Table]:
+    """One table a part; several files of a part are taken as one table."""
+    return {part: joined([read_table(path, notes) for path in files]) for part, files in paths.items()}
+
+
+def joined(tables: list[Table]) -> Table:
+    if len(tables) == 1:
+        return tables[0]
+    rows = [
+        Row(f"{Path(table.file).name} {row.place}", row.fields, row.broken) for table in tables for row in table.rows
+    ]
+    columns = list(dict.fromkeys(column for table in tables for column in table.columns))
+    return Table(f"{tables[0].file} and {len(tables) - 1} more", columns, rows)
+
+
+def main_table(tables: Mapping[str, Table]) -> tuple[str, Table]:
+    """The part whose columns decide for all: the first, which is train where there is one."""
+    return next(((part, table) for part, table in tables.items() if table.rows), next(iter(tables.items())))
+
+
+@dataclass(frozen=True)
+class OwnTexts:
+    kind: LabelKind
+    files: Patterns = field(default_factory=own_patterns)
+    folder: str = ""
+    takes_columns = True
+
+    def read(self, paths: Mapping[str, list[Path]], asked: Asked, notes: Notes) -> dict[str, list[TextExample]]:
+        return self.from_tables(read_tables(paths, notes), asked, notes)
+
+    def from_tables(self, tables: Mapping[str, Table], asked: Asked, notes: Notes) -> dict[str, list[TextExample]]:
+        part, table = main_table(tables)
+        if not table.rows:
+            raise ValueError(f"{table.file} has no rows")
+        needs_label = not part.startswith("test")
+        columns = guess_columns(table, asked, self.kind, needs_label=needs_label)
+        parse = {"class": one_class, "number": number}.get(self.kind)
+        separated = ""
+        if parse is None:
+            cells = table.values(columns.label) if columns.label else []
+            separator = separator_of(cells)
+            parse = several_classes(separator)
+            separated = f", separated by '{separator}'" if any(isinstance(cell, str) for cell in cells) else ""
+        parts = {name: text_examples(each, columns, name, parse, notes) for name, each in tables.items()}
+        notes.say(columns.described() + self._described(parts.get(part, [])) + separated)
+        return parts
+
+    def _described(self, examples: list[TextExample]) -> str:
+        labels = [example.label for example in examples if example.label is not None]
+        if not labels:
+            return " (no labels)"
+        if self.kind == "number":
+            return f" (numbers from {min(labels):g} to {max(labels):g})"
+        names = {name for label in labels for name in ((label,) if isinstance(label, str) else label)}
+        return f" ({len(names)} classes)"
+
+
+@dataclass(frozen=True)
+class OwnSpans:
+    """Columns for the question, the passage, the answer and, perhaps, where it starts."""
+
+    may_be_none: bool = False
+    files: Patterns = field(default_factory=own_patterns)
+    folder: str = ""
+    takes_columns = True
+
+    def read(self, paths: Mapping[str, list[Path]], asked: Asked, notes: Notes) -> dict[str, list[SpanExample]]:
+        parts: dict[str, list[SpanExample]] = {}
+        tables: dict[str, list[Path]] = {}
+        for part, files in paths.items():
+            if all(map(is_squad, files)):
+                parts[part] = [each for path in files for each in read_squad(path, part, self.may_be_none, notes)]
+            else:
+                tables[part] = files
+        return {**parts, **self.from_tables(read_tables(tables, notes), asked, notes)}
+
+    def from_tables(self, tables: Mapping[str, Table], asked: Asked, notes: Notes) -> dict[str, list[SpanExample]]:
+        return {part: self._examples(table, part, asked, notes) for part, table in tables.items()}
+
+    def _examples(self, table: Table, part: str, asked: Asked, notes: Notes) -> list[SpanExample]:
+        is_test = part.startswith("test")
+        question = find_column(table, asked.text, QUESTIONS, "text")
+        passage = find_column(table, asked.pair, PASSAGES, "pair")
+        answer = find_column(table, asked.label, ANSWERS, "label", may_be_missing=is_test)
+        start = find_column(table, None, STARTS, "start", may_be_missing=True)
+        key = find_column(table, None, ("id", "key", "guid"), "key", may_be_missing=True)
+        title = find_column(table, None, ("title", "article"), "title", may_be_missing=True)
+        columns = {"question": question, "passage": passage, "answer": answer, "start": start}
+        notes.say("columns: " + ", ".join(f"{what} = '{name}'" for what, name in columns.items() if name))
+        questions = (
+            Found(
+                str(index) if key is None or is_missing(row.fields.get(key)) else plain(row.fields[key]),
+                plain(row.fields.get(question)).strip(),
+                plain(row.fields.get(passage)),
+                None if answer is None or row.broken else _answers(row.fields.get(answer), row.fields.get(start)),
+                plain(row.fields.get(title)) if title else "",
+                row.place,
+                row.broken,
+            )
+            for index, row in enumerate(table.rows)
+        )
+        return checked(questions, part, table.file, self.may_be_none, notes)
+
+
+def _answers(cell: Any, start: Any) -> tuple[tuple[str, int | None], ...]:
+    if isinstance(cell, dict):  # {"text": [...], "answer_start": [...]}
+        cell, start = cell.get("text"), cell.get("answer_start")
+    texts = cell if isinstance(cell, list | tuple) else [] if is_missing(cell) else [cell]
+    starts = start if isinstance(start, list | tuple) else [start]
+    starts = [*starts, *[None] * len(texts)]
+    pairs = ((plain(text), whole_number(place)) for text, place in zip(texts, starts, strict=False))
+    return tuple(dict.fromkeys(pairs))
+
+
+def whole_number(value: Any) -> int | None:
+    try:
+        return None if is_missing(value) else int(float(value))
+    except (TypeError, ValueError, OverflowError):
+        return None
+
+
+def is_squad(path: Path) -> bool:
+    if path.suffix.lower() != ".json":
+        return False
+    with open(path, encoding="utf-8", errors="replace") as file:
+        return '"paragraphs"' in file.read(1 << 16)
+
+
+def find_column(
+    table: Table, asked: str | None, names: tuple[str, ...], what: str, *, may_be_missing: bool = False
+) -> str | None:
+    """The column asked for, or the first of `names` that there is."""
+    if asked and (asked in table.columns or not may_be_missing):
+        table.need(asked, what)
+        return asked
+    by_name = {column.lower(): column for column in table.columns}
+    found = None if asked else next((by_name[name] for name in names if name in by_name), None)
+    if found is None and not may_be_missing:
+        there = ", ".join(table.columns) or "none"
+        raise ValueError(
+            f"{table.file}: no column for the {what} (looked for {', '.join(names)}); there are: {there}. "
+            f"Name it with {what}="
+        )
+    return found

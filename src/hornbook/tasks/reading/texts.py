@@ -1,0 +1,167 @@
+"""Rows of a table to texts and pairs with a class, several classes or a number."""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from hornbook.tasks.reading.notes import Notes
+from hornbook.tasks.reading.rows import Row, Table, is_missing
+from hornbook.tasks.records import TextExample
+
+SEPARATORS = "|;,"
+Label = str | float | tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Columns:
+    """Where things stand in a table. `label` of several classes may be several columns of 0 and 1: `labels`."""
+
+    text: str
+    pair: str | None = None
+    label: str | None = None
+    key: str | None = None
+    labels: tuple[str, ...] = ()
+
+    def described(self) -> str:
+        label = ", ".join(f"'{name}'" for name in self.labels) or (self.label and f"'{self.label}'")
+        named = {"text": f"'{self.text}'", "pair": self.pair and f"'{self.pair}'", "label": label}
+        return "columns: " + ", ".join(f"{what} = {column}" for what, column in named.items() if column)
+
+
+def text_examples(
+    table: Table, columns: Columns, part: str, parse: Callable[[Any], Label | None], notes: Notes
+) -> list[TextExample]:
+    """`parse` makes a label of a cell, None where there is none; a `ValueError` where it is no number."""
+    if not table.rows:
+        return []
+    has_labels = _check(table, columns, part)
+    if has_labels and part.startswith("test") and _is_hidden([_label_cell(row, columns) for row in table.rows]):
+        has_labels = False
+    found = []
+    for number, row in enumerate(table.rows):
+        if part != "train":
+            notes.places[part, key_of(row, columns.key, number)] = row.place
+        example = _example(row, number, columns, has_labels, parse)
+        if isinstance(example, TextExample):
+            found.append(example)
+            continue
+        kind, detail, kept = example
+        if not notes.leaves_out(kind, part, table.file, row.place, detail):
+            found.append(kept)
+    return found
+
+
+def _check(table: Table, columns: Columns, part: str) -> bool:
+    """Whether the table has labels; a `ValueError` for a column that it must have and has not."""
+    table.need(columns.text, "text")
+    if columns.pair:
+        table.need(columns.pair, "pair")
+    label_columns = columns.labels or ((columns.label,) if columns.label else ())
+    if part.startswith("test") and not set(label_columns) <= set(table.columns):
+        return False
+    for column in label_columns:
+        table.need(column, "label")
+    return bool(label_columns)
+
+
+def _is_hidden(cells: list[Any]) -> bool:
+    """Published test parts often have empty labels, or -1 in all rows."""
+    return all(is_missing(cell) or str(cell) in ("-1", "-1.0") for cell in cells)
+
+
+def _label_cell(row: Row, columns: Columns) -> Any:
+    if not columns.labels:
+        return row.fields.get(columns.label)
+    cells = {name: row.fields.get(name) for name in columns.labels}
+    return None if all(map(is_missing, cells.values())) else cells
+
+
+def _example(
+    row: Row, number: int, columns: Columns, has_labels: bool, parse: Callable[[Any], Label | None]
+) -> TextExample | tuple[str, str, TextExample]:
+    """An example, or what is wrong with it: the kind, the detail, and the example as it can be kept."""
+    key = key_of(row, columns.key, number)
+    text = plain(row.fields.get(columns.text)).strip()
+    pair = plain(row.fields.get(columns.pair)).strip() if columns.pair else None
+    if row.broken:
+        return *row.broken, TextExample(key, text, pair)
+    label, trouble = None, None
+    if has_labels:
+        try:
+            label = parse(_label_cell(row, columns))
+            if label is None:
+                trouble = ("no_label", "the label is empty")
+        except ValueError as error:
+            trouble = ("bad_number", str(error))
+    example = TextExample(key, text, pair, label)
+    if not text or pair == "":
+        return "empty_text", f"the {'text' if not text else 'pair'} is empty", example
+    return (*trouble, example) if trouble else example
+
+
+def key_of(row: Row, column: str | None, number: int) -> str:
+    value = row.fields.get(column) if column else None
+    return str(number) if is_missing(value) else name_of(value)
+
+
+def plain(value: Any) -> str:
+    return "" if is_missing(value) else value if isinstance(value, str) else name_of(value)
+
+
+def name_of(value: Any) -> str:
+    """A class as text: data frames turn 1 into 1.0 where a cell is empty."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, float) and value.is_integer():
+        return str(int(value))
+    return str(value).strip()
+
+
+def one_class(cell: Any) -> str | None:
+    return None if is_missing(cell) else name_of(cell)
+
+
+def number(cell: Any) -> float | None:
+    if cell is None or (isinstance(cell, str) and not cell.strip()):
+        return None
+    try:
+        value = float(cell)
+    except (TypeError, ValueError):
+        raise ValueError(f"{cell!r} is not a number") from None
+    if not math.isfinite(value):
+        raise ValueError(f"{cell!r} is not a finite number")
+    return value
+
+
+def several_classes(separator: str) -> Callable[[Any], tuple[str, ...] | None]:
+    def parse(cell: Any) -> tuple[str, ...] | None:
+        if isinstance(cell, dict):  # columns of 0 and 1
+            return tuple(name for name, value in cell.items() if _is_on(value))
+        if cell is None or isinstance(cell, float):
+            return None
+        parts = cell.split(separator) if isinstance(cell, str) else list(cell)
+        return tuple(dict.fromkeys(name_of(part) for part in parts if not is_missing(part)))
+
+    return parse
+
+
+def _is_on(value: Any) -> bool:
+    return not is_missing(value) and str(value).strip().lower() in ("1", "1.0", "true", "yes")
+
+
+def separator_of(cells: list[Any]) -> str:
+    texts = [cell for cell in cells if isinstance(cell, str)]
+    return next((mark for mark in SEPARATORS if any(mark in text for text in texts)), ",")
+
+
+def sorted_labels(labels: set[str]) -> tuple[str, ...]:
+    """Numbers by size, and before words."""
+
+    def order(label: str) -> tuple[int, float, str]:
+        try:
+            return (0, float(label), label)
+        except ValueError:
+            return (1, 0.0, label)
+
+    return tuple(sorted(labels, key=order))

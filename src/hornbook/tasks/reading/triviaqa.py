@@ -1,0 +1,103 @@
+"""TriviaQA: its own layout, with the documents beside it, or its conversion into SQuAD's."""
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from hornbook.tasks.reading.content import JsonReader, decoded, read_text
+from hornbook.tasks.reading.layout import Patterns
+from hornbook.tasks.reading.notes import Asked, Notes
+from hornbook.tasks.reading.squad import Found, checked, read_squad
+from hornbook.tasks.reading.tables import is_squad
+from hornbook.tasks.records import SpanExample
+
+VERIFIED = re.compile(r'"VerifiedEval"\s*:\s*true')
+PAGES = {"EntityPages": "wikipedia", "SearchResults": "web"}
+
+
+@dataclass(frozen=True)
+class TriviaLayout:
+    """A question stands once for each of its documents, by the name "question--document". The first alias of the answer
+    that occurs in a document, in capitals or not, is the span; all of them are accepted."""
+
+    files: Patterns
+    folder: str = "triviaqa"
+    takes_columns = False
+
+    def read(self, paths: Mapping[str, list[Path]], asked: Asked, notes: Notes) -> dict[str, list[SpanExample]]:
+        return {
+            part: [example for path in files for example in _read_file(path, part, notes)]
+            for part, files in paths.items()
+        }
+
+
+def _read_file(path: Path, part: str, notes: Notes) -> list[SpanExample]:
+    if is_squad(path):
+        return read_squad(path, part, False, notes)
+    text = read_text(path, notes)
+    items = JsonReader(str(path), notes).elements(text)
+    evidence = _evidence(path)
+    questions = _questions(items, evidence, bool(VERIFIED.search(text)), str(path), notes)
+    # Where an answer stands is guessed by looking for it, so a document without it has no answer to learn from.
+    return checked(questions, part, str(path), False, notes)
+
+
+def _evidence(path: Path) -> Path:
+    looked_for = [folder / "evidence" for folder in (path.parent, path.parent.parent)]
+    found = next((folder for folder in looked_for if folder.is_dir()), None)
+    if found is None:
+        names = " or ".join(map(str, looked_for))
+        raise ValueError(f"the documents that {path} is about are missing: put the published folder at {names}")
+    return found
+
+
+def _questions(items: list[Any], evidence: Path, is_verified: bool, file: str, notes: Notes) -> Iterator[Found]:
+    for number, item in enumerate(items, 1):
+        place = f"element {number}"
+        try:
+            if is_verified and not item["QuestionPartOfVerifiedEval"]:
+                continue
+            key, question = str(item["QuestionId"]), item["Question"].strip()
+            names = [
+                (folder, page["Filename"])
+                for source, folder in PAGES.items()
+                for page in item.get(source, ())
+                if not is_verified or page.get("DocPartOfVerifiedEval", True)
+            ]
+            answer = item.get("Answer")
+            aliases = answer and list(dict.fromkeys([*answer.get("NormalizedAliases", ()), *answer["Aliases"]]))
+        except (KeyError, TypeError, AttributeError) as error:
+            notes.problem("bad_json", file, place, f"not in TriviaQA's layout: {error!r}")
+            continue
+        for source, name in names:
+            passage = _document(evidence / source / name, file, place, notes)
+            answers = None if aliases is None else _answers(aliases, passage)
+            yield Found(f"{key}--{name}", question, passage, answers, name, f"{place}, {name}")
+
+
+def _document(path: Path, file: str, place: str, notes: Notes) -> str:
+    try:
+        return decoded(path.read_bytes(), str(path), "", notes)
+    except OSError as error:
+        notes.problem("unreadable", file, place, f"the document {path}: {error.strerror}")
+        return ""
+
+
+def _answers(aliases: list[str], passage: str) -> tuple[tuple[str, int | None], ...]:
+    """The alias as the passage has it comes first, then all the others, which are said to stand nowhere."""
+    found = (re.search(re.escape(alias), passage, re.IGNORECASE) for alias in aliases if alias)
+    first = next(filter(None, found), None)
+    spans = [(first.group(), first.start())] if first else []
+    return (*spans, *((alias, -1) for alias in aliases))
+
+
+def _files(part: str, ending: str = "") -> tuple[str, ...]:
+    names = [f"{source}-{part}{ending}.json" for source in ("wikipedia", "web")]
+    return (*(f"qa/{name}" for name in names), *names, f"{part}.json", f"*{part}*.json")
+
+
+TRIVIAQA = TriviaLayout(
+    {"train": _files("train"), "dev": _files("dev"), "test": _files("test", "-without-answers")[:4]}
+)

@@ -1,0 +1,76 @@
+"""Running a model over features: what it answers for each unit, in their order, and the loss where labels are known."""
+
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from torch import nn
+
+from hornbook.tasks.objective import TaskObjective
+from hornbook.tasks.task import Features
+
+AutoCast = Callable[[], object]
+
+
+class Found(NamedTuple):
+    outputs: list[np.ndarray]  # a unit each; of tokens and spans, a sequence each
+    loss: float | None
+
+
+@torch.no_grad()
+def run_model(
+    model: nn.Module,
+    features: Features,
+    autocast: AutoCast,
+    micro_tokens: int,
+    progress: Callable[[int], None] | None = None,
+) -> Found:
+    """Short sequences first, in batches of at most `micro_tokens`; the answers come back in the features' order."""
+    was_training = model.training
+    model.eval()
+    device = next(model.parameters()).device
+    objective = TaskObjective(model.output)
+    generator = torch.Generator(device)
+    has_labels = features.labels is not None or features.token_labels is not None
+    outputs: list[np.ndarray | None] = [None] * features.num_units
+    loss = count = 0.0
+    num_done = 0
+    for units in _groups(features, micro_tokens):
+        batch = features.packed(
+            [unit * features.num_together + i for unit in units for i in range(features.num_together)]
+        )
+        batch = batch.to(device)
+        with autocast():
+            found = model.outputs(batch)
+        if has_labels:
+            drawn = objective.draw(batch, generator)
+            losses, _, weights = objective.losses(found, drawn)
+            loss += float((losses * weights).sum())
+            count += float(weights.sum())
+        per_unit = found.float().cpu().numpy()
+        if model.output.kind == "tokens":
+            per_unit = np.split(per_unit, batch.starts_host[1:-1])
+        for unit, answer in zip(units, per_unit, strict=True):
+            outputs[unit] = answer
+        num_done += len(units)
+        if progress:
+            progress(num_done)
+    model.train(was_training)
+    return Found(outputs, loss / count if count else None)
+
+
+def _groups(features: Features, micro_tokens: int) -> Iterator[list[int]]:
+    together = features.num_together
+    lengths = np.array([len(each) for each in features.ids]).reshape(-1, together)
+    sizes, longest = lengths.sum(1), lengths.max(1, initial=0)
+    group: list[int] = []
+    tokens = 0
+    for unit in np.argsort(longest, kind="stable").tolist():
+        if group and tokens + sizes[unit] > micro_tokens:
+            yield group
+            group, tokens = [], 0
+        group.append(unit)
+        tokens += int(sizes[unit])
+    if group:
+        yield group

@@ -1,0 +1,118 @@
+"""A task beside the model that was fine-tuned for it: made from data, written to `task.json`, read back to predict.
+
+`config.json` holds what `transformers` reads too (the head, `id2label`); `task.json` holds the rest: measures, the
+no-answer threshold, the number of endings, the scheme in which tags are written.
+"""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from hornbook.files import read_json, write_json
+from hornbook.models.outputs import Output
+from hornbook.tasks.choice import Choice
+from hornbook.tasks.classification import Classification
+from hornbook.tasks.datasets import KnownDataSet, known
+from hornbook.tasks.records import DataSet, Kind
+from hornbook.tasks.spans import RULES, Spans
+from hornbook.tasks.tagging import Tagging
+from hornbook.tasks.task import Task
+
+FILE = "task.json"
+KIND_OF_OUTPUT: dict[str, Kind] = {
+    "sequence": "classification",
+    "tokens": "tagging",
+    "spans": "spans",
+    "choice": "choice",
+}
+
+
+@dataclass(frozen=True)
+class SavedTask:
+    """`name` as it was asked for; `scheme` is how tags are written in the person's files."""
+
+    name: str
+    kind: Kind
+    task: Task
+    scheme: str | None = None
+
+
+def output_for(data: DataSet, head: str = "linear", pairs: str = "joint", answerable: bool = False) -> Output:
+    """What the data wants of a model."""
+    if data.kind == "spans":
+        return Output("spans", 2, answerable=answerable)
+    if data.kind == "choice":
+        return Output("choice")
+    if data.kind == "tagging":
+        return Output("tokens", len(data.labels), data.labels)
+    if data.kind == "regression":
+        return Output("sequence", 1, ("score",), "number", head, pairs)
+    return Output("sequence", len(data.labels), data.labels, "multi" if data.is_multi else "single", head, pairs)
+
+
+def make_task(named: KnownDataSet, data: DataSet, output: Output) -> SavedTask:
+    """The task that a name and its data ask for."""
+    first = next(example for part in data.parts.values() for example in part)
+    num_endings = len(first.endings) if data.kind == "choice" else 0
+    details = {
+        "measures": list(_measures(named, data)),
+        "positive": named.positive if named.positive in data.labels else None,
+        "or_none": named.may_be_none,
+        "rules": named.name if named.name in RULES else "squad2" if named.may_be_none else "squad",
+        "num_endings": num_endings,
+    }
+    return SavedTask(named.name, data.kind, _task(data.kind, output, details), data.scheme)
+
+
+def _measures(named: KnownDataSet, data: DataSet) -> tuple[str, ...]:
+    if data.kind == "tagging":
+        return named.measures if data.scheme != "plain" else ("tag_accuracy",)
+    return ("micro_f1", "macro_f1", "exact_match") if data.is_multi else named.measures
+
+
+def _task(kind: Kind, output: Output, details: dict[str, Any]) -> Task:
+    measures = tuple(details.get("measures") or ())
+    if kind == "spans":
+        return Spans(
+            output,
+            measures or ("f1", "exact"),
+            or_none=bool(details.get("or_none")),
+            rules=details.get("rules") or "squad",
+            threshold=float(details.get("threshold", 0.0)),
+        )
+    if kind == "tagging":
+        plain = not any(label.startswith(("B-", "I-")) for label in output.labels)
+        return Tagging(output, measures or (("tag_accuracy",) if plain else ("entity_f1", "tag_accuracy")))
+    if kind == "choice":
+        return Choice(output, int(details.get("num_endings") or 4), measures or ("accuracy",))
+    default = ("pearson", "spearman") if output.problem == "number" else ("accuracy",)
+    return Classification(output, measures or default, details.get("positive"))
+
+
+def save_task(folder: Path, saved: SavedTask) -> None:
+    task = saved.task
+    names = ("measures", "positive", "or_none", "rules", "threshold", "num_endings")
+    details = {name: getattr(task, name) for name in names if hasattr(task, name)}
+    write_json(folder / FILE, {"task": saved.name, "kind": saved.kind, "scheme": saved.scheme, **details})
+
+
+def load_task(folder: Path, output: Output) -> SavedTask:
+    """The task of a run folder or, of a folder that `transformers` wrote, what its head is made for."""
+    file = folder / FILE
+    if not file.is_file():
+        kind = "regression" if output.problem == "number" else KIND_OF_OUTPUT[output.kind]
+        return SavedTask(kind, kind, _task(kind, output, {}))
+    details = read_json(file)
+    if details.get("kind") not in (*KIND_OF_OUTPUT.values(), "regression"):
+        raise ValueError(f"{file} names no kind of task: it is not one that a run wrote; restore it")
+    return SavedTask(
+        details.get("task", details["kind"]),
+        details["kind"],
+        _task(details["kind"], output, details),
+        details.get("scheme"),
+    )
+
+
+def named_task(saved: SavedTask) -> KnownDataSet:
+    """The known data set of a task that was read back."""
+    return known(saved.name)

@@ -1,0 +1,252 @@
+"""The span of a passage that answers a question, or none.
+
+A passage that does not fit is read in overlapping windows; a token counts in the window where it has most context
+around it. "No answer" is the span at `[CLS]`, or has a classifier of its own; either way a question is left
+unanswered when its no-answer score (none minus the best span) is above a threshold.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from hornbook.metrics import spans as measured
+from hornbook.models.outputs import NEVER, Output
+from hornbook.tasks.records import SpanExample
+from hornbook.tasks.task import Features, Scorer, softmax
+from hornbook.text.tokenizer import Tokenizer
+
+RULES = {
+    "squad": measured.SQUAD_1,
+    "squad2": measured.SQUAD_2,
+    "korquad": measured.KORQUAD,
+    "triviaqa": measured.TRIVIA_QA,
+    "coqa": measured.COQA,
+}
+
+
+class Window(NamedTuple):
+    """What one sequence holds of a passage: tokens `first` to `last` (exclusive), where each stands in the passage, and
+    which of them have most context here."""
+
+    first: int
+    last: int
+    offsets: np.ndarray  # characters, (last - first) x 2
+    has_most_context: np.ndarray
+
+
+class Answer(NamedTuple):
+    text: str
+    start: int  # in characters
+    end: int
+    probability: float
+
+
+@dataclass(frozen=True)
+class SpanPrediction:
+    """`answer` is empty where the question is left unanswered; `n_best` are the best spans in any case."""
+
+    answer: str
+    start: int
+    end: int
+    no_answer_score: float
+    n_best: tuple[Answer, ...]
+
+
+@dataclass(frozen=True)
+class Spans:
+    """Published settings: questions of at most 64 tokens, windows every 128 tokens, answers of at most 30 tokens."""
+
+    output: Output
+    measures: tuple[str, ...] = ("f1", "exact")
+    or_none: bool = False
+    rules: str = "squad"
+    threshold: float = 0.0
+    step_tokens: int = 128
+    longest_question: int = 64
+    longest_answer: int = 30
+    num_best: int = 20
+
+    def with_threshold(self, threshold: float) -> "Spans":
+        return replace(self, threshold=threshold)
+
+    def encode(self, examples: Sequence[SpanExample], tokenizer: Tokenizer, longest: int) -> Features:
+        questions = tokenizer.pieces([each.question for each in examples])
+        passages = tokenizer.pieces([each.passage for each in examples])
+        ids, segments, owners, places, labels = [], [], [], [], []
+        num_cut = 0
+        for number, (example, question, passage) in enumerate(zip(examples, questions, passages, strict=True)):
+            num_cut += len(question.ids) > self.longest_question
+            question.truncate(min(self.longest_question, (longest - tokenizer.num_special(True)) // 2))
+            room = longest - len(question.ids) - tokenizer.num_special(True)
+            windows = _windows(passage, room, min(self.step_tokens, room))
+            contexts = _most_context([len(each.ids) for each in windows], min(self.step_tokens, room))
+            for piece, has_most in zip(windows, contexts, strict=True):
+                joined = tokenizer.joined(question, piece)
+                places.append(_place(joined, has_most))
+                ids.append(np.array(joined.ids, np.int64))
+                segments.append(np.array(joined.type_ids, np.int64))
+                owners.append(number)
+                labels.append(self._target(example, places[-1]))
+        known = all(example.answers is not None for example in examples)
+        return Features(
+            ids,
+            segments,
+            np.array(owners),
+            len(examples),
+            labels=np.array(labels, np.int64) if known else None,
+            num_cut=num_cut,
+            places=places,
+        )
+
+    def _target(self, example: SpanExample, place: Window) -> tuple[int, int]:
+        """Tokens of start and end, or `[CLS]` twice when the answer does not lie wholly in this window."""
+        if not example.answers or not example.starts or example.starts[0] < 0 or not len(place.offsets):
+            return 0, 0
+        start = example.starts[0]
+        end = start + len(example.answers[0].rstrip())
+        holds_start = np.flatnonzero((place.offsets[:, 0] <= start) & (start < place.offsets[:, 1]))
+        holds_end = np.flatnonzero((place.offsets[:, 0] < end) & (end <= place.offsets[:, 1]))
+        if not len(holds_start) or not len(holds_end):
+            # A mark that the tokenizer drops may stand at either edge: the nearest tokens inside count.
+            inside = np.flatnonzero((place.offsets[:, 0] >= start) & (place.offsets[:, 1] <= end))
+            covers = place.offsets[0, 0] <= start and end <= place.offsets[-1, 1]
+            if not len(inside) or not covers:
+                return 0, 0
+            return place.first + int(inside[0]), place.first + int(inside[-1])
+        return place.first + int(holds_start[0]), place.first + int(holds_end[-1])
+
+    def decode(
+        self, found: list[np.ndarray], features: Features, examples: Sequence[SpanExample]
+    ) -> list[SpanPrediction]:
+        windows: list[list[int]] = [[] for _ in examples]
+        for sequence, owner in enumerate(features.owners.tolist()):
+            windows[owner].append(sequence)
+        return [
+            self._answer(example.passage, [(found[i], features.places[i]) for i in numbers])
+            for example, numbers in zip(examples, windows, strict=True)
+        ]
+
+    def _answer(self, passage: str, windows: list[tuple[np.ndarray, Window]]) -> SpanPrediction:
+        candidates = np.concatenate([self._candidates(scores, place) for scores, place in windows])
+        none_scores = [_none_score(scores, self.output.answerable) for scores, _ in windows]
+        order = np.argsort(-candidates[:, 0], kind="stable")
+        best, seen = [], set()
+        for score, start, end in candidates[order]:
+            text = passage[int(start) : int(end)]
+            if text not in seen and len(best) < self.num_best:
+                seen.add(text)
+                best.append((float(score), text, int(start), int(end)))
+        if not best:
+            return SpanPrediction("", 0, 0, float("inf"), ())
+        shares = softmax(np.array([score for score, *_ in best]))
+        n_best = tuple(Answer(*each[1:], float(share)) for each, share in zip(best, shares, strict=True))
+        no_answer = min(none_scores) - (0.0 if self.output.answerable else best[0][0])
+        first = n_best[0]
+        if self.or_none and no_answer > self.threshold:
+            return SpanPrediction("", 0, 0, no_answer, n_best)
+        return SpanPrediction(first.text, first.start, first.end, no_answer, n_best)
+
+    def _candidates(self, scores: np.ndarray, place: Window) -> np.ndarray:
+        """(score, start, end) of the best spans of a window, places in characters of the passage."""
+        start, end = scores[place.first : place.last, 0], scores[place.first : place.last, 1]
+        if not len(start):
+            return np.zeros((0, 3))
+        start = np.where(place.has_most_context, start, 2 * NEVER)
+        starts = np.argsort(-start)[: self.num_best]
+        ends = np.argsort(-end)[: self.num_best]
+        sums = start[starts][:, None] + end[ends][None]
+        lengths = ends[None] - starts[:, None] + 1
+        sums = np.where((lengths >= 1) & (lengths <= self.longest_answer), sums, 4 * NEVER)
+        flat = np.argsort(-sums, axis=None)[: self.num_best]
+        rows, columns = np.unravel_index(flat, sums.shape)
+        kept = sums[rows, columns] > 1.5 * NEVER
+        rows, columns = rows[kept], columns[kept]
+        first, last = place.offsets[starts[rows], 0], place.offsets[ends[columns], 1]
+        return np.stack([sums[rows, columns], first, last], 1)
+
+    def scorer(self, examples: Sequence[SpanExample], predictions: list[SpanPrediction]) -> Scorer:
+        rules = RULES[self.rules]
+        per_question = 100 * np.array(
+            [rules.score(found.answer, each.answers) for each, found in zip(examples, predictions, strict=True)]
+        )
+        has_answer = np.array([bool(each.answers) for each in examples])
+
+        def score(chosen: np.ndarray | None = None) -> dict[str, float]:
+            values = per_question if chosen is None else per_question[chosen]
+            answerable = has_answer if chosen is None else has_answer[chosen]
+            scores = {"exact": values[:, 0].mean(), "f1": values[:, 1].mean()}
+            if self.or_none:
+                for name, part in (("HasAns", values[answerable]), ("NoAns", values[~answerable])):
+                    if len(part):
+                        scores |= {f"{name}_exact": part[:, 0].mean(), f"{name}_f1": part[:, 1].mean()}
+            return {name: float(value) for name, value in scores.items()}
+
+        return score
+
+    def best_threshold(self, examples: Sequence[SpanExample], predictions: list[SpanPrediction]) -> float:
+        """The threshold with the best F1 on these examples, by the official search."""
+        keys = [str(i) for i in range(len(examples))]
+        none_scores = dict(zip(keys, (each.no_answer_score for each in predictions), strict=True))
+        answers = dict(zip(keys, (each.n_best[0].text if each.n_best else "" for each in predictions), strict=True))
+        gold = dict(zip(keys, (each.answers for each in examples), strict=True))
+        return measured.best_threshold(none_scores, answers, gold, "f1")[1]
+
+    def thresholded(self, predictions: list[SpanPrediction]) -> list[SpanPrediction]:
+        """The same predictions under this task's threshold."""
+        return [
+            replace(each, answer="", start=0, end=0)
+            if self.or_none and each.no_answer_score > self.threshold
+            else replace(each, answer=best.text, start=best.start, end=best.end)
+            if (best := each.n_best[0] if each.n_best else None)
+            else each
+            for each in predictions
+        ]
+
+    def describe(self, example: SpanExample, prediction: SpanPrediction) -> dict[str, Any]:
+        return {
+            "question": example.question,
+            "answer": prediction.answer,
+            "start": prediction.start,
+            "end": prediction.end,
+            "probability": prediction.n_best[0].probability if prediction.n_best else 0.0,
+            "no_answer_score": prediction.no_answer_score,
+            "n_best": [each._asdict() for each in prediction.n_best[:5]],
+        }
+
+
+def _windows(passage, room: int, step: int) -> list:
+    """The passage in windows of `room` tokens, one every `step`, until its end is in one."""
+    if len(passage.ids) <= room:
+        return [passage]
+    passage.truncate(room, stride=room - step)
+    return [passage, *passage.overflowing]
+
+
+def _most_context(lengths: list[int], step: int) -> list[np.ndarray]:
+    """For each window and token, whether this is the window where the token has most context around it."""
+    total = step * (len(lengths) - 1) + lengths[-1]
+    best, holder = np.full(total, -1.0), np.zeros(total, np.int64)
+    for number, length in enumerate(lengths):
+        within = np.arange(length)
+        context = np.minimum(within, length - 1 - within) + 0.01 * length
+        place = slice(number * step, number * step + length)
+        better = context > best[place]
+        best[place] = np.where(better, context, best[place])
+        holder[place] = np.where(better, number, holder[place])
+    return [holder[number * step : number * step + length] == number for number, length in enumerate(lengths)]
+
+
+def _place(joined, has_most_context: np.ndarray) -> Window:
+    tokens = [i for i, part in enumerate(joined.sequence_ids) if part == 1]
+    first, last = (tokens[0], tokens[-1] + 1) if tokens else (0, 0)
+    offsets = np.array(joined.offsets, np.int64).reshape(-1, 2)[first:last]
+    return Window(first, last, offsets, has_most_context)
+
+
+def _none_score(scores: np.ndarray, answerable: bool) -> float:
+    """The score of "no answer" in a window: the span at `[CLS]`, or what the classifier says, none minus some."""
+    if answerable:
+        return float(scores[-1, 1] - scores[-1, 0])
+    return float(scores[0, 0] + scores[0, 1])

@@ -1,0 +1,65 @@
+import numpy as np
+import pytest
+
+from hornbook.metrics.bootstrap import difference_interval, interval, mean_interval
+
+VALUES = np.random.default_rng(0).random(400)
+
+
+def test_mean_interval_is_near_the_normal_one():
+    low, high = mean_interval(VALUES, rounds=4000)
+    reach = 1.96 * VALUES.std() / np.sqrt(len(VALUES))
+    assert (low, high) == pytest.approx((VALUES.mean() - reach, VALUES.mean() + reach), abs=0.1 * reach)
+
+
+def test_both_ways_draw_the_same(monkeypatch):
+    expected = interval(lambda indices: VALUES[indices].mean(), len(VALUES), rounds=50)
+    assert mean_interval(VALUES, rounds=50) == pytest.approx(expected, abs=1e-12)
+    monkeypatch.setattr("hornbook.metrics.bootstrap.INDICES_AT_ONCE", 7 * len(VALUES))
+    assert mean_interval(VALUES, rounds=50) == pytest.approx(expected, abs=1e-12)
+
+
+def test_a_lower_level_is_narrower_and_the_seed_decides():
+    wide, narrow = mean_interval(VALUES, level=0.95), mean_interval(VALUES, level=0.5)
+    assert wide[0] < narrow[0] < narrow[1] < wide[1]
+    assert mean_interval(VALUES, seed=1) == mean_interval(VALUES, seed=1) != wide
+
+
+def test_examples_are_drawn_with_replacement_from_all():
+    drawn = []
+    interval(lambda indices: drawn.append(indices) or 0.0, 20, rounds=200)
+    assert {len(indices) for indices in drawn} == {20}
+    assert set(np.concatenate(drawn)) == set(range(20))
+    assert all(len(set(indices)) < 20 for indices in drawn)
+
+
+def test_percentiles_by_hand():
+    scores = iter(range(101))
+    assert interval(lambda _: next(scores), 5, rounds=101, level=0.9) == pytest.approx((5.0, 95.0))
+
+
+def test_difference_interval_is_welchs():
+    stats = pytest.importorskip("scipy.stats")
+    a, b = [0.81, 0.84, 0.79, 0.83, 0.82], [0.80, 0.71, 0.86]
+    expected = stats.ttest_ind(a, b, equal_var=False).confidence_interval(0.9)
+    assert difference_interval(a, b, level=0.9) == pytest.approx((expected.low, expected.high))
+    low, high = difference_interval(b, a, level=0.9)
+    assert (low, high) == pytest.approx((-expected.high, -expected.low))
+
+
+def test_difference_interval_by_hand():
+    # means 2 and 0, squared errors 1/3 each, so 4 degrees of freedom and t = 2.776445
+    reach = 2.776445 * np.sqrt(2 / 3)
+    assert difference_interval([1, 2, 3], [-1, 0, 1]) == pytest.approx((2 - reach, 2 + reach), abs=1e-5)
+    assert difference_interval([1, 1], [0.5, 0.5]) == (0.5, 0.5)
+
+
+def test_mistakes_are_told():
+    with pytest.raises(ValueError, match="at least 2 seeds"):
+        difference_interval([1.0], [1.0, 2.0])
+    with pytest.raises(ValueError, match=r"use 0\.95"):
+        mean_interval([1.0], level=95)
+    with pytest.raises(ValueError, match="0 examples"):
+        mean_interval([])
+    with pytest.raises(ValueError, match="0 rounds"):
+        interval(lambda _: 0.0, 3, rounds=0)

@@ -1,0 +1,31 @@
+import pytest
+
+from hornbook.metrics.glue import OFFICIAL, glue_average
+
+
+def test_two_measures_are_averaged_within_the_task_first():
+    scores = {
+        "rte": {"accuracy": 0.7},
+        "mrpc": {"accuracy": 0.8, "f1": 0.9},
+        "mnli": {"accuracy": 0.84, "accuracy_mismatched": 0.82},
+        "sts-b": {"pearson": 0.6, "spearman": 0.5, "mean_squared_error": 9.0},
+        "cola": {"matthews": -0.1, "accuracy": 0.9},
+    }
+    average, counted = glue_average(scores)
+    assert average == pytest.approx((0.7 + 0.85 + 0.83 + 0.55 - 0.1) / 5)
+    assert counted == ("cola", "mrpc", "sts-b", "mnli", "rte")
+
+
+def test_all_nine_tasks():
+    scores = {task: dict.fromkeys(measures, 80.0) for task, measures in OFFICIAL.items()}
+    assert glue_average(scores) == (80.0, tuple(OFFICIAL))
+    assert len(OFFICIAL) == 9
+
+
+def test_mistakes_are_told():
+    with pytest.raises(ValueError, match="'mnli' has no 'accuracy_mismatched'"):
+        glue_average({"mnli": {"accuracy": 0.8}})
+    with pytest.raises(ValueError, match="'SST-2' is not a task of GLUE; the tasks are cola, sst-2"):
+        glue_average({"SST-2": {"accuracy": 0.9}})
+    with pytest.raises(ValueError, match="nothing to average"):
+        glue_average({})

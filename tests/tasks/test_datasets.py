@@ -1,0 +1,60 @@
+import pytest
+
+from hornbook.tasks.datasets import KNOWN, OTHER_SPELLINGS, known
+
+MEASURES = {"accuracy", "f1", "matthews", "pearson", "spearman", "exact", "entity_f1", "tag_accuracy"}
+
+
+@pytest.mark.parametrize("name", KNOWN)
+def test_every_line_is_whole(name):
+    entry = KNOWN[name]
+    assert entry.name == name == name.lower()
+    assert entry.measures and set(entry.measures) <= MEASURES
+    assert entry.layout.files and callable(entry.layout.read) and callable(entry.own_layout.from_tables)
+    assert entry.positive is None or entry.positive in entry.labels
+
+
+@pytest.mark.parametrize(
+    ("spelling", "name"),
+    [
+        ("SST2", "sst-2"),
+        ("stsb", "sts-b"),
+        ("STS-B", "sts-b"),
+        ("CoLA", "cola"),
+        ("squad-v2", "squad2"),
+        ("SQuAD 2.0", "squad2"),
+        ("squad_v1.1", "squad"),
+        ("KLUE_NLI", "klue-nli"),
+        ("CoNLL-2003", "conll2003"),
+        ("multilabel", "multi-label"),
+        ("UD_POS", "ud-pos"),
+    ],
+)
+def test_common_spellings(spelling, name):
+    assert known(spelling).name == name
+
+
+def test_other_spellings_lead_somewhere():
+    assert set(OTHER_SPELLINGS.values()) <= set(KNOWN)
+
+
+def test_an_unknown_name_gets_the_nearest():
+    with pytest.raises(ValueError, match=r"'mrcp'.*did you mean mrpc"):
+        known("mrcp")
+    with pytest.raises(ValueError, match=r"the known ones are cola, "):
+        known("zzzzzzzzzzzz")
+
+
+def test_published_settings():
+    squad, squad2, swag, cola = (known(name) for name in ("squad", "squad2", "swag", "cola"))
+    assert (squad.batch_size, squad.learning_rate, squad.epochs) == (32, 5e-5, 3)
+    assert (squad2.batch_size, squad2.learning_rate, squad2.epochs) == (48, 5e-5, 2)
+    assert (swag.batch_size, swag.learning_rate, swag.epochs) == (16, 2e-5, 3)
+    assert (cola.batch_size, cola.learning_rate, cola.epochs) == (32, None, 3)
+
+
+def test_submission_names():
+    assert known("sts-b").submissions == {"test": "STS-B.tsv"}
+    assert known("mnli").submissions == {"test": "MNLI-m.tsv", "test-mismatched": "MNLI-mm.tsv"}
+    assert known("diagnostic").submissions == {"test": "AX.tsv"}
+    assert not known("nsmc").submissions

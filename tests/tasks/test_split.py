@@ -1,0 +1,79 @@
+from collections import Counter
+
+import pytest
+
+from hornbook.tasks.reading.split import hold_out, split_groups, split_off
+from hornbook.tasks.records import SpanExample, TextExample
+
+EXAMPLES = [(number, "ab"[number % 10 == 0]) for number in range(1000)]
+
+
+def label(example):
+    return example[1]
+
+
+def test_each_stratum_gives_its_share_in_the_old_order():
+    rest, held_out = split_off(EXAMPLES, 0.1, 0, label)
+    assert Counter(map(label, held_out)) == {"a": 90, "b": 10}
+    assert sorted(rest + held_out) == EXAMPLES
+    assert rest == sorted(rest) and held_out == sorted(held_out)
+
+
+def test_the_seed_decides_alone():
+    assert split_off(EXAMPLES, 0.1, 1, label) == split_off(EXAMPLES, 0.1, 1, label)
+    assert split_off(EXAMPLES, 0.1, 1, label) != split_off(EXAMPLES, 0.1, 2, label)
+
+
+def test_the_draw_is_the_same_on_every_machine():
+    assert [number for number, _ in split_off(EXAMPLES[:30], 0.1, 7)[1]] == [4, 7, 12]
+
+
+@pytest.mark.parametrize("share", [0.1, 0.5, 0.9, 0.99])
+def test_every_class_stays_in_train(share):
+    examples = [(0, "once"), (1, "twice"), (2, "twice"), *((number, "often") for number in range(3, 20))]
+    rest, held_out = split_off(examples, share, 0, label)
+    assert set(map(label, rest)) == {"once", "twice", "often"}
+    assert held_out and "once" not in map(label, held_out)
+
+
+def test_many_single_classes_do_not_empty_another():
+    examples = [(number, number) for number in range(100)] + [(number, "often") for number in range(100, 120)]
+    rest, _ = split_off(examples, 0.1, 0, label)
+    assert Counter(map(label, rest))["often"] >= 16
+
+
+def test_small_classes_give_their_share_together():
+    examples = [(number, number // 4) for number in range(400)]
+    assert len(split_off(examples, 0.1, 0, label)[1]) == 40
+
+
+def test_groups_stay_whole():
+    examples = [(number, number // 7) for number in range(210)]
+    rest, held_out = split_groups(examples, 0.1, 0, label)
+    assert len(held_out) == 21 and not set(map(label, rest)) & set(map(label, held_out))
+
+
+def test_a_share_is_checked():
+    with pytest.raises(ValueError, match="between 0 and 1"):
+        split_off(EXAMPLES, 1.0, 0)
+
+
+def test_questions_are_split_by_article_then_by_passage():
+    articles = [SpanExample(str(n), "q", f"passage {n // 2}", title=f"title {n // 10}") for n in range(40)]
+    train, dev, how = hold_out(articles, 0.1, 0)
+    assert how == "by article" and {e.title for e in train}.isdisjoint(e.title for e in dev) and len(dev) == 10
+    one = [SpanExample(e.key, e.question, e.passage) for e in articles]
+    train, dev, how = hold_out(one, 0.1, 0)
+    assert how == "by passage" and {e.passage for e in train}.isdisjoint(e.passage for e in dev) and len(dev) == 4
+
+
+def test_several_classes_are_split_by_the_first():
+    examples = [TextExample(str(n), "t", None, ("a", str(n)) if n % 2 else ()) for n in range(100)]
+    _, dev, how = hold_out(examples, 0.1, 0)
+    assert how == "by label" and Counter(bool(e.label) for e in dev) == {True: 5, False: 5}
+
+
+def test_numbers_are_split_at_random():
+    examples = [TextExample(str(n), "t", None, float(n)) for n in range(50)]
+    train, dev, how = hold_out(examples, 0.1, 0)
+    assert how == "at random" and (len(train), len(dev)) == (45, 5)
