@@ -12,6 +12,12 @@ __version__ = "0.1.0"
 
 _WHERE = {
     "load": "hornbook.infer.encoder",
+    "load_predictor": "hornbook.infer.predictor",
+    "extract_features": "hornbook.infer.features",
+    "finetune": "hornbook.finetuning.api",
+    "probe": "hornbook.finetuning.probe",
+    "baseline": "hornbook.finetuning.baselines",
+    "label_curve": "hornbook.finetuning.curve",
     "pretrain": "hornbook.pretraining.run",
     "train_tokenizer": "hornbook.text.training",
     "measure_fit": "hornbook.text.fit",

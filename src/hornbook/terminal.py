@@ -93,8 +93,9 @@ class TrainingDisplay:
     def _words(status: "Status") -> str:
         values = status.values
         parts = [f"loss {values['loss']:.2f}"] if "loss" in values else []
-        if "validation_loss" in values:
-            parts.append(f"validation {values['validation_loss']:.2f}")
+        if (name := f"validation_{status.decided_by}") in values:
+            what = "validation" if status.decided_by == "loss" else f"dev {status.decided_by}"
+            parts.append(f"{what} {values[name]:.2f}" if status.decided_by == "loss" else f"{what} {values[name]:.4g}")
         parts.append(f"{short(status.tokens_per_second)} tokens/s")
         parts.append(f"{duration(status.seconds_left)} left" if status.step < status.num_steps else "done")
         return "  ".join(parts)

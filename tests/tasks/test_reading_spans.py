@@ -27,7 +27,7 @@ def test_squad(tmp_path):
 
 
 def test_squad_2_has_questions_without_an_answer(tmp_path):
-    impossible = question("b", is_impossible=True, plausible_answers=[{"text": "Ada", "answer_start": 0}])
+    impossible = question("b", ("Ada", 0), is_impossible=True)  # what it has is but plausible
     path = stored(tmp_path / "dev-v2.0.json", squad(question("a", ("Ada", 0), is_impossible=False), impossible))
     data = read("squad2", path)
     assert [each.answers for each in data.parts["dev"]] == [("Ada",), ()]

@@ -108,3 +108,12 @@ class Problems:
     def _entry(self, kind: str) -> dict:
         assert kind in KINDS, kind
         return self._kinds.setdefault(kind, {"count": 0, "what": KINDS[kind], "files": {}, "examples": []})
+
+
+def problem_lines(problems: dict) -> list[str]:
+    """What `Problems.as_dict` tells, a line for each kind: how many, and where the first two are."""
+    lines = []
+    for entry in problems.values():
+        places = [" ".join(filter(None, map(each.get, ("file", "place", "detail")))) for each in entry["examples"][:2]]
+        lines.append(f"  note: {entry['count']:,} {entry['what']} ({'; '.join(places)})")
+    return lines

@@ -8,11 +8,13 @@ from typing import Any
 import numpy as np
 from torch import nn
 
+from hornbook.data.problems import problem_lines
 from hornbook.finetuning.record import Request
 from hornbook.finetuning.settings import SPAN_LENGTH, FinetuneSettings, settings_for, width_factor
 from hornbook.interop.folder import load_folder
 from hornbook.interop.hub import model_folder
 from hornbook.tasks.datasets import KnownDataSet, known
+from hornbook.tasks.evaluation import label_of
 from hornbook.tasks.reading.read import read
 from hornbook.tasks.reading.split import hold_out
 from hornbook.tasks.records import DataSet, Example, TextExample
@@ -44,32 +46,66 @@ class Inputs:
     def encode(self, examples: list[Example]) -> Features:
         return self.saved.task.encode(examples, self.tokenizer, self.longest)
 
+    def asked_with(self, request: Request) -> "Inputs":
+        """The same data and model under the settings of another request: its rate, its seed."""
+        settings = settings_for(self.named, self.trained.config.width, request.all_changes())
+        if settings == self.settings:
+            return self
+        train, threshold_part = training_part(self.data, self.named, settings)
+        other = replace(self, settings=settings, train=train, threshold_part=threshold_part)
+        if train == self.train:
+            vars(other)["train_features"] = self.train_features
+        vars(other)["dev_features"] = self.dev_features
+        return other
+
+    @cached_property
+    def dev(self) -> list[Example]:
+        """Dev examples that can be scored."""
+        return [each for each in self.data.parts["dev"] if is_scored(each, self.named)]
+
     @cached_property
     def train_features(self) -> Features:
         return self.encode(self.train)
 
     @cached_property
     def dev_features(self) -> Features:
-        return self.encode(self.data.parts["dev"])
+        return self.encode(self.dev)
 
 
 def longest_for(max_positions: int, kind: str, asked: int | None) -> int:
     return min(max_positions, asked or (SPAN_LENGTH if kind == "spans" else max_positions))
 
 
-def open_inputs(request: Request, data: Any, say: Say) -> Inputs:
-    """Reads data and model, decides all settings, and says what was guessed and what was wrong."""
+def read_labelled(request: Request, data: Any, say: Say) -> tuple[KnownDataSet, DataSet]:
+    """The data of a request, which must have something to train on and something to validate on."""
     named = known(request.task)
     seed = int(request.all_changes().get("runtime.seed", 0))
     read_data = read(
         request.task, data, text=request.text, pair=request.pair, label=request.label, strict=request.strict, seed=seed
     )
-    for words in read_data.said:
+    for words in (*read_data.said, *problem_lines(read_data.problems.as_dict())):
         say(words)
     if not read_data.parts.get("train"):
         raise ValueError("there is no training part in the data: give a train file beside the dev one")
-    if not read_data.parts.get("dev"):
-        raise ValueError("there is nothing to validate on: give a dev file, or more examples")
+    dev = read_data.parts.get("dev", [])
+    num_scored = sum(is_scored(each, named) for each in dev)
+    if not num_scored:
+        raise ValueError("there is nothing to validate on: give a dev file with labels, or more examples")
+    if num_scored < len(dev):
+        hint = "; --task squad2 or spans-or-none is for them" if named.kind == "spans" else ""
+        say(f"{len(dev) - num_scored:,} examples of dev have no label and are not scored{hint}")
+    return named, read_data
+
+
+def is_scored(example: Example, named: KnownDataSet) -> bool:
+    """Whether its label is known, and is one that the task can give: an answer, where there must be one."""
+    label = label_of(example)
+    return label is not None and (named.kind != "spans" or named.may_be_none or bool(label))
+
+
+def open_inputs(request: Request, data: Any, say: Say) -> Inputs:
+    """Reads data and model, decides all settings, and says what was guessed and what was wrong."""
+    named, read_data = read_labelled(request, data, say)
     trained, tokenizer = load_folder(model_folder(request.model))
     width = trained.config.width
     settings = settings_for(named, width, request.all_changes())
@@ -78,18 +114,19 @@ def open_inputs(request: Request, data: Any, say: Say) -> Inputs:
     answerable = named.may_be_none and settings.task.no_answer == "classifier"
     output = output_for(read_data, settings.task.head, settings.task.pair_encoding, answerable)
     saved = make_task(named, read_data, output)
-    train, threshold_part = _training_part(read_data, named, settings)
+    train, threshold_part = training_part(read_data, named, settings)
     return Inputs(named, read_data, trained, tokenizer, settings, saved, train, threshold_part)
 
 
-def _training_part(
+def training_part(
     data: DataSet, named: KnownDataSet, settings: FinetuneSettings
 ) -> tuple[list[Example], list[Example]]:
+    """What is trained on, and what of train is held out to choose a threshold on."""
     train, held_out = data.parts["train"], []
     if named.may_be_none and settings.task.threshold_share > 0 and len(train) > 20:
-        train, held_out, _ = hold_out(train, settings.task.threshold_share, settings.runtime.seed)
+        train, held_out, _ = hold_out(train, settings.task.threshold_share, seed=0)
     if settings.examples is not None and settings.examples < len(train):
-        generator = np.random.default_rng(seed_of(settings.runtime.seed, "examples"))
+        generator = np.random.default_rng(seed_of("examples"))
         train = [train[i] for i in sorted(generator.permutation(len(train))[: settings.examples])]
     if settings.task.swapped_pairs:
         if not isinstance(train[0], TextExample) or train[0].pair is None:

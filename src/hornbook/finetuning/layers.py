@@ -1,6 +1,6 @@
 """A pre-trained model with a new head on top, and how fast each of its layers learns."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import nn
@@ -8,6 +8,7 @@ from torch import nn
 from hornbook.finetuning.settings import LayerSettings
 from hornbook.models import registry
 from hornbook.models.outputs import Output
+from hornbook.nn.block import initialise
 from hornbook.train.randomness import seed_of
 
 
@@ -17,11 +18,16 @@ def with_head(trained: nn.Module, output: Output, seed: int) -> tuple[nn.Module,
     A head of an earlier task is left behind, so a model may go through one task on its way to another.
     """
     family = registry.FAMILIES[trained.family]
-    model = registry.MODELS[trained.family](trained.config, family.heads_for(output), output)
-    model.initialise(torch.Generator().manual_seed(seed_of(seed, "head")))
+    with torch.device("meta"):  # drawing weights only to write over them takes longer than a short run
+        model = registry.MODELS[trained.family](trained.config, family.heads_for(output), output)
+    model.to_empty(device="cpu")
     kept = {name: value for name, value in trained.state_dict().items() if not name.startswith("task.")}
     missing, _ = model.load_state_dict(kept, strict=False)
-    return model, sorted({name.partition(".")[0] for name in missing} - {"task"})
+    anew = sorted({name.partition(".")[0] for name in missing})
+    generator = torch.Generator().manual_seed(seed_of(seed, "head"))
+    for part in anew:
+        initialise(getattr(model, part), trained.config.init_std, generator)
+    return model, [part for part in anew if part != "task"]
 
 
 def from_random(trained: nn.Module, output: Output, seed: int) -> nn.Module:
@@ -32,15 +38,16 @@ def from_random(trained: nn.Module, output: Output, seed: int) -> nn.Module:
     return model
 
 
-def freeze(model: nn.Module, settings: LayerSettings) -> int:
-    """Fixes the lowest layers, or the whole encoder (-1). The number of parameters that still train."""
+def freeze(model: nn.Module, settings: LayerSettings, anew: Sequence[str] = ()) -> int:
+    """Fixes the lowest layers, or the whole encoder (-1) but for the parts that start anew, which would be noise.
+    The number of parameters that still train."""
     num_layers = model.config.num_layers
     if settings.frozen > num_layers:
         raise ValueError(f"layers.frozen={settings.frozen}, but the model has {num_layers} layers; -1 freezes all")
     for name, parameter in model.named_parameters():
         depth = model.depth_of(name)
         if settings.frozen < 0:
-            is_fixed = not name.startswith("task.")
+            is_fixed = name.partition(".")[0] not in ("task", *anew)
         else:
             is_fixed = settings.frozen > 0 and depth <= settings.frozen
         parameter.requires_grad_(parameter.requires_grad and not is_fixed)

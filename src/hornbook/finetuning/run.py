@@ -23,16 +23,7 @@ from torch import nn
 from hornbook import config as configuration
 from hornbook.files import read_json, replacing, write_json, write_text
 from hornbook.finetuning.batches import TaskBatches
-from hornbook.finetuning.evaluation import (
-    Evaluation,
-    degenerate,
-    evaluate_part,
-    is_labelled,
-    rescored,
-    rows,
-    tuned,
-    with_intervals,
-)
+from hornbook.finetuning.evaluation import degenerate
 from hornbook.finetuning.inputs import Inputs, Say, open_inputs
 from hornbook.finetuning.layers import freeze, from_random, rates, with_head
 from hornbook.finetuning.record import (
@@ -44,9 +35,21 @@ from hornbook.finetuning.record import (
     write_run,
 )
 from hornbook.finetuning.settings import FinetuneSettings
+from hornbook.infer.attention import MOST_TOKENS, write_attention
 from hornbook.interop.folder import load_weights, read_weights, save_model
+from hornbook.models import registry
+from hornbook.report.card import write_card
+from hornbook.tasks.evaluation import (
+    Evaluation,
+    evaluate_part,
+    is_labelled,
+    rescored,
+    rows,
+    tuned,
+    with_intervals,
+)
 from hornbook.tasks.objective import TaskObjective, class_weights
-from hornbook.tasks.records import Example
+from hornbook.tasks.records import ChoiceExample, Example, SpanExample, TaggedExample
 from hornbook.tasks.saved import SavedTask, save_task
 from hornbook.tasks.task import Task
 from hornbook.train.checkpoint import Checkpoints
@@ -60,7 +63,8 @@ SCORES = "scores.json"
 
 @dataclass(frozen=True)
 class Result:
-    """A finished run: its folder, how training ended, the scores of each part, and what is wrong with it, if anything."""
+    """A finished run: its folder, how training ended, the scores of each part, and what is wrong with it, if anything
+    is."""
 
     out: Path
     outcome: Outcome
@@ -85,10 +89,11 @@ def run_once(
         settings = settings_of(run)
         runtime = decide(settings.runtime, 0.0, run["runtime"]["threads"], run["runtime"]["compiles"])
         if (out / SCORES).exists():
+            write_card(out)
             return read_result(out)
     else:
         settings = _with_steps(inputs)
-        runtime = decide(settings.runtime, 0.0)
+        runtime = decide(settings.runtime, _planned_flops(inputs, settings))
     prepare(runtime)
     job, model = _job(out, inputs, settings, request, runtime, say)
     if not (out / "run.json").exists():
@@ -121,9 +126,19 @@ def _with_steps(inputs: Inputs) -> FinetuneSettings:
     settings = inputs.settings
     steps_per_epoch = math.ceil(inputs.train_features.num_units / settings.batch_size)
     changes: dict[str, Any] = {"schedule.steps": max(1, round(steps_per_epoch * settings.epochs))}
+    # A short run has lines enough to tell whether its loss moved.
+    changes["runtime.log_every_steps"] = max(1, min(settings.runtime.log_every_steps, changes["schedule.steps"] // 50))
     if settings.validation.every_steps is None:
         changes["validation.every_steps"] = min(steps_per_epoch, LONGEST_WITHOUT_VALIDATION)
     return configuration.changed(settings, changes)
+
+
+def _planned_flops(inputs: Inputs, settings: FinetuneSettings) -> float:
+    """Useful FLOPs of the whole run: it decides whether compiling pays."""
+    model, features = inputs.trained, inputs.train_features
+    num_tokens = sum(map(len, features.ids))
+    a_token = registry.FAMILIES[model.family].flops_per_token(model.config, num_tokens / len(features.ids), 0.0)
+    return num_tokens * a_token * settings.epochs
 
 
 def _is_trained(out: Path, settings: FinetuneSettings) -> bool:
@@ -145,8 +160,10 @@ def _job(
         model, anew = with_head(inputs.trained, output, seed)
     if anew:
         say(f"the model has no {', '.join(anew)}, so that starts anew beside the head")
-    freeze(model, settings.layers)
+    freeze(model, settings.layers, anew)
     model.to(runtime.device)
+    if runtime.compiles:
+        model.compile_parts()
     features = inputs.train_features
     weights = None
     if settings.task.class_weights:
@@ -160,7 +177,7 @@ def _job(
     def load(folder: Path) -> None:
         load_weights(model, read_weights(folder), folder)
 
-    dev = inputs.data.parts["dev"]
+    dev = inputs.dev
 
     def check(micro_tokens: int) -> dict[str, float]:
         found = evaluate_part(model, task, dev, inputs.dev_features, runtime.autocast, micro_tokens)
@@ -208,7 +225,7 @@ def _finish(
         features = features or inputs.encode(examples)
         return evaluate_part(model, task, examples, features, runtime.autocast, settings.batch.micro_tokens)
 
-    dev = inputs.data.parts["dev"]
+    dev = inputs.dev
     found = evaluate(inputs.saved.task, dev, inputs.dev_features)
     task = tuned(inputs.saved.task, dev, found.predictions)
     found = rescored(task, dev, found)
@@ -228,7 +245,28 @@ def _finish(
     lines = [json.dumps(row, ensure_ascii=False) for row in rows(task, dev, found.predictions)]
     write_text(out / "predictions-dev.jsonl", "\n".join(lines) + "\n")
     _publish_best(out)
+    _draw_attention(out, inputs, model)
     write_json(out / SCORES, {"decided_by": job.decided_by, "degenerate": wrong, "parts": parts})
+    write_card(out)
+
+
+def _draw_attention(out: Path, inputs: Inputs, model: nn.Module) -> None:
+    """Of the first dev example that is short enough for a picture."""
+    for example in inputs.dev[:200]:
+        texts = _texts(example)
+        if len(inputs.tokenizer.encode(*texts).ids) <= MOST_TOKENS:
+            write_attention(out, model, inputs.tokenizer, *texts)
+            return
+
+
+def _texts(example: Example) -> tuple[str, str | None]:
+    if isinstance(example, SpanExample):
+        return example.question, example.passage
+    if isinstance(example, TaggedExample):
+        return " ".join(example.words), None
+    if isinstance(example, ChoiceExample):
+        return example.context, example.endings[example.label]
+    return example.text, example.pair
 
 
 def _publish_best(out: Path) -> None:

@@ -63,7 +63,7 @@ class FinetuneSettings:
 
     epochs: float = setting(3.0, "how often the training part is read")
     batch_size: int = setting(32, "examples in a batch")
-    examples: int | None = setting(None, "train on so many examples, chosen by the seed; none: on all")
+    examples: int | None = setting(None, "train on so many examples, always the same ones; none: on all")
     task: TaskSettings = field(default_factory=TaskSettings)
     layers: LayerSettings = field(default_factory=LayerSettings)
     optimizer: OptimizerSettings = field(default_factory=OptimizerSettings)

@@ -61,6 +61,8 @@ class Rules:
         gold = [self.normalise(answer) for answer in answers]
         if self.drops_empty_answers:
             gold = [answer for answer in gold if answer] or [""]
+        if not gold and self.empty_f1:
+            gold = [""]  # the right answer is to give none
         if not gold:
             raise ValueError("a question has no gold answer; for data with unanswerable ones set has_unanswerable=True")
         ours = self.normalise(prediction)
@@ -141,6 +143,7 @@ def best_threshold(
     predictions: Mapping[str, str],
     gold: Mapping[str, Sequence[str]],
     measure: Literal["exact", "f1"],
+    rules: Rules = SQUAD_2,
 ) -> tuple[float, float]:
     """The best score in percent, and the threshold above which a question is left unanswered (`apply_threshold`).
 
@@ -153,7 +156,7 @@ def best_threshold(
         raise ValueError(f"there is no measure '{measure}'; use 'exact' or 'f1'")
     _check_complete(no_answer_scores, gold, "no-answer score")
     place = 0 if measure == "exact" else 1
-    scores = {question: score[place] for question, score in question_scores(predictions, gold).items()}
+    scores = {question: score[place] for question, score in question_scores(predictions, gold, rules).items()}
     in_order = sorted((question for question in no_answer_scores if question in gold), key=no_answer_scores.__getitem__)
 
     lowest = no_answer_scores[in_order[0]]

@@ -86,21 +86,24 @@ class SequenceHead(nn.Module):
         return getattr(self, f"_{self.output.head}")(x_NSD, is_there_NS)
 
     def _cnn(self, x_NSD: Tensor, is_there_NS: Tensor) -> Tensor:
-        """Kim 2014: windows of 2, 3 and 4 tokens, each channel's greatest value."""
+        """Kim 2014: windows of 2, 3 and 4 tokens, each channel's greatest value over the tokens where they start."""
         x_NDS = (x_NSD * is_there_NS[..., None]).transpose(1, 2)
         x_NDS = nn.functional.pad(x_NDS, (0, max(CNN_WINDOWS) - 1))
-        return torch.cat([convolve(x_NDS).relu().amax(-1) for convolve in self.convolutions], -1)
+        found = [convolve(x_NDS)[..., : is_there_NS.shape[1]].relu() for convolve in self.convolutions]
+        return torch.cat([(each * is_there_NS[:, None]).amax(-1) for each in found], -1)
 
     def _bilstm(self, x_NSD: Tensor, is_there_NS: Tensor) -> Tensor:
         """The last state of each direction."""
         lengths = is_there_NS.sum(1).clamp(min=1).cpu()
-        packed = nn.utils.rnn.pack_padded_sequence(x_NSD.float(), lengths, batch_first=True, enforce_sorted=False)
+        packed = nn.utils.rnn.pack_padded_sequence(
+            at_least_single(x_NSD), lengths, batch_first=True, enforce_sorted=False
+        )
         _, (last, _) = self.lstm(packed)
         return torch.cat([last[0], last[1]], -1)
 
     def _attention(self, x_NSD: Tensor, is_there_NS: Tensor) -> Tensor:
         """A mean of the tokens, weighted by a learned query."""
-        scores_NS = self.query(torch.tanh(self.inner(x_NSD)))[..., 0].float().masked_fill(~is_there_NS, NEVER)
+        scores_NS = at_least_single(self.query(torch.tanh(self.inner(x_NSD)))[..., 0]).masked_fill(~is_there_NS, NEVER)
         return (scores_NS.softmax(-1).to(x_NSD.dtype)[..., None] * x_NSD).sum(1)
 
 
@@ -138,11 +141,11 @@ class SpanHead(nn.Module):
 
     def forward(self, x_TD: Tensor, batch: Batch, pooled_ND: Tensor | None) -> Tensor:
         scores_NS2, is_there_NS = rectangle(self.out(x_TD), batch)
-        scores_NS2 = scores_NS2.float().masked_fill(~is_there_NS[..., None], NEVER)
+        scores_NS2 = at_least_single(scores_NS2).masked_fill(~is_there_NS[..., None], NEVER)
         if self.answerable is None:
             return scores_NS2
         has_answer_N2 = self.answerable(x_TD[first_tokens(x_TD, batch)])
-        return torch.cat([scores_NS2, has_answer_N2.float()[:, None]], 1)
+        return torch.cat([scores_NS2, at_least_single(has_answer_N2)[:, None]], 1)
 
 
 def rectangle(x_TD: Tensor, batch: Batch) -> tuple[Tensor, Tensor]:
@@ -153,6 +156,11 @@ def rectangle(x_TD: Tensor, batch: Batch) -> tuple[Tensor, Tensor]:
     places_NS = (starts[:-1, None] + steps_S).clamp(max=len(x_TD) - 1)
     # `index_select` has a deterministic backward on a CPU, which indexing by a matrix has not.
     return x_TD.index_select(0, places_NS.flatten()).unflatten(0, places_NS.shape), is_there_NS
+
+
+def at_least_single(x: Tensor) -> Tensor:
+    """Half precision as single; what is finer stays as it is."""
+    return x.to(torch.promote_types(x.dtype, torch.float32))
 
 
 def first_tokens(x_TD: Tensor, batch: Batch) -> Tensor:

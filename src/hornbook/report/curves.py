@@ -1,49 +1,41 @@
 """The curves of a run as one picture."""
 
-import io
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
-from matplotlib.ticker import EngFormatter, FuncFormatter, MaxNLocator, PercentFormatter
+from matplotlib.ticker import EngFormatter, FuncFormatter, PercentFormatter
 
-from hornbook.files import replacing
+from hornbook.report.drawing import (
+    DARK,
+    LIGHT,
+    Colours,
+    as_png,
+    fit_height,
+    grid_of,
+    short_power,
+    show_legend,
+    smoothed,
+    steps_below,
+    thinned,
+    write_png,
+    write_title,
+)
 from hornbook.report.run import RunRecord
 
-MOST_POINTS = 1500
 TITLES = {"loss": "Loss", "mlm": "Loss on masked tokens (mlm)", "nsp": "Loss on the next sentence (nsp)"}
 COIN = float(np.log(2))
 
 
-@dataclass(frozen=True)
-class Colours:
-    paper: str
-    ink: str
-    faint: str
-    train: str
-    validation: str
-    third: str
-
-
-LIGHT = Colours("#ffffff", "#262a33", "#d9dce3", "#3566b8", "#d9622b", "#2f8f6b")
-DARK = Colours("#1b1e25", "#d5d9e2", "#3a3f4b", "#7da7ee", "#f0935f", "#63c3a0")
-
-
 def draw_curves(record: RunRecord, path: str | Path) -> None:
     """Writes the picture as a PNG file. A `ValueError` when the run has logged nothing yet."""
-    with replacing(Path(path)) as temporary:
-        temporary.write_bytes(curves_png(record))
+    write_png(Path(path), curves_png(record))
 
 
 def curves_png(record: RunRecord, dark: bool = False, columns: int = 2) -> bytes:
-    file = io.BytesIO()
-    figure = curves_figure(record, DARK if dark else LIGHT, columns)
-    figure.savefig(file, format="png", dpi=130, facecolor=figure.get_facecolor())
-    return file.getvalue()
+    return as_png(curves_figure(record, DARK if dark else LIGHT, columns))
 
 
 def curves_figure(record: RunRecord, colours: Colours = LIGHT, columns: int = 2) -> Figure:
@@ -51,46 +43,11 @@ def curves_figure(record: RunRecord, colours: Colours = LIGHT, columns: int = 2)
     panels = _panels(record)
     if not panels:
         raise ValueError(f"{record.folder} has no metrics yet: let the run go on for a few steps")
-    columns = min(columns, len(panels))
-    widen_first = len(panels) % columns
-    rows = -(-len(panels) // columns)
-    figure = Figure(figsize=(5.6 * columns, 2.9 * rows + 0.2), facecolor=colours.paper, layout="constrained")
-    FigureCanvasAgg(figure)
-    figure.get_layout_engine().set(w_pad=0.12, h_pad=0.12, wspace=0.03, hspace=0.03)
-    grid = figure.add_gridspec(rows, columns)
-    cells = [grid[0, :]] if widen_first else []
-    cells += [grid[row, column] for row in range(bool(widen_first), rows) for column in range(columns)]
-    for number, (draw, cell) in enumerate(zip(panels, cells, strict=False)):
-        axes = figure.add_subplot(cell)
-        _style(axes, colours)
-        draw(axes, record, colours)
-        if number == 0:
-            _legend(axes, colours)
-            _tokens_below(axes, record)
+    figure = grid_of([lambda axes, draw=draw: draw(axes, record, colours) for draw in panels], colours, columns)
+    first = figure.axes[0]
+    show_legend(first, colours)
+    _tokens_below(first, record)
     return figure
-
-
-def smoothed(values: np.ndarray, window: int) -> np.ndarray:
-    """The mean over a window around each value, NaN left out; narrower at the start, where losses fall fast."""
-    known = np.isfinite(values)
-    sums = np.concatenate([[0.0], np.cumsum(np.where(known, values, 0.0))])
-    counts = np.concatenate([[0], np.cumsum(known)])
-    places = np.arange(len(values))
-    before = np.minimum(window // 2, places)
-    first, last = places - before, places + np.minimum(before, len(values) - 1 - places) + 1
-    with np.errstate(invalid="ignore", divide="ignore"):
-        return (sums[last] - sums[first]) / (counts[last] - counts[first])
-
-
-def thinned(x: np.ndarray, y: np.ndarray, most: int = MOST_POINTS) -> tuple[np.ndarray, np.ndarray]:
-    """At most `most` of the points: the lowest and the highest of each stretch, so no spike is lost."""
-    if len(x) <= most:
-        return x, y
-    stretches = np.array_split(np.arange(len(x)), most // 2)
-    known = np.isfinite(y)
-    low, high = np.where(known, y, np.inf), np.where(known, y, -np.inf)
-    kept = np.unique([place for part in stretches for place in (part[low[part].argmin()], part[high[part].argmax()])])
-    return x[kept], y[kept]
 
 
 def _panels(record: RunRecord) -> list[Callable[[Axes, RunRecord, Colours], None]]:
@@ -111,7 +68,7 @@ def _has(record: RunRecord, name: str) -> bool:
 
 
 def _draw_loss(axes: Axes, record: RunRecord, colours: Colours, name: str) -> None:
-    _title(axes, TITLES.get(name, f"Loss ({name})"), colours)
+    write_title(axes, TITLES.get(name, f"Loss ({name})"), colours)
     steps, values = record.column("train", "step"), record.column("train", name)
     many = len(values) >= 40
     axes.plot(
@@ -139,12 +96,12 @@ def _draw_loss(axes: Axes, record: RunRecord, colours: Colours, name: str) -> No
     elif name == "nsp":
         reference = _reference(axes, COIN, "tossing a coin", colours, "{:.2f}")
     _mark_events(axes, record, colours, "event, told of in the report")
-    _fit_height(axes, values, found, reference)
-    _steps_below(axes, record)
+    fit_height(axes, values, found, reference)
+    steps_below(axes, record.step)
 
 
 def _draw_accuracy(axes: Axes, record: RunRecord, colours: Colours) -> None:
-    _title(axes, "Accuracy on held-out text", colours)
+    write_title(axes, "Accuracy on held-out text", colours)
     at = record.column("validation", "step")
     shades = iter((colours.validation, colours.third, colours.train))
     for name in [name for name in record.last_validation if name.endswith("_accuracy")]:
@@ -155,27 +112,22 @@ def _draw_accuracy(axes: Axes, record: RunRecord, colours: Colours) -> None:
     axes.yaxis.set_major_formatter(PercentFormatter(1.0, decimals=0))
     axes.set_ylim(bottom=0, top=min(1.0, axes.get_ylim()[1]))
     _mark_events(axes, record, colours)
-    _steps_below(axes, record)
-    _legend(axes, colours)
+    steps_below(axes, record.step)
+    show_legend(axes, colours)
 
 
 def _draw_learning_rate(axes: Axes, record: RunRecord, colours: Colours) -> None:
-    _title(axes, "Learning rate", colours)
+    write_title(axes, "Learning rate", colours)
     steps, rates = record.column("train", "step"), record.column("train", "lr")
     axes.plot(*thinned(steps, rates), color=colours.third, linewidth=1.7, marker="." if len(rates) < 40 else None)
-    axes.yaxis.set_major_formatter(FuncFormatter(_short_power))
+    axes.yaxis.set_major_formatter(FuncFormatter(short_power))
     axes.set_ylim(bottom=0)
     _mark_events(axes, record, colours)
-    _steps_below(axes, record)
-
-
-def _short_power(value: float, _: int) -> str:
-    """5e-5, not 5.0e-05."""
-    return f"{value:.1e}".replace(".0e", "e").replace("e-0", "e-") if value else "0"
+    steps_below(axes, record.step)
 
 
 def _draw_speed(axes: Axes, record: RunRecord, colours: Colours) -> None:
-    _title(axes, "Tokens per second", colours)
+    write_title(axes, "Tokens per second", colours)
     seconds, speed = record.column("train", "seconds"), record.column("train", "tokens_per_second")
     longest = np.nanmax(seconds, initial=0.0)
     unit, word = next(
@@ -213,24 +165,6 @@ def _mark_events(axes: Axes, record: RunRecord, colours: Colours, label: str | N
         axes.axvline(step, color=colours.ink, linestyle=":", linewidth=1.2, alpha=0.7, label=shown)
 
 
-def _fit_height(axes: Axes, values: np.ndarray, validation: np.ndarray, reference: float | None) -> None:
-    """Shows all but the rarest spikes: one loss of 1,000 must not press the rest into a line."""
-    known = values[np.isfinite(values)]
-    heights = [*(np.percentile(known, (0, 99.7)) if len(known) else ()), *validation[np.isfinite(validation)]]
-    heights += [reference] if reference is not None else []
-    if heights:
-        low, high = min(heights), max(heights)
-        room = 0.06 * (high - low) or 0.5
-        axes.set_ylim(low - room, high + 1.6 * room)
-
-
-def _steps_below(axes: Axes, record: RunRecord) -> None:
-    axes.set_xlabel("step")
-    axes.set_xlim(0, max(1, record.step) * 1.02)
-    axes.xaxis.set_major_locator(MaxNLocator(6, steps=(1, 2, 2.5, 5, 10), integer=True))
-    axes.xaxis.set_major_formatter(FuncFormatter(lambda step, _: f"{step:,.0f}"))
-
-
 def _tokens_below(axes: Axes, record: RunRecord) -> None:
     if record.step and record.tokens:
         each, short = record.tokens / record.step, EngFormatter(places=1, sep="")
@@ -238,25 +172,3 @@ def _tokens_below(axes: Axes, record: RunRecord) -> None:
             FuncFormatter(lambda step, _: f"{step:,.0f}\n{short(step * each) if step else ''}")
         )
         axes.set_xlabel("step, and tokens seen by then")
-
-
-def _style(axes: Axes, colours: Colours) -> None:
-    axes.set_facecolor(colours.paper)
-    axes.grid(color=colours.faint, linewidth=0.6, alpha=0.8)
-    axes.set_axisbelow(True)
-    for side, spine in axes.spines.items():
-        spine.set_visible(side in ("left", "bottom"))
-        spine.set_color(colours.faint)
-    axes.tick_params(colors=colours.ink, labelsize=8, length=3)
-    axes.xaxis.label.set(color=colours.ink, fontsize=8)
-
-
-def _title(axes: Axes, words: str, colours: Colours) -> None:
-    axes.set_title(words, loc="left", color=colours.ink, fontsize=10.5, fontweight="bold", pad=8)
-
-
-def _legend(axes: Axes, colours: Colours) -> None:
-    if axes.get_legend_handles_labels()[0]:
-        legend = axes.legend(fontsize=8, frameon=True, framealpha=0.85, facecolor=colours.paper, edgecolor="none")
-        for text in legend.get_texts():
-            text.set_color(colours.ink)

@@ -7,7 +7,10 @@ from safetensors import SafetensorError, safe_open
 
 from hornbook.files import read_json
 from hornbook.report import wording
+from hornbook.report.finetuned import KINDS, FinetunedRun
+from hornbook.report.info_finetuned import about_finetuned, about_several, finetuned_lines, label_words, several_lines
 from hornbook.report.run import RunRecord
+from hornbook.report.several import is_several
 
 WEIGHTS = "model.safetensors"
 INDEX = f"{WEIGHTS}.index.json"
@@ -15,18 +18,29 @@ TEXT_SUFFIXES = {".txt", ".jsonl", ".parquet"}
 # Families name the same thing differently in config.json.
 LAYERS = ("num_hidden_layers", "n_layer", "n_layers", "num_layers")
 WIDTH = ("hidden_size", "n_embd", "dim", "d_model")
+TASKS_OF_CLASSES = {
+    "ForSequenceClassification": "classification",
+    "ForTokenClassification": "tagging",
+    "ForQuestionAnswering": "spans",
+    "ForMultipleChoice": "choice",
+}
+TASKS_OF_OUTPUTS = {"sequence": "classification", "tokens": "tagging", "spans": "spans", "choice": "choice"}
 HEADS = ("num_attention_heads", "n_head", "n_heads", "num_heads")
 
 
 def describe(path: str | Path) -> dict:
-    """What a folder is (`kind`: run, corpus, unfinished corpus, model or tokenizer) and the numbers that go with it."""
+    """What a folder is (`kind`: run, fine-tuned run, several runs, corpus, unfinished corpus, model or tokenizer) and
+    the numbers that go with it."""
     path = Path(path)
     if not path.exists():
         raise ValueError(f"{path} does not exist: check the spelling, or give a run, corpus, model or tokenizer folder")
     if path.is_file():
         raise ValueError(_about_file(path))
     if (path / "run.json").is_file():
-        found = _run(path)
+        record = RunRecord.load(path)
+        found = about_finetuned(FinetunedRun(record)) if record.run.get("verb") == "finetune" else _run(record)
+    elif is_several(path):
+        found = about_several(path)
     elif (path / "manifest.json").is_file():
         found = _corpus(path)
     elif (path / "progress.json").is_file():
@@ -47,6 +61,8 @@ def lines(description: dict) -> list[tuple[str, str]]:
     """The description as labels and words, in the order to print them."""
     write = {
         "run": _run_lines,
+        "fine-tuned run": finetuned_lines,
+        "several runs": several_lines,
         "corpus": _corpus_lines,
         "unfinished corpus": _unfinished_lines,
         "model": _model_lines,
@@ -66,8 +82,7 @@ def _about_file(path: Path) -> str:
     return f"{path} is a file: give the folder that holds it, {path.parent}"
 
 
-def _run(folder: Path) -> dict:
-    record = RunRecord.load(folder)
+def _run(record: RunRecord) -> dict:
     return {
         "kind": "run",
         "preset": record.preset,
@@ -191,6 +206,28 @@ def _model(folder: Path) -> dict:
         "vocab_size": config.get("vocab_size"),
         "max_positions": _first(config, ("max_position_embeddings", "n_positions")),
         "has_tokenizer": (folder / "tokenizer.json").is_file() or (folder / "vocab.txt").is_file(),
+        **_head(folder, config),
+    }
+
+
+def _head(folder: Path, config: dict) -> dict:
+    """What a model was fine-tuned for: by its class or, where a run wrote the folder, by what stands beside it."""
+    named = str((config.get("architectures") or [""])[0])
+    own, beside = config.get("hornbook_output") or {}, {}
+    if (folder / "task.json").is_file():
+        beside = read_json(folder / "task.json")
+    kind = beside.get("kind") or TASKS_OF_OUTPUTS.get(own.get("kind"))
+    kind = kind or next((task for ending, task in TASKS_OF_CLASSES.items() if named.endswith(ending)), None)
+    problem = config.get("problem_type")
+    if kind == "classification" and (problem == "regression" or own.get("problem") == "number"):
+        kind = "regression"
+    labels = config.get("id2label") or {}
+    labels = [str(labels[key]) for key in sorted(labels, key=int)] if kind in ("classification", "tagging") else []
+    return {
+        "task": beside.get("task") or kind,
+        "task_kind": kind,
+        "is_multi": problem == "multi_label_classification",
+        "labels": labels,
     }
 
 
@@ -228,6 +265,8 @@ def _model_lines(found: dict) -> list[tuple[str, str]]:
 
     return [
         ("family", text("model_type")),
+        ("task", _task_words(found)),
+        ("labels", label_words(found["labels"])),
         ("class", ", ".join(map(str, found["architectures"]))),
         ("parameters", f"{wording.amount(found['parameters'])} in {wording.counted(found['num_tensors'], 'tensor')}"),
         ("layers", text("num_layers")),
@@ -237,6 +276,13 @@ def _model_lines(found: dict) -> list[tuple[str, str]]:
         ("longest sequence", text("max_positions")),
         ("tokenizer", "beside it" if found["has_tokenizer"] else "none beside it"),
     ]
+
+
+def _task_words(found: dict) -> str:
+    if not found["task"]:
+        return ""
+    what = "several classes at once" if found["is_multi"] else KINDS.get(found["task_kind"], "")
+    return f"{found['task']}: {what}" if what else found["task"]
 
 
 def _tokenizer(folder: Path) -> dict:

@@ -1,30 +1,37 @@
 """The report of a run: one HTML file that needs nothing beside it, and the curves as a picture of their own."""
 
-import base64
 import math
 import shlex
+from functools import cache
 from html import escape
 from pathlib import Path
 
-from hornbook.files import read_json, replacing, write_text
+from hornbook.files import read_json, write_text
 from hornbook.report import wording
 from hornbook.report.curves import curves_png
+from hornbook.report.drawing import write_png
+from hornbook.report.finetuned_page import write_finetuned_page
+from hornbook.report.markup import events, page, picture, section, settings, table, tiles
 from hornbook.report.run import RunRecord, number
-from hornbook.report.style import CSS
-
-NARROW = "(max-width: 640px)"
-IS_DARK = "(prefers-color-scheme: dark)"
+from hornbook.report.several import is_several
+from hornbook.report.several_page import write_several_page
 
 
 def write_report(folder: str | Path) -> Path:
-    """Writes `report.html` and, once there are metrics, `curves.png` into a run folder; answers the page's path."""
+    """Writes `report.html` and, once there are metrics, `curves.png` into a run folder; answers the page's path.
+
+    A fine-tuning run, a search, restarts and a curve by number of labels have pages and pictures of their own.
+    """
+    if is_several(folder):
+        return write_several_page(folder)
     record = RunRecord.load(folder)
+    if record.run.get("verb") == "finetune":
+        return write_finetuned_page(record)
     curves = ""
     if record.train or record.validations:
-        picture = curves_png(record)
-        with replacing(record.folder / "curves.png") as temporary:
-            temporary.write_bytes(picture)
-        curves = _picture(record, picture)
+        draw = cache(lambda is_dark, is_narrow: curves_png(record, is_dark, 1 if is_narrow else 2))
+        write_png(record.folder / "curves.png", draw(False, False))
+        curves = picture(draw, "Curves of the losses, accuracy, rate and speed", has_narrow=True)
     path = record.folder / "report.html"
     write_text(path, _page(record, curves))
     return path
@@ -36,25 +43,14 @@ def _page(record: RunRecord, curves: str) -> str:
         _tiles(record)
         if curves
         else '<p class="card">This run has no metrics yet: they come with its first steps.</p>',
-        _section("Curves", curves),
-        _section("Filling in hidden words", _samples(record)),
-        _section("Text it was trained on", _data(record)),
-        _section("What happened on the way", _events(record)),
-        _section("How to go on", _commands(record)),
-        _section("Settings", _settings(record)),
+        section("Curves", curves),
+        section("Filling in hidden words", _samples(record)),
+        section("Text it was trained on", _data(record)),
+        section("What happened on the way", events(record)),
+        section("How to go on", _commands(record)),
+        section("Settings", settings(record)),
     ]
-    title = f"{escape(record.preset)}, {escape(record.state_in_words)}"
-    return (
-        '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
-        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
-        f"<title>{title}</title>\n<style>{CSS}</style>\n</head>\n<body>\n<main>\n"
-        + "\n".join(filter(None, sections))
-        + "\n</main>\n</body>\n</html>\n"
-    )
-
-
-def _section(title: str, content: str) -> str:
-    return f'<section>\n<h2>{title}</h2>\n<div class="card">{content}</div>\n</section>' if content else ""
+    return page(f"{record.preset}, {record.state_in_words}", sections)
 
 
 def _head(record: RunRecord) -> str:
@@ -71,13 +67,7 @@ def _head(record: RunRecord) -> str:
 
 
 def _tiles(record: RunRecord) -> str:
-    tiles = [*_quality_tiles(record), *_effort_tiles(record)]
-    cells = [
-        f'<div class="tile"><div class="label">{escape(label)}</div><div class="value">{escape(value)}</div>'
-        f'<div class="note">{escape(note)}</div></div>'
-        for label, value, note in tiles
-    ]
-    return f'<div class="tiles">{"".join(cells)}</div>'
+    return tiles([*_quality_tiles(record), *_effort_tiles(record)])
 
 
 def _quality_tiles(record: RunRecord) -> list[tuple[str, str, str]]:
@@ -125,23 +115,6 @@ def _effort_tiles(record: RunRecord) -> list[tuple[str, str, str]]:
     ]
 
 
-def _picture(record: RunRecord, wide: bytes) -> str:
-    """The curves drawn for each kind of screen: the browser takes the first that fits."""
-    sources = [
-        (f"{NARROW} and {IS_DARK}", curves_png(record, dark=True, columns=1)),
-        (NARROW, curves_png(record, columns=1)),
-        (IS_DARK, curves_png(record, dark=True)),
-    ]
-    others = "".join(f'<source media="{media}" srcset="{_inline(png)}">' for media, png in sources)
-    return (
-        f'<picture>{others}<img src="{_inline(wide)}" alt="Curves of the losses, accuracy, rate and speed"></picture>'
-    )
-
-
-def _inline(png: bytes) -> str:
-    return "data:image/png;base64," + base64.b64encode(png).decode()
-
-
 def _samples(record: RunRecord) -> str:
     if not record.samples:
         return ""
@@ -159,7 +132,7 @@ def _samples(record: RunRecord) -> str:
         f"Sentences that were not trained on: of {len(rows)} hidden words, {first} are the first guess "
         f"and {among} are among the guesses."
     )
-    return f'<p class="soft small">{note}</p>' + _table(("sentence", "hidden word", "guesses"), rows)
+    return f'<p class="soft small">{note}</p>' + table(("sentence", "hidden word", "guesses"), rows)
 
 
 def _guess(guess: dict, answer: str) -> str:
@@ -194,16 +167,7 @@ def _data(record: RunRecord) -> str:
         ]
         numbers = "".join(f'<td class="amount" data-label="{label}">{escape(value)}</td>' for label, value in cells)
         rows.append(f'<tr><td class="path">{escape(str(corpus.get("folder", "")))}</td>{numbers}</tr>')
-    return _table(("corpus", "documents", "tokens", "weight", "read about"), rows, amounts_from=1) if rows else ""
-
-
-def _events(record: RunRecord) -> str:
-    items = [
-        f"<li>{escape(str(event.get('words', event.get('event', ''))))} "
-        f'<span class="soft small">(noted at step {event["step"]:,})</span></li>'
-        for event in record.events
-    ]
-    return f"<ul>{''.join(items)}</ul>" if items else ""
+    return table(("corpus", "documents", "tokens", "weight", "read about"), rows, amounts_from=1) if rows else ""
 
 
 def _commands(record: RunRecord) -> str:
@@ -218,33 +182,3 @@ def _commands(record: RunRecord) -> str:
         parts.append(f"<p>Fill in a word:</p><pre>{escape(fill)}</pre>")
         parts.append(f"<p>The same in Python:</p><pre>{escape(code)}</pre>")
     return "".join(parts)
-
-
-def _settings(record: RunRecord) -> str:
-    groups = {name: group for name, group in record.settings.items() if isinstance(group, dict)}
-    plain = {name: value for name, value in record.settings.items() if name not in groups}
-    groups |= {"other": plain} if plain else {}
-    tables = []
-    for name, group in groups.items():
-        rows = [
-            f"<tr><td><code>{escape(f'{name}.{key}' if name != 'other' else key)}</code></td>"
-            f"<td><code>{escape(_setting(value))}</code></td></tr>"
-            for key, value in group.items()
-        ]
-        tables.append(f"<details><summary>{escape(name)}</summary>{_table((), rows)}</details>")
-    return "".join(tables)
-
-
-def _setting(value: object) -> str:
-    if isinstance(value, bool) or value is None:
-        return {True: "true", False: "false", None: "none"}[value]
-    return f"{value:,}" if isinstance(value, int) else f"{value:g}" if isinstance(value, float) else str(value)
-
-
-def _table(titles: tuple[str, ...], rows: list[str], amounts_from: int = 99) -> str:
-    body = f"<tbody>{''.join(rows)}</tbody></table>"
-    if not titles:
-        return "<table>" + body
-    kinds = ["amount" if place >= amounts_from else "word" for place in range(len(titles))]
-    heads = "".join(f'<th class="{kind}">{title}</th>' for kind, title in zip(kinds, titles, strict=True))
-    return f'<table class="stacked"><thead><tr>{heads}</tr></thead>{body}'

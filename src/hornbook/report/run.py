@@ -28,7 +28,7 @@ class RunRecord:
     def load(cls, folder: str | Path) -> "RunRecord":
         folder = Path(folder)
         if not (folder / "run.json").is_file():
-            raise ValueError(f"{folder} is not a run: it has no run.json; give the --out folder of 'hornbook pretrain'")
+            raise ValueError(f"{folder} is not a run: it has no run.json; give the --out folder of a run")
         run = read_json(folder / "run.json")
         if not isinstance(run.get("settings"), dict):
             raise ValueError(f"{folder} is not a run: its run.json has no settings, so something else wrote it")

@@ -47,6 +47,25 @@ mark { background: var(--warm-paper); color: var(--warm); border-radius: 4px; pa
 .guess span { position: relative; }
 .guess.hit { color: var(--good); font-weight: 650; }
 .guess.hit .bar { background: var(--good-paper); opacity: 1; }
+.warning { margin: 1.2rem 0 0; padding: .8rem 1rem; border-radius: 10px; color: var(--warm);
+  background: var(--warm-paper); font-weight: 600; }
+h3 { margin: 1.2rem 0 .4rem; font-size: .95rem; }
+h3:first-child { margin-top: 0; }
+.heat { width: auto; }
+.heat th, .heat td { padding: .3rem .55rem; border: 2px solid var(--card); text-align: center;
+  font-variant-numeric: tabular-nums; }
+.heat th { overflow-wrap: anywhere; max-width: 11rem; }
+.heat th[scope=row] { text-align: right; }
+.heat td { background: color-mix(in srgb, var(--accent) calc(var(--share) * 60%), var(--paper)); }
+.looks { width: auto; font-size: .72rem; line-height: 1.1; }
+.looks th, .looks td { padding: 0; border: 1px solid var(--card); font-size: inherit; font-weight: 400; }
+.looks th { color: var(--ink); white-space: nowrap; }
+.looks th[scope=col] { writing-mode: vertical-rl; text-align: right; padding: .2rem 0; }
+.looks th[scope=row] { text-align: right; padding: 0 .3rem; }
+.looks td { width: 1.15rem; min-width: 1.15rem; height: 1.15rem;
+  background: color-mix(in srgb, var(--accent) calc(var(--share) * 100%), var(--paper)); }
+.wrong { color: var(--warm); font-size: .8rem; }
+.picture { max-width: 760px; }
 details { margin-bottom: .5rem; }
 summary { cursor: pointer; font-weight: 600; }
 code, pre { font-family: ui-monospace, "SF Mono", Menlo, Consolas, monospace; font-size: .85rem; }

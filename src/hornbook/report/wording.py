@@ -61,3 +61,48 @@ def size(num_bytes: float) -> str:
         if num_bytes >= unit:
             return f"{num_bytes / unit:.1f} {word}"
     return f"{num_bytes:.0f} bytes"
+
+
+MEASURES = {
+    "matthews": "Matthews correlation",
+    "f1": "F1",
+    "macro_f1": "F1, mean over classes",
+    "micro_f1": "F1, over all labels",
+    "exact_match": "all labels right",
+    "pearson": "Pearson correlation",
+    "spearman": "Spearman correlation",
+    "mean_squared_error": "mean squared error",
+    "exact": "exact match",
+    "entity_f1": "F1 of entities",
+    "tag_accuracy": "accuracy of tags",
+    "HasAns_exact": "exact match, answerable",
+    "HasAns_f1": "F1, answerable",
+    "NoAns_exact": "exact match, unanswerable",
+    "NoAns_f1": "F1, unanswerable",
+}
+NOT_SHARES = ("matthews", "pearson", "spearman", "mean_squared_error")
+
+
+def measure(name: str) -> str:
+    """A score's name as people say it."""
+    return MEASURES.get(name, name.replace("_", " "))
+
+
+def score(name: str, value: float, in_percent: bool) -> str:
+    """84.3%, or 0.532 for what is no share. `in_percent`: the value is in percent already, as scores of spans are."""
+    if not math.isfinite(value):
+        return "not a number"
+    if name in NOT_SHARES:
+        return f"{value:.3f}"
+    return f"{value if in_percent else 100 * value:.1f}%"
+
+
+def score_with_interval(name: str, found: dict, in_percent: bool) -> str:
+    """84.3% (81.0% to 87.1%)"""
+    value, *ends = (score(name, found.get(key, math.nan), in_percent) for key in ("value", "low", "high"))
+    return f"{value} ({ends[0]} to {ends[1]})" if "not a number" not in ends else value
+
+
+def cut(text: str, longest: int = 400) -> str:
+    """At most so many characters, with an ellipsis where some are gone."""
+    return text if len(text) <= longest else text[: longest - 1].rstrip() + "…"

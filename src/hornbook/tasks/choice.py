@@ -53,7 +53,8 @@ class Choice:
     def decode(
         self, found: list[np.ndarray], features: Features, examples: Sequence[ChoiceExample]
     ) -> list[ChoicePrediction]:
-        return [ChoicePrediction(int(row.argmax()), tuple(row.tolist())) for row in softmax(np.stack(found))]
+        shares = [softmax(row) for row in found]
+        return [ChoicePrediction(int(row.argmax()), tuple(row.tolist())) for row in shares]
 
     def scorer(self, examples: Sequence[ChoiceExample], predictions: list[ChoicePrediction]) -> Scorer:
         pairs = zip(examples, predictions, strict=True)

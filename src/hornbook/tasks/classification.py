@@ -61,6 +61,8 @@ class Classification:
     def decode(
         self, found: list[np.ndarray], features: Features, examples: Sequence[TextExample]
     ) -> list[ClassPrediction] | list[float]:
+        if not found:
+            return []
         scores = np.stack(found)
         if self.output.problem == "number":
             return scores[:, 0].tolist()
@@ -126,8 +128,8 @@ def cut_pair(one, two, room: int) -> bool:
     shorter = min(first, second)
     keep_shorter = min(shorter, room // 2)
     keep_longer = room - keep_shorter
-    one.truncate(keep_longer if first > second else keep_shorter if first < second else room - keep_shorter)
-    two.truncate(keep_shorter if first >= second else keep_longer)
+    one.truncate(keep_longer if first > second else keep_shorter)
+    two.truncate(keep_shorter if first > second else keep_longer)
     return True
 
 
@@ -160,6 +162,9 @@ def _class_scorer(gold: list[str], found: list[str], measures: tuple[str, ...], 
 
 
 def _multi_scorer(gold: list[tuple], found: list[tuple], labels: tuple[str, ...]) -> Scorer:
+    # Labels that the model does not know are missed by it.
+    labels = (*labels, *sorted({label for each in gold for label in each} - set(labels)))
+
     def score(chosen: np.ndarray | None = None) -> dict[str, float]:
         numbers = range(len(gold)) if chosen is None else chosen
         return measured.multi_label_f1([gold[i] for i in numbers], [found[i] for i in numbers], labels)

@@ -4,8 +4,8 @@
     several classes    - mean over classes of log p(holds or not)
     a number           (score - number)^2
     tokens             - log p(tag) at each word's first piece
-    spans              - (log p(start) + log p(end)) / 2; with a classifier of answerability, spans count only where there
-                       is an answer, and - log p(answerable) is added
+    spans              - (log p(start) + log p(end)) / 2; with a classifier of answerability, spans count only where
+                       there is an answer, and - log p(answerable) is added
 
 Answers of the model and targets both come in the order of the sequences, dead ones last, so they are paired as far as
 both go. Shapes: N sequences, T tokens, K targets, L labels, S longest sequence.
@@ -17,17 +17,17 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from hornbook.batch import Batch
-from hornbook.models.outputs import Output
+from hornbook.models.outputs import Output, at_least_single
 from hornbook.train.objective import Drawn, Targets
 
 
 class TaskObjective:
     """One term, `task`. `class_weights` (L) make some classes count more."""
 
-    weights = {"task": 1.0}  # noqa: RUF012
-    draws_nothing = True  # targets come with the batch: a captured step may replay them
-
     def __init__(self, output: Output, class_weights: Tensor | None = None):
+        self.weights = {"task": 1.0}
+        # Targets come with the batch, so that a captured step may replay them; but an LSTM asks the host for lengths.
+        self.is_capturable = output.head != "bilstm"
         self.output = output
         self.class_weights = class_weights
 
@@ -70,7 +70,7 @@ class TaskObjective:
 
     def losses(self, found: Tensor, drawn: Drawn) -> tuple[Tensor, Tensor, Tensor]:
         """(loss, whether it was right, weight) of each target, from what the model answered."""
-        found = found.float()
+        found = at_least_single(found)
         targets = drawn.targets["task"]
         num = min(len(found), len(targets.values_K))
         found, values, weights = found[:num], targets.values_K[:num], targets.weights_K[:num]
@@ -80,7 +80,7 @@ class TaskObjective:
             errors = (found[:, 0] - values) ** 2
             return errors, errors < 0.25, weights
         if self.output.kind == "sequence" and self.output.problem == "multi":
-            losses = F.binary_cross_entropy_with_logits(found, values, reduction="none").mean(-1)
+            losses = F.binary_cross_entropy_with_logits(found, values.to(found.dtype), reduction="none").mean(-1)
             return losses, ((found > 0) == (values > 0.5)).all(-1), weights
         return F.cross_entropy(found, values, reduction="none"), found.argmax(-1) == values, weights
 

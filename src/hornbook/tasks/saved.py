@@ -25,6 +25,7 @@ KIND_OF_OUTPUT: dict[str, Kind] = {
     "spans": "spans",
     "choice": "choice",
 }
+MULTI_MEASURES = ("micro_f1", "macro_f1", "exact_match")
 
 
 @dataclass(frozen=True)
@@ -67,7 +68,7 @@ def make_task(named: KnownDataSet, data: DataSet, output: Output) -> SavedTask:
 def _measures(named: KnownDataSet, data: DataSet) -> tuple[str, ...]:
     if data.kind == "tagging":
         return named.measures if data.scheme != "plain" else ("tag_accuracy",)
-    return ("micro_f1", "macro_f1", "exact_match") if data.is_multi else named.measures
+    return MULTI_MEASURES if data.is_multi else named.measures
 
 
 def _task(kind: Kind, output: Output, details: dict[str, Any]) -> Task:
@@ -85,8 +86,8 @@ def _task(kind: Kind, output: Output, details: dict[str, Any]) -> Task:
         return Tagging(output, measures or (("tag_accuracy",) if plain else ("entity_f1", "tag_accuracy")))
     if kind == "choice":
         return Choice(output, int(details.get("num_endings") or 4), measures or ("accuracy",))
-    default = ("pearson", "spearman") if output.problem == "number" else ("accuracy",)
-    return Classification(output, measures or default, details.get("positive"))
+    defaults = {"number": ("pearson", "spearman"), "multi": MULTI_MEASURES, "single": ("accuracy",)}
+    return Classification(output, measures or defaults[output.problem], details.get("positive"))
 
 
 def save_task(folder: Path, saved: SavedTask) -> None:
@@ -101,7 +102,8 @@ def load_task(folder: Path, output: Output) -> SavedTask:
     file = folder / FILE
     if not file.is_file():
         kind = "regression" if output.problem == "number" else KIND_OF_OUTPUT[output.kind]
-        return SavedTask(kind, kind, _task(kind, output, {}))
+        name = "multi-label" if output.problem == "multi" else kind
+        return SavedTask(name, kind, _task(kind, output, {}))
     details = read_json(file)
     if details.get("kind") not in (*KIND_OF_OUTPUT.values(), "regression"):
         raise ValueError(f"{file} names no kind of task: it is not one that a run wrote; restore it")

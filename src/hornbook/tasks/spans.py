@@ -24,6 +24,7 @@ RULES = {
     "triviaqa": measured.TRIVIA_QA,
     "coqa": measured.COQA,
 }
+SPARE = 5  # so many times the spans wanted are kept of each window, as a text may come several times
 
 
 class Window(NamedTuple):
@@ -77,18 +78,21 @@ class Spans:
         ids, segments, owners, places, labels = [], [], [], [], []
         num_cut = 0
         for number, (example, question, passage) in enumerate(zip(examples, questions, passages, strict=True)):
-            num_cut += len(question.ids) > self.longest_question
-            question.truncate(min(self.longest_question, (longest - tokenizer.num_special(True)) // 2))
+            most = min(self.longest_question, (longest - tokenizer.num_special(True)) // 2)
+            num_cut += len(question.ids) > most
+            question.truncate(most)
             room = longest - len(question.ids) - tokenizer.num_special(True)
-            windows = _windows(passage, room, min(self.step_tokens, room))
-            contexts = _most_context([len(each.ids) for each in windows], min(self.step_tokens, room))
-            for piece, has_most in zip(windows, contexts, strict=True):
+            step = min(self.step_tokens, -(-room // 2))  # half of a short window overlaps
+            answer = _answer_tokens(example, passage)
+            windows = _windows(passage, room, step)
+            contexts = _most_context([len(each.ids) for each in windows], step)
+            for window, (piece, has_most) in enumerate(zip(windows, contexts, strict=True)):
                 joined = tokenizer.joined(question, piece)
-                places.append(_place(joined, has_most))
+                places.append(_place(joined, piece, has_most))
                 ids.append(np.array(joined.ids, np.int64))
                 segments.append(np.array(joined.type_ids, np.int64))
                 owners.append(number)
-                labels.append(self._target(example, places[-1]))
+                labels.append(_target(answer, window * step, places[-1]))
         known = all(example.answers is not None for example in examples)
         return Features(
             ids,
@@ -99,23 +103,6 @@ class Spans:
             num_cut=num_cut,
             places=places,
         )
-
-    def _target(self, example: SpanExample, place: Window) -> tuple[int, int]:
-        """Tokens of start and end, or `[CLS]` twice when the answer does not lie wholly in this window."""
-        if not example.answers or not example.starts or example.starts[0] < 0 or not len(place.offsets):
-            return 0, 0
-        start = example.starts[0]
-        end = start + len(example.answers[0].rstrip())
-        holds_start = np.flatnonzero((place.offsets[:, 0] <= start) & (start < place.offsets[:, 1]))
-        holds_end = np.flatnonzero((place.offsets[:, 0] < end) & (end <= place.offsets[:, 1]))
-        if not len(holds_start) or not len(holds_end):
-            # A mark that the tokenizer drops may stand at either edge: the nearest tokens inside count.
-            inside = np.flatnonzero((place.offsets[:, 0] >= start) & (place.offsets[:, 1] <= end))
-            covers = place.offsets[0, 0] <= start and end <= place.offsets[-1, 1]
-            if not len(inside) or not covers:
-                return 0, 0
-            return place.first + int(inside[0]), place.first + int(inside[-1])
-        return place.first + int(holds_start[0]), place.first + int(holds_end[-1])
 
     def decode(
         self, found: list[np.ndarray], features: Features, examples: Sequence[SpanExample]
@@ -135,11 +122,15 @@ class Spans:
         best, seen = [], set()
         for score, start, end in candidates[order]:
             text = passage[int(start) : int(end)]
-            if text not in seen and len(best) < self.num_best:
+            first = int(start) + len(text) - len(text.lstrip())  # some tokenizers count the space before a word in
+            text = text.strip()
+            if text and text not in seen:
                 seen.add(text)
-                best.append((float(score), text, int(start), int(end)))
+                best.append((float(score), text, first, first + len(text)))
+            if len(best) == self.num_best:
+                break
         if not best:
-            return SpanPrediction("", 0, 0, float("inf"), ())
+            return SpanPrediction("", 0, 0, -NEVER, ())
         shares = softmax(np.array([score for score, *_ in best]))
         n_best = tuple(Answer(*each[1:], float(share)) for each, share in zip(best, shares, strict=True))
         no_answer = min(none_scores) - (0.0 if self.output.answerable else best[0][0])
@@ -151,20 +142,16 @@ class Spans:
     def _candidates(self, scores: np.ndarray, place: Window) -> np.ndarray:
         """(score, start, end) of the best spans of a window, places in characters of the passage."""
         start, end = scores[place.first : place.last, 0], scores[place.first : place.last, 1]
-        if not len(start):
-            return np.zeros((0, 3))
-        start = np.where(place.has_most_context, start, 2 * NEVER)
-        starts = np.argsort(-start)[: self.num_best]
-        ends = np.argsort(-end)[: self.num_best]
-        sums = start[starts][:, None] + end[ends][None]
-        lengths = ends[None] - starts[:, None] + 1
-        sums = np.where((lengths >= 1) & (lengths <= self.longest_answer), sums, 4 * NEVER)
-        flat = np.argsort(-sums, axis=None)[: self.num_best]
-        rows, columns = np.unravel_index(flat, sums.shape)
-        kept = sums[rows, columns] > 1.5 * NEVER
-        rows, columns = rows[kept], columns[kept]
-        first, last = place.offsets[starts[rows], 0], place.offsets[ends[columns], 1]
-        return np.stack([sums[rows, columns], first, last], 1)
+        starts = np.flatnonzero(place.has_most_context)
+        ends = starts[:, None] + np.arange(self.longest_answer)
+        is_there = ends < len(end)
+        starts, ends = np.broadcast_to(starts[:, None], ends.shape)[is_there], ends[is_there]
+        sums = start[starts] + end[ends]
+        num_kept = SPARE * self.num_best
+        if len(sums) > num_kept:
+            kept = np.argpartition(-sums, num_kept)[:num_kept]
+            starts, ends, sums = starts[kept], ends[kept], sums[kept]
+        return np.stack([sums, place.offsets[starts, 0], place.offsets[ends, 1]], 1)
 
     def scorer(self, examples: Sequence[SpanExample], predictions: list[SpanPrediction]) -> Scorer:
         rules = RULES[self.rules]
@@ -191,7 +178,7 @@ class Spans:
         none_scores = dict(zip(keys, (each.no_answer_score for each in predictions), strict=True))
         answers = dict(zip(keys, (each.n_best[0].text if each.n_best else "" for each in predictions), strict=True))
         gold = dict(zip(keys, (each.answers for each in examples), strict=True))
-        return measured.best_threshold(none_scores, answers, gold, "f1")[1]
+        return measured.best_threshold(none_scores, answers, gold, "f1", RULES[self.rules])[1]
 
     def thresholded(self, predictions: list[SpanPrediction]) -> list[SpanPrediction]:
         """The same predictions under this task's threshold."""
@@ -216,6 +203,24 @@ class Spans:
         }
 
 
+def _answer_tokens(example: SpanExample, passage) -> tuple[int, int] | None:
+    """The first and the last token of the passage that the answer touches; marks that the tokenizer drops are none."""
+    if not example.answers or not example.starts or example.starts[0] < 0:
+        return None
+    start, end = example.starts[0], example.starts[0] + len(example.answers[0])
+    offsets = np.array(passage.offsets, np.int64).reshape(-1, 2)
+    touched = np.flatnonzero((offsets[:, 0] < end) & (start < offsets[:, 1]))
+    return (int(touched[0]), int(touched[-1])) if len(touched) else None
+
+
+def _target(answer: tuple[int, int] | None, window_start: int, place: Window) -> tuple[int, int]:
+    """Where start and end stand in the sequence, or `[CLS]` twice when the window does not hold the whole answer."""
+    if answer is None or answer[0] < window_start or answer[1] >= window_start + len(place.offsets):
+        return 0, 0
+    shift = place.first - window_start
+    return answer[0] + shift, answer[1] + shift
+
+
 def _windows(passage, room: int, step: int) -> list:
     """The passage in windows of `room` tokens, one every `step`, until its end is in one."""
     if len(passage.ids) <= room:
@@ -238,11 +243,11 @@ def _most_context(lengths: list[int], step: int) -> list[np.ndarray]:
     return [holder[number * step : number * step + length] == number for number, length in enumerate(lengths)]
 
 
-def _place(joined, has_most_context: np.ndarray) -> Window:
+def _place(joined, piece, has_most_context: np.ndarray) -> Window:
     tokens = [i for i, part in enumerate(joined.sequence_ids) if part == 1]
     first, last = (tokens[0], tokens[-1] + 1) if tokens else (0, 0)
-    offsets = np.array(joined.offsets, np.int64).reshape(-1, 2)[first:last]
-    return Window(first, last, offsets, has_most_context)
+    # Of `piece`: joining trims the spaces of a byte-level tokenizer a second time, and letters with them.
+    return Window(first, last, np.array(piece.offsets, np.int64).reshape(-1, 2), has_most_context)
 
 
 def _none_score(scores: np.ndarray, answerable: bool) -> float:

@@ -22,6 +22,7 @@ class Runtime:
     threads: int
     loader_workers: int
     reason: str
+    graphs: bool = False  # whole steps are captured as CUDA graphs, where the objective allows it
 
     def autocast(self) -> contextlib.AbstractContextManager:
         if self.precision == torch.float32:
@@ -65,7 +66,11 @@ def decide(
     if half and settings.compile == "auto" and not compiles:
         words[-1] += ": the run is too short to earn it back"
     workers = settings.loader_workers if settings.loader_workers >= 0 else 4
-    return Runtime(device, torch.bfloat16 if half else torch.float32, compiles, threads, workers, ", ".join(words))
+    graphs = half and settings.graphs
+    if graphs:
+        words.append("captured steps where targets come with the batch")
+    precision = torch.bfloat16 if half else torch.float32
+    return Runtime(device, precision, compiles, threads, workers, ", ".join(words), graphs)
 
 
 def prepare(runtime: Runtime) -> None:

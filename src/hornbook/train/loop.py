@@ -80,6 +80,7 @@ class Status:
     tokens_per_second: float
     seconds_left: float
     message: str | None = None
+    decided_by: str = "loss"  # the value of a validation that counts
 
 
 @dataclass
@@ -263,7 +264,7 @@ class _Loop:
         seconds_a_step = self.state.seconds / done if done else 0.0
         left = seconds_a_step * (self.num_steps - done)
         speed = self.stretch_tokens_per_second
-        self.watch(Status(done, self.num_steps, dict(self.values), speed, left, message))
+        self.watch(Status(done, self.num_steps, dict(self.values), speed, left, message, self.job.decided_by))
 
     def _say(self, event: str, words: str, **values: object) -> None:
         self.log.write("event", self.state.step, event=event, words=words, **values)

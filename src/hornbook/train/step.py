@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from hornbook.batch import Batch
+from hornbook.train.captured import CapturedSteps
 from hornbook.train.device import Runtime
 from hornbook.train.objective import Drawn, Objective
 from hornbook.train.optimizer import set_rate
@@ -52,6 +53,7 @@ class Stepper:
         self.clip = clip
         self.micro_tokens = micro_tokens
         self.generator = torch.Generator(runtime.device)
+        self.captured = CapturedSteps(self) if runtime.graphs and getattr(objective, "is_capturable", False) else None
 
     def take(self, batch: Batch, number: int, lr: float) -> StepResult:
         """One update on batch `number`. When memory runs out, the same step again in parts of half the size."""
@@ -75,7 +77,11 @@ class Stepper:
         self.model.train()
         self.generator.manual_seed(seed_of(self.seed, number, "draw"))
         drawn = self.objective.draw(batch, self.generator)
-        counts = {term: count.clamp(min=1) for term, count in drawn.counts().items()}
+        if self.captured is not None and batch.num_tokens <= self.micro_tokens:
+            numbers, names = self.captured.take(drawn, number, lr)
+            terms = dict(zip(names, numbers[2:], strict=True))
+            return StepResult(terms, numbers[0], numbers[1], batch.num_live_tokens)
+        counts = {term: torch.where(count > 0, count, 1.0) for term, count in drawn.counts().items()}
         weights = self.objective.weights
         terms = dict.fromkeys(weights, 0.0)
         for i, part in enumerate(drawn.split(self.micro_tokens)):
@@ -84,13 +90,18 @@ class Stepper:
                 sums = self.objective.sums(self.model, self._shaped(part))
             sum(weights[term] * sums[term] / counts[term] for term in weights).backward()
             terms = {term: terms[term] + sums[term].detach() / counts[term] for term in weights}
-        parameters = [p for p in self.model.parameters() if p.grad is not None]
-        norm = torch.nn.utils.clip_grad_norm_(parameters, self.clip if self.clip > 0 else float("inf"))
+        norm = self.grad_norm()
+        if self.clip > 0:
+            held = [p for p in self.model.parameters() if p.grad is not None]
+            torch.nn.utils.clip_grads_with_norm_(held, self.clip, norm)
         set_rate(self.optimizer, lr)
         self.optimizer.step()
         self.optimizer.zero_grad(set_to_none=True)
         loss = sum(weights[term] * terms[term] for term in weights)
         return StepResult(terms, loss, norm, batch.num_live_tokens)
+
+    def grad_norm(self) -> Tensor:
+        return torch.nn.utils.get_total_norm([p.grad for p in self.model.parameters() if p.grad is not None])
 
     def _shaped(self, drawn: Drawn) -> Drawn:
         """On CUDA, filled up to a bucket, so that compiled code meets few shapes."""

@@ -48,14 +48,12 @@ def _questions(stories: list[Any], part: str, file: str, notes: Notes) -> Iterat
     for number, story in enumerate(stories, 1):
         place = f"story {number}"
         try:
-            turns = list(_turns(story, part))
+            name, passage, turns = str(story["id"]), story["story"] + ENDING, list(_turns(story, part))
         except (KeyError, TypeError, AttributeError) as error:
             notes.problem("bad_json", file, place, f"not in CoQA's layout: {error!r}")
             continue
         for turn, question, answers in turns:
-            passage = story["story"] + ENDING
-            key = f"{story['id']}-{turn}"
-            yield Found(key, question, passage, answers, str(story["id"]), f"{place}, turn {turn}")
+            yield Found(f"{name}-{turn}", question, passage, answers, name, f"{place}, turn {turn}")
 
 
 def _turns(story: dict, part: str) -> Iterator[tuple[int, str, tuple[tuple[str, int | None], ...] | None]]:

@@ -22,6 +22,7 @@ def read(
     strict: bool = False,
     seed: int = 0,
     held_out: float = 0.1,
+    lone: str = "train",
 ) -> DataSet:
     """The examples of a task.
 
@@ -29,22 +30,23 @@ def read(
     JSON lines, JSON or Parquet) or a folder with train, dev and test tables, a data frame, a list of dictionaries, or
     several of these by the name of their part.
     `text`, `pair` and `label` name columns. Where there is no dev part, the share `held_out` of train becomes one,
-    drawn by `seed`; 0 leaves it out. With `strict`, the first problem in the data is a `ValueError`.
+    drawn by `seed`; 0 leaves it out. With `strict`, the first problem in the data is a `ValueError`. A single file or
+    table whose name does not say its part is the part `lone`.
 
     >>> read("sst-2", "glue/SST-2").labels  # doctest: +SKIP
     ('0', '1')
     """
     entry, asked, notes = known(task), Asked(text, pair, label), Notes(strict)
     if isinstance(data, str | Path):
-        parts = _from_files(entry, Path(data).expanduser(), asked, notes)
+        parts = _from_files(entry, Path(data).expanduser(), asked, notes, lone)
     else:
-        parts = entry.own_layout.from_tables(_tables(data, notes), asked, notes)
+        parts = entry.own_layout.from_tables(_tables(data, notes, lone), asked, notes)
     return finished(entry, parts, notes, seed=seed, held_out=held_out)
 
 
-def _tables(data: Any, notes: Notes) -> dict[str, Table]:
-    """What is in memory: one table, which is train, or several by the name of their part."""
-    several = data if isinstance(data, Mapping) else {"train": data}
+def _tables(data: Any, notes: Notes, lone: str) -> dict[str, Table]:
+    """What is in memory: one table, or several by the name of their part."""
+    several = data if isinstance(data, Mapping) else {lone: data}
     names = {name: part for part, names in PART_NAMES.items() for name in names}
     if unknown := [name for name in several if name not in names]:
         raise ValueError(f"'{unknown[0]}' is no part of a data set: name it train, dev or test")
@@ -55,7 +57,7 @@ def _tables(data: Any, notes: Notes) -> dict[str, Table]:
     return dict(sorted(tables.items(), key=lambda item: PARTS.index(item[0])))
 
 
-def _from_files(entry: KnownDataSet, path: Path, asked: Asked, notes: Notes) -> dict[str, list[Example]]:
+def _from_files(entry: KnownDataSet, path: Path, asked: Asked, notes: Notes, lone: str) -> dict[str, list[Example]]:
     layout = entry.layout
     paths = find_parts(path, layout.files, layout.folder)
     if not paths or (path.is_file() and not _fits(path, layout.files)):
@@ -63,6 +65,8 @@ def _from_files(entry: KnownDataSet, path: Path, asked: Asked, notes: Notes) -> 
         paths = find_parts(path, layout.files)
     if not paths:
         raise ValueError(wanted(path, entry.layout.files, layout.files))
+    if path.is_file() and "train" in paths and "train" not in path.name.lower():
+        paths = {lone: paths["train"]}
     if asked and not layout.takes_columns:
         raise ValueError(f"{entry.name} has a layout of its own: leave text=, pair= and label= out")
     notes.file_of.update({part: str(files[0]) for part, files in paths.items()})

@@ -42,8 +42,9 @@ class Table:
 
 
 def read_table(path: Path, notes: Notes) -> Table:
-    """A file of one of `FORMATS`."""
     kind = path.suffix.lower()
+    if kind not in FORMATS:
+        raise ValueError(f"{path} is of no known kind: write it as one of {', '.join(FORMATS)}")
     if kind == ".parquet":
         return read_parquet(path, notes)
     text = read_text(path, notes)
@@ -144,6 +145,8 @@ def json_lines(text: str, file: str, notes: Notes) -> Table:
         try:
             rows.append(object_row(place, reader.value(line, place)))
         except (json.JSONDecodeError, RecursionError) as error:
+            if notes.strict:  # later ones must not be raised before it
+                notes.problem("bad_json", file, place, str(error)[:200])
             rows.append(Row(place, broken=("bad_json", str(error)[:200])))
     return Table(file, columns_of(rows), rows)
 

@@ -138,9 +138,9 @@ def several_classes(separator: str) -> Callable[[Any], tuple[str, ...] | None]:
     def parse(cell: Any) -> tuple[str, ...] | None:
         if isinstance(cell, dict):  # columns of 0 and 1
             return tuple(name for name, value in cell.items() if _is_on(value))
-        if cell is None or isinstance(cell, float):
+        if cell is None or (isinstance(cell, float) and is_missing(cell)):
             return None
-        parts = cell.split(separator) if isinstance(cell, str) else list(cell)
+        parts = cell.split(separator) if isinstance(cell, str) else cell if isinstance(cell, list | tuple) else [cell]
         return tuple(dict.fromkeys(name_of(part) for part in parts if not is_missing(part)))
 
     return parse

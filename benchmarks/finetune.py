@@ -1,0 +1,272 @@
+"""Fine-tuning, ours beside the recipes of `transformers`: the same model, data, epochs, batch, rate, seeds and lengths.
+
+    python benchmarks/finetune.py scores --data TASKS --model FOLDER --out results.json [--tasks mrpc,rte] [--seeds 5]
+    python benchmarks/finetune.py speed-gpu --data GLUE --vocabulary FOLDER [--preset bert-base]
+    python benchmarks/finetune.py speed-cpu --data GLUE --model FOLDER [--examples 640]
+
+`scores` trains on at most 4,000 examples of each task, the same ones for every seed and side, and scores the last
+weights of both sides on dev with the same official scorer (SQuAD: trained on some articles of the development set,
+scored on others; the no-answer threshold is the best on dev on both sides). Pieces (a task, a seed, a side) run in
+several processes that share the device, so their seconds are those of a shared one; each is written down when it is
+done, and the same command goes on with those that are missing.
+
+What differs between the sides is what their own recipes differ in: theirs splits long passages in windows that overlap
+by 128 tokens (ours begins one every 128, as published), has an epsilon of 1e-8 in AdamW (ours 1e-6), and cuts
+sentences that are too long to tag (ours reads them in windows).
+"""
+
+import argparse
+import dataclasses
+import json
+import multiprocessing
+import shutil
+import sys
+import time
+import traceback
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import fmean, median, stdev
+
+import finetune_ours
+import finetune_speed
+import finetune_theirs
+import torch
+from finetune_data import PLACES, Recipe, chosen_data, recipe_for
+
+from hornbook.files import num_cores, read_json, write_json
+from hornbook.metrics.bootstrap import difference_interval
+from hornbook.tasks.datasets import known
+
+IN_PERCENT = ("f1", "exact")  # of spans: their official scripts answer in percent
+SLOWEST_FIRST = ("squad", "squad2", "commonsenseqa", "conll2003", "ud-pos", "rte")
+
+
+@dataclass(frozen=True)
+class Piece:
+    side: str
+    recipe: Recipe
+    data: str
+    examples: int
+    scored: int | None
+    trainer: str
+    work: str
+
+    @property
+    def file(self) -> Path:
+        return Path(self.work) / f"{self.recipe.task}-{self.recipe.seed}-{self.side}.json"
+
+    def asked(self) -> dict:
+        """What must be the same for a piece of an earlier run to count."""
+        return json.loads(
+            json.dumps({"recipe": dataclasses.asdict(self.recipe), "examples": self.examples, "scored": self.scored})
+        )
+
+    def found(self) -> dict | None:
+        """What an earlier run wrote down of it."""
+        if not self.file.exists():
+            return None
+        written = read_json(self.file)
+        if written["asked"] != self.asked():
+            raise ValueError(f"{self.file} is of another benchmark: give another --work, or remove it")
+        return written
+
+
+def run_piece(piece: Piece) -> dict:
+    """In a process of its own. An error is told, and not written down."""
+    answer = {"task": piece.recipe.task, "seed": piece.recipe.seed, "side": piece.side, "asked": piece.asked()}
+    began = time.perf_counter()
+    out = piece.file.with_suffix(".run")
+    shutil.rmtree(out, ignore_errors=True)  # of a run that was killed
+    try:
+        data = chosen_data(
+            Path(piece.data) / PLACES[piece.recipe.task], piece.recipe.task, piece.examples, piece.scored
+        )
+        if piece.recipe.device == "cuda":
+            torch.zeros(1, device="cuda")  # the device is up before either side's clock runs
+        if piece.side == "ours":
+            answer |= finetune_ours.fine_tune(piece.recipe, data, out)
+        else:
+            answer |= finetune_theirs.fine_tune(piece.recipe, data, piece.trainer)
+    except Exception:
+        return answer | {"error": traceback.format_exc()}
+    finally:
+        shutil.rmtree(out, ignore_errors=True)
+    answer |= {
+        "train_examples": len(data.parts["train"]),
+        "scored_examples": len(data.parts["dev"]),
+        "whole_seconds": time.perf_counter() - began,
+    }
+    write_json(piece.file, answer)
+    return answer
+
+
+def scores(args: argparse.Namespace) -> int:
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    threads = args.threads or max(1, num_cores() // args.processes)
+    work = args.work or args.out.with_suffix(".pieces")
+    work.mkdir(parents=True, exist_ok=True)
+    tasks = args.tasks.split(",")
+    if unknown := [task for task in tasks if task not in PLACES]:
+        raise ValueError(f"'{unknown[0]}' is not one of the tasks {', '.join(PLACES)}")
+    pieces = [
+        Piece(
+            side,
+            recipe_for(str(args.model), task, seed, threads, device, epochs=args.epochs, lr=args.lr),
+            str(args.data),
+            args.examples,
+            args.scored,
+            args.trainer,
+            str(work),
+        )
+        for seed in range(args.seeds)
+        for task in sorted(tasks, key=lambda task: SLOWEST_FIRST.index(task) if task in SLOWEST_FIRST else 99)
+        for side in args.sides.split(",")
+    ]
+    done = [found for piece in pieces if (found := piece.found())]
+    missing = [piece for piece in pieces if not piece.file.exists()]
+    print(
+        f"{len(pieces)} pieces, {len(done)} done before; {args.processes} processes, {threads} threads each, {device}"
+    )
+    failed = []
+    for answer in _run_all(missing, args.processes):
+        where = f"{answer['task']} seed {answer['seed']} {answer['side']}"
+        if "error" in answer:
+            failed.append(where)
+            print(f"{where} failed:\n{answer['error']}", flush=True)
+            continue
+        done.append(answer)
+        shown = ", ".join(f"{name} {answer['scores'][name]:.4g}" for name in known(answer["task"]).measures)
+        words = f"{shown}; {answer['training_seconds']:.1f} s training, {answer['startup_seconds']:.1f} s start-up"
+        print(f"[{len(done)}/{len(pieces)}] {where}: {words}", flush=True)
+    rows = [row for task in tasks for row in summary(task, [each for each in done if each["task"] == task])]
+    shared = finetune_speed.versions(device) | {"processes": args.processes, "threads": threads, "failed": failed}
+    write_json(args.out, shared | {"rows": rows, "pieces": sorted(done, key=lambda each: (each["task"], each["seed"]))})
+    print_scores(rows, done, shared)
+    return 1 if failed else 0
+
+
+def _run_all(pieces: list[Piece], num_processes: int):
+    if num_processes == 1:
+        yield from map(run_piece, pieces)
+        return
+    context = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(num_processes, mp_context=context) as pool:
+        started = {pool.submit(run_piece, piece): piece for piece in pieces}
+        for future in as_completed(started):
+            if future.exception() is None:
+                yield future.result()
+            else:  # the process itself ended: what is missing now, the same command does
+                piece = started[future]
+                yield {"task": piece.recipe.task, "seed": piece.recipe.seed, "side": piece.side} | {
+                    "error": repr(future.exception())
+                }
+
+
+def summary(task: str, done: list[dict]) -> list[dict]:
+    """A row for each official measure of a task."""
+    rows = []
+    for measure in known(task).measures:
+        scale = 1 if known(task).kind == "spans" and measure in IN_PERCENT else 100
+        row: dict = {"task": task, "measure": measure}
+        for side in ("ours", "theirs"):
+            mine = [each for each in done if each["side"] == side]
+            values = [scale * each["scores"][measure] for each in mine]
+            if not values:
+                continue
+            row[side] = {
+                "scores": values,
+                "mean": fmean(values),
+                "deviation": stdev(values) if len(values) > 1 else 0.0,
+                "training_seconds": median(each["training_seconds"] for each in mine),
+                "startup_seconds": median(each["startup_seconds"] for each in mine),
+                "examples_per_second": median(each["examples_per_second"] for each in mine),
+            }
+        if "ours" in row and "theirs" in row:
+            row["difference"] = row["ours"]["mean"] - row["theirs"]["mean"]
+            if min(len(row[side]["scores"]) for side in ("ours", "theirs")) > 1:
+                row["interval"] = difference_interval(row["ours"]["scores"], row["theirs"]["scores"])
+            row["times_faster"] = row["theirs"]["training_seconds"] / row["ours"]["training_seconds"]
+        rows.append(row)
+    return rows
+
+
+def print_scores(rows: list[dict], done: list[dict], shared: dict) -> None:
+    print(f"\n{shared['device']}; torch {shared['torch']}, transformers {shared['transformers']}")
+    for side in ("ours", "theirs"):
+        print(f"{side}: {'; '.join(sorted({each['how'] for each in done if each['side'] == side}))}")
+    print("\n| task | measure | ours | theirs | difference (95% interval) | ours s | theirs s | ratio |")
+    print("|---|---|---|---|---|---|---|---|")
+    for row in rows:
+        shown = {
+            side: f"{row[side]['mean']:.2f} ± {row[side]['deviation']:.2f}" if side in row else ""
+            for side in ("ours", "theirs")
+        }
+        seconds = {side: f"{row[side]['training_seconds']:.1f}" if side in row else "" for side in ("ours", "theirs")}
+        difference = f"{row['difference']:+.2f}" if "difference" in row else ""
+        if "interval" in row:
+            low, high = row["interval"]
+            difference += f" ({low:+.2f} to {high:+.2f})"
+        ratio = f"{row['times_faster']:.2f} x" if "times_faster" in row else ""
+        print(
+            f"| {row['task']} | {row['measure']} | {shown['ours']} | {shown['theirs']} | {difference} "
+            f"| {seconds['ours']} | {seconds['theirs']} | {ratio} |"
+        )
+    judged = [row for row in rows if "interval" in row]
+    if judged:
+        apart = [
+            f"{row['task']} {row['measure']}" for row in judged if not row["interval"][0] <= 0 <= row["interval"][1]
+        ]
+        print(f"\n{len(judged) - len(apart)} of {len(judged)} intervals hold 0; not: {', '.join(apart) or 'none'}")
+    if unlearned := [f"{each['task']} seed {each['seed']}" for each in done if each.get("degenerate")]:
+        print(f"degenerate runs of ours: {', '.join(unlearned)}")
+
+
+def arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    verbs = parser.add_subparsers(dest="verb", required=True)
+    of_scores = verbs.add_parser("scores", help="official scores of both sides over some seeds")
+    on_gpu = verbs.add_parser("speed-gpu", help="examples a second and whole runs on one GPU")
+    on_cpu = verbs.add_parser("speed-cpu", help="examples a second on the cores of a CPU")
+
+    of_scores.add_argument("--data", type=Path, required=True, help="the folder with glue, squad, conll2003 ...")
+    of_scores.add_argument("--tasks", default=",".join(PLACES))
+    of_scores.add_argument("--seeds", type=int, default=5)
+    of_scores.add_argument("--examples", type=int, default=4000, help="to train on, at most")
+    of_scores.add_argument("--scored", type=int, help="dev examples, at most; SQuAD: never more than 2,000")
+    of_scores.add_argument("--processes", type=int, default=8)
+    of_scores.add_argument("--sides", default="ours,theirs")
+    of_scores.add_argument("--lr", type=float, help="instead of our default for the width of the model")
+    of_scores.add_argument("--work", type=Path, help="where pieces are written down; otherwise beside --out")
+    of_scores.add_argument("--out", type=Path, required=True)
+    of_scores.add_argument("--epochs", type=int, help="instead of the published number")
+
+    on_gpu.add_argument("--preset", default="bert-base")
+    on_gpu.add_argument("--vocabulary", required=True, help="a folder with vocab.txt or tokenizer.json")
+    on_gpu.add_argument("--sides", default="ours,eager,compiled")
+    on_gpu.add_argument("--steady-epochs", type=int, default=4, help="epochs that are timed after warming up")
+    on_gpu.add_argument("--epochs", type=int, default=3, help="of a whole run")
+    on_cpu.add_argument("--examples", type=int, default=640)
+    on_cpu.add_argument("--epochs", type=int, default=1)
+    for each in (of_scores, on_cpu):
+        each.add_argument("--model", type=Path, required=True, help="the folder of a pre-trained encoder")
+    for each in (on_gpu, on_cpu):
+        each.add_argument("--data", type=Path, required=True, help="the folder of GLUE, or MRPC in it")
+        each.add_argument("--repeats", type=int, default=2, help="turns of each side")
+        each.add_argument("--out", type=Path, help="write the numbers as JSON here")
+    for each in (of_scores, on_gpu, on_cpu):
+        each.add_argument("--threads", type=int, default=0, help="of each process; 0: the cores there are")
+        each.add_argument("--trainer", choices=("auto", "trainer", "loop"), default="auto", help="who trains theirs")
+    return parser.parse_args()
+
+
+def main() -> int:
+    args = arguments()
+    if args.verb == "scores":
+        return scores(args)
+    (finetune_speed.on_gpu if args.verb == "speed-gpu" else finetune_speed.on_cpu)(args)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

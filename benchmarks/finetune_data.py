@@ -1,0 +1,80 @@
+"""What both sides of `finetune.py` share: one recipe, and the same examples to train on and to score."""
+
+import hashlib
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from hornbook.files import read_json
+from hornbook.finetuning.inputs import longest_for
+from hornbook.finetuning.settings import default_rate
+from hornbook.tasks.datasets import known
+from hornbook.tasks.reading.read import read
+from hornbook.tasks.records import DataSet, Example, SpanExample
+
+PLACES = {
+    "cola": "glue/CoLA",
+    "sst-2": "glue/SST-2",
+    "mrpc": "glue/MRPC",
+    "sts-b": "glue/STS-B",
+    "rte": "glue/RTE",
+    "wnli": "glue/WNLI",
+    "squad": "squad/dev-v1.1.json",
+    "squad2": "squad/dev-v2.0.json",
+    "conll2003": "conll2003",
+    "ud-pos": "ud/UD_English-EWT",
+    "commonsenseqa": "commonsenseqa",
+}
+SCORED_QUESTIONS = 2000
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """What a run is told, in the same words on both sides."""
+
+    model: str
+    task: str
+    seed: int
+    epochs: int
+    batch_size: int
+    lr: float
+    max_length: int
+    threads: int
+    device: str  # cpu or cuda
+    warmup: float = 0.1
+    weight_decay: float = 0.01
+    clip: float = 1.0
+
+
+def recipe_for(model: str, task: str, seed: int, threads: int, device: str, batch_size: int = 32, **more) -> Recipe:
+    """Published epochs, and our default rate and lengths for the width of the model."""
+    named, config = known(task), read_json(Path(model) / "config.json")
+    asked = {
+        "epochs": named.epochs,
+        "lr": default_rate(named, config["hidden_size"]),
+        "max_length": longest_for(config["max_position_embeddings"], named.kind, None),
+    } | {name: value for name, value in more.items() if value is not None}
+    return Recipe(model, task, seed, batch_size=batch_size, threads=threads, device=device, **asked)
+
+
+def chosen_data(place: Path, task: str, num_train: int | None, num_scored: int | None) -> DataSet:
+    """The `train` and `dev` parts of the file or folder `place`, the same for every seed and side."""
+    data = read(task, place)
+    train, dev = data.parts.get("train"), data.parts["dev"]
+    if isinstance(dev[0], SpanExample):
+        # Only the development set is there: the articles with an even digest train, the others are scored.
+        train = [example for example in dev if _digest(example.title)[-1] % 2 == 0]
+        dev = [example for example in dev if _digest(example.title)[-1] % 2 == 1]
+        num_scored = min(num_scored or SCORED_QUESTIONS, SCORED_QUESTIONS)
+    return replace(data, parts={"train": _some(train, num_train, task), "dev": _some(dev, num_scored, task)})
+
+
+def _some(examples: list[Example], num: int | None, task: str) -> list[Example]:
+    """So many of them, drawn by a digest of their places, in their order."""
+    if num is None or num >= len(examples):
+        return examples
+    places = sorted(range(len(examples)), key=lambda place: _digest(f"{task}:{place}"))[:num]
+    return [examples[place] for place in sorted(places)]
+
+
+def _digest(text: str) -> bytes:
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).digest()

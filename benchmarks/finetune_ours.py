@@ -1,0 +1,95 @@
+"""Our side of `finetune.py`: a run as `hornbook finetune` makes it, but validated only after the last step, so that
+the weights that are scored are the last ones."""
+
+import time
+from pathlib import Path
+
+from finetune_data import Recipe
+
+from hornbook.files import read_json
+from hornbook.finetuning.inputs import Inputs
+from hornbook.finetuning.record import Request
+from hornbook.finetuning.run import open_and_run, run_once
+from hornbook.finetuning.settings import settings_for
+from hornbook.interop.folder import load_folder
+from hornbook.tasks.datasets import known
+from hornbook.tasks.records import DataSet
+from hornbook.tasks.saved import make_task, output_for
+from hornbook.train.loop import Status
+
+NEVER = 1_000_000_000  # steps
+
+
+class Clock:
+    """Watches a run. The numbers of a step were read from the device when it is told of it."""
+
+    def __init__(self) -> None:
+        self.began = time.perf_counter()
+        self.seen: list[tuple[int, float]] = []  # steps done, seconds since the beginning
+        self.num_steps = 0
+
+    def __call__(self, status: Status) -> None:
+        self.seen.append((status.step, time.perf_counter() - self.began))
+        self.num_steps = status.num_steps
+
+    def seconds_at(self, step: int) -> tuple[int, float]:
+        """The first time that so many steps were known to be done; and how many they were."""
+        return next((done, seconds) for done, seconds in self.seen if done >= step)
+
+    @property
+    def seconds_trained(self) -> float:
+        """Until the trained weights lay in memory."""
+        return self.seconds_at(self.num_steps)[1]
+
+
+def request_for(recipe: Recipe) -> Request:
+    changes = {
+        "task.max_length": recipe.max_length,
+        "task.threshold_share": 0.0,
+        "schedule.warmup_fraction": recipe.warmup,
+        "optimizer.weight_decay": recipe.weight_decay,
+        "optimizer.clip": recipe.clip,
+        "validation.every_steps": NEVER,
+        "checkpoint.every_minutes": 0.0,
+        "runtime.threads": recipe.threads,
+        "runtime.device": recipe.device,
+    }
+    return Request(
+        recipe.model,
+        recipe.task,
+        None,
+        epochs=float(recipe.epochs),
+        lr=recipe.lr,
+        batch_size=recipe.batch_size,
+        seed=recipe.seed,
+        changes=changes,
+    )
+
+
+def fine_tune(recipe: Recipe, data: DataSet, out: Path) -> dict:
+    """Trains on `train` and scores `dev`; the run is left in the folder `out`."""
+    clock = Clock()
+    named, request = known(recipe.task), request_for(recipe)
+    trained, tokenizer = load_folder(Path(recipe.model))
+    settings = settings_for(named, trained.config.width, request.all_changes())
+    saved = make_task(named, data, output_for(data))
+    inputs = Inputs(named, data, trained, tokenizer, settings, saved, data.parts["train"], [])
+    result = run_once(out, request, inputs, clock, lambda words: None)
+    training = result.outcome.seconds
+    return {
+        "how": read_json(out / "run.json")["runtime"]["reason"],
+        "scores": {name: each["value"] for name, each in result.scores["dev"].items()},
+        "degenerate": result.degenerate,
+        "training_seconds": training,
+        "startup_seconds": clock.seconds_trained - training,
+        "steps": result.outcome.step,
+        "sequences": inputs.train_features.num_units,
+        "examples_per_second": len(inputs.train) * recipe.epochs / training,
+    }
+
+
+def fine_tune_from_disk(recipe: Recipe, data: Path, out: Path) -> tuple[Clock, str]:
+    """The whole way, from the two folders on. What the clock saw, and how the run decided to compute."""
+    clock = Clock()
+    open_and_run(out, request_for(recipe), str(data), clock, lambda words: None)
+    return clock, read_json(out / "run.json")["runtime"]["reason"]

@@ -1,0 +1,94 @@
+"""What the verbs share: the application, its common arguments, and how things are said."""
+
+import json
+import os
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from typer.core import TyperGroup
+
+IN_ORDER = (
+    *("tokenizer", "corpus", "pretrain", "fill-mask", "next-sentence"),
+    *("finetune", "evaluate", "predict", "report", "info"),
+    *("features", "probe", "baseline", "label-curve"),
+)
+
+
+class Verbs(TyperGroup):
+    def invoke(self, ctx):
+        """Says that a verb was stopped, which typer would leave unsaid."""
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt as stop:
+            complain(str(stop) or "stopped")
+            raise typer.Exit(130) from None
+
+    def list_commands(self, ctx) -> list[str]:
+        """In the order in which a person needs them."""
+        return sorted(super().list_commands(ctx), key=IN_ORDER.index)
+
+
+def complain(error: Exception | str) -> None:
+    if isinstance(error, OSError) and error.filename and error.strerror:
+        error = f"{error.filename}: {error.strerror.lower()}"
+    print(f"hornbook: {error}", file=sys.stderr)
+
+
+app = typer.Typer(
+    name="hornbook",
+    cls=Verbs,
+    help="Raw text to a pre-trained language model, and the model to the people who use it.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode="rich",
+)
+
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON object as the last line.")]
+Model = Annotated[str, typer.Argument(help="A run folder, a folder that transformers wrote, or a Hugging Face name.")]
+
+
+def answer(as_json: bool, value: dict) -> None:
+    if as_json:
+        print(json.dumps(value, ensure_ascii=False), flush=True)
+
+
+def say_problems(problems: dict) -> None:
+    from hornbook.data.problems import problem_lines
+    from hornbook.terminal import say
+
+    for line in problem_lines(problems):
+        say(line)
+
+
+def check_writable(out: Path) -> None:
+    """Before the work rather than after it."""
+    nearest = next(path for path in (out, *out.parents) if path.exists())
+    if not nearest.is_dir() or not os.access(nearest, os.W_OK):
+        raise ValueError(
+            f"{out} cannot be written, as {nearest} is no folder that you may write to: choose another --out"
+        )
+
+
+def refuse_existing(out: Path, file: str, what: str) -> None:
+    if (out / file).exists():
+        raise ValueError(f"{out} already holds {what}: choose another --out, or remove it")
+
+
+def changes_in(pairs: list[str] | None) -> dict[str, str]:
+    for pair in pairs or []:
+        if "=" not in pair:
+            raise ValueError(f"--set takes key=value, such as --set optimizer.lr=3e-4, not '{pair}'")
+    return {key.strip(): value.strip() for key, _, value in (pair.partition("=") for pair in pairs or [])}
+
+
+def show_settings(settings, as_json: bool) -> None:
+    """Every setting with its value and its doc line."""
+    from hornbook.config import listed
+    from hornbook.terminal import table
+
+    found = list(listed(settings))
+    table([(each.name, each.value, each.doc) for each in found], ("setting", "value", "what it is"))
+    answer(as_json, {each.name: each.value for each in found})

@@ -1,0 +1,145 @@
+"""The verbs that show what pre-training and fine-tuning buy: `baseline`, `probe`, `label-curve`."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from hornbook.cli.app import Json, Model, answer, app, check_writable
+from hornbook.cli.tasks import Label, Pair, Strict, TaskName, Text, say_scores
+
+NeededData = Annotated[str, typer.Option("--data", help="A folder in the published layout, or your own table.")]
+Out = Annotated[Path, typer.Option(help="The run folder.")]
+Seed = Annotated[int, typer.Option(help="Everything random follows from it.")]
+
+
+@app.command("baseline", epilog="Example: hornbook baseline tfidf --task sst-2 --data glue/SST-2 --out runs/tfidf")
+def baseline_verb(
+    name: Annotated[str, typer.Argument(help="majority, tfidf, vectors (averaged), or random (untrained network).")],
+    data: NeededData,
+    out: Out,
+    task: TaskName = "classification",
+    model: Annotated[str | None, typer.Option(help="The model whose embeddings or whose size is used.")] = None,
+    vectors: Annotated[Path | None, typer.Option(help="Word vectors: a word, then its numbers, a line each.")] = None,
+    seed: Seed = 0,
+    text: Text = None,
+    pair: Pair = None,
+    label: Label = None,
+    strict: Strict = False,
+    as_json: Json = False,
+) -> None:
+    """Score what does without pre-training, to see what pre-training buys."""
+    check_writable(out)
+    from hornbook.finetuning.baselines import baseline
+    from hornbook.terminal import TrainingDisplay, say
+
+    columns = {"text": text, "pair": pair, "label": label, "strict": strict}
+    with TrainingDisplay() as display:
+        found = baseline(
+            name, data, task, out, model=model, vectors=vectors, seed=seed, **columns, watch=display, say=say
+        )
+    _say_scored(found, out, as_json)
+
+
+@app.command("probe", epilog="Example: hornbook probe runs/first --task conll2003 --data conll2003 --out runs/probe")
+def probe_verb(
+    model: Model,
+    data: NeededData,
+    out: Out,
+    task: TaskName = "classification",
+    way: Annotated[str, typer.Option(help="logistic (regression), or bilstm for tags, as published.")] = "logistic",
+    layers: Annotated[str, typer.Option(help="last, last4, mean-last4, all, embeddings, or numbers.")] = "last4",
+    pooling: Annotated[str | None, typer.Option(help="cls or mean, for texts.")] = None,
+    seed: Seed = 0,
+    text: Text = None,
+    pair: Pair = None,
+    label: Label = None,
+    strict: Strict = False,
+    as_json: Json = False,
+) -> None:
+    """Score a separate model on the frozen hidden states of a pre-trained one: the feature-based way."""
+    check_writable(out)
+    from hornbook.finetuning.probe import probe
+    from hornbook.terminal import TrainingDisplay, say
+
+    columns = {"text": text, "pair": pair, "label": label, "strict": strict}
+    with TrainingDisplay() as display:
+        found = probe(
+            model,
+            data,
+            task,
+            out,
+            way=way,
+            layers=layers,
+            pooling=pooling,
+            seed=seed,
+            **columns,
+            watch=display,
+            say=say,
+        )
+    _say_scored(found, out, as_json)
+
+
+def _say_scored(found, out: Path, as_json: bool) -> None:
+    from hornbook.terminal import say
+    from hornbook.train.loop import Outcome
+
+    if isinstance(found, Outcome):
+        say(f"stopped and saved in {out}; the same command goes on")
+        raise typer.Exit(130)
+    say_scores(found.scores)
+    if found.degenerate:
+        say(f"note: it learned nothing: {found.degenerate}")
+    answer(as_json, {"out": str(out), "scores": found.scores, "degenerate": found.degenerate})
+
+
+@app.command("label-curve", epilog="Example: hornbook label-curve runs/first --data reviews.csv --out runs/curve")
+def label_curve_verb(
+    model: Model,
+    data: NeededData,
+    out: Out,
+    task: TaskName = "classification",
+    sizes: Annotated[str | None, typer.Option(help="Numbers of labels: 32,128,all; by fours when not said.")] = None,
+    ways: Annotated[str, typer.Option(help="Of random, features, finetune, tfidf, vectors, majority.")] = (
+        "random,features,finetune,tfidf"
+    ),
+    seeds: Annotated[int, typer.Option(help="Runs of each, for the interval.")] = 3,
+    text: Text = None,
+    pair: Pair = None,
+    label: Label = None,
+    strict: Strict = False,
+    as_json: Json = False,
+) -> None:
+    """Score by number of labels: from scratch, on frozen features, and fine-tuned. The same command goes on."""
+    check_writable(out)
+    from hornbook.finetuning.curve import label_curve
+    from hornbook.report.several import write_curve_picture
+    from hornbook.terminal import TrainingDisplay, say, table
+    from hornbook.train.loop import Outcome
+
+    with TrainingDisplay() as display:
+        found = label_curve(
+            model,
+            data,
+            task,
+            out,
+            sizes=None if sizes is None else [each.strip() for each in sizes.split(",")],
+            ways=[each.strip() for each in ways.split(",")],
+            seeds=seeds,
+            text=text,
+            pair=pair,
+            label=label,
+            strict=strict,
+            watch=display,
+            say=say,
+        )
+    if isinstance(found, Outcome):
+        say(f"stopped and saved in {out}; the same command goes on")
+        raise typer.Exit(130)
+    rows = [
+        (point["way"], point["examples"], f"{point['score']:.4g}", f"{point['low']:.4g} to {point['high']:.4g}")
+        for point in found["points"]
+    ]
+    table(rows, ("way", "labels", found["decided_by"], "95% interval"))
+    say(f"{write_curve_picture(out)}")
+    answer(as_json, {"out": str(out), **found})

@@ -1,0 +1,278 @@
+"""The verbs of labelled data: `finetune`, `evaluate`, `predict`, `features`."""
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from hornbook.cli.app import Json, Model, answer, app, changes_in, check_writable, say_problems, show_settings
+
+TaskName = Annotated[str, typer.Option("--task", help="A data set (mrpc, squad2, conll2003 ...) or a kind of task.")]
+Data = Annotated[
+    str | None, typer.Option(help="A folder in the published layout, or your own .csv, .tsv, .jsonl, .parquet.")
+]
+Text = Annotated[str | None, typer.Option(help="The column of the text; guessed when not said.")]
+Pair = Annotated[str | None, typer.Option(help="The column of the second text.")]
+Label = Annotated[str | None, typer.Option(help="The column of the label.")]
+Strict = Annotated[bool, typer.Option("--strict", help="Stop at the first bad row instead of counting it.")]
+Runs = Annotated[list[str], typer.Argument(help="A fine-tuned run or folder.")]
+
+
+@app.command("finetune", epilog="Example: hornbook finetune runs/first --task mrpc --data glue/MRPC --out runs/mrpc")
+def finetune_verb(
+    model: Model,
+    task: TaskName = "classification",
+    data: Data = None,
+    out: Annotated[Path | None, typer.Option(help="The run folder.")] = None,
+    epochs: Annotated[float | None, typer.Option(help="How often the training part is read.")] = None,
+    lr: Annotated[float | None, typer.Option(help="Peak learning rate.")] = None,
+    batch_size: Annotated[int | None, typer.Option(help="Examples in a batch.")] = None,
+    seed: Annotated[int | None, typer.Option(help="Everything random follows from it.")] = None,
+    head: Annotated[str | None, typer.Option(help="linear (published), mlp, cnn, bilstm or attention.")] = None,
+    pair_encoding: Annotated[str | None, typer.Option(help="Two texts joint (published) or separate.")] = None,
+    restarts: Annotated[int, typer.Option(help="So many runs with other seeds; the best is kept.")] = 1,
+    search: Annotated[bool, typer.Option("--search", help="Try the four published learning rates.")] = False,
+    text: Text = None,
+    pair: Pair = None,
+    label: Label = None,
+    strict: Strict = False,
+    change: Annotated[list[str] | None, typer.Option("--set", help="key=value; --show lists the keys.")] = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Go on with the run in --out, or start it.")] = False,
+    show: Annotated[bool, typer.Option("--show", help="List all settings with their values, and stop.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Fine-tune a pre-trained model on a task. Stop it at any moment; --resume goes on."""
+    changes = changes_in(change)
+    named = {"task.head": head, "task.pair_encoding": pair_encoding}
+    changes |= {name: value for name, value in named.items() if value is not None}
+    if show:
+        _show(model, task, changes, {"epochs": epochs, "optimizer.lr": lr, "batch_size": batch_size}, as_json)
+        return
+    if data is None or out is None:
+        raise ValueError(f"finetune needs --{'data' if data is None else 'out'}; see 'hornbook finetune --help'")
+    check_writable(out)
+    from hornbook.finetuning.api import Stopped, finetune
+    from hornbook.terminal import TrainingDisplay, say
+
+    try:
+        with TrainingDisplay() as display:
+            result = finetune(
+                model,
+                data,
+                task,
+                out,
+                text=text,
+                pair=pair,
+                label=label,
+                epochs=epochs,
+                lr=lr,
+                batch_size=batch_size,
+                seed=seed,
+                restarts=restarts,
+                search=search,
+                strict=strict,
+                changes=changes,
+                resume=resume,
+                watch=display,
+                say=say,
+            )
+    except Stopped as stopped:
+        say(str(stopped))
+        answer(as_json, {"out": str(out), **vars(stopped.outcome)})
+        sys.stdout.flush()
+        raise typer.Exit(130) from None
+    _say_result(result)
+    answer(as_json, {"out": str(out), "scores": result.scores, "degenerate": result.degenerate})
+
+
+def _show(model: str, task: str, changes: dict, flags: dict, as_json: bool) -> None:
+    from hornbook.finetuning.settings import settings_for
+    from hornbook.interop.folder import load_folder
+    from hornbook.interop.hub import model_folder
+    from hornbook.tasks.datasets import known
+
+    trained, _ = load_folder(model_folder(model))
+    said = {name: value for name, value in flags.items() if value is not None}
+    show_settings(settings_for(known(task), trained.config.width, changes | said), as_json)
+
+
+def _say_result(result) -> None:
+    from hornbook.files import read_json
+    from hornbook.terminal import duration, say, table
+
+    tries = result.out / "tries.json"
+    if tries.exists():
+        found = read_json(tries)
+        rows = [
+            (each["name"], f"{each['lr']:g}", each["seed"], f"{each['score']:.4g}", each["degenerate"] or "")
+            for each in found["tries"]
+        ]
+        table(rows, ("try", "learning rate", "seed", found["decided_by"], "degenerate"))
+        say(f"best {found['best']}; median {found['median']:.4g}, standard deviation {found['spread']:.2g}")
+    outcome = result.outcome
+    say(f"{result.out}: {outcome.ended}, {outcome.step:,} steps, {duration(outcome.seconds)}")
+    say_scores(result.scores)
+    if result.degenerate:
+        say(f"note: this run is degenerate: {result.degenerate}; try --restarts 5, another --lr or more --epochs")
+    say(f'  hornbook predict {result.out} "..."      hornbook report {result.out}')
+
+
+def say_scores(parts: dict) -> None:
+    from hornbook.terminal import table
+
+    rows = [
+        (part, name, f"{found['value']:.4g}", f"{found['low']:.4g} to {found['high']:.4g}")
+        for part, scores in parts.items()
+        for name, found in scores.items()
+    ]
+    table(rows, ("part", "measure", "score", "95% interval"))
+
+
+@app.command("evaluate", epilog="Example: hornbook evaluate runs/mrpc --data glue/MRPC")
+def evaluate(
+    runs: Runs,
+    data: Data = None,
+    part: Annotated[str | None, typer.Option(help="Only this part, such as test or dev-mismatched.")] = None,
+    text: Text = None,
+    pair: Pair = None,
+    label: Label = None,
+    strict: Strict = False,
+    as_json: Json = False,
+) -> None:
+    """Give the official scores of a run on labelled data, with 95% intervals. Several runs answer together."""
+    from hornbook.infer.predictor import load_predictor
+    from hornbook.terminal import counting_display, say
+
+    if data is None:
+        raise ValueError("evaluate needs --data; see 'hornbook evaluate --help'")
+    predictor = load_predictor(runs)
+    with counting_display("reading") as show:
+        found = predictor.evaluate(
+            data,
+            text=text,
+            pair=pair,
+            label=label,
+            strict=strict,
+            part=part,
+            progress=lambda done: show("examples scored", done),
+        )
+    for words in found["said"]:
+        say(words)
+    say_problems(found["problems"])
+    for name, count in found["unlabelled"].items():
+        if count:
+            say(f"{count:,} examples of {name} have no label and are not scored")
+    for name, count in found["cut_texts"].items():
+        if count:
+            say(f"{count:,} texts of {name} are longer than {predictor.longest} tokens allow, and were cut")
+    if found["unknown_labels"]:
+        say(f"labels that the model does not know count as missed: {', '.join(found['unknown_labels'])}")
+    say_scores(found["parts"])
+    answer(as_json, found)
+
+
+@app.command("predict", epilog="Example: hornbook predict runs/mrpc --file pairs.tsv --to predictions.csv")
+def predict(
+    arguments: Annotated[list[str], typer.Argument(help="One or more runs, then texts. A pair is 'A ||| B'.")],
+    file: Annotated[
+        Path | None, typer.Option(help="Texts to predict: .txt, .csv, .jsonl, .parquet, column file.")
+    ] = None,
+    to: Annotated[Path | None, typer.Option(help="Write to this .json, .jsonl, .csv or .tsv.")] = None,
+    submission: Annotated[
+        Path | None, typer.Option(help="Write the test part of --data as its grader takes it, to this folder or .zip.")
+    ] = None,
+    data: Data = None,
+    text: Text = None,
+    pair: Pair = None,
+    as_json: Json = False,
+) -> None:
+    """Predict: labels with probabilities, numbers, answers with spans, tags. Several runs answer together."""
+    from hornbook.infer.predictor import load_predictor
+    from hornbook.tasks.reading.inputs import read_inputs
+    from hornbook.tasks.tables_out import readable, write_rows
+    from hornbook.terminal import counting_display, say, table
+
+    runs = [each for each in arguments if _is_model(each)] or arguments[:1]
+    texts = arguments[len(runs) :]
+    predictor = load_predictor(runs)
+    if submission is not None:
+        _submit(predictor, data, submission, as_json)
+        return
+    if not texts and file is None:
+        raise ValueError("there is nothing to predict: give texts after the run, or --file FILE")
+    if file is not None:
+        items = read_inputs(file, predictor.saved, text=text, pair=pair, say=say)
+    else:
+        items = [tuple(part.strip() for part in each.split("|||")) if "|||" in each else each for each in texts]
+    with counting_display("predicting") as show:
+        predictions = predictor.predict(items, lambda done: show("predicted", done))
+    if predictor.num_cut:
+        say(f"{predictor.num_cut:,} texts are longer than {predictor.longest} tokens allow, and were cut")
+    rows = predictor.describe(items, predictions)
+    if to is not None:
+        write_rows(to, rows)
+        say(f"{to}: {len(rows):,} predictions")
+    elif not as_json:
+        headings, cells = readable(rows)
+        table(cells, headings)
+    answer(as_json, {"predictions": rows})
+
+
+def _is_model(name: str) -> bool:
+    return (Path(name) / "config.json").is_file()
+
+
+def _submit(predictor, data: str | None, out: Path, as_json: bool) -> None:
+    from hornbook.tasks.submissions import missing_glue, write_submission
+    from hornbook.terminal import say
+
+    if data is None:
+        raise ValueError("--submission needs --data, the folder with the test part")
+    saved, found = predictor.read(data)
+    parts = {name: each for name, each in found.parts.items() if name.startswith("test")}
+    parts = parts or {name: each for name, each in found.parts.items() if name != "train"}
+    files = write_submission(out, saved, parts, {name: predictor.predict(each) for name, each in parts.items()})
+    say(f"{out}: {', '.join(files)}")
+    missing = missing_glue(out) if saved.name != "diagnostic" and files[0].endswith(".tsv") else []
+    if missing:
+        say(f"GLUE's grader wants all tasks; still missing: {', '.join(missing)}")
+    answer(as_json, {"out": str(out), "files": files, "missing": missing})
+
+
+@app.command("features", epilog="Example: hornbook features runs/first texts.txt --out vectors.npy --layers last4")
+def features(
+    model: Model,
+    file: Annotated[Path, typer.Argument(help=".txt with a text a line, or .csv, .tsv, .jsonl, .parquet.")],
+    out: Annotated[Path, typer.Option(help="The .npy file to write.")],
+    layers: Annotated[
+        str, typer.Option(help="last, last4, mean-last4, all, embeddings, or numbers: 1,2,-1.")
+    ] = "last4",
+    pooling: Annotated[str, typer.Option(help="cls, mean, or none (every token).")] = "cls",
+    text: Text = None,
+    pair: Pair = None,
+    as_json: Json = False,
+) -> None:
+    """Write the frozen hidden states of texts, for a model of your own on top."""
+    from hornbook.infer.features import extract_features
+    from hornbook.terminal import counting_display, say
+
+    check_writable(out.parent)
+    with counting_display("reading") as show:
+        found = extract_features(
+            model,
+            file,
+            out,
+            layers=layers,
+            pooling=pooling,
+            text=text,
+            pair=pair,
+            progress=lambda done, total: show(f"of {total:,} texts", done),
+        )
+    for words in found.said:
+        say(words)
+    say_problems(found.problems.as_dict())
+    if found.num_cut:
+        say(f"{found.num_cut:,} texts were cut to what the model takes")
+    say(f"{found.out}: {found.num_rows:,} x {found.width}, of {found.num_texts:,} texts")
+    answer(as_json, {"out": str(found.out), "texts": found.num_texts, "rows": found.num_rows, "width": found.width})

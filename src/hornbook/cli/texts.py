@@ -1,0 +1,207 @@
+"""The verbs that make vocabularies and corpora: `tokenizer train`, `tokenizer extend`, `corpus build`."""
+
+import contextlib
+import os
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
+from functools import partial
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from hornbook.cli.app import Json, answer, app, check_writable, complain, refuse_existing, say_problems
+
+tokenizer_app = typer.Typer(help="Train a vocabulary, or add words to one.", no_args_is_help=True)
+corpus_app = typer.Typer(help="Turn files of text into token shards.", no_args_is_help=True)
+app.add_typer(tokenizer_app, name="tokenizer")
+app.add_typer(corpus_app, name="corpus")
+
+Files = Annotated[list[Path], typer.Argument(help="Files or folders: .txt, .jsonl, .parquet, also .gz, .xz, .zst.")]
+TextColumn = Annotated[str | None, typer.Option(help="The column (parquet) or key (jsonl) that holds the text.")]
+
+
+@tokenizer_app.command(
+    "train", epilog="Example: hornbook tokenizer train texts/ --out vocabulary --kind wordpiece --vocab-size 30000"
+)
+def tokenizer_train(
+    files: Files,
+    out: Annotated[Path, typer.Option(help="Where the tokenizer goes.")],
+    kind: Annotated[str, typer.Option(help="wordpiece, bpe (byte-level) or unigram.")] = "wordpiece",
+    vocab_size: Annotated[int, typer.Option(help="Tokens at most.")] = 30000,
+    cased: Annotated[bool, typer.Option("--cased", help="Keep upper case and accents.")] = False,
+    text_column: TextColumn = None,
+    as_json: Json = False,
+) -> None:
+    """Train a vocabulary, and show how it fits the text."""
+    from hornbook.data.problems import Problems
+    from hornbook.data.readers import read_documents
+    from hornbook.terminal import counting_display, say
+    from hornbook.text.training import train_tokenizer
+
+    check_writable(out)
+    refuse_existing(out, "tokenizer.json", "a tokenizer")
+    problems = Problems()
+    texts = (document.text for document in read_documents(files, text_column=text_column, problems=problems))
+    with _stopped_at_once(), counting_display("reading") as show:
+        train = partial(train_tokenizer, texts, kind=kind, vocab_size=vocab_size, cased=cased, progress=show)
+        trained = _in_a_thread(train)
+    trained.save(out)
+    say_problems(problems.as_dict())
+    say(f"{out}: {trained.vocab_size:,} tokens, {kind}, {'cased' if cased else 'uncased'}")
+    answer(as_json, {"out": str(out), "vocab_size": trained.vocab_size, "fit": _show_fit(trained, files, text_column)})
+
+
+def _in_a_thread(work: Callable):
+    """The library that learns a vocabulary hears no Ctrl-C, for minutes; the main thread, waiting, does."""
+    future: Future = Future()
+
+    def run() -> None:
+        try:
+            future.set_result(work())
+        except BaseException as error:
+            future.set_exception(error)
+
+    threading.Thread(target=run, daemon=True).start()
+    return future.result()
+
+
+@contextlib.contextmanager
+def _stopped_at_once() -> Iterator[None]:
+    try:
+        yield
+    except KeyboardInterrupt:
+        complain("stopped; nothing was written")
+        sys.stdout.flush()
+        os._exit(130)  # without waiting for the thread
+
+
+@tokenizer_app.command(
+    "extend", epilog="Example: hornbook tokenizer extend bert-base-uncased law/ --words 500 --out law-vocabulary"
+)
+def tokenizer_extend(
+    tokenizer: Annotated[str, typer.Argument(help="A tokenizer or model folder, or a Hugging Face name.")],
+    files: Files,
+    out: Annotated[Path, typer.Option(help="Where the larger tokenizer goes.")],
+    words: Annotated[int, typer.Option(help="How many words to add.")] = 500,
+    word_list: Annotated[Path | None, typer.Option(help="Add just these words, one a line.")] = None,
+    text_column: TextColumn = None,
+    as_json: Json = False,
+) -> None:
+    """Add a domain's words to a vocabulary, for 'pretrain --from'."""
+    from hornbook.data.readers import read_documents
+    from hornbook.interop.hub import model_folder
+    from hornbook.terminal import say
+    from hornbook.text.extension import words_worth_adding
+    from hornbook.text.tokenizer import Tokenizer
+
+    check_writable(out)
+    refuse_existing(out, "tokenizer.json", "a tokenizer")
+    extended = Tokenizer.load(model_folder(tokenizer))
+    if word_list is None:
+        texts = (document.text for document in read_documents(files, text_column=text_column))
+        chosen = words_worth_adding(extended, texts, words)
+    else:
+        chosen = _words_in(word_list)
+    added = extended.add_words(chosen)
+    extended.save(out)
+    some = ", ".join(extended.token(number) for number, _ in added[:12]) + (" ..." if len(added) > 12 else "")
+    say(f"{out}: {len(added):,} words added{f' ({some})' if some else ''}, {extended.vocab_size:,} tokens")
+    fit = _show_fit(extended, files, text_column)
+    answer(as_json, {"out": str(out), "added": len(added), "vocab_size": extended.vocab_size, "fit": fit})
+
+
+def _words_in(word_list: Path) -> list[str]:
+    try:
+        return word_list.read_text(encoding="utf-8-sig").split()
+    except UnicodeDecodeError:
+        raise ValueError(f"{word_list} is not UTF-8 text: give a file with one word a line") from None
+
+
+def _show_fit(tokenizer, files: list[Path], text_column: str | None) -> dict:
+    """Measures on the first 5 million characters, and prints."""
+    from hornbook.data.readers import read_documents
+    from hornbook.terminal import say, table
+    from hornbook.text.fit import measure_fit
+
+    def beginning():
+        left = 5_000_000
+        for document in read_documents(files, text_column=text_column):
+            yield document.text[:left]
+            left -= len(document.text)
+            if left <= 0:
+                return
+
+    fit = measure_fit(tokenizer, beginning())
+    say(
+        f"{fit.pieces_per_word:.3f} pieces a word, {fit.characters_per_token:.2f} characters a token, "
+        f"{fit.unknown_rate:.3%} unknown, {fit.vocabulary_used:.0%} of the vocabulary used"
+    )
+    split = [each for each in fit.longest_splits if len(each.pieces) > 1]
+    if split:
+        rows = [(each.word, each.count, len(each.pieces), " ".join(each.pieces)) for each in split]
+        table(rows, ("longest-split words", "count", "pieces", "split as"))
+    return fit.to_dict()
+
+
+@corpus_app.command(
+    "build", epilog="Example: hornbook corpus build texts/ --tokenizer vocabulary --out corpus --workers 4"
+)
+def corpus_build(
+    files: Files,
+    tokenizer: Annotated[str, typer.Option(help="A tokenizer or model folder, or a Hugging Face name.")],
+    out: Annotated[Path, typer.Option(help="Where the corpus goes.")],
+    workers: Annotated[int | None, typer.Option(help="Processes; one a core when not said.")] = None,
+    documents: Annotated[
+        str, typer.Option(help="In .txt, a document ends at a 'blank-line', or is a 'file'.")
+    ] = "blank-line",
+    text_column: TextColumn = None,
+    clean: Annotated[str | None, typer.Option(help="'wiki' removes lists, tables and headings.")] = None,
+    keep_duplicates: Annotated[
+        bool, typer.Option("--keep-duplicates", help="Keep documents that occur twice.")
+    ] = False,
+    as_json: Json = False,
+) -> None:
+    """Turn text into token shards. The same command goes on with a build that was stopped."""
+    from hornbook.data.build import build_corpus
+    from hornbook.interop.hub import model_folder
+    from hornbook.terminal import building_display, say, short
+
+    if documents not in ("blank-line", "file"):
+        raise ValueError(f"--documents must be blank-line or file, not '{documents}'")
+    check_writable(out)
+    with building_display() as show:
+        manifest = build_corpus(
+            files,
+            model_folder(tokenizer),
+            out,
+            workers=workers,
+            documents=documents,
+            text_column=text_column,
+            clean=clean,
+            deduplicate=not keep_duplicates,
+            progress=show,
+        )
+    totals, num_shards = manifest["totals"], len(manifest["shards"])
+    if manifest.get("already_built"):
+        say(f"{out} is already built")
+    say(
+        f"{out}: {totals['documents']:,} documents, {totals['sentences']:,} sentences, {short(totals['tokens'])} "
+        f"tokens in {num_shards} shard{'s' if num_shards > 1 else ''}, {manifest['megabytes_per_second']:.1f} MB/s"
+    )
+    for kind, count in manifest["cleaned"].items():
+        say(f"  removed {count:,}: {kind.replace('_', ' ')}")
+    say_problems(manifest["problems"])
+    _say_repeated_lines(manifest["repeated_lines"])
+    answer(as_json, {"out": str(out), **{key: value for key, value in manifest.items() if key != "sources"}})
+
+
+def _say_repeated_lines(report: dict) -> None:
+    from hornbook.terminal import say
+
+    if report.get("repeated_share", 0) > 0.01:
+        say(f"  note: {report['repeated_share']:.1%} of the lines repeat earlier ones, most often:")
+        for line in report.get("most_repeated", [])[:3]:
+            say(f"    {line['count']:,} x {line['line'][:90]}")

@@ -1,0 +1,65 @@
+"""The verbs that use what is there: `fill-mask`, `next-sentence`, `info`, `report`."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from hornbook.cli.app import Json, Model, answer, app
+
+
+@app.command("fill-mask", epilog='Example: hornbook fill-mask runs/first "Paris is the [MASK] of France." --top 3')
+def fill_mask(
+    model: Model,
+    text: Annotated[str, typer.Argument(help="A text with [MASK] where words are missing.")],
+    top: Annotated[int, typer.Option(help="How many guesses for each mask.")] = 5,
+    as_json: Json = False,
+) -> None:
+    """Fill in the masks of a text."""
+    import hornbook
+    from hornbook.terminal import table
+
+    masks = hornbook.load(model).fill_mask(text, top)
+    for guesses in masks:
+        table([(f"{guess.probability:.2%}", guess.word, guess.text) for guess in guesses], ("", "word", "text"))
+    answer(as_json, {"masks": [[vars(guess) for guess in guesses] for guesses in masks]})
+
+
+@app.command("next-sentence", epilog='Example: hornbook next-sentence runs/first "He went out." "It was raining."')
+def next_sentence(
+    model: Model,
+    a: Annotated[str, typer.Argument(help="The first sentence.")],
+    b: Annotated[str, typer.Argument(help="The one that may follow it.")],
+    as_json: Json = False,
+) -> None:
+    """Say how likely B is to follow A."""
+    import hornbook
+    from hornbook.terminal import say
+
+    probability = hornbook.load(model).next_sentence(a, b)
+    say(f"{probability:.1%} that the second follows the first")
+    answer(as_json, {"is_next": probability})
+
+
+@app.command("info", epilog="Example: hornbook info runs/first")
+def info(
+    path: Annotated[Path, typer.Argument(help="Any folder that Hornbook or transformers wrote.")], as_json: Json = False
+) -> None:
+    """Say what a folder is: parameters, tokens, data, last loss."""
+    from hornbook.report.info import describe, lines
+    from hornbook.terminal import table
+
+    description = describe(path)
+    table(lines(description))
+    answer(as_json, description)
+
+
+@app.command("report", epilog="Example: hornbook report runs/first")
+def report(run: Annotated[Path, typer.Argument(help="A run folder.")], as_json: Json = False) -> None:
+    """Write report.html and curves.png into a run folder."""
+    from hornbook.report.page import write_report
+    from hornbook.terminal import say
+
+    page = write_report(run)
+    say(f"{page} and {page.with_name('curves.png')}")
+    answer(as_json, {"page": str(page), "curves": str(page.with_name("curves.png"))})

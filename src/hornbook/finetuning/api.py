@@ -1,0 +1,110 @@
+"""`hornbook.finetune`: a model, labelled data and a task's name to a run that predicts.
+
+    result = hornbook.finetune("bert-base-uncased", data=frame, task="classification")
+    result.score                                   # on the held-out part
+    result.predict(["a text", "another"])
+"""
+
+import dataclasses
+import itertools
+from collections.abc import Callable
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from hornbook.finetuning.inputs import Inputs, open_inputs
+from hornbook.finetuning.many import run_many
+from hornbook.finetuning.record import Request
+from hornbook.finetuning.run import Result, run_once
+from hornbook.train.loop import Outcome, Status
+
+if TYPE_CHECKING:
+    from hornbook.infer.predictor import Predictor
+
+
+class Stopped(RuntimeError):
+    """A signal ended the run; everything is saved and the same call with `resume=True` goes on."""
+
+    def __init__(self, out: Path, outcome: Outcome):
+        super().__init__(f"stopped at step {outcome.step:,} and saved in {out}: the same with --resume goes on")
+        self.outcome = outcome
+
+
+@dataclasses.dataclass(frozen=True)
+class Finetuned(Result):
+    """A finished run that is ready to use."""
+
+    @cached_property
+    def predictor(self) -> "Predictor":
+        from hornbook.infer.predictor import load_predictor
+
+        return load_predictor(self.out)
+
+    def predict(self, items: list) -> list:
+        """One prediction for each text, pair, question or sentence, in their order."""
+        return self.predictor.predict(items)
+
+    def evaluate(self, data: Any, **columns: str) -> dict:
+        """Official scores on other data, with 95% intervals."""
+        return self.predictor.evaluate(data, **columns)
+
+
+def finetune(
+    model: str | Path,
+    data: Any,
+    task: str = "classification",
+    out: str | Path | None = None,
+    *,
+    text: str | None = None,
+    pair: str | None = None,
+    label: str | None = None,
+    epochs: float | None = None,
+    lr: float | None = None,
+    batch_size: int | None = None,
+    seed: int | None = None,
+    restarts: int = 1,
+    search: bool = False,
+    from_random: bool = False,
+    strict: bool = False,
+    changes: dict | None = None,
+    resume: bool = False,
+    watch: Callable[[Status], None] | None = None,
+    say: Callable[[str], None] = print,
+) -> Finetuned:
+    """Fine-tunes `model` on `data` (a folder, a file, a data frame, a list of dictionaries) into the run folder `out`.
+
+    Without `out` the run goes into a new folder under `runs/`. `changes` sets any setting by its dotted name.
+    """
+    if restarts < 1:
+        raise ValueError(f"--restarts must be at least 1, not {restarts}")
+    out = _new_folder(task) if out is None else Path(out)
+    has_run = (out / "run.json").exists() or (out / "asked.json").exists()
+    if has_run and not resume:
+        raise ValueError(f"{out} already holds a run: add --resume to go on with it, or choose another --out")
+    if not has_run and out.exists() and any(path for path in out.iterdir() if not path.name.endswith(".tmp")):
+        raise ValueError(f"{out} exists and is not a run: choose another --out, or empty it")
+    path = str(Path(data).expanduser().resolve()) if isinstance(data, str | Path) else None
+    request = Request(
+        str(model), task, path, text, pair, label, epochs, lr, batch_size, seed, from_random, strict, changes or {}
+    )
+    opened: list[Inputs] = []
+
+    def open_with(asked: Request) -> Inputs:
+        """Data and model are read once; settings follow the request."""
+        if not opened:
+            opened.append(open_inputs(request, data, say))
+        return opened[0].asked_with(asked)
+
+    watch = watch or (lambda status: None)
+    if restarts > 1 or search:
+        result = run_many(out, request, open_with, restarts=restarts, search=search, watch=watch, say=say)
+    else:
+        result = run_once(out, request, open_with(request), watch, say)
+    if isinstance(result, Outcome):
+        raise Stopped(out, result)
+    return Finetuned(**vars(result))
+
+
+def _new_folder(task: str) -> Path:
+    runs = Path("runs")
+    return next(runs / f"{task}-{i}" for i in itertools.count(1) if not (runs / f"{task}-{i}").exists())

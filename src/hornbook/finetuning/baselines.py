@@ -1,0 +1,204 @@
+"""Baselines in one word, so that a person sees what pre-training buys.
+
+| name     | texts and pairs              | words               | endings             | spans                  |
+|----------|------------------------------|---------------------|---------------------|------------------------|
+| majority | the most frequent class      | most frequent tag   | most frequent place | no answer              |
+| tfidf    | words and pairs of words     | a word's usual tag  | nearest to context  | a sliding window       |
+| vectors  | averaged word vectors        | of each word        | nearest to context  | -                      |
+| random   | the same network, fine-tuned from random weights, for every kind                                      |
+
+Texts go through logistic regression, or ridge regression where a number is wanted.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from hornbook.finetuning.counted import CountedTexts, nearest_ending, usual_tags, window_answers
+from hornbook.finetuning.inputs import Inputs, Say
+from hornbook.finetuning.linear import MOST_WORDS, Fitted, fit_classes, fit_number, fit_several
+from hornbook.finetuning.plain import Labelled, Predict, Scored, begin, finish, open_labelled
+from hornbook.finetuning.record import Request
+from hornbook.finetuning.run import Result, open_and_run
+from hornbook.finetuning.vectors import Average, averages, cosines, paired
+from hornbook.tasks.classification import Classification
+from hornbook.tasks.records import ChoiceExample, TaggedExample, TextExample
+from hornbook.tasks.spans import SpanPrediction
+from hornbook.tasks.tagging import TagPrediction
+from hornbook.tasks.task import softmax
+from hornbook.train.loop import Outcome, Status
+from hornbook.train.randomness import seed_of
+
+NAMES = ("majority", "tfidf", "vectors", "random")
+NEIGHBOURS = 1  # words to either side whose vectors stand beside a word's own
+
+
+def baseline(
+    name: str,
+    data: Any,
+    task: str,
+    out: str | Path,
+    *,
+    model: str | None = None,
+    vectors: str | Path | None = None,
+    seed: int = 0,
+    text: str | None = None,
+    pair: str | None = None,
+    label: str | None = None,
+    strict: bool = False,
+    changes: dict | None = None,
+    watch: Callable[[Status], None] = lambda status: None,
+    say: Say = lambda words: None,
+) -> Scored | Result | Outcome:
+    """Scores a baseline and writes it to the folder `out`, in the form in which fine-tuning writes its scores.
+
+    The baseline `vectors` averages those of the text file `vectors`, or the token embeddings of `model`; `random` needs
+    `model` for its size, and writes all that fine-tuning writes. `changes` are those of fine-tuning by dotted name,
+    such as `examples`. An `Outcome` means that training was stopped.
+    """
+    if name not in NAMES:
+        raise ValueError(f"there is no baseline '{name}': use {', '.join(NAMES)}")
+    out, path = Path(out), str(data) if isinstance(data, str | Path) else None
+    common = {"text": text, "pair": pair, "label": label, "seed": seed, "strict": strict, "changes": changes or {}}
+    if name == "random":
+        if model is None:
+            raise ValueError("the random baseline is the network of a model with other weights: name the model")
+        return open_and_run(out, Request(str(model), task, path, from_random=True, **common), data, watch, say)
+    request = Request(str(model or ""), task, path, **common)
+    return baseline_labelled(name, out, request, open_labelled(request, data, say), vectors=vectors, say=say)
+
+
+def baseline_labelled(
+    name: str,
+    out: Path,
+    request: Request,
+    labelled: Labelled | Inputs,
+    *,
+    vectors: str | Path | None = None,
+    say: Say = lambda words: None,
+) -> Scored:
+    """The same with data that is open already, for all but `random`."""
+    source, model = None if vectors is None else str(vectors), request.model or None
+    done = begin(out, "baseline", request, {"baseline": name, "vectors": source}, labelled.data)
+    if done:
+        return done
+    fitted: dict[str, Any] = {}
+    if name == "majority":
+        predict = _majority(labelled)
+    elif name == "tfidf":
+        predict = _counted(labelled, fitted)
+    else:
+        predict = _averaged(labelled, source, model, fitted, say)
+    return finish(out, labelled, predict, fitted)
+
+
+def _majority(labelled: Labelled | Inputs) -> Predict:
+    kind, task, train = labelled.data.kind, labelled.saved.task, labelled.train
+    if kind == "tagging":
+        return usual_tags(train, by_word=False)
+    if kind == "spans":
+        if not task.or_none:
+            raise ValueError("no answer is the most frequent one where every question has one: use the tfidf baseline")
+        return lambda examples: [SpanPrediction("", 0, 0, 0.0, ()) for _ in examples]
+    if kind == "regression":
+        mean = float(np.mean([each.label for each in train]))
+        return lambda examples: [mean] * len(examples)
+    if kind == "choice":
+        counts = np.bincount([each.label for each in train], minlength=task.num_endings)
+        return lambda examples: task.decode([np.log(counts + 1e-9)] * len(examples), None, examples)
+    if task.output.problem == "multi":
+        shares = _holds(task, train).mean(0).clip(1e-6, 1 - 1e-6)
+        return lambda examples: task.decode([np.log(shares / (1 - shares))] * len(examples), None, examples)
+    counted = Counter(each.label for each in train)
+    scores = np.log(np.array([counted[label] for label in task.output.labels]) + 1e-9)
+    return lambda examples: task.decode([scores] * len(examples), None, examples)
+
+
+def _counted(labelled: Labelled | Inputs, fitted: dict[str, Any]) -> Predict:
+    kind, task, train = labelled.data.kind, labelled.saved.task, labelled.train
+    if kind == "tagging":
+        return usual_tags(train, by_word=True)
+    if kind == "choice":
+        return nearest_ending(task, train)
+    if kind == "spans":
+        return window_answers(train)
+    counted = CountedTexts(train)
+    return _linear(labelled, counted.features, fitted)
+
+
+def _averaged(
+    labelled: Labelled | Inputs, source: str | None, model: str | None, fitted: dict[str, Any], say: Say
+) -> Predict:
+    kind, task = labelled.data.kind, labelled.saved.task
+    if kind == "spans":
+        raise ValueError("averaged word vectors do not find spans: use the tfidf baseline")
+    everything = (each for part in labelled.data.parts.values() for each in part)
+    average = averages(source, model, everything, say)
+    if kind == "choice":
+
+        def nearest(examples: Sequence[ChoiceExample]) -> list:
+            contexts = [f"{each.context} {each.beginning}".strip() for each in examples]
+            pairs = zip(examples, contexts, strict=True)
+            return task.decode([cosines(average, each.endings, context) for each, context in pairs], None, examples)
+
+        return nearest
+    if kind == "tagging":
+        return _tagged(labelled, average, fitted, say)
+    return _linear(labelled, lambda examples: paired(average, examples), fitted)
+
+
+def _linear(labelled: Labelled | Inputs, features: Callable[[list], Any], fitted: dict[str, Any]) -> Predict:
+    """Logistic or ridge regression on what `features` makes of examples."""
+    task, train, seed = labelled.saved.task, labelled.train, labelled.settings.runtime.seed
+    found = _fit(task, features(train), train, seed)
+    fitted["strength"] = found.strength
+    return lambda examples: task.decode(list(found.score(features(examples))), None, examples)
+
+
+def _fit(task: Classification, rows: Any, train: Sequence[TextExample], seed: int) -> Fitted:
+    if task.output.problem == "number":
+        return fit_number(rows, np.array([each.label for each in train], float))
+    if task.output.problem == "multi":
+        return fit_several(rows, _holds(task, train), seed)
+    number = {label: i for i, label in enumerate(task.output.labels)}
+    labels = np.array([number[each.label] for each in train])
+    return fit_classes(rows, labels, len(number), seed, task.measures[0])
+
+
+def _holds(task: Classification, train: Sequence[TextExample]) -> np.ndarray:
+    return np.array([[label in each.label for label in task.output.labels] for each in train], int)
+
+
+def _tagged(labelled: Labelled | Inputs, average: Average, fitted: dict[str, Any], say: Say) -> Predict:
+    """Logistic regression on the vectors of a word and its neighbours."""
+    labels, train = labelled.saved.task.output.labels, labelled.train
+    number = {label: i for i, label in enumerate(labels)}
+
+    def features(example: TaggedExample) -> np.ndarray:
+        rows = np.pad(average(example.words), ((NEIGHBOURS, NEIGHBOURS), (0, 0)))
+        return np.concatenate([rows[i : i + len(example.words)] for i in range(2 * NEIGHBOURS + 1)], 1)
+
+    train = [each for each in train if each.words]
+    rows = np.concatenate([features(each) for each in train])
+    tags = np.array([number[tag] for each in train for tag in each.tags])
+    if len(tags) > MOST_WORDS:
+        say(f"logistic regression on {MOST_WORDS:,} of {len(tags):,} words of train, drawn by the seed")
+        generator = np.random.default_rng(seed_of(labelled.settings.runtime.seed, "words"))
+        some = np.sort(generator.permutation(len(tags))[:MOST_WORDS])
+        rows, tags = rows[some], tags[some]
+    found = fit_classes(rows, tags, len(labels), labelled.settings.runtime.seed)
+    fitted["strength"] = found.strength
+
+    def predict(examples: Sequence[TaggedExample]) -> list[TagPrediction]:
+        predictions = []
+        for each in examples:
+            shares = softmax(found.score(features(each))) if each.words else np.zeros((0, len(labels)))
+            best = shares.argmax(1)
+            tags = tuple(labels[i] for i in best)
+            predictions.append(TagPrediction(tags, tuple(shares.max(1, initial=0).tolist())))
+        return predictions
+
+    return predict

@@ -1,0 +1,203 @@
+"""The label curve: the score by the number of labelled examples, for the same network from random weights, frozen
+features, fine-tuning, and baselines.
+
+OUT/curve.json                       {"decided_by", "points": [{"way", "examples", "score", "low", "high", "seeds"}]}
+OUT/run.json                         what was asked
+OUT/pieces/finetune-128-seed-0/      each piece with its scores; one that is finished is never done again
+
+Every way gets the same examples for the same number and seed, drawn by the seed from the training part.
+"""
+
+import dataclasses
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from hornbook.files import read_json, write_json
+from hornbook.finetuning.baselines import NAMES, baseline_labelled
+from hornbook.finetuning.inputs import Inputs, Say, open_inputs
+from hornbook.finetuning.plain import SCORES
+from hornbook.finetuning.probe import probe_inputs, with_defaults
+from hornbook.finetuning.record import Request, fingerprint
+from hornbook.finetuning.run import Result, run_once
+from hornbook.infer.features import DEFAULT_LAYERS, Pooling
+from hornbook.tasks.records import Example
+from hornbook.train.loop import Outcome, Status
+from hornbook.train.randomness import seed_of
+
+WAYS = ("random", "features", "finetune", "tfidf")
+FIRST_SIZE, GROWTH = 32, 4
+LEAST_STEPS = 100  # of training: three epochs over 32 examples would be three steps
+NUM_VALIDATIONS = 3  # however many epochs: each is a chance to pick a lucky one on dev
+
+
+def label_curve(
+    model: str,
+    data: Any,
+    task: str,
+    out: str | Path,
+    *,
+    sizes: Sequence[int | str] | None = None,
+    ways: Sequence[str] = WAYS,
+    seeds: int = 3,
+    layers: str = DEFAULT_LAYERS,
+    pooling: Pooling | None = None,
+    vectors: str | Path | None = None,
+    text: str | None = None,
+    pair: str | None = None,
+    label: str | None = None,
+    strict: bool = False,
+    changes: dict | None = None,
+    keep_models: bool = False,
+    watch: Callable[[Status], None] = lambda status: None,
+    say: Say = lambda words: None,
+) -> dict[str, Any] | Outcome:
+    """What `curve.json` holds. The same words again go on where it stopped; more sizes, ways or seeds are added to it.
+
+    `sizes` are numbers or "all"; without them 32, 128, 512 and so on below all, and all. Small sizes train for at least
+    100 steps where `epochs` is not among the changes. Weights of finished pieces are deleted unless `keep_models`. An
+    `Outcome` means that training was stopped.
+    """
+    _check(ways, seeds)
+    out, path = Path(out), str(data) if isinstance(data, str | Path) else None
+    common = {"text": text, "pair": pair, "label": label, "strict": strict, "changes": dict(changes or {})}
+    request = Request(str(model), task, path, seed=0, **common)
+    inputs = open_inputs(request, data, say)
+    sizes = chosen_sizes(sizes, len(inputs.train))
+    _begin(out, request, {"layers": layers, "pooling": pooling, "vectors": vectors and str(vectors)}, inputs.data)
+    pieces = [(size, way, seed) for size in sizes for way in ways for seed in range(seeds)]
+    for number, (size, way, seed) in enumerate(pieces, 1):
+        folder = _folder(out, way, size, seed)
+        if (folder / SCORES).exists():
+            continue
+        say(f"{number} of {len(pieces)}: {way}, {size:,} examples, seed {seed}")
+        piece = replace(request, seed=seed, changes=request.changes | {"examples": size})
+        drawn = _draw(inputs, size, seed)
+        if way in ("finetune", "random") or (way == "features" and inputs.data.kind == "spans"):
+            result = _train(way, folder, piece, inputs, drawn, watch)
+        elif way == "features":
+            opened = _with_train(inputs, with_defaults(piece), drawn)
+            result = probe_inputs(folder, piece, opened, layers=layers, pooling=pooling, watch=watch)
+        else:
+            result = baseline_labelled(way, folder, piece, _with_train(inputs, piece, drawn), vectors=vectors)
+        if isinstance(result, Outcome):
+            say("stopped: the same command goes on from here")
+            return result
+        if not keep_models:
+            for weights in folder.rglob("*.safetensors"):
+                weights.unlink()
+        _write(out, ways, sizes, seeds)
+    return _write(out, ways, sizes, seeds)
+
+
+def _draw(inputs: Inputs, size: int, seed: int) -> list[Example]:
+    """The first of an order that the seed gives: more examples hold the fewer ones."""
+    order = np.random.default_rng(seed_of(seed, "label curve")).permutation(len(inputs.train))
+    return [inputs.train[i] for i in sorted(order[:size])]
+
+
+def chosen_sizes(asked: Sequence[int | str] | None, total: int) -> list[int]:
+    """In rising order, each once, none above all there are.
+
+    >>> chosen_sizes(None, 600)
+    [32, 128, 512, 600]
+    """
+    if asked is None:
+        growing = (FIRST_SIZE * GROWTH**i for i in range(64))
+        asked = [size for size in growing if size < total] + ["all"]
+    numbers = set()
+    for size in asked:
+        if str(size).strip().lower() != "all" and (not str(size).strip().isdigit() or int(size) < 1):
+            raise ValueError(f"a size of the label curve is a number of examples or 'all', not '{size}'")
+        numbers.add(total if str(size).strip().lower() == "all" else min(int(size), total))
+    if not numbers:
+        raise ValueError("the label curve has no sizes: give some, such as 32,128,all, or leave them out")
+    return sorted(numbers)
+
+
+def _check(ways: Sequence[str], seeds: int) -> None:
+    known = ("features", "finetune", *NAMES)
+    for way in ways:
+        if way not in known:
+            raise ValueError(f"there is no way '{way}' in a label curve: use some of {', '.join(known)}")
+    if not ways or seeds < 1:
+        raise ValueError("a label curve needs at least one way and one seed")
+
+
+def _begin(out: Path, request: Request, asked: dict[str, Any], data: Any) -> None:
+    """Sizes, ways and seeds may grow; what each piece depends on besides may not change."""
+    changes = {name: str(value) for name, value in request.changes.items()}
+    wanted = dataclasses.asdict(request) | {"changes": changes} | asked
+    found = {"verb": "label-curve", "request": wanted, "fingerprint": fingerprint(data)}
+    if not (out / "run.json").exists():
+        write_json(out / "run.json", found)
+        return
+    before = read_json(out / "run.json")
+    if before.get("verb") != "label-curve":
+        raise ValueError(f"{out} holds a run of '{before.get('verb')}' and not a label curve: choose another --out")
+    if before != found:
+        names = [name for name, value in wanted.items() if value != before["request"].get(name)] or ["data"]
+        raise ValueError(f"the label curve in {out} was begun with another {', '.join(names)}: choose another --out")
+
+
+def _folder(out: Path, way: str, size: int, seed: int) -> Path:
+    return out / "pieces" / f"{way}-{size}-seed-{seed}"
+
+
+def _train(
+    way: str, folder: Path, piece: Request, inputs: Inputs, drawn: list[Example], watch: Callable[[Status], None]
+) -> Result | Outcome:
+    settings, changes = inputs.settings, dict(piece.changes)
+    if "epochs" not in changes:
+        changes["epochs"] = max(settings.epochs, LEAST_STEPS * settings.batch_size / len(drawn))
+    if "validation.every_steps" not in changes:
+        num_steps = math.ceil(len(drawn) / settings.batch_size) * float(changes["epochs"])
+        changes["validation.every_steps"] = max(1, round(num_steps / NUM_VALIDATIONS))
+    if way == "features":  # spans have no probe of scikit-learn: their head alone is trained
+        changes["layers.frozen"] = -1
+    request = replace(piece, from_random=way == "random", changes=changes)
+    return run_once(folder, request, _with_train(inputs, request, drawn), watch, _quiet)
+
+
+def _with_train(inputs: Inputs, request: Request, drawn: list[Example]) -> Inputs:
+    opened = replace(inputs.asked_with(request), train=drawn)
+    vars(opened)["dev_features"] = inputs.dev_features
+    return opened
+
+
+def _quiet(words: str) -> None:
+    """What there is to say about the data was said once."""
+
+
+def _write(out: Path, ways: Sequence[str], sizes: Sequence[int], seeds: int) -> dict[str, Any]:
+    points, decided_by, num_missing = [], None, 0
+    for way in ways:
+        for size in sizes:
+            files = [_folder(out, way, size, seed) / SCORES for seed in range(seeds)]
+            done = [read_json(file) for file in files if file.exists()]
+            num_missing += seeds - len(done)
+            if done:
+                decided_by = done[0]["decided_by"]
+                found = [each["parts"]["dev"][decided_by] for each in done]
+                points.append({"way": way, "examples": size, **_interval(found)})
+    curve = {"decided_by": decided_by, "finished": not num_missing, "points": points}
+    write_json(out / "curve.json", curve)
+    return curve
+
+
+def _interval(found: list[dict[str, float]]) -> dict[str, Any]:
+    """The mean over seeds with its 95% t interval. Of one seed, or of seeds that all say the same (a linear model on
+    all examples), the bootstrap interval over the dev examples."""
+    from scipy.special import stdtrit
+
+    scores = [each["value"] for each in found]
+    mean = float(np.mean(scores))
+    spread = float(np.std(scores, ddof=1)) if len(scores) > 1 else 0.0
+    if spread < 1e-12:
+        return {"score": mean, "low": found[0]["low"], "high": found[0]["high"], "seeds": scores}
+    reach = float(stdtrit(len(scores) - 1, 0.975)) * spread / math.sqrt(len(scores))
+    return {"score": mean, "low": mean - reach, "high": mean + reach, "seeds": scores}

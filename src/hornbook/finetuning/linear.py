@@ -1,0 +1,134 @@
+"""Linear models from scikit-learn over features of any origin. They answer with the scores that a network's head would
+give, so that a task decodes them like its own.
+
+How much the weights are held back is chosen on the training part alone: by the log-likelihood of what is left out or,
+where Matthews' correlation decides, by that, for the likeliest is then often one class for all.
+"""
+
+import warnings
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from hornbook.models.outputs import NEVER
+
+Matrix = Any  # a NumPy array, or a sparse one of SciPy
+Score = Callable[[Matrix], np.ndarray]  # N x F to N x L
+DENSE_STRENGTHS = (1e-5, 1e-4, 1e-3, 1e-2, 1e-1, 1.0)  # C, for columns of variance 1
+SPARSE_STRENGTHS = (1e-1, 1.0, 1e1, 1e2, 1e3)  # C, for rows of length 1
+ALPHAS = tuple(np.logspace(-2, 6, 17))
+NUM_FOLDS = 5
+FEW = 2_000  # up to here all folds are tried; beyond, one of them tells enough
+MOST_WORDS = 50_000  # of train for regression on words, which holds all of them in memory
+MANY = 10_000  # examples that a strength is chosen on, at most: it hardly depends on their number
+MOST_ITERATIONS = 300
+
+
+class Fitted(NamedTuple):
+    score: Score
+    strength: float | list[float] | None  # C of a class, or one for each of several that may hold; alpha for numbers
+
+
+def fit_classes(features: Matrix, numbers: np.ndarray, num_labels: int, seed: int, decided_by: str = "") -> Fitted:
+    """Logistic regression to one of `num_labels` classes. A class that training does not have is never said."""
+    kinds = np.unique(numbers)
+    if len(kinds) == 1:
+
+        def always(x: Matrix) -> np.ndarray:
+            return _spread(np.zeros((x.shape[0], 1)), kinds, num_labels)
+
+        return Fitted(always, None)
+    strength = _best_strength(features, numbers, seed, decided_by)
+    model = _logistic(features, strength)
+    _quietly(model.fit, features, numbers)
+
+    def score(x: Matrix) -> np.ndarray:
+        found = model.decision_function(x)
+        found = np.stack([np.zeros_like(found), found], 1) if found.ndim == 1 else found
+        return _spread(found, kinds, num_labels)
+
+    return Fitted(score, strength)
+
+
+def fit_several(features: Matrix, holds: np.ndarray, seed: int) -> Fitted:
+    """Logistic regression for each class on its own; `holds` is N x L of 0 and 1."""
+    each = [fit_classes(features, column.astype(int), 2, seed) for column in holds.T]
+
+    def score(x: Matrix) -> np.ndarray:
+        found = [fitted.score(x) for fitted in each]
+        return np.stack([two[:, 1] - two[:, 0] for two in found], 1)
+
+    return Fitted(score, [fitted.strength for fitted in each])
+
+
+def fit_number(features: Matrix, numbers: np.ndarray) -> Fitted:
+    """Ridge regression, its strength by generalised cross-validation."""
+    from sklearn.linear_model import RidgeCV
+
+    model = _scaled(features, RidgeCV(ALPHAS))
+    _quietly(model.fit, features, numbers)
+    return Fitted(lambda x: model.predict(x)[:, None], float(model[-1].alpha_))
+
+
+def _spread(scores: np.ndarray, kinds: np.ndarray, num_labels: int) -> np.ndarray:
+    found = np.full((len(scores), num_labels), NEVER)
+    found[:, kinds] = scores
+    return found
+
+
+def _logistic(features: Matrix, strength: float) -> Any:
+    from sklearn.linear_model import LogisticRegression
+
+    return _scaled(features, LogisticRegression(C=strength, max_iter=MOST_ITERATIONS))
+
+
+def _scaled(features: Matrix, model: Any) -> Any:
+    from sklearn.pipeline import make_pipeline
+    from sklearn.preprocessing import StandardScaler
+
+    return make_pipeline(StandardScaler() if isinstance(features, np.ndarray) else "passthrough", model)
+
+
+def _best_strength(features: Matrix, numbers: np.ndarray, seed: int, decided_by: str) -> float:
+    """By cross-validation on the classes with two examples or more; the middle one where there are not two such."""
+    from sklearn.metrics import log_loss, matthews_corrcoef
+    from sklearn.model_selection import StratifiedKFold
+
+    strengths = DENSE_STRENGTHS if isinstance(features, np.ndarray) else SPARSE_STRENGTHS
+    if len(numbers) > MANY:
+        some = np.sort(np.random.default_rng(seed).permutation(len(numbers))[:MANY])
+        features, numbers = features[some], numbers[some]
+    kinds, places, counts = np.unique(numbers, return_inverse=True, return_counts=True)
+    if (counts > 1).sum() < 2:
+        return strengths[len(strengths) // 2]
+    features, numbers = features[counts[places] > 1], numbers[counts[places] > 1]
+    rarest = int(counts[counts > 1].min())
+    splits = list(StratifiedKFold(min(NUM_FOLDS, rarest), shuffle=True, random_state=seed).split(features, numbers))
+    if len(numbers) > FEW:
+        splits = splits[:1]
+    right, kinds = np.concatenate([numbers[left_out] for _, left_out in splits]), np.unique(numbers)
+    scores = []
+    for strength in strengths:
+        found = []
+        for kept, left_out in splits:
+            model = _logistic(features, strength)
+            _quietly(model.fit, features[kept], numbers[kept])
+            found.append(model.predict_proba(features[left_out]))
+        chances = np.concatenate(found)
+        if decided_by == "matthews":
+            scores.append(matthews_corrcoef(right, kinds[chances.argmax(1)]))
+        else:
+            scores.append(-log_loss(right, chances, labels=kinds))
+    return strengths[int(np.argmax(scores))]
+
+
+def _quietly(fit: Callable, *arguments: Any) -> None:
+    """Weights hardly held back do not settle on separable data: such a strength loses, and needs no warning."""
+    from sklearn.exceptions import ConvergenceWarning
+    from threadpoolctl import threadpool_limits
+
+    # The solver multiplies small matrices and vectors: handing them out to two busy cores took 30 times as long.
+    with warnings.catch_warnings(), threadpool_limits(1):
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        fit(*arguments)

@@ -1,0 +1,142 @@
+"""Several runs instead of one: a search over learning rates, and restarts that change only shuffling and the head's
+start. The best by dev score is put at the root of the folder; the runs themselves stay under OUT/tries."""
+
+import dataclasses
+import os
+import shutil
+import statistics
+from collections.abc import Callable
+from pathlib import Path
+
+from hornbook.files import read_json, replacing, write_json
+from hornbook.finetuning.inputs import Inputs, Say
+from hornbook.finetuning.record import Request
+from hornbook.finetuning.run import Result, run_once
+from hornbook.finetuning.settings import searched_rates
+from hornbook.train.loop import Outcome, Status
+
+TRIES = "tries.json"
+Inform = Callable[[Status], None]
+
+
+def run_many(
+    out: Path,
+    request: Request,
+    open_with: Callable[[Request], Inputs],
+    *,
+    restarts: int,
+    search: bool,
+    watch: Inform,
+    say: Say,
+) -> Result | Outcome:
+    """The best of several runs; an `Outcome` when one was stopped. What is finished already is not run again."""
+    _refuse_other(out, request, restarts, search)
+    inputs = open_with(request)
+    rates = searched_rates(inputs.trained.config.width) if search else [None]
+    tries: dict[str, Result] = {}
+    for rate in rates:
+        asked = request if rate is None else dataclasses.replace(request, lr=rate)
+        name = "first" if rate is None else f"lr-{rate:g}"
+        stopped = _try(out, name, asked, open_with, tries, watch, say)
+        if stopped is not None:
+            return stopped
+        if search:
+            _write(out, "search", tries)
+    if restarts > 1:
+        best_rate = _best(tries).lr if search else request.lr
+        first_seed = request.seed or 0
+        # With a search before it, the best of it is the first of the restarts.
+        restarted = {f"seed-{first_seed}": _best(tries).result}
+        for seed in range(first_seed + 1, first_seed + restarts):
+            asked = dataclasses.replace(request, lr=best_rate, seed=seed)
+            stopped = _try(out, f"seed-{seed}", asked, open_with, restarted, watch, say)
+            if stopped is not None:
+                return stopped
+            _write(out, "restarts", restarted)
+        tries = restarted
+    kind = "restarts" if restarts > 1 else "search"
+    _write(out, kind, tries)
+    best = _best(tries).result
+    _publish(best.out, out)
+    return dataclasses.replace(best, out=out)
+
+
+@dataclasses.dataclass(frozen=True)
+class _Try:
+    name: str
+    result: Result
+    lr: float
+
+
+def _try(
+    out: Path,
+    name: str,
+    request: Request,
+    open_with: Callable[[Request], Inputs],
+    tries: dict[str, Result],
+    watch: Inform,
+    say: Say,
+) -> Outcome | None:
+    result = run_once(out / "tries" / name, request, open_with(request), watch, say)
+    if isinstance(result, Outcome):
+        return result
+    tries[name] = result
+    wrong = f"; degenerate: {result.degenerate}" if result.degenerate else ""
+    say(f"{name}: {result.decided_by} {result.score:.4g}{wrong}")
+    return None
+
+
+def _best(tries: dict[str, Result]) -> _Try:
+    """The highest dev score, degenerate runs last."""
+    name = max(tries, key=lambda each: (tries[each].degenerate is None, tries[each].score))
+    return _Try(name, tries[name], read_json(tries[name].out / "run.json")["settings"]["optimizer"]["lr"])
+
+
+def _write(out: Path, kind: str, tries: dict[str, Result]) -> None:
+    rows = []
+    for name, result in tries.items():
+        run = read_json(result.out / "run.json")
+        found = result.scores["dev"][result.decided_by]
+        rows.append(
+            {
+                "name": name,
+                "folder": str(result.out.relative_to(out)),
+                "lr": run["settings"]["optimizer"]["lr"],
+                "seed": run["settings"]["runtime"]["seed"],
+                "score": found["value"],
+                "low": found["low"],
+                "high": found["high"],
+                "degenerate": result.degenerate,
+                "seconds": result.outcome.seconds,
+            }
+        )
+    scores = [row["score"] for row in rows]
+    about = {
+        "kind": kind,
+        "decided_by": next(iter(tries.values())).decided_by,
+        "tries": rows,
+        "best": _best(tries).name,
+        "median": statistics.median(scores),
+        "spread": statistics.stdev(scores) if len(scores) > 1 else 0.0,
+    }
+    write_json(out / TRIES, about)
+
+
+def _refuse_other(out: Path, request: Request, restarts: int, search: bool) -> None:
+    asked = {"request": dataclasses.asdict(request), "restarts": restarts, "search": search}
+    asked["request"]["changes"] = {name: str(value) for name, value in request.changes.items()}
+    file = out / "asked.json"
+    if file.exists() and read_json(file) != asked:
+        raise ValueError(f"{out} holds tries that were asked for in another way: choose another --out")
+    write_json(file, asked)
+
+
+def _publish(best: Path, out: Path) -> None:
+    for file in best.iterdir():
+        if file.is_file():
+            with replacing(out / file.name) as temporary:
+                temporary.unlink(missing_ok=True)
+                try:
+                    os.link(file, temporary)
+                except OSError:  # a file system without hard links
+                    shutil.copy(file, temporary)

@@ -1,0 +1,175 @@
+"""The feature-based way (Devlin et al. 2018, section 5.3): activations of a frozen encoder into a separate model.
+
+Texts and pairs, endings too, go through logistic regression (ridge regression for numbers), words through logistic
+regression or a two-layer BiLSTM. A probe that is trained by gradient is fine-tuning with `layers.frozen=-1`.
+"""
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+
+from hornbook.finetuning.inputs import Inputs, Say, open_inputs
+from hornbook.finetuning.linear import MOST_WORDS, Fitted, fit_classes, fit_number, fit_several
+from hornbook.finetuning.plain import Scored, begin, finish
+from hornbook.finetuning.record import Request
+from hornbook.finetuning.tagger import CHANGES, fit_tagger
+from hornbook.infer.features import DEFAULT_LAYERS, Layers, Pooling, choose_layers, frozen_sequences
+from hornbook.tasks.records import Example
+from hornbook.tasks.task import Features
+from hornbook.train.device import decide
+from hornbook.train.loop import Outcome, Status
+from hornbook.train.randomness import seed_of
+
+Way = Literal["logistic", "bilstm"]
+DEFAULT_POOLING = "mean"
+
+
+def probe(
+    model: str,
+    data: Any,
+    task: str,
+    out: str | Path,
+    *,
+    way: Way = "logistic",
+    layers: str = DEFAULT_LAYERS,
+    pooling: Pooling | None = None,
+    seed: int = 0,
+    text: str | None = None,
+    pair: str | None = None,
+    label: str | None = None,
+    strict: bool = False,
+    changes: dict | None = None,
+    watch: Callable[[Status], None] = lambda status: None,
+    say: Say = lambda words: None,
+) -> Scored | Outcome:
+    """Scores a separate model on frozen features of the encoder `model`, and writes them to the folder `out`.
+
+    `pooling` is `cls` or `mean` over the tokens of a text (the default); words are read at their first piece.
+    `changes` are those of fine-tuning by their dotted name, such as `examples`, `task.max_length`,
+    `task.pair_encoding` or, for the BiLSTM, `epochs` and `optimizer.lr`. An `Outcome` means that it was stopped.
+    """
+    path = str(data) if isinstance(data, str | Path) else None
+    request = Request(str(model), task, path, text, pair, label, seed=seed, strict=strict, changes=dict(changes or {}))
+    inputs = open_inputs(with_defaults(request), data, say)
+    return probe_inputs(Path(out), request, inputs, way=way, layers=layers, pooling=pooling, watch=watch, say=say)
+
+
+def with_defaults(request: Request) -> Request:
+    """The same request with what the BiLSTM is trained by, where nothing else is asked for."""
+    return replace(request, changes=CHANGES | request.changes)
+
+
+def probe_inputs(
+    out: Path,
+    request: Request,
+    inputs: Inputs,
+    *,
+    way: Way = "logistic",
+    layers: str = DEFAULT_LAYERS,
+    pooling: Pooling | None = None,
+    watch: Callable[[Status], None] = lambda status: None,
+    say: Say = lambda words: None,
+) -> Scored | Outcome:
+    """The same with data and model that are open already."""
+    kind = inputs.data.kind
+    _check(kind, way, pooling)
+    pooling = None if kind == "tagging" else pooling or DEFAULT_POOLING
+    chosen = choose_layers(layers, inputs.trained.config.num_layers)
+    done = begin(out, "probe", request, {"way": way, "layers": layers, "pooling": pooling}, inputs.data)
+    if done:
+        return done
+    runtime = decide(inputs.settings.runtime, 0.0)
+    inputs.trained.to(runtime.device)
+    if kind == "tagging":
+        if way == "bilstm":
+            return fit_tagger(out, inputs, chosen, runtime, watch, say)
+        return _tag_by_word(out, inputs, chosen, say)
+    features = inputs.train_features
+    if features.num_cut:
+        say(f"{features.num_cut:,} texts of train are longer than {inputs.longest} tokens allow, and were cut")
+    say(f"frozen features of {len(inputs.train):,} examples: {layers}, {pooling}")
+    vectors = _vectors(inputs, features, chosen, pooling)
+    fitted = _fit(inputs, vectors, features)
+
+    def predict(examples: list[Example]) -> list:
+        encoded = inputs.encode(examples)
+        scores = fitted.score(_vectors(inputs, encoded, chosen, pooling))
+        if kind == "choice":
+            scores = (scores[:, 1] - scores[:, 0]).reshape(-1, encoded.num_together)
+        return inputs.saved.task.decode(list(scores), encoded, examples)
+
+    return finish(out, inputs, predict, {"strength": fitted.strength, "width": vectors.shape[1]})
+
+
+def _check(kind: str, way: str, pooling: str | None) -> None:
+    if way not in ("logistic", "bilstm"):
+        raise ValueError(f"a probe is logistic or bilstm, not '{way}'")
+    if pooling not in (None, "cls", "mean"):
+        raise ValueError(f"a probe pools by cls or mean, not '{pooling}'")
+    if kind == "spans":
+        raise ValueError("no probe reads spans off frozen features: fine-tune with layers.frozen=-1 to train the head")
+    if way == "bilstm" and kind != "tagging":
+        raise ValueError("the BiLSTM of the feature-based way tags words: use way='logistic' for this task")
+    if kind == "tagging" and pooling is not None:
+        raise ValueError("words are read at their first piece, nothing is pooled: leave pooling out")
+
+
+def _vectors(inputs: Inputs, features: Features, layers: Layers, pooling: Pooling) -> np.ndarray:
+    """A row for each sequence; of pairs that were encoded apart, u, v, |u - v| and u * v for each pair."""
+    found = np.zeros((len(features.ids), layers.width(inputs.trained.config.width)), np.float32)
+    for number, vector in frozen_sequences(inputs.trained, features.ids, features.segments, layers, pooling):
+        found[number] = vector
+    if inputs.saved.task.output.pairs != "separate":
+        return found
+    u, v = found[0::2], found[1::2]
+    return np.concatenate([u, v, np.abs(u - v), u * v], 1)
+
+
+def _fit(inputs: Inputs, vectors: np.ndarray, features: Features) -> Fitted:
+    output, seed = inputs.saved.task.output, inputs.settings.runtime.seed
+    if output.kind == "choice":  # every ending is right or wrong; the likeliest of a question is taken
+        is_right = np.tile(np.arange(features.num_together), features.num_units) == features.labels
+        return fit_classes(vectors, is_right.astype(int), 2, seed)
+    labels = features.labels[:: features.num_together]
+    if output.problem == "number":
+        return fit_number(vectors, labels)
+    if output.problem == "multi":
+        return fit_several(vectors, labels, seed)
+    known, decided_by = labels >= 0, inputs.saved.task.measures[0]
+    return fit_classes(vectors[known], labels[known], output.num_labels, seed, decided_by)
+
+
+def _tag_by_word(out: Path, inputs: Inputs, layers: Layers, say: Say) -> Scored:
+    """Logistic regression at each word's first piece."""
+    features, width = inputs.train_features, layers.width(inputs.trained.config.width)
+    places = [
+        (sequence, token) for sequence, words in enumerate(features.places) for _, token in words
+        if features.token_labels[sequence][token] >= 0
+    ]  # fmt: skip
+    if len(places) > MOST_WORDS:
+        say(f"logistic regression on {MOST_WORDS:,} of {len(places):,} words of train, drawn by the seed")
+        generator = np.random.default_rng(seed_of(inputs.settings.runtime.seed, "words"))
+        places = [places[i] for i in sorted(generator.permutation(len(places))[:MOST_WORDS])]
+    wanted: dict[int, list[tuple[int, int]]] = {}
+    for row, (sequence, token) in enumerate(places):
+        wanted.setdefault(sequence, []).append((row, token))
+    numbers = sorted(wanted)
+    ids, segments = [features.ids[i] for i in numbers], [features.segments[i] for i in numbers]
+    vectors, labels = np.zeros((len(places), width), np.float32), np.zeros(len(places), int)
+    for i, states in frozen_sequences(inputs.trained, ids, segments, layers, "none"):
+        for row, token in wanted[numbers[i]]:
+            vectors[row], labels[row] = states[token], features.token_labels[numbers[i]][token]
+    num_labels = inputs.saved.task.output.num_labels
+    fitted = fit_classes(vectors, labels, num_labels, inputs.settings.runtime.seed)
+
+    def predict(examples: list[Example]) -> list:
+        encoded = inputs.encode(examples)
+        found = [np.zeros((len(each), num_labels)) for each in encoded.ids]
+        for i, states in frozen_sequences(inputs.trained, encoded.ids, encoded.segments, layers, "none"):
+            found[i] = fitted.score(states)
+        return inputs.saved.task.decode(found, encoded, examples)
+
+    return finish(out, inputs, predict, {"strength": fitted.strength, "words": len(places), "width": width})

@@ -1,0 +1,113 @@
+"""Averaged word vectors: from a file of them, or the token embeddings of a model."""
+
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from hornbook.finetuning.counted import TOKEN
+from hornbook.interop.folder import load_folder
+from hornbook.interop.hub import model_folder
+from hornbook.tasks.records import Example, TextExample
+
+Average = Callable[[Sequence[str]], np.ndarray]  # texts to rows
+
+
+def texts_in(example: Example) -> tuple[str, ...]:
+    """All that is written in an example."""
+    if isinstance(example, TextExample):
+        return (example.text,) if example.pair is None else (example.text, example.pair)
+    if hasattr(example, "words"):
+        return example.words
+    return (f"{example.context} {example.beginning}", *example.endings)
+
+
+def averages(source: str | None, model: str | None, examples: Iterable[Example], say: Callable[[str], None]) -> Average:
+    """How a text becomes the mean of its words' vectors; one without any known word is all 0."""
+    if source is not None:
+        parts = {part for each in examples for text in texts_in(each) for part in text.split()}
+        wanted = {form for part in parts for word in (part, *TOKEN.findall(part)) for form in _forms(word)}
+        vectors, width = read_vectors(Path(source), wanted)
+        if not vectors:
+            raise ValueError(f"{source} has a vector for none of the words in the data: is it of another language?")
+        say(f"{source}: vectors of {width} numbers for {len(vectors):,} of the words in the data")
+        return lambda texts: np.stack([_mean(_found(text, vectors), width) for text in texts])
+    if model is None:
+        raise ValueError("averaged word vectors need a file of them (vectors=) or a model whose token embeddings serve")
+    network, tokenizer = load_folder(model_folder(model))
+    table = network.embeddings.tokens.weight.detach().numpy()
+
+    def average(texts: Sequence[str]) -> np.ndarray:
+        pieces = [each.ids for each in tokenizer.pieces(list(texts))]
+        return np.stack([_mean(list(table[ids]), table.shape[1]) for ids in pieces])
+
+    return average
+
+
+def _forms(part: str) -> list[str]:
+    """How a word may stand in the file: as written, or in lower case."""
+    return [part, part.lower()]
+
+
+def _known(part: str, vectors: dict[str, np.ndarray]) -> np.ndarray | None:
+    return next((vectors[form] for form in _forms(part) if form in vectors), None)
+
+
+def _found(text: str, vectors: dict[str, np.ndarray]) -> list[np.ndarray | None]:
+    """The vectors of a text's words; what has none as it stands, such as "end.", is taken apart."""
+    found = []
+    for part in text.split():
+        whole = _known(part, vectors)
+        found += [whole] if whole is not None else [_known(each, vectors) for each in TOKEN.findall(part)]
+    return found
+
+
+def _mean(vectors: list, width: int) -> np.ndarray:
+    vectors = [each for each in vectors if each is not None]
+    return np.mean(vectors, 0, dtype=np.float32) if vectors else np.zeros(width, np.float32)
+
+
+def read_vectors(file: Path, wanted: set[str]) -> tuple[dict[str, np.ndarray], int]:
+    """The vectors of the wanted words, and how many numbers each has. A line is a word and its numbers, with spaces
+    between; a first line that only counts words and numbers is passed over. Other words are not kept."""
+    if not file.is_file():
+        raise ValueError(f"{file} is not a file of word vectors")
+    found: dict[str, np.ndarray] = {}
+    width = 0
+    with open(file, encoding="utf-8", errors="replace") as lines:
+        for number, line in enumerate(lines, 1):
+            fields = line.rstrip().split(" ")
+            if number == 1 and len(fields) == 2 and all(field.isdigit() for field in fields):
+                continue
+            width = width or len(fields) - 1
+            if len(fields) <= width or width < 1:
+                raise ValueError(f"{file} line {number}: {len(fields) - 1} numbers after a word, not {max(width, 1)}")
+            word = " ".join(fields[: len(fields) - width])
+            if word in wanted and word not in found:
+                found[word] = _numbers(fields[-width:], file, number)
+    if not width:
+        raise ValueError(f"{file} is empty: a line of a vectors file is a word and its numbers")
+    return found, width
+
+
+def _numbers(fields: list[str], file: Path, line: int) -> np.ndarray:
+    try:
+        return np.array(fields, np.float32)
+    except ValueError:
+        raise ValueError(f"{file} line {line}: what stands after the word is not all numbers") from None
+
+
+def paired(average: Average, examples: Sequence[TextExample]) -> np.ndarray:
+    """A row for each example; of pairs u, v, |u - v| and u * v."""
+    first = average([each.text for each in examples])
+    if examples[0].pair is None:
+        return first
+    second = average([each.pair or "" for each in examples])
+    return np.concatenate([first, second, np.abs(first - second), first * second], 1)
+
+
+def cosines(average: Average, texts: Sequence[str], to: str) -> np.ndarray:
+    found: Any = average([to, *texts])
+    lengths = np.linalg.norm(found, axis=1)
+    return found[1:] @ found[0] / np.maximum(lengths[1:] * lengths[0], 1e-12)

@@ -1,0 +1,249 @@
+"""Frozen features: the hidden states of chosen layers, one vector a text or one a token, written to a NumPy file.
+
+extract_features("runs/first", ["a text", "another"], "X.npy", layers="last4", pooling="cls")
+numpy.load("X.npy").shape                                         # (2, 4 x width)
+
+With `pooling="none"` the tokens of all texts stand end to end in X.npy, and X.starts.npy says where each text starts.
+
+Shapes: T tokens, N sequences, D width, F width of the features.
+"""
+
+import os
+import re
+import shutil
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from hornbook.batch import Batch, pack
+from hornbook.data.problems import Problems
+from hornbook.files import replacing
+from hornbook.interop.folder import load_folder
+from hornbook.interop.hub import model_folder
+from hornbook.tasks.classification import encode_texts
+from hornbook.tasks.reading.content import read_text
+from hornbook.tasks.reading.guess import guess_columns
+from hornbook.tasks.reading.notes import Asked, Notes
+from hornbook.tasks.reading.rows import FORMATS, read_table
+from hornbook.tasks.reading.texts import Columns, text_examples
+from hornbook.tasks.records import TextExample
+
+Pooling = Literal["cls", "mean", "none"]
+POOLINGS = ("cls", "mean", "none")
+BATCH_TOKENS = 8_192  # through the model at once: the states of all its layers are held
+TEXTS_AT_ONCE = 4_096  # tokenized and sorted by length together
+DEFAULT_LAYERS = "last4"
+
+
+class Layers(NamedTuple):
+    """`numbers` of hidden states, 0 the embeddings and 1 to L the blocks: put side by side, or their mean."""
+
+    numbers: tuple[int, ...]
+    is_mean: bool = False
+
+    def width(self, model_width: int) -> int:
+        return model_width * (1 if self.is_mean else len(self.numbers))
+
+
+@dataclass(frozen=True)
+class Extracted:
+    """What was written: the file, one row a text (or a token), and what there is to say about the texts."""
+
+    out: Path
+    num_texts: int
+    num_rows: int
+    width: int
+    num_cut: int = 0
+    said: tuple[str, ...] = ()
+    problems: Problems = field(default_factory=Problems)
+
+
+def choose_layers(wanted: str, num_layers: int) -> Layers:
+    """`last`, `last4` (the last four blocks, from the lower to the higher; of a smaller model, all), `all` (blocks),
+    `embeddings`, or numbers such as `1,2,-1` (0: the embeddings, -1: the last block); `mean-` before any of these
+    takes their mean.
+
+    >>> choose_layers("last4", 12).numbers
+    (9, 10, 11, 12)
+    """
+    name = wanted.strip().lower()
+    is_mean = name.startswith("mean-")
+    name = name.removeprefix("mean-")
+    if found := re.fullmatch(r"last(\d*)", name):
+        count = min(int(found[1] or 1), num_layers)
+        if count:
+            return Layers(tuple(range(num_layers - count + 1, num_layers + 1)), is_mean)
+    if name == "all":
+        return Layers(tuple(range(1, num_layers + 1)), is_mean)
+    if name == "embeddings":
+        return Layers((0,), is_mean)
+    if not re.fullmatch(r"\s*-?\d+\s*(,\s*-?\d+\s*)*", name):
+        raise ValueError(
+            f"there are no layers '{wanted}': use last, last4, all, embeddings, numbers such as 1,2,-1, or mean-last4"
+        )
+    numbers = []
+    for number in map(int, name.split(",")):
+        if not -num_layers <= number <= num_layers:
+            raise ValueError(f"there is no layer {number}: the model has 0 (embeddings) to {num_layers}, or -1 down")
+        numbers.append(number if number >= 0 else num_layers + 1 + number)
+    return Layers(tuple(numbers), is_mean)
+
+
+@torch.no_grad()
+def frozen_states(model: nn.Module, batch: Batch, layers: Layers) -> Tensor:
+    """The chosen hidden states of each token, T x F, float32."""
+    states = model.hidden_states(batch)
+    chosen = [states[number].float() for number in layers.numbers]
+    return torch.stack(chosen).mean(0) if layers.is_mean else torch.cat(chosen, -1)
+
+
+def pooled(x_TF: Tensor, batch: Batch, pooling: Pooling) -> Tensor:
+    """`[CLS]`, or the mean over a sequence's tokens with the special ones (N x F); `none` leaves the tokens (T x F)."""
+    if pooling == "none":
+        return x_TF
+    if pooling == "cls":
+        return x_TF[batch.starts[:-1].long()]
+    return torch.segment_reduce(x_TF, "mean", lengths=(batch.starts[1:] - batch.starts[:-1]).long())
+
+
+def frozen_sequences(
+    model: nn.Module,
+    ids: Sequence[np.ndarray],
+    segments: Sequence[np.ndarray],
+    layers: Layers,
+    pooling: Pooling,
+    batch_tokens: int = BATCH_TOKENS,
+) -> Iterator[tuple[int, np.ndarray]]:
+    """(number of the sequence, its vector, or its rows where nothing is pooled), the short sequences first. One without
+    any token does not come."""
+    was_training = model.training
+    model.eval()
+    device = next(model.parameters()).device
+    order = sorted((i for i in range(len(ids)) if len(ids[i])), key=lambda i: len(ids[i]))
+    for group in _groups(order, ids, batch_tokens):
+        batch = pack([ids[i] for i in group], [segments[i] for i in group]).to(device)
+        found = pooled(frozen_states(model, batch, layers), batch, pooling).cpu().numpy()
+        yield from zip(group, np.split(found, batch.starts_host[1:-1]) if pooling == "none" else found, strict=True)
+    model.train(was_training)
+
+
+def _groups(order: list[int], ids: Sequence[np.ndarray], batch_tokens: int) -> Iterator[list[int]]:
+    group, tokens = [], 0
+    for i in order:
+        if group and tokens + len(ids[i]) > batch_tokens:
+            yield group
+            group, tokens = [], 0
+        group.append(i)
+        tokens += len(ids[i])
+    if group:
+        yield group
+
+
+def extract_features(
+    model_name: str | Path,
+    texts: str | Path | Sequence[str],
+    out: str | Path,
+    *,
+    layers: str = DEFAULT_LAYERS,
+    pooling: Pooling = "cls",
+    text: str | None = None,
+    pair: str | None = None,
+    strict: bool = False,
+    device: str = "auto",
+    batch_tokens: int = BATCH_TOKENS,
+    progress: Callable[[int, int], None] | None = None,
+) -> Extracted:
+    """Writes the features of every text to `out`, in their order.
+
+    `texts` are a list, or a file: `.txt` with a text on each line, or a table (CSV, TSV, JSON lines, JSON, Parquet)
+    whose columns `text` and, for pairs, `pair` are guessed where they are not named. A text longer than the model takes
+    is cut and counted; an empty one, or a row that cannot be read, still has its row. `progress` gets (done, total).
+    The file is mapped into memory while it is written, so features need not fit there.
+    """
+    if pooling not in POOLINGS:
+        raise ValueError(f"pooling must be cls, mean or none, not '{pooling}'")
+    examples, notes = read_inputs(texts, text=text, pair=pair, strict=strict)
+    if not examples:
+        raise ValueError(f"there are no texts in {texts if isinstance(texts, str | Path) else 'the list'}")
+    model, tokenizer = load_folder(model_folder(model_name))
+    model.to(("cuda" if torch.cuda.is_available() else "cpu") if device == "auto" else device)
+    chosen = choose_layers(layers, model.config.num_layers)
+    out = Path(out) if str(out).endswith(".npy") else Path(f"{out}.npy")
+    width, longest = chosen.width(model.config.width), model.config.max_positions
+
+    def encoded() -> Iterator[tuple[int, list, int]]:
+        for first in range(0, len(examples), TEXTS_AT_ONCE):
+            yield first, *encode_texts(examples[first : first + TEXTS_AT_ONCE], tokenizer, longest, separate=False)
+
+    starts = np.arange(len(examples) + 1)
+    if pooling == "none":
+        # Where each text starts is known only when all are tokenized: once for the lengths, then again to run them.
+        lengths = [len(each.ids) for _, joined, _ in encoded() for each in joined]
+        starts = np.concatenate([[0], np.cumsum(lengths)])
+    num_rows, num_cut, num_done = int(starts[-1]), 0, 0
+    _need_room(out, num_rows * width * 4)
+    with replacing(out) as temporary:
+        rows = np.lib.format.open_memmap(temporary, "w+", np.float32, (num_rows, width))
+        for first, joined, num_cut_here in encoded():
+            num_cut += num_cut_here
+            ids = [np.array(each.ids, np.int64) for each in joined]
+            segments = [np.array(each.type_ids, np.int64) for each in joined]
+            num_empty = sum(not len(each) for each in ids)
+            for i, vectors in frozen_sequences(model, ids, segments, chosen, pooling, batch_tokens):
+                rows[starts[first + i] : starts[first + i + 1]] = vectors
+                num_done += 1
+                if progress and (num_done % 64 == 0):
+                    progress(num_done, len(examples))
+            num_done += num_empty
+        rows.flush()
+        del rows
+        starts_file = out.with_suffix(".starts.npy")
+        starts_file.unlink(missing_ok=True)
+        if pooling == "none":
+            with replacing(starts_file) as file, open(file, "wb") as opened:
+                np.save(opened, starts.astype(np.int64))
+    if progress:
+        progress(len(examples), len(examples))
+    return Extracted(out, len(examples), num_rows, width, num_cut, tuple(notes.said), notes.problems)
+
+
+def _need_room(out: Path, num_bytes: int) -> None:
+    """A mapped file that outgrows the disk ends the process without a word: it is measured before."""
+    out.parent.mkdir(parents=True, exist_ok=True)
+    free = shutil.disk_usage(out.parent).free
+    if num_bytes > free:
+        raise ValueError(
+            f"the features take {num_bytes / 1e9:,.1f} GB, and {os.fspath(out.parent)} has {free / 1e9:,.1f} GB free: "
+            "choose fewer layers (last, mean-last4), pool them, or write elsewhere"
+        )
+
+
+def read_inputs(
+    texts: str | Path | Sequence[str], *, text: str | None = None, pair: str | None = None, strict: bool = False
+) -> tuple[list[TextExample], Notes]:
+    """The texts of a list or a file, in their order and none left out, and what there is to say about them."""
+    notes = Notes(strict)
+    if not isinstance(texts, str | Path):
+        return [TextExample(str(number), str(each)) for number, each in enumerate(texts)], notes
+    path = Path(texts).expanduser()
+    if not path.is_file():
+        raise ValueError(f"{path} is not a file: give a file of texts, or a list of them")
+    if path.suffix.lower() not in FORMATS:
+        lines = read_text(path, notes).removesuffix("\n").split("\n")
+        examples = [TextExample(str(number), line.strip()) for number, line in enumerate(lines)]
+        for number, example in enumerate(examples, 1):
+            if not example.text:
+                notes.problem("kept_empty_text", str(path), f"line {number}", "the line is empty")
+        return examples if lines != [""] else [], notes
+    table = read_table(path, notes)
+    if not table.rows:
+        return [], notes
+    found = guess_columns(table, Asked(text, pair), "class", needs_label=False)
+    columns = Columns(found.text, found.pair)
+    notes.say(columns.described())
+    return text_examples(table, columns, "test", lambda cell: None, notes), notes

@@ -1,0 +1,337 @@
+"""Using a fine-tuned model: labels with probabilities, numbers, answers, tags, choices, and what they are worth.
+
+predictor = load_predictor("runs/reviews")
+predictor.predict(["a fine film", "a bore"])[0].label
+predictor.evaluate("reviews/test.csv")["parts"]["test"]["accuracy"]
+
+Several runs make an ensemble: probabilities and numbers are averaged, and so are the scores of starts and ends. Its
+no-answer threshold is the mean of theirs.
+"""
+
+import contextlib
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+
+from hornbook.files import read_json
+from hornbook.interop.folder import load_folder
+from hornbook.interop.hub import model_folder
+from hornbook.models.outputs import Output
+from hornbook.tasks.choice import Choice
+from hornbook.tasks.datasets import known
+from hornbook.tasks.evaluation import label_of, tuned, with_intervals
+from hornbook.tasks.items import as_examples, without_label
+from hornbook.tasks.reading.finish import names_in
+from hornbook.tasks.reading.read import read
+from hornbook.tasks.records import DataSet, Example
+from hornbook.tasks.running import run_model
+from hornbook.tasks.saved import SavedTask, load_task
+from hornbook.tasks.schemes import from_bio, repaired, scheme_of, to_bio
+from hornbook.tasks.spans import Spans
+from hornbook.tasks.tagging import TagPrediction
+from hornbook.tasks.task import Task, softmax
+from hornbook.text.tokenizer import Tokenizer
+
+BATCH_TOKENS = 16_384  # go through the model at once
+EXAMPLES_AT_ONCE = 10_000  # are held as tokens at the same time
+SPAN_LENGTH = 384  # of questions with passages, where no run says how long
+TINIEST = 1e-300
+DIAGNOSTIC = "diagnostic"
+FULL_DIAGNOSTIC = {"text": "Premise", "pair": "Hypothesis", "label": "Label"}  # of diagnostic-full.tsv
+
+
+@dataclass(frozen=True)
+class Member:
+    """One fine-tuned model. `columns` are those that its run was told to read."""
+
+    folder: Path
+    model: nn.Module
+    tokenizer: Tokenizer
+    saved: SavedTask
+    longest: int
+    columns: dict[str, str]
+
+
+class Predictor:
+    """One run, or several that answer together. `num_cut` is how many texts of the last call were cut to fit."""
+
+    def __init__(self, members: Sequence[Member]):
+        _check_agreement(members)
+        self.members = list(members)
+        self.tokenizer, self.saved = members[0].tokenizer, members[0].saved
+        self.longest = min(member.longest for member in members)
+        if isinstance(self.saved.task, Spans):
+            threshold = float(np.mean([member.saved.task.threshold for member in members]))
+            self.saved = replace(self.saved, task=self.saved.task.with_threshold(threshold))
+        self.num_cut = 0
+
+    @property
+    def task(self) -> Task:
+        return self.saved.task
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        return self.task.output.labels
+
+    @property
+    def device(self) -> torch.device:
+        return next(self.members[0].model.parameters()).device
+
+    def to(self, device: str | torch.device) -> "Predictor":
+        for member in self.members:
+            member.model.to(device)
+        return self
+
+    # ---- predicting
+
+    def predict(self, items: Any, progress: Callable[[int], None] | None = None) -> list:
+        """One prediction for each item, in their order.
+
+        An item is a text, a (text, pair), a (question, passage), a sentence or its words, a (context, endings), a
+        dictionary of these by name, or an example that was read. `progress` is told how many items are done.
+        """
+        examples = [without_label(example) for example in as_examples(items, self.saved.kind)]
+        predictions: list[Any] = [None] * len(examples)
+        self.num_cut = num_done = 0
+        for task, numbers in self._groups(examples):
+
+            def tell(share: float, before: int = num_done, num: int = len(numbers)) -> None:
+                if progress:
+                    progress(before + int(share * num))
+
+            found = self._predict(task, [examples[number] for number in numbers], tell)
+            for number, prediction in zip(numbers, found, strict=True):
+                predictions[number] = prediction
+            num_done += len(numbers)
+        return predictions
+
+    def _groups(self, examples: Sequence[Example]) -> Iterator[tuple[Task, list[int]]]:
+        """Numbers of examples that go through the model together: some of all, and of equally many endings."""
+        by_size: dict[int, list[int]] = defaultdict(list)
+        for number, example in enumerate(examples):
+            by_size[len(example.endings) if isinstance(self.task, Choice) else 0].append(number)
+        for size, numbers in by_size.items():
+            task = replace(self.task, num_endings=size) if size else self.task
+            for start in range(0, len(numbers), EXAMPLES_AT_ONCE):
+                yield task, numbers[start : start + EXAMPLES_AT_ONCE]
+
+    def _predict(self, task: Task, examples: list[Example], tell: Callable[[float], None]) -> list:
+        features = task.encode(examples, self.tokenizer, self.longest)
+        self.num_cut += features.num_cut
+        several = []
+        for place, member in enumerate(self.members):
+
+            def told(num_units: int, place: int = place) -> None:
+                tell((place + num_units / features.num_units) / len(self.members))
+
+            several.append(run_model(member.model, features, self._autocast, BATCH_TOKENS, told).outputs)
+        predictions = task.decode(combined(task.output, several), features, examples)
+        return [_in_bio(each, self.labels) for each in predictions] if self.saved.scheme is None else predictions
+
+    def _autocast(self) -> contextlib.AbstractContextManager:
+        """As in training: attention over packed sequences is fast on CUDA in half precision only."""
+        if self.device.type == "cuda" and torch.cuda.is_bf16_supported(including_emulation=False):
+            return torch.autocast("cuda", torch.bfloat16)
+        return contextlib.nullcontext()
+
+    def describe(self, items: Any, predictions: Sequence[Any]) -> list[dict[str, Any]]:
+        """Plain rows for JSON or CSV. Tags are written in the scheme of the files that the run was trained on."""
+        examples = as_examples(items, self.saved.kind)
+        rows = [self.task.describe(*pair) for pair in zip(examples, predictions, strict=True)]
+        if self.saved.kind == "tagging" and self.saved.scheme:
+            rows = [row | {"tags": from_bio(row["tags"], self.saved.scheme)} for row in rows]
+        return rows
+
+    # ---- evaluating
+
+    def read(
+        self,
+        data: Any,
+        *,
+        text: str | None = None,
+        pair: str | None = None,
+        label: str | None = None,
+        strict: bool = False,
+    ) -> tuple[SavedTask, DataSet]:
+        """Data in the layout of the run's own task, nothing held out of it, and the task that it is for.
+
+        That is the run's own, but a run of MNLI reads GLUE's diagnostic too, which is scored in its own way. Columns
+        that were named to the run are the ones to read, unless any is named here.
+        """
+        columns = {"text": text, "pair": pair, "label": label}
+        if not any(columns.values()):
+            columns = self.members[0].columns
+        saved = self.saved
+        if saved.name == "mnli" and _is_diagnostic(data):
+            measures = tuple(dict.fromkeys([*known(DIAGNOSTIC).measures, *saved.task.measures]))
+            saved = replace(saved, name=DIAGNOSTIC, task=replace(saved.task, measures=measures))
+            if not columns and "full" in Path(data).name:
+                columns = FULL_DIAGNOSTIC
+        return saved, read(saved.name, data, **columns, strict=strict, held_out=0, lone="dev")
+
+    def evaluate(
+        self,
+        data: Any,
+        *,
+        text: str | None = None,
+        pair: str | None = None,
+        label: str | None = None,
+        strict: bool = False,
+        part: str | None = None,
+        progress: Callable[[int], None] | None = None,
+    ) -> dict[str, Any]:
+        """Official scores with their 95% intervals, of every labelled part but train, of the only part there is, or of
+        `part`.
+
+        A label that the model does not know counts as missed. Examples without a label are left out of the scores, and
+        counted under `unlabelled`. Where questions may have no answer, the scores are also given under the threshold
+        that is best on the part itself, which is how development scores are published.
+        """
+        saved, found = self.read(data, text=text, pair=pair, label=label, strict=strict)
+        scores: dict[str, Any] = {
+            **{"task": saved.name, "decided_by": saved.task.measures[0]},
+            **{"parts": {}, "examples": {}, "unlabelled": {}, "cut_texts": {}},
+            **{"unknown_labels": [], "said": list(found.said), "problems": found.problems.as_dict()},
+        }
+        unknown: set[str] = set()
+        for name in _chosen_parts(found, part):
+            examples = [each for each in found.parts[name] if _has_label(each, saved.task)]
+            scores["unlabelled"][name] = len(found.parts[name]) - len(examples)
+            if not examples:
+                continue
+            predictions = self.predict(examples, progress)
+            scores["examples"][name], scores["cut_texts"][name] = len(examples), self.num_cut
+            scores["parts"][name] = with_intervals(saved.task, examples, predictions)
+            if isinstance(saved.task, Spans) and saved.task.or_none:
+                best = tuned(saved.task, examples, predictions)
+                again = with_intervals(best, examples, best.thresholded(predictions))
+                scores["parts"][f"{name}, threshold chosen on it"] = again
+            if self.labels and saved.kind != "regression":
+                unknown |= {label for each in examples for label in names_in(each)} - set(self.labels)
+        if not scores["parts"]:
+            there = ", ".join(scores["unlabelled"])
+            raise ValueError(f"there are no labels to score by in {there}: give a labelled part, or predict only")
+        return scores | {"unknown_labels": sorted(unknown)}
+
+
+def load_predictor(runs: str | Path | Sequence[str | Path], device: str = "auto") -> Predictor:
+    """Opens a run of fine-tuning, a fine-tuned folder that `transformers` wrote, or a Hugging Face name; of several,
+    an ensemble."""
+    names = [runs] if isinstance(runs, str | Path) else list(runs)
+    if not names:
+        raise ValueError("no run was given: give at least one")
+    if device == "auto":
+        device = "cuda" if torch.cuda.is_available() else "cpu"
+    return Predictor([_opened(name) for name in names]).to(device)
+
+
+def combined(output: Output, several: list[list[np.ndarray]]) -> list[np.ndarray]:
+    """What several models answered as one: numbers that decode to the mean of their probabilities."""
+    if len(several) == 1:
+        return several[0]
+    return [_mean(output, np.stack(answers).astype(np.float64)) for answers in zip(*several, strict=True)]
+
+
+def _mean(output: Output, scores: np.ndarray) -> np.ndarray:
+    if output.kind == "spans" or (output.kind == "sequence" and output.problem == "number"):
+        return scores.mean(0)
+    if output.kind == "sequence" and output.problem == "multi":
+        holds, not_so = (np.maximum((1 / (1 + np.exp(sign * scores))).mean(0), TINIEST) for sign in (-1, 1))
+        return np.log(holds) - np.log(not_so)
+    return np.log(np.maximum(softmax(scores).mean(0), TINIEST))
+
+
+def _opened(name: str | Path) -> Member:
+    folder = model_folder(name)
+    run = read_json(folder / "run.json") if (folder / "run.json").is_file() else {}
+    if run.get("verb") == "finetune" and not (folder / "config.json").is_file():
+        raise ValueError(f"the run in {folder} is not finished: give its command again, and it goes on")
+    model, tokenizer = load_folder(folder)
+    if model.output is None:
+        raise ValueError(
+            f"{folder} has no head for a task, it is an encoder as pre-training leaves it: make one with "
+            f"hornbook finetune {name} --task NAME --data PATH --out RUN"
+        )
+    saved = load_task(folder, model.output)
+    settings, request = run.get("settings") or {}, run.get("request") or {}
+    asked = (settings.get("task") or {}).get("max_length") or (SPAN_LENGTH if saved.kind == "spans" else None)
+    longest = min(model.config.max_positions, asked or model.config.max_positions)
+    columns = {each: request[each] for each in ("text", "pair", "label") if request.get(each)}
+    return Member(folder, model, tokenizer, saved, longest, columns)
+
+
+def _check_agreement(members: Sequence[Member]) -> None:
+    """Models that answer together must read and answer the same things."""
+    first = members[0]
+    for other in members[1:]:
+        for what in ("kind", "labels", "problem", "pairs", "answerable", "or_none", "tokenizer"):
+            one, two = _trait(first, what), _trait(other, what)
+            if one != two:
+                detail = "another one" if what == "tokenizer" else f"{_words(one)}, and {_words(two)}"
+                raise ValueError(
+                    f"{first.folder} and {other.folder} cannot answer together, for they differ in {TRAITS[what]} "
+                    f"({detail}): give runs of one task and one tokenizer"
+                )
+
+
+TRAITS = {
+    "kind": "their kind of task",
+    "labels": "their labels",
+    "problem": "what they answer",
+    "pairs": "how they read pairs",
+    "answerable": "how they leave a question unanswered",
+    "or_none": "whether they may leave a question unanswered",
+    "tokenizer": "their tokenizer",
+}
+
+
+def _trait(member: Member, what: str) -> Any:
+    if what == "kind":
+        return member.saved.kind
+    if what == "tokenizer":
+        return member.tokenizer.fingerprint
+    task = member.saved.task
+    return getattr(task, "or_none", False) if what == "or_none" else getattr(task.output, what)
+
+
+def _words(trait: Any) -> str:
+    if not isinstance(trait, tuple):
+        return str(trait)
+    shown = ", ".join(trait[:8]) or "none"
+    return f"{shown}, … ({len(trait)})" if len(trait) > 8 else shown
+
+
+def _in_bio(prediction: Any, labels: tuple[str, ...]) -> Any:
+    """Tags of a folder from outside, which may be in any scheme, in ours."""
+    scheme = scheme_of([labels]) if isinstance(prediction, TagPrediction) else "plain"
+    if scheme == "plain":
+        return prediction
+    return replace(prediction, tags=tuple(repaired(to_bio(prediction.tags, scheme))[0]))
+
+
+def _is_diagnostic(data: Any) -> bool:
+    if not isinstance(data, str | Path):
+        return False
+    path = Path(data).expanduser()
+    has_file = (path / f"{DIAGNOSTIC}.tsv").is_file() and not (path / "dev_matched.tsv").is_file()
+    return has_file or path.name.lower().startswith(DIAGNOSTIC)
+
+
+def _chosen_parts(data: DataSet, part: str | None) -> list[str]:
+    if part is None:
+        return [name for name in data.parts if name != "train"] or list(data.parts)
+    if part not in data.parts:
+        raise ValueError(f"the data has no part '{part}'; it has {', '.join(data.parts)}")
+    return [part]
+
+
+def _has_label(example: Example, task: Task) -> bool:
+    if isinstance(task, Spans) and not task.or_none:
+        return bool(example.answers)  # a question without an answer has no score there
+    return label_of(example) is not None

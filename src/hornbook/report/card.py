@@ -1,0 +1,233 @@
+"""The model card of a fine-tuning run: `README.md` with a head that the Hugging Face hub reads. It says only what the
+run wrote to disk."""
+
+import math
+import re
+from pathlib import Path
+
+from hornbook.files import write_text
+from hornbook.report import usage, wording
+from hornbook.report.finetuned import FinetunedRun
+from hornbook.report.run import number
+
+HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*(/[\w.-]+)?")
+SHOWN_SETTINGS = (
+    ("epochs", "epochs"),
+    ("batch_size", "batch size"),
+    ("optimizer.lr", "learning rate"),
+    ("schedule.steps", "steps"),
+    ("schedule.warmup_fraction", "warm-up, share of the steps"),
+    ("optimizer.weight_decay", "weight decay"),
+    ("task.head", "head"),
+    ("task.pair_encoding", "pair encoding"),
+    ("task.max_length", "longest sequence"),
+    ("task.no_answer", "no answer as"),
+    ("task.class_weights", "class weights"),
+    ("layers.head_rate", "learning rate of the head, times"),
+    ("layers.decay", "decay of the rate by layer"),
+    ("layers.frozen", "frozen layers"),
+    ("runtime.seed", "seed"),
+)
+
+
+def write_card(folder: str | Path) -> Path:
+    """Writes `README.md` into the folder of a finished fine-tuning run, and answers its path."""
+    run = FinetunedRun.load(folder)
+    if not run.is_finished:
+        raise ValueError(f"{folder} has no scores.json yet: a card is written once the run has finished")
+    path = run.folder / "README.md"
+    write_text(path, card(run))
+    return path
+
+
+def card(run: FinetunedRun) -> str:
+    sections = [
+        f"---\n{_head(run)}---\n",
+        f"# {_plain(run.name)}\n\n{_opening(run)}",
+        _degenerate(run),
+        f"## Scores\n\n{_scores(run)}",
+        f"## Data\n\n{_data(run)}",
+        f"## Settings\n\n{_settings(run)}",
+        f"## Hardware\n\n{_hardware(run)}",
+        f"## How to use it\n\n{_usage(run)}",
+        f"## Limits\n\n{_limits(run)}",
+    ]
+    return "\n\n".join(part.strip() for part in sections if part) + "\n"
+
+
+def quoted(text: str) -> str:
+    """A YAML string in double quotes, whatever the text holds.
+
+    >>> quoted('a: "b"')
+    '"a: \\\\"b\\\\""'
+    """
+    out = []
+    for each in text:
+        code = ord(each)
+        if each in '"\\':
+            out.append("\\" + each)
+        elif 0xD800 <= code <= 0xDFFF:  # half of a character, which no file in UTF-8 can hold
+            out.append("\\uFFFD")
+        elif code < 0x20 or 0x7F <= code <= 0xA0 or code in (0x2028, 0x2029, 0xFEFF, 0xFFFE, 0xFFFF):
+            out.append(f"\\u{code:04X}")
+        else:
+            out.append(each)
+    return f'"{"".join(out)}"'
+
+
+def _head(run: FinetunedRun) -> str:
+    lines = ["library_name: transformers"] if run.is_published else []
+    if run.kind in usage.PIPELINES:
+        lines.append(f"pipeline_tag: {usage.PIPELINES[run.kind]}")
+    if is_hub_name(run.model) and not run.starts_from_random:
+        lines.append(f"base_model: {quoted(run.model)}")
+    tags = ["hornbook", run.config.get("model_type"), run.name, run.kind]
+    lines += ["tags:", *(f"- {quoted(str(tag))}" for tag in dict.fromkeys(filter(None, tags)))]
+    if "dev" in run.parts:
+        lines += ["metrics:", *(f"- {quoted(name)}" for name in run.parts["dev"])]
+    return "\n".join(lines) + "\n"
+
+
+def is_hub_name(model: str) -> bool:
+    """Whether a model was named as the hub names them, and no folder of that name is here."""
+    return bool(HUB_NAME.fullmatch(model)) and not Path(model).exists()
+
+
+def _opening(run: FinetunedRun) -> str:
+    model = _code(run.model)
+    how = f"The network of {model} trained from random weights" if run.starts_from_random else f"{model}, fine-tuned"
+    examples = run.train_examples
+    on = f" on {examples:,} examples" if examples is not None else ""
+    score = f" Dev score that decided: {run.dev_score_in_words}." if run.dev_score_in_words else ""
+    version = f" Made with hornbook {run.run['hornbook']}." if "hornbook" in run.run else ""
+    return f"{how}{on} for the task {_code(run.name)} ({run.kind_in_words}).{score}{version}"
+
+
+def _degenerate(run: FinetunedRun) -> str:
+    if not run.degenerate:
+        return ""
+    return f"> **This run is degenerate**: {_plain(str(run.degenerate))}. Do not use it for anything but comparison."
+
+
+def _scores(run: FinetunedRun) -> str:
+    if not run.parts:
+        return "No part of the data has labels to score on."
+    rows = [
+        (_plain(part), wording.measure(name), run.interval_in_words(name, found))
+        for part, scores in run.parts.items()
+        for name, found in scores.items()
+    ]
+    words = "Intervals are 95% ones, from a bootstrap over the examples of the part."
+    best, chosen = run.best_validation, ""
+    if best is not None:
+        chosen = (
+            f" The weights are those of the step with the best {wording.measure(run.decided_by)} on dev (step "
+            f"{best['step']:,}), so the dev scores are a little too good."
+        )
+    tuned = " The no-answer threshold was chosen on dev too." if run.or_none else ""
+    return _table(("part", "score", "value (95% interval)"), rows) + f"\n\n{words}{chosen}{tuned}"
+
+
+def _data(run: FinetunedRun) -> str:
+    data, lines = run.data, []
+    files = data.get("files") or []
+    lines += [f"- file: {_code(str(file))}" for file in files]
+    if not files:
+        lines.append(f"- data: {_code(str(data['path'])) if data.get('path') else 'handed over in memory'}")
+    lines += [f"- {_plain(part)}: {num:,} examples" for part, num in (data.get("examples") or {}).items()]
+    in_train = (data.get("examples") or {}).get("train")
+    if run.train_examples is not None and run.train_examples != in_train:
+        lines.append(f"- trained on {run.train_examples:,} of them")
+    if run.labels:
+        lines.append(f"- labels: {', '.join(map(_code, run.labels))}")
+    if data.get("fingerprint"):
+        lines.append(f"- SHA-256 over all examples: {_code(str(data['fingerprint']))}")
+    lines += [f"- {_plain(str(words))}" for words in data.get("said") or []]
+    for part, num in (run.run.get("cut_texts") or {}).items():
+        if num:
+            lines.append(f"- {num:,} texts of {_plain(part)} were longer than the model takes, and were cut")
+    problems = data.get("problems") or {}
+    for kind, problem in problems.items():
+        lines.append(f"- problem: {problem.get('count', 0):,} {_plain(str(problem.get('what', kind)))}")
+    return "\n".join(lines if problems else [*lines, "- no problems were counted in the data"])
+
+
+def _settings(run: FinetunedRun) -> str:
+    rows = []
+    left_out = set() if run.kind == "spans" else {"task.no_answer"}
+    left_out |= set() if run.is_pair else {"task.pair_encoding"}
+    for path, words in SHOWN_SETTINGS:
+        if path in left_out:
+            continue
+        value: object = run.record.settings
+        for name in path.split("."):
+            value = value.get(name) if isinstance(value, dict) else None
+        if value is not None:
+            value = {True: "yes", False: "no"}[value] if isinstance(value, bool) else value
+            rows.append((words, f"{value:g}" if isinstance(value, float) else _plain(str(value))))
+    return _table(("setting", "value"), rows) + "\n\nAll of them are in `run.json`."
+
+
+def _hardware(run: FinetunedRun) -> str:
+    runtime, record = run.run.get("runtime") or {}, run.record
+    parts = [
+        f"Device: {_code(record.device)}" + (f" ({_plain(str(runtime['reason']))})" if "reason" in runtime else "")
+    ]
+    if record.seconds:
+        parts.append(f"{wording.duration(record.seconds)} for {record.step:,} steps, validation included")
+    if "torch" in run.run:
+        parts.append(f"torch {run.run['torch']}")
+    return "; ".join(parts) + "."
+
+
+def _usage(run: FinetunedRun) -> str:
+    parts = [
+        f"```sh\n{usage.predict_command(run)}\n```",
+        f"```python\n{usage.python_code(run)}\n```",
+    ]
+    if code := usage.transformers_code(run):
+        parts.append(f"```python\n{code}\n```")
+    else:
+        parts.append("Its head is none that `transformers` has a class for: it opens in hornbook only.")
+    return "\n\n".join(parts)
+
+
+def _limits(run: FinetunedRun) -> str:
+    lines = []
+    if run.degenerate:
+        lines.append(f"It is degenerate: {_plain(str(run.degenerate))}.")
+    tested = [part for part in run.parts if part != "dev"]
+    if not any(part.startswith("test") for part in tested):
+        lines.append("It was not scored on a test part, only on data that the choice of its weights has seen.")
+    low, high = (number(run.dev_score.get(end)) for end in ("low", "high"))
+    num_dev = (run.data.get("examples") or {}).get("dev")
+    if math.isfinite(low) and math.isfinite(high) and num_dev:
+        span = f"{run.score_in_words(run.decided_by, low)} to {run.score_in_words(run.decided_by, high)}"
+        lines.append(f"Dev has {num_dev:,} examples: differences within {span} may be chance.")
+    seed = (run.record.settings.get("runtime") or {}).get("seed")
+    lines.append(f"The scores are of one run{'' if seed is None else f' (seed {seed})'}; another seed may give others.")
+    lines.append("Texts from other sources, other languages, and bias towards groups of people were not tested.")
+    if run.or_none and run.is_published:
+        lines.append(
+            "The no-answer threshold is in `task.json`; `transformers` does not read it and decides by its own."
+        )
+    return "\n".join(f"- {line}" for line in lines)
+
+
+def _table(titles: tuple[str, ...], rows: list[tuple[str, ...]]) -> str:
+    lines = [titles, tuple("---" for _ in titles), *rows]
+    return "\n".join(f"| {' | '.join(cell.replace('|', '&#124;') for cell in line)} |" for line in lines)
+
+
+def _plain(text: str) -> str:
+    """Text on one line that Markdown takes for no markup."""
+    text = " ".join(text.encode("utf-8", "replace").decode().split())
+    return re.sub(r"([\\`*_\[\]<>#])", r"\\\1", text)
+
+
+def _code(text: str) -> str:
+    """Text on one line, as code."""
+    text = " ".join(text.encode("utf-8", "replace").decode().split())
+    fence = "`" * (max((len(run) for run in re.findall("`+", text)), default=0) + 1)
+    pad = " " if text.startswith("`") or text.endswith("`") else ""
+    return f"{fence}{pad}{text}{pad}{fence}"

@@ -1,0 +1,173 @@
+"""What a fine-tuning run wrote to disk, beside what every run writes: scores, predictions, the task, an attention."""
+
+import math
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+from hornbook.files import read_json, read_json_lines
+from hornbook.report import wording
+from hornbook.report.run import RunRecord, number
+
+KINDS = {
+    "classification": "one class of several",
+    "regression": "a number",
+    "spans": "the span that answers",
+    "tagging": "a tag for each word",
+    "choice": "one of several endings",
+}
+
+
+@dataclass(frozen=True)
+class FinetunedRun:
+    """A fine-tuning run, finished or not. What a file did not hold is empty."""
+
+    record: RunRecord
+
+    @classmethod
+    def load(cls, folder: str | Path) -> "FinetunedRun":
+        record = RunRecord.load(folder)
+        if record.run.get("verb") != "finetune":
+            raise ValueError(f"{folder} is not a fine-tuning run: its run.json is of '{record.run.get('verb')}'")
+        return cls(record)
+
+    @property
+    def folder(self) -> Path:
+        return self.record.folder
+
+    @property
+    def run(self) -> dict:
+        return self.record.run
+
+    @cached_property
+    def scores(self) -> dict:
+        return _read(self.folder / "scores.json")
+
+    @cached_property
+    def task(self) -> dict:
+        return _read(self.folder / "task.json")
+
+    @cached_property
+    def config(self) -> dict:
+        return _read(self.folder / "config.json")
+
+    @cached_property
+    def attention(self) -> dict:
+        return _read(self.folder / "attention.json")
+
+    @cached_property
+    def predictions(self) -> list[dict]:
+        """The rows of predictions-dev.jsonl whose right answer is known."""
+        return [row for row in read_json_lines(self.folder / "predictions-dev.jsonl") if row.get("gold") is not None]
+
+    @property
+    def name(self) -> str:
+        return str(self.run.get("task", "a task"))
+
+    @property
+    def kind(self) -> str:
+        return str(self.run.get("kind") or self.task.get("kind") or "")
+
+    @property
+    def kind_in_words(self) -> str:
+        return "several classes at once" if self.is_multi else KINDS.get(self.kind, self.kind)
+
+    @property
+    def model(self) -> str:
+        return str(self.run.get("model", "a model"))
+
+    @property
+    def starts_from_random(self) -> bool:
+        return bool((self.run.get("request") or {}).get("from_random"))
+
+    @property
+    def labels(self) -> list[str]:
+        return [str(label) for label in self.run.get("labels") or []]
+
+    @property
+    def data(self) -> dict:
+        return self.run.get("data") or {}
+
+    @property
+    def parts(self) -> dict[str, dict[str, dict]]:
+        """By part and measure: value, low, high."""
+        return self.scores.get("parts") or {}
+
+    @property
+    def decided_by(self) -> str:
+        return str(self.scores.get("decided_by") or self.run.get("decided_by") or "")
+
+    @property
+    def dev_score(self) -> dict:
+        """The score that decides between runs: value, low, high; empty before the run is scored."""
+        return self.parts.get("dev", {}).get(self.decided_by, {})
+
+    @property
+    def degenerate(self) -> str | None:
+        return self.scores.get("degenerate")
+
+    @property
+    def in_percent(self) -> bool:
+        """Scores of spans are in percent, as the official scripts print them; the others are fractions."""
+        return self.kind == "spans"
+
+    @property
+    def or_none(self) -> bool:
+        return bool(self.task.get("or_none"))
+
+    @property
+    def is_multi(self) -> bool:
+        return self.config.get("problem_type") == "multi_label_classification" or any(
+            isinstance(row.get("labels"), list) for row in self.predictions[:1]
+        )
+
+    @property
+    def is_pair(self) -> bool:
+        return any("pair" in row for row in self.predictions[:1])
+
+    @property
+    def is_published(self) -> bool:
+        """Whether `transformers` has a class with the layers of this head."""
+        own = self.config.get("hornbook_output") or {}
+        named = (self.config.get("architectures") or [""])[0]
+        return "For" in str(named) and not own.get("answerable") and own.get("head", "linear") == "linear"
+
+    @property
+    def best_validation(self) -> dict | None:
+        """The one whose weights the run is opened as."""
+        marked = [line for line in self.record.validations if line.get("best")]
+        return marked[-1] if marked else None
+
+    @property
+    def train_examples(self) -> int | None:
+        return self.run.get("train_examples") or (self.data.get("examples") or {}).get("train")
+
+    @property
+    def is_finished(self) -> bool:
+        return bool(self.scores)
+
+    @property
+    def state_in_words(self) -> str:
+        record = self.record
+        if not self.is_finished:
+            return "trained, not scored yet" if record.is_finished else record.state_in_words
+        if record.state.get("ended_early"):
+            return f"ended early, after {record.step:,} of {record.num_steps:,} steps"
+        return f"finished after {record.step:,} steps"
+
+    def score_in_words(self, name: str, value: float) -> str:
+        return wording.score(name, number(value), self.in_percent)
+
+    def interval_in_words(self, name: str, found: dict) -> str:
+        known = {key: number(found.get(key)) for key in ("value", "low", "high")}
+        return wording.score_with_interval(name, known, self.in_percent)
+
+    @property
+    def dev_score_in_words(self) -> str:
+        if not math.isfinite(number(self.dev_score.get("value"))):
+            return ""
+        return f"{wording.measure(self.decided_by)} {self.interval_in_words(self.decided_by, self.dev_score)}"
+
+
+def _read(path: Path) -> dict:
+    return read_json(path) if path.is_file() else {}

@@ -1,0 +1,82 @@
+"""How a fine-tuned run is used, in commands and code that fit its kind of task."""
+
+import shlex
+
+from hornbook.report.finetuned import FinetunedRun
+
+INPUTS = {
+    "spans": ("Who wrote the letter?", "The teacher wrote the letter in the morning."),
+    "choice": ("She opened the door and", ["walked in.", "swam away."]),
+    "tagging": "The teacher walked to the river in Seoul.",
+}
+PIPELINES = {
+    "classification": "text-classification",
+    "regression": "text-classification",
+    "spans": "question-answering",
+    "tagging": "token-classification",
+    "choice": "multiple-choice",
+}
+
+
+def example_input(run: FinetunedRun) -> object:
+    """Something that this task takes: a text, a pair, a question with its passage, a context with its endings."""
+    if run.kind in INPUTS:
+        return INPUTS[run.kind]
+    return ("The first text.", "The second text.") if run.is_pair else "A text to judge."
+
+
+def predict_command(run: FinetunedRun) -> str:
+    """One text is typed; what has several parts comes from a file."""
+    given = example_input(run)
+    rest = [given] if isinstance(given, str) else ["--file", "inputs.jsonl"]
+    return shlex.join(["hornbook", "predict", str(run.folder), *rest])
+
+
+def python_code(run: FinetunedRun) -> str:
+    return (
+        "from hornbook.infer.predictor import load_predictor\n\n"
+        f"predictor = load_predictor({str(run.folder)!r})\npredictor.predict([{example_input(run)!r}])"
+    )
+
+
+def transformers_code(run: FinetunedRun) -> str:
+    """Empty where `transformers` has no class for the head."""
+    if not run.is_published or run.kind not in PIPELINES:
+        return ""
+    folder, given = str(run.folder), example_input(run)
+    if run.kind in ("choice", "spans"):
+        return _opened_by_hand(run, folder, given)
+    if isinstance(given, tuple):
+        call = f"use({{'text': {given[0]!r}, 'text_pair': {given[1]!r}}}{_way(run)})"
+    else:
+        call = f"use({given!r}{_way(run)})"
+    start = f"from transformers import pipeline\n\nuse = pipeline({PIPELINES[run.kind]!r}, {folder!r})"
+    return f"{start}\n{call}"
+
+
+def _opened_by_hand(run: FinetunedRun, folder: str, given: tuple) -> str:
+    """For what `transformers` has a class and, from version 5 on, no pipeline."""
+    name = "AutoModelForMultipleChoice" if run.kind == "choice" else "AutoModelForQuestionAnswering"
+    start = (
+        f"from transformers import {name}, AutoTokenizer\n\n"
+        f"model = {name}.from_pretrained({folder!r})\n"
+        f"tokenizer = AutoTokenizer.from_pretrained({folder!r})\n"
+    )
+    if run.kind == "choice":
+        return start + (
+            f"context, endings = {given!r}\n"
+            'inputs = tokenizer([context] * len(endings), endings, return_tensors="pt", padding=True)\n'
+            "model(**{name: value[None] for name, value in inputs.items()}).logits.softmax(-1)"
+        )
+    return start + (
+        f'inputs = tokenizer({given[0]!r}, {given[1]!r}, return_tensors="pt")\n'
+        "found = model(**inputs)\n"
+        "first, last = int(found.start_logits.argmax()), int(found.end_logits.argmax())\n"
+        'tokenizer.decode(inputs["input_ids"][0, first : last + 1])'
+    )
+
+
+def _way(run: FinetunedRun) -> str:
+    if run.kind == "regression":
+        return ', function_to_apply="none"'
+    return ', top_k=None, function_to_apply="sigmoid"' if run.is_multi else ""

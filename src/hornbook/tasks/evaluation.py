@@ -1,0 +1,97 @@
+"""What a fine-tuned model is worth on a part of the data: predictions, and official scores with intervals."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from hornbook.metrics.bootstrap import interval
+from hornbook.tasks.records import Example
+from hornbook.tasks.running import AutoCast, run_model
+from hornbook.tasks.spans import Spans
+from hornbook.tasks.task import Features, Task
+
+if TYPE_CHECKING:
+    from torch import nn
+
+BOOTSTRAP_ROUNDS = 1000
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """`predictions` are one for each example, in their order; scores are None where labels are not known."""
+
+    predictions: list
+    scores: dict[str, float] = field(default_factory=dict)
+    loss: float | None = None
+
+
+def evaluate_part(
+    model: "nn.Module",
+    task: Task,
+    examples: Sequence[Example],
+    features: Features,
+    autocast: AutoCast,
+    micro_tokens: int,
+    progress: Callable[[int], None] | None = None,
+) -> Evaluation:
+    found = run_model(model, features, autocast, micro_tokens, progress)
+    predictions = task.decode(found.outputs, features, examples)
+    if not is_labelled(examples):
+        return Evaluation(predictions)
+    return Evaluation(predictions, task.scorer(examples, predictions)(None), found.loss)
+
+
+def is_labelled(examples: Sequence[Example]) -> bool:
+    return bool(examples) and all(label_of(example) is not None for example in examples)
+
+
+def label_of(example: Example) -> Any:
+    """What the file says is right."""
+    for name in ("answers", "tags", "label"):
+        if hasattr(example, name):
+            return getattr(example, name)
+    raise AssertionError(example)
+
+
+def with_intervals(task: Task, examples: Sequence[Example], predictions: list) -> dict[str, dict[str, float]]:
+    """Every score with the ends of its 95% bootstrap interval over the examples."""
+    score = task.scorer(examples, predictions)
+    whole = score(None)
+    rounds: list[dict[str, float]] = []
+
+    def resampled(chosen: np.ndarray) -> float:
+        rounds.append(score(chosen))
+        return 0.0
+
+    interval(resampled, len(examples), BOOTSTRAP_ROUNDS)
+    answer = {}
+    for name, value in whole.items():
+        drawn = [each[name] for each in rounds if name in each]
+        low, high = np.quantile(drawn, [0.025, 0.975])
+        answer[name] = {"value": value, "low": float(low), "high": float(high)}
+    return answer
+
+
+def tuned(task: Task, examples: Sequence[Example], predictions: list) -> Task:
+    """The task with the no-answer threshold that is best on these examples; other tasks have none."""
+    if isinstance(task, Spans) and task.or_none:
+        return task.with_threshold(task.best_threshold(examples, predictions))
+    return task
+
+
+def rescored(task: Task, examples: Sequence[Example], evaluation: Evaluation) -> Evaluation:
+    """The same answers under another threshold."""
+    if not isinstance(task, Spans) or not task.or_none:
+        return evaluation
+    predictions = task.thresholded(evaluation.predictions)
+    return replace(evaluation, predictions=predictions, scores=task.scorer(examples, predictions)(None))
+
+
+def rows(task: Task, examples: Sequence[Example], predictions: list) -> list[dict[str, Any]]:
+    """Predictions as written to `predictions-dev.jsonl`: the example's key, what is right, and what was said."""
+    return [
+        {"key": example.key, "gold": label_of(example), **task.describe(example, prediction)}
+        for example, prediction in zip(examples, predictions, strict=True)
+    ]

@@ -1,0 +1,163 @@
+"""What a person gives to be predicted, as examples: texts, pairs, questions with passages, sentences, endings."""
+
+import unicodedata
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from typing import Any
+
+from hornbook.tasks.reading.choices import BEGINNINGS, CHOICES, CONTEXTS, NUMBERED
+from hornbook.tasks.reading.columns import WORDS
+from hornbook.tasks.reading.guess import PAIRS, TEXTS
+from hornbook.tasks.reading.notes import Notes
+from hornbook.tasks.reading.rows import in_memory, is_missing
+from hornbook.tasks.reading.tables import PASSAGES, QUESTIONS
+from hornbook.tasks.reading.texts import plain
+from hornbook.tasks.records import ChoiceExample, Example, Kind, SpanExample, TaggedExample, TextExample
+
+SPLIT_COLUMNS = ("words", "tokens")  # a text in a column of this name has its words apart already
+SHAPES = {
+    "classification": "a text, a (text, pair), or a dictionary with text and perhaps pair",
+    "regression": "a text, a (text, pair), or a dictionary with text and perhaps pair",
+    "spans": "a (question, passage), or a dictionary with question and passage",
+    "tagging": "a text, or a list of words",
+    "choice": "a (context, endings), or a dictionary with context and endings",
+}
+
+
+def as_examples(items: Any, kind: Kind) -> list[Example]:
+    """One example for each item, named by its number. A data frame gives its rows.
+
+    >>> as_examples(["good", ("a cat", "an animal")], "classification")[1].pair
+    'an animal'
+    """
+    if isinstance(items, str | Mapping | Example):
+        items = [items]
+    elif hasattr(items, "columns") or hasattr(items, "column_names"):
+        items = [row.fields for row in in_memory(items, "the table", Notes()).rows]
+    return [_example(str(number), item, kind) for number, item in enumerate(items)]
+
+
+def without_label(example: Example) -> Example:
+    """As one whose right answer is not known."""
+    if isinstance(example, SpanExample):
+        return replace(example, answers=None, starts=())
+    return replace(example, **{"tags" if isinstance(example, TaggedExample) else "label": None})
+
+
+def words_of(text: str) -> tuple[str, ...]:
+    """The words of a text: split at white space, the marks around each apart, those within kept.
+
+    >>> words_of('Ms. Lee said: "don\\'t go (to Paris)."')
+    ('Ms', '.', 'Lee', 'said', ':', '"', "don't", 'go', '(', 'to', 'Paris', ')', '.', '"')
+    """
+    found: list[str] = []
+    for chunk in text.split():
+        first, last = 0, len(chunk)
+        while first < last and _is_mark(chunk[first]):
+            first += 1
+        while last > first and _is_mark(chunk[last - 1]):
+            last -= 1
+        found += [*chunk[:first], *([chunk[first:last]] if first < last else []), *chunk[last:]]
+    return tuple(found)
+
+
+def _is_mark(character: str) -> bool:
+    return unicodedata.category(character)[0] in "PS"
+
+
+def _example(key: str, item: Any, kind: Kind) -> Example:
+    made = None
+    if isinstance(item, Example):
+        made = item if isinstance(item, _EXAMPLES[kind]) else None
+    elif isinstance(item, Mapping):
+        made = _MADE_OF[kind](key, {str(name).lower(): value for name, value in item.items()})
+    elif isinstance(item, str) and kind in ("classification", "regression"):
+        made = TextExample(key, item)
+    elif isinstance(item, str) and kind == "tagging":
+        made = TaggedExample(key, words_of(item))
+    elif kind == "tagging" and _is_list_of_texts(item):
+        made = TaggedExample(key, tuple(item))
+    elif isinstance(item, tuple | list) and len(item) == 2:
+        made = _of_two(key, *item, kind)
+    if made is None:
+        shown = ", ".join(map(str, item)) if isinstance(item, Mapping) else repr(item)
+        raise ValueError(f"input {int(key) + 1} ({_cut(shown)}) is not {SHAPES[kind]}, which this model takes")
+    return made
+
+
+def _of_two(key: str, first: Any, second: Any, kind: Kind) -> Example | None:
+    if not isinstance(first, str):
+        return None
+    if kind == "choice":
+        return ChoiceExample(key, first, tuple(second)) if _is_list_of_texts(second) and second else None
+    if kind == "spans":
+        return SpanExample(key, first, second) if isinstance(second, str) else None
+    return TextExample(key, first, second) if isinstance(second, str | None) else None
+
+
+def _text(key: str, fields: dict[str, Any]) -> TextExample | None:
+    pair = next((names for names in PAIRS if all(name in fields for name in names)), None)
+    if pair:
+        second = fields[pair[1]]
+        return TextExample(key, plain(fields[pair[0]]), None if is_missing(second) else plain(second))
+    name = _first(fields, TEXTS)
+    return None if name is None else TextExample(key, plain(fields[name]))
+
+
+def _question(key: str, fields: dict[str, Any]) -> SpanExample | None:
+    question, passage = _first(fields, QUESTIONS), _first(fields, PASSAGES)
+    if question is None or passage is None:
+        return None
+    return SpanExample(key, plain(fields[question]), plain(fields[passage]))
+
+
+def _sentence(key: str, fields: dict[str, Any]) -> TaggedExample | None:
+    name = _first(fields, WORDS)
+    return None if name is None else TaggedExample(key, words_in(fields[name], name))
+
+
+def words_in(cell: Any, column: str) -> tuple[str, ...]:
+    """The words of a cell: a list of them, or a text."""
+    if is_missing(cell):
+        return ()
+    if not isinstance(cell, str):
+        return tuple(map(plain, cell))
+    return tuple(cell.split()) if column.lower() in SPLIT_COLUMNS else words_of(cell)
+
+
+def _endings(key: str, fields: dict[str, Any]) -> ChoiceExample | None:
+    context, several, beginning = _first(fields, CONTEXTS), _first(fields, CHOICES), _first(fields, BEGINNINGS)
+    numbered = sorted((name for name in fields if NUMBERED.fullmatch(name)), key=lambda name: (len(name), name))
+    endings = fields[several] if several else [fields[name] for name in numbered]
+    if context is None or not isinstance(endings, list | tuple) or not endings:
+        return None
+    start = plain(fields[beginning]) if beginning else ""
+    return ChoiceExample(key, plain(fields[context]), tuple(map(plain, endings)), start)
+
+
+def _first(fields: Mapping[str, Any], names: Iterable[str]) -> str | None:
+    return next((name for name in names if name in fields), None)
+
+
+def _is_list_of_texts(item: Any) -> bool:
+    return isinstance(item, tuple | list) and all(isinstance(each, str) for each in item)
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= 60 else f"{text[:59]}…"
+
+
+_EXAMPLES = {
+    "classification": TextExample,
+    "regression": TextExample,
+    "spans": SpanExample,
+    "tagging": TaggedExample,
+    "choice": ChoiceExample,
+}
+_MADE_OF = {
+    "classification": _text,
+    "regression": _text,
+    "spans": _question,
+    "tagging": _sentence,
+    "choice": _endings,
+}

@@ -1,0 +1,176 @@
+"""A file of inputs to predict. Every input gives one example, whatever is wrong with it."""
+
+import json
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+from hornbook.data.problems import Problems
+from hornbook.tasks.datasets import KnownDataSet, known
+from hornbook.tasks.items import words_in, words_of
+from hornbook.tasks.reading.columns import OWN_TAGS, TABLES, WORDS
+from hornbook.tasks.reading.content import read_text
+from hornbook.tasks.reading.notes import HARMLESS, Asked, Notes
+from hornbook.tasks.reading.published import TableLayout
+from hornbook.tasks.reading.rows import FORMATS, read_table
+from hornbook.tasks.reading.squad import read_squad
+from hornbook.tasks.reading.tables import OwnSpans, find_column, is_squad
+from hornbook.tasks.reading.texts import key_of
+from hornbook.tasks.records import ChoiceExample, Example, SpanExample, TaggedExample, TextExample
+from hornbook.tasks.saved import SavedTask
+from hornbook.tasks.schemes import repaired, scheme_of, to_bio
+
+COLUMN_FILES = (".conll", ".conllu", ".bio", ".iob", ".iob2", ".tsv")
+PART = "test"  # of which nothing is left out and labels may be missing
+MOSTLY = 0.9  # of the lines
+
+
+def read_inputs(
+    file: str | Path,
+    saved: SavedTask,
+    text: str | None = None,
+    pair: str | None = None,
+    say: Callable[[str], None] | None = None,
+) -> list[Example]:
+    """The inputs of a file in their order, as the task of a run takes them; labels that the file has are kept.
+
+    A table (CSV, TSV, JSON lines, JSON, Parquet) has an input a row, its columns guessed from their names unless `text`
+    and `pair` name them. Other files have one a line, an empty line too; a tab parts a text from its pair, a question
+    from its passage, a context from its endings. For tags, columns of words with blank lines between sentences are
+    known too, and for spans SQuAD's JSON. `say` is told what was guessed and what was wrong.
+    """
+    path = Path(file).expanduser()
+    if path.is_dir() or not path.exists():
+        raise ValueError(f"there is no file {path}: give one with the inputs")
+    notes = Notes()
+    found = _read(path, known(saved.name), Asked(text, pair), notes)
+    for words in [*notes.said, *_problems(notes.problems)] if say else ():
+        say(words)
+    if not found:
+        raise ValueError(f"{path} holds no inputs: write one a line, or a table")
+    return found
+
+
+def _problems(problems: Problems) -> list[str]:
+    return [
+        f"{entry['count']:,} {entry['what']} (first: {problems.first(kind)})"
+        for kind, entry in problems.as_dict().items()
+        if kind not in HARMLESS
+    ]
+
+
+def _read(path: Path, entry: KnownDataSet, asked: Asked, notes: Notes) -> list[Example]:
+    suffix, layout = path.suffix.lower(), entry.layout
+    if entry.kind == "tagging":
+        return _sentences(path, asked, notes)
+    if entry.kind == "spans" and suffix == ".json":
+        if is_squad(path):
+            return read_squad(path, PART, True, notes)
+        if not layout.takes_columns:
+            return layout.read({PART: [path]}, asked, notes)[PART]
+    if isinstance(layout, TableLayout) and not asked and _is_published(path, layout):
+        return layout.read({PART: [path]}, asked, notes)[PART]
+    if suffix not in FORMATS:
+        return _lines(path, entry, notes)
+    if entry.kind == "choice":
+        return layout.read({PART: [path]}, asked, notes)[PART]
+    table = read_table(path, notes)
+    if not table.rows:
+        return []
+    own = OwnSpans(may_be_none=True) if entry.kind == "spans" else entry.own_layout
+    if len(table.columns) == 1 and entry.kind != "spans" and not asked:
+        asked = Asked(table.columns[0])
+    return own.from_tables({PART: table}, asked, notes)[PART]
+
+
+def _is_published(path: Path, layout: TableLayout) -> bool:
+    """Whether a file of tabs has the columns of the published one."""
+    if path.suffix.lower() not in (".tsv", ".txt"):
+        return False
+    with open(path, encoding="utf-8-sig", errors="replace") as file:
+        names = [name.strip() for name in file.readline().rstrip("\r\n").split("\t")]
+    has_names = layout.text in names and (layout.pair is None or layout.pair in names)
+    is_named_so = any(path.match(name) for files in layout.files.values() for name in files)
+    return (has_names and len(names) > 1) or (is_named_so and len(names) == len(layout.unnamed))
+
+
+def _split(path: Path, notes: Notes) -> list[str]:
+    text = read_text(path, notes)
+    return text.removesuffix("\n").split("\n") if text else []
+
+
+def _lines(path: Path, entry: KnownDataSet, notes: Notes) -> list[Example]:
+    lines = _split(path, notes)
+    has_tabs = _most(["\t" in line for line in lines if line.strip()])
+    if entry.kind in ("spans", "choice") and not has_tabs:
+        wanted = "the question and the passage" if entry.kind == "spans" else "the context and its endings"
+        raise ValueError(f"{path}: write {wanted} on each line with a tab between, or give a table with columns")
+    if entry.kind == "choice":
+        return [
+            ChoiceExample(str(number), context, tuple(endings) or ("",))
+            for number, (context, *endings) in enumerate(line.split("\t") for line in lines)
+        ]
+    if has_tabs:
+        notes.say(f"{path}: the tab on each line parts two texts")
+    made = SpanExample if entry.kind == "spans" else TextExample
+    found: list[Example] = []
+    for number, line in enumerate(lines):
+        first, _, second = line.partition("\t") if has_tabs else (line, "", None)
+        found.append(made(str(number), first, second))
+    return found
+
+
+def _most(facts: list[bool]) -> bool:
+    return bool(facts) and sum(facts) > len(facts) / 2
+
+
+def _sentences(path: Path, asked: Asked, notes: Notes) -> list[TaggedExample]:
+    suffix = path.suffix.lower()
+    if suffix in TABLES:
+        return _table_of_sentences(path, asked, notes)
+    if suffix in COLUMN_FILES or _has_columns(_split(path, Notes())):
+        return _in_bio(OWN_TAGS.read({PART: [path]}, Asked(), notes)[PART])
+    return [TaggedExample(str(number), words_of(line)) for number, line in enumerate(_split(path, notes))]
+
+
+def _in_bio(examples: list[TaggedExample]) -> list[TaggedExample]:
+    scheme = scheme_of(example.tags for example in examples if example.tags)
+    if scheme == "plain":
+        return examples
+    return [
+        replace(each, tags=tuple(repaired(to_bio(each.tags, scheme))[0])) if each.tags else each for each in examples
+    ]
+
+
+def _has_columns(lines: list[str]) -> bool:
+    """Whether lines are words in columns: about as many fields on each, and blank lines between sentences."""
+    widths = Counter(len(line.split()) for line in lines if line.strip())
+    has_blanks = any(not line.strip() for line in lines[1:-1])
+    return has_blanks and max(widths.values(), default=0) > MOSTLY * widths.total()
+
+
+def _table_of_sentences(path: Path, asked: Asked, notes: Notes) -> list[TaggedExample]:
+    table = read_table(path, notes)
+    if not table.rows:
+        return []
+    column = table.columns[0] if len(table.columns) == 1 else find_column(table, asked.text, WORDS, "text")
+    notes.say(f"columns: words = '{column}'")
+    found = []
+    for number, row in enumerate(table.rows):
+        if row.broken:
+            notes.problem(f"kept_{row.broken[0]}", table.file, row.place, row.broken[1])
+        cell = row.fields.get(column)
+        found.append(TaggedExample(key_of(row, None, number), words_in(_unpacked(cell), column)))
+    return found
+
+
+def _unpacked(cell: object) -> object:
+    """A list that stands in a cell of text as JSON."""
+    if isinstance(cell, str) and cell.lstrip().startswith("["):
+        try:
+            value = json.loads(cell)
+        except json.JSONDecodeError:
+            return cell
+        return value if isinstance(value, list) else cell
+    return cell

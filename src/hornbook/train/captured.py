@@ -1,0 +1,204 @@
+"""Whole steps captured as CUDA graphs, a few buckets of shapes for a whole run.
+
+A small batch keeps a large GPU waiting for the host: launching the kernels of a step takes several times as long as
+running them. A captured step is launched at once. Its shapes are fixed, so a batch is laid into the smallest bucket
+that holds it, with dead tokens, dead sequences and targets of weight 0 behind it.
+
+Only for objectives whose targets come with the batch: what is drawn in a captured step would be the same forever.
+Dropout is not: each replay reads the seed that was set before it.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from hornbook.batch import Batch
+from hornbook.train.objective import Drawn, Targets
+from hornbook.train.optimizer import set_rate
+from hornbook.train.randomness import seed_of
+
+TOKEN_BUCKET, SEQUENCE_BUCKET, SHORTEST = 128, 8, 64
+MOST_WASTE = 1.08  # a bucket is used for a batch that needs one so much smaller, rather than capturing another
+
+
+@dataclass(frozen=True)
+class Bucket:
+    """Room for so many tokens in so many sequences of at most `longest`, and for so many targets."""
+
+    tokens: int
+    sequences: int
+    longest: int
+    targets: int
+
+    def holds(self, other: "Bucket") -> bool:
+        return (
+            self.tokens >= other.tokens
+            and self.sequences >= other.sequences
+            and self.longest >= other.longest
+            and self.targets >= other.targets
+        )
+
+    def is_filled_by(self, drawn: Drawn) -> bool:
+        """Whether its dead sequences take up all dead tokens: one outside any sequence would hold no number at all."""
+        num_dead = self.sequences - drawn.batch.num_sequences
+        return num_dead * self.longest >= self.tokens - drawn.batch.num_tokens
+
+
+@dataclass(frozen=True)
+class _Captured:
+    graph: torch.cuda.CUDAGraph
+    drawn: Drawn  # lies where the graph reads
+    numbers: Tensor  # the loss, the gradient's norm, then the terms
+
+
+def bucket_for(drawn: Drawn) -> Bucket:
+    """The smallest bucket for this step."""
+    batch = drawn.batch
+    together = batch.num_together
+    longest = max(SHORTEST, 1 << (batch.longest - 1).bit_length())
+    tokens = _up(batch.num_tokens, TOKEN_BUCKET)
+    # Dead sequences take up what is left of the bucket, each of at most `longest`.
+    num_dead = -(-TOKEN_BUCKET // longest) + together
+    sequences = _up(_up(batch.num_sequences + num_dead, SEQUENCE_BUCKET), together)
+    of_tokens = batch.labels_T is not None
+    return Bucket(tokens, sequences, longest, tokens if of_tokens else sequences // together)
+
+
+def _up(number: int, multiple: int) -> int:
+    return -(-number // multiple) * multiple
+
+
+class CapturedSteps:
+    """Takes the steps of a `Stepper` that fit in one part."""
+
+    def __init__(self, stepper):
+        self.stepper = stepper
+        self.captured: dict[Bucket, _Captured] = {}
+        self.pool = None
+
+    def take(self, drawn: Drawn, number: int, lr: float) -> tuple[Tensor, list[str]]:
+        """One update; the loss, the gradient's norm and the terms as one tensor, and the terms' names."""
+        if not self.captured:
+            self._prepare_optimizer()
+        bucket = self._bucket(drawn)
+        if bucket not in self.captured:
+            self.captured[bucket] = self._capture(filled(drawn, bucket))
+        captured = self.captured[bucket]
+        _lay(drawn, captured.drawn, bucket)
+        set_rate(self.stepper.optimizer, lr)
+        torch.manual_seed(seed_of(self.stepper.seed, number, 0, "dropout"))
+        captured.graph.replay()
+        return captured.numbers.clone(), list(self.stepper.objective.weights)
+
+    def _bucket(self, drawn: Drawn) -> Bucket:
+        needed = bucket_for(drawn)
+        fitting = [
+            each
+            for each in self.captured
+            if each.holds(needed) and each.is_filled_by(drawn) and each.tokens <= MOST_WASTE * needed.tokens
+        ]
+        return min(fitting, key=lambda each: (each.tokens, each.sequences), default=needed)
+
+    def _prepare_optimizer(self) -> None:
+        """The optimizer's state must lie in place before it is captured; a step at rate 0 with no gradient makes it."""
+        optimizer = self.stepper.optimizer
+        device = self.stepper.runtime.device
+        for group in optimizer.param_groups:
+            group["capturable"] = True
+            group["lr"] = torch.zeros((), device=device)
+        if not optimizer.state:
+            for group in optimizer.param_groups:
+                for parameter in group["params"]:
+                    parameter.grad = torch.zeros_like(parameter)
+            optimizer.step()
+            for state in optimizer.state.values():
+                state["step"].zero_()
+        optimizer.zero_grad(set_to_none=True)
+
+    def _capture(self, drawn: Drawn) -> _Captured:
+        stepper = self.stepper
+        stepper.model.train()
+        side = torch.cuda.Stream()
+        side.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(side):  # loads every kernel of these shapes, changes no weight
+            self._loss(drawn)[0].backward()
+            stepper.optimizer.zero_grad(set_to_none=True)
+        torch.cuda.current_stream().wait_stream(side)
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph, pool=self.pool):
+            loss, terms = self._loss(drawn)
+            loss.backward()
+            norm = self._update()
+            numbers = torch.stack([loss.detach(), norm, *terms]).float()
+        stepper.optimizer.zero_grad(set_to_none=True)
+        self.pool = self.pool or graph.pool()
+        return _Captured(graph, drawn, numbers)
+
+    def _update(self) -> Tensor:
+        """Clips and updates. The optimizer's kernel divides the gradient as it reads it, which saves a pass over it."""
+        stepper = self.stepper
+        norm = stepper.grad_norm()
+        if stepper.clip > 0:
+            stepper.optimizer.grad_scale = (norm / stepper.clip).clamp(min=1)
+        stepper.optimizer.step()
+        stepper.optimizer.grad_scale = None
+        return norm
+
+    def _loss(self, drawn: Drawn) -> tuple[Tensor, list[Tensor]]:
+        stepper = self.stepper
+        weights = stepper.objective.weights
+        counts = {term: torch.where(count > 0, count, 1.0) for term, count in drawn.counts().items()}
+        with stepper.runtime.autocast():
+            sums = stepper.objective.sums(stepper.model, drawn)
+        terms = {term: sums[term] / counts[term] for term in weights}
+        return sum(weights[term] * terms[term] for term in weights), [each.detach() for each in terms.values()]
+
+
+def filled(drawn: Drawn, bucket: Bucket) -> Drawn:
+    """The step in a bucket: tensors of the bucket's size that nothing else uses."""
+    batch = drawn.batch
+    device = batch.ids_T.device
+
+    def room(tensor: Tensor | None, size: int) -> Tensor | None:
+        return None if tensor is None else torch.zeros((size, *tensor.shape[1:]), dtype=tensor.dtype, device=device)
+
+    rooms = Batch(
+        ids_T=room(batch.ids_T, bucket.tokens),
+        positions_T=room(batch.positions_T, bucket.tokens),
+        segments_T=room(batch.segments_T, bucket.tokens),
+        word_starts_T=room(batch.word_starts_T, bucket.tokens),
+        starts=room(batch.starts, bucket.sequences + 1),
+        starts_host=np.zeros(bucket.sequences + 1, np.int64),
+        longest=bucket.longest,
+        num_together=batch.num_together,
+    )
+    targets = {
+        term: Targets(
+            room(each.positions_K, bucket.targets),
+            room(each.values_K, bucket.targets),
+            room(each.weights_K, bucket.targets),
+            np.zeros(bucket.sequences + 1, np.int64),
+        )
+        for term, each in drawn.targets.items()
+    }
+    laid = Drawn(rooms, targets)
+    _lay(drawn, laid, bucket)
+    return laid
+
+
+def _lay(drawn: Drawn, into: Drawn, bucket: Bucket) -> None:
+    """Copies a step over the last one. Dead tokens keep what lies there: they enter no loss."""
+    batch, room = drawn.batch, into.batch
+    for name in ("ids_T", "positions_T", "segments_T"):
+        getattr(room, name)[: batch.num_tokens].copy_(getattr(batch, name), non_blocking=True)
+    num_dead = bucket.sequences - batch.num_sequences
+    ends = np.minimum(batch.num_tokens + bucket.longest * np.arange(1, num_dead + 1), bucket.tokens)
+    starts = np.concatenate([batch.starts_host, ends]).astype(np.int32)
+    room.starts.copy_(torch.from_numpy(starts).pin_memory(), non_blocking=True)
+    for term, targets in drawn.targets.items():
+        there = into.targets[term]
+        there.values_K[: len(targets.values_K)].copy_(targets.values_K, non_blocking=True)
+        there.weights_K.zero_()
+        there.weights_K[: len(targets.weights_K)].copy_(targets.weights_K, non_blocking=True)

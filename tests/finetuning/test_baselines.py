@@ -1,0 +1,187 @@
+"""Baselines: counting words learns what words decide and no more, and every kind of task has one."""
+
+import json
+
+import numpy as np
+import pytest
+import word_rules
+from word_rules import FAST, KEYWORD, tiny_encoder
+
+from hornbook.finetuning.baselines import baseline
+from hornbook.finetuning.counted import window_answers
+from hornbook.finetuning.vectors import read_vectors
+from hornbook.tasks.records import SpanExample
+
+PASSAGE = (
+    "The garden was silver in the morning. The old teacher went to Bristol with letters. "
+    "Nobody saw the bridge. The children ate bread near the river in summer."
+)
+
+
+@pytest.fixture(scope="module")
+def encoder(tmp_path_factory, tiny_tokenizer):
+    return str(tiny_encoder(tmp_path_factory.mktemp("baselines") / "model", tiny_tokenizer))
+
+
+def run_of(folder) -> dict:
+    return json.loads((folder / "run.json").read_text())
+
+
+def test_counted_words_learn_a_keyword(tmp_path):
+    found = baseline("tfidf", word_rules.keyword_rule(), "classification", tmp_path)
+    assert found.score == 1.0
+    run, scores = run_of(tmp_path), json.loads((tmp_path / "scores.json").read_text())
+    assert (run["verb"], run["request"]["baseline"], run["model"]) == ("baseline", "tfidf", None)
+    assert scores.keys() == {"decided_by", "degenerate", "parts"}
+    assert scores["parts"]["dev"]["accuracy"]["high"] == 1.0
+
+
+def test_neighbours_are_counted_and_no_order_beyond(tmp_path):
+    def rows(between: str) -> dict[str, list[dict]]:
+        texts = [(f"a {between * i}b" if i % 2 else f"b {between * i}a", i % 2) for i in range(1, 61)]
+        labelled = [{"text": text, "label": label} for text, label in texts]
+        return {"train": labelled[:40], "dev": labelled[40:]}
+
+    assert baseline("tfidf", rows(""), "classification", tmp_path / "beside").score == 1.0
+    apart = {
+        part: [
+            {**row, "text": " ".join((row["text"][0], f"word{number}{part}", row["text"][-1]))} for number, row in each
+        ]
+        for part, each in ((part, list(enumerate(each))) for part, each in rows("").items())
+    }
+    assert baseline("tfidf", apart, "classification", tmp_path / "apart").score == 0.5
+
+
+def test_the_majority(tmp_path):
+    found = baseline("majority", word_rules.keyword_rule(80, 40), "classification", tmp_path)
+    assert found.score == 25 / 40
+    assert found.degenerate == "it answers 'no' whatever the text"
+
+
+def test_pairs(tmp_path, encoder):
+    rows = word_rules.same_words(150)
+    assert baseline("tfidf", rows, "classification", tmp_path / "tfidf").score >= 0.95
+    assert baseline("vectors", rows, "classification", tmp_path / "vectors", model=encoder).score >= 0.75
+
+
+def test_numbers(tmp_path, encoder):
+    rows = word_rules.how_many()
+    assert baseline("tfidf", rows, "regression", tmp_path / "tfidf").score >= 0.8
+    assert baseline("vectors", rows, "regression", tmp_path / "vectors", model=encoder).score >= 0.7
+    assert baseline("majority", rows, "regression", tmp_path / "majority").score == 0.0
+
+
+def test_several_classes(tmp_path):
+    rows = word_rules.several_words()
+    assert baseline("tfidf", rows, "multi-label", tmp_path / "tfidf", label="labels").score >= 0.9
+    assert baseline("majority", rows, "multi-label", tmp_path / "majority", label="labels").score < 0.7
+
+
+def test_tags(tmp_path, encoder):
+    folder = str(word_rules.write_tags(tmp_path / "tags"))
+    assert baseline("tfidf", folder, "tagging", tmp_path / "tfidf").score == 1.0
+    assert baseline("majority", folder, "tagging", tmp_path / "majority").score == 0.0
+    assert baseline("vectors", folder, "tagging", tmp_path / "vectors", model=encoder, changes=FAST).score >= 0.95
+
+
+def test_endings(tmp_path, encoder):
+    rows = word_rules.endings()
+    assert baseline("tfidf", rows, "choice", tmp_path / "tfidf").score >= 0.7
+    assert baseline("vectors", rows, "choice", tmp_path / "vectors", model=encoder).score >= 0.5
+    assert baseline("majority", rows, "choice", tmp_path / "majority").score == pytest.approx(1 / 3, abs=0.05)
+
+
+@pytest.mark.parametrize(
+    ("question", "answer"),
+    [
+        ("Where did the old teacher go with letters?", "Bristol"),
+        ("When did the children eat near the river?", "summer"),
+    ],
+)
+def test_the_window_with_the_words_of_the_question(question, answer):
+    others = [f"The {word} was in the house." for word in ["moon", "sun", "star", "wind", "rain", "snow"]]
+    train = [SpanExample("1", "who", passage, ("teacher",), (0,)) for passage in (PASSAGE, *others)]
+    (found,) = window_answers(train)([SpanExample("2", question, PASSAGE)])
+    start = PASSAGE.index(answer)
+    assert abs(found.start - start) < 30
+    assert PASSAGE[found.start : found.end] == found.answer == found.n_best[0].text
+    assert not {found.answer.lower()} & set(question.lower().split())
+
+
+def test_spans(tmp_path):
+    def row(question: str, answer: str) -> dict:
+        return {"question": question, "context": PASSAGE, "answers": [answer] if answer else []}
+
+    asked = [row("Who went to Bristol with letters?", "teacher"), row("Which planet is large?", "")]
+    rows = {"train": asked * 15, "dev": asked}
+    found = baseline("tfidf", rows, "spans-or-none", tmp_path / "tfidf")
+    assert found.scores["dev"]["NoAns_exact"]["value"] == 100.0  # no word of the question is in the passage
+    assert "dev, threshold chosen on a part of train" in found.scores
+    none = baseline("majority", rows, "spans-or-none", tmp_path / "majority")
+    assert none.scores["dev"]["exact"]["value"] == 50.0
+    with pytest.raises(ValueError, match="tfidf"):
+        baseline("majority", {"train": asked[:1] * 9, "dev": asked[:1]}, "spans", tmp_path / "no")
+    with pytest.raises(ValueError, match="tfidf"):
+        baseline("vectors", {"train": asked[:1] * 9, "dev": asked[:1]}, "spans", tmp_path / "none")
+
+
+def test_vectors_of_a_file(tmp_path, random):
+    lines = ["4 6"]
+    for word in (KEYWORD, "harbour", "river", "the"):
+        lines.append(" ".join([word, *(f"{number:.3f}" for number in random.normal(size=6))]))
+    file = tmp_path / "vectors.txt"
+    file.write_text("\n".join(lines) + "\n")
+    said = []
+    found = baseline(
+        "vectors", word_rules.keyword_rule(), "classification", tmp_path / "out", vectors=file, say=said.append
+    )
+    assert found.score >= 0.95
+    assert any("for 4 of the words" in words for words in said)
+    vectors, width = read_vectors(file, {"river"})
+    assert (list(vectors), width) == (["river"], 6)
+
+
+@pytest.mark.parametrize(
+    ("text", "words"), [("", "empty"), ("a 1 2\nriver 1\n", "line 2"), ("a 1 2\nriver 1 x\n", "not all numbers")]
+)
+def test_vector_files_that_are_none(tmp_path, text, words):
+    file = tmp_path / "vectors.txt"
+    file.write_text(text)
+    with pytest.raises(ValueError, match=words):
+        read_vectors(file, {"river"})
+
+
+def test_the_same_network_from_random_weights(tmp_path, encoder):
+    changes = FAST | {"epochs": 1}
+    found = baseline("random", word_rules.keyword_rule(), "classification", tmp_path, model=encoder, changes=changes)
+    assert run_of(tmp_path)["request"]["from_random"]
+    assert 0 <= found.score <= 1
+    assert (tmp_path / "model.safetensors").exists()
+
+
+def test_the_same_examples_as_fine_tuning(tmp_path, encoder):
+    """Of the 80 examples, the 16 that fine-tuning takes: a rule that holds for these alone shows it."""
+    from hornbook.finetuning.inputs import open_inputs
+    from hornbook.finetuning.plain import open_labelled
+    from hornbook.finetuning.record import Request
+
+    request = Request(encoder, "classification", None, seed=3, changes={"examples": 16})
+    rows = word_rules.keyword_rule()
+    opened = open_inputs(request, rows, print)
+    assert open_labelled(request, rows, print).train == opened.train
+    assert len(opened.train) == 16
+
+
+@pytest.mark.parametrize(
+    ("name", "words"), [("guess", "majority, tfidf"), ("random", "name the model"), ("vectors", "file")]
+)
+def test_bad_requests_say_what_to_do(tmp_path, name, words):
+    with pytest.raises(ValueError, match=words):
+        baseline(name, word_rules.keyword_rule(), "classification", tmp_path)
+
+
+def test_predictions_are_one_for_each_example(tmp_path):
+    baseline("tfidf", word_rules.keyword_rule(80, 40), "classification", tmp_path)
+    rows = [json.loads(line) for line in (tmp_path / "predictions-dev.jsonl").read_text().splitlines()]
+    assert [row["text"] for row in rows] == [row["text"] for row in word_rules.keyword_rule(80, 40)["dev"]]
+    assert np.allclose([sum(row["probabilities"].values()) for row in rows], 1)

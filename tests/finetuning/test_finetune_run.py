@@ -1,0 +1,210 @@
+"""A fine-tuning run as a whole: what it leaves, how it goes on after any end, several runs, what it refuses."""
+
+import json
+import os
+import random as chance
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import rules
+
+import hornbook
+from hornbook.files import read_json
+from hornbook.finetuning.api import finetune
+from hornbook.interop.folder import read_weights
+
+QUIET = {"say": lambda words: None}
+FAST = {"runtime.threads": 1}
+
+
+@pytest.fixture(scope="module")
+def encoder(tmp_path_factory) -> Path:
+    return rules.random_encoder(tmp_path_factory.mktemp("random") / "encoder", dropout=0.1)
+
+
+def made_up(number: int = 160, seed: int = 1) -> list[dict]:
+    draw = chance.Random(seed)
+    return [rules.keyword_pair(draw) for _ in range(number)]
+
+
+def same_weights(one: Path, other: Path) -> bool:
+    first, second = read_weights(one), read_weights(other)
+    return first.keys() == second.keys() and all(first[name].equal(second[name]) for name in first)
+
+
+def test_what_a_run_leaves_opens_and_predicts(tmp_path, encoder):
+    rows = made_up()
+    result = finetune(encoder, rows, out=tmp_path / "run", epochs=2, lr=3e-3, changes=FAST, **QUIET)
+    names = {path.name for path in result.out.iterdir()}
+    assert {
+        *("run.json", "task.json", "scores.json", "predictions-dev.jsonl", "README.md", "attention.json"),
+        *("config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json", "metrics.jsonl"),
+    } <= names
+    found = result.scores["dev"]["accuracy"]
+    assert found["low"] <= found["value"] <= found["high"]
+    assert read_json(result.out / "config.json")["id2label"] == {"0": "no", "1": "yes"}
+    said = result.predict([row["text"] for row in rows[:5]] + [""])
+    assert len(said) == 6 and all(each.label in ("yes", "no") for each in said)
+    dev = [json.loads(line) for line in (result.out / "predictions-dev.jsonl").read_text().splitlines()]
+    assert len(dev) == read_json(result.out / "run.json")["data"]["examples"]["dev"]
+    right = sum(row["gold"] == row["label"] for row in dev) / len(dev)
+    assert right == pytest.approx(found["value"])
+
+
+def test_the_best_weights_are_at_the_root(tmp_path, encoder):
+    """At this rate the score falls again: the last weights are not the best."""
+    changes = FAST | {"validation.every_steps": 1}
+    result = finetune(encoder, made_up(), out=tmp_path / "run", epochs=2, lr=0.1, changes=changes, **QUIET)
+    lines = [json.loads(line) for line in (result.out / "metrics.jsonl").read_text().splitlines()]
+    checks = [line for line in lines if line["kind"] == "validation"]
+    best = max(line["accuracy"] for line in checks)
+    assert result.score == pytest.approx(best)
+    assert same_weights(result.out, result.out / "best")
+
+
+def test_ends_early_when_nothing_gets_better(tmp_path, encoder):
+    changes = FAST | {"validation.every_steps": 1, "validation.patience": 2, "layers.frozen": -1}
+    result = finetune(encoder, made_up(), out=tmp_path / "run", epochs=20, lr=1e-9, changes=changes, **QUIET)
+    assert result.outcome.ended == "finished early" and result.outcome.step == 3
+    again = finetune(
+        encoder, made_up(), out=tmp_path / "run", epochs=20, lr=1e-9, changes=changes, resume=True, **QUIET
+    )
+    assert again.outcome.step == 3
+
+
+KILLED = """
+import json, os, sys
+from pathlib import Path
+from hornbook.finetuning.api import finetune
+encoder, data, out, stop = sys.argv[1:]
+def watch(status):
+    if status.step == int(stop):
+        os.kill(os.getpid(), 9)
+finetune(encoder, data, out=out, epochs=2, lr=3e-3, resume=True, watch=watch, say=lambda words: None,
+         changes={"runtime.threads": 1, "checkpoint.every_steps": 2, "runtime.log_every_steps": 1})
+"""
+
+
+def test_goes_on_after_a_kill_with_the_same_bits(tmp_path, encoder):
+    data = rules.write_rows(tmp_path / "data", made_up(), 40)
+    changes = FAST | {"checkpoint.every_steps": 2, "runtime.log_every_steps": 1}
+    whole = finetune(encoder, data, out=tmp_path / "whole", epochs=2, lr=3e-3, changes=changes, **QUIET)
+    for stop in (1, 5, 8):
+        done = subprocess.run([sys.executable, "-c", KILLED, encoder, data, tmp_path / "killed", str(stop)])
+        assert done.returncode == -signal.SIGKILL, stop
+        assert not (tmp_path / "killed" / "scores.json").exists()
+    last = finetune(encoder, data, out=tmp_path / "killed", epochs=2, lr=3e-3, changes=changes, resume=True, **QUIET)
+    assert same_weights(whole.out, last.out)
+    assert last.scores == whole.scores
+    assert (whole.out / "predictions-dev.jsonl").read_text() == (last.out / "predictions-dev.jsonl").read_text()
+
+
+def test_a_run_that_was_killed_after_training_is_finished(tmp_path, encoder):
+    data = rules.write_rows(tmp_path / "data", made_up(), 40)
+    result = finetune(encoder, data, out=tmp_path / "run", epochs=1, changes=FAST, **QUIET)
+    for name in ("scores.json", "predictions-dev.jsonl", "task.json", "README.md"):
+        (result.out / name).unlink()
+    again = finetune(encoder, data, out=tmp_path / "run", epochs=1, changes=FAST, resume=True, **QUIET)
+    assert again.scores == result.scores and (result.out / "README.md").exists()
+
+
+def test_ctrl_c_saves_and_the_verb_goes_on(tmp_path, encoder):
+    data = rules.write_rows(tmp_path / "data", made_up(400), 40)
+    command = [sys.executable, "-c", "from hornbook.cli import main; main()", "finetune", str(encoder)]
+    command += ["--data", str(data), "--out", str(tmp_path / "run"), "--epochs", "200", "--set", "runtime.threads=1"]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    while (
+        not (tmp_path / "run" / "metrics.jsonl").exists()
+        or "train" not in (tmp_path / "run" / "metrics.jsonl").read_text()
+    ):
+        assert process.poll() is None, process.stdout.read()
+        time.sleep(0.05)
+    os.kill(process.pid, signal.SIGINT)
+    said = process.communicate(timeout=60)[0]
+    assert process.returncode == 130 and "--resume goes on" in said
+    assert list((tmp_path / "run" / "checkpoints").glob("step-*/optimizer.safetensors"))
+
+
+def test_restarts_keep_the_best_and_change_only_the_seed(tmp_path, encoder):
+    result = finetune(
+        encoder, made_up(), out=tmp_path / "run", epochs=1, lr=3e-3, restarts=3, seed=5, changes=FAST, **QUIET
+    )
+    tries = read_json(result.out / "tries.json")
+    assert [each["seed"] for each in tries["tries"]] == [5, 6, 7]
+    scores = [each["score"] for each in tries["tries"]]
+    assert tries["median"] == sorted(scores)[1] and tries["spread"] >= 0
+    best = next(each for each in tries["tries"] if each["name"] == tries["best"])
+    assert best["score"] == result.score == max(scores)
+    assert same_weights(result.out, result.out / best["folder"])
+    weights = [read_weights(result.out / each["folder"]) for each in tries["tries"]]
+    assert not weights[0]["classifier.weight"].equal(weights[1]["classifier.weight"])
+    before = {each["name"]: (result.out / each["folder"] / "scores.json").stat().st_mtime_ns for each in tries["tries"]}
+    finetune(
+        encoder, made_up(), out=tmp_path / "run", epochs=1, lr=3e-3, restarts=3, seed=5, changes=FAST, resume=True,
+        **QUIET,
+    )  # fmt: skip
+    after = {each["name"]: (result.out / each["folder"] / "scores.json").stat().st_mtime_ns for each in tries["tries"]}
+    assert before == after  # what is finished is not run again
+
+
+def test_a_search_tries_the_four_rates(tmp_path, encoder):
+    result = finetune(encoder, made_up(), out=tmp_path / "run", epochs=1, search=True, changes=FAST, **QUIET)
+    tries = read_json(result.out / "tries.json")
+    assert tries["kind"] == "search" and len({each["lr"] for each in tries["tries"]}) <= 4
+    assert len(tries["tries"]) == len({each["lr"] for each in tries["tries"]})
+    assert result.score == max(each["score"] for each in tries["tries"])
+
+
+def test_a_degenerate_run_is_called_so(tmp_path, encoder):
+    changes = FAST | {"layers.frozen": -1}
+    result = finetune(encoder, made_up(), out=tmp_path / "run", epochs=4, lr=1e-9, changes=changes, **QUIET)
+    assert "did not move" in result.degenerate or "whatever the text" in result.degenerate
+    assert result.degenerate in (result.out / "README.md").read_text()
+
+
+def test_a_fine_tuned_model_goes_through_another_task(tmp_path, encoder):
+    first = finetune(encoder, made_up(), out=tmp_path / "first", epochs=1, lr=3e-3, changes=FAST, **QUIET)
+    pairs = [rules.named_word(chance.Random(i)) for i in range(120)]
+    changes = FAST | {"layers.frozen": -1}
+    second = finetune(first.out, pairs, out=tmp_path / "second", epochs=1, changes=changes, **QUIET)
+    before, after = read_weights(first.out), read_weights(second.out)
+    assert all(before[name].equal(after[name]) for name in before if name.startswith("bert."))
+    assert not before["classifier.weight"].equal(after["classifier.weight"])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ({"task": "clasification"}, "did you mean classification"),
+        ({"changes": {"optimizer.rate": "1"}}, "did you mean"),
+        ({"changes": {"layers.frozen": 9}}, "the model has 2 layers"),
+        ({"epochs": 0}, "--epochs must be above 0"),
+        ({"restarts": 0}, "--restarts must be at least 1"),
+        ({"text": "txet"}, "txet"),
+        ({"changes": {"task.head": "tower"}}, "must be one of"),
+        ({"changes": {"task.pair_encoding": "separate"}}, "pairs of texts"),
+    ],
+)
+def test_what_it_refuses(tmp_path, encoder, arguments, words):
+    with pytest.raises(ValueError, match=words):
+        finetune(encoder, made_up(40), **({"out": tmp_path / "run"} | QUIET | arguments))
+    assert not (tmp_path / "run" / "run.json").exists()
+
+
+def test_other_data_or_another_request_is_not_gone_on_with(tmp_path, encoder):
+    finetune(encoder, made_up(60), out=tmp_path / "run", epochs=1, changes=FAST, **QUIET)
+    with pytest.raises(ValueError, match="already holds a run"):
+        finetune(encoder, made_up(60), out=tmp_path / "run", epochs=1, changes=FAST, **QUIET)
+    with pytest.raises(ValueError, match="epochs 1"):
+        finetune(encoder, made_up(60), out=tmp_path / "run", epochs=2, changes=FAST, resume=True, **QUIET)
+    with pytest.raises(ValueError, match="not what this run began with"):
+        finetune(encoder, made_up(60, seed=2), out=tmp_path / "run", epochs=1, changes=FAST, resume=True, **QUIET)
+
+
+def test_the_public_names(tmp_path, encoder):
+    assert hornbook.finetune is finetune
+    assert hornbook.load_predictor and hornbook.probe and hornbook.baseline and hornbook.label_curve

@@ -1,0 +1,147 @@
+"""The label curve: more labels help, every piece is done once, and the intervals are what they say."""
+
+import json
+
+import numpy as np
+import pytest
+import word_rules
+from scipy import stats
+from word_rules import FAST, tiny_encoder
+
+from hornbook.finetuning import curve
+from hornbook.finetuning.curve import chosen_sizes, label_curve
+
+CHANGES = FAST | {"epochs": 1, "batch_size": 16}
+
+
+@pytest.fixture(scope="module")
+def encoder(tmp_path_factory, tiny_tokenizer):
+    return str(tiny_encoder(tmp_path_factory.mktemp("curve") / "model", tiny_tokenizer))
+
+
+def points_of(found: dict) -> dict:
+    return {(point["way"], point["examples"]): point for point in found["points"]}
+
+
+def test_every_way_has_its_points(tmp_path, encoder):
+    rows = word_rules.three_classes(90, 45)
+    said = []
+    found = label_curve(
+        encoder, rows, "classification", tmp_path, sizes=(8, "all"), seeds=2, changes=CHANGES, say=said.append
+    )
+    points = points_of(found)
+    assert set(points) == {(way, size) for way in ("random", "features", "finetune", "tfidf") for size in (8, 90)}
+    assert found["decided_by"] == "accuracy"
+    assert found["finished"]
+    assert json.loads((tmp_path / "curve.json").read_text()) == found
+    for way in ("tfidf", "features"):
+        assert points[way, 8]["score"] < points[way, 90]["score"]
+    assert points["tfidf", 90]["score"] == 1.0
+    for point in found["points"]:
+        assert point["low"] <= point["score"] <= point["high"]
+        assert len(point["seeds"]) == 2
+    assert said[-1] == "16 of 16: tfidf, 90 examples, seed 1"
+    assert not list((tmp_path / "pieces").rglob("*.safetensors"))
+    run = json.loads((tmp_path / "pieces" / "finetune-8-seed-1" / "run.json").read_text())
+    assert (run["train_examples"], run["settings"]["runtime"]["seed"]) == (8, 1)
+    assert json.loads((tmp_path / "pieces" / "random-8-seed-1" / "run.json").read_text())["request"]["from_random"]
+
+
+def test_it_goes_on_where_it_stopped(tmp_path, encoder, monkeypatch):
+    rows = word_rules.keyword_rule()
+    done = []
+    real = curve.baseline_labelled
+
+    def counted(way, folder, *arguments, **more):
+        done.append(folder.name)
+        if len(done) == 3:
+            raise KeyboardInterrupt
+        return real(way, folder, *arguments, **more)
+
+    monkeypatch.setattr(curve, "baseline_labelled", counted)
+    asked = {"sizes": (8, 32), "ways": ("tfidf",), "seeds": 2, "changes": FAST}
+    with pytest.raises(KeyboardInterrupt):
+        label_curve(encoder, rows, "classification", tmp_path, **asked)
+    part = json.loads((tmp_path / "curve.json").read_text())
+    assert not part["finished"]
+    assert [point["examples"] for point in part["points"]] == [8]
+    found = label_curve(encoder, rows, "classification", tmp_path, **asked)
+    assert done == ["tfidf-8-seed-0", "tfidf-8-seed-1", "tfidf-32-seed-0", "tfidf-32-seed-0", "tfidf-32-seed-1"]
+    assert found["finished"]
+    assert label_curve(encoder, rows, "classification", tmp_path, **asked) == found
+    assert len(done) == 5
+    more = label_curve(encoder, rows, "classification", tmp_path, **asked | {"sizes": (8, 16, 32), "seeds": 3})
+    assert len(done) == 5 + 5  # three seeds of the new size, and the third seed of both others
+    assert points_of(more)["tfidf", 8]["seeds"][:2] == points_of(found)["tfidf", 8]["seeds"]
+
+
+def test_other_words_in_the_same_folder_are_refused(tmp_path, encoder):
+    rows = word_rules.keyword_rule()
+    asked = {"sizes": (8,), "ways": ("majority",), "seeds": 1}
+    label_curve(encoder, rows, "classification", tmp_path, changes=FAST, **asked)
+    with pytest.raises(ValueError, match="another changes"):
+        label_curve(encoder, rows, "classification", tmp_path, changes={}, **asked)
+    with pytest.raises(ValueError, match="another data"):
+        label_curve(encoder, word_rules.keyword_rule(70), "classification", tmp_path, changes=FAST, **asked)
+
+
+def test_each_seed_draws_its_examples_and_all_ways_get_the_same(tmp_path, encoder, monkeypatch):
+    drawn = {}
+
+    def remember(way, folder, request, inputs, **_):
+        drawn[folder.name] = [example.key for example in inputs.train]
+        raise StopIteration
+
+    monkeypatch.setattr(curve, "baseline_labelled", remember)
+    for seeds in (1, 2):
+        for way in ("tfidf", "majority"):
+            for size in (8, 16):
+                folder = tmp_path / f"{seeds}-{way}-{size}"
+                for seed in range(seeds - 1):  # as if it were done
+                    piece = folder / "pieces" / f"{way}-{size}-seed-{seed}"
+                    piece.mkdir(parents=True)
+                    (piece / "scores.json").write_text("{}")
+                with pytest.raises(StopIteration):
+                    label_curve(
+                        encoder, word_rules.keyword_rule(), "classification", folder, sizes=(size,), ways=(way,),
+                        seeds=seeds, changes=FAST,
+                    )  # fmt: skip
+    assert drawn["tfidf-8-seed-0"] == drawn["majority-8-seed-0"] != drawn["tfidf-8-seed-1"]
+    assert set(drawn["tfidf-8-seed-0"]) < set(drawn["tfidf-16-seed-0"])
+
+
+def test_few_examples_train_for_enough_steps(tmp_path, encoder, monkeypatch):
+    monkeypatch.setattr(curve, "LEAST_STEPS", 12)
+    changes = FAST | {"batch_size": 16}
+    label_curve(
+        encoder, word_rules.keyword_rule(), "classification", tmp_path, sizes=(16,), ways=("finetune",), seeds=1,
+        changes=changes,
+    )  # fmt: skip
+    settings = json.loads((tmp_path / "pieces" / "finetune-16-seed-0" / "run.json").read_text())["settings"]
+    assert settings["schedule"]["steps"] == 12
+    assert settings["validation"]["every_steps"] == 4
+
+
+def test_the_interval_over_seeds():
+    each = [{"value": value, "low": value - 0.5, "high": value + 0.5} for value in (0.7, 0.8, 0.75)]
+    found = curve._interval(each)
+    expected = stats.t.interval(0.95, 2, np.mean([0.7, 0.8, 0.75]), stats.sem([0.7, 0.8, 0.75]))
+    assert (found["low"], found["high"]) == pytest.approx(expected)
+    assert found["seeds"] == [0.7, 0.8, 0.75]
+    for alone in (each[:1], each[:1] * 3):
+        assert (curve._interval(alone)["low"], curve._interval(alone)["high"]) == (0.7 - 0.5, 0.7 + 0.5)
+
+
+def test_sizes():
+    assert chosen_sizes(None, 10_000) == [32, 128, 512, 2048, 8192, 10_000]
+    assert chosen_sizes(None, 20) == [20]
+    assert chosen_sizes(("all", 64, "32", 99_999), 1000) == [32, 64, 1000]
+    for wrong in ((0,), ("many",), (), (1.5,)):
+        with pytest.raises(ValueError, match="size"):
+            chosen_sizes(wrong, 1000)
+
+
+@pytest.mark.parametrize(("arguments", "words"), [({"ways": ("magic",)}, "features, finetune"), ({"seeds": 0}, "one")])
+def test_bad_requests_say_what_to_do(tmp_path, encoder, arguments, words):
+    with pytest.raises(ValueError, match=words):
+        label_curve(encoder, word_rules.keyword_rule(), "classification", tmp_path, **arguments)

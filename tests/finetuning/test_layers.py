@@ -1,0 +1,222 @@
+"""Which layers learn, how fast, and what is kept of a model that goes from one task to the next."""
+
+import numpy as np
+import pytest
+import torch
+
+from hornbook.batch import pack
+from hornbook.finetuning.batches import TaskBatches
+from hornbook.finetuning.layers import freeze, from_random, rates, with_head
+from hornbook.finetuning.settings import LayerSettings
+from hornbook.models.bert import Bert, BertConfig
+from hornbook.models.outputs import Output
+from hornbook.tasks.objective import TaskObjective
+from hornbook.tasks.task import Features
+from hornbook.train.device import Runtime
+from hornbook.train.optimizer import make_optimizer
+from hornbook.train.settings import OptimizerSettings
+from hornbook.train.step import Stepper
+
+VOCABULARY, LAYERS = 70, 3
+CPU = Runtime(torch.device("cpu"), torch.float32, False, 1, 0, "test")
+CLASSES = Output("sequence", 3, ("a", "b", "c"))
+TAGS = Output("tokens", 2, ("O", "X"))
+SPANS = Output("spans", 2)
+
+
+def pretrained(heads: tuple[str, ...] = ("pooler", "mlm", "nsp")) -> Bert:
+    config = BertConfig(
+        VOCABULARY, num_layers=LAYERS, width=16, num_heads=2, inner_width=32, max_positions=16, dropout=0.0
+    )
+    model = Bert(config, heads)
+    model.initialise(torch.Generator().manual_seed(7))
+    return model
+
+
+def features(num: int = 20) -> Features:
+    random = np.random.default_rng(0)
+    ids = [random.integers(0, VOCABULARY, int(n)) for n in random.integers(3, 16, num)]
+    segments = [np.zeros(len(each), np.int64) for each in ids]
+    return Features(ids, segments, np.arange(num), num, labels=random.integers(0, 3, num))
+
+
+def trained_for(model: Bert, num_steps: int, settings: LayerSettings | None = None, lr: float = 0.01) -> Bert:
+    settings = settings or LayerSettings()
+    optimizer = make_optimizer(model, OptimizerSettings(lr=lr), rates(model, settings))
+    stepper = Stepper(model, TaskObjective(model.output), optimizer, CPU, 0, 1.0, 4096)
+    batches = TaskBatches(features(), 8, 0)
+    for number in range(num_steps):
+        stepper.take(batches(number), number, lr)
+    return model
+
+
+def copied(model: Bert) -> dict[str, torch.Tensor]:
+    return {name: value.clone() for name, value in model.state_dict().items()}
+
+
+def part_of(name: str) -> str:
+    """embeddings, 0, 1, 2 (the blocks), pooler or task."""
+    first, second, *_ = name.split(".")
+    return second if first == "blocks" else first
+
+
+# ---- frozen layers
+
+
+@pytest.mark.parametrize(
+    ("frozen", "fixed"),
+    [
+        (0, set()),
+        (1, {"embeddings", "0"}),
+        (2, {"embeddings", "0", "1"}),
+        (3, {"embeddings", "0", "1", "2"}),
+        (-1, {"embeddings", "0", "1", "2", "pooler"}),
+    ],
+)
+def test_frozen_layers_keep_every_bit(frozen, fixed):
+    model, _ = with_head(pretrained(), CLASSES, 0)
+    num_free = freeze(model, LayerSettings(frozen=frozen))
+    before = copied(model)
+    trained_for(model, 4)
+    for name, value in model.state_dict().items():
+        assert torch.equal(value, before[name]) == (part_of(name) in fixed), name
+    free = [each for name, each in model.named_parameters() if part_of(name) not in fixed]
+    assert num_free == sum(each.numel() for each in free)
+
+
+def test_more_frozen_layers_than_there_are():
+    model, _ = with_head(pretrained(), CLASSES, 0)
+    with pytest.raises(ValueError, match="the model has 3 layers"):
+        freeze(model, LayerSettings(frozen=4))
+
+
+# ---- rates
+
+
+def test_decay_by_depth():
+    """The highest block at the whole rate, each below at a share of the one above, embeddings lowest."""
+    model, _ = with_head(pretrained(), CLASSES, 0)
+    share = rates(model, LayerSettings(decay=0.5, head_rate=3.0))
+    expected = {"embeddings": 0.125, "0": 0.25, "1": 0.5, "2": 1.0, "pooler": 3.0, "task": 3.0}
+    assert {part_of(name): share(name) for name, _ in model.named_parameters()} == expected
+    for name, _ in model.named_parameters():
+        assert share(name) == expected[part_of(name)], name
+
+
+def test_usual_rates_are_all_one():
+    model, _ = with_head(pretrained(), CLASSES, 0)
+    assert rates(model, LayerSettings()) is None
+
+
+def test_the_optimizer_steps_by_these_shares():
+    """Adam's first step is the rate itself, whatever the gradient: so far does every parameter move."""
+    model, _ = with_head(pretrained(), CLASSES, 0)
+    settings = LayerSettings(decay=0.5, head_rate=3.0)
+    before = copied(model)
+    lr = 1e-3
+    optimizer = make_optimizer(model, OptimizerSettings(lr=lr, weight_decay=0.0, eps=1e-12), rates(model, settings))
+    stepper = Stepper(model, TaskObjective(model.output), optimizer, CPU, 0, 0.0, 4096)
+    stepper.take(TaskBatches(features(), 8, 0)(0), 0, lr)
+    share, num_checked = rates(model, settings), 0
+    for name, value in model.named_parameters():
+        moved = (value.detach() - before[name]).abs().max().item()
+        if "qkv.bias" in name:  # a bias of keys has no gradient but rounding: softmax does not see it
+            continue
+        assert moved == pytest.approx(lr * share(name), rel=1e-2), name
+        num_checked += 1
+    assert num_checked > 40
+
+
+# ---- heads
+
+
+def test_the_encoder_is_kept_and_the_head_is_new():
+    trained = pretrained()
+    model, anew = with_head(trained, CLASSES, 0)
+    assert anew == [] and model.heads == ("pooler",) and model.output == CLASSES
+    before = trained.state_dict()
+    new = {name for name in model.state_dict() if name not in before}
+    assert new == {"task.out.weight", "task.out.bias"}
+    assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items() if name not in new)
+    assert model.task.out.weight.std() > 0 and not model.task.out.bias.any()
+
+
+def test_parts_that_the_model_lacks_start_anew():
+    model, anew = with_head(pretrained(("mlm",)), CLASSES, 0)
+    assert anew == ["pooler"]
+    assert model.pooler.weight.std() > 0
+    assert with_head(pretrained(("mlm",)), TAGS, 0)[1] == []
+
+
+@pytest.mark.parametrize("second", [Output("sequence", 3, ("x", "y", "z")), Output("sequence", 2, ("x", "y")), SPANS])
+def test_through_another_task_first(second):
+    """The encoder as the first task left it; its head is gone, also where the next one has the same shape."""
+    model, _ = with_head(pretrained(), CLASSES, 0)
+    trained_for(model, 4)
+    learned = copied(model)
+    model, anew = with_head(model, second, 1)
+    assert anew == [] and model.output == second
+    fresh, _ = with_head(pretrained(), second, 1)
+    for name, value in model.state_dict().items():
+        if name.startswith("task."):
+            assert torch.equal(value, fresh.state_dict()[name]), "the head is not that of a fresh start"
+        else:
+            assert torch.equal(value, learned[name])
+            assert not torch.equal(value, fresh.state_dict()[name]), f"{name} did not learn in the first task"
+
+
+def test_two_seeds_differ_in_head_and_order_only():
+    trained = pretrained()
+    one, other, again = (with_head(trained, CLASSES, seed)[0].state_dict() for seed in (0, 1, 0))
+    for name, value in one.items():
+        assert torch.equal(value, again[name])
+        is_drawn = name == "task.out.weight"
+        assert torch.equal(value, other[name]) == (not is_drawn), name
+    batches = [TaskBatches(features(), 8, seed) for seed in (0, 1, 0)]
+    first, second, third = ([each(number).ids_T.tolist() for number in range(3)] for each in batches)
+    assert first == third and first != second
+
+
+def test_random_weights_share_nothing_with_the_trained_ones():
+    """The same network, as before any training; the seed decides all of it."""
+    trained = pretrained()
+    model = from_random(trained, CLASSES, 0)
+    assert model.config == trained.config and model.output == CLASSES
+    before = trained.state_dict()
+    for name, value in model.state_dict().items():
+        if name in before and value.ndim == 2:
+            assert not torch.equal(value, before[name]), name
+    same, other = from_random(trained, CLASSES, 0), from_random(trained, CLASSES, 1)
+    assert all(torch.equal(value, same.state_dict()[name]) for name, value in model.state_dict().items())
+    assert not torch.equal(model.blocks[0].expand.weight, other.blocks[0].expand.weight)
+
+
+# ---- batches
+
+
+def test_every_unit_once_an_epoch():
+    """In another order each time; the last batch is what is left."""
+    lengths = [3 + number % 4 for number in range(21)]
+    ids, segments = [np.full(n, i) for i, n in enumerate(lengths)], [np.zeros(n, np.int64) for n in lengths]
+    made = Features(ids, segments, np.arange(21), 21, labels=np.arange(21))
+    batches = TaskBatches(made, 8, 0)
+    assert batches.steps_per_epoch == 3
+    orders = []
+    for epoch in range(3):
+        several = [batches(3 * epoch + number) for number in range(3)]
+        assert [each.num_sequences for each in several] == [8, 8, 5]
+        orders.append([each.labels_N.tolist() for each in several])
+        assert sorted(label for each in several for label in each.labels_N.tolist()) == list(range(21))
+        for each in several:
+            lengths = np.diff(each.starts_host)
+            assert lengths.tolist() == sorted(lengths), "short ones first"
+            assert each.ids_T[each.starts[:-1].long()].tolist() == each.labels_N.tolist(), "labels moved"
+    assert orders[0] != orders[1] != orders[2]
+    assert [batches(4).labels_N.tolist(), TaskBatches(made, 8, 0)(4).labels_N.tolist()] == [orders[1][1]] * 2
+
+
+def test_packed_in_this_order():
+    made = features(5)
+    batch, expected = made.packed([3, 0]), pack([made.ids[3], made.ids[0]], labels=made.labels[[3, 0]])
+    assert batch.ids_T.tolist() == expected.ids_T.tolist()
+    assert batch.labels_N.tolist() == expected.labels_N.tolist()

@@ -1,0 +1,118 @@
+"""Every kind of task learns a small rule almost to the end, from random weights in seconds: a broken head, loss,
+encoding or decoding could not."""
+
+import json
+import random as chance
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import rules
+
+from hornbook.finetuning.record import Request
+from hornbook.finetuning.run import Result, open_and_run
+
+LEARNED = 0.95
+NUM_DEV = 100
+
+
+@pytest.fixture(scope="module")
+def encoder(tmp_path_factory) -> Path:
+    return rules.random_encoder(tmp_path_factory.mktemp("random") / "encoder")
+
+
+@pytest.fixture(scope="module")
+def smoother_encoder(tmp_path_factory) -> Path:
+    """Smaller weights, so that the pooler's tanh is not at its ends from the start."""
+    return rules.random_encoder(tmp_path_factory.mktemp("random") / "encoder", init_std=0.1)
+
+
+def data_of(folder: Path, rule: Callable, number: int) -> Path:
+    draw = chance.Random(1)
+    return rules.write_rows(folder / "data", [rule(draw) for _ in range(number + NUM_DEV)], NUM_DEV)
+
+
+def learned(folder: Path, encoder: Path, task: str, data: Path, **changes) -> Result:
+    settings = {"optimizer.lr": 3e-3, "runtime.threads": 1, "validation.every_steps": 10_000}
+    settings |= {name.replace("__", "."): value for name, value in changes.items()}
+    request = Request(str(encoder), task, str(data), seed=0, changes=settings)
+    result = open_and_run(folder / "run", request, data, lambda status: None, lambda words: None)
+    assert isinstance(result, Result)
+    return result
+
+
+def dev_score(result: Result, name: str) -> float:
+    return result.scores["dev"][name]["value"]
+
+
+@pytest.mark.parametrize("head", ["linear", "mlp", "cnn", "bilstm", "attention"])
+def test_a_text_to_a_class(tmp_path, encoder, head):
+    data = data_of(tmp_path, rules.keyword_pair, 500)
+    result = learned(tmp_path, encoder, "classification", data, epochs=5, task__head=head)
+    assert dev_score(result, "accuracy") >= LEARNED
+    assert result.degenerate is None
+
+
+def test_shuffled_labels_are_not_learned(tmp_path, encoder):
+    """The same texts with labels that follow no rule: what is asked of the others is not to be had by chance."""
+    data = data_of(tmp_path, rules.keyword_pair, 500)
+    for name in ("train", "dev"):
+        rows = [json.loads(line) for line in (data / f"{name}.jsonl").read_text().splitlines()]
+        labels = [row["label"] for row in rows]
+        chance.Random(0).shuffle(labels)
+        shuffled = [json.dumps(row | {"label": label}) + "\n" for row, label in zip(rows, labels, strict=True)]
+        (data / f"{name}.jsonl").write_text("".join(shuffled))
+    result = learned(tmp_path, encoder, "classification", data, epochs=5)
+    assert dev_score(result, "accuracy") < 0.75
+
+
+def test_a_pair_to_a_class(tmp_path, encoder):
+    """Whether the second text holds what the first names: neither tells alone."""
+    result = learned(tmp_path, encoder, "classification", data_of(tmp_path, rules.named_word, 1000), epochs=8)
+    assert dev_score(result, "accuracy") >= LEARNED
+
+
+def test_a_pair_encoded_apart(tmp_path, smoother_encoder):
+    data = data_of(tmp_path, rules.same_kind, 500)
+    result = learned(tmp_path, smoother_encoder, "classification", data, epochs=5, task__pair_encoding="separate")
+    assert dev_score(result, "accuracy") >= LEARNED
+
+
+def test_several_classes(tmp_path, encoder):
+    data = data_of(tmp_path, rules.things_there, 500)
+    result = learned(tmp_path, encoder, "multi-label", data, epochs=5)
+    assert dev_score(result, "exact_match") >= LEARNED
+
+
+def test_a_number(tmp_path, encoder):
+    data = data_of(tmp_path, rules.count_of_lamps, 500)
+    result = learned(tmp_path, encoder, "regression", data, epochs=6)
+    assert dev_score(result, "pearson") >= LEARNED
+
+
+def test_who_is_where(tmp_path, encoder):
+    """The span that answers: people move, two of them together, and the last place of one is asked."""
+    data = data_of(tmp_path, rules.who_is_where, 4000)
+    result = learned(tmp_path, encoder, "spans", data, epochs=10)
+    assert dev_score(result, "exact") >= 100 * LEARNED
+
+
+@pytest.mark.parametrize("no_answer", ["span", "classifier"])
+def test_a_place_or_none(tmp_path, encoder, no_answer):
+    data = data_of(tmp_path, rules.place_if_told, 1000)
+    result = learned(tmp_path, encoder, "spans-or-none", data, epochs=8, task__no_answer=no_answer)
+    assert dev_score(result, "exact") >= 100 * LEARNED
+    assert dev_score(result, "NoAns_exact") >= 90 and dev_score(result, "HasAns_exact") >= 90
+
+
+def test_tags(tmp_path, smoother_encoder):
+    """A name after a title is a person, and the same name elsewhere is none."""
+    data = data_of(tmp_path, rules.titled_names, 500)
+    result = learned(tmp_path, smoother_encoder, "tagging", data, epochs=10)
+    assert dev_score(result, "entity_f1") >= LEARNED
+
+
+def test_one_of_several_endings(tmp_path, encoder):
+    data = data_of(tmp_path, rules.ending_with_the_thing, 400)
+    result = learned(tmp_path, encoder, "choice", data, epochs=4)
+    assert dev_score(result, "accuracy") >= LEARNED

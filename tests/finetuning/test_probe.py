@@ -1,0 +1,152 @@
+"""Frozen features into a separate model: each kind of task learns a rule of words."""
+
+import json
+
+import numpy as np
+import pytest
+import word_rules
+from word_rules import FAST, tiny_encoder
+
+from hornbook.finetuning import tagger
+from hornbook.finetuning.linear import fit_classes, fit_several
+from hornbook.finetuning.probe import probe
+
+
+@pytest.fixture(scope="module")
+def encoder(tmp_path_factory, tiny_tokenizer):
+    return str(tiny_encoder(tmp_path_factory.mktemp("probe") / "model", tiny_tokenizer))
+
+
+@pytest.mark.parametrize("pooling", ["cls", "mean", None])
+def test_a_class(tmp_path, encoder, pooling):
+    found = probe(encoder, word_rules.keyword_rule(), "classification", tmp_path, pooling=pooling, changes=FAST)
+    assert found.decided_by == "accuracy"
+    assert found.score >= 0.9
+    assert found.degenerate is None
+
+
+def test_the_folder_says_what_happened(tmp_path, encoder):
+    found = probe(encoder, word_rules.keyword_rule(), "classification", tmp_path, layers="1,-1", changes=FAST)
+    scores = json.loads((tmp_path / "scores.json").read_text())
+    assert scores.keys() == {"decided_by", "degenerate", "parts"}
+    accuracy = scores["parts"]["dev"]["accuracy"]
+    assert accuracy["low"] <= accuracy["value"] <= accuracy["high"]
+    run = json.loads((tmp_path / "run.json").read_text())
+    assert (run["verb"], run["train_examples"], run["fitted"]["width"]) == ("probe", 80, 64)
+    assert run["request"]["layers"] == "1,-1"
+    rows = [json.loads(line) for line in (tmp_path / "predictions-dev.jsonl").read_text().splitlines()]
+    assert np.mean([row["gold"] == row["label"] for row in rows]) == accuracy["value"] == found.score
+
+
+def test_several_classes_pairs_numbers_and_endings(tmp_path, encoder):
+    def score(rows, task: str, **arguments) -> float:
+        return probe(encoder, rows, task, tmp_path / f"{task}-{len(arguments)}", changes=FAST, **arguments).score
+
+    assert score(word_rules.three_classes(), "classification") >= 0.9
+    assert score(word_rules.several_words(), "multi-label", label="labels") >= 0.85
+    assert score(word_rules.how_many(), "regression") >= 0.8
+    assert score(word_rules.endings(), "choice") >= 0.8
+
+
+def test_pairs_apart(tmp_path, encoder):
+    changes = FAST | {"task.pair_encoding": "separate"}
+    found = probe(encoder, word_rules.same_words(200), "classification", tmp_path, layers="embeddings", changes=changes)
+    assert found.score >= 0.75
+    assert json.loads((tmp_path / "run.json").read_text())["fitted"]["width"] == 4 * 32
+
+
+def test_tags_by_logistic_regression(tmp_path, encoder):
+    folder = word_rules.write_tags(tmp_path / "tags")
+    found = probe(encoder, str(folder), "tagging", tmp_path / "out", changes=FAST)
+    assert found.decided_by == "entity_f1"
+    assert found.score >= 0.95
+
+
+def test_tags_by_the_bilstm(tmp_path, encoder, monkeypatch):
+    """The tag is of the word after the keyword: embeddings alone do not tell, the BiLSTM carries it over."""
+    monkeypatch.setattr(tagger, "WIDTH", 24)
+    folder = word_rules.write_tags(tmp_path / "tags", num_train=120, follows=True)
+    changes = FAST | {"epochs": 10, "batch_size": 8, "optimizer.lr": 1e-2}
+    arguments = {"layers": "embeddings", "way": "bilstm", "changes": changes}
+    found = probe(encoder, str(folder), "tagging", tmp_path / "out", **arguments)
+    assert found.score >= 0.95
+    apart = probe(encoder, str(folder), "tagging", tmp_path / "logistic", layers="embeddings", changes=FAST)
+    assert apart.score < 0.6
+    run = json.loads((tmp_path / "out" / "run.json").read_text())
+    assert run["fitted"]["layers"] == 2
+    assert not (tmp_path / "out" / "words.npy").exists()
+    again = probe(encoder, str(folder), "tagging", tmp_path / "out", **arguments)
+    assert again == found
+
+
+def test_the_published_tagger_has_two_layers_of_768():
+    output = tagger.Output("tokens", 5, tuple("abcde"))
+    model = tagger.Tagger(np.zeros((3, 8), np.float32), output, tagger.WIDTH)
+    assert model.lstm.bidirectional
+    assert (model.lstm.hidden_size, model.lstm.num_layers, model.out.in_features) == (768, 2, 2 * 768)
+
+
+def test_fewer_examples_and_the_seed(tmp_path, encoder):
+    changes = FAST | {"examples": 16}
+    probe(encoder, word_rules.keyword_rule(), "classification", tmp_path, changes=changes)
+    assert json.loads((tmp_path / "run.json").read_text())["train_examples"] == 16
+
+
+def test_what_is_finished_is_not_done_again(tmp_path, encoder, monkeypatch):
+    rows = word_rules.keyword_rule()
+    first = probe(encoder, rows, "classification", tmp_path, changes=FAST)
+    monkeypatch.setattr("hornbook.finetuning.probe.frozen_sequences", None)
+    assert probe(encoder, rows, "classification", tmp_path, changes=FAST) == first
+    with pytest.raises(ValueError, match="layers last4, not last"):
+        probe(encoder, rows, "classification", tmp_path, layers="last", changes=FAST)
+    with pytest.raises(ValueError, match="not what this run began with"):
+        probe(encoder, word_rules.three_classes(), "classification", tmp_path, changes=FAST)
+
+
+@pytest.mark.parametrize(
+    ("task", "arguments", "words"),
+    [
+        ("classification", {"way": "bilstm"}, "logistic"),
+        ("classification", {"way": "tree"}, "logistic or bilstm"),
+        ("classification", {"pooling": "none"}, "cls or mean"),
+        ("spans", {}, "layers.frozen=-1"),
+    ],
+)
+def test_bad_requests_say_what_to_do(tmp_path, encoder, task, arguments, words):
+    question = {"question": "who", "context": "the teacher", "answer": "teacher"}
+    rows = word_rules.keyword_rule() if task != "spans" else {"train": [question] * 4, "dev": [question]}
+    with pytest.raises(ValueError, match=words):
+        probe(encoder, rows, task, tmp_path, changes=FAST, **arguments)
+
+
+def test_a_class_that_training_lacks_is_never_said(random):
+    rows = random.normal(size=(40, 3)).astype(np.float32)
+    numbers = np.where(rows[:, 0] > 0, 3, 1)
+    scores = fit_classes(rows, numbers, 5, seed=0).score(rows)
+    assert scores.shape == (40, 5)
+    assert (scores.argmax(1) == numbers).mean() > 0.9
+    assert scores[:, [0, 2, 4]].max() < scores[:, [1, 3]].min()
+    assert fit_classes(rows, np.full(40, 2), 5, seed=0).score(rows).argmax(1).tolist() == [2] * 40
+
+
+def test_a_class_that_never_or_always_holds(random):
+    rows = random.normal(size=(60, 3)).astype(np.float32)
+    holds = np.stack([rows[:, 0] > 0, np.zeros(60), np.ones(60)], 1).astype(int)
+    scores = fit_several(rows, holds, seed=0).score(rows)
+    assert ((scores > 0) == holds).mean(0).tolist() == pytest.approx([1, 1, 1], abs=0.1)
+    assert ((scores[:, 1:] > 0) == holds[:, 1:]).all()
+
+
+def test_the_strength_follows_the_data(random):
+    """Labels of chance want weights near 0; labels of a rule do not."""
+    rows = random.normal(size=(200, 20)).astype(np.float32)
+    rule, noise = (rows[:, 0] > 0).astype(int), random.integers(0, 2, 200)
+    assert fit_classes(rows, noise, 2, seed=0).strength < fit_classes(rows, rule, 2, seed=0).strength
+
+
+def test_where_matthews_decides_one_class_for_all_is_not_chosen(random):
+    """One in eight is of the rare class, and hardly told apart: likelihood holds the weights back to the majority."""
+    numbers = (np.arange(320) % 8 == 0).astype(int)
+    rows = random.normal(size=(320, 200)).astype(np.float32)
+    rows[:, 0] += 1.2 * numbers
+    assert fit_classes(rows, numbers, 2, seed=0).strength < fit_classes(rows, numbers, 2, 0, "matthews").strength

@@ -1,0 +1,202 @@
+"""Model cards: what the hub reads in their head, and that they say what is on disk."""
+
+import ast
+import json
+import re
+
+import pytest
+import torch
+import yaml
+from made_up_tasks import KINDS, REGRESSION_ROWS, write_task_run
+
+from hornbook.interop.folder import save_model
+from hornbook.models.bert import Bert, BertConfig, heads_for
+from hornbook.models.outputs import Output
+from hornbook.report.card import quoted, write_card
+from hornbook.report.finetuned import FinetunedRun
+from hornbook.report.usage import python_code, transformers_code
+from hornbook.text.tokenizer import Tokenizer
+
+
+@pytest.fixture
+def make_card(tmp_path):
+    """(what the head holds, the text) of the card of a made-up run."""
+
+    def make(kind="classification", name="run", **changes):
+        folder = write_task_run(tmp_path / name, kind, **(KINDS[kind] | changes))
+        path = write_card(folder)
+        assert path == folder / "README.md"
+        _, head, text = path.read_text(encoding="utf-8").split("---\n", 2)
+        return yaml.safe_load(head), text
+
+    return make
+
+
+def test_the_head(make_card):
+    head, _ = make_card()
+    assert head == {
+        "library_name": "transformers",
+        "pipeline_tag": "text-classification",
+        "base_model": "owner/small-encoder",
+        "tags": ["hornbook", "bert", "reviews", "classification"],
+        "metrics": ["accuracy", "f1"],
+    }
+
+
+@pytest.mark.parametrize(
+    ("kind", "tag"),
+    [
+        ("regression", "text-classification"),
+        ("spans", "question-answering"),
+        ("tagging", "token-classification"),
+        ("choice", "multiple-choice"),
+    ],
+)
+def test_each_kind_has_its_pipeline(make_card, kind, tag):
+    head, text = make_card(kind)
+    assert head["pipeline_tag"] == tag and head["library_name"] == "transformers"
+    assert "## Limits" in text and "not scored on a test part" in text
+
+
+def test_the_text(make_card):
+    _, text = make_card()
+    for words in (
+        "`owner/small-encoder`, fine-tuned on 1,500 examples for the task `reviews`",
+        "| dev | accuracy | 75.0% (70.0% to 80.0%) |",
+        "| dev | F1 | 50.0% (45.0% to 55.0%) |",
+        "best accuracy on dev (step 40)",
+        "`/data/reviews/train.csv`",
+        "train: 4,000 examples",
+        "trained on 1,500 of them",
+        "problem: 7 empty texts",
+        "11 texts of train were longer",
+        "| learning rate | 0.0002 |",
+        "| seed | 3 |",
+        "Device: `cpu` (no GPU was found); 1 min 35 s for 60 steps",
+        "hornbook predict",
+        "Dev has 321 examples: differences within 70.0% to 80.0% may be chance.",
+    ):
+        assert words in text, words
+    assert "degenerate" not in text and "no answer as" not in text and "pair encoding" not in text
+
+
+def test_a_degenerate_run_is_said_at_the_top_and_among_the_limits(make_card):
+    _, text = make_card(degenerate="it answers 'good' whatever the text")
+    assert text.index("This run is degenerate") < text.index("## Scores")
+    assert "It is degenerate: it answers 'good'" in text.partition("## Limits")[2]
+
+
+def test_a_test_part_that_was_scored_is_no_longer_a_limit(make_card, tmp_path):
+    make_card()
+    file = tmp_path / "run" / "scores.json"
+    found = json.loads(file.read_text())
+    found["parts"]["test"] = found["parts"]["dev"]
+    file.write_text(json.dumps(found))
+    text = write_card(tmp_path / "run").read_text(encoding="utf-8")
+    assert "| test | accuracy |" in text and "not scored on a test part" not in text
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        {"architectures": ["BertModel"], "hornbook_output": {"head": "cnn"}},
+        {"hornbook_output": {"head": "linear", "answerable": True}},
+    ],
+)
+def test_a_head_of_our_own_claims_nothing_of_transformers(make_card, config):
+    head, text = make_card(config=config)
+    assert "library_name" not in head and "pipeline(" not in text and "opens in hornbook only" in text
+
+
+@pytest.mark.parametrize("model", ["/models/my encoder", "./here", "a/b/c", "~/x", "tests"])
+def test_a_folder_is_no_base_model_of_the_hub(make_card, model, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "tests").mkdir()
+    head, text = make_card(model=model)
+    assert "base_model" not in head and f"`{model}`" in text
+
+
+def test_random_weights_have_no_base_model(make_card):
+    head, text = make_card(request={"from_random": True})
+    assert "base_model" not in head and "trained from random weights" in text
+
+
+ODD = "a: b\n# \"c\" 'd' \\ [e] {f} | & * ! % @ `g`\t---\n\x00\x1b\x7f\x85\u2028\ufeff 한국 😀 \ud800"
+
+
+def test_odd_names_leave_the_head_valid(make_card):
+    data = {"files": [ODD.replace("\ud800", "")], "examples": {"train": 1, "a|b": 2}}
+    head, text = make_card(task=ODD, model=ODD, data=data, labels=["<b>", "x`y", "a|b"])
+    assert head["tags"][2] == ODD.replace("\ud800", "\ufffd") and "base_model" not in head
+    assert "\\<b>" not in text.partition("labels: ")[2][:3] and "``x`y``" in text
+
+
+def test_whatever_is_quoted_is_read_back(random):
+    everything = [
+        chr(code) for code in (*range(0x300), 0x2028, 0x2029, 0xFEFF, 0xFFFD, 0xFFFE, 0xFFFF, 0x1F600, 0xE000)
+    ]
+    for _ in range(200):
+        text = "".join(random.choice(everything, 12))
+        assert yaml.safe_load(quoted(text)) == text
+    assert yaml.safe_load(quoted(ODD)) == ODD.replace("\ud800", "\ufffd")
+
+
+OUTPUTS = {
+    "classification": Output("sequence", 3, ("good", "bad", "other")),
+    "regression": Output("sequence", 1, ("score",), "number"),
+    "spans": Output("spans", 2),
+    "tagging": Output("tokens", 5, ("O", "B-PER", "I-PER", "B-LOC", "I-LOC")),
+    "choice": Output("choice"),
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_code_runs(tmp_path, tiny_tokenizer, kind):
+    """What the card tells people to type, on a tiny model with random weights: both ways open and agree."""
+    folder = write_task_run(tmp_path / "it's a run", kind, **KINDS[kind])
+    tokenizer = Tokenizer.load(tiny_tokenizer)
+    config = BertConfig(tokenizer.vocab_size, 1, 16, 2, 32, 64, init_std=0.3)
+    model = Bert(config, heads_for(OUTPUTS[kind]), OUTPUTS[kind])
+    model.initialise(torch.Generator().manual_seed(2))
+    save_model(folder, model)
+    tokenizer.save(folder, config.max_positions)
+    (folder / "task.json").write_text(json.dumps({"task": kind, "kind": kind, "num_endings": 2}))
+    run = FinetunedRun.load(folder)
+    assert run.is_published
+    ours, theirs = (last_value(code) for code in (python_code(run), transformers_code(run)))
+    if kind == "classification":
+        assert theirs[0]["label"] == ours[0].label and theirs[0]["score"] == pytest.approx(max(ours[0].probabilities))
+    elif kind == "regression":
+        found = theirs[0] if isinstance(theirs, list) else theirs
+        assert found["score"] == pytest.approx(ours[0], abs=1e-5)
+    elif kind == "choice":
+        assert theirs[0].tolist() == pytest.approx(list(ours[0].probabilities), abs=1e-5)
+    else:
+        assert theirs is not None and len(ours) == 1
+    card = write_card(folder).read_text(encoding="utf-8")
+    assert len(re.findall(r"^```$", card, re.MULTILINE)) == 3 and python_code(run) in card
+
+
+def last_value(code):
+    """Runs code, and gives what its last line is."""
+    *first, last = ast.parse(code).body
+    names = {}
+    exec(compile(ast.Module(first, []), "card", "exec"), names)
+    return eval(compile(ast.Expression(last.value), "card", "eval"), names)
+
+
+def test_pairs_are_given_as_pairs(make_card):
+    _, text = make_card("regression", rows=REGRESSION_ROWS)
+    assert "'text_pair'" in text and 'function_to_apply="none"' in text and "| pair encoding | joint |" in text
+
+
+@pytest.mark.parametrize("missing", ["task.json", "config.json", "predictions-dev.jsonl", "metrics.jsonl"])
+def test_missing_files_do_not_break_the_card(make_card, missing):
+    _, text = make_card(leave_out=(missing,))
+    assert "75.0%" in text and "nan" not in text.split()
+
+
+def test_an_unfinished_run_has_no_card(tmp_path):
+    folder = write_task_run(tmp_path / "run", "choice", **KINDS["choice"], leave_out=("scores.json",))
+    with pytest.raises(ValueError, match=r"no scores\.json yet"):
+        write_card(folder)

@@ -1,0 +1,419 @@
+"""The pages of fine-tuning runs, from folders written by hand."""
+
+import json
+import warnings
+
+import numpy as np
+import pytest
+from made_up_tasks import CLASS_ROWS, CLASSES, KINDS, SCRIPT, class_row, scores, write_task_run
+from safetensors.numpy import save_file
+from test_page import Page
+
+from hornbook.metrics.tagging import entities as official_entities
+from hornbook.metrics.tagging import entity_scores
+from hornbook.report.breakdown import by_length, confusion, entities, tallies
+from hornbook.report.confusion import confusion_figure
+from hornbook.report.finetuned import FinetunedRun
+from hornbook.report.info import describe, lines
+from hornbook.report.mistakes import worst_mistakes
+from hornbook.report.page import write_report
+from hornbook.report.several import read_curve, read_tries
+from hornbook.report.several_pictures import curve_figure, tries_figure, write_curve_picture, write_tries_picture
+
+
+@pytest.fixture
+def make_task_run(tmp_path):
+    def make(kind="classification", **changes):
+        return write_task_run(tmp_path / kind, kind, **(KINDS[kind] | changes))
+
+    return make
+
+
+PICTURES = ("metrics.jsonl", "attention.json")  # what takes time to draw
+
+
+def opened(folder):
+    return FinetunedRun.load(folder)
+
+
+def test_the_page_of_a_classification(make_task_run):
+    folder = make_task_run()
+    page = Page(write_report(folder))
+    for words in (
+        "reviews",
+        "finished after 60 steps",
+        "fine-tuned from owner/small-encoder",
+        "22.7 million parameters",
+        "75.0%",
+        "70.0% to 80.0%",
+        "75.0% (70.0% to 80.0%)",
+        "50.0% (45.0% to 55.0%)",
+        "by dev score, of 60",
+        "1,500",
+        "of 4,000 in the data",
+        "no GPU was found",
+        "/data/reviews/train.csv",
+        "columns: text = 'review', label = 'stars'",
+        "7 empty texts (first: train.csv row 9)",
+        "11 texts were longer",
+        "of 3 wrong in 12",
+        "surely wrong",
+        "97.0% sure; 1.5% for the right class",
+        "layer 6 of 6",
+        "optimizer.lr",
+        "hornbook predict",
+        "load_predictor(",
+        "pipeline('text-classification'",
+    ):
+        assert words in page.text, words
+    assert "degenerate" not in page.text
+    assert page.text.index("surely wrong") < page.text.index("hardly wrong")
+    shares = [tag["style"] for tag in page.all("td") if "style" in tag]
+    assert "--share:0.600" in shares and "--share:0.400" in shares  # of 5 bad ones, 3 and 2
+    assert (folder / "curves.png").stat().st_size > 10_000 and (folder / "confusion.png").stat().st_size > 3_000
+    assert not page.all("script") and SCRIPT in page.text
+    assert "<script" not in (folder / "report.html").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_kind_has_its_page(make_task_run, kind):
+    folder = make_task_run(kind, leave_out=PICTURES)
+    page = Page(write_report(folder))
+    assert "Where it goes wrong on dev" in page.text and "Worst mistakes on dev" in page.text
+    assert not page.all("script")
+    assert (folder / ("scatter.png" if kind == "regression" else "confusion.png")).is_file()
+
+
+def test_counts_of_classes(make_task_run):
+    run = opened(make_task_run())
+    found = confusion(run)
+    assert found.names == list(CLASSES)
+    assert found.counts.tolist() == [[6, 0, 0], [2, 3, 0], [0, 1, 0]]
+    good = next(each for each in tallies(run) if each.name == "good")
+    assert (good.num_right, good.num_said, good.num_hits) == (6, 8, 6)
+    assert (good.precision, good.recall, good.f1) == (0.75, 1.0, 12 / 14)
+
+
+def test_a_class_of_dev_that_training_lacks_is_counted_too(make_task_run):
+    rows = [*CLASS_ROWS, class_row(30, "unheard", "good", 0.6)]
+    found = confusion(opened(make_task_run(rows=rows)))
+    assert found.names[-1] == "unheard" and found.counts.sum() == 13 and found.counts[-1].sum() == 1
+
+
+def test_rare_ones_of_many_classes_are_put_together(make_task_run):
+    rows = [class_row(i, f"class {i % 30}", f"class {(i + i // 30) % 30}", 0.6) for i in range(75)]
+    run = opened(make_task_run(rows=rows, labels=[f"class {i}" for i in range(30)]))
+    found = confusion(run)
+    assert len(found.names) == 20 and found.names[-1] == "11 others" and found.counts.sum() == 75
+    assert len(tallies(run)) == 30 and sum(each.num_right for each in tallies(run)) == 75
+
+
+def test_several_classes_at_once(make_task_run):
+    both = {"gold": ["a", "b"], "labels": ["a"], "probabilities": {"a": 0.9, "b": 0.2, "c": 0.1}}
+    none = {"gold": [], "labels": ["c"], "probabilities": {"a": 0.1, "b": 0.1, "c": 0.6}}
+    rows = [{"key": "1", "text": "one", **both}, {"key": "2", "text": "two", **none}]
+    folder = make_task_run(rows=rows, found=scores(micro_f1=0.5), labels=("a", "b", "c"), leave_out=PICTURES)
+    run = opened(folder)
+    assert run.is_multi and confusion(run) is None
+    assert {each.name: (each.num_right, each.num_said, each.num_hits) for each in tallies(run)} == {
+        "a": (1, 1, 1),
+        "b": (1, 0, 0),
+        "c": (0, 1, 0),
+    }
+    _, found = worst_mistakes(run)
+    assert [(each.right, each.said, each.note) for each in found] == [
+        ("a, b", "a", "probabilities are 1.00 off in sum"),
+        ("none", "c", "probabilities are 0.80 off in sum"),
+    ]
+    assert "several classes at once" in Page(write_report(folder)).text
+
+
+def test_entities_are_counted_as_the_official_scorer_counts_them(make_task_run):
+    run = opened(make_task_run("tagging"))
+    official = entity_scores([row["gold"] for row in run.predictions], [row["tags"] for row in run.predictions])
+    ours = {each.name: each for each in tallies(run)}
+    assert ours.keys() == official["types"].keys() == {"PER", "LOC"}
+    for name, theirs in official["types"].items():
+        assert (ours[name].precision, ours[name].recall, ours[name].num_right) == (
+            theirs["precision"],
+            theirs["recall"],
+            theirs["support"],
+        )
+        assert ours[name].f1 == pytest.approx(theirs["f1"])
+
+
+def test_broken_tags_are_read_as_the_official_scorer_reads_them(random):
+    for _ in range(200):
+        tags = random.choice(["O", "B-A", "I-A", "B-B", "I-B"], 8).tolist()
+        assert entities(tags) == official_entities(tags), tags
+
+
+def test_sentences_with_most_wrong_tags_come_first(make_task_run):
+    folder = make_task_run("tagging", leave_out=PICTURES)
+    _, found = worst_mistakes(opened(folder))
+    assert [each.note for each in found] == ["2 of 3 tags wrong", "1 of 2 tags wrong"]
+    assert [piece.wrong for piece in found[0].texts[0]] == ["B-LOC, not B-PER", "O, not B-LOC", ""]
+    page = Page(write_report(folder))
+    assert "B-LOC, not B-PER" in page.text and len(page.all("mark")) == 3
+
+
+def test_plain_tags_have_a_table_by_tag(make_task_run):
+    rows = [{"key": "0", "gold": ["NOUN", "VERB"], "words": ["a", "b"], "tags": ["NOUN", "NOUN"]}]
+    run = opened(make_task_run("tagging", rows=rows, found=scores(tag_accuracy=0.5), labels=("NOUN", "VERB")))
+    assert [(each.name, each.num_right, each.num_said, each.num_hits) for each in tallies(run)] == [
+        ("NOUN", 1, 2, 1),
+        ("VERB", 1, 0, 0),
+    ]
+
+
+def test_spans(make_task_run):
+    folder = make_task_run("spans", leave_out=PICTURES)
+    run = opened(folder)
+    found = confusion(run)
+    assert found.names == ["has no answer", "has an answer"] and found.counts.tolist() == [[1, 1], [1, 2]]
+    assert by_length(run) == [("1 word", 2, 2), ("2 or 3 words", 1, 0)]
+    _, mistakes = worst_mistakes(run)
+    assert [(each.key, each.right, each.said) for each in mistakes] == [
+        ("2", "Paris / in Paris", "the Rome"),
+        ("3", "no answer", "because"),
+        ("4", "Monday", "no answer"),
+    ]
+    page = Page(write_report(folder))
+    for words in ("above -1.250", "F1, answerable", "60.0% (55.0% to 65.0%)", "40.0% (35.0% to 45.0%)"):
+        assert words in page.text, words
+    assert "AutoModelForQuestionAnswering" in page.text
+
+
+def test_numbers(make_task_run):
+    folder = make_task_run("regression", leave_out=PICTURES)
+    _, mistakes = worst_mistakes(opened(folder))
+    assert [(each.right, each.said, each.note) for each in mistakes] == [
+        ("0.00", "4.50", "+4.50"),
+        ("5.00", "4.00", "-1.00"),
+        ("1.00", "1.25", "+0.25"),
+    ]
+    page = Page(write_report(folder))
+    assert "0.610 (0.560 to 0.660)" in page.text and "Pearson correlation" in page.text
+
+
+def test_choices(make_task_run):
+    run = opened(make_task_run("choice"))
+    found = confusion(run)
+    assert found.names == ["ending 1", "ending 2", "ending 3"] and found.counts[2, 1] == 1
+    _, mistakes = worst_mistakes(run)
+    assert [(each.right, each.said, each.note) for each in mistakes] == [
+        ("ending 3", "ending 2: and swam", "60.0% sure; 30.0% for the right one")
+    ]
+
+
+def test_a_degenerate_run_is_called_what_it_is(make_task_run):
+    page = Page(write_report(make_task_run(degenerate="it answers 'good' whatever the text", leave_out=PICTURES)))
+    assert "This run is degenerate: it answers 'good' whatever the text." in page.text
+    assert [tag for tag in page.all("p") if tag.get("class") == "warning"]
+
+
+OPTIONAL = (
+    "scores.json",
+    "task.json",
+    "config.json",
+    "predictions-dev.jsonl",
+    "metrics.jsonl",
+    "attention.json",
+)
+
+
+@pytest.mark.parametrize(
+    ("kind", "missing"),
+    [
+        *((kind, OPTIONAL) for kind in KINDS),
+        *(("classification", (name,)) for name in OPTIONAL),
+        *((kind, ("task.json", "config.json", *PICTURES)) for kind in ("spans", "tagging", "choice")),
+    ],
+)
+def test_missing_files_do_not_break_the_page(make_task_run, kind, missing):
+    page = Page(write_report(make_task_run(kind, leave_out=missing)))
+    assert "reviews" in page.text and "nan" not in page.text.split()
+
+
+def test_an_unfinished_run_says_so(make_task_run):
+    folder = make_task_run(leave_out=OPTIONAL[:4])
+    assert "trained, not scored yet" in Page(write_report(folder)).text
+    (folder / "checkpoints" / "step-00000060" / "state.json").write_text(json.dumps({"step": 20}))
+    (folder / "metrics.jsonl").unlink()
+    assert "not finished: step 20 of 60" in Page(write_report(folder)).text
+
+
+def test_a_run_that_ended_early_says_so(make_task_run):
+    folder = make_task_run(leave_out=PICTURES)
+    state = {"step": 60, "seconds": 9.0, "ended_early": True}
+    (folder / "checkpoints" / "step-00000060" / "state.json").write_text(json.dumps(state))
+    assert "ended early, after 60 of 60 steps" in Page(write_report(folder)).text
+
+
+def test_a_damaged_file_is_named(make_task_run):
+    folder = make_task_run()
+    (folder / "scores.json").write_text("{")
+    with pytest.raises(ValueError, match=r"scores\.json is not valid JSON"):
+        write_report(folder)
+
+
+def test_names_that_the_font_lacks_or_that_look_like_formulas(make_task_run):
+    rows = [class_row(0, "긍정", "$x^$", 0.9), class_row(1, "$x^$", "긍정", 0.9)]
+    found = confusion(opened(make_task_run(rows=rows, labels=("긍정", "$x^$"))))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        figure = confusion_figure(found)
+        figure.canvas.draw()
+    names = [text.get_text() for text in figure.axes[0].get_xticklabels()]
+    assert names[1] == "$x^$" and names[0] in ("긍정", "label 0")
+
+
+# --- several runs ---------------------------------------------------------------------------------------------------
+
+
+def write_tries(folder, kind="search", **changes):
+    tries = [
+        {"name": f"try {i}", "folder": f"t{i}", "lr": lr, "seed": i, "score": s, "low": s - 0.02, "high": s + 0.03}
+        | {"degenerate": "it answers '<b>' whatever the text" if s < 0.6 else None, "seconds": 75.0}
+        for i, (lr, s) in enumerate([(5e-5, 0.81), (4e-5, 0.84), (3e-5, 0.83), (2e-5, 0.5)])
+    ]
+    found = {"kind": kind, "decided_by": "accuracy", "tries": tries, "best": "try 1", "median": 0.82, "spread": 0.34}
+    folder.mkdir(exist_ok=True)
+    (folder / "tries.json").write_text(json.dumps(found | changes))
+    return folder
+
+
+def write_curve(folder):
+    points = [
+        {"way": way, "examples": num, "score": start + num / 1e4, "low": start, "high": start + 0.2}
+        for way, start in (("scratch", 0.5), ("finetune", 0.6), ("<i>own</i>", 0.55))
+        for num in (512, 32, 128)
+    ]
+    folder.mkdir(exist_ok=True)
+    (folder / "curve.json").write_text(json.dumps({"decided_by": "accuracy", "points": points}))
+    return folder
+
+
+def test_the_picture_of_a_search(tmp_path):
+    folder = write_tries(tmp_path / "search")
+    assert write_tries_picture(folder) == folder / "tries.png" and (folder / "tries.png").stat().st_size > 5_000
+    axes = tries_figure(read_tries(folder)).axes[0]
+    assert [text.get_text() for text in axes.get_xticklabels()] == ["2e-5", "3e-5", "4e-5", "5e-5"]
+    drawn = [(line.get_marker(), line.get_ydata()[0]) for line in axes.lines if len(line.get_ydata()) == 1]
+    assert drawn == [("x", 0.5), ("o", 0.83), ("*", 0.84), ("o", 0.81)]
+    intervals = [list(line.get_ydata()) for line in axes.lines if len(line.get_ydata()) == 2]
+    assert intervals[0] == [0.48, 0.53]
+
+
+def test_the_picture_of_restarts_has_the_median(tmp_path):
+    axes = tries_figure(read_tries(write_tries(tmp_path / "restarts", "restarts"))).axes[0]
+    assert [text.get_text() for text in axes.get_xticklabels()] == ["0", "1", "2", "3"]
+    assert "median 82.0%" in axes.get_legend_handles_labels()[1]
+
+
+def test_the_page_of_a_search(tmp_path):
+    page = Page(write_report(write_tries(tmp_path / "search")))
+    for words in ("84.0% (82.0% to 87.0%)", "try 1 ★", "1 of 4 degenerate", "4e-05", "degenerate: it answers '<b>'"):
+        assert words in page.text, words
+    assert (tmp_path / "search" / "tries.png").is_file() and not page.all("b")
+
+
+def test_tries_beside_a_run_are_on_its_page(make_task_run):
+    folder = write_curve(write_tries(make_task_run(leave_out=PICTURES)))
+    page = Page(write_report(folder))
+    assert "Search over learning rates" in page.text and "Score by number of labels" in page.text
+    assert "Worst mistakes on dev" in page.text
+    assert (folder / "tries.png").is_file() and (folder / "curve.png").is_file()
+
+
+def test_the_curve_by_number_of_labels(tmp_path):
+    folder = write_curve(tmp_path / "labels")
+    assert write_curve_picture(folder) == folder / "curve.png"
+    axes = curve_figure(read_curve(folder)).axes[0]
+    assert axes.get_xscale() == "log" and len(axes.lines) == 3 and len(axes.collections) == 3
+    assert axes.lines[0].get_xdata().tolist() == [32, 128, 512]
+    assert np.allclose(axes.lines[1].get_ydata(), [0.6032, 0.6128, 0.6512])
+    page = Page(write_report(folder))
+    assert "61.3% (60.0% to 80.0%)" in page.text and "<i>own</i>" in page.text and not page.all("i")
+
+
+def test_scores_in_percent_and_correlations(tmp_path):
+    tries = [{"name": "a", "lr": 1e-4, "seed": 0, "score": 71.5, "low": 70.0, "high": 73.0}]
+    folder = write_tries(tmp_path / "spans", decided_by="f1", tries=tries, best="a", median=None, spread=None)
+    assert "71.5% (70.0% to 73.0%)" in Page(write_report(folder)).text
+    tries[0] |= {"score": 0.53, "low": 0.5, "high": None}
+    folder = write_tries(
+        tmp_path / "cola", decided_by="matthews", tries=tries, best="a", median=0.53, spread=[0.5, 0.6]
+    )
+    page = Page(write_report(folder))
+    assert "from 0.500 to 0.600" in page.text and "median 0.530" in page.text
+
+
+def test_folders_without_several_runs_are_refused(tmp_path):
+    with pytest.raises(ValueError, match=r"has no tries\.json"):
+        write_tries_picture(tmp_path)
+    with pytest.raises(ValueError, match=r"has no curve\.json"):
+        write_curve_picture(tmp_path)
+    (tmp_path / "tries.json").write_text('{"tries": []}')
+    with pytest.raises(ValueError, match="holds no tries with a score"):
+        write_tries_picture(tmp_path)
+
+
+# --- info -----------------------------------------------------------------------------------------------------------
+
+
+def test_info_of_a_run(make_task_run):
+    found = describe(make_task_run(degenerate="it answers 'good' whatever the text"))
+    assert found["kind"] == "fine-tuned run" and found["scores"]["dev"]["accuracy"]["value"] == 0.75
+    json.dumps(found)
+    said = dict(lines(found))
+    assert said["task"] == "reviews: one class of several" and said["model"] == "owner/small-encoder"
+    assert said["labels"].startswith("3: good, bad") and said["best step"] == "40"
+    assert said["dev scores"] == "accuracy 75.0% (70.0% to 80.0%); F1 50.0% (45.0% to 55.0%)"
+    assert said["data"] == "/data/reviews" and said["train examples"] == "4,000" and said["noticed"] == "7 empty texts"
+    assert said["trained on"] == "1,500 examples" and said["degenerate"] == "it answers 'good' whatever the text"
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_info_does_without_what_is_missing(make_task_run, kind):
+    assert dict(lines(describe(make_task_run(kind, leave_out=OPTIONAL))))["state"] == "trained, not scored yet"
+
+
+def test_info_of_several_runs(tmp_path):
+    found = describe(write_curve(write_tries(tmp_path / "search")))
+    said = dict(lines(found))
+    assert found["kind"] == "several runs" and said["try 1"] == "84.0% (82.0% to 87.0%)" and said["best"] == "try 1"
+    assert said["try 3"].endswith("degenerate") and said["fine-tuning, 128 labels"] == "61.3% (60.0% to 80.0%)"
+
+
+@pytest.mark.parametrize(
+    ("config", "task", "labels"),
+    [
+        ({"architectures": ["BertForSequenceClassification"]}, "classification: one class of several", "2: no, yes"),
+        ({"architectures": ["RobertaForTokenClassification"]}, "tagging: a tag for each word", "2: no, yes"),
+        ({"architectures": ["BertForQuestionAnswering"]}, "spans: the span that answers", None),
+        ({"architectures": ["BertForMultipleChoice"]}, "choice: one of several endings", None),
+        (
+            {"architectures": ["BertForSequenceClassification"], "problem_type": "regression"},
+            "regression: a number",
+            None,
+        ),
+        (
+            {"architectures": ["BertForSequenceClassification"], "problem_type": "multi_label_classification"},
+            "classification: several classes at once",
+            "2: no, yes",
+        ),
+        (
+            {"architectures": ["BertModel"], "hornbook_output": {"kind": "sequence", "head": "cnn"}},
+            "classification: one class of several",
+            "2: no, yes",
+        ),
+        ({"architectures": ["BertModel"]}, None, None),
+    ],
+)
+def test_info_of_a_model_that_transformers_wrote(tmp_path, config, task, labels):
+    names = {"id2label": {"1": "yes", "0": "no"}}
+    (tmp_path / "config.json").write_text(json.dumps({"model_type": "bert"} | names | config))
+    save_file({"a": np.zeros((3, 2), np.float32)}, tmp_path / "model.safetensors")
+    said = dict(lines(describe(tmp_path)))
+    assert said.get("task") == task and said.get("labels") == labels

@@ -1,0 +1,148 @@
+import json
+
+import pytest
+from task_files import lines, question, squad, write
+
+from hornbook.models.outputs import Output
+from hornbook.tasks.choice import Choice
+from hornbook.tasks.classification import Classification
+from hornbook.tasks.items import as_examples, words_of
+from hornbook.tasks.reading.inputs import read_inputs
+from hornbook.tasks.saved import SavedTask
+from hornbook.tasks.spans import Spans
+from hornbook.tasks.tagging import Tagging
+
+
+def saved(name: str) -> SavedTask:
+    tasks = {
+        "spans": Spans(Output("spans", 2)),
+        "tagging": Tagging(Output("tokens", 1, ("O",)), ("tag_accuracy",)),
+        "choice": Choice(Output("choice"), 2),
+    }
+    kinds = {"squad": "spans", "conll2003": "tagging", "swag": "choice", "sts-b": "regression"}
+    kind = kinds.get(name) or (name if name in tasks else "classification")
+    return SavedTask(name, kind, tasks.get(kind) or Classification(Output("sequence", 2, ("0", "1")), ("accuracy",)))
+
+
+def texts(examples) -> list[tuple]:
+    return [(each.text, each.pair) for each in examples]
+
+
+def test_every_line_is_an_input(tmp_path):
+    write(tmp_path, a__txt="good\n\nbad, truly\n")
+    assert texts(read_inputs(tmp_path / "a.txt", saved("classification"))) == [
+        ("good", None),
+        ("", None),
+        ("bad, truly", None),
+    ]
+    write(tmp_path, a__txt="good\n\n")
+    assert len(read_inputs(tmp_path / "a.txt", saved("classification"))) == 2
+    write(tmp_path, b__txt=b"one\ttwo\r\nthree\r\n\tfour\r\n\r\nno\xffte\tx")
+    said: list[str] = []
+    found = texts(read_inputs(tmp_path / "b.txt", saved("sts-b"), say=said.append))
+    assert found == [("one", "two"), ("three", ""), ("", "four"), ("", ""), ("no\ufffdte", "x")]
+    assert any("not UTF-8" in words and "line 5" in words for words in said)
+    write(tmp_path, c__txt="a\tb\nplain\nlines\nhere\n")
+    assert texts(read_inputs(tmp_path / "c.txt", saved("classification")))[0] == ("a\tb", None)
+
+
+def test_rows_of_tables_are_kept_whatever_is_wrong_with_them(tmp_path):
+    write(tmp_path, a__csv="id,review,stars\n1,fine,5\n2,,4\n3,too,many,fields\n4,good,\n")
+    said: list[str] = []
+    found = read_inputs(tmp_path / "a.csv", saved("classification"), say=said.append)
+    assert [each.text for each in found] == ["fine", "", "", "good"]
+    assert any(words.startswith("columns: text = 'review'") for words in said)
+    assert any("line 4" in words and "4 fields" in words for words in said)
+    write(tmp_path, b__jsonl=lines({"premise": "a", "hypothesis": "b"}, "{broken", {"premise": "c", "hypothesis": "d"}))
+    assert texts(read_inputs(tmp_path / "b.jsonl", saved("mnli"))) == [("a", "b"), ("", ""), ("c", "d")]
+    write(tmp_path, c__tsv="one\nfine\n\nwords here\n")
+    assert [each.text for each in read_inputs(tmp_path / "c.tsv", saved("classification"))] == [
+        "fine",
+        "",
+        "words here",
+    ]
+    write(tmp_path, d__csv="x,y\nfirst text,second text\n")
+    assert texts(read_inputs(tmp_path / "d.csv", saved("classification"), text="y", pair="x")) == [
+        ("second text", "first text")
+    ]
+
+
+def test_published_files_are_known(tmp_path):
+    write(tmp_path, test__tsv='index\t#1 ID\t#2 ID\t#1 String\t#2 String\n0\t1\t2\t"a\tb"\n1\t3\t4\tc\td\n')
+    assert texts(read_inputs(tmp_path / "test.tsv", saved("mrpc"))) == [('"a', 'b"'), ("c", "d")]
+    write(tmp_path, dev__tsv="gj04\t1\t\tThe sailors rode the breeze.\ngj04\t0\t*\tThe weights made.\n")
+    found = read_inputs(tmp_path / "dev.tsv", saved("cola"))
+    assert [each.text for each in found] == ["The sailors rode the breeze.", "The weights made."]
+    write(tmp_path, mine__tsv="text\tnote\nmy own words\tx\n")
+    assert [each.text for each in read_inputs(tmp_path / "mine.tsv", saved("cola"))] == ["my own words"]
+
+
+def test_questions(tmp_path):
+    articles = {"data": [squad(question("q1", ("Ada", 0)), {"id": "q2", "question": "What?"})]}
+    write(tmp_path, a__json=json.dumps(articles), b__txt="who\tAda wrote\n", c__csv="question,context\nwho,Ada\n,\n")
+    found = read_inputs(tmp_path / "a.json", saved("squad"))
+    assert [(each.key, each.question) for each in found] == [("q1", "Who?"), ("q2", "What?")]
+    assert [(each.question, each.passage) for each in read_inputs(tmp_path / "b.txt", saved("squad"))] == [
+        ("who", "Ada wrote")
+    ]
+    assert [each.passage for each in read_inputs(tmp_path / "c.csv", saved("spans"))] == ["Ada", ""]
+    write(tmp_path, d__txt="who\n")
+    with pytest.raises(ValueError, match="the question and the passage on each line with a tab between"):
+        read_inputs(tmp_path / "d.txt", saved("squad"))
+
+
+def test_sentences(tmp_path):
+    write(
+        tmp_path,
+        columns__txt="-DOCSTART- -X- O O\n\nAda NNP I-NP O\nsaid VBD I-VP O\n\nBath NNP I-NP O\n",
+        text__txt="Ada said: no.\n\nBath\n",
+        words__conll="Ada\nsaid\n\nBath\n",
+        rows__csv='text,id\n"Ada said: no.",1\n,2\n',
+        lists__jsonl=lines({"tokens": ["New York", "is"]}, {"tokens": "as given ."}),
+    )
+    expected = {
+        "columns.txt": [("Ada", "said"), ("Bath",)],
+        "text.txt": [("Ada", "said", ":", "no", "."), (), ("Bath",)],
+        "words.conll": [("Ada", "said"), ("Bath",)],
+        "rows.csv": [("Ada", "said", ":", "no", "."), ()],
+        "lists.jsonl": [("New York", "is"), ("as", "given", ".")],
+    }
+    for name, words in expected.items():
+        assert [each.words for each in read_inputs(tmp_path / name, saved("conll2003"))] == words, name
+
+
+def test_tags_in_a_file_are_read_as_bio(tmp_path):
+    write(tmp_path, a__conll="Ada S-PER\nsaw O\nNew B-LOC\nYork E-LOC\n")
+    (found,) = read_inputs(tmp_path / "a.conll", saved("conll2003"))
+    assert found.tags == ("B-PER", "O", "B-LOC", "I-LOC")
+
+
+def test_endings(tmp_path):
+    write(tmp_path, a__csv="sent1,ending0,ending1\nShe,sat,ran\nHe,,x\n", b__txt="She\tsat\tran\tfell\n\n")
+    found = read_inputs(tmp_path / "a.csv", saved("swag"))
+    assert [each.endings for each in found] == [("sat", "ran"), ("", "x")]
+    assert [each.endings for each in read_inputs(tmp_path / "b.txt", saved("choice"))] == [
+        ("sat", "ran", "fell"),
+        ("",),
+    ]
+
+
+def test_a_file_that_is_not_there_or_empty(tmp_path):
+    with pytest.raises(ValueError, match="there is no file"):
+        read_inputs(tmp_path / "none.txt", saved("classification"))
+    for name in ("empty__txt", "empty__csv", "empty__jsonl"):
+        write(tmp_path, **{name: ""})
+        with pytest.raises(ValueError, match="holds no inputs"):
+            read_inputs(tmp_path / name.replace("__", "."), saved("classification"))
+
+
+def test_words_are_parted_from_the_marks_around_them():
+    assert words_of("«Größe» (U.S.-made), naïve…") == ("«", "Größe", "»", "(", "U.S.-made", ")", ",", "naïve", "…")
+    assert words_of("हिन्दी भाषा।") == ("हिन्दी", "भाषा", "।")
+    assert words_of(" ?! ") == ("?", "!")
+
+
+def test_a_table_in_memory_is_its_rows():
+    pyarrow = pytest.importorskip("pyarrow")
+    table = pyarrow.table({"premise": ["a", None], "hypothesis": ["b", "c"]})
+    assert texts(as_examples(table, "classification")) == [("a", "b"), ("", "c")]

@@ -1,0 +1,312 @@
+"""A person's own tables, their columns guessed."""
+
+import json
+
+import pyarrow
+import pytest
+from pyarrow import parquet
+from task_files import counts, first, lines, write
+
+from hornbook.tasks.reading.read import read
+
+REVIEWS = [{"id": f"r{n}", "review": f"It was film {n}.", "stars": n % 5 + 1} for n in range(20)]
+
+
+class Frame:
+    """What a data frame is to us."""
+
+    def __init__(self, records):
+        self.records = records
+
+    def to_dict(self, how):
+        assert how == "records"
+        return self.records
+
+
+def as_csv(rows, delimiter=","):
+    return "".join(delimiter.join(map(str, row)) + "\n" for row in [rows[0].keys(), *(row.values() for row in rows)])
+
+
+def stored(folder, kind):
+    path = folder / f"reviews{kind}"
+    if kind == ".parquet":
+        parquet.write_table(pyarrow.Table.from_pylist(REVIEWS), path)
+    elif kind == ".json":
+        path.write_text(json.dumps(REVIEWS))
+    elif kind == ".jsonl":
+        path.write_text(lines(*REVIEWS))
+    else:
+        path.write_text(as_csv(REVIEWS, "," if kind == ".csv" else "\t"))
+    return path
+
+
+@pytest.mark.parametrize("kind", [".csv", ".tsv", ".jsonl", ".json", ".parquet", "frame", "list"])
+def test_the_same_table_in_every_form(tmp_path, kind):
+    data = {"frame": Frame(REVIEWS), "list": REVIEWS}.get(kind) or stored(tmp_path, kind)
+    found = read("classification", data)
+    assert found.said == (
+        "columns: text = 'review', label = 'stars' (5 classes)",
+        "no dev part: 2 of 20 train examples were held out by label (seed 0)",
+    )
+    assert found.labels == ("1", "2", "3", "4", "5")
+    examples = sorted(found.parts["train"] + found.parts["dev"], key=lambda each: int(each.key[1:]))
+    assert [(each.key, each.text, each.label) for each in examples] == [
+        (row["id"], row["review"], str(row["stars"])) for row in REVIEWS
+    ]
+    assert not counts(found)
+
+
+def test_labels_are_sorted_by_size():
+    rows = [{"text": "t", "label": label} for label in (10, 9, 2.0, "x", True, -1)]
+    assert read("classification", rows, held_out=0).labels == ("-1", "2", "9", "10", "true", "x")
+
+
+def test_folder_of_parts(tmp_path):
+    write(
+        tmp_path,
+        train__csv="text,label\na,yes\nb,no\n",
+        validation__jsonl=lines({"text": "c", "label": "yes"}),
+        test__tsv="text\nd\n\ne\n",
+    )
+    data = read("classification", tmp_path)
+    assert {part: [each.text for each in examples] for part, examples in data.parts.items()} == {
+        "train": ["a", "b"],
+        "dev": ["c"],
+        "test": ["d", "", "e"],
+    }
+    assert [each.label for each in data.parts["test"]] == [None] * 3
+    assert counts(data) == {"kept_empty_text": 1}
+
+
+def test_parts_in_memory():
+    rows = [{"text": "a", "label": "x"}, {"text": "b", "label": "y"}]
+    assert list(read("classification", {"train": rows, "validation": rows}).parts) == ["train", "dev"]
+    with pytest.raises(ValueError, match="'text' is no part"):
+        read("classification", {"text": ["a"], "label": ["x"]})
+
+
+def test_files_of_one_part_are_joined(tmp_path):
+    for number in range(2):
+        rows = [{"text": f"t{number}{n}", "label": n} for n in range(2)]
+        parquet.write_table(pyarrow.Table.from_pylist(rows), tmp_path / f"train-0000{number}-of-00002.parquet")
+    found = read("classification", tmp_path, held_out=0).parts["train"]
+    assert [(each.key, each.text) for each in found] == [("0", "t00"), ("1", "t01"), ("2", "t10"), ("3", "t11")]
+
+
+@pytest.mark.parametrize(
+    ("columns", "said"),
+    [
+        ("premise,hypothesis,gold_label", "text = 'premise', pair = 'hypothesis', label = 'gold_label'"),
+        ("Sentence2,Sentence1,Label", "text = 'Sentence1', pair = 'Sentence2', label = 'Label'"),
+        ("question,passage,answer", "text = 'question', pair = 'passage', label = 'answer'"),
+        ("verdict,remarks,number", "text = 'remarks', label = 'verdict'"),
+        ("Category,Title,z", "text = 'Title', label = 'Category'"),
+    ],
+)
+def test_guesses(columns, said):
+    names = columns.split(",")
+    rows = []
+    for n in range(10):
+        values = [f"some words {n}", f"and others {n}", str(n % 2)]
+        if columns.startswith("verdict"):
+            values = [str(n % 2), f"some words {n}", str(n)]
+        rows.append(dict(zip(names, values, strict=True)))
+    assert read("classification", rows).said[0].startswith(f"columns: {said}")
+
+
+def test_columns_that_are_named(tmp_path):
+    rows = [{"text": "wrong", "a": f"a{n}", "b": f"b{n}", "label": "wrong", "c": n % 2} for n in range(4)]
+    data = read("classification", rows, text="a", pair="b", label="c", held_out=0)
+    assert next((each.text, each.pair, each.label) for each in data.parts["train"]) == ("a0", "b0", "0")
+    for what in ("text", "pair", "label"):
+        with pytest.raises(ValueError, match=rf"no column 'zzz' for the {what}; its columns are: text, a, b, label, c"):
+            read("classification", rows, **{what: "zzz"})
+
+
+def test_columns_that_cannot_be_guessed():
+    with pytest.raises(ValueError, match=r"which column is the label; there are: text. Name it with label="):
+        read("classification", [{"text": "a b"}, {"text": "c d"}])
+    with pytest.raises(ValueError, match=r"which column is the text; there are: label"):
+        read("classification", [{"label": 1}, {"label": 2}])
+
+
+def test_a_dev_part_without_the_label_column(tmp_path):
+    write(tmp_path, train__csv="text,label\na,1\nb,2\n", dev__csv="text,lable\na,1\n")
+    with pytest.raises(ValueError, match=r"dev.csv has no column 'label' .*text, lable"):
+        read("classification", tmp_path)
+
+
+def test_regression():
+    rows = [{"sentence": f"s{n}", "label": n % 2, "score": n / 10} for n in range(10)]
+    data = read("regression", rows, held_out=0)
+    assert [each.label for each in data.parts["train"]][:3] == [0.0, 0.1, 0.2]
+    assert data.said == ("columns: text = 'sentence', label = 'score' (numbers from 0 to 0.9)",)
+
+
+@pytest.mark.parametrize("cell", ["red|green", "red; green", "red,green", ["red", "green"], "red|green|red"])
+def test_several_classes(cell):
+    other = [] if isinstance(cell, list) else ""
+    data = read("multi-label", [{"text": "a", "labels": cell}, {"text": "b", "labels": other}], held_out=0)
+    assert [each.label for each in data.parts["train"]] == [("red", "green"), ()]
+    assert data.is_multi and data.labels == ("green", "red") and not counts(data)
+
+
+def test_several_classes_as_columns():
+    rows = [{"text": "a", "red": 1, "green": 0, "blue": 1}, {"text": "b", "red": 0, "green": 0, "blue": 0}]
+    data = read("multi-label", rows, label="red,green", held_out=0)
+    assert [each.label for each in data.parts["train"]] == [("red",), ()]
+    assert read("multi-label", rows, held_out=0).parts["train"][0].label == ("red", "blue")
+    with pytest.raises(ValueError, match="no column 'grey' for the label"):
+        read("multi-label", rows, label="red,grey")
+
+
+def test_bad_rows_are_counted_and_left_out(tmp_path):
+    write(
+        tmp_path,
+        train__csv="text,label\ngood,1\nno label,\n ,1\ntoo,many,fields\nfew\nalso good,2\n",
+        dev__csv="text,label\ngood,1\nno label,\n ,1\ntoo,many,fields\nfew\n",
+    )
+    data = read("classification", tmp_path)
+    assert [each.text for each in data.parts["train"]] == ["good", "also good"]
+    assert [(each.text, each.label) for each in data.parts["dev"]] == [
+        ("good", "1"),
+        ("no label", None),
+        ("", "1"),
+        ("", None),
+        ("", None),
+    ]
+    dropped = {"no_label": 1, "empty_text": 1, "bad_row": 2}
+    assert counts(data) == {**dropped, **{f"kept_{kind}": num for kind, num in dropped.items()}}
+    assert first(data, "no_label")["place"] == "line 3" and first(data, "bad_row")["place"] == "line 5"
+    with pytest.raises(ValueError, match=r"train.csv line 3: the label is empty"):
+        read("classification", tmp_path, strict=True)
+
+
+def test_an_empty_half_of_a_pair():
+    rows = [{"text1": "a", "text2": second, "label": 1} for second in ("b", " ")]
+    data = read("classification", {"train": rows, "dev": rows})
+    assert [each.pair for each in data.parts["train"]] == ["b"] and [each.pair for each in data.parts["dev"]] == [
+        "b",
+        "",
+    ]
+    assert first(data, "empty_text")["detail"] == "the pair is empty"
+
+
+def test_bad_cells_in_memory():
+    rows = [{"text": "a", "label": 1.0}, {"text": "b", "label": float("nan")}, {"text": None, "label": 1.0}, "row"]
+    data = read("classification", rows, held_out=0)
+    assert [(each.text, each.label) for each in data.parts["train"]] == [("a", "1")]
+    assert counts(data) == {"no_label": 1, "empty_text": 1, "bad_json": 1}
+    assert first(data, "no_label") == {"file": "the train table", "place": "row 2", "detail": "the label is empty"}
+
+
+def test_json_lines_that_are_not_whole(tmp_path):
+    good = '{"text": "a", "label": "x"}\n'
+    rows = good + '{"text": "b", "lab\n[1]\n' + '{"text": "c", "text": "d", "label": "x"}\n'
+    write(tmp_path, train__jsonl=rows, dev__jsonl=rows)
+    data = read("classification", tmp_path)
+    assert [each.text for each in data.parts["train"]] == ["a", "d"]
+    assert [each.text for each in data.parts["dev"]] == ["a", "", "", "d"]
+    assert counts(data) == {"bad_json": 2, "kept_bad_json": 2, "repeated_name": 2}
+    assert first(data, "bad_json")["place"] == "line 2" and first(data, "repeated_name")["place"] == "line 4"
+    with pytest.raises(ValueError, match="line 2"):
+        read("classification", tmp_path, strict=True)
+    write(tmp_path, train__jsonl=good + '{"text": "c", "text": "d", "label": "x"}\n')
+    with pytest.raises(ValueError, match='line 2: "text" is there twice'):
+        read("classification", tmp_path, strict=True)
+
+
+def test_bytes_that_are_not_utf_8(tmp_path):
+    write(tmp_path, train__csv=b"text,label\na,1\nb\xff\xfe,2\nn\0ul,1\n")
+    data = read("classification", tmp_path, held_out=0)
+    assert [each.text for each in data.parts["train"]] == ["a", "b\ufffd\ufffd", "nul"]
+    assert counts(data) == {"invalid_utf8": 2, "nul_character": 1}
+    assert first(data, "invalid_utf8")["place"] == "line 3" and first(data, "nul_character")["place"] == "line 4"
+
+
+def test_bytes_that_are_not_utf_8_in_parquet(tmp_path):
+    text = pyarrow.array([b"good", b"b\xffd"]).view(pyarrow.string())
+    parquet.write_table(pyarrow.table({"text": text, "label": ["x", "y"]}), tmp_path / "train.parquet")
+    data = read("classification", tmp_path, held_out=0)
+    assert [each.text for each in data.parts["train"]] == ["good", "b\ufffdd"]
+    assert first(data, "invalid_utf8")["place"] == "row 2"
+
+
+def test_utf_16_and_broken_parquet_are_errors(tmp_path):
+    write(tmp_path, a__csv="text,label\n".encode("utf-16"), b__parquet=b"PAR1 no", c__xlsx=b"PK")
+    with pytest.raises(ValueError, match="UTF-16"):
+        read("classification", tmp_path / "a.csv")
+    with pytest.raises(ValueError, match=r"b.parquet cannot be read as Parquet"):
+        read("classification", tmp_path / "b.parquet")
+    with pytest.raises(ValueError, match=r"c.xlsx is of no known kind: .*\.csv"):
+        read("classification", tmp_path / "c.xlsx")
+
+
+def test_quotes_in_csv(tmp_path):
+    rows = 'text,label\n"two\nlines, ""so""",1\na 5" disk,2\n"open,1\nlast,2\n'
+    write(tmp_path, train__csv=rows)
+    data = read("classification", tmp_path, held_out=0)
+    assert [each.text for each in data.parts["train"]] == ['two\nlines, "so"', 'a 5" disk', "last"]
+    assert counts(data) == {"bad_quotes": 1, "bad_row": 1}
+    assert first(data, "bad_quotes")["place"] == "line 5"
+
+
+def test_quotes_in_tsv_are_marks_only_where_all_are(tmp_path):
+    write(tmp_path, train__tsv='text\tlabel\n"with ""marks"""\t1\nplain\t2\n')
+    data = read("classification", tmp_path, held_out=0)
+    assert data.parts["train"][0].text == 'with "marks"' and "quotes" in data.said[0]
+    write(tmp_path, train__tsv='text\tlabel\n" open\t1\nplain\t2\n"so" he said\t1\n')
+    data = read("classification", tmp_path, held_out=0)
+    assert [each.text for each in data.parts["train"]] == ['" open', "plain", '"so" he said']
+
+
+def test_other_line_ends_do_not_part_rows(tmp_path):
+    write(tmp_path, train__csv="text,label\r\na\u2028b\x0cc,1\r\nd,2\r\n")
+    data = read("classification", tmp_path, held_out=0)
+    assert [each.text for each in data.parts["train"]] == ["a\u2028b\x0cc", "d"]
+    assert counts(data) == {"carriage_return": 3}
+
+
+def test_lone_carriage_returns(tmp_path):
+    write(tmp_path, train__csv="text,label\na\rb,1\nc,2\n", dev__csv="text,label\rd,1\r")
+    data = read("classification", tmp_path)
+    assert [each.text for part in data.parts.values() for each in part] == ["a b", "c", "d"]
+    assert counts(data) == {"carriage_return": 3}
+
+
+def test_two_columns_of_one_name(tmp_path):
+    write(tmp_path, train__csv="text,text,label\na,b,1\n")
+    with pytest.raises(ValueError, match="two columns named 'text'"):
+        read("classification", tmp_path)
+
+
+def test_an_empty_dev_part_is_said_and_another_made(tmp_path):
+    write(tmp_path, train__csv=as_csv(REVIEWS), dev__csv="id,review,stars\n")
+    data = read("classification", tmp_path)
+    assert "the dev part has no examples: it is left out" in data.said and len(data.parts["dev"]) == 2
+
+
+def test_hidden_labels_of_a_test_part(tmp_path):
+    write(tmp_path, train__csv="text,label\na,0\nb,1\n", dev__csv="text,label\na,0\n", test__csv="text,label\na,-1\n")
+    data = read("classification", tmp_path)
+    assert data.parts["test"][0].label is None and not counts(data)
+
+
+def test_nothing_to_read(tmp_path):
+    with pytest.raises(ValueError, match="no rows"):
+        read("classification", [])
+    write(tmp_path, train__csv="")
+    with pytest.raises(ValueError, match="no rows"):
+        read("classification", tmp_path)
+
+
+def test_the_seed_and_the_share_decide_what_is_held_out():
+    draws = [read("classification", REVIEWS, seed=seed, held_out=0.25).parts["dev"] for seed in (0, 0, 1)]
+    assert draws[0] == draws[1] != draws[2] and len(draws[0]) == 5
+    assert "dev" not in read("classification", REVIEWS, held_out=0).parts
+
+
+def test_repeated_keys_are_made_distinct():
+    rows = [{"id": "a", "text": "t", "label": "x"} for _ in range(3)]
+    data = read("classification", rows, held_out=0)
+    assert [each.key for each in data.parts["train"]] == ["a", "a#2", "a#3"] and counts(data) == {"repeated_key": 2}
