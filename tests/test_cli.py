@@ -27,15 +27,16 @@ VERBS = [
     ["pretrain"],
     ["fill-mask"],
     ["next-sentence"],
-    ["info"],
-    ["report"],
     ["finetune"],
     ["evaluate"],
     ["predict"],
+    ["report"],
+    ["info"],
     ["features"],
     ["probe"],
     ["baseline"],
     ["label-curve"],
+    ["glue"],
 ]
 RUN = "from hornbook.cli import main; main()"
 TINY = [part for name, value in TINY_MODEL.items() for part in ("--set", f"{name}={value}")] + ["--batch-tokens", "512"]
@@ -109,7 +110,7 @@ def test_the_example_is_understood(hornbook, verb, tmp_path, monkeypatch):
 
 def test_help_names_every_verb(hornbook):
     out = hornbook("--help").out
-    places = [out.index(f" {verb[0]} ") for verb in VERBS]
+    places = [out.index(f"│ {verb[0]} ") for verb in VERBS]
     assert places == sorted(places)  # in the order in which they are needed
     assert hornbook("--version").out.strip()
 

@@ -12,6 +12,8 @@ README = Path(__file__).parent.parent / "README.md"
 SAME_SIZE = "--steps 2 --batch-tokens 512 --set data.short_length=32 --set data.length=64 --set runtime.threads=1"
 SMALL = f"{SAME_SIZE} --set model.num_layers=1 --set model.width=32 --set model.num_heads=2 --set model.inner_width=64"
 
+REVIEWS = (("charming", "good"), ("slow", "bad"))
+
 
 def commands() -> list[list[str]]:
     blocks = re.findall(r"```sh\n(.*?)```", README.read_text(encoding="utf-8"), re.S)
@@ -22,6 +24,8 @@ def shortened(words: list[str]) -> list[str]:
     """The same command for two steps of a tiny model; going on from a model keeps that model's size."""
     if words[1] == "corpus":
         return [*words, "--workers", "0"]
+    if words[1] in ("finetune", "label-curve"):
+        return [*words, *["--set", "runtime.threads=1", "--set", "epochs=1"]] if words[1] == "finetune" else words
     if words[1] != "pretrain" or "--show" in words:
         return words
     for flag in ("--minutes", "--steps"):
@@ -42,8 +46,12 @@ def test_every_command_runs(tmp_path, monkeypatch):
     for name, seed in (("texts", 0), ("law", 1)):
         (tmp_path / name).mkdir()
         (tmp_path / name / "some.txt").write_text(tiny_text(80, seed), encoding="utf-8")
+    (tmp_path / "texts.txt").write_text("a text\nanother\n", encoding="utf-8")
+    for name, number in (("reviews", 40), ("more-reviews", 10)):
+        lines = [f"{word} film number {i},{label}" for i in range(number) for word, label in REVIEWS]
+        (tmp_path / f"{name}.csv").write_text("\n".join(["review,label", *lines]), encoding="utf-8")
     found = commands()
-    assert len(found) >= 11
+    assert len(found) >= 19
     for words in found:
         result = CliRunner().invoke(app, shortened(words)[1:])
         assert result.exit_code == 0, (words, result.output, result.exception)

@@ -3,6 +3,7 @@
 import json
 import os
 import random as chance
+import shutil
 import signal
 import subprocess
 import sys
@@ -203,6 +204,53 @@ def test_other_data_or_another_request_is_not_gone_on_with(tmp_path, encoder):
         finetune(encoder, made_up(60), out=tmp_path / "run", epochs=2, changes=FAST, resume=True, **QUIET)
     with pytest.raises(ValueError, match="not what this run began with"):
         finetune(encoder, made_up(60, seed=2), out=tmp_path / "run", epochs=1, changes=FAST, resume=True, **QUIET)
+
+
+def test_going_on_needs_no_more_than_the_folder(tmp_path, encoder):
+    """What the run was begun with is taken from it, whatever is left unsaid; and 0 is something said."""
+    changes = FAST | {"examples": 64, "task.max_length": 16}
+    whole = finetune(encoder, made_up(), out=tmp_path / "run", epochs=1, seed=5, changes=changes, **QUIET)
+    (whole.out / "scores.json").unlink()
+    for folder in (whole.out / "checkpoints").iterdir():
+        shutil.rmtree(folder)
+    again = finetune(encoder, made_up(), out=tmp_path / "run", resume=True, **QUIET)
+    assert again.outcome.step == whole.outcome.step == 2
+    assert again.scores == whole.scores
+    with pytest.raises(ValueError, match="seed 5, not 0"):
+        finetune(encoder, made_up(), out=tmp_path / "run", seed=0, resume=True, **QUIET)
+
+
+def test_a_wrong_column_does_not_take_the_folder(tmp_path, encoder):
+    with pytest.raises(ValueError, match="txet"):
+        finetune(encoder, made_up(40), out=tmp_path / "run", text="txet", restarts=2, **QUIET)
+    result = finetune(encoder, made_up(40), out=tmp_path / "run", restarts=2, epochs=1, changes=FAST, **QUIET)
+    assert (result.out / "tries.png").exists()
+    with pytest.raises(ValueError, match="--restarts or --search"):
+        finetune(encoder, made_up(40), out=tmp_path / "run", resume=True, **QUIET)
+
+
+def test_restarts_count_from_the_seed_that_was_set(tmp_path, encoder):
+    changes = FAST | {"runtime.seed": 3}
+    result = finetune(encoder, made_up(60), out=tmp_path / "run", restarts=2, epochs=1, changes=changes, **QUIET)
+    assert [each["seed"] for each in read_json(result.out / "tries.json")["tries"]] == [3, 4]
+
+
+def test_questions_without_an_answer_are_not_scored_where_there_must_be_one(tmp_path, encoder):
+    def question(answer: str) -> dict:
+        return {"question": "Where is Mary ?", "context": "Mary is in the garden .", "answer": answer}
+
+    data = tmp_path / "data"
+    data.mkdir()
+    for name, rows in {
+        "train": [question("garden")] * 8,
+        "dev": [question("garden")] * 3 + [question("")],
+        "test": [question("garden"), question("")],
+    }.items():
+        (data / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    said = []
+    result = finetune(encoder, data, "spans", tmp_path / "run", epochs=1, changes=FAST, say=said.append)
+    assert {"dev", "test"} <= result.scores.keys()
+    assert any("1 examples of dev" in words for words in said)
 
 
 def test_the_public_names(tmp_path, encoder):

@@ -16,7 +16,8 @@ from hornbook.train.checkpoint import Checkpoints
 from hornbook.train.guard import Guard
 from hornbook.train.loop import Diverged, train
 from hornbook.train.metrics import read_metrics
-from hornbook.train.settings import CheckpointSettings, GuardSettings, ScheduleSettings
+from hornbook.train.optimizer import load_optimizer_tensors, make_optimizer, optimizer_tensors
+from hornbook.train.settings import CheckpointSettings, GuardSettings, OptimizerSettings, ScheduleSettings
 from train.small import CPU, small_batch, small_job, small_model, small_settings
 
 TESTS = Path(__file__).parent.parent
@@ -348,3 +349,22 @@ def _end_at_call(name: str, nth: int) -> None:
         return function(*arguments, **keywords)
 
     setattr(module, name, counted)
+
+
+def test_going_back_puts_the_optimizer_where_it_lay():
+    """A captured step reads the optimizer's state by its address."""
+    model = small_model()
+    optimizer = make_optimizer(model, OptimizerSettings())
+    start = optimizer_tensors(model, optimizer)
+    kept = []
+    for _ in range(2):
+        for parameter in model.parameters():
+            parameter.grad = torch.ones_like(parameter)
+        optimizer.step()
+        kept.append({name: value.clone() for name, value in optimizer_tensors(model, optimizer).items()})
+    addresses = [value.data_ptr() for state in optimizer.state.values() for value in state.values()]
+    load_optimizer_tensors(model, optimizer, kept[0])
+    assert same(optimizer_tensors(model, optimizer), kept[0])
+    assert addresses == [value.data_ptr() for state in optimizer.state.values() for value in state.values()]
+    load_optimizer_tensors(model, optimizer, start)
+    assert not start and not any(value.any() for value in optimizer_tensors(model, optimizer).values())

@@ -1,4 +1,4 @@
-"""The verbs that show what pre-training and fine-tuning buy: `baseline`, `probe`, `label-curve`."""
+"""The verbs that show what pre-training and fine-tuning buy: `baseline`, `probe`, `label-curve`, `glue`."""
 
 from pathlib import Path
 from typing import Annotated
@@ -113,7 +113,7 @@ def label_curve_verb(
     """Score by number of labels: from scratch, on frozen features, and fine-tuned. The same command goes on."""
     check_writable(out)
     from hornbook.finetuning.curve import label_curve
-    from hornbook.report.several import write_curve_picture
+    from hornbook.report.several_pictures import write_curve_picture
     from hornbook.terminal import TrainingDisplay, say, table
     from hornbook.train.loop import Outcome
 
@@ -143,3 +143,31 @@ def label_curve_verb(
     table(rows, ("way", "labels", found["decided_by"], "95% interval"))
     say(f"{write_curve_picture(out)}")
     answer(as_json, {"out": str(out), **found})
+
+
+@app.command("glue", epilog="Example: hornbook glue runs/cola runs/mrpc runs/rte")
+def glue(
+    runs: Annotated[list[Path], typer.Argument(help="Finished runs of GLUE's tasks.")], as_json: Json = False
+) -> None:
+    """Put the dev scores of runs on GLUE's tasks together, with their average."""
+    from hornbook.files import read_json
+    from hornbook.metrics.glue import OFFICIAL, glue_average
+    from hornbook.terminal import say, table
+
+    found: dict[str, dict[str, float]] = {}
+    for run in runs:
+        if not (run / "scores.json").is_file():
+            raise ValueError(f"{run} has no scores.json: give the folders of finished runs")
+        task, parts = read_json(run / "task.json")["task"], read_json(run / "scores.json")["parts"]
+        if task not in OFFICIAL:
+            raise ValueError(f"{run} is a run of {task}, which is no task of GLUE: they are {', '.join(OFFICIAL)}")
+        found[task] = {name: score["value"] for name, score in parts["dev"].items()}
+        if "dev-mismatched" in parts:
+            found[task]["accuracy_mismatched"] = parts["dev-mismatched"]["accuracy"]["value"]
+    average, counted = glue_average(found)
+    rows = [(task, name, f"{100 * found[task][name]:.1f}") for task in counted for name in OFFICIAL[task]]
+    table(rows, ("task", "measure", "dev"))
+    missing = [task for task in OFFICIAL if task not in counted]
+    without = f"; without {', '.join(missing)}" if missing else ""
+    say(f"average over {len(counted)} tasks: {100 * average:.1f}{without}")
+    answer(as_json, {"average": average, "tasks": list(counted), "missing": missing})

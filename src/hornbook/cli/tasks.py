@@ -1,5 +1,6 @@
 """The verbs of labelled data: `finetune`, `evaluate`, `predict`, `features`."""
 
+import itertools
 import sys
 from pathlib import Path
 from typing import Annotated
@@ -47,8 +48,13 @@ def finetune_verb(
     named = {"task.head": head, "task.pair_encoding": pair_encoding}
     changes |= {name: value for name, value in named.items() if value is not None}
     if show:
-        _show(model, task, changes, {"epochs": epochs, "optimizer.lr": lr, "batch_size": batch_size}, as_json)
+        flags = {"epochs": epochs, "optimizer.lr": lr, "batch_size": batch_size, "runtime.seed": seed}
+        _show(model, task, changes, flags, as_json)
         return
+    if resume and data is None and out is not None and (out / "run.json").exists():
+        from hornbook.files import read_json
+
+        data = read_json(out / "run.json").get("data", {}).get("path")
     if data is None or out is None:
         raise ValueError(f"finetune needs --{'data' if data is None else 'out'}; see 'hornbook finetune --help'")
     check_writable(out)
@@ -174,7 +180,12 @@ def evaluate(
 
 @app.command("predict", epilog="Example: hornbook predict runs/mrpc --file pairs.tsv --to predictions.csv")
 def predict(
-    arguments: Annotated[list[str], typer.Argument(help="One or more runs, then texts. A pair is 'A ||| B'.")],
+    arguments: Annotated[
+        list[str],
+        typer.Argument(
+            help="Runs, then texts; 'A ||| B' is a pair, a question and its passage, or a context and endings."
+        ),
+    ],
     file: Annotated[
         Path | None, typer.Option(help="Texts to predict: .txt, .csv, .jsonl, .parquet, column file.")
     ] = None,
@@ -185,6 +196,7 @@ def predict(
     data: Data = None,
     text: Text = None,
     pair: Pair = None,
+    strict: Strict = False,
     as_json: Json = False,
 ) -> None:
     """Predict: labels with probabilities, numbers, answers with spans, tags. Several runs answer together."""
@@ -193,7 +205,7 @@ def predict(
     from hornbook.tasks.tables_out import readable, write_rows
     from hornbook.terminal import counting_display, say, table
 
-    runs = [each for each in arguments if _is_model(each)] or arguments[:1]
+    runs = list(itertools.takewhile(_is_model, arguments)) or arguments[:1]
     texts = arguments[len(runs) :]
     predictor = load_predictor(runs)
     if submission is not None:
@@ -202,7 +214,7 @@ def predict(
     if not texts and file is None:
         raise ValueError("there is nothing to predict: give texts after the run, or --file FILE")
     if file is not None:
-        items = read_inputs(file, predictor.saved, text=text, pair=pair, say=say)
+        items = read_inputs(file, predictor.saved, text=text, pair=pair, strict=strict, say=say)
     else:
         items = [tuple(part.strip() for part in each.split("|||")) if "|||" in each else each for each in texts]
     with counting_display("predicting") as show:
@@ -251,6 +263,7 @@ def features(
     pooling: Annotated[str, typer.Option(help="cls, mean, or none (every token).")] = "cls",
     text: Text = None,
     pair: Pair = None,
+    strict: Strict = False,
     as_json: Json = False,
 ) -> None:
     """Write the frozen hidden states of texts, for a model of your own on top."""
@@ -267,6 +280,7 @@ def features(
             pooling=pooling,
             text=text,
             pair=pair,
+            strict=strict,
             progress=lambda done, total: show(f"of {total:,} texts", done),
         )
     for words in found.said:

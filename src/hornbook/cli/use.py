@@ -7,6 +7,8 @@ import typer
 
 from hornbook.cli.app import Json, Model, answer, app
 
+PICTURES = ("curves.png", "confusion.png", "scatter.png", "tries.png", "curve.png")
+
 
 @app.command("fill-mask", epilog='Example: hornbook fill-mask runs/first "Paris is the [MASK] of France." --top 3')
 def fill_mask(
@@ -56,10 +58,11 @@ def info(
 
 @app.command("report", epilog="Example: hornbook report runs/first")
 def report(run: Annotated[Path, typer.Argument(help="A run folder.")], as_json: Json = False) -> None:
-    """Write report.html and curves.png into a run folder."""
+    """Write report.html and its pictures into a run folder."""
     from hornbook.report.page import write_report
     from hornbook.terminal import say
 
     page = write_report(run)
-    say(f"{page} and {page.with_name('curves.png')}")
-    answer(as_json, {"page": str(page), "curves": str(page.with_name("curves.png"))})
+    pictures = [name for name in PICTURES if (run / name).exists()]
+    say(" and ".join([str(page), *(str(run / name) for name in pictures)]))
+    answer(as_json, {"page": str(page), "pictures": [str(run / name) for name in pictures]})

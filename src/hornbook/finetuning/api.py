@@ -1,8 +1,8 @@
 """`hornbook.finetune`: a model, labelled data and a task's name to a run that predicts.
 
-    result = hornbook.finetune("bert-base-uncased", data=frame, task="classification")
-    result.score                                   # on the held-out part
-    result.predict(["a text", "another"])
+result = hornbook.finetune("bert-base-uncased", data=frame, task="classification")
+result.score                                   # on the held-out part
+result.predict(["a text", "another"])
 """
 
 import dataclasses
@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hornbook.finetuning.inputs import Inputs, open_inputs
-from hornbook.finetuning.many import run_many
-from hornbook.finetuning.record import Request
+from hornbook.finetuning.many import ASKED, run_many
+from hornbook.finetuning.record import Request, read_run, refuse_other_request
 from hornbook.finetuning.run import Result, run_once
 from hornbook.train.loop import Outcome, Status
 
@@ -78,7 +78,7 @@ def finetune(
     if restarts < 1:
         raise ValueError(f"--restarts must be at least 1, not {restarts}")
     out = _new_folder(task) if out is None else Path(out)
-    has_run = (out / "run.json").exists() or (out / "asked.json").exists()
+    has_run = (out / "run.json").exists() or (out / ASKED).exists()
     if has_run and not resume:
         raise ValueError(f"{out} already holds a run: add --resume to go on with it, or choose another --out")
     if not has_run and out.exists() and any(path for path in out.iterdir() if not path.name.endswith(".tmp")):
@@ -87,6 +87,8 @@ def finetune(
     request = Request(
         str(model), task, path, text, pair, label, epochs, lr, batch_size, seed, from_random, strict, changes or {}
     )
+    if has_run:
+        request = _as_begun(out, request, restarts, search)
     opened: list[Inputs] = []
 
     def open_with(asked: Request) -> Inputs:
@@ -103,6 +105,19 @@ def finetune(
     if isinstance(result, Outcome):
         raise Stopped(out, result)
     return Finetuned(**vars(result))
+
+
+def _as_begun(out: Path, request: Request, restarts: int, search: bool) -> Request:
+    """The request that a run was begun with, so that going on needs no more than its folder; another one is refused."""
+    is_several = (out / ASKED).exists()
+    if is_several != (restarts > 1 or search):
+        how = "with --restarts or --search" if is_several else "as one run"
+        raise ValueError(f"{out} was begun {how}: say the same to go on, or choose another --out")
+    if is_several:
+        return request
+    run = read_run(out)
+    refuse_other_request(run, request)
+    return Request(**run["request"])
 
 
 def _new_folder(task: str) -> Path:

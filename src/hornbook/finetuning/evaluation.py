@@ -6,6 +6,7 @@ import numpy as np
 
 from hornbook.tasks.classification import Classification
 from hornbook.tasks.records import Example
+from hornbook.tasks.spans import Spans
 from hornbook.tasks.task import Task
 
 CONSTANT_SHARE = 0.02  # of the spread of the right numbers: predictions that vary less are one number
@@ -22,6 +23,9 @@ def degenerate(task: Task, examples: Sequence[Example], predictions: list, losse
             said, right = {each.label for each in predictions}, {example.label for example in examples}
             if len(said) == 1 and len(right) > 1:
                 return f"it answers '{_words(next(iter(said)))}' whatever the text"
+    has_answers = isinstance(task, Spans) and any(example.answers for example in examples)
+    if has_answers and not any(each.answer for each in predictions):
+        return "it leaves every question unanswered"
     tenth = len(losses) // 10
     if tenth and np.mean(losses[-tenth:]) > 0.97 * np.mean(losses[:tenth]):
         return f"its training loss did not move ({np.mean(losses[:tenth]):.3f} to {np.mean(losses[-tenth:]):.3f})"

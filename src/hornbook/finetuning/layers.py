@@ -61,7 +61,8 @@ def rates(model: nn.Module, settings: LayerSettings) -> Callable[[str], float] |
     top = model.config.num_layers
 
     def share(name: str) -> float:
-        depth = model.depth_of(name)
-        return settings.head_rate if depth > top else settings.decay ** (top - depth)
+        if name.startswith("task."):
+            return settings.head_rate
+        return settings.decay ** max(0, top - model.depth_of(name))
 
     return share

@@ -2,20 +2,19 @@
 start. The best by dev score is put at the root of the folder; the runs themselves stay under OUT/tries."""
 
 import dataclasses
-import os
-import shutil
 import statistics
 from collections.abc import Callable
 from pathlib import Path
 
-from hornbook.files import read_json, replacing, write_json
+from hornbook.files import link, read_json, replacing, write_json
 from hornbook.finetuning.inputs import Inputs, Say
 from hornbook.finetuning.record import Request
 from hornbook.finetuning.run import Result, run_once
 from hornbook.finetuning.settings import searched_rates
+from hornbook.report.several_pictures import write_tries_picture
 from hornbook.train.loop import Outcome, Status
 
-TRIES = "tries.json"
+TRIES, ASKED = "tries.json", "asked.json"
 Inform = Callable[[Status], None]
 
 
@@ -30,8 +29,8 @@ def run_many(
     say: Say,
 ) -> Result | Outcome:
     """The best of several runs; an `Outcome` when one was stopped. What is finished already is not run again."""
-    _refuse_other(out, request, restarts, search)
     inputs = open_with(request)
+    _refuse_other(out, request, restarts, search)
     rates = searched_rates(inputs.trained.config.width) if search else [None]
     tries: dict[str, Result] = {}
     for rate in rates:
@@ -44,8 +43,8 @@ def run_many(
             _write(out, "search", tries)
     if restarts > 1:
         best_rate = _best(tries).lr if search else request.lr
-        first_seed = request.seed or 0
-        # With a search before it, the best of it is the first of the restarts.
+        first_seed = inputs.settings.runtime.seed
+        # With a search before it, its best is the first of the restarts: chosen among four, it leans high.
         restarted = {f"seed-{first_seed}": _best(tries).result}
         for seed in range(first_seed + 1, first_seed + restarts):
             asked = dataclasses.replace(request, lr=best_rate, seed=seed)
@@ -56,6 +55,7 @@ def run_many(
         tries = restarted
     kind = "restarts" if restarts > 1 else "search"
     _write(out, kind, tries)
+    write_tries_picture(out)
     best = _best(tries).result
     _publish(best.out, out)
     return dataclasses.replace(best, out=out)
@@ -125,7 +125,7 @@ def _write(out: Path, kind: str, tries: dict[str, Result]) -> None:
 def _refuse_other(out: Path, request: Request, restarts: int, search: bool) -> None:
     asked = {"request": dataclasses.asdict(request), "restarts": restarts, "search": search}
     asked["request"]["changes"] = {name: str(value) for name, value in request.changes.items()}
-    file = out / "asked.json"
+    file = out / ASKED
     if file.exists() and read_json(file) != asked:
         raise ValueError(f"{out} holds tries that were asked for in another way: choose another --out")
     write_json(file, asked)
@@ -135,8 +135,4 @@ def _publish(best: Path, out: Path) -> None:
     for file in best.iterdir():
         if file.is_file():
             with replacing(out / file.name) as temporary:
-                temporary.unlink(missing_ok=True)
-                try:
-                    os.link(file, temporary)
-                except OSError:  # a file system without hard links
-                    shutil.copy(file, temporary)
+                link(file, temporary)

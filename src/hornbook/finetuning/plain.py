@@ -19,11 +19,11 @@ import torch
 import hornbook
 from hornbook.files import read_json, write_json, write_text
 from hornbook.finetuning.evaluation import degenerate
-from hornbook.finetuning.inputs import Inputs, Say, read_labelled, training_part
+from hornbook.finetuning.inputs import Inputs, Say, is_scored, read_labelled, training_part
 from hornbook.finetuning.record import Request, fingerprint, refuse_other_data
 from hornbook.finetuning.settings import BASE_WIDTH, FinetuneSettings, settings_for
 from hornbook.tasks.datasets import KnownDataSet
-from hornbook.tasks.evaluation import is_labelled, label_of, rows, tuned, with_intervals
+from hornbook.tasks.evaluation import rows, tuned, with_intervals
 from hornbook.tasks.records import DataSet, Example
 from hornbook.tasks.saved import SavedTask, make_task, output_for, save_task
 from hornbook.tasks.spans import Spans
@@ -45,7 +45,7 @@ class Labelled:
 
     @cached_property
     def dev(self) -> list[Example]:
-        return [each for each in self.data.parts["dev"] if label_of(each) is not None]
+        return [each for each in self.data.parts["dev"] if is_scored(each, self.named)]
 
 
 @dataclass(frozen=True)
@@ -122,17 +122,30 @@ def finish(out: Path, inputs: Inputs | Labelled, predict: Predict, fitted: dict[
         beside = tuned(task, inputs.threshold_part, predict(inputs.threshold_part))
         name = "dev, threshold chosen on a part of train"
         parts[name] = with_intervals(beside, dev, _under(beside, predictions))
-    for name, examples in inputs.data.parts.items():
-        if name not in ("train", "dev") and is_labelled(examples):
-            parts[name] = with_intervals(task, examples, _under(task, predict(examples)))
+    others = scored_parts(inputs)
+    for name, examples in others.items():
+        parts[name] = with_intervals(task, examples, _under(task, predict(examples)))
     save_task(out, dataclasses.replace(inputs.saved, task=task))
     lines = [json.dumps(row, ensure_ascii=False) for row in rows(task, dev, predictions)]
     write_text(out / "predictions-dev.jsonl", "\n".join(lines) + "\n")
     about = {"decided_by": task.measures[0], "train_examples": len(inputs.train), "fitted": fitted}
+    about["not_scored"] = {
+        name: num for name, each in {"dev": dev, **others}.items() if (num := len(inputs.data.parts[name]) - len(each))
+    }
     write_json(out / "run.json", read_json(out / "run.json") | about)
     wrong = degenerate(task, dev, predictions, [])
     write_json(out / SCORES, {"decided_by": task.measures[0], "degenerate": wrong, "parts": parts})
     return read_scored(out)
+
+
+def scored_parts(inputs: Inputs | Labelled) -> dict[str, list[Example]]:
+    """What can be scored of each part besides train and dev; a part without any such example does not come."""
+    parts = {
+        name: [each for each in examples if is_scored(each, inputs.named)]
+        for name, examples in inputs.data.parts.items()
+        if name not in ("train", "dev")
+    }
+    return {name: examples for name, examples in parts.items() if examples}
 
 
 def _under(task: Any, predictions: list) -> list:

@@ -104,7 +104,7 @@ def refuse_other_request(run: dict, request: Request) -> None:
     differences = [
         f"{name} {before.get(name)}, not {value}"
         for name, value in asked.items()
-        if value not in (None, {}, False) and value != before.get(name)
+        if value is not None and value is not False and value != {} and value != before.get(name)
     ]
     if differences:
         raise ValueError(

@@ -8,11 +8,8 @@ RUN/predictions-dev.jsonl what was said of each dev example, beside what is righ
 RUN/checkpoints/, best/, metrics.jsonl
 """
 
-import contextlib
-import dataclasses
 import json
 import math
-import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,10 +18,10 @@ from typing import Any
 from torch import nn
 
 from hornbook import config as configuration
-from hornbook.files import read_json, replacing, write_json, write_text
+from hornbook.files import link, read_json, replacing, write_json, write_text
 from hornbook.finetuning.batches import TaskBatches
 from hornbook.finetuning.evaluation import degenerate
-from hornbook.finetuning.inputs import Inputs, Say, open_inputs
+from hornbook.finetuning.inputs import Inputs, Say, is_scored, open_inputs
 from hornbook.finetuning.layers import freeze, from_random, rates, with_head
 from hornbook.finetuning.record import (
     Request,
@@ -42,7 +39,6 @@ from hornbook.report.card import write_card
 from hornbook.tasks.evaluation import (
     Evaluation,
     evaluate_part,
-    is_labelled,
     rescored,
     rows,
     tuned,
@@ -51,7 +47,7 @@ from hornbook.tasks.evaluation import (
 from hornbook.tasks.objective import TaskObjective, class_weights
 from hornbook.tasks.records import ChoiceExample, Example, SpanExample, TaggedExample
 from hornbook.tasks.saved import SavedTask, save_task
-from hornbook.tasks.task import Task
+from hornbook.tasks.task import Features, Task
 from hornbook.train.checkpoint import Checkpoints
 from hornbook.train.device import Runtime, decide, prepare
 from hornbook.train.loop import Job, Outcome, Status, train
@@ -105,12 +101,13 @@ def run_once(
             "cut_texts": {"train": inputs.train_features.num_cut, "dev": inputs.dev_features.num_cut},
         }
         write_run(out, request, settings, inputs.data, runtime, about)
-    _say_cuts(inputs, say)
+    _say_cut("train", inputs.train_features, inputs, say)
+    _say_cut("dev", inputs.dev_features, inputs, say)
     if not _is_trained(out, settings):
         outcome = train(out, job, settings.loop(), runtime, watch)
         if outcome.ended == "stopped":
             return outcome
-    _finish(out, inputs, job, model, runtime, settings)
+    _finish(out, inputs, job, model, runtime, settings, say)
     return read_result(out)
 
 
@@ -208,15 +205,14 @@ def _class_weights(inputs: Inputs):
     raise ValueError("task.class_weights is for one class of several and for tags: leave it out here")
 
 
-def _say_cuts(inputs: Inputs, say: Say) -> None:
-    for name, features in (("train", inputs.train_features), ("dev", inputs.dev_features)):
-        if features.num_cut:
-            what = "questions" if inputs.data.kind == "spans" else "texts"
-            say(f"{features.num_cut:,} {what} of {name} are longer than {inputs.longest} tokens allow, and were cut")
+def _say_cut(name: str, features: Features, inputs: Inputs, say: Say) -> None:
+    if features.num_cut:
+        what = "questions" if inputs.data.kind == "spans" else "texts"
+        say(f"{features.num_cut:,} {what} of {name} are longer than {inputs.longest} tokens allow, and were cut")
 
 
 def _finish(
-    out: Path, inputs: Inputs, job: Job, model: nn.Module, runtime: Runtime, settings: FinetuneSettings
+    out: Path, inputs: Inputs, job: Job, model: nn.Module, runtime: Runtime, settings: FinetuneSettings, say: Say
 ) -> None:
     """Scores the best weights on every labelled part, and puts them at the root of the run."""
     load_weights(model, read_weights(out / "best"), out / "best")
@@ -236,9 +232,11 @@ def _finish(
         name = "dev, threshold chosen on a part of train"
         parts[name] = with_intervals(beside, dev, again.predictions)
     for name, examples in inputs.data.parts.items():
-        if name not in ("train", "dev") and is_labelled(examples):
-            predictions = evaluate(task, examples).predictions
-            parts[name] = with_intervals(task, examples, predictions)
+        examples = [each for each in examples if is_scored(each, inputs.named)]
+        if name not in ("train", "dev") and examples:
+            features = inputs.encode(examples)
+            _say_cut(name, features, inputs, say)
+            parts[name] = with_intervals(task, examples, evaluate(task, examples, features).predictions)
     losses = [line["loss"] for line in read_metrics(out) if line["kind"] == "train"]
     wrong = degenerate(task, dev, found.predictions, losses)
     save_task(out, SavedTask(inputs.saved.name, inputs.saved.kind, task, inputs.saved.scheme))
@@ -265,7 +263,7 @@ def _texts(example: Example) -> tuple[str, str | None]:
     if isinstance(example, TaggedExample):
         return " ".join(example.words), None
     if isinstance(example, ChoiceExample):
-        return example.context, example.endings[example.label]
+        return example.context, f"{example.beginning} {example.endings[example.label]}".strip()
     return example.text, example.pair
 
 
@@ -273,16 +271,7 @@ def _publish_best(out: Path) -> None:
     """The files of the best weights, linked to the root: they are what the run is opened as."""
     for file in (out / "best").iterdir():
         with replacing(out / file.name) as temporary:
-            with contextlib.suppress(FileNotFoundError):
-                temporary.unlink()
-            try:
-                os.link(file, temporary)
-            except OSError:  # a file system without hard links
-                temporary.write_bytes(file.read_bytes())
-
-
-def with_seed(request: Request, seed: int) -> Request:
-    return dataclasses.replace(request, seed=seed)
+            link(file, temporary)
 
 
 def open_and_run(out: Path, request: Request, data: Any, watch: Callable[[Status], None], say: Say) -> Result | Outcome:

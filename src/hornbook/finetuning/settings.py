@@ -97,9 +97,7 @@ def width_factor(width: int) -> float:
 
 
 def default_rate(known: KnownDataSet, width: int) -> float:
-    published = known.learning_rate or PUBLISHED_RATE
-    if width >= LARGE_WIDTH:
-        published = min(published, LARGE_RATE)
+    published = known.learning_rate or (LARGE_RATE if width >= LARGE_WIDTH else PUBLISHED_RATE)
     return rounded(min(HIGHEST_RATE, published * width_factor(width)))
 
 

@@ -20,10 +20,10 @@ from hornbook.batch import Batch
 from hornbook.files import replacing, write_tensors
 from hornbook.finetuning.batches import TaskBatches
 from hornbook.finetuning.inputs import Inputs, Say
-from hornbook.finetuning.plain import Scored, finish
+from hornbook.finetuning.plain import Scored, finish, scored_parts
 from hornbook.infer.features import Layers, frozen_sequences
 from hornbook.models.outputs import Output, rectangle
-from hornbook.tasks.evaluation import evaluate_part, is_labelled
+from hornbook.tasks.evaluation import Evaluation, evaluate_part
 from hornbook.tasks.objective import TaskObjective
 from hornbook.tasks.records import Example
 from hornbook.tasks.task import Features
@@ -66,9 +66,8 @@ def fit_tagger(
         "train": (inputs.train, inputs.train_features),
         "dev": (inputs.dev, inputs.dev_features),
     }
-    for name, examples in inputs.data.parts.items():
-        if name not in parts and is_labelled(examples):
-            parts[name] = (examples, inputs.encode(examples))
+    for name, examples in scored_parts(inputs).items():
+        parts[name] = (examples, inputs.encode(examples))
     say("frozen features of all words")
     table, by_part = _write_words(out / WORDS, inputs, layers, parts)
     steps = -(-by_part["train"].num_units // inputs.settings.batch_size)
@@ -85,9 +84,9 @@ def fit_tagger(
         torch.manual_seed(seed_of(settings.runtime.seed, "tagger"))
         model = Tagger(table, task.output, WIDTH).to(runtime.device)
     objective = TaskObjective(task.output)
-    objective.draws_nothing = False  # features come from the host at each step: there is nothing to capture
+    objective.is_capturable = False  # features come from the host at each step
 
-    def predict(name: str) -> list:
+    def predict(name: str) -> Evaluation:
         examples, features = parts[name][0], by_part[name]
         return evaluate_part(model, task, examples, features, runtime.autocast, settings.batch.micro_tokens)
 
@@ -107,9 +106,12 @@ def fit_tagger(
     if outcome.ended == "stopped":
         return outcome
     load(out / "best")
-    of_examples = {id(examples): name for name, (examples, _) in parts.items()}
     fitted = {"width": WIDTH, "layers": NUM_LAYERS, "features": table.shape[1], "best_step": outcome.best_step}
-    scored = finish(out, inputs, lambda examples: predict(of_examples[id(examples)]).predictions, fitted)
+
+    def predict_part(examples: list[Example]) -> list:
+        return predict(next(name for name, (each, _) in parts.items() if each == examples)).predictions
+
+    scored = finish(out, inputs, predict_part, fitted)
     (out / WORDS).unlink(missing_ok=True)
     return scored
 

@@ -42,6 +42,7 @@ BATCH_TOKENS = 16_384  # go through the model at once
 EXAMPLES_AT_ONCE = 10_000  # are held as tokens at the same time
 SPAN_LENGTH = 384  # of questions with passages, where no run says how long
 TINIEST = 1e-300
+WRITTEN_LAST = ("config.json", "task.json", "scores.json")  # by a run of fine-tuning
 DIAGNOSTIC = "diagnostic"
 FULL_DIAGNOSTIC = {"text": "Premise", "pair": "Hypothesis", "label": "Label"}  # of diagnostic-full.tsv
 
@@ -250,8 +251,8 @@ def _mean(output: Output, scores: np.ndarray) -> np.ndarray:
 def _opened(name: str | Path) -> Member:
     folder = model_folder(name)
     run = read_json(folder / "run.json") if (folder / "run.json").is_file() else {}
-    if run.get("verb") == "finetune" and not (folder / "config.json").is_file():
-        raise ValueError(f"the run in {folder} is not finished: give its command again, and it goes on")
+    if run.get("verb") == "finetune" and not all((folder / name).is_file() for name in WRITTEN_LAST):
+        raise ValueError(f"the run in {folder} is not finished: go on with --resume")
     model, tokenizer = load_folder(folder)
     if model.output is None:
         raise ValueError(

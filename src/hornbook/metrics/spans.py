@@ -159,12 +159,17 @@ def best_threshold(
     scores = {question: score[place] for question, score in question_scores(predictions, gold, rules).items()}
     in_order = sorted((question for question in no_answer_scores if question in gold), key=no_answer_scores.__getitem__)
 
+    # What a question gives if left unanswered: of several people, some may have said that there is no answer.
+    without = {
+        question: rules.score("", answers)[place] if answers and rules.leaves_one_out else float(not answers)
+        for question, answers in gold.items()
+    }
     lowest = no_answer_scores[in_order[0]]
-    best = current = float(sum(not answers for answers in gold.values()))
+    best = current = sum(without.values())
     threshold = 0.0 if lowest > 0 else math.nextafter(lowest, -math.inf)
     for question in in_order:
         if gold[question]:
-            current += scores[question]
+            current += scores[question] - without[question]
         elif predictions[question]:
             current -= 1
         if current > best:

@@ -7,7 +7,6 @@ Shapes: T tokens, N sequences, K chosen positions, D width, V vocabulary (padded
 """
 
 import dataclasses
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
 
@@ -170,17 +169,8 @@ class Bert(nn.Module):
         for part in (self.embeddings, *self.blocks, *([] if self.mlm is None else [self.mlm])):
             part.compile(dynamic=True, options=options)
 
-    def forward(self, batch: Batch) -> Tensor:
-        """The last block's hidden states, T x D."""
-        for x_TD in self._states(batch):  # none is kept but the last
-            pass
-        return x_TD
-
-    def hidden_states(self, batch: Batch) -> list[Tensor]:
-        """What goes into the first block and what comes out of each, T x D: one more than there are blocks."""
-        return list(self._states(batch))
-
-    def _states(self, batch: Batch) -> Iterator[Tensor]:
+    def forward(self, batch: Batch, kept: list[Tensor] | None = None) -> Tensor:
+        """The last block's hidden states, T x D. `kept` gets what goes into each block, and these."""
         if batch.longest > self.config.max_positions:
             raise ValueError(
                 f"a sequence of {batch.longest} tokens is longer than the model's {self.config.max_positions} positions"
@@ -189,11 +179,20 @@ class Bert(nn.Module):
         if x_TD.is_cuda and torch.is_autocast_enabled("cuda"):
             # The stream between blocks in half precision: post-norm brings it back to unit size after every part.
             x_TD = x_TD.to(torch.get_autocast_dtype("cuda"))
-        yield x_TD
         starts_host = None if runs_flash(x_TD) else batch.starts_host
         for block in self.blocks:
+            if kept is not None:
+                kept.append(x_TD)
             x_TD = block(x_TD, batch.starts, starts_host, batch.longest)
-            yield x_TD
+        if kept is not None:
+            kept.append(x_TD)
+        return x_TD
+
+    def hidden_states(self, batch: Batch) -> list[Tensor]:
+        """What goes into the first block and what comes out of each, T x D: one more than there are blocks."""
+        kept: list[Tensor] = []
+        self(batch, kept)
+        return kept
 
     def pooled(self, cls_ND: Tensor) -> Tensor:
         """tanh of a layer over the hidden states at `[CLS]`, N x D."""

@@ -91,17 +91,17 @@ def _tiles(run: FinetunedRun) -> list[tuple[str, str, str]]:
 def _scores(run: FinetunedRun) -> str:
     names = list(dict.fromkeys(name for part in run.parts.values() for name in part))
     rows = []
-    for part, found in run.parts.items():
+    for name in sorted(names, key=lambda name: name != run.decided_by):
         cells = [
-            (wording.measure(name), run.interval_in_words(name, found[name]) if name in found else "") for name in names
+            (part, run.interval_in_words(name, found[name]) if name in found else "")
+            for part, found in run.parts.items()
         ]
-        rows.append(row(part, cells))
+        rows.append(row(wording.measure(name) + (" (decides)" if name == run.decided_by else ""), cells))
     if not rows:
         return ""
     note = "Each score with its 95% interval, from a bootstrap over the examples of the part."
     note += " The step was chosen by the dev score, so dev flatters a little." if run.best_validation else ""
-    titles = ("part", *(escape(wording.measure(name)) for name in names))
-    return table(titles, rows, amounts_from=1) + f'<p class="soft small">{note}</p>'
+    return table(("", *map(escape, run.parts)), rows, amounts_from=1) + f'<p class="soft small">{note}</p>'
 
 
 def _curves(run: FinetunedRun) -> str:

@@ -68,6 +68,7 @@ class Choice:
     def describe(self, example: ChoiceExample, prediction: ChoicePrediction) -> dict[str, Any]:
         return {
             "context": example.context,
+            "endings": list(example.endings),
             "choice": prediction.choice,
             "ending": example.endings[prediction.choice],
             "probability": prediction.probabilities[prediction.choice],

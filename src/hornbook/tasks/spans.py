@@ -204,10 +204,13 @@ class Spans:
 
 
 def _answer_tokens(example: SpanExample, passage) -> tuple[int, int] | None:
-    """The first and the last token of the passage that the answer touches; marks that the tokenizer drops are none."""
-    if not example.answers or not example.starts or example.starts[0] < 0:
+    """The first and the last token of the passage that the answer touches, the first answer whose place is known; marks
+    that the tokenizer drops are none."""
+    placed = zip(example.starts, example.answers or (), strict=False)
+    start, answer = next(((start, answer) for start, answer in placed if start >= 0), (-1, ""))
+    if start < 0:
         return None
-    start, end = example.starts[0], example.starts[0] + len(example.answers[0])
+    end = start + len(answer)
     offsets = np.array(passage.offsets, np.int64).reshape(-1, 2)
     touched = np.flatnonzero((offsets[:, 0] < end) & (start < offsets[:, 1]))
     return (int(touched[0]), int(touched[-1])) if len(touched) else None

@@ -19,8 +19,8 @@ from hornbook.train.objective import Drawn, Targets
 from hornbook.train.optimizer import set_rate
 from hornbook.train.randomness import seed_of
 
-TOKEN_BUCKET, SEQUENCE_BUCKET, SHORTEST = 128, 8, 64
-MOST_WASTE = 1.08  # a bucket is used for a batch that needs one so much smaller, rather than capturing another
+TOKEN_BUCKET, SEQUENCE_BUCKET, SHORTEST = 128, 8, 128
+GROWTH = 1.08  # each bucket holds about so much more than the one before: few buckets, little that is dead
 
 
 @dataclass(frozen=True)
@@ -32,19 +32,6 @@ class Bucket:
     longest: int
     targets: int
 
-    def holds(self, other: "Bucket") -> bool:
-        return (
-            self.tokens >= other.tokens
-            and self.sequences >= other.sequences
-            and self.longest >= other.longest
-            and self.targets >= other.targets
-        )
-
-    def is_filled_by(self, drawn: Drawn) -> bool:
-        """Whether its dead sequences take up all dead tokens: one outside any sequence would hold no number at all."""
-        num_dead = self.sequences - drawn.batch.num_sequences
-        return num_dead * self.longest >= self.tokens - drawn.batch.num_tokens
-
 
 @dataclass(frozen=True)
 class _Captured:
@@ -53,14 +40,16 @@ class _Captured:
     numbers: Tensor  # the loss, the gradient's norm, then the terms
 
 
-def bucket_for(drawn: Drawn) -> Bucket:
-    """The smallest bucket for this step."""
+def bucket_for(drawn: Drawn, max_positions: int) -> Bucket:
+    """The smallest bucket for this step, by the step alone: after a resume it is the same, and so is its dropout."""
     batch = drawn.batch
     together = batch.num_together
-    longest = max(SHORTEST, 1 << (batch.longest - 1).bit_length())
-    tokens = _up(batch.num_tokens, TOKEN_BUCKET)
-    # Dead sequences take up what is left of the bucket, each of at most `longest`.
-    num_dead = -(-TOKEN_BUCKET // longest) + together
+    longest = min(max_positions, max(SHORTEST, 1 << (batch.longest - 1).bit_length()))
+    tokens = TOKEN_BUCKET
+    while tokens < batch.num_tokens:
+        tokens = _up(int(tokens * GROWTH), TOKEN_BUCKET)
+    # Dead sequences take up all that is left: a token outside any sequence would hold no number at all.
+    num_dead = -(-(tokens - batch.num_tokens) // longest)
     sequences = _up(_up(batch.num_sequences + num_dead, SEQUENCE_BUCKET), together)
     of_tokens = batch.labels_T is not None
     return Bucket(tokens, sequences, longest, tokens if of_tokens else sequences // together)
@@ -82,7 +71,7 @@ class CapturedSteps:
         """One update; the loss, the gradient's norm and the terms as one tensor, and the terms' names."""
         if not self.captured:
             self._prepare_optimizer()
-        bucket = self._bucket(drawn)
+        bucket = bucket_for(drawn, self.stepper.model.config.max_positions)
         if bucket not in self.captured:
             self.captured[bucket] = self._capture(filled(drawn, bucket))
         captured = self.captured[bucket]
@@ -91,15 +80,6 @@ class CapturedSteps:
         torch.manual_seed(seed_of(self.stepper.seed, number, 0, "dropout"))
         captured.graph.replay()
         return captured.numbers.clone(), list(self.stepper.objective.weights)
-
-    def _bucket(self, drawn: Drawn) -> Bucket:
-        needed = bucket_for(drawn)
-        fitting = [
-            each
-            for each in self.captured
-            if each.holds(needed) and each.is_filled_by(drawn) and each.tokens <= MOST_WASTE * needed.tokens
-        ]
-        return min(fitting, key=lambda each: (each.tokens, each.sequences), default=needed)
 
     def _prepare_optimizer(self) -> None:
         """The optimizer's state must lie in place before it is captured; a step at rate 0 with no gradient makes it."""
@@ -127,7 +107,7 @@ class CapturedSteps:
             stepper.optimizer.zero_grad(set_to_none=True)
         torch.cuda.current_stream().wait_stream(side)
         graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph, pool=self.pool):
+        with torch.cuda.graph(graph, pool=self.pool, capture_error_mode="thread_local"):
             loss, terms = self._loss(drawn)
             loss.backward()
             norm = self._update()

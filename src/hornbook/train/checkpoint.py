@@ -13,7 +13,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor
 
-from hornbook.files import read_json, replacing, sweep, write_json, write_tensors
+from hornbook.files import link, read_json, replacing, sweep, write_json, write_tensors
 
 OWN_FILES = ("optimizer.safetensors", "state.json")
 
@@ -69,7 +69,7 @@ class Checkpoints:
         for file in checkpoint.iterdir():
             if file.name not in OWN_FILES:
                 with replacing(self.run / file.name) as temporary:
-                    _link(file, temporary)
+                    link(file, temporary)
 
 
 def read_checkpoint(path: Path) -> tuple[dict[str, Tensor], dict]:
@@ -90,11 +90,3 @@ def _remove(path: Path) -> None:
         shutil.rmtree(doomed, ignore_errors=True)
         os.replace(path, doomed)
         shutil.rmtree(doomed)
-
-
-def _link(source: Path, target: Path) -> None:
-    target.unlink(missing_ok=True)
-    try:
-        os.link(source, target)
-    except OSError:  # a file system without hard links
-        shutil.copy(source, target)

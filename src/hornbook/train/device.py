@@ -81,4 +81,5 @@ def prepare(runtime: Runtime) -> None:
         # Every tensor is written before it is read here; filling it first would cost 8% of a small model's step.
         torch.utils.deterministic.fill_uninitialized_memory = False
     else:
+        torch.use_deterministic_algorithms(False)
         torch.set_float32_matmul_precision("high")

@@ -117,8 +117,11 @@ class Diverged(RuntimeError):
 def train(run: Path, job: Job, settings: LoopSettings, runtime: Runtime, watch: Callable[[Status], None]) -> Outcome:
     """Runs, or goes on with, the training in the folder `run` until its last step or a signal."""
     loop = _Loop(Path(run), job, settings, runtime, watch)
-    with _Signals() as signals:
-        return loop.run(signals)
+    try:
+        with _Signals() as signals:
+            return loop.run(signals)
+    finally:
+        loop.stepper.captured = None  # it holds the stepper and what lies on the device
 
 
 class _Loop:

@@ -47,10 +47,15 @@ def optimizer_tensors(model: nn.Module, optimizer: torch.optim.Optimizer) -> dic
 
 def load_optimizer_tensors(model: nn.Module, optimizer: torch.optim.Optimizer, tensors: dict[str, Tensor]) -> None:
     parameters = dict(model.named_parameters())
-    optimizer.state.clear()
+    for state in optimizer.state.values():  # as before the first step; in place, as a captured step reads it there
+        for value in state.values():
+            value.zero_()
     for key, value in tensors.items():
         quantity, _, name = key.partition("/")
         if name not in parameters:
             raise ValueError(f"the checkpoint holds optimizer state for '{name}', which this model does not have")
-        # The count of steps stays where the fused kernel wants it: beside the parameter.
-        optimizer.state[parameters[name]][quantity] = value.to(parameters[name].device, copy=True)
+        state = optimizer.state[parameters[name]]
+        if quantity in state:
+            state[quantity].copy_(value)
+        else:  # the count of steps stays where the fused kernel wants it: beside the parameter
+            state[quantity] = value.to(parameters[name].device, copy=True)

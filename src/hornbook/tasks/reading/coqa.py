@@ -3,7 +3,8 @@
 The turns before a question stand in front of it. People answered freely and marked the words that say so; the span is
 their answer where it stands within those words, otherwise all of them. "yes" and "no" are put behind the story, so that
 they are spans like any other; "unknown" is a question without an answer. In a dev part the accepted answers are those
-that people typed, as the published score wants.
+that people typed, one for each person, as the published score leaves each person out in turn; where some said
+"unknown" and others did not, theirs is the empty answer.
 """
 
 from collections.abc import Iterator, Mapping
@@ -70,16 +71,16 @@ def _turns(story: dict, part: str) -> Iterator[tuple[int, str, tuple[tuple[str, 
 
 
 def _accepted(answers: list[dict], story: str, part: str) -> tuple[tuple[str, int | None], ...]:
-    if _word(answers[0]) == "unknown":
+    answers = answers[:1] if part == "train" else answers
+    if all(_word(answer) == "unknown" for answer in answers):
         return ()
-    if part == "train":
-        return (_span(answers[0], story),)
-    known = [answer for answer in answers if _word(answer) != "unknown"]
-    return tuple(dict.fromkeys(_typed(answer, story) for answer in known))
+    return tuple((_span if part == "train" else _typed)(answer, story) for answer in answers)
 
 
 def _typed(answer: dict, story: str) -> tuple[str, int | None]:
     """What was typed, and where it stands if it does."""
+    if _word(answer) == "unknown":
+        return "", -1
     text, start = _span(answer, story)
     typed = answer["input_text"].strip()
     return (text, start) if text.lower() == typed.lower().rstrip(".!") else (typed, -1)

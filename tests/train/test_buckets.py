@@ -1,0 +1,50 @@
+"""The buckets of captured steps: by the step alone, never longer than the model takes, few, wholly filled."""
+
+import numpy as np
+import pytest
+import torch
+
+from hornbook.batch import pack
+from hornbook.models.outputs import Output
+from hornbook.tasks.objective import TaskObjective
+from hornbook.train.captured import bucket_for, filled
+from hornbook.train.objective import Drawn
+
+
+def drawn_of(lengths: list[int], num_together: int = 1) -> Drawn:
+    batch = pack(
+        [np.ones(length, int) for length in lengths], labels=np.zeros(len(lengths), int), num_together=num_together
+    )
+    return TaskObjective(Output("choice" if num_together > 1 else "sequence", 2)).draw(batch, torch.Generator())
+
+
+@pytest.mark.parametrize("max_positions", [40, 128, 300, 512])
+def test_never_longer_than_the_model_takes(max_positions):
+    assert bucket_for(drawn_of([30, 12, max_positions]), max_positions).longest == min(
+        max_positions, max(128, 1 << (max_positions - 1).bit_length())
+    )
+
+
+@pytest.mark.parametrize("num_together", [1, 2, 4])
+def test_dead_sequences_take_up_every_dead_token(num_together):
+    random = np.random.default_rng(0)
+    for _ in range(200):
+        lengths = random.integers(1, 100, num_together * random.integers(1, 20)).tolist()
+        drawn = drawn_of(lengths, num_together)
+        bucket = bucket_for(drawn, 128)
+        assert bucket.tokens >= sum(lengths) and bucket.sequences >= len(lengths)
+        assert bucket.sequences % num_together == 0
+        assert (bucket.sequences - len(lengths)) * bucket.longest >= bucket.tokens - sum(lengths)
+        assert bucket.tokens - sum(lengths) <= max(128, 0.08 * sum(lengths) + 128)
+
+
+def test_few_buckets_serve_a_run():
+    random = np.random.default_rng(1)
+    buckets = {bucket_for(drawn_of(random.integers(20, 90, 32).tolist()), 512) for _ in range(300)}
+    assert len(buckets) <= 10
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="the offsets are copied from pinned memory")
+def test_a_filled_bucket_holds_the_step():
+    drawn = drawn_of([5, 9])
+    assert filled(drawn, bucket_for(drawn, 128)).batch.num_tokens == 128
