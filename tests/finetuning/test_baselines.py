@@ -185,3 +185,18 @@ def test_predictions_are_one_for_each_example(tmp_path):
     rows = [json.loads(line) for line in (tmp_path / "predictions-dev.jsonl").read_text().splitlines()]
     assert [row["text"] for row in rows] == [row["text"] for row in word_rules.keyword_rule(80, 40)["dev"]]
     assert np.allclose([sum(row["probabilities"].values()) for row in rows], 1)
+
+
+def test_what_has_no_right_answer_is_not_scored_but_counted(tmp_path):
+    """In dev and beyond: a question without an answer where there must be one, and one whose answer is not known."""
+    asked = {"question": "Who ate bread?", "context": PASSAGE}
+    rows = [asked | {"answer": "children"} for _ in range(4)]
+    data = {"train": rows, "dev": [*rows[:3], asked | {"answer": ""}], "test": [*rows[:2], asked | {"answer": ""}]}
+    found = baseline("tfidf", data, "spans", tmp_path / "spans")
+    assert found.scores.keys() == {"dev", "test"}
+    assert run_of(tmp_path / "spans")["not_scored"] == {"dev": 1, "test": 1}
+    texts = word_rules.keyword_rule(40, 20)
+    texts["test"] = [*texts["dev"][:9], {"text": "the river", "label": ""}]
+    found = baseline("tfidf", texts, "classification", tmp_path / "texts")
+    assert found.scores["test"]["accuracy"]["value"] == 1.0
+    assert run_of(tmp_path / "texts")["not_scored"] == {"test": 1}

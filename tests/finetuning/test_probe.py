@@ -10,6 +10,7 @@ from word_rules import FAST, tiny_encoder
 from hornbook.finetuning import tagger
 from hornbook.finetuning.linear import fit_classes, fit_several
 from hornbook.finetuning.probe import probe
+from hornbook.train.loop import Outcome
 
 
 @pytest.fixture(scope="module")
@@ -150,3 +151,28 @@ def test_where_matthews_decides_one_class_for_all_is_not_chosen(random):
     rows = random.normal(size=(320, 200)).astype(np.float32)
     rows[:, 0] += 1.2 * numbers
     assert fit_classes(rows, numbers, 2, seed=0).strength < fit_classes(rows, numbers, 2, 0, "matthews").strength
+
+
+def test_the_steps_of_the_bilstm_are_not_captured(tmp_path, encoder, monkeypatch):
+    """They fetch features from the host, and a captured step would use those of its first batch for ever."""
+    seen = []
+
+    def stopped(out, job, *others):
+        seen.append(job.objective.is_capturable)
+        return Outcome("stopped", 0, 0, 0.0, {}, None, None)
+
+    monkeypatch.setattr(tagger, "train", stopped)
+    monkeypatch.setattr(tagger, "WIDTH", 8)
+    folder = word_rules.write_tags(tmp_path / "tags")
+    found = probe(encoder, str(folder), "tagging", tmp_path / "out", way="bilstm", changes=FAST)
+    assert found.ended == "stopped" and seen == [False]
+
+
+def test_the_bilstm_scores_what_has_tags(tmp_path, encoder, monkeypatch):
+    monkeypatch.setattr(tagger, "WIDTH", 8)
+    rows = [{"words": ["the", "river"], "tags": ["O", "B-A" if n % 2 else "O"]} for n in range(12)]
+    data = {"train": rows, "dev": rows[:6], "test": [*rows[:5], {"words": ["a", "bridge"], "tags": None}]}
+    changes = FAST | {"epochs": 1}
+    found = probe(encoder, data, "tagging", tmp_path, way="bilstm", layers="last", changes=changes)
+    assert found.scores["test"].keys() == found.scores["dev"].keys()
+    assert json.loads((tmp_path / "run.json").read_text())["not_scored"] == {"test": 1}

@@ -140,7 +140,8 @@ def test_tables(tmp_path, model_folder, kind):
     done = extract_features(model_folder, file, tmp_path / "X.npy", layers="last")
     expected = hornbook.load(model_folder).embed(["the river", "silver bread"], "cls")
     np.testing.assert_allclose(np.load(tmp_path / "X.npy"), expected, atol=1e-5)
-    assert done.said == ("columns: text = 'review'",)
+    assert done.said[0].startswith("columns: text = 'review'")
+    assert not done.problems.as_dict()
 
 
 def test_a_broken_row_has_its_row_all_the_same(tmp_path, model_folder):
@@ -180,7 +181,7 @@ def test_nothing_is_left_where_it_fails(tmp_path, model_folder, monkeypatch):
         ({"layers": "last0"}, "last4"),
         ({"pooling": "max"}, "cls, mean or none"),
         ({"texts": []}, "no texts"),
-        ({"texts": "nowhere.csv"}, "not a file"),
+        ({"texts": "nowhere.csv"}, "no file"),
     ],
 )
 def test_bad_requests_say_what_to_do(tmp_path, model_folder, arguments, words):
@@ -198,3 +199,18 @@ def test_too_large_for_the_disk_is_said_before(tmp_path, model_folder, monkeypat
 def test_a_small_model_has_fewer_than_four_layers():
     assert choose_layers("last4", 2).numbers == (1, 2)
     assert choose_layers("mean-1,2", 2) == ((1, 2), True)
+
+
+def test_files_are_read_as_inputs_to_predict_are(tmp_path, model_folder):
+    """A tab parts a pair; a label that is missing is nothing to be strict about, a text is."""
+    (tmp_path / "pairs.txt").write_text("the river\ta bridge\nsilver\tbread\n")
+    (tmp_path / "pairs.csv").write_text("text,pair,label\nthe river,a bridge,1\nsilver,bread,\n")
+    for kind in ("txt", "csv"):
+        extract_features(model_folder, tmp_path / f"pairs.{kind}", tmp_path / f"{kind}.npy", layers="last", strict=True)
+    found = np.load(tmp_path / "txt.npy")
+    np.testing.assert_array_equal(found, np.load(tmp_path / "csv.npy"))
+    alone = extract_features(model_folder, ["the river\ta bridge"], tmp_path / "alone.npy", layers="last")
+    assert not np.allclose(np.load(alone.out)[0], found[0], atol=1e-4)
+    (tmp_path / "pairs.txt").write_text("the river\n\n")
+    with pytest.raises(ValueError, match=r"pairs\.txt line 2: the line is empty"):
+        extract_features(model_folder, tmp_path / "pairs.txt", tmp_path / "X.npy", strict=True)

@@ -1,4 +1,5 @@
 import json
+import shutil
 
 import numpy as np
 import pytest
@@ -129,6 +130,7 @@ def test_choices_may_have_any_number_of_endings(folder, plain_encoder):
     assert [len(each.probabilities) for each in found] == [2, 3, 1]
     assert found[0].probabilities == pytest.approx(predictor.predict(items[:1])[0].probabilities, abs=1e-6)
     assert predictor.describe(items, found)[2]["ending"] == "z"
+    assert predictor.predict([("the river", "a", "b")])[0] == predictor.predict([("the river", ["a", "b"])])[0]
     scores = predictor.evaluate(completed(12))
     right = [
         each.choice == row["label"] for each, row in zip(predictor.predict(completed(12)), completed(12), strict=True)
@@ -144,10 +146,21 @@ def test_a_folder_without_a_head_says_so(plain_encoder):
         load_predictor(plain_encoder)
 
 
-def test_an_unfinished_run_says_so(tmp_path):
+def test_an_unfinished_run_says_so(tmp_path, reviews):
     (tmp_path / "run.json").write_text('{"verb": "finetune"}')
-    with pytest.raises(ValueError, match="is not finished"):
+    with pytest.raises(ValueError, match="is not finished: go on with --resume"):
         load_predictor(tmp_path)
+    stopped = shutil.copytree(reviews, tmp_path / "stopped", ignore=shutil.ignore_patterns("task.json", "scores.json"))
+    assert (stopped / "config.json").exists()
+    with pytest.raises(ValueError, match="is not finished: go on with --resume"):
+        load_predictor(stopped)
+
+
+def test_a_run_reads_as_many_tokens_as_it_was_trained_on(tmp_path, questions):
+    run = shutil.copytree(questions, tmp_path / "run")
+    task = read_json(run / "task.json")
+    (run / "task.json").write_text(json.dumps(task | {"longest": 18}))
+    assert (load_predictor(run).longest, load_predictor(questions).longest) == (18, LENGTH)
 
 
 @pytest.fixture(scope="module")

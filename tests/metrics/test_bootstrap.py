@@ -1,28 +1,49 @@
 import numpy as np
 import pytest
 
-from hornbook.metrics.bootstrap import difference_interval, interval, mean_interval
+from hornbook.metrics.bootstrap import difference_interval, interval, intervals
 
 VALUES = np.random.default_rng(0).random(400)
 
 
-def test_mean_interval_is_near_the_normal_one():
-    low, high = mean_interval(VALUES, rounds=4000)
+def mean(indices):
+    return VALUES[indices].mean()
+
+
+def test_the_interval_of_a_mean_is_near_the_normal_one():
+    low, high = interval(mean, len(VALUES), rounds=4000)
     reach = 1.96 * VALUES.std() / np.sqrt(len(VALUES))
     assert (low, high) == pytest.approx((VALUES.mean() - reach, VALUES.mean() + reach), abs=0.1 * reach)
 
 
-def test_both_ways_draw_the_same(monkeypatch):
-    expected = interval(lambda indices: VALUES[indices].mean(), len(VALUES), rounds=50)
-    assert mean_interval(VALUES, rounds=50) == pytest.approx(expected, abs=1e-12)
-    monkeypatch.setattr("hornbook.metrics.bootstrap.INDICES_AT_ONCE", 7 * len(VALUES))
-    assert mean_interval(VALUES, rounds=50) == pytest.approx(expected, abs=1e-12)
+def test_several_scores_have_the_draws_of_one():
+    def both(indices):
+        return {"mean": mean(indices), "largest": VALUES[indices].max()}
+
+    found = intervals(both, len(VALUES), rounds=50, level=0.9, seed=3)
+    assert found == {
+        "mean": interval(mean, len(VALUES), rounds=50, level=0.9, seed=3),
+        "largest": interval(lambda indices: VALUES[indices].max(), len(VALUES), rounds=50, level=0.9, seed=3),
+    }
+
+
+def test_a_score_that_some_draws_lack_is_of_those_that_have_it():
+    drawn = []
+
+    def of_the_first(indices):
+        drawn.append(indices)
+        return {"all": 1.0} | ({"first": float((indices == 0).sum())} if 0 in indices else {})
+
+    found = intervals(of_the_first, 3, rounds=200)
+    counts = [(indices == 0).sum() for indices in drawn if 0 in indices]
+    assert 0 < len(counts) < 200
+    assert found == {"all": (1.0, 1.0), "first": pytest.approx(tuple(np.quantile(counts, [0.025, 0.975])))}
 
 
 def test_a_lower_level_is_narrower_and_the_seed_decides():
-    wide, narrow = mean_interval(VALUES, level=0.95), mean_interval(VALUES, level=0.5)
+    wide, narrow = interval(mean, len(VALUES), level=0.95), interval(mean, len(VALUES), level=0.5)
     assert wide[0] < narrow[0] < narrow[1] < wide[1]
-    assert mean_interval(VALUES, seed=1) == mean_interval(VALUES, seed=1) != wide
+    assert interval(mean, len(VALUES), seed=1) == interval(mean, len(VALUES), seed=1) != wide
 
 
 def test_examples_are_drawn_with_replacement_from_all():
@@ -58,8 +79,8 @@ def test_mistakes_are_told():
     with pytest.raises(ValueError, match="at least 2 seeds"):
         difference_interval([1.0], [1.0, 2.0])
     with pytest.raises(ValueError, match=r"use 0\.95"):
-        mean_interval([1.0], level=95)
+        interval(lambda _: 0.0, 1, level=95)
     with pytest.raises(ValueError, match="0 examples"):
-        mean_interval([])
+        interval(lambda _: 0.0, 0)
     with pytest.raises(ValueError, match="0 rounds"):
         interval(lambda _: 0.0, 3, rounds=0)

@@ -30,6 +30,21 @@ def test_a_constant_side_gives_0_without_a_warning():
             assert score([2.5, 2.5, 2.5], [1.0, 2.0, 3.0]) == 0.0
 
 
+def test_the_same_as_scipy():
+    stats = pytest.importorskip("scipy.stats")
+    generator = np.random.default_rng(0)
+    for scale in (1e-170, 1.0, 1e170):
+        gold = scale * generator.normal(size=300)
+        ours = np.round(gold / scale + generator.normal(size=300), 1) * scale
+        assert pearson(gold, ours) == pytest.approx(stats.pearsonr(gold, ours).statistic, abs=1e-12)
+        assert spearman(gold, ours) == pytest.approx(stats.spearmanr(gold, ours).statistic, abs=1e-12)
+
+
+def test_what_is_no_number_has_no_correlation():
+    for score in (pearson, spearman):
+        assert np.isnan(score([1.0, 2.0, 3.0], [1.0, np.nan, 2.0]))
+
+
 @pytest.mark.parametrize("score", [pearson, spearman, mean_squared_error])
 def test_wrong_lengths_are_told(score):
     with pytest.raises(ValueError, match="2 gold numbers but 1 predicted"):

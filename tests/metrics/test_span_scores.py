@@ -155,6 +155,14 @@ def test_best_threshold_equals_a_search_over_all_thresholds(measure, shift):
         assert best == pytest.approx(reached[threshold])
 
 
+def test_where_some_people_saw_no_answer_leaving_it_out_counts():
+    """Unanswered, the two of three that saw none are right: 1, 1 and 1 of the best among the others."""
+    gold = {"1": ("", "", "cat"), "2": ("dog", "dog")}
+    ours, scores = {"1": "cat", "2": "dog"}, {"1": 0.5, "2": 0.1}
+    assert best_threshold(scores, ours, gold, "f1", COQA) == (100.0, 0.1)
+    assert score_coqa(apply_threshold(ours, scores, 0.1), gold)["f1"] == 100.0
+
+
 def test_apply_threshold_empties_only_above_it():
     ours, scores = {"1": "cat", "2": "dog", "3": "hen"}, {"1": 0.1, "2": 0.5, "3": 0.6}
     assert apply_threshold(ours, scores, 0.5) == {"1": "cat", "2": "dog", "3": ""}

@@ -2,14 +2,22 @@ import pytest
 
 from hornbook.tasks.datasets import KNOWN, OTHER_SPELLINGS, known
 
-MEASURES = {"accuracy", "f1", "matthews", "pearson", "spearman", "exact", "entity_f1", "tag_accuracy"}
+MEASURES = {
+    "classification": {"accuracy", "f1", "macro_f1", "matthews"},
+    "multi-label": {"micro_f1", "macro_f1", "exact_match"},
+    "regression": {"pearson", "spearman"},
+    "spans": {"f1", "exact"},
+    "tagging": {"entity_f1", "tag_accuracy"},
+    "choice": {"accuracy"},
+}
 
 
 @pytest.mark.parametrize("name", KNOWN)
 def test_every_line_is_whole(name):
     entry = KNOWN[name]
     assert entry.name == name == name.lower()
-    assert entry.measures and set(entry.measures) <= MEASURES
+    assert entry.measures and set(entry.measures) <= MEASURES["multi-label" if entry.is_multi else entry.kind]
+    assert "f1" not in entry.measures or entry.kind == "spans" or entry.positive, "whose F1?"
     assert entry.layout.files and callable(entry.layout.read) and callable(entry.own_layout.from_tables)
     assert entry.positive is None or entry.positive in entry.labels
 

@@ -48,7 +48,7 @@ def test_codah(tmp_path):
     rows = [f'o\tI am {n}. "I\tone {n}\ttwo\tthree\tfour\t{n % 4}' for n in range(10)]
     write(tmp_path, full_data__tsv=lines(*rows))
     data = read("codah", tmp_path)
-    assert (len(data.parts["train"]), len(data.parts["dev"])) == (9, 1)
+    assert (len(data.parts["train"]), len(data.parts["dev"])) == (8, 2)
     found = sorted(data.parts["train"] + data.parts["dev"], key=lambda each: int(each.key))
     assert shown(found)[3] == ('I am 3. "I', "", ("one 3", "two", "three", "four"), 3)
 

@@ -1,4 +1,5 @@
 import json
+import re
 
 import pytest
 from task_files import lines, question, squad, write
@@ -146,3 +147,47 @@ def test_a_table_in_memory_is_its_rows():
     pyarrow = pytest.importorskip("pyarrow")
     table = pyarrow.table({"premise": ["a", None], "hypothesis": ["b", "c"]})
     assert texts(as_examples(table, "classification")) == [("a", "b"), ("", "c")]
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "place"),
+    [
+        ("a.csv", "text,pair\none,two\nthree\n", "line 3: 1 fields"),
+        ("a.csv", "text,pair\none,two\n\nthree,four\n", "line 3: the line is blank"),
+        ("a.csv", "text,label\n,1\n", "line 2: the text is empty"),
+        ("a.jsonl", '{"text": "one"}\n{broken\n', "line 2: "),
+        ("a.txt", "one\n\n", "line 2: the line is empty"),
+        ("a.txt", "one\nt\udcffwo\n", "line 2: bytes that are not UTF-8"),
+    ],
+)
+def test_strict_stops_at_the_first_bad_row(tmp_path, name, content, place):
+    (tmp_path / name).write_bytes(content.encode(errors="surrogateescape"))
+    assert read_inputs(tmp_path / name, saved("classification"), strict=False)
+    with pytest.raises(ValueError, match=f"{re.escape(str(tmp_path / name))} {place}"):
+        read_inputs(tmp_path / name, saved("classification"), strict=True)
+
+
+def test_a_missing_label_is_nothing_wrong_with_an_input(tmp_path):
+    write(tmp_path, a__csv="text,label\none,1\ntwo,\n")
+    said: list[str] = []
+    found = read_inputs(tmp_path / "a.csv", saved("classification"), strict=True, say=said.append)
+    assert [each.label for each in found] == ["1", None] and len(said) == 1
+
+
+@pytest.mark.parametrize(("name", "mark"), [("a.csv", ","), ("a.tsv", "\t")])
+def test_blank_lines_are_inputs_but_not_at_the_end(tmp_path, name, mark):
+    rows = [f"text{mark}label", f"one{mark}1", "", f"two{mark}2", "", ""]
+    (tmp_path / name).write_text("\n".join(rows) + "\n")
+    said: list[str] = []
+    found = read_inputs(tmp_path / name, saved("classification"), say=said.append)
+    assert [each.text for each in found] == ["one", "", "two"]
+    assert any("line 3: the line is blank" in words for words in said)
+
+
+def test_a_choice_may_be_texts_in_a_row():
+    (found,) = as_examples([("the river", "is wet", "sings", "reads")], "choice")
+    assert (found.context, found.endings) == ("the river", ("is wet", "sings", "reads"))
+    assert as_examples([["the river", "is wet", "sings"]], "choice")[0].endings == ("is wet", "sings")
+    for item in (("the river", "is wet"), ("the river", "is wet", 3), ("the river",)):
+        with pytest.raises(ValueError, match="input 1"):
+            as_examples([item], "choice")

@@ -5,6 +5,7 @@ import json
 import pytest
 from task_files import counts, first, lines, question, squad, write
 
+from hornbook.metrics.spans import COQA
 from hornbook.tasks.reading.read import read
 from hornbook.tasks.reading.squad import nearest
 
@@ -212,11 +213,32 @@ def test_coqa(tmp_path):
     assert [each.answers for each in train] == [("white",), ("yes",), ("in a barn",), ()]
     for each in train[:3]:
         assert each.passage[each.starts[0] :].startswith(each.answers[0])
-    assert [each.answers for each in dev] == [("white", "pale"), ("yes",), ("in the hay",), ()]
-    assert dev[0].starts == (STORY.find("white"), -1) and dev[2].starts == (-1,)
+    assert [each.answers for each in dev] == [("white", "pale"), ("yes", "yes"), ("in the hay", "in the hay"), ()]
+    assert dev[0].starts == (STORY.find("white"), -1) and dev[2].starts == (-1, -1)
     assert train[1].question == "What colour was she? White. Did she live alone?"
     assert train[3].question == "Did she live alone? Yes Where? in the hay Why?"
     assert "unknown" in data.said[0]
+
+
+def test_coqa_scores_every_person(tmp_path):
+    """As the official script does: each person is left out in turn, those who said the same or "unknown" too."""
+    said = [("white", "White.", "unknown"), ("unknown", "unknown", "yes"), ("in a barn",) * 3, ("unknown",) * 3]
+    story = coqa_story()
+    people = [
+        [{**each, "input_text": said[i][person]} for i, each in enumerate(story["answers"])] for person in range(3)
+    ]
+    story |= {"answers": people[0], "additional_answers": {"0": people[1], "1": people[2]}}
+    (tmp_path / "coqa-dev-v1.0.json").write_text(json.dumps({"data": [story]}))
+    dev = read("coqa", tmp_path, strict=True).parts["dev"]
+    assert [each.answers for each in dev] == [("white", "white", ""), ("", "", "yes"), ("in a barn",) * 3, ()]
+    assert dev[1].starts == (-1, -1, len(STORY) + 1)
+
+    def score(prediction, answers):
+        return COQA.score(prediction, answers)[1]
+
+    assert [score("white", dev[0].answers), score("", dev[0].answers)] == [1.0, pytest.approx(2 / 3)]
+    assert [score("yes", dev[1].answers), score("", dev[1].answers)] == [pytest.approx(2 / 3), 1.0]
+    assert [score("in a barn", dev[2].answers), score("", dev[3].answers), score("x", dev[3].answers)] == [1, 1, 0]
 
 
 def test_columns_cannot_be_named_where_there_are_none(tmp_path):

@@ -1,13 +1,17 @@
 """A person's own tables, their columns guessed."""
 
+import csv
 import json
+import time
 
 import pyarrow
 import pytest
 from pyarrow import parquet
 from task_files import counts, first, lines, write
 
+from hornbook.tasks.reading.notes import Notes
 from hornbook.tasks.reading.read import read
+from hornbook.tasks.reading.rows import csv_records
 
 REVIEWS = [{"id": f"r{n}", "review": f"It was film {n}.", "stars": n % 5 + 1} for n in range(20)]
 
@@ -310,3 +314,51 @@ def test_repeated_keys_are_made_distinct():
     rows = [{"id": "a", "text": "t", "label": "x"} for _ in range(3)]
     data = read("classification", rows, held_out=0)
     assert [each.key for each in data.parts["train"]] == ["a", "a#2", "a#3"] and counts(data) == {"repeated_key": 2}
+
+
+@pytest.mark.parametrize(("name", "mark"), [("csv", ","), ("tsv", "\t")])
+def test_a_blank_line_is_counted_in_train_and_kept_elsewhere(tmp_path, name, mark):
+    rows = [f"text{mark}label", f"a{mark}1", "", f"b{mark}2"]
+    for part in ("train", "dev", "test"):
+        (tmp_path / f"{part}.{name}").write_text("\n".join(rows) + "\n\n")
+    data = read("classification", tmp_path)
+    assert [each.text for each in data.parts["train"]] == ["a", "b"]
+    for part in ("dev", "test"):
+        assert [(each.text, each.label) for each in data.parts[part]] == [("a", "1"), ("", None), ("b", "2")]
+    assert counts(data) == {"bad_row": 1, "kept_bad_row": 2}
+    assert first(data, "bad_row")["place"] == "line 3"
+
+
+def csv_rows_one_by_one(text):
+    """The definition: a row that breaks is read alone, and reading starts anew after it."""
+    rows, left = [], text.splitlines(keepends=True)
+    while left:
+        reader = csv.reader(left, strict=True)
+        try:
+            rows.append(next(reader))
+            left = left[reader.line_num :]
+        except csv.Error:
+            rows.append(next(csv.reader([left[0].rstrip("\n")])))
+            left = left[1:]
+    return rows
+
+
+def test_bad_quotes_break_their_own_row_only(random):
+    """Over all short arrangements of what means something to a CSV reader."""
+    num_broken = 0
+    for _ in range(400):
+        text = "".join(random.choice(['"', '"', ",", "a", "\n", '""', 'x","'], 24)) + "\n"
+        notes = Notes()
+        assert [row for _, row in csv_records(text, ",", "a.csv", notes)] == csv_rows_one_by_one(text)
+        num_broken += notes.problems.count("bad_quotes") > 2
+    assert num_broken > 50
+
+
+def test_bad_quotes_on_every_row_are_read_in_one_go():
+    """Each row opens a quote that goes on to the end of the file: followed every time, this takes minutes."""
+    start = time.perf_counter()
+    notes = Notes()
+    rows = list(csv_records('5","a\n' * 20_000, ",", "a.csv", notes))
+    assert rows[7] == ("line 8", ['5"', "a"])
+    assert len(rows) == notes.problems.count("bad_quotes") == 20_000
+    assert time.perf_counter() - start < 5

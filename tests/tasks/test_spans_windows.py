@@ -220,3 +220,12 @@ def test_long_questions_are_cut_and_counted(wordpiece):
     assert features.places[0].first == 64 + 2
     small = Spans(SPAN).encode([SpanExample("0", " ".join(["river"] * 30), "the garden")], wordpiece, 43)
     assert small.places[0].first == 20 + 2 and small.num_cut == 1, "cut to half of a short sequence, and not said"
+
+
+def test_the_target_is_the_first_answer_with_a_place(wordpiece):
+    """Typed answers need not stand in the passage: one that does is better than none."""
+    passage = "the river is in the garden"
+    typed = SpanExample("0", "where?", passage, ("a yard", "garden", "river"), (-1, passage.index("garden"), 4))
+    marked = SpanExample("1", "where?", passage, ("garden",), (passage.index("garden"),))
+    labels = Spans(SPAN).encode([typed, marked], wordpiece, 64).labels
+    assert labels[0].tolist() == labels[1].tolist() and labels[0].all()

@@ -2,6 +2,7 @@ from collections import Counter
 
 import pytest
 
+from hornbook.tasks.reading.read import read
 from hornbook.tasks.reading.split import hold_out, split_groups, split_off
 from hornbook.tasks.records import SpanExample, TextExample
 
@@ -77,3 +78,28 @@ def test_numbers_are_split_at_random():
     examples = [TextExample(str(n), "t", None, float(n)) for n in range(50)]
     train, dev, how = hold_out(examples, 0.1, 0)
     assert how == "at random" and (len(train), len(dev)) == (45, 5)
+
+
+@pytest.mark.parametrize("kind", ["numbers", "one class", "classes of one", "passages", "one passage", "uneven"])
+def test_two_are_held_out_of_four(kind):
+    made = {
+        "numbers": lambda n: TextExample(str(n), "t", None, float(n)),
+        "one class": lambda n: TextExample(str(n), "t", None, "a"),
+        "classes of one": lambda n: TextExample(str(n), "t", None, str(n)),
+        "passages": lambda n: SpanExample(str(n), "q", f"passage {n}"),
+        "one passage": lambda n: SpanExample(str(n), "q", "passage"),
+        "uneven": lambda n: SpanExample(str(n), "q", f"passage {n > 0}", title=f"title {n > 0}"),
+    }[kind]
+    for seed in range(4):
+        train, dev, _ = hold_out([made(n) for n in range(4)], 0.1, seed)
+        assert len(dev) >= 2 and train
+        with pytest.raises(ValueError, match="3 examples are too few to hold some out: give at least 4"):
+            hold_out([made(n) for n in range(3)], 0.1, seed)
+
+
+def test_a_table_too_small_to_validate_on_says_how_many_are_needed():
+    for num in (2, 3):
+        rows = [{"text": f"text {n}", "label": n} for n in range(num)]
+        with pytest.raises(ValueError, match="give at least 4, or a dev part"):
+            read("regression", rows)
+        assert len(read("regression", rows, held_out=0).parts["train"]) == num

@@ -20,7 +20,7 @@ NEVER_ASKED = 100.0  # off for a word of the question within the answer
 RARITY_SHARE = 0.1  # how much the rarity of an answer's own words counts beside the question's words around it
 
 
-def words_of(text: str) -> list[str]:
+def lower_tokens(text: str) -> list[str]:
     return TOKEN.findall(text.lower())
 
 
@@ -28,7 +28,7 @@ def vectorizer(num_grams: int = 2) -> Any:
     """TF-IDF of words, punctuation marks and their neighbours."""
     from sklearn.feature_extraction.text import TfidfVectorizer
 
-    return TfidfVectorizer(tokenizer=words_of, token_pattern=None, ngram_range=(1, num_grams), sublinear_tf=True)
+    return TfidfVectorizer(tokenizer=lower_tokens, token_pattern=None, ngram_range=(1, num_grams), sublinear_tf=True)
 
 
 class CountedTexts:
@@ -55,7 +55,7 @@ class CountedTexts:
 
 
 def _overlap(text: str, pair: str) -> tuple[float, float]:
-    first, second = set(words_of(text)), set(words_of(pair))
+    first, second = set(lower_tokens(text)), set(lower_tokens(pair))
     lengths = sorted((len(text), len(pair)))
     return len(first & second) / max(len(first | second), 1), lengths[0] / max(lengths[1], 1)
 
@@ -103,8 +103,8 @@ def window_answers(train: Sequence[SpanExample]) -> Any:
     """A window slides over the passage: the answer is as many words as answers usually have, with most of the
     question's words around it, rare and near ones counting more, and none in it."""
     passages = {each.passage for each in train}
-    occurs_in = Counter(word for passage in passages for word in set(words_of(passage)))
-    lengths = [len(words_of(each.answers[0])) for each in train if each.answers]
+    occurs_in = Counter(word for passage in passages for word in set(lower_tokens(passage)))
+    lengths = [len(lower_tokens(each.answers[0])) for each in train if each.answers]
     size = max(1, int(np.median(lengths))) if lengths else 1
 
     def rarity(word: str) -> float:
@@ -128,7 +128,7 @@ def _window_answer(example: SpanExample, size: int, rarity: Any) -> SpanPredicti
     firsts = np.arange(num_words - size + 1)
     own = np.concatenate([[0.0], np.cumsum([rarity(word) for word, _, _ in found])])
     scores = RARITY_SHARE * (own[firsts + size] - own[firsts]) / size
-    for word in set(words_of(example.question)) & places.keys():
+    for word in set(lower_tokens(example.question)) & places.keys():
         for reach in REACHES:
             scores += rarity(word) * _holds(places[word], firsts - reach, firsts + size + reach)
         scores -= NEVER_ASKED * _holds(places[word], firsts, firsts + size)

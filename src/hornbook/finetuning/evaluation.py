@@ -4,11 +4,14 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from hornbook.tasks.choice import Choice
 from hornbook.tasks.classification import Classification
 from hornbook.tasks.records import Example
 from hornbook.tasks.spans import Spans
+from hornbook.tasks.tagging import Tagging
 from hornbook.tasks.task import Task
 
+ENOUGH_CHOICES = 20  # questions: of fewer, one and the same place may be right by chance
 CONSTANT_SHARE = 0.02  # of the spread of the right numbers: predictions that vary less are one number
 
 
@@ -23,6 +26,14 @@ def degenerate(task: Task, examples: Sequence[Example], predictions: list, losse
             said, right = {each.label for each in predictions}, {example.label for example in examples}
             if len(said) == 1 and len(right) > 1:
                 return f"it answers '{_words(next(iter(said)))}' whatever the text"
+    if isinstance(task, Tagging):
+        said, right = ({tag for each in side for tag in each.tags} for side in (predictions, examples))
+        if len(said) == 1 and len(right) > 1:
+            return f"it tags every word '{next(iter(said))}'"
+    if isinstance(task, Choice) and len(examples) >= ENOUGH_CHOICES:
+        places, right = {each.choice for each in predictions}, {example.label for example in examples}
+        if len(places) == 1 and len(right) > 1:
+            return f"it takes ending {next(iter(places)) + 1} whatever the endings"
     has_answers = isinstance(task, Spans) and any(example.answers for example in examples)
     if has_answers and not any(each.answer for each in predictions):
         return "it leaves every question unanswered"

@@ -8,6 +8,7 @@ RUN/predictions-dev.jsonl what was said of each dev example, beside what is righ
 RUN/checkpoints/, best/, metrics.jsonl
 """
 
+import dataclasses
 import json
 import math
 from collections.abc import Callable
@@ -46,7 +47,7 @@ from hornbook.tasks.evaluation import (
 )
 from hornbook.tasks.objective import TaskObjective, class_weights
 from hornbook.tasks.records import ChoiceExample, Example, SpanExample, TaggedExample
-from hornbook.tasks.saved import SavedTask, save_task
+from hornbook.tasks.saved import save_task
 from hornbook.tasks.task import Features, Task
 from hornbook.train.checkpoint import Checkpoints
 from hornbook.train.device import Runtime, decide, prepare
@@ -239,7 +240,7 @@ def _finish(
             parts[name] = with_intervals(task, examples, evaluate(task, examples, features).predictions)
     losses = [line["loss"] for line in read_metrics(out) if line["kind"] == "train"]
     wrong = degenerate(task, dev, found.predictions, losses)
-    save_task(out, SavedTask(inputs.saved.name, inputs.saved.kind, task, inputs.saved.scheme))
+    save_task(out, dataclasses.replace(inputs.saved, task=task, longest=inputs.longest))
     lines = [json.dumps(row, ensure_ascii=False) for row in rows(task, dev, found.predictions)]
     write_text(out / "predictions-dev.jsonl", "\n".join(lines) + "\n")
     _publish_best(out)

@@ -26,12 +26,11 @@ from hornbook.files import replacing
 from hornbook.interop.folder import load_folder
 from hornbook.interop.hub import model_folder
 from hornbook.tasks.classification import encode_texts
-from hornbook.tasks.reading.content import read_text
-from hornbook.tasks.reading.guess import guess_columns
+from hornbook.tasks.datasets import known
+from hornbook.tasks.reading.inputs import inputs_in
 from hornbook.tasks.reading.notes import Asked, Notes
-from hornbook.tasks.reading.rows import FORMATS, read_table
-from hornbook.tasks.reading.texts import Columns, text_examples
 from hornbook.tasks.records import TextExample
+from hornbook.tasks.running import grouped
 
 Pooling = Literal["cls", "mean", "none"]
 POOLINGS = ("cls", "mean", "none")
@@ -124,24 +123,13 @@ def frozen_sequences(
     was_training = model.training
     model.eval()
     device = next(model.parameters()).device
-    order = sorted((i for i in range(len(ids)) if len(ids[i])), key=lambda i: len(ids[i]))
-    for group in _groups(order, ids, batch_tokens):
+    lengths = list(map(len, ids))
+    order = sorted((i for i, length in enumerate(lengths) if length), key=lengths.__getitem__)
+    for group in grouped(order, lengths, batch_tokens):
         batch = pack([ids[i] for i in group], [segments[i] for i in group]).to(device)
         found = pooled(frozen_states(model, batch, layers), batch, pooling).cpu().numpy()
         yield from zip(group, np.split(found, batch.starts_host[1:-1]) if pooling == "none" else found, strict=True)
     model.train(was_training)
-
-
-def _groups(order: list[int], ids: Sequence[np.ndarray], batch_tokens: int) -> Iterator[list[int]]:
-    group, tokens = [], 0
-    for i in order:
-        if group and tokens + len(ids[i]) > batch_tokens:
-            yield group
-            group, tokens = [], 0
-        group.append(i)
-        tokens += len(ids[i])
-    if group:
-        yield group
 
 
 def extract_features(
@@ -160,16 +148,21 @@ def extract_features(
 ) -> Extracted:
     """Writes the features of every text to `out`, in their order.
 
-    `texts` are a list, or a file: `.txt` with a text on each line, or a table (CSV, TSV, JSON lines, JSON, Parquet)
-    whose columns `text` and, for pairs, `pair` are guessed where they are not named. A text longer than the model takes
-    is cut and counted; an empty one, or a row that cannot be read, still has its row. `progress` gets (done, total).
+    `texts` are a list, or a file as `read_inputs` takes it: `.txt` with a text on each line, or a table (CSV, TSV, JSON
+    lines, JSON, Parquet) whose columns `text` and, for pairs, `pair` are guessed where they are not named. A text
+    longer than the model takes is cut and counted; an empty one, or a row that cannot be read, still has its row.
+    `progress` gets (done, total).
     The file is mapped into memory while it is written, so features need not fit there.
     """
     if pooling not in POOLINGS:
         raise ValueError(f"pooling must be cls, mean or none, not '{pooling}'")
-    examples, notes = read_inputs(texts, text=text, pair=pair, strict=strict)
+    notes = Notes(strict, needs_labels=False)
+    if isinstance(texts, str | Path):
+        examples = inputs_in(texts, known("classification"), Asked(text, pair), notes)
+    else:
+        examples = [TextExample(str(number), str(each)) for number, each in enumerate(texts)]
     if not examples:
-        raise ValueError(f"there are no texts in {texts if isinstance(texts, str | Path) else 'the list'}")
+        raise ValueError("there are no texts in the list")
     model, tokenizer = load_folder(model_folder(model_name))
     model.to(("cuda" if torch.cuda.is_available() else "cpu") if device == "auto" else device)
     chosen = choose_layers(layers, model.config.num_layers)
@@ -221,29 +214,3 @@ def _need_room(out: Path, num_bytes: int) -> None:
             f"the features take {num_bytes / 1e9:,.1f} GB, and {os.fspath(out.parent)} has {free / 1e9:,.1f} GB free: "
             "choose fewer layers (last, mean-last4), pool them, or write elsewhere"
         )
-
-
-def read_inputs(
-    texts: str | Path | Sequence[str], *, text: str | None = None, pair: str | None = None, strict: bool = False
-) -> tuple[list[TextExample], Notes]:
-    """The texts of a list or a file, in their order and none left out, and what there is to say about them."""
-    notes = Notes(strict)
-    if not isinstance(texts, str | Path):
-        return [TextExample(str(number), str(each)) for number, each in enumerate(texts)], notes
-    path = Path(texts).expanduser()
-    if not path.is_file():
-        raise ValueError(f"{path} is not a file: give a file of texts, or a list of them")
-    if path.suffix.lower() not in FORMATS:
-        lines = read_text(path, notes).removesuffix("\n").split("\n")
-        examples = [TextExample(str(number), line.strip()) for number, line in enumerate(lines)]
-        for number, example in enumerate(examples, 1):
-            if not example.text:
-                notes.problem("kept_empty_text", str(path), f"line {number}", "the line is empty")
-        return examples if lines != [""] else [], notes
-    table = read_table(path, notes)
-    if not table.rows:
-        return [], notes
-    found = guess_columns(table, Asked(text, pair), "class", needs_label=False)
-    columns = Columns(found.text, found.pair)
-    notes.say(columns.described())
-    return text_examples(table, columns, "test", lambda cell: None, notes), notes

@@ -261,8 +261,9 @@ def _opened(name: str | Path) -> Member:
         )
     saved = load_task(folder, model.output)
     settings, request = run.get("settings") or {}, run.get("request") or {}
-    asked = (settings.get("task") or {}).get("max_length") or (SPAN_LENGTH if saved.kind == "spans" else None)
-    longest = min(model.config.max_positions, asked or model.config.max_positions)
+    asked = saved.longest or (settings.get("task") or {}).get("max_length")
+    asked = asked or (SPAN_LENGTH if saved.kind == "spans" else model.config.max_positions)
+    longest = min(model.config.max_positions, asked)
     columns = {each: request[each] for each in ("text", "pair", "label") if request.get(each)}
     return Member(folder, model, tokenizer, saved, longest, columns)
 

@@ -5,8 +5,6 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-INDICES_AT_ONCE = 1 << 22  # 32 MB of indices
-
 
 def interval(
     score: Callable[[np.ndarray], float], num_examples: int, rounds: int = 1000, level: float = 0.95, seed: int = 0
@@ -15,27 +13,25 @@ def interval(
 
     interval(lambda indices: f1(gold[indices], predicted[indices], "yes"), len(gold))
     """
+    return intervals(lambda indices: {"": score(indices)}, num_examples, rounds, level, seed)[""]
+
+
+def intervals(
+    score: Callable[[np.ndarray], dict[str, float]],
+    num_examples: int,
+    rounds: int = 1000,
+    level: float = 0.95,
+    seed: int = 0,
+) -> dict[str, tuple[float, float]]:
+    """`interval` of several scores at once, by the same draws. A score that some draws do not have, such as one of a
+    kind of example that is not among them, is taken from those that have it."""
     _check(num_examples, rounds, level)
     generator = np.random.default_rng(seed)
-    return _percentiles(
-        [score(generator.integers(0, num_examples, num_examples)) for _ in range(rounds)],
-        level,
-    )
-
-
-def mean_interval(
-    per_example: Sequence[float] | np.ndarray, rounds: int = 1000, level: float = 0.95, seed: int = 0
-) -> tuple[float, float]:
-    """`interval` for a score that is the mean over examples: the same draws, many rounds at once."""
-    values = np.asarray(per_example, np.float64)
-    _check(len(values), rounds, level)
-    generator = np.random.default_rng(seed)
-    at_once = max(1, INDICES_AT_ONCE // len(values))
-    means = [
-        values[generator.integers(0, len(values), (min(at_once, rounds - done), len(values)))].mean(1)
-        for done in range(0, rounds, at_once)
-    ]
-    return _percentiles(np.concatenate(means), level)
+    drawn: dict[str, list[float]] = {}
+    for _ in range(rounds):
+        for name, value in score(generator.integers(0, num_examples, num_examples)).items():
+            drawn.setdefault(name, []).append(value)
+    return {name: _percentiles(values, level) for name, values in drawn.items()}
 
 
 def difference_interval(a: Sequence[float], b: Sequence[float], level: float = 0.95) -> tuple[float, float]:

@@ -64,15 +64,23 @@ def _each_sequence(q: Tensor, k: Tensor, v: Tensor, starts_host: np.ndarray, cau
     """One call for each run of neighbours of the same length; sequences sorted by length make few runs."""
     lengths = np.diff(starts_host)
     firsts = np.flatnonzero(np.diff(lengths, prepend=-1))
+    shapes = [
+        (int(last - first), int(lengths[first]))
+        for first, last in zip(firsts, [*firsts[1:], len(lengths)], strict=True)
+    ]
+    # Split and not sliced: the backward of each slice would fill and add a tensor of the whole batch.
+    runs = zip(*(x.split([num * length for num, length in shapes]) for x in (q, k, v)), strict=True)
     out = []
-    for first, last in zip(firsts, [*firsts[1:], len(lengths)], strict=True):
-        if lengths[first]:
-            shape = (int(last - first), int(lengths[first]))
-            run = slice(int(starts_host[first]), int(starts_host[last]))
-            q_NHSC, k_NHSC, v_NHSC = (x[run].unflatten(0, shape).transpose(1, 2) for x in (q, k, v))
+    for shape, run in zip(shapes, runs, strict=True):
+        if shape[1]:
+            q_NHSC, k_NHSC, v_NHSC = (x.unflatten(0, shape).transpose(1, 2) for x in run)
             out.append(_dense(q_NHSC, k_NHSC, v_NHSC, causal, dropout).transpose(1, 2).flatten(0, 1))
     return torch.cat(out) if out else torch.empty_like(q)
 
 
 def _dense(q_NHSC: Tensor, k_NHSC: Tensor, v_NHSC: Tensor, causal: bool, dropout: float) -> Tensor:
-    return F.scaled_dot_product_attention(q_NHSC, k_NHSC, v_NHSC, dropout_p=dropout, is_causal=causal)
+    if not dropout or causal or q_NHSC.is_cuda:
+        return F.scaled_dot_product_attention(q_NHSC, k_NHSC, v_NHSC, dropout_p=dropout, is_causal=causal)
+    # With dropout a CPU has no fused kernel, and what stands in for it makes twice as many passes.
+    scores_NHSS = (q_NHSC * q_NHSC.shape[-1] ** -0.5) @ k_NHSC.transpose(-2, -1)
+    return F.dropout(scores_NHSS.softmax(-1), dropout) @ v_NHSC

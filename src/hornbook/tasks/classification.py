@@ -134,11 +134,14 @@ def cut_pair(one, two, room: int) -> bool:
 
 
 def _number_scorer(gold: np.ndarray, found: np.ndarray) -> Scorer:
+    places = regression.order(gold), regression.order(found)
+
     def score(chosen: np.ndarray | None = None) -> dict[str, float]:
-        a, b = (gold, found) if chosen is None else (gold[chosen], found[chosen])
+        some = slice(None) if chosen is None else chosen
+        a, b = gold[some], found[some]
         return {
             "pearson": regression.pearson(a, b),
-            "spearman": regression.spearman(a, b),
+            "spearman": regression.pearson(*(regression.ranks(each[some]) for each in places)),
             "mean_squared_error": regression.mean_squared_error(a, b),
         }
 
@@ -146,17 +149,19 @@ def _number_scorer(gold: np.ndarray, found: np.ndarray) -> Scorer:
 
 
 def _class_scorer(gold: list[str], found: list[str], measures: tuple[str, ...], positive: str | None) -> Scorer:
-    gold_array, found_array = np.array(gold, object), np.array(found, object)
+    labels, gold_N, found_N = measured.numbered(gold, found)
+    counted = labels.index(positive) if positive in labels else None
 
     def score(chosen: np.ndarray | None = None) -> dict[str, float]:
-        a, b = (gold_array, found_array) if chosen is None else (gold_array[chosen], found_array[chosen])
+        some = slice(None) if chosen is None else chosen
+        counts = measured.class_counts(gold_N[some], found_N[some], len(labels))
         computed = {
-            "accuracy": lambda: measured.accuracy(a, b),
-            "f1": lambda: measured.f1(a, b, positive) if positive is not None else measured.macro_f1(a, b),
-            "macro_f1": lambda: measured.macro_f1(a, b),
-            "matthews": lambda: measured.matthews(a, b),
+            "accuracy": counts.accuracy,
+            "f1": lambda: 0.0 if counted is None else counts.f1(counted),
+            "macro_f1": counts.macro_f1,
+            "matthews": counts.matthews,
         }
-        return {name: float(computed[name]()) for name in measures}
+        return {name: computed[name]() for name in measures}
 
     return score
 
@@ -164,9 +169,12 @@ def _class_scorer(gold: list[str], found: list[str], measures: tuple[str, ...], 
 def _multi_scorer(gold: list[tuple], found: list[tuple], labels: tuple[str, ...]) -> Scorer:
     # Labels that the model does not know are missed by it.
     labels = (*labels, *sorted({label for each in gold for label in each} - set(labels)))
+    counts = measured.multi_label_counts(gold, found, labels)
 
     def score(chosen: np.ndarray | None = None) -> dict[str, float]:
-        numbers = range(len(gold)) if chosen is None else chosen
-        return measured.multi_label_f1([gold[i] for i in numbers], [found[i] for i in numbers], labels)
+        if chosen is None:
+            return measured.multi_label_scores(counts.sum(0), len(counts))
+        times_drawn = np.bincount(chosen, minlength=len(counts)).astype(float)
+        return measured.multi_label_scores(times_drawn @ counts, len(chosen))
 
     return score

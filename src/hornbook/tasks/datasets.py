@@ -68,6 +68,7 @@ BINARY = ("0", "1")
 TWO_WAY = ("entailment", "not_entailment")
 THREE_WAY = ("contradiction", "entailment", "neutral")
 ANSWERS = ("f1", "exact")
+SEVERAL = ("micro_f1", "macro_f1", "exact_match")
 
 
 def _glue(name: str, layout: published.TableLayout, measures: tuple[str, ...], labels=(), **more) -> KnownDataSet:
@@ -105,8 +106,8 @@ ALL = (
     KnownDataSet("commonsenseqa", "choice", choices.COMMONSENSEQA, ("accuracy",)),
     KnownDataSet("codah", "choice", choices.CODAH, ("accuracy",)),
     # A person's own files.
-    KnownDataSet("classification", "classification", OwnTexts("class"), ("accuracy", "f1", "matthews")),
-    KnownDataSet("multi-label", "classification", OwnTexts("classes"), ("f1", "accuracy"), is_multi=True),
+    KnownDataSet("classification", "classification", OwnTexts("class"), ("accuracy", "macro_f1", "matthews")),
+    KnownDataSet("multi-label", "classification", OwnTexts("classes"), SEVERAL, is_multi=True),
     KnownDataSet("regression", "regression", OwnTexts("number"), ("pearson", "spearman")),
     KnownDataSet("spans", "spans", OwnSpans(), ANSWERS),
     KnownDataSet("spans-or-none", "spans", OwnSpans(may_be_none=True), ANSWERS, may_be_none=True),

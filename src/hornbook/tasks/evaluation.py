@@ -4,9 +4,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
-from hornbook.metrics.bootstrap import interval
+from hornbook.metrics.bootstrap import intervals
 from hornbook.tasks.records import Example
 from hornbook.tasks.running import AutoCast, run_model
 from hornbook.tasks.spans import Spans
@@ -58,20 +56,8 @@ def label_of(example: Example) -> Any:
 def with_intervals(task: Task, examples: Sequence[Example], predictions: list) -> dict[str, dict[str, float]]:
     """Every score with the ends of its 95% bootstrap interval over the examples."""
     score = task.scorer(examples, predictions)
-    whole = score(None)
-    rounds: list[dict[str, float]] = []
-
-    def resampled(chosen: np.ndarray) -> float:
-        rounds.append(score(chosen))
-        return 0.0
-
-    interval(resampled, len(examples), BOOTSTRAP_ROUNDS)
-    answer = {}
-    for name, value in whole.items():
-        drawn = [each[name] for each in rounds if name in each]
-        low, high = np.quantile(drawn, [0.025, 0.975])
-        answer[name] = {"value": value, "low": float(low), "high": float(high)}
-    return answer
+    ends = intervals(score, len(examples), BOOTSTRAP_ROUNDS)
+    return {name: {"value": value, "low": ends[name][0], "high": ends[name][1]} for name, value in score(None).items()}
 
 
 def tuned(task: Task, examples: Sequence[Example], predictions: list) -> Task:

@@ -20,7 +20,7 @@ SHAPES = {
     "regression": "a text, a (text, pair), or a dictionary with text and perhaps pair",
     "spans": "a (question, passage), or a dictionary with question and passage",
     "tagging": "a text, or a list of words",
-    "choice": "a (context, endings), or a dictionary with context and endings",
+    "choice": "a (context, endings), a (context, ending, ending, …), or a dictionary with context and endings",
 }
 
 
@@ -79,6 +79,8 @@ def _example(key: str, item: Any, kind: Kind) -> Example:
         made = TaggedExample(key, tuple(item))
     elif isinstance(item, tuple | list) and len(item) == 2:
         made = _of_two(key, *item, kind)
+    elif kind == "choice" and _is_list_of_texts(item) and len(item) > 2:
+        made = ChoiceExample(key, item[0], tuple(item[1:]))
     if made is None:
         shown = ", ".join(map(str, item)) if isinstance(item, Mapping) else repr(item)
         raise ValueError(f"input {int(key) + 1} ({_cut(shown)}) is not {SHAPES[kind]}, which this model takes")

@@ -1,6 +1,6 @@
 """Running a model over features: what it answers for each unit, in their order, and the loss where labels are known."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -36,7 +36,9 @@ def run_model(
     outputs: list[np.ndarray | None] = [None] * features.num_units
     loss = count = 0.0
     num_done = 0
-    for units in _groups(features, micro_tokens):
+    lengths = np.array([len(each) for each in features.ids]).reshape(-1, features.num_together)
+    order = np.argsort(lengths.max(1, initial=0), kind="stable").tolist()
+    for units in grouped(order, lengths.sum(1).tolist(), micro_tokens):
         batch = features.packed(
             [unit * features.num_together + i for unit in units for i in range(features.num_together)]
         )
@@ -60,17 +62,15 @@ def run_model(
     return Found(outputs, loss / count if count else None)
 
 
-def _groups(features: Features, micro_tokens: int) -> Iterator[list[int]]:
-    together = features.num_together
-    lengths = np.array([len(each) for each in features.ids]).reshape(-1, together)
-    sizes, longest = lengths.sum(1), lengths.max(1, initial=0)
+def grouped(order: Iterable[int], num_tokens: Sequence[int], most_tokens: int) -> Iterator[list[int]]:
+    """Neighbours in `order` as groups of at most `most_tokens`; what alone has more is a group of its own."""
     group: list[int] = []
     tokens = 0
-    for unit in np.argsort(longest, kind="stable").tolist():
-        if group and tokens + sizes[unit] > micro_tokens:
+    for unit in order:
+        if group and tokens + num_tokens[unit] > most_tokens:
             yield group
             group, tokens = [], 0
         group.append(unit)
-        tokens += int(sizes[unit])
+        tokens += num_tokens[unit]
     if group:
         yield group

@@ -1,7 +1,7 @@
 """A task beside the model that was fine-tuned for it: made from data, written to `task.json`, read back to predict.
 
 `config.json` holds what `transformers` reads too (the head, `id2label`); `task.json` holds the rest: measures, the
-no-answer threshold, the number of endings, the scheme in which tags are written.
+no-answer threshold, the number of endings, the scheme in which tags are written, the length of sequences.
 """
 
 from dataclasses import dataclass
@@ -25,17 +25,18 @@ KIND_OF_OUTPUT: dict[str, Kind] = {
     "spans": "spans",
     "choice": "choice",
 }
-MULTI_MEASURES = ("micro_f1", "macro_f1", "exact_match")
 
 
 @dataclass(frozen=True)
 class SavedTask:
-    """`name` as it was asked for; `scheme` is how tags are written in the person's files."""
+    """`name` as it was asked for; `scheme` is how tags are written in the person's files; `longest` is how many tokens
+    a sequence had at most, None where nothing says so."""
 
     name: str
     kind: Kind
     task: Task
     scheme: str | None = None
+    longest: int | None = None
 
 
 def output_for(data: DataSet, head: str = "linear", pairs: str = "joint", answerable: bool = False) -> Output:
@@ -68,7 +69,7 @@ def make_task(named: KnownDataSet, data: DataSet, output: Output) -> SavedTask:
 def _measures(named: KnownDataSet, data: DataSet) -> tuple[str, ...]:
     if data.kind == "tagging":
         return named.measures if data.scheme != "plain" else ("tag_accuracy",)
-    return MULTI_MEASURES if data.is_multi else named.measures
+    return named.measures
 
 
 def _task(kind: Kind, output: Output, details: dict[str, Any]) -> Task:
@@ -86,15 +87,19 @@ def _task(kind: Kind, output: Output, details: dict[str, Any]) -> Task:
         return Tagging(output, measures or (("tag_accuracy",) if plain else ("entity_f1", "tag_accuracy")))
     if kind == "choice":
         return Choice(output, int(details.get("num_endings") or 4), measures or ("accuracy",))
-    defaults = {"number": ("pearson", "spearman"), "multi": MULTI_MEASURES, "single": ("accuracy",)}
-    return Classification(output, measures or defaults[output.problem], details.get("positive"))
+    positive, defaults = details.get("positive"), {"number": "regression", "multi": "multi-label"}
+    if output.problem == "single":
+        measures = tuple("macro_f1" if name == "f1" and positive is None else name for name in measures)
+        return Classification(output, measures or ("accuracy",), positive)
+    return Classification(output, measures or known(defaults[output.problem]).measures)
 
 
 def save_task(folder: Path, saved: SavedTask) -> None:
     task = saved.task
     names = ("measures", "positive", "or_none", "rules", "threshold", "num_endings")
     details = {name: getattr(task, name) for name in names if hasattr(task, name)}
-    write_json(folder / FILE, {"task": saved.name, "kind": saved.kind, "scheme": saved.scheme, **details})
+    about = {"task": saved.name, "kind": saved.kind, "scheme": saved.scheme, "longest": saved.longest}
+    write_json(folder / FILE, about | details)
 
 
 def load_task(folder: Path, output: Output) -> SavedTask:
@@ -112,9 +117,5 @@ def load_task(folder: Path, output: Output) -> SavedTask:
         details["kind"],
         _task(details["kind"], output, details),
         details.get("scheme"),
+        details.get("longest"),
     )
-
-
-def named_task(saved: SavedTask) -> KnownDataSet:
-    """The known data set of a task that was read back."""
-    return known(saved.name)

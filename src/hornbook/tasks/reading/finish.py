@@ -87,8 +87,6 @@ def _repaired(example: TaggedExample, scheme: Scheme, part: str, notes: Notes) -
 
 def _with_dev(parts: Parts, notes: Notes, seed: int, share: float) -> Parts:
     train, dev, how = hold_out(parts["train"], share, seed)
-    if not dev:
-        return parts
     notes.say(f"no dev part: {len(dev)} of {len(train) + len(dev)} train examples were held out {how} (seed {seed})")
     return {"train": train, "dev": dev, **{part: each for part, each in parts.items() if part != "train"}}
 

@@ -32,21 +32,29 @@ def read_inputs(
     text: str | None = None,
     pair: str | None = None,
     say: Callable[[str], None] | None = None,
+    strict: bool = False,
 ) -> list[Example]:
     """The inputs of a file in their order, as the task of a run takes them; labels that the file has are kept.
 
     A table (CSV, TSV, JSON lines, JSON, Parquet) has an input a row, its columns guessed from their names unless `text`
     and `pair` name them. Other files have one a line, an empty line too; a tab parts a text from its pair, a question
     from its passage, a context from its endings. For tags, columns of words with blank lines between sentences are
-    known too, and for spans SQuAD's JSON. `say` is told what was guessed and what was wrong.
+    known too, and for spans SQuAD's JSON. `say` is told what was guessed and what was wrong; with `strict`, the first
+    thing that is wrong is a `ValueError`.
     """
+    notes = Notes(strict, needs_labels=False)
+    found = inputs_in(file, known(saved.name), Asked(text, pair), notes)
+    for words in [*notes.said, *_problems(notes.problems)] if say else ():
+        say(words)
+    return found
+
+
+def inputs_in(file: str | Path, entry: KnownDataSet, asked: Asked, notes: Notes) -> list[Example]:
+    """The same for a known data set, what there is to say taken down in `notes`."""
     path = Path(file).expanduser()
     if path.is_dir() or not path.exists():
         raise ValueError(f"there is no file {path}: give one with the inputs")
-    notes = Notes()
-    found = _read(path, known(saved.name), Asked(text, pair), notes)
-    for words in [*notes.said, *_problems(notes.problems)] if say else ():
-        say(words)
+    found = _read(path, entry, asked, notes)
     if not found:
         raise ValueError(f"{path} holds no inputs: write one a line, or a table")
     return found
@@ -102,6 +110,9 @@ def _split(path: Path, notes: Notes) -> list[str]:
 
 def _lines(path: Path, entry: KnownDataSet, notes: Notes) -> list[Example]:
     lines = _split(path, notes)
+    for number, line in enumerate(lines, 1):
+        if not line.strip():
+            notes.problem("kept_empty_text", str(path), f"line {number}", "the line is empty")
     has_tabs = _most(["\t" in line for line in lines if line.strip()])
     if entry.kind in ("spans", "choice") and not has_tabs:
         wanted = "the question and the passage" if entry.kind == "spans" else "the context and its endings"

@@ -12,6 +12,7 @@ class Notes:
     """With `strict`, the first problem is raised and not counted."""
 
     strict: bool = False
+    needs_labels: bool = True  # not so of what is to be predicted: a label that is not there is no problem
     problems: Problems = field(default_factory=Problems)
     said: list[str] = field(default_factory=list)
     files: list[str] = field(default_factory=list)
@@ -26,6 +27,8 @@ class Notes:
 
     def leaves_out(self, kind: str, part: str, file: str, place: str, detail: str = "") -> bool:
         """Counts an example that is not whole. True where it is left out: in training only."""
+        if kind == "no_label" and not self.needs_labels:
+            return False
         is_training = part == "train"
         self.problem(kind if is_training else f"kept_{kind}", file, place, detail)
         return is_training

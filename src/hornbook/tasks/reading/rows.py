@@ -12,6 +12,7 @@ from hornbook.tasks.reading.content import LIST_OF_DATA, JsonReader, decoded, re
 from hornbook.tasks.reading.notes import Notes
 
 FORMATS = (".csv", ".tsv", ".jsonl", ".json", ".parquet")
+BLANK = ("bad_row", "the line is blank")
 
 
 @dataclass(slots=True)
@@ -88,11 +89,14 @@ def _lines(text: str) -> list[str]:
 
 
 def csv_records(text: str, delimiter: str, file: str, notes: Notes) -> Iterator[tuple[str, list[str]]]:
-    lines, start = _lines(text), 0
+    lines, start, bad_line = _lines(text), 0, 0
     limit = csv.field_size_limit(1 << 30)
     try:
         while start < len(lines):
-            reader = csv.reader(lines[start:], delimiter=delimiter, strict=True)
+            # Within an open quote all that was read before is forgotten, so that a record which is open at the end of
+            # its line, on the way to a line where another one broke, would break there too: it is not followed again.
+            last = start + 1 if start < bad_line else len(lines)
+            reader = csv.reader((lines[i] for i in range(start, last)), delimiter=delimiter, strict=True)
             done = 0
             try:
                 for record in reader:
@@ -101,6 +105,7 @@ def csv_records(text: str, delimiter: str, file: str, notes: Notes) -> Iterator[
                 start += done
             except csv.Error as error:
                 # Only this line is doubtful: an open quote must not swallow the rows after it.
+                bad_line = max(bad_line, start + reader.line_num - 1)
                 start += done
                 place = f"line {start + 1}"
                 notes.problem("bad_quotes", file, place, str(error))
@@ -124,13 +129,17 @@ def table_of(
     if len(set(columns)) < len(columns):
         twice = next(name for name in columns if columns.count(name) > 1)
         raise ValueError(f"{file} has two columns named '{twice}': rename one in its first line")
-    rows += [_row(columns, place, fields) for place, fields in records if fields or len(columns) == 1]
+    rows += [_row(columns, place, fields) for place, fields in records]
+    while rows and rows[-1].broken == BLANK:  # the end of the file, and no row
+        rows.pop()
     return Table(file, columns, rows)
 
 
 def _row(columns: list[str], place: str, fields: list[str]) -> Row:
     if not fields and len(columns) == 1:
         fields = [""]
+    if not fields:
+        return Row(place, broken=BLANK)
     if len(fields) != len(columns):
         return Row(place, broken=("bad_row", f"{len(fields)} fields where there are {len(columns)} columns"))
     return Row(place, dict(zip(columns, fields, strict=True)))

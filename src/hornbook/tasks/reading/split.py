@@ -3,20 +3,27 @@
 import hashlib
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Sequence
+from operator import attrgetter
 from typing import TypeVar
 
 from hornbook.tasks.records import Example, SpanExample, TextExample
 
 E = TypeVar("E")
+FEWEST, FEWEST_HELD_OUT = 4, 2  # examples; a correlation needs two
 
 
 def split_off(
-    examples: Sequence[E], share: float, seed: int, strata: Callable[[E], Hashable] | None = None
+    examples: Sequence[E],
+    share: float,
+    seed: int,
+    strata: Callable[[E], Hashable] | None = None,
+    at_least: int = 1,
 ) -> tuple[list[E], list[E]]:
     """What is left and what is split off, both in their old order.
 
     Each stratum gives its share. One with two examples or more keeps at least one, and one with a single example keeps
-    it. The draw depends on the seed and on the places of the examples alone.
+    it, unless fewer than `at_least` were split off. The draw depends on the seed and on the places of the examples
+    alone.
     """
     if not 0 < share < 1:
         raise ValueError(f"the share to hold out must lie between 0 and 1, not {share}")
@@ -30,24 +37,25 @@ def split_off(
         num = min(int(owed + 0.5), len(places) - 1)
         owed = min(owed - num, 1.0)  # but not a large stratum for many of one example
         taken.update(_shuffled(places, seed)[: max(num, 0)])
-    if not taken and len(examples) > 1:
-        largest = max(by_stratum.values(), key=len)
+    while len(taken) < min(at_least, len(examples) - 1):
+        largest = max(([place for place in places if place not in taken] for places in by_stratum.values()), key=len)
         taken.add(_shuffled(largest, seed)[0])
     rest = [example for place, example in enumerate(examples) if place not in taken]
     return rest, [examples[place] for place in sorted(taken)]
 
 
 def split_groups(
-    examples: Sequence[E], share: float, seed: int, group: Callable[[E], Hashable]
+    examples: Sequence[E], share: float, seed: int, group: Callable[[E], Hashable], at_least: int = 1
 ) -> tuple[list[E], list[E]]:
-    """As `split_off`, but by whole groups: those drawn first, until they hold the share."""
+    """As `split_off`, but by whole groups: those drawn first, until they hold the share and `at_least` so many. One
+    group stays, even if they do not."""
     by_group: dict[Hashable, list[int]] = defaultdict(list)
     for place, example in enumerate(examples):
         by_group[group(example)].append(place)
     taken: set[int] = set()
     firsts = {places[0]: places for places in by_group.values()}
     for first in _shuffled(list(firsts), seed)[: len(firsts) - 1]:
-        if len(taken) >= share * len(examples):
+        if len(taken) >= max(share * len(examples), at_least):
             break
         taken.update(firsts[first])
     rest = [example for place, example in enumerate(examples) if place not in taken]
@@ -56,15 +64,18 @@ def split_groups(
 
 def hold_out(examples: list[Example], share: float, seed: int) -> tuple[list[Example], list[Example], str]:
     """Train and dev, and how it was done in words."""
+    if len(examples) < FEWEST:
+        raise ValueError(
+            f"{len(examples)} examples are too few to hold some out: give at least {FEWEST}, or a dev part beside them"
+        )
     if isinstance(examples[0], SpanExample):
-        titles = {example.title for example in examples}
-        if len(titles) > 1:
-            return *split_groups(examples, share, seed, lambda example: example.title), "by article"
-        if len({example.passage for example in examples}) > 1:
-            return *split_groups(examples, share, seed, lambda example: example.passage), "by passage"
+        for group, how in (("title", "by article"), ("passage", "by passage")):
+            train, dev = split_groups(examples, share, seed, attrgetter(group), FEWEST_HELD_OUT)
+            if len(dev) >= FEWEST_HELD_OUT:
+                return train, dev, how
     if isinstance(examples[0], TextExample) and not isinstance(examples[0].label, float):
-        return *split_off(examples, share, seed, _stratum), "by label"
-    return *split_off(examples, share, seed), "at random"
+        return *split_off(examples, share, seed, _stratum, FEWEST_HELD_OUT), "by label"
+    return *split_off(examples, share, seed, at_least=FEWEST_HELD_OUT), "at random"
 
 
 def _stratum(example: TextExample) -> Hashable:

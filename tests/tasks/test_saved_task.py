@@ -1,0 +1,43 @@
+"""A task that was made from data, written down and read back."""
+
+import json
+
+import pytest
+
+from hornbook.models.outputs import Output
+from hornbook.tasks.datasets import known
+from hornbook.tasks.reading.read import read
+from hornbook.tasks.saved import SavedTask, load_task, make_task, output_for, save_task
+from hornbook.tasks.spans import Spans
+
+
+def made(task: str, labels) -> SavedTask:
+    rows = [{"sentence1": f"a {n}", "sentence2": "b", "label": label} for n, label in enumerate(labels)]
+    data = read(task, rows)
+    return make_task(known(task), data, output_for(data))
+
+
+@pytest.mark.parametrize(
+    ("task", "labels", "measures"),
+    [
+        ("classification", "abab", ("accuracy", "macro_f1", "matthews")),
+        ("multi-label", ["a|b", "b", "a|b", "b"], ("micro_f1", "macro_f1", "exact_match")),
+        ("mrpc", "0101", ("f1", "accuracy")),
+        ("mrpc", "abab", ("macro_f1", "accuracy")),  # with no class to count alone
+    ],
+)
+def test_measures_are_named_for_what_they_are(tmp_path, task, labels, measures):
+    saved = made(task, labels)
+    assert saved.task.measures == measures
+    save_task(tmp_path, saved)
+    assert load_task(tmp_path, saved.task.output) == saved
+
+
+def test_how_long_sequences_were_is_kept(tmp_path):
+    saved = SavedTask("squad", "spans", Spans(Output("spans", 2)), longest=192)
+    save_task(tmp_path, saved)
+    assert load_task(tmp_path, saved.task.output).longest == 192
+    old = json.loads((tmp_path / "task.json").read_text())
+    del old["longest"]
+    (tmp_path / "task.json").write_text(json.dumps(old))
+    assert load_task(tmp_path, saved.task.output).longest is None

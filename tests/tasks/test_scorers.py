@@ -1,0 +1,116 @@
+"""The scores of tasks, of all examples and of drawn ones, are those of the metrics to the last bit."""
+
+import time
+
+import numpy as np
+import pytest
+
+from hornbook.metrics import classification, regression, tagging
+from hornbook.metrics.bootstrap import interval
+from hornbook.models.outputs import Output
+from hornbook.tasks.classification import Classification, ClassPrediction
+from hornbook.tasks.evaluation import BOOTSTRAP_ROUNDS, with_intervals
+from hornbook.tasks.records import TaggedExample, TextExample
+from hornbook.tasks.tagging import Tagging, TagPrediction
+
+LABELS = ("no", "perhaps", "yes")
+
+
+def classes(generator, num: int, num_labels: int = 3):
+    names = [*LABELS, *(f"label {i}" for i in range(num_labels - 3))]
+    gold = [names[i] for i in generator.integers(0, num_labels, num)]
+    found = [right if generator.random() < 0.5 else names[generator.integers(num_labels)] for right in gold]
+    examples = [TextExample(str(i), "t", None, label) for i, label in enumerate(gold)]
+    return gold, found, examples, [ClassPrediction(label, ()) for label in found]
+
+
+def several(generator, num: int):
+    sides = [[tuple(label for label in LABELS if generator.random() < 0.4) for _ in range(num)] for _ in range(2)]
+    examples = [TextExample(str(i), "t", None, label) for i, label in enumerate(sides[0])]
+    return *sides, examples, [ClassPrediction(label, ()) for label in sides[1]]
+
+
+def numbers(generator, num: int):
+    gold = generator.integers(0, 6, num).astype(float)
+    found = np.round(gold + generator.normal(size=num), 1)
+    return gold, found, [TextExample(str(i), "t", None, value) for i, value in enumerate(gold.tolist())], found.tolist()
+
+
+def drawn(generator, num: int):
+    return [None, *(generator.integers(0, num, num) for _ in range(20))]
+
+
+def of(side, chosen):
+    return [side[i] for i in (range(len(side)) if chosen is None else chosen)]
+
+
+@pytest.mark.parametrize(("num", "num_labels"), [(1, 3), (7, 3), (300, 3), (300, 40)])
+def test_classes(random, num, num_labels):
+    gold, found, examples, predictions = classes(random, num, num_labels)
+    names = ("accuracy", "f1", "macro_f1", "matthews")
+    score = Classification(Output("sequence", 3, LABELS), names, "yes").scorer(examples, predictions)
+    for chosen in drawn(random, num):
+        a, b = of(gold, chosen), of(found, chosen)
+        assert score(chosen) == {
+            "accuracy": sum(map(str.__eq__, a, b)) / num,
+            "f1": classification.f1(a, b, "yes"),
+            "macro_f1": classification.macro_f1(a, b),
+            "matthews": classification.matthews(a, b),
+        }
+
+
+def test_a_positive_class_that_is_nowhere_has_f1_0():
+    examples = [TextExample("0", "t", None, "no")]
+    score = Classification(Output("sequence", 3, LABELS), ("f1",), "yes").scorer(examples, [ClassPrediction("no", ())])
+    assert score(None) == {"f1": 0.0}
+
+
+def test_several_classes(random):
+    gold, found, examples, predictions = several(random, 200)
+    gold[3] = (*gold[3], "unheard of")
+    examples[3] = TextExample("3", "t", None, gold[3])
+    score = Classification(Output("sequence", 3, LABELS, "multi"), ()).scorer(examples, predictions)
+    for chosen in drawn(random, 200):
+        expected = classification.multi_label_f1(of(gold, chosen), of(found, chosen), (*LABELS, "unheard of"))
+        assert score(chosen) == expected
+
+
+def test_numbers(random):
+    gold, found, examples, predictions = numbers(random, 200)
+    score = Classification(Output("sequence", 1, ("score",), "number"), ()).scorer(examples, predictions)
+    for chosen in drawn(random, 200):
+        a, b = of(gold, chosen), of(found, chosen)
+        assert score(chosen) == {
+            name: getattr(regression, name)(a, b) for name in ("pearson", "spearman", "mean_squared_error")
+        }
+
+
+def test_tags(random):
+    sides = [[tuple(random.choice(["O", "B-A", "I-A", "B-B"], 6)) for _ in range(50)] for _ in range(2)]
+    examples = [TaggedExample(str(i), ("word",) * 6, tags) for i, tags in enumerate(sides[0])]
+    task = Tagging(Output("tokens", 4, ("O", "B-A", "I-A", "B-B")), ("entity_f1", "tag_accuracy"))
+    score = task.scorer(examples, [TagPrediction(tags, ()) for tags in sides[1]])
+    for chosen in drawn(random, 50):
+        a, b = (of(side, chosen) for side in sides)
+        entities = tagging.entity_scores(a, b)
+        expected = {"entity_f1": entities["f1"], "tag_accuracy": tagging.tag_accuracy(a, b)}
+        expected |= {name: entities[name] for name in ("precision", "recall")}
+        assert score(chosen) == pytest.approx(expected, abs=1e-15)
+
+
+def test_intervals_are_those_of_each_score_alone(random):
+    gold, found, examples, predictions = classes(random, 80)
+    measures = ("accuracy", "macro_f1")
+    scores = with_intervals(Classification(Output("sequence", 3, LABELS), measures), examples, predictions)
+    for name in measures:
+        measure = getattr(classification, name)
+        low, high = interval(lambda c, f=measure: f(of(gold, c), of(found, c)), 80, BOOTSTRAP_ROUNDS)
+        assert scores[name] == {"value": measure(gold, found), "low": low, "high": high}
+
+
+def test_intervals_take_moments(random):
+    """Hundredths of a second for each; scored anew from the labels it was up to nine seconds."""
+    start = time.perf_counter()
+    with_intervals(Classification(Output("sequence", 3, LABELS, "multi"), ()), *several(random, 2000)[2:])
+    with_intervals(Classification(Output("sequence", 1, ("score",), "number"), ()), *numbers(random, 5000)[2:])
+    assert time.perf_counter() - start < 4
