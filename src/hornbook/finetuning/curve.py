@@ -174,17 +174,18 @@ def _quiet(words: str) -> None:
 
 
 def _write(out: Path, ways: Sequence[str], sizes: Sequence[int], seeds: int) -> dict[str, Any]:
-    points, decided_by, num_missing = [], None, 0
-    for way in ways:
-        for size in sizes:
-            files = [_folder(out, way, size, seed) / SCORES for seed in range(seeds)]
-            done = [read_json(file) for file in files if file.exists()]
-            num_missing += seeds - len(done)
-            if done:
-                decided_by = done[0]["decided_by"]
-                found = [each["parts"]["dev"][decided_by] for each in done]
-                points.append({"way": way, "examples": size, **_interval(found)})
-    curve = {"decided_by": decided_by, "finished": not num_missing, "points": points}
+    """All pieces that are finished, also those of earlier calls; `finished` is about this one."""
+    done: dict[tuple[str, int], list[dict]] = {}
+    for file in sorted((out / "pieces").glob(f"*/{SCORES}")):
+        way, size, _, _ = file.parent.name.rsplit("-", 3)
+        done.setdefault((way, int(size)), []).append(read_json(file))
+    wanted = [_folder(out, way, size, seed) / SCORES for way in ways for size in sizes for seed in range(seeds)]
+    decided_by = next((each[0]["decided_by"] for each in done.values()), None)
+    points = [
+        {"way": way, "examples": size, **_interval([each["parts"]["dev"][decided_by] for each in found])}
+        for (way, size), found in sorted(done.items())
+    ]
+    curve = {"decided_by": decided_by, "finished": all(file.exists() for file in wanted), "points": points}
     write_json(out / "curve.json", curve)
     return curve
 
