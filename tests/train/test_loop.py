@@ -305,7 +305,7 @@ def test_nothing_bad_is_saved_when_losses_are_read_late(tmp_path):
     loop = module._Loop(tmp_path, job, settings, CPU, lambda status: None)
     loop.read_every = 10
     with pytest.raises(Diverged):
-        loop.run(module._Signals())
+        loop.run(module.Signals())
     assert all(torch.isfinite(value).all() for value in weights(tmp_path).values())
 
 

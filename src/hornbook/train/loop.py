@@ -5,7 +5,6 @@ state is: the step, the weights, the optimizer, a few numbers of the guard, and 
 """
 
 import itertools
-import signal
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -33,6 +32,7 @@ from hornbook.train.settings import (
     ScheduleSettings,
     ValidationSettings,
 )
+from hornbook.train.signals import Signals
 from hornbook.train.step import Stepper, StepResult
 
 
@@ -118,7 +118,7 @@ def train(run: Path, job: Job, settings: LoopSettings, runtime: Runtime, watch: 
     """Runs, or goes on with, the training in the folder `run` until its last step or a signal."""
     loop = _Loop(Path(run), job, settings, runtime, watch)
     try:
-        with _Signals() as signals:
+        with Signals() as signals:
             return loop.run(signals)
     finally:
         loop.stepper.captured = None  # it holds the stepper and what lies on the device
@@ -153,7 +153,7 @@ class _Loop:
         # Reading a loss makes the host wait for the device; a CPU has nothing to wait for.
         self.read_every = 1 if runtime.device.type == "cpu" else settings.runtime.log_every_steps
 
-    def run(self, signals: "_Signals") -> Outcome:
+    def run(self, signals: Signals) -> Outcome:
         last = self.checkpoints.last()
         if last is None:
             if self.settings.checkpoint.at_start:
@@ -182,7 +182,7 @@ class _Loop:
     def _is_finished(self) -> bool:
         return self.state.step >= self.num_steps or self.state.ended_early
 
-    def _stretch(self, signals: "_Signals") -> None:
+    def _stretch(self, signals: Signals) -> None:
         """Steps until the end, a signal, or a rollback (after which batches are numbered anew)."""
         numbers = list(self.skips.numbers_from(self.state.step, self.num_steps))
         made = batches(self.job.make_batch, numbers, self.runtime.loader_workers, self.runtime.device)
@@ -365,31 +365,6 @@ class _Skips:
         """The batch numbers of the steps from `step` on."""
         kept = (number for number in itertools.count() if number not in self.skipped)
         return itertools.islice(kept, step, num_steps)
-
-
-class _Signals:
-    """SIGTERM and Ctrl-C ask the loop to stop after this step; a second Ctrl-C stops at once."""
-
-    def __init__(self) -> None:
-        self.stop: str | None = None
-        self.before: dict = {}
-
-    def __enter__(self) -> "_Signals":
-        for each in (signal.SIGTERM, signal.SIGINT):
-            try:
-                self.before[each] = signal.signal(each, self._ask)
-            except ValueError:  # not in the main thread: the caller stops us its own way
-                break
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        for each, handler in self.before.items():
-            signal.signal(each, handler)
-
-    def _ask(self, number: int, _: object) -> None:
-        if self.stop and number == signal.SIGINT:
-            raise KeyboardInterrupt
-        self.stop = signal.Signals(number).name
 
 
 @torch.no_grad()

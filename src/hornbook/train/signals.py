@@ -1,0 +1,28 @@
+"""How a run is asked to stop."""
+
+import signal
+
+
+class Signals:
+    """SIGTERM and Ctrl-C ask the loop to stop after this step; a second Ctrl-C stops at once."""
+
+    def __init__(self) -> None:
+        self.stop: str | None = None
+        self.before: dict = {}
+
+    def __enter__(self) -> "Signals":
+        for each in (signal.SIGTERM, signal.SIGINT):
+            try:
+                self.before[each] = signal.signal(each, self._ask)
+            except ValueError:  # not in the main thread: the caller stops us its own way
+                break
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for each, handler in self.before.items():
+            signal.signal(each, handler)
+
+    def _ask(self, number: int, _: object) -> None:
+        if self.stop and number == signal.SIGINT:
+            raise KeyboardInterrupt
+        self.stop = signal.Signals(number).name
