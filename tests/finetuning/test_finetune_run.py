@@ -14,6 +14,7 @@ import pytest
 import rules
 
 import hornbook
+from hornbook import cli
 from hornbook.files import read_json
 from hornbook.finetuning.api import finetune
 from hornbook.interop.folder import read_weights
@@ -251,6 +252,42 @@ def test_questions_without_an_answer_are_not_scored_where_there_must_be_one(tmp_
     result = finetune(encoder, data, "spans", tmp_path / "run", epochs=1, changes=FAST, say=said.append)
     assert {"dev", "test"} <= result.scores.keys()
     assert any("1 examples of dev" in words for words in said)
+
+
+def test_one_class_is_nothing_to_learn(tmp_path, encoder):
+    rows = [{"text": row["text"], "label": "same"} for row in made_up(40)]
+    with pytest.raises(ValueError, match="nothing to tell apart"):
+        finetune(encoder, rows, out=tmp_path / "run", **QUIET)
+
+
+def test_classes_that_look_like_numbers_are_pointed_out(tmp_path, encoder):
+    rows = [{"text": row["text"], "score": str(i / 7)} for i, row in enumerate(made_up(40))]
+    said = []
+    finetune(encoder, rows, out=tmp_path / "run", label="score", epochs=1, changes=FAST, say=said.append)
+    assert any("--task regression" in words for words in said)
+
+
+def test_predicting_refuses_what_is_no_text(tmp_path, encoder, capsys, monkeypatch):
+    result = finetune(encoder, made_up(60), out=tmp_path / "run", epochs=1, changes=FAST, **QUIET)
+    (tmp_path / "texts.txt").write_text("lamp\n\napple\n", encoding="utf-8")
+
+    def verb(*words: str) -> tuple[int, str, str]:
+        monkeypatch.setattr(sys, "argv", ["hornbook", *map(str, words)])
+        try:
+            cli.main()
+            status = 0
+        except SystemExit as ended:
+            status = ended.code or 0
+        told = capsys.readouterr()
+        return status, told.out, told.err
+
+    status, _, error = verb("predict", result.out, tmp_path / "texts.txt")
+    assert status == 2 and "--file" in error
+    status, out, _ = verb("predict", result.out, "--file", tmp_path / "texts.txt", "--json")
+    assert status == 0 and len(json.loads(out.splitlines()[-1])["predictions"]) == 3
+    others = [{"text": row["text"], "label": "maybe"} for row in made_up(10)]
+    with pytest.raises(ValueError, match="none of the labels here"):
+        result.evaluate(others)
 
 
 def test_the_public_names(tmp_path, encoder):

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import sys
 from pathlib import Path
 from typing import Annotated
@@ -33,7 +34,9 @@ class Verbs(TyperGroup):
 def complain(error: Exception | str) -> None:
     if isinstance(error, OSError) and error.filename and error.strerror:
         error = f"{error.filename}: {error.strerror.lower()}"
-    print(f"hornbook: {error}", file=sys.stderr)
+    # The library names its arguments, the verb its flags.
+    words = re.sub(r"\b(text|pair|label|model|vectors)=(?=\W|$)", r"--\1", str(error))
+    print(f"hornbook: {words}", file=sys.stderr)
 
 
 app = typer.Typer(

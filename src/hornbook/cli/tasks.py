@@ -211,6 +211,9 @@ def predict(
     if submission is not None:
         _submit(predictor, data, submission, as_json)
         return
+    if paths := [each for each in texts if each.strip() and Path(each).exists()]:
+        hint = "is not a fine-tuned run" if Path(paths[0]).is_dir() else f"is a file: say --file {paths[0]}"
+        raise ValueError(f"{paths[0]} {hint}")
     if not texts and file is None:
         raise ValueError("there is nothing to predict: give texts after the run, or --file FILE")
     if file is not None:

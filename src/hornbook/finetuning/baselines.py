@@ -63,9 +63,10 @@ def baseline(
         raise ValueError(f"there is no baseline '{name}': use {', '.join(NAMES)}")
     out, path = Path(out), str(data) if isinstance(data, str | Path) else None
     common = {"text": text, "pair": pair, "label": label, "seed": seed, "strict": strict, "changes": changes or {}}
+    if model is None and (name == "random" or (name == "vectors" and vectors is None)):
+        what = "the size of its network" if name == "random" else "its vectors, if no file of them is given (vectors=)"
+        raise ValueError(f"the baseline {name} takes {what} from a model: name one (model=)")
     if name == "random":
-        if model is None:
-            raise ValueError("the random baseline is the network of a model with other weights: name the model")
         return open_and_run(out, Request(str(model), task, path, from_random=True, **common), data, watch, say)
     request = Request(str(model or ""), task, path, **common)
     return baseline_labelled(name, out, request, open_labelled(request, data, say), vectors=vectors, say=say)

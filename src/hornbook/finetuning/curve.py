@@ -85,7 +85,6 @@ def label_curve(
         else:
             result = baseline_labelled(way, folder, piece, _with_train(inputs, piece, drawn), vectors=vectors)
         if isinstance(result, Outcome):
-            say("stopped: the same command goes on from here")
             return result
         if not keep_models:
             for weights in folder.rglob("*.safetensors"):
@@ -153,7 +152,8 @@ def _train(
 ) -> Result | Outcome:
     settings, changes = inputs.settings, dict(piece.changes)
     if "epochs" not in changes:
-        changes["epochs"] = max(settings.epochs, LEAST_STEPS * settings.batch_size / len(drawn))
+        steps_an_epoch = math.ceil(len(drawn) / settings.batch_size)
+        changes["epochs"] = max(settings.epochs, LEAST_STEPS / steps_an_epoch)
     if "validation.every_steps" not in changes:
         num_steps = math.ceil(len(drawn) / settings.batch_size) * float(changes["epochs"])
         changes["validation.every_steps"] = max(1, round(num_steps / NUM_VALIDATIONS))
@@ -182,7 +182,7 @@ def _write(out: Path, ways: Sequence[str], sizes: Sequence[int], seeds: int) -> 
     wanted = [_folder(out, way, size, seed) / SCORES for way in ways for size in sizes for seed in range(seeds)]
     decided_by = next((each[0]["decided_by"] for each in done.values()), None)
     points = [
-        {"way": way, "examples": size, **_interval([each["parts"]["dev"][decided_by] for each in found])}
+        {"way": way, "examples": size, **_interval([each["parts"]["dev"][decided_by] for each in found], decided_by)}
         for (way, size), found in sorted(done.items())
     ]
     curve = {"decided_by": decided_by, "finished": all(file.exists() for file in wanted), "points": points}
@@ -190,9 +190,9 @@ def _write(out: Path, ways: Sequence[str], sizes: Sequence[int], seeds: int) -> 
     return curve
 
 
-def _interval(found: list[dict[str, float]]) -> dict[str, Any]:
-    """The mean over seeds with its 95% t interval. Of one seed, or of seeds that all say the same (a linear model on
-    all examples), the bootstrap interval over the dev examples."""
+def _interval(found: list[dict[str, float]], measure: str) -> dict[str, Any]:
+    """The mean over seeds with its 95% t interval, cut to what the measure can be. Of one seed, or of seeds that all
+    say the same (a linear model on all examples), the bootstrap interval over the dev examples."""
     from scipy.special import stdtrit
 
     scores = [each["value"] for each in found]
@@ -201,4 +201,6 @@ def _interval(found: list[dict[str, float]]) -> dict[str, Any]:
     if spread < 1e-12:
         return {"score": mean, "low": found[0]["low"], "high": found[0]["high"], "seeds": scores}
     reach = float(stdtrit(len(scores) - 1, 0.975)) * spread / math.sqrt(len(scores))
-    return {"score": mean, "low": mean - reach, "high": mean + reach, "seeds": scores}
+    lowest = -1.0 if measure in ("matthews", "pearson", "spearman") else 0.0
+    highest = 100.0 if measure in ("f1", "exact") and max(scores) > 1 else 1.0  # spans are scored in percent
+    return {"score": mean, "low": max(lowest, mean - reach), "high": min(highest, mean + reach), "seeds": scores}

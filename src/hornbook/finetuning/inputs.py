@@ -1,5 +1,6 @@
 """What a fine-tuning run starts from: the pre-trained model with its tokenizer, and the data as the task reads it."""
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -24,6 +25,7 @@ from hornbook.text.tokenizer import Tokenizer
 from hornbook.train.randomness import seed_of
 
 Say = Callable[[str], None]
+MANY_CLASSES = 10
 
 
 @dataclass(frozen=True)
@@ -83,10 +85,12 @@ def read_labelled(request: Request, data: Any, say: Say) -> tuple[KnownDataSet, 
     read_data = read(
         request.task, data, text=request.text, pair=request.pair, label=request.label, strict=request.strict, seed=seed
     )
-    for words in (*read_data.said, *problem_lines(read_data.problems.as_dict())):
-        say(words)
+    for words in (*read_data.said, *problem_lines(read_data.problems.as_dict()), _number_hint(read_data)):
+        if words:
+            say(words)
     if not read_data.parts.get("train"):
         raise ValueError("there is no training part in the data: give a train file beside the dev one")
+    _refuse_one_class(read_data)
     dev = read_data.parts.get("dev", [])
     num_scored = sum(is_scored(each, named) for each in dev)
     if not num_scored:
@@ -95,6 +99,30 @@ def read_labelled(request: Request, data: Any, say: Say) -> tuple[KnownDataSet, 
         hint = "; --task squad2 or spans-or-none is for them" if named.kind == "spans" else ""
         say(f"{len(dev) - num_scored:,} examples of dev have no label and are not scored{hint}")
     return named, read_data
+
+
+def _refuse_one_class(data: DataSet) -> None:
+    """A class that is the only one teaches nothing, and would score perfectly."""
+    if data.kind == "classification" and not data.is_multi:
+        found = {example.label for example in data.parts["train"]}
+        if len(found) == 1:
+            raise ValueError(f"every training example has the label '{found.pop()}': there is nothing to tell apart")
+
+
+def _number_hint(data: DataSet) -> str | None:
+    """Where classes look like measurements."""
+    if data.kind != "classification" or data.is_multi or len(data.labels) < MANY_CLASSES:
+        return None
+    if 2 * len(data.labels) < sum(map(len, data.parts.values())) or not all(map(_is_number, data.labels)):
+        return None
+    return f"the {len(data.labels)} labels look like numbers: --task regression learns them as such"
+
+
+def _is_number(text: str) -> bool:
+    try:
+        return math.isfinite(float(text))
+    except ValueError:
+        return False
 
 
 def is_scored(example: Example, named: KnownDataSet) -> bool:

@@ -11,6 +11,7 @@ from hornbook.finetuning.inputs import Inputs, Say
 from hornbook.finetuning.record import Request
 from hornbook.finetuning.run import Result, run_once
 from hornbook.finetuning.settings import searched_rates
+from hornbook.report.card import write_card
 from hornbook.report.several_pictures import write_tries_picture
 from hornbook.train.loop import Outcome, Status
 
@@ -35,7 +36,7 @@ def run_many(
     tries: dict[str, Result] = {}
     for rate in rates:
         asked = request if rate is None else dataclasses.replace(request, lr=rate)
-        name = "first" if rate is None else f"lr-{rate:g}"
+        name = f"seed-{inputs.settings.runtime.seed}" if rate is None else f"lr-{rate:g}"
         stopped = _try(out, name, asked, open_with, tries, watch, say)
         if stopped is not None:
             return stopped
@@ -58,6 +59,7 @@ def run_many(
     write_tries_picture(out)
     best = _best(tries).result
     _publish(best.out, out)
+    write_card(out)  # that of the try names the folder of the try
     return dataclasses.replace(best, out=out)
 
 

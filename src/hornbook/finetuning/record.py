@@ -102,7 +102,7 @@ def refuse_other_request(run: dict, request: Request) -> None:
     before = run["request"]
     asked = asdict(request) | {"changes": {name: str(value) for name, value in request.changes.items()}}
     differences = [
-        f"{name} {before.get(name)}, not {value}"
+        f"{name} {'left to its default' if before.get(name) is None else before[name]}, not {value}"
         for name, value in asked.items()
         if value is not None and value is not False and value != {} and value != before.get(name)
     ]

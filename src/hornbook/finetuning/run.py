@@ -91,6 +91,8 @@ def run_once(
     else:
         settings = _with_steps(inputs)
         runtime = decide(settings.runtime, _planned_flops(inputs, settings))
+    if (out / "run.json").exists() and Checkpoints(out).last() is None:
+        say("it was stopped before its first checkpoint: it begins again, from the same weights")
     prepare(runtime)
     job, model = _job(out, inputs, settings, request, runtime, say)
     if not (out / "run.json").exists():

@@ -71,7 +71,9 @@ class FinetuneSettings:
     batch: BatchSettings = field(default_factory=BatchSettings)
     validation: ValidationSettings = field(default_factory=ValidationSettings)
     checkpoint: CheckpointSettings = field(
-        default_factory=lambda: CheckpointSettings(every_steps=0, at_start=False, keep_optimizer=False, keep=1)
+        default_factory=lambda: CheckpointSettings(
+            every_steps=0, every_minutes=2.0, at_start=False, keep_optimizer=False, keep=1
+        )
     )
     guard: GuardSettings = field(default_factory=lambda: GuardSettings(spike_deviations=0.0))
     runtime: RuntimeSettings = field(default_factory=lambda: RuntimeSettings(tensorboard=False, loader_workers=0))

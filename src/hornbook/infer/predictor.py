@@ -214,6 +214,7 @@ class Predictor:
                 again = with_intervals(best, examples, best.thresholded(predictions))
                 scores["parts"][f"{name}, threshold chosen on it"] = again
             if self.labels and saved.kind != "regression":
+                _refuse_other_labels(examples, self.labels)
                 unknown |= {label for each in examples for label in names_in(each)} - set(self.labels)
         if not scores["parts"]:
             there = ", ".join(scores["unlabelled"])
@@ -251,6 +252,8 @@ def _mean(output: Output, scores: np.ndarray) -> np.ndarray:
 def _opened(name: str | Path) -> Member:
     folder = model_folder(name)
     run = read_json(folder / "run.json") if (folder / "run.json").is_file() else {}
+    if run.get("verb") in ("baseline", "probe", "label-curve"):
+        raise ValueError(f"{folder} is a {run['verb']}, which is scored and not kept: predict with a fine-tuned run")
     if run.get("verb") == "finetune" and not all((folder / name).is_file() for name in WRITTEN_LAST):
         raise ValueError(f"the run in {folder} is not finished: go on with --resume")
     model, tokenizer = load_folder(folder)
@@ -331,6 +334,13 @@ def _chosen_parts(data: DataSet, part: str | None) -> list[str]:
     if part not in data.parts:
         raise ValueError(f"the data has no part '{part}'; it has {', '.join(data.parts)}")
     return [part]
+
+
+def _refuse_other_labels(examples: Sequence[Example], labels: tuple[str, ...]) -> None:
+    found = {label for each in examples for label in names_in(each)}
+    if found and not found & set(labels):
+        some = ", ".join(sorted(found)[:5])
+        raise ValueError(f"none of the labels here ({some}) is one that the model gives ({', '.join(labels[:5])})")
 
 
 def _has_label(example: Example, task: Task) -> bool:

@@ -30,6 +30,9 @@ class RunRecord:
         if not (folder / "run.json").is_file():
             raise ValueError(f"{folder} is not a run: it has no run.json; give the --out folder of a run")
         run = read_json(folder / "run.json")
+        if run.get("verb") in ("baseline", "probe", "label-curve"):
+            what = "curve.json and curve.png" if run["verb"] == "label-curve" else "scores.json"
+            raise ValueError(f"{folder} is a {run['verb']}, which is told by its {what} and has no report")
         if not isinstance(run.get("settings"), dict):
             raise ValueError(f"{folder} is not a run: its run.json has no settings, so something else wrote it")
         return cls(folder, run, read_metrics(folder), _read_samples(folder), _read_state(folder))

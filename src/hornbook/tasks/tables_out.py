@@ -79,6 +79,6 @@ def _cell(name: str, value: Any) -> str:
     if isinstance(value, float):
         return f"{value:.3f}"
     if isinstance(value, list | tuple):
-        return ", ".join(map(str, value))
-    words = " ".join(str(value).split())
+        return ", ".join(map(str, value)) or "none"
+    words = " ".join(str(value).split()) or ("no answer" if name == "answer" else "")
     return words if len(words) <= SHORT_CHARACTERS else words[: SHORT_CHARACTERS - 1] + "…"

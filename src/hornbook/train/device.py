@@ -1,6 +1,7 @@
 """Device and precision, decided in one place, with the reason in words."""
 
 import contextlib
+import os
 from dataclasses import dataclass
 
 import torch
@@ -45,7 +46,7 @@ def decide(
         raise ValueError(f"runtime.device='{name}' is not a device that trains; use auto, cpu or cuda")
     if device.type == "cuda" and not torch.cuda.is_available():
         raise ValueError(f"runtime.device='{name}' but no CUDA device is there; use runtime.device=cpu")
-    threads = settings.threads or threads or num_cores()
+    threads = settings.threads or threads or int(os.environ.get("OMP_NUM_THREADS") or 0) or num_cores()
     if device.type == "cpu":
         if settings.precision == "bfloat16":
             raise ValueError("runtime.precision=bfloat16 is for CUDA; a CPU trains in float32")

@@ -31,10 +31,11 @@ def read_text(path: Path, notes: Notes) -> str:
     if nuls := text.count("\0"):
         notes.problem("nul_character", file, _line(text, text.index("\0")), count=nuls)
         text = text.replace("\0", "")
+    text = text.replace("\r\n", "\n")  # as CSV files are written
     if carriages := text.count("\r"):
         notes.problem("carriage_return", file, count=carriages)
         # One that ends no line would part a row in two, so it becomes a space.
-        text = text.replace("\r\n", "\n").replace("\r", " " if "\n" in text else "\n")
+        text = text.replace("\r", " " if "\n" in text else "\n")
     if not text.strip():
         notes.problem("empty_file", file)
     return text
