@@ -67,7 +67,7 @@ def decide(
     if half and settings.compile == "auto" and not compiles:
         words[-1] += ": the run is too short to earn it back"
     workers = settings.loader_workers if settings.loader_workers >= 0 else 4
-    graphs = half and settings.graphs
+    graphs = half and settings.graphs and not compiles  # the two together have not been tried
     if graphs:
         words.append("captured steps where targets come with the batch")
     precision = torch.bfloat16 if half else torch.float32
