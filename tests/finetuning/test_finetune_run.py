@@ -285,6 +285,8 @@ def test_predicting_refuses_what_is_no_text(tmp_path, encoder, capsys, monkeypat
     assert status == 2 and "--file" in error
     status, out, _ = verb("predict", result.out, "--file", tmp_path / "texts.txt", "--json")
     assert status == 0 and len(json.loads(out.splitlines()[-1])["predictions"]) == 3
+    status, out, _ = verb("predict", result.out, "lamp ||| apple", "lamp")
+    assert status == 0 and "learned from single texts, and 1 of these inputs" in out
     others = [{"text": row["text"], "label": "maybe"} for row in made_up(10)]
     with pytest.raises(ValueError, match="none of the labels here"):
         result.evaluate(others)

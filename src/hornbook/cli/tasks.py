@@ -224,6 +224,9 @@ def predict(
         predictions = predictor.predict(items, lambda done: show("predicted", done))
     if predictor.num_cut:
         say(f"{predictor.num_cut:,} texts are longer than {predictor.longest} tokens allow, and were cut")
+    if predictor.num_unlike:
+        learned = "pairs ('A ||| B')" if predictor.saved.has_pairs else "single texts"
+        say(f"note: the model learned from {learned}, and {predictor.num_unlike:,} of these inputs are not")
     rows = predictor.describe(items, predictions)
     if to is not None:
         write_rows(to, rows)

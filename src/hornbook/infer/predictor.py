@@ -29,7 +29,7 @@ from hornbook.tasks.evaluation import label_of, tuned, with_intervals
 from hornbook.tasks.items import as_examples, without_label
 from hornbook.tasks.reading.finish import names_in
 from hornbook.tasks.reading.read import read
-from hornbook.tasks.records import DataSet, Example
+from hornbook.tasks.records import DataSet, Example, TextExample
 from hornbook.tasks.running import run_model
 from hornbook.tasks.saved import SavedTask, load_task
 from hornbook.tasks.schemes import from_bio, repaired, scheme_of, to_bio
@@ -60,7 +60,8 @@ class Member:
 
 
 class Predictor:
-    """One run, or several that answer together. `num_cut` is how many texts of the last call were cut to fit."""
+    """One run, or several that answer together. Of the last call `num_cut` texts were cut to fit, and `num_unlike` were
+    single where the model learned from pairs, or the other way round."""
 
     def __init__(self, members: Sequence[Member]):
         _check_agreement(members)
@@ -70,7 +71,7 @@ class Predictor:
         if isinstance(self.saved.task, Spans):
             threshold = float(np.mean([member.saved.task.threshold for member in members]))
             self.saved = replace(self.saved, task=self.saved.task.with_threshold(threshold))
-        self.num_cut = 0
+        self.num_cut = self.num_unlike = 0
 
     @property
     def task(self) -> Task:
@@ -100,6 +101,7 @@ class Predictor:
         examples = [without_label(example) for example in as_examples(items, self.saved.kind)]
         predictions: list[Any] = [None] * len(examples)
         self.num_cut = num_done = 0
+        self.num_unlike = sum(_is_unlike(example, self.saved.has_pairs) for example in examples)
         for task, numbers in self._groups(examples):
 
             def tell(share: float, before: int = num_done, num: int = len(numbers)) -> None:
@@ -334,6 +336,10 @@ def _chosen_parts(data: DataSet, part: str | None) -> list[str]:
     if part not in data.parts:
         raise ValueError(f"the data has no part '{part}'; it has {', '.join(data.parts)}")
     return [part]
+
+
+def _is_unlike(example: Example, has_pairs: bool | None) -> bool:
+    return has_pairs is not None and isinstance(example, TextExample) and (example.pair is not None) != has_pairs
 
 
 def _refuse_other_labels(examples: Sequence[Example], labels: tuple[str, ...]) -> None:

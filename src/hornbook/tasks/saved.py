@@ -13,7 +13,7 @@ from hornbook.models.outputs import Output
 from hornbook.tasks.choice import Choice
 from hornbook.tasks.classification import Classification
 from hornbook.tasks.datasets import KnownDataSet, known
-from hornbook.tasks.records import DataSet, Kind
+from hornbook.tasks.records import DataSet, Kind, TextExample
 from hornbook.tasks.spans import RULES, Spans
 from hornbook.tasks.tagging import Tagging
 from hornbook.tasks.task import Task
@@ -30,13 +30,14 @@ KIND_OF_OUTPUT: dict[str, Kind] = {
 @dataclass(frozen=True)
 class SavedTask:
     """`name` as it was asked for; `scheme` is how tags are written in the person's files; `longest` is how many tokens
-    a sequence had at most, None where nothing says so."""
+    a sequence had at most, `has_pairs` whether texts came in pairs; None where nothing says so."""
 
     name: str
     kind: Kind
     task: Task
     scheme: str | None = None
     longest: int | None = None
+    has_pairs: bool | None = None
 
 
 def output_for(data: DataSet, head: str = "linear", pairs: str = "joint", answerable: bool = False) -> Output:
@@ -63,7 +64,9 @@ def make_task(named: KnownDataSet, data: DataSet, output: Output) -> SavedTask:
         "rules": named.name if named.name in RULES else "squad2" if named.may_be_none else "squad",
         "num_endings": num_endings,
     }
-    return SavedTask(named.name, data.kind, _task(data.kind, output, details), data.scheme)
+    has_pairs = first.pair is not None if isinstance(first, TextExample) else None
+    task = _task(data.kind, output, details)
+    return SavedTask(named.name, data.kind, task, data.scheme, has_pairs=has_pairs)
 
 
 def _measures(named: KnownDataSet, data: DataSet) -> tuple[str, ...]:
@@ -98,7 +101,8 @@ def save_task(folder: Path, saved: SavedTask) -> None:
     task = saved.task
     names = ("measures", "positive", "or_none", "rules", "threshold", "num_endings")
     details = {name: getattr(task, name) for name in names if hasattr(task, name)}
-    about = {"task": saved.name, "kind": saved.kind, "scheme": saved.scheme, "longest": saved.longest}
+    about = {"task": saved.name, "kind": saved.kind}
+    about |= {name: getattr(saved, name) for name in ("scheme", "longest", "has_pairs")}
     write_json(folder / FILE, about | details)
 
 
@@ -118,4 +122,5 @@ def load_task(folder: Path, output: Output) -> SavedTask:
         _task(details["kind"], output, details),
         details.get("scheme"),
         details.get("longest"),
+        details.get("has_pairs"),
     )
