@@ -368,3 +368,22 @@ def test_going_back_puts_the_optimizer_where_it_lay():
     assert addresses == [value.data_ptr() for state in optimizer.state.values() for value in state.values()]
     load_optimizer_tensors(model, optimizer, start)
     assert not start and not any(value.any() for value in optimizer_tensors(model, optimizer).values())
+
+
+def test_a_run_of_the_first_version_goes_on(tmp_path, unbroken):
+    run(tmp_path, small_settings(schedule=ScheduleSettings(steps=40, warmup_fraction=0.1)), watch=_stop_at(20))
+    last = Checkpoints(tmp_path).last()
+    state = json.loads((last / "state.json").read_text())
+    new = ("best_step", "num_not_better", "ended_early")
+    old = {"best_loss" if name == "best" else name: value for name, value in state.items() if name not in new}
+    (last / "state.json").write_text(json.dumps(old))
+    run(tmp_path)
+    assert same(weights(tmp_path), weights(unbroken))
+
+
+def _stop_at(step: int):
+    def watch(status) -> None:
+        if status.step == step:
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    return watch

@@ -19,7 +19,6 @@ from torch import nn
 
 from hornbook import config as configuration
 from hornbook.data.corpus import Corpus
-from hornbook.files import read_json
 from hornbook.infer.samples import write_samples
 from hornbook.interop.folder import load_folder, load_weights, read_weights, save_model
 from hornbook.interop.hub import model_folder
@@ -31,7 +30,7 @@ from hornbook.objectives.pretraining import Pretraining
 from hornbook.pretraining.batches import BatchMaker, Corpora, held_out_batches, open_corpora
 from hornbook.pretraining.record import Request, read_run, refuse_other_corpora, refuse_other_request, write_run
 from hornbook.pretraining.settings import PretrainSettings, preset_settings
-from hornbook.train.checkpoint import Checkpoints
+from hornbook.train.checkpoint import Checkpoints, read_state
 from hornbook.train.device import Runtime, decide, prepare
 from hornbook.train.loop import Job, Outcome, Status, train, validate
 from hornbook.train.pace import seconds_a_step
@@ -143,7 +142,7 @@ def _already_finished(out: Path, prepared: _Prepared) -> Outcome:
     if not (out / "samples.json").exists():
         prepared.job.load_model(last)
         write_samples(out, prepared.job.model, prepared.opened[0][0])
-    state = read_json(last / "state.json")
+    state = read_state(last)
     return Outcome("already finished", state["step"], state["tokens"], state["seconds"], {}, state["best"])
 
 

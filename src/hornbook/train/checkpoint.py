@@ -76,11 +76,17 @@ def read_checkpoint(path: Path) -> tuple[dict[str, Tensor], dict]:
     """(optimizer tensors, state) of a checkpoint."""
     file = path / "optimizer.safetensors"
     try:
-        return load_file(file), read_json(path / "state.json")
+        return load_file(file), read_state(path)
     except (SafetensorError, OSError) as error:
         raise ValueError(
             f"{file} is damaged ({error}): delete the folder {path} and resume; the run goes on from the one before"
         ) from None
+
+
+def read_state(path: Path) -> dict:
+    """The state of a checkpoint; those of the first version called the best validation `best_loss`."""
+    state = read_json(path / "state.json")
+    return {"best" if name == "best_loss" else name: value for name, value in state.items()}
 
 
 def _remove(path: Path) -> None:
