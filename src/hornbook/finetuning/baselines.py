@@ -20,8 +20,8 @@ import numpy as np
 from hornbook.finetuning.counted import CountedTexts, nearest_ending, usual_tags, window_answers
 from hornbook.finetuning.inputs import Inputs, Say
 from hornbook.finetuning.linear import MOST_WORDS, Fitted, fit_classes, fit_number, fit_several
-from hornbook.finetuning.plain import Labelled, Predict, Scored, begin, finish, open_labelled
-from hornbook.finetuning.record import Request
+from hornbook.finetuning.plain import Labelled, Predict, begin, finish, open_labelled
+from hornbook.finetuning.record import Request, Scored
 from hornbook.finetuning.run import Result, open_and_run
 from hornbook.finetuning.vectors import Average, averages, cosines, paired
 from hornbook.tasks.classification import Classification

@@ -8,7 +8,6 @@ OUT/pieces/finetune-128-seed-0/      each piece with its scores; one that is fin
 Every way gets the same examples for the same number and seed, drawn by the seed from the training part.
 """
 
-import dataclasses
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -20,9 +19,8 @@ import numpy as np
 from hornbook.files import read_json, write_json
 from hornbook.finetuning.baselines import NAMES, baseline_labelled
 from hornbook.finetuning.inputs import Inputs, Say, open_inputs
-from hornbook.finetuning.plain import SCORES
 from hornbook.finetuning.probe import probe_inputs, with_defaults
-from hornbook.finetuning.record import Request, fingerprint
+from hornbook.finetuning.record import SCORES, Request, fingerprint
 from hornbook.finetuning.run import Result, run_once
 from hornbook.infer.features import DEFAULT_LAYERS, Pooling
 from hornbook.tasks.records import Example
@@ -129,8 +127,7 @@ def _check(ways: Sequence[str], seeds: int) -> None:
 
 def _begin(out: Path, request: Request, asked: dict[str, Any], data: Any) -> None:
     """Sizes, ways and seeds may grow; what each piece depends on besides may not change."""
-    changes = {name: str(value) for name, value in request.changes.items()}
-    wanted = dataclasses.asdict(request) | {"changes": changes} | asked
+    wanted = request.to_dict() | asked
     found = {"verb": "label-curve", "request": wanted, "fingerprint": fingerprint(data)}
     if not (out / "run.json").exists():
         write_json(out / "run.json", found)

@@ -125,8 +125,7 @@ def _write(out: Path, kind: str, tries: dict[str, Result]) -> None:
 
 
 def _refuse_other(out: Path, request: Request, restarts: int, search: bool) -> None:
-    asked = {"request": dataclasses.asdict(request), "restarts": restarts, "search": search}
-    asked["request"]["changes"] = {name: str(value) for name, value in request.changes.items()}
+    asked = {"request": request.to_dict(), "restarts": restarts, "search": search}
     file = out / ASKED
     if file.exists() and read_json(file) != asked:
         raise ValueError(f"{out} holds tries that were asked for in another way: choose another --out")

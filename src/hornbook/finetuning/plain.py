@@ -14,13 +14,10 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-import torch
-
-import hornbook
 from hornbook.files import read_json, write_json, write_text
 from hornbook.finetuning.evaluation import degenerate
 from hornbook.finetuning.inputs import Inputs, Say, is_scored, read_labelled, training_part
-from hornbook.finetuning.record import Request, fingerprint, refuse_other_data
+from hornbook.finetuning.record import SCORES, Request, Scored, asked_of, refuse_other_data
 from hornbook.finetuning.settings import BASE_WIDTH, FinetuneSettings, settings_for
 from hornbook.tasks.datasets import KnownDataSet
 from hornbook.tasks.evaluation import rows, tuned, with_intervals
@@ -28,7 +25,6 @@ from hornbook.tasks.records import DataSet, Example
 from hornbook.tasks.saved import SavedTask, make_task, output_for, save_task
 from hornbook.tasks.spans import Spans
 
-SCORES = "scores.json"
 Predict = Callable[[list[Example]], list]  # predictions of the task, one for each example, in their order
 
 
@@ -48,21 +44,6 @@ class Labelled:
         return [each for each in self.data.parts["dev"] if is_scored(each, self.named)]
 
 
-@dataclass(frozen=True)
-class Scored:
-    """A finished folder: the scores of each part, and what is wrong with the model, if anything."""
-
-    out: Path
-    scores: dict[str, Any]
-    decided_by: str
-    degenerate: str | None
-
-    @property
-    def score(self) -> float:
-        """The dev score that decides between models."""
-        return self.scores["dev"][self.decided_by]["value"]
-
-
 def open_labelled(request: Request, data: Any, say: Say) -> Labelled:
     """The same examples that fine-tuning would train on, for the same request."""
     named, found = read_labelled(request, data, say)
@@ -73,8 +54,7 @@ def open_labelled(request: Request, data: Any, say: Say) -> Labelled:
 
 def begin(out: Path, verb: str, request: Request, asked: dict[str, Any], data: DataSet) -> Scored | None:
     """Writes down what was asked. What is there already from the same words is the answer; other words are refused."""
-    changes = {name: str(value) for name, value in request.changes.items()}
-    wanted = dataclasses.asdict(request) | {"changes": changes} | asked
+    wanted = request.to_dict() | asked
     if (out / "run.json").exists():
         run = read_json(out / "run.json")
         if run.get("verb") != verb:
@@ -88,27 +68,7 @@ def begin(out: Path, verb: str, request: Request, asked: dict[str, Any], data: D
             raise ValueError(f"{out} was begun with {'; '.join(differences)}: choose another --out")
         refuse_other_data(run, data)
         return read_scored(out) if (out / SCORES).exists() else None
-    write_json(
-        out / "run.json",
-        {
-            "hornbook": hornbook.__version__,
-            "torch": torch.__version__,
-            "verb": verb,
-            "model": request.model or None,
-            "task": request.task,
-            "kind": data.kind,
-            "labels": list(data.labels),
-            "request": wanted,
-            "data": {
-                "path": request.data,
-                "files": list(data.files),
-                "fingerprint": fingerprint(data),
-                "examples": {name: len(part) for name, part in data.parts.items()},
-                "said": list(data.said),
-                "problems": data.problems.as_dict(),
-            },
-        },
-    )
+    write_json(out / "run.json", asked_of(verb, request, data) | {"request": wanted})
     return None
 
 

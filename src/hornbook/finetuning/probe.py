@@ -13,8 +13,8 @@ import numpy as np
 
 from hornbook.finetuning.inputs import Inputs, Say, open_inputs
 from hornbook.finetuning.linear import MOST_WORDS, Fitted, fit_classes, fit_number, fit_several
-from hornbook.finetuning.plain import Scored, begin, finish
-from hornbook.finetuning.record import Request
+from hornbook.finetuning.plain import begin, finish
+from hornbook.finetuning.record import Request, Scored
 from hornbook.finetuning.tagger import CHANGES, fit_tagger
 from hornbook.infer.features import DEFAULT_LAYERS, Layers, Pooling, choose_layers, frozen_sequences
 from hornbook.tasks.records import Example

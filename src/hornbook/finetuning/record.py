@@ -14,6 +14,8 @@ from hornbook.finetuning.settings import FinetuneSettings
 from hornbook.tasks.records import DataSet
 from hornbook.train.device import Runtime
 
+SCORES = "scores.json"  # written last: a folder with it is finished
+
 
 @dataclass(frozen=True)
 class Request:
@@ -43,6 +45,25 @@ class Request:
         }
         return self.changes | {name: value for name, value in flags.items() if value is not None}
 
+    def to_dict(self) -> dict:
+        """As it is written down: the changes as text, however they were given."""
+        return asdict(self) | {"changes": {name: str(value) for name, value in self.changes.items()}}
+
+
+@dataclass(frozen=True)
+class Scored:
+    """A finished folder: the scores of each part, and what is wrong with the model, if anything."""
+
+    out: Path
+    scores: dict[str, Any]
+    decided_by: str
+    degenerate: str | None
+
+    @property
+    def score(self) -> float:
+        """The dev score that decides between models."""
+        return self.scores["dev"][self.decided_by]["value"]
+
 
 def fingerprint(data: DataSet) -> str:
     """Of every example of every part: a run goes on only with the data that it began with."""
@@ -54,28 +75,35 @@ def fingerprint(data: DataSet) -> str:
     return digest.hexdigest()
 
 
+def asked_of(verb: str, request: Request, data: DataSet) -> dict[str, Any]:
+    """What the `run.json` of every verb on labelled data begins with."""
+    return {
+        "hornbook": hornbook.__version__,
+        "torch": torch.__version__,
+        "verb": verb,
+        "model": request.model or None,
+        "task": request.task,
+        "kind": data.kind,
+        "labels": list(data.labels),
+        "request": request.to_dict(),
+        "data": {
+            "path": request.data,
+            "files": list(data.files),
+            "fingerprint": fingerprint(data),
+            "examples": {name: len(part) for name, part in data.parts.items()},
+            "said": list(data.said),
+            "problems": data.problems.as_dict(),
+        },
+    }
+
+
 def write_run(
     out: Path, request: Request, settings: FinetuneSettings, data: DataSet, runtime: Runtime, about: dict[str, Any]
 ) -> None:
     write_json(
         out / "run.json",
         {
-            "hornbook": hornbook.__version__,
-            "torch": torch.__version__,
-            "verb": "finetune",
-            "model": request.model,
-            "task": request.task,
-            "kind": data.kind,
-            "labels": list(data.labels),
-            "request": asdict(request) | {"changes": {name: str(value) for name, value in request.changes.items()}},
-            "data": {
-                "path": request.data,
-                "files": list(data.files),
-                "fingerprint": fingerprint(data),
-                "examples": {name: len(part) for name, part in data.parts.items()},
-                "said": list(data.said),
-                "problems": data.problems.as_dict(),
-            },
+            **asked_of("finetune", request, data),
             "runtime": {
                 "device": str(runtime.device),
                 "threads": runtime.threads,
@@ -100,7 +128,7 @@ def read_run(out: Path) -> dict:
 def refuse_other_request(run: dict, request: Request) -> None:
     """The same command resumes a run; one that asks for another thing is told so."""
     before = run["request"]
-    asked = asdict(request) | {"changes": {name: str(value) for name, value in request.changes.items()}}
+    asked = request.to_dict()
     differences = [
         f"{name} {'left to its default' if before.get(name) is None else before[name]}, not {value}"
         for name, value in asked.items()

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from torch import nn
 
 from hornbook import config as configuration
@@ -25,7 +26,9 @@ from hornbook.finetuning.evaluation import degenerate
 from hornbook.finetuning.inputs import Inputs, Say, is_scored, open_inputs
 from hornbook.finetuning.layers import freeze, from_random, rates, with_head
 from hornbook.finetuning.record import (
+    SCORES,
     Request,
+    Scored,
     read_run,
     refuse_other_data,
     refuse_other_request,
@@ -55,24 +58,13 @@ from hornbook.train.loop import Job, Outcome, Status, train
 from hornbook.train.metrics import read_metrics
 
 LONGEST_WITHOUT_VALIDATION = 1000  # steps
-SCORES = "scores.json"
 
 
 @dataclass(frozen=True)
-class Result:
-    """A finished run: its folder, how training ended, the scores of each part, and what is wrong with it, if anything
-    is."""
+class Result(Scored):
+    """A finished run, and how its training ended."""
 
-    out: Path
     outcome: Outcome
-    scores: dict[str, Any]
-    decided_by: str
-    degenerate: str | None
-
-    @property
-    def score(self) -> float:
-        """The dev score that decides between runs."""
-        return self.scores["dev"][self.decided_by]["value"]
 
 
 def run_once(
@@ -119,7 +111,7 @@ def read_result(out: Path) -> Result:
     found, state = read_json(out / SCORES), read_json(Checkpoints(out).last() / "state.json")
     ended = "finished early" if state["ended_early"] else "finished"
     outcome = Outcome(ended, state["step"], state["tokens"], state["seconds"], {}, state["best"], state["best_step"])
-    return Result(out, outcome, found["parts"], found["decided_by"], found["degenerate"])
+    return Result(out, found["parts"], found["decided_by"], found["degenerate"], outcome)
 
 
 def _with_steps(inputs: Inputs) -> FinetuneSettings:
@@ -198,8 +190,6 @@ def _job(
 
 
 def _class_weights(inputs: Inputs):
-    import numpy as np
-
     output, features = inputs.saved.task.output, inputs.train_features
     if output.kind == "tokens":
         return class_weights(np.concatenate(features.token_labels), output.num_labels)

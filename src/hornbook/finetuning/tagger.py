@@ -20,7 +20,8 @@ from hornbook.batch import Batch
 from hornbook.files import replacing, write_tensors
 from hornbook.finetuning.batches import TaskBatches
 from hornbook.finetuning.inputs import Inputs, Say
-from hornbook.finetuning.plain import Scored, finish, scored_parts
+from hornbook.finetuning.plain import finish, scored_parts
+from hornbook.finetuning.record import Scored
 from hornbook.infer.features import Layers, frozen_sequences
 from hornbook.models.outputs import Output, rectangle
 from hornbook.tasks.evaluation import Evaluation, evaluate_part
