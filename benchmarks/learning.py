@@ -24,7 +24,8 @@ from hornbook.data.build import build_corpus
 from hornbook.data.corpus import Corpus
 from hornbook.data.examples import Examples
 from hornbook.interop.folder import load_weights
-from hornbook.models.bert import Bert, BertConfig, flops_per_token, outside_config
+from hornbook.models.bert import Bert, BertConfig
+from hornbook.models.encoder import flops_per_token
 from hornbook.models.registry import PRESETS
 from hornbook.objectives.masking import Masking, MaskingSettings
 from hornbook.objectives.pretraining import Pretraining
@@ -81,7 +82,7 @@ def ours(shared: Comparison, seed: int) -> dict[int, dict]:
 
 def their_model(shared: Comparison, seed: int) -> transformers.BertForPreTraining:
     torch.manual_seed(seed)
-    settings = transformers.BertConfig.from_dict(outside_config(Bert(shared.config)))
+    settings = transformers.BertConfig.from_dict(Bert(shared.config).outside_config())
     return transformers.BertForPreTraining(settings).to(shared.runtime.device)
 
 

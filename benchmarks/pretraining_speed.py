@@ -23,7 +23,8 @@ from hornbook.data.build import build_corpus
 from hornbook.data.corpus import Corpus
 from hornbook.data.examples import Examples
 from hornbook.data.loader import batches
-from hornbook.models.bert import Bert, flops_per_token, outside_config
+from hornbook.models.bert import Bert
+from hornbook.models.encoder import flops_per_token
 from hornbook.models.registry import PRESETS
 from hornbook.objectives.masking import Masking, MaskingSettings
 from hornbook.objectives.pretraining import Pretraining
@@ -112,7 +113,7 @@ def ours(config, make, args, runtime, special) -> tuple[float, float]:
 
 
 def theirs(config, make, args, runtime, special, compiled: bool) -> tuple[float, float]:
-    settings = outside_config(Bert(config, ("mlm",)))
+    settings = Bert(config, ("mlm",)).outside_config()
     model = transformers.BertForMaskedLM(transformers.BertConfig.from_dict(settings)).to(runtime.device).train()
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, weight_decay=0.01, fused=True)
     forward = torch.compile(model, dynamic=args.dynamic_theirs) if compiled else model

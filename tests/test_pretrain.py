@@ -221,7 +221,7 @@ def test_a_model_without_heads_gets_new_ones(tmp_path):
     keywords = {"base": folder, "steps": 1, "batch_tokens": 256, "changes": settings, "say": said.append}
     pretrain("bert-small", [tmp_path / "corpus"], out, **keywords)
     assert any("starts anew" in words for words in said)
-    assert set(hornbook.load(out).model.heads) == {"pooler", "mlm", "nsp"}
+    assert set(hornbook.load(out).model.heads) == {"pooler", "mlm", "sentence"}
 
 
 @pytest.mark.parametrize("preset", PRESETS)

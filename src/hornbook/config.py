@@ -118,15 +118,16 @@ def to_dict(settings: Any) -> dict[str, Any]:
     return dataclasses.asdict(settings)
 
 
-def from_dict(kind: type[S], values: Mapping[str, Any], prefix: str = "") -> S:
-    """The settings that `to_dict` wrote down. Names that are not known any more are an error."""
+def from_dict(kind: type[S], values: Mapping[str, Any], prefix: str = "", **kinds: type) -> S:
+    """The settings that `to_dict` wrote down. Names that are not known any more are an error. `kinds` says of which
+    class a group is, where that is not the declared one itself."""
     hints = typing.get_type_hints(kind)
     arguments = {}
     for name, value in values.items():
         if name not in hints:
             raise _unknown(prefix + name, [prefix + known for known in hints])
         if dataclasses.is_dataclass(hints[name]):
-            value = from_dict(hints[name], value, f"{prefix}{name}.")
+            value = from_dict(kinds.get(name, hints[name]), value, f"{prefix}{name}.")
         elif isinstance(value, list):
             value = tuple(value)
         arguments[name] = value

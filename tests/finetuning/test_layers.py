@@ -24,7 +24,7 @@ TAGS = Output("tokens", 2, ("O", "X"))
 SPANS = Output("spans", 2)
 
 
-def pretrained(heads: tuple[str, ...] = ("pooler", "mlm", "nsp")) -> Bert:
+def pretrained(heads: tuple[str, ...] = ("pooler", "mlm", "sentence")) -> Bert:
     config = BertConfig(
         VOCABULARY, num_layers=LAYERS, width=16, num_heads=2, inner_width=32, max_positions=16, dropout=0.0
     )

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from hornbook.batch import pack
-from hornbook.models.bert import Bert, BertConfig, heads_for
+from hornbook.models.bert import Bert, BertConfig
 from hornbook.models.outputs import Output
 from hornbook.tasks.objective import TaskObjective
 from hornbook.train.device import Runtime
@@ -35,7 +35,7 @@ def small(output: Output, dropout: float = 0.0) -> Bert:
         vocab_size=200, num_layers=2, width=64, num_heads=2, inner_width=128, max_positions=128, dropout=dropout,
         attention_dropout=dropout,
     )  # fmt: skip
-    model = Bert(config, heads_for(output), output)
+    model = Bert(config, Bert.heads_for(output), output)
     model.initialise(torch.Generator().manual_seed(3))
     return model.cuda()
 

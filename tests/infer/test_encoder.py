@@ -25,7 +25,7 @@ TEXTS = [
 ]
 
 
-def saved(folder: Path, kind: str, heads=("pooler", "mlm", "nsp"), num_spare: int = 0) -> Path:
+def saved(folder: Path, kind: str, heads=("pooler", "mlm", "sentence"), num_spare: int = 0) -> Path:
     """A folder with random weights, far enough from 0 that guesses differ."""
     tokenizer = train_tokenizer(tiny_text(100).split("\n\n"), kind=kind, vocab_size=400)
     config = BertConfig(
@@ -190,14 +190,14 @@ def test_published_checkpoint(pooling):
     assert np.abs(found - their_vectors(model, tokenizer, texts, pooling)).max() < 1e-5
 
 
-@pytest.mark.parametrize("heads", [(), ("pooler",), ("mlm",), ("pooler", "nsp")])
+@pytest.mark.parametrize("heads", [(), ("pooler",), ("mlm",), ("pooler", "sentence")])
 def test_missing_heads(tmp_path, heads):
     model = hornbook.load(saved(tmp_path, "wordpiece", heads))
     assert model.embed("the river").shape == (1, 32)
     if "mlm" not in heads:
         with pytest.raises(ValueError, match="has no mlm head"):
             model.fill_mask("the [MASK]")
-    if "nsp" not in heads:
+    if "sentence" not in heads:
         with pytest.raises(ValueError, match=r"has no (nsp|pooler) head"):
             model.next_sentence("a", "b")
 

@@ -8,6 +8,7 @@ import transformers
 from hornbook.batch import Batch, pack
 from hornbook.interop.folder import load_model, save_model
 from hornbook.models.bert import Bert, BertConfig
+from hornbook.models.encoder import PADDED
 
 SIZE = {"hidden_size": 32, "num_hidden_layers": 3, "num_attention_heads": 4, "intermediate_size": 80, "vocab_size": 101}
 
@@ -45,7 +46,7 @@ def their_outputs(model, ids: list, segments: list) -> tuple[torch.Tensor, torch
 
 def our_outputs(model: Bert, batch: Batch) -> tuple[torch.Tensor, torch.Tensor]:
     x_TD = model(batch)
-    return model.mlm_logits(x_TD)[:, : model.config.vocab_size], model.nsp_logits(x_TD[batch.starts[:-1].long()])
+    return model.mlm_logits(x_TD)[:, : model.config.vocab_size], model.sentence_logits(x_TD[batch.starts[:-1].long()])
 
 
 def loss_of(mlm: torch.Tensor, nsp: torch.Tensor) -> torch.Tensor:
@@ -69,12 +70,10 @@ def test_outputs_and_gradients(tmp_path, random, paired, dtype, tolerance):
         assert (ours_each - theirs_each).abs().max() <= tolerance * max(1.0, theirs_each.abs().max())
     loss_of(*expected).backward()
     loss_of(*found).backward()
-    from hornbook.models import bert
-
     checked = 0
-    for name, outside in bert.outside_names(ours).items():
+    for name, outside in Bert.naming.outside_names(ours).items():
         gradient = dict(ours.named_parameters())[name].grad
-        if name in bert.PADDED:
+        if name in PADDED:
             assert gradient[ours.config.vocab_size :].abs().max() == 0
             gradient = gradient[: ours.config.vocab_size]
         reference = torch.cat([their_gradient(theirs, each) for each in outside])
@@ -156,7 +155,7 @@ def test_published_checkpoint(random, paired):
     assert (found - expected).abs().max() <= 1e-5 * expected.abs().max()
 
 
-@pytest.mark.parametrize("heads", [("pooler", "mlm", "nsp"), ("mlm",), ("pooler",), ()])
+@pytest.mark.parametrize("heads", [("pooler", "mlm", "sentence"), ("mlm",), ("pooler",), ()])
 def test_transformers_opens_what_we_write(tmp_path, random, heads):
     config = BertConfig(vocab_size=101, num_layers=2, width=32, num_heads=4, inner_width=64, max_positions=64)
     model = Bert(config, heads)

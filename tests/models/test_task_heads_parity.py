@@ -8,8 +8,8 @@ import transformers
 
 from hornbook.batch import pack
 from hornbook.interop.folder import load_model, save_model
-from hornbook.models import bert
 from hornbook.models.bert import Bert, BertConfig
+from hornbook.models.encoder import PADDED
 from hornbook.models.outputs import NEVER, Output
 from hornbook.tasks.objective import TaskObjective
 from hornbook.tasks.saved import load_task
@@ -53,7 +53,7 @@ LENGTHS = [13, 3, 20, 7, 7, 16]
 
 
 def their_class(output: Output) -> type:
-    return getattr(transformers, bert.architecture((), output))
+    return getattr(transformers, Bert.naming.class_of((), output))
 
 
 def their_model(name: str) -> transformers.PreTrainedModel:
@@ -72,12 +72,12 @@ def their_model(name: str) -> transformers.PreTrainedModel:
 
 
 def our_model(output: Output, seed: int = 0) -> Bert:
-    model = Bert(CONFIG, bert.heads_for(output), output)
+    model = Bert(CONFIG, Bert.heads_for(output), output)
     model.initialise(torch.Generator().manual_seed(seed))
     generator = torch.Generator().manual_seed(seed + 1)
     with torch.no_grad():
         for name, parameter in model.named_parameters():
-            if name not in bert.PADDED:
+            if name not in PADDED:
                 parameter.add_(0.1 * torch.randn(parameter.shape, generator=generator))
     return model.eval()
 
@@ -156,10 +156,10 @@ def check_gradients(ours: Bert, theirs: torch.nn.Module) -> None:
     gradients = {name: parameter.grad for name, parameter in theirs.named_parameters()}
     largest = max(float(each.abs().max()) for each in gradients.values() if each is not None)
     assert largest > 0.01
-    for name, outside in bert.outside_names(ours).items():
+    for name, outside in Bert.naming.outside_names(ours).items():
         gradient = dict(ours.named_parameters())[name].grad
         reference = torch.cat([gradients.pop(each) for each in outside])
-        if name in bert.PADDED:
+        if name in PADDED:
             assert not gradient[VOCABULARY:].any()
             gradient = gradient[:VOCABULARY]
         assert (gradient - reference).abs().max() <= 1e-9 * max(1.0, largest), name
@@ -209,7 +209,7 @@ def test_opens_what_transformers_saved(tmp_path, name):
     their_model(name).save_pretrained(tmp_path)
     ours = load_model(tmp_path)
     assert ours.output == output
-    assert ours.heads == bert.heads_for(output)
+    assert ours.heads == Bert.heads_for(output)
     task = load_task(tmp_path, ours.output)
     assert task.kind == {"sequence": "classification", "tokens": "tagging"}.get(output.kind, output.kind) or (
         name == "number" and task.kind == "regression"

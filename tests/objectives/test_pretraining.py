@@ -67,7 +67,7 @@ def test_the_sums_are_cross_entropies(model, random):
         for position, value in zip(mlm.positions_K.tolist(), mlm.values_K.tolist(), strict=True):
             expected -= float(model.mlm_logits(x_TD[position : position + 1])[0].log_softmax(0)[value])
         assert float(sums["mlm"]) == pytest.approx(expected)
-        nsp = model.nsp_logits(x_TD[[0, 20, 51]]).log_softmax(-1)
+        nsp = model.sentence_logits(x_TD[[0, 20, 51]]).log_softmax(-1)
         expected = -sum(float(nsp[i, label]) for i, label in enumerate(drawn.batch.labels_N.tolist()))
         assert float(sums["nsp"]) == pytest.approx(expected)
     assert float(mlm.count) == 3 + 5 + 1 and float(drawn.counts()["nsp"]) == 3

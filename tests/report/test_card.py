@@ -10,7 +10,7 @@ import yaml
 from made_up_tasks import KINDS, REGRESSION_ROWS, write_task_run
 
 from hornbook.interop.folder import save_model
-from hornbook.models.bert import Bert, BertConfig, heads_for
+from hornbook.models.bert import Bert, BertConfig
 from hornbook.models.outputs import Output
 from hornbook.report.card import quoted, write_card
 from hornbook.report.finetuned import FinetunedRun
@@ -156,7 +156,7 @@ def test_the_code_runs(tmp_path, tiny_tokenizer, kind):
     folder = write_task_run(tmp_path / "it's a run", kind, **KINDS[kind])
     tokenizer = Tokenizer.load(tiny_tokenizer)
     config = BertConfig(tokenizer.vocab_size, 1, 16, 2, 32, 64, init_std=0.3)
-    model = Bert(config, heads_for(OUTPUTS[kind]), OUTPUTS[kind])
+    model = Bert(config, Bert.heads_for(OUTPUTS[kind]), OUTPUTS[kind])
     model.initialise(torch.Generator().manual_seed(2))
     save_model(folder, model)
     tokenizer.save(folder, config.max_positions)

@@ -8,7 +8,6 @@ import torch
 import torch.nn.functional as F
 
 from hornbook.batch import Batch, pack
-from hornbook.models import bert
 from hornbook.models.bert import Bert, BertConfig
 from hornbook.models.outputs import Output
 from hornbook.tasks.objective import TaskObjective, class_weights
@@ -37,7 +36,7 @@ def model_for(output: Output) -> Bert:
     config = BertConfig(
         VOCABULARY, num_layers=1, width=16, num_heads=2, inner_width=32, max_positions=32, dropout=0.0, init_std=0.3
     )
-    model = Bert(dataclasses.replace(config, attention_dropout=0.0), bert.heads_for(output), output)
+    model = Bert(dataclasses.replace(config, attention_dropout=0.0), Bert.heads_for(output), output)
     model.initialise(torch.Generator().manual_seed(0))
     return model.double()
 

@@ -6,7 +6,6 @@ import torch
 from torch import nn
 
 from hornbook.finetuning.settings import LayerSettings
-from hornbook.models import registry
 from hornbook.models.outputs import Output
 from hornbook.nn.block import initialise
 from hornbook.train.randomness import seed_of
@@ -17,9 +16,8 @@ def with_head(trained: nn.Module, output: Output, seed: int) -> tuple[nn.Module,
 
     A head of an earlier task is left behind, so a model may go through one task on its way to another.
     """
-    family = registry.FAMILIES[trained.family]
     with torch.device("meta"):  # drawing weights only to write over them takes longer than a short run
-        model = registry.MODELS[trained.family](trained.config, family.heads_for(output), output)
+        model = type(trained)(trained.config, trained.heads_for(output), output)
     model.to_empty(device="cpu")
     kept = {name: value for name, value in trained.state_dict().items() if not name.startswith("task.")}
     missing, _ = model.load_state_dict(kept, strict=False)
@@ -32,8 +30,7 @@ def with_head(trained: nn.Module, output: Output, seed: int) -> tuple[nn.Module,
 
 def from_random(trained: nn.Module, output: Output, seed: int) -> nn.Module:
     """The same network with weights as before any pre-training: what pre-training buys is seen beside it."""
-    family = registry.FAMILIES[trained.family]
-    model = registry.MODELS[trained.family](trained.config, family.heads_for(output), output)
+    model = type(trained)(trained.config, trained.heads_for(output), output)
     model.initialise(torch.Generator().manual_seed(seed_of(seed, "weights")))
     return model
 

@@ -86,12 +86,12 @@ class EncoderModel:
     @torch.no_grad()
     def next_sentence(self, first: str, second: str) -> float:
         """The probability that `second` follows `first`."""
-        for head in ("pooler", "nsp"):
+        for head in ("pooler", "sentence"):
             self._needs(head, "judging whether a sentence follows")
         encoded = self.tokenizer.encode(first, second)
         batch = self._pack([encoded.ids], [encoded.segments])
         cls_ND = self.model(batch)[batch.starts[:-1].long()]
-        return float(torch.softmax(self.model.nsp_logits(cls_ND).float(), -1)[0, 0])
+        return float(torch.softmax(self.model.sentence_logits(cls_ND).float(), -1)[0, 0])
 
     @torch.no_grad()
     def embed(self, texts: list[str] | str, pooling: Literal["cls", "mean"] = "cls") -> np.ndarray:

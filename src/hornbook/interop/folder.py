@@ -9,35 +9,37 @@ from torch import Tensor, nn
 
 from hornbook.files import read_json, write_json, write_tensors
 from hornbook.models import registry
+from hornbook.models.encoder import PADDED
 from hornbook.text.tokenizer import Tokenizer
 
 WEIGHTS = "model.safetensors"
 # Heads of fine-tuned folders, buffers of old ones and tied weights written twice.
-PASSED_OVER = ("classifier.", "qa_outputs.", "embeddings.position_ids", "cls.predictions.decoder.")
-# The bias of the vocabulary head has two names: the second is read where its matrix is not the token embedding.
-BIAS, UNTIED_BIAS = "cls.predictions.bias", "cls.predictions.decoder.bias"
+PASSED_OVER = ("classifier.", "qa_outputs.", "embeddings.position_ids", ".decoder.")
 
 
 def save_model(folder: Path, model: nn.Module) -> None:
     """Writes config and weights; the weights last, so that a folder with weights is whole."""
-    family = registry.FAMILIES[model.family]
-    write_json(Path(folder) / "config.json", family.outside_config(model))
+    write_json(Path(folder) / "config.json", model.outside_config())
     write_tensors(Path(folder) / WEIGHTS, outside_weights(model), {"format": "pt"})
 
 
 def outside_weights(model: nn.Module) -> dict[str, Tensor]:
     """The weights under their outside names, the vocabulary cut to its true size."""
-    family = registry.FAMILIES[model.family]
     state, weights = model.state_dict(), {}
-    for ours, outside in family.outside_names(model).items():
+    for ours, outside in model.naming.outside_names(model).items():
         value = state[ours].detach()
-        if ours in family.PADDED:
+        if ours in PADDED:
             value = value[: model.config.vocab_size]
         for name, part in zip(outside, value.chunk(len(outside)), strict=True):
             weights[name] = part.contiguous().cpu()
-    if BIAS in weights and not model.config.tied:
-        weights[UNTIED_BIAS] = weights[BIAS].clone()
+    if not model.config.tied:
+        weights |= {twin: weights[bias].clone() for bias, twin in _bias_twins(model) if bias in weights}
     return weights
+
+
+def _bias_twins(model: nn.Module) -> list[tuple[str, str]]:
+    """The two names of the vocabulary head's bias: the second is read where its matrix is not the token embedding."""
+    return [model.naming.bias_twins] if model.naming.bias_twins else []
 
 
 def load_model(folder: Path) -> nn.Module:
@@ -54,8 +56,8 @@ def load_model(folder: Path) -> nn.Module:
         if config.num_layers > len(weights):
             raise ValueError(f"it asks for {config.num_layers} layers, which its weights do not hold")
         with torch.device("meta"):  # no memory is taken before the shapes are known to fit
-            output = family.output_in(outside, weights)
-            model = registry.MODELS[outside["model_type"]](config, family.heads_in(set(weights)), output)
+            output = family.naming.output_in(outside, weights)
+            model = family(config, family.naming.heads_in(set(weights)), output)
     except (ValueError, TypeError, ArithmeticError, RuntimeError) as error:
         raise ValueError(f"{config_file} cannot be used: {str(error).splitlines()[0]}") from None
     fitting = _fitting(model, weights, folder)
@@ -69,30 +71,30 @@ def load_weights(model: nn.Module, weights: dict[str, Tensor], folder: Path) -> 
 
 
 def _put(model: nn.Module, fitting: dict[str, Tensor]) -> None:
-    padding = registry.FAMILIES[model.family].PADDED
     for name, target in model.state_dict().items():
         value = fitting[name]
         target[: len(value)].copy_(value)
-        target[len(value) :] = padding.get(name, 0.0)
+        target[len(value) :] = PADDED.get(name, 0.0)
 
 
 def _fitting(model: nn.Module, weights: dict[str, Tensor], folder: Path) -> dict[str, Tensor]:
     """The outside weights by our names, each of the right shape, the vocabulary not yet padded."""
-    family = registry.FAMILIES[model.family]
     where, config_file = _weights_file(folder), folder / "config.json"
     restore = "the two files do not belong together; restore the right one"
     # Some published folders write the encoder's names without their prefix, fine-tuned ones with it.
-    weights = {name.removeprefix(family.PREFIX): value for name, value in weights.items()}
-    if UNTIED_BIAS in weights and (BIAS not in weights or not model.config.tied):
-        weights[BIAS] = weights[UNTIED_BIAS]
+    prefix = model.naming.prefix
+    weights = {name.removeprefix(prefix): value for name, value in weights.items()}
+    for bias, twin in _bias_twins(model):
+        if twin in weights and (bias not in weights or not model.config.tied):
+            weights[bias] = weights[twin]
     state, fitting, used = model.state_dict(), {}, set()
-    for ours, names in family.outside_names(model).items():
-        target, outside = state[ours], [name.removeprefix(family.PREFIX) for name in names]
+    for ours, names in model.naming.outside_names(model).items():
+        target, outside = state[ours], [name.removeprefix(prefix) for name in names]
         missing = [name for name in outside if name not in weights]
         if missing:
             raise ValueError(f"{where} lacks {missing[0]}, which {config_file} asks for: {restore}")
         used.update(outside)
-        num_rows = model.config.vocab_size if ours in family.PADDED else len(target)
+        num_rows = model.config.vocab_size if ours in PADDED else len(target)
         shape = (num_rows // len(outside), *target.shape[1:])
         for name in outside:
             if weights[name].shape != shape:

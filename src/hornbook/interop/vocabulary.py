@@ -5,7 +5,7 @@ import dataclasses
 import torch
 from torch import nn
 
-from hornbook.models import registry
+from hornbook.models.encoder import PADDED
 from hornbook.text.tokenizer import Tokenizer
 
 
@@ -24,7 +24,7 @@ def grown(model: nn.Module, old: Tokenizer, new: Tokenizer) -> nn.Module:
     }
     target = larger.state_dict()
     for name, value in model.state_dict().items():
-        if name not in registry.FAMILIES[model.family].PADDED:
+        if name not in PADDED:
             target[name].copy_(value)
             continue
         target[name][:num_kept] = value[:num_kept]

@@ -12,6 +12,7 @@ hidden states of a packed batch and answers in the order of its sequences, dead 
 Shapes: T tokens, N sequences, S longest sequence, D width, L labels, C choices.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
@@ -50,12 +51,39 @@ class Output:
         return self.head == "linear" and self.pairs == "joint"
 
 
+def reads_cls(output: Output) -> bool:
+    """Whether a task looks at `[CLS]` alone, through a layer over it."""
+    return output.kind == "choice" or (output.kind == "sequence" and output.head in ("linear", "mlp"))
+
+
+class ClsLayer(nn.Module):
+    """Dropout, a layer and its activation over `[CLS]`, which starts anew with every task."""
+
+    def __init__(self, width: int, activation: Callable[[Tensor], Tensor], dropout: float):
+        super().__init__()
+        self.dropout, self.activation = nn.Dropout(dropout), activation
+        self.dense = nn.Linear(width, width)
+
+    def forward(self, cls_ND: Tensor) -> Tensor:
+        return self.activation(self.dense(self.dropout(cls_ND)))
+
+
+def task_head(config, output: Output, cls: ClsLayer | None) -> nn.Module:
+    """The published head for what a task wants; `cls` for a family that has no pooler."""
+    if output.kind == "spans":
+        return SpanHead(config.width, output.answerable)
+    if output.kind == "tokens":
+        return TokenHead(config.width, output.num_labels, config.head_dropout)
+    kind = ChoiceHead if output.kind == "choice" else SequenceHead
+    return kind(config.width, output, config.head_dropout, cls)
+
+
 class SequenceHead(nn.Module):
     """Scores from the pooled `[CLS]` (linear, mlp), from pairs of them, or from all tokens (cnn, bilstm, attention)."""
 
-    def __init__(self, width: int, output: Output, dropout: float):
+    def __init__(self, width: int, output: Output, dropout: float, cls: ClsLayer | None = None):
         super().__init__()
-        self.output, self.dropout = output, nn.Dropout(dropout)
+        self.output, self.dropout, self.cls = output, nn.Dropout(dropout), cls
         features = width
         if output.pairs == "separate":
             features = 3 * width
@@ -110,9 +138,9 @@ class SequenceHead(nn.Module):
 class ChoiceHead(nn.Module):
     """One vector scores the pooled `[CLS]` of every ending; the softmax runs over those that stand together."""
 
-    def __init__(self, width: int, dropout: float):
+    def __init__(self, width: int, output: Output, dropout: float, cls: ClsLayer | None = None):
         super().__init__()
-        self.dropout = nn.Dropout(dropout)
+        self.dropout, self.cls = nn.Dropout(dropout), cls
         self.out = nn.Linear(width, 1)
 
     def forward(self, x_TD: Tensor, batch: Batch, pooled_ND: Tensor | None) -> Tensor:

@@ -1,16 +1,15 @@
 """Which families there are, by the model type that `config.json` names, and all their presets."""
 
 import difflib
-from types import ModuleType
 
 from hornbook.models import bert
+from hornbook.models.encoder import Encoder, Preset
 
-FAMILIES: dict[str, ModuleType] = {"bert": bert}
-MODELS = {"bert": bert.Bert}
-PRESETS = {name: preset for family in FAMILIES.values() for name, preset in family.PRESETS.items()}
+MODELS: dict[str, type[Encoder]] = {"bert": bert.Bert}
+PRESETS: dict[str, Preset] = {**bert.PRESETS}
 
 
-def preset(name: str):
+def preset(name: str) -> Preset:
     """The published size of this name, or a `ValueError` with the nearest names."""
     if name not in PRESETS:
         near = difflib.get_close_matches(name, PRESETS, n=3, cutoff=0.5) or list(PRESETS)
@@ -18,8 +17,13 @@ def preset(name: str):
     return PRESETS[name]
 
 
-def family(model_type: str | None) -> ModuleType:
-    """The module of the family that a `config.json` names."""
-    if model_type not in FAMILIES:
-        raise ValueError(f"its model_type is '{model_type}'; Hornbook opens {', '.join(FAMILIES)}")
-    return FAMILIES[model_type]
+def family_of(config) -> type[Encoder]:
+    """The family whose settings these are."""
+    return next(model for model in MODELS.values() if model.config_kind is type(config))
+
+
+def family(model_type: str | None) -> type[Encoder]:
+    """The family that a `config.json` names."""
+    if model_type not in MODELS:
+        raise ValueError(f"its model_type is '{model_type}'; Hornbook opens {', '.join(MODELS)}")
+    return MODELS[model_type]

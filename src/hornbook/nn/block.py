@@ -18,6 +18,9 @@ ACTIVATIONS = {
 }
 
 
+SHARED_PARTS = {"none": (), "attention": ("attention", "attention_norm"), "ffn": ("expand", "contract", "norm")}
+
+
 class SelfAttention(nn.Module):
     """Queries, keys and values in one matrix product, attention within each sequence, and the way out."""
 
@@ -66,6 +69,18 @@ class Block(nn.Module):
         x_TD = self.attention_norm(x_TD + F.dropout(attended, self.dropout, self.training)).to(kind)
         fed = self.contract(self.activation(self.expand(x_TD)))
         return self.norm(x_TD + F.dropout(fed, self.dropout, self.training)).to(kind)
+
+
+def stack(num_layers: int, sharing: str = "none", **of_block) -> nn.ModuleList:
+    """So many blocks, each with weights of its own, or with those of the first in `all` of it, or only in its
+    `attention`, or only in its feed-forward network (`ffn`)."""
+    if sharing == "all":
+        return nn.ModuleList([Block(**of_block)] * num_layers)
+    blocks = nn.ModuleList(Block(**of_block) for _ in range(num_layers))
+    for block in blocks[1:]:
+        for part in SHARED_PARTS[sharing]:
+            setattr(block, part, getattr(blocks[0], part))
+    return blocks
 
 
 def initialise(module: nn.Module, std: float, generator: torch.Generator) -> None:

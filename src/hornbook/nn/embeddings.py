@@ -22,19 +22,25 @@ class Embeddings(nn.Module):
         positions: str,
         dropout: float,
         norm_eps: float,
+        position_offset: int = 0,
     ):
         super().__init__()
         self.dropout = dropout
+        self.position_offset = position_offset  # rows of the table before that of position 0
         self.tokens = nn.Embedding(vocab_size, width)
-        self.positions = nn.Embedding(max_positions, width)
+        self.positions = nn.Embedding(max_positions + position_offset, width)
         self.segments = nn.Embedding(num_segments, width) if num_segments else None
         self.norm = nn.LayerNorm(width, norm_eps)
         self.is_sinusoidal = positions == "sinusoidal"
         self.positions.weight.requires_grad_(not self.is_sinusoidal)
 
     def forward(self, ids_T: Tensor, positions_T: Tensor, segments_T: Tensor) -> Tensor:
+        if self.position_offset:
+            positions_T = positions_T + self.position_offset
         x_TD = F.embedding(ids_T, self.tokens.weight) + F.embedding(positions_T, self.positions.weight)
         if self.segments is not None:
+            if self.segments.num_embeddings == 1:  # the two segments of a pair are of one kind
+                segments_T = torch.zeros_like(segments_T)
             x_TD = x_TD + F.embedding(segments_T, self.segments.weight)
         return F.dropout(self.norm(x_TD), self.dropout, self.training)
 

@@ -57,7 +57,7 @@ class Pretraining:
         x_TD = model(drawn.batch)
         logits = {"mlm": model.mlm_logits(x_TD[drawn.targets["mlm"].positions_K])}
         if "nsp" in self.weights:
-            logits["nsp"] = model.nsp_logits(x_TD[drawn.targets["nsp"].positions_K])
+            logits["nsp"] = model.sentence_logits(x_TD[drawn.targets["nsp"].positions_K])
         return logits
 
 

@@ -9,7 +9,7 @@ import hornbook
 from hornbook import config as configuration
 from hornbook.files import read_json, write_json
 from hornbook.pretraining.batches import Corpora, folder_and_weight
-from hornbook.pretraining.settings import PretrainSettings
+from hornbook.pretraining.settings import PretrainSettings, settings_in
 from hornbook.train.device import Runtime
 from hornbook.train.loop import Job
 
@@ -57,6 +57,7 @@ def write_run(
             "torch": torch.__version__,
             "verb": "pretrain",
             "preset": request.preset,
+            "family": job.model.family,
             "from": request.base,
             "request": asdict(request) | {"changes": {name: str(value) for name, value in request.changes.items()}},
             "parameters": sum(p.numel() for p in job.model.parameters()),
@@ -99,8 +100,9 @@ def refuse_other_request(run: dict, request: Request) -> None:
         asked = getattr(request, name)
         if asked is not None and asked != before[name]:
             differences.append(f"{flag} {before[name] if before[name] is not None else 'not given'}, not {asked}")
-    values = {each.name: each.value for each in configuration.listed(_settings_of(run))}
-    configuration.changed(_settings_of(run), {name: values.get(name) for name in request.changes})  # unknown names
+    settings = settings_in(run)
+    values = {each.name: each.value for each in configuration.listed(settings)}
+    configuration.changed(settings, {name: values.get(name) for name in request.changes})  # unknown names
     for name, value in request.changes.items():
         stored = before["changes"].get(name, str(values[name]))
         if str(value) not in (stored, str(values[name])):
@@ -121,7 +123,3 @@ def refuse_other_corpora(run: dict, opened: Corpora) -> None:
             raise ValueError(
                 f"{corpus.folder} is not the corpus that this run began with: put that one back, or start a new run"
             )
-
-
-def _settings_of(run: dict) -> PretrainSettings:
-    return configuration.from_dict(PretrainSettings, run["settings"])

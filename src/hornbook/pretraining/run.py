@@ -29,7 +29,7 @@ from hornbook.objectives.masking import Masking
 from hornbook.objectives.pretraining import Pretraining
 from hornbook.pretraining.batches import BatchMaker, Corpora, held_out_batches, open_corpora
 from hornbook.pretraining.record import Request, read_run, refuse_other_corpora, refuse_other_request, write_run
-from hornbook.pretraining.settings import PretrainSettings, preset_settings
+from hornbook.pretraining.settings import PretrainSettings, preset_settings, settings_in
 from hornbook.train.checkpoint import Checkpoints, read_state
 from hornbook.train.device import Runtime, decide, prepare
 from hornbook.train.loop import Job, Outcome, Status, train, validate
@@ -121,7 +121,7 @@ def _begun(out: Path, request: Request, say: Say) -> _Prepared:
 
 def _reopened(out: Path, run: dict, say: Say) -> _Prepared:
     """The run as it was decided, from `run.json`; its weights come from the last checkpoint, if there is one yet."""
-    settings = configuration.from_dict(PretrainSettings, run["settings"])
+    settings = settings_in(run)
     opened = [(Corpus(entry["folder"], settings.data.held_out_share), entry["weight"]) for entry in run["corpora"]]
     refuse_other_corpora(run, opened)
     runtime = decide(settings.runtime, run["planned_flops"], run["runtime"]["threads"], run["runtime"]["compiles"])
@@ -129,7 +129,7 @@ def _reopened(out: Path, run: dict, say: Say) -> _Prepared:
     if Checkpoints(out).last() is None:  # killed before the first one: the first weights are made once more
         _, model = _model_to_train(settings, opened, Request(**run["request"]), lambda words: None)
     else:
-        model = registry.MODELS["bert"](settings.model, tuple(run["heads"]))
+        model = registry.family_of(settings.model)(settings.model, _heads(settings))
     say(f"going on with {out} at step {_steps_done(out):,} of {settings.schedule.steps:,}; {runtime.reason}")
     return _Prepared(settings, opened, runtime, _job(settings, opened, model, runtime))
 
@@ -179,18 +179,17 @@ def _model_to_train(
     settings: PretrainSettings, opened: Corpora, request: Request, say: Say
 ) -> tuple[PretrainSettings, nn.Module]:
     """The model with its first weights: drawn, or those of the model to go on from."""
-    heads = ("pooler", "mlm", "nsp") if settings.objective.nsp else ("mlm",)
     tokenizer = opened[0][0].tokenizer
     if request.base is None:
         settings = configuration.changed(settings, {"model.vocab_size": tokenizer.vocab_size})
-        return settings, _new_model(settings, heads)
+        return settings, _new_model(settings)
     trained, old_tokenizer = load_folder(model_folder(request.base))
     if tokenizer.fingerprint != old_tokenizer.fingerprint:
         num_new = tokenizer.vocab_size - old_tokenizer.vocab_size
         trained = grown(trained, old_tokenizer, tokenizer)
         say(f"{num_new:,} new words start from the mean of their old pieces")
     settings = _shaped_like(trained, settings, request)
-    model = _new_model(settings, heads)
+    model = _new_model(settings)
     missing, _ = model.load_state_dict(trained.state_dict(), strict=False)
     say(f"goes on from {request.base}: {trained.config.num_layers} layers, {trained.config.width} wide")
     if new := sorted({name.partition(".")[0] for name in missing}):
@@ -212,8 +211,12 @@ def _shaped_like(trained: nn.Module, settings: PretrainSettings, request: Reques
     return configuration.changed(settings, shape | shorter)
 
 
-def _new_model(settings: PretrainSettings, heads: tuple[str, ...]) -> nn.Module:
-    model = registry.MODELS["bert"](settings.model, heads)
+def _heads(settings: PretrainSettings) -> tuple[str, ...]:
+    return ("pooler", "mlm", "sentence") if settings.objective.nsp else ("mlm",)
+
+
+def _new_model(settings: PretrainSettings) -> nn.Module:
+    model = registry.family_of(settings.model)(settings.model, _heads(settings))
     model.initialise(torch.Generator().manual_seed(seed_of(settings.runtime.seed, "weights")))
     return model
 

@@ -6,7 +6,7 @@ from hornbook import config as configuration
 from hornbook.config import setting
 from hornbook.data.examples import DataSettings
 from hornbook.models import registry
-from hornbook.models.bert import BertConfig
+from hornbook.models.encoder import EncoderConfig, flops_per_token
 from hornbook.objectives.masking import MaskingSettings
 from hornbook.train.loop import LoopSettings
 from hornbook.train.settings import (
@@ -32,7 +32,7 @@ class ObjectiveSettings:
 class PretrainSettings:
     """A variant changes a field."""
 
-    model: BertConfig = field(default_factory=BertConfig)
+    model: EncoderConfig = field(default_factory=EncoderConfig)
     data: DataSettings = field(default_factory=DataSettings)
     objective: ObjectiveSettings = field(default_factory=ObjectiveSettings)
     masking: MaskingSettings = field(default_factory=MaskingSettings)
@@ -70,19 +70,19 @@ class PretrainSettings:
         if minutes is not None:
             return minutes * 60 * GPU_FLOPS_A_SECOND
         tokens = self.schedule.steps * self.batch.tokens
-        flops = registry.FAMILIES["bert"].flops_per_token
         share = self.data.short_share
-        short = flops(self.model, self.data.short_length, self.masking.rate)
-        return tokens * (share * short + (1 - share) * flops(self.model, self.data.length, self.masking.rate))
+        short = flops_per_token(self.model, self.data.short_length, self.masking.rate)
+        return tokens * (share * short + (1 - share) * flops_per_token(self.model, self.data.length, self.masking.rate))
 
 
 def preset_settings(preset: str, changes: dict | None = None) -> PretrainSettings:
     """The published settings of a preset, with changes by dotted name."""
     found = registry.preset(preset)
-    settings = PretrainSettings(
-        model=found.model,
-        optimizer=OptimizerSettings(lr=found.lr),
-        schedule=ScheduleSettings(steps=found.steps, warmup_fraction=found.warmup_fraction),
-        batch=BatchSettings(tokens=found.batch_tokens),
-    )
+    settings = configuration.changed(PretrainSettings(model=found.model), found.published)
     return configuration.changed(settings, changes or {})
+
+
+def settings_in(run: dict) -> PretrainSettings:
+    """The settings that a `run.json` holds; the first version trained one family only and did not name it."""
+    model = registry.MODELS[run.get("family", "bert")]
+    return configuration.from_dict(PretrainSettings, run["settings"], model=model.config_kind)

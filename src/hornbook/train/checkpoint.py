@@ -76,7 +76,9 @@ def read_checkpoint(path: Path) -> tuple[dict[str, Tensor], dict]:
     """(optimizer tensors, state) of a checkpoint."""
     file = path / "optimizer.safetensors"
     try:
-        return load_file(file), read_state(path)
+        tensors = load_file(file)
+        # The first version called the head that judges sentences after its one task.
+        return {name.replace("/nsp.", "/sentence."): value for name, value in tensors.items()}, read_state(path)
     except (SafetensorError, OSError) as error:
         raise ValueError(
             f"{file} is damaged ({error}): delete the folder {path} and resume; the run goes on from the one before"

@@ -1,0 +1,158 @@
+"""The names that the outside world gives to a family's weights and settings, as data; and what follows from them.
+
+A folder is written as `transformers` writes it and read back from what it writes. A family file holds one `Naming`.
+"""
+
+import dataclasses
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from torch import Tensor, nn
+
+from hornbook.models.outputs import Output, outside_output, read_output
+
+OWN_HEAD = "hornbook_head"  # layers that no class outside has
+CONFIG_NAMES = {
+    "vocab_size": "vocab_size",
+    "num_layers": "num_hidden_layers",
+    "width": "hidden_size",
+    "num_heads": "num_attention_heads",
+    "inner_width": "intermediate_size",
+    "max_positions": "max_position_embeddings",
+    "num_segments": "type_vocab_size",
+    "dropout": "hidden_dropout_prob",
+    "attention_dropout": "attention_probs_dropout_prob",
+    "norm_eps": "layer_norm_eps",
+    "init_std": "initializer_range",
+    "tied": "tie_word_embeddings",
+}
+ENCODER = {
+    "embeddings.tokens": "embeddings.word_embeddings",
+    "embeddings.positions": "embeddings.position_embeddings",
+    "embeddings.segments": "embeddings.token_type_embeddings",
+    "embeddings.norm": "embeddings.LayerNorm",
+    "pooler": "pooler.dense",
+}
+BLOCK = {
+    "attention.qkv": ("attention.self.query", "attention.self.key", "attention.self.value"),
+    "attention.out": ("attention.output.dense",),
+    "attention_norm": ("attention.output.LayerNorm",),
+    "expand": ("intermediate.dense",),
+    "contract": ("output.dense",),
+    "norm": ("output.LayerNorm",),
+}
+ACTIVATIONS_WRITTEN = {"gelu": "gelu", "gelu_tanh": "gelu_new", "relu": "relu"}
+ACTIVATIONS_READ = {"gelu": "gelu", "gelu_new": "gelu_tanh", "gelu_pytorch_tanh": "gelu_tanh", "relu": "relu"}
+TASK_CLASSES = {
+    "sequence": "ForSequenceClassification",
+    "choice": "ForMultipleChoice",
+    "tokens": "ForTokenClassification",
+    "spans": "ForQuestionAnswering",
+}
+
+
+@dataclass(frozen=True)
+class Naming:
+    """`encoder` and `heads` say which outside part each of our parts is; a part is a module or a single parameter.
+    Names of the encoder stand behind `prefix` wherever a head is beside it."""
+
+    model_type: str
+    stem: str  # of the outside classes: Bert in BertForMaskedLM
+    heads: Mapping[str, str]
+    classes: tuple[tuple[tuple[str, ...], str], ...]  # (heads, ending of the class that has them), the first that fits
+    encoder: Mapping[str, str] = field(default_factory=lambda: ENCODER)
+    block: Mapping[str, tuple[str, ...]] = field(default_factory=lambda: BLOCK)
+    place_of_block: Callable[[Any, int], str] = lambda config, number: f"encoder.layer.{number}"
+    task: Mapping[str, Mapping[str, str]] = field(default_factory=dict)  # of a kind of output, where unlike BERT's
+    config: Mapping[str, str] = field(default_factory=dict)  # settings besides the usual ones
+    bias_twins: tuple[str, ...] = ()  # the bias of the vocabulary head: its name, and one that is a copy of it
+
+    @property
+    def prefix(self) -> str:
+        return f"{self.model_type}."
+
+    def class_of(self, heads: tuple[str, ...], output: Output | None = None) -> str:
+        """The name of the `transformers` class that holds these heads."""
+        if output is not None:
+            return self.stem + (TASK_CLASSES[output.kind] if output.is_published else "Model")
+        fitting = (ending for wanted, ending in self.classes if set(wanted) <= set(heads))
+        return self.stem + next(fitting, "Model")
+
+    def heads_in(self, names: set[str]) -> tuple[str, ...]:
+        """Which heads the outside weights hold."""
+        bare = {name.removeprefix(self.prefix) for name in names}
+        parts = {"pooler": self.encoder["pooler"], **self.heads}
+        found = [ours.partition(".")[0] for ours, outside in parts.items() if f"{outside}.weight" in bare]
+        return tuple(dict.fromkeys(found))
+
+    def outside_names(self, model: nn.Module) -> dict[str, tuple[str, ...]]:
+        """For each of our parameters the outside one, or the outside ones that it is made of, end to end."""
+        prefix = "" if self.class_of(model.heads, model.output) == f"{self.stem}Model" else self.prefix
+        return {ours: self._outside(ours, model, prefix) for ours in model.state_dict()}
+
+    def _outside(self, ours: str, model: nn.Module, prefix: str) -> tuple[str, ...]:
+        stem, _, kind = ours.rpartition(".")
+        if stem.startswith("blocks."):
+            _, number, part = stem.split(".", 2)
+            place = self.place_of_block(model.config, int(number))
+            return tuple(f"{prefix}{place}.{each}.{kind}" for each in self.block[part])
+        tables = [(self.encoder, prefix), (self.heads, "")]
+        if model.output is not None and model.output.is_published:
+            tables.append((self._task_names(model.output), ""))
+        for table, before in tables:
+            if ours in table or stem in table:
+                return (before + (table.get(ours) or f"{table[stem]}.{kind}"),)
+        assert ours.startswith("task."), ours
+        return (ours.replace("task.", f"{OWN_HEAD}.", 1),)
+
+    def _task_names(self, output: Output) -> Mapping[str, str]:
+        usual = {"task.out": "qa_outputs" if output.kind == "spans" else "classifier"}
+        return self.task.get(output.kind, usual)
+
+    def output_in(self, outside: dict, weights: dict[str, Tensor]) -> Output | None:
+        """What the task head of a folder answers, if it has one that is known here."""
+        named = (outside.get("architectures") or [""])[0]
+        kind = next((kind for kind, ending in TASK_CLASSES.items() if named == self.stem + ending), None)
+        name = f"{OWN_HEAD}.out" if kind is None else self._task_names(Output(kind))["task.out"]
+        head = weights.get(f"{name}.weight")
+        return read_output(outside, None if head is None else kind, 1 if head is None else len(head))
+
+    def outside_config(self, model: nn.Module) -> dict:
+        """`config.json` as `transformers` writes it. What it has no name for stands under our own names."""
+        config = dataclasses.asdict(model.config)
+        names = CONFIG_NAMES | dict(self.config)
+        outside = {
+            "architectures": [self.class_of(model.heads, model.output)],
+            "model_type": self.model_type,
+            "dtype": "float32",
+        }
+        outside |= {theirs: config[ours] for ours, theirs in names.items()}
+        outside["hidden_act"] = ACTIVATIONS_WRITTEN[model.config.activation]
+        if model.output is not None:
+            outside |= outside_output(model.output)
+        if model.config.positions != "learned":
+            outside["position_kind"] = model.config.positions
+        if model.config.direction != "both":
+            outside |= {"attention_direction": model.config.direction, "is_decoder": model.config.direction == "left"}
+        return outside
+
+    def settings_in(self, outside: dict) -> dict[str, Any]:
+        """Our settings in a `config.json`; `ValueError` for what an encoder here cannot do."""
+        missing = [n for n in ("vocab_size", "hidden_size", "num_hidden_layers") if n not in outside]
+        if missing:
+            raise ValueError(f"it lacks {', '.join(missing)}")
+        if outside.get("position_embedding_type", "absolute") != "absolute":
+            raise ValueError(f"its position_embedding_type '{outside['position_embedding_type']}' is not supported")
+        if outside.get("add_cross_attention"):
+            raise ValueError("it has cross-attention, which an encoder here does not")
+        names = CONFIG_NAMES | dict(self.config)
+        values = {ours: outside[theirs] for ours, theirs in names.items() if theirs in outside}
+        if "hidden_act" in outside:
+            activation = outside["hidden_act"]
+            if activation not in ACTIVATIONS_READ:
+                raise ValueError(f"its hidden_act '{activation}' is not one of {', '.join(ACTIVATIONS_READ)}")
+            values["activation"] = ACTIVATIONS_READ[activation]
+        values["direction"] = outside.get("attention_direction", "left" if outside.get("is_decoder") else "both")
+        values["positions"] = outside.get("position_kind", "learned")
+        return values
