@@ -2,10 +2,10 @@
 
 import difflib
 
-from hornbook.models import bert
+from hornbook.models import bert, electra
 from hornbook.models.encoder import Encoder, Preset
 
-MODELS: dict[str, type[Encoder]] = {"bert": bert.Bert}
+MODELS: dict[str, type[Encoder]] = {"bert": bert.Bert, "electra": electra.Electra}
 PRESETS: dict[str, Preset] = {**bert.PRESETS}
 
 
