@@ -90,20 +90,10 @@ class CapturedSteps:
         return captured.numbers.clone(), list(self.stepper.objective.weights)
 
     def _prepare_optimizer(self) -> None:
-        """The optimizer's state must lie in place before it is captured; a step at rate 0 with no gradient makes it."""
-        optimizer = self.stepper.optimizer
-        device = self.stepper.runtime.device
-        for group in optimizer.param_groups:
+        """The rate lies on the device, where a captured step reads it."""
+        for group in self.stepper.optimizer.param_groups:
             group["capturable"] = True
-            group["lr"] = torch.zeros((), device=device)
-        if not optimizer.state:
-            for group in optimizer.param_groups:
-                for parameter in group["params"]:
-                    parameter.grad = torch.zeros_like(parameter)
-            optimizer.step()
-            for state in optimizer.state.values():
-                state["step"].zero_()
-        optimizer.zero_grad(set_to_none=True)
+            group["lr"] = torch.zeros((), device=self.stepper.runtime.device)
 
     def _capture(self, drawn: Drawn) -> _Captured:
         stepper = self.stepper
