@@ -25,7 +25,7 @@ from hornbook.data.corpus import Corpus
 from hornbook.data.examples import Examples
 from hornbook.interop.folder import load_weights
 from hornbook.models.bert import Bert, BertConfig
-from hornbook.models.encoder import flops_per_token
+from hornbook.models.flops import model_flops_per_token, shape_of
 from hornbook.models.registry import PRESETS
 from hornbook.objectives.masking import Masking, MaskingSettings
 from hornbook.objectives.pretraining import Pretraining
@@ -159,7 +159,7 @@ def main() -> None:
         build_corpus([args.data], args.vocabulary, folder, workers=2)
         shared = Comparison(args, Corpus(folder), runtime)
         tokens = args.steps * args.batch_tokens
-        flops = tokens * flops_per_token(shared.config, args.length, 0.15)
+        flops = tokens * model_flops_per_token(shape_of(shared.config, args.length, 0.15))
         print(f"{tokens:,} tokens, {flops:.2e} FLOPs a run, {shared.corpus.num_tokens:,} tokens in the corpus")
         for seed in range(args.seeds):
             for side, learn in (("ours", ours), ("transformers", theirs)):

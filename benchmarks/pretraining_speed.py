@@ -24,7 +24,7 @@ from hornbook.data.corpus import Corpus
 from hornbook.data.examples import Examples
 from hornbook.data.loader import batches
 from hornbook.models.bert import Bert
-from hornbook.models.encoder import flops_per_token
+from hornbook.models.flops import model_flops_per_token, shape_of
 from hornbook.models.registry import PRESETS
 from hornbook.objectives.masking import Masking, MaskingSettings
 from hornbook.objectives.pretraining import Pretraining
@@ -172,7 +172,7 @@ def main() -> None:
                 config = changed(
                     PRESETS[args.preset].model, {"attention_dropout": dropout, "vocab_size": tokenizer.vocab_size}
                 )
-                flops = flops_per_token(config, length, 0.15)
+                flops = model_flops_per_token(shape_of(config, length, 0.15))
                 for side in args.sides.split(","):
                     torch.manual_seed(0)
                     torch.compiler.reset()

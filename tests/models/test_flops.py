@@ -5,8 +5,8 @@ import sys
 
 import pytest
 
-from hornbook.models.bert import PRESETS, BertConfig, flops_per_token
-from hornbook.models.flops import Shape, electra_flops_per_token, model_flops_per_token
+from hornbook.models.bert import PRESETS, BertConfig
+from hornbook.models.flops import Shape, electra_flops_per_token, model_flops_per_token, shape_of
 
 
 def electra(width: int, num_layers: int, generator_width: int, length: int, embedding_width: int | None = None):
@@ -42,10 +42,11 @@ def test_published_figures(shapes, batch, steps, published):
 def test_the_model_convention_is_that_of_bert(preset, direction):
     config = PRESETS[preset].model
     config = BertConfig(1000, config.num_layers, config.width, config.num_heads, 100, direction=direction)
-    shape = Shape(
-        config.width, config.num_layers, 96, 1000, inner_width=100, predicted_share=0.2, one_sided=direction == "left"
-    )
-    assert model_flops_per_token(shape) == pytest.approx(flops_per_token(config, 96, 0.2), rel=1e-12)
+    block = 4 * config.width**2 + 2 * config.width * 100
+    attended = 96 if direction == "both" else 48
+    by_hand = config.num_layers * (6 * block + 12 * attended * config.width)
+    by_hand += 0.2 * 6 * (config.width * 1000 + config.width**2)
+    assert model_flops_per_token(shape_of(config, 96, 0.2)) == pytest.approx(by_hand, rel=1e-12)
 
 
 def test_parts_of_the_model_convention():

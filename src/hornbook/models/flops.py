@@ -32,7 +32,7 @@ class Shape:
 
     width: int
     num_layers: int
-    length: int  # tokens in a sequence
+    length: float  # tokens in a sequence
     vocab_size: int = 30522
     embedding_width: int | None = None  # none: the width
     inner_width: int | None = None  # none: four times the width
@@ -48,6 +48,22 @@ class Shape:
     @property
     def inner(self) -> int:
         return self.inner_width or 4 * self.width
+
+
+def shape_of(config, length: float, predicted_share: float, head: Literal["mlm", "rtd", "none"] = "mlm") -> Shape:
+    """Of an encoder's settings."""
+    return Shape(
+        config.width,
+        config.num_layers,
+        length,
+        config.vocab_size,
+        config.embedding_width,
+        config.inner_width,
+        config.num_heads,
+        predicted_share,
+        head,
+        one_sided=config.direction != "both",
+    )
 
 
 def model_flops_per_token(*shapes: Shape) -> float:
