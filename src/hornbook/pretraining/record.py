@@ -80,7 +80,27 @@ def read_run(out: Path) -> dict:
     missing = {"preset", "request", "settings", "corpora", "runtime", "heads"} - run.keys()
     if missing:
         raise ValueError(f"{out / 'run.json'} lacks {sorted(missing)[0]}: it is not one that a run wrote; restore it")
-    return run
+    return _with_todays_names(run)
+
+
+def _with_todays_names(run: dict) -> dict:
+    """The first version had `objective.nsp`, true or false, for the one sentence task that it knew."""
+    objective, request = run["settings"].get("objective", {}), run["request"]
+    new = {"nsp": "sentence", "nsp_weight": "sentence_weight"}
+    objective = {new.get(name, name): _task(value) if name == "nsp" else value for name, value in objective.items()}
+    asked = {}
+    for name, value in request.get("changes", {}).items():
+        group, _, last = name.partition(".")
+        if group == "objective" and last in new:
+            value = _task(configuration.parsed(str(value), bool, name)) if last == "nsp" else value
+            name = f"objective.{new[last]}"
+        asked[name] = value
+    settings = run["settings"] | {"objective": objective}
+    return run | {"settings": settings, "request": request | {"changes": asked}}
+
+
+def _task(is_nsp: bool) -> str:
+    return "nsp" if is_nsp else "none"
 
 
 def refuse_other_request(run: dict, request: Request) -> None:

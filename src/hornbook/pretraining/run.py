@@ -179,7 +179,7 @@ def _model_to_train(
     settings: PretrainSettings, opened: Corpora, request: Request, say: Say
 ) -> tuple[PretrainSettings, nn.Module]:
     """The model with its first weights: drawn, or those of the model to go on from."""
-    heads = ("pooler", "mlm", "nsp") if settings.objective.nsp else ("mlm",)
+    heads = ("pooler", "mlm", "nsp") if settings.objective.sentence != "none" else ("mlm",)
     tokenizer = opened[0][0].tokenizer
     if request.base is None:
         settings = configuration.changed(settings, {"model.vocab_size": tokenizer.vocab_size})
@@ -221,7 +221,7 @@ def _new_model(settings: PretrainSettings, heads: tuple[str, ...]) -> nn.Module:
 def _job(settings: PretrainSettings, opened: Corpora, model: nn.Module, runtime: Runtime) -> Job:
     tokenizer = opened[0][0].tokenizer
     masking = Masking(settings.masking, tokenizer.vocab_size, tokenizer.mask_id, tokenizer.special_ids)
-    objective = Pretraining(masking, settings.objective.nsp, settings.objective.nsp_weight)
+    objective = Pretraining(masking, settings.objective.sentence, settings.objective.sentence_weight)
     if runtime.compiles:
         model.compile_parts()
         objective.compile()
