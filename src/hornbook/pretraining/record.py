@@ -2,6 +2,7 @@
 
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -84,23 +85,18 @@ def read_run(out: Path) -> dict:
 
 
 def _with_todays_names(run: dict) -> dict:
-    """The first version had `objective.nsp`, true or false, for the one sentence task that it knew."""
-    objective, request = run["settings"].get("objective", {}), run["request"]
-    new = {"nsp": "sentence", "nsp_weight": "sentence_weight"}
-    objective = {new.get(name, name): _task(value) if name == "nsp" else value for name, value in objective.items()}
-    asked = {}
-    for name, value in request.get("changes", {}).items():
-        group, _, last = name.partition(".")
-        if group == "objective" and last in new:
-            value = _task(configuration.parsed(str(value), bool, name)) if last == "nsp" else value
-            name = f"objective.{new[last]}"
-        asked[name] = value
+    objective = dict(_todays(f"objective.{name}", value) for name, value in run["settings"]["objective"].items())
+    objective = {name.removeprefix("objective."): value for name, value in objective.items()}
+    changes = dict(_todays(name, value) for name, value in run["request"]["changes"].items())
     settings = run["settings"] | {"objective": objective}
-    return run | {"settings": settings, "request": request | {"changes": asked}}
+    return run | {"settings": settings, "request": run["request"] | {"changes": changes}}
 
 
-def _task(is_nsp: bool) -> str:
-    return "nsp" if is_nsp else "none"
+def _todays(name: str, value: Any) -> tuple[str, Any]:
+    """A setting as it is called now: the first version knew one sentence task, `objective.nsp`, true or false."""
+    if name == "objective.nsp":
+        return "objective.sentence", "nsp" if configuration.parsed(str(value), bool, name) else "none"
+    return {"objective.nsp_weight": "objective.sentence_weight"}.get(name, name), value
 
 
 def refuse_other_request(run: dict, request: Request) -> None:
