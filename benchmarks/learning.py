@@ -49,18 +49,18 @@ class Comparison:
             PRESETS[args.preset].model, {"vocab_size": tokenizer.vocab_size, "init_std": args.init_std}
         )
         self.objective = Pretraining(
-            Masking(MaskingSettings(), tokenizer.vocab_size, self.mask_id, self.special_ids), nsp=True
+            Masking(MaskingSettings(), tokenizer.vocab_size, self.mask_id, self.special_ids), sentence="nsp"
         )
         self.schedule = ScheduleSettings(steps=args.steps, warmup_fraction=0.1)
         self.optimizer_settings = OptimizerSettings(lr=args.lr)
         self.num_sequences = args.batch_tokens // args.length
-        held_out = Examples([(corpus, 1.0)], args.length, 0, pairs=True, shorter_chance=0.0, held_out=True)
+        held_out = Examples([(corpus, 1.0)], args.length, 0, layout="nsp", shorter_chance=0.0, held_out=True)
         num_batches = min(16, max(1, sum(chunks.total for chunks in held_out.chunks) // self.num_sequences))
         self.held_out = [held_out.batch(i, self.num_sequences) for i in range(num_batches)]
         self.points = {round(args.steps * (i + 1) / NUM_POINTS) for i in range(NUM_POINTS)}
 
     def batches(self, seed: int):
-        examples = Examples([(self.corpus, 1.0)], self.args.length, seed, pairs=True)
+        examples = Examples([(self.corpus, 1.0)], self.args.length, seed, layout="nsp")
         for number in range(self.args.steps):
             yield number, examples.batch(number, self.num_sequences).to(self.runtime.device)
 

@@ -98,7 +98,7 @@ def ours(config, make, args, runtime, special) -> tuple[float, float]:
     model = Bert(config, ("mlm",))
     model.initialise(torch.Generator().manual_seed(0))
     model.to(runtime.device)
-    objective = Pretraining(Masking(MaskingSettings(), config.vocab_size, *special), nsp=False)
+    objective = Pretraining(Masking(MaskingSettings(), config.vocab_size, *special), sentence="none")
     if runtime.compiles:
         model.compile_parts()
         objective.compile()
@@ -165,7 +165,7 @@ def main() -> None:
         special = (tokenizer.mask_id, tokenizer.special_ids)
         rows = []
         for length in map(int, args.lengths.split(",")):
-            make = _Maker(Examples([(corpus, 1.0)], length, 0, pairs=True), args.batch_tokens // length)
+            make = _Maker(Examples([(corpus, 1.0)], length, 0, layout="nsp"), args.batch_tokens // length)
             sizes = [np.diff(make(i).starts_host) for i in range(4)]
             real = float(np.mean([size.mean() for size in sizes]))
             for dropout in map(float, args.attention_dropouts.split(",")):

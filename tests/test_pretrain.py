@@ -161,7 +161,7 @@ def test_measuring_minutes_moves_no_weight(tmp_path, tiny_corpus):
 
 
 def test_masked_tokens_alone(tmp_path, tiny_corpus):
-    run(tmp_path / "run", tiny_corpus, steps=2, changes={"objective.nsp": False, "masking.unit": "word"})
+    run(tmp_path / "run", tiny_corpus, steps=2, changes={"objective.sentence": "none", "masking.unit": "word"})
     config = json.loads((tmp_path / "run" / "config.json").read_text())
     assert config["architectures"] == ["BertForMaskedLM"]
     transformers.BertForMaskedLM.from_pretrained(tmp_path / "run")

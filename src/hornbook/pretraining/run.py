@@ -212,7 +212,7 @@ def _shaped_like(trained: nn.Module, settings: PretrainSettings, request: Reques
 
 
 def _heads(settings: PretrainSettings) -> tuple[str, ...]:
-    return ("pooler", "mlm", "sentence") if settings.objective.nsp else ("mlm",)
+    return ("pooler", "mlm", "sentence") if settings.objective.sentence != "none" else ("mlm",)
 
 
 def _new_model(settings: PretrainSettings) -> nn.Module:
@@ -224,7 +224,7 @@ def _new_model(settings: PretrainSettings) -> nn.Module:
 def _job(settings: PretrainSettings, opened: Corpora, model: nn.Module, runtime: Runtime) -> Job:
     tokenizer = opened[0][0].tokenizer
     masking = Masking(settings.masking, tokenizer.vocab_size, tokenizer.mask_id, tokenizer.special_ids)
-    objective = Pretraining(masking, settings.objective.nsp, settings.objective.nsp_weight)
+    objective = Pretraining(masking, settings.objective.sentence, settings.objective.sentence_weight)
     if runtime.compiles:
         model.compile_parts()
         objective.compile()

@@ -1,13 +1,16 @@
 """All settings of a pre-training run, and what a preset sets them to."""
 
 from dataclasses import dataclass, field
+from typing import get_args
 
 from hornbook import config as configuration
 from hornbook.config import setting
-from hornbook.data.examples import DataSettings
+from hornbook.data.examples import DataSettings, Layout
 from hornbook.models import registry
-from hornbook.models.encoder import EncoderConfig, flops_per_token
+from hornbook.models.encoder import EncoderConfig
+from hornbook.models.flops import model_flops_per_token, shape_of
 from hornbook.objectives.masking import MaskingSettings
+from hornbook.objectives.pretraining import SentenceTask
 from hornbook.train.loop import LoopSettings
 from hornbook.train.settings import (
     BatchSettings,
@@ -24,8 +27,14 @@ GPU_FLOPS_A_SECOND = 2e14  # about what plain code gets out of a large GPU: a ru
 
 @dataclass(frozen=True)
 class ObjectiveSettings:
-    nsp: bool = setting(True, "also predict whether the second segment follows the first; without it, text is packed")
-    nsp_weight: float = setting(1.0, "how much that loss counts beside the masked tokens'")
+    sentence: SentenceTask = setting(
+        "nsp", "also predict whether the second segment follows the first (nsp), or whether two were swapped (sop)"
+    )
+    sentence_weight: float = setting(1.0, "how much that loss counts beside the masked tokens'")
+
+    def __post_init__(self) -> None:
+        if self.sentence not in get_args(SentenceTask):
+            raise ValueError(f"objective.sentence must be one of none, nsp, sop, not '{self.sentence}'")
 
 
 @dataclass(frozen=True)
@@ -57,8 +66,24 @@ class PretrainSettings:
                     f"batch.tokens={self.batch.tokens} is less than one sequence of {length}; "
                     f"raise --batch-tokens or lower data.{name}"
                 )
-        if self.objective.nsp and self.model.num_segments < 2:
-            raise ValueError("objective.nsp needs model.num_segments=2: each pair has two segments")
+        sentence = self.objective.sentence
+        if sentence != "none" and self.data.layout == "packed":
+            raise ValueError(
+                f"objective.sentence={sentence} judges pairs of segments, and data.layout=packed makes none: "
+                "set data.layout=pairs, or objective.sentence=none"
+            )
+        if self.layout != "packed" and self.model.num_segments < 2:
+            raise ValueError(
+                "a pair has two segments: set model.num_segments=2, or do without pairs by objective.sentence=none "
+                "and data.layout=packed"
+            )
+
+    @property
+    def layout(self) -> Layout:
+        """How the text is laid out in sequences, which follows from the sentence task and `data.layout`."""
+        if self.objective.sentence != "none":
+            return self.objective.sentence
+        return "segments" if self.data.layout == "pairs" else "packed"
 
     def loop(self) -> LoopSettings:
         return LoopSettings(
@@ -71,8 +96,12 @@ class PretrainSettings:
             return minutes * 60 * GPU_FLOPS_A_SECOND
         tokens = self.schedule.steps * self.batch.tokens
         share = self.data.short_share
-        short = flops_per_token(self.model, self.data.short_length, self.masking.rate)
-        return tokens * (share * short + (1 - share) * flops_per_token(self.model, self.data.length, self.masking.rate))
+        a_token = {length: self.flops_per_token(length) for length in (self.data.short_length, self.data.length)}
+        return tokens * (share * a_token[self.data.short_length] + (1 - share) * a_token[self.data.length])
+
+    def flops_per_token(self, length: int) -> float:
+        """Useful FLOPs of a step at a length, in the `model` convention."""
+        return model_flops_per_token(shape_of(self.model, length, self.masking.rate))
 
 
 def preset_settings(preset: str, changes: dict | None = None) -> PretrainSettings:
