@@ -21,7 +21,7 @@ from hornbook.config import setting
 from hornbook.models.encoder import Encoder, EncoderConfig, MlmHead, Preset
 from hornbook.models.naming import ENCODER, Naming
 from hornbook.models.outputs import ClsLayer, Output, reads_cls
-from hornbook.nn.block import ACTIVATIONS, initialise
+from hornbook.nn.block import ACTIVATIONS
 
 Shared = Literal["embeddings", "tokens", "none", "all"]
 GENERATOR = "generator"  # the folder beside the discriminator's files
@@ -49,7 +49,8 @@ class RtdHead(nn.Module):
 
 
 class Electra(Encoder):
-    """The discriminator (heads `rtd`) or the generator (heads `mlm`): the same network in two sizes.
+    """The discriminator (heads `rtd`) or the generator (heads `mlm`): the same network in two sizes. A generator that
+    learns from the discriminator also predicts what a guess will earn (`reward`).
 
     >>> model = Electra(PRESETS["electra-small"].model, ("rtd",))
     >>> round(sum(p.numel() for p in model.parameters()) / 1e6)
@@ -58,7 +59,9 @@ class Electra(Encoder):
 
     family = "electra"
     config_kind = ElectraConfig
-    head_makers = MappingProxyType({"mlm": lambda config: MlmHead(config, "gelu"), "rtd": RtdHead})
+    head_makers = MappingProxyType(
+        {"mlm": lambda config: MlmHead(config, "gelu"), "rtd": RtdHead, "reward": lambda c: nn.Linear(c.width, 1)}
+    )
     naming = Naming(
         "electra",
         "Electra",
@@ -70,6 +73,7 @@ class Electra(Encoder):
             "mlm.weight": "generator_lm_head.weight",
             "rtd.dense": "discriminator_predictions.dense",
             "rtd.out": "discriminator_predictions.dense_prediction",
+            "reward": "hornbook_reward",
         },
         classes=((("rtd",), "ForPreTraining"), (("mlm",), "ForMaskedLM")),
         task={
@@ -108,9 +112,7 @@ class ElectraPair(nn.Module):
         super().__init__()
         self.config = config
         self.discriminator = Electra(config, heads)
-        self.generator = Electra(generator, ("mlm",))
-        # For a generator that learns from the discriminator: what a guess will earn, from its hidden state.
-        self.baseline = nn.Linear(generator.width, 1) if predicts_reward else None
+        self.generator = Electra(generator, ("mlm", "reward") if predicts_reward else ("mlm",))
         for part in {"embeddings": ("embeddings",), "all": ("embeddings", "project", "blocks")}.get(shared, ()):
             setattr(self.generator, part, getattr(self.discriminator, part))
         if shared == "tokens":
@@ -124,8 +126,6 @@ class ElectraPair(nn.Module):
         """The published start of both; what they share is drawn with the discriminator."""
         self.generator.initialise(generator)
         self.discriminator.initialise(generator)
-        if self.baseline is not None:
-            initialise(self.baseline, self.config.init_std, generator)
         if self.generator.mlm.weight is not None:
             with torch.no_grad():
                 self.generator.mlm.weight.copy_(self.generator.embeddings.tokens.weight)

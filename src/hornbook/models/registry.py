@@ -6,7 +6,7 @@ from hornbook.models import bert, electra
 from hornbook.models.encoder import Encoder, Preset
 
 MODELS: dict[str, type[Encoder]] = {"bert": bert.Bert, "electra": electra.Electra}
-PRESETS: dict[str, Preset] = {**bert.PRESETS}
+PRESETS: dict[str, Preset] = {**bert.PRESETS, **electra.PRESETS}
 
 
 def preset(name: str) -> Preset:
@@ -15,6 +15,10 @@ def preset(name: str) -> Preset:
         near = difflib.get_close_matches(name, PRESETS, n=3, cutoff=0.5) or list(PRESETS)
         raise ValueError(f"there is no preset '{name}'; did you mean {' or '.join(near)}?")
     return PRESETS[name]
+
+
+def presets_of(family: str) -> dict[str, Preset]:
+    return {name: preset for name, preset in PRESETS.items() if family_of(preset.model).family == family}
 
 
 def family_of(config) -> type[Encoder]:

@@ -12,7 +12,8 @@ Label 0 means that B really follows A, as `transformers` counts. The total is we
 """
 
 import dataclasses
-from typing import Literal
+from dataclasses import dataclass
+from typing import Literal, get_args
 
 import numpy as np
 import torch
@@ -20,14 +21,29 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from hornbook.batch import Batch
+from hornbook.config import setting
 from hornbook.objectives.masking import Masking
 from hornbook.train.objective import Drawn, Targets
 
 SentenceTask = Literal["none", "nsp", "sop"]
 
 
+@dataclass(frozen=True)
+class ObjectiveSettings:
+    sentence: SentenceTask = setting(
+        "nsp", "also predict whether the second segment follows the first (nsp), or whether two were swapped (sop)"
+    )
+    sentence_weight: float = setting(1.0, "how much that loss counts beside the masked tokens'")
+
+    def __post_init__(self) -> None:
+        if self.sentence not in get_args(SentenceTask):
+            raise ValueError(f"objective.sentence must be one of none, nsp, sop, not '{self.sentence}'")
+
+
 class Pretraining:
     """MLM alone, or together with a sentence task from one pass through the encoder."""
+
+    is_capturable = True
 
     def __init__(self, masking: Masking, sentence: SentenceTask, sentence_weight: float = 1.0):
         self.masking = masking

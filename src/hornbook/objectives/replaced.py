@@ -103,6 +103,8 @@ class _Guessed:
 class ReplacedTokens:
     """The objective of an `ElectraPair`."""
 
+    is_capturable = True
+
     def __init__(self, masking: Masking, settings: DetectionSettings | None = None):
         self.masking = masking
         self.settings = settings or DetectionSettings()
@@ -202,7 +204,7 @@ class ReplacedTokens:
             scores_K = at_least_single(model.discriminator.rtd_logits(x_KD))
             is_replaced_K = (guessed.guesses_K != targets.values_K).to(scores_K.dtype)
             rewards_K = F.binary_cross_entropy_with_logits(scores_K, is_replaced_K, reduction="none")
-        expected_K = at_least_single(model.baseline(guessed.x_KD.detach())[:, 0])
+        expected_K = at_least_single(model.generator.reward(guessed.x_KD.detach())[:, 0])
         gains_K = rewards_K + F.logsigmoid(expected_K.detach())
         costs_K = F.cross_entropy(at_least_single(guessed.logits_KV), guessed.guesses_K, reduction="none")
         off_K = F.binary_cross_entropy_with_logits(expected_K, torch.exp(-rewards_K), reduction="none")

@@ -1,16 +1,16 @@
 """All settings of a pre-training run, and what a preset sets them to."""
 
 from dataclasses import dataclass, field
-from typing import get_args
 
 from hornbook import config as configuration
-from hornbook.config import setting
 from hornbook.data.examples import DataSettings, Layout
 from hornbook.models import registry
+from hornbook.models.electra import generator_config
 from hornbook.models.encoder import EncoderConfig
 from hornbook.models.flops import model_flops_per_token, shape_of
 from hornbook.objectives.masking import MaskingSettings
-from hornbook.objectives.pretraining import SentenceTask
+from hornbook.objectives.pretraining import ObjectiveSettings
+from hornbook.objectives.replaced import DetectionSettings
 from hornbook.train.loop import LoopSettings
 from hornbook.train.settings import (
     BatchSettings,
@@ -26,24 +26,12 @@ GPU_FLOPS_A_SECOND = 2e14  # about what plain code gets out of a large GPU: a ru
 
 
 @dataclass(frozen=True)
-class ObjectiveSettings:
-    sentence: SentenceTask = setting(
-        "nsp", "also predict whether the second segment follows the first (nsp), or whether two were swapped (sop)"
-    )
-    sentence_weight: float = setting(1.0, "how much that loss counts beside the masked tokens'")
-
-    def __post_init__(self) -> None:
-        if self.sentence not in get_args(SentenceTask):
-            raise ValueError(f"objective.sentence must be one of none, nsp, sop, not '{self.sentence}'")
-
-
-@dataclass(frozen=True)
 class PretrainSettings:
     """A variant changes a field."""
 
     model: EncoderConfig = field(default_factory=EncoderConfig)
     data: DataSettings = field(default_factory=DataSettings)
-    objective: ObjectiveSettings = field(default_factory=ObjectiveSettings)
+    objective: ObjectiveSettings | DetectionSettings = field(default_factory=ObjectiveSettings)
     masking: MaskingSettings = field(default_factory=MaskingSettings)
     optimizer: OptimizerSettings = field(default_factory=OptimizerSettings)
     schedule: ScheduleSettings = field(default_factory=ScheduleSettings)
@@ -101,17 +89,34 @@ class PretrainSettings:
 
     def flops_per_token(self, length: int) -> float:
         """Useful FLOPs of a step at a length, in the `model` convention."""
-        return model_flops_per_token(shape_of(self.model, length, self.masking.rate))
+        objective, rate = self.objective, self.masking.rate
+        if not isinstance(objective, DetectionSettings):
+            return model_flops_per_token(shape_of(self.model, length, rate))
+        generator = generator_config(self.model, objective.generator_share, objective.generator_layers)
+        head = "rtd" if objective.learns.startswith("rtd") else "mlm"
+        predicted = 1.0 if objective.learns == "all-tokens-mlm" else rate
+        return model_flops_per_token(shape_of(generator, length, rate), shape_of(self.model, length, predicted, head))
 
 
 def preset_settings(preset: str, changes: dict | None = None) -> PretrainSettings:
     """The published settings of a preset, with changes by dotted name."""
     found = registry.preset(preset)
-    settings = configuration.changed(PretrainSettings(model=found.model), found.published)
+    family = registry.family_of(found.model).family
+    settings = PretrainSettings(model=found.model, objective=_objective_kind(family)())
+    settings = configuration.changed(settings, found.published)
     return configuration.changed(settings, changes or {})
+
+
+def _objective_kind(family: str) -> type:
+    return DetectionSettings if family == "electra" else ObjectiveSettings
 
 
 def settings_in(run: dict) -> PretrainSettings:
     """The settings that a `run.json` holds; the first version trained one family only and did not name it."""
-    model = registry.MODELS[run.get("family", "bert")]
-    return configuration.from_dict(PretrainSettings, run["settings"], model=model.config_kind)
+    family = run.get("family", "bert")
+    return configuration.from_dict(
+        PretrainSettings,
+        run["settings"],
+        model=registry.MODELS[family].config_kind,
+        objective=_objective_kind(family),
+    )
