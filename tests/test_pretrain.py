@@ -16,7 +16,7 @@ from safetensors.torch import load_file
 from tiny import TINY_MODEL, tiny_text
 
 import hornbook
-from hornbook.models.registry import PRESETS
+from hornbook.models.registry import presets_of
 from hornbook.pretraining.run import pretrain
 from hornbook.pretraining.settings import preset_settings
 
@@ -224,12 +224,32 @@ def test_a_model_without_heads_gets_new_ones(tmp_path):
     assert set(hornbook.load(out).model.heads) == {"pooler", "mlm", "sentence"}
 
 
-@pytest.mark.parametrize("preset", PRESETS)
-def test_presets_carry_the_published_training(preset):
+@pytest.mark.parametrize("preset", presets_of("bert"))
+def test_berts_carry_the_published_training(preset):
     settings = preset_settings(preset)
     assert settings.schedule.steps == 1_000_000 and settings.batch.tokens == 256 * 512
     assert settings.optimizer.lr == 1e-4 and settings.schedule.warmup_fraction == 0.01
     assert (settings.data.short_length, settings.data.short_share, settings.data.length) == (128, 0.9, 512)
+    assert settings.model.dropout == settings.model.attention_dropout == 0.1
+    assert settings.layout == "nsp" and settings.optimizer.bias_correction
+
+
+@pytest.mark.parametrize(
+    ("preset", "steps", "sequences", "length", "lr", "rate"),
+    [
+        ("electra-small", 1_000_000, 128, 128, 5e-4, 0.15),
+        ("electra-base", 766_000, 256, 512, 2e-4, 0.15),
+        ("electra-large", 400_000, 2048, 512, 2e-4, 0.25),
+    ],
+)
+def test_electras_carry_the_published_training(preset, steps, sequences, length, lr, rate):
+    settings = preset_settings(preset)
+    assert settings.schedule.steps == steps and settings.batch.tokens == sequences * length
+    assert {settings.data.length_at(step, steps)[0] for step in (0, steps - 1)} == {length}
+    assert (settings.schedule.warmup_steps, settings.schedule.shape) == (10_000, "multiplied")
+    assert settings.optimizer.lr == lr and not settings.optimizer.bias_correction
+    assert (settings.masking.rate, settings.masking.mask_share, settings.masking.random_share) == (rate, 0.85, 0.0)
+    assert settings.layout == "segments" and settings.objective.weights == {"mlm": 1.0, "rtd": 50.0}
     assert settings.model.dropout == settings.model.attention_dropout == 0.1
 
 
