@@ -159,15 +159,16 @@ def test_the_loop_learns_stops_and_goes_on(tmp_path):
     settings = small_settings(schedule=ScheduleSettings(steps=200, warmup_fraction=0.1))
     settings = dataclasses.replace(settings, runtime=RuntimeSettings(log_every_steps=10))
 
+    device = runtime(loader_workers=0)
+
     def job():
         model = small_model(width=64, num_heads=1, init_std=0.1, dropout=0.0, attention_dropout=0.0)
-        return small_job(model, lambda number: small_batch(number, num_sequences=16))
+        return small_job(model, lambda number: small_batch(number, num_sequences=16), runtime=device)
 
     def stop(status):
         if status.step == 60:
             signal.raise_signal(signal.SIGTERM)
 
-    device = runtime(loader_workers=0)
     assert train(tmp_path, job(), settings, device, stop).ended == "stopped"
     assert train(tmp_path, job(), settings, device, lambda status: None).ended == "finished"
     lines = [line for line in read_metrics(tmp_path) if line["kind"] == "validation"]

@@ -59,8 +59,10 @@ def computed(settings: OptimizerSettings) -> dict[str, np.ndarray]:
 
 
 def check(settings: OptimizerSettings, device: torch.device) -> None:
-    """Steps on the device end where the formulas do."""
+    """Steps on the device end where the formulas do: to what float32 keeps, of which a GPU's division and root, which
+    are not rounded to the last digit, take some."""
+    tolerance = 3e-5 if device.type == "cpu" else 1e-4
     model = Three().to(device)
     stepped(model, make_optimizer(model, settings), range(len(RATES)))
     for (name, value), expected in zip(model.named_parameters(), computed(settings).values(), strict=True):
-        np.testing.assert_allclose(value.detach().cpu().numpy(), expected, rtol=3e-5, atol=1e-6, err_msg=name)
+        np.testing.assert_allclose(value.detach().cpu().numpy(), expected, rtol=tolerance, atol=1e-6, err_msg=name)

@@ -67,7 +67,7 @@ def small_settings(**groups) -> LoopSettings:
     return dataclasses.replace(settings, **groups)
 
 
-def small_job(model: Bert | None = None, make_batch=small_batch, objective=None) -> Job:
+def small_job(model: Bert | None = None, make_batch=small_batch, objective=None, runtime: Runtime = CPU) -> Job:
     model = model or small_model()
 
     def load(folder: Path) -> None:
@@ -77,6 +77,6 @@ def small_job(model: Bert | None = None, make_batch=small_batch, objective=None)
     objective = objective or small_objective()
 
     def check(micro_tokens: int) -> dict[str, float]:
-        return validate(model, objective, held_out, CPU, micro_tokens)
+        return validate(model, objective, held_out, runtime, micro_tokens)
 
     return Job(model, objective, make_batch, check, lambda folder: save_model(folder, model), load)
