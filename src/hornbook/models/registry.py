@@ -2,11 +2,11 @@
 
 import difflib
 
-from hornbook.models import bert
+from hornbook.models import albert, bert, roberta
 from hornbook.models.encoder import Encoder, Preset
 
-MODELS: dict[str, type[Encoder]] = {"bert": bert.Bert}
-PRESETS: dict[str, Preset] = {**bert.PRESETS}
+MODELS: dict[str, type[Encoder]] = {"bert": bert.Bert, "albert": albert.Albert, "roberta": roberta.Roberta}
+PRESETS: dict[str, Preset] = bert.PRESETS | albert.PRESETS | roberta.PRESETS
 
 
 def preset(name: str) -> Preset:
