@@ -182,6 +182,8 @@ def _model_to_train(
     tokenizer = opened[0][0].tokenizer
     if request.base is None:
         settings = configuration.changed(settings, {"model.vocab_size": tokenizer.vocab_size})
+        config = registry.family_of(settings.model).for_tokenizer(settings.model, tokenizer.pad_id)
+        settings = dataclasses.replace(settings, model=config)
         return settings, _new_model(settings)
     trained, old_tokenizer = load_folder(model_folder(request.base))
     if tokenizer.fingerprint != old_tokenizer.fingerprint:
@@ -230,7 +232,7 @@ def _job(settings: PretrainSettings, opened: Corpora, model: nn.Module, runtime:
         objective.compile()
 
     def save(folder: Path) -> None:
-        tokenizer.save(folder, settings.model.max_positions)
+        tokenizer.save(folder, settings.model.max_positions, settings.model.num_segments)
         save_model(folder, model)
 
     def load(folder: Path) -> None:
