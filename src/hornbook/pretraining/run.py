@@ -38,7 +38,7 @@ from hornbook.train.randomness import seed_of
 
 Say = Callable[[str], None]
 # What may differ from the model that a run goes on from; the rest is its shape.
-FREE_OF_THE_BASE = {"model.dropout", "model.attention_dropout", "model.init_std"}
+FREE_OF_THE_BASE = {"model.dropout", "model.attention_dropout", "model.head_dropout", "model.init_std"}
 NUM_TIMED, MEASURED_SHARE = 12, 0.05  # steps that are timed at each length, in at most this share of the minutes
 FEW_STEPS = 100
 
@@ -186,6 +186,9 @@ def _model_to_train(
         settings = dataclasses.replace(settings, model=config)
         return settings, _new_model(settings)
     trained, old_tokenizer = load_folder(model_folder(request.base))
+    if not isinstance(settings.model, trained.config_kind):
+        presets = ", ".join(name for name, each in registry.PRESETS.items() if type(each.model) is trained.config_kind)
+        raise ValueError(f"{request.base} is of the family {trained.family}: go on with one of {presets}")
     if tokenizer.fingerprint != old_tokenizer.fingerprint:
         num_new = tokenizer.vocab_size - old_tokenizer.vocab_size
         trained = grown(trained, old_tokenizer, tokenizer)
@@ -205,7 +208,7 @@ def _shaped_like(trained: nn.Module, settings: PretrainSettings, request: Reques
     asked = configuration.changed(settings, {})
     for name in request.changes:
         if name in FREE_OF_THE_BASE:
-            shape.pop(name)
+            shape.pop(name, None)
         elif name in shape and getattr(asked.model, name.removeprefix("model.")) != shape[name]:
             raise ValueError(f"{name} is {shape[name]} in the model that --from names, and cannot be changed")
     positions = trained.config.max_positions

@@ -1,5 +1,6 @@
 """All settings of a pre-training run, and what a preset sets them to."""
 
+import dataclasses
 from dataclasses import dataclass, field
 
 from hornbook import config as configuration
@@ -78,7 +79,8 @@ class PretrainSettings:
 def preset_settings(preset: str, changes: dict | None = None) -> PretrainSettings:
     """The published settings of a preset, with changes by dotted name."""
     found = registry.preset(preset)
-    settings = configuration.changed(PretrainSettings(model=found.model), found.published)
+    # The model last: one kind of segment does not go with the usual objective.
+    settings = dataclasses.replace(configuration.changed(PretrainSettings(), found.published), model=found.model)
     return configuration.changed(settings, changes or {})
 
 
