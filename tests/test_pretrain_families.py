@@ -13,8 +13,10 @@ from tiny import tiny_text
 
 import hornbook
 from hornbook.batch import pack
+from hornbook.cli.pretraining import PRESET_HELP
 from hornbook.data.build import build_corpus
 from hornbook.interop.folder import load_folder
+from hornbook.models.registry import PRESETS
 from hornbook.text.training import train_tokenizer
 
 TEXTS = ["the river and the garden", "a teacher", "한국어 위키백과는 the bridge of letters"]
@@ -84,6 +86,18 @@ def test_going_on_from_a_model(tmp_path, tiny_corpus, family):
     with pytest.raises(ValueError, match=f"of the family {family}: go on with one of {family}-base, {family}-large"):
         run(tmp_path / "other", tiny_corpus, steps=2, base=base)
     assert not (tmp_path / "other").exists()
+
+
+def test_help_and_readme_name_every_preset():
+    readme = (Path(__file__).parent.parent / "README.md").read_text(encoding="utf-8")
+    tables = {line.split("`")[1].partition("-")[0]: line for line in readme.splitlines() if line.startswith("| `")}
+    helps = {part.split("-")[0]: part for part in PRESET_HELP.rstrip(".").split("; ")}
+    for preset in PRESETS:
+        family, _, size = preset.partition("-")
+        assert (
+            f"-{size}" in helps[family].replace(",", " ").split() or preset in helps[family].replace(",", " ").split()
+        )
+        assert f"`-{size}`" in tables[family] or f"`{preset}`" in tables[family]
 
 
 def test_a_roberta_does_not_judge_sentences(tmp_path, tiny_corpus):
