@@ -25,7 +25,7 @@ from hornbook.data.corpus import Corpus
 from hornbook.data.examples import Examples
 from hornbook.interop.folder import load_weights
 from hornbook.models.bert import Bert, BertConfig
-from hornbook.models.encoder import flops_per_token
+from hornbook.models.flops import model_flops_per_token, shape_of
 from hornbook.models.registry import PRESETS
 from hornbook.objectives.masking import Masking, MaskingSettings
 from hornbook.objectives.pretraining import Pretraining
@@ -49,18 +49,18 @@ class Comparison:
             PRESETS[args.preset].model, {"vocab_size": tokenizer.vocab_size, "init_std": args.init_std}
         )
         self.objective = Pretraining(
-            Masking(MaskingSettings(), tokenizer.vocab_size, self.mask_id, self.special_ids), nsp=True
+            Masking(MaskingSettings(), tokenizer.vocab_size, self.mask_id, self.special_ids), sentence="nsp"
         )
         self.schedule = ScheduleSettings(steps=args.steps, warmup_fraction=0.1)
         self.optimizer_settings = OptimizerSettings(lr=args.lr)
         self.num_sequences = args.batch_tokens // args.length
-        held_out = Examples([(corpus, 1.0)], args.length, 0, pairs=True, shorter_chance=0.0, held_out=True)
+        held_out = Examples([(corpus, 1.0)], args.length, 0, layout="nsp", shorter_chance=0.0, held_out=True)
         num_batches = min(16, max(1, sum(chunks.total for chunks in held_out.chunks) // self.num_sequences))
         self.held_out = [held_out.batch(i, self.num_sequences) for i in range(num_batches)]
         self.points = {round(args.steps * (i + 1) / NUM_POINTS) for i in range(NUM_POINTS)}
 
     def batches(self, seed: int):
-        examples = Examples([(self.corpus, 1.0)], self.args.length, seed, pairs=True)
+        examples = Examples([(self.corpus, 1.0)], self.args.length, seed, layout="nsp")
         for number in range(self.args.steps):
             yield number, examples.batch(number, self.num_sequences).to(self.runtime.device)
 
@@ -159,7 +159,7 @@ def main() -> None:
         build_corpus([args.data], args.vocabulary, folder, workers=2)
         shared = Comparison(args, Corpus(folder), runtime)
         tokens = args.steps * args.batch_tokens
-        flops = tokens * flops_per_token(shared.config, args.length, 0.15)
+        flops = tokens * model_flops_per_token(shape_of(shared.config, args.length, 0.15))
         print(f"{tokens:,} tokens, {flops:.2e} FLOPs a run, {shared.corpus.num_tokens:,} tokens in the corpus")
         for seed in range(args.seeds):
             for side, learn in (("ours", ours), ("transformers", theirs)):

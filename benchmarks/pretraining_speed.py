@@ -24,7 +24,7 @@ from hornbook.data.corpus import Corpus
 from hornbook.data.examples import Examples
 from hornbook.data.loader import batches
 from hornbook.models.bert import Bert
-from hornbook.models.encoder import flops_per_token
+from hornbook.models.flops import model_flops_per_token, shape_of
 from hornbook.models.registry import PRESETS
 from hornbook.objectives.masking import Masking, MaskingSettings
 from hornbook.objectives.pretraining import Pretraining
@@ -98,7 +98,7 @@ def ours(config, make, args, runtime, special) -> tuple[float, float]:
     model = Bert(config, ("mlm",))
     model.initialise(torch.Generator().manual_seed(0))
     model.to(runtime.device)
-    objective = Pretraining(Masking(MaskingSettings(), config.vocab_size, *special), nsp=False)
+    objective = Pretraining(Masking(MaskingSettings(), config.vocab_size, *special), sentence="none")
     if runtime.compiles:
         model.compile_parts()
         objective.compile()
@@ -165,14 +165,14 @@ def main() -> None:
         special = (tokenizer.mask_id, tokenizer.special_ids)
         rows = []
         for length in map(int, args.lengths.split(",")):
-            make = _Maker(Examples([(corpus, 1.0)], length, 0, pairs=True), args.batch_tokens // length)
+            make = _Maker(Examples([(corpus, 1.0)], length, 0, layout="nsp"), args.batch_tokens // length)
             sizes = [np.diff(make(i).starts_host) for i in range(4)]
             real = float(np.mean([size.mean() for size in sizes]))
             for dropout in map(float, args.attention_dropouts.split(",")):
                 config = changed(
                     PRESETS[args.preset].model, {"attention_dropout": dropout, "vocab_size": tokenizer.vocab_size}
                 )
-                flops = flops_per_token(config, length, 0.15)
+                flops = model_flops_per_token(shape_of(config, length, 0.15))
                 for side in args.sides.split(","):
                     torch.manual_seed(0)
                     torch.compiler.reset()

@@ -157,10 +157,11 @@ def test_names_that_are_no_more_are_refused():
 
 
 def test_the_settings_of_a_run_survive_json():
+    from hornbook.models.bert import BertConfig
     from hornbook.pretraining.settings import PretrainSettings, preset_settings
 
     settings = preset_settings("bert-tiny", {"masking.unit": "ngram", "schedule.steps": "1e3"})
-    assert from_dict(PretrainSettings, json.loads(json.dumps(to_dict(settings)))) == settings
+    assert from_dict(PretrainSettings, json.loads(json.dumps(to_dict(settings))), model=BertConfig) == settings
     assert all(each.doc for each in listed(settings))
     with pytest.raises(ValueError, match=r"masking\.unit must be one of token, word, ngram, not 'words'"):
         preset_settings("bert-tiny", {"masking.unit": "words"})

@@ -126,8 +126,8 @@ def from_dict(kind: type[S], values: Mapping[str, Any], prefix: str = "", **kind
     for name, value in values.items():
         if name not in hints:
             raise _unknown(prefix + name, [prefix + known for known in hints])
-        if dataclasses.is_dataclass(hints[name]):
-            value = from_dict(kinds.get(name, hints[name]), value, f"{prefix}{name}.")
+        if dataclasses.is_dataclass(group := kinds.get(name, hints[name])):
+            value = from_dict(group, value, f"{prefix}{name}.")
         elif isinstance(value, list):
             value = tuple(value)
         arguments[name] = value

@@ -23,19 +23,26 @@ def numbered_corpus(
     folder: Path, tokenizer_folder: Path, lengths: Lengths, held_out_share: float = 0.01, first: int = FIRST
 ) -> Corpus:
     """A corpus of sentences of these lengths; its tokens are `first`, `first` + 1 and so on."""
+    total = sum(sum(sentences) for documents in lengths for sentences in documents)
+    return corpus_of(np.arange(first, first + total), lengths, folder, tokenizer_folder, held_out_share)
+
+
+def corpus_of(
+    tokens: np.ndarray, lengths: Lengths, folder: Path, tokenizer_folder: Path, held_out_share: float
+) -> Corpus:
+    """A corpus of these tokens in sentences of these lengths."""
     folder.mkdir(parents=True)
     Tokenizer.load(tokenizer_folder).save(folder)
     writer = ShardWriter(folder, np.dtype(np.uint32))
-    entries, token = [], first
+    entries, rest = [], tokens
     for documents in lengths:
         for sentences in documents:
-            tokens = np.arange(token, token + sum(sentences))
-            writer.add(tokens, is_word_start(tokens), np.array(sentences), np.array([0]))
-            token += len(tokens)
+            here, rest = np.split(rest, [sum(sentences)])
+            writer.add(here, is_word_start(here), np.array(sentences), np.array([0]))
         entries.append(writer.close_shard())
     manifest = {"fingerprint": f"{hash(str(lengths)) % 2**64:016x}", "shards": entries}
     (folder / "manifest.json").write_text(json.dumps(manifest))
-    np.save(folder / "token_counts.npy", np.bincount(np.arange(first, token)))
+    np.save(folder / "token_counts.npy", np.bincount(tokens))
     return Corpus(folder, held_out_share)
 
 

@@ -1,5 +1,7 @@
 """Chunks against a slow reference that walks sentence by sentence."""
 
+from fractions import Fraction
+
 import numpy as np
 import pytest
 from numbered import numbered_corpus, random_lengths
@@ -41,6 +43,19 @@ def slow_reach(run, length):
     return found
 
 
+def slow_even(run, length):
+    """Equal parts of one document, each begun at the nearest sentence unless that is half a part away."""
+    begin, end = run[0][0], run[-1][1]
+    num_parts = max(1, -((4 * (begin - end) + length) // (4 * length)))
+    size = Fraction(end - begin, num_parts)
+    starts = [begin]
+    for part in range(1, num_parts):
+        ideal = begin + part * size
+        nearest = min((stop for _, stop, _ in reversed(run)), key=lambda stop: abs(stop - ideal))
+        starts.append(nearest if abs(nearest - ideal) < size / 2 else int(ideal))
+    return list(zip(starts, [*starts[1:], end], strict=True))
+
+
 def slow_fit(run, length):
     """Sentences as long as they fit, with a separator before each new document; a longer sentence is cut."""
     found, chunk, used = [], [], 0
@@ -61,11 +76,11 @@ def slow_fit(run, length):
     return found + ([(chunk[0][0], chunk[-1][1])] if chunk else [])
 
 
-@pytest.mark.parametrize("rule", ["reach", "fit"])
+@pytest.mark.parametrize("rule", ["reach", "even", "fit"])
 @pytest.mark.parametrize("length", [1, 5, 23, 60, 500])
 def test_chunks_equal_the_slow_ones(rule, length, tmp_path, tokenizer_folder, monkeypatch):
     monkeypatch.setattr(chunks, "DOCUMENTS_A_RUN", 7)
-    slow = {"reach": slow_reach, "fit": slow_fit}[rule]
+    slow = {"reach": slow_reach, "even": slow_even, "fit": slow_fit}[rule]
     for seed in range(4):
         random = np.random.default_rng([seed, length])
         lengths = random_lengths(random, 2, 60, 15, giants=seed % 2 == 0)
@@ -73,14 +88,14 @@ def test_chunks_equal_the_slow_ones(rule, length, tmp_path, tokenizer_folder, mo
         for held_out in (False, True):
             made = cut(corpus, length, rule, held_out)
             for number in range(2):
-                runs = stretches(corpus, number, held_out, 1 if rule == "reach" else 7)
-                if rule == "reach":
+                runs = stretches(corpus, number, held_out, 7 if rule == "fit" else 1)
+                if rule != "fit":
                     assert all(len({document for *_, document in run}) == 1 for run in runs)
                 expected = [chunk for run in runs for chunk in slow(run, length)]
                 assert list(zip(made.starts[number].tolist(), made.stops[number].tolist(), strict=True)) == expected
 
 
-@pytest.mark.parametrize("rule", ["reach", "fit"])
+@pytest.mark.parametrize("rule", ["reach", "even", "fit"])
 def test_every_token_is_in_one_chunk(rule, tmp_path, tokenizer_folder, random):
     corpus = numbered_corpus(tmp_path / "c", tokenizer_folder, random_lengths(random, 3, 400, 30, giants=True), 0.1)
     seen = [np.zeros(len(shard.tokens), np.int64) for shard in corpus.shards]
@@ -96,7 +111,7 @@ def test_every_token_is_in_one_chunk(rule, tmp_path, tokenizer_folder, random):
             if rule == "fit":
                 assert stop - start + len(documents) - 1 <= 48
             else:
-                assert len(documents) == 1 and stop - start <= 2 * 48
+                assert len(documents) == 1 and stop - start <= {"reach": 2, "even": 2.25}[rule] * 48
     assert all((counts == 1).all() for counts in seen)
 
 
@@ -108,9 +123,24 @@ def test_fit_fills_chunks_over_the_ends_of_documents(tmp_path, tokenizer_folder)
     assert made.stops[0].tolist() == [6, 10, 20, 28, 37]
 
 
+def test_even_cuts_a_document_at_the_same_places_backwards(tmp_path, tokenizer_folder, random):
+    documents = [random.integers(1, 30, int(random.integers(2, 60))).tolist() for _ in range(60)]
+    same = 0
+    for name, rule in (("even", "even"), ("reach", "reach")):
+        ways = [documents, [document[::-1] for document in documents]]
+        corpora = [numbered_corpus(tmp_path / f"{name}-{i}", tokenizer_folder, [way], 0) for i, way in enumerate(ways)]
+        forwards, backwards = (cut(corpus, 100, rule, False) for corpus in corpora)
+        ends = np.cumsum([sum(document) for document in documents])
+        begins = ends - [sum(document) for document in documents]
+        of = np.searchsorted(ends, backwards.starts[0], side="right")
+        mirrored = set((begins[of] + ends[of] - backwards.stops[0].astype(np.int64)).tolist())
+        same = len(mirrored & set(forwards.starts[0].tolist())) / forwards.total
+        assert same > 0.95 if rule == "even" else same < 0.7  # ties go to the later sentence both ways
+
+
 def test_documents_of_one_token(tmp_path, tokenizer_folder):
     corpus = numbered_corpus(tmp_path / "c", tokenizer_folder, [[[1]] * 9], held_out_share=0)
-    assert cut(corpus, 5, "reach", False).total == 9
+    assert cut(corpus, 5, "reach", False).total == cut(corpus, 5, "even", False).total == 9
     assert cut(corpus, 5, "fit", False).stops[0].tolist() == [3, 6, 9]
     assert cut(corpus, 5, "fit", True).total == 0
 

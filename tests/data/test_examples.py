@@ -1,12 +1,14 @@
+import hashlib
 import pickle
+from typing import get_args
 
 import numpy as np
 import pytest
 from numbered import FIRST, documents_of, is_word_start, numbered_corpus, random_lengths, sentence_starts_of
+from taken_apart import chunk_numbers, same, sequences, two_segments
 
-from hornbook.batch import Batch
 from hornbook.data.corpus import Corpus
-from hornbook.data.examples import DataSettings, Examples
+from hornbook.data.examples import DataSettings, Examples, Layout
 
 LENGTH = 64
 
@@ -21,50 +23,12 @@ def corpus(tmp_path_factory, tokenizer_folder):
 
 @pytest.fixture(scope="module")
 def pairs(corpus):
-    return Examples([(corpus, 1.0)], LENGTH, seed=0, pairs=True)
+    return Examples([(corpus, 1.0)], LENGTH, seed=0, layout="nsp")
 
 
 @pytest.fixture(scope="module")
 def packed(corpus):
-    return Examples([(corpus, 1.0)], LENGTH, seed=0, pairs=False)
-
-
-def sequences(batch: Batch) -> list[np.ndarray]:
-    return np.split(batch.ids_T.numpy(), batch.starts_host[1:-1])
-
-
-def two_segments(batch: Batch, examples: Examples) -> list[tuple[np.ndarray, np.ndarray, int]]:
-    """(A, B, label) of each pair, after a look at all that stands around them."""
-    found = []
-    for i, ids in enumerate(sequences(batch)):
-        special = np.flatnonzero(ids < FIRST)
-        first_sep = special[1]
-        assert special.tolist() == [0, first_sep, len(ids) - 1]
-        assert ids[special].tolist() == [examples.cls_id, examples.sep_id, examples.sep_id]
-        one = batch.part(i, i + 1)
-        assert one.segments_T.tolist() == [0] * (first_sep + 1) + [1] * (len(ids) - first_sep - 1)
-        assert one.positions_T.tolist() == list(range(len(ids)))
-        expected = np.where(ids < FIRST, True, is_word_start(ids))
-        assert np.array_equal(one.word_starts_T.numpy(), expected)
-        found.append((ids[1:first_sep], ids[first_sep + 1 : -1], int(batch.labels_N[i])))
-    return found
-
-
-def same(a: Batch, b: Batch) -> bool:
-    names = ("ids_T", "positions_T", "segments_T", "word_starts_T", "starts", "labels_N")
-    both = [(getattr(a, name), getattr(b, name)) for name in names]
-    equal = all(x.equal(y) if x is not None else y is None for x, y in both)
-    return equal and np.array_equal(a.starts_host, b.starts_host) and a.longest == b.longest
-
-
-def chunk_numbers(examples: Examples, tokens: np.ndarray, which: int = 0, first: int = FIRST) -> np.ndarray:
-    """The chunk that each token of a numbered corpus stands in, or -1."""
-    chunks, corpus = examples.chunks[which], examples.corpora[which]
-    base = first + np.concatenate([[0], np.cumsum([len(shard.tokens) for shard in corpus.shards])])
-    starts = np.concatenate([base[i] + s for i, s in enumerate(chunks.starts)])
-    stops = np.concatenate([base[i] + s for i, s in enumerate(chunks.stops)])
-    at = np.searchsorted(starts, tokens, side="right") - 1
-    return np.where((at >= 0) & (tokens < stops[at]), at, -1)
+    return Examples([(corpus, 1.0)], LENGTH, seed=0, layout="packed")
 
 
 # ---- pairs
@@ -93,7 +57,7 @@ def test_pairs_are_next_or_random(pairs, corpus):
 
 
 def test_half_of_the_pairs_are_random(corpus):
-    examples = Examples([(corpus, 1.0)], LENGTH, seed=3, pairs=True, shorter_chance=0.0)
+    examples = Examples([(corpus, 1.0)], LENGTH, seed=3, layout="nsp", shorter_chance=0.0)
     starts = sentence_starts_of(corpus)
     found = [pair for number in range(10) for pair in two_segments(examples.batch(number, 400), examples)]
     chunk = chunk_numbers(examples, np.array([a[0] for a, _, _ in found]))
@@ -112,7 +76,7 @@ def test_half_of_the_pairs_are_random(corpus):
 def test_where_a_ends_and_where_random_text_comes_from_are_uniform(tmp_path, tokenizer_folder):
     # chunks of five sentences of 4 tokens; 8 documents
     corpus = numbered_corpus(tmp_path / "c", tokenizer_folder, [[[4] * 50] * 8], held_out_share=0)
-    examples = Examples([(corpus, 1.0)], 23, seed=0, pairs=True, shorter_chance=0.0)
+    examples = Examples([(corpus, 1.0)], 23, seed=0, layout="nsp", shorter_chance=0.0)
     found = [pair for number in range(8) for pair in two_segments(examples.batch(number, 500), examples)]
     assert abs(np.mean([label for *_, label in found]) - 0.5) < 0.025
     ends = np.bincount([len(a) // 4 for a, _, _ in found], minlength=5)[1:]
@@ -132,7 +96,7 @@ def test_one_in_ten_pairs_is_shorter(tmp_path, tokenizer_folder):
     corpus = numbered_corpus(tmp_path / "c", tokenizer_folder, lengths)
 
     def lengths_at(chance: float) -> np.ndarray:
-        examples = Examples([(corpus, 1.0)], 128, seed=0, pairs=True, shorter_chance=chance)
+        examples = Examples([(corpus, 1.0)], 128, seed=0, layout="nsp", shorter_chance=chance)
         return np.concatenate([np.diff(examples.batch(number, 500).starts_host) for number in range(8)])
 
     never, sometimes, always = lengths_at(0.0), lengths_at(0.1), lengths_at(1.0)
@@ -146,9 +110,9 @@ def test_one_in_ten_pairs_is_shorter(tmp_path, tokenizer_folder):
 
 def test_training_never_meets_what_is_held_out(corpus):
     num_held_out = 0
-    for pairs in (True, False):
+    for layout in get_args(Layout):
         for held_out in (False, True):
-            examples = Examples([(corpus, 1.0)], LENGTH, seed=0, pairs=pairs, held_out=held_out)
+            examples = Examples([(corpus, 1.0)], LENGTH, seed=0, layout=layout, held_out=held_out)
             total = examples.chunks[0].total
             batches = [examples.batch(number, 500) for number in range(-(-2 * total // 500))]
             ids = np.unique(np.concatenate([batch.ids_T.numpy() for batch in batches]))
@@ -157,15 +121,34 @@ def test_training_never_meets_what_is_held_out(corpus):
             num_held_out += held_out * len(documents)
             everything = corpus.is_held_out(np.arange(corpus.num_documents)) == held_out
             assert len(documents) == everything.sum()
-    assert num_held_out > 300
+    assert num_held_out > 600
+
+
+@pytest.mark.parametrize(
+    ("layout", "held_out", "digest"),
+    [
+        ("nsp", False, "7c6524339b4a4167"),
+        ("nsp", True, "3a5ef6eba680c814"),
+        ("packed", False, "12f8abc9f6f1fecf"),
+        ("packed", True, "92350543411e9604"),
+    ],
+)
+def test_batches_are_those_that_runs_began_with(layout, held_out, digest, corpus):
+    """A run resumes in the middle of its batches: none may come out otherwise than when it was begun."""
+    examples, found = Examples([(corpus, 1.0)], LENGTH, seed=0, layout=layout, held_out=held_out), hashlib.sha256()
+    for number in range(3):
+        batch = examples.batch(number, 200)
+        for tensor in (batch.ids_T, batch.segments_T, batch.word_starts_T, batch.starts, batch.labels_N):
+            found.update(b"" if tensor is None else tensor.numpy().tobytes())
+    assert found.hexdigest()[:16] == digest
 
 
 # ---- the order
 
 
-@pytest.mark.parametrize("kind", ["pairs", "packed"])
-def test_an_epoch_meets_each_chunk_once(kind, pairs, packed):
-    examples = {"pairs": pairs, "packed": packed}[kind]
+@pytest.mark.parametrize("layout", get_args(Layout))
+def test_an_epoch_meets_each_chunk_once(layout, corpus):
+    examples = Examples([(corpus, 1.0)], LENGTH, seed=0, layout=layout)
     total = examples.chunks[0].total
     firsts = [sequences(examples.batch(number, 1))[0][1] for number in range(3 * total)]
     order = chunk_numbers(examples, np.array(firsts))
@@ -177,19 +160,19 @@ def test_an_epoch_meets_each_chunk_once(kind, pairs, packed):
 
 
 def test_other_seeds_and_lengths_have_other_orders(corpus, pairs):
-    other = Examples([(corpus, 1.0)], LENGTH, seed=1, pairs=True)
+    other = Examples([(corpus, 1.0)], LENGTH, seed=1, layout="nsp")
     a, b = (chunk_numbers(e, np.array([ids[1] for ids in sequences(e.batch(0, 500))])) for e in (pairs, other))
     assert (a == b).mean() < 0.02
 
 
-@pytest.mark.parametrize("kind", ["pairs", "packed"])
-def test_a_batch_depends_on_its_number_alone(kind, pairs, packed, corpus):
-    examples = {"pairs": pairs, "packed": packed}[kind]
+@pytest.mark.parametrize("layout", get_args(Layout))
+def test_a_batch_depends_on_its_number_alone(layout, corpus):
+    examples = Examples([(corpus, 1.0)], LENGTH, seed=0, layout=layout)
     numbers = [0, 1, 2, 17, 40, 1000]
     batches = {number: examples.batch(number, 33) for number in numbers}
     again = {number: examples.batch(number, 33) for number in reversed(numbers)}
     sent = pickle.loads(pickle.dumps(examples))
-    fresh = Examples([(Corpus(corpus.folder, 0.2), 1.0)], LENGTH, seed=0, pairs=kind == "pairs")
+    fresh = Examples([(Corpus(corpus.folder, 0.2), 1.0)], LENGTH, seed=0, layout=layout)
     for number in numbers:
         for other in (again[number], sent.batch(number, 33), fresh.batch(number, 33)):
             assert same(batches[number], other)
@@ -206,7 +189,7 @@ def test_corpora_are_mixed_by_weight(tmp_path, tokenizer_folder, random):
         numbered_corpus(tmp_path / str(first), tokenizer_folder, random_lengths(random, 1, 300, 20), first=first)
         for first in starts
     ]
-    examples = Examples(list(zip(corpora, weights, strict=True)), 32, seed=5, pairs=False)
+    examples = Examples(list(zip(corpora, weights, strict=True)), 32, seed=5, layout="packed")
     firsts = np.array([sequences(examples.batch(number, 1))[0][1] for number in range(3000)])
     which = np.searchsorted(starts, firsts, side="right") - 1
     share = np.bincount(which) / len(which)
@@ -223,7 +206,7 @@ def test_corpora_are_mixed_by_weight(tmp_path, tokenizer_folder, random):
 @pytest.mark.parametrize("weight", [0.0, -1.0, float("nan"), float("inf"), 1e-5])
 def test_a_weight_that_cannot_be_kept_is_refused(weight, corpus):
     with pytest.raises(ValueError, match="weigh"):
-        Examples([(corpus, 1.0), (corpus, weight)], LENGTH, seed=0, pairs=False)
+        Examples([(corpus, 1.0), (corpus, weight)], LENGTH, seed=0, layout="packed")
 
 
 # ---- packed
@@ -267,37 +250,37 @@ def test_packed_sequences_hold_full_sentences(packed, corpus):
 
 def test_one_document_has_no_wrong_sentences(tmp_path, tokenizer_folder):
     corpus = numbered_corpus(tmp_path / "one", tokenizer_folder, [[[5] * 30]])
-    with pytest.raises(ValueError, match=r"objective\.nsp=false"):
-        Examples([(corpus, 1.0)], 32, seed=0, pairs=True)
+    with pytest.raises(ValueError, match=r"objective\.sentence=sop or none"):
+        Examples([(corpus, 1.0)], 32, seed=0, layout="nsp")
     with pytest.raises(ValueError, match=r"data\.held_out_share=0"):
-        Examples([(corpus, 1.0)], 32, seed=0, pairs=False, held_out=True)
-    ids = sequences(Examples([(corpus, 1.0)], 32, seed=0, pairs=False).batch(0, 5))
+        Examples([(corpus, 1.0)], 32, seed=0, layout="packed", held_out=True)
+    ids = sequences(Examples([(corpus, 1.0)], 32, seed=0, layout="packed").batch(0, 5))
     assert [len(each) for each in ids] == [32] * 5
 
 
 def test_two_documents(tmp_path, tokenizer_folder):
     corpus = numbered_corpus(tmp_path / "two", tokenizer_folder, [[[5] * 30, [4, 3]]])
     with pytest.raises(ValueError, match="fewer than two documents"):
-        Examples([(corpus, 1.0)], 32, seed=0, pairs=True)
+        Examples([(corpus, 1.0)], 32, seed=0, layout="nsp")
     # the only held-out document takes its wrong sentences from itself
-    examples = Examples([(corpus, 1.0)], 32, seed=0, pairs=True, held_out=True)
+    examples = Examples([(corpus, 1.0)], 32, seed=0, layout="nsp", held_out=True)
     for a, b, _ in two_segments(examples.batch(0, 20), examples):
         assert documents_of(corpus, a[:1]) == documents_of(corpus, b[:1])
     corpus = numbered_corpus(tmp_path / "both", tokenizer_folder, [[[5] * 30, [4, 3]]], held_out_share=0)
-    examples = Examples([(corpus, 1.0)], 32, seed=0, pairs=True)
+    examples = Examples([(corpus, 1.0)], 32, seed=0, layout="nsp")
     two_segments(examples.batch(0, 200), examples)
     with pytest.raises(ValueError, match="held out"):
-        Examples([(corpus, 1.0)], 32, seed=0, pairs=True, held_out=True)
+        Examples([(corpus, 1.0)], 32, seed=0, layout="nsp", held_out=True)
 
 
 @pytest.mark.parametrize("length", [8, 128])
 def test_documents_of_a_token_or_a_few(length, tmp_path, tokenizer_folder):
     corpus = numbered_corpus(tmp_path / "few", tokenizer_folder, [[[1], [2, 1]], [[1], [1, 1, 1], [3]]], 0)
-    examples = Examples([(corpus, 1.0)], length, seed=0, pairs=True, shorter_chance=0.5)
+    examples = Examples([(corpus, 1.0)], length, seed=0, layout="nsp", shorter_chance=0.5)
     found = two_segments(examples.batch(0, 300), examples)
     assert {tuple(a) for a, _, _ in found} > {(FIRST,), (FIRST + 4,)}
     assert all(documents_of(corpus, a[:1]) != documents_of(corpus, b[:1]) for a, b, label in found if label)
-    for ids in sequences(Examples([(corpus, 1.0)], length, seed=0, pairs=False).batch(0, 20)):
+    for ids in sequences(Examples([(corpus, 1.0)], length, seed=0, layout="packed").batch(0, 20)):
         assert 3 <= len(ids) <= length
 
 
@@ -309,6 +292,6 @@ def test_short_sequences_come_first():
     assert [data.length_at(step, 8) for step in (0, 5, 6, 7)] == [(128, 0), (128, 5), (512, 0), (512, 1)]
     with pytest.raises(ValueError, match="at least 8"):
         DataSettings(length=7)
-    for name in ("short_share", "shorter_chance", "held_out_share"):
+    for name in ("short_share", "shorter_chance", "single_chance", "held_out_share"):
         with pytest.raises(ValueError, match=f"data.{name} must lie between 0 and 1"):
             DataSettings(**{name: 1.5})

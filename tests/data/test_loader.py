@@ -15,7 +15,7 @@ CPU = torch.device("cpu")
 def examples(tmp_path_factory, tokenizer_folder):
     lengths = random_lengths(np.random.default_rng(0), 2, 100, 20)
     corpus = numbered_corpus(tmp_path_factory.mktemp("loader") / "corpus", tokenizer_folder, lengths)
-    return Examples([(corpus, 1.0)], 32, seed=0, pairs=True)
+    return Examples([(corpus, 1.0)], 32, seed=0, layout="nsp")
 
 
 def contents(batch) -> list:

@@ -103,6 +103,22 @@ def test_decay_by_depth():
         assert share(name) == expected[part_of(name)], name
 
 
+@pytest.mark.parametrize(
+    ("decay_from", "powers"),
+    [
+        ("block", {"embeddings": 3, "0": 2, "1": 1, "2": 0, "pooler": 0, "task": 0}),
+        ("head", {"embeddings": 4, "0": 3, "1": 2, "2": 1, "pooler": 0, "task": 0}),
+        ("electra", {"embeddings": 5, "0": 4, "1": 3, "2": 2, "pooler": 1, "task": 0}),
+    ],
+)
+def test_what_the_decay_counts_from(decay_from, powers):
+    model, _ = with_head(pretrained(), CLASSES, 0)
+    share = rates(model, LayerSettings(decay=0.8, decay_from=decay_from))
+    assert {part_of(name): share(name) for name, _ in model.named_parameters()} == {
+        part: 0.8**power for part, power in powers.items()
+    }
+
+
 def test_usual_rates_are_all_one():
     model, _ = with_head(pretrained(), CLASSES, 0)
     assert rates(model, LayerSettings()) is None

@@ -14,6 +14,7 @@ from hornbook.train.device import Runtime
 from hornbook.train.optimizer import make_optimizer
 from hornbook.train.settings import OptimizerSettings
 from hornbook.train.step import Stepper
+from train.formulas import check
 
 pytestmark = pytest.mark.gpu
 OUTPUTS = {
@@ -59,17 +60,26 @@ def batch_of(output: Output, number: int):
     return pack(ids, labels=labels, token_labels=token_labels, num_together=together).to(torch.device("cuda"))
 
 
-def stepper(model: Bert, graphs: bool) -> Stepper:
+def stepper(model: Bert, graphs: bool, settings: OptimizerSettings | None = None) -> Stepper:
     runtime = Runtime(torch.device("cuda"), torch.bfloat16, False, 1, 0, "test", graphs)
-    optimizer = make_optimizer(model, OptimizerSettings(lr=1e-3))
+    optimizer = make_optimizer(model, settings or OptimizerSettings(lr=1e-3))
     return Stepper(model, TaskObjective(model.output), optimizer, runtime, 0, 1.0, 65_536)
 
 
-@pytest.mark.parametrize("name", OUTPUTS)
-def test_captured_steps_equal_plain_ones(name):
+PUBLISHED = [
+    OptimizerSettings(bias_correction=False),
+    OptimizerSettings("lamb"),
+    OptimizerSettings("lamb", bias_correction=False),
+]
+
+
+@pytest.mark.parametrize(
+    ("name", "settings"), [*((name, None) for name in OUTPUTS), *(("class", settings) for settings in PUBLISHED)]
+)
+def test_captured_steps_equal_plain_ones(name, settings):
     plain_model = small(OUTPUTS[name])
     captured_model = copy.deepcopy(plain_model)
-    plain, captured = stepper(plain_model, False), stepper(captured_model, True)
+    plain, captured = stepper(plain_model, False, settings), stepper(captured_model, True, settings)
     for number in range(8):
         batch = batch_of(OUTPUTS[name], number)
         lr = 1e-3 * (number + 1) / 8
@@ -81,6 +91,11 @@ def test_captured_steps_equal_plain_ones(name):
         # Adam turns the rounding of a gradient near 0 into a whole step of the rate: means are compared.
         assert (a - b).abs().mean() < 1e-3, parameter_name
         assert b.isfinite().all()
+
+
+@pytest.mark.parametrize("settings", [OptimizerSettings(), *PUBLISHED])
+def test_every_optimizer_follows_its_formula(settings):
+    check(settings, torch.device("cuda"))
 
 
 def test_a_captured_step_trains_and_drops_out_anew_each_time():

@@ -10,6 +10,7 @@ import transformers
 from hornbook.interop.folder import first_names
 from hornbook.models.albert import Albert
 from hornbook.models.bert import Bert
+from hornbook.models.electra import Electra
 from hornbook.models.encoder import PADDED, Encoder, EncoderConfig
 from hornbook.models.outputs import Output
 from hornbook.models.roberta import Roberta
@@ -61,6 +62,7 @@ FAMILIES = {
         {"embedding_width": 16, "head_dropout": 0.0},
         {"embedding_size": 16, "classifier_dropout_prob": 0.0},
     ),
+    "electra": Family(Electra, {"embedding_width": 16}, {"embedding_size": 16, "summary_last_dropout": 0.0}),
     "roberta": Family(Roberta, {}, {"type_vocab_size": 1, "layer_norm_eps": 1e-5}, pad_id=1, num_offset_rows=2),
 }
 

@@ -246,11 +246,11 @@ def is_word_start(token: str, previous: str | None, kind: str) -> bool:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("pairs", [True, False])
-def test_words_of_each_tokenizer_are_masked_whole(kind, pairs, corpora):
+@pytest.mark.parametrize("layout", ["packed", "segments", "nsp", "sop"])
+def test_words_of_each_tokenizer_are_masked_whole(kind, layout, corpora):
     corpus = corpora[kind]
     tokenizer = corpus.tokenizer
-    examples = Examples([(corpus, 1.0)], 96, seed=0, pairs=pairs)
+    examples = Examples([(corpus, 1.0)], 96, seed=0, layout=layout)
     made = Masking(MaskingSettings(unit="word"), tokenizer.vocab_size, tokenizer.mask_id, tokenizer.special_ids)
     ends = {tokenizer.cls_id, tokenizer.sep_id}
     num_after_punctuation = num_at_boundary = num_several = 0
@@ -284,7 +284,7 @@ def test_the_stored_bits_are_the_words(kind, corpora):
     """The corpus says that a word starts exactly where the spelling says so."""
     corpus = corpora[kind]
     tokenizer = corpus.tokenizer
-    batch = Examples([(corpus, 1.0)], 96, seed=0, pairs=False).batch(0, 200)
+    batch = Examples([(corpus, 1.0)], 96, seed=0, layout="packed").batch(0, 200)
     ids, starts = batch.ids_T.tolist(), batch.word_starts_T.tolist()
     tokens = [tokenizer.token(token) for token in ids]
     inner = [i for i in range(1, len(ids)) if not {ids[i - 1], ids[i]} & {tokenizer.cls_id, tokenizer.sep_id}]

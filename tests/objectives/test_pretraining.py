@@ -15,8 +15,8 @@ CONFIG = BertConfig(vocab_size=90, num_layers=2, width=16, num_heads=2, inner_wi
 SPECIAL = [0, 1, 2, 3, 4]
 
 
-def pretraining(nsp: bool = True, **settings) -> Pretraining:
-    return Pretraining(Masking(MaskingSettings(**settings), CONFIG.vocab_size, 4, SPECIAL), nsp)
+def pretraining(sentence: str = "nsp", **settings) -> Pretraining:
+    return Pretraining(Masking(MaskingSettings(**settings), CONFIG.vocab_size, 4, SPECIAL), sentence)
 
 
 @pytest.fixture(scope="module")
@@ -37,11 +37,11 @@ def drawn_of(random, lengths, seed: int = 0, **settings) -> Drawn:
     return pretraining(**settings).draw(batch_of(random, lengths), torch.Generator().manual_seed(seed))
 
 
-def sums_and_gradients(model: Bert, parts: list[Drawn], nsp: bool = True) -> tuple[dict, dict]:
+def sums_and_gradients(model: Bert, parts: list[Drawn], sentence: str = "nsp") -> tuple[dict, dict]:
     model.zero_grad()
     totals = {}
     for part in parts:
-        sums = pretraining(nsp).sums(model, part)
+        sums = pretraining(sentence).sums(model, part)
         sum(sums.values()).backward()
         totals = {term: totals.get(term, 0.0) + value.item() for term, value in sums.items()}
     return totals, {name: p.grad.clone() for name, p in model.named_parameters() if p.grad is not None}
@@ -88,11 +88,19 @@ def test_hits_count_right_guesses(model, random):
         assert pretraining().hits(model, Drawn(drawn.batch, right))["mlm_accuracy"] == len(guesses)
 
 
-def test_without_nsp_there_is_one_term(model, random):
-    drawn = drawn_of(random, [20, 30], nsp=False)
-    assert list(drawn.targets) == ["mlm"] and list(pretraining(False).sums(model, drawn)) == ["mlm"]
-    assert pretraining(False).weights == {"mlm": 1.0}
-    assert Pretraining(pretraining().masking, True, 0.5).weights == {"mlm": 1.0, "nsp": 0.5}
+def test_without_a_sentence_task_there_is_one_term(model, random):
+    drawn = drawn_of(random, [20, 30], sentence="none")
+    assert list(drawn.targets) == ["mlm"] and list(pretraining("none").sums(model, drawn)) == ["mlm"]
+    assert pretraining("none").weights == {"mlm": 1.0}
+
+
+def test_sentence_order_is_a_term_of_its_own_name(model, random):
+    assert Pretraining(pretraining().masking, "sop", 0.5).weights == {"mlm": 1.0, "sop": 0.5}
+    one, other = (drawn_of(np.random.default_rng(0), [20, 30], sentence=task) for task in ("nsp", "sop"))
+    with torch.no_grad():
+        nsp, sop = pretraining("nsp").hits(model, one), pretraining("sop").hits(model, other)
+    assert list(sop) == ["mlm", "mlm_accuracy", "sop", "sop_accuracy"]
+    assert list(nsp.values()) == list(sop.values())
 
 
 def test_targets_of_no_weight_enter_no_sum():
@@ -116,16 +124,16 @@ def test_the_draw_leaves_the_batch_as_it_was(random):
 # ---- buckets
 
 
-@pytest.mark.parametrize(("nsp", "unit"), [(True, "token"), (False, "word")])
+@pytest.mark.parametrize(("sentence", "unit"), [("nsp", "token"), ("none", "word")])
 @pytest.mark.parametrize(("token_bucket", "target_bucket"), [(64, 8), (256, 128), (7, 1)])
-def test_dead_tokens_change_nothing(token_bucket, target_bucket, nsp, unit, model, random):
-    drawn = drawn_of(random, [20, 33, 9, 40, 12], nsp=nsp, unit=unit)
+def test_dead_tokens_change_nothing(token_bucket, target_bucket, sentence, unit, model, random):
+    drawn = drawn_of(random, [20, 33, 9, 40, 12], sentence=sentence, unit=unit)
     filled = bucketed(drawn, token_bucket, target_bucket)
     assert filled.batch.num_tokens % token_bucket == 0 and filled.batch.num_live_tokens == 114
     assert all(len(targets.positions_K) % target_bucket == 0 for targets in filled.targets.values())
     assert {t: float(c) for t, c in filled.counts().items()} == {t: float(c) for t, c in drawn.counts().items()}
     assert all(len(t.starts_host) == filled.batch.num_sequences + 1 for t in filled.targets.values())
-    assert_same(sums_and_gradients(model, [drawn], nsp), sums_and_gradients(model, [filled], nsp))
+    assert_same(sums_and_gradients(model, [drawn], sentence), sums_and_gradients(model, [filled], sentence))
 
 
 def test_dead_tokens_get_no_gradient_where_they_could(model, random):

@@ -7,13 +7,13 @@ import random
 TOKENS_A_STEP = 8192
 
 
-def train_lines(num_steps, nsp=True, every=10):
+def train_lines(num_steps, sentence="nsp", every=10):
     """Lines such as a run writes: a loss that falls from ln(8,000) towards 3.4, with noise."""
     generator = random.Random(0)
     lines = []
     for step in range(every, num_steps + 1, every):
         mlm = 3.4 + 5.6 * math.exp(-step / (0.12 * num_steps)) + generator.gauss(0, 0.12)
-        terms = {"mlm": mlm} | ({"nsp": 0.25 + 0.44 * math.exp(-step / (0.3 * num_steps))} if nsp else {})
+        terms = {"mlm": mlm} | ({sentence: 0.25 + 0.44 * math.exp(-step / (0.3 * num_steps))} if sentence else {})
         rate = min(step / (0.1 * num_steps), 1 - step / num_steps)
         numbers = {"grad_norm": 1.0, "lr": 5e-4 * rate, "tokens": step * TOKENS_A_STEP}
         speed = {"tokens_per_second": 21_000 + generator.gauss(0, 600), "seconds": step * TOKENS_A_STEP / 21_000}
@@ -21,14 +21,15 @@ def train_lines(num_steps, nsp=True, every=10):
     return lines
 
 
-def validation_lines(num_steps, nsp=True, times=20):
+def validation_lines(num_steps, sentence="nsp", times=20):
     lines = []
     for step in range(num_steps // times, num_steps + 1, max(1, num_steps // times)):
         mlm = 3.5 + 5.3 * math.exp(-step / (0.12 * num_steps))
         found = {"mlm": mlm, "mlm_accuracy": 0.42 * (1 - math.exp(-step / (0.2 * num_steps)))}
-        if nsp:
-            found |= {"nsp": 0.69 - 0.4 * step / num_steps, "nsp_accuracy": 0.5 + 0.38 * step / num_steps}
-        loss = mlm + found.get("nsp", 0.0)
+        if sentence:
+            judged = {sentence: 0.69 - 0.4 * step / num_steps, f"{sentence}_accuracy": 0.5 + 0.38 * step / num_steps}
+            found |= judged
+        loss = mlm + found.get(sentence, 0.0)
         lines.append({"kind": "validation", "step": step, "loss": loss, **found, "best": True})
     return lines
 

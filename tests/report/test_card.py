@@ -43,6 +43,18 @@ def test_the_head(make_card):
     }
 
 
+def test_settings_that_had_no_effect_are_left_out(make_card):
+    """The share of a warm-up that was given in steps; what a decay of 1 counts from."""
+    schedule, layers = {"warmup_fraction": 0.1, "warmup_steps": None}, {"decay": 1.0, "decay_from": "block"}
+    _, text = make_card(name="usual", settings={"schedule": schedule, "layers": layers})
+    assert "| warm-up, share of the steps | 0.1 |" in text
+    assert "warm-up steps" not in text and "counted from" not in text
+    schedule, layers = schedule | {"warmup_steps": 500}, {"decay": 0.8, "decay_from": "electra"}
+    _, text = make_card(name="other", settings={"schedule": schedule, "layers": layers})
+    assert "| warm-up steps | 500 |" in text and "| counted from | electra |" in text
+    assert "warm-up, share" not in text
+
+
 @pytest.mark.parametrize(
     ("kind", "tag"),
     [

@@ -29,8 +29,15 @@ def test_every_number_has_its_panel(make_run, tmp_path):
 
 
 def test_without_next_sentence_one_loss_is_enough(make_run):
-    record = RunRecord.load(make_run(train_lines(1000, nsp=False) + validation_lines(1000, nsp=False)))
+    record = RunRecord.load(make_run(train_lines(1000, sentence=None) + validation_lines(1000, sentence=None)))
     assert titles(record)[0] == "Loss on masked tokens (mlm)" and len(titles(record)) == 4
+
+
+@pytest.mark.parametrize(("sentence", "words"), [("nsp", "the next sentence"), ("sop", "the order of sentences")])
+def test_a_sentence_task_is_named_and_measured_against_a_coin(sentence, words, make_run):
+    record = RunRecord.load(make_run(train_lines(1000, sentence=sentence) + validation_lines(1000, sentence=sentence)))
+    assert titles(record)[2] == f"Loss on {words} ({sentence})"
+    assert [text.get_text() for text in curves_figure(record).axes[2].texts] == ["tossing a coin: 0.69"]
 
 
 @pytest.mark.parametrize(
@@ -61,7 +68,7 @@ def test_a_spike_survives_thinning_and_does_not_press_the_curve_flat(make_run):
     values = np.ones(10_000)
     values[1234], values[5000:5010] = 1000.0, np.nan
     assert 1000.0 in thinned(np.arange(10_000), values)[1]
-    lines = train_lines(10_000, nsp=False)
+    lines = train_lines(10_000, sentence=None)
     lines[500]["mlm"] = 1000.0
     assert curves_figure(RunRecord.load(make_run(lines))).axes[0].get_ylim()[1] < 12
 

@@ -39,6 +39,11 @@ def test_a_run(make_run):
     assert len([label for label, _ in lines(found) if label == "data"]) == 2
 
 
+def test_a_run_on_the_order_of_sentences(make_run):
+    said = words(make_run(train_lines(1000, sentence="sop") + validation_lines(1000, sentence="sop")))
+    assert said["best validation"].endswith("sop 0.290, mlm accuracy 41.7%, sop accuracy 88.0%)")
+
+
 def test_a_run_before_its_first_step(make_run):
     said = words(make_run())
     assert said["state"] == "at the start of 3,000 steps" and said["last validation"] == "none yet"

@@ -93,6 +93,21 @@ def test_what_a_run_holds_is_escaped(finished):
     assert not page.all("script") and not page.all("jumped")
 
 
+@pytest.mark.parametrize(
+    ("sentence", "objective", "words"),
+    [
+        ("nsp", {"nsp": True, "nsp_weight": 1.0}, "next-sentence accuracy"),  # as the first version wrote it
+        ("nsp", {"sentence": "nsp", "sentence_weight": 1.0}, "next-sentence accuracy"),
+        ("sop", {"sentence": "sop", "sentence_weight": 1.0}, "sentence-order accuracy"),
+    ],
+)
+def test_a_sentence_task_has_its_tile(sentence, objective, words, make_run):
+    lines = [*train_lines(1000, sentence=sentence), *validation_lines(1000, sentence=sentence)]
+    page = Page(write_report(make_run(lines, settings={"objective": objective, "schedule": {"steps": 1000}})))
+    assert words in page.text and "88.0%" in page.text
+    assert all(f"objective.{name}" in page.text for name in objective)
+
+
 def test_an_unfinished_run_says_how_to_go_on(make_run):
     folder = make_run(train_lines(1000), steps=3000)
     page = Page(write_report(folder))

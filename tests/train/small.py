@@ -35,7 +35,7 @@ def small_model(seed: int = 0, **changes) -> Bert:
 
 
 def small_objective(**changes) -> Pretraining:
-    return Pretraining(Masking(MaskingSettings(**changes), VOCABULARY, MASK, [0, CLS, SEP, MASK]), nsp=True)
+    return Pretraining(Masking(MaskingSettings(**changes), VOCABULARY, MASK, [0, CLS, SEP, MASK]), sentence="nsp")
 
 
 def small_batch(number: int, num_sequences: int = 8, longest: int = 24) -> Batch:

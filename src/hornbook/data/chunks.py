@@ -1,8 +1,11 @@
 """Where training examples start: each shard is cut into chunks at sentence boundaries, once for each length.
 
-Two rules: `reach`, a chunk ends with the sentence that reaches the wanted length (a pair for next-sentence prediction
-is cut to size later, as BERT published it); `fit`, a chunk holds the sentences that fit, and may run over the end of a
-document (as in RoBERTa). A sentence that alone is far longer than the wanted length is cut, so no text is lost.
+Three rules: `reach`, a chunk ends with the sentence that reaches the wanted length (a pair for next-sentence prediction
+is cut to size later, as BERT published it); `even`, a document falls into chunks as equal as its sentences let them be,
+and would be cut at the same places if it were read backwards (under `reach` the last sentence of a chunk is longer than
+the others, because long ones are likelier to reach the length, and so the order of two segments shows in their
+lengths); `fit`, a chunk holds the sentences that fit, and may run over the end of a document (as in RoBERTa). A
+sentence that alone is far longer than the wanted length is cut, so no text is lost.
 """
 
 from dataclasses import dataclass
@@ -15,9 +18,10 @@ from hornbook.data.corpus import Corpus, find
 from hornbook.data.shards import Shard
 from hornbook.files import replacing
 
-Rule = Literal["reach", "fit"]
+Rule = Literal["reach", "even", "fit"]
 VERSION = 2  # of these rules: counted up when the same corpus would be cut otherwise, so that old files are not read
 DOCUMENTS_A_RUN = 256  # what `fit` packs end to end before it starts anew: less than 0.2% stays part-filled
+OVERFULL = 0.25  # of the length: what an `even` document may have beyond its last whole chunk without one more
 
 
 @dataclass(frozen=True)
@@ -74,8 +78,8 @@ def _cut_shard(corpus: Corpus, number: int, length: int, rule: Rule, held_out: b
     wanted = corpus.is_held_out(np.arange(first, first + num_documents)) == held_out
     sentences = np.asarray(shard.sentences, np.int64)
     documents = np.asarray(shard.documents, np.int64)
-    runs = _runs(wanted, documents, 1 if rule == "reach" else DOCUMENTS_A_RUN)
-    return _follow(sentences, documents, runs, length, rule)
+    runs = _runs(wanted, documents, DOCUMENTS_A_RUN if rule == "fit" else 1)
+    return _even(sentences, runs, length) if rule == "even" else _follow(sentences, documents, runs, length, rule)
 
 
 def _runs(wanted: np.ndarray, documents: np.ndarray, most: int) -> np.ndarray:
@@ -128,6 +132,26 @@ def _follow(
     order = np.argsort(all_starts, kind="stable")
     # Places within a shard fit 32 bits, and a corpus of 50 GB has 100 million chunks.
     return all_starts[order].astype(np.uint32), all_stops[order].astype(np.uint32)
+
+
+def _even(sentences: np.ndarray, runs: np.ndarray, length: int) -> tuple[np.ndarray, np.ndarray]:
+    """Each run in equal parts, moved to the nearest sentence boundary unless that is half a part away or more."""
+    begins, ends = sentences[runs[:, 0]], sentences[runs[:, 1]]
+    num_parts = np.maximum(1, np.ceil((ends - begins) / length - OVERFULL)).astype(np.int64)
+    of_run = np.repeat(np.arange(len(runs)), num_parts)
+    part = np.arange(len(of_run)) - np.repeat(np.cumsum(num_parts) - num_parts, num_parts)
+    begin, size, num_parts = begins[of_run], (ends - begins)[of_run], num_parts[of_run]
+    # A part starts at a fraction of the run, so distances are counted in whole numbers of 1 / num_parts tokens.
+    ideal = part * size
+    after = np.searchsorted(sentences, begin - (-ideal // num_parts)).clip(1)
+    to_before = ideal - (sentences[after - 1] - begin) * num_parts
+    to_after = (sentences[after] - begin) * num_parts - ideal
+    nearest = sentences[np.where(to_before < to_after, after - 1, after)]
+    is_near = 2 * np.minimum(to_before, to_after) < size
+    starts = np.where(part == 0, begin, np.where(is_near, nearest, begin + ideal // num_parts))
+    stops = np.where(part == num_parts - 1, begin + size, np.append(starts[1:], 0))
+    holds_text = stops > starts
+    return starts[holds_text].astype(np.uint32), stops[holds_text].astype(np.uint32)
 
 
 def document_of(shard: Shard, token: int) -> int:

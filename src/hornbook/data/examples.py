@@ -1,17 +1,31 @@
 """Training sequences out of a corpus. Batch k is a pure function of (corpus, settings, seed, k): nothing is remembered
 between batches, so any worker can make any batch and a run resumes at once.
 
-Pairs, for next-sentence prediction (Devlin et al. 2018 and its published code): `[CLS] A [SEP] B [SEP]`, half of the
-time B is what follows A, half of the time it starts at a random sentence of another document; filled up to the length
-limit, and 10% of the time a shorter one is aimed at. One difference from that code, which reads a document front to
-back: our A always starts at a chunk of the corpus, each chunk once an epoch in random order, so that batch k needs no
-history.
+Four layouts. Three are pairs, `[CLS] A [SEP] B [SEP]`, filled up to the length limit, and 10% of the time a shorter one
+is aimed at:
 
-Packed, without a sentence task: `[CLS]` whole sentences up to the limit `[SEP]`, over the ends of documents, with a
-`[SEP]` more between them (Liu et al. 2019, "full sentences").
+`nsp`, next-sentence prediction (Devlin et al. 2018 and its published code): half of the time B is what follows A
+(label 0), half of the time it starts at a random sentence of another document (label 1). One difference from that
+code, which reads a document front to back: our A always starts at a chunk of the corpus, each chunk once an epoch in
+random order, so that batch k needs no history.
+
+`sop`, sentence-order prediction (Lan et al. 2019): two segments of one document, one after the other (label 0) or
+swapped (label 1). Only their order may tell the label, so all else is decided by rules that treat front and back alike:
+chunks are `even`, the split is any sentence boundary in them, a shorter pair keeps the sentences around the split, and
+a pair that is too long is cut after the swap. A chunk of one sentence is split at the word start nearest to its middle,
+so that short documents are learned from too and both labels stay equally likely; the published code sets text of
+another document beside it and calls that swapped. A single token, which has no order, stands on both sides.
+
+`segments`, no sentence task (Clark et al. 2020 and its published code): A is about the first half of a chunk's
+sentences and B the rest of them, cut at its end. 10% of the time, and wherever there is only one sentence, all is A:
+`[CLS] A [SEP]`.
+
+`packed`, no sentence task: `[CLS]` whole sentences up to the limit `[SEP]`, over the ends of documents, with a `[SEP]`
+more between them (Liu et al. 2019, "full sentences").
 """
 
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 
@@ -22,6 +36,9 @@ from hornbook.data.corpus import Corpus, find, shuffled
 from hornbook.data.shards import Shard, unpack_word_starts
 from hornbook.text.tokenizer import Tokenizer
 
+Layout = Literal["packed", "segments", "nsp", "sop"]
+CHUNK_RULES = {"packed": "fit", "segments": "reach", "nsp": "reach", "sop": "even"}
+LABELLED = ("nsp", "sop")
 MIX_PERIOD = 1000  # corpora are mixed in a fixed pattern of this length, so weights hold to 0.1%
 
 
@@ -30,13 +47,19 @@ class DataSettings:
     length: int = setting(512, "tokens in a sequence, at most")
     short_length: int = setting(128, "tokens in a sequence in the first part of training, at most")
     short_share: float = setting(0.9, "share of the steps that train on short sequences")
-    shorter_chance: float = setting(0.1, "chance that a pair aims at a random shorter length")
+    layout: Literal["packed", "pairs"] | None = setting(
+        None, "full sentences over document ends, or two segments of one; none: pairs where sentences are judged"
+    )
+    shorter_chance: float = setting(0.1, "chance that a pair aims at a random shorter length (ELECTRA: 0.05)")
+    single_chance: float = setting(0.1, "chance that a pair without a sentence task is one segment instead")
     held_out_share: float = setting(0.01, "share of the documents kept for validation")
 
     def __post_init__(self) -> None:
         if min(self.length, self.short_length) < 8:
             raise ValueError("data.length and data.short_length must be at least 8 tokens")
-        for name in ("short_share", "shorter_chance", "held_out_share"):
+        if self.layout not in ("packed", "pairs", None):
+            raise ValueError(f"data.layout must be packed, pairs or none, not '{self.layout}'")
+        for name in ("short_share", "shorter_chance", "single_chance", "held_out_share"):
             if not 0 <= getattr(self, name) <= 1:
                 raise ValueError(f"data.{name} must lie between 0 and 1, not {getattr(self, name)}")
 
@@ -62,20 +85,22 @@ class Examples:
         corpora: list[tuple[Corpus, float]],
         length: int,
         seed: int,
-        pairs: bool,
+        layout: Layout,
         shorter_chance: float = 0.1,
+        single_chance: float = 0.1,
         held_out: bool = False,
     ):
         self.corpora = [corpus for corpus, _ in corpora]
         self.length = length
         self.seed = seed
-        self.pairs = pairs
+        self.layout = layout
         self.shorter_chance = shorter_chance
+        self.single_chance = single_chance
         self.held_out = held_out
         tokenizer: Tokenizer = self.corpora[0].tokenizer
         self.cls_id, self.sep_id = tokenizer.cls_id, tokenizer.sep_id
-        self.room = length - (3 if pairs else 2)
-        self.chunks = [cut(corpus, self.room, "reach" if pairs else "fit", held_out) for corpus in self.corpora]
+        self.room = length - (2 if layout == "packed" else 3)
+        self.chunks = [cut(corpus, self.room, CHUNK_RULES[layout], held_out) for corpus in self.corpora]
         self.pattern, self.rank, self.share = _mixing_pattern([weight for _, weight in corpora], seed)
         # The documents of this part (training or held out), fewer than its chunks: random segments come from them.
         self.documents = [
@@ -91,21 +116,24 @@ class Examples:
                 f"{corpus.folder} has no documents {which} ({corpus.num_documents} in all): "
                 "add text, or set data.held_out_share=0 to train without validation"
             )
-        if self.pairs and not self.held_out and num_documents < 2:
+        if self.layout == "nsp" and not self.held_out and num_documents < 2:
             raise ValueError(
                 f"{corpus.folder} has fewer than two documents to train on, and next-sentence prediction takes its "
-                "wrong sentences from another document: separate documents by blank lines, or set objective.nsp=false"
+                "wrong sentences from another document: separate documents by blank lines, or set "
+                "objective.sentence=sop or none"
             )
 
     def batch(self, number: int, num_sequences: int) -> Batch:
         random = np.random.default_rng([self.seed, number, self.length, self.held_out])
         first = number * num_sequences
-        make = self._pair if self.pairs else self._packed
+        makers = {"packed": self._packed, "segments": self._halves, "nsp": self._next, "sop": self._ordered}
+        make = makers[self.layout]
         made = [make(which, chunk, random) for which, chunk in self._chunks_of(np.arange(first, first + num_sequences))]
         # Neighbours of equal length go through attention together on a CPU.
         made.sort(key=lambda example: len(example[0]))
         sequences, segments, word_starts, labels = zip(*made, strict=True)
-        return pack(sequences, segments, word_starts, np.array(labels) if self.pairs else None, self.length)
+        has_labels = self.layout in LABELLED
+        return pack(sequences, segments, word_starts, np.array(labels) if has_labels else None, self.length)
 
     def _chunks_of(self, examples: np.ndarray) -> list[tuple[int, int]]:
         """(corpus, chunk) of each example: the fixed pattern says which corpus, a shuffle of each epoch which chunk."""
@@ -126,7 +154,7 @@ class Examples:
             out[mine] = found
         return list(zip(which.tolist(), out.tolist(), strict=True))
 
-    def _pair(self, which: int, chunk: int, random: np.random.Generator) -> tuple[np.ndarray, ...]:
+    def _next(self, which: int, chunk: int, random: np.random.Generator) -> tuple[np.ndarray, ...]:
         corpus = self.corpora[which]
         shard_number, start, stop = self.chunks[which].locate(chunk)
         shard = corpus.shards[shard_number]
@@ -145,14 +173,7 @@ class Examples:
         else:
             b_shard, b_start, b_stop = shard, split, stop
         a_start, a_stop, b_start, b_stop = _cut_to(self.room, start, split, b_start, b_stop, random)
-        cls, sep = [self.cls_id], [self.sep_id]
-        ids = np.concatenate([cls, shard.tokens[a_start:a_stop], sep, b_shard.tokens[b_start:b_stop], sep])
-        num_a, num_b = a_stop - a_start, b_stop - b_start
-        segments = np.repeat(np.array([0, 1]), [num_a + 2, num_b + 1])
-        word_starts = np.ones(len(ids), np.bool_)
-        word_starts[1 : 1 + num_a] = unpack_word_starts(shard.word_starts, a_start, a_stop)
-        word_starts[2 + num_a : 2 + num_a + num_b] = unpack_word_starts(b_shard.word_starts, b_start, b_stop)
-        return ids, segments, word_starts, int(is_random)
+        return *self._joined((shard, a_start, a_stop), (b_shard, b_start, b_stop)), int(is_random)
 
     def _random_stretch(
         self, corpus: Corpus, document: int, room: int, random: np.random.Generator
@@ -163,6 +184,49 @@ class Examples:
         start, document_stop = int(shard.sentences[sentence]), int(shard.sentences[last])
         stop = min(_boundary_from(shard, start + max(room, 1)), document_stop)
         return shard, start, stop
+
+    def _ordered(self, which: int, chunk: int, random: np.random.Generator) -> tuple[np.ndarray, ...]:
+        shard_number, start, stop = self.chunks[which].locate(chunk)
+        shard = self.corpora[which].shards[shard_number]
+        bounds = _boundaries_inside(shard, start, stop)
+        split = int(bounds[random.integers(len(bounds))]) if len(bounds) else _middle(shard, start, stop, random)
+        if random.random() < self.shorter_chance:
+            room = int(random.integers(2, self.room + 1))
+            num_before = int(random.integers(1, room))
+            start = max(start, _boundary_to(shard, split - num_before))
+            stop = min(stop, _boundary_from(shard, split + room - num_before))
+        first, second = ((start, split), (split, stop)) if stop - start > 1 else ((start, stop), (start, stop))
+        is_swapped = random.random() < 0.5
+        if is_swapped:
+            first, second = second, first
+        # After the swap: an odd token is always taken off the second, which would otherwise be B or A by the label.
+        a_start, a_stop, b_start, b_stop = _cut_to(self.room, *first, *second, random)
+        return *self._joined((shard, a_start, a_stop), (shard, b_start, b_stop)), int(is_swapped)
+
+    def _halves(self, which: int, chunk: int, random: np.random.Generator) -> tuple[np.ndarray, ...]:
+        shard_number, start, stop = self.chunks[which].locate(chunk)
+        shard = self.corpora[which].shards[shard_number]
+        room = self.room
+        if random.random() < self.shorter_chance:
+            room = int(random.integers(2, self.room + 1))
+            stop = min(stop, max(_boundary_from(shard, start + room), start + 1))
+        bounds = _boundaries_inside(shard, start, stop)
+        if len(bounds) == 0 or random.random() < self.single_chance:
+            return *self._joined((shard, start, min(stop, start + self.room + 1))), 0  # one [SEP] less to make room for
+        # A holds the sentences that fit in half, at least one; the next is A's or B's by a coin, unless it is the last.
+        num_fitting = find(bounds, start + room // 2, "left")
+        place = num_fitting if num_fitting == 0 or random.random() < 0.5 else num_fitting - 1
+        split = int(bounds[min(place, len(bounds) - 1)])
+        return *self._joined((shard, start, split), (shard, split, min(stop, start + self.room))), 0
+
+    def _joined(self, *stretches: tuple[Shard, int, int]) -> tuple[np.ndarray, ...]:
+        """(ids, segments, word starts) of `[CLS]` and each stretch with a `[SEP]` after it."""
+        ids, segments, word_starts = [[self.cls_id]], [[0]], [[True]]
+        for number, (shard, start, stop) in enumerate(stretches):
+            ids += [shard.tokens[start:stop], [self.sep_id]]
+            segments.append(np.full(stop - start + 1, number))
+            word_starts += [unpack_word_starts(shard.word_starts, start, stop), [True]]
+        return np.concatenate(ids), np.concatenate(segments), np.concatenate(word_starts)
 
     def _packed(self, which: int, chunk: int, random: np.random.Generator) -> tuple[np.ndarray, ...]:
         shard_number, start, stop = self.chunks[which].locate(chunk)
@@ -192,9 +256,21 @@ def _boundary_from(shard: Shard, token: int) -> int:
     return int(shard.sentences[min(find(shard.sentences, token, "left"), len(shard.sentences) - 1)])
 
 
+def _boundary_to(shard: Shard, token: int) -> int:
+    """The last sentence boundary at or before a token."""
+    return int(shard.sentences[find(shard.sentences, max(0, token), "right") - 1])
+
+
 def _boundaries_inside(shard: Shard, start: int, stop: int) -> np.ndarray:
     """Sentence boundaries strictly between two tokens."""
     return shard.sentences[find(shard.sentences, start, "right") : find(shard.sentences, stop, "left")]
+
+
+def _middle(shard: Shard, start: int, stop: int, random: np.random.Generator) -> int:
+    """The word start nearest to the middle, the earlier or the later of two by chance; without one, the middle."""
+    middle = (start + stop + random.random() - 0.5) / 2
+    inside = start + 1 + np.flatnonzero(unpack_word_starts(shard.word_starts, start + 1, stop))
+    return int(inside[np.abs(inside - middle).argmin()]) if len(inside) else round(middle)
 
 
 def _cut_to(

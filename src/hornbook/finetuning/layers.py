@@ -10,6 +10,8 @@ from hornbook.models.outputs import Output
 from hornbook.nn.block import initialise
 from hornbook.train.randomness import seed_of
 
+STEPS_ABOVE_BLOCKS = {"block": 0, "head": 1, "electra": 2}  # from the top block to what has the whole rate
+
 
 def with_head(trained: nn.Module, output: Output, seed: int) -> tuple[nn.Module, list[str]]:
     """The encoder of `trained` under a head that starts anew; and which parts besides the head do so too.
@@ -52,10 +54,14 @@ def freeze(model: nn.Module, settings: LayerSettings, anew: Sequence[str] = ()) 
 
 
 def rates(model: nn.Module, settings: LayerSettings) -> Callable[[str], float] | None:
-    """Each parameter's share of the learning rate: decay^(layers above it), and the head's own."""
+    """Each parameter's share of the learning rate: decay^(layers above it), and the head's own.
+
+    ELECTRA's code leaves a step between the top block and the head, where BERT's pooler stands: the top block has
+    decay^2, a pooler decay^1. Its paper reads as if there were none (`head`); a pooler then goes with the head.
+    """
     if settings.decay == 1 and settings.head_rate == 1:
         return None
-    top = model.config.num_layers
+    top = model.config.num_layers + STEPS_ABOVE_BLOCKS[settings.decay_from]
 
     def share(name: str) -> float:
         if name.startswith("task."):

@@ -38,7 +38,7 @@ from hornbook.finetuning.record import (
 from hornbook.finetuning.settings import FinetuneSettings
 from hornbook.infer.attention import MOST_TOKENS, write_attention
 from hornbook.interop.folder import load_weights, read_weights, save_model
-from hornbook.models.encoder import flops_per_token
+from hornbook.models.flops import model_flops_per_token, shape_of
 from hornbook.report.card import write_card
 from hornbook.tasks.evaluation import (
     Evaluation,
@@ -129,7 +129,7 @@ def _planned_flops(inputs: Inputs, settings: FinetuneSettings) -> float:
     """Useful FLOPs of the whole run: it decides whether compiling pays."""
     model, features = inputs.trained, inputs.train_features
     num_tokens = sum(map(len, features.ids))
-    a_token = flops_per_token(model.config, num_tokens / len(features.ids), 0.0)
+    a_token = model_flops_per_token(shape_of(model.config, num_tokens / len(features.ids), 0.0, "none"))
     return num_tokens * a_token * settings.epochs
 
 

@@ -46,8 +46,11 @@ class TaskSettings:
 
 @dataclass(frozen=True)
 class LayerSettings:
-    head_rate: float = setting(1.0, "learning rate of the new head, as a multiple of the rate of the layers below")
+    head_rate: float = setting(1.0, "learning rate of the new head, as a multiple of optimizer.lr")
     decay: float = setting(1.0, "each layer's rate is this share of the rate of the layer above it")
+    decay_from: Literal["block", "head", "electra"] = setting(
+        "block", "what has the whole rate: the top block, the head one step above it, or two above as in ELECTRA's code"
+    )
     frozen: int = setting(0, "how many of the lowest layers stay as they are, the embeddings with them; -1: all")
 
     def __post_init__(self) -> None:

@@ -14,7 +14,10 @@ from hornbook.text.tokenizer import Tokenizer
 
 WEIGHTS = "model.safetensors"
 # Heads of fine-tuned folders, buffers of old ones and tied weights written twice.
-PASSED_OVER = ("classifier.", "qa_outputs.", "embeddings.position_ids", ".decoder.")
+PASSED_OVER = (
+    *("classifier.", "qa_outputs.", "sequence_summary.", "embeddings.position_ids"),
+    *(".decoder.", "generator_lm_head.weight"),
+)
 
 
 def save_model(folder: Path, model: nn.Module) -> None:

@@ -120,22 +120,20 @@ def _sharing_in(outside: dict) -> str:
     return said
 
 
-# Of the published training, what waits for settings of the same names: joins `published` below when there is LAMB
-# (`optimizer.name`) and sentence-order prediction (`objective.sentence`).
-PUBLISHED_LATER = {"optimizer.name": "lamb", "objective.sentence": "sop"}
-
-
 def _size(num_layers: int, width: int, num_heads: int) -> Preset:
     config = AlbertConfig(num_layers=num_layers, width=width, num_heads=num_heads, inner_width=4 * width)
     return Preset(
         config,
         {
+            "optimizer.name": "lamb",
             "optimizer.lr": 0.00176,
+            "optimizer.bias_correction": False,
             "schedule.steps": 125_000,
-            "schedule.warmup_fraction": 0.025,  # 3,125 steps
+            "schedule.warmup_steps": 3125,
             "batch.tokens": 4096 * 512,
             "data.length": 512,
             "data.short_share": 0.0,
+            "objective.sentence": "sop",
             "masking.unit": "ngram",
             "masking.max_ngram": 3,
         },

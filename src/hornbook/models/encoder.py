@@ -262,15 +262,6 @@ class Encoder(nn.Module):
         return self.config.num_layers if inside in SHARED_PARTS[self.config.sharing] else int(number) + 1
 
 
-def flops_per_token(config: EncoderConfig, length: int, predicted_share: float) -> float:
-    """Useful FLOPs of one training step a token: six for each multiply-add weight, forward and back, twelve for each
-    position attended to and unit of width, and the vocabulary head on the predicted positions only."""
-    block = 4 * config.width**2 + 2 * config.width * config.inner_width
-    attended = length if config.direction == "both" else length / 2
-    head = config.width * config.vocab_size + config.width**2
-    return config.num_layers * (6 * block + 12 * attended * config.width) + predicted_share * 6 * head
-
-
 @dataclass(frozen=True)
 class Preset:
     """A published size, and the settings of pre-training that it was published with, by dotted name."""

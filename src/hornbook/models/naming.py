@@ -83,7 +83,7 @@ class Naming:
     def heads_in(self, names: set[str]) -> tuple[str, ...]:
         """Which heads the outside weights hold."""
         bare = {name.removeprefix(self.prefix) for name in names}
-        parts = {"pooler": self.encoder["pooler"], **self.heads}
+        parts = {"pooler": self.encoder.get("pooler"), **self.heads}
         found = [ours.partition(".")[0] for ours, outside in parts.items() if f"{outside}.weight" in bare]
         return tuple(dict.fromkeys(found))
 

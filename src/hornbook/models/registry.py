@@ -2,11 +2,16 @@
 
 import difflib
 
-from hornbook.models import albert, bert, roberta
+from hornbook.models import albert, bert, electra, roberta
 from hornbook.models.encoder import Encoder, Preset
 
-MODELS: dict[str, type[Encoder]] = {"bert": bert.Bert, "albert": albert.Albert, "roberta": roberta.Roberta}
-PRESETS: dict[str, Preset] = bert.PRESETS | albert.PRESETS | roberta.PRESETS
+MODELS: dict[str, type[Encoder]] = {
+    "bert": bert.Bert,
+    "albert": albert.Albert,
+    "roberta": roberta.Roberta,
+    "electra": electra.Electra,
+}
+PRESETS: dict[str, Preset] = bert.PRESETS | albert.PRESETS | roberta.PRESETS | electra.PRESETS
 
 
 def preset(name: str) -> Preset:
@@ -15,6 +20,10 @@ def preset(name: str) -> Preset:
         near = difflib.get_close_matches(name, PRESETS, n=3, cutoff=0.5) or list(PRESETS)
         raise ValueError(f"there is no preset '{name}'; did you mean {' or '.join(near)}?")
     return PRESETS[name]
+
+
+def presets_of(family: str) -> dict[str, Preset]:
+    return {name: preset for name, preset in PRESETS.items() if family_of(preset.model).family == family}
 
 
 def family_of(config) -> type[Encoder]:

@@ -97,13 +97,7 @@ class Roberta(Encoder):
         return super().outside_config() | {"max_position_embeddings": num_rows, "pad_token_id": offset - 1}
 
 
-# Of the published training, what waits for a setting of the same name: joins `published` below in the place of
-# `objective.nsp` when there is `objective.sentence`.
-PUBLISHED_LATER = {"objective.sentence": "none"}
-
-
 def _size(num_layers: int, width: int, lr: float, warmup_steps: int) -> Preset:
-    steps = 500_000
     config = RobertaConfig(num_layers=num_layers, width=width, num_heads=width // 64, inner_width=4 * width)
     return Preset(
         config,
@@ -113,12 +107,12 @@ def _size(num_layers: int, width: int, lr: float, warmup_steps: int) -> Preset:
             "optimizer.eps": 1e-6,
             "optimizer.weight_decay": 0.01,
             "optimizer.clip": 0.0,
-            "schedule.steps": steps,
-            "schedule.warmup_fraction": warmup_steps / steps,
+            "schedule.steps": 500_000,
+            "schedule.warmup_steps": warmup_steps,
             "batch.tokens": 8192 * 512,
             "data.length": 512,
             "data.short_share": 0.0,
-            "objective.nsp": False,
+            "objective.sentence": "none",
         },
     )
 

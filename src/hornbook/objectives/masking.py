@@ -93,15 +93,14 @@ class Masking:
 
         is_wanted_T = is_ordinary_T
         if self.settings.unit != "token":
-            num_chosen_N = torch.from_numpy(num_chosen).to(device, non_blocking=True)
+            num_chosen_N = _sent(num_chosen, device)
             is_wanted_T = _fitting(order_T, group_T, sequence_T, is_ordinary_T, num_chosen_N)
             # The wanted ones first in each sequence, in their order.
             unwanted_T = (~is_wanted_T[order_T]).long()
             order_T = order_T[torch.argsort(unwanted_T + 2 * sequence_T, stable=True)]
         rank_host = np.arange(starts_host[-1]) - np.repeat(starts_host[:-1], num_chosen)
         from_host = np.repeat(batch.starts_host[:-1], num_chosen) + rank_host
-        from_K = torch.from_numpy(from_host).to(device, non_blocking=True)
-        positions_K = order_T[from_K]
+        positions_K = order_T[_sent(from_host, device)]
         return positions_K, is_wanted_T[positions_K].float(), starts_host
 
     def _groups(self, batch: Batch, sequence_T: Tensor, is_ordinary_T: Tensor, generator: torch.Generator) -> Tensor:
@@ -127,6 +126,12 @@ class Masking:
         starts = torch.zeros(num_words + 1, dtype=torch.bool, device=device)
         starts[0] = True
         return starts.scatter(0, ends, True)[:num_words]
+
+
+def _sent(array: np.ndarray, device: torch.device) -> Tensor:
+    """On its way to the device; from pinned memory, so that the host does not wait for what the device is at."""
+    tensor = torch.from_numpy(array)
+    return tensor.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else tensor
 
 
 def _fitting(order_T: Tensor, group_T: Tensor, sequence_T: Tensor, is_ordinary_T: Tensor, most_N: Tensor) -> Tensor:

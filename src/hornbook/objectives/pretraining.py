@@ -1,14 +1,19 @@
-"""BERT's pre-training: masked tokens (`mlm`) and, beside it, whether the second segment follows the first (`nsp`).
+"""Masked tokens (`mlm`) and, beside it, one of two tasks on the sentences: whether the second segment follows the first
+(`nsp`, Devlin et al. 2018), or whether two that follow each other were swapped (`sop`, Lan et al. 2019).
 
-mlm = - sum over chosen tokens of log p(token | the corrupted text); nsp = - sum over sequences of log p(label | [CLS]).
+mlm = - sum over chosen tokens of log p(token | the corrupted text)
+nsp, sop = - sum over sequences of log p(label | [CLS])
+
 Label 0 means that B really follows A, as `transformers` counts. The total is weight x sum / count, added over terms.
 
-    objective = Pretraining(Masking(MaskingSettings(), vocab_size, mask_id, special_ids), nsp=True)
+    objective = Pretraining(Masking(MaskingSettings(), vocab_size, mask_id, special_ids), sentence="nsp")
     drawn = objective.draw(batch, generator)
     objective.sums(model, drawn)                    # {"mlm": ..., "nsp": ...}
 """
 
 import dataclasses
+from dataclasses import dataclass
+from typing import Literal, get_args
 
 import numpy as np
 import torch
@@ -16,16 +21,34 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from hornbook.batch import Batch
+from hornbook.config import setting
 from hornbook.objectives.masking import Masking
 from hornbook.train.objective import Drawn, Targets
 
+SentenceTask = Literal["none", "nsp", "sop"]
+
+
+@dataclass(frozen=True)
+class ObjectiveSettings:
+    sentence: SentenceTask = setting(
+        "nsp", "also predict whether the second segment follows the first (nsp), or whether two were swapped (sop)"
+    )
+    sentence_weight: float = setting(1.0, "how much that loss counts beside the masked tokens'")
+
+    def __post_init__(self) -> None:
+        if self.sentence not in get_args(SentenceTask):
+            raise ValueError(f"objective.sentence must be one of none, nsp, sop, not '{self.sentence}'")
+
 
 class Pretraining:
-    """MLM alone, or MLM and NSP together from one pass through the encoder."""
+    """MLM alone, or together with a sentence task from one pass through the encoder."""
 
-    def __init__(self, masking: Masking, nsp: bool, nsp_weight: float = 1.0):
+    is_capturable = True
+
+    def __init__(self, masking: Masking, sentence: SentenceTask, sentence_weight: float = 1.0):
         self.masking = masking
-        self.weights = {"mlm": 1.0} | ({"nsp": nsp_weight} if nsp else {})
+        self.sentence = None if sentence == "none" else sentence
+        self.weights = {"mlm": 1.0} | ({self.sentence: sentence_weight} if self.sentence else {})
         self.summed_loss = summed_loss
 
     def compile(self) -> None:
@@ -35,8 +58,8 @@ class Pretraining:
     def draw(self, batch: Batch, generator: torch.Generator) -> Drawn:
         ids_T, mlm = self.masking.draw(batch, generator)
         targets = {"mlm": mlm}
-        if "nsp" in self.weights:
-            targets["nsp"] = sentence_targets(batch)
+        if self.sentence:
+            targets[self.sentence] = sentence_targets(batch)
         return Drawn(dataclasses.replace(batch, ids_T=ids_T), targets)
 
     def sums(self, model: nn.Module, drawn: Drawn) -> dict[str, Tensor]:
@@ -56,8 +79,8 @@ class Pretraining:
     def _logits(self, model: nn.Module, drawn: Drawn) -> dict[str, Tensor]:
         x_TD = model(drawn.batch)
         logits = {"mlm": model.mlm_logits(x_TD[drawn.targets["mlm"].positions_K])}
-        if "nsp" in self.weights:
-            logits["nsp"] = model.sentence_logits(x_TD[drawn.targets["nsp"].positions_K])
+        if self.sentence:
+            logits[self.sentence] = model.sentence_logits(x_TD[drawn.targets[self.sentence].positions_K])
         return logits
 
 

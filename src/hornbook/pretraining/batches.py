@@ -53,7 +53,14 @@ class BatchMaker:
         self.batch_tokens = settings.batch.tokens
         self.num_steps = settings.schedule.steps
         self.examples = {
-            length: Examples(opened, length, settings.runtime.seed, settings.objective.nsp, self.data.shorter_chance)
+            length: Examples(
+                opened,
+                length,
+                settings.runtime.seed,
+                settings.layout,
+                self.data.shorter_chance,
+                self.data.single_chance,
+            )
             for length in {self.data.short_length, self.data.length}
             if self.data.uses(length)
         }
@@ -69,7 +76,7 @@ def held_out_batches(settings: PretrainSettings, opened: Corpora) -> list[Batch]
     if data.held_out_share <= 0:
         return []
     length = data.short_length if data.short_share > 0 else data.length
-    examples = Examples(opened, length, 0, settings.objective.nsp, 0.0, held_out=True)
+    examples = Examples(opened, length, 0, settings.layout, 0.0, data.single_chance, held_out=True)
     available = sum(chunks.total for chunks in examples.chunks)
     wanted = min(available, max(1, settings.validation.tokens // length))
     num_sequences = min(wanted, max(1, min(settings.batch.micro_tokens, settings.batch.tokens) // length))

@@ -2,6 +2,7 @@
 
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -81,7 +82,22 @@ def read_run(out: Path) -> dict:
     missing = {"preset", "request", "settings", "corpora", "runtime", "heads"} - run.keys()
     if missing:
         raise ValueError(f"{out / 'run.json'} lacks {sorted(missing)[0]}: it is not one that a run wrote; restore it")
-    return run
+    return _with_todays_names(run)
+
+
+def _with_todays_names(run: dict) -> dict:
+    objective = dict(_todays(f"objective.{name}", value) for name, value in run["settings"]["objective"].items())
+    objective = {name.removeprefix("objective."): value for name, value in objective.items()}
+    changes = dict(_todays(name, value) for name, value in run["request"]["changes"].items())
+    settings = run["settings"] | {"objective": objective}
+    return run | {"settings": settings, "request": run["request"] | {"changes": changes}}
+
+
+def _todays(name: str, value: Any) -> tuple[str, Any]:
+    """A setting as it is called now: the first version knew one sentence task, `objective.nsp`, true or false."""
+    if name == "objective.nsp":
+        return "objective.sentence", "nsp" if configuration.parsed(str(value), bool, name) else "none"
+    return {"objective.nsp_weight": "objective.sentence_weight"}.get(name, name), value
 
 
 def refuse_other_request(run: dict, request: Request) -> None:

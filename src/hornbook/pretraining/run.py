@@ -20,16 +20,22 @@ from torch import nn
 from hornbook import config as configuration
 from hornbook.data.corpus import Corpus
 from hornbook.infer.samples import write_samples
-from hornbook.interop.folder import load_folder, load_weights, read_weights, save_model
+from hornbook.interop.folder import load_folder
 from hornbook.interop.hub import model_folder
 from hornbook.interop.vocabulary import grown
 from hornbook.models import registry
 from hornbook.objectives.baseline import frequency_baseline
-from hornbook.objectives.masking import Masking
-from hornbook.objectives.pretraining import Pretraining
 from hornbook.pretraining.batches import BatchMaker, Corpora, held_out_batches, open_corpora
 from hornbook.pretraining.record import Request, read_run, refuse_other_corpora, refuse_other_request, write_run
 from hornbook.pretraining.settings import PretrainSettings, preset_settings, settings_in
+from hornbook.pretraining.trained import (
+    load_trained,
+    mask_filler,
+    new_network,
+    objective_of,
+    save_trained,
+    start_from,
+)
 from hornbook.train.checkpoint import Checkpoints, read_state
 from hornbook.train.device import Runtime, decide, prepare
 from hornbook.train.loop import Job, Outcome, Status, train, validate
@@ -41,6 +47,7 @@ Say = Callable[[str], None]
 FREE_OF_THE_BASE = {"model.dropout", "model.attention_dropout", "model.head_dropout", "model.init_std"}
 NUM_TIMED, MEASURED_SHARE = 12, 0.05  # steps that are timed at each length, in at most this share of the minutes
 FEW_STEPS = 100
+LONGEST_WARMUP = 0.1  # of the steps, where the published number of steps is not run
 
 
 def pretrain(
@@ -81,7 +88,7 @@ def pretrain(
     watch = watch or (lambda status: None)
     outcome = train(out, prepared.job, prepared.settings.loop(), prepared.runtime, watch)
     if outcome.ended == "finished":
-        write_samples(out, prepared.job.model, prepared.opened[0][0])
+        write_samples(out, mask_filler(prepared.job.model), prepared.opened[0][0])
     return outcome
 
 
@@ -109,6 +116,7 @@ def _begun(out: Path, request: Request, say: Say) -> _Prepared:
     if request.minutes is not None:
         settings = _with_steps_in(request.minutes, settings, job, runtime, began, say)
         job = dataclasses.replace(job, make_batch=BatchMaker(settings, opened))
+    settings = _with_warmup_that_fits(settings, request, say)
     if settings.validation.every_steps is None:
         every = max(1, min(1000, settings.schedule.steps // 20))
         settings = configuration.changed(settings, {"validation.every_steps": every})
@@ -129,7 +137,7 @@ def _reopened(out: Path, run: dict, say: Say) -> _Prepared:
     if Checkpoints(out).last() is None:  # killed before the first one: the first weights are made once more
         _, model = _model_to_train(settings, opened, Request(**run["request"]), lambda words: None)
     else:
-        model = registry.family_of(settings.model)(settings.model, _heads(settings))
+        model = new_network(settings)
     say(f"going on with {out} at step {_steps_done(out):,} of {settings.schedule.steps:,}; {runtime.reason}")
     return _Prepared(settings, opened, runtime, _job(settings, opened, model, runtime))
 
@@ -141,7 +149,7 @@ def _already_finished(out: Path, prepared: _Prepared) -> Outcome:
     checkpoints.publish(last)
     if not (out / "samples.json").exists():
         prepared.job.load_model(last)
-        write_samples(out, prepared.job.model, prepared.opened[0][0])
+        write_samples(out, mask_filler(prepared.job.model), prepared.opened[0][0])
     state = read_state(last)
     return Outcome("already finished", state["step"], state["tokens"], state["seconds"], {}, state["best"])
 
@@ -175,6 +183,15 @@ def _with_steps_in(
     return configuration.changed(settings, {"schedule.steps": steps})
 
 
+def _with_warmup_that_fits(settings: PretrainSettings, request: Request, say: Say) -> PretrainSettings:
+    """A published warm-up in steps is for the published number of them: in a short run it would never end."""
+    published, most = settings.schedule.warmup_steps, round(LONGEST_WARMUP * settings.schedule.steps)
+    if published is None or published <= most or "schedule.warmup_steps" in request.changes:
+        return settings
+    say(f"the published warm-up of {published:,} steps is cut to {most:,}, a tenth of this run")
+    return configuration.changed(settings, {"schedule.warmup_steps": most})
+
+
 def _model_to_train(
     settings: PretrainSettings, opened: Corpora, request: Request, say: Say
 ) -> tuple[PretrainSettings, nn.Module]:
@@ -185,20 +202,22 @@ def _model_to_train(
         config = registry.family_of(settings.model).for_tokenizer(settings.model, tokenizer.pad_id)
         settings = dataclasses.replace(settings, model=config)
         return settings, _new_model(settings)
-    trained, old_tokenizer = load_folder(model_folder(request.base))
-    if not isinstance(settings.model, trained.config_kind):
-        presets = ", ".join(name for name, each in registry.PRESETS.items() if type(each.model) is trained.config_kind)
-        raise ValueError(f"{request.base} is of the family {trained.family}: go on with one of {presets}")
+    folder = model_folder(request.base)
+    trained, old_tokenizer = load_folder(folder)
+    if type(trained) is not registry.family_of(settings.model):
+        raise ValueError(
+            f"{request.base} is a model of the family {trained.family}, which {request.preset} is not: "
+            f"choose a preset of that family, such as {next(iter(registry.presets_of(trained.family)))}"
+        )
     if tokenizer.fingerprint != old_tokenizer.fingerprint:
         num_new = tokenizer.vocab_size - old_tokenizer.vocab_size
         trained = grown(trained, old_tokenizer, tokenizer)
         say(f"{num_new:,} new words start from the mean of their old pieces")
     settings = _shaped_like(trained, settings, request)
     model = _new_model(settings)
-    missing, _ = model.load_state_dict(trained.state_dict(), strict=False)
     say(f"goes on from {request.base}: {trained.config.num_layers} layers, {trained.config.width} wide")
-    if new := sorted({name.partition(".")[0] for name in missing}):
-        say(f"it has no {', '.join(new)} head, so that starts anew")
+    if anew := start_from(model, folder, tokenizer):
+        say(f"it has no {', '.join(anew)}, so that starts anew")
     return settings, model
 
 
@@ -216,30 +235,24 @@ def _shaped_like(trained: nn.Module, settings: PretrainSettings, request: Reques
     return configuration.changed(settings, shape | shorter)
 
 
-def _heads(settings: PretrainSettings) -> tuple[str, ...]:
-    return ("pooler", "mlm", "sentence") if settings.objective.nsp else ("mlm",)
-
-
 def _new_model(settings: PretrainSettings) -> nn.Module:
-    model = registry.family_of(settings.model)(settings.model, _heads(settings))
+    model = new_network(settings)
     model.initialise(torch.Generator().manual_seed(seed_of(settings.runtime.seed, "weights")))
     return model
 
 
 def _job(settings: PretrainSettings, opened: Corpora, model: nn.Module, runtime: Runtime) -> Job:
     tokenizer = opened[0][0].tokenizer
-    masking = Masking(settings.masking, tokenizer.vocab_size, tokenizer.mask_id, tokenizer.special_ids)
-    objective = Pretraining(masking, settings.objective.nsp, settings.objective.nsp_weight)
+    objective = objective_of(settings, tokenizer)
     if runtime.compiles:
         model.compile_parts()
         objective.compile()
 
     def save(folder: Path) -> None:
-        tokenizer.save(folder, settings.model.max_positions, settings.model.num_segments)
-        save_model(folder, model)
+        save_trained(folder, model, tokenizer)
 
     def load(folder: Path) -> None:
-        load_weights(model, read_weights(folder), folder)
+        load_trained(folder, model)
 
     held_out = held_out_batches(settings, opened)
 

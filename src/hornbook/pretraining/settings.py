@@ -4,11 +4,14 @@ import dataclasses
 from dataclasses import dataclass, field
 
 from hornbook import config as configuration
-from hornbook.config import setting
-from hornbook.data.examples import DataSettings
+from hornbook.data.examples import DataSettings, Layout
 from hornbook.models import registry
-from hornbook.models.encoder import EncoderConfig, flops_per_token
+from hornbook.models.electra import generator_config
+from hornbook.models.encoder import EncoderConfig
+from hornbook.models.flops import model_flops_per_token, shape_of
 from hornbook.objectives.masking import MaskingSettings
+from hornbook.objectives.pretraining import ObjectiveSettings
+from hornbook.objectives.replaced import DetectionSettings
 from hornbook.train.loop import LoopSettings
 from hornbook.train.settings import (
     BatchSettings,
@@ -24,18 +27,12 @@ GPU_FLOPS_A_SECOND = 2e14  # about what plain code gets out of a large GPU: a ru
 
 
 @dataclass(frozen=True)
-class ObjectiveSettings:
-    nsp: bool = setting(True, "also predict whether the second segment follows the first; without it, text is packed")
-    nsp_weight: float = setting(1.0, "how much that loss counts beside the masked tokens'")
-
-
-@dataclass(frozen=True)
 class PretrainSettings:
     """A variant changes a field."""
 
     model: EncoderConfig = field(default_factory=EncoderConfig)
     data: DataSettings = field(default_factory=DataSettings)
-    objective: ObjectiveSettings = field(default_factory=ObjectiveSettings)
+    objective: ObjectiveSettings | DetectionSettings = field(default_factory=ObjectiveSettings)
     masking: MaskingSettings = field(default_factory=MaskingSettings)
     optimizer: OptimizerSettings = field(default_factory=OptimizerSettings)
     schedule: ScheduleSettings = field(default_factory=ScheduleSettings)
@@ -58,8 +55,24 @@ class PretrainSettings:
                     f"batch.tokens={self.batch.tokens} is less than one sequence of {length}; "
                     f"raise --batch-tokens or lower data.{name}"
                 )
-        if self.objective.nsp and self.model.num_segments < 2:
-            raise ValueError("objective.nsp needs model.num_segments=2: each pair has two segments")
+        sentence = self.objective.sentence
+        if sentence != "none" and self.data.layout == "packed":
+            raise ValueError(
+                f"objective.sentence={sentence} judges pairs of segments, and data.layout=packed makes none: "
+                "set data.layout=pairs, or objective.sentence=none"
+            )
+        if self.layout != "packed" and self.model.num_segments < 2:
+            raise ValueError(
+                "a pair has two segments: set model.num_segments=2, or do without pairs by objective.sentence=none "
+                "and data.layout=packed"
+            )
+
+    @property
+    def layout(self) -> Layout:
+        """How the text is laid out in sequences, which follows from the sentence task and `data.layout`."""
+        if self.objective.sentence != "none":
+            return self.objective.sentence
+        return "segments" if self.data.layout == "pairs" else "packed"
 
     def loop(self) -> LoopSettings:
         return LoopSettings(
@@ -72,19 +85,39 @@ class PretrainSettings:
             return minutes * 60 * GPU_FLOPS_A_SECOND
         tokens = self.schedule.steps * self.batch.tokens
         share = self.data.short_share
-        short = flops_per_token(self.model, self.data.short_length, self.masking.rate)
-        return tokens * (share * short + (1 - share) * flops_per_token(self.model, self.data.length, self.masking.rate))
+        a_token = {length: self.flops_per_token(length) for length in (self.data.short_length, self.data.length)}
+        return tokens * (share * a_token[self.data.short_length] + (1 - share) * a_token[self.data.length])
+
+    def flops_per_token(self, length: int) -> float:
+        """Useful FLOPs of a step at a length, in the `model` convention."""
+        objective, rate = self.objective, self.masking.rate
+        if not isinstance(objective, DetectionSettings):
+            return model_flops_per_token(shape_of(self.model, length, rate))
+        generator = generator_config(self.model, objective.generator_share, objective.generator_layers)
+        head = "rtd" if objective.learns.startswith("rtd") else "mlm"
+        predicted = 1.0 if objective.learns == "all-tokens-mlm" else rate
+        return model_flops_per_token(shape_of(generator, length, rate), shape_of(self.model, length, predicted, head))
 
 
 def preset_settings(preset: str, changes: dict | None = None) -> PretrainSettings:
     """The published settings of a preset, with changes by dotted name."""
     found = registry.preset(preset)
-    # The model last: one kind of segment does not go with the usual objective.
-    settings = dataclasses.replace(configuration.changed(PretrainSettings(), found.published), model=found.model)
+    family = registry.family_of(found.model).family
+    settings = configuration.changed(PretrainSettings(objective=_objective_kind(family)()), found.published)
+    settings = dataclasses.replace(settings, model=found.model)  # last: RoBERTa's has no segments for the usual pairs
     return configuration.changed(settings, changes or {})
+
+
+def _objective_kind(family: str) -> type:
+    return DetectionSettings if family == "electra" else ObjectiveSettings
 
 
 def settings_in(run: dict) -> PretrainSettings:
     """The settings that a `run.json` holds; the first version trained one family only and did not name it."""
-    model = registry.MODELS[run.get("family", "bert")]
-    return configuration.from_dict(PretrainSettings, run["settings"], model=model.config_kind)
+    family = run.get("family", "bert")
+    return configuration.from_dict(
+        PretrainSettings,
+        run["settings"],
+        model=registry.MODELS[family].config_kind,
+        objective=_objective_kind(family),
+    )

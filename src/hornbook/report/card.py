@@ -14,9 +14,11 @@ HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*(/[\w.-]+)?")
 SHOWN_SETTINGS = (
     ("epochs", "epochs"),
     ("batch_size", "batch size"),
+    ("optimizer.name", "optimizer"),
     ("optimizer.lr", "learning rate"),
     ("schedule.steps", "steps"),
     ("schedule.warmup_fraction", "warm-up, share of the steps"),
+    ("schedule.warmup_steps", "warm-up steps"),
     ("optimizer.weight_decay", "weight decay"),
     ("task.head", "head"),
     ("task.pair_encoding", "pair encoding"),
@@ -25,6 +27,7 @@ SHOWN_SETTINGS = (
     ("task.class_weights", "class weights"),
     ("layers.head_rate", "learning rate of the head, times"),
     ("layers.decay", "decay of the rate by layer"),
+    ("layers.decay_from", "counted from"),
     ("layers.frozen", "frozen layers"),
     ("runtime.seed", "seed"),
 )
@@ -156,6 +159,9 @@ def _settings(run: FinetunedRun) -> str:
     rows = []
     left_out = set() if run.kind == "spans" else {"task.no_answer"}
     left_out |= set() if run.is_pair else {"task.pair_encoding"}
+    schedule, layers = (run.record.settings.get(group) or {} for group in ("schedule", "layers"))
+    left_out |= set() if schedule.get("warmup_steps") is None else {"schedule.warmup_fraction"}
+    left_out |= {"layers.decay_from"} if layers.get("decay", 1) == 1 else set()
     for path, words in SHOWN_SETTINGS:
         if path in left_out:
             continue

@@ -25,7 +25,12 @@ from hornbook.report.drawing import (
 )
 from hornbook.report.run import RunRecord
 
-TITLES = {"loss": "Loss", "mlm": "Loss on masked tokens (mlm)", "nsp": "Loss on the next sentence (nsp)"}
+TITLES = {
+    "loss": "Loss",
+    "mlm": "Loss on masked tokens (mlm)",
+    "nsp": "Loss on the next sentence (nsp)",
+    "sop": "Loss on the order of sentences (sop)",
+}
 COIN = float(np.log(2))
 
 
@@ -93,7 +98,7 @@ def _draw_loss(axes: Axes, record: RunRecord, colours: Colours, name: str) -> No
     reference = None
     if name == "mlm" and "mlm" in record.baseline:
         reference = _reference(axes, record.baseline["mlm"], "guessing by word frequency", colours, "{:.2f}")
-    elif name == "nsp":
+    elif name in ("nsp", "sop"):
         reference = _reference(axes, COIN, "tossing a coin", colours, "{:.2f}")
     _mark_events(axes, record, colours, "event, told of in the report")
     fit_height(axes, values, found, reference)

@@ -130,7 +130,7 @@ def _losses(line: dict | None) -> str:
     """loss 3.456 at step 2,000 (mlm 3.1, ...)"""
     if line is None:
         return "none yet"
-    shown = ("mlm", "nsp", "mlm_accuracy", "nsp_accuracy")
+    shown = ("mlm", "nsp", "sop", "mlm_accuracy", "nsp_accuracy", "sop_accuracy")
     parts = [
         f"{name.replace('_', ' ')} {(wording.percent if name.endswith('accuracy') else wording.loss)(line[name])}"
         for name in shown

@@ -101,6 +101,9 @@ def _quality_tiles(record: RunRecord) -> list[tuple[str, str, str]]:
     if "nsp_accuracy" in last:
         note = "whether two segments follow each other; a coin gets 50%"
         tiles.append(("next-sentence accuracy", wording.percent(number(last["nsp_accuracy"])), note))
+    if "sop_accuracy" in last:
+        note = "whether two segments stand in their order or were swapped; a coin gets 50%"
+        tiles.append(("sentence-order accuracy", wording.percent(number(last["sop_accuracy"])), note))
     return tiles
 
 

@@ -4,8 +4,8 @@ A small batch keeps a large GPU waiting for the host: launching the kernels of a
 running them. A captured step is launched at once. Its shapes are fixed, so a batch is laid into the smallest bucket
 that holds it, with dead tokens, dead sequences and targets of weight 0 behind it.
 
-Only for objectives whose targets come with the batch: what is drawn in a captured step would be the same forever.
-Dropout is not: each replay reads the seed that was set before it.
+What an objective draws it draws before the captured part, which reads it from where it was laid. Dropout is drawn
+inside: each replay reads the seed that was set before it.
 """
 
 from dataclasses import dataclass
@@ -20,6 +20,7 @@ from hornbook.train.optimizer import set_rate
 from hornbook.train.randomness import seed_of
 
 TOKEN_BUCKET, SEQUENCE_BUCKET, SHORTEST = 128, 8, 128
+NUM_WARM_UPS = 2  # before a capture
 GROWTH = 1.08  # each bucket holds about so much more than the one before: few buckets, little that is dead
 
 
@@ -30,7 +31,7 @@ class Bucket:
     tokens: int
     sequences: int
     longest: int
-    targets: int
+    targets: tuple[tuple[str, int], ...]  # of each term
 
 
 @dataclass(frozen=True)
@@ -45,14 +46,21 @@ def bucket_for(drawn: Drawn, max_positions: int) -> Bucket:
     batch = drawn.batch
     together = batch.num_together
     longest = min(max_positions, max(SHORTEST, 1 << (batch.longest - 1).bit_length()))
-    tokens = TOKEN_BUCKET
-    while tokens < batch.num_tokens:
-        tokens = _up(int(tokens * GROWTH), TOKEN_BUCKET)
+    # No more than all sequences at their longest, which a batch of full ones is.
+    tokens = min(_room(batch.num_tokens), _up(batch.num_sequences * longest, TOKEN_BUCKET))
     # Dead sequences take up all that is left: a token outside any sequence would hold no number at all.
     num_dead = -(-(tokens - batch.num_tokens) // longest)
     sequences = _up(_up(batch.num_sequences + num_dead, SEQUENCE_BUCKET), together)
-    of_tokens = batch.labels_T is not None
-    return Bucket(tokens, sequences, longest, tokens if of_tokens else sequences // together)
+    targets = tuple((term, _room(len(each.values_K))) for term, each in drawn.targets.items())
+    return Bucket(tokens, sequences, longest, targets)
+
+
+def _room(number: int) -> int:
+    """The smallest of a few sizes that holds so many."""
+    size = TOKEN_BUCKET
+    while size < number:
+        size = _up(int(size * GROWTH), TOKEN_BUCKET)
+    return size
 
 
 def _up(number: int, multiple: int) -> int:
@@ -82,29 +90,20 @@ class CapturedSteps:
         return captured.numbers.clone(), list(self.stepper.objective.weights)
 
     def _prepare_optimizer(self) -> None:
-        """The optimizer's state must lie in place before it is captured; a step at rate 0 with no gradient makes it."""
-        optimizer = self.stepper.optimizer
-        device = self.stepper.runtime.device
-        for group in optimizer.param_groups:
+        """The rate lies on the device, where a captured step reads it."""
+        for group in self.stepper.optimizer.param_groups:
             group["capturable"] = True
-            group["lr"] = torch.zeros((), device=device)
-        if not optimizer.state:
-            for group in optimizer.param_groups:
-                for parameter in group["params"]:
-                    parameter.grad = torch.zeros_like(parameter)
-            optimizer.step()
-            for state in optimizer.state.values():
-                state["step"].zero_()
-        optimizer.zero_grad(set_to_none=True)
+            group["lr"] = torch.zeros((), device=self.stepper.runtime.device)
 
     def _capture(self, drawn: Drawn) -> _Captured:
         stepper = self.stepper
         stepper.model.train()
         side = torch.cuda.Stream()
         side.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(side):  # loads every kernel of these shapes, changes no weight
-            self._loss(drawn)[0].backward()
-            stepper.optimizer.zero_grad(set_to_none=True)
+        with torch.cuda.stream(side):  # loads, and compiles, every kernel of these shapes; changes no weight
+            for _ in range(NUM_WARM_UPS):
+                self._loss(drawn)[0].backward()
+                stepper.optimizer.zero_grad(set_to_none=True)
         torch.cuda.current_stream().wait_stream(side)
         graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(graph, pool=self.pool, capture_error_mode="thread_local"):
@@ -156,12 +155,12 @@ def filled(drawn: Drawn, bucket: Bucket) -> Drawn:
     )
     targets = {
         term: Targets(
-            room(each.positions_K, bucket.targets),
-            room(each.values_K, bucket.targets),
-            room(each.weights_K, bucket.targets),
+            room(drawn.targets[term].positions_K, size),
+            room(drawn.targets[term].values_K, size),
+            room(drawn.targets[term].weights_K, size),
             np.zeros(bucket.sequences + 1, np.int64),
         )
-        for term, each in drawn.targets.items()
+        for term, size in bucket.targets
     }
     laid = Drawn(rooms, targets)
     _lay(drawn, laid, bucket)
@@ -179,6 +178,7 @@ def _lay(drawn: Drawn, into: Drawn, bucket: Bucket) -> None:
     room.starts.copy_(torch.from_numpy(starts).pin_memory(), non_blocking=True)
     for term, targets in drawn.targets.items():
         there = into.targets[term]
+        there.positions_K[: len(targets.positions_K)].copy_(targets.positions_K, non_blocking=True)
         there.values_K[: len(targets.values_K)].copy_(targets.values_K, non_blocking=True)
         there.weights_K.zero_()
         there.weights_K[: len(targets.weights_K)].copy_(targets.weights_K, non_blocking=True)

@@ -66,9 +66,11 @@ class Checkpoints:
 
     def publish(self, checkpoint: Path) -> None:
         """Links the checkpoint's model files to the root of the run: the same bytes, no copy."""
-        for file in checkpoint.iterdir():
-            if file.name not in OWN_FILES:
-                with replacing(self.run / file.name) as temporary:
+        for file in checkpoint.rglob("*"):
+            if file.is_file() and file.name not in OWN_FILES:
+                place = self.run / file.relative_to(checkpoint)
+                place.parent.mkdir(exist_ok=True)
+                with replacing(place) as temporary:
                     link(file, temporary)
 
 

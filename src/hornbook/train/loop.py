@@ -333,7 +333,7 @@ class _Loop:
                 return False
             raise Diverged(
                 f"at step {step} {wrong}, again after going back to step {back_to} and leaving out the batch where it "
-                f"first happened; lower optimizer.lr or raise schedule.warmup_fraction and start a new run"
+                f"first happened; lower optimizer.lr or make the warm-up longer and start a new run"
             )
         self.skips.add(number, back_to)
         seconds = self.state.seconds

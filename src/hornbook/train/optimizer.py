@@ -1,30 +1,55 @@
-"""AdamW without decay on biases and norms, and its state as plain tensors by name."""
+"""AdamW or LAMB, without decay on biases and norms, and its state as plain tensors by name."""
 
 from collections.abc import Callable
 
 import torch
 from torch import Tensor, nn
 
-from hornbook.train.settings import OptimizerSettings
+from hornbook.train.lamb import Lamb
+from hornbook.train.settings import UNCORRECTED_START, OptimizerSettings
 
 
 def make_optimizer(
     model: nn.Module, settings: OptimizerSettings, rate_of: Callable[[str], float] | None = None
-) -> torch.optim.AdamW:
-    """Matrices and tables decay, vectors (biases, norms) do not. `rate_of` gives a parameter's share of the rate."""
-    groups: dict[tuple[float, float], list[nn.Parameter]] = {}
+) -> torch.optim.Optimizer:
+    """Matrices and tables decay, vectors (biases, norms) do not. `rate_of` gives a parameter's share of the rate.
+
+    The model must be where it is trained: the state lies beside it from the start, as a captured step needs it.
+    """
+    held: dict[tuple[bool, float], list[nn.Parameter]] = {}
     for name, parameter in model.named_parameters():
         if parameter.requires_grad:
-            decay = settings.weight_decay if parameter.ndim >= 2 else 0.0
-            groups.setdefault((decay, rate_of(name) if rate_of else 1.0), []).append(parameter)
+            held.setdefault((parameter.ndim >= 2, rate_of(name) if rate_of else 1.0), []).append(parameter)
+    groups = [
+        {
+            "params": parameters,
+            "weight_decay": settings.weight_decay if is_matrix else 0.0,
+            "share": share,
+            "adapted": is_matrix,  # LAMB asks for it
+            "counted_from": 0 if settings.bias_correction else UNCORRECTED_START,
+        }
+        for (is_matrix, share), parameters in held.items()
+    ]
     betas = (settings.beta1, settings.beta2)
-    return torch.optim.AdamW(
-        [{"params": held, "weight_decay": decay, "share": share} for (decay, share), held in groups.items()],
-        lr=settings.lr,
-        betas=betas,
-        eps=settings.eps,
-        fused=True,
-    )
+    if settings.name == "lamb":
+        optimizer = Lamb(groups, settings.lr, betas, settings.eps)
+    else:
+        optimizer = torch.optim.AdamW(groups, settings.lr, betas, settings.eps, fused=True)
+    _lay_out_state(optimizer)
+    return optimizer
+
+
+def _lay_out_state(optimizer: torch.optim.Optimizer) -> None:
+    """The state before the first step; in place where it lies already, as a captured step reads it there."""
+    for group in optimizer.param_groups:
+        for parameter in group["params"]:
+            state = optimizer.state[parameter]
+            if not state:  # the count beside the parameter and in float32: so the fused kernel wants it
+                state["step"] = torch.empty((), dtype=torch.float32, device=parameter.device)
+                state["exp_avg"], state["exp_avg_sq"] = torch.empty_like(parameter), torch.empty_like(parameter)
+            state["step"].fill_(group["counted_from"])
+            state["exp_avg"].zero_()
+            state["exp_avg_sq"].zero_()
 
 
 def set_rate(optimizer: torch.optim.Optimizer, lr: float) -> None:
@@ -36,26 +61,29 @@ def set_rate(optimizer: torch.optim.Optimizer, lr: float) -> None:
 
 
 def optimizer_tensors(model: nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
-    """Every tensor of the optimizer's state under `<quantity>/<parameter>`."""
+    """Every tensor of the optimizer's state under `<quantity>/<parameter>`, of the parameters that made a step."""
     names = {parameter: name for name, parameter in model.named_parameters()}
     return {
         f"{quantity}/{names[parameter]}": value.detach().cpu().contiguous()
-        for parameter, state in optimizer.state.items()
-        for quantity, value in state.items()
+        for group in optimizer.param_groups
+        for parameter in _stepped(optimizer, group)
+        for quantity, value in optimizer.state[parameter].items()
     }
 
 
+def _stepped(optimizer: torch.optim.Optimizer, group: dict) -> list[nn.Parameter]:
+    counts = torch.stack([optimizer.state[parameter]["step"] for parameter in group["params"]]).tolist()
+    return [
+        parameter for parameter, count in zip(group["params"], counts, strict=True) if count > group["counted_from"]
+    ]
+
+
 def load_optimizer_tensors(model: nn.Module, optimizer: torch.optim.Optimizer, tensors: dict[str, Tensor]) -> None:
+    """Everything as before the first step, then what `tensors` hold."""
+    _lay_out_state(optimizer)
     parameters = dict(model.named_parameters())
-    for state in optimizer.state.values():  # as before the first step; in place, as a captured step reads it there
-        for value in state.values():
-            value.zero_()
     for key, value in tensors.items():
         quantity, _, name = key.partition("/")
-        if name not in parameters:
+        if name not in parameters or parameters[name] not in optimizer.state:
             raise ValueError(f"the checkpoint holds optimizer state for '{name}', which this model does not have")
-        state = optimizer.state[parameters[name]]
-        if quantity in state:
-            state[quantity].copy_(value)
-        else:  # the count of steps stays where the fused kernel wants it: beside the parameter
-            state[quantity] = value.to(parameters[name].device, copy=True)
+        optimizer.state[parameters[name]][quantity].copy_(value)

@@ -5,38 +5,69 @@ from typing import Literal
 
 from hornbook.config import setting
 
+UNCORRECTED_START = 2**20  # counted from here, beta^step is 0 to every digit, and counts stay exact in float32
+HIGHEST_UNCORRECTED_BETA = 0.9999  # to the power of the start: 3e-46
+
 
 @dataclass(frozen=True)
 class OptimizerSettings:
+    name: Literal["adamw", "lamb"] = setting("adamw", "lamb for batches of thousands of sequences (You et al. 2019)")
     lr: float = setting(1e-4, "peak learning rate")
     beta1: float = setting(0.9, "decay of the running mean of gradients")
     beta2: float = setting(0.999, "decay of the running mean of squared gradients")
     eps: float = setting(1e-6, "added to the root of the squared gradients")
     weight_decay: float = setting(0.01, "decoupled decay of matrices and tables; never of biases and norms")
     clip: float = setting(1.0, "largest norm of the whole gradient; 0 does not clip")
+    bias_correction: bool = setting(
+        True, "divide the running means by 1 - beta^step; no: as in the published code of BERT, ALBERT and ELECTRA"
+    )
 
     def __post_init__(self) -> None:
         if self.lr <= 0:
             raise ValueError(f"optimizer.lr must be above 0, not {self.lr}")
+        for name in ("beta1", "beta2"):
+            beta = getattr(self, name)
+            if not 0 <= beta < 1:
+                raise ValueError(f"optimizer.{name} must be at least 0 and below 1, not {beta}")
+            if beta > HIGHEST_UNCORRECTED_BETA and not self.bias_correction:
+                raise ValueError(
+                    f"without bias correction optimizer.{name} can be at most {HIGHEST_UNCORRECTED_BETA}, not {beta}; "
+                    f"lower it or set optimizer.bias_correction=true"
+                )
 
 
 @dataclass(frozen=True)
 class ScheduleSettings:
     steps: int = setting(1_000_000, "number of updates")
     warmup_fraction: float = setting(0.01, "share of the steps in which the rate rises from 0; then it falls to 0")
+    warmup_steps: int | None = setting(None, "steps in which the rate rises; none takes warmup_fraction")
+    shape: Literal["joined", "multiplied"] = setting(
+        "joined", "up to the peak, then down from there; or the rise times a fall that starts at once, as in ELECTRA"
+    )
+    power: float = setting(1.0, "of the way down: 1 is a line")
 
     def __post_init__(self) -> None:
         if self.steps < 1:
             raise ValueError(f"schedule.steps must be at least 1, not {self.steps}")
         if not 0 <= self.warmup_fraction < 1:
             raise ValueError(f"schedule.warmup_fraction must be at least 0 and below 1, not {self.warmup_fraction}")
+        if self.warmup_steps is not None and self.warmup_steps < 0:
+            raise ValueError(f"schedule.warmup_steps must be at least 0, not {self.warmup_steps}")
+        if self.power <= 0:
+            raise ValueError(f"schedule.power must be above 0, not {self.power}")
 
     def rate(self, step: int) -> float:
-        """The share of the peak rate at a step: up in a line, then down in a line to 0."""
-        warmup = round(self.warmup_fraction * self.steps)
+        """The share of the peak rate at a step, the first being 0: up in a line, then down to 0.
+
+        The rise counts from 1, so that the first update is not made at rate 0 as in the published code. A warm-up
+        longer than the run never gets to the peak.
+        """
+        warmup = round(self.warmup_fraction * self.steps) if self.warmup_steps is None else self.warmup_steps
+        if self.shape == "multiplied":
+            return min(1.0, (step + 1) / max(warmup, 1)) * (1 - step / self.steps) ** self.power
         if step < warmup:
             return (step + 1) / (warmup + 1)
-        return (self.steps - step) / (self.steps - warmup)
+        return ((self.steps - step) / (self.steps - warmup)) ** self.power
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,210 @@
+"""ELECTRA (Clark et al. 2020, arXiv 2003.10555).
+
+What is unusual about it: two encoders are trained together. A small generator fills in masked tokens; what it guesses
+is put into the text, and the discriminator says of every token whether it was replaced (RTD). The discriminator is the
+model that is kept and fine-tuned. Token vectors may be narrower than the hidden states (E x D in between), and `[CLS]`
+has no pooler.
+
+Shapes: T tokens, D width.
+"""
+
+import dataclasses
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Literal
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from hornbook.config import setting
+from hornbook.models.encoder import Encoder, EncoderConfig, MlmHead, Preset
+from hornbook.models.naming import ENCODER, Naming
+from hornbook.models.outputs import ClsLayer, Output, reads_cls
+from hornbook.nn.block import ACTIVATIONS
+
+Shared = Literal["embeddings", "tokens", "none", "all"]
+GENERATOR = "generator"  # the folder beside the discriminator's files
+
+
+@dataclass(frozen=True)
+class ElectraConfig(EncoderConfig):
+    width: int = setting(256, "width of the hidden states")
+    num_heads: int = setting(4, "attention heads in each block; must divide the width")
+    inner_width: int = setting(1024, "width inside the feed-forward network")
+    embedding_width: int = setting(128, "width of the token vectors; a layer brings them to the hidden states' width")
+
+
+class RtdHead(nn.Module):
+    """A layer, the activation, and one score a token: above 0, it looks replaced."""
+
+    def __init__(self, config: ElectraConfig):
+        super().__init__()
+        self.activation = ACTIVATIONS[config.activation]
+        self.dense = nn.Linear(config.width, config.width)
+        self.out = nn.Linear(config.width, 1)
+
+    def forward(self, x_TD: Tensor) -> Tensor:
+        return self.out(self.activation(self.dense(x_TD)))[..., 0]
+
+
+class Electra(Encoder):
+    """The discriminator (heads `rtd`) or the generator (heads `mlm`): the same network in two sizes. A generator that
+    learns from the discriminator also predicts what a guess will earn (`reward`).
+
+    >>> model = Electra(PRESETS["electra-small"].model, ("rtd",))
+    >>> round(sum(p.numel() for p in model.parameters()) / 1e6)
+    14
+    """
+
+    family = "electra"
+    config_kind = ElectraConfig
+    head_makers = MappingProxyType(
+        {"mlm": lambda config: MlmHead(config, "gelu"), "rtd": RtdHead, "reward": lambda c: nn.Linear(c.width, 1)}
+    )
+    naming = Naming(
+        "electra",
+        "Electra",
+        encoder={name: ENCODER[name] for name in ENCODER if name != "pooler"} | {"project": "embeddings_project"},
+        heads={
+            "mlm.dense": "generator_predictions.dense",
+            "mlm.norm": "generator_predictions.LayerNorm",
+            "mlm.bias": "generator_lm_head.bias",
+            "mlm.weight": "generator_lm_head.weight",
+            "rtd.dense": "discriminator_predictions.dense",
+            "rtd.out": "discriminator_predictions.dense_prediction",
+            "reward": "hornbook_reward",
+        },
+        classes=((("rtd",), "ForPreTraining"), (("mlm",), "ForMaskedLM")),
+        task={
+            "sequence": {"task.cls.dense": "classifier.dense", "task.out": "classifier.out_proj"},
+            "choice": {"task.cls.dense": "sequence_summary.summary", "task.out": "classifier"},
+        },
+        config={"embedding_width": "embedding_size"},
+    )
+
+    @classmethod
+    def cls_layer(cls, config: EncoderConfig, output: Output) -> ClsLayer | None:
+        if not reads_cls(output):
+            return None
+        return ClsLayer(config.width, F.gelu, 0.0 if output.kind == "choice" else config.head_dropout)
+
+    def rtd_logits(self, x_TD: Tensor) -> Tensor:
+        """How much each token looks replaced, T."""
+        return self.rtd(x_TD)
+
+
+class ElectraPair(nn.Module):
+    """What pre-training trains: a generator and a discriminator, and what they share. `shared` is `embeddings` (as
+    published: of tokens, positions and segments, with their norm), `tokens` alone, `none`, or `all` layers of two
+    encoders of one size."""
+
+    family = "electra"
+
+    def __init__(
+        self,
+        config: ElectraConfig,
+        generator: ElectraConfig,
+        shared: Shared = "embeddings",
+        heads: tuple[str, ...] = ("rtd",),
+        predicts_reward: bool = False,
+    ):
+        super().__init__()
+        self.config = config
+        self.discriminator = Electra(config, heads)
+        self.generator = Electra(generator, ("mlm", "reward") if predicts_reward else ("mlm",))
+        for part in {"embeddings": ("embeddings",), "all": ("embeddings", "project", "blocks")}.get(shared, ()):
+            setattr(self.generator, part, getattr(self.discriminator, part))
+        if shared == "tokens":
+            self.generator.embeddings.tokens = self.discriminator.embeddings.tokens
+
+    @property
+    def heads(self) -> tuple[str, ...]:
+        return self.discriminator.heads
+
+    def initialise(self, generator: torch.Generator) -> None:
+        """The published start of both; what they share is drawn with the discriminator."""
+        self.generator.initialise(generator)
+        self.discriminator.initialise(generator)
+        if self.generator.mlm.weight is not None:
+            with torch.no_grad():
+                self.generator.mlm.weight.copy_(self.generator.embeddings.tokens.weight)
+
+    def compile_parts(self) -> None:
+        self.generator.compile_parts()
+        self.discriminator.compile_parts()
+
+
+def generator_config(config: ElectraConfig, share: float, num_layers: int | None = None) -> ElectraConfig:
+    """The generator for a discriminator: `share` of its width, heads and inner width, the same token vectors.
+
+    >>> small = PRESETS["electra-small"].model
+    >>> generator_config(small, 0.25).width, generator_config(small, 0.25).num_heads
+    (64, 1)
+    """
+    if not 0 < share <= 1:
+        raise ValueError(f"objective.generator_share must be above 0 and at most 1, not {share:g}")
+    sizes = {name: max(1, round(share * getattr(config, name))) for name in ("width", "num_heads", "inner_width")}
+    if sizes["width"] % sizes["num_heads"]:
+        raise ValueError(
+            f"objective.generator_share={share:g} of model.width={config.width} is {sizes['width']}, which its "
+            f"{sizes['num_heads']} heads do not divide; {1 / config.num_heads:.4g} would make one head as wide"
+        )
+    return dataclasses.replace(config, **sizes, num_layers=num_layers or config.num_layers)
+
+
+def _size(num_layers: int, width: int, embedding_width: int, share: float, **published: object) -> Preset:
+    config = ElectraConfig(
+        num_layers=num_layers,
+        width=width,
+        num_heads=width // 64,
+        inner_width=4 * width,
+        embedding_width=embedding_width,
+    )
+    as_published = {
+        "objective.generator_share": share,
+        "schedule.warmup_steps": 10_000,
+        "schedule.shape": "multiplied",
+        "optimizer.bias_correction": False,
+        "masking.mask_share": 0.85,
+        "masking.random_share": 0.0,
+        "data.layout": "pairs",
+        "data.shorter_chance": 0.05,
+    }
+    return Preset(config, as_published | {name.replace("__", "."): value for name, value in published.items()})
+
+
+PRESETS = {
+    "electra-small": _size(
+        12,
+        256,
+        128,
+        0.25,
+        optimizer__lr=5e-4,
+        schedule__steps=1_000_000,
+        batch__tokens=128 * 128,
+        data__length=128,
+        data__short_length=128,
+    ),
+    "electra-base": _size(
+        12,
+        768,
+        768,
+        1 / 3,
+        optimizer__lr=2e-4,
+        schedule__steps=766_000,
+        batch__tokens=256 * 512,
+        data__short_share=0.0,
+    ),
+    "electra-large": _size(
+        24,
+        1024,
+        1024,
+        0.25,
+        optimizer__lr=2e-4,
+        schedule__steps=400_000,
+        batch__tokens=2048 * 512,
+        data__short_share=0.0,
+        masking__rate=0.25,
+    ),
+}

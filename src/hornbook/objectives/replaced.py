@@ -1,0 +1,237 @@
+"""ELECTRA's pre-training: a generator fills in masked tokens (`mlm`), a discriminator finds those it replaced (`rtd`).
+
+mlm = - sum over masked tokens of log p_G(token | the masked text)
+rtd = - sum over all tokens of log p_D(replaced or not | the text with the generator's guesses in place of the masks)
+
+A guess is a sample: the greatest of score + Gumbel noise. No gradient goes through it. A guess that happens to be the
+token that stood there counts as original. The total is mlm / count + 50 x rtd / count.
+
+The noise is a hash of (a number drawn for the target, the token), so that a step guesses the same however it is split,
+and wherever it is computed.
+
+Shapes: T tokens, K masked tokens, V vocabulary, D width.
+"""
+
+import dataclasses
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from hornbook.batch import Batch
+from hornbook.config import setting
+from hornbook.models.electra import ElectraPair, Shared
+from hornbook.models.outputs import at_least_single
+from hornbook.objectives.masking import Masking
+from hornbook.objectives.pretraining import summed_loss
+from hornbook.train.objective import Drawn, Targets
+
+Learns = Literal["rtd", "rtd-masked", "replace-mlm", "all-tokens-mlm"]
+TERMS: dict[str, str] = {  # the discriminator's loss, as it is called in the metrics
+    "rtd": "rtd",
+    "rtd-masked": "rtd",
+    "replace-mlm": "replace_mlm",
+    "all-tokens-mlm": "all_tokens_mlm",
+}
+HEADS: dict[str, tuple[str, ...]] = {
+    "rtd": ("rtd",),
+    "rtd-masked": ("rtd",),
+    "replace-mlm": ("mlm",),
+    "all-tokens-mlm": ("mlm", "rtd"),
+}
+DETECTION_WEIGHT, MLM_WEIGHT = 50.0, 1.0
+
+
+@dataclass(frozen=True)
+class DetectionSettings:
+    learns: Learns = setting(
+        "rtd",
+        "what the discriminator does: rtd finds replaced tokens among all; rtd-masked only among the masked ones; "
+        "replace-mlm names the masked ones, all-tokens-mlm all of them, from the text with the guesses (ablations)",
+    )
+    weight: float | None = setting(None, "how much that counts beside mlm; none takes 50 for rtd, 1 for the others")
+    generator_share: float = setting(0.25, "the generator's width, heads and inner width, of the discriminator's")
+    generator_layers: int | None = setting(None, "the generator's blocks; none: as many as the discriminator's")
+    generator_learns: Literal["likelihood", "adversarial"] = setting(
+        "likelihood", "mlm, or to mislead the discriminator by policy gradient, which the paper found worse"
+    )
+    shared: Shared = setting(
+        "embeddings", "what both encoders share: embeddings as published, only those of tokens, none, or all layers"
+    )
+
+    @property
+    def sentence(self) -> str:
+        """No sentence task."""
+        return "none"
+
+    def __post_init__(self) -> None:
+        if self.weight is not None and self.weight < 0:
+            raise ValueError(f"objective.weight must be at least 0, not {self.weight}")
+        if self.shared == "all" and (self.generator_share != 1 or self.generator_layers is not None):
+            raise ValueError(
+                "objective.shared=all needs two encoders of one size: set objective.generator_share=1 and leave "
+                "objective.generator_layers out"
+            )
+        if self.generator_learns == "adversarial" and not self.learns.startswith("rtd"):
+            raise ValueError("objective.generator_learns=adversarial needs a discriminator: set objective.learns=rtd")
+
+    @property
+    def weights(self) -> dict[str, float]:
+        """How much each loss term counts."""
+        weight = self.weight
+        if weight is None:
+            weight = DETECTION_WEIGHT if self.learns.startswith("rtd") else MLM_WEIGHT
+        terms = {"mlm": 1.0, TERMS[self.learns]: weight}
+        if self.generator_learns == "adversarial":
+            terms |= {"mlm": 0.0, "policy": 1.0, "baseline": 1.0}
+        return terms
+
+
+@dataclass(frozen=True)
+class _Guessed:
+    """What the generator made of a step."""
+
+    x_KD: Tensor  # its hidden states at the masked tokens
+    logits_KV: Tensor
+    guesses_K: Tensor
+    original_T: Tensor  # the text as it was
+    batch: Batch  # the text with the guesses in it
+
+
+class ReplacedTokens:
+    """The objective of an `ElectraPair`."""
+
+    is_capturable = True
+
+    def __init__(self, masking: Masking, settings: DetectionSettings | None = None):
+        self.masking = masking
+        self.settings = settings or DetectionSettings()
+        self.weights = self.settings.weights
+        self.term = TERMS[self.settings.learns]
+        self.summed_loss, self.guess = summed_loss, guess
+
+    def compile(self) -> None:
+        """Fuses what goes over the scores of the whole vocabulary: the loss, and the noise with its maximum."""
+        self.summed_loss = torch.compile(summed_loss, dynamic=True)
+        self.guess = torch.compile(guess, dynamic=True)
+
+    def draw(self, batch: Batch, generator: torch.Generator) -> Drawn:
+        """Targets of `mlm` and, under `guesses`, the numbers that the noise is made from; `rtd` wants every token."""
+        ids_T, mlm = self.masking.draw(batch, generator)
+        device = ids_T.device
+        numbers_K = torch.randint(-(2**31), 2**31, mlm.values_K.shape, device=device, generator=generator)
+        targets = {"mlm": mlm, "guesses": dataclasses.replace(mlm, values_K=numbers_K)}
+        targets[self.term] = self._every_token(batch) if self.settings.learns in ("rtd", "all-tokens-mlm") else mlm
+        if self.settings.generator_learns == "adversarial":
+            targets |= {"policy": mlm, "baseline": mlm}
+        return Drawn(dataclasses.replace(batch, ids_T=ids_T), targets)
+
+    def _every_token(self, batch: Batch) -> Targets:
+        index_T = torch.arange(batch.num_live_tokens, device=batch.ids_T.device)
+        starts_host = batch.starts_host.clip(max=batch.num_live_tokens)
+        return Targets(index_T, torch.zeros_like(index_T), torch.ones_like(index_T, dtype=torch.float32), starts_host)
+
+    def sums(self, model: ElectraPair, drawn: Drawn) -> dict[str, Tensor]:
+        guessed = self._guessed(model, drawn)
+        mlm = drawn.targets["mlm"]
+        sums = {"mlm": self.summed_loss(guessed.logits_KV, mlm.values_K, mlm.weights_K)}
+        losses, _ = self._discriminated(model, guessed, drawn)
+        sums[self.term] = (losses * drawn.targets[self.term].weights_K).sum()
+        if "policy" in self.weights:
+            sums |= self._adversarial(model, guessed, drawn)
+        return {term: sums[term] for term in self.weights}
+
+    def hits(self, model: ElectraPair, drawn: Drawn) -> dict[str, Tensor]:
+        guessed = self._guessed(model, drawn)
+        mlm, second = drawn.targets["mlm"], drawn.targets[self.term]
+        losses, is_right = self._discriminated(model, guessed, drawn)
+        found = {
+            "mlm": summed_loss(guessed.logits_KV, mlm.values_K, mlm.weights_K),
+            "mlm_accuracy": ((guessed.logits_KV.argmax(-1) == mlm.values_K) * mlm.weights_K).sum(),
+            self.term: (losses * second.weights_K).sum(),
+            f"{self.term}_accuracy": (is_right * second.weights_K).sum(),
+        }
+        if "policy" in self.weights:
+            found |= self._adversarial(model, guessed, drawn)
+        return found
+
+    def _guessed(self, model: ElectraPair, drawn: Drawn) -> _Guessed:
+        mlm = drawn.targets["mlm"]
+        x_KD = model.generator(drawn.batch)[mlm.positions_K]
+        logits_KV = model.generator.mlm_logits(x_KD)
+        guesses_K = self.guess(logits_KV.detach(), drawn.targets["guesses"].values_K)
+        original_T = put(drawn.batch.ids_T, mlm, mlm.values_K)
+        batch = dataclasses.replace(drawn.batch, ids_T=put(drawn.batch.ids_T, mlm, guesses_K))
+        return _Guessed(x_KD, logits_KV, guesses_K, original_T, batch)
+
+    def _discriminated(self, model: ElectraPair, guessed: _Guessed, drawn: Drawn) -> tuple[Tensor, Tensor]:
+        """(loss, whether it is right) at each target of the discriminator's term."""
+        x_TD = model.discriminator(guessed.batch)
+        positions_K = drawn.targets[self.term].positions_K
+        x_KD, original_K = x_TD[positions_K], guessed.original_T[positions_K]
+        if self.settings.learns == "replace-mlm":
+            logits_KV = at_least_single(model.discriminator.mlm_logits(x_KD))
+            return F.cross_entropy(logits_KV, original_K, reduction="none"), logits_KV.argmax(-1) == original_K
+        scores_K = at_least_single(model.discriminator.rtd_logits(x_KD))
+        is_replaced_K = guessed.batch.ids_T[positions_K] != original_K
+        if self.settings.learns == "all-tokens-mlm":
+            return self._copied_or_named(model, x_KD, scores_K, original_K, is_replaced_K)
+        losses = F.binary_cross_entropy_with_logits(scores_K, is_replaced_K.to(scores_K.dtype), reduction="none")
+        return losses, (scores_K > 0) == is_replaced_K
+
+    def _copied_or_named(
+        self, model: ElectraPair, x_KD: Tensor, scores_K: Tensor, original_K: Tensor, is_replaced_K: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        """p(token) = p(copy) x [it stands there] + (1 - p(copy)) x softmax(token); `rtd` scores not copying."""
+        logits_KV = at_least_single(model.discriminator.mlm_logits(x_KD))
+        named_K = F.logsigmoid(scores_K) - F.cross_entropy(logits_KV, original_K, reduction="none")
+        copied_K = F.logsigmoid(-scores_K).masked_fill(is_replaced_K, -torch.inf)
+        is_named_right_K = logits_KV.argmax(-1) == original_K
+        is_right_K = torch.where(scores_K > 0, is_named_right_K, ~is_replaced_K)
+        return -torch.logaddexp(named_K, copied_K), is_right_K
+
+    def _adversarial(self, model: ElectraPair, guessed: _Guessed, drawn: Drawn) -> dict[str, Tensor]:
+        """REINFORCE (appendix F of the paper): a guess earns the discriminator's loss on it, less a learned baseline.
+
+        policy = - sum of (reward - baseline) x log p_G(guess); the baseline is - log sigmoid(w x), and sigmoid(w x) is
+        trained towards the probability that the discriminator gives to what is true.
+        """
+        targets = drawn.targets["policy"]
+        with torch.no_grad():
+            x_KD = model.discriminator(guessed.batch)[targets.positions_K]
+            scores_K = at_least_single(model.discriminator.rtd_logits(x_KD))
+            is_replaced_K = (guessed.guesses_K != targets.values_K).to(scores_K.dtype)
+            rewards_K = F.binary_cross_entropy_with_logits(scores_K, is_replaced_K, reduction="none")
+        expected_K = at_least_single(model.generator.reward(guessed.x_KD.detach())[:, 0])
+        gains_K = rewards_K + F.logsigmoid(expected_K.detach())
+        costs_K = F.cross_entropy(at_least_single(guessed.logits_KV), guessed.guesses_K, reduction="none")
+        off_K = F.binary_cross_entropy_with_logits(expected_K, torch.exp(-rewards_K), reduction="none")
+        return {
+            "policy": (gains_K * costs_K * targets.weights_K).sum(),
+            "baseline": (off_K * targets.weights_K).sum(),
+        }
+
+
+def put(ids_T: Tensor, targets: Targets, values_K: Tensor) -> Tensor:
+    """The text with values at the targets; a target of weight 0 puts nothing anywhere."""
+    beyond = len(ids_T)
+    positions_K = torch.where(targets.weights_K > 0, targets.positions_K, beyond)
+    return F.pad(ids_T, (0, 1)).scatter(0, positions_K, values_K)[:beyond]
+
+
+def guess(logits_KV: Tensor, numbers_K: Tensor) -> Tensor:
+    """A sample from softmax(logits) for each row, K: the greatest of score + Gumbel noise."""
+    tokens_V = torch.arange(logits_KV.shape[-1], device=logits_KV.device, dtype=torch.int32)
+    uniform_KV = uniform(numbers_K.to(torch.int32)[:, None], tokens_V)
+    return (logits_KV.float() - torch.log(-torch.log(uniform_KV))).argmax(-1)
+
+
+def uniform(numbers: Tensor, places: Tensor) -> Tensor:
+    """A number between 0 and 1 for each pair of int32s, by the finaliser of MurmurHash3 on both mixed; float32."""
+    x = numbers ^ (places * -1640531535)  # 2^32 over the golden ratio: neighbouring places fall far apart
+    x = (x ^ ((x >> 16) & 0xFFFF)) * -2048144789
+    x = (x ^ ((x >> 13) & 0x7FFFF)) * -1028477387
+    x = x ^ ((x >> 16) & 0xFFFF)
+    return (((x >> 9) & 0x7FFFFF).float() + 0.5) * 2.0**-23  # exact, and never 0 or 1

@@ -1,0 +1,83 @@
+"""What a run trains, by its family: one encoder, or ELECTRA's generator and discriminator together; with which
+objective; and how it lies on disk. ELECTRA's folder is the discriminator's, with the generator in a folder within it.
+"""
+
+from pathlib import Path
+
+from torch import nn
+
+from hornbook.interop.folder import load_folder, load_weights, read_weights, save_model
+from hornbook.interop.vocabulary import grown
+from hornbook.models import registry
+from hornbook.models.electra import GENERATOR, ElectraPair, generator_config
+from hornbook.models.encoder import Encoder
+from hornbook.objectives.masking import Masking
+from hornbook.objectives.pretraining import Pretraining
+from hornbook.objectives.replaced import HEADS, DetectionSettings, ReplacedTokens
+from hornbook.pretraining.settings import PretrainSettings
+from hornbook.text.tokenizer import Tokenizer
+from hornbook.train.objective import Objective
+
+
+def new_network(settings: PretrainSettings) -> nn.Module:
+    """The network of a run, its weights not drawn yet."""
+    config, objective = settings.model, settings.objective
+    if isinstance(objective, DetectionSettings):
+        smaller = generator_config(config, objective.generator_share, objective.generator_layers)
+        is_adversarial = objective.generator_learns == "adversarial"
+        return ElectraPair(config, smaller, objective.shared, HEADS[objective.learns], is_adversarial)
+    heads = ("mlm",) if objective.sentence == "none" else ("pooler", "mlm", "sentence")
+    return registry.family_of(config)(config, heads)
+
+
+def objective_of(settings: PretrainSettings, tokenizer: Tokenizer) -> Objective:
+    masking = Masking(settings.masking, tokenizer.vocab_size, tokenizer.mask_id, tokenizer.special_ids)
+    if isinstance(settings.objective, DetectionSettings):
+        return ReplacedTokens(masking, settings.objective)
+    return Pretraining(masking, settings.objective.sentence, settings.objective.sentence_weight)
+
+
+def save_trained(folder: Path, model: nn.Module, tokenizer: Tokenizer) -> None:
+    """Every encoder with its tokenizer; the one that is kept and fine-tuned last."""
+    for name, encoder in reversed(_encoders(model).items()):
+        tokenizer.save(Path(folder) / name, encoder.config.max_positions, encoder.config.num_segments)
+        save_model(Path(folder) / name, encoder)
+
+
+def load_trained(folder: Path, model: nn.Module) -> None:
+    """Weights that `save_trained` wrote."""
+    for name, encoder in reversed(_encoders(model).items()):
+        load_weights(encoder, read_weights(Path(folder) / name), Path(folder) / name)
+
+
+def start_from(model: nn.Module, folder: Path, tokenizer: Tokenizer) -> list[str]:
+    """Puts the weights of a trained folder into the network, for a vocabulary that may have grown; which parts it does
+    not hold, and which therefore start anew."""
+    anew = []
+    for name, encoder in reversed(_encoders(model).items()):
+        if not (Path(folder) / name / "config.json").exists():
+            anew.append(name)
+            continue
+        trained, old_tokenizer = load_folder(Path(folder) / name)
+        if tokenizer.fingerprint != old_tokenizer.fingerprint:
+            trained = grown(trained, old_tokenizer, tokenizer)
+        if trained.config.width != encoder.config.width or trained.config.num_layers != encoder.config.num_layers:
+            found = trained.config
+            raise ValueError(
+                f"the generator in {folder} has {found.num_layers} layers and is {found.width} wide, not "
+                f"{encoder.config.num_layers} and {encoder.config.width}: set objective.generator_share and "
+                "objective.generator_layers as it was trained with"
+            )
+        missing, _ = encoder.load_state_dict(trained.state_dict(), strict=False)
+        anew += sorted({f"{part.partition('.')[0]} head" for part in missing})
+    return anew
+
+
+def mask_filler(model: nn.Module) -> Encoder:
+    """The encoder that fills in masks."""
+    return model.generator if isinstance(model, ElectraPair) else model
+
+
+def _encoders(model: nn.Module) -> dict[str, Encoder]:
+    """By the folder that each is saved in, within that of the run."""
+    return {"": model.discriminator, GENERATOR: model.generator} if isinstance(model, ElectraPair) else {"": model}

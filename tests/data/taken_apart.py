@@ -1,0 +1,45 @@
+"""Batches of numbered corpora, taken apart again."""
+
+import numpy as np
+from numbered import FIRST, is_word_start
+
+from hornbook.batch import Batch
+from hornbook.data.examples import Examples
+
+
+def sequences(batch: Batch) -> list[np.ndarray]:
+    return np.split(batch.ids_T.numpy(), batch.starts_host[1:-1])
+
+
+def two_segments(batch: Batch, examples: Examples) -> list[tuple[np.ndarray, np.ndarray, int]]:
+    """(A, B, label) of each pair, after a look at all that stands around them."""
+    found = []
+    for i, ids in enumerate(sequences(batch)):
+        special = np.flatnonzero(ids < FIRST)
+        first_sep = special[1]
+        assert special.tolist() == [0, first_sep, len(ids) - 1]
+        assert ids[special].tolist() == [examples.cls_id, examples.sep_id, examples.sep_id]
+        one = batch.part(i, i + 1)
+        assert one.segments_T.tolist() == [0] * (first_sep + 1) + [1] * (len(ids) - first_sep - 1)
+        assert one.positions_T.tolist() == list(range(len(ids)))
+        expected = np.where(ids < FIRST, True, is_word_start(ids))
+        assert np.array_equal(one.word_starts_T.numpy(), expected)
+        found.append((ids[1:first_sep], ids[first_sep + 1 : -1], int(batch.labels_N[i])))
+    return found
+
+
+def same(a: Batch, b: Batch) -> bool:
+    names = ("ids_T", "positions_T", "segments_T", "word_starts_T", "starts", "labels_N")
+    both = [(getattr(a, name), getattr(b, name)) for name in names]
+    equal = all(x.equal(y) if x is not None else y is None for x, y in both)
+    return equal and np.array_equal(a.starts_host, b.starts_host) and a.longest == b.longest
+
+
+def chunk_numbers(examples: Examples, tokens: np.ndarray, which: int = 0, first: int = FIRST) -> np.ndarray:
+    """The chunk that each token of a numbered corpus stands in, or -1."""
+    chunks, corpus = examples.chunks[which], examples.corpora[which]
+    base = first + np.concatenate([[0], np.cumsum([len(shard.tokens) for shard in corpus.shards])])
+    starts = np.concatenate([base[i] + s for i, s in enumerate(chunks.starts)])
+    stops = np.concatenate([base[i] + s for i, s in enumerate(chunks.stops)])
+    at = np.searchsorted(starts, tokens, side="right") - 1
+    return np.where((at >= 0) & (tokens < stops[at]), at, -1)

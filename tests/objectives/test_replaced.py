@@ -1,0 +1,239 @@
+"""Replaced-token detection: losses and labels equal a direct computation, guesses are fair samples that no split
+changes, and gradients go only where they should."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+
+from hornbook.batch import pack
+from hornbook.models.electra import ElectraConfig, ElectraPair, generator_config
+from hornbook.objectives.masking import Masking, MaskingSettings
+from hornbook.objectives.replaced import HEADS, DetectionSettings, ReplacedTokens, guess, put, uniform
+from hornbook.train.objective import Targets
+from hornbook.train.step import bucketed
+
+VOCABULARY, MASK, SPECIAL = 70, 4, [0, 1, 2, 3, 4]
+LENGTHS = [12, 30, 7, 21]
+
+
+def pair_of(settings: DetectionSettings, seed: int = 0, **changes) -> ElectraPair:
+    size = {"num_layers": 2, "width": 16, "num_heads": 2, "inner_width": 24, "max_positions": 32, "embedding_width": 8}
+    config = ElectraConfig(VOCABULARY, **size | {"dropout": 0.0, "attention_dropout": 0.0, "init_std": 0.3} | changes)
+    smaller = generator_config(config, settings.generator_share, settings.generator_layers)
+    adversarial = settings.generator_learns == "adversarial"
+    pair = ElectraPair(config, smaller, settings.shared, HEADS[settings.learns], predicts_reward=adversarial)
+    pair.initialise(torch.Generator().manual_seed(seed))
+    return pair.double()
+
+
+def objective_of(settings: DetectionSettings) -> ReplacedTokens:
+    masking = MaskingSettings(rate=0.3, mask_share=0.85, random_share=0.0)
+    return ReplacedTokens(Masking(masking, VOCABULARY, MASK, SPECIAL), settings)
+
+
+def batch_of(seed: int = 0):
+    random = np.random.default_rng(seed)
+    return pack([np.concatenate([[2], random.integers(5, VOCABULARY, n - 2), [3]]) for n in LENGTHS], longest=32)
+
+
+def drawn_of(objective: ReplacedTokens, seed: int = 0):
+    return objective.draw(batch_of(), torch.Generator().manual_seed(seed))
+
+
+def settings_of(learns: str = "rtd", **changes) -> DetectionSettings:
+    return DetectionSettings(learns=learns, generator_share=0.5, **changes)
+
+
+def guessed_by_hand(pair: ElectraPair, drawn) -> tuple[torch.Tensor, list[int], list[int]]:
+    """(generator's log-probabilities at the masked tokens, their positions, the guesses), token by token."""
+    mlm, numbers = drawn.targets["mlm"], drawn.targets["guesses"].values_K
+    logits = pair.generator.mlm_logits(pair.generator(drawn.batch)[mlm.positions_K])
+    guesses = []
+    for row, number in zip(logits, numbers, strict=True):
+        scores = [
+            float(score)
+            - math.log(-math.log(float(uniform(number.to(torch.int32), torch.tensor(v, dtype=torch.int32)))))
+            for v, score in enumerate(row)
+        ]
+        guesses.append(int(np.argmax(scores)))
+    return logits.log_softmax(-1), mlm.positions_K.tolist(), guesses
+
+
+@pytest.mark.parametrize("learns", ["rtd", "rtd-masked", "replace-mlm", "all-tokens-mlm"])
+@torch.no_grad()
+def test_the_losses_are_those_of_the_definition(learns):
+    settings = settings_of(learns)
+    pair, objective = pair_of(settings), objective_of(settings)
+    drawn = drawn_of(objective)
+    original = batch_of().ids_T.tolist()
+    log_p, positions, guesses = guessed_by_hand(pair, drawn)
+    sums, hits = objective.sums(pair, drawn), objective.hits(pair, drawn)
+    values = drawn.targets["mlm"].values_K.tolist()
+    assert [original[place] for place in positions] == values
+    assert float(sums["mlm"]) == pytest.approx(-sum(float(row[v]) for row, v in zip(log_p, values, strict=True)))
+
+    text = list(original)
+    for place, token in zip(positions, guesses, strict=True):
+        text[place] = token
+    x_TD = pair.discriminator(pack(np.split(np.array(text), np.cumsum(LENGTHS)[:-1]), longest=32))
+    places = range(len(text)) if learns in ("rtd", "all-tokens-mlm") else positions
+    loss = num_right = 0.0
+    for place in places:
+        replaced = text[place] != original[place]
+        if learns == "replace-mlm":
+            named = pair.discriminator.mlm_logits(x_TD[[place]])[0].log_softmax(-1)
+            loss -= float(named[original[place]])
+            num_right += int(named.argmax()) == original[place]
+            continue
+        p = float(torch.sigmoid(pair.discriminator.rtd_logits(x_TD[[place]])[0]))
+        if learns == "all-tokens-mlm":
+            named = pair.discriminator.mlm_logits(x_TD[[place]])[0].softmax(-1)
+            loss -= math.log((0 if replaced else 1 - p) + p * float(named[original[place]]))
+            num_right += int(named.argmax()) == original[place] if p > 0.5 else not replaced
+        else:
+            loss -= math.log(p if replaced else 1 - p)
+            num_right += (p > 0.5) == replaced
+    assert float(sums[objective.term]) == pytest.approx(loss, rel=1e-9)
+    assert float(hits[objective.term]) == pytest.approx(loss, rel=1e-9)
+    assert float(hits[f"{objective.term}_accuracy"]) == num_right
+    assert float(drawn.counts()[objective.term]) == len(places)
+    assert 0 < sum(a != b for a, b in zip(text, original, strict=True)) < len(positions)
+
+
+def test_published_weights():
+    assert DetectionSettings().weights == {"mlm": 1.0, "rtd": 50.0}
+    assert DetectionSettings(learns="replace-mlm").weights == {"mlm": 1.0, "replace_mlm": 1.0}
+    assert DetectionSettings(weight=20.0).weights == {"mlm": 1.0, "rtd": 20.0}
+
+
+@torch.no_grad()
+def test_a_guess_that_is_the_original_counts_as_original():
+    """A generator that always says token 9: where 9 stood, nothing is replaced."""
+    settings = settings_of()
+    pair, objective = pair_of(settings), objective_of(settings)
+    pair.generator.mlm.bias[9] += 1000.0
+    batch = pack([np.full(20, 9), np.full(20, 8)])
+    drawn = objective.draw(batch, torch.Generator().manual_seed(1))
+    guessed = objective._guessed(pair, drawn)
+    is_replaced = guessed.batch.ids_T != guessed.original_T
+    assert not is_replaced[:20].any() and int(is_replaced[20:].sum()) == round(0.3 * 20)
+    assert torch.equal(guessed.original_T, batch.ids_T)
+
+
+@torch.no_grad()
+def test_no_mask_is_left_for_the_discriminator_and_none_is_drawn_at_random():
+    """85% of the chosen tokens become the mask, the rest stay: never a random one."""
+    objective = objective_of(settings_of())
+    batch = pack([np.random.default_rng(3).integers(5, VOCABULARY, 400) for _ in range(30)])
+    drawn = objective.draw(batch, torch.Generator().manual_seed(0))
+    put_there = drawn.batch.ids_T[drawn.targets["mlm"].positions_K]
+    is_mask = put_there == MASK
+    assert 0.83 < float(is_mask.float().mean()) < 0.87
+    assert torch.equal(put_there[~is_mask], drawn.targets["mlm"].values_K[~is_mask])
+
+
+def test_gradients_do_not_go_through_the_guess():
+    settings = settings_of(shared="none")
+    pair, objective = pair_of(settings), objective_of(settings)
+    objective.sums(pair, drawn_of(objective))["rtd"].backward()
+    assert all(p.grad is None or not p.grad.any() for p in pair.generator.parameters())
+    assert all(p.grad is not None for p in pair.discriminator.blocks.parameters())
+
+
+def test_shared_embeddings_learn_from_both():
+    settings = settings_of()
+    pair, objective = pair_of(settings), objective_of(settings)
+    table = pair.discriminator.embeddings.tokens.weight
+    gradients = {}
+    for term in ("mlm", "rtd"):
+        objective.sums(pair, drawn_of(objective))[term].backward()
+        gradients[term], table.grad = table.grad.clone(), None
+        pair.zero_grad()
+    assert gradients["mlm"].abs().sum() > 0 and gradients["rtd"].abs().sum() > 0
+
+
+@pytest.mark.parametrize("learns", ["rtd", "rtd-masked", "replace-mlm", "all-tokens-mlm"])
+@pytest.mark.parametrize("how", ["split", "bucketed"])
+@torch.no_grad()
+def test_splitting_and_filling_up_change_nothing(learns, how):
+    settings = settings_of(learns)
+    pair, objective = pair_of(settings), objective_of(settings)
+    drawn = drawn_of(objective)
+    whole = objective.sums(pair, drawn)
+    parts = drawn.split(32) if how == "split" else [bucketed(drawn, 128, 64)]
+    assert len(parts) > 1 or how == "bucketed"
+    for term in whole:
+        found = sum(float(objective.sums(pair, part)[term]) for part in parts)
+        assert found == pytest.approx(float(whole[term]), rel=1e-9)
+
+
+def test_guesses_are_samples_of_the_softmax():
+    shares = torch.tensor([0.5, 0.3, 0.15, 0.0499, 0.0001])
+    num = 100_000
+    numbers = torch.randint(-(2**31), 2**31, (num,), generator=torch.Generator().manual_seed(0))
+    found = torch.bincount(guess(shares.log().expand(num, 5), numbers), minlength=5) / num
+    assert ((found - shares).abs() < 4 * (shares * (1 - shares) / num).sqrt() + 1e-9).all()
+
+
+def test_noise_is_even_and_never_at_the_ends():
+    numbers = torch.arange(-500, 500, dtype=torch.int32)[:, None]  # neighbouring numbers must not look alike
+    found = uniform(numbers, torch.arange(1000, dtype=torch.int32))
+    assert float(found.min()) > 0 and float(found.max()) < 1
+    counts = torch.histc(found, 100, 0, 1)
+    assert float(((counts - 10_000) ** 2 / 10_000).sum()) < 160  # chi-squared of 99 degrees: 1 in 10,000 is above
+    correlations = np.corrcoef(found.numpy()) - np.eye(1000)
+    assert np.abs(correlations).max() < 0.2  # 1,000 values a row: six deviations
+    ends = uniform(torch.arange(2**20, dtype=torch.int32), torch.tensor(0, dtype=torch.int32))
+    assert torch.isfinite(torch.log(-torch.log(ends))).all()
+
+
+def test_a_target_of_weight_0_puts_nothing():
+    targets = Targets(torch.tensor([0, 2]), torch.tensor([9, 9]), torch.tensor([0.0, 1.0]), np.array([0, 2]))
+    assert put(torch.tensor([5, 6, 7]), targets, torch.tensor([9, 8])).tolist() == [5, 6, 8]
+
+
+class TestAdversarial:
+    """The generator by policy gradient."""
+
+    settings = DetectionSettings(generator_learns="adversarial", generator_share=0.5, shared="none")
+
+    def test_the_terms_are_those_of_the_paper(self):
+        pair, objective = pair_of(self.settings), objective_of(self.settings)
+        drawn = drawn_of(objective)
+        sums = objective.sums(pair, drawn)
+        assert objective.weights == {"mlm": 0.0, "rtd": 50.0, "policy": 1.0, "baseline": 1.0} and set(sums) == set(
+            objective.weights
+        )
+        with torch.no_grad():
+            guessed = objective._guessed(pair, drawn)
+            scores = pair.discriminator.rtd_logits(pair.discriminator(guessed.batch))
+            policy = baseline = 0.0
+            for i, place in enumerate(drawn.targets["mlm"].positions_K.tolist()):
+                replaced = guessed.guesses_K[i] != guessed.original_T[place]
+                p_right = float(torch.sigmoid(scores[place] if replaced else -scores[place]))
+                expected = float(torch.sigmoid(pair.generator.reward(guessed.x_KD[i]))[0])
+                gain = -math.log(p_right) + math.log(expected)
+                policy -= gain * float(guessed.logits_KV[i].log_softmax(-1)[guessed.guesses_K[i]])
+                baseline -= p_right * math.log(expected) + (1 - p_right) * math.log(1 - expected)
+        assert float(sums["policy"].detach()) == pytest.approx(policy, rel=1e-9)
+        assert float(sums["baseline"].detach()) == pytest.approx(baseline, rel=1e-9)
+
+    @pytest.mark.parametrize("term", ["policy", "baseline"])
+    def test_each_term_teaches_only_its_own_part(self, term):
+        pair, objective = pair_of(self.settings), objective_of(self.settings)
+        objective.sums(pair, drawn_of(objective))[term].backward()
+        moved = {name for name, p in pair.named_parameters() if p.grad is not None and p.grad.any()}
+        of_reward = {name for name in moved if name.startswith("generator.reward.")}
+        of_generator = {name for name in moved if name.startswith("generator.")} - of_reward
+        assert moved == (of_generator if term == "policy" else of_reward) and len(moved) > 1
+
+    def test_needs_a_discriminator(self):
+        with pytest.raises(ValueError, match=r"objective\.learns=rtd"):
+            DetectionSettings(generator_learns="adversarial", learns="replace-mlm")
+
+
+def test_all_layers_shared_needs_one_size():
+    with pytest.raises(ValueError, match=r"generator_share=1"):
+        DetectionSettings(shared="all")

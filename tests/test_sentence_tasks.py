@@ -1,0 +1,127 @@
+"""Pre-training with each sentence task and without: layouts, names of losses, resuming, runs of the first version."""
+
+import json
+import shutil
+
+import pytest
+import torch
+from safetensors.torch import load_file
+from tiny import TINY_MODEL
+
+from hornbook.data.corpus import Corpus
+from hornbook.pretraining.batches import BatchMaker, held_out_batches
+from hornbook.pretraining.record import read_run
+from hornbook.pretraining.run import pretrain
+from hornbook.pretraining.settings import preset_settings
+
+CASES = {
+    "none": ({"objective.sentence": "none"}, "packed", []),
+    "two segments": ({"objective.sentence": "none", "data.layout": "pairs"}, "segments", []),
+    "nsp": ({}, "nsp", ["nsp"]),
+    "sop": ({"objective.sentence": "sop", "objective.sentence_weight": 0.5}, "sop", ["sop"]),
+}
+
+
+def run(out, corpus, changes, **more):
+    settings = TINY_MODEL | {"checkpoint.every_steps": 2, "optimizer.lr": 1e-3} | changes
+    words = {"steps": 5, "batch_tokens": 512, "changes": settings, "say": lambda words: None}
+    return pretrain("bert-tiny", [corpus], out, **words | more)
+
+
+class Killed(Exception):
+    pass
+
+
+def killed_at_step_3(status):
+    if status.step == 3:
+        raise Killed
+
+
+def same_weights(one, two) -> bool:
+    a, b = (load_file(folder / "model.safetensors") for folder in (one, two))
+    return a.keys() == b.keys() and all(torch.equal(value, b[name]) for name, value in a.items())
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_a_run_with_each_task(case, tmp_path, tiny_corpus):
+    changes, layout, terms = CASES[case]
+    assert preset_settings("bert-tiny", changes).layout == layout
+    run(tmp_path / "whole", tiny_corpus, changes)
+    lines = [json.loads(line) for line in (tmp_path / "whole" / "metrics.jsonl").read_text().splitlines()]
+    for kind, endings in (("train", [""]), ("validation", ["", "_accuracy"])):
+        line = next(line for line in lines if line["kind"] == kind)
+        assert [name for name in line if name[:3] in ("mlm", "nsp", "sop")] == [
+            f"{term}{ending}" for term in ["mlm", *terms] for ending in endings
+        ]
+        weight = changes.get("objective.sentence_weight", 1.0)
+        assert line["loss"] == pytest.approx(line["mlm"] + sum(weight * line[term] for term in terms), rel=1e-5)
+    config = json.loads((tmp_path / "whole" / "config.json").read_text())
+    assert config["architectures"] == ["BertForPreTraining" if terms else "BertForMaskedLM"]
+    with pytest.raises(Killed):
+        run(tmp_path / "cut", tiny_corpus, changes, watch=killed_at_step_3)
+    assert run(tmp_path / "cut", tiny_corpus, changes, resume=True).ended == "finished"
+    assert same_weights(tmp_path / "whole", tmp_path / "cut")
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_batches_are_laid_out_as_asked(case, tiny_corpus):
+    changes, layout, terms = CASES[case]
+    more = {"schedule.steps": 10, "batch.tokens": 2048, "data.single_chance": 0.5}
+    settings = preset_settings("bert-tiny", TINY_MODEL | more | changes)
+    opened = [(Corpus(tiny_corpus), 1.0)]
+    for batch in (BatchMaker(settings, opened)(0), *held_out_batches(settings, opened)[:1]):
+        assert (batch.labels_N is not None) == bool(terms)
+        assert bool(batch.segments_T.any()) == (layout != "packed")
+    made = BatchMaker(settings, opened)
+    num_single = sum(not made(0).part(i, i + 1).segments_T.any() for i in range(64))
+    assert {"packed": num_single == 64, "segments": 15 < num_single < 50}.get(layout, num_single == 0)
+
+
+def test_what_does_not_fit_is_refused():
+    for changes, said in (
+        ({"data.layout": "packed"}, r"data\.layout=pairs, or objective\.sentence=none"),
+        ({"objective.sentence": "sop", "data.layout": "packed"}, r"objective\.sentence=sop judges pairs"),
+        ({"objective.sentence": "none", "data.layout": "pairs", "model.num_segments": 1}, r"model\.num_segments=2"),
+        ({"objective.sentence": "order"}, "must be one of none, nsp, sop"),
+        ({"objective.sentence": None}, "must be one of none, nsp, sop"),
+        ({"data.layout": "rows"}, r"data\.layout must be"),
+        ({"objective.nsp": "false"}, "there is no setting 'objective.nsp'; did you mean 'objective.sentence'"),
+    ):
+        with pytest.raises(ValueError, match=said):
+            preset_settings("bert-tiny", changes)
+    assert preset_settings("bert-tiny", {"objective.sentence": "none", "model.num_segments": 1}).layout == "packed"
+    assert preset_settings("bert-tiny", {"data.layout": "pairs"}).layout == "nsp"
+    assert preset_settings("bert-tiny", {"data.layout": "none"}).data.layout is None
+
+
+def as_the_first_version_wrote_it(folder) -> None:
+    """Changes run.json back to `objective.nsp` and to the settings of data that there were."""
+    path = folder / "run.json"
+    record = json.loads(path.read_text())
+    settings, changes = record["settings"], record["request"]["changes"]
+    is_nsp = settings["objective"].pop("sentence") == "nsp"
+    settings["objective"] = {"nsp": is_nsp, "nsp_weight": settings["objective"].pop("sentence_weight")}
+    settings["data"] = {
+        name: value for name, value in settings["data"].items() if name not in ("layout", "single_chance")
+    }
+    for new, old in (("objective.sentence", "objective.nsp"), ("objective.sentence_weight", "objective.nsp_weight")):
+        if new in changes:
+            changes[old] = str(changes.pop(new) == "nsp") if old == "objective.nsp" else changes.pop(new)
+    path.write_text(json.dumps(record))
+
+
+@pytest.mark.parametrize("changes", [{}, {"objective.sentence": "none"}, {"objective.sentence_weight": 0.5}])
+def test_a_run_of_the_first_version_goes_on(changes, tmp_path, tiny_corpus):
+    with pytest.raises(Killed):
+        run(tmp_path / "new", tiny_corpus, changes, watch=killed_at_step_3)
+    shutil.copytree(tmp_path / "new", tmp_path / "old")
+    as_the_first_version_wrote_it(tmp_path / "old")
+    assert "nsp" in json.loads((tmp_path / "old" / "run.json").read_text())["settings"]["objective"]
+    new, old = read_run(tmp_path / "new"), read_run(tmp_path / "old")
+    assert old["settings"]["objective"] == new["settings"]["objective"] and old["request"] == new["request"]
+    for name in ("new", "old"):
+        assert run(tmp_path / name, tiny_corpus, changes, resume=True).ended == "finished"
+    assert same_weights(tmp_path / "new", tmp_path / "old")
+    other = {"objective.sentence": "sop"}
+    with pytest.raises(ValueError, match=r"objective\.sentence=(nsp|none), not sop"):
+        run(tmp_path / "old", tiny_corpus, other, resume=True)
