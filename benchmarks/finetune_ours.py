@@ -71,7 +71,7 @@ def fine_tune(recipe: Recipe, data: DataSet, out: Path) -> dict:
     clock = Clock()
     named, request = known(recipe.task), request_for(recipe)
     trained, tokenizer = load_folder(Path(recipe.model))
-    settings = settings_for(named, trained.config.width, request.all_changes())
+    settings = settings_for(named, trained, request.all_changes())
     saved = make_task(named, data, output_for(data))
     inputs = Inputs(named, data, trained, tokenizer, settings, saved, data.parts["train"], [])
     result = run_once(out, request, inputs, clock, lambda words: None)

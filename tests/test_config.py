@@ -157,11 +157,14 @@ def test_names_that_are_no_more_are_refused():
 
 
 def test_the_settings_of_a_run_survive_json():
-    from hornbook.models.bert import BertConfig
-    from hornbook.pretraining.settings import PretrainSettings, preset_settings
+    from hornbook.models.registry import PRESETS, family_of
+    from hornbook.pretraining.settings import preset_settings, settings_in
 
-    settings = preset_settings("bert-tiny", {"masking.unit": "ngram", "schedule.steps": "1e3"})
-    assert from_dict(PretrainSettings, json.loads(json.dumps(to_dict(settings))), model=BertConfig) == settings
+    changes = {"masking.unit": "ngram", "schedule.steps": "1e3"}
+    for preset in PRESETS:
+        settings = preset_settings(preset, changes)
+        family = family_of(settings.model).family
+        assert settings_in(json.loads(json.dumps({"family": family, "settings": to_dict(settings)}))) == settings
     assert all(each.doc for each in listed(settings))
     with pytest.raises(ValueError, match=r"masking\.unit must be one of token, word, ngram, not 'words'"):
         preset_settings("bert-tiny", {"masking.unit": "words"})

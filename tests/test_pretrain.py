@@ -273,6 +273,25 @@ def test_every_preset_makes_a_model(preset):
     assert sum(each.numel() for each in model.parameters()) > 4e6 and preset.startswith(f"{model.family}-")
 
 
+@pytest.mark.parametrize(
+    ("preset", "steps", "sequences", "length", "lr", "rate"),
+    [
+        ("electra-small", 1_000_000, 128, 128, 5e-4, 0.15),
+        ("electra-base", 766_000, 256, 512, 2e-4, 0.15),
+        ("electra-large", 400_000, 2048, 512, 2e-4, 0.25),
+    ],
+)
+def test_electras_carry_the_published_training(preset, steps, sequences, length, lr, rate):
+    settings = preset_settings(preset)
+    assert settings.schedule.steps == steps and settings.batch.tokens == sequences * length
+    assert {settings.data.length_at(step, steps)[0] for step in (0, steps - 1)} == {length}
+    assert (settings.schedule.warmup_steps, settings.schedule.shape) == (10_000, "multiplied")
+    assert settings.optimizer.lr == lr and not settings.optimizer.bias_correction
+    assert (settings.masking.rate, settings.masking.mask_share, settings.masking.random_share) == (rate, 0.85, 0.0)
+    assert settings.layout == "segments" and settings.objective.weights == {"mlm": 1.0, "rtd": 50.0}
+    assert settings.model.dropout == settings.model.attention_dropout == 0.1
+
+
 def test_short_sequences_first_then_long_ones(tmp_path, tiny_corpus):
     """Nine tenths of the steps at the short limit, then the long one, at the same number of tokens a batch."""
     from hornbook.data.corpus import Corpus

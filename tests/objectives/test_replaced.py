@@ -98,6 +98,9 @@ def test_the_losses_are_those_of_the_definition(learns):
     assert float(sums[objective.term]) == pytest.approx(loss, rel=1e-9)
     assert float(hits[objective.term]) == pytest.approx(loss, rel=1e-9)
     assert float(hits[f"{objective.term}_accuracy"]) == num_right
+    if objective.term == "rtd":
+        assert float(hits["rtd_replaced"]) == sum(text[place] != original[place] for place in places)
+        assert 0 <= float(hits["rtd_found"]) <= float(hits["rtd_replaced"])
     assert float(drawn.counts()[objective.term]) == len(places)
     assert 0 < sum(a != b for a, b in zip(text, original, strict=True)) < len(positions)
 

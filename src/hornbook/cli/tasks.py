@@ -100,7 +100,7 @@ def _show(model: str, task: str, changes: dict, flags: dict, as_json: bool) -> N
 
     trained, _ = load_folder(model_folder(model))
     said = {name: value for name, value in flags.items() if value is not None}
-    show_settings(settings_for(known(task), trained.config.width, changes | said), as_json)
+    show_settings(settings_for(known(task), trained, changes | said), as_json)
 
 
 def _say_result(result) -> None:

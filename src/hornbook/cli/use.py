@@ -1,4 +1,4 @@
-"""The verbs that use what is there: `fill-mask`, `next-sentence`, `info`, `report`."""
+"""The verbs that use what is there: `fill-mask`, `next-sentence`, `detect`, `info`, `report`."""
 
 from pathlib import Path
 from typing import Annotated
@@ -41,6 +41,29 @@ def next_sentence(
     probability = hornbook.load(model).next_sentence(a, b)
     say(f"{probability:.1%} that the second follows the first")
     answer(as_json, {"is_next": probability})
+
+
+@app.command("detect", epilog='Example: hornbook detect runs/electra "The chef ate the meal for his guests."')
+def detect(
+    model: Model,
+    text: Annotated[str, typer.Argument(help="A text in which words may have been replaced.")],
+    threshold: Annotated[float, typer.Option(help="Mark the words that are at least so likely replaced.")] = 0.5,
+    as_json: Json = False,
+) -> None:
+    """Mark the words that look replaced. The model is an ELECTRA discriminator."""
+    import hornbook
+    from hornbook.terminal import say, table
+
+    if not 0 < threshold < 1:
+        raise ValueError(f"--threshold must lie between 0 and 1, not {threshold:g}")
+    words = hornbook.load(model).detect(text)
+    marked = text
+    for word in reversed(words):
+        if word.probability >= threshold:
+            marked = f"{marked[: word.start]}[{marked[word.start : word.stop]}]{marked[word.stop :]}"
+    say(marked)
+    table([(f"{word.probability:.1%}", word.word) for word in words], ("replaced", "word"))
+    answer(as_json, {"marked": marked, "words": [vars(word) for word in words]})
 
 
 @app.command("info", epilog="Example: hornbook info runs/first")

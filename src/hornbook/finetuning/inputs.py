@@ -50,7 +50,7 @@ class Inputs:
 
     def asked_with(self, request: Request) -> "Inputs":
         """The same data and model under the settings of another request: its rate, its seed."""
-        settings = settings_for(self.named, self.trained.config.width, request.all_changes())
+        settings = settings_for(self.named, self.trained, request.all_changes())
         if settings == self.settings:
             return self
         train, threshold_part = training_part(self.data, self.named, settings)
@@ -136,8 +136,12 @@ def open_inputs(request: Request, data: Any, say: Say) -> Inputs:
     named, read_data = read_labelled(request, data, say)
     trained, tokenizer = load_folder(model_folder(request.model))
     width = trained.config.width
-    settings = settings_for(named, width, request.all_changes())
-    if request.lr is None and "optimizer.lr" not in request.changes and width_factor(width) > 1:
+    settings = settings_for(named, trained, request.all_changes())
+    asked = request.all_changes()
+    of_family = trained.finetuning(trained.config, named.name)
+    if published := [f"{name}={value}" for name, value in of_family.items() if name not in asked]:
+        say(f"as published for {trained.family}: {', '.join(published)}")
+    elif "optimizer.lr" not in asked and width_factor(width) > 1:
         say(f"learning rate {settings.optimizer.lr:g}: higher than the published one, as the model is {width} wide")
     answerable = named.may_be_none and settings.task.no_answer == "classifier"
     output = output_for(read_data, settings.task.head, settings.task.pair_encoding, answerable)

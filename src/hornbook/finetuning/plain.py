@@ -18,7 +18,7 @@ from hornbook.files import read_json, write_json, write_text
 from hornbook.finetuning.evaluation import degenerate
 from hornbook.finetuning.inputs import Inputs, Say, is_scored, read_labelled, training_part
 from hornbook.finetuning.record import SCORES, Request, Scored, asked_of, refuse_other_data
-from hornbook.finetuning.settings import BASE_WIDTH, FinetuneSettings, settings_for
+from hornbook.finetuning.settings import FinetuneSettings, settings_for
 from hornbook.tasks.datasets import KnownDataSet
 from hornbook.tasks.evaluation import rows, tuned, with_intervals
 from hornbook.tasks.records import DataSet, Example
@@ -47,7 +47,7 @@ class Labelled:
 def open_labelled(request: Request, data: Any, say: Say) -> Labelled:
     """The same examples that fine-tuning would train on, for the same request."""
     named, found = read_labelled(request, data, say)
-    settings = settings_for(named, BASE_WIDTH, request.all_changes())
+    settings = settings_for(named, None, request.all_changes())
     saved = make_task(named, found, output_for(found))
     return Labelled(named, found, settings, saved, *training_part(found, named, settings))
 

@@ -5,6 +5,7 @@ from typing import Literal
 
 from hornbook import config as configuration
 from hornbook.config import setting
+from hornbook.models.encoder import Encoder
 from hornbook.models.outputs import HeadKind
 from hornbook.tasks.datasets import KnownDataSet
 from hornbook.train.loop import LoopSettings
@@ -114,11 +115,14 @@ def rounded(rate: float) -> float:
     return float(f"{rate:.3g}")
 
 
-def settings_for(known: KnownDataSet, width: int, changes: dict) -> FinetuneSettings:
-    """What is published for a task, with changes by dotted name; `optimizer.lr` follows the model's width."""
+def settings_for(known: KnownDataSet, trained: Encoder | None, changes: dict) -> FinetuneSettings:
+    """What is published for a task and for the model's family, with changes by dotted name. Where the family says
+    nothing of it, `optimizer.lr` follows the model's width. Without a model: as for a BERT-base."""
+    width = BASE_WIDTH if trained is None else trained.config.width
     settings = FinetuneSettings(
         epochs=float(known.epochs),
         batch_size=known.batch_size,
         optimizer=OptimizerSettings(lr=default_rate(known, width)),
     )
-    return configuration.changed(settings, changes)
+    published = {} if trained is None else trained.finetuning(trained.config, known.name)
+    return configuration.changed(settings, published | changes)

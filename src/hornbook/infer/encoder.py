@@ -1,10 +1,12 @@
-"""Using an encoder: fill in masks, judge whether a sentence follows, turn texts into vectors.
+"""Using an encoder: fill in masks, judge whether a sentence follows, find replaced words, turn texts into vectors.
 
 model = hornbook.load("runs/first")
 model.fill_mask("Paris is the [MASK] of France.")
+model.detect("Paris is the apple of France.")                   # of an ELECTRA
 model.embed(["a text", "another"], pooling="mean").shape        # (2, width)
 """
 
+import math
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -14,8 +16,9 @@ import torch
 from torch import Tensor, nn
 
 from hornbook.batch import Batch, pack
-from hornbook.interop.folder import load_folder
+from hornbook.interop.folder import load_folder, load_model
 from hornbook.interop.hub import model_folder
+from hornbook.models.electra import GENERATOR
 from hornbook.text.tokenizer import Tokenizer
 
 BATCH_TOKENS = 16_384  # texts go through the model in groups of about so many tokens
@@ -29,6 +32,14 @@ class Guess:
     text: str  # the input with this mask filled in
 
 
+@dataclass(frozen=True)
+class JudgedWord:
+    word: str
+    start: int  # where it stands in the text
+    stop: int
+    probability: float  # that it was replaced
+
+
 class EncoderModel:
     """A model with its tokenizer, ready to use."""
 
@@ -36,6 +47,7 @@ class EncoderModel:
         self.model = model.eval()
         self.tokenizer = tokenizer
         self.folder = folder
+        self._generator: nn.Module | None = None
 
     @property
     def device(self) -> torch.device:
@@ -49,7 +61,7 @@ class EncoderModel:
     def fill_mask(self, text: str, top: int = 5) -> list[list[Guess]]:
         """For each mask in the text, in order, the `top` most likely tokens. Write the mask as [MASK] or as the
         tokenizer's own mask token."""
-        self._needs("mlm", "filling in masks")
+        filler = self._mask_filler
         if top < 1:
             raise ValueError(f"top must be at least 1, not {top}")
         mask = self.tokenizer.mask_token
@@ -61,7 +73,7 @@ class EncoderModel:
         if not places:
             raise ValueError(f"the text has no mask: put {mask} where a word is missing")
         batch = self._pack([encoded.ids], [encoded.segments])
-        logits = self.model.mlm_logits(self.model(batch)[places])[:, : self.model.config.vocab_size]
+        logits = filler.mlm_logits(filler(batch)[places])[:, : filler.config.vocab_size]
         # A model may have rows that no token of its vocabulary has: they take their share, but are no guess.
         probabilities = torch.softmax(logits.float(), -1)[:, : self.tokenizer.vocab_size]
         best = probabilities.topk(min(top, probabilities.shape[-1]))
@@ -72,6 +84,33 @@ class EncoderModel:
             ]
             for place, tokens, probabilities in zip(places, best.indices.tolist(), best.values.tolist(), strict=True)
         ]
+
+    @property
+    def _mask_filler(self) -> nn.Module:
+        """This model or, beside a discriminator, the generator that it was trained with."""
+        generator = Path(self.folder) / GENERATOR
+        if "mlm" not in self.model.heads and self.model.family == "electra" and generator.is_dir():
+            if self._generator is None:
+                self._generator = load_model(generator)
+            return self._generator.to(self.device)
+        self._needs("mlm", "filling in masks")
+        return self.model
+
+    @torch.no_grad()
+    def detect(self, text: str) -> list[JudgedWord]:
+        """Each word of the text with the probability that it was replaced: that of the piece that looks most so."""
+        self._needs("rtd", "finding replaced words")
+        encoded = self.tokenizer.encode(text)
+        scores_T = self.model.rtd_logits(self.model(self._pack([encoded.ids], [encoded.segments])))
+        found: dict[int, JudgedWord] = {}
+        for number, (start, stop), score in zip(encoded.word_ids, encoded.offsets, scores_T.tolist(), strict=True):
+            if number is None:
+                continue
+            start += len(text[start:stop]) - len(text[start:stop].lstrip())  # pieces may carry the space before them
+            before = found.get(number, JudgedWord("", start, stop, 0.0))
+            probability = max(before.probability, 1 / (1 + math.exp(-score)))
+            found[number] = JudgedWord(text[before.start : stop], before.start, stop, probability)
+        return [word for word in found.values() if word.word.strip()]
 
     def _guess(self, text: str, span: tuple[int, int], token: int, probability: float) -> Guess:
         piece = self.tokenizer.token(token)

@@ -11,7 +11,7 @@ Shapes: T tokens, D width.
 import dataclasses
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 import torch.nn.functional as F
@@ -88,6 +88,19 @@ class Electra(Encoder):
         if not reads_cls(output):
             return None
         return ClsLayer(config.width, F.gelu, 0.0 if output.kind == "choice" else config.head_dropout)
+
+    @classmethod
+    def finetuning(cls, config: EncoderConfig, task: str) -> dict[str, Any]:
+        """Appendix B of the paper; that the decay counts from two above the top block is in its code alone."""
+        lr = 3e-4 if config.width <= 256 else 1e-4 if config.width <= 768 else 5e-5
+        settings = {
+            "optimizer.lr": lr,
+            "optimizer.weight_decay": 0.0,
+            "optimizer.bias_correction": False,
+            "layers.decay": 0.8 if config.width <= 768 else 0.9,
+            "layers.decay_from": "electra",
+        }
+        return settings | ({"epochs": 10.0} if task in ("rte", "sts-b") else {})
 
     def rtd_logits(self, x_TD: Tensor) -> Tensor:
         """How much each token looks replaced, T."""

@@ -171,6 +171,11 @@ class Encoder(nn.Module):
         return config
 
     @classmethod
+    def finetuning(cls, config: EncoderConfig, task: str) -> dict[str, Any]:
+        """Settings that this family was published with in fine-tuning, by dotted name, where they are its own."""
+        return {}
+
+    @classmethod
     def config_from_outside(cls, outside: dict) -> EncoderConfig:
         """Our config for a `config.json` of this family; `ValueError` for what it cannot do."""
         return cls.config_kind(**cls.naming.settings_in(outside))

@@ -147,12 +147,16 @@ class ReplacedTokens:
         guessed = self._guessed(model, drawn)
         mlm, second = drawn.targets["mlm"], drawn.targets[self.term]
         losses, is_right = self._discriminated(model, guessed, drawn)
+        is_replaced = (guessed.batch.ids_T != guessed.original_T)[second.positions_K]
         found = {
             "mlm": summed_loss(guessed.logits_KV, mlm.values_K, mlm.weights_K),
             "mlm_accuracy": ((guessed.logits_KV.argmax(-1) == mlm.values_K) * mlm.weights_K).sum(),
             self.term: (losses * second.weights_K).sum(),
             f"{self.term}_accuracy": (is_right * second.weights_K).sum(),
         }
+        if self.term == "rtd":
+            found["rtd_replaced"] = (is_replaced * second.weights_K).sum()
+            found["rtd_found"] = (is_replaced & is_right).mul(second.weights_K).sum()
         if "policy" in self.weights:
             found |= self._adversarial(model, guessed, drawn)
         return found

@@ -30,6 +30,11 @@ TITLES = {
     "mlm": "Loss on masked tokens (mlm)",
     "nsp": "Loss on the next sentence (nsp)",
     "sop": "Loss on the order of sentences (sop)",
+    "rtd": "Loss on replaced tokens (rtd)",
+    "replace_mlm": "Loss on masked tokens, filled in by the generator",
+    "all_tokens_mlm": "Loss on all tokens",
+    "policy": "Policy loss of the generator",
+    "baseline": "Loss of the predicted reward",
 }
 COIN = float(np.log(2))
 
@@ -111,7 +116,14 @@ def _draw_accuracy(axes: Axes, record: RunRecord, colours: Colours) -> None:
     shades = iter((colours.validation, colours.third, colours.train))
     for name in [name for name in record.last_validation if name.endswith("_accuracy")]:
         shade = next(shades, colours.ink)
-        axes.plot(at, record.column("validation", name), "o-", color=shade, markersize=3.6, label=name.split("_")[0])
+        axes.plot(
+            at,
+            record.column("validation", name),
+            "o-",
+            color=shade,
+            markersize=3.6,
+            label=name.removesuffix("_accuracy"),
+        )
     if "mlm_accuracy" in record.baseline:
         _reference(axes, record.baseline["mlm_accuracy"], "always the commonest token", colours, "{:.1%}")
     axes.yaxis.set_major_formatter(PercentFormatter(1.0, decimals=0))

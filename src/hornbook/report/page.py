@@ -104,6 +104,9 @@ def _quality_tiles(record: RunRecord) -> list[tuple[str, str, str]]:
     if "sop_accuracy" in last:
         note = "whether two segments stand in their order or were swapped; a coin gets 50%"
         tiles.append(("sentence-order accuracy", wording.percent(number(last["sop_accuracy"])), note))
+    if replaced := number(last.get("rtd_replaced", 0.0)):
+        note = f"of the tokens that the generator replaced, which are {wording.percent(replaced)} of all"
+        tiles.append(("replaced tokens found", wording.percent(number(last["rtd_found"]) / replaced), note))
     return tiles
 
 

@@ -67,9 +67,9 @@ def decide(
     if half and settings.compile == "auto" and not compiles:
         words[-1] += ": the run is too short to earn it back"
     workers = settings.loader_workers if settings.loader_workers >= 0 else 4
-    graphs = half and settings.graphs and not compiles  # the two together have not been tried
+    graphs = half and settings.graphs
     if graphs:
-        words.append("captured steps where targets come with the batch")
+        words.append("whole steps captured")
     precision = torch.bfloat16 if half else torch.float32
     return Runtime(device, precision, compiles, threads, workers, ", ".join(words), graphs)
 

@@ -388,6 +388,7 @@ def validate(
             sums = {name: sums.get(name, 0.0) + value.double() for name, value in found.items()}
         counts = {term: counts.get(term, 0.0) + count for term, count in drawn.counts().items()}
     model.train(was_training)
-    means = {name: float(value / counts[name.removesuffix("_accuracy")]) for name, value in sums.items()}
+    of_term = {name: name if name in counts else name.rpartition("_")[0] for name in sums}
+    means = {name: float(value / counts[of_term[name]]) for name, value in sums.items()}
     loss = sum(weight * means[term] for term, weight in objective.weights.items())
     return {"loss": loss, **means}

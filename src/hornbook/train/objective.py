@@ -111,5 +111,5 @@ class Objective(Protocol):
         ...
 
     def hits(self, model: nn.Module, drawn: Drawn) -> dict[str, Tensor]:
-        """For validation: besides the sums, `<term>_accuracy` summed over targets."""
+        """For validation: besides the sums, `<term>_accuracy` (and others, `<term>_...`) summed over targets."""
         ...

@@ -121,7 +121,7 @@ class RuntimeSettings:
     compile: Literal["auto", "yes", "no"] = setting(
         "auto", "compile the block; auto: on CUDA, when the run is long enough"
     )
-    graphs: bool = setting(True, "on CUDA, capture whole steps where targets come with the batch, as in fine-tuning")
+    graphs: bool = setting(True, "on CUDA, capture whole steps, where a batch goes through the model at once")
     threads: int = setting(0, "CPU threads; 0 takes the cores there are, and a resumed run takes what it had")
     loader_workers: int = setting(-1, "processes that make batches ahead; -1 takes 0 on a CPU and 4 on CUDA")
     log_every_steps: int = setting(10, "steps between lines of metrics.jsonl")
