@@ -15,6 +15,8 @@ import hornbook
 from hornbook.batch import pack
 from hornbook.cli.pretraining import PRESET_HELP
 from hornbook.data.build import build_corpus
+from hornbook.data.corpus import Corpus
+from hornbook.data.examples import Examples
 from hornbook.interop.folder import load_folder
 from hornbook.models.registry import PRESETS
 from hornbook.text.training import train_tokenizer
@@ -61,6 +63,30 @@ def test_a_run_folder_opens_in_transformers(tmp_path, corpus, family):
         assert config["architectures"] == ["AlbertForPreTraining"] and config["num_hidden_groups"] == 1
     loaded = hornbook.load(tmp_path / "run")
     assert len(loaded.fill_mask(f"the {tokenizer.mask_token} and", top=3)[0]) == 3
+
+
+@pytest.mark.parametrize("layout", ["nsp", "sop", "segments"])
+def test_pairs_are_joined_as_the_tokenizer_joins_them(corpus, layout):
+    """So that a task meets what pre-training has seen, whatever the kind of tokenizer."""
+    opened = Corpus(corpus)
+    tokenizer = opened.tokenizer
+    batch = Examples([(opened, 1.0)], 48, 0, layout).batch(0, 200)
+    expected = tokenizer.encode("the river", "a teacher")
+    ends = (tokenizer.cls_id, tokenizer.sep_id)
+
+    def shape(ids: list[int], segments: list[int]) -> list[tuple[int, int]]:
+        """Special tokens and other tokens with their segments, repeated others once."""
+        seen = [(number if number in ends else -1, kind) for number, kind in zip(ids, segments, strict=True)]
+        return [each for each, before in zip(seen, [None, *seen], strict=False) if each != before or each[0] >= 0]
+
+    singles = shape(*tokenizer.encode("the river")[:2])
+    found = [
+        shape(batch.ids_T[start:stop].tolist(), batch.segments_T[start:stop].tolist())
+        for start, stop in zip(batch.starts_host[:-1], batch.starts_host[1:], strict=True)
+    ]
+    pairs = [each for each in found if layout != "segments" or each != singles]
+    assert len(pairs) > 30 and all(each == shape(*expected[:2]) for each in pairs)
+    assert max(np.diff(batch.starts_host)) == 48
 
 
 @pytest.mark.parametrize("sharing", ["attention", "ffn", "none"])

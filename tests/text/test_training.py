@@ -50,6 +50,7 @@ def test_pairs_of_bytes_are_written_as_roberta_does(trained, tmp_path, cased):
     assert pair.ids == [*single.ids, tokenizer.sep_id, *other.ids[1:]]
     assert not any(pair.segments) and not any(single.segments)
     assert (tokenizer.num_special(False), tokenizer.num_special(True)) == (2, 4)
+    assert tokenizer.is_unsegmented and not trained["wordpiece", cased].is_unsegmented
     tokenizer.save(tmp_path)
     state = json.loads((tmp_path / "tokenizer.json").read_text(encoding="utf-8"))
     pieces = [tuple(merge) for merge in state["model"]["merges"]]

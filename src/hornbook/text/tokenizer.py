@@ -175,6 +175,11 @@ class Tokenizer:
         """How many special tokens `joined` adds."""
         return self.backend.num_special_tokens_to_add(is_pair)
 
+    @property
+    def is_unsegmented(self) -> bool:
+        """Whether it writes pairs as RoBERTa does: two separators between them, and all in one segment."""
+        return self.num_special(True) == 4
+
     def decode(self, ids: list[int], skip_special: bool = True) -> str:
         return self.backend.decode([int(number) for number in ids], skip_special_tokens=skip_special)
 
