@@ -16,17 +16,25 @@ from safetensors.torch import load_file
 from tiny import TINY_MODEL, tiny_text
 
 import hornbook
-from hornbook.models.registry import presets_of
+from hornbook.models.registry import PRESETS, family_of
 from hornbook.pretraining.run import pretrain
 from hornbook.pretraining.settings import preset_settings
 
 TESTS = Path(__file__).parent
 
 
-def run(out, corpus, steps=12, changes=None, **more):
-    settings = TINY_MODEL | {"checkpoint.every_steps": 4, "optimizer.lr": 1e-3} | (changes or {})
+FAMILIES = {  # a preset of each, and what makes it tiny besides
+    "bert": ("bert-tiny", {}),
+    "albert": ("albert-base", {"model.num_layers": 2, "model.embedding_width": 16}),
+    "roberta": ("roberta-base", {}),
+}
+
+
+def run(out, corpus, steps=12, changes=None, family="bert", **more):
+    preset, tiny = FAMILIES[family]
+    settings = TINY_MODEL | tiny | {"checkpoint.every_steps": 4, "optimizer.lr": 1e-3} | (changes or {})
     return pretrain(
-        "bert-tiny", [corpus], out, steps=steps, batch_tokens=512, changes=settings, say=lambda words: None, **more
+        preset, [corpus], out, steps=steps, batch_tokens=512, changes=settings, say=lambda words: None, **more
     )
 
 
@@ -74,21 +82,25 @@ def test_held_out_samples_are_written(unbroken):
     assert samples and all("[MASK]" in sample["text"] and len(sample["guesses"]) == 5 for sample in samples)
 
 
-def test_killed_and_resumed_it_ends_with_the_same_bits(unbroken, tmp_path, tiny_corpus):
+@pytest.mark.parametrize("family", FAMILIES)
+def test_killed_and_resumed_it_ends_with_the_same_bits(unbroken, tmp_path, tiny_corpus, family):
     """A real `kill -9` of the verb itself, in the middle of the run."""
+    if family != "bert":
+        unbroken = tmp_path / "unbroken"
+        run(unbroken, tiny_corpus, family=family)
     program = (
         "import os, signal, sys; sys.path.insert(0, sys.argv[3])\n"
         "import torch; torch.set_num_threads(1)\n"
         "from test_pretrain import run\n"
         "def watch(status):\n"
         "    if status.step == 7: os.kill(os.getpid(), signal.SIGKILL)\n"
-        "run(sys.argv[1], sys.argv[2], watch=watch)\n"
+        "run(sys.argv[1], sys.argv[2], watch=watch, family=sys.argv[4])\n"
     )
-    words = [sys.executable, "-c", program, str(tmp_path / "run"), str(tiny_corpus), str(TESTS)]
+    words = [sys.executable, "-c", program, str(tmp_path / "run"), str(tiny_corpus), str(TESTS), family]
     process = subprocess.run(words, env=os.environ | {"OMP_NUM_THREADS": "1"}, check=False, capture_output=True)
     assert process.returncode == -signal.SIGKILL, process.stderr.decode()
     assert not (tmp_path / "run" / "samples.json").exists()
-    run(tmp_path / "run", tiny_corpus, resume=True)
+    run(tmp_path / "run", tiny_corpus, resume=True, family=family)
     assert same(unbroken, tmp_path / "run") and same(unbroken / "best", tmp_path / "run" / "best")
 
 
@@ -224,14 +236,41 @@ def test_a_model_without_heads_gets_new_ones(tmp_path):
     assert set(hornbook.load(out).model.heads) == {"pooler", "mlm", "sentence"}
 
 
-@pytest.mark.parametrize("preset", presets_of("bert"))
-def test_berts_carry_the_published_training(preset):
+PUBLISHED = {  # steps, of them warm-up, sequences of 512 in a batch, rate, share of the steps at 128, dropout
+    "bert": (1_000_000, 10_000, 256, 1e-4, 0.9, 0.1),
+    "albert": (125_000, 3_125, 4096, 0.00176, 0.0, 0.0),
+    "roberta-base": (500_000, 24_000, 8192, 6e-4, 0.0, 0.1),
+    "roberta-large": (500_000, 30_000, 8192, 4e-4, 0.0, 0.1),
+}
+
+
+@pytest.mark.parametrize("preset", [name for name in PRESETS if not name.startswith("electra")])
+def test_presets_carry_the_published_training(preset):
     settings = preset_settings(preset)
-    assert settings.schedule.steps == 1_000_000 and settings.batch.tokens == 256 * 512
-    assert settings.optimizer.lr == 1e-4 and settings.schedule.warmup_fraction == 0.01
-    assert (settings.data.short_length, settings.data.short_share, settings.data.length) == (128, 0.9, 512)
-    assert settings.model.dropout == settings.model.attention_dropout == 0.1
-    assert settings.layout == "nsp" and settings.optimizer.bias_correction
+    steps, warmup, sequences, lr, short_share, dropout = PUBLISHED.get(preset) or PUBLISHED[preset.partition("-")[0]]
+    assert settings.schedule.steps == steps and settings.batch.tokens == sequences * 512
+    share = settings.schedule.warmup_fraction
+    assert settings.optimizer.lr == lr and (settings.schedule.warmup_steps or share * steps) == warmup
+    assert (settings.data.short_share, settings.data.length) == (short_share, 512)
+    assert settings.data.short_length == 128 or not short_share
+    assert settings.model.dropout == settings.model.attention_dropout == dropout
+    optimizer = settings.optimizer
+    family = preset.partition("-")[0]
+    assert (optimizer.name, optimizer.bias_correction) == (("lamb", False) if family == "albert" else ("adamw", True))
+    assert (optimizer.beta2, optimizer.clip) == ((0.98, 0.0) if family == "roberta" else (0.999, 1.0))
+    assert (optimizer.eps, optimizer.weight_decay) == (1e-6, 0.01)
+    assert settings.masking.unit == ("ngram" if family == "albert" else "token")
+    assert settings.objective.sentence == {"bert": "nsp", "albert": "sop", "roberta": "none"}[family]
+    assert settings.layout == ("packed" if family == "roberta" else settings.objective.sentence)
+
+
+@pytest.mark.parametrize("preset", PRESETS)
+def test_every_preset_makes_a_model(preset):
+    """At its published size, without its memory."""
+    config = PRESETS[preset].model
+    with torch.device("meta"):
+        model = family_of(config)(config)
+    assert sum(each.numel() for each in model.parameters()) > 4e6 and preset.startswith(f"{model.family}-")
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ from pathlib import Path
 import torch
 
 from hornbook.interop.folder import save_model
-from hornbook.models.bert import Bert, BertConfig
+from hornbook.models.registry import MODELS
 from hornbook.text.training import train_tokenizer
 
 PEOPLE = ["Daniel", "Sandra", "Mary"]
@@ -20,14 +20,16 @@ OTHERS = ["went", "to", "Then", "they", "and", "in", "Where", "is", "said", "hel
 WORDS = PEOPLE + PLACES + THINGS + FILLERS + TITLES + NAMES + OTHERS
 
 
-def random_encoder(folder: Path, **changes) -> Path:
+def random_encoder(folder: Path, family: str = "bert", **changes) -> Path:
     """A folder with two layers of width 64, weights as before any training, and a tokenizer with a piece a word."""
     sentences = [" ".join(WORDS)] * 20
     tokenizer = train_tokenizer(sentences, vocab_size=400)
     size = {"num_layers": 2, "width": 64, "num_heads": 4, "inner_width": 128, "max_positions": 48}
     # With a wider start than published so narrow a network learns in fewer steps.
     settings = size | {"dropout": 0.0, "attention_dropout": 0.0, "init_std": 0.2} | changes
-    model = Bert(BertConfig(vocab_size=tokenizer.vocab_size, **settings), ("pooler",))
+    kind = MODELS[family]
+    config = kind.for_tokenizer(kind.config_kind(vocab_size=tokenizer.vocab_size, **settings), tokenizer.pad_id)
+    model = kind(config, ("pooler",))
     model.initialise(torch.Generator().manual_seed(0))
     tokenizer.save(folder, settings["max_positions"])
     save_model(folder, model)

@@ -45,12 +45,31 @@ def dev_score(result: Result, name: str) -> float:
     return result.scores["dev"][name]["value"]
 
 
+@pytest.fixture(scope="module", params=["albert", "roberta"])
+def other_encoder(request, tmp_path_factory) -> Path:
+    """Of another family: no task knows of it."""
+    narrow = {"albert": {"embedding_width": 32, "head_dropout": 0.0}}.get(request.param, {})
+    return rules.random_encoder(tmp_path_factory.mktemp("random") / "encoder", request.param, **narrow)
+
+
 @pytest.mark.parametrize("head", ["linear", "mlp", "cnn", "bilstm", "attention"])
 def test_a_text_to_a_class(tmp_path, encoder, head):
     data = data_of(tmp_path, rules.keyword_pair, 500)
     result = learned(tmp_path, encoder, "classification", data, epochs=5, task__head=head)
     assert dev_score(result, "accuracy") >= LEARNED
     assert result.degenerate is None
+
+
+def test_a_text_to_a_class_in_every_family(tmp_path, other_encoder):
+    data = data_of(tmp_path, rules.keyword_pair, 500)
+    result = learned(tmp_path, other_encoder, "classification", data, epochs=5)
+    assert dev_score(result, "accuracy") >= LEARNED
+
+
+def test_a_place_or_none_in_every_family(tmp_path, other_encoder):
+    data = data_of(tmp_path, rules.place_if_told, 1000)
+    result = learned(tmp_path, other_encoder, "spans-or-none", data, epochs=8)
+    assert dev_score(result, "exact") >= 100 * LEARNED
 
 
 def test_shuffled_labels_are_not_learned(tmp_path, encoder):

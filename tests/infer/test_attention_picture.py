@@ -7,6 +7,7 @@ import torch
 
 from hornbook.batch import pack
 from hornbook.infer.attention import attention_of, hidden_before, write_attention
+from hornbook.models.albert import Albert, AlbertConfig
 from hornbook.models.bert import Bert, BertConfig
 from hornbook.text.tokenizer import Tokenizer
 
@@ -48,6 +49,15 @@ def test_the_hidden_state_before_a_layer_leads_to_the_model_s_own_output(random)
     with torch.no_grad():
         x_TD = hidden_before(model, batch, 2)
         assert torch.equal(model.blocks[2](x_TD, batch.starts, batch.starts_host, batch.longest), model(batch))
+
+
+def test_the_hidden_state_of_narrow_token_vectors_is_as_wide_as_the_blocks(random):
+    model, batch = Albert(AlbertConfig(200, 3, 32, 4, 64, 64, embedding_width=8), ()).eval(), one_sequence(random)
+    with torch.no_grad():
+        x_TD = hidden_before(model, batch, 0)
+        for block in model.blocks:
+            x_TD = block(x_TD, batch.starts, batch.starts_host, batch.longest)
+        assert torch.equal(x_TD, model(batch))
 
 
 def test_a_model_in_training_stays_in_training(random):

@@ -5,30 +5,15 @@ import numpy as np
 import pytest
 import torch
 import transformers
+from small_families import FAMILIES, Family, check_gradients, moved, rectangle, sequences
 
 from hornbook.batch import pack
 from hornbook.interop.folder import load_model, save_model
-from hornbook.models.bert import Bert, BertConfig
-from hornbook.models.encoder import PADDED
+from hornbook.models.encoder import Encoder
 from hornbook.models.outputs import NEVER, Output
 from hornbook.tasks.objective import TaskObjective
 from hornbook.tasks.saved import load_task
 
-VOCABULARY = 90  # not a multiple of 64: padded inside
-THEIR_SIZE = {
-    "vocab_size": VOCABULARY,
-    "hidden_size": 32,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 4,
-    "intermediate_size": 48,
-    "max_position_embeddings": 32,
-    "hidden_dropout_prob": 0.0,
-    "attention_probs_dropout_prob": 0.0,
-    "attn_implementation": "eager",
-}
-CONFIG = BertConfig(
-    VOCABULARY, num_layers=2, width=32, num_heads=4, inner_width=48, max_positions=32, dropout=0.0, attention_dropout=0
-)
 LABELS = ("no", "maybe", "yes")
 KINDS = {
     "single": Output("sequence", 3, LABELS),
@@ -52,39 +37,25 @@ TOGETHER = {"choice": 3, "separate": 2, "separate number": 2}
 LENGTHS = [13, 3, 20, 7, 7, 16]
 
 
-def their_class(output: Output) -> type:
-    return getattr(transformers, Bert.naming.class_of((), output))
+@pytest.fixture(params=FAMILIES)
+def family(request) -> Family:
+    return FAMILIES[request.param]
 
 
-def their_model(name: str) -> transformers.PreTrainedModel:
-    """Weights away from their start, so that no bias is 0 and no norm 1."""
+def their_model(family: Family, name: str) -> transformers.PreTrainedModel:
     output = KINDS[name]
     torch.manual_seed(0)
     labels = dict(enumerate(output.labels)) or None
     about = {} if labels is None else {"id2label": labels, "label2id": {label: i for i, label in labels.items()}}
     if output.kind == "sequence":
         about["problem_type"] = PROBLEMS[output.problem]
-    model = their_class(output)(transformers.BertConfig(**THEIR_SIZE, **about)).eval()
-    with torch.no_grad():
-        for parameter in model.parameters():
-            parameter.add_(0.1 * torch.randn_like(parameter))
-    return model
+    return moved(family.their_class(output)(family.their_config(**about)))
 
 
-def our_model(output: Output, seed: int = 0) -> Bert:
-    model = Bert(CONFIG, Bert.heads_for(output), output)
-    model.initialise(torch.Generator().manual_seed(seed))
-    generator = torch.Generator().manual_seed(seed + 1)
-    with torch.no_grad():
-        for name, parameter in model.named_parameters():
-            if name not in PADDED:
-                parameter.add_(0.1 * torch.randn(parameter.shape, generator=generator))
-    return model.eval()
-
-
-def sequences(random: np.random.Generator, lengths: list[int]) -> tuple[list, list]:
-    ids = [random.integers(1, VOCABULARY, n) for n in lengths]  # 0 is padding there: its row gets no gradient
-    return ids, [(np.arange(n) >= n // 2).astype(np.int64) for n in lengths]
+def our_model(family: Family, output: Output) -> Encoder:
+    model = family.model(family.config(), family.model.heads_for(output), output)
+    model.initialise(torch.Generator().manual_seed(0))
+    return moved(model)
 
 
 def labels_for(output: Output, random: np.random.Generator, lengths: list[int], together: int) -> dict:
@@ -105,23 +76,14 @@ def labels_for(output: Output, random: np.random.Generator, lengths: list[int], 
     return {"labels": np.repeat(labels, together, 0)}
 
 
-def padded(rows: list[np.ndarray], longest: int, filler: int = 0) -> torch.Tensor:
-    return torch.tensor([[*row, *[filler] * (longest - len(row))] for row in rows])
-
-
-def their_inputs(ids: list, segments: list, together: int = 1) -> dict[str, torch.Tensor]:
-    longest = max(map(len, ids))
-    inputs = {
-        "input_ids": padded(ids, longest),
-        "token_type_ids": padded(segments, longest),
-        "attention_mask": padded([np.ones(len(row), int) for row in ids], longest),
-    }
-    return inputs if together == 1 else {name: each.view(-1, together, longest) for name, each in inputs.items()}
+def their_inputs(family: Family, ids: list, segments: list, together: int = 1) -> dict[str, torch.Tensor]:
+    inputs = family.padded(ids, segments)
+    return {name: each.view(-1, together, each.shape[1]) if together > 1 else each for name, each in inputs.items()}
 
 
 def their_labels(output: Output, labels: dict, longest: int, together: int) -> dict[str, torch.Tensor]:
     if output.kind == "tokens":
-        return {"labels": padded([np.where(row < 0, -100, row) for row in labels["token_labels"]], longest, -100)}
+        return {"labels": rectangle([np.where(row < 0, -100, row) for row in labels["token_labels"]], longest, -100)}
     values = torch.from_numpy(labels["labels"][::together])
     if output.kind == "spans":
         return {"start_positions": values[:, 0], "end_positions": values[:, 1]}
@@ -152,34 +114,22 @@ def check_close(found: list[torch.Tensor], expected: list[torch.Tensor], toleran
         assert (ours - theirs).abs().max() <= tolerance
 
 
-def check_gradients(ours: Bert, theirs: torch.nn.Module) -> None:
-    gradients = {name: parameter.grad for name, parameter in theirs.named_parameters()}
-    largest = max(float(each.abs().max()) for each in gradients.values() if each is not None)
-    assert largest > 0.01
-    for name, outside in Bert.naming.outside_names(ours).items():
-        gradient = dict(ours.named_parameters())[name].grad
-        reference = torch.cat([gradients.pop(each) for each in outside])
-        if name in PADDED:
-            assert not gradient[VOCABULARY:].any()
-            gradient = gradient[:VOCABULARY]
-        assert (gradient - reference).abs().max() <= 1e-9 * max(1.0, largest), name
-    assert not any(each is not None and each.any() for each in gradients.values()), "a weight that only they have"
-
-
 # `transformers` also lets the softmax of spans run over padding, whose scores are as high as any, so its loss depends
 # on how long the neighbours are. Losses of spans are therefore compared on sequences of one length.
 @pytest.mark.parametrize(
     ("name", "lengths"), [(name, LENGTHS) for name in KINDS if name != "spans"] + [("spans", [11] * 5), ("spans", [20])]
 )
-def test_answers_loss_and_gradients(tmp_path, random, name, lengths):
+def test_answers_loss_and_gradients(tmp_path, random, family, name, lengths):
     output, together = KINDS[name], TOGETHER.get(name, 1)
-    their_model(name).save_pretrained(tmp_path)
-    theirs = their_class(output).from_pretrained(tmp_path, attn_implementation="eager").double().eval()
+    their_model(family, name).save_pretrained(tmp_path)
+    theirs = family.their_class(output).from_pretrained(tmp_path, attn_implementation="eager").double().eval()
     ours = load_model(tmp_path).double()
     ids, segments = sequences(random, lengths)
     labels = labels_for(output, random, lengths, together)
     batch = pack(ids, segments, **labels, num_together=together)
-    expected = theirs(**their_inputs(ids, segments, together), **their_labels(output, labels, max(lengths), together))
+    expected = theirs(
+        **their_inputs(family, ids, segments, together), **their_labels(output, labels, max(lengths), together)
+    )
     check_close(our_answers(output, ours.outputs(batch), lengths), their_answers(output, expected, lengths))
     objective = TaskObjective(output)
     drawn = objective.draw(batch, torch.Generator())
@@ -187,16 +137,16 @@ def test_answers_loss_and_gradients(tmp_path, random, name, lengths):
     assert loss.dtype == torch.float64 and abs(loss.item() - expected.loss.item()) <= 1e-9
     loss.backward()
     expected.loss.backward()
-    check_gradients(ours, theirs)
+    check_gradients(ours, theirs, 1e-9)
 
 
-def test_spans_of_uneven_sequences(tmp_path, random):
+def test_spans_of_uneven_sequences(tmp_path, random, family):
     """By position: scores at true tokens are the same, and beyond the end of a sequence nothing can be chosen."""
-    their_model("spans").save_pretrained(tmp_path)
-    theirs = transformers.BertForQuestionAnswering.from_pretrained(tmp_path, attn_implementation="eager").double()
+    their_model(family, "spans").save_pretrained(tmp_path)
+    theirs = family.their_class(KINDS["spans"]).from_pretrained(tmp_path, attn_implementation="eager").double()
     ours = load_model(tmp_path).double()
     ids, segments = sequences(random, LENGTHS)
-    expected = theirs.eval()(**their_inputs(ids, segments))
+    expected = theirs.eval()(**their_inputs(family, ids, segments))
     check_close(
         our_answers(KINDS["spans"], ours.outputs(pack(ids, segments)), LENGTHS),
         their_answers(KINDS["spans"], expected, LENGTHS),
@@ -204,12 +154,12 @@ def test_spans_of_uneven_sequences(tmp_path, random):
 
 
 @pytest.mark.parametrize("name", KINDS)
-def test_opens_what_transformers_saved(tmp_path, name):
+def test_opens_what_transformers_saved(tmp_path, family, name):
     output = KINDS[name]
-    their_model(name).save_pretrained(tmp_path)
+    their_model(family, name).save_pretrained(tmp_path)
     ours = load_model(tmp_path)
     assert ours.output == output
-    assert ours.heads == Bert.heads_for(output)
+    assert ours.heads == family.model.heads_for(output)
     task = load_task(tmp_path, ours.output)
     assert task.kind == {"sequence": "classification", "tokens": "tagging"}.get(output.kind, output.kind) or (
         name == "number" and task.kind == "regression"
@@ -217,20 +167,20 @@ def test_opens_what_transformers_saved(tmp_path, name):
 
 
 @pytest.mark.parametrize(("num_labels", "problem"), [(1, "number"), (2, "single"), (3, "single")])
-def test_problem_that_is_not_said(tmp_path, num_labels, problem):
+def test_problem_that_is_not_said(tmp_path, family, num_labels, problem):
     """Their folders often lack `problem_type`: one label is a number, several are classes, as they take it."""
-    config = transformers.BertConfig(**THEIR_SIZE, num_labels=num_labels)
-    transformers.BertForSequenceClassification(config).save_pretrained(tmp_path)
+    kind = family.their_class(KINDS["single"])
+    kind(family.their_config(num_labels=num_labels)).save_pretrained(tmp_path)
     output = load_model(tmp_path).output
     assert (output.problem, output.num_labels) == (problem, num_labels)
 
 
 @pytest.mark.parametrize("name", KINDS)
-def test_transformers_opens_what_is_saved(tmp_path, random, name):
+def test_transformers_opens_what_is_saved(tmp_path, random, family, name):
     output, together = KINDS[name], TOGETHER.get(name, 1)
-    ours = our_model(output)
+    ours = our_model(family, output)
     save_model(tmp_path, ours)
-    theirs, report = their_class(output).from_pretrained(
+    theirs, report = family.their_class(output).from_pretrained(
         tmp_path, output_loading_info=True, attn_implementation="eager"
     )
     assert not report["missing_keys"] and not report["unexpected_keys"] and not report["mismatched_keys"]
@@ -241,21 +191,21 @@ def test_transformers_opens_what_is_saved(tmp_path, random, name):
         assert theirs.config.problem_type == PROBLEMS[output.problem]
     assert theirs.config.architectures == [type(theirs).__name__]
     ids, segments = sequences(random, LENGTHS)
-    expected = theirs.double().eval()(**their_inputs(ids, segments, together))
+    expected = theirs.double().eval()(**their_inputs(family, ids, segments, together))
     found = ours.double().outputs(pack(ids, segments, num_together=together))
     check_close(our_answers(output, found, LENGTHS), their_answers(output, expected, LENGTHS))
 
 
-def test_transformers_opens_the_spans_of_a_model_with_a_classifier(tmp_path, random):
+def test_transformers_opens_the_spans_of_a_model_with_a_classifier(tmp_path, random, family):
     """It has no layer of that name, says so, and answers the same spans."""
-    ours = our_model(OWN["answerable"])
+    ours = our_model(family, OWN["answerable"])
     save_model(tmp_path, ours)
-    theirs, report = transformers.BertForQuestionAnswering.from_pretrained(
+    theirs, report = family.their_class(KINDS["spans"]).from_pretrained(
         tmp_path, output_loading_info=True, attn_implementation="eager"
     )
     assert not report["missing_keys"] and all("answerable" in key for key in report["unexpected_keys"])
     ids, segments = sequences(random, LENGTHS)
-    expected = theirs.double().eval()(**their_inputs(ids, segments))
+    expected = theirs.double().eval()(**their_inputs(family, ids, segments))
     found = ours.double().outputs(pack(ids, segments))
     check_close(
         our_answers(OWN["answerable"], found[:, :-1], LENGTHS), their_answers(KINDS["spans"], expected, LENGTHS)
@@ -263,8 +213,8 @@ def test_transformers_opens_the_spans_of_a_model_with_a_classifier(tmp_path, ran
 
 
 @pytest.mark.parametrize("name", [*KINDS, *OWN])
-def test_folder_gives_the_model_back(tmp_path, name):
-    ours = our_model((KINDS | OWN)[name])
+def test_folder_gives_the_model_back(tmp_path, family, name):
+    ours = our_model(family, (KINDS | OWN)[name])
     save_model(tmp_path, ours)
     again = load_model(tmp_path)
     assert again.output == ours.output and again.heads == ours.heads and again.config == ours.config
@@ -274,10 +224,10 @@ def test_folder_gives_the_model_back(tmp_path, name):
 
 
 @pytest.mark.parametrize("name", [*KINDS, *OWN])
-def test_no_neighbour_changes_an_answer(random, name):
+def test_no_neighbour_changes_an_answer(random, family, name):
     """Alone, in a batch, and in a batch with dead sequences at the end, of which one may be empty."""
     output, together = (KINDS | OWN)[name], TOGETHER.get(name, 1)
-    model = our_model(output).double()
+    model = our_model(family, output).double()
     ids, segments = sequences(random, LENGTHS)
     batch = pack(ids, segments, num_together=together)
     groups = range(0, len(ids), together)
@@ -301,10 +251,10 @@ def test_no_neighbour_changes_an_answer(random, name):
 
 
 @pytest.mark.parametrize("name", [*KINDS, *OWN])
-def test_every_layer_of_a_head_learns(random, name):
+def test_every_layer_of_a_head_learns(random, family, name):
     """Each parameter gets a gradient from the loss."""
     output, together = (KINDS | OWN)[name], TOGETHER.get(name, 1)
-    model = our_model(output).double()
+    model = our_model(family, output).double()
     ids, segments = sequences(random, LENGTHS)
     labels = labels_for(output, random, LENGTHS, together)
     objective = TaskObjective(output)

@@ -98,6 +98,14 @@ def test_a_model(tmp_path, sharded):
     assert said["tokenizer"] == "none beside it"
 
 
+@pytest.mark.parametrize(("changes", "longest"), [({}, 512), ({"pad_token_id": 0}, 513)])
+def test_the_positions_of_a_roberta(tmp_path, changes, longest):
+    """Of its 514 rows those before the first token's are no positions."""
+    write(tmp_path / "config.json", CONFIG | {"model_type": "roberta", "max_position_embeddings": 514} | changes)
+    save_file({"weight": np.zeros((2, 2), np.float32)}, tmp_path / "model.safetensors")
+    assert describe(tmp_path)["max_positions"] == longest
+
+
 def test_a_model_that_is_not_whole(tmp_path):
     write(tmp_path / "config.json", CONFIG)
     with pytest.raises(ValueError, match=r"no model\.safetensors"):

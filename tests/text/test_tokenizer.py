@@ -99,6 +99,17 @@ def test_a_saved_folder_opens_in_transformers(trained, tmp_path, kind, cased, co
     assert (len(theirs), theirs.model_max_length) == (ours.vocab_size, 128)
 
 
+def test_beside_a_model_with_one_kind_of_segment(trained, tmp_path):
+    """`AutoTokenizer` gives it no segments, of which the second would have no row; here nothing changes."""
+    ours = trained["wordpiece", False]
+    ours.save(tmp_path, num_segments=1)
+    theirs = transformers.AutoTokenizer.from_pretrained(tmp_path)(ENGLISH[0], KOREAN[1])
+    assert set(theirs) == {"input_ids", "attention_mask"}
+    assert theirs["input_ids"] == ours.encode(ENGLISH[0], KOREAN[1]).ids
+    again = Tokenizer.load(tmp_path)
+    assert again.encode(ENGLISH[0], KOREAN[1]) == ours.encode(ENGLISH[0], KOREAN[1])
+
+
 @pytest.mark.parametrize(("kind", "cased"), EVERY)
 def test_a_saved_folder_opens_here_unchanged(trained, tmp_path, kind, cased):
     tokenizer = trained[kind, cased]

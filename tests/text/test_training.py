@@ -1,6 +1,8 @@
+import json
 import unicodedata
 
 import pytest
+import transformers
 from text_samples import DOCUMENTS, ENGLISH, KINDS, KOREAN, NUM_TOKENS
 
 from hornbook.text.training import SPECIAL_TOKENS, train_tokenizer
@@ -29,7 +31,7 @@ def test_special_tokens_come_first_in_their_published_order(trained, kind):
     )
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", ["wordpiece", "unigram"])
 def test_pairs_have_two_segments(trained, kind):
     tokenizer = trained[kind, False]
     single, other = tokenizer.encode("the dog"), tokenizer.encode("한국어")
@@ -37,6 +39,23 @@ def test_pairs_have_two_segments(trained, kind):
     assert single.ids[0] == tokenizer.cls_id and single.ids[-1] == tokenizer.sep_id
     assert pair.ids == single.ids + other.ids[1:]
     assert pair.segments == [0] * len(single.ids) + [1] * (len(other.ids) - 1)
+
+
+@pytest.mark.parametrize("cased", [False, True])
+def test_pairs_of_bytes_are_written_as_roberta_does(trained, tmp_path, cased):
+    """`<s> A </s></s> B </s>` in one segment, as its own class in `transformers` joins them."""
+    tokenizer = trained["bpe", cased]
+    single, other = tokenizer.encode("the dog"), tokenizer.encode("한국어")
+    pair = tokenizer.encode("the dog", "한국어")
+    assert pair.ids == [*single.ids, tokenizer.sep_id, *other.ids[1:]]
+    assert not any(pair.segments) and not any(single.segments)
+    assert (tokenizer.num_special(False), tokenizer.num_special(True)) == (2, 4)
+    assert tokenizer.is_unsegmented and not trained["wordpiece", cased].is_unsegmented
+    tokenizer.save(tmp_path)
+    state = json.loads((tmp_path / "tokenizer.json").read_text(encoding="utf-8"))
+    pieces = [tuple(merge) for merge in state["model"]["merges"]]
+    published = transformers.RobertaTokenizerFast(vocab=state["model"]["vocab"], merges=pieces)
+    assert published("the dog", "한국어")["input_ids"] == pair.ids
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -8,12 +8,17 @@ import typer
 
 from hornbook.cli.app import Json, answer, app, changes_in, check_writable, show_settings
 
+PRESET_HELP = (
+    "bert-tiny, -mini, -small, -medium, -base or -large; albert-base, -large, -xlarge or -xxlarge; "
+    "roberta-base or -large; electra-small, -base or -large."
+)
+
 
 @app.command(
     "pretrain", epilog="Example: hornbook pretrain bert-base --corpus wiki:3 --corpus law --out runs/law --minutes 60"
 )
 def pretrain_verb(
-    preset: Annotated[str, typer.Argument(help="bert-tiny, -mini, -small, -medium, -base or -large.")],
+    preset: Annotated[str, typer.Argument(help=PRESET_HELP)],
     out: Annotated[Path | None, typer.Option(help="The run folder.")] = None,
     corpus: Annotated[list[str] | None, typer.Option(help="A corpus folder, with :WEIGHT when mixing several.")] = None,
     base: Annotated[

@@ -99,7 +99,11 @@ class Examples:
         self.held_out = held_out
         tokenizer: Tokenizer = self.corpora[0].tokenizer
         self.cls_id, self.sep_id = tokenizer.cls_id, tokenizer.sep_id
-        self.room = length - (2 if layout == "packed" else 3)
+        self.is_segmented = not tokenizer.is_unsegmented
+        self.between = (
+            [self.sep_id] if self.is_segmented else [self.sep_id, self.sep_id]
+        )  # as the tokenizer joins texts
+        self.room = length - (2 if layout == "packed" else 2 + len(self.between))
         self.chunks = [cut(corpus, self.room, CHUNK_RULES[layout], held_out) for corpus in self.corpora]
         self.pattern, self.rank, self.share = _mixing_pattern([weight for _, weight in corpora], seed)
         # The documents of this part (training or held out), fewer than its chunks: random segments come from them.
@@ -212,7 +216,8 @@ class Examples:
             stop = min(stop, max(_boundary_from(shard, start + room), start + 1))
         bounds = _boundaries_inside(shard, start, stop)
         if len(bounds) == 0 or random.random() < self.single_chance:
-            return *self._joined((shard, start, min(stop, start + self.room + 1))), 0  # one [SEP] less to make room for
+            # No [SEP] between two segments to make room for.
+            return *self._joined((shard, start, min(stop, start + self.room + len(self.between)))), 0
         # A holds the sentences that fit in half, at least one; the next is A's or B's by a coin, unless it is the last.
         num_fitting = find(bounds, start + room // 2, "left")
         place = num_fitting if num_fitting == 0 or random.random() < 0.5 else num_fitting - 1
@@ -220,12 +225,13 @@ class Examples:
         return *self._joined((shard, start, split), (shard, split, min(stop, start + self.room))), 0
 
     def _joined(self, *stretches: tuple[Shard, int, int]) -> tuple[np.ndarray, ...]:
-        """(ids, segments, word starts) of `[CLS]` and each stretch with a `[SEP]` after it."""
+        """(ids, segments, word starts) of `[CLS]` and each stretch with a `[SEP]` after it, or two between them."""
         ids, segments, word_starts = [[self.cls_id]], [[0]], [[True]]
         for number, (shard, start, stop) in enumerate(stretches):
-            ids += [shard.tokens[start:stop], [self.sep_id]]
-            segments.append(np.full(stop - start + 1, number))
-            word_starts += [unpack_word_starts(shard.word_starts, start, stop), [True]]
+            after = self.between if number + 1 < len(stretches) else [self.sep_id]
+            ids += [shard.tokens[start:stop], after]
+            segments.append(np.full(stop - start + len(after), number if self.is_segmented else 0))
+            word_starts += [unpack_word_starts(shard.word_starts, start, stop), [True] * len(after)]
         return np.concatenate(ids), np.concatenate(segments), np.concatenate(word_starts)
 
     def _packed(self, which: int, chunk: int, random: np.random.Generator) -> tuple[np.ndarray, ...]:

@@ -163,7 +163,7 @@ def _job(
     objective = TaskObjective(output, weights)
 
     def save(folder: Path) -> None:
-        inputs.tokenizer.save(folder, model.config.max_positions)
+        inputs.tokenizer.save(folder, model.config.max_positions, model.config.num_segments)
         save_model(folder, model)
 
     def load(folder: Path) -> None:

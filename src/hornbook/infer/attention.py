@@ -41,10 +41,7 @@ def attention_of(model: nn.Module, batch: Batch, layer: int = -1) -> Tensor:
 
 def hidden_before(model: nn.Module, batch: Batch, layer: int) -> Tensor:
     """The hidden states that go into a layer, T x D."""
-    x_TD = model.embeddings(batch.ids_T, batch.positions_T, batch.segments_T)
-    for block in model.blocks[:layer]:
-        x_TD = block(x_TD, batch.starts, batch.starts_host, batch.longest)
-    return x_TD
+    return model.hidden_states(batch)[layer]
 
 
 def _weights(attention: nn.Module, x_TD: Tensor) -> Tensor:

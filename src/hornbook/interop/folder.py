@@ -28,16 +28,26 @@ def save_model(folder: Path, model: nn.Module) -> None:
 
 def outside_weights(model: nn.Module) -> dict[str, Tensor]:
     """The weights under their outside names, the vocabulary cut to its true size."""
-    state, weights = model.state_dict(), {}
+    state, firsts, weights = model.state_dict(), first_names(model), {}
     for ours, outside in model.naming.outside_names(model).items():
+        if outside[0] in weights:
+            continue  # layers that share all are one outside too
         value = state[ours].detach()
         if ours in PADDED:
             value = value[: model.config.vocab_size]
+        if firsts[ours] != ours:
+            value = value.clone()  # a file holds no tensor twice
         for name, part in zip(outside, value.chunk(len(outside)), strict=True):
             weights[name] = part.contiguous().cpu()
     if not model.config.tied:
         weights |= {twin: weights[bias].clone() for bias, twin in _bias_twins(model) if bias in weights}
     return weights
+
+
+def first_names(model: nn.Module) -> dict[str, str]:
+    """For each name of a weight the first name of the same: layers may share it."""
+    firsts: dict[nn.Parameter, str] = {}
+    return {name: firsts.setdefault(held, name) for name, held in model.named_parameters(remove_duplicate=False)}
 
 
 def _bias_twins(model: nn.Module) -> list[tuple[str, str]]:
@@ -74,14 +84,15 @@ def load_weights(model: nn.Module, weights: dict[str, Tensor], folder: Path) -> 
 
 
 def _put(model: nn.Module, fitting: dict[str, Tensor]) -> None:
-    for name, target in model.state_dict().items():
-        value = fitting[name]
+    state = model.state_dict()
+    for name, value in fitting.items():
+        target = state[name]
         target[: len(value)].copy_(value)
         target[len(value) :] = PADDED.get(name, 0.0)
 
 
 def _fitting(model: nn.Module, weights: dict[str, Tensor], folder: Path) -> dict[str, Tensor]:
-    """The outside weights by our names, each of the right shape, the vocabulary not yet padded."""
+    """The outside weights by our names, each once and of the right shape, the vocabulary not yet padded."""
     where, config_file = _weights_file(folder), folder / "config.json"
     restore = "the two files do not belong together; restore the right one"
     # Some published folders write the encoder's names without their prefix, fine-tuned ones with it.
@@ -90,8 +101,9 @@ def _fitting(model: nn.Module, weights: dict[str, Tensor], folder: Path) -> dict
     for bias, twin in _bias_twins(model):
         if twin in weights and (bias not in weights or not model.config.tied):
             weights[bias] = weights[twin]
-    state, fitting, used = model.state_dict(), {}, set()
-    for ours, names in model.naming.outside_names(model).items():
+    state, firsts, fitting, used = model.state_dict(), first_names(model), {}, set()
+    outside_names = model.naming.outside_names(model)
+    for ours, names in outside_names.items():
         target, outside = state[ours], [name.removeprefix(prefix) for name in names]
         missing = [name for name in outside if name not in weights]
         if missing:
@@ -108,7 +120,16 @@ def _fitting(model: nn.Module, weights: dict[str, Tensor], folder: Path) -> dict
                     f"{name} in {where} holds {weights[name].dtype}, not floating-point numbers: "
                     "copy the file again from where it came"
                 )
-        fitting[ours] = torch.cat([weights[name] for name in outside])
+        if firsts[ours] == ours:
+            fitting[ours] = torch.cat([weights[name] for name in outside])
+            continue
+        shared = [name.removeprefix(prefix) for name in outside_names[firsts[ours]]]
+        for first, name in zip(shared, outside, strict=True):
+            if first != name and not torch.equal(weights[first], weights[name]):
+                raise ValueError(
+                    f"{name} in {where} is not the same as {first}, but {config_file} says that layers share them: "
+                    'set its "sharing" to "none", or restore the right file'
+                )
     rest = [name for name in weights if name not in used and not any(part in name for part in PASSED_OVER)]
     if rest:
         raise ValueError(

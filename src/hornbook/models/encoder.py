@@ -18,9 +18,10 @@ from hornbook.config import setting
 from hornbook.models.naming import Naming
 from hornbook.models.outputs import NEVER, ClsLayer, Output, first_tokens, reads_cls, task_head
 from hornbook.nn.attention import Direction, runs_flash
-from hornbook.nn.block import ACTIVATIONS, initialise, stack
+from hornbook.nn.block import ACTIVATIONS, SHARED_PARTS, initialise, stack
 from hornbook.nn.embeddings import Embeddings
 
+Activation = Literal["gelu", "gelu_tanh", "relu"]
 VOCABULARY_MULTIPLE = 64  # matrix products over the vocabulary run on whole tiles
 PADDED = {"embeddings.tokens.weight": 0.0, "mlm.bias": NEVER, "mlm.weight": 0.0}  # rows beyond the true vocabulary
 
@@ -36,7 +37,7 @@ class EncoderConfig:
     num_segments: int = setting(2, "kinds of segment")
     dropout: float = setting(0.1, "dropout in the hidden states")
     attention_dropout: float = setting(0.1, "dropout of attention weights")
-    activation: Literal["gelu", "gelu_tanh", "relu"] = setting("gelu", "of the feed-forward network")
+    activation: Activation = setting("gelu", "of the feed-forward network")
     positions: Literal["learned", "sinusoidal"] = setting("learned", "position vectors: trained, or sines and cosines")
     direction: Direction = setting("both", "what a token attends to: both sides, or only the left or the right one")
     norm_eps: float = setting(1e-12, "added to the variance in each norm")
@@ -122,6 +123,9 @@ class Encoder(nn.Module):
         super().__init__()
         self.config = config
         self.heads = tuple(self.head_makers) if heads is None else tuple(heads)
+        if unknown := [name for name in self.heads if name not in self.head_makers]:
+            has = ", ".join(self.head_makers)
+            raise ValueError(f"{self.family} has no {unknown[0]} head, so it cannot train for that; it has {has}")
         self.output = output
         self.embeddings = Embeddings(
             config.padded_vocab_size,
@@ -160,6 +164,11 @@ class Encoder(nn.Module):
     def cls_layer(cls, config: EncoderConfig, output: Output) -> ClsLayer | None:
         """The layer between `[CLS]` and the task's own, for families that pre-train no pooler."""
         return None
+
+    @classmethod
+    def for_tokenizer(cls, config: EncoderConfig, pad_id: int | None) -> EncoderConfig:
+        """The config of a new model that is to read what a tokenizer writes, where that decides more than its size."""
+        return config
 
     @classmethod
     def finetuning(cls, config: EncoderConfig, task: str) -> dict[str, Any]:
@@ -244,11 +253,18 @@ class Encoder(nn.Module):
         return self.task(x_TD, batch, read(x_TD[first_tokens(x_TD, batch)]))
 
     def depth_of(self, name: str) -> int:
-        """How far up a parameter stands: 0 the embeddings, 1 to L the blocks, L + 1 pooler and heads."""
+        """How far up a parameter stands: 0 the embeddings, 1 to L the blocks, L + 1 pooler and heads.
+
+        What all blocks share stands where the highest does. As the lowest, which its name says, it would learn at
+        decay^(L - 1) of the rate, 0.31 of it for 12 layers and a decay of 0.9, and freezing one layer would freeze all.
+        """
         part, _, rest = name.partition(".")
         if part in ("embeddings", "project"):
             return 0
-        return int(rest.partition(".")[0]) + 1 if part == "blocks" else self.config.num_layers + 1
+        if part != "blocks":
+            return self.config.num_layers + 1
+        number, inside, *_ = rest.split(".")
+        return self.config.num_layers if inside in SHARED_PARTS[self.config.sharing] else int(number) + 1
 
 
 @dataclass(frozen=True)

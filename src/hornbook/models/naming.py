@@ -66,6 +66,7 @@ class Naming:
     place_of_block: Callable[[Any, int], str] = lambda config, number: f"encoder.layer.{number}"
     task: Mapping[str, Mapping[str, str]] = field(default_factory=dict)  # of a kind of output, where unlike BERT's
     config: Mapping[str, str] = field(default_factory=dict)  # settings besides the usual ones
+    defaults: Mapping[str, Any] = field(default_factory=dict)  # theirs for what `config.json` lacks, where unlike ours
     bias_twins: tuple[str, ...] = ()  # the bias of the vocabulary head: its name, and one that is a copy of it
 
     @property
@@ -142,6 +143,7 @@ class Naming:
         missing = [n for n in ("vocab_size", "hidden_size", "num_hidden_layers") if n not in outside]
         if missing:
             raise ValueError(f"it lacks {', '.join(missing)}")
+        outside = dict(self.defaults) | outside
         if outside.get("position_embedding_type", "absolute") != "absolute":
             raise ValueError(f"its position_embedding_type '{outside['position_embedding_type']}' is not supported")
         if outside.get("add_cross_attention"):

@@ -2,11 +2,16 @@
 
 import difflib
 
-from hornbook.models import bert, electra
+from hornbook.models import albert, bert, electra, roberta
 from hornbook.models.encoder import Encoder, Preset
 
-MODELS: dict[str, type[Encoder]] = {"bert": bert.Bert, "electra": electra.Electra}
-PRESETS: dict[str, Preset] = {**bert.PRESETS, **electra.PRESETS}
+MODELS: dict[str, type[Encoder]] = {
+    "bert": bert.Bert,
+    "albert": albert.Albert,
+    "roberta": roberta.Roberta,
+    "electra": electra.Electra,
+}
+PRESETS: dict[str, Preset] = bert.PRESETS | albert.PRESETS | roberta.PRESETS | electra.PRESETS
 
 
 def preset(name: str) -> Preset:

@@ -18,7 +18,8 @@ ACTIVATIONS = {
 }
 
 
-SHARED_PARTS = {"none": (), "attention": ("attention", "attention_norm"), "ffn": ("expand", "contract", "norm")}
+_ATTENTION, _FFN = ("attention", "attention_norm"), ("expand", "contract", "norm")
+SHARED_PARTS = {"none": (), "attention": _ATTENTION, "ffn": _FFN, "all": _ATTENTION + _FFN}
 
 
 class SelfAttention(nn.Module):

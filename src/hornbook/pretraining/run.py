@@ -44,7 +44,7 @@ from hornbook.train.randomness import seed_of
 
 Say = Callable[[str], None]
 # What may differ from the model that a run goes on from; the rest is its shape.
-FREE_OF_THE_BASE = {"model.dropout", "model.attention_dropout", "model.init_std"}
+FREE_OF_THE_BASE = {"model.dropout", "model.attention_dropout", "model.head_dropout", "model.init_std"}
 NUM_TIMED, MEASURED_SHARE = 12, 0.05  # steps that are timed at each length, in at most this share of the minutes
 FEW_STEPS = 100
 LONGEST_WARMUP = 0.1  # of the steps, where the published number of steps is not run
@@ -199,6 +199,8 @@ def _model_to_train(
     tokenizer = opened[0][0].tokenizer
     if request.base is None:
         settings = configuration.changed(settings, {"model.vocab_size": tokenizer.vocab_size})
+        config = registry.family_of(settings.model).for_tokenizer(settings.model, tokenizer.pad_id)
+        settings = dataclasses.replace(settings, model=config)
         return settings, _new_model(settings)
     folder = model_folder(request.base)
     trained, old_tokenizer = load_folder(folder)
@@ -225,7 +227,7 @@ def _shaped_like(trained: nn.Module, settings: PretrainSettings, request: Reques
     asked = configuration.changed(settings, {})
     for name in request.changes:
         if name in FREE_OF_THE_BASE:
-            shape.pop(name)
+            shape.pop(name, None)
         elif name in shape and getattr(asked.model, name.removeprefix("model.")) != shape[name]:
             raise ValueError(f"{name} is {shape[name]} in the model that --from names, and cannot be changed")
     positions = trained.config.max_positions

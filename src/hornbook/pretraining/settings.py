@@ -1,5 +1,6 @@
 """All settings of a pre-training run, and what a preset sets them to."""
 
+import dataclasses
 from dataclasses import dataclass, field
 
 from hornbook import config as configuration
@@ -102,8 +103,8 @@ def preset_settings(preset: str, changes: dict | None = None) -> PretrainSetting
     """The published settings of a preset, with changes by dotted name."""
     found = registry.preset(preset)
     family = registry.family_of(found.model).family
-    settings = PretrainSettings(model=found.model, objective=_objective_kind(family)())
-    settings = configuration.changed(settings, found.published)
+    settings = configuration.changed(PretrainSettings(objective=_objective_kind(family)()), found.published)
+    settings = dataclasses.replace(settings, model=found.model)  # last: RoBERTa's has no segments for the usual pairs
     return configuration.changed(settings, changes or {})
 
 

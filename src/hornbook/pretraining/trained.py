@@ -40,7 +40,7 @@ def objective_of(settings: PretrainSettings, tokenizer: Tokenizer) -> Objective:
 def save_trained(folder: Path, model: nn.Module, tokenizer: Tokenizer) -> None:
     """Every encoder with its tokenizer; the one that is kept and fine-tuned last."""
     for name, encoder in reversed(_encoders(model).items()):
-        tokenizer.save(Path(folder) / name, encoder.config.max_positions)
+        tokenizer.save(Path(folder) / name, encoder.config.max_positions, encoder.config.num_segments)
         save_model(Path(folder) / name, encoder)
 
 

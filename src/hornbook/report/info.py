@@ -205,7 +205,7 @@ def _model(folder: Path) -> dict:
         "width": _first(config, WIDTH),
         "num_heads": _first(config, HEADS),
         "vocab_size": config.get("vocab_size"),
-        "max_positions": _first(config, ("max_position_embeddings", "n_positions")),
+        "max_positions": _longest(config),
         "has_tokenizer": (folder / "tokenizer.json").is_file() or (folder / "vocab.txt").is_file(),
         **_head(folder, config),
     }
@@ -230,6 +230,13 @@ def _head(folder: Path, config: dict) -> dict:
         "is_multi": problem == "multi_label_classification",
         "labels": labels,
     }
+
+
+def _longest(config: dict) -> object:
+    rows = _first(config, ("max_position_embeddings", "n_positions"))
+    if config.get("model_type") == "roberta" and isinstance(rows, int):
+        return rows - config.get("pad_token_id", 1) - 1  # positions are counted from the row after the pad token's
+    return rows
 
 
 def _first(config: dict, names: tuple[str, ...]) -> object:

@@ -101,12 +101,16 @@ class Tokenizer:
         inputs = settings.get("model_input_names") or MODEL_INPUTS
         return cls(backend, guess_names(backend, names), tuple(inputs))
 
-    def save(self, folder: Path | str, model_max_length: int = 512) -> None:
-        """Writes `tokenizer.json` and the settings without which `AutoTokenizer` would rebuild another normaliser."""
+    def save(self, folder: Path | str, model_max_length: int = 512, num_segments: int = 2) -> None:
+        """Writes `tokenizer.json` and the settings without which `AutoTokenizer` would rebuild another normaliser.
+
+        Beside a model with one kind of segment, `AutoTokenizer` is told to give none: it has no row for a second.
+        """
+        inputs = [name for name in self.model_inputs if num_segments > 1 or name != "token_type_ids"]
         settings = {
             "tokenizer_class": "PreTrainedTokenizerFast",
             "model_max_length": model_max_length,
-            "model_input_names": list(self.model_inputs),
+            "model_input_names": inputs,
             "clean_up_tokenization_spaces": False,
             **self.names,
         }
@@ -170,6 +174,11 @@ class Tokenizer:
     def num_special(self, is_pair: bool) -> int:
         """How many special tokens `joined` adds."""
         return self.backend.num_special_tokens_to_add(is_pair)
+
+    @property
+    def is_unsegmented(self) -> bool:
+        """Whether it writes pairs as RoBERTa does: two separators between them, and all in one segment."""
+        return self.num_special(True) == 4
 
     def decode(self, ids: list[int], skip_special: bool = True) -> str:
         return self.backend.decode([int(number) for number in ids], skip_special_tokens=skip_special)
@@ -302,6 +311,14 @@ def sentence_template(cls: tuple[str, int], sep: tuple[str, int]) -> processors.
     single = f"{cls[0]}:0 $A:0 {sep[0]}:0"
     return processors.TemplateProcessing(
         single=single, pair=f"{single} $B:1 {sep[0]}:1", special_tokens=list(dict([cls, sep]).items())
+    )
+
+
+def unsegmented_template(cls: tuple[str, int], sep: tuple[str, int]) -> processors.TemplateProcessing:
+    """`CLS A SEP`, and `SEP B SEP` in the same segment, as RoBERTa writes them."""
+    single = f"{cls[0]}:0 $A:0 {sep[0]}:0"
+    return processors.TemplateProcessing(
+        single=single, pair=f"{single} {sep[0]}:0 $B:0 {sep[0]}:0", special_tokens=list(dict([cls, sep]).items())
     )
 
 

@@ -9,7 +9,7 @@ from typing import IO
 import tokenizers
 from tokenizers import AddedToken, Regex, decoders, models, normalizers, pre_tokenizers, processors, trainers
 
-from hornbook.text.tokenizer import Tokenizer, guess_names, refuse_surrogates, sentence_template
+from hornbook.text.tokenizer import Tokenizer, guess_names, refuse_surrogates, sentence_template, unsegmented_template
 
 SPECIAL_TOKENS = {
     "wordpiece": ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"],
@@ -58,7 +58,7 @@ def train_tokenizer(
     backend.post_processor = sentence_template(*ends)
     if kind == "bpe":
         trimmed = processors.ByteLevel(trim_offsets=True)
-        backend.post_processor = processors.Sequence([trimmed, backend.post_processor])
+        backend.post_processor = processors.Sequence([trimmed, unsegmented_template(*ends)])
     return Tokenizer(backend, names)
 
 

@@ -1,0 +1,148 @@
+"""ALBERT (Lan et al. 2019, arXiv 1909.11942).
+
+What is unusual about it: all blocks share their weights, or only their attention, or only their feed-forward network;
+token vectors are narrow (E) and projected to the width (D), so that the vocabulary costs little; and it judges whether
+two segments stand in order (SOP), each of which follows the other in the text.
+"""
+
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Literal, get_args
+
+from torch import Tensor, nn
+
+from hornbook.config import setting
+from hornbook.models.encoder import Activation, Encoder, EncoderConfig, MlmHead, Preset, pooler
+from hornbook.models.naming import ENCODER, Naming
+
+Sharing = Literal["all", "attention", "ffn", "none"]
+
+
+@dataclass(frozen=True)
+class AlbertConfig(EncoderConfig):
+    """Without dropout, as version 2 was published and as the paper found best for xxlarge; base to xlarge of version
+    1 were trained with 0.1. The published code's gelu is the one by tanh."""
+
+    vocab_size: int = setting(30000, "number of tokens; taken from the corpus")
+    dropout: float = setting(0.0, "dropout in the hidden states")
+    attention_dropout: float = setting(0.0, "dropout of attention weights")
+    activation: Activation = setting("gelu_tanh", "of the feed-forward network")
+    embedding_width: int = setting(128, "width of the token vectors, which are projected to the width of the blocks")
+    sharing: Sharing = setting(
+        "all", "what all blocks share: all, attention, ffn (feed-forward network), or none of it"
+    )
+    head_dropout: float = setting(0.1, "dropout before the layer that judges sentences, and before that of a task")
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.sharing not in get_args(Sharing):
+            raise ValueError(f"model.sharing must be one of {', '.join(get_args(Sharing))}, not '{self.sharing}'")
+
+
+class SentenceHead(nn.Module):
+    """Dropout, then scores of (in order, swapped) from the pooled `[CLS]`."""
+
+    def __init__(self, config: AlbertConfig):
+        super().__init__()
+        self.dropout = nn.Dropout(config.head_dropout)
+        self.out = nn.Linear(config.width, 2)
+
+    def forward(self, pooled_ND: Tensor) -> Tensor:
+        return self.out(self.dropout(pooled_ND))
+
+
+def _place_of_block(config: AlbertConfig, number: int) -> str:
+    """Layers outside stand in groups that share all their weights."""
+    return f"encoder.albert_layer_groups.{0 if config.sharing == 'all' else number}.albert_layers.0"
+
+
+class Albert(Encoder):
+    """
+    >>> model = Albert(PRESETS["albert-base"].model)
+    >>> sum(p.numel() for p in model.parameters()) < 12e6
+    True
+    """
+
+    family = "albert"
+    config_kind = AlbertConfig
+    head_makers = MappingProxyType({"pooler": pooler, "mlm": MlmHead, "sentence": SentenceHead})
+    always_projects = True
+    naming = Naming(
+        "albert",
+        "Albert",
+        heads={
+            "mlm.dense": "predictions.dense",
+            "mlm.norm": "predictions.LayerNorm",
+            "mlm.bias": "predictions.bias",
+            "mlm.weight": "predictions.decoder.weight",
+            "sentence.out": "sop_classifier.classifier",
+        },
+        classes=((("mlm", "sentence"), "ForPreTraining"), (("mlm",), "ForMaskedLM")),
+        encoder=ENCODER | {"pooler": "pooler", "project": "encoder.embedding_hidden_mapping_in"},
+        block={
+            "attention.qkv": ("attention.query", "attention.key", "attention.value"),
+            "attention.out": ("attention.dense",),
+            "attention_norm": ("attention.LayerNorm",),
+            "expand": ("ffn",),
+            "contract": ("ffn_output",),
+            "norm": ("full_layer_layer_norm",),
+        },
+        place_of_block=_place_of_block,
+        config={"embedding_width": "embedding_size", "head_dropout": "classifier_dropout_prob", "sharing": "sharing"},
+        defaults={"num_attention_heads": 64, "intermediate_size": 16384},  # those of xxlarge
+        bias_twins=("predictions.bias", "predictions.decoder.bias"),
+    )
+
+    @classmethod
+    def config_from_outside(cls, outside: dict) -> AlbertConfig:
+        settings = cls.naming.settings_in(outside)
+        return AlbertConfig(**settings | {"sharing": _sharing_in(outside)})
+
+    def outside_config(self) -> dict:
+        """Layers that share only a part have no class outside: they are written out one by one, and what they share
+        stands under our own name."""
+        num_groups = 1 if self.config.sharing == "all" else self.config.num_layers
+        return super().outside_config() | {"num_hidden_groups": num_groups, "inner_group_num": 1}
+
+
+def _sharing_in(outside: dict) -> str:
+    num_layers, num_groups = outside["num_hidden_layers"], outside.get("num_hidden_groups", 1)
+    if outside.get("inner_group_num", 1) != 1:
+        raise ValueError(f"its inner_group_num is {outside['inner_group_num']}; only 1 is supported")
+    if num_groups not in (1, num_layers):
+        raise ValueError(
+            f"its num_hidden_groups is {num_groups}; 1 (all {num_layers} layers share their weights) and {num_layers} "
+            "(each has its own) are supported"
+        )
+    said = outside.get("sharing", "all" if num_groups == 1 else "none")
+    if (said == "all") != (num_groups == 1) and num_layers != 1:
+        raise ValueError(f"its sharing is '{said}', which does not go with num_hidden_groups={num_groups}")
+    return said
+
+
+def _size(num_layers: int, width: int, num_heads: int) -> Preset:
+    config = AlbertConfig(num_layers=num_layers, width=width, num_heads=num_heads, inner_width=4 * width)
+    return Preset(
+        config,
+        {
+            "optimizer.name": "lamb",
+            "optimizer.lr": 0.00176,
+            "optimizer.bias_correction": False,
+            "schedule.steps": 125_000,
+            "schedule.warmup_steps": 3125,
+            "batch.tokens": 4096 * 512,
+            "data.length": 512,
+            "data.short_share": 0.0,
+            "objective.sentence": "sop",
+            "masking.unit": "ngram",
+            "masking.max_ngram": 3,
+        },
+    )
+
+
+PRESETS = {
+    "albert-base": _size(12, 768, 12),
+    "albert-large": _size(24, 1024, 16),
+    "albert-xlarge": _size(24, 2048, 16),  # as released; the paper says a head for every 64, which would be 32
+    "albert-xxlarge": _size(12, 4096, 64),
+}

@@ -1,0 +1,123 @@
+"""RoBERTa (Liu et al. 2019, arXiv 1907.11692).
+
+What is unusual about it: BERT's network, trained for masked tokens alone, on full sentences packed over the ends of
+documents, in far larger batches. It has one kind of segment, and it counts positions from the row after that of the
+pad token. No layer over `<s>` is pre-trained: a task brings its own.
+"""
+
+import dataclasses
+from dataclasses import dataclass
+from types import MappingProxyType
+
+import torch
+
+from hornbook.config import setting
+from hornbook.models.encoder import Encoder, EncoderConfig, MlmHead, Preset, pooler
+from hornbook.models.naming import Naming
+from hornbook.models.outputs import ClsLayer, Output, reads_cls
+
+
+@dataclass(frozen=True)
+class RobertaConfig(EncoderConfig):
+    vocab_size: int = setting(50265, "number of tokens; taken from the corpus")
+    num_segments: int = setting(1, "kinds of segment")
+    norm_eps: float = setting(1e-5, "added to the variance in each norm")
+    position_offset: int = setting(
+        2, "rows of the position table before that of position 0: the pad token's id + 1; taken from the corpus"
+    )
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.position_offset < 1:
+            raise ValueError(f"model.position_offset must be at least 1, not {self.position_offset}")
+
+
+def _mlm_head(config: RobertaConfig) -> MlmHead:
+    return MlmHead(config, "gelu")  # whatever the blocks have
+
+
+class Roberta(Encoder):
+    """
+    >>> model = Roberta(PRESETS["roberta-base"].model, ("mlm",))
+    >>> model.outside_config()["max_position_embeddings"]
+    514
+    """
+
+    family = "roberta"
+    config_kind = RobertaConfig
+    head_makers = MappingProxyType({"pooler": pooler, "mlm": _mlm_head})
+    naming = Naming(
+        "roberta",
+        "Roberta",
+        heads={
+            "mlm.dense": "lm_head.dense",
+            "mlm.norm": "lm_head.layer_norm",
+            "mlm.bias": "lm_head.bias",
+            "mlm.weight": "lm_head.decoder.weight",
+        },
+        classes=((("mlm",), "ForMaskedLM"),),
+        task={"sequence": {"task.cls.dense": "classifier.dense", "task.out": "classifier.out_proj"}},
+        defaults={
+            "type_vocab_size": 2,
+            "layer_norm_eps": 1e-12,
+            "max_position_embeddings": 512,
+            "pad_token_id": 1,
+        },
+        bias_twins=("lm_head.bias", "lm_head.decoder.bias"),
+    )
+
+    @classmethod
+    def heads_for(cls, output: Output) -> tuple[str, ...]:
+        """Of several endings each goes through the pooler, as published; all else has a layer of its own."""
+        return ("pooler",) if output.kind == "choice" else ()
+
+    @classmethod
+    def cls_layer(cls, config: EncoderConfig, output: Output) -> ClsLayer | None:
+        if output.kind == "choice" or not reads_cls(output):
+            return None
+        return ClsLayer(config.width, torch.tanh, config.head_dropout)
+
+    @classmethod
+    def for_tokenizer(cls, config: EncoderConfig, pad_id: int | None) -> EncoderConfig:
+        """`transformers` counts positions from the pad token's id on."""
+        return config if pad_id is None else dataclasses.replace(config, position_offset=pad_id + 1)
+
+    @classmethod
+    def config_from_outside(cls, outside: dict) -> RobertaConfig:
+        settings = cls.naming.settings_in(outside)
+        pad_id = outside.get("pad_token_id", cls.naming.defaults["pad_token_id"])
+        if not isinstance(pad_id, int):
+            raise ValueError(f"its pad_token_id is {pad_id}, and positions are counted from it")
+        settings["max_positions"] -= pad_id + 1
+        return RobertaConfig(**settings, position_offset=pad_id + 1)
+
+    def outside_config(self) -> dict:
+        offset = self.config.position_offset
+        num_rows = self.config.max_positions + offset
+        return super().outside_config() | {"max_position_embeddings": num_rows, "pad_token_id": offset - 1}
+
+
+def _size(num_layers: int, width: int, lr: float, warmup_steps: int) -> Preset:
+    config = RobertaConfig(num_layers=num_layers, width=width, num_heads=width // 64, inner_width=4 * width)
+    return Preset(
+        config,
+        {
+            "optimizer.lr": lr,
+            "optimizer.beta2": 0.98,
+            "optimizer.eps": 1e-6,
+            "optimizer.weight_decay": 0.01,
+            "optimizer.clip": 0.0,
+            "schedule.steps": 500_000,
+            "schedule.warmup_steps": warmup_steps,
+            "batch.tokens": 8192 * 512,
+            "data.length": 512,
+            "data.short_share": 0.0,
+            "objective.sentence": "none",
+        },
+    )
+
+
+PRESETS = {
+    "roberta-base": _size(12, 768, 6e-4, 24_000),
+    "roberta-large": _size(24, 1024, 4e-4, 30_000),
+}

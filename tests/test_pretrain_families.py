@@ -1,0 +1,133 @@
+"""Pre-training of each family: its run folder opens in `transformers` and gives the same hidden states there, goes on
+from itself, and refuses what it is not."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+import transformers
+from test_pretrain import run, same
+from tiny import tiny_text
+
+import hornbook
+from hornbook.batch import pack
+from hornbook.cli.pretraining import PRESET_HELP
+from hornbook.data.build import build_corpus
+from hornbook.data.corpus import Corpus
+from hornbook.data.examples import Examples
+from hornbook.interop.folder import load_folder
+from hornbook.models.registry import PRESETS
+from hornbook.text.training import train_tokenizer
+
+TEXTS = ["the river and the garden", "a teacher", "한국어 위키백과는 the bridge of letters"]
+
+
+@pytest.fixture(scope="module", params=["wordpiece", "bpe", "unigram"])
+def corpus(request, tmp_path_factory, tiny_text_file) -> Path:
+    """One of each kind of tokenizer: their pad tokens have the ids 0, 1 and 0."""
+    folder = tmp_path_factory.mktemp("families")
+    tokenizer = train_tokenizer(tiny_text(200).split("\n\n"), kind=request.param, vocab_size=320)
+    tokenizer.save(folder / "tokenizer")
+    build_corpus(tiny_text_file, folder / "tokenizer", folder / "corpus", workers=0)
+    return folder / "corpus"
+
+
+def check_same_hidden(folder: Path, pairs: bool) -> None:
+    """Of a padded batch that `transformers` makes by itself, from text to hidden states."""
+    tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
+    model = transformers.AutoModel.from_pretrained(folder, attn_implementation="eager").double().eval()
+    ours, our_tokenizer = load_folder(folder)
+    second = TEXTS[::-1] if pairs else None
+    inputs = tokenizer(TEXTS, second, padding=True, return_tensors="pt")
+    with torch.no_grad():
+        expected = model(**inputs).last_hidden_state[inputs["attention_mask"].bool()]
+        encoded = [our_tokenizer.encode(*each) for each in (zip(TEXTS, second, strict=True) if pairs else zip(TEXTS))]
+        found = ours.double()(pack([np.array(each.ids) for each in encoded], [each.segments for each in encoded]))
+    assert inputs["input_ids"][inputs["attention_mask"].bool()].tolist() == [i for each in encoded for i in each.ids]
+    assert (found - expected).abs().max() <= 1e-9
+
+
+@pytest.mark.parametrize("family", ["albert", "roberta"])
+def test_a_run_folder_opens_in_transformers(tmp_path, corpus, family):
+    run(tmp_path / "run", corpus, steps=2, family=family)
+    for pairs in (False, True):
+        check_same_hidden(tmp_path / "run", pairs)
+    config = json.loads((tmp_path / "run" / "config.json").read_text())
+    _, tokenizer = load_folder(tmp_path / "run")
+    if family == "roberta":
+        assert config["architectures"] == ["RobertaForMaskedLM"] and config["pad_token_id"] == tokenizer.pad_id
+        assert config["max_position_embeddings"] == 512 + tokenizer.pad_id + 1
+    else:
+        assert config["architectures"] == ["AlbertForPreTraining"] and config["num_hidden_groups"] == 1
+    loaded = hornbook.load(tmp_path / "run")
+    assert len(loaded.fill_mask(f"the {tokenizer.mask_token} and", top=3)[0]) == 3
+
+
+@pytest.mark.parametrize("layout", ["nsp", "sop", "segments"])
+def test_pairs_are_joined_as_the_tokenizer_joins_them(corpus, layout):
+    """So that a task meets what pre-training has seen, whatever the kind of tokenizer."""
+    opened = Corpus(corpus)
+    tokenizer = opened.tokenizer
+    batch = Examples([(opened, 1.0)], 48, 0, layout).batch(0, 200)
+    expected = tokenizer.encode("the river", "a teacher")
+    ends = (tokenizer.cls_id, tokenizer.sep_id)
+
+    def shape(ids: list[int], segments: list[int]) -> list[tuple[int, int]]:
+        """Special tokens and other tokens with their segments, repeated others once."""
+        seen = [(number if number in ends else -1, kind) for number, kind in zip(ids, segments, strict=True)]
+        return [each for each, before in zip(seen, [None, *seen], strict=False) if each != before or each[0] >= 0]
+
+    singles = shape(*tokenizer.encode("the river")[:2])
+    found = [
+        shape(batch.ids_T[start:stop].tolist(), batch.segments_T[start:stop].tolist())
+        for start, stop in zip(batch.starts_host[:-1], batch.starts_host[1:], strict=True)
+    ]
+    pairs = [each for each in found if layout != "segments" or each != singles]
+    assert len(pairs) > 30 and all(each == shape(*expected[:2]) for each in pairs)
+    assert max(np.diff(batch.starts_host)) == 48
+
+
+@pytest.mark.parametrize("sharing", ["attention", "ffn", "none"])
+def test_layers_that_share_a_part_go_on_sharing_it(tmp_path, tiny_corpus, sharing):
+    changes = {"model.sharing": sharing, "objective.sentence": "none"}
+    run(tmp_path / "run", tiny_corpus, steps=3, family="albert", changes=changes)
+    first, second = load_folder(tmp_path / "run")[0].blocks
+    assert (first.attention is second.attention) == (sharing == "attention")
+    assert (first.expand is second.expand) == (sharing == "ffn")
+    assert not torch.equal(first.norm.weight, torch.ones(32))  # it learned
+
+
+@pytest.mark.parametrize("family", ["albert", "roberta"])
+def test_going_on_from_a_model(tmp_path, tiny_corpus, family):
+    """With its own preset, and with no other; the shape is the model's, the dropouts are free."""
+    base = tmp_path / "base"
+    run(base, tiny_corpus, steps=2, family=family)
+    free = {"model.dropout": 0.2} | ({"model.head_dropout": 0.3} if family == "albert" else {})
+    run(tmp_path / "more", tiny_corpus, steps=2, family=family, base=base, changes=free)
+    model = load_folder(tmp_path / "more")[0]
+    assert model.config.dropout == 0.2 and (family == "roberta" or model.config.head_dropout == 0.3)
+    assert not same(base, tmp_path / "more")
+    with pytest.raises(ValueError, match=f"of the family {family}, .* such as {family}-base"):
+        run(tmp_path / "other", tiny_corpus, steps=2, base=base)
+    assert not (tmp_path / "other").exists()
+
+
+def test_help_and_readme_name_every_preset():
+    readme = (Path(__file__).parent.parent / "README.md").read_text(encoding="utf-8")
+    tables = {line.split("`")[1].partition("-")[0]: line for line in readme.splitlines() if line.startswith("| `")}
+    helps = {part.split("-")[0]: part for part in PRESET_HELP.rstrip(".").split("; ")}
+    for preset in PRESETS:
+        family, _, size = preset.partition("-")
+        assert (
+            f"-{size}" in helps[family].replace(",", " ").split() or preset in helps[family].replace(",", " ").split()
+        )
+        assert f"`-{size}`" in tables[family] or f"`{preset}`" in tables[family]
+
+
+def test_a_roberta_does_not_judge_sentences(tmp_path, tiny_corpus):
+    for changes in ({"objective.sentence": "sop"}, {"objective.sentence": "nsp", "model.num_segments": 2}):
+        with pytest.raises(ValueError, match=r"num_segments=2|roberta has no sentence head"):
+            run(tmp_path / "run", tiny_corpus, steps=2, family="roberta", changes=changes)
+    assert not (tmp_path / "run").exists()
