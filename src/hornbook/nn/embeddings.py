@@ -39,10 +39,18 @@ class Embeddings(nn.Module):
             positions_T = positions_T + self.position_offset
         x_TD = F.embedding(ids_T, self.tokens.weight) + F.embedding(positions_T, self.positions.weight)
         if self.segments is not None:
-            if self.segments.num_embeddings == 1:  # the two segments of a pair are of one kind
-                segments_T = torch.zeros_like(segments_T)
-            x_TD = x_TD + F.embedding(segments_T, self.segments.weight)
+            x_TD = x_TD + self._of_segments(segments_T)
         return F.dropout(self.norm(x_TD), self.dropout, self.training)
+
+    def _of_segments(self, segments_T: Tensor) -> Tensor:
+        """One or two rows are not looked up: on the way back, thousands of tokens would wait for each other to add to
+        the same row."""
+        kinds = self.segments.weight
+        if len(kinds) == 1:  # the two segments of a pair are of one kind
+            return kinds[0]
+        if len(kinds) == 2:
+            return torch.where(segments_T[:, None] == 0, kinds[0], kinds[1])
+        return F.embedding(segments_T, kinds)
 
     def fill_sinusoidal(self) -> None:
         """Writes sin and cos of each position at geometrically spaced frequencies into the table."""

@@ -78,7 +78,7 @@ class Pretraining:
 
     def _logits(self, model: nn.Module, drawn: Drawn) -> dict[str, Tensor]:
         x_TD = model(drawn.batch)
-        logits = {"mlm": model.mlm_logits(x_TD[drawn.targets["mlm"].positions_K])}
+        logits = {"mlm": model.mlm_logits(x_TD.index_select(0, drawn.targets["mlm"].positions_K))}
         if self.sentence:
             logits[self.sentence] = model.sentence_logits(x_TD[drawn.targets[self.sentence].positions_K])
         return logits

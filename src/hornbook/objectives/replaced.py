@@ -100,6 +100,16 @@ class _Guessed:
     batch: Batch  # the text with the guesses in it
 
 
+@dataclass(frozen=True)
+class _Judged:
+    """What the discriminator made of it."""
+
+    losses_K: Tensor
+    is_right_K: Tensor
+    is_replaced_K: Tensor
+    weights_K: Tensor
+
+
 class ReplacedTokens:
     """The objective of an `ElectraPair`."""
 
@@ -110,6 +120,7 @@ class ReplacedTokens:
         self.settings = settings or DetectionSettings()
         self.weights = self.settings.weights
         self.term = TERMS[self.settings.learns]
+        self.wants_every_token = self.settings.learns in ("rtd", "all-tokens-mlm")
         self.summed_loss, self.guess = summed_loss, guess
 
     def compile(self) -> None:
@@ -123,7 +134,7 @@ class ReplacedTokens:
         device = ids_T.device
         numbers_K = torch.randint(-(2**31), 2**31, mlm.values_K.shape, device=device, generator=generator)
         targets = {"mlm": mlm, "guesses": dataclasses.replace(mlm, values_K=numbers_K)}
-        targets[self.term] = self._every_token(batch) if self.settings.learns in ("rtd", "all-tokens-mlm") else mlm
+        targets[self.term] = self._every_token(batch) if self.wants_every_token else mlm
         if self.settings.generator_learns == "adversarial":
             targets |= {"policy": mlm, "baseline": mlm}
         return Drawn(dataclasses.replace(batch, ids_T=ids_T), targets)
@@ -137,53 +148,58 @@ class ReplacedTokens:
         guessed = self._guessed(model, drawn)
         mlm = drawn.targets["mlm"]
         sums = {"mlm": self.summed_loss(guessed.logits_KV, mlm.values_K, mlm.weights_K)}
-        losses, _ = self._discriminated(model, guessed, drawn)
-        sums[self.term] = (losses * drawn.targets[self.term].weights_K).sum()
+        judged = self._judged(model, guessed, drawn)
+        sums[self.term] = (judged.losses_K * judged.weights_K).sum()
         if "policy" in self.weights:
             sums |= self._adversarial(model, guessed, drawn)
         return {term: sums[term] for term in self.weights}
 
     def hits(self, model: ElectraPair, drawn: Drawn) -> dict[str, Tensor]:
         guessed = self._guessed(model, drawn)
-        mlm, second = drawn.targets["mlm"], drawn.targets[self.term]
-        losses, is_right = self._discriminated(model, guessed, drawn)
-        is_replaced = (guessed.batch.ids_T != guessed.original_T)[second.positions_K]
+        mlm, judged = drawn.targets["mlm"], self._judged(model, guessed, drawn)
         found = {
             "mlm": summed_loss(guessed.logits_KV, mlm.values_K, mlm.weights_K),
             "mlm_accuracy": ((guessed.logits_KV.argmax(-1) == mlm.values_K) * mlm.weights_K).sum(),
-            self.term: (losses * second.weights_K).sum(),
-            f"{self.term}_accuracy": (is_right * second.weights_K).sum(),
+            self.term: (judged.losses_K * judged.weights_K).sum(),
+            f"{self.term}_accuracy": (judged.is_right_K * judged.weights_K).sum(),
         }
         if self.term == "rtd":
-            found["rtd_replaced"] = (is_replaced * second.weights_K).sum()
-            found["rtd_found"] = (is_replaced & is_right).mul(second.weights_K).sum()
+            found["rtd_replaced"] = (judged.is_replaced_K * judged.weights_K).sum()
+            found["rtd_found"] = ((judged.is_replaced_K & judged.is_right_K) * judged.weights_K).sum()
         if "policy" in self.weights:
             found |= self._adversarial(model, guessed, drawn)
         return found
 
     def _guessed(self, model: ElectraPair, drawn: Drawn) -> _Guessed:
         mlm = drawn.targets["mlm"]
-        x_KD = model.generator(drawn.batch)[mlm.positions_K]
+        x_KD = model.generator(drawn.batch).index_select(0, mlm.positions_K)
         logits_KV = model.generator.mlm_logits(x_KD)
         guesses_K = self.guess(logits_KV.detach(), drawn.targets["guesses"].values_K)
         original_T = put(drawn.batch.ids_T, mlm, mlm.values_K)
         batch = dataclasses.replace(drawn.batch, ids_T=put(drawn.batch.ids_T, mlm, guesses_K))
         return _Guessed(x_KD, logits_KV, guesses_K, original_T, batch)
 
-    def _discriminated(self, model: ElectraPair, guessed: _Guessed, drawn: Drawn) -> tuple[Tensor, Tensor]:
-        """(loss, whether it is right) at each target of the discriminator's term."""
-        x_TD = model.discriminator(guessed.batch)
-        positions_K = drawn.targets[self.term].positions_K
-        x_KD, original_K = x_TD[positions_K], guessed.original_T[positions_K]
+    def _judged(self, model: ElectraPair, guessed: _Guessed, drawn: Drawn) -> _Judged:
+        """What the discriminator makes of it, at the targets of its term."""
+        targets = drawn.targets[self.term]
+        x_KD, original_K, text_K = model.discriminator(guessed.batch), guessed.original_T, guessed.batch.ids_T
+        if self.wants_every_token:  # they stand in order: what is paired goes as far as both
+            num = min(len(x_KD), len(targets.weights_K))
+            x_KD, original_K, text_K, weights_K = x_KD[:num], original_K[:num], text_K[:num], targets.weights_K[:num]
+        else:
+            x_KD, weights_K = x_KD.index_select(0, targets.positions_K), targets.weights_K
+            original_K, text_K = original_K[targets.positions_K], text_K[targets.positions_K]
+        is_replaced_K = text_K != original_K
         if self.settings.learns == "replace-mlm":
             logits_KV = at_least_single(model.discriminator.mlm_logits(x_KD))
-            return F.cross_entropy(logits_KV, original_K, reduction="none"), logits_KV.argmax(-1) == original_K
+            losses_K = F.cross_entropy(logits_KV, original_K, reduction="none")
+            return _Judged(losses_K, logits_KV.argmax(-1) == original_K, is_replaced_K, weights_K)
         scores_K = at_least_single(model.discriminator.rtd_logits(x_KD))
-        is_replaced_K = guessed.batch.ids_T[positions_K] != original_K
         if self.settings.learns == "all-tokens-mlm":
-            return self._copied_or_named(model, x_KD, scores_K, original_K, is_replaced_K)
-        losses = F.binary_cross_entropy_with_logits(scores_K, is_replaced_K.to(scores_K.dtype), reduction="none")
-        return losses, (scores_K > 0) == is_replaced_K
+            found = self._copied_or_named(model, x_KD, scores_K, original_K, is_replaced_K)
+            return _Judged(*found, is_replaced_K, weights_K)
+        losses_K = F.binary_cross_entropy_with_logits(scores_K, is_replaced_K.to(scores_K.dtype), reduction="none")
+        return _Judged(losses_K, (scores_K > 0) == is_replaced_K, is_replaced_K, weights_K)
 
     def _copied_or_named(
         self, model: ElectraPair, x_KD: Tensor, scores_K: Tensor, original_K: Tensor, is_replaced_K: Tensor
@@ -204,7 +220,7 @@ class ReplacedTokens:
         """
         targets = drawn.targets["policy"]
         with torch.no_grad():
-            x_KD = model.discriminator(guessed.batch)[targets.positions_K]
+            x_KD = model.discriminator(guessed.batch).index_select(0, targets.positions_K)
             scores_K = at_least_single(model.discriminator.rtd_logits(x_KD))
             is_replaced_K = (guessed.guesses_K != targets.values_K).to(scores_K.dtype)
             rewards_K = F.binary_cross_entropy_with_logits(scores_K, is_replaced_K, reduction="none")
