@@ -367,6 +367,8 @@ class _Skips:
         return itertools.islice(kept, step, num_steps)
 
 
+# Compiling the way forward a second time, for evaluation, takes longer than short runs ever save by it.
+@torch.compiler.set_stance("force_eager")
 @torch.no_grad()
 def validate(
     model: nn.Module, objective: Objective, held_out: list[Batch], runtime: Runtime, micro_tokens: int = 65_536

@@ -1,0 +1,120 @@
+"""Fine-tunes a pre-trained model on five tasks of GLUE, some seeds each, and scores the last weights on dev: CoLA
+(Matthews), SST-2, MRPC, RTE (accuracy), STS-B (Spearman), and their mean, by which small ELECTRAs are compared.
+
+    python benchmarks/electra_scores.py --model RUN --data GLUE --out scores.json [--seeds 5] [--processes 14]
+
+Settings are those that `hornbook finetune` takes for the model's family by itself, with MRPC and STS-B doubled by
+swapped order, as ELECTRA was published. Pieces (a task and a seed) run in several processes that share the device; each
+is written down when it is done, and the same command goes on with those that are missing.
+"""
+
+import argparse
+import multiprocessing
+import shutil
+import time
+import traceback
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from pathlib import Path
+from statistics import fmean, median, stdev
+
+from scipy.stats import t as student
+
+from hornbook.files import num_cores, read_json, write_json
+from hornbook.finetuning.record import Request
+from hornbook.finetuning.run import open_and_run
+
+TASKS = {  # the slowest first: folder and measure
+    "sst-2": ("SST-2", "accuracy"),
+    "sts-b": ("STS-B", "spearman"),
+    "cola": ("CoLA", "matthews"),
+    "mrpc": ("MRPC", "accuracy"),
+    "rte": ("RTE", "accuracy"),
+}
+DOUBLED = ("mrpc", "sts-b")
+NEVER = 1_000_000_000
+
+
+def run_piece(model: str, data: str, task: str, seed: int, threads: int, work: str, changes: dict) -> dict:
+    """In a process of its own. An error is told, and not written down."""
+    folder, measure = TASKS[task]
+    out = Path(work) / f"{task}-{seed}.run"
+    shutil.rmtree(out, ignore_errors=True)
+    settings = {
+        "task.max_length": 128,
+        "task.swapped_pairs": task in DOUBLED,
+        "validation.every_steps": NEVER,
+        "checkpoint.every_minutes": 0.0,
+        "runtime.threads": threads,
+    }
+    began = time.perf_counter()
+    try:
+        request = Request(model, task, None, seed=seed, changes=settings | changes)
+        result = open_and_run(out, request, f"{data}/{folder}", lambda status: None, lambda words: None)
+    except Exception:
+        return {"task": task, "seed": seed, "error": traceback.format_exc()}
+    finally:
+        shutil.rmtree(out, ignore_errors=True)
+    found = {
+        "task": task,
+        "seed": seed,
+        "score": 100 * result.scores["dev"][measure]["value"],
+        "degenerate": result.degenerate,
+        "training_seconds": result.outcome.seconds,
+        "whole_seconds": time.perf_counter() - began,
+    }
+    write_json(Path(work) / f"{task}-{seed}.json", found)
+    return found
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--model", required=True)
+    parser.add_argument("--data", required=True, help="the folder with CoLA, SST-2, MRPC, STS-B and RTE")
+    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--tasks", default=",".join(TASKS))
+    parser.add_argument("--seeds", type=int, default=5)
+    parser.add_argument("--processes", type=int, default=1)
+    parser.add_argument("--set", action="append", default=[], help="another setting of the runs, key=value")
+    args = parser.parse_args()
+    work = args.out.with_suffix(".pieces")
+    work.mkdir(parents=True, exist_ok=True)
+    tasks = args.tasks.split(",")
+    threads = max(1, num_cores() // args.processes)
+    changes = dict(pair.split("=", 1) for pair in args.set)
+    pieces = [(task, seed) for task in tasks for seed in range(args.seeds)]
+    done = [read_json(file) for task, seed in pieces if (file := work / f"{task}-{seed}.json").exists()]
+    missing = [piece for piece in pieces if piece not in [(each["task"], each["seed"]) for each in done]]
+    context = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(args.processes, mp_context=context) as pool:
+        asked = [
+            pool.submit(run_piece, args.model, args.data, *piece, threads, str(work), changes) for piece in missing
+        ]
+        for future in as_completed(asked):
+            found = future.result()
+            print(found.pop("error", None) or found, flush=True)
+            done += [found] if "score" in found else []
+    report(args.out, tasks, done)
+    return 0 if len(done) == len(pieces) else 1
+
+
+def report(out: Path, tasks: list[str], done: list[dict]) -> None:
+    by_task = {task: [each["score"] for each in done if each["task"] == task] for task in tasks}
+    write_json(out, {"scores": by_task, "pieces": done})
+    print("\n| task | measure | mean | median | deviation | seeds |\n|---|---|---|---|---|---|")
+    for task, scores in by_task.items():
+        if scores:
+            spread = f"{stdev(scores):.2f}" if len(scores) > 1 else ""
+            print(
+                f"| {task} | {TASKS[task][1]} | {fmean(scores):.2f} | {median(scores):.2f} | {spread} | {len(scores)} |"
+            )
+    if all(len(scores) > 1 for scores in by_task.values()):
+        # The mean of the tasks' means; its error follows from the spread of each task over its seeds.
+        mean = fmean(map(fmean, by_task.values()))
+        error = sum(stdev(scores) ** 2 / len(scores) for scores in by_task.values()) ** 0.5 / len(by_task)
+        freedom = sum(len(scores) - 1 for scores in by_task.values())
+        reach = float(student.ppf(0.975, freedom)) * error
+        print(f"mean of {len(by_task)}: {mean:.2f}, 95% interval {mean - reach:.2f} to {mean + reach:.2f} over seeds")
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
