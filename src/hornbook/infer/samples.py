@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import numpy as np
+import torch
 from torch import nn
 
 from hornbook.data.corpus import Corpus
@@ -14,6 +15,8 @@ NUM_SAMPLES = 12
 SHORTEST, LONGEST = 8, 40  # tokens
 
 
+# Sentences of a dozen lengths: compiling for them would take a minute.
+@torch.compiler.set_stance("force_eager")
 def write_samples(run: Path, model: nn.Module, corpus: Corpus) -> list[dict]:
     """Fills in one word of each of a dozen held-out sentences and writes `samples.json`."""
     device = next(model.parameters()).device
