@@ -8,6 +8,7 @@ import torch
 from safetensors.torch import load_file
 from tiny import TINY_MODEL
 
+import hornbook
 from hornbook.data.corpus import Corpus
 from hornbook.pretraining.batches import BatchMaker, held_out_batches
 from hornbook.pretraining.record import read_run
@@ -125,3 +126,20 @@ def test_a_run_of_the_first_version_goes_on(changes, tmp_path, tiny_corpus):
     other = {"objective.sentence": "sop"}
     with pytest.raises(ValueError, match=r"objective\.sentence=(nsp|none), not sop"):
         run(tmp_path / "old", tiny_corpus, other, resume=True)
+
+
+@pytest.mark.parametrize("sentence", ["nsp", "sop"])
+@pytest.mark.parametrize("preset", ["albert-base", "roberta-base", "electra-small"])
+def test_a_sentence_task_on_any_encoder(preset, sentence, tmp_path, tiny_corpus):
+    """Published with it or not: it is trained, measured, saved and opened again."""
+    changes = TINY_MODEL | {"objective.sentence": sentence, "model.num_segments": 2, "data.layout": None}
+    if preset == "electra-small":
+        changes |= {"objective.generator_share": 0.5}
+    words = {"steps": 3, "batch_tokens": 512, "changes": changes, "say": lambda words: None}
+    pretrain(preset, [tiny_corpus], tmp_path / "run", **words)
+    lines = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
+    assert all(sentence in line for line in lines if line["kind"] in ("train", "validation"))
+    assert 0 <= lines[-1][f"{sentence}_accuracy"] <= 1
+    model = hornbook.load(tmp_path / "run")
+    assert {"pooler", "sentence"} <= set(model.model.heads)
+    assert 0 < model.next_sentence("the river.", "a bridge.") < 1

@@ -145,8 +145,8 @@ def test_folders_that_cannot_be_used(tmp_path, changes, said):
 
 
 def test_a_head_that_the_family_lacks():
-    with pytest.raises(ValueError, match="roberta has no sentence head"):
-        Roberta(SMALL.config(), ("pooler", "mlm", "sentence"))
+    with pytest.raises(ValueError, match="roberta has no rtd head"):
+        Roberta(SMALL.config(), ("pooler", "mlm", "rtd"))
 
 
 @pytest.mark.parametrize(

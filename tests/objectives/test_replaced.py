@@ -10,7 +10,7 @@ import torch
 from hornbook.batch import pack
 from hornbook.models.electra import ElectraConfig, ElectraPair, generator_config
 from hornbook.objectives.masking import Masking, MaskingSettings
-from hornbook.objectives.replaced import HEADS, DetectionSettings, ReplacedTokens, guess, put, uniform
+from hornbook.objectives.replaced import DetectionSettings, ReplacedTokens, guess, put, uniform
 from hornbook.train.objective import Targets
 from hornbook.train.step import bucketed
 
@@ -23,7 +23,7 @@ def pair_of(settings: DetectionSettings, seed: int = 0, **changes) -> ElectraPai
     config = ElectraConfig(VOCABULARY, **size | {"dropout": 0.0, "attention_dropout": 0.0, "init_std": 0.3} | changes)
     smaller = generator_config(config, settings.generator_share, settings.generator_layers)
     adversarial = settings.generator_learns == "adversarial"
-    pair = ElectraPair(config, smaller, settings.shared, HEADS[settings.learns], predicts_reward=adversarial)
+    pair = ElectraPair(config, smaller, settings.shared, settings.heads, predicts_reward=adversarial)
     pair.initialise(torch.Generator().manual_seed(seed))
     return pair.double()
 

@@ -18,7 +18,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from hornbook.config import setting
-from hornbook.models.encoder import Encoder, EncoderConfig, MlmHead, Preset
+from hornbook.models.encoder import Encoder, EncoderConfig, MlmHead, Preset, pooler, sentence_head
 from hornbook.models.naming import ENCODER, Naming
 from hornbook.models.outputs import ClsLayer, Output, reads_cls
 from hornbook.nn.block import ACTIVATIONS
@@ -60,7 +60,13 @@ class Electra(Encoder):
     family = "electra"
     config_kind = ElectraConfig
     head_makers = MappingProxyType(
-        {"mlm": lambda config: MlmHead(config, "gelu"), "rtd": RtdHead, "reward": lambda c: nn.Linear(c.width, 1)}
+        {
+            "pooler": pooler,
+            "mlm": lambda config: MlmHead(config, "gelu"),
+            "rtd": RtdHead,
+            "reward": lambda config: nn.Linear(config.width, 1),
+            "sentence": sentence_head,
+        }
     )
     naming = Naming(
         "electra",
@@ -73,7 +79,10 @@ class Electra(Encoder):
             "mlm.weight": "generator_lm_head.weight",
             "rtd.dense": "discriminator_predictions.dense",
             "rtd.out": "discriminator_predictions.dense_prediction",
+            # It was published without a pooler, without a sentence task, and its adversarial generator not at all.
             "reward": "hornbook_reward",
+            "pooler": "hornbook_pooler",
+            "sentence": "hornbook_sentence",
         },
         classes=((("rtd",), "ForPreTraining"), (("mlm",), "ForMaskedLM")),
         task={
@@ -82,6 +91,10 @@ class Electra(Encoder):
         },
         config={"embedding_width": "embedding_size"},
     )
+
+    @classmethod
+    def heads_for(cls, output: Output) -> tuple[str, ...]:
+        return ()
 
     @classmethod
     def cls_layer(cls, config: EncoderConfig, output: Output) -> ClsLayer | None:

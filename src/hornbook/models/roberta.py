@@ -12,7 +12,7 @@ from types import MappingProxyType
 import torch
 
 from hornbook.config import setting
-from hornbook.models.encoder import Encoder, EncoderConfig, MlmHead, Preset, pooler
+from hornbook.models.encoder import Encoder, EncoderConfig, MlmHead, Preset, pooler, sentence_head
 from hornbook.models.naming import Naming
 from hornbook.models.outputs import ClsLayer, Output, reads_cls
 
@@ -45,7 +45,7 @@ class Roberta(Encoder):
 
     family = "roberta"
     config_kind = RobertaConfig
-    head_makers = MappingProxyType({"pooler": pooler, "mlm": _mlm_head})
+    head_makers = MappingProxyType({"pooler": pooler, "mlm": _mlm_head, "sentence": sentence_head})
     naming = Naming(
         "roberta",
         "Roberta",
@@ -54,6 +54,7 @@ class Roberta(Encoder):
             "mlm.norm": "lm_head.layer_norm",
             "mlm.bias": "lm_head.bias",
             "mlm.weight": "lm_head.decoder.weight",
+            "sentence": "hornbook_sentence",  # it was published without a sentence task
         },
         classes=((("mlm",), "ForMaskedLM"),),
         task={"sequence": {"task.cls.dense": "classifier.dense", "task.out": "classifier.out_proj"}},

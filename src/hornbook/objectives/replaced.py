@@ -25,7 +25,7 @@ from hornbook.config import setting
 from hornbook.models.electra import ElectraPair, Shared
 from hornbook.models.outputs import at_least_single
 from hornbook.objectives.masking import Masking
-from hornbook.objectives.pretraining import summed_loss
+from hornbook.objectives.pretraining import SentenceTask, sentence_targets, summed_loss
 from hornbook.train.objective import Drawn, Targets
 
 Learns = Literal["rtd", "rtd-masked", "replace-mlm", "all-tokens-mlm"]
@@ -60,11 +60,10 @@ class DetectionSettings:
     shared: Shared = setting(
         "embeddings", "what both encoders share: embeddings as published, only those of tokens, none, or all layers"
     )
-
-    @property
-    def sentence(self) -> str:
-        """No sentence task."""
-        return "none"
+    sentence: SentenceTask = setting(
+        "none", "the discriminator also judges whether segments follow (nsp) or were swapped (sop); none is published"
+    )
+    sentence_weight: float = setting(1.0, "how much that counts")
 
     def __post_init__(self) -> None:
         if self.weight is not None and self.weight < 0:
@@ -86,7 +85,13 @@ class DetectionSettings:
         terms = {"mlm": 1.0, TERMS[self.learns]: weight}
         if self.generator_learns == "adversarial":
             terms |= {"mlm": 0.0, "policy": 1.0, "baseline": 1.0}
-        return terms
+        return terms if self.sentence == "none" else terms | {self.sentence: self.sentence_weight}
+
+    @property
+    def heads(self) -> tuple[str, ...]:
+        """Of the discriminator."""
+        of_sentence = () if self.sentence == "none" else ("pooler", "sentence")
+        return *of_sentence, *HEADS[self.learns]
 
 
 @dataclass(frozen=True)
@@ -137,6 +142,8 @@ class ReplacedTokens:
         targets[self.term] = self._every_token(batch) if self.wants_every_token else mlm
         if self.settings.generator_learns == "adversarial":
             targets |= {"policy": mlm, "baseline": mlm}
+        if self.settings.sentence != "none":
+            targets[self.settings.sentence] = sentence_targets(batch)
         return Drawn(dataclasses.replace(batch, ids_T=ids_T), targets)
 
     def _every_token(self, batch: Batch) -> Targets:
@@ -148,15 +155,20 @@ class ReplacedTokens:
         guessed = self._guessed(model, drawn)
         mlm = drawn.targets["mlm"]
         sums = {"mlm": self.summed_loss(guessed.logits_KV, mlm.values_K, mlm.weights_K)}
-        judged = self._judged(model, guessed, drawn)
+        x_TD = model.discriminator(guessed.batch)
+        judged = self._judged(model, x_TD, guessed, drawn)
         sums[self.term] = (judged.losses_K * judged.weights_K).sum()
         if "policy" in self.weights:
             sums |= self._adversarial(model, guessed, drawn)
+        if (sentence := drawn.targets.get(self.settings.sentence)) is not None:
+            logits_N2 = model.discriminator.sentence_logits(x_TD[sentence.positions_K])
+            sums[self.settings.sentence] = summed_loss(logits_N2, sentence.values_K, sentence.weights_K)
         return {term: sums[term] for term in self.weights}
 
     def hits(self, model: ElectraPair, drawn: Drawn) -> dict[str, Tensor]:
         guessed = self._guessed(model, drawn)
-        mlm, judged = drawn.targets["mlm"], self._judged(model, guessed, drawn)
+        mlm, x_TD = drawn.targets["mlm"], model.discriminator(guessed.batch)
+        judged = self._judged(model, x_TD, guessed, drawn)
         found = {
             "mlm": summed_loss(guessed.logits_KV, mlm.values_K, mlm.weights_K),
             "mlm_accuracy": ((guessed.logits_KV.argmax(-1) == mlm.values_K) * mlm.weights_K).sum(),
@@ -168,6 +180,11 @@ class ReplacedTokens:
             found["rtd_found"] = ((judged.is_replaced_K & judged.is_right_K) * judged.weights_K).sum()
         if "policy" in self.weights:
             found |= self._adversarial(model, guessed, drawn)
+        if (sentence := drawn.targets.get(self.settings.sentence)) is not None:
+            logits_N2 = model.discriminator.sentence_logits(x_TD[sentence.positions_K])
+            found[self.settings.sentence] = summed_loss(logits_N2, sentence.values_K, sentence.weights_K)
+            is_right_N = logits_N2.argmax(-1) == sentence.values_K
+            found[f"{self.settings.sentence}_accuracy"] = (is_right_N * sentence.weights_K).sum()
         return found
 
     def _guessed(self, model: ElectraPair, drawn: Drawn) -> _Guessed:
@@ -179,10 +196,10 @@ class ReplacedTokens:
         batch = dataclasses.replace(drawn.batch, ids_T=put(drawn.batch.ids_T, mlm, guesses_K))
         return _Guessed(x_KD, logits_KV, guesses_K, original_T, batch)
 
-    def _judged(self, model: ElectraPair, guessed: _Guessed, drawn: Drawn) -> _Judged:
+    def _judged(self, model: ElectraPair, x_KD: Tensor, guessed: _Guessed, drawn: Drawn) -> _Judged:
         """What the discriminator makes of it, at the targets of its term."""
         targets = drawn.targets[self.term]
-        x_KD, original_K, text_K = model.discriminator(guessed.batch), guessed.original_T, guessed.batch.ids_T
+        original_K, text_K = guessed.original_T, guessed.batch.ids_T
         if self.wants_every_token:  # they stand in order: what is paired goes as far as both
             num = min(len(x_KD), len(targets.weights_K))
             x_KD, original_K, text_K, weights_K = x_KD[:num], original_K[:num], text_K[:num], targets.weights_K[:num]

@@ -13,7 +13,7 @@ from hornbook.models.electra import GENERATOR, ElectraPair, generator_config
 from hornbook.models.encoder import Encoder
 from hornbook.objectives.masking import Masking
 from hornbook.objectives.pretraining import Pretraining
-from hornbook.objectives.replaced import HEADS, DetectionSettings, ReplacedTokens
+from hornbook.objectives.replaced import DetectionSettings, ReplacedTokens
 from hornbook.pretraining.settings import PretrainSettings
 from hornbook.text.tokenizer import Tokenizer
 from hornbook.train.objective import Objective
@@ -25,7 +25,7 @@ def new_network(settings: PretrainSettings) -> nn.Module:
     if isinstance(objective, DetectionSettings):
         smaller = generator_config(config, objective.generator_share, objective.generator_layers)
         is_adversarial = objective.generator_learns == "adversarial"
-        return ElectraPair(config, smaller, objective.shared, HEADS[objective.learns], is_adversarial)
+        return ElectraPair(config, smaller, objective.shared, objective.heads, is_adversarial)
     heads = ("mlm",) if objective.sentence == "none" else ("pooler", "mlm", "sentence")
     return registry.family_of(config)(config, heads)
 
