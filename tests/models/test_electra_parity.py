@@ -129,3 +129,15 @@ def test_what_the_two_share(shared):
 def test_a_share_that_no_head_divides_says_what_would_do():
     with pytest.raises(ValueError, match=r"0\.25 would make one head"):
         generator_config(ElectraConfig(width=32, num_heads=4, inner_width=64), 0.6)
+
+
+def test_matrices_drawn_by_width_act_as_those_of_a_base():
+    """The root of the width times the deviation is that of 768 x 0.02, in both encoders; tables stay as published."""
+    config = ElectraConfig(500, 2, 192, 3, 768, 64, embedding_width=64, init_by_width=True)
+    pair = ElectraPair(config, generator_config(config, 1 / 3))
+    pair.initialise(torch.Generator().manual_seed(0))
+    for encoder in (pair.generator, pair.discriminator):
+        block = encoder.blocks[1]
+        gain = float(block.expand.weight.std()) * encoder.config.width**0.5
+        assert gain == pytest.approx(0.88 * 0.02 * 768**0.5, rel=0.03)  # cut at two deviations, 0.88 is left
+    assert float(pair.discriminator.embeddings.tokens.weight[:500].std()) == pytest.approx(0.88 * 0.02, rel=0.03)

@@ -5,6 +5,7 @@ Shapes: T tokens, N sequences, K chosen positions, D width, E width of the token
 multiple of 64 inside).
 """
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal
@@ -22,6 +23,7 @@ from hornbook.nn.block import ACTIVATIONS, SHARED_PARTS, initialise, stack
 from hornbook.nn.embeddings import Embeddings
 
 Activation = Literal["gelu", "gelu_tanh", "relu"]
+BASE_WIDTH = 768
 VOCABULARY_MULTIPLE = 64  # matrix products over the vocabulary run on whole tiles
 PADDED = {"embeddings.tokens.weight": 0.0, "mlm.bias": NEVER, "mlm.weight": 0.0}  # rows beyond the true vocabulary
 
@@ -42,6 +44,9 @@ class EncoderConfig:
     direction: Direction = setting("both", "what a token attends to: both sides, or only the left or the right one")
     norm_eps: float = setting(1e-12, "added to the variance in each norm")
     init_std: float = setting(0.02, "standard deviation of the first weights")
+    init_by_width: bool = setting(
+        False, "draw the first matrices wider by the root of 768 / width, so that narrow layers act as a BERT-base's do"
+    )
     tied: bool = setting(True, "the MLM head reads the token embedding as its matrix")
 
     def __post_init__(self) -> None:
@@ -186,7 +191,8 @@ class Encoder(nn.Module):
 
     def initialise(self, generator: torch.Generator) -> None:
         """Published start of every weight; rows that pad the vocabulary are 0 and stay 0."""
-        initialise(self, self.config.init_std, generator)
+        wider = math.sqrt(BASE_WIDTH / self.config.width) if self.config.init_by_width else 1.0
+        initialise(self, self.config.init_std, generator, wider)
         self.embeddings.fill_sinusoidal()
         with torch.no_grad():
             self.embeddings.tokens.weight[self.config.vocab_size :] = 0

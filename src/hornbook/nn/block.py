@@ -84,11 +84,13 @@ def stack(num_layers: int, sharing: str = "none", **of_block) -> nn.ModuleList:
     return blocks
 
 
-def initialise(module: nn.Module, std: float, generator: torch.Generator) -> None:
-    """Published start: matrices and tables from a normal cut off at two deviations, biases 0, norms 1."""
+def initialise(module: nn.Module, std: float, generator: torch.Generator, wider: float = 1.0) -> None:
+    """Published start: matrices and tables from a normal cut off at two deviations, biases 0, norms 1. The matrices may
+    be drawn so many times `wider`."""
     for part in module.modules():
         if isinstance(part, nn.Linear | nn.Embedding):
-            nn.init.trunc_normal_(part.weight, std=std, a=-2 * std, b=2 * std, generator=generator)
+            own = std * wider if isinstance(part, nn.Linear) else std
+            nn.init.trunc_normal_(part.weight, std=own, a=-2 * own, b=2 * own, generator=generator)
         if isinstance(part, nn.Linear) and part.bias is not None:
             nn.init.zeros_(part.bias)
         if isinstance(part, nn.LayerNorm):

@@ -44,7 +44,13 @@ from hornbook.train.randomness import seed_of
 
 Say = Callable[[str], None]
 # What may differ from the model that a run goes on from; the rest is its shape.
-FREE_OF_THE_BASE = {"model.dropout", "model.attention_dropout", "model.head_dropout", "model.init_std"}
+FREE_OF_THE_BASE = {
+    "model.dropout",
+    "model.attention_dropout",
+    "model.head_dropout",
+    "model.init_std",
+    "model.init_by_width",
+}
 NUM_TIMED, MEASURED_SHARE = 12, 0.05  # steps that are timed at each length, in at most this share of the minutes
 FEW_STEPS = 100
 LONGEST_WARMUP = 0.1  # of the steps, where the published number of steps is not run
