@@ -11,7 +11,7 @@ import typer
 from typer.core import TyperGroup
 
 IN_ORDER = (
-    *("tokenizer", "corpus", "pretrain", "fill-mask", "next-sentence", "detect"),
+    *("tokenizer", "corpus", "pretrain", "plan", "fill-mask", "next-sentence", "detect"),
     *("finetune", "evaluate", "predict", "report", "info"),
     *("features", "probe", "baseline", "label-curve", "glue"),
 )

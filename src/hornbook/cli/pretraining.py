@@ -1,4 +1,4 @@
-"""The verb `pretrain`."""
+"""The verbs `pretrain` and `plan`."""
 
 import sys
 from pathlib import Path
@@ -96,3 +96,57 @@ def _say_outcome(out: Path, outcome) -> None:
     best = f", best validation loss {outcome.best:.3f}{summed}" if outcome.best is not None else ""
     say(f"{out}: finished, {seen}{best}")
     say(f'  hornbook report {out}      hornbook fill-mask {out} "...[MASK]..."')
+
+
+@app.command("plan", epilog="Example: hornbook plan bert-large --devices 8 --device-memory 80")
+def plan_verb(
+    preset: Annotated[str, typer.Argument(help=PRESET_HELP)],
+    devices: Annotated[int, typer.Option(help="How many devices train together.")] = 1,
+    device_memory: Annotated[float | None, typer.Option(help="GiB of each; this machine's when not said.")] = None,
+    device_tflops: Annotated[float, typer.Option(help="Peak TFLOP/s of each in half precision.")] = 989.0,
+    utilisation: Annotated[float, typer.Option(help="The share of the peak that is reached.")] = 0.4,
+    tokens: Annotated[int | None, typer.Option(help="Tokens to train on; the published number when not said.")] = None,
+    change: Annotated[list[str] | None, typer.Option("--set", help="key=value, as for pretrain.")] = None,
+    as_json: Json = False,
+) -> None:
+    """Say what pre-training would take: parameters, memory, FLOPs, days. Nothing is trained."""
+    from dataclasses import asdict
+
+    from hornbook.pretraining.plan import GIB, plan, this_machine
+    from hornbook.terminal import duration, say, short, table
+
+    name, memory = this_machine()
+    is_here = device_memory is None and devices == 1
+    each = memory if device_memory is None else device_memory * GIB
+    found = plan(preset, devices, each, device_tflops * 1e12, utilisation, tokens, changes_in(change))
+    where = f"this machine ({name}, {each / GIB:.0f} GiB)" if is_here else f"{devices:,} x {each / GIB:.0f} GiB"
+    took = f"{found.days:,.1f} days" if found.days >= 2 else duration(found.days * 86_400)
+    weights = f"{4 * found.parameters / GIB:,.1f} GiB"
+    table(
+        [
+            ("parameters", f"{found.parameters:,}"),
+            (
+                "FLOPs a token",
+                f"{found.flops_per_token:.3g} forward and back, the vocabulary on predicted tokens",
+            ),
+            ("tokens", f"{found.tokens:,}"),
+            ("FLOPs in all", f"{found.flops:.3g}"),
+            ("time", f"{took}, where each device reaches {utilisation:.0%} of {device_tflops:g} TFLOP/s"),
+            ("weights", f"{weights} in float32; as much for gradients, twice as much for the optimizer"),
+            ("activations", f"about {found.bytes_per_token / 2**20:.2f} MiB a token"),
+        ],
+        title=f"{preset} on {where}",
+    )
+    rows = [
+        (
+            shard.shares,
+            f"{shard.state_bytes / GIB:,.1f} GiB",
+            f"{short(shard.most_tokens)} tokens at once" if found.fits(shard) else "does not fit",
+        )
+        for shard in found.sharding
+    ]
+    table(rows, ("cut over the devices", "held by each", "and beside it"))
+    if is_here:
+        words = "it fits here" if found.fits(found.sharding[0]) else "it does not fit here"
+        say(f"{words}; how long a step takes on this machine, 'hornbook pretrain {preset} --minutes' measures")
+    answer(as_json, asdict(found))
