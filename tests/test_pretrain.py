@@ -374,7 +374,6 @@ def test_going_on_from_a_model_resumes_by_the_same_command(unbroken, tmp_path, t
     ("changes", "said"),
     [
         ({"model.max_positions": 48}, r"data\.length=64 is more than"),
-        ({"model.num_segments": 1}, r"model\.num_segments=2"),
         ({"data.length": 600, "model.max_positions": 512}, r"data\.length"),
     ],
 )
@@ -399,3 +398,16 @@ def test_the_function_stays_a_function():
     from hornbook.pretraining import run as module
 
     assert hornbook.pretrain is module.pretrain and hornbook.pretrain is module.pretrain
+
+
+def test_what_a_person_says_of_the_warmup_wins_over_published_steps():
+    settings = preset_settings("electra-small", {"schedule.warmup_fraction": 0.5})
+    assert settings.schedule.warmup_steps is None and settings.schedule.warmup_fraction == 0.5
+    assert preset_settings("electra-small").schedule.warmup_steps == 10_000
+    both = preset_settings("electra-small", {"schedule.warmup_fraction": 0.5, "schedule.warmup_steps": 7})
+    assert both.schedule.warmup_steps == 7
+
+
+def test_a_setting_of_another_family_says_whose_it_is():
+    with pytest.raises(ValueError, match=r"no setting 'model\.sharing' of bert; albert has it"):
+        preset_settings("bert-tiny", {"model.sharing": "all"})

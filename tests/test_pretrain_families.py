@@ -124,10 +124,3 @@ def test_help_and_readme_name_every_preset():
             f"-{size}" in helps[family].replace(",", " ").split() or preset in helps[family].replace(",", " ").split()
         )
         assert f"`-{size}`" in tables[family] or f"`{preset}`" in tables[family]
-
-
-def test_a_roberta_does_not_judge_sentences(tmp_path, tiny_corpus):
-    for changes in ({"objective.sentence": "sop"}, {"objective.sentence": "nsp", "model.num_segments": 2}):
-        with pytest.raises(ValueError, match=r"num_segments=2|roberta has no sentence head"):
-            run(tmp_path / "run", tiny_corpus, steps=2, family="roberta", changes=changes)
-    assert not (tmp_path / "run").exists()

@@ -82,7 +82,6 @@ def test_what_does_not_fit_is_refused():
     for changes, said in (
         ({"data.layout": "packed"}, r"data\.layout=pairs, or objective\.sentence=none"),
         ({"objective.sentence": "sop", "data.layout": "packed"}, r"objective\.sentence=sop judges pairs"),
-        ({"objective.sentence": "none", "data.layout": "pairs", "model.num_segments": 1}, r"model\.num_segments=2"),
         ({"objective.sentence": "order"}, "must be one of none, nsp, sop"),
         ({"objective.sentence": None}, "must be one of none, nsp, sop"),
         ({"data.layout": "rows"}, r"data\.layout must be"),
@@ -132,7 +131,7 @@ def test_a_run_of_the_first_version_goes_on(changes, tmp_path, tiny_corpus):
 @pytest.mark.parametrize("preset", ["albert-base", "roberta-base", "electra-small"])
 def test_a_sentence_task_on_any_encoder(preset, sentence, tmp_path, tiny_corpus):
     """Published with it or not: it is trained, measured, saved and opened again."""
-    changes = TINY_MODEL | {"objective.sentence": sentence, "model.num_segments": 2, "data.layout": None}
+    changes = TINY_MODEL | {"objective.sentence": sentence, "data.layout": None}
     if preset == "electra-small":
         changes |= {"objective.generator_share": 0.5}
     words = {"steps": 3, "batch_tokens": 512, "changes": changes, "say": lambda words: None}

@@ -127,8 +127,13 @@ def test_what_the_two_share(shared):
 
 
 def test_a_share_that_no_head_divides_says_what_would_do():
-    with pytest.raises(ValueError, match=r"0\.25 would make one head"):
+    with pytest.raises(ValueError, match=r"0\.5 or 0\.75 would do"):
         generator_config(ElectraConfig(width=32, num_heads=4, inner_width=64), 0.6)
+    with pytest.raises(ValueError, match=r"0\.2812 or 0\.3125 would do"):
+        generator_config(PRESETS["electra-base"].model, 0.3)
+    with pytest.raises(ValueError, match="generator_layers must be at least 1, not 0"):
+        generator_config(PRESETS["electra-small"].model, 0.25, 0)
+    assert generator_config(PRESETS["electra-small"].model, 0.125).width == 32  # one narrow head
 
 
 def test_matrices_drawn_by_width_act_as_those_of_a_base():

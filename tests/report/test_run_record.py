@@ -60,3 +60,11 @@ def test_what_is_no_run_is_refused_in_one_sentence(make_run, tmp_path):
 def test_reports_need_no_torch():
     code = "import sys, hornbook.report.page, hornbook.report.info; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code]).returncode == 0
+
+
+def test_what_is_counted_beside_a_term_is_no_loss(tmp_path):
+    """Validation of replaced tokens also counts how many there were and how many were found."""
+    train = {"kind": "train", "step": 1, "loss": 30.0, "mlm": 7.0, "rtd": 0.4, "lr": 1e-4, "grad_norm": 1.0}
+    found = {"mlm_accuracy": 0.1, "rtd_accuracy": 0.9, "rtd_replaced": 0.1, "rtd_found": 0.02}
+    validation = {"kind": "validation", "step": 1, "loss": 29.0, "mlm": 7.0, "rtd": 0.4, "best": True} | found
+    assert RunRecord(tmp_path, {}, [train, validation]).terms == ["mlm", "rtd"]

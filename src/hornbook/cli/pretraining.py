@@ -82,6 +82,7 @@ def pretrain_verb(
 
 
 def _say_outcome(out: Path, outcome) -> None:
+    from hornbook.files import read_json
     from hornbook.terminal import duration, say, short
 
     if outcome.ended == "already finished":
@@ -91,11 +92,12 @@ def _say_outcome(out: Path, outcome) -> None:
     if outcome.ended == "stopped":
         say(f"stopped and saved at {seen}; the same command with --resume goes on")
         return
-    terms = [name for name in outcome.last if f"validation_{name}" in outcome.last and name != "loss"]
-    summed = f" ({' + '.join(terms)})" if len(terms) > 1 else ""
+    terms = read_json(out / "run.json").get("terms", {})
+    summed = f" ({' + '.join(name if w == 1 else f'{w:g} x {name}' for name, w in terms.items())})" if terms else ""
     best = f", best validation loss {outcome.best:.3f}{summed}" if outcome.best is not None else ""
     say(f"{out}: finished, {seen}{best}")
-    say(f'  hornbook report {out}      hornbook fill-mask {out} "...[MASK]..."')
+    use = f'hornbook detect {out} "..."' if "rtd" in terms else f'hornbook fill-mask {out} "...[MASK]..."'
+    say(f"  hornbook report {out}      {use}")
 
 
 @app.command("plan", epilog="Example: hornbook plan bert-large --devices 8 --device-memory 80")

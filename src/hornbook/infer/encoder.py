@@ -87,9 +87,9 @@ class EncoderModel:
 
     @property
     def _mask_filler(self) -> nn.Module:
-        """This model or, beside a discriminator, the generator that it was trained with."""
+        """This model or, beside a discriminator, the generator that it was trained with: only that read masks."""
         generator = Path(self.folder) / GENERATOR
-        if "mlm" not in self.model.heads and self.model.family == "electra" and generator.is_dir():
+        if self.model.family == "electra" and generator.is_dir():
             if self._generator is None:
                 self._generator = load_model(generator)
             return self._generator.to(self.device)
@@ -125,7 +125,7 @@ class EncoderModel:
     @torch.no_grad()
     def next_sentence(self, first: str, second: str) -> float:
         """The probability that `second` follows `first`."""
-        for head in ("pooler", "sentence"):
+        for head in ("sentence", "pooler"):
             self._needs(head, "judging whether a sentence follows")
         encoded = self.tokenizer.encode(first, second)
         batch = self._pack([encoded.ids], [encoded.segments])
@@ -169,7 +169,8 @@ class EncoderModel:
     def _needs(self, head: str, what: str) -> None:
         if head not in self.model.heads:
             has = ", ".join(self.model.heads) or "none"
-            raise ValueError(f"{self.folder} has no {head} head (it has: {has}), which {what} needs")
+            hint = "; give the folder of its generator" if head == "mlm" and "rtd" in self.model.heads else ""
+            raise ValueError(f"{self.folder} has no {head} head (it has: {has}), which {what} needs{hint}")
 
 
 def _groups(order: list[int], lengths: list[int]) -> list[list[int]]:

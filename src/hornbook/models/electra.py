@@ -24,6 +24,7 @@ from hornbook.models.outputs import ClsLayer, Output, reads_cls
 from hornbook.nn.block import ACTIVATIONS
 
 Shared = Literal["embeddings", "tokens", "none", "all"]
+HEAD_MULTIPLE = 8  # what attention on CUDA asks of the width of a head
 GENERATOR = "generator"  # the folder beside the discriminator's files
 
 
@@ -112,8 +113,10 @@ class Electra(Encoder):
             "optimizer.bias_correction": False,
             "layers.decay": 0.8 if config.width <= 768 else 0.9,
             "layers.decay_from": "electra",
+            "schedule.shape": "multiplied",
         }
-        return settings | ({"epochs": 10.0} if task in ("rte", "sts-b") else {})
+        settings |= {"epochs": 10.0} if task in ("rte", "sts-b") else {}
+        return settings | ({"task.swapped_pairs": True} if task in ("mrpc", "sts-b") else {})
 
     def rtd_logits(self, x_TD: Tensor) -> Tensor:
         """How much each token looks replaced, T."""
@@ -170,13 +173,30 @@ def generator_config(config: ElectraConfig, share: float, num_layers: int | None
     """
     if not 0 < share <= 1:
         raise ValueError(f"objective.generator_share must be above 0 and at most 1, not {share:g}")
-    sizes = {name: max(1, round(share * getattr(config, name))) for name in ("width", "num_heads", "inner_width")}
-    if sizes["width"] % sizes["num_heads"]:
+    if num_layers is not None and num_layers < 1:
+        raise ValueError(f"objective.generator_layers must be at least 1, not {num_layers}")
+    width = round(share * config.width)
+    num_heads = _generator_heads(config, width)
+    if not num_heads or abs(share * config.width - width) > 0.5:
+        fitting = [w / config.width for w in range(HEAD_MULTIPLE, config.width + 1) if _generator_heads(config, w)]
+        near = " or ".join(f"{each:.4g}" for each in sorted(sorted(fitting, key=lambda each: abs(each - share))[:2]))
         raise ValueError(
-            f"objective.generator_share={share:g} of model.width={config.width} is {sizes['width']}, which its "
-            f"{sizes['num_heads']} heads do not divide; {1 / config.num_heads:.4g} would make one head as wide"
+            f"objective.generator_share={share:g} of model.width={config.width} leaves heads whose width is not a "
+            f"multiple of {HEAD_MULTIPLE}; {near or 'a wider model'} would do"
         )
-    return dataclasses.replace(config, **sizes, num_layers=num_layers or config.num_layers)
+    return dataclasses.replace(
+        config,
+        width=width,
+        num_heads=num_heads,
+        inner_width=round(share * config.inner_width),
+        num_layers=config.num_layers if num_layers is None else num_layers,
+    )
+
+
+def _generator_heads(config: ElectraConfig, width: int) -> int:
+    """As many as fit of the discriminator's width, and at least one; 0 where they would not come out even."""
+    num_heads = max(1, width // (config.width // config.num_heads))
+    return num_heads if width % (HEAD_MULTIPLE * num_heads) == 0 else 0
 
 
 def _size(num_layers: int, width: int, embedding_width: int, share: float, **published: object) -> Preset:
@@ -209,6 +229,7 @@ PRESETS = {
         optimizer__lr=5e-4,
         schedule__steps=1_000_000,
         batch__tokens=128 * 128,
+        batch__micro_tokens=1024 * 128,
         data__length=128,
         data__short_length=128,
     ),

@@ -159,7 +159,7 @@ class ReplacedTokens:
         judged = self._judged(model, x_TD, guessed, drawn)
         sums[self.term] = (judged.losses_K * judged.weights_K).sum()
         if "policy" in self.weights:
-            sums |= self._adversarial(model, guessed, drawn)
+            sums |= self._adversarial(model, x_TD, guessed, drawn)
         if (sentence := drawn.targets.get(self.settings.sentence)) is not None:
             logits_N2 = model.discriminator.sentence_logits(x_TD[sentence.positions_K])
             sums[self.settings.sentence] = summed_loss(logits_N2, sentence.values_K, sentence.weights_K)
@@ -179,7 +179,7 @@ class ReplacedTokens:
             found["rtd_replaced"] = (judged.is_replaced_K * judged.weights_K).sum()
             found["rtd_found"] = ((judged.is_replaced_K & judged.is_right_K) * judged.weights_K).sum()
         if "policy" in self.weights:
-            found |= self._adversarial(model, guessed, drawn)
+            found |= self._adversarial(model, x_TD, guessed, drawn)
         if (sentence := drawn.targets.get(self.settings.sentence)) is not None:
             logits_N2 = model.discriminator.sentence_logits(x_TD[sentence.positions_K])
             found[self.settings.sentence] = summed_loss(logits_N2, sentence.values_K, sentence.weights_K)
@@ -229,7 +229,7 @@ class ReplacedTokens:
         is_right_K = torch.where(scores_K > 0, is_named_right_K, ~is_replaced_K)
         return -torch.logaddexp(named_K, copied_K), is_right_K
 
-    def _adversarial(self, model: ElectraPair, guessed: _Guessed, drawn: Drawn) -> dict[str, Tensor]:
+    def _adversarial(self, model: ElectraPair, x_TD: Tensor, guessed: _Guessed, drawn: Drawn) -> dict[str, Tensor]:
         """REINFORCE (appendix F of the paper): a guess earns the discriminator's loss on it, less a learned baseline.
 
         policy = - sum of (reward - baseline) x log p_G(guess); the baseline is - log sigmoid(w x), and sigmoid(w x) is
@@ -237,8 +237,7 @@ class ReplacedTokens:
         """
         targets = drawn.targets["policy"]
         with torch.no_grad():
-            x_KD = model.discriminator(guessed.batch).index_select(0, targets.positions_K)
-            scores_K = at_least_single(model.discriminator.rtd_logits(x_KD))
+            scores_K = at_least_single(model.discriminator.rtd_logits(x_TD.index_select(0, targets.positions_K)))
             is_replaced_K = (guessed.guesses_K != targets.values_K).to(scores_K.dtype)
             rewards_K = F.binary_cross_entropy_with_logits(scores_K, is_replaced_K, reduction="none")
         expected_K = at_least_single(model.generator.reward(guessed.x_KD.detach())[:, 0])

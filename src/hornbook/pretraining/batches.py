@@ -41,7 +41,7 @@ def open_corpora(named: list[tuple[str, float]], settings: PretrainSettings) -> 
     for name in ("cls_id", "sep_id", "mask_id"):
         if getattr(first.tokenizer, name) is None:
             missing = name.removesuffix("_id")
-            raise ValueError(f"the tokenizer in {first.folder} has no {missing} token, which BERT needs")
+            raise ValueError(f"the tokenizer in {first.folder} has no {missing} token, which masking needs")
     return opened
 
 

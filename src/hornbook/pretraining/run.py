@@ -29,6 +29,7 @@ from hornbook.pretraining.batches import BatchMaker, Corpora, held_out_batches, 
 from hornbook.pretraining.record import Request, read_run, refuse_other_corpora, refuse_other_request, write_run
 from hornbook.pretraining.settings import PretrainSettings, preset_settings, settings_in
 from hornbook.pretraining.trained import (
+    generator_size_in,
     load_trained,
     mask_filler,
     new_network,
@@ -220,6 +221,7 @@ def _model_to_train(
         trained = grown(trained, old_tokenizer, tokenizer)
         say(f"{num_new:,} new words start from the mean of their old pieces")
     settings = _shaped_like(trained, settings, request)
+    settings = configuration.changed(settings, generator_size_in(folder, settings, request.changes))
     model = _new_model(settings)
     say(f"goes on from {request.base}: {trained.config.num_layers} layers, {trained.config.width} wide")
     if anew := start_from(model, folder, tokenizer):

@@ -61,11 +61,6 @@ class PretrainSettings:
                 f"objective.sentence={sentence} judges pairs of segments, and data.layout=packed makes none: "
                 "set data.layout=pairs, or objective.sentence=none"
             )
-        if self.layout != "packed" and self.model.num_segments < 2:
-            raise ValueError(
-                "a pair has two segments: set model.num_segments=2, or do without pairs by objective.sentence=none "
-                "and data.layout=packed"
-            )
 
     @property
     def layout(self) -> Layout:
@@ -105,7 +100,21 @@ def preset_settings(preset: str, changes: dict | None = None) -> PretrainSetting
     family = registry.family_of(found.model).family
     settings = configuration.changed(PretrainSettings(objective=_objective_kind(family)()), found.published)
     settings = dataclasses.replace(settings, model=found.model)  # last: RoBERTa's has no segments for the usual pairs
-    return configuration.changed(settings, changes or {})
+    changes = dict(changes or {})
+    if "schedule.warmup_fraction" in changes:  # what a person says of it wins over a published number of steps
+        changes.setdefault("schedule.warmup_steps", None)
+    try:
+        return configuration.changed(settings, changes)
+    except configuration.UnknownSetting as error:
+        owners = [name for name, model in registry.MODELS.items() if _has_setting(model.config_kind, error.name)]
+        if not owners or family in owners:
+            raise
+        have = "has it" if len(owners) == 1 else "have it"
+        raise ValueError(f"there is no setting '{error.name}' of {family}; {' and '.join(owners)} {have}") from None
+
+
+def _has_setting(kind: type, name: str) -> bool:
+    return name.removeprefix("model.") in {field.name for field in dataclasses.fields(kind)}
 
 
 def _objective_kind(family: str) -> type:

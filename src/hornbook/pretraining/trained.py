@@ -6,6 +6,7 @@ from pathlib import Path
 
 from torch import nn
 
+from hornbook.files import read_json
 from hornbook.interop.folder import load_folder, load_weights, read_weights, save_model
 from hornbook.interop.vocabulary import grown
 from hornbook.models import registry
@@ -71,6 +72,24 @@ def start_from(model: nn.Module, folder: Path, tokenizer: Tokenizer) -> list[str
         missing, _ = encoder.load_state_dict(trained.state_dict(), strict=False)
         anew += sorted({f"{part.partition('.')[0]} head" for part in missing})
     return anew
+
+
+def generator_size_in(folder: Path, settings: PretrainSettings, asked: dict) -> dict[str, float]:
+    """The size of the generator beside a trained discriminator, as settings, where a person did not ask for another."""
+    file = Path(folder) / GENERATOR / "config.json"
+    names = {"objective.generator_share", "objective.generator_layers"}
+    if not isinstance(settings.objective, DetectionSettings) or not file.exists() or names & asked.keys():
+        return {}
+    outside = read_json(file)
+    return {
+        "objective.generator_share": outside["hidden_size"] / settings.model.width,
+        "objective.generator_layers": outside["num_hidden_layers"],
+    }
+
+
+def kept_encoder(model: nn.Module) -> Encoder:
+    """The encoder that is fine-tuned and used afterwards."""
+    return _encoders(model)[""]
 
 
 def mask_filler(model: nn.Module) -> Encoder:

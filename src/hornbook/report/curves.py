@@ -126,6 +126,9 @@ def _draw_accuracy(axes: Axes, record: RunRecord, colours: Colours) -> None:
         )
     if "mlm_accuracy" in record.baseline:
         _reference(axes, record.baseline["mlm_accuracy"], "always the commonest token", colours, "{:.1%}")
+    if "rtd_replaced" in record.last_validation:
+        never = 1 - record.last_validation["rtd_replaced"]
+        _reference(axes, never, "never saying replaced", colours, "{:.1%}")
     axes.yaxis.set_major_formatter(PercentFormatter(1.0, decimals=0))
     axes.set_ylim(bottom=0, top=min(1.0, axes.get_ylim()[1]))
     _mark_events(axes, record, colours)

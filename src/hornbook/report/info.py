@@ -88,6 +88,7 @@ def _run(record: RunRecord) -> dict:
         "preset": record.preset,
         "from": record.run.get("from"),
         "parameters": record.run.get("parameters"),
+        "kept_parameters": record.run.get("kept_parameters"),
         "finished": record.is_finished,
         "step": record.step,
         "num_steps": record.num_steps,
@@ -109,7 +110,7 @@ def _run_lines(found: dict) -> list[tuple[str, str]]:
     speed = found["tokens_per_second"]
     out = [
         ("preset", found["preset"] + (f", going on from {found['from']}" if found["from"] else "")),
-        ("parameters", wording.amount(found["parameters"]) if found["parameters"] else ""),
+        ("parameters", wording.parameters(found["parameters"], found["kept_parameters"])),
         ("state", found["state"]),
         ("tokens seen", wording.amount(found["tokens"])),
         ("time", wording.duration(found["seconds"]) + (f", {speed:,.0f} tokens a second" if speed else "")),

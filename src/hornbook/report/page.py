@@ -54,8 +54,7 @@ def _page(record: RunRecord, curves: str) -> str:
 
 
 def _head(record: RunRecord) -> str:
-    parameters = record.run.get("parameters")
-    size = f"{wording.amount(parameters)} parameters" if parameters else ""
+    size = wording.parameters(record.run.get("parameters"), record.run.get("kept_parameters"), " parameters")
     start = f"goes on from {record.run['from']}" if record.run.get("from") else "trained from scratch"
     version = f"hornbook {record.run['hornbook']}" if "hornbook" in record.run else ""
     about = " · ".join(filter(None, (size, start, version, str(record.folder))))

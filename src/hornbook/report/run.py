@@ -57,7 +57,7 @@ class RunRecord:
         """Names of the parts of the loss, such as mlm and nsp or sop."""
         found = [*self.train[:1], *self.validations[:1]]
         names = dict.fromkeys(name for line in found for name in line if name not in NOT_LOSSES | {"best"})
-        return [name for name in names if not name.endswith("_accuracy")]
+        return [name for name in names if not any(name.startswith(f"{term}_") for term in names)]
 
     @property
     def num_steps(self) -> int:

@@ -11,6 +11,15 @@ def amount(value: float) -> str:
     return f"{value:,.0f}"
 
 
+def parameters(trained: int | None, kept: int | None, thing: str = "") -> str:
+    """12.3 million; 13.5 million (14.2 million in training), where not all that is trained is kept."""
+    if not trained:
+        return ""
+    if not kept or kept == trained:
+        return f"{amount(trained)}{thing}"
+    return f"{amount(kept)}{thing} ({amount(trained)} in training)"
+
+
 def counted(value: int, thing: str) -> str:
     """1 shard; 2 shards."""
     return f"{value:,} {thing}" if value == 1 else f"{value:,} {thing}s"

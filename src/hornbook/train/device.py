@@ -69,7 +69,7 @@ def decide(
     workers = settings.loader_workers if settings.loader_workers >= 0 else 4
     graphs = half and settings.graphs
     if graphs:
-        words.append("whole steps captured")
+        words.append("steps captured where a batch goes through at once")
     precision = torch.bfloat16 if half else torch.float32
     return Runtime(device, precision, compiles, threads, workers, ", ".join(words), graphs)
 
