@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from hornbook.files import read_json, write_json, write_tensors
 from hornbook.models import registry
-from hornbook.models.encoder import PADDED
+from hornbook.models.transformer import PADDED
 from hornbook.text.tokenizer import Tokenizer
 
 WEIGHTS = "model.safetensors"

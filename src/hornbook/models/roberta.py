@@ -12,9 +12,10 @@ from types import MappingProxyType
 import torch
 
 from hornbook.config import setting
-from hornbook.models.encoder import Encoder, EncoderConfig, MlmHead, Preset, pooler
+from hornbook.models.encoder import Encoder, EncoderConfig, MlmHead, pooler
 from hornbook.models.naming import Naming
 from hornbook.models.outputs import ClsLayer, Output, reads_cls
+from hornbook.models.transformer import Preset
 
 
 @dataclass(frozen=True)

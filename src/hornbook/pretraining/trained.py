@@ -10,7 +10,7 @@ from hornbook.interop.folder import load_folder, load_weights, read_weights, sav
 from hornbook.interop.vocabulary import grown
 from hornbook.models import registry
 from hornbook.models.electra import GENERATOR, ElectraPair, generator_config
-from hornbook.models.encoder import Encoder
+from hornbook.models.transformer import Transformer
 from hornbook.objectives.masking import Masking
 from hornbook.objectives.pretraining import Pretraining
 from hornbook.objectives.replaced import HEADS, DetectionSettings, ReplacedTokens
@@ -73,11 +73,11 @@ def start_from(model: nn.Module, folder: Path, tokenizer: Tokenizer) -> list[str
     return anew
 
 
-def mask_filler(model: nn.Module) -> Encoder:
+def mask_filler(model: nn.Module) -> Transformer:
     """The encoder that fills in masks."""
     return model.generator if isinstance(model, ElectraPair) else model
 
 
-def _encoders(model: nn.Module) -> dict[str, Encoder]:
+def _encoders(model: nn.Module) -> dict[str, Transformer]:
     """By the folder that each is saved in, within that of the run."""
     return {"": model.discriminator, GENERATOR: model.generator} if isinstance(model, ElectraPair) else {"": model}
