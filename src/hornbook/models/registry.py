@@ -2,7 +2,7 @@
 
 import difflib
 
-from hornbook.models import albert, bert, electra, roberta
+from hornbook.models import albert, bert, electra, gpt, roberta
 from hornbook.models.transformer import Preset, Transformer
 
 MODELS: dict[str, type[Transformer]] = {
@@ -10,8 +10,10 @@ MODELS: dict[str, type[Transformer]] = {
     "albert": albert.Albert,
     "roberta": roberta.Roberta,
     "electra": electra.Electra,
+    "openai-gpt": gpt.Gpt1,
+    "gpt2": gpt.Gpt2,
 }
-PRESETS: dict[str, Preset] = bert.PRESETS | albert.PRESETS | roberta.PRESETS | electra.PRESETS
+PRESETS: dict[str, Preset] = bert.PRESETS | albert.PRESETS | roberta.PRESETS | electra.PRESETS | gpt.PRESETS
 
 
 def preset(name: str) -> Preset:

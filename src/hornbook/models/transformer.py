@@ -114,6 +114,7 @@ class Transformer(nn.Module):
     head_makers: ClassVar[Mapping[str, Callable[[Any], nn.Module]]]  # the published heads, by name
     naming: ClassVar[Naming]
     always_projects: ClassVar[bool] = False  # from E to D, even where both are the same
+    scores_with_bias: ClassVar[bool] = True  # of classes, in a task's head
 
     def __init__(self, config: TransformerConfig, heads: tuple[str, ...] | None = None, output: Output | None = None):
         super().__init__()
@@ -152,7 +153,8 @@ class Transformer(nn.Module):
         self.norm = nn.LayerNorm(config.width, config.norm_eps) if config.pre_norm else None
         for name, make in self.head_makers.items():
             setattr(self, name, make(config) if name in self.heads else None)
-        self.task = None if output is None else task_head(config, output, self.cls_layer(config, output))
+        cls = None if output is None else self.cls_layer(config, output)
+        self.task = None if output is None else task_head(config, output, cls, self.scores_with_bias)
 
     @classmethod
     def heads_for(cls, output: Output) -> tuple[str, ...]:
@@ -165,7 +167,9 @@ class Transformer(nn.Module):
         return None
 
     @classmethod
-    def for_tokenizer(cls, config: TransformerConfig, pad_id: int | None) -> TransformerConfig:
+    def for_tokenizer(
+        cls, config: TransformerConfig, pad_id: int | None, end_id: int | None = None
+    ) -> TransformerConfig:
         """The config of a new model that is to read what a tokenizer writes, where that decides more than its size."""
         return config
 

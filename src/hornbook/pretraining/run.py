@@ -199,7 +199,7 @@ def _model_to_train(
     tokenizer = opened[0][0].tokenizer
     if request.base is None:
         settings = configuration.changed(settings, {"model.vocab_size": tokenizer.vocab_size})
-        config = registry.family_of(settings.model).for_tokenizer(settings.model, tokenizer.pad_id)
+        config = registry.family_of(settings.model).for_tokenizer(settings.model, tokenizer.pad_id, tokenizer.end_id)
         settings = dataclasses.replace(settings, model=config)
         return settings, _new_model(settings)
     folder = model_folder(request.base)
