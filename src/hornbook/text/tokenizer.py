@@ -99,7 +99,7 @@ class Tokenizer:
         else:
             raise ValueError(
                 f"{folder} has no vocab.json with merges.txt, no tokenizer.json and no vocab.txt: train a tokenizer, "
-                "or write tokenizer.json there with transformers.AutoTokenizer.from_pretrained(...).save_pretrained(...)"
+                "or write tokenizer.json there by transformers.AutoTokenizer.from_pretrained(...).save_pretrained(...)"
             )
         names = {name: content_of(stated[name]) for name in (*GUESSES, *OTHER_NAMES) if stated.get(name)}
         inputs = settings.get("model_input_names") or MODEL_INPUTS
