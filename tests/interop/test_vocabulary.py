@@ -6,8 +6,8 @@ import torch
 from hornbook.interop.folder import load_folder, save_model
 from hornbook.interop.vocabulary import grown
 from hornbook.models.bert import Bert, BertConfig
-from hornbook.models.encoder import PADDED
 from hornbook.models.outputs import NEVER
+from hornbook.models.transformer import PADDED
 from hornbook.text.tokenizer import Tokenizer
 
 NEW_WORDS = ["bridgeriver", "teacherly", "한국어위키", "qx"]

@@ -11,9 +11,10 @@ from hornbook.interop.folder import first_names
 from hornbook.models.albert import Albert
 from hornbook.models.bert import Bert
 from hornbook.models.electra import Electra
-from hornbook.models.encoder import PADDED, Encoder, EncoderConfig
+from hornbook.models.encoder import Encoder, EncoderConfig
 from hornbook.models.outputs import Output
 from hornbook.models.roberta import Roberta
+from hornbook.models.transformer import PADDED
 
 VOCABULARY, POSITIONS = 90, 32  # 90 is not a multiple of 64: padded inside
 FIRST_ID = 2  # 0 and 1 may be padding there: such a row gets no gradient

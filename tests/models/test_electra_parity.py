@@ -8,7 +8,7 @@ import transformers
 from hornbook.batch import pack
 from hornbook.interop.folder import load_model, save_model
 from hornbook.models.electra import PRESETS, Electra, ElectraConfig, ElectraPair, generator_config
-from hornbook.models.encoder import PADDED
+from hornbook.models.transformer import PADDED
 
 SIZE = {"hidden_size": 32, "num_hidden_layers": 3, "num_attention_heads": 4, "intermediate_size": 80, "vocab_size": 101}
 CLASSES = {"rtd": transformers.ElectraForPreTraining, "mlm": transformers.ElectraForMaskedLM}

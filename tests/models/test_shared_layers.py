@@ -14,8 +14,8 @@ from hornbook.finetuning.settings import LayerSettings
 from hornbook.interop.folder import WEIGHTS, load_model, load_weights, outside_weights, read_weights, save_model
 from hornbook.interop.vocabulary import grown
 from hornbook.models.albert import Albert
-from hornbook.models.encoder import PADDED
 from hornbook.models.outputs import Output
+from hornbook.models.transformer import PADDED
 from hornbook.text.tokenizer import Tokenizer
 from hornbook.train.optimizer import load_optimizer_tensors, make_optimizer, optimizer_tensors
 from hornbook.train.settings import OptimizerSettings

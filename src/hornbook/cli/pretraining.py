@@ -10,7 +10,8 @@ from hornbook.cli.app import Json, answer, app, changes_in, check_writable, show
 
 PRESET_HELP = (
     "bert-tiny, -mini, -small, -medium, -base or -large; albert-base, -large, -xlarge or -xxlarge; "
-    "roberta-base or -large; electra-small, -base or -large."
+    "roberta-base or -large; electra-small, -base or -large; gpt1-base; gpt2-small, -medium, -large or -xl; "
+    "gpt3-125m, -350m, -760m, -1.3b, -2.7b, -6.7b, -13b or -175b."
 )
 
 
@@ -115,7 +116,7 @@ def plan_verb(
     from dataclasses import asdict
 
     from hornbook.pretraining.plan import GIB, plan, this_machine
-    from hornbook.terminal import duration, say, short, table
+    from hornbook.terminal import duration, say, table
 
     name, memory = this_machine()
     is_here = device_memory is None and devices == 1
@@ -143,12 +144,19 @@ def plan_verb(
         (
             shard.shares,
             f"{shard.state_bytes / GIB:,.1f} GiB",
-            f"{short(shard.most_tokens)} tokens at once" if found.fits(shard) else "does not fit",
+            _tokens_at_once(found.length, shard.most_tokens),
+            _tokens_at_once(found.length, shard.most_recomputed),
         )
         for shard in found.sharding
     ]
-    table(rows, ("cut over the devices", "held by each", "and beside it"))
+    table(rows, ("cut over the devices", "held by each", "tokens at once beside it", "with blocks computed again"))
     if is_here:
         words = "it fits here" if found.fits(found.sharding[0]) else "it does not fit here"
         say(f"{words}; how long a step takes on this machine, 'hornbook pretrain {preset} --minutes' measures")
     answer(as_json, asdict(found))
+
+
+def _tokens_at_once(length: int, most: int) -> str:
+    from hornbook.terminal import short
+
+    return short(most) if most >= length else f"not one sequence of {length:,}: does not fit"

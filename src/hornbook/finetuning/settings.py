@@ -5,8 +5,8 @@ from typing import Literal
 
 from hornbook import config as configuration
 from hornbook.config import setting
-from hornbook.models.encoder import Encoder
 from hornbook.models.outputs import HeadKind
+from hornbook.models.transformer import Transformer
 from hornbook.tasks.datasets import KnownDataSet
 from hornbook.train.loop import LoopSettings
 from hornbook.train.settings import (
@@ -115,7 +115,7 @@ def rounded(rate: float) -> float:
     return float(f"{rate:.3g}")
 
 
-def settings_for(known: KnownDataSet, trained: Encoder | None, changes: dict) -> FinetuneSettings:
+def settings_for(known: KnownDataSet, trained: Transformer | None, changes: dict) -> FinetuneSettings:
     """What is published for a task and for the model's family, with changes by dotted name. Where the family says
     nothing of it, `optimizer.lr` follows the model's width. Without a model: as for a BERT-base."""
     width = BASE_WIDTH if trained is None else trained.config.width

@@ -9,14 +9,14 @@ from torch import Tensor, nn
 
 from hornbook.files import read_json, write_json, write_tensors
 from hornbook.models import registry
-from hornbook.models.encoder import PADDED
+from hornbook.models.transformer import PADDED
 from hornbook.text.tokenizer import Tokenizer
 
 WEIGHTS = "model.safetensors"
 # Heads of fine-tuned folders, buffers of old ones and tied weights written twice.
 PASSED_OVER = (
     *("classifier.", "qa_outputs.", "sequence_summary.", "embeddings.position_ids"),
-    *(".decoder.", "generator_lm_head.weight"),
+    *(".decoder.", "lm_head.weight", "score.", "multiple_choice_head.", ".attn.bias", ".attn.masked_bias"),
 )
 
 
@@ -37,6 +37,8 @@ def outside_weights(model: nn.Module) -> dict[str, Tensor]:
             value = value[: model.config.vocab_size]
         if firsts[ours] != ours:
             value = value.clone()  # a file holds no tensor twice
+        if model.naming.is_transposed(ours):
+            value = value.T
         for name, part in zip(outside, value.chunk(len(outside)), strict=True):
             weights[name] = part.contiguous().cpu()
     if not model.config.tied:
@@ -70,7 +72,7 @@ def load_model(folder: Path) -> nn.Module:
             raise ValueError(f"it asks for {config.num_layers} layers, which its weights do not hold")
         with torch.device("meta"):  # no memory is taken before the shapes are known to fit
             output = family.naming.output_in(outside, weights)
-            model = family(config, family.naming.heads_in(set(weights)), output)
+            model = family(config, family.naming.heads_in(set(weights), config.tied), output)
     except (ValueError, TypeError, ArithmeticError, RuntimeError) as error:
         raise ValueError(f"{config_file} cannot be used: {str(error).splitlines()[0]}") from None
     fitting = _fitting(model, weights, folder)
@@ -111,6 +113,7 @@ def _fitting(model: nn.Module, weights: dict[str, Tensor], folder: Path) -> dict
         used.update(outside)
         num_rows = model.config.vocab_size if ours in PADDED else len(target)
         shape = (num_rows // len(outside), *target.shape[1:])
+        shape = shape[::-1] if model.naming.is_transposed(ours) else shape
         for name in outside:
             if weights[name].shape != shape:
                 found = tuple(weights[name].shape)
@@ -121,7 +124,8 @@ def _fitting(model: nn.Module, weights: dict[str, Tensor], folder: Path) -> dict
                     "copy the file again from where it came"
                 )
         if firsts[ours] == ours:
-            fitting[ours] = torch.cat([weights[name] for name in outside])
+            found = torch.cat([weights[name] for name in outside])
+            fitting[ours] = found.T if model.naming.is_transposed(ours) else found
             continue
         shared = [name.removeprefix(prefix) for name in outside_names[firsts[ours]]]
         for first, name in zip(shared, outside, strict=True):

@@ -5,7 +5,7 @@ import dataclasses
 import torch
 from torch import nn
 
-from hornbook.models.encoder import PADDED
+from hornbook.models.transformer import PADDED
 from hornbook.text.tokenizer import Tokenizer
 
 

@@ -12,8 +12,9 @@ from typing import Literal, get_args
 from torch import Tensor, nn
 
 from hornbook.config import setting
-from hornbook.models.encoder import Activation, Encoder, EncoderConfig, MlmHead, Preset, pooler
+from hornbook.models.encoder import Encoder, EncoderConfig, MlmHead, pooler
 from hornbook.models.naming import ENCODER, Naming
+from hornbook.models.transformer import Activation, Preset
 
 Sharing = Literal["all", "attention", "ffn", "none"]
 

@@ -7,8 +7,9 @@ whether a second segment follows the first (NSP) from the pooled `[CLS]`. Post-n
 from dataclasses import dataclass
 from types import MappingProxyType
 
-from hornbook.models.encoder import Encoder, EncoderConfig, MlmHead, Preset, pooler, sentence_head
+from hornbook.models.encoder import Encoder, EncoderConfig, MlmHead, pooler, sentence_head
 from hornbook.models.naming import Naming
+from hornbook.models.transformer import Preset
 
 
 @dataclass(frozen=True)

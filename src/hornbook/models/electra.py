@@ -18,9 +18,10 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from hornbook.config import setting
-from hornbook.models.encoder import Encoder, EncoderConfig, MlmHead, Preset, pooler, sentence_head
+from hornbook.models.encoder import Encoder, EncoderConfig, MlmHead, pooler, sentence_head
 from hornbook.models.naming import ENCODER, Naming
 from hornbook.models.outputs import ClsLayer, Output, reads_cls
+from hornbook.models.transformer import Preset
 from hornbook.nn.block import ACTIVATIONS
 
 Shared = Literal["embeddings", "tokens", "none", "all"]

@@ -1,14 +1,11 @@
-"""What every encoder family is made of: embeddings, a stack of blocks, heads. A family says in its own file what is
-unusual about it, which heads it was published with, and the names that the outside world gives to all this.
+"""What every encoder family adds to `transformer.py`: it may read both sides, it has segments and a head for masked
+tokens, and `[CLS]`, the first token, stands for a sequence.
 
 Shapes: T tokens, N sequences, K chosen positions, D width, E width of the token vectors, V vocabulary (padded to a
 multiple of 64 inside).
 """
 
-import math
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
-from typing import Any, ClassVar, Literal
+from dataclasses import dataclass
 
 import torch
 import torch.nn.functional as F
@@ -16,75 +13,16 @@ from torch import Tensor, nn
 
 from hornbook.batch import Batch
 from hornbook.config import setting
-from hornbook.models.naming import Naming
-from hornbook.models.outputs import NEVER, ClsLayer, Output, first_tokens, reads_cls, task_head
-from hornbook.nn.attention import Direction, runs_flash
-from hornbook.nn.block import ACTIVATIONS, SHARED_PARTS, initialise, stack
-from hornbook.nn.embeddings import Embeddings
-
-Activation = Literal["gelu", "gelu_tanh", "relu"]
-BASE_WIDTH = 768
-VOCABULARY_MULTIPLE = 64  # matrix products over the vocabulary run on whole tiles
-PADDED = {"embeddings.tokens.weight": 0.0, "mlm.bias": NEVER, "mlm.weight": 0.0}  # rows beyond the true vocabulary
+from hornbook.models.outputs import NEVER, Output, first_tokens, reads_cls
+from hornbook.models.transformer import Transformer, TransformerConfig
+from hornbook.nn.attention import Direction
+from hornbook.nn.block import ACTIVATIONS
 
 
 @dataclass(frozen=True)
-class EncoderConfig:
-    vocab_size: int = setting(30522, "number of tokens; taken from the corpus")
-    num_layers: int = setting(12, "number of blocks")
-    width: int = setting(768, "width of the hidden states")
-    num_heads: int = setting(12, "attention heads in each block; must divide the width")
-    inner_width: int = setting(3072, "width inside the feed-forward network")
-    max_positions: int = setting(512, "longest sequence")
+class EncoderConfig(TransformerConfig):
     num_segments: int = setting(2, "kinds of segment")
-    dropout: float = setting(0.1, "dropout in the hidden states")
-    attention_dropout: float = setting(0.1, "dropout of attention weights")
-    activation: Activation = setting("gelu", "of the feed-forward network")
-    positions: Literal["learned", "sinusoidal"] = setting("learned", "position vectors: trained, or sines and cosines")
     direction: Direction = setting("both", "what a token attends to: both sides, or only the left or the right one")
-    norm_eps: float = setting(1e-12, "added to the variance in each norm")
-    init_std: float = setting(0.02, "standard deviation of the first weights")
-    init_by_width: bool = setting(
-        False, "draw the first matrices wider by the root of 768 / width, so that narrow layers act as a BERT-base's do"
-    )
-    tied: bool = setting(True, "the MLM head reads the token embedding as its matrix")
-
-    def __post_init__(self) -> None:
-        counts = ("vocab_size", "num_layers", "width", "num_heads", "inner_width", "max_positions", "embedding_width")
-        for name in counts:
-            if getattr(self, name) < 1:
-                raise ValueError(f"model.{name} must be at least 1, not {getattr(self, name)}")
-        if self.width % self.num_heads:
-            near = [h for h in range(1, self.width + 1) if self.width % h == 0]
-            best = min(near, key=lambda h: abs(h - self.num_heads))
-            raise ValueError(
-                f"model.num_heads={self.num_heads} does not divide model.width={self.width}; {best} would do"
-            )
-        for name in ("dropout", "attention_dropout", "head_dropout"):
-            if not 0 <= getattr(self, name) < 1:
-                raise ValueError(f"model.{name} must be at least 0 and below 1, not {getattr(self, name)}")
-
-    @property
-    def padded_vocab_size(self) -> int:
-        return -(-self.vocab_size // VOCABULARY_MULTIPLE) * VOCABULARY_MULTIPLE
-
-    # What most families leave as it is here; one that does not has a setting of this name.
-
-    @property
-    def embedding_width(self) -> int:
-        return self.width
-
-    @property
-    def sharing(self) -> str:
-        return "none"
-
-    @property
-    def position_offset(self) -> int:
-        return 0
-
-    @property
-    def head_dropout(self) -> float:
-        return self.dropout
 
 
 class MlmHead(nn.Module):
@@ -114,129 +52,28 @@ def sentence_head(config: EncoderConfig) -> nn.Module:
     return nn.Linear(config.width, 2)
 
 
-class Encoder(nn.Module):
-    """The encoder and, as far as `heads` names them, those of its family's pre-training heads; and, where an `output`
-    is wanted, the head of a task."""
+class Encoder(Transformer):
+    """A stack of blocks with the heads of an encoder."""
 
-    family: ClassVar[str]
-    config_kind: ClassVar[type[EncoderConfig]] = EncoderConfig
-    head_makers: ClassVar[Mapping[str, Callable[[Any], nn.Module]]]  # the published heads, by name
-    naming: ClassVar[Naming]
-    always_projects: ClassVar[bool] = False  # from E to D, even where both are the same
-
-    def __init__(self, config: EncoderConfig, heads: tuple[str, ...] | None = None, output: Output | None = None):
-        super().__init__()
-        self.config = config
-        self.heads = tuple(self.head_makers) if heads is None else tuple(heads)
-        if unknown := [name for name in self.heads if name not in self.head_makers]:
-            has = ", ".join(self.head_makers)
-            raise ValueError(f"{self.family} has no {unknown[0]} head, so it cannot train for that; it has {has}")
-        self.output = output
-        self.embeddings = Embeddings(
-            config.padded_vocab_size,
-            config.embedding_width,
-            config.max_positions,
-            config.num_segments,
-            config.positions,
-            config.dropout,
-            config.norm_eps,
-            config.position_offset,
-        )
-        is_factorised = self.always_projects or config.embedding_width != config.width
-        self.project = nn.Linear(config.embedding_width, config.width) if is_factorised else None
-        self.blocks = stack(
-            config.num_layers,
-            config.sharing,
-            width=config.width,
-            num_heads=config.num_heads,
-            inner_width=config.inner_width,
-            activation=config.activation,
-            dropout=config.dropout,
-            attention_dropout=config.attention_dropout,
-            norm_eps=config.norm_eps,
-            direction=config.direction,
-        )
-        for name, make in self.head_makers.items():
-            setattr(self, name, make(config) if name in self.heads else None)
-        self.task = None if output is None else task_head(config, output, self.cls_layer(config, output))
+    config_kind = EncoderConfig
 
     @classmethod
     def heads_for(cls, output: Output) -> tuple[str, ...]:
         """What of the pre-training heads a task goes through: `[CLS]` is read through the pooler, if there is one."""
         return ("pooler",) if "pooler" in cls.head_makers and reads_cls(output) else ()
 
-    @classmethod
-    def cls_layer(cls, config: EncoderConfig, output: Output) -> ClsLayer | None:
-        """The layer between `[CLS]` and the task's own, for families that pre-train no pooler."""
-        return None
-
-    @classmethod
-    def for_tokenizer(cls, config: EncoderConfig, pad_id: int | None) -> EncoderConfig:
-        """The config of a new model that is to read what a tokenizer writes, where that decides more than its size."""
-        return config
-
-    @classmethod
-    def finetuning(cls, config: EncoderConfig, task: str) -> dict[str, Any]:
-        """Settings that this family was published with in fine-tuning, by dotted name, where they are its own."""
-        return {}
-
-    @classmethod
-    def config_from_outside(cls, outside: dict) -> EncoderConfig:
-        """Our config for a `config.json` of this family; `ValueError` for what it cannot do."""
-        return cls.config_kind(**cls.naming.settings_in(outside))
-
-    def outside_config(self) -> dict:
-        """What `config.json` says of this model."""
-        return self.naming.outside_config(self)
-
     def initialise(self, generator: torch.Generator) -> None:
-        """Published start of every weight; rows that pad the vocabulary are 0 and stay 0."""
-        wider = math.sqrt(BASE_WIDTH / self.config.width) if self.config.init_by_width else 1.0
-        initialise(self, self.config.init_std, generator, wider)
-        self.embeddings.fill_sinusoidal()
+        super().initialise(generator)
+        if getattr(self, "mlm", None) is None:
+            return
         with torch.no_grad():
-            self.embeddings.tokens.weight[self.config.vocab_size :] = 0
-            if getattr(self, "mlm", None) is not None:
-                self.mlm.bias.zero_()
-                self.mlm.bias[self.config.vocab_size :] = NEVER
-                if self.mlm.weight is not None:
-                    self.mlm.weight.copy_(self.embeddings.tokens.weight)
+            self.mlm.bias.zero_()
+            self.mlm.bias[self.config.vocab_size :] = NEVER
+            if self.mlm.weight is not None:
+                self.mlm.weight.copy_(self.embeddings.tokens.weight)
 
-    def compile_parts(self) -> None:
-        """Compiles the block, which all layers share as code, and the two ends; the number of tokens stays open."""
-        # Dropout by the library's kernel: four numbers from one round of the generator, where a compiled kernel makes
-        # a round for each; 4% more tokens a second at length 128 (H200), and the same draws as without compiling.
-        options = {"fallback_random": True}
-        heads = [head for name in self.head_makers if (head := getattr(self, name)) is not None and name != "pooler"]
-        for part in dict.fromkeys((self.embeddings, *self.blocks, *heads)):
-            part.compile(dynamic=True, options=options)
-
-    def forward(self, batch: Batch, kept: list[Tensor] | None = None) -> Tensor:
-        """The last block's hidden states, T x D. `kept` gets what goes into each block, and these."""
-        if batch.longest > self.config.max_positions:
-            raise ValueError(
-                f"a sequence of {batch.longest} tokens is longer than the model's {self.config.max_positions} positions"
-            )
-        x_TD = self.embeddings(batch.ids_T, batch.positions_T, batch.segments_T)
-        if self.project is not None:
-            x_TD = self.project(x_TD)
-        if x_TD.is_cuda and torch.is_autocast_enabled("cuda"):
-            # The stream between blocks in half precision: post-norm brings it back to unit size after every part.
-            x_TD = x_TD.to(torch.get_autocast_dtype("cuda"))
-        starts_host = None if runs_flash(x_TD) else batch.starts_host
-        for block in self.blocks:
-            if kept is not None:
-                kept.append(x_TD)
-            x_TD = block(x_TD, batch.starts, starts_host, batch.longest)
-        if kept is not None:
-            kept.append(x_TD)
-        return x_TD
-
-    def hidden_states(self, batch: Batch) -> list[Tensor]:
-        """What goes into the first block and what comes out of each, T x D: one more than there are blocks."""
-        kept: list[Tensor] = []
-        self(batch, kept)
-        return kept
+    def sequence_tokens(self, x_TD: Tensor, batch: Batch) -> Tensor:
+        return first_tokens(x_TD, batch)
 
     def pooled(self, cls_ND: Tensor) -> Tensor:
         """tanh of a layer over the hidden states at `[CLS]`, N x D."""
@@ -249,33 +86,3 @@ class Encoder(nn.Module):
     def sentence_logits(self, cls_ND: Tensor) -> Tensor:
         """Scores of (in order, not), N x 2: the second segment is the next, or is random (NSP) or swapped (SOP)."""
         return self.sentence(self.pooled(cls_ND))
-
-    def outputs(self, batch: Batch) -> Tensor:
-        """What the task wants of each sequence or token (`models/outputs.py` lists the shapes)."""
-        x_TD = self(batch)
-        if not reads_cls(self.output):
-            return self.task(x_TD, batch, None)
-        read = self.pooled if self.task.cls is None else self.task.cls
-        return self.task(x_TD, batch, read(x_TD[first_tokens(x_TD, batch)]))
-
-    def depth_of(self, name: str) -> int:
-        """How far up a parameter stands: 0 the embeddings, 1 to L the blocks, L + 1 pooler and heads.
-
-        What all blocks share stands where the highest does. As the lowest, which its name says, it would learn at
-        decay^(L - 1) of the rate, 0.31 of it for 12 layers and a decay of 0.9, and freezing one layer would freeze all.
-        """
-        part, _, rest = name.partition(".")
-        if part in ("embeddings", "project"):
-            return 0
-        if part != "blocks":
-            return self.config.num_layers + 1
-        number, inside, *_ = rest.split(".")
-        return self.config.num_layers if inside in SHARED_PARTS[self.config.sharing] else int(number) + 1
-
-
-@dataclass(frozen=True)
-class Preset:
-    """A published size, and the settings of pre-training that it was published with, by dotted name."""
-
-    model: EncoderConfig
-    published: Mapping[str, Any] = field(default_factory=dict)

@@ -42,7 +42,6 @@ BLOCK = {
     "contract": ("output.dense",),
     "norm": ("output.LayerNorm",),
 }
-ACTIVATIONS_WRITTEN = {"gelu": "gelu", "gelu_tanh": "gelu_new", "relu": "relu"}
 ACTIVATIONS_READ = {"gelu": "gelu", "gelu_new": "gelu_tanh", "gelu_pytorch_tanh": "gelu_tanh", "relu": "relu"}
 TASK_CLASSES = {
     "sequence": "ForSequenceClassification",
@@ -68,24 +67,38 @@ class Naming:
     config: Mapping[str, str] = field(default_factory=dict)  # settings besides the usual ones
     defaults: Mapping[str, Any] = field(default_factory=dict)  # theirs for what `config.json` lacks, where unlike ours
     bias_twins: tuple[str, ...] = ()  # the bias of the vocabulary head: its name, and one that is a copy of it
+    prefix: str = ""  # none: the model type
+    settings: Mapping[str, str] = field(default_factory=lambda: CONFIG_NAMES)  # the usual ones
+    activation: str = "hidden_act"
+    activations: Mapping[str, str] = field(default_factory=lambda: ACTIVATIONS_READ)  # theirs, by name, in our words
+    task_kinds: tuple[str, ...] = tuple(TASK_CLASSES)  # kinds of output that there is a class for
+    tied_heads: tuple[str, ...] = ()  # heads that have no weight of their own where the embeddings are tied
+    transposed: tuple[str, ...] = ()  # parts of a block whose matrices are written input x output
 
-    @property
-    def prefix(self) -> str:
-        return f"{self.model_type}."
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "prefix", self.prefix or f"{self.model_type}.")
+
+    def is_transposed(self, ours: str) -> bool:
+        """Whether a weight is written the other way round outside."""
+        return ours.endswith(".weight") and ours.startswith("blocks.") and ours.split(".", 2)[2][:-7] in self.transposed
+
+    def has_class(self, output: Output) -> bool:
+        """Whether `transformers` has a class with the layers that answer this."""
+        return output.is_published and output.kind in self.task_kinds
 
     def class_of(self, heads: tuple[str, ...], output: Output | None = None) -> str:
         """The name of the `transformers` class that holds these heads."""
         if output is not None:
-            return self.stem + (TASK_CLASSES[output.kind] if output.is_published else "Model")
+            return self.stem + (TASK_CLASSES[output.kind] if self.has_class(output) else "Model")
         fitting = (ending for wanted, ending in self.classes if set(wanted) <= set(heads))
         return self.stem + next(fitting, "Model")
 
-    def heads_in(self, names: set[str]) -> tuple[str, ...]:
+    def heads_in(self, names: set[str], is_tied: bool) -> tuple[str, ...]:
         """Which heads the outside weights hold."""
         bare = {name.removeprefix(self.prefix) for name in names}
         parts = {"pooler": self.encoder.get("pooler"), **self.heads}
         found = [ours.partition(".")[0] for ours, outside in parts.items() if f"{outside}.weight" in bare]
-        return tuple(dict.fromkeys(found))
+        return tuple(dict.fromkeys([*found, *(self.tied_heads if is_tied else ())]))
 
     def outside_names(self, model: nn.Module) -> dict[str, tuple[str, ...]]:
         """For each of our parameters the outside one, or the outside ones that it is made of, end to end."""
@@ -99,7 +112,7 @@ class Naming:
             place = self.place_of_block(model.config, int(number))
             return tuple(f"{prefix}{place}.{each}.{kind}" for each in self.block[part])
         tables = [(self.encoder, prefix), (self.heads, "")]
-        if model.output is not None and model.output.is_published:
+        if model.output is not None and self.has_class(model.output):
             tables.append((self._task_names(model.output), ""))
         for table, before in tables:
             if ours in table or stem in table:
@@ -122,25 +135,27 @@ class Naming:
     def outside_config(self, model: nn.Module) -> dict:
         """`config.json` as `transformers` writes it. What it has no name for stands under our own names."""
         config = dataclasses.asdict(model.config)
-        names = CONFIG_NAMES | dict(self.config)
+        names = dict(self.settings) | dict(self.config)
         outside = {
             "architectures": [self.class_of(model.heads, model.output)],
             "model_type": self.model_type,
             "dtype": "float32",
         }
         outside |= {theirs: config[ours] for ours, theirs in names.items()}
-        outside["hidden_act"] = ACTIVATIONS_WRITTEN[model.config.activation]
+        written = {ours: theirs for theirs, ours in reversed(self.activations.items())}  # the first of several names
+        outside[self.activation] = written[model.config.activation]
         if model.output is not None:
             outside |= outside_output(model.output)
         if model.config.positions != "learned":
             outside["position_kind"] = model.config.positions
-        if model.config.direction != "both":
+        if config.get("direction", "both") != "both":
             outside |= {"attention_direction": model.config.direction, "is_decoder": model.config.direction == "left"}
         return outside
 
     def settings_in(self, outside: dict) -> dict[str, Any]:
         """Our settings in a `config.json`; `ValueError` for what an encoder here cannot do."""
-        missing = [n for n in ("vocab_size", "hidden_size", "num_hidden_layers") if n not in outside]
+        names = dict(self.settings) | dict(self.config)
+        missing = [names[n] for n in ("vocab_size", "width", "num_layers") if names[n] not in outside]
         if missing:
             raise ValueError(f"it lacks {', '.join(missing)}")
         outside = dict(self.defaults) | outside
@@ -148,13 +163,12 @@ class Naming:
             raise ValueError(f"its position_embedding_type '{outside['position_embedding_type']}' is not supported")
         if outside.get("add_cross_attention"):
             raise ValueError("it has cross-attention, which an encoder here does not")
-        names = CONFIG_NAMES | dict(self.config)
         values = {ours: outside[theirs] for ours, theirs in names.items() if theirs in outside}
-        if "hidden_act" in outside:
-            activation = outside["hidden_act"]
-            if activation not in ACTIVATIONS_READ:
-                raise ValueError(f"its hidden_act '{activation}' is not one of {', '.join(ACTIVATIONS_READ)}")
-            values["activation"] = ACTIVATIONS_READ[activation]
+        if self.activation in outside:
+            activation = outside[self.activation]
+            if activation not in self.activations:
+                raise ValueError(f"its {self.activation} '{activation}' is not one of {', '.join(self.activations)}")
+            values["activation"] = self.activations[activation]
         values["direction"] = outside.get("attention_direction", "left" if outside.get("is_decoder") else "both")
         values["positions"] = outside.get("position_kind", "learned")
         return values

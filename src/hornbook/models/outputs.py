@@ -68,20 +68,20 @@ class ClsLayer(nn.Module):
         return self.activation(self.dense(self.dropout(cls_ND)))
 
 
-def task_head(config, output: Output, cls: ClsLayer | None) -> nn.Module:
+def task_head(config, output: Output, cls: ClsLayer | None, scores_with_bias: bool = True) -> nn.Module:
     """The published head for what a task wants; `cls` for a family that has no pooler."""
     if output.kind == "spans":
         return SpanHead(config.width, output.answerable)
     if output.kind == "tokens":
         return TokenHead(config.width, output.num_labels, config.head_dropout)
     kind = ChoiceHead if output.kind == "choice" else SequenceHead
-    return kind(config.width, output, config.head_dropout, cls)
+    return kind(config.width, output, config.head_dropout, cls, scores_with_bias)
 
 
 class SequenceHead(nn.Module):
     """Scores from the pooled `[CLS]` (linear, mlp), from pairs of them, or from all tokens (cnn, bilstm, attention)."""
 
-    def __init__(self, width: int, output: Output, dropout: float, cls: ClsLayer | None = None):
+    def __init__(self, width: int, output: Output, dropout: float, cls: ClsLayer | None = None, bias: bool = True):
         super().__init__()
         self.output, self.dropout, self.cls = output, nn.Dropout(dropout), cls
         features = width
@@ -97,7 +97,7 @@ class SequenceHead(nn.Module):
             features = 2 * (width // 2)
         elif output.head == "attention":
             self.inner, self.query = nn.Linear(width, width), nn.Linear(width, 1, bias=False)
-        self.out = nn.Linear(features, output.num_labels)
+        self.out = nn.Linear(features, output.num_labels, bias=bias)
 
     def forward(self, x_TD: Tensor, batch: Batch, pooled_ND: Tensor | None) -> Tensor:
         return self.out(self.dropout(self._features(x_TD, batch, pooled_ND)))
@@ -138,10 +138,10 @@ class SequenceHead(nn.Module):
 class ChoiceHead(nn.Module):
     """One vector scores the pooled `[CLS]` of every ending; the softmax runs over those that stand together."""
 
-    def __init__(self, width: int, output: Output, dropout: float, cls: ClsLayer | None = None):
+    def __init__(self, width: int, output: Output, dropout: float, cls: ClsLayer | None = None, bias: bool = True):
         super().__init__()
         self.dropout, self.cls = nn.Dropout(dropout), cls
-        self.out = nn.Linear(width, 1)
+        self.out = nn.Linear(width, 1, bias=bias)
 
     def forward(self, x_TD: Tensor, batch: Batch, pooled_ND: Tensor | None) -> Tensor:
         return self.out(self.dropout(pooled_ND)).view(-1, batch.num_together)
@@ -194,6 +194,11 @@ def at_least_single(x: Tensor) -> Tensor:
 def first_tokens(x_TD: Tensor, batch: Batch) -> Tensor:
     """Where each sequence starts; an empty dead one at the very end reads the last token."""
     return batch.starts[:-1].long().clamp(max=len(x_TD) - 1)
+
+
+def last_tokens(batch: Batch) -> Tensor:
+    """Where each sequence ends; an empty dead one at the very end reads the token before it."""
+    return batch.starts[1:].long() - 1
 
 
 # --- The names that the outside world gives to all this -------------------------------------------------------------

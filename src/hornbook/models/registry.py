@@ -2,16 +2,18 @@
 
 import difflib
 
-from hornbook.models import albert, bert, electra, roberta
-from hornbook.models.encoder import Encoder, Preset
+from hornbook.models import albert, bert, electra, gpt, roberta
+from hornbook.models.transformer import Preset, Transformer
 
-MODELS: dict[str, type[Encoder]] = {
+MODELS: dict[str, type[Transformer]] = {
     "bert": bert.Bert,
     "albert": albert.Albert,
     "roberta": roberta.Roberta,
     "electra": electra.Electra,
+    "openai-gpt": gpt.Gpt1,
+    "gpt2": gpt.Gpt2,
 }
-PRESETS: dict[str, Preset] = bert.PRESETS | albert.PRESETS | roberta.PRESETS | electra.PRESETS
+PRESETS: dict[str, Preset] = bert.PRESETS | albert.PRESETS | roberta.PRESETS | electra.PRESETS | gpt.PRESETS
 
 
 def preset(name: str) -> Preset:
@@ -26,12 +28,12 @@ def presets_of(family: str) -> dict[str, Preset]:
     return {name: preset for name, preset in PRESETS.items() if family_of(preset.model).family == family}
 
 
-def family_of(config) -> type[Encoder]:
+def family_of(config) -> type[Transformer]:
     """The family whose settings these are."""
     return next(model for model in MODELS.values() if model.config_kind is type(config))
 
 
-def family(model_type: str | None) -> type[Encoder]:
+def family(model_type: str | None) -> type[Transformer]:
     """The family that a `config.json` names."""
     if model_type not in MODELS:
         raise ValueError(f"its model_type is '{model_type}'; Hornbook opens {', '.join(MODELS)}")

@@ -12,9 +12,10 @@ from types import MappingProxyType
 import torch
 
 from hornbook.config import setting
-from hornbook.models.encoder import Encoder, EncoderConfig, MlmHead, Preset, pooler, sentence_head
+from hornbook.models.encoder import Encoder, EncoderConfig, MlmHead, pooler, sentence_head
 from hornbook.models.naming import Naming
 from hornbook.models.outputs import ClsLayer, Output, reads_cls
+from hornbook.models.transformer import Preset
 
 
 @dataclass(frozen=True)
@@ -79,7 +80,7 @@ class Roberta(Encoder):
         return ClsLayer(config.width, torch.tanh, config.head_dropout)
 
     @classmethod
-    def for_tokenizer(cls, config: EncoderConfig, pad_id: int | None) -> EncoderConfig:
+    def for_tokenizer(cls, config: EncoderConfig, pad_id: int | None, end_id: int | None = None) -> EncoderConfig:
         """`transformers` counts positions from the pad token's id on."""
         return config if pad_id is None else dataclasses.replace(config, position_offset=pad_id + 1)
 

@@ -24,20 +24,25 @@ def attention(
     longest: int,
     direction: Direction = "both",
     dropout: float = 0.0,
+    window: int | None = None,
 ) -> Tensor:
     """softmax(q k / sqrt(C)) v within each sequence, T x H x C.
 
     `direction`: attend to `both` sides, or only to the `left` (a token and those before it), or to the `right`.
+    `window`: to one side only, at most so many tokens: the token itself and the `window` - 1 next to it.
     `starts_host` may be None where `runs_flash`.
     """
     if direction == "right":
         flipped = _flipped(starts, starts_host)
-        out = attention(q_THC.flip(0), k_THC.flip(0), v_THC.flip(0), *flipped, longest, "left", dropout)
+        out = attention(q_THC.flip(0), k_THC.flip(0), v_THC.flip(0), *flipped, longest, "left", dropout, window)
         return out.flip(0)
     causal = direction == "left"
+    assert causal or window is None
+    if window is not None and window >= longest:
+        window = None
     if runs_flash(q_THC):
-        return _flash(q_THC, k_THC, v_THC, starts, longest, causal, dropout)
-    return _each_sequence(q_THC, k_THC, v_THC, starts_host, causal, dropout)
+        return _flash(q_THC, k_THC, v_THC, starts, longest, causal, dropout, window)
+    return _each_sequence(q_THC, k_THC, v_THC, starts_host, causal, dropout, window)
 
 
 def runs_flash(x: Tensor) -> bool:
@@ -50,17 +55,31 @@ def _flipped(starts: Tensor, starts_host: np.ndarray | None) -> tuple[Tensor, np
     return (starts[-1] - starts).flip(0), None if starts_host is None else (starts_host[-1] - starts_host)[::-1]
 
 
-def _flash(q: Tensor, k: Tensor, v: Tensor, starts: Tensor, longest: int, causal: bool, dropout: float) -> Tensor:
+def _flash(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    starts: Tensor,
+    longest: int,
+    causal: bool,
+    dropout: float,
+    window: int | None,
+) -> Tensor:
     if q.shape[-1] % 8 or q.shape[-1] > 256:
         raise ValueError(
             f"on CUDA the width of a head must be a multiple of 8 up to 256, not {q.shape[-1]}: change model.num_heads"
         )
     # torch.nn.attention.varlen.varlen_attn has no dropout; the operator beneath it does.
-    out, *_ = torch.ops.aten._flash_attention_forward(q, k, v, starts, starts, longest, longest, dropout, causal, False)
+    band = {} if window is None else {"window_size_left": window - 1, "window_size_right": 0}
+    out, *_ = torch.ops.aten._flash_attention_forward(
+        q, k, v, starts, starts, longest, longest, dropout, causal, False, **band
+    )
     return out
 
 
-def _each_sequence(q: Tensor, k: Tensor, v: Tensor, starts_host: np.ndarray, causal: bool, dropout: float) -> Tensor:
+def _each_sequence(
+    q: Tensor, k: Tensor, v: Tensor, starts_host: np.ndarray, causal: bool, dropout: float, window: int | None
+) -> Tensor:
     """One call for each run of neighbours of the same length; sequences sorted by length make few runs."""
     lengths = np.diff(starts_host)
     firsts = np.flatnonzero(np.diff(lengths, prepend=-1))
@@ -74,11 +93,14 @@ def _each_sequence(q: Tensor, k: Tensor, v: Tensor, starts_host: np.ndarray, cau
     for shape, run in zip(shapes, runs, strict=True):
         if shape[1]:
             q_NHSC, k_NHSC, v_NHSC = (x.unflatten(0, shape).transpose(1, 2) for x in run)
-            out.append(_dense(q_NHSC, k_NHSC, v_NHSC, causal, dropout).transpose(1, 2).flatten(0, 1))
+            out.append(_dense(q_NHSC, k_NHSC, v_NHSC, causal, dropout, window).transpose(1, 2).flatten(0, 1))
     return torch.cat(out) if out else torch.empty_like(q)
 
 
-def _dense(q_NHSC: Tensor, k_NHSC: Tensor, v_NHSC: Tensor, causal: bool, dropout: float) -> Tensor:
+def _dense(q_NHSC: Tensor, k_NHSC: Tensor, v_NHSC: Tensor, causal: bool, dropout: float, window: int | None) -> Tensor:
+    if window is not None:
+        is_seen_SS = q_NHSC.new_ones(q_NHSC.shape[-2], q_NHSC.shape[-2], dtype=torch.bool).tril().triu(1 - window)
+        return F.scaled_dot_product_attention(q_NHSC, k_NHSC, v_NHSC, is_seen_SS, dropout)
     if not dropout or causal or q_NHSC.is_cuda:
         return F.scaled_dot_product_attention(q_NHSC, k_NHSC, v_NHSC, dropout_p=dropout, is_causal=causal)
     # With dropout a CPU has no fused kernel, and what stands in for it makes twice as many passes.

@@ -1,8 +1,10 @@
 """One Transformer block, the one that every model here is a stack of.
 
 Shapes: T tokens, D width, H heads, C = D / H.
-Post-norm, as BERT has it: x = norm(x + part(x)).
+Post-norm, as BERT has it: x = norm(x + part(x)). Pre-norm, as GPT-2 has it: x = x + part(norm(x)).
 """
+
+from collections.abc import Sequence
 
 import numpy as np
 import torch
@@ -25,23 +27,25 @@ SHARED_PARTS = {"none": (), "attention": _ATTENTION, "ffn": _FFN, "all": _ATTENT
 class SelfAttention(nn.Module):
     """Queries, keys and values in one matrix product, attention within each sequence, and the way out."""
 
-    def __init__(self, width: int, num_heads: int, dropout: float, direction: Direction):
+    def __init__(self, width: int, num_heads: int, dropout: float, direction: Direction, window: int | None = None):
         super().__init__()
         self.num_heads = num_heads
         self.dropout = dropout
         self.direction = direction
+        self.window = window
         self.qkv = nn.Linear(width, 3 * width)
         self.out = nn.Linear(width, width)
 
     def forward(self, x_TD: Tensor, starts: Tensor, starts_host: np.ndarray | None, longest: int) -> Tensor:
         q, k, v = self.qkv(x_TD).unflatten(-1, (3, self.num_heads, -1)).unbind(1)
         dropout = self.dropout if self.training else 0.0
-        y_THC = attention(q, k, v, starts, starts_host, longest, self.direction, dropout)
+        y_THC = attention(q, k, v, starts, starts_host, longest, self.direction, dropout, self.window)
         return self.out(y_THC.flatten(1))
 
 
 class Block(nn.Module):
-    """Attention, then a feed-forward network of `inner_width`, each with dropout, a residual and a norm after it."""
+    """Attention, then a feed-forward network of `inner_width`, each with dropout and a residual, and a norm after the
+    sum or, `pre_norm`, before the part."""
 
     def __init__(
         self,
@@ -53,17 +57,25 @@ class Block(nn.Module):
         attention_dropout: float,
         norm_eps: float,
         direction: Direction = "both",
+        pre_norm: bool = False,
+        window: int | None = None,
     ):
         super().__init__()
+        self.pre_norm = pre_norm
         self.activation = ACTIVATIONS[activation]
         self.dropout = dropout
-        self.attention = SelfAttention(width, num_heads, attention_dropout, direction)
+        self.attention = SelfAttention(width, num_heads, attention_dropout, direction, window)
         self.attention_norm = nn.LayerNorm(width, norm_eps)
         self.expand = nn.Linear(width, inner_width)
         self.contract = nn.Linear(inner_width, width)
         self.norm = nn.LayerNorm(width, norm_eps)
 
     def forward(self, x_TD: Tensor, starts: Tensor, starts_host: np.ndarray | None, longest: int) -> Tensor:
+        if self.pre_norm:
+            attended = self.attention(self.attention_norm(x_TD), starts, starts_host, longest)
+            x_TD = x_TD + F.dropout(attended, self.dropout, self.training)
+            fed = self.contract(self.activation(self.expand(self.norm(x_TD))))
+            return x_TD + F.dropout(fed, self.dropout, self.training)
         # Under autocast a norm answers in float32; what goes on is of the type that came in, half the memory traffic.
         kind = x_TD.dtype
         attended = self.attention(x_TD, starts, starts_host, longest)
@@ -72,12 +84,12 @@ class Block(nn.Module):
         return self.norm(x_TD + F.dropout(fed, self.dropout, self.training)).to(kind)
 
 
-def stack(num_layers: int, sharing: str = "none", **of_block) -> nn.ModuleList:
+def stack(num_layers: int, sharing: str = "none", windows: Sequence[int | None] = (None,), **of_block) -> nn.ModuleList:
     """So many blocks, each with weights of its own, or with those of the first in `all` of it, or only in its
-    `attention`, or only in its feed-forward network (`ffn`)."""
+    `attention`, or only in its feed-forward network (`ffn`). They have the `windows` by turns."""
     if sharing == "all":
         return nn.ModuleList([Block(**of_block)] * num_layers)
-    blocks = nn.ModuleList(Block(**of_block) for _ in range(num_layers))
+    blocks = nn.ModuleList(Block(**of_block, window=windows[i % len(windows)]) for i in range(num_layers))
     for block in blocks[1:]:
         for part in SHARED_PARTS[sharing]:
             setattr(block, part, getattr(blocks[0], part))

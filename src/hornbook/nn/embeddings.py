@@ -11,7 +11,8 @@ from torch import Tensor, nn
 
 
 class Embeddings(nn.Module):
-    """`positions` is `learned` (a table that trains) or `sinusoidal` (Vaswani et al. 2017, a table that does not)."""
+    """`positions` is `learned` (a table that trains) or `sinusoidal` (Vaswani et al. 2017, a table that does not).
+    Without a `norm_eps` there is no norm."""
 
     def __init__(
         self,
@@ -21,7 +22,7 @@ class Embeddings(nn.Module):
         num_segments: int,
         positions: str,
         dropout: float,
-        norm_eps: float,
+        norm_eps: float | None,
         position_offset: int = 0,
     ):
         super().__init__()
@@ -30,7 +31,7 @@ class Embeddings(nn.Module):
         self.tokens = nn.Embedding(vocab_size, width)
         self.positions = nn.Embedding(max_positions + position_offset, width)
         self.segments = nn.Embedding(num_segments, width) if num_segments else None
-        self.norm = nn.LayerNorm(width, norm_eps)
+        self.norm = None if norm_eps is None else nn.LayerNorm(width, norm_eps)
         self.is_sinusoidal = positions == "sinusoidal"
         self.positions.weight.requires_grad_(not self.is_sinusoidal)
 
@@ -40,7 +41,9 @@ class Embeddings(nn.Module):
         x_TD = F.embedding(ids_T, self.tokens.weight) + F.embedding(positions_T, self.positions.weight)
         if self.segments is not None:
             x_TD = x_TD + self._of_segments(segments_T)
-        return F.dropout(self.norm(x_TD), self.dropout, self.training)
+        if self.norm is not None:
+            x_TD = self.norm(x_TD)
+        return F.dropout(x_TD, self.dropout, self.training)
 
     def _of_segments(self, segments_T: Tensor) -> Tensor:
         """One or two rows are not looked up: on the way back, thousands of tokens would wait for each other to add to

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import torch
 
-from hornbook.models.encoder import PADDED
+from hornbook.models.transformer import PADDED
 from hornbook.pretraining.settings import PretrainSettings, preset_settings
 from hornbook.pretraining.trained import new_network
 
@@ -32,7 +32,8 @@ class Sharding:
 
     shares: str
     state_bytes: float
-    most_tokens: int  # that go through a device at once beside them; below one sequence, it does not fit
+    most_tokens: int  # that go through a device at once beside them
+    most_recomputed: int  # the same where only what goes into each block is kept, and the rest computed again
 
 
 @dataclass(frozen=True)
@@ -48,7 +49,8 @@ class Plan:
     sharding: tuple[Sharding, ...]
 
     def fits(self, sharding: Sharding) -> bool:
-        return sharding.most_tokens >= self.length
+        """A whole sequence at once, if need be with blocks computed again on the way back."""
+        return sharding.most_recomputed >= self.length
 
 
 def plan(
@@ -78,7 +80,7 @@ def plan(
     share = settings.data.short_share
     a_token = share * settings.flops_per_token(settings.data.short_length)
     a_token += (1 - share) * settings.flops_per_token(settings.data.length)
-    bytes_per_token = activation_bytes(settings)
+    bytes_per_token, recomputed = activation_bytes(settings)
     sharded = []
     for name, kept in (
         ("nothing", 0),
@@ -89,7 +91,7 @@ def plan(
         whole = WEIGHT + GRADIENT + MEANS
         state = num_parameters * (whole - kept + kept / devices)
         room = max(0.0, USABLE * device_bytes - state)
-        sharded.append(Sharding(name, state, int(room / bytes_per_token)))
+        sharded.append(Sharding(name, state, int(room / bytes_per_token), int(room / recomputed)))
     flops = tokens * a_token
     days = flops / (devices * device_flops * utilisation) / SECONDS_A_DAY
     return Plan(
@@ -117,20 +119,22 @@ def count_parameters(settings: PretrainSettings) -> int:
     return total
 
 
-def activation_bytes(settings: PretrainSettings) -> float:
-    """Of a token on its way through all that is trained, kept until the way back."""
+def activation_bytes(settings: PretrainSettings) -> tuple[float, float]:
+    """Of a token on its way through all that is trained, kept until the way back: all of it, or only what goes into
+    each block, with one block at a time computed again."""
     with torch.device("meta"):
         model = new_network(settings)
     encoders = [model.generator, model.discriminator] if hasattr(model, "discriminator") else [model]
-    kept = 0.0
+    kept = recomputed = 0.0
     for encoder in encoders:
         config = encoder.config
         block = HALF * (BLOCK_KEEPS * config.width + BLOCK_KEEPS_INNER * config.inner_width)
         masks = 2 * config.width if config.dropout else 0
-        kept += config.num_layers * (block + masks)
-        if "mlm" in encoder.heads:
-            kept += settings.masking.rate * LOGIT_BYTES * config.padded_vocab_size
-    return kept
+        share = 1.0 if "clm" in encoder.heads else settings.masking.rate if "mlm" in encoder.heads else 0.0
+        head = share * LOGIT_BYTES * config.padded_vocab_size
+        kept += config.num_layers * (block + masks) + head
+        recomputed += config.num_layers * HALF * config.width + block + masks + head
+    return kept, recomputed
 
 
 def this_machine() -> tuple[str, float]:

@@ -11,7 +11,7 @@ from hornbook import config as configuration
 from hornbook.files import read_json, write_json
 from hornbook.pretraining.batches import Corpora, folder_and_weight
 from hornbook.pretraining.settings import PretrainSettings, settings_in
-from hornbook.pretraining.trained import kept_encoder
+from hornbook.pretraining.trained import kept_model
 from hornbook.train.device import Runtime
 from hornbook.train.loop import Job
 
@@ -63,7 +63,7 @@ def write_run(
             "from": request.base,
             "request": asdict(request) | {"changes": {name: str(value) for name, value in request.changes.items()}},
             "parameters": sum(p.numel() for p in job.model.parameters()),
-            "kept_parameters": sum(p.numel() for p in kept_encoder(job.model).parameters()),
+            "kept_parameters": sum(p.numel() for p in kept_model(job.model).parameters()),
             "terms": job.objective.weights,
             "heads": list(job.model.heads),
             "corpora": corpora,

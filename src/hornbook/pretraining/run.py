@@ -46,11 +46,8 @@ from hornbook.train.randomness import seed_of
 Say = Callable[[str], None]
 # What may differ from the model that a run goes on from; the rest is its shape.
 FREE_OF_THE_BASE = {
-    "model.dropout",
-    "model.attention_dropout",
-    "model.head_dropout",
-    "model.init_std",
-    "model.init_by_width",
+    *("model.dropout", "model.attention_dropout", "model.embedding_dropout", "model.head_dropout"),
+    *("model.init_std", "model.init_by_width"),
 }
 NUM_TIMED, MEASURED_SHARE = 12, 0.05  # steps that are timed at each length, in at most this share of the minutes
 FEW_STEPS = 100
@@ -95,7 +92,7 @@ def pretrain(
     watch = watch or (lambda status: None)
     outcome = train(out, prepared.job, prepared.settings.loop(), prepared.runtime, watch)
     if outcome.ended == "finished":
-        write_samples(out, mask_filler(prepared.job.model), prepared.opened[0][0])
+        _write_samples(out, prepared)
     return outcome
 
 
@@ -156,9 +153,14 @@ def _already_finished(out: Path, prepared: _Prepared) -> Outcome:
     checkpoints.publish(last)
     if not (out / "samples.json").exists():
         prepared.job.load_model(last)
-        write_samples(out, mask_filler(prepared.job.model), prepared.opened[0][0])
+        _write_samples(out, prepared)
     state = read_state(last)
     return Outcome("already finished", state["step"], state["tokens"], state["seconds"], {}, state["best"])
+
+
+def _write_samples(out: Path, prepared: _Prepared) -> None:
+    if (filler := mask_filler(prepared.job.model)) is not None:
+        write_samples(out, filler, prepared.opened[0][0])
 
 
 def _steps_done(out: Path) -> int:
@@ -206,7 +208,7 @@ def _model_to_train(
     tokenizer = opened[0][0].tokenizer
     if request.base is None:
         settings = configuration.changed(settings, {"model.vocab_size": tokenizer.vocab_size})
-        config = registry.family_of(settings.model).for_tokenizer(settings.model, tokenizer.pad_id)
+        config = registry.family_of(settings.model).for_tokenizer(settings.model, tokenizer.pad_id, tokenizer.end_id)
         settings = dataclasses.replace(settings, model=config)
         return settings, _new_model(settings)
     folder = model_folder(request.base)
@@ -219,7 +221,8 @@ def _model_to_train(
     if tokenizer.fingerprint != old_tokenizer.fingerprint:
         num_new = tokenizer.vocab_size - old_tokenizer.vocab_size
         trained = grown(trained, old_tokenizer, tokenizer)
-        say(f"{num_new:,} new words start from the mean of their old pieces")
+        if num_new:
+            say(f"{num_new:,} new words start from the mean of their old pieces")
     settings = _shaped_like(trained, settings, request)
     settings = configuration.changed(settings, generator_size_in(folder, settings, request.changes))
     model = _new_model(settings)

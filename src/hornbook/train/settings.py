@@ -1,5 +1,6 @@
 """The settings of a training run that do not depend on what is trained."""
 
+import math
 from dataclasses import dataclass
 from typing import Literal
 
@@ -45,6 +46,8 @@ class ScheduleSettings:
         "joined", "up to the peak, then down from there; or the rise times a fall that starts at once, as in ELECTRA"
     )
     power: float = setting(1.0, "of the way down: 1 is a line")
+    fall: Literal["power", "cosine"] = setting("power", "the way down: a power of the steps left, or half a cosine")
+    floor: float = setting(0.0, "share of the peak rate at the end (GPT-3: 0.1)")
 
     def __post_init__(self) -> None:
         if self.steps < 1:
@@ -55,19 +58,26 @@ class ScheduleSettings:
             raise ValueError(f"schedule.warmup_steps must be at least 0, not {self.warmup_steps}")
         if self.power <= 0:
             raise ValueError(f"schedule.power must be above 0, not {self.power}")
+        if not 0 <= self.floor <= 1:
+            raise ValueError(f"schedule.floor must lie between 0 and 1, not {self.floor}")
 
     def rate(self, step: int) -> float:
-        """The share of the peak rate at a step, the first being 0: up in a line, then down to 0.
+        """The share of the peak rate at a step, the first being 0: up in a line, then down to the floor.
 
         The rise counts from 1, so that the first update is not made at rate 0 as in the published code. A warm-up
         longer than the run never gets to the peak.
         """
         warmup = round(self.warmup_fraction * self.steps) if self.warmup_steps is None else self.warmup_steps
         if self.shape == "multiplied":
-            return min(1.0, (step + 1) / max(warmup, 1)) * (1 - step / self.steps) ** self.power
+            return min(1.0, (step + 1) / max(warmup, 1)) * self._down(1 - step / self.steps)
         if step < warmup:
             return (step + 1) / (warmup + 1)
-        return ((self.steps - step) / (self.steps - warmup)) ** self.power
+        return self._down((self.steps - step) / (self.steps - warmup))
+
+    def _down(self, share_left: float) -> float:
+        """The rate with such a share of the way down left."""
+        fallen = share_left**self.power if self.fall == "power" else (1 - math.cos(math.pi * share_left)) / 2
+        return self.floor + (1 - self.floor) * fallen
 
 
 @dataclass(frozen=True)

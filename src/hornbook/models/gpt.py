@@ -1,0 +1,311 @@
+"""GPT-1 (Radford et al. 2018), GPT-2 (Radford et al. 2019) and GPT-3 (Brown et al. 2020, arXiv 2005.14165).
+
+What is unusual about them: they read from left to right only, and learn by predicting every next token, so that they
+can go on with a text. There are no segments, no norm over the embeddings, and the vocabulary head is the token
+embedding's matrix alone. GPT-1 has post-norm blocks as BERT. GPT-2 moved the norms to the input of each part, put one
+after the last block, and starts what is added to the stream smaller, by 1 / sqrt(number of additions). GPT-3 is GPT-2
+in which every second block may attend to a band of nearby tokens only.
+
+Shapes: T tokens, N sequences, K chosen positions, D width, V vocabulary (padded to a multiple of 64 inside).
+"""
+
+import dataclasses
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from hornbook.batch import Batch
+from hornbook.config import setting
+from hornbook.models.naming import Naming
+from hornbook.models.outputs import NEVER, last_tokens
+from hornbook.models.transformer import Activation, Preset, Transformer, TransformerConfig
+from hornbook.nn.attention import Direction
+
+
+@dataclass(frozen=True)
+class GptConfig(TransformerConfig):
+    """What GPT-1 and GPT-2 have in common."""
+
+    activation: Activation = setting("gelu_tanh", "of the feed-forward network")
+    norm_eps: float = setting(1e-5, "added to the variance in each norm")
+    embedding_dropout: float = setting(0.1, "dropout of what goes into the first block")
+    end_id: int | None = setting(None, "the token that ends a text; taken from the corpus")
+
+    @property
+    def direction(self) -> Direction:
+        return "left"
+
+    @property
+    def has_embedding_norm(self) -> bool:
+        return False
+
+
+@dataclass(frozen=True)
+class Gpt1Config(GptConfig):
+    vocab_size: int = setting(40478, "number of tokens; taken from the corpus")
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.inner_width != 4 * self.width:
+            raise ValueError(f"model.inner_width of a GPT-1 is 4 x model.width: set it to {4 * self.width}")
+        if self.activation == "gelu":
+            raise ValueError("model.activation of a GPT-1 is gelu_tanh or relu: its folders cannot say gelu")
+
+
+@dataclass(frozen=True)
+class Gpt2Config(GptConfig):
+    vocab_size: int = setting(50257, "number of tokens; taken from the corpus")
+    max_positions: int = setting(1024, "longest sequence")
+    window: int | None = setting(
+        None, "every second block attends to so many tokens only, itself and those before it (GPT-3); none: to all"
+    )
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.window is not None and self.window < 1:
+            raise ValueError(f"model.window must be at least 1, not {self.window}; none attends to all")
+
+    @property
+    def pre_norm(self) -> bool:
+        return True
+
+    @property
+    def windows(self) -> tuple[int | None, ...]:
+        return (None, self.window)
+
+
+class ClmHead(nn.Module):
+    """Scores of the next token through the token embedding's own matrix, or one of its own; there is no bias."""
+
+    def __init__(self, config: GptConfig):
+        super().__init__()
+        self.vocab_size = config.vocab_size
+        shape = (config.padded_vocab_size, config.width)
+        self.weight = None if config.tied else nn.Parameter(torch.zeros(shape))
+
+    def forward(self, x_KD: Tensor, embedding_VD: Tensor) -> Tensor:
+        weight_VD = embedding_VD if self.weight is None else self.weight
+        # Rows that pad the vocabulary are never the next token.
+        never_V = F.pad(weight_VD.new_zeros(self.vocab_size), (0, len(weight_VD) - self.vocab_size), value=NEVER)
+        return F.linear(x_KD, weight_VD, never_V)
+
+
+class Gpt(Transformer):
+    """The decoder, with the head for the next token (`clm`) or that of a task, which reads the last token."""
+
+    head_makers = MappingProxyType({"clm": ClmHead})
+    scores_with_bias = False
+
+    @classmethod
+    def config_from_outside(cls, outside: dict) -> GptConfig:
+        settings = cls.naming.settings_in(outside)
+        del settings["direction"]
+        if settings.get("inner_width") is None:
+            settings["inner_width"] = 4 * settings["width"]
+        if not isinstance(settings.get("end_id"), int):  # some folders list several
+            settings["end_id"] = None
+        return cls.config_kind(**settings)
+
+    def outside_config(self) -> dict:
+        return super().outside_config() | {"bos_token_id": self.config.end_id}
+
+    @classmethod
+    def for_tokenizer(cls, config: GptConfig, pad_id: int | None, end_id: int | None = None) -> GptConfig:
+        """`transformers` ends a text at the token that `config.json` names."""
+        return dataclasses.replace(config, end_id=end_id)
+
+    def initialise(self, generator: torch.Generator) -> None:
+        super().initialise(generator)
+        with torch.no_grad():
+            if self.config.pre_norm:
+                for block in self.blocks:
+                    for part in (block.attention.out, block.contract):
+                        part.weight.mul_((2 * self.config.num_layers) ** -0.5)
+            if self.clm is not None and self.clm.weight is not None:
+                self.clm.weight.copy_(self.embeddings.tokens.weight)
+
+    def clm_logits(self, x_KD: Tensor) -> Tensor:
+        """Scores of the next token over the padded vocabulary for hidden states at chosen positions, K x V."""
+        return self.clm(x_KD, self.embeddings.tokens.weight)
+
+    def sequence_tokens(self, x_TD: Tensor, batch: Batch) -> Tensor:
+        """The last ones: only they have seen the whole sequence."""
+        return last_tokens(batch)
+
+
+BLOCK = {
+    "attention.qkv": ("attn.c_attn",),
+    "attention.out": ("attn.c_proj",),
+    "attention_norm": ("ln_1",),
+    "expand": ("mlp.c_fc",),
+    "contract": ("mlp.c_proj",),
+    "norm": ("ln_2",),
+}
+SETTINGS = {
+    "vocab_size": "vocab_size",
+    "num_layers": "n_layer",
+    "width": "n_embd",
+    "num_heads": "n_head",
+    "max_positions": "n_positions",
+    "dropout": "resid_pdrop",
+    "embedding_dropout": "embd_pdrop",
+    "attention_dropout": "attn_pdrop",
+    "norm_eps": "layer_norm_epsilon",
+    "init_std": "initializer_range",
+    "tied": "tie_word_embeddings",
+    "end_id": "eos_token_id",
+}
+
+
+def _naming(model_type: str, stem: str, outer: dict[str, str], **more: Any) -> Naming:
+    return Naming(
+        model_type,
+        stem,
+        prefix="transformer.",
+        encoder=outer,
+        heads={"clm": "lm_head"},
+        tied_heads=("clm",),
+        classes=((("clm",), "LMHeadModel"),),
+        block=BLOCK,
+        place_of_block=lambda config, number: f"h.{number}",
+        transposed=("attention.qkv", "attention.out", "expand", "contract"),
+        task={"sequence": {"task.out": "score"}},
+        **more,
+    )
+
+
+class Gpt1(Gpt):
+    """
+    >>> model = Gpt1(PRESETS["gpt1-base"].model)
+    >>> round(sum(p.numel() for p in model.parameters()) / 1e6)
+    117
+    """
+
+    family = "openai-gpt"
+    config_kind = Gpt1Config
+    naming = _naming(
+        "openai-gpt",
+        "OpenAIGPT",
+        {"embeddings.tokens": "tokens_embed", "embeddings.positions": "positions_embed"},
+        settings=SETTINGS,
+        activation="afn",
+        activations={"gelu": "gelu_tanh", "relu": "relu"},  # what is called gelu there is the one by tanh
+        task_kinds=("sequence",),
+    )
+
+
+class Gpt2(Gpt):
+    """
+    >>> model = Gpt2(PRESETS["gpt2-small"].model)
+    >>> round(sum(p.numel() for p in model.parameters()) / 1e6)
+    124
+    """
+
+    family = "gpt2"
+    config_kind = Gpt2Config
+    naming = _naming(
+        "gpt2",
+        "GPT2",
+        {"embeddings.tokens": "wte", "embeddings.positions": "wpe", "norm": "ln_f"},
+        settings=SETTINGS | {"inner_width": "n_inner", "window": "attention_window"},
+        activation="activation_function",
+        task_kinds=("sequence", "tokens", "spans"),
+        defaults={"eos_token_id": 50256},
+    )
+
+    @classmethod
+    def config_from_outside(cls, outside: dict) -> Gpt2Config:
+        if outside.get("scale_attn_by_inverse_layer_idx") or not outside.get("scale_attn_weights", True):
+            raise ValueError("it scales attention in another way than by 1 / sqrt(width of a head)")
+        return super().config_from_outside(outside)
+
+
+# --- Published sizes ------------------------------------------------------------------------------------------------
+
+
+MICRO_TOKENS = 16_384  # every one of them is scored over the vocabulary, 3.3 GB in float32 for 50,257
+
+
+def _gpt1() -> Preset:
+    """The paper trains for 100 epochs of about a billion tokens; it gives no number of steps."""
+    return Preset(
+        Gpt1Config(),
+        {
+            "optimizer.lr": 2.5e-4,
+            "optimizer.eps": 1e-8,
+            "optimizer.weight_decay": 0.01,
+            "schedule.steps": 3_000_000,
+            "schedule.warmup_steps": 2000,
+            "schedule.fall": "cosine",
+            "batch.tokens": 64 * 512,
+            "batch.micro_tokens": MICRO_TOKENS,
+            "data.length": 512,
+            "data.short_share": 0.0,
+        },
+    )
+
+
+def _gpt2(
+    num_layers: int, width: int, num_heads: int, batch_tokens: int, lr: float, max_positions: int, dropout: float
+) -> Preset:
+    """GPT-2's paper gives its batch of 512 sequences of 1,024 and no more: the rest is that of the GPT-3 of about the
+    same size. 300 billion tokens, 375 million of them in the warm-up; at the end a tenth of the rate."""
+    config = Gpt2Config(
+        num_layers=num_layers,
+        width=width,
+        num_heads=num_heads,
+        inner_width=4 * width,
+        max_positions=max_positions,
+        dropout=dropout,
+        attention_dropout=dropout,
+        embedding_dropout=dropout,
+    )
+    return Preset(
+        config,
+        {
+            "optimizer.lr": lr,
+            "optimizer.beta2": 0.95,
+            "optimizer.eps": 1e-8,
+            "optimizer.weight_decay": 0.1,
+            "schedule.steps": round(300e9 / batch_tokens),
+            "schedule.warmup_steps": round(375e6 / batch_tokens),
+            "schedule.fall": "cosine",
+            "schedule.floor": 0.1,
+            "batch.tokens": batch_tokens,
+            "batch.micro_tokens": MICRO_TOKENS,
+            "data.length": max_positions,
+            "data.short_share": 0.0,
+        },
+    )
+
+
+HALF, ONE, TWO, THREE = (num * 2048 for num in (256, 512, 1024, 1562))  # 0.5, 1, 2 and 3.2 million tokens
+
+
+def _as_gpt2(num_layers: int, width: int, num_heads: int, lr: float) -> Preset:
+    return _gpt2(num_layers, width, num_heads, 512 * 1024, lr, 1024, 0.1)
+
+
+def _as_gpt3(num_layers: int, width: int, num_heads: int, batch_tokens: int, lr: float) -> Preset:
+    return _gpt2(num_layers, width, num_heads, batch_tokens, lr, 2048, 0.0)
+
+
+PRESETS = {
+    "gpt1-base": _gpt1(),
+    "gpt2-small": _as_gpt2(12, 768, 12, 6e-4),
+    "gpt2-medium": _as_gpt2(24, 1024, 16, 3e-4),
+    "gpt2-large": _as_gpt2(36, 1280, 20, 2.5e-4),
+    "gpt2-xl": _as_gpt2(48, 1600, 25, 2e-4),
+    "gpt3-125m": _as_gpt3(12, 768, 12, HALF, 6e-4),
+    "gpt3-350m": _as_gpt3(24, 1024, 16, HALF, 3e-4),
+    "gpt3-760m": _as_gpt3(24, 1536, 16, HALF, 2.5e-4),
+    "gpt3-1.3b": _as_gpt3(24, 2048, 16, ONE, 2e-4),  # the paper says 24 heads, which do not divide 2,048
+    "gpt3-2.7b": _as_gpt3(32, 2560, 32, ONE, 1.6e-4),
+    "gpt3-6.7b": _as_gpt3(32, 4096, 32, TWO, 1.2e-4),
+    "gpt3-13b": _as_gpt3(40, 5120, 40, TWO, 1e-4),  # the paper says 5,140 wide, which its 40 heads do not divide
+    "gpt3-175b": _as_gpt3(96, 12288, 96, THREE, 6e-5),
+}
