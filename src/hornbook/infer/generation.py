@@ -36,8 +36,8 @@ class Generated:
 class Request:
     """What is asked for, the same for every prompt."""
 
-    max_tokens: int = MAX_TOKENS
-    sampling: Sampling = Sampling()
+    max_tokens: int
+    sampling: Sampling
     stop: tuple[str, ...] = ()
     seed: int = 0
     num: int = 1

@@ -1,8 +1,8 @@
 """From scores of the next token to the token: what is taken away from them, and how one is drawn.
 
 Shapes: N sequences, V vocabulary.
-Each rule does what the processor of `transformers` of the same name does, and they follow in the same order. The draw is
-by one number between 0 and 1 a token, so that a sample is the same on every device and beside any neighbours.
+Each rule does what the processor of the same name in `transformers` does, and they follow in the same order. The draw
+is by one number between 0 and 1 a token, so that a sample is the same on every device and beside any neighbours.
 """
 
 from dataclasses import dataclass
