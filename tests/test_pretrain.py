@@ -27,6 +27,8 @@ FAMILIES = {  # a preset of each, and what makes it tiny besides
     "bert": ("bert-tiny", {}),
     "albert": ("albert-base", {"model.num_layers": 2, "model.embedding_width": 16}),
     "roberta": ("roberta-base", {}),
+    "gpt1": ("gpt1-base", {"model.inner_width": 128}),
+    "gpt2": ("gpt2-small", {"model.num_layers": 2, "model.window": 16}),
 }
 
 
@@ -244,7 +246,7 @@ PUBLISHED = {  # steps, of them warm-up, sequences of 512 in a batch, rate, shar
 }
 
 
-@pytest.mark.parametrize("preset", [name for name in PRESETS if not name.startswith("electra")])
+@pytest.mark.parametrize("preset", [name for name in PRESETS if not name.startswith(("electra", "gpt"))])
 def test_presets_carry_the_published_training(preset):
     settings = preset_settings(preset)
     steps, warmup, sequences, lr, short_share, dropout = PUBLISHED.get(preset) or PUBLISHED[preset.partition("-")[0]]
@@ -270,7 +272,8 @@ def test_every_preset_makes_a_model(preset):
     config = PRESETS[preset].model
     with torch.device("meta"):
         model = family_of(config)(config)
-    assert sum(each.numel() for each in model.parameters()) > 4e6 and preset.startswith(f"{model.family}-")
+    family = {"gpt1": "openai-gpt", "gpt3": "gpt2"}.get(preset[:4], preset.partition("-")[0])
+    assert sum(each.numel() for each in model.parameters()) > 4e6 and model.family == family
 
 
 @pytest.mark.parametrize(
@@ -290,6 +293,32 @@ def test_electras_carry_the_published_training(preset, steps, sequences, length,
     assert (settings.masking.rate, settings.masking.mask_share, settings.masking.random_share) == (rate, 0.85, 0.0)
     assert settings.layout == "segments" and settings.objective.weights == {"mlm": 1.0, "rtd": 50.0}
     assert settings.model.dropout == settings.model.attention_dropout == 0.1
+
+
+@pytest.mark.parametrize(
+    ("preset", "batch_tokens", "length", "lr", "warmup_tokens"),
+    [
+        ("gpt1-base", 64 * 512, 512, 2.5e-4, 2000 * 64 * 512),
+        ("gpt2-small", 512 * 1024, 1024, 6e-4, 375e6),
+        ("gpt3-125m", 0.5e6, 2048, 6e-4, 375e6),
+        ("gpt3-350m", 0.5e6, 2048, 3e-4, 375e6),
+        ("gpt3-760m", 0.5e6, 2048, 2.5e-4, 375e6),
+        ("gpt3-1.3b", 1e6, 2048, 2e-4, 375e6),
+        ("gpt3-2.7b", 1e6, 2048, 1.6e-4, 375e6),
+        ("gpt3-6.7b", 2e6, 2048, 1.2e-4, 375e6),
+        ("gpt3-13b", 2e6, 2048, 1e-4, 375e6),
+        ("gpt3-175b", 3.2e6, 2048, 6e-5, 375e6),
+    ],
+)
+def test_gpts_carry_the_published_training(preset, batch_tokens, length, lr, warmup_tokens):
+    settings = preset_settings(preset)
+    assert settings.batch.tokens == pytest.approx(batch_tokens, rel=0.05) and settings.optimizer.lr == lr
+    assert {settings.data.length_at(step, 100)[0] for step in (0, 99)} == {length} == {settings.model.max_positions}
+    assert settings.schedule.warmup_steps * settings.batch.tokens == pytest.approx(warmup_tokens, rel=0.01)
+    assert settings.schedule.fall == "cosine" and settings.layout == "documents"
+    is_first = preset == "gpt1-base"
+    assert settings.schedule.rate(settings.schedule.steps - 1) == pytest.approx(0.0 if is_first else 0.1, abs=1e-6)
+    assert (settings.optimizer.beta2, settings.optimizer.weight_decay) == ((0.999, 0.01) if is_first else (0.95, 0.1))
 
 
 def test_short_sequences_first_then_long_ones(tmp_path, tiny_corpus):

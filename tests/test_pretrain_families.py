@@ -19,6 +19,8 @@ from hornbook.data.corpus import Corpus
 from hornbook.data.examples import Examples
 from hornbook.interop.folder import load_folder
 from hornbook.models.registry import PRESETS
+from hornbook.report.info import describe, lines
+from hornbook.report.page import write_report
 from hornbook.text.training import train_tokenizer
 
 TEXTS = ["the river and the garden", "a teacher", "한국어 위키백과는 the bridge of letters"]
@@ -112,6 +114,46 @@ def test_going_on_from_a_model(tmp_path, tiny_corpus, family):
     with pytest.raises(ValueError, match=f"of the family {family}, .* such as {family}-base"):
         run(tmp_path / "other", tiny_corpus, steps=2, base=base)
     assert not (tmp_path / "other").exists()
+
+
+def encoded_alone(folder: Path) -> None:
+    """Text goes in without anything around it, and `transformers` continues it as the scores here say."""
+    tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
+    model = transformers.AutoModelForCausalLM.from_pretrained(folder).eval()
+    ours, our_tokenizer = load_folder(folder)
+    for text in TEXTS:
+        ids = our_tokenizer.encode(text).ids
+        assert tokenizer(text)["input_ids"] == ids and not set(ids) & set(our_tokenizer.special_ids)
+        with torch.no_grad():
+            scores = ours.clm_logits(ours(pack([np.array(ids)])))[-1]
+        after = model.generate(torch.tensor([ids]), max_new_tokens=1, do_sample=False)[0, -1]
+        assert int(after) == int(scores.argmax())
+
+
+@pytest.mark.parametrize("family", ["gpt1", "gpt2"])
+def test_a_gpt_run(tmp_path, corpus, family):
+    """No mask is needed, a sample neither; what is predicted is every next token, and the end of a text."""
+    window = {"model.window": "none"} if family == "gpt2" else {}  # transformers has no windows
+    run(tmp_path / "run", corpus, steps=3, family=family, changes=window)
+    encoded_alone(tmp_path / "run")
+    record = json.loads((tmp_path / "run" / "run.json").read_text())
+    assert record["heads"] == ["clm"] and set(record["frequency_baseline"]) == {"clm", "clm_accuracy"}
+    assert record["settings"]["model"]["end_id"] == Corpus(corpus).tokenizer.end_id
+    assert not (tmp_path / "run" / "samples.json").exists()
+    page = write_report(tmp_path / "run").read_text(encoding="utf-8")
+    assert "next-token accuracy" in page and "of next tokens: e to the clm loss" in page
+    assert any("clm" in words for label, words in lines(describe(tmp_path / "run")) if label == "last validation")
+    run(tmp_path / "more", corpus, steps=2, family=family, base=tmp_path / "run", changes=window)
+    with pytest.raises(ValueError, match="has no mlm head"):
+        hornbook.load(tmp_path / "run").fill_mask("the [MASK]")
+
+
+def test_documents_may_be_crossed(tmp_path, tiny_corpus):
+    for crosses in (False, True):
+        run(tmp_path / str(crosses), tiny_corpus, 2, {"data.crosses_documents": crosses}, "gpt2")
+    assert not same(tmp_path / "False", tmp_path / "True")
+    with pytest.raises(ValueError, match=r"data\.crosses_documents"):
+        run(tmp_path / "other", tiny_corpus, 2, {"data.layout": "packed"}, "gpt2")
 
 
 def test_help_and_readme_name_every_preset():

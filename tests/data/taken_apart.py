@@ -29,7 +29,7 @@ def two_segments(batch: Batch, examples: Examples) -> list[tuple[np.ndarray, np.
 
 
 def same(a: Batch, b: Batch) -> bool:
-    names = ("ids_T", "positions_T", "segments_T", "word_starts_T", "starts", "labels_N")
+    names = ("ids_T", "positions_T", "segments_T", "word_starts_T", "starts", "labels_N", "labels_T")
     both = [(getattr(a, name), getattr(b, name)) for name in names]
     equal = all(x.equal(y) if x is not None else y is None for x, y in both)
     return equal and np.array_equal(a.starts_host, b.starts_host) and a.longest == b.longest

@@ -4,7 +4,8 @@ import pytest
 from text_samples import DOCUMENTS, ENGLISH, KINDS, KOREAN
 
 from hornbook.text.fit import measure_fit
-from hornbook.text.tokenizer import Tokenizer, published_wordpiece
+from hornbook.text.published import published_wordpiece
+from hornbook.text.tokenizer import Tokenizer
 
 PIECES = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "the", "cat", "un", "##believ", "##able", "##s", "."]
 

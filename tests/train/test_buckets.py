@@ -48,3 +48,18 @@ def test_few_buckets_serve_a_run():
 def test_a_filled_bucket_holds_the_step():
     drawn = drawn_of([5, 9])
     assert filled(drawn, bucket_for(drawn, 128)).batch.num_tokens == 128
+
+
+def test_few_buckets_serve_documents():
+    """Chunks of a fixed length, in which documents end here and there."""
+    from hornbook.objectives.language import NextToken
+
+    random = np.random.default_rng(2)
+    buckets = set()
+    for _ in range(100):
+        rows = [
+            np.diff([0, *sorted(random.choice(np.arange(1, 256), random.poisson(2), False)), 256]) for _ in range(64)
+        ]
+        batch = pack([np.ones(length, int) for row in rows for length in row], longest=256)
+        buckets.add(bucket_for(NextToken().draw(batch, torch.Generator()), 256))
+    assert len(buckets) <= 8

@@ -1,7 +1,7 @@
 """Training sequences out of a corpus. Batch k is a pure function of (corpus, settings, seed, k): nothing is remembered
 between batches, so any worker can make any batch and a run resumes at once.
 
-Four layouts. Three are pairs, `[CLS] A [SEP] B [SEP]`, filled up to the length limit, and 10% of the time a shorter one
+Five layouts. Three are pairs, `[CLS] A [SEP] B [SEP]`, filled up to the length limit, and 10% of the time a shorter one
 is aimed at:
 
 `nsp`, next-sentence prediction (Devlin et al. 2018 and its published code): half of the time B is what follows A
@@ -22,6 +22,10 @@ sentences and B the rest of them, cut at its end. 10% of the time, and wherever 
 
 `packed`, no sentence task: `[CLS]` whole sentences up to the limit `[SEP]`, over the ends of documents, with a `[SEP]`
 more between them (Liu et al. 2019, "full sentences").
+
+`documents`, for models that read from left to right (Radford et al. 2018): chunks of the stream of documents
+(`data/stream.py`), each token labelled with the one after it. What a chunk holds of each document is a sequence of its
+own, its positions counted from 0, so that none attends to another; or, as published, a chunk is one sequence.
 """
 
 from dataclasses import dataclass
@@ -31,12 +35,13 @@ import numpy as np
 
 from hornbook.batch import Batch, pack
 from hornbook.config import setting
-from hornbook.data.chunks import cut, document_of
+from hornbook.data.chunks import Chunks, cut, document_of
 from hornbook.data.corpus import Corpus, find, shuffled
 from hornbook.data.shards import Shard, unpack_word_starts
+from hornbook.data.stream import DocumentStream
 from hornbook.text.tokenizer import Tokenizer
 
-Layout = Literal["packed", "segments", "nsp", "sop"]
+Layout = Literal["packed", "segments", "nsp", "sop", "documents"]
 CHUNK_RULES = {"packed": "fit", "segments": "reach", "nsp": "reach", "sop": "even"}
 LABELLED = ("nsp", "sop")
 MIX_PERIOD = 1000  # corpora are mixed in a fixed pattern of this length, so weights hold to 0.1%
@@ -52,6 +57,9 @@ class DataSettings:
     )
     shorter_chance: float = setting(0.1, "chance that a pair aims at a random shorter length (ELECTRA: 0.05)")
     single_chance: float = setting(0.1, "chance that a pair without a sentence task is one segment instead")
+    crosses_documents: bool = setting(
+        False, "GPT: attend over the ends of documents in a chunk, as published; no: within each"
+    )
     held_out_share: float = setting(0.01, "share of the documents kept for validation")
 
     def __post_init__(self) -> None:
@@ -89,6 +97,7 @@ class Examples:
         shorter_chance: float = 0.1,
         single_chance: float = 0.1,
         held_out: bool = False,
+        crosses_documents: bool = False,
     ):
         self.corpora = [corpus for corpus, _ in corpora]
         self.length = length
@@ -97,6 +106,7 @@ class Examples:
         self.shorter_chance = shorter_chance
         self.single_chance = single_chance
         self.held_out = held_out
+        self.crosses_documents = crosses_documents
         tokenizer: Tokenizer = self.corpora[0].tokenizer
         self.cls_id, self.sep_id = tokenizer.cls_id, tokenizer.sep_id
         self.is_segmented = not tokenizer.is_unsegmented
@@ -104,7 +114,7 @@ class Examples:
             [self.sep_id] if self.is_segmented else [self.sep_id, self.sep_id]
         )  # as the tokenizer joins texts
         self.room = length - (2 if layout == "packed" else 2 + len(self.between))
-        self.chunks = [cut(corpus, self.room, CHUNK_RULES[layout], held_out) for corpus in self.corpora]
+        self.chunks = [self._cut(corpus) for corpus in self.corpora]
         self.pattern, self.rank, self.share = _mixing_pattern([weight for _, weight in corpora], seed)
         # The documents of this part (training or held out), fewer than its chunks: random segments come from them.
         self.documents = [
@@ -112,6 +122,11 @@ class Examples:
         ]
         for corpus, chunks, documents in zip(self.corpora, self.chunks, self.documents, strict=True):
             self._check(corpus, chunks.total, len(documents))
+
+    def _cut(self, corpus: Corpus) -> Chunks | DocumentStream:
+        if self.layout == "documents":
+            return DocumentStream(corpus, self.length, self.held_out, corpus.tokenizer.end_id)
+        return cut(corpus, self.room, CHUNK_RULES[self.layout], self.held_out)
 
     def _check(self, corpus: Corpus, num_chunks: int, num_documents: int) -> None:
         which = "held out for validation" if self.held_out else "to train on"
@@ -130,6 +145,8 @@ class Examples:
     def batch(self, number: int, num_sequences: int) -> Batch:
         random = np.random.default_rng([self.seed, number, self.length, self.held_out])
         first = number * num_sequences
+        if self.layout == "documents":
+            return self._of_documents(np.arange(first, first + num_sequences))
         makers = {"packed": self._packed, "segments": self._halves, "nsp": self._next, "sop": self._ordered}
         make = makers[self.layout]
         made = [make(which, chunk, random) for which, chunk in self._chunks_of(np.arange(first, first + num_sequences))]
@@ -138,6 +155,18 @@ class Examples:
         sequences, segments, word_starts, labels = zip(*made, strict=True)
         has_labels = self.layout in LABELLED
         return pack(sequences, segments, word_starts, np.array(labels) if has_labels else None, self.length)
+
+    def _of_documents(self, examples: np.ndarray) -> Batch:
+        """Sequences without special tokens around them, labelled by token."""
+        made = []
+        for which, chunk in self._chunks_of(examples):
+            stretches = self.chunks[which].stretches(chunk)
+            if self.crosses_documents:
+                stretches = [tuple(map(np.concatenate, zip(*stretches, strict=True)))]
+            made += stretches
+        made.sort(key=lambda stretch: len(stretch[0]))
+        sequences, next_ids = zip(*made, strict=True)
+        return pack(sequences, longest=self.length, token_labels=next_ids)
 
     def _chunks_of(self, examples: np.ndarray) -> list[tuple[int, int]]:
         """(corpus, chunk) of each example: the fixed pattern says which corpus, a shuffle of each epoch which chunk."""

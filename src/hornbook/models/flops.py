@@ -1,4 +1,4 @@
-"""FLOPs of training an encoder, a token, in two conventions. A number means something only beside the name of its own.
+"""FLOPs of training a model, a token, in two conventions. A number means something only beside the name of its own.
 
 `electra` is how the ELECTRA paper counts (Clark et al. 2020, arXiv 2003.10555): every operation is one, a multiply-add
 two; the way back costs as much as the way forward; looking up a token is a product with a one-hot vector over the whole
@@ -38,8 +38,9 @@ class Shape:
     inner_width: int | None = None  # none: four times the width
     num_heads: int | None = None  # none: one for each 64 units of width
     predicted_share: float = 0.15625  # of the tokens; BERT's script predicts at most 20 of 128, 80 of 512
-    head: Literal["mlm", "rtd", "none"] = "mlm"  # rtd: replaced or not, a score for each token
+    head: Literal["mlm", "clm", "rtd", "none"] = "mlm"  # rtd: replaced or not; clm: no layer before the vocabulary
     one_sided: bool = False  # attends to one side only: to half of the positions, in the model convention
+    windows: tuple[int | None, ...] = (None,)  # positions that the blocks attend to at most, by turns
 
     @property
     def embedded(self) -> int:
@@ -50,8 +51,10 @@ class Shape:
         return self.inner_width or 4 * self.width
 
 
-def shape_of(config, length: float, predicted_share: float, head: Literal["mlm", "rtd", "none"] = "mlm") -> Shape:
-    """Of an encoder's settings."""
+def shape_of(
+    config, length: float, predicted_share: float, head: Literal["mlm", "clm", "rtd", "none"] = "mlm"
+) -> Shape:
+    """Of a model's settings."""
     return Shape(
         config.width,
         config.num_layers,
@@ -63,6 +66,7 @@ def shape_of(config, length: float, predicted_share: float, head: Literal["mlm",
         predicted_share,
         head,
         one_sided=config.direction != "both",
+        windows=config.windows,
     )
 
 
@@ -76,13 +80,26 @@ def _weights(shape: Shape) -> float:
     width, embedded = shape.width, shape.embedded
     projection = embedded * width if embedded != width else 0
     blocks = shape.num_layers * (4 * width**2 + 2 * width * shape.inner)
-    vocabulary = width * embedded + embedded * shape.vocab_size
-    head = {"mlm": shape.predicted_share * vocabulary, "rtd": width**2 + width, "none": 0}[shape.head]
+    vocabulary = embedded * shape.vocab_size
+    head = {
+        "mlm": shape.predicted_share * (width * embedded + vocabulary),
+        "clm": shape.predicted_share * vocabulary,
+        "rtd": width**2 + width,
+        "none": 0,
+    }[shape.head]
     return projection + blocks + head
 
 
 def _attended(shape: Shape) -> float:
-    return shape.length / 2 if shape.one_sided else shape.length
+    """Positions, on average over the tokens of a sequence and the blocks; the first of a window have fewer before
+    them."""
+    length = shape.length
+    whole = length / 2 if shape.one_sided else length
+    seen = [
+        whole if window is None or window >= length else window * (1 - window / (2 * length))
+        for window in shape.windows
+    ]
+    return sum(seen[i % len(seen)] for i in range(shape.num_layers)) / shape.num_layers
 
 
 def electra_flops_per_token(*shapes: Shape) -> float:
@@ -120,6 +137,6 @@ def _head(shape: Shape) -> float:
         return _dense(width, width) + ACTIVATION * width + 2 * width
     if shape.head == "none":
         return 0
-    transformed = _dense(width, embedded) + (ACTIVATION + NORM) * embedded
+    transformed = 0 if shape.head == "clm" else _dense(width, embedded) + (ACTIVATION + NORM) * embedded
     scored = shape.vocab_size * (2 * embedded + SOFTMAX + 2)  # 2: the target's score picked out
     return shape.predicted_share * (transformed + scored)

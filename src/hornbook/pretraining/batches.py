@@ -25,7 +25,7 @@ def folder_and_weight(text: str) -> tuple[str, float]:
 
 
 def open_corpora(named: list[tuple[str, float]], settings: PretrainSettings) -> Corpora:
-    """The corpora, checked to be of one vocabulary that has the special tokens a pair needs."""
+    """The corpora, checked to be of one vocabulary that has the special tokens that the layout needs."""
     if not named:
         raise ValueError("no corpus was given: add --corpus DIR, as made by 'hornbook corpus build'")
     for folder, weight in named:
@@ -38,10 +38,12 @@ def open_corpora(named: list[tuple[str, float]], settings: PretrainSettings) -> 
             raise ValueError(
                 f"{corpus.folder} and {first.folder} were built with different tokenizers: build both with the same one"
             )
-    for name in ("cls_id", "sep_id", "mask_id"):
+    is_left_to_right = settings.layout == "documents"
+    for name in ("end_id",) if is_left_to_right else ("cls_id", "sep_id", "mask_id"):
         if getattr(first.tokenizer, name) is None:
-            missing = name.removesuffix("_id")
-            raise ValueError(f"the tokenizer in {first.folder} has no {missing} token, which BERT needs")
+            missing = "end-of-text" if is_left_to_right else name.removesuffix("_id")
+            who = "a GPT" if is_left_to_right else "BERT"
+            raise ValueError(f"the tokenizer in {first.folder} has no {missing} token, which {who} needs")
     return opened
 
 
@@ -60,6 +62,7 @@ class BatchMaker:
                 settings.layout,
                 self.data.shorter_chance,
                 self.data.single_chance,
+                crosses_documents=self.data.crosses_documents,
             )
             for length in {self.data.short_length, self.data.length}
             if self.data.uses(length)
@@ -76,7 +79,16 @@ def held_out_batches(settings: PretrainSettings, opened: Corpora) -> list[Batch]
     if data.held_out_share <= 0:
         return []
     length = data.short_length if data.short_share > 0 else data.length
-    examples = Examples(opened, length, 0, settings.layout, 0.0, data.single_chance, held_out=True)
+    examples = Examples(
+        opened,
+        length,
+        0,
+        settings.layout,
+        0.0,
+        data.single_chance,
+        held_out=True,
+        crosses_documents=data.crosses_documents,
+    )
     available = sum(chunks.total for chunks in examples.chunks)
     wanted = min(available, max(1, settings.validation.tokens // length))
     num_sequences = min(wanted, max(1, min(settings.batch.micro_tokens, settings.batch.tokens) // length))

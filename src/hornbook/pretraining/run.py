@@ -44,7 +44,10 @@ from hornbook.train.randomness import seed_of
 
 Say = Callable[[str], None]
 # What may differ from the model that a run goes on from; the rest is its shape.
-FREE_OF_THE_BASE = {"model.dropout", "model.attention_dropout", "model.head_dropout", "model.init_std"}
+FREE_OF_THE_BASE = {
+    *("model.dropout", "model.attention_dropout", "model.embedding_dropout", "model.head_dropout"),
+    "model.init_std",
+}
 NUM_TIMED, MEASURED_SHARE = 12, 0.05  # steps that are timed at each length, in at most this share of the minutes
 FEW_STEPS = 100
 LONGEST_WARMUP = 0.1  # of the steps, where the published number of steps is not run
@@ -88,7 +91,7 @@ def pretrain(
     watch = watch or (lambda status: None)
     outcome = train(out, prepared.job, prepared.settings.loop(), prepared.runtime, watch)
     if outcome.ended == "finished":
-        write_samples(out, mask_filler(prepared.job.model), prepared.opened[0][0])
+        _write_samples(out, prepared)
     return outcome
 
 
@@ -149,9 +152,14 @@ def _already_finished(out: Path, prepared: _Prepared) -> Outcome:
     checkpoints.publish(last)
     if not (out / "samples.json").exists():
         prepared.job.load_model(last)
-        write_samples(out, mask_filler(prepared.job.model), prepared.opened[0][0])
+        _write_samples(out, prepared)
     state = read_state(last)
     return Outcome("already finished", state["step"], state["tokens"], state["seconds"], {}, state["best"])
+
+
+def _write_samples(out: Path, prepared: _Prepared) -> None:
+    if (filler := mask_filler(prepared.job.model)) is not None:
+        write_samples(out, filler, prepared.opened[0][0])
 
 
 def _steps_done(out: Path) -> int:
@@ -212,7 +220,8 @@ def _model_to_train(
     if tokenizer.fingerprint != old_tokenizer.fingerprint:
         num_new = tokenizer.vocab_size - old_tokenizer.vocab_size
         trained = grown(trained, old_tokenizer, tokenizer)
-        say(f"{num_new:,} new words start from the mean of their old pieces")
+        if num_new:
+            say(f"{num_new:,} new words start from the mean of their old pieces")
     settings = _shaped_like(trained, settings, request)
     model = _new_model(settings)
     say(f"goes on from {request.base}: {trained.config.num_layers} layers, {trained.config.width} wide")

@@ -9,6 +9,8 @@ from hornbook.models import registry
 from hornbook.models.electra import generator_config
 from hornbook.models.encoder import EncoderConfig
 from hornbook.models.flops import model_flops_per_token, shape_of
+from hornbook.models.transformer import TransformerConfig
+from hornbook.objectives.language import LanguageSettings
 from hornbook.objectives.masking import MaskingSettings
 from hornbook.objectives.pretraining import ObjectiveSettings
 from hornbook.objectives.replaced import DetectionSettings
@@ -30,9 +32,9 @@ GPU_FLOPS_A_SECOND = 2e14  # about what plain code gets out of a large GPU: a ru
 class PretrainSettings:
     """A variant changes a field."""
 
-    model: EncoderConfig = field(default_factory=EncoderConfig)
+    model: TransformerConfig = field(default_factory=EncoderConfig)
     data: DataSettings = field(default_factory=DataSettings)
-    objective: ObjectiveSettings | DetectionSettings = field(default_factory=ObjectiveSettings)
+    objective: ObjectiveSettings | DetectionSettings | LanguageSettings = field(default_factory=ObjectiveSettings)
     masking: MaskingSettings = field(default_factory=MaskingSettings)
     optimizer: OptimizerSettings = field(default_factory=OptimizerSettings)
     schedule: ScheduleSettings = field(default_factory=ScheduleSettings)
@@ -55,6 +57,13 @@ class PretrainSettings:
                     f"batch.tokens={self.batch.tokens} is less than one sequence of {length}; "
                     f"raise --batch-tokens or lower data.{name}"
                 )
+        if isinstance(self.objective, LanguageSettings):
+            if self.data.layout is not None:
+                raise ValueError(
+                    f"data.layout={self.data.layout} is for encoders: a GPT reads documents end to end; "
+                    "data.crosses_documents says whether it looks over their ends"
+                )
+            return
         sentence = self.objective.sentence
         if sentence != "none" and self.data.layout == "packed":
             raise ValueError(
@@ -70,6 +79,8 @@ class PretrainSettings:
     @property
     def layout(self) -> Layout:
         """How the text is laid out in sequences, which follows from the sentence task and `data.layout`."""
+        if isinstance(self.objective, LanguageSettings):
+            return "documents"
         if self.objective.sentence != "none":
             return self.objective.sentence
         return "segments" if self.data.layout == "pairs" else "packed"
@@ -91,6 +102,8 @@ class PretrainSettings:
     def flops_per_token(self, length: int) -> float:
         """Useful FLOPs of a step at a length, in the `model` convention."""
         objective, rate = self.objective, self.masking.rate
+        if isinstance(objective, LanguageSettings):
+            return model_flops_per_token(shape_of(self.model, length, 1.0, "clm"))
         if not isinstance(objective, DetectionSettings):
             return model_flops_per_token(shape_of(self.model, length, rate))
         generator = generator_config(self.model, objective.generator_share, objective.generator_layers)
@@ -103,13 +116,19 @@ def preset_settings(preset: str, changes: dict | None = None) -> PretrainSetting
     """The published settings of a preset, with changes by dotted name."""
     found = registry.preset(preset)
     family = registry.family_of(found.model).family
-    settings = configuration.changed(PretrainSettings(objective=_objective_kind(family)()), found.published)
-    settings = dataclasses.replace(settings, model=found.model)  # last: RoBERTa's has no segments for the usual pairs
+    usual, groups = PretrainSettings(objective=_objective_kind(family)()), {}
+    for name, value in found.published.items():
+        group, _, inside = name.partition(".")
+        groups.setdefault(group, {})[inside] = value
+    # All at once: the model alone, or the data alone, need not fit what is usual.
+    changed = {group: configuration.changed(getattr(usual, group), values) for group, values in groups.items()}
+    settings = dataclasses.replace(usual, model=found.model, **changed)
     return configuration.changed(settings, changes or {})
 
 
 def _objective_kind(family: str) -> type:
-    return DetectionSettings if family == "electra" else ObjectiveSettings
+    kinds = {"electra": DetectionSettings, "openai-gpt": LanguageSettings, "gpt2": LanguageSettings}
+    return kinds.get(family, ObjectiveSettings)
 
 
 def settings_in(run: dict) -> PretrainSettings:

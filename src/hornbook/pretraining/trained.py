@@ -1,4 +1,4 @@
-"""What a run trains, by its family: one encoder, or ELECTRA's generator and discriminator together; with which
+"""What a run trains, by its family: one model, or ELECTRA's generator and discriminator together; with which
 objective; and how it lies on disk. ELECTRA's folder is the discriminator's, with the generator in a folder within it.
 """
 
@@ -11,6 +11,7 @@ from hornbook.interop.vocabulary import grown
 from hornbook.models import registry
 from hornbook.models.electra import GENERATOR, ElectraPair, generator_config
 from hornbook.models.transformer import Transformer
+from hornbook.objectives.language import LanguageSettings, NextToken
 from hornbook.objectives.masking import Masking
 from hornbook.objectives.pretraining import Pretraining
 from hornbook.objectives.replaced import HEADS, DetectionSettings, ReplacedTokens
@@ -26,11 +27,15 @@ def new_network(settings: PretrainSettings) -> nn.Module:
         smaller = generator_config(config, objective.generator_share, objective.generator_layers)
         is_adversarial = objective.generator_learns == "adversarial"
         return ElectraPair(config, smaller, objective.shared, HEADS[objective.learns], is_adversarial)
+    if isinstance(objective, LanguageSettings):
+        return registry.family_of(config)(config, ("clm",))
     heads = ("mlm",) if objective.sentence == "none" else ("pooler", "mlm", "sentence")
     return registry.family_of(config)(config, heads)
 
 
 def objective_of(settings: PretrainSettings, tokenizer: Tokenizer) -> Objective:
+    if isinstance(settings.objective, LanguageSettings):
+        return NextToken()
     masking = Masking(settings.masking, tokenizer.vocab_size, tokenizer.mask_id, tokenizer.special_ids)
     if isinstance(settings.objective, DetectionSettings):
         return ReplacedTokens(masking, settings.objective)
@@ -39,6 +44,8 @@ def objective_of(settings: PretrainSettings, tokenizer: Tokenizer) -> Objective:
 
 def save_trained(folder: Path, model: nn.Module, tokenizer: Tokenizer) -> None:
     """Every encoder with its tokenizer; the one that is kept and fine-tuned last."""
+    if "clm" in model.heads:
+        tokenizer = tokenizer.without_ends()
     for name, encoder in reversed(_encoders(model).items()):
         tokenizer.save(Path(folder) / name, encoder.config.max_positions, encoder.config.num_segments)
         save_model(Path(folder) / name, encoder)
@@ -73,9 +80,10 @@ def start_from(model: nn.Module, folder: Path, tokenizer: Tokenizer) -> list[str
     return anew
 
 
-def mask_filler(model: nn.Module) -> Transformer:
-    """The encoder that fills in masks."""
-    return model.generator if isinstance(model, ElectraPair) else model
+def mask_filler(model: nn.Module) -> Transformer | None:
+    """The encoder that fills in masks, if there is one."""
+    filler = model.generator if isinstance(model, ElectraPair) else model
+    return filler if "mlm" in filler.heads else None
 
 
 def _encoders(model: nn.Module) -> dict[str, Transformer]:

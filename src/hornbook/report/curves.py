@@ -23,11 +23,12 @@ from hornbook.report.drawing import (
     write_png,
     write_title,
 )
-from hornbook.report.run import RunRecord
+from hornbook.report.run import TOKENS, RunRecord
 
 TITLES = {
     "loss": "Loss",
     "mlm": "Loss on masked tokens (mlm)",
+    "clm": "Loss on the next token (clm)",
     "nsp": "Loss on the next sentence (nsp)",
     "sop": "Loss on the order of sentences (sop)",
     "rtd": "Loss on replaced tokens (rtd)",
@@ -101,8 +102,8 @@ def _draw_loss(axes: Axes, record: RunRecord, colours: Colours, name: str) -> No
             best["step"], best[name], "*", color=colours.validation, markersize=13, zorder=4, label="best validation"
         )
     reference = None
-    if name == "mlm" and "mlm" in record.baseline:
-        reference = _reference(axes, record.baseline["mlm"], "guessing by word frequency", colours, "{:.2f}")
+    if name in TOKENS and name in record.baseline:
+        reference = _reference(axes, record.baseline[name], "guessing by word frequency", colours, "{:.2f}")
     elif name in ("nsp", "sop"):
         reference = _reference(axes, COIN, "tossing a coin", colours, "{:.2f}")
     _mark_events(axes, record, colours, "event, told of in the report")
@@ -124,8 +125,8 @@ def _draw_accuracy(axes: Axes, record: RunRecord, colours: Colours) -> None:
             markersize=3.6,
             label=name.removesuffix("_accuracy"),
         )
-    if "mlm_accuracy" in record.baseline:
-        _reference(axes, record.baseline["mlm_accuracy"], "always the commonest token", colours, "{:.1%}")
+    for share in (value for name, value in record.baseline.items() if name.endswith("_accuracy")):
+        _reference(axes, share, "always the commonest token", colours, "{:.1%}")
     axes.yaxis.set_major_formatter(PercentFormatter(1.0, decimals=0))
     axes.set_ylim(bottom=0, top=min(1.0, axes.get_ylim()[1]))
     _mark_events(axes, record, colours)

@@ -9,7 +9,7 @@ from hornbook.files import read_json
 from hornbook.report import wording
 from hornbook.report.finetuned import KINDS, FinetunedRun
 from hornbook.report.info_finetuned import about_finetuned, about_several, finetuned_lines, label_words, several_lines
-from hornbook.report.run import RunRecord
+from hornbook.report.run import TOKENS, RunRecord
 from hornbook.report.several import is_several
 
 WEIGHTS = "model.safetensors"
@@ -121,8 +121,10 @@ def _run_lines(found: dict) -> list[tuple[str, str]]:
     out.append(("last training loss", _losses(found["last_train"])))
     out.append(("last validation", _losses(found["last_validation"])))
     out.append(("best validation", _losses(found["best_validation"])))
-    if "mlm" in found["frequency_baseline"]:
-        out.append(("guessing by word frequency", f"mlm {wording.loss(found['frequency_baseline']['mlm'])}"))
+    for term in TOKENS:
+        if term in found["frequency_baseline"]:
+            loss = wording.loss(found["frequency_baseline"][term])
+            out.append(("guessing by word frequency", f"{term} {loss}"))
     return [*out, ("to go on", found["resume"] or "")]
 
 
@@ -130,7 +132,7 @@ def _losses(line: dict | None) -> str:
     """loss 3.456 at step 2,000 (mlm 3.1, ...)"""
     if line is None:
         return "none yet"
-    terms = ("mlm", "nsp", "sop", "rtd", "replace_mlm", "all_tokens_mlm")
+    terms = ("mlm", "clm", "nsp", "sop", "rtd", "replace_mlm", "all_tokens_mlm")
     shown = (*terms, *(f"{term}_accuracy" for term in terms))
     parts = [
         f"{name.replace('_', ' ')} {(wording.percent if name.endswith('accuracy') else wording.loss)(line[name])}"

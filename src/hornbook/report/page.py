@@ -12,7 +12,7 @@ from hornbook.report.curves import curves_png
 from hornbook.report.drawing import write_png
 from hornbook.report.finetuned_page import write_finetuned_page
 from hornbook.report.markup import events, page, picture, section, settings, table, tiles
-from hornbook.report.run import RunRecord, number
+from hornbook.report.run import TOKENS, RunRecord, number
 from hornbook.report.several import is_several
 from hornbook.report.several_page import write_several_page
 
@@ -82,22 +82,8 @@ def _quality_tiles(record: RunRecord) -> list[tuple[str, str, str]]:
     if best is not None:
         kept = "; its weights are in best/" if (record.folder / "best").is_dir() else ""
         tiles.append(("best validation loss", wording.loss(best["loss"]), f"at step {best['step']:,}{kept}"))
-    baseline = record.baseline
-    if "mlm" in last:
-        mlm = number(last["mlm"])
-        tiles.append(
-            ("perplexity", wording.perplexity(mlm), f"of masked tokens: e to the mlm loss of {wording.loss(mlm)}")
-        )
-        if "mlm" in baseline and math.isfinite(mlm):
-            below = baseline["mlm"] - mlm
-            words = "below" if below >= 0 else "above"
-            note = f"guessing by word frequency has an mlm loss of {wording.loss(baseline['mlm'])}"
-            tiles.append(("against guessing", f"{abs(below):.2f} {words}", note))
-    if "mlm_accuracy" in last:
-        note = "of masked tokens are named right"
-        if "mlm_accuracy" in baseline:
-            note += f"; always naming the commonest: {wording.percent(baseline['mlm_accuracy'])}"
-        tiles.append(("masked-token accuracy", wording.percent(number(last["mlm_accuracy"])), note))
+    for term, tokens in TOKENS.items():
+        tiles += _token_tiles(term, tokens, last, record.baseline)
     if "nsp_accuracy" in last:
         note = "whether two segments follow each other; a coin gets 50%"
         tiles.append(("next-sentence accuracy", wording.percent(number(last["nsp_accuracy"])), note))
@@ -107,6 +93,28 @@ def _quality_tiles(record: RunRecord) -> list[tuple[str, str, str]]:
     if replaced := number(last.get("rtd_replaced", 0.0)):
         note = f"of the tokens that the generator replaced, which are {wording.percent(replaced)} of all"
         tiles.append(("replaced tokens found", wording.percent(number(last["rtd_found"]) / replaced), note))
+    return tiles
+
+
+def _token_tiles(term: str, tokens: str, last: dict, baseline: dict) -> list[tuple[str, str, str]]:
+    """How well tokens are predicted, beside guessing by their frequency."""
+    tiles = []
+    if term in last:
+        loss = number(last[term])
+        tiles.append(
+            ("perplexity", wording.perplexity(loss), f"of {tokens}s: e to the {term} loss of {wording.loss(loss)}")
+        )
+        if term in baseline and math.isfinite(loss):
+            below = baseline[term] - loss
+            words = "below" if below >= 0 else "above"
+            note = f"guessing by word frequency has an {term} loss of {wording.loss(baseline[term])}"
+            tiles.append(("against guessing", f"{abs(below):.2f} {words}", note))
+    if f"{term}_accuracy" in last:
+        note = f"of {tokens}s are named right"
+        if f"{term}_accuracy" in baseline:
+            note += f"; always naming the commonest: {wording.percent(baseline[f'{term}_accuracy'])}"
+        name = f"{tokens.replace(' ', '-')} accuracy"
+        tiles.append((name, wording.percent(number(last[f"{term}_accuracy"])), note))
     return tiles
 
 

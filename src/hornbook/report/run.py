@@ -11,6 +11,7 @@ import numpy as np
 
 from hornbook.files import read_json, read_json_lines
 
+TOKENS = {"mlm": "masked token", "clm": "next token"}  # terms that predict tokens, and which
 NOT_LOSSES = {"kind", "step", "loss", "grad_norm", "lr", "tokens", "tokens_per_second", "seconds"}
 
 
@@ -54,7 +55,7 @@ class RunRecord:
 
     @property
     def terms(self) -> list[str]:
-        """Names of the parts of the loss, such as mlm and nsp or sop."""
+        """Names of the parts of the loss, such as mlm and nsp or sop, or clm."""
         found = [*self.train[:1], *self.validations[:1]]
         names = dict.fromkeys(name for line in found for name in line if name not in NOT_LOSSES | {"best"})
         return [name for name in names if not name.endswith("_accuracy")]
@@ -97,7 +98,7 @@ class RunRecord:
 
     @property
     def baseline(self) -> dict:
-        """What guessing by word frequency gets: `mlm` and `mlm_accuracy`, or nothing."""
+        """What guessing by word frequency gets: `mlm` and `mlm_accuracy`, the same of `clm`, or nothing."""
         return self.run.get("frequency_baseline") or {}
 
     @property

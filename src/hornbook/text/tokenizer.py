@@ -10,18 +10,15 @@ from typing import NamedTuple
 
 import numpy as np
 import tokenizers
-from tokenizers import AddedToken, decoders, models, normalizers, pre_tokenizers, processors
+from tokenizers import AddedToken, normalizers, processors
 
 from hornbook.files import read_json, write_json, write_text
+from hornbook.text.published import BPE_FILES, GUESSES, add_published_tokens, content_of, published_bpe, read_wordpiece
 
-GUESSES = {
-    "cls_token": ("[CLS]", "<s>"),
-    "sep_token": ("[SEP]", "</s>"),
-    "mask_token": ("[MASK]", "<mask>"),
-    "pad_token": ("[PAD]", "<pad>"),
-    "unk_token": ("[UNK]", "<unk>"),
-}
 OTHER_NAMES = ("bos_token", "eos_token")
+# What ends a text, where the settings name no eos_token: GPT-2's own; what RoBERTa and BERT close a text with; and the
+# line end in GPT-1's vocabulary, which has nothing for it and drops the line ends of a text.
+ENDS = ("<|endoftext|>", "</s>", "[SEP]", "\n</w>")
 MODEL_INPUTS = ("input_ids", "token_type_ids", "attention_mask")
 
 
@@ -72,6 +69,8 @@ class Tokenizer:
         self.mask_id: int | None = special.get("mask_token")
         self.pad_id: int | None = special.get("pad_token")
         self.unk_id: int | None = special.get("unk_token")
+        found = (backend.token_to_id(token) for token in ENDS)
+        self.end_id: int | None = special.get("eos_token", next((each for each in found if each is not None), None))
 
     def __reduce__(self):
         return Tokenizer, (self.backend, self.names, self.model_inputs)
@@ -80,7 +79,8 @@ class Tokenizer:
 
     @classmethod
     def load(cls, folder: Path | str) -> "Tokenizer":
-        """Opens a folder with a `tokenizer.json`, or a published BERT folder with only a `vocab.txt`."""
+        """Opens a folder with a `tokenizer.json`, or a published one with the files of a vocabulary alone: BERT's
+        `vocab.txt`, or the tokens and merges of a GPT or RoBERTa."""
         folder = Path(folder)
         settings = _read_if_there(folder / "tokenizer_config.json")
         stated = _read_if_there(folder / "special_tokens_map.json") | settings
@@ -88,16 +88,20 @@ class Tokenizer:
             backend = _read_backend(folder / "tokenizer.json")
             _apply_stated_normalisation(backend, settings)
         elif (folder / "vocab.txt").is_file():
-            backend = published_wordpiece(_read_vocabulary(folder / "vocab.txt"), stated)
-            _add_published_tokens(backend, settings, _read_if_there(folder / "added_tokens.json"))
+            backend = read_wordpiece(folder / "vocab.txt", stated)
+            add_published_tokens(backend, settings, _read_if_there(folder / "added_tokens.json"))
+        elif bpe := next((pair for pair in BPE_FILES if all((folder / name).is_file() for name in pair)), None):
+            backend, usual = published_bpe(*(folder / name for name in bpe))
+            stated = usual | stated
+            add_published_tokens(backend, settings, _read_if_there(folder / "added_tokens.json"))
         elif not folder.is_dir():
             raise ValueError(f"{folder} is not a folder: give the folder that holds tokenizer.json or vocab.txt")
         else:
             raise ValueError(
-                f"{folder} has no tokenizer.json and no vocab.txt: train a tokenizer, or write tokenizer.json there "
-                "with transformers.AutoTokenizer.from_pretrained(...).save_pretrained(...)"
+                f"{folder} has no vocab.json with merges.txt, no tokenizer.json and no vocab.txt: train a tokenizer, "
+                "or write tokenizer.json there by transformers.AutoTokenizer.from_pretrained(...).save_pretrained(...)"
             )
-        names = {name: _content(stated[name]) for name in (*GUESSES, *OTHER_NAMES) if stated.get(name)}
+        names = {name: content_of(stated[name]) for name in (*GUESSES, *OTHER_NAMES) if stated.get(name)}
         inputs = settings.get("model_input_names") or MODEL_INPUTS
         return cls(backend, guess_names(backend, names), tuple(inputs))
 
@@ -116,6 +120,15 @@ class Tokenizer:
         }
         write_json(Path(folder) / "tokenizer_config.json", settings)
         write_text(Path(folder) / "tokenizer.json", self.backend.to_str(pretty=True))  # last: its presence says whole
+
+    def without_ends(self) -> "Tokenizer":
+        """The same vocabulary with nothing put around a text, as a left-to-right model goes on from its last token."""
+        backend = tokenizers.Tokenizer.from_str(self.backend.to_str())
+        backend.post_processor = processors.ByteLevel(trim_offsets=False)
+        names = dict(self.names)
+        if self.end_id is not None:
+            names |= {name: self.token(self.end_id) for name in OTHER_NAMES}
+        return Tokenizer(backend, names, self.model_inputs)
 
     # ---- what it is
 
@@ -306,49 +319,6 @@ def guess_names(backend: tokenizers.Tokenizer, stated: dict[str, str]) -> dict[s
     return names
 
 
-def sentence_template(cls: tuple[str, int], sep: tuple[str, int]) -> processors.TemplateProcessing:
-    """`CLS A SEP`, and `B SEP` in segment 1."""
-    single = f"{cls[0]}:0 $A:0 {sep[0]}:0"
-    return processors.TemplateProcessing(
-        single=single, pair=f"{single} $B:1 {sep[0]}:1", special_tokens=list(dict([cls, sep]).items())
-    )
-
-
-def unsegmented_template(cls: tuple[str, int], sep: tuple[str, int]) -> processors.TemplateProcessing:
-    """`CLS A SEP`, and `SEP B SEP` in the same segment, as RoBERTa writes them."""
-    single = f"{cls[0]}:0 $A:0 {sep[0]}:0"
-    return processors.TemplateProcessing(
-        single=single, pair=f"{single} {sep[0]}:0 $B:0 {sep[0]}:0", special_tokens=list(dict([cls, sep]).items())
-    )
-
-
-def published_wordpiece(vocabulary: dict[str, int], settings: dict) -> tokenizers.Tokenizer:
-    """The pipeline of the published BERT models around their vocabulary."""
-    special = {name: _content(settings.get(name)) or usual[0] for name, usual in GUESSES.items()}
-    for name in ("unk_token", "cls_token", "sep_token"):
-        if special[name] not in vocabulary:
-            raise ValueError(f"the vocabulary lacks {special[name]}: add it to vocab.txt, or name the {name} in use")
-    cased = any(token != token.lower() for token in vocabulary if token not in special.values() and token[:1] != "[")
-    lower_case = settings.get("do_lower_case")
-    backend = tokenizers.Tokenizer(models.WordPiece(vocabulary, unk_token=special["unk_token"]))
-    backend.normalizer = normalizers.BertNormalizer(
-        clean_text=True,
-        handle_chinese_chars=settings.get("tokenize_chinese_chars", True),
-        strip_accents=settings.get("strip_accents"),
-        lowercase=not cased if lower_case is None else lower_case,
-    )
-    backend.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
-    backend.decoder = decoders.WordPiece(prefix="##")
-    ends = [(special[name], vocabulary[special[name]]) for name in ("cls_token", "sep_token")]
-    backend.post_processor = sentence_template(*ends)
-    backend.add_special_tokens([token for token in special.values() if token in vocabulary])
-    return backend
-
-
-def _content(token: str | dict | None) -> str | None:
-    return token.get("content") if isinstance(token, dict) else token
-
-
 def _read_if_there(path: Path) -> dict:
     return read_json(path) if path.is_file() else {}
 
@@ -373,21 +343,3 @@ def _apply_stated_normalisation(backend: tokenizers.Tokenizer, settings: dict) -
     for key, attribute in (keys | {"tokenize_chinese_chars": "handle_chinese_chars"}).items():
         if settings.get(key) is not None:
             setattr(backend.normalizer, attribute, settings[key])
-
-
-def _read_vocabulary(path: Path) -> dict[str, int]:
-    try:
-        with open(path, encoding="utf-8") as lines:
-            return {line.rstrip("\n"): number for number, line in enumerate(lines)}
-    except UnicodeDecodeError as error:
-        raise ValueError(f"{path} is not UTF-8 text ({error}): restore it from where it was published") from None
-
-
-def _add_published_tokens(backend: tokenizers.Tokenizer, settings: dict, added: dict[str, int]) -> None:
-    stated = {int(number): token for number, token in settings.get("added_tokens_decoder", {}).items()}
-    tokens = {number: {"content": word, "normalized": True} for word, number in added.items()} | stated
-    known = backend.get_added_tokens_decoder()
-    for number, token in sorted(tokens.items()):
-        if number not in known:
-            flags = {key: value for key, value in token.items() if key not in ("content", "__type")}
-            backend.add_tokens([AddedToken(token["content"], **flags)])

@@ -9,7 +9,8 @@ from typing import IO
 import tokenizers
 from tokenizers import AddedToken, Regex, decoders, models, normalizers, pre_tokenizers, processors, trainers
 
-from hornbook.text.tokenizer import Tokenizer, guess_names, refuse_surrogates, sentence_template, unsegmented_template
+from hornbook.text.published import sentence_template, unsegmented_template
+from hornbook.text.tokenizer import Tokenizer, guess_names, refuse_surrogates
 
 SPECIAL_TOKENS = {
     "wordpiece": ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"],

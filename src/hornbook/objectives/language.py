@@ -1,0 +1,80 @@
+"""The next token (`clm`, causal language modelling; Radford et al. 2018), predicted from all that stands before it.
+
+clm = - sum over tokens of log p(the token after it | the tokens up to it)
+
+The token after the last one of a sequence is unknown, unless the batch says it: `labels_T` then holds, for every token,
+the one after it, so that the end of a document is predicted too, and so is the token behind a chunk that was cut.
+
+    objective = NextToken()
+    drawn = objective.draw(batch, generator)
+    objective.sums(model, drawn)                    # {"clm": ...}
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from hornbook.batch import Batch
+from hornbook.objectives.pretraining import summed_loss
+from hornbook.train.objective import Drawn, Targets
+
+
+@dataclass(frozen=True)
+class LanguageSettings:
+    """There is nothing to choose: every token is predicted."""
+
+
+class NextToken:
+    """Each token of each sequence from those before it."""
+
+    is_capturable = True
+
+    def __init__(self):
+        self.weights = {"clm": 1.0}
+        self.summed_loss = summed_loss
+
+    def compile(self) -> None:
+        """Fuses the loss over the vocabulary, which otherwise goes over the scores several times."""
+        self.summed_loss = torch.compile(summed_loss, dynamic=True)
+
+    def draw(self, batch: Batch, generator: torch.Generator) -> Drawn:
+        return Drawn(batch, {"clm": next_tokens(batch) if batch.labels_T is None else stated_tokens(batch)})
+
+    def sums(self, model: nn.Module, drawn: Drawn) -> dict[str, Tensor]:
+        targets = drawn.targets["clm"]
+        return {"clm": self.summed_loss(self._logits(model, drawn), targets.values_K, targets.weights_K)}
+
+    def hits(self, model: nn.Module, drawn: Drawn) -> dict[str, Tensor]:
+        logits, targets = self._logits(model, drawn), drawn.targets["clm"]
+        return {
+            "clm": summed_loss(logits, targets.values_K, targets.weights_K),
+            "clm_accuracy": ((logits.argmax(-1) == targets.values_K) * targets.weights_K).sum(),
+        }
+
+    def _logits(self, model: nn.Module, drawn: Drawn) -> Tensor:
+        return model.clm_logits(model(drawn.batch).index_select(0, drawn.targets["clm"].positions_K))
+
+
+def next_tokens(batch: Batch) -> Targets:
+    """At every token of a sequence but the last, the one after it."""
+    device, num_live = batch.ids_T.device, batch.num_live_sequences
+    num_targets = np.maximum(np.diff(batch.starts_host[: num_live + 1]) - 1, 0)
+    starts_host = np.concatenate([[0], np.cumsum(num_targets), np.full(batch.num_dead, num_targets.sum())])
+    lengths_N = (batch.starts[1 : num_live + 1] - batch.starts[:num_live]).long()
+    # Target k of all is token k, moved on by one for each sequence before its own.
+    sequence_K = torch.repeat_interleave(
+        torch.arange(num_live, device=device), lengths_N - 1, output_size=int(starts_host[-1])
+    )
+    positions_K = torch.arange(len(sequence_K), device=device) + sequence_K
+    values_K = batch.ids_T[positions_K + 1]
+    return Targets(positions_K, values_K, torch.ones(len(values_K), device=device), starts_host)
+
+
+def stated_tokens(batch: Batch) -> Targets:
+    """At every token what the batch says comes after it; -1 is no token."""
+    values_K = batch.labels_T[: batch.num_live_tokens]
+    starts_host = np.minimum(batch.starts_host, batch.num_live_tokens)
+    positions_K = torch.arange(len(values_K), device=values_K.device)
+    return Targets(positions_K, values_K.clamp(min=0), (values_K >= 0).float(), starts_host)

@@ -1,0 +1,145 @@
+"""The next token: what is predicted where, that a split changes nothing, that documents keep apart, and learning."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+import torch
+
+from hornbook.batch import Batch, pack
+from hornbook.models.gpt import Gpt1, Gpt1Config, Gpt2, Gpt2Config
+from hornbook.objectives.baseline import frequency_baseline
+from hornbook.objectives.language import NextToken
+from hornbook.train.objective import Drawn
+from hornbook.train.step import bucketed
+
+SIZE = {"vocab_size": 90, "num_layers": 2, "width": 16, "num_heads": 2, "inner_width": 64, "max_positions": 40}
+NO_DROPOUT = {"dropout": 0.0, "attention_dropout": 0.0, "embedding_dropout": 0.0}
+MODELS = {"gpt1": (Gpt1, Gpt1Config), "gpt2": (Gpt2, Gpt2Config)}
+
+
+def model_of(family: str = "gpt2", **changes):
+    kind, config = MODELS[family]
+    model = kind(config(**SIZE | NO_DROPOUT | changes))
+    model.initialise(torch.Generator().manual_seed(0))
+    return model.double().eval()
+
+
+def batch_of(random: np.random.Generator, lengths, labelled: bool, longest: int = 40) -> Batch:
+    rows = [random.integers(5, 90, length + 1) for length in lengths]
+    labels = [row[1:] for row in rows] if labelled else None
+    return pack([row[:-1] for row in rows], longest=longest, token_labels=labels)
+
+
+def drawn_of(random, lengths, labelled: bool) -> Drawn:
+    return NextToken().draw(batch_of(random, lengths, labelled), torch.Generator())
+
+
+def sums_and_gradients(model, parts: list[Drawn]) -> tuple[float, dict]:
+    model.zero_grad()
+    total = 0.0
+    for part in parts:
+        loss = NextToken().sums(model, part)["clm"]
+        loss.backward()
+        total += loss.item()
+    return total, {name: p.grad.clone() for name, p in model.named_parameters()}
+
+
+@pytest.mark.parametrize("labelled", [False, True])
+def test_the_sum_is_the_cross_entropy_of_every_next_token(random, labelled):
+    model, drawn = model_of(), drawn_of(random, [20, 1, 31, 8], labelled)
+    batch, targets = drawn.batch, drawn.targets["clm"]
+    expected = count = 0
+    with torch.no_grad():
+        for start, stop in zip(batch.starts_host[:-1], batch.starts_host[1:], strict=True):
+            scores = model.clm_logits(model(pack([batch.ids_T[start:stop].numpy()])))[:, :90].log_softmax(-1)
+            for place in range(stop - start if labelled else stop - start - 1):
+                after = batch.labels_T[start + place] if labelled else batch.ids_T[start + place + 1]
+                expected -= float(scores[place, after])
+                count += 1
+        found, hits = NextToken().sums(model, drawn), NextToken().hits(model, drawn)
+    assert float(targets.count) == count == (60 if labelled else 56)
+    assert float(found["clm"]) == pytest.approx(expected, rel=1e-10) == float(hits["clm"])
+    assert 0 <= hits["clm_accuracy"] <= count
+
+
+def test_a_token_without_a_next_one_enters_no_sum(random):
+    batch = batch_of(random, [20, 12], labelled=True)
+    labels = batch.labels_T.clone()
+    labels[[3, 19, 31]] = -1
+    drawn = NextToken().draw(dataclasses.replace(batch, labels_T=labels), torch.Generator())
+    assert float(drawn.targets["clm"].count) == 29
+    whole = NextToken().draw(batch, torch.Generator())
+    with torch.no_grad():
+        model = model_of()
+        scores = model.clm_logits(model(batch)).log_softmax(-1)
+        left_out = -sum(float(scores[place, batch.labels_T[place]]) for place in (3, 19, 31))
+        sums = [float(NextToken().sums(model, each)["clm"]) for each in (whole, drawn)]
+    assert sums[0] - sums[1] == pytest.approx(left_out)
+
+
+@pytest.mark.parametrize("labelled", [False, True])
+@pytest.mark.parametrize("family", MODELS)
+def test_parts_and_buckets_change_nothing(random, family, labelled):
+    model, drawn = model_of(family), drawn_of(random, [3, 8, 8, 20, 31, 40, 40, 1], labelled)
+    whole = sums_and_gradients(model, [drawn])
+    for parts in (drawn.split(50), drawn.split(8), [bucketed(drawn, 128, 32)], [bucketed(p) for p in drawn.split(60)]):
+        total, gradients = sums_and_gradients(model, parts)
+        assert total == pytest.approx(whole[0], rel=1e-12)
+        for name, gradient in gradients.items():
+            torch.testing.assert_close(gradient, whole[1][name], rtol=1e-10, atol=1e-12)
+
+
+def test_targets_of_a_bucketed_batch_are_those_of_the_live_ones(random):
+    for labelled in (False, True):
+        batch = batch_of(random, [9, 14], labelled)
+        plain = NextToken().draw(batch, torch.Generator()).targets["clm"]
+        filled = NextToken().draw(batch.bucketed(128, 8), torch.Generator()).targets["clm"]
+        assert torch.equal(plain.positions_K, filled.positions_K) and torch.equal(plain.values_K, filled.values_K)
+        assert len(filled.starts_host) == 9 and filled.starts_host[-1] == len(plain.values_K)
+
+
+@pytest.mark.parametrize("family", MODELS)
+def test_a_document_changes_nothing_in_another(random, family):
+    model = model_of(family)
+    rows = [random.integers(5, 90, length) for length in (12, 20, 7)]
+    with torch.no_grad():
+        before = model(pack(rows))
+        rows[1] = random.integers(5, 90, 20)
+        after = model(pack(rows))
+    assert torch.equal(before[:12], after[:12]) and torch.equal(before[32:], after[32:])
+    assert not torch.allclose(before[12:32], after[12:32])
+
+
+def test_guessing_by_frequency(random):
+    batch = batch_of(random, [30, 40, 12], labelled=True)
+    counts = np.bincount(batch.labels_T.numpy(), minlength=90)
+    found = frequency_baseline(NextToken(), [batch], counts)
+    share = np.log((counts + 1) / (counts + 1).sum())
+    assert found["clm"] == pytest.approx(-share[batch.labels_T.numpy()].mean())
+    assert found["clm_accuracy"] == pytest.approx(counts.max() / 82)
+
+
+@pytest.mark.parametrize("family", MODELS)
+def test_it_learns_to_go_on(family):
+    """Two tokens by turns: once both were seen, each is the one before the last, which only attention finds."""
+    random = np.random.default_rng(0)
+    model = model_of(family, width=32, inner_width=128, init_std=0.1).float().train()
+    optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3)
+    warmup = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: min(1.0, (step + 1) / 50))
+    objective = NextToken()
+
+    def drawn() -> Drawn:
+        return objective.draw(pack([np.tile(random.integers(0, 20, 2), 6) for _ in range(64)]), torch.Generator())
+
+    for _ in range(200):
+        each = drawn()
+        (objective.sums(model, each)["clm"] / each.targets["clm"].count).backward()
+        optimizer.step()
+        warmup.step()
+        optimizer.zero_grad()
+    with torch.no_grad():
+        last = drawn()
+        hits = {name: float(value) / 64 for name, value in objective.hits(model.eval(), last).items()}
+    assert hits["clm"] < np.log(20) + 0.5  # the second token is any of 20, and the ten after it are certain
+    assert hits["clm_accuracy"] > 9.9
