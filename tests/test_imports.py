@@ -26,7 +26,7 @@ ALLOWED: dict[str, set[str]] = {
     "metrics": set(),
     "interop": {"models", "text"},
     "tasks": {"text", "data", "models", "metrics", "interop", *PROTOCOL},
-    "infer": {"models", "text", "data", "tasks", "interop"},
+    "infer": {"nn", "models", "text", "data", "tasks", "interop"},
     "report": set(),
     "terminal": set(),
 }

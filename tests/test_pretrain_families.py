@@ -19,6 +19,8 @@ from hornbook.data.corpus import Corpus
 from hornbook.data.examples import Examples
 from hornbook.interop.folder import load_folder
 from hornbook.models.registry import PRESETS
+from hornbook.report.info import describe, lines
+from hornbook.report.page import write_report
 from hornbook.text.training import train_tokenizer
 
 TEXTS = ["the river and the garden", "a teacher", "한국어 위키백과는 the bridge of letters"]
@@ -138,6 +140,9 @@ def test_a_gpt_run(tmp_path, corpus, family):
     assert record["heads"] == ["clm"] and set(record["frequency_baseline"]) == {"clm", "clm_accuracy"}
     assert record["settings"]["model"]["end_id"] == Corpus(corpus).tokenizer.end_id
     assert not (tmp_path / "run" / "samples.json").exists()
+    page = write_report(tmp_path / "run").read_text(encoding="utf-8")
+    assert "next-token accuracy" in page and "of next tokens: e to the clm loss" in page
+    assert any("clm" in words for label, words in lines(describe(tmp_path / "run")) if label == "last validation")
     run(tmp_path / "more", corpus, steps=2, family=family, base=tmp_path / "run", changes=window)
     with pytest.raises(ValueError, match="has no mlm head"):
         hornbook.load(tmp_path / "run").fill_mask("the [MASK]")

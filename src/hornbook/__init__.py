@@ -11,7 +11,7 @@ Nothing heavy is imported until it is used.
 __version__ = "0.1.0"
 
 _WHERE = {
-    "load": "hornbook.infer.encoder",
+    "load": "hornbook.infer.opening",
     "load_predictor": "hornbook.infer.predictor",
     "extract_features": "hornbook.infer.features",
     "finetune": "hornbook.finetuning.api",

@@ -1,4 +1,5 @@
-"""Using an encoder: fill in masks, judge whether a sentence follows, find replaced words, turn texts into vectors.
+"""Using an encoder: fill in masks, judge whether a sentence follows, find replaced words, compare how likely texts are,
+turn texts into vectors.
 
 model = hornbook.load("runs/first")
 model.fill_mask("Paris is the [MASK] of France.")
@@ -16,12 +17,13 @@ import torch
 from torch import Tensor, nn
 
 from hornbook.batch import Batch, pack
-from hornbook.interop.folder import load_folder, load_model
-from hornbook.interop.hub import model_folder
+from hornbook.infer.loaded import LoadedModel, grouped
+from hornbook.infer.scoring import Score, masked_scores
+from hornbook.interop.folder import load_model
 from hornbook.models.electra import GENERATOR
 from hornbook.text.tokenizer import Tokenizer
 
-BATCH_TOKENS = 16_384  # texts go through the model in groups of about so many tokens
+NUM_MASKS = 10  # that are put at the end of a text without any
 
 
 @dataclass(frozen=True)
@@ -40,22 +42,12 @@ class JudgedWord:
     probability: float  # that it was replaced
 
 
-class EncoderModel:
-    """A model with its tokenizer, ready to use."""
+class EncoderModel(LoadedModel):
+    """A model that reads both sides, with its tokenizer, ready to use."""
 
     def __init__(self, model: nn.Module, tokenizer: Tokenizer, folder: Path):
-        self.model = model.eval()
-        self.tokenizer = tokenizer
-        self.folder = folder
+        super().__init__(model, tokenizer, folder)
         self._generator: nn.Module | None = None
-
-    @property
-    def device(self) -> torch.device:
-        return next(self.model.parameters()).device
-
-    def to(self, device: str | torch.device) -> "EncoderModel":
-        self.model.to(device)
-        return self
 
     @torch.no_grad()
     def fill_mask(self, text: str, top: int = 5) -> list[list[Guess]]:
@@ -64,9 +56,7 @@ class EncoderModel:
         filler = self._mask_filler
         if top < 1:
             raise ValueError(f"top must be at least 1, not {top}")
-        mask = self.tokenizer.mask_token
-        if mask is None:
-            raise ValueError(f"the tokenizer in {self.folder} has no mask token, which filling in masks needs")
+        mask = self._mask_token
         text = text.replace("[MASK]", mask)
         encoded = self.tokenizer.encode(text)
         places = [i for i, token in enumerate(encoded.ids) if token == self.tokenizer.mask_id]
@@ -86,6 +76,12 @@ class EncoderModel:
         ]
 
     @property
+    def _mask_token(self) -> str:
+        if self.tokenizer.mask_token is None:
+            raise ValueError(f"the tokenizer in {self.folder} has no mask token, which filling in masks needs")
+        return self.tokenizer.mask_token
+
+    @property
     def _mask_filler(self) -> nn.Module:
         """This model or, beside a discriminator, the generator that it was trained with: only that read masks."""
         generator = Path(self.folder) / GENERATOR
@@ -95,6 +91,53 @@ class EncoderModel:
             return self._generator.to(self.device)
         self._needs("mlm", "filling in masks")
         return self.model
+
+    def generate(self, *_: object, **__: object) -> None:
+        raise ValueError(
+            f"{self.folder} is a {self.model.family}, which learned to fill gaps with both sides in view and not to go "
+            "on with a text: use a GPT, or let it fill in masks one by one (--fill)"
+        )
+
+    def perplexity(self, *_: object, **__: object) -> None:
+        raise ValueError(
+            f"{self.folder} is a {self.model.family}, which sees both sides of a token, so that its probabilities "
+            "multiply to none of a text: use a GPT, or compare texts by `score`"
+        )
+
+    @torch.no_grad()
+    def fill(self, text: str, num_masks: int = NUM_MASKS) -> str:
+        """Fills in the masks of a text one by one from left to right, each with the likeliest token that is not
+        special; in a text without any, so many masks at its end."""
+        filler, mask = self._mask_filler, self._mask_token
+        if num_masks < 1:
+            raise ValueError(f"the number of masks must be at least 1, not {num_masks}")
+        text = text.replace("[MASK]", mask)
+        if mask not in text:
+            text = " ".join([text, *[mask] * num_masks])
+        encoded = self.tokenizer.encode(text)
+        ids = list(encoded.ids)
+        places = [i for i, token in enumerate(ids) if token == self.tokenizer.mask_id]
+        never = [number for number in self.tokenizer.special_ids if number < self.tokenizer.vocab_size]
+        for place in places:
+            logits = filler.mlm_logits(filler(self._pack([ids], [encoded.segments]))[place : place + 1])
+            logits = logits[0, : self.tokenizer.vocab_size].float()
+            logits[never] = -torch.inf
+            ids[place] = int(logits.argmax())
+        return self.tokenizer.decode(ids)
+
+    def score(self, texts: list[str] | str) -> list[Score]:
+        """The pseudo-log-likelihood of each text: the log-probability of each of its tokens where it alone is masked.
+        It compares texts, and is the probability of none, as every token is seen by the others."""
+        filler = self._mask_filler
+        assert self._mask_token
+        found = []
+        for text in [texts] if isinstance(texts, str) else texts:
+            encoded = self.tokenizer.encode(text)
+            self._check_length(len(encoded.ids))
+            places = [i for i, word in enumerate(encoded.word_ids) if word is not None]
+            scores = masked_scores(filler, encoded.ids, places, self.tokenizer.mask_id)
+            found.append(Score(text, [self.tokenizer.token(encoded.ids[i]) for i in places], scores.tolist()))
+        return found
 
     @torch.no_grad()
     def detect(self, text: str) -> list[JudgedWord]:
@@ -146,7 +189,7 @@ class EncoderModel:
         vectors = np.zeros((len(texts), self.model.config.width), np.float32)
         # Longest first, so that what is grouped together is alike in length.
         order = sorted((i for i in range(len(texts)) if ids[i]), key=lambda i: -len(ids[i]))
-        for group in _groups(order, [len(each) for each in ids]):
+        for group in grouped(order, [len(each) for each in ids]):
             batch = self._pack([ids[i] for i in group], None)
             x_TD = self.model(batch)
             vectors[group] = _pooled(x_TD, batch, pooling).float().cpu().numpy()
@@ -157,31 +200,16 @@ class EncoderModel:
         limit = self.model.config.max_positions
         return ids if len(ids) <= limit else [*ids[: limit - 1], ids[-1]]
 
-    def _pack(self, ids: list[list[int]], segments: list[list[int]] | None) -> Batch:
+    def _check_length(self, longest: int) -> None:
         limit = self.model.config.max_positions
-        longest = max(map(len, ids))
         if longest > limit:
             raise ValueError(f"the text has {longest} tokens, {longest - limit} more than this model takes ({limit})")
+
+    def _pack(self, ids: list[list[int]], segments: list[list[int]] | None) -> Batch:
+        self._check_length(max(map(len, ids)))
         as_arrays = [np.array(each, np.int64) for each in ids]
         kinds = None if segments is None else [np.array(each, np.int64) for each in segments]
         return pack(as_arrays, kinds).to(self.device)
-
-    def _needs(self, head: str, what: str) -> None:
-        if head not in self.model.heads:
-            has = ", ".join(self.model.heads) or "none"
-            hint = "; give the folder of its generator" if head == "mlm" and "rtd" in self.model.heads else ""
-            raise ValueError(f"{self.folder} has no {head} head (it has: {has}), which {what} needs{hint}")
-
-
-def _groups(order: list[int], lengths: list[int]) -> list[list[int]]:
-    groups, tokens = [[]], 0
-    for i in order:
-        if groups[-1] and tokens + lengths[i] > BATCH_TOKENS:
-            groups.append([])
-            tokens = 0
-        groups[-1].append(i)
-        tokens += lengths[i]
-    return [group for group in groups if group]
 
 
 def _pooled(x_TD: Tensor, batch: Batch, pooling: str) -> Tensor:
@@ -189,10 +217,3 @@ def _pooled(x_TD: Tensor, batch: Batch, pooling: str) -> Tensor:
         return x_TD[batch.starts[:-1].long()]
     lengths = (batch.starts[1:] - batch.starts[:-1]).long()
     return torch.segment_reduce(x_TD.float(), "mean", lengths=lengths)
-
-
-def load(name: str | Path) -> EncoderModel:
-    """Opens a run folder, a folder that `transformers` wrote, or a Hugging Face name."""
-    folder = model_folder(name)
-    model, tokenizer = load_folder(folder)
-    return EncoderModel(model, tokenizer, folder)

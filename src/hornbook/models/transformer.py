@@ -5,7 +5,7 @@ Shapes: T tokens, N sequences, D width, E width of the token vectors.
 """
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal
 
@@ -18,6 +18,7 @@ from hornbook.models.naming import Naming
 from hornbook.models.outputs import NEVER, ClsLayer, Output, reads_cls, task_head
 from hornbook.nn.attention import Direction, runs_flash
 from hornbook.nn.block import SHARED_PARTS, initialise, stack
+from hornbook.nn.cache import KeyValues
 from hornbook.nn.embeddings import Embeddings
 
 Activation = Literal["gelu", "gelu_tanh", "relu"]
@@ -209,9 +210,11 @@ class Transformer(nn.Module):
         for part in dict.fromkeys((self.embeddings, *self.blocks, *heads)):
             part.compile(dynamic=True, options=options)
 
-    def forward(self, batch: Batch, kept: list[Tensor] | None = None) -> Tensor:
+    def forward(
+        self, batch: Batch, kept: list[Tensor] | None = None, cached: Sequence[KeyValues] | None = None
+    ) -> Tensor:
         """The last block's hidden states, after the last norm if there is one, T x D. `kept` gets what goes into each
-        block, and these."""
+        block, and these; `cached`, one for each block, its keys and values."""
         if batch.longest > self.config.max_positions:
             raise ValueError(
                 f"a sequence of {batch.longest} tokens is longer than the model's {self.config.max_positions} positions"
@@ -226,10 +229,10 @@ class Transformer(nn.Module):
             # With pre-norm it grows from block to block, and what one adds would be lost to rounding.
             x_TD = x_TD if self.config.pre_norm else x_TD.to(torch.get_autocast_dtype("cuda"))
         starts_host = None if is_half else batch.starts_host
-        for block in self.blocks:
+        for block, its in zip(self.blocks, cached or [None] * len(self.blocks), strict=True):
             if kept is not None:
                 kept.append(x_TD)
-            x_TD = block(x_TD, batch.starts, starts_host, batch.longest)
+            x_TD = block(x_TD, batch.starts, starts_host, batch.longest, its)
         if self.norm is not None:
             x_TD = self.norm(x_TD)
         if kept is not None:

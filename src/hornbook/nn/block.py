@@ -12,6 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from hornbook.nn.attention import Direction, attention
+from hornbook.nn.cache import KeyValues
 
 ACTIVATIONS = {
     "gelu": F.gelu,
@@ -36,8 +37,20 @@ class SelfAttention(nn.Module):
         self.qkv = nn.Linear(width, 3 * width)
         self.out = nn.Linear(width, width)
 
-    def forward(self, x_TD: Tensor, starts: Tensor, starts_host: np.ndarray | None, longest: int) -> Tensor:
+    def forward(
+        self,
+        x_TD: Tensor,
+        starts: Tensor,
+        starts_host: np.ndarray | None,
+        longest: int,
+        cached: KeyValues | None = None,
+    ) -> Tensor:
+        """`cached` keeps the keys and values; in a step, a token attends to those it has kept."""
         q, k, v = self.qkv(x_TD).unflatten(-1, (3, self.num_heads, -1)).unbind(1)
+        if cached is not None:
+            cached.lay(k, v)
+            if cached.places.is_step:
+                return self.out(cached.attend(q, self.window).flatten(1))
         dropout = self.dropout if self.training else 0.0
         y_THC = attention(q, k, v, starts, starts_host, longest, self.direction, dropout, self.window)
         return self.out(y_THC.flatten(1))
@@ -70,15 +83,22 @@ class Block(nn.Module):
         self.contract = nn.Linear(inner_width, width)
         self.norm = nn.LayerNorm(width, norm_eps)
 
-    def forward(self, x_TD: Tensor, starts: Tensor, starts_host: np.ndarray | None, longest: int) -> Tensor:
+    def forward(
+        self,
+        x_TD: Tensor,
+        starts: Tensor,
+        starts_host: np.ndarray | None,
+        longest: int,
+        cached: KeyValues | None = None,
+    ) -> Tensor:
         if self.pre_norm:
-            attended = self.attention(self.attention_norm(x_TD), starts, starts_host, longest)
+            attended = self.attention(self.attention_norm(x_TD), starts, starts_host, longest, cached)
             x_TD = x_TD + F.dropout(attended, self.dropout, self.training)
             fed = self.contract(self.activation(self.expand(self.norm(x_TD))))
             return x_TD + F.dropout(fed, self.dropout, self.training)
         # Under autocast a norm answers in float32; what goes on is of the type that came in, half the memory traffic.
         kind = x_TD.dtype
-        attended = self.attention(x_TD, starts, starts_host, longest)
+        attended = self.attention(x_TD, starts, starts_host, longest, cached)
         x_TD = self.attention_norm(x_TD + F.dropout(attended, self.dropout, self.training)).to(kind)
         fed = self.contract(self.activation(self.expand(x_TD)))
         return self.norm(x_TD + F.dropout(fed, self.dropout, self.training)).to(kind)

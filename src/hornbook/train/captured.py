@@ -50,7 +50,7 @@ def bucket_for(drawn: Drawn, max_positions: int) -> Bucket:
     tokens = min(_room(batch.num_tokens), _up(batch.num_sequences * longest, TOKEN_BUCKET))
     # Dead sequences take up all that is left: a token outside any sequence would hold no number at all.
     num_dead = -(-(tokens - batch.num_tokens) // longest)
-    # Where the number of sequences differs from batch to batch, as of documents in a chunk, it is rounded to an eighth.
+    # Where the number of sequences differs from batch to batch, as of documents in a chunk, it is rounded too.
     least = batch.num_sequences + num_dead
     sequences = _up(_up(least, max(SEQUENCE_BUCKET, (1 << least.bit_length()) >> 4)), together)
     targets = tuple((term, _room(len(each.values_K))) for term, each in drawn.targets.items())

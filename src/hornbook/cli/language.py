@@ -1,0 +1,144 @@
+"""The verbs of models that go on with a text: `generate`, `score`, `perplexity`."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from hornbook.cli.app import Json, Model, answer, app
+
+
+@app.command("generate", epilog='Example: hornbook generate runs/gpt "Once upon a time" --max-tokens 50 --top-p 0.9')
+def generate(
+    model: Model,
+    prompt: Annotated[str, typer.Argument(help="What the text begins with; '' begins a new one.")],
+    max_tokens: Annotated[
+        int | None, typer.Option(help="At most so many tokens (100); with --fill, masks (10).")
+    ] = None,
+    temperature: Annotated[
+        float | None, typer.Option(help="Below 1 the likely gets likelier; 0 takes the likeliest token each time.")
+    ] = None,
+    top_k: Annotated[int | None, typer.Option(help="Draw from so many of the likeliest tokens.")] = None,
+    top_p: Annotated[float | None, typer.Option(help="Draw from the likeliest that make up this probability.")] = None,
+    repetition_penalty: Annotated[float, typer.Option(help="Above 1, tokens in the text get less likely.")] = 1.0,
+    beams: Annotated[int, typer.Option(help="Search the likeliest text with so many beams; draws nothing.")] = 1,
+    length_penalty: Annotated[float, typer.Option(help="Of beams: above 0 prefers longer texts.")] = 1.0,
+    stop: Annotated[list[str] | None, typer.Option(help="End before this text; may be said several times.")] = None,
+    seed: Annotated[int, typer.Option(help="Another one writes another text.")] = 0,
+    num: Annotated[int, typer.Option(help="So many texts.")] = 1,
+    slide: Annotated[
+        bool, typer.Option("--slide", help="Go on over the end of the context: its last half is read anew.")
+    ] = False,
+    fill: Annotated[
+        bool, typer.Option("--fill", help="Let an encoder fill in masks one by one, in the text or at its end.")
+    ] = False,
+    as_json: Json = False,
+) -> None:
+    """Go on with a text. The model is a GPT; what it writes is shown as it comes."""
+    import hornbook
+    from hornbook.infer.encoder import NUM_MASKS, EncoderModel
+    from hornbook.infer.generation import MAX_TOKENS
+
+    loaded = hornbook.load(model)
+    if fill:
+        if not isinstance(loaded, EncoderModel):
+            raise ValueError(f"--fill is for encoders, and {model} goes on with a text: leave it out")
+        text = loaded.fill(prompt, NUM_MASKS if max_tokens is None else max_tokens)
+        print(text)
+        answer(as_json, {"filled": text})
+        return
+    stream = _Stream(prompt) if num == 1 and not as_json else None
+    found = loaded.generate(
+        prompt,
+        MAX_TOKENS if max_tokens is None else max_tokens,
+        temperature=temperature,
+        top_k=top_k,
+        top_p=top_p,
+        repetition_penalty=repetition_penalty,
+        beams=beams,
+        length_penalty=length_penalty,
+        stop=stop or (),
+        seed=seed,
+        num=num,
+        slide=slide,
+        on_token=stream,
+    )
+    if stream is not None:
+        print(stream.before)  # the prompt, if nothing came after it
+        return
+    for number, each in enumerate(found, 1):
+        if num > 1:
+            print(f"--- {number}")
+        print(prompt + each.text)
+    answer(as_json, {"prompt": prompt, "texts": [vars(each) for each in found]})
+
+
+class _Stream:
+    """Prints the prompt before the first piece, and each piece at once."""
+
+    def __init__(self, prompt: str):
+        self.before = prompt
+
+    def __call__(self, prompt: int, sample: int, text: str) -> None:
+        print(self.before + text, end="", flush=True)
+        self.before = ""
+
+
+@app.command("score", epilog='Example: hornbook score runs/gpt "The cat sat." "Sat cat the."')
+def score(
+    model: Model,
+    texts: Annotated[list[str], typer.Argument(help="Texts to compare.")],
+    as_json: Json = False,
+) -> None:
+    """Say how likely texts are: the log-probability of each, in all and per token."""
+    import hornbook
+    from hornbook.infer.encoder import EncoderModel
+    from hornbook.terminal import say, table
+
+    loaded = hornbook.load(model)
+    scores = loaded.score(texts)
+    rows = [(f"{each.total:.3f}", f"{each.per_token:.3f}", len(each.tokens), each.text) for each in scores]
+    table(rows, ("log p", "per token", "tokens", "text"))
+    is_pseudo = isinstance(loaded, EncoderModel)
+    definition = (
+        "pseudo-log-likelihood: natural logarithms, each token masked in turn and the others seen"
+        if is_pseudo
+        else "natural logarithms, each token given those before it"
+    )
+    say(definition)
+    found = [
+        {"text": each.text, "log_probability": each.total, "per_token": each.per_token}
+        | {"tokens": each.tokens, "log_probabilities": each.log_probabilities}
+        for each in scores
+    ]
+    answer(as_json, {"definition": definition, "scores": found})
+
+
+@app.command("perplexity", epilog="Example: hornbook perplexity runs/gpt book.txt --stride 512")
+def perplexity(
+    model: Model,
+    file: Annotated[Path, typer.Argument(help=".txt, .jsonl or .parquet, plain or .gz, .xz, .zst.")],
+    stride: Annotated[int | None, typer.Option(help="Windows begin so many tokens apart; half the context.")] = None,
+    documents: Annotated[str, typer.Option(help="What a document is in a .txt: blank-line or file.")] = "blank-line",
+    as_json: Json = False,
+) -> None:
+    """Measure how well a model predicts a text: per token, per word and in bits per byte."""
+    import hornbook
+    from hornbook.terminal import counting_display, say, table
+
+    if documents not in ("blank-line", "file"):
+        raise ValueError(f"--documents must be blank-line or file, not '{documents}'")
+    loaded = hornbook.load(model)
+    with counting_display("reading") as show:
+        found = loaded.perplexity(
+            file, stride, documents, progress=lambda done, total: show(f"of {total:,} tokens", done)
+        )
+    table(
+        [
+            ("perplexity per token", f"{found.per_token:.4g}", f"{found.num_tokens:,} tokens"),
+            ("perplexity per word", f"{found.per_word:.4g}", f"{found.num_words:,} words"),
+            ("bits per byte", f"{found.bits_per_byte:.4g}", f"{found.num_bytes:,} bytes"),
+        ]
+    )
+    say(f"of {found.num_documents:,} documents; {found.definition}")
+    answer(as_json, found.as_dict())

@@ -1,0 +1,198 @@
+"""Beam search: the likeliest continuations as a whole, and not token by token.
+
+score = (sum of the log-probabilities of its tokens) / (number of its tokens) ^ length_penalty
+
+Shapes: P prompts, B beams, N = P x B sequences, K = 2 B candidates, S tokens written, V vocabulary.
+The rules are those of `transformers`, so that both find the same: of the 2 B best continuations those among the first
+B that end are kept as finished, and the first B that do not go on. It is over for a prompt when no running beam can
+overtake the worst of B finished ones at its present length, or, `early_stopping`, as soon as B are finished.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from hornbook.infer.cache import GoingOn
+from hornbook.infer.generation import Generated, Request, fitting, groups_of, without_spare, written
+from hornbook.infer.sampling import penalised
+from hornbook.infer.writing import Writer
+from hornbook.models.gpt import Gpt
+
+FAR = -1e9  # what stands for minus infinity, such that multiples of it keep their order
+
+
+@dataclass(frozen=True)
+class BeamSettings:
+    beams: int = 4
+    length_penalty: float = 1.0
+    early_stopping: bool = False
+
+    def __post_init__(self) -> None:
+        if self.beams < 1:
+            raise ValueError(f"beams must be at least 1, not {self.beams}")
+
+
+@dataclass
+class _Beams:
+    """Those of each prompt that run and those that are finished, best first; P x B, tokens P x B x S."""
+
+    running: Tensor
+    running_scores: Tensor
+    finished: Tensor
+    finished_scores: Tensor
+    finished_lengths: Tensor
+    is_finished: Tensor
+    is_over: Tensor  # P
+
+
+def beam_search(
+    model: Gpt,
+    prompts: Sequence[Sequence[int]],
+    request: Request,
+    settings: BeamSettings,
+    writer_of: Callable[[Sequence[int]], Writer],
+    end_id: int | None = None,
+    num_tokens: int | None = None,
+) -> list[list[Generated]]:
+    """The `request.num` best continuations of each prompt. They cannot slide: each beam would leave its own past."""
+    context = model.config.max_positions
+    if request.num > settings.beams:
+        raise ValueError(f"num={request.num} continuations need at least as many beams, not {settings.beams}")
+    if request.slide:
+        raise ValueError("beam search cannot slide over its context: leave --slide out, or --beams")
+    prompts = fitting(prompts, context, False)
+    found: dict[int, list[Generated]] = {}
+    for group in groups_of(prompts, settings.beams, request.max_tokens, context):
+        search = _Search(model, [prompts[i] for i in group], request, settings, writer_of, end_id, num_tokens)
+        for number, its in zip(group, search.run(), strict=True):
+            found[number] = its
+    return [found[number] for number in range(len(prompts))]
+
+
+class _Search:
+    def __init__(self, model, prompts, request, settings, writer_of, end_id, num_tokens):
+        self.prompts, self.request, self.settings = prompts, request, settings
+        self.writer_of, self.end_id, self.num_tokens = writer_of, end_id, num_tokens
+        context, num_beams = model.config.max_positions, settings.beams
+        # The first token needs no place of its own: it comes of the prompt.
+        self.limits = [min(request.max_tokens, context - len(prompt) + 1) for prompt in prompts]
+        self.going_on = GoingOn(
+            model, len(prompts) * num_beams, min(max(map(len, prompts)) + request.max_tokens, context)
+        )
+        self.device = self.going_on.device
+
+    def run(self) -> list[list[Generated]]:
+        prompts, num_beams = self.prompts, self.settings.beams
+        logits_NV = self.going_on.read(prompts)
+        copies_N = torch.arange(len(prompts), device=self.device).repeat_interleave(num_beams)
+        self.going_on.choose(copies_N)
+        logits_NV = logits_NV[copies_N]
+        penalty = self.request.sampling.repetition_penalty
+        written_NV = None if penalty == 1 else written(prompts, logits_NV)[copies_N]
+        beams = self._start()
+        first_row_P1 = torch.arange(len(prompts), device=self.device)[:, None] * num_beams
+        for number in range(1, max(self.limits) + 1):
+            scores_NV = without_spare(logits_NV, self.num_tokens).log_softmax(-1)
+            if written_NV is not None:
+                scores_NV = penalised(scores_NV, written_NV, penalty)
+            from_PB = self._advance(beams, scores_NV.unflatten(0, (-1, num_beams)), number)
+            if bool(beams.is_over.all()):
+                break
+            rows_N = (from_PB + first_row_P1).flatten()
+            chosen_N = beams.running[:, :, number - 1].flatten()
+            self.going_on.choose(rows_N)
+            if written_NV is not None:
+                written_NV = written_NV[rows_N].scatter(1, chosen_N[:, None], True)
+            logits_NV = self.going_on.step(chosen_N)
+        return self._answers(beams)
+
+    def _start(self) -> _Beams:
+        shape = (len(self.prompts), self.settings.beams)
+        nothing = torch.zeros(*shape, self.request.max_tokens, dtype=torch.int64, device=self.device)
+        scores = torch.full(shape, FAR, device=self.device)
+        running_scores = scores.clone()
+        running_scores[:, 0] = 0  # all beams begin with the same prompt: only the first counts
+        is_not = torch.zeros(shape, dtype=torch.bool, device=self.device)
+        lengths = torch.zeros(shape, dtype=torch.int64, device=self.device)
+        return _Beams(nothing, running_scores, nothing.clone(), scores, lengths, is_not, is_not[:, 0].clone())
+
+    def _advance(self, beams: _Beams, scores_PBV: Tensor, number: int) -> Tensor:
+        """One more token, the `number`th; from which beam each running one comes, P x B."""
+        num_beams, vocab_size = scores_PBV.shape[1:]
+        sums_PBV = scores_PBV + beams.running_scores[:, :, None]
+        best = sums_PBV.flatten(1).topk(min(2 * num_beams, num_beams * vocab_size))
+        from_PK = best.indices // vocab_size
+        tokens_PKS = _rows(beams.running, from_PK)
+        tokens_PKS[:, :, number - 1] = best.indices % vocab_size
+        ends_PK = self._ends(tokens_PKS, number)
+
+        on = (best.values + ends_PK * FAR).topk(num_beams)
+        still_P1 = ~beams.is_over[:, None]
+        self._keep_finished(beams, best.values, tokens_PKS, ends_PK, number)
+        beams.running = _rows(tokens_PKS, on.indices)
+        beams.running_scores = on.values
+        # As transformers has it: at the length so far, though a longer one may come to more.
+        best_possible_P1 = on.values[:, :1] / number**self.settings.length_penalty
+        worst_P1 = beams.finished_scores.amin(1, keepdim=True)
+        can_improve = (best_possible_P1 > torch.where(beams.is_finished, worst_P1, FAR)).any(1)
+        is_full = beams.is_finished.all(1) if self.settings.early_stopping else torch.zeros_like(can_improve)
+        beams.is_over = ~(still_P1[:, 0] & can_improve & ~is_full & ~ends_PK.all(1))
+        return from_PK.gather(1, on.indices)
+
+    def _keep_finished(self, beams: _Beams, sums_PK: Tensor, tokens_PKS: Tensor, ends_PK: Tensor, number: int) -> None:
+        """The best of those that were finished and those that end now, among the first B candidates."""
+        num_beams = self.settings.beams
+        just_PK = ends_PK & (torch.arange(ends_PK.shape[1], device=self.device) < num_beams)
+        just_PK &= ~beams.is_over[:, None]
+        scores_PK = torch.where(just_PK, sums_PK / number**self.settings.length_penalty, sums_PK + FAR)
+        merged = torch.cat([beams.finished_scores, scores_PK], 1)
+        order = merged.topk(num_beams)
+        beams.finished_scores = order.values
+        beams.finished = _rows(torch.cat([beams.finished, tokens_PKS], 1), order.indices)
+        lengths_PK = torch.full_like(ends_PK, number, dtype=torch.int64)
+        beams.finished_lengths = torch.cat([beams.finished_lengths, lengths_PK], 1).gather(1, order.indices)
+        beams.is_finished = torch.cat([beams.is_finished, just_PK], 1).gather(1, order.indices)
+
+    def _ends(self, tokens_PKS: Tensor, number: int) -> Tensor:
+        """Whether each candidate is over with its last token."""
+        limits_P = torch.tensor(self.limits, device=self.device)
+        ends_PK = (limits_P <= number)[:, None].expand(tokens_PKS.shape[:2]).clone()
+        if self.end_id is not None:
+            ends_PK |= tokens_PKS[:, :, number - 1] == self.end_id
+        if self.request.stop:
+            rows = tokens_PKS[:, :, :number].tolist()
+            stopped = [
+                [self._written(prompt, ids).is_stopped for ids in its]
+                for prompt, its in zip(self.prompts, rows, strict=True)
+            ]
+            ends_PK |= torch.tensor(stopped, device=self.device)
+        return ends_PK
+
+    def _written(self, prompt: list[int], ids: list[int]) -> Writer:
+        writer = self.writer_of(prompt)
+        writer.add(ids[:-1] if ids[-1] == self.end_id else ids)
+        writer.finish()
+        return writer
+
+    def _answers(self, beams: _Beams) -> list[list[Generated]]:
+        found = []
+        for prompt, limit, rows, lengths in zip(
+            self.prompts, self.limits, beams.finished.tolist(), beams.finished_lengths.tolist(), strict=True
+        ):
+            its = [ids[:length] for ids, length in zip(rows, lengths, strict=True)][: self.request.num]
+            found.append([self._answer(prompt, ids, limit) for ids in its])
+        return found
+
+    def _answer(self, prompt: list[int], ids: list[int], limit: int) -> Generated:
+        writer = self._written(prompt, ids)
+        if ids[-1] == self.end_id:
+            return Generated(writer.text, ids[:-1], "end")
+        if writer.is_stopped:
+            return Generated(writer.text, ids, "stop")
+        return Generated(writer.text, ids, "length" if limit == self.request.max_tokens else "context")
+
+
+def _rows(of_PKS: Tensor, which_PB: Tensor) -> Tensor:
+    return of_PKS.gather(1, which_PB[:, :, None].expand(-1, -1, of_PKS.shape[-1]))

@@ -1,0 +1,115 @@
+"""A GPT that goes on with several texts at once, one token of each a step.
+
+going_on = GoingOn(model, num_sequences=3, room=200)
+logits_NV = going_on.read([first_ids, second_ids, third_ids])     # the whole prompts, packed
+logits_NV = going_on.step(chosen_N)                               # and then a token of each
+
+Shapes: T tokens, N sequences, V vocabulary, D width.
+On CUDA a step is captured once as a graph, for its shapes never change; on a CPU it reads no more of the room than is
+filled.
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from hornbook.batch import Batch, pack
+from hornbook.models.gpt import Gpt
+from hornbook.nn.cache import KeyValues, Places
+
+NUM_WARM_UPS = 2  # before a capture
+
+
+class GoingOn:
+    """The model with what it has read of N sequences, each in a room of so many tokens."""
+
+    def __init__(self, model: Gpt, num_sequences: int, room: int):
+        config = model.config
+        weight = model.embeddings.tokens.weight
+        shape = (num_sequences, config.num_heads, room, config.width // config.num_heads)
+        self.model = model
+        self.room = room
+        self.layers = [KeyValues(shape, weight) for _ in model.blocks]
+        self.device = weight.device
+        self.num_filled = 0  # places of the longest sequence, as the host counts them
+        self.lengths_N = torch.zeros(num_sequences, dtype=torch.int64, device=self.device)
+        self.rows_N = torch.arange(num_sequences, device=self.device)
+        self.ids_N = torch.zeros_like(self.rows_N)  # lies where a captured step reads
+        self.starts = torch.arange(num_sequences + 1, dtype=torch.int32, device=self.device)
+        self.starts_host = np.arange(num_sequences + 1)
+        self.graph: torch.cuda.CUDAGraph | None = None
+        self.logits_NV: Tensor | None = None
+
+    @torch.no_grad()
+    def read(self, sequences: Sequence[Sequence[int]], rows: Sequence[int] | None = None) -> Tensor:
+        """Scores of the token after each of these sequences. They take the first rows, or those named; what stood
+        there is forgotten."""
+        ids = [np.asarray(each, np.int64) for each in sequences]
+        batch = pack(ids).to(self.device)
+        lengths_N = (batch.starts[1:] - batch.starts[:-1]).long()
+        rows_N = self.rows_N[: len(ids)] if rows is None else torch.tensor(rows, device=self.device)
+        rows_T = torch.repeat_interleave(rows_N, lengths_N, output_size=batch.num_tokens)
+        x_TD = self._through(batch, Places(rows_T, batch.positions_T, is_step=False, num_seen=0))
+        self.lengths_N[rows_N] = lengths_N
+        self.num_filled = max(self.num_filled, batch.longest)
+        return self._logits(x_TD[batch.starts[1:].long() - 1])
+
+    @torch.no_grad()
+    def step(self, ids_N: Tensor) -> Tensor:
+        """Scores of the token after these, one for each sequence. A sequence whose room is full goes on writing over
+        its last place: what comes of it means nothing. The answer lies where the next step writes its own."""
+        self.num_filled = min(self.num_filled + 1, self.room)
+        if self.device.type != "cuda":
+            return self._step(ids_N, self.num_filled)
+        self.ids_N.copy_(ids_N)
+        if self.graph is None:
+            self._capture()
+        self.graph.replay()
+        return self.logits_NV
+
+    def choose(self, rows_N: Tensor) -> None:
+        """Sequence i goes on as a copy of what sequence `rows_N[i]` was."""
+        self.lengths_N.copy_(self.lengths_N[rows_N])
+        for layer in self.layers:
+            layer.choose(rows_N, self.num_filled)
+
+    def _step(self, ids_N: Tensor, num_seen: int) -> Tensor:
+        positions_N = self.lengths_N.clamp(max=self.room - 1)
+        batch = Batch(
+            ids_T=ids_N,
+            positions_T=positions_N,
+            segments_T=ids_N,  # a GPT has none
+            word_starts_T=ids_N,
+            starts=self.starts,
+            starts_host=self.starts_host,
+            longest=1,
+        )
+        x_ND = self._through(batch, Places(self.rows_N, positions_N, is_step=True, num_seen=num_seen))
+        self.lengths_N += 1
+        return self._logits(x_ND)
+
+    def _capture(self) -> None:
+        """Trying it first loads every kernel; each try writes the same over the same places."""
+        lengths_N = self.lengths_N.clone()
+        side = torch.cuda.Stream()
+        side.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(side):
+            for _ in range(NUM_WARM_UPS):
+                self._step(self.ids_N, self.room)
+                self.lengths_N.copy_(lengths_N)
+        torch.cuda.current_stream().wait_stream(side)
+        self.graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(self.graph, capture_error_mode="thread_local"):
+            self.logits_NV = self._step(self.ids_N, self.room)
+        self.lengths_N.copy_(lengths_N)
+
+    def _through(self, batch: Batch, places: Places) -> Tensor:
+        for layer in self.layers:
+            layer.places = places
+        return self.model(batch, cached=self.layers)
+
+    def _logits(self, x_ND: Tensor) -> Tensor:
+        logits_NV = self.model.clm_logits(x_ND)[:, : self.model.config.vocab_size]
+        return logits_NV.to(torch.promote_types(logits_NV.dtype, torch.float32))

@@ -1,0 +1,163 @@
+"""Using a GPT: go on with texts, say how likely they are, measure its perplexity.
+
+model = hornbook.load("runs/gpt")
+model.generate("Once upon a time", max_tokens=50, top_p=0.9)[0].text
+model.score(["a likely text", "unlikely a text"])[0].total
+model.perplexity("book.txt").per_word
+"""
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from hornbook.data.readers import DocumentsAre, check_documents, read_documents
+from hornbook.infer.beams import BeamSettings, beam_search
+from hornbook.infer.generation import MAX_TOKENS, Generated, OnToken, Request, generate
+from hornbook.infer.loaded import LoadedModel
+from hornbook.infer.sampling import Sampling
+from hornbook.infer.scoring import Perplexity, Score, check_stride, next_token_scores
+from hornbook.infer.writing import Writer
+
+
+class DecoderModel(LoadedModel):
+    """A model that reads from left to right, with its tokenizer, ready to use."""
+
+    @property
+    def end_id(self) -> int | None:
+        """The token that ends a text, and that a text begins after. Some folders name one that they do not have."""
+        end_id = self.model.config.end_id
+        return end_id if end_id is not None and end_id < self.model.config.vocab_size else None
+
+    def generate(
+        self,
+        prompts: str | Sequence[str],
+        max_tokens: int = MAX_TOKENS,
+        *,
+        temperature: float | None = None,
+        top_k: int | None = None,
+        top_p: float | None = None,
+        repetition_penalty: float = 1.0,
+        beams: int = 1,
+        length_penalty: float = 1.0,
+        early_stopping: bool = False,
+        stop: str | Sequence[str] = (),
+        seed: int = 0,
+        num: int = 1,
+        slide: bool = False,
+        on_token: OnToken | None = None,
+    ) -> list[Generated] | list[list[Generated]]:
+        """What follows a prompt, `num` times; for several prompts a list of that for each.
+
+        `temperature` is 1, or 0 for the likeliest token each time; `top_k` and `top_p` draw from the likeliest tokens
+        only. `beams` above 1 search for the likeliest text instead, and draw nothing. `on_token` is called with (number
+        of the prompt, number of the sample, piece of text) while it is written; of beams, when they are done.
+
+        A text ends with the model's end-of-text token, before the first of the `stop` strings, after `max_tokens`, or
+        where the context is full. With `slide` it leaves the first half of a full context behind and goes on, and a
+        prompt that is too long loses its beginning; without, such a prompt is a `ValueError`.
+        """
+        self._needs("clm", "going on with a text")
+        if beams > 1 and temperature:
+            raise ValueError(f"beams search and draw nothing: leave temperature={temperature:g} out, or beams")
+        usual = 0.0 if beams > 1 else 1.0
+        sampling = Sampling(usual if temperature is None else temperature, top_k, top_p, repetition_penalty)
+        stops = (stop,) if isinstance(stop, str) else tuple(stop)
+        request = Request(max_tokens, sampling, stops, seed, num, slide)
+        if num > 1 and sampling.is_greedy and beams == 1:
+            raise ValueError("temperature 0 writes the same text every time: ask for one, or set a temperature")
+        texts = [prompts] if isinstance(prompts, str) else list(prompts)
+        ids = [pieces.ids or self._start for pieces in self.tokenizer.pieces(texts)]
+        settings = BeamSettings(beams, length_penalty, early_stopping)
+        around = (lambda prompt: Writer(self.tokenizer, prompt, stops), self.end_id, self.tokenizer.vocab_size)
+        if beams > 1:
+            found = beam_search(self.model, ids, request, settings, *around)
+            if on_token is not None:
+                for number, its in enumerate(found):
+                    for sample, each in enumerate(its):
+                        on_token(number, sample, each.text)
+        else:
+            found = generate(self.model, ids, request, *around, on_token)
+        return found[0] if isinstance(prompts, str) else found
+
+    @property
+    def _start(self) -> list[int]:
+        return [] if self.end_id is None else [self.end_id]
+
+    def score(self, texts: str | Sequence[str]) -> list[Score]:
+        """The log-probability of each text as the beginning of a document: of its first token after the end-of-text
+        token, where the model has one, and of each later one given all before it. A text longer than the context is
+        read in windows that overlap by half."""
+        self._needs("clm", "scoring a text")
+        texts = [texts] if isinstance(texts, str) else list(texts)
+        ids = [self._start + pieces.ids for pieces in self.tokenizer.pieces(texts)]
+        found = next_token_scores(self.model, ids, check_stride(None, self.model.config.max_positions))
+        return [
+            Score(text, [self.tokenizer.token(each) for each in its[1:]], scores.tolist())
+            for text, its, scores in zip(texts, ids, found, strict=True)
+        ]
+
+    def perplexity(
+        self,
+        file: str | Path,
+        stride: int | None = None,
+        documents: DocumentsAre = "blank-line",
+        progress: Callable[[int, int], None] | None = None,
+    ) -> Perplexity:
+        """How well the model predicts a file (.txt, .jsonl, .parquet): per token, per word, and in bits per byte.
+
+        Documents are apart, each after the end-of-text token; in a .txt, blank lines separate them, or the file is one.
+        One longer than the context is read in windows that begin `stride` tokens apart, each token scored once, with at
+        least context - stride tokens before it. `progress` gets (tokens done, tokens in all).
+        """
+        self._needs("clm", "measuring perplexity")
+        check_documents(documents)
+        context = self.model.config.max_positions
+        stride = check_stride(stride, context)
+        texts: list[str] = []
+        for document in read_documents(file, documents=documents):
+            if document.part:
+                texts[-1] += document.text
+            else:
+                texts.append(document.text)
+        encoded = self.tokenizer.encode_sentences(texts)
+        ids, first = [], 0
+        for length in encoded.lengths.tolist():
+            ids.append([*self._start, *encoded.ids[first : first + length].tolist()])
+            first += length
+        num_tokens = sum(max(len(each) - 1, 0) for each in ids)
+        if not num_tokens:
+            raise ValueError(f"{file} holds no token that could be predicted: give a longer text")
+        show = None if progress is None else lambda done: progress(done, num_tokens)
+        scores = next_token_scores(self.model, ids, stride, show)
+        return Perplexity(
+            log_probability=float(sum(each.sum() for each in scores)),
+            num_tokens=num_tokens,
+            num_words=sum(len(text.split()) for text in texts),
+            num_bytes=sum(len(text.encode()) for text in texts),
+            num_documents=len(texts),
+            definition=self._definition(context, stride),
+        )
+
+    def _definition(self, context: int, stride: int) -> str:
+        first = (
+            "first after the end-of-text token" if self._start else "without the first token, which nothing precedes"
+        )
+        return (
+            f"p is the product over the tokens of each document, {first}, in windows of {context:,} tokens that begin "
+            f"{stride:,} apart: each token once, with at least {context - stride:,} before it where there are as many; "
+            "per token p^(-1/tokens), per word p^(-1/words between white space), bits per byte -log2(p) / bytes (UTF-8)"
+        )
+
+    def fill_mask(self, *_: object) -> None:
+        self._refuse("fills in no masks: generate goes on with a text")
+
+    def next_sentence(self, *_: object) -> None:
+        self._refuse("has no head that judges whether a sentence follows: score both orders, and compare")
+
+    def detect(self, *_: object) -> None:
+        self._refuse("finds no replaced words, which an ELECTRA does: score says how likely each token is")
+
+    def embed(self, *_: object, **__: object) -> None:
+        self._refuse("has no vector of a whole text; hornbook.extract_features gives its hidden states")
+
+    def _refuse(self, why: str) -> None:
+        raise ValueError(f"{self.folder} is a {self.model.family}, which reads from left to right and {why}")

@@ -1,0 +1,150 @@
+"""How likely a text is to a model: token by token, in windows where it is longer than the context.
+
+Shapes: T tokens, K positions that are scored, D width.
+"""
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from hornbook.batch import pack
+from hornbook.infer.loaded import grouped
+from hornbook.models.encoder import Encoder
+from hornbook.models.gpt import Gpt
+
+HEAD_TOKENS = 1024  # scores over the vocabulary are made for so many positions at once
+
+
+@dataclass(frozen=True)
+class Score:
+    text: str
+    tokens: list[str]  # those that were scored
+    log_probabilities: list[float]  # natural logarithms, one a token
+
+    @property
+    def total(self) -> float:
+        return math.fsum(self.log_probabilities)
+
+    @property
+    def per_token(self) -> float:
+        return self.total / len(self.tokens) if self.tokens else math.nan
+
+
+@dataclass(frozen=True)
+class Perplexity:
+    log_probability: float
+    num_tokens: int  # those that were scored
+    num_words: int  # what white space separates
+    num_bytes: int  # of the text in UTF-8
+    num_documents: int
+    definition: str
+
+    @property
+    def per_token(self) -> float:
+        return self._exp(self.num_tokens)
+
+    @property
+    def per_word(self) -> float:
+        return self._exp(self.num_words)
+
+    @property
+    def bits_per_byte(self) -> float:
+        return -self.log_probability / math.log(2) / self.num_bytes
+
+    def _exp(self, number: int) -> float:
+        exponent = -self.log_probability / number
+        return math.exp(exponent) if exponent < 700 else math.inf
+
+    def as_dict(self) -> dict:
+        values = {"per_token": self.per_token, "per_word": self.per_word, "bits_per_byte": self.bits_per_byte}
+        return values | vars(self)
+
+
+def windows(num_targets: int, context: int, stride: int) -> Iterator[tuple[int, int, int]]:
+    """(first token that is read, first target that is scored, end of both): every target once, and windows that
+    begin `stride` apart. Target i is the token after token i.
+
+    >>> list(windows(10, 4, 3))
+    [(0, 0, 4), (3, 4, 7), (6, 7, 10)]
+    """
+    first = scored = 0
+    while scored < num_targets:
+        end = min(first + context, num_targets)
+        yield first, scored, end
+        first, scored = first + stride, end
+
+
+def check_stride(stride: int | None, context: int) -> int:
+    stride = max(context // 2, 1) if stride is None else stride
+    if not 1 <= stride <= context:
+        raise ValueError(f"stride must lie between 1 and the model's context of {context:,}, not {stride:,}")
+    return stride
+
+
+@torch.no_grad()
+def next_token_scores(
+    model: Gpt, texts: Sequence[Sequence[int]], stride: int, progress: Callable[[int], None] | None = None
+) -> list[np.ndarray]:
+    """Of each text, the log-probability of every token but the first, given those before it in its window."""
+    found = [np.zeros(max(len(ids) - 1, 0)) for ids in texts]
+    parts = [
+        (number, *window)
+        for number, ids in enumerate(texts)
+        for window in windows(len(ids) - 1, model.config.max_positions, stride)
+    ]
+    num_done = 0
+    for group in grouped(list(range(len(parts))), [end - first for _, first, _, end in parts]):
+        chosen = [parts[i] for i in group]
+        batch = pack([np.asarray(texts[number][first:end], np.int64) for number, first, _, end in chosen])
+        places = np.concatenate(
+            [
+                np.arange(scored - first, end - first) + start
+                for (_, first, scored, end), start in zip(chosen, batch.starts_host, strict=False)
+            ]
+        )
+        targets = np.concatenate([texts[number][scored + 1 : end + 1] for number, _, scored, end in chosen])
+        x_TD = model(batch.to(model.embeddings.tokens.weight.device))
+        scores = _log_probabilities(model.clm_logits, x_TD, places, targets, model.config.vocab_size)
+        for (number, _, scored, end), its in zip(chosen, _split(scores, chosen), strict=True):
+            found[number][scored:end] = its
+        num_done += len(scores)
+        if progress is not None:
+            progress(num_done)
+    return found
+
+
+@torch.no_grad()
+def masked_scores(model: Encoder, ids: Sequence[int], places: Sequence[int], mask_id: int) -> np.ndarray:
+    """The log-probability of the tokens at these places, each where it alone is masked (Salazar et al. 2020, arXiv
+    1910.14659)."""
+    found = []
+    for group in grouped(list(range(len(places))), [len(ids)] * len(places)):
+        rows = np.tile(np.asarray(ids, np.int64), (len(group), 1))
+        masked = [places[i] for i in group]
+        targets = rows[0, masked]
+        rows[np.arange(len(group)), masked] = mask_id
+        x_TD = model(pack(list(rows)).to(model.embeddings.tokens.weight.device))
+        there = np.arange(len(group)) * len(ids) + masked
+        found.append(_log_probabilities(model.mlm_logits, x_TD, there, targets, model.config.vocab_size))
+    return np.concatenate(found) if found else np.zeros(0)
+
+
+def _log_probabilities(
+    logits_of: Callable[[Tensor], Tensor], x_TD: Tensor, places: np.ndarray, targets: np.ndarray, vocab_size: int
+) -> np.ndarray:
+    places_K = torch.from_numpy(places).to(x_TD.device)
+    targets_K = torch.from_numpy(np.asarray(targets, np.int64)).to(x_TD.device)
+    found = []
+    for where, wanted in zip(places_K.split(HEAD_TOKENS), targets_K.split(HEAD_TOKENS), strict=True):
+        logits = logits_of(x_TD[where])[:, :vocab_size]
+        logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
+        found.append(logits.log_softmax(-1).gather(1, wanted[:, None])[:, 0].double().cpu())
+    return torch.cat(found).numpy()
+
+
+def _split(scores: np.ndarray, chosen: list[tuple[int, int, int, int]]) -> list[np.ndarray]:
+    return np.split(scores, np.cumsum([end - scored for _, _, scored, end in chosen])[:-1])

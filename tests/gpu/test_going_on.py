@@ -1,0 +1,37 @@
+"""Going on with texts on CUDA: the captured step equals reading all anew. Run by `make test-gpu`."""
+
+import numpy as np
+import pytest
+import torch
+
+from hornbook.batch import pack
+from hornbook.infer.cache import GoingOn
+from hornbook.models.gpt import Gpt2, Gpt2Config
+
+pytestmark = [
+    pytest.mark.gpu,
+    pytest.mark.skipif(not torch.cuda.is_available(), reason="needs CUDA"),
+]
+
+
+@pytest.mark.parametrize("window", [None, 5])
+@pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float32, 1e-3), (torch.bfloat16, 0.05)])
+def test_captured_steps_equal_reading_anew(random, window, dtype, tolerance):
+    config = Gpt2Config(
+        vocab_size=90, num_layers=3, width=64, num_heads=4, inner_width=256, max_positions=48, window=window
+    )
+    model = Gpt2(config).eval()
+    model.initialise(torch.Generator().manual_seed(0))
+    model.to("cuda", dtype)
+    texts = [random.integers(0, 90, length).tolist() for length in (5, 1, 17)]
+    going_on = GoingOn(model, len(texts), 48)
+    logits = going_on.read(texts)
+    for _ in range(20):
+        with torch.no_grad():
+            batch = pack([np.array(text) for text in texts]).to("cuda")
+            expected = model.clm_logits(model(batch)[batch.starts[1:].long() - 1])[:, :90].float()
+        assert (logits - expected).norm() / expected.norm() < tolerance
+        chosen = random.integers(0, 90, len(texts))
+        logits = going_on.step(torch.from_numpy(chosen).to("cuda"))
+        texts = [[*text, int(token)] for text, token in zip(texts, chosen, strict=True)]
+    assert going_on.graph is not None

@@ -1,0 +1,109 @@
+"""`generate`, `score` and `perplexity` as a person meets them."""
+
+import json
+import sys
+
+import pytest
+import torch
+from small_gpts import CONTEXT, saved_gpt
+from tiny import tiny_text
+
+import hornbook as library
+from hornbook import cli
+from hornbook.interop.folder import save_model
+from hornbook.models.bert import Bert, BertConfig
+from hornbook.text.training import train_tokenizer
+
+
+@pytest.fixture(scope="module")
+def gpt(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("gpt")
+    saved_gpt(folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def bert(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("bert")
+    tokenizer = train_tokenizer(tiny_text(60).split("\n\n"), vocab_size=200)
+    size = {"num_layers": 1, "width": 32, "num_heads": 2, "inner_width": 64, "max_positions": 32}
+    model = Bert(BertConfig(vocab_size=tokenizer.vocab_size, **size), ("mlm",))
+    model.initialise(torch.Generator().manual_seed(0))
+    save_model(folder, model)
+    tokenizer.save(folder)
+    return folder
+
+
+@pytest.fixture
+def run(monkeypatch, capsys):
+    def of(*words) -> tuple[int, str, str]:
+        monkeypatch.setattr(sys, "argv", ["hornbook", *map(str, words)])
+        with pytest.raises(SystemExit) as ended:
+            cli.main()
+        said = capsys.readouterr()
+        return ended.value.code or 0, said.out, said.err
+
+    return of
+
+
+def test_generate_streams_what_python_gives(run, gpt, monkeypatch):
+    (expected,) = library.load(gpt).generate("the river 🙂", 30, seed=3, top_k=50)
+    shown = []
+    monkeypatch.setattr("builtins.print", lambda *words, **_: shown.append("".join(map(str, words))))
+    assert run("generate", gpt, "the river 🙂", "--max-tokens", 30, "--seed", 3, "--top-k", 50)[0] == 0
+    assert "".join(shown) == "the river 🙂" + expected.text
+    assert len(shown) > 5
+
+
+def test_generate_several_and_json(run, gpt):
+    status, out, _ = run("generate", gpt, "the", "--num", 2, "--max-tokens", 8, "--stop", "q!", "--json")
+    assert status == 0 and out.startswith("--- 1\nthe")
+    answer = json.loads(out.splitlines()[-1])
+    assert answer["prompt"] == "the" and len(answer["texts"]) == 2
+    expected = library.load(gpt).generate("the", 8, num=2)
+    assert [each["ids"] for each in answer["texts"]] == [each.ids for each in expected]
+    status, out, _ = run("generate", gpt, "the", "--beams", 3, "--max-tokens", 8)
+    assert (status, out) == (0, f"the{library.load(gpt).generate('the', 8, beams=3)[0].text}\n")
+
+
+def test_a_text_of_which_nothing_comes_shows_its_prompt(run, gpt):
+    (whole,) = library.load(gpt).generate("the river", 30)
+    assert run("generate", gpt, "the river", "--stop", whole.text[0])[1] == "the river\n"
+
+
+def test_generate_slides(run, gpt):
+    status, _, error = run("generate", gpt, "river " * 50, "--max-tokens", 3)
+    assert status == 2 and f"more than the model's context of {CONTEXT}" in error and error.count("\n") == 1
+    assert run("generate", gpt, "river " * 50, "--max-tokens", 3, "--slide")[0] == 0
+
+
+def test_an_encoder_explains_itself_or_fills(run, bert, gpt):
+    status, out, error = run("generate", bert, "the river")
+    assert (status, out) == (2, "") and "is a bert, which learned to fill gaps" in error and "--fill" in error
+    status, out, _ = run("generate", bert, "the river", "--fill", "--max-tokens", 3, "--json")
+    assert status == 0 and json.loads(out.splitlines()[-1])["filled"] == library.load(bert).fill("the river", 3)
+    assert "--fill is for encoders" in run("generate", gpt, "the river", "--fill")[2]
+    assert "use a GPT" in run("perplexity", bert, "file.txt")[2]
+    assert "reads from left to right" in run("fill-mask", gpt, "the [MASK]")[2]
+
+
+def test_score(run, gpt, bert):
+    for folder, words in ((gpt, "given those before it"), (bert, "each token masked in turn")):
+        status, out, _ = run("score", folder, "the river", "[red]bread[/]", "--json")
+        assert status == 0 and words in out and "[red]bread[/]" in out
+        found = json.loads(out.splitlines()[-1])["scores"]
+        expected = library.load(folder).score(["the river", "[red]bread[/]"])
+        assert [each["log_probability"] for each in found] == pytest.approx([each.total for each in expected])
+
+
+def test_perplexity_says_its_definition(run, gpt, tmp_path):
+    (tmp_path / "text.txt").write_text(tiny_text(3), encoding="utf-8")
+    status, out, _ = run("perplexity", gpt, tmp_path / "text.txt", "--stride", 12, "--documents", "file", "--json")
+    assert status == 0
+    for words in ("perplexity per token", "perplexity per word", "bits per byte", "windows of 48 tokens that begin 12"):
+        assert words in out
+    found = json.loads(out.splitlines()[-1])
+    expected = library.load(gpt).perplexity(tmp_path / "text.txt", 12, "file")
+    assert found["per_token"] == pytest.approx(expected.per_token) and found["num_documents"] == 1
+    assert "must be blank-line or file" in run("perplexity", gpt, tmp_path / "text.txt", "--documents", "x")[2]
+    assert run("perplexity", gpt, tmp_path / "nothing.txt")[0] == 2
