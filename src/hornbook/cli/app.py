@@ -13,7 +13,7 @@ from typer.core import TyperGroup
 IN_ORDER = (
     *("tokenizer", "corpus", "pretrain", "fill-mask", "next-sentence", "detect"),
     *("finetune", "evaluate", "predict", "report", "info"),
-    *("features", "probe", "baseline", "label-curve", "glue"),
+    *("features", "probe", "baseline", "label-curve", "glue", "reproduce"),
 )
 
 
