@@ -1,4 +1,4 @@
-"""`checkpoint.keep_at`: the weights of named steps stay, whatever becomes of the checkpoints; and `watch` ends a run."""
+"""`checkpoint.keep_at`: the weights of named steps stay, whatever becomes of checkpoints; and `watch` ends a run."""
 
 import pytest
 import torch

@@ -7,8 +7,8 @@ gets. So every pre-training ends within M minutes on that device, and the faster
 down is never measured again: on another device the same FLOPs take as long as they take.
 
 An arm's steps are the FLOPs over those of a step: the FLOPs a token (`model` convention, at the length limit) times the
-tokens that its batches really hold, counted over a few of them. Layouts fill their sequences differently, and arms would
-else differ by some percent of compute. Rounding leaves each within half a step of the others' FLOPs.
+tokens that its batches really hold, counted over a few of them. Layouts fill their sequences differently, and arms
+would else differ by some percent of compute. Rounding leaves each within half a step of the FLOPs.
 """
 
 from collections.abc import Callable
@@ -165,7 +165,9 @@ def _refuse_other(
 ) -> None:
     """Pieces that are done stay right: the corpus is the same, and so is all that decides them."""
     if fingerprints != written["corpora"]:
-        raise ValueError(f"--corpus is not the corpus that {out} began with: put that one back, or choose another --out")
+        raise ValueError(
+            f"--corpus is not the corpus that {out} began with: put that one back, or choose another --out"
+        )
     if minutes_each is not None and minutes_each != written["minutes_each"]:
         began = f"--minutes-each {written['minutes_each']:g}" if written["minutes_each"] else "the FLOPs of its file"
         raise ValueError(f"{out} was begun with {began}: leave --minutes-each out, or choose another --out")
@@ -174,7 +176,9 @@ def _refuse_other(
     if written["minutes_each"] is None and now["equal"]["flops"] != written["flops"]:
         raise ValueError(f"{out} was begun with equal.flops={written['flops']:g}: keep that, or choose another --out")
     for group in DECIDE_PIECES:
-        pairs = [(before[group], now[group])] if isinstance(now[group], dict) else _same_names(before[group], now[group])
+        pairs = (
+            [(before[group], now[group])] if isinstance(now[group], dict) else _same_names(before[group], now[group])
+        )
         for old, new in pairs:
             for name in new:
                 if name not in FREE and old[name] != new[name]:

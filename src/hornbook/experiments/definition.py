@@ -26,10 +26,6 @@ NAME = re.compile(r"[a-z0-9]+(?:[.-][a-z0-9]+)*")  # of an arm or task: it becom
 OF_THE_RUNNER = ("schedule.steps", "checkpoint.keep_at", "runtime.seed", "model.vocab_size")
 
 
-def _settings(doc: str) -> Any:
-    return field(default_factory=dict, metadata={"doc": doc})
-
-
 class _Typed:
     """A text where a number must be, and the like, is refused."""
 
@@ -53,12 +49,14 @@ class Equal(_Typed):
 
     flops: float = setting(0.0, "of each pre-training, in the model convention; 0 leaves it to --minutes-each")
     seeds: tuple[int, ...] = setting((0,), "of pre-training: every arm is trained once with each")
-    checkpoints: tuple[float, ...] = setting((1.0,), "shares of the FLOPs at which the weights are measured; the last 1")
+    checkpoints: tuple[float, ...] = setting(
+        (1.0,), "shares of the FLOPs at which the weights are measured; the last 1"
+    )
     seed_deviation: float = setting(
         0.0, "deviation of the mean score between pre-training seeds, counted in where only one seed was trained"
     )
-    pretraining: dict = _settings("settings of pre-training by dotted name")
-    finetuning: dict = _settings("settings of fine-tuning by dotted name")
+    pretraining: dict = field(default_factory=dict, metadata={"doc": "settings of pre-training by dotted name"})
+    finetuning: dict = field(default_factory=dict, metadata={"doc": "settings of fine-tuning by dotted name"})
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -82,7 +80,7 @@ class Arm(_Typed):
     label: str = setting("", "in pictures; none: its name")
     panels: tuple[str, ...] = setting(("Mean score",), "titles of the pictures in which it is a line")
     published: str = setting("", "a figure to stand beside, and whose it is")
-    settings: dict = _settings("settings of pre-training by dotted name")
+    settings: dict = field(default_factory=dict, metadata={"doc": "settings of pre-training by dotted name"})
 
     @property
     def words(self) -> str:
@@ -101,7 +99,9 @@ class TaskPlan(_Typed):
     parts: Literal["as published", "by article"] = setting(
         "as published", "by article: trained on half of the dev set's articles, scored on the others"
     )
-    settings: dict = _settings("settings of fine-tuning by dotted name, beside those that are equal")
+    settings: dict = field(
+        default_factory=dict, metadata={"doc": "settings of fine-tuning by dotted name, beside those that are equal"}
+    )
 
     def __post_init__(self) -> None:
         super().__post_init__()

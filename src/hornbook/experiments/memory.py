@@ -1,5 +1,6 @@
 """The most memory that a stretch of work took: on CUDA what its tensors took, elsewhere what the process took."""
 
+import gc
 import resource
 import sys
 from pathlib import Path
@@ -21,7 +22,9 @@ class PeakMemory:
     of: str = ""
 
     def __enter__(self) -> "PeakMemory":
+        gc.collect()  # what earlier work left in cycles is not this one's
         if torch.cuda.is_available():
+            torch.cuda.empty_cache()
             torch.cuda.reset_peak_memory_stats()
         self.is_reset = _forget_peak()
         return self

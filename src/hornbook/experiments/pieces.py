@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from hornbook.experiments.decided import Decided, open_for
 from hornbook.experiments.definition import TaskPlan
 from hornbook.experiments.memory import PeakMemory
@@ -53,6 +55,7 @@ def pretrained(
     """Pre-trains an arm for its FLOPs, with its checkpoints kept, and writes down what it took."""
     arm, run = decided.experiment.arm(piece.arm), piece.run_folder(out)
     peak_file = Path(out) / "running" / f"{piece.key}.memory.json"
+    torch.compiler.reset()  # one piece of code is compiled for at most 8 shapes, and arms have theirs
     with PeakMemory() as peak:
         outcome = pretrain(
             arm.preset,
@@ -115,7 +118,9 @@ def finetuned(job: Finetuning, watch: Watch) -> dict | None:
         changes={"validation.every_steps": NEVER, **job.changes},
     )
     if (folder / "run.json").exists() and read_json(folder / "run.json")["request"] != request.to_dict():
-        shutil.rmtree(folder)  # begun where the weights lay elsewhere, or with other threads: short enough to begin anew
+        shutil.rmtree(
+            folder
+        )  # begun where the weights lay elsewhere, or with other threads: short enough to begin anew
     began = time.monotonic()
     result = open_and_run(folder, request, labelled(plan, Path(job.place)), watch, lambda words: None)
     if isinstance(result, Outcome):

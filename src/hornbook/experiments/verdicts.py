@@ -30,9 +30,11 @@ class Quantity:
 
     @property
     def words(self) -> str:
-        if math.isnan(self.value):
-            return "nothing yet"
-        interval = "" if self.low == self.high else f" ({_signed(self.low, self)} to {_signed(self.high, self)})"
+        interval = (
+            ""
+            if self.low == self.high or math.isnan(self.low)
+            else f" ({_signed(self.low, self)} to {_signed(self.high, self)})"
+        )
         return f"{_signed(self.value, self)}{self.unit}{interval}"
 
 
@@ -77,8 +79,10 @@ def judge(claim: Claim, out: Path, decided: Decided, scores: Scores) -> dict:
 def _told(condition: Condition, found: Quantity, verdict: str) -> dict:
     bounds = [f"above {condition.least:g}"] if condition.least is not None else []
     bounds += [f"below {condition.most:g}"] if condition.most is not None else []
-    asked = f"must be {' and '.join(bounds)}"
-    missing = f", but {found.missing}" if found.missing else ""
+    reason = f"{condition.words}: {verdict}"
+    if not math.isnan(found.value):
+        reason += f", {found.words}, which must be {' and '.join(bounds)}"
+    reason += f", as {found.missing}" if found.missing else ""
     number = None if math.isnan(found.value) else found.value
     low, high = (None if math.isnan(end) else end for end in (found.low, found.high))
     return {
@@ -87,7 +91,7 @@ def _told(condition: Condition, found: Quantity, verdict: str) -> dict:
         "value": number,
         "low": low,
         "high": high,
-        "reason": f"{condition.words}: {verdict}, {found.words}, which {asked}{missing}",
+        "reason": reason,
         "missing": found.missing,
         "seeds_needed": _seeds_needed(condition, found) if verdict == OPEN and not found.missing else None,
     }
@@ -154,7 +158,9 @@ def _accuracy(condition: Condition, out: Path, decided: Decided) -> Quantity:
     else:
         pieces = [Piece("crossed", condition.of, seed) for seed in decided.experiment.equal.seeds]
     found = [left[condition.pairs] for piece in pieces if (left := piece.found(out)) is not None]
-    missing = f"{len(pieces) - len(found)} of {len(pieces)} measurements are missing" if len(found) < len(pieces) else ""
+    missing = (
+        f"{len(pieces) - len(found)} of {len(pieces)} measurements are missing" if len(found) < len(pieces) else ""
+    )
     if not found:
         return Quantity(missing=missing)
     value = math.fsum(each["value"] for each in found) / len(found)

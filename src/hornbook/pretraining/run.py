@@ -198,6 +198,7 @@ def measured_pace(preset: str, corpora: list[str | Path], minutes: float, change
     runtime = decide(settings.runtime, settings.planned_flops(minutes))
     prepare(runtime)
     settings, model = _model_to_train(settings, opened, request, lambda words: None)
+    torch.compiler.reset()  # nothing of an earlier measurement counts
     job = _job(settings, opened, model, runtime)
     return _mean_seconds_a_step(settings, job, runtime, MEASURED_SHARE * minutes * 60), runtime
 

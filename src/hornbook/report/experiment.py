@@ -1,5 +1,5 @@
-"""The page of an experiment: verdicts, score against FLOPs, all scores beside the published figures, what each arm took.
-It is drawn from `results.json`, however many of the pieces are there."""
+"""The page of an experiment: verdicts, score against FLOPs, all scores beside the published figures, and what each arm
+took. It is drawn from `results.json`, however many of the pieces are there."""
 
 from functools import cache
 from html import escape
@@ -12,7 +12,6 @@ from hornbook.report.experiment_picture import score_png
 from hornbook.report.experiment_text import (
     interval_words,
     loss_words,
-    memory_words,
     notes,
     points_at,
     score_words,
@@ -100,10 +99,17 @@ def _score_table(results: dict, share: float, is_last: bool) -> str:
         points = points_at(results, name, share)
         if points:
             cells = [(task, score_words(points.get(task))) for task in tasks]
-            rows.append(row(arm["label"], cells, arm["published"] if is_last else None))
-    titles = [f"{task}, {wording.measure(results['tasks'][task]['measure'])}" for task in tasks[1:]]
-    last = ("published, as a figure to stand beside",) if is_last else ()
-    return table(("arm", "mean", *map(escape, titles), *last), rows, amounts_from=1) if rows else ""
+            note = f"published: {arm['published']}" if is_last and arm["published"] else ""
+            rows.append(_arm_row(arm["label"], note, cells))
+    titles = [f"{task}<br>{escape(wording.measure(results['tasks'][task]['measure']))}" for task in tasks[1:]]
+    return table(("arm", "mean", *titles), rows, amounts_from=1) if rows else ""
+
+
+def _arm_row(label: str, note: str, cells: list[tuple[str, str]]) -> str:
+    """As `markup.row`, with a note below the name."""
+    amounts = "".join(f'<td class="amount" data-label="{escape(name)}">{escape(value)}</td>' for name, value in cells)
+    below = f'<div class="soft small">{escape(note)}</div>' if note else ""
+    return f"<tr><td>{escape(label)}{below}</td>{amounts}</tr>"
 
 
 def _sentences(results: dict) -> str:
@@ -130,18 +136,18 @@ def _resources(results: dict) -> str:
             cells = [
                 ("parameters", wording.amount(record["parameters"])),
                 ("updates", f"{record['steps']:,}"),
-                ("tokens", wording.amount(record["tokens"])),
                 ("FLOPs", f"{record['flops']:.3g}"),
                 ("updates a second", f"{record['updates_per_second']:.3g}"),
                 ("tokens a second", wording.amount(record["tokens_per_second"])),
                 ("time", wording.duration(record["seconds"])),
-                ("peak memory", memory_words(record)),
+                ("peak memory", wording.size(record["memory"]["bytes"])),
             ]
-            rows.append(row(arm["label"], cells, loss_words(record)))
-    titles = ("parameters", "updates", "tokens", "FLOPs", "updates/s", "tokens/s", "time", "peak memory")
-    devices = sorted({arm["record"]["device"] for arm in results["arms"].values() if arm["record"]})
-    where = "".join(f'<p class="soft small">{escape(each)}</p>' for each in devices)
-    return table(("arm", *titles, "held-out losses at the end"), rows, amounts_from=1) + where if rows else ""
+            rows.append(_arm_row(arm["label"], f"on held-out text: {loss_words(record)}", cells))
+    titles = ("parameters", "updates", "FLOPs", "updates/s", "tokens/s", "time", "peak memory")
+    records = [arm["record"] for arm in results["arms"].values() if arm["record"]]
+    said = sorted({f"{each['device']}; memory: {each['memory']['of']}" for each in records})
+    where = "".join(f'<p class="soft small">{escape(each)}</p>' for each in said)
+    return table(("arm", *titles), rows, amounts_from=1) + where if rows else ""
 
 
 def _missing(results: dict) -> str:

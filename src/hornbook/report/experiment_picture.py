@@ -10,7 +10,7 @@ from hornbook.report import wording
 from hornbook.report.drawing import DARK, LIGHT, Colours, as_png, new_figure, short_power, style, write_title
 
 MORE_SHADES = ("#9a63c4", "#b98a1d", "#3a9fb3", "#c2527f")
-ROOM_FOR_LABELS = 2.3  # times the last FLOPs, on the logarithmic axis
+ROOM_FOR_LABELS = 2.7  # times the last FLOPs, on the logarithmic axis
 LEAST_GAP = 0.062  # between two labels, of the height of a panel
 APART = 0.012  # of the decades shown, between the intervals of two arms at one point
 
@@ -49,8 +49,8 @@ def score_figure(results: dict, colours: Colours = LIGHT) -> Figure:
         for place, task in enumerate(tasks[row * per_row : (row + 1) * per_row]):
             axes = figure.add_subplot(below[0, place])
             style(axes, colours)
-            write_title(axes, f"{task}, {wording.measure(results['tasks'][task]['measure'])}", colours)
-            axes.title.set_fontsize(8.5)
+            words = f"{task}, {wording.measure(results['tasks'][task]['measure'])}"
+            axes.set_title(words.removesuffix(" correlation"), loc="left", color=colours.ink, fontsize=8.5)
             _draw_lines(axes, results, list(results["arms"]), task, shades)
             _flops_below(axes, results, colours, 1.35)
     return figure
@@ -74,8 +74,8 @@ def _draw_lines(axes: Axes, results: dict, arms: list[str], task: str, shades: d
         if not points:
             continue
         drawn = True
-        shift = 10 ** (APART * (place - (len(arms) - 1) / 2))
-        at, values = [row["flops"] * shift for row in points], [row["score"] for row in points]
+        at = [row["flops"] * _shift(place, len(arms)) for row in points]
+        values = [row["score"] for row in points]
         is_small = task != results["mean"]
         axes.plot(
             at, values, "o-", color=shades[arm], linewidth=1.2 if is_small else 1.8, markersize=2.6 if is_small else 4.6
@@ -84,6 +84,11 @@ def _draw_lines(axes: Axes, results: dict, arms: list[str], task: str, shades: d
             if row["low"] is not None and not is_small:
                 axes.plot([x, x], [row["low"], row["high"]], color=shades[arm], linewidth=2.4, alpha=0.35)
     return drawn
+
+
+def _shift(place: int, number: int) -> float:
+    """By what the FLOPs of an arm are multiplied in the picture."""
+    return 10 ** (APART * (place - (number - 1) / 2))
 
 
 def _one_height(panels: list[Axes]) -> None:
@@ -105,9 +110,10 @@ def _write_labels(axes: Axes, results: dict, arms: list[str], shades: dict[str, 
     places = _apart([heights[arm] for arm in order])
     for arm, place in zip(order, places, strict=True):
         row = ends[arm]
+        early = f" at {row['share']:.4g}" if row["share"] < 1 else ""
         axes.annotate(
-            f"{results['arms'][arm]['label']} {row['score']:.1f}",
-            (row["flops"] * 1.08, row["score"]),
+            f"{results['arms'][arm]['label']} {row['score']:.1f}{early}",
+            (row["flops"] * _shift(arms.index(arm), len(arms)) * 1.03, row["score"]),
             xytext=(results["flops"] * 1.22, low + place * (high - low)),
             fontsize=8,
             color=shades[arm],
@@ -127,9 +133,7 @@ def _apart(heights: list[float]) -> list[float]:
             middle = (before * how_many + middle * number) / (how_many + number)
             number += how_many
         groups.append((middle, number))
-    return [
-        middle + LEAST_GAP * (place - (number - 1) / 2) for middle, number in groups for place in range(number)
-    ]
+    return [middle + LEAST_GAP * (place - (number - 1) / 2) for middle, number in groups for place in range(number)]
 
 
 def _flops_below(axes: Axes, results: dict, colours: Colours, room: float) -> None:

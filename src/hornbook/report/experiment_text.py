@@ -15,8 +15,8 @@ def notes(results: dict) -> list[str]:
         said[0] += f" That is what the slowest does in {results['minutes_each']:g} minutes ({results['device']})."
     if shares:
         said.append(
-            f"The points at {shares} of the FLOPs are points of one run, whose rate falls to 0 at the end of all of "
-            "them; a run that ended there would score higher."
+            f"The points at {shares} of the FLOPs are points of one schedule, not runs that ended there: the rate "
+            "falls to 0 only at the end of all of them."
         )
     if several:
         said.append(f"Intervals are 95% t intervals over {len(results['seeds'])} pre-training seeds.")
@@ -27,6 +27,7 @@ def notes(results: dict) -> list[str]:
             "Intervals are 95% t intervals over fine-tuning seeds of one pre-training; how far another pre-training "
             f"seed would come out elsewhere{counted_in or ' is not in them'}."
         )
+    said.append("What stands after ± is half of such an interval.")
     said.append("Scores are on dev, of the last weights of each fine-tuning, in points of 100.")
     return said
 
@@ -36,21 +37,16 @@ def points_at(results: dict, arm: str, share: float) -> dict[str, dict]:
 
 
 def score_words(point: dict | None) -> str:
-    """71.3 (70.1 to 72.5), or nothing where it is not measured yet."""
+    """71.3 ± 1.2, half of the 95% interval; a dash where it is not measured yet."""
     if point is None:
         return "–"
     if point["low"] is None:
         return f"{point['score']:.1f} (one seed)"
-    return f"{point['score']:.1f} ({point['low']:.1f} to {point['high']:.1f})"
+    return f"{point['score']:.1f} ± {(point['high'] - point['low']) / 2:.1f}"
 
 
 def interval_words(found: dict, unit: str = "") -> str:
     return f"{found['value']:.1f}{unit} ({found['low']:.1f} to {found['high']:.1f})"
-
-
-def memory_words(record: dict) -> str:
-    memory = record["memory"]
-    return f"{wording.size(memory['bytes'])}, {memory['of']}"
 
 
 def loss_words(record: dict) -> str:
@@ -124,7 +120,7 @@ def _resources(results: dict) -> str:
             f"{record['updates_per_second']:.3g}",
             wording.amount(record["tokens_per_second"]),
             wording.duration(record["seconds"]),
-            memory_words(record),
+            f"{wording.size(record['memory']['bytes'])}, {record['memory']['of']}",
             loss_words(record),
         ]
         for arm in results["arms"].values()
