@@ -45,9 +45,6 @@ class Finetuning:
     changes: dict[str, Any]
     until: float | None = None  # seconds since the epoch, at which it stops and saves
 
-    def run(self) -> dict | None:
-        return finetuned(self, lambda status: self.until is not None and time.time() > self.until)
-
 
 def pretrained(
     piece: Piece, out: Path, decided: Decided, corpora: list[str], watch: Callable[[Status], bool | None], say: Say

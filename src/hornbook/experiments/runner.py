@@ -10,11 +10,12 @@ import concurrent.futures
 import contextlib
 import multiprocessing
 import os
+import signal
 import threading
 import time
 import traceback
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future, ProcessPoolExecutor
+from concurrent.futures import BrokenExecutor, Future, ProcessPoolExecutor
 from dataclasses import dataclass, field
 from itertools import groupby
 from pathlib import Path
@@ -119,6 +120,7 @@ class _Runner:
         self.pieces = pieces_of(decided, list(places))
         self.numbers = {piece: number for number, piece in enumerate(self.pieces, 1)}
         self.failures: dict[str, str] = {}
+        self.errors: list[Exception] = []
         self.pool: ProcessPoolExecutor | None = None
 
     def __enter__(self) -> "_Runner":
@@ -126,7 +128,7 @@ class _Runner:
 
     def __exit__(self, *_: object) -> None:
         if self.pool is not None:
-            self.pool.shutdown(cancel_futures=True)
+            self._give_up_pool()
 
     def run(self, signals: Signals) -> Reproduced:
         missing = [piece for piece in self.pieces if not piece.is_done(self.out)]
@@ -182,12 +184,8 @@ class _Runner:
             return True
         if self._is_to_stop(signals):
             return False
-        if self.pool is None:
-            context = multiprocessing.get_context("spawn")
-            self.pool = ProcessPoolExecutor(self.processes, mp_context=context, initializer=_end_with_parent)
         self.say(f"{len(group)} fine-tunings, {self.processes} at a time{self._left()}")
-        waiting: dict[Future, Piece] = {self.pool.submit(self._finetuning(piece).run): piece for piece in group}
-        is_stopped = False
+        waiting, is_stopped = self._submitted(group), False
         while waiting:
             done, _ = concurrent.futures.wait(waiting, SECONDS_A_LOOK, concurrent.futures.FIRST_COMPLETED)
             for future in done:
@@ -198,10 +196,26 @@ class _Runner:
                     self._say_score(piece, found)
             if self._is_to_stop(signals) and not is_stopped:
                 is_stopped = True
-                self.say("stopping: what runs is finished or saved first")
+                self.stop_asked.set()
+                self.say("stopping: what runs is saved first")
                 for future in [each for each in waiting if each.cancel()]:
                     del waiting[future]
+        if any(isinstance(error, BrokenExecutor) for error in self.errors):
+            self._give_up_pool()  # the next group gets another
         return not is_stopped
+
+    def _submitted(self, group: list[Piece]) -> dict[Future, Piece]:
+        if self.pool is None:
+            context = multiprocessing.get_context("spawn")
+            self.stop_asked = context.Event()
+            self.pool = ProcessPoolExecutor(self.processes, context, _begin_in_pool, (self.stop_asked,))
+        # Ctrl-C goes to every process of a terminal: those of the pool begin without it, and are told by this one.
+        with _without_interrupts():
+            return {self.pool.submit(_run_in_pool, self._finetuning(piece)): piece for piece in group}
+
+    def _give_up_pool(self) -> None:
+        self.pool.shutdown(cancel_futures=True)
+        self.pool, self.errors = None, []
 
     def _finetuning(self, piece: Piece) -> Finetuning:
         equal = self.decided.experiment.equal
@@ -220,6 +234,7 @@ class _Runner:
         except (ValueError, OSError, RuntimeError) as error:
             if os.environ.get("HORNBOOK_TRACEBACK"):
                 traceback.print_exc()
+            self.errors.append(error)
             self.failures[piece.key] = str(error).partition("\n")[0]
             self.say(f"note: {piece.words} failed: {self.failures[piece.key]}; the rest goes on")
 
@@ -252,8 +267,28 @@ class _Runner:
         return f"; about {max(1, round(seconds / 60))} min left in all" if seconds else ""
 
 
-def _end_with_parent() -> None:
-    """In a process of the pool: a parent that was killed outright leaves nobody behind to write into its folders."""
+@contextlib.contextmanager
+def _without_interrupts() -> Iterator[None]:
+    """Processes that begin within it pay no heed to Ctrl-C."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+# ---- in a process of the pool
+
+_stop_asked = None  # an event that the parent sets
+
+
+def _begin_in_pool(stop_asked) -> None:
+    """A parent that was killed outright leaves nobody behind to write into its folders."""
+    global _stop_asked
+    _stop_asked = stop_asked
     parent = multiprocessing.parent_process()
 
     def wait() -> None:
@@ -261,3 +296,7 @@ def _end_with_parent() -> None:
         os._exit(1)
 
     threading.Thread(target=wait, daemon=True).start()
+
+
+def _run_in_pool(job: Finetuning) -> dict | None:
+    return finetuned(job, lambda status: _stop_asked.is_set() or (job.until is not None and time.time() > job.until))
