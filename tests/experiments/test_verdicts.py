@@ -89,7 +89,10 @@ def test_several_seeds_of_pretraining_are_what_is_drawn(tmp_path, experiment):
 
 def test_missing_pieces_leave_it_open_however_large_the_difference(tmp_path, experiment):
     means = {"nsp": 60.0, "detecting": 90.0}
+    three_seeds = tuple(dataclasses.replace(task, seeds=(0, 1, 2)) for task in experiment.tasks)
+    experiment = dataclasses.replace(experiment, tasks=three_seeds)
     found = judged(tmp_path / "some", experiment, means, missing=("detecting-0-at-1-reviews-1",))
+    assert found["conditions"][0]["low"] > 20  # of the two that are there
     assert found["verdict"] == OPEN and "1 fine-tunings of detecting and nsp are missing" in found["reason"]
     assert found["would_decide"].startswith("the pieces that are missing")
     found = judged(tmp_path / "none", experiment, means, missing=("detecting",))
