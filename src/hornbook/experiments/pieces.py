@@ -115,9 +115,8 @@ def finetuned(job: Finetuning, watch: Watch) -> dict | None:
         changes={"validation.every_steps": NEVER, **job.changes},
     )
     if (folder / "run.json").exists() and read_json(folder / "run.json")["request"] != request.to_dict():
-        shutil.rmtree(
-            folder
-        )  # begun where the weights lay elsewhere, or with other threads: short enough to begin anew
+        # Begun where the weights lay elsewhere, or with other threads: it is short enough to begin anew.
+        shutil.rmtree(folder)
     began = time.monotonic()
     result = open_and_run(folder, request, labelled(plan, Path(job.place)), watch, lambda words: None)
     if isinstance(result, Outcome):
