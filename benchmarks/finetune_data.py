@@ -9,6 +9,7 @@ from hornbook.finetuning.inputs import longest_for
 from hornbook.finetuning.settings import default_rate
 from hornbook.tasks.datasets import known
 from hornbook.tasks.reading.read import read
+from hornbook.tasks.reading.split import by_article
 from hornbook.tasks.records import DataSet, Example, SpanExample
 
 PLACES = {
@@ -61,9 +62,7 @@ def chosen_data(place: Path, task: str, num_train: int | None, num_scored: int |
     data = read(task, place)
     train, dev = data.parts.get("train"), data.parts["dev"]
     if isinstance(dev[0], SpanExample):
-        # Only the development set is there: the articles with an even digest train, the others are scored.
-        train = [example for example in dev if _digest(example.title)[-1] % 2 == 0]
-        dev = [example for example in dev if _digest(example.title)[-1] % 2 == 1]
+        train, dev = by_article(dev)  # only the development set is there
         num_scored = min(num_scored or SCORED_QUESTIONS, SCORED_QUESTIONS)
     return replace(data, parts={"train": _some(train, num_train, task), "dev": _some(dev, num_scored, task)})
 

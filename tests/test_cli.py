@@ -40,6 +40,7 @@ VERBS = [
     ["baseline"],
     ["label-curve"],
     ["glue"],
+    ["reproduce"],
 ]
 RUN = "from hornbook.cli import main; main()"
 TINY = [part for name, value in TINY_MODEL.items() for part in ("--set", f"{name}={value}")] + ["--batch-tokens", "512"]

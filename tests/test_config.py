@@ -147,6 +147,18 @@ def test_settings_come_back_from_json():
     assert from_dict(Settings, {"on": False}) == Settings(on=False)  # what was not written down has its default
 
 
+@dataclass(frozen=True)
+class Several:
+    groups: tuple[Inner, ...] = setting((), "some groups")
+
+
+def test_a_list_of_groups_is_read_and_checked():
+    settings = Several((Inner(steps=3), Inner(kind="b")))
+    assert from_dict(Several, json.loads(json.dumps(to_dict(settings)))) == settings
+    with pytest.raises(ValueError, match=r"'groups\[1\]\.step'; did you mean 'groups\[1\]\.steps'"):
+        from_dict(Several, {"groups": [{}, {"step": 4}]})
+
+
 def test_names_that_are_no_more_are_refused():
     with pytest.raises(ValueError, match="no setting 'onn'; did you mean 'on'"):
         from_dict(Settings, {"onn": True})

@@ -155,6 +155,15 @@ def test_a_changed_corpus_is_noticed(tmp_path, unbroken, tiny_corpus):
         run(copy, tiny_corpus, resume=True)
 
 
+def test_a_corpus_that_moved_is_known_again(tmp_path, unbroken, tiny_corpus):
+    shutil.copytree(tiny_corpus, tmp_path / "moved")
+    assert run(unbroken, tmp_path / "moved", resume=True).ended == "already finished"
+    manifest = json.loads((tmp_path / "moved" / "manifest.json").read_text())
+    (tmp_path / "moved" / "manifest.json").write_text(json.dumps(manifest | {"fingerprint": "0" * 64}))
+    with pytest.raises(ValueError, match="other corpora"):
+        run(unbroken, tmp_path / "moved", resume=True)
+
+
 def test_minutes_become_steps_once_and_stay(tmp_path, tiny_corpus):
     said = []
     settings = TINY_MODEL | {"batch.tokens": 512}

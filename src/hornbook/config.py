@@ -120,7 +120,7 @@ def to_dict(settings: Any) -> dict[str, Any]:
 
 def from_dict(kind: type[S], values: Mapping[str, Any], prefix: str = "", **kinds: type) -> S:
     """The settings that `to_dict` wrote down. Names that are not known any more are an error. `kinds` says of which
-    class a group is, where that is not the declared one itself."""
+    class a group is, where that is not the declared one itself. A field `tuple[Group, ...]` is a list of groups."""
     hints = typing.get_type_hints(kind)
     arguments = {}
     for name, value in values.items():
@@ -128,7 +128,10 @@ def from_dict(kind: type[S], values: Mapping[str, Any], prefix: str = "", **kind
             raise _unknown(prefix + name, [prefix + known for known in hints])
         if dataclasses.is_dataclass(group := kinds.get(name, hints[name])):
             value = from_dict(group, value, f"{prefix}{name}.")
-        elif isinstance(value, list):
+        elif isinstance(value, list | tuple):
+            inside = (*typing.get_args(group), None)[0]
+            if dataclasses.is_dataclass(inside):
+                value = [from_dict(inside, each, f"{prefix}{name}[{i}].") for i, each in enumerate(value)]
             value = tuple(value)
         arguments[name] = value
     return kind(**arguments)

@@ -101,6 +101,15 @@ class TrainingDisplay:
         return "  ".join(parts)
 
 
+class PieceDisplay(TrainingDisplay):
+    """The same for runs one after another: the bar starts anew with each."""
+
+    def __call__(self, status: "Status") -> None:
+        if self.is_live and self.task is not None and self.progress.tasks[0].total != status.num_steps:
+            self.progress.reset(self.task, total=status.num_steps)
+        super().__call__(status)
+
+
 @contextlib.contextmanager
 def building_display() -> Iterator:
     """Yields a function that takes `BuildProgress`."""

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from hornbook.metrics.bootstrap import difference_interval, interval, intervals
+from hornbook.metrics.bootstrap import difference_interval, interval, intervals, mean_interval
 
 VALUES = np.random.default_rng(0).random(400)
 
@@ -84,3 +84,10 @@ def test_mistakes_are_told():
         interval(lambda _: 0.0, 0)
     with pytest.raises(ValueError, match="0 rounds"):
         interval(lambda _: 0.0, 3, rounds=0)
+
+
+def test_the_interval_of_some_seeds_is_student_s():
+    assert mean_interval([1.0, 2.0, 3.0]) == pytest.approx((2 - 4.302653 / 3**0.5, 2 + 4.302653 / 3**0.5))
+    assert mean_interval([2.0, 2.0]) == (2.0, 2.0)
+    with pytest.raises(ValueError, match="at least 2 seeds"):
+        mean_interval([1.0])

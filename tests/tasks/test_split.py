@@ -3,7 +3,7 @@ from collections import Counter
 import pytest
 
 from hornbook.tasks.reading.read import read
-from hornbook.tasks.reading.split import hold_out, split_groups, split_off
+from hornbook.tasks.reading.split import by_article, hold_out, split_groups, split_off
 from hornbook.tasks.records import SpanExample, TextExample
 
 EXAMPLES = [(number, "ab"[number % 10 == 0]) for number in range(1000)]
@@ -103,3 +103,19 @@ def test_a_table_too_small_to_validate_on_says_how_many_are_needed():
         with pytest.raises(ValueError, match="give at least 4, or a dev part"):
             read("regression", rows)
         assert len(read("regression", rows, held_out=0).parts["train"]) == num
+
+
+def test_articles_stand_where_their_titles_say():
+    examples = [SpanExample(str(i), "Who?", f"Passage {i}", ("a",), (0,), f"title {i % 40}") for i in range(400)]
+    train, dev = by_article(examples)
+    assert not {each.title for each in train} & {each.title for each in dev}
+    assert sorted(train + dev, key=lambda each: int(each.key)) == examples
+    assert 100 <= len(train) <= 300
+    again_train, again_dev = by_article(examples[::-3])  # whatever else is there
+    assert set(again_train) <= set(train) and set(again_dev) <= set(dev)
+
+
+def test_what_was_read_is_not_read_again():
+    examples = [TextExample(str(i), f"text {i}", label="ab"[i % 2]) for i in range(8)]
+    data = read("classification", [{"text": each.text, "label": each.label} for each in examples])
+    assert read("classification", data) is data

@@ -14,7 +14,7 @@ IN_ORDER = (
     *("tokenizer", "corpus", "pretrain", "plan", "fill-mask", "next-sentence", "detect"),
     *("generate", "score", "perplexity"),
     *("finetune", "evaluate", "predict", "report", "info"),
-    *("features", "probe", "baseline", "label-curve", "glue"),
+    *("features", "probe", "baseline", "label-curve", "glue", "reproduce"),
 )
 
 

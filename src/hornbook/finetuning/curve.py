@@ -23,6 +23,7 @@ from hornbook.finetuning.probe import probe_inputs, with_defaults
 from hornbook.finetuning.record import SCORES, Request, fingerprint
 from hornbook.finetuning.run import Result, run_once
 from hornbook.infer.features import DEFAULT_LAYERS, Pooling
+from hornbook.metrics.bootstrap import mean_interval
 from hornbook.tasks.records import Example
 from hornbook.train.loop import Outcome, Status
 from hornbook.train.randomness import seed_of
@@ -190,14 +191,12 @@ def _write(out: Path, ways: Sequence[str], sizes: Sequence[int], seeds: int) -> 
 def _interval(found: list[dict[str, float]], measure: str) -> dict[str, Any]:
     """The mean over seeds with its 95% t interval, cut to what the measure can be. Of one seed, or of seeds that all
     say the same (a linear model on all examples), the bootstrap interval over the dev examples."""
-    from scipy.special import stdtrit
-
     scores = [each["value"] for each in found]
     mean = float(np.mean(scores))
     spread = float(np.std(scores, ddof=1)) if len(scores) > 1 else 0.0
     if spread < 1e-12:
         return {"score": mean, "low": found[0]["low"], "high": found[0]["high"], "seeds": scores}
-    reach = float(stdtrit(len(scores) - 1, 0.975)) * spread / math.sqrt(len(scores))
+    low, high = mean_interval(scores)
     lowest = -1.0 if measure in ("matthews", "pearson", "spearman") else 0.0
     highest = 100.0 if measure in ("f1", "exact") and max(scores) > 1 else 1.0  # spans are scored in percent
-    return {"score": mean, "low": max(lowest, mean - reach), "high": min(highest, mean + reach), "seeds": scores}
+    return {"score": mean, "low": max(lowest, low), "high": min(highest, high), "seeds": scores}

@@ -34,6 +34,18 @@ def intervals(
     return {name: _percentiles(values, level) for name, values in drawn.items()}
 
 
+def mean_interval(scores: Sequence[float], level: float = 0.95) -> tuple[float, float]:
+    """Student's t interval of the mean of some seeds' scores. It is a point where all are equal."""
+    from scipy.special import stdtrit
+
+    if len(scores) < 2:
+        raise ValueError(f"{len(scores)} scores have no spread to judge by; run at least 2 seeds")
+    _check(len(scores), 1, level)
+    mean = float(np.mean(scores))
+    reach = float(stdtrit(len(scores) - 1, 0.5 + level / 2)) * float(np.std(scores, ddof=1)) / math.sqrt(len(scores))
+    return mean - reach, mean + reach
+
+
 def difference_interval(a: Sequence[float], b: Sequence[float], level: float = 0.95) -> tuple[float, float]:
     """Welch's t interval of mean(a) - mean(b), for the scores of two methods over some seeds each.
 

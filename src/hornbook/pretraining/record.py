@@ -8,6 +8,7 @@ import torch
 
 import hornbook
 from hornbook import config as configuration
+from hornbook.data.corpus import Corpus
 from hornbook.files import read_json, write_json
 from hornbook.pretraining.batches import Corpora, folder_and_weight
 from hornbook.pretraining.settings import PretrainSettings, settings_in
@@ -128,12 +129,20 @@ def refuse_other_request(run: dict, request: Request) -> None:
             differences.append(f"{name}={values[name]}, not {value}")
     folders = [(entry["folder"], entry["weight"]) for entry in run["corpora"]]
     named = [(str(Path(folder).resolve()), weight) for folder, weight in request.named_corpora()]
-    if named and named != folders:
+    if named and named != folders and not _have_moved(named, run["corpora"]):
         differences.append("other corpora: " + ", ".join(f"{folder}:{weight:g}" for folder, weight in folders))
     if differences:
         raise ValueError(
             f"this run was begun with {'; '.join(differences)}: resume it as it is, or start a new run in another --out"
         )
+
+
+def _have_moved(named: list[tuple[str, float]], entries: list[dict]) -> bool:
+    """Whether these are the corpora of the run in other places, as after a copy to another machine."""
+    if [weight for _, weight in named] != [entry["weight"] for entry in entries]:
+        return False
+    pairs = zip(named, entries, strict=True)
+    return all(Corpus(folder).fingerprint == entry["fingerprint"] for (folder, _), entry in pairs)
 
 
 def refuse_other_corpora(run: dict, opened: Corpora) -> None:

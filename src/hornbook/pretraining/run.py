@@ -4,6 +4,7 @@ RUN/run.json              everything that was decided, resolved: settings, corpo
 RUN/config.json, model.safetensors, tokenizer.json, tokenizer_config.json     the last weights
 RUN/best/                 the weights with the best validation loss
 RUN/checkpoints/          what a resumed run goes on from
+RUN/kept/                 the weights of steps that were asked for by checkpoint.keep_at
 RUN/metrics.jsonl, tensorboard/, samples.json
 """
 
@@ -39,7 +40,7 @@ from hornbook.pretraining.trained import (
 )
 from hornbook.train.checkpoint import Checkpoints, read_state
 from hornbook.train.device import Runtime, decide, prepare
-from hornbook.train.loop import Job, Outcome, Status, train, validate
+from hornbook.train.loop import Job, Outcome, Watch, train, validate
 from hornbook.train.pace import seconds_a_step
 from hornbook.train.randomness import seed_of
 
@@ -67,7 +68,7 @@ def pretrain(
     seed: int | None = None,
     changes: dict | None = None,
     resume: bool = False,
-    watch: Callable[[Status], None] | None = None,
+    watch: Watch | None = None,
     say: Say = print,
 ) -> Outcome:
     """Trains a preset on corpora (`folder` or `folder:weight`) into the run folder `out`, as the verb does."""
@@ -80,7 +81,7 @@ def pretrain(
             raise ValueError(f"{out} already holds a run: add --resume to go on with it, or choose another --out")
         run = read_run(out)
         refuse_other_request(run, request)
-        prepared = _reopened(out, run, say)
+        prepared = _reopened(out, run, request, say)
         if _steps_done(out) >= prepared.settings.schedule.steps:
             return _already_finished(out, prepared)
     else:
@@ -131,10 +132,12 @@ def _begun(out: Path, request: Request, say: Say) -> _Prepared:
     return _Prepared(settings, opened, runtime, job)
 
 
-def _reopened(out: Path, run: dict, say: Say) -> _Prepared:
-    """The run as it was decided, from `run.json`; its weights come from the last checkpoint, if there is one yet."""
+def _reopened(out: Path, run: dict, request: Request, say: Say) -> _Prepared:
+    """The run as it was decided, from `run.json`; its weights come from the last checkpoint, if there is one yet. The
+    corpora may have moved, if they are named again."""
     settings = settings_in(run)
-    opened = [(Corpus(entry["folder"], settings.data.held_out_share), entry["weight"]) for entry in run["corpora"]]
+    folders = request.named_corpora() or [(entry["folder"], entry["weight"]) for entry in run["corpora"]]
+    opened = [(Corpus(folder, settings.data.held_out_share), weight) for folder, weight in folders]
     refuse_other_corpora(run, opened)
     runtime = decide(settings.runtime, run["planned_flops"], run["runtime"]["threads"], run["runtime"]["compiles"])
     prepare(runtime)
@@ -174,15 +177,7 @@ def _with_steps_in(
     if minutes <= 0:
         raise ValueError(f"--minutes must be above 0, not {minutes:g}")
     say("measuring how long a step takes ...")
-    data, loop = settings.data, settings.loop()
-    most_seconds = MEASURED_SHARE * minutes * 60
-    switch = round(data.short_share * settings.schedule.steps)
-    short = long = 0.0
-    if data.short_share > 0:
-        short = seconds_a_step(job, loop, runtime, range(NUM_TIMED), most_seconds)
-    if data.short_share < 1:
-        long = seconds_a_step(job, loop, runtime, range(switch, switch + NUM_TIMED), most_seconds)
-    mean = data.short_share * short + (1 - data.short_share) * long
+    mean = _mean_seconds_a_step(settings, job, runtime, MEASURED_SHARE * minutes * 60)
     left = minutes * 60 - (time.monotonic() - began)
     # About 3% goes to validation and checkpoints.
     steps = max(1, int(0.97 * left / mean))
@@ -190,6 +185,31 @@ def _with_steps_in(
     if steps < FEW_STEPS:
         say(f"note: {steps} steps teach a model little; lower --batch-tokens (now {settings.batch.tokens:,}) for more")
     return configuration.changed(settings, {"schedule.steps": steps})
+
+
+def _mean_seconds_a_step(settings: PretrainSettings, job: Job, runtime: Runtime, most_seconds: float) -> float:
+    """Over the two lengths of a run, each measured for at most so long."""
+    data, loop = settings.data, settings.loop()
+    switch = round(data.short_share * settings.schedule.steps)
+    short = long = 0.0
+    if data.short_share > 0:
+        short = seconds_a_step(job, loop, runtime, range(NUM_TIMED), most_seconds)
+    if data.short_share < 1:
+        long = seconds_a_step(job, loop, runtime, range(switch, switch + NUM_TIMED), most_seconds)
+    return data.short_share * short + (1 - data.short_share) * long
+
+
+def measured_pace(preset: str, corpora: list[str | Path], minutes: float, changes: dict) -> tuple[float, Runtime]:
+    """Seconds that a step of a run of so many minutes takes here, and how it was computed; nothing is written."""
+    request = Request(preset, [str(each) for each in corpora], changes=changes)
+    settings = preset_settings(preset, changes)
+    opened = open_corpora(request.named_corpora(), settings)
+    runtime = decide(settings.runtime, settings.planned_flops(minutes))
+    prepare(runtime)
+    settings, model = _model_to_train(settings, opened, request, lambda words: None)
+    torch.compiler.reset()  # nothing of an earlier measurement counts
+    job = _job(settings, opened, model, runtime)
+    return _mean_seconds_a_step(settings, job, runtime, MEASURED_SHARE * minutes * 60), runtime
 
 
 def _with_warmup_that_fits(settings: PretrainSettings, request: Request, say: Say) -> PretrainSettings:

@@ -10,6 +10,7 @@ from hornbook.files import read_json, write_text
 from hornbook.report import wording
 from hornbook.report.curves import curves_png
 from hornbook.report.drawing import write_png
+from hornbook.report.experiment import is_experiment, write_experiment_page
 from hornbook.report.finetuned_page import write_finetuned_page
 from hornbook.report.markup import events, page, picture, section, settings, table, tiles
 from hornbook.report.run import TOKENS, RunRecord, number
@@ -20,8 +21,11 @@ from hornbook.report.several_page import write_several_page
 def write_report(folder: str | Path) -> Path:
     """Writes `report.html` and, once there are metrics, `curves.png` into a run folder; answers the page's path.
 
-    A fine-tuning run, a search, restarts and a curve by number of labels have pages and pictures of their own.
+    A fine-tuning run, a search, restarts, a curve by number of labels and an experiment have pages and pictures of
+    their own.
     """
+    if is_experiment(folder):
+        return write_experiment_page(folder)
     if is_several(folder):
         return write_several_page(folder)
     record = RunRecord.load(folder)

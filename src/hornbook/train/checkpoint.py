@@ -2,6 +2,7 @@
 
 RUN/checkpoints/step-00001000/   model files, optimizer.safetensors, state.json
 RUN/model.safetensors ...        the same model files, linked from the last checkpoint
+RUN/kept/step-00000500/          model files of steps that were asked for by name; they stay when checkpoints go
 """
 
 import os
@@ -39,7 +40,7 @@ class Checkpoints:
 
     def sweep(self) -> None:
         """Removes what an earlier part of the run left half-written when it was killed."""
-        for path in self.folder.glob(".step-*"):
+        for path in (*self.folder.glob(".step-*"), *(self.run / "kept").glob(".step-*")):
             shutil.rmtree(path)
         sweep(self.run)
         sweep(self.run / "best")
@@ -64,6 +65,17 @@ class Checkpoints:
             _remove(old)
         return final
 
+    def keep_weights(self, step: int, save_model: Callable[[Path], None]) -> None:
+        """The weights of a step, under its own name for good. Those that are there stay, as in `save`."""
+        final = kept_folder(self.run, step)
+        if final.exists():
+            return
+        temporary = final.with_name(f".{final.name}.tmp")
+        shutil.rmtree(temporary, ignore_errors=True)
+        temporary.mkdir(parents=True)
+        save_model(temporary)
+        os.replace(temporary, final)
+
     def publish(self, checkpoint: Path) -> None:
         """Links the checkpoint's model files to the root of the run: the same bytes, no copy."""
         for file in checkpoint.rglob("*"):
@@ -72,6 +84,11 @@ class Checkpoints:
                 place.parent.mkdir(exist_ok=True)
                 with replacing(place) as temporary:
                     link(file, temporary)
+
+
+def kept_folder(run: Path, step: int) -> Path:
+    """Where a run keeps the weights of a step that `checkpoint.keep_at` names."""
+    return Path(run) / "kept" / f"step-{step:08d}"
 
 
 def read_checkpoint(path: Path) -> tuple[dict[str, Tensor], dict]:

@@ -48,6 +48,13 @@ class LoopSettings:
     guard: GuardSettings
     runtime: RuntimeSettings
 
+    def __post_init__(self) -> None:
+        if beyond := [step for step in self.checkpoint.keep_at if step > self.schedule.steps]:
+            raise ValueError(
+                f"checkpoint.keep_at names step {beyond[0]:,}, but schedule.steps={self.schedule.steps:,}: name steps "
+                "that the run comes to"
+            )
+
 
 @dataclass(frozen=True)
 class Job:
@@ -114,8 +121,11 @@ class Diverged(RuntimeError):
     """The loss is no number even after going back and leaving out the batches where it happened."""
 
 
-def train(run: Path, job: Job, settings: LoopSettings, runtime: Runtime, watch: Callable[[Status], None]) -> Outcome:
-    """Runs, or goes on with, the training in the folder `run` until its last step or a signal."""
+Watch = Callable[[Status], bool | None]  # shown to a person; True asks the run to stop, with everything saved
+
+
+def train(run: Path, job: Job, settings: LoopSettings, runtime: Runtime, watch: Watch) -> Outcome:
+    """Runs, or goes on with, the training in the folder `run` until its last step, a signal, or `watch` says so."""
     loop = _Loop(Path(run), job, settings, runtime, watch)
     try:
         with Signals() as signals:
@@ -125,7 +135,7 @@ def train(run: Path, job: Job, settings: LoopSettings, runtime: Runtime, watch: 
 
 
 class _Loop:
-    def __init__(self, run: Path, job: Job, settings: LoopSettings, runtime: Runtime, watch: Callable[[Status], None]):
+    def __init__(self, run: Path, job: Job, settings: LoopSettings, runtime: Runtime, watch: Watch):
         self.run_folder = run
         self.job = job
         self.settings = settings
@@ -154,6 +164,7 @@ class _Loop:
         self.read_every = 1 if runtime.device.type == "cpu" else settings.runtime.log_every_steps
 
     def run(self, signals: Signals) -> Outcome:
+        self.signals = signals
         last = self.checkpoints.last()
         if last is None:
             if self.settings.checkpoint.at_start:
@@ -195,11 +206,16 @@ class _Loop:
             self.state.step += 1
             self.state.tokens += result.num_tokens
             self.pending.append((self.state.step, number, lr, result))
-            due_check = self._is_due(settings.validation.every_steps) and self.state.step < self.num_steps
+            due_keep = self.state.step in settings.checkpoint.keep_at
+            due_check = self._is_due(settings.validation.every_steps) or due_keep
+            due_check = due_check and self.state.step < self.num_steps
             due_save = self._is_save_due()
-            due_read = self.state.step % self.read_every == 0 or due_check or due_save or signals.stop
+            due_read = self.state.step % self.read_every == 0 or due_check or due_save or due_keep or signals.stop
             if due_read and self._rolled_back_on_reading():
                 return
+            if due_keep:
+                self.checkpoints.keep_weights(self.state.step, self.job.save_model)
+                self._leave_out_of_speed()
             if due_check:
                 self._validate()
                 self._consider_ending()
@@ -267,7 +283,9 @@ class _Loop:
         seconds_a_step = self.state.seconds / done if done else 0.0
         left = seconds_a_step * (self.num_steps - done)
         speed = self.stretch_tokens_per_second
-        self.watch(Status(done, self.num_steps, dict(self.values), speed, left, message, self.job.decided_by))
+        status = Status(done, self.num_steps, dict(self.values), speed, left, message, self.job.decided_by)
+        if self.watch(status) is True:
+            self.signals.stop = self.signals.stop or "asked"
 
     def _say(self, event: str, words: str, **values: object) -> None:
         self.log.write("event", self.state.step, event=event, words=words, **values)

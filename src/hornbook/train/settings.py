@@ -99,10 +99,13 @@ class CheckpointSettings:
     keep: int = setting(2, "how many of the last checkpoints are kept")
     at_start: bool = setting(True, "also before the first step, so that a run can always go back")
     keep_optimizer: bool = setting(True, "also when the run is finished and nothing goes on from it")
+    keep_at: tuple[int, ...] = setting((), "steps whose weights stay in kept/ for good; each is validated too")
 
     def __post_init__(self) -> None:
         if self.keep < 1:
             raise ValueError(f"checkpoint.keep must be at least 1, not {self.keep}")
+        if any(step < 1 for step in self.keep_at):
+            raise ValueError(f"checkpoint.keep_at names steps from 1 on, not {min(self.keep_at)}")
 
 
 @dataclass(frozen=True)

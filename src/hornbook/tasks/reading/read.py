@@ -28,7 +28,7 @@ def read(
 
     `data` is a folder in the layout in which the data set was published, a file of it, a person's own table (CSV, TSV,
     JSON lines, JSON or Parquet) or a folder with train, dev and test tables, a data frame, a list of dictionaries, or
-    several of these by the name of their part.
+    several of these by the name of their part. A `DataSet` that was read before is answered as it is.
     `text`, `pair` and `label` name columns. Where there is no dev part, the share `held_out` of train becomes one,
     drawn by `seed`; 0 leaves it out. With `strict`, the first problem in the data is a `ValueError`. A single file or
     table whose name does not say its part is the part `lone`.
@@ -36,6 +36,8 @@ def read(
     >>> read("sst-2", "glue/SST-2").labels  # doctest: +SKIP
     ('0', '1')
     """
+    if isinstance(data, DataSet):
+        return data
     entry, asked, notes = known(task), Asked(text, pair, label), Notes(strict)
     if isinstance(data, str | Path):
         parts = _from_files(entry, Path(data).expanduser(), asked, notes, lone)

@@ -1,0 +1,1 @@
+"""Experiments: several ways of pre-training beside each other, from a short file to a page with verdicts."""

@@ -1,0 +1,194 @@
+"""What is decided once, when an experiment begins, and written down in `OUT/experiment.json`: the FLOPs that every arm
+gets, and what they come to in steps.
+
+The FLOPs are those of the file or, with `--minutes-each M`, measured: a few steps of every arm are timed on the device
+that is there, and the slowest arm's FLOPs a second times M minutes, less 3% for validating and saving, is what each arm
+gets. So every pre-training ends within M minutes on that device, and the faster ones earlier. A number that is written
+down is never measured again: on another device the same FLOPs take as long as they take.
+
+An arm's steps are the FLOPs over those of a step: the FLOPs a token (`model` convention, at the length limit) times the
+tokens that its batches really hold, counted over a few of them. Layouts fill their sequences differently, and arms
+would else differ by some percent of compute. Rounding leaves each within half a step of the FLOPs.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import hornbook
+from hornbook import config as configuration
+from hornbook.experiments.definition import Arm, Experiment, experiment_in
+from hornbook.files import read_json, write_json
+from hornbook.pretraining.batches import BatchMaker, Corpora, folder_and_weight, open_corpora
+from hornbook.pretraining.run import measured_pace
+from hornbook.pretraining.settings import PretrainSettings
+
+FILE = "experiment.json"
+NUM_COUNTED = 8  # batches of each length whose tokens are counted
+SPARE = 0.97  # of the minutes; the rest goes to validating and saving
+DECIDE_PIECES = ("equal", "arms", "tasks", "sentences")  # of an experiment; the rest only judges and shows
+FREE = ("label", "panels", "published", "seed_deviation", "flops", "seeds", "places")  # may change on the way
+
+
+@dataclass(frozen=True)
+class ArmBudget:
+    """An arm's share of the whole: the same FLOPs in its own number of steps."""
+
+    steps: int
+    step_flops: float
+    step_tokens: float
+
+    def step_at(self, share: float) -> int:
+        """The step at which this share of the FLOPs is spent."""
+        return max(1, round(share * self.steps))
+
+    def flops_at(self, share: float) -> float:
+        return self.step_at(share) * self.step_flops
+
+
+@dataclass(frozen=True)
+class Decided:
+    experiment: Experiment
+    flops: float
+    arms: dict[str, ArmBudget]
+    minutes_each: float | None
+    compile: str | None  # of every arm's runtime.compile; none: as the file says
+    measured: dict[str, float]  # seconds a step, where they were measured
+    device: str
+
+    def changes_of(self, arm: Arm) -> dict[str, Any]:
+        """All settings of an arm's pre-training that are not its preset's."""
+        budget, equal = self.arms[arm.name], self.experiment.equal
+        own = {
+            "checkpoint.keep": 1,
+            "checkpoint.keep_optimizer": False,
+            "runtime.tensorboard": False,
+            **equal.pretraining,
+            **arm.settings,
+            "schedule.steps": budget.steps,
+            "checkpoint.keep_at": tuple(sorted({budget.step_at(share) for share in equal.checkpoints})),
+        }
+        return own if self.compile is None else own | {"runtime.compile": self.compile}
+
+
+def decide(
+    out: Path,
+    experiment: Experiment,
+    corpora: list[str],
+    minutes_each: float | None,
+    say: Callable[[str], None],
+) -> Decided:
+    """Decided now and written down, or as it was written down. Arms and tasks may be added later, not changed."""
+    opened = {name: open_for(experiment.settings_of(experiment.arm(name)), corpora) for name in _names(experiment)}
+    fingerprints = [corpus.fingerprint for corpus, _ in next(iter(opened.values()))]
+    written = read_json(out / FILE) if (out / FILE).exists() else None
+    if written is not None:
+        _refuse_other(out, written, experiment, fingerprints, minutes_each)
+        flops, measured, compile_, device = (written[name] for name in ("flops", "measured", "compile", "device"))
+        minutes_each = written["minutes_each"]
+    elif minutes_each is not None:
+        flops, measured, compile_, device = _measured(experiment, opened, corpora, minutes_each, say)
+    else:
+        flops, measured, compile_, device = experiment.equal.flops, {}, None, ""
+    if not flops:
+        raise ValueError("the experiment does not say equal.flops: give --minutes-each, or set them in its file")
+    arms = {name: ArmBudget(**each) for name, each in (written["arms"] if written else {}).items()}
+    for name in _names(experiment):
+        if name not in arms:
+            step_flops, step_tokens = flops_of_a_step(experiment.settings_of(experiment.arm(name)), opened[name])
+            arms[name] = ArmBudget(max(1, round(flops / step_flops)), step_flops, step_tokens)
+    decided = Decided(experiment, flops, arms, minutes_each, compile_, measured, device)
+    _write(out, decided, fingerprints, written)
+    return decided
+
+
+def _names(experiment: Experiment) -> list[str]:
+    return [arm.name for arm in experiment.arms]
+
+
+def open_for(settings: PretrainSettings, corpora: list[str]) -> Corpora:
+    return open_corpora([folder_and_weight(str(each)) for each in corpora], settings)
+
+
+def flops_of_a_step(settings: PretrainSettings, opened: Corpora) -> tuple[float, float]:
+    """(FLOPs, tokens) of a mean step: what its batches really hold, at the FLOPs of the length limit."""
+    settings = configuration.changed(settings, {"model.vocab_size": opened[0][0].tokenizer.vocab_size})
+    data, flops, tokens = settings.data, 0.0, 0.0
+    for length, examples in BatchMaker(settings, opened).examples.items():
+        is_only = data.short_length == data.length
+        share = 1.0 if is_only else data.short_share if length == data.short_length else 1 - data.short_share
+        num_sequences = max(1, settings.batch.tokens // length)
+        held = float(np.mean([examples.batch(number, num_sequences).num_tokens for number in range(NUM_COUNTED)]))
+        flops += share * held * settings.flops_per_token(length)
+        tokens += share * held
+    return flops, tokens
+
+
+def _measured(
+    experiment: Experiment, opened: dict[str, Corpora], corpora: list[str], minutes: float, say: Callable[[str], None]
+) -> tuple[float, dict[str, float], str, str]:
+    """(FLOPs that fit, seconds a step of each arm, whether they compile, device)."""
+    seconds, rates, runtime = {}, {}, None
+    for number, arm in enumerate(experiment.arms, 1):
+        say(f"measuring how fast {arm.name} trains ({number} of {len(experiment.arms)}) ...")
+        changes = experiment.equal.pretraining | arm.settings
+        seconds[arm.name], runtime = measured_pace(arm.preset, corpora, minutes, changes)
+        step_flops, _ = flops_of_a_step(experiment.settings_of(arm), opened[arm.name])
+        rates[arm.name] = step_flops / seconds[arm.name]
+    slowest = min(rates, key=rates.get)
+    flops = float(f"{SPARE * minutes * 60 * rates[slowest]:.3g}")
+    say(f"{flops:.3g} FLOPs each: what {slowest}, the slowest, does in {minutes:g} minutes")
+    return flops, seconds, "yes" if runtime.compiles else "no", runtime.reason
+
+
+def _write(out: Path, decided: Decided, fingerprints: list[str], written: dict | None) -> None:
+    about = {
+        "hornbook": hornbook.__version__,
+        "experiment": configuration.to_dict(decided.experiment),
+        "corpora": fingerprints,
+        "flops": decided.flops,
+        "minutes_each": decided.minutes_each,
+        "measured": decided.measured,
+        "compile": decided.compile,
+        "device": decided.device,
+        "arms": {name: vars(budget) for name, budget in decided.arms.items()},
+    }
+    if written != about:
+        write_json(out / FILE, about)
+
+
+def _refuse_other(
+    out: Path, written: dict, experiment: Experiment, fingerprints: list[str], minutes_each: float | None
+) -> None:
+    """Pieces that are done stay right: the corpus is the same, and so is all that decides them."""
+    if fingerprints != written["corpora"]:
+        raise ValueError(
+            f"--corpus is not the corpus that {out} began with: put that one back, or choose another --out"
+        )
+    if minutes_each is not None and minutes_each != written["minutes_each"]:
+        began = f"--minutes-each {written['minutes_each']:g}" if written["minutes_each"] else "the FLOPs of its file"
+        raise ValueError(f"{out} was begun with {began}: leave --minutes-each out, or choose another --out")
+    before = configuration.to_dict(experiment_in(written["experiment"], str(out / FILE)))
+    now = configuration.to_dict(experiment)
+    if written["minutes_each"] is None and now["equal"]["flops"] != written["flops"]:
+        raise ValueError(f"{out} was begun with equal.flops={written['flops']:g}: keep that, or choose another --out")
+    for group in DECIDE_PIECES:
+        pairs = (
+            [(before[group], now[group])] if isinstance(now[group], dict) else _same_names(before[group], now[group])
+        )
+        for old, new in pairs:
+            for name in new:
+                if name not in FREE and old[name] != new[name]:
+                    whose = f"{group} '{new['name']}'" if "name" in new else group
+                    raise ValueError(
+                        f"{name} of {whose} is not what {out} was begun with ({old[name]}): keep it, name a new one "
+                        "beside it, or choose another --out"
+                    )
+
+
+def _same_names(before: tuple[dict, ...], now: tuple[dict, ...]) -> list[tuple[dict, dict]]:
+    old = {each["name"]: each for each in before}
+    return [(old[each["name"]], each) for each in now if each["name"] in old]

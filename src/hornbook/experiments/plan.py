@@ -1,0 +1,98 @@
+"""The pieces of an experiment, in the order in which they are run, and where each leaves what it found.
+
+OUT/pieces/KEY.json            a finished piece: it is never run again
+OUT/pretrained/ARM-SEED/       the run of a pre-training, with the weights of each checkpoint under kept/
+OUT/running/KEY/               a piece that is not finished; gone when it is
+
+An arm is pre-trained, its sentence head is tried, and its last weights are fine-tuned, before the next arm begins; the
+earlier checkpoints, which draw the curves, come when every arm has its last point.
+"""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from hornbook.data.examples import LABELLED
+from hornbook.experiments.decided import Decided
+from hornbook.files import read_json
+from hornbook.train.checkpoint import kept_folder
+
+Kind = Literal["overlap", "pretrain", "crossed", "finetune"]
+
+
+@dataclass(frozen=True)
+class Piece:
+    """What one piece is about; what a kind does not have is left at its default."""
+
+    kind: Kind
+    arm: str = ""
+    seed: int = 0  # of pre-training
+    share: float = 1.0  # of the FLOPs, where the checkpoint was taken
+    task: str = ""
+    task_seed: int = 0
+
+    @property
+    def key(self) -> str:
+        """Its name on disk."""
+        if self.kind == "finetune":
+            return f"finetune-{self.arm}-{self.seed}-at-{self.share:g}-{self.task}-{self.task_seed}"
+        return self.kind if self.kind == "overlap" else f"{self.kind}-{self.arm}-{self.seed}"
+
+    @property
+    def words(self) -> str:
+        """For a person."""
+        if self.kind == "overlap":
+            return "how far word overlap goes on sentence pairs"
+        seed = f", seed {self.seed}" if self.seed else ""
+        if self.kind == "pretrain":
+            return f"pre-training {self.arm}{seed}"
+        if self.kind == "crossed":
+            return f"both sentence tasks for {self.arm}{seed}"
+        return f"{self.task}, seed {self.task_seed}, on {self.arm}{seed} at {self.share:.4g} of the FLOPs"
+
+    @property
+    def alike(self) -> tuple[str, str]:
+        """Pieces that take about as long."""
+        return self.kind, self.task if self.kind == "finetune" else self.arm
+
+    def file(self, out: Path) -> Path:
+        return Path(out) / "pieces" / f"{self.key}.json"
+
+    def is_done(self, out: Path) -> bool:
+        return self.file(out).exists()
+
+    def found(self, out: Path) -> dict | None:
+        """What it left, if it is done."""
+        return read_json(self.file(out)) if self.is_done(out) else None
+
+    def run_folder(self, out: Path) -> Path:
+        """Of the pre-training that it belongs to."""
+        return Path(out) / "pretrained" / f"{self.arm}-{self.seed}"
+
+    def weights(self, out: Path, decided: Decided) -> Path:
+        """The checkpoint that it measures."""
+        return kept_folder(self.run_folder(out), decided.arms[self.arm].step_at(self.share))
+
+
+def pieces_of(decided: Decided, tasks: list[str]) -> list[Piece]:
+    """All of them, in order, for those tasks whose data is there."""
+    experiment = decided.experiment
+    plans = [task for task in experiment.tasks if task.name in tasks]
+    has_sentences = experiment.sentences.pairs > 0
+    pieces = [Piece("overlap")] if has_sentences else []
+
+    def finetunings(arm: str, seed: int, share: float) -> list[Piece]:
+        num_seeds = max((len(task.seeds) for task in plans), default=0)
+        places = [(number, task) for number in range(num_seeds) for task in plans if number < len(task.seeds)]
+        return [Piece("finetune", arm, seed, share, task.name, task.seeds[number]) for number, task in places]
+
+    for seed in experiment.equal.seeds:
+        for arm in experiment.arms:
+            pieces.append(Piece("pretrain", arm.name, seed))
+            if has_sentences and experiment.settings_of(arm).layout in LABELLED:
+                pieces.append(Piece("crossed", arm.name, seed))
+            pieces += finetunings(arm.name, seed, 1.0)
+        for share in experiment.equal.checkpoints[-2::-1]:
+            for arm in experiment.arms:
+                pieces += finetunings(arm.name, seed, share)
+    return pieces

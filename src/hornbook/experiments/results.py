@@ -1,0 +1,82 @@
+"""`OUT/results.json`: all that the finished pieces of an experiment come to, from which its page is drawn."""
+
+from pathlib import Path
+from typing import Any
+
+from hornbook.experiments.decided import Decided
+from hornbook.experiments.plan import Piece
+from hornbook.experiments.scores import MEAN, Scores
+from hornbook.experiments.verdicts import judge
+from hornbook.files import write_json
+
+FILE = "results.json"
+
+
+def write_results(out: Path, decided: Decided, pieces: list[Piece], tasks: list[str]) -> dict[str, Any]:
+    experiment, scores = decided.experiment, Scores(out, decided, tasks)
+    missing = [piece for piece in pieces if not piece.is_done(out)]
+    results = {
+        "kind": "experiment",
+        "name": experiment.name,
+        "title": experiment.title or experiment.name,
+        "about": experiment.about.strip(),
+        "flops": decided.flops,
+        "minutes_each": decided.minutes_each,
+        "device": decided.device,
+        "seeds": list(experiment.equal.seeds),
+        "seed_deviation": experiment.equal.seed_deviation,
+        "checkpoints": list(experiment.equal.checkpoints),
+        "num_pieces": len(pieces),
+        "num_done": len(pieces) - len(missing),
+        "missing": _missing(missing),
+        "tasks": {
+            task.name: {"measure": task.decided_by, "seeds": len(task.seeds), "parts": task.parts, "has_data": has_data}
+            for task in experiment.tasks
+            for has_data in (task.name in tasks,)
+        },
+        "mean": MEAN,
+        "arms": {arm.name: _arm(arm.name, out, decided) for arm in experiment.arms},
+        "scores": scores.rows(decided),
+        "degenerate": _degenerate(out, pieces),
+        "overlap": _pairs(Piece("overlap").found(out)),
+        "claims": [judge(claim, out, decided, scores) for claim in experiment.claims],
+    }
+    write_json(out / FILE, results)
+    return results
+
+
+def _arm(name: str, out: Path, decided: Decided) -> dict[str, Any]:
+    """What is said of an arm and what it took; where it was trained with several seeds, the first of them."""
+    arm, budget, seed = decided.experiment.arm(name), decided.arms[name], decided.experiment.equal.seeds[0]
+    left = Piece("pretrain", name, seed).found(out)
+    return {
+        "label": arm.words,
+        "preset": arm.preset,
+        "panels": list(arm.panels),
+        "published": arm.published,
+        "planned_steps": budget.steps,
+        "planned_flops": budget.flops_at(1.0),
+        "record": left,
+        "crossed": _pairs(Piece("crossed", name, seed).found(out)),
+    }
+
+
+def _pairs(found: dict | None) -> dict | None:
+    return None if found is None else {name: each for name, each in found.items() if name != "seconds"}
+
+
+def _degenerate(out: Path, pieces: list[Piece]) -> list[str]:
+    """Fine-tunings that learned nothing: their scores count, and are named."""
+    tuned = ((piece, piece.found(out)) for piece in pieces if piece.kind == "finetune")
+    return [f"{piece.words}: {found['degenerate']}" for piece, found in tuned if found and found["degenerate"]]
+
+
+def _missing(pieces: list[Piece]) -> dict[str, int]:
+    """How many pieces of each arm and kind are not there yet, in words."""
+    counts: dict[str, int] = {}
+    kinds = {"pretrain": "pre-training", "crossed": "sentence tasks", "finetune": "fine-tuning", "overlap": "overlap"}
+    for piece in pieces:
+        where = f"{kinds[piece.kind]} {piece.arm}".strip()
+        where += f" at {piece.share:.4g}" if piece.kind == "finetune" else ""
+        counts[where] = counts.get(where, 0) + 1
+    return counts

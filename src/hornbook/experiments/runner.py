@@ -1,0 +1,302 @@
+"""The runner: all pieces of an experiment one after another, fine-tunings side by side, from wherever it stands.
+
+OUT/experiment.json                what was decided, once (`decided.py`)
+OUT/pieces/, pretrained/, running/ what was done (`plan.py`)
+OUT/results.json                   scores, records and verdicts, of as many pieces as there are
+OUT/report.html, score-by-flops.png, RESULTS-NAME.md
+"""
+
+import concurrent.futures
+import contextlib
+import multiprocessing
+import os
+import signal
+import threading
+import time
+import traceback
+from collections.abc import Callable, Iterator
+from concurrent.futures import BrokenExecutor, Future, ProcessPoolExecutor
+from dataclasses import dataclass, field
+from itertools import groupby
+from pathlib import Path
+
+from hornbook.experiments.decided import FILE, Decided, decide
+from hornbook.experiments.definition import Experiment, TaskPlan, read_experiment
+from hornbook.experiments.pieces import Finetuning, finetuned, judged, labelled, pretrained
+from hornbook.experiments.plan import Piece, pieces_of
+from hornbook.experiments.results import write_results
+from hornbook.files import num_cores
+from hornbook.report.experiment import write_experiment_page
+from hornbook.train.loop import Status
+from hornbook.train.signals import Signals
+
+Say = Callable[[str], None]
+SECONDS_A_LOOK = 0.5  # between looks at whether a person wants to stop
+
+
+@dataclass
+class Reproduced:
+    """How far an experiment came: `finished`, `stopped` (by a signal or the time), or `incomplete` (pieces failed)."""
+
+    ended: str
+    num_done: int
+    num_pieces: int
+    results: dict
+    failures: dict[str, str] = field(default_factory=dict)
+
+
+def reproduce(
+    name: str | Path,
+    corpora: list[str | Path],
+    data: str | Path,
+    out: str | Path,
+    *,
+    minutes_each: float | None = None,
+    stop_after: float | None = None,
+    processes: int = 1,
+    resume: bool = False,
+    watch: Callable[[Status], None] | None = None,
+    say: Say = print,
+) -> Reproduced:
+    """Runs an experiment, or goes on with it, as the verb does. `stop_after` is in minutes."""
+    began, out = time.time(), Path(out)
+    experiment = read_experiment(name)
+    if (out / FILE).exists() and not resume:
+        raise ValueError(f"{out} already holds an experiment: add --resume to go on with it, or choose another --out")
+    if not (out / FILE).exists() and out.exists() and any(path for path in out.iterdir()):
+        raise ValueError(f"{out} exists and is no experiment: choose another --out, or empty it")
+    places = find_tasks(experiment, Path(data), say)
+    named = [str(each) for each in corpora]
+    decided = decide(out, experiment, named, minutes_each, say)
+    until = None if stop_after is None else began + 60 * stop_after
+    runner = _Runner(out, decided, named, places, processes, until, watch or (lambda status: None), say)
+    with Signals() as signals, runner:
+        return runner.run(signals)
+
+
+def find_tasks(experiment: Experiment, data: Path, say: Say) -> dict[str, Path]:
+    """Where each task lies. Those that are not there, or that cannot be read, are left out, and said."""
+    if experiment.tasks and not data.is_dir():
+        raise ValueError(f"{data} is not a folder: give --data the folder that holds the tasks")
+    found = {}
+    for task in experiment.tasks:
+        place = next((data / each for each in task.places if (data / each).exists()), None)
+        if place is None:
+            looked = " or ".join(str(data / each) for each in task.places)
+            say(f"note: no data for {task.name} (looked for {looked}); the rest goes on without it")
+            continue
+        _refuse_unreadable(task, place)
+        found[task.name] = place
+    if experiment.tasks and not found:
+        raise ValueError(f"{data} holds none of the tasks: it must hold {experiment.tasks[0].places[0]} and the like")
+    return found
+
+
+def _refuse_unreadable(task: TaskPlan, place: Path) -> None:
+    """Before hours of pre-training rather than after them."""
+    from hornbook.tasks.reading.read import read
+
+    read_data = labelled(task, place)
+    read_data = read(task.task or task.name, read_data) if isinstance(read_data, str) else read_data
+    for part in ("train", "dev"):
+        if not read_data.parts.get(part):
+            raise ValueError(f"the data of {task.name} in {place} has no {part} part")
+
+
+class _Runner:
+    def __init__(
+        self,
+        out: Path,
+        decided: Decided,
+        corpora: list[str],
+        places: dict[str, Path],
+        processes: int,
+        until: float | None,
+        watch: Callable[[Status], None],
+        say: Say,
+    ):
+        self.out, self.decided, self.corpora, self.places = out, decided, corpora, places
+        self.processes, self.until, self.watch, self.say = processes, until, watch, say
+        self.pieces = pieces_of(decided, list(places))
+        self.numbers = {piece: number for number, piece in enumerate(self.pieces, 1)}
+        self.failures: dict[str, str] = {}
+        self.errors: list[Exception] = []
+        self.pool: ProcessPoolExecutor | None = None
+
+    def __enter__(self) -> "_Runner":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self.pool is not None:
+            self._give_up_pool()
+
+    def run(self, signals: Signals) -> Reproduced:
+        missing = [piece for piece in self.pieces if not piece.is_done(self.out)]
+        done = len(self.pieces) - len(missing)
+        self.say(f"{len(self.pieces)} pieces, {done} done; {self.decided.flops:.3g} FLOPs each pre-training")
+        is_stopped = False
+        for kind, group in groupby(missing, key=lambda piece: piece.kind):
+            group = [piece for piece in group if self._can_run(piece)]
+            if kind == "finetune" and self.processes > 1:
+                is_stopped = not self._side_by_side(group, signals)
+            else:
+                is_stopped = not all(self._alone(piece, signals) for piece in group)
+            write_results(self.out, self.decided, self.pieces, list(self.places))
+            if is_stopped:
+                break
+        results = write_results(self.out, self.decided, self.pieces, list(self.places))
+        write_experiment_page(self.out)
+        num_done = sum(piece.is_done(self.out) for piece in self.pieces)
+        ended = "finished" if num_done == len(self.pieces) else "stopped" if is_stopped else "incomplete"
+        return Reproduced(ended, num_done, len(self.pieces), results, self.failures)
+
+    def _can_run(self, piece: Piece) -> bool:
+        """Not without its pre-training, which may have failed."""
+        needed = Piece("pretrain", piece.arm, piece.seed)
+        return piece.kind in ("pretrain", "overlap") or needed.is_done(self.out)
+
+    def _is_to_stop(self, signals: Signals) -> bool:
+        return bool(signals.stop) or (self.until is not None and time.time() > self.until)
+
+    def _alone(self, piece: Piece, signals: Signals) -> bool:
+        """Runs a piece in this process. False where the experiment is to stop."""
+        if self._is_to_stop(signals):
+            return False
+        self.say(f"[{self.numbers[piece]} of {len(self.pieces)}] {piece.words}{self._left()}")
+
+        def watch(status: Status) -> bool:
+            self.watch(status)
+            return self._is_to_stop(signals)
+
+        with self._noting_failures(piece):
+            if piece.kind == "pretrain":
+                return pretrained(piece, self.out, self.decided, self.corpora, watch, self.say) is not None
+            if piece.kind == "finetune":
+                found = finetuned(self._finetuning(piece), watch)
+                self._say_score(piece, found)
+                return found is not None
+            judged(piece, self.out, self.decided, self.corpora)
+        return True
+
+    def _side_by_side(self, group: list[Piece], signals: Signals) -> bool:
+        """Runs fine-tunings in processes that share the device. False where the experiment is to stop."""
+        if not group:
+            return True
+        if self._is_to_stop(signals):
+            return False
+        self.say(f"{len(group)} fine-tunings, {self.processes} at a time{self._left()}")
+        waiting, is_stopped = self._submitted(group), False
+        while waiting:
+            done, _ = concurrent.futures.wait(waiting, SECONDS_A_LOOK, concurrent.futures.FIRST_COMPLETED)
+            for future in done:
+                piece = waiting.pop(future)
+                with self._noting_failures(piece):
+                    found = future.result()
+                    is_stopped |= found is None
+                    self._say_score(piece, found)
+            if self._is_to_stop(signals) and not is_stopped:
+                is_stopped = True
+                self.stop_asked.set()
+                self.say("stopping: what runs is saved first")
+                for future in [each for each in waiting if each.cancel()]:
+                    del waiting[future]
+        if any(isinstance(error, BrokenExecutor) for error in self.errors):
+            self._give_up_pool()  # the next group gets another
+        return not is_stopped
+
+    def _submitted(self, group: list[Piece]) -> dict[Future, Piece]:
+        if self.pool is None:
+            context = multiprocessing.get_context("spawn")
+            self.stop_asked = context.Event()
+            self.pool = ProcessPoolExecutor(self.processes, context, _begin_in_pool, (self.stop_asked,))
+        # Ctrl-C goes to every process of a terminal: those of the pool begin without it, and are told by this one.
+        with _without_interrupts():
+            return {self.pool.submit(_run_in_pool, self._finetuning(piece)): piece for piece in group}
+
+    def _give_up_pool(self) -> None:
+        self.pool.shutdown(cancel_futures=True)
+        self.pool, self.errors = None, []
+
+    def _finetuning(self, piece: Piece) -> Finetuning:
+        equal = self.decided.experiment.equal
+        plan = next(task for task in self.decided.experiment.tasks if task.name == piece.task)
+        changes = equal.finetuning | plan.settings
+        if self.processes > 1:
+            changes = {"runtime.threads": max(1, num_cores() // self.processes)} | changes
+        weights = str(piece.weights(self.out, self.decided))
+        return Finetuning(piece, plan, weights, str(self.places[piece.task]), str(self.out), changes, self.until)
+
+    @contextlib.contextmanager
+    def _noting_failures(self, piece: Piece) -> Iterator[None]:
+        """A piece that fails is said, and the others go on; the same command tries it again."""
+        try:
+            yield
+        except (ValueError, OSError, RuntimeError) as error:
+            if os.environ.get("HORNBOOK_TRACEBACK"):
+                traceback.print_exc()
+            self.errors.append(error)
+            self.failures[piece.key] = str(error).partition("\n")[0]
+            self.say(f"note: {piece.words} failed: {self.failures[piece.key]}; the rest goes on")
+
+    def _say_score(self, piece: Piece, found: dict | None) -> None:
+        if found is not None:
+            wrong = f" (it learned nothing: {found['degenerate']})" if found["degenerate"] else ""
+            place = f"[{self.numbers[piece]} of {len(self.pieces)}]"
+            self.say(f"{place} {piece.words}: {found['score']:.1f} in {found['seconds']:.0f} s{wrong}")
+
+    def _left(self) -> str:
+        """About how long the rest takes, from the pieces that are done."""
+        took: dict[tuple, list[float]] = {}
+        missing = []
+        for piece in self.pieces:
+            found = piece.found(self.out)
+            if found is None:
+                missing.append(piece)
+                continue
+            for alike in (piece.alike, (piece.kind,)):
+                took.setdefault(alike, []).append(found["seconds"])
+        if self.decided.minutes_each is not None:
+            took.setdefault(("pretrain",), [60 * self.decided.minutes_each])
+        seconds = 0.0
+        for piece in missing:
+            known = took.get(piece.alike) or took.get((piece.kind,))
+            if known is None and piece.kind in ("pretrain", "finetune"):
+                return ""
+            at_once = self.processes if piece.kind == "finetune" else 1
+            seconds += sum(known) / len(known) / at_once if known else 0.0
+        return f"; about {max(1, round(seconds / 60))} min left in all" if seconds else ""
+
+
+@contextlib.contextmanager
+def _without_interrupts() -> Iterator[None]:
+    """Processes that begin within it pay no heed to Ctrl-C."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+# ---- in a process of the pool
+
+_stop_asked = None  # an event that the parent sets
+
+
+def _begin_in_pool(stop_asked) -> None:
+    """A parent that was killed outright leaves nobody behind to write into its folders."""
+    global _stop_asked
+    _stop_asked = stop_asked
+    parent = multiprocessing.parent_process()
+
+    def wait() -> None:
+        parent.join()
+        os._exit(1)
+
+    threading.Thread(target=wait, daemon=True).start()
+
+
+def _run_in_pool(job: Finetuning) -> dict | None:
+    return finetuned(job, lambda status: _stop_asked.is_set() or (job.until is not None and time.time() > job.until))

@@ -1,0 +1,100 @@
+"""Sentence pairs that no model was trained on: how a sentence head does on the task that it learned and on the other
+one, as it is, and how far counting the words that two segments share goes. Label 0 means in order, in both tasks.
+
+Shapes: N pairs.
+"""
+
+from pathlib import Path
+
+import numpy as np
+import torch
+from sklearn.linear_model import LogisticRegression
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+
+from hornbook.data.examples import LABELLED, Examples
+from hornbook.interop.folder import load_model
+from hornbook.metrics.bootstrap import interval
+from hornbook.pretraining.batches import Corpora
+from hornbook.pretraining.settings import PretrainSettings
+from hornbook.train.device import decide, prepare
+
+PAIRS_A_BATCH = 256
+
+
+def crossed(weights: Path, settings: PretrainSettings, opened: Corpora, num_pairs: int) -> dict[str, dict]:
+    """Accuracy in percent of a saved sentence head on held-out pairs of each task, with its interval over the pairs."""
+    runtime = decide(settings.runtime, 0.0)
+    prepare(runtime)
+    model = load_model(weights).to(runtime.device)
+    found = {}
+    for layout in LABELLED:
+        hits = []
+        for batch in _batches(settings, opened, layout, num_pairs, held_out=True):
+            batch = batch.to(runtime.device)
+            with torch.no_grad(), runtime.autocast():
+                logits = model.sentence_logits(model(batch)[batch.starts[:-1].long()])
+            hits.append((logits.argmax(-1) == batch.labels_N).cpu().numpy())
+        found[layout] = _accuracy(np.concatenate(hits))
+    return found
+
+
+def overlap(settings: PretrainSettings, opened: Corpora, num_pairs: int, num_fitted: int) -> dict[str, dict]:
+    """The same of logistic regression on the words that two segments share, fitted to pairs that are trained on."""
+    found = {}
+    for layout in LABELLED:
+        (seen, labels), (unseen, wanted) = (
+            _shared_words(settings, opened, layout, num, held_out)
+            for num, held_out in ((num_fitted, False), (num_pairs, True))
+        )
+        model = make_pipeline(StandardScaler(), LogisticRegression(max_iter=1000)).fit(seen, labels)
+        found[layout] = _accuracy(model.predict(unseen) == wanted)
+    return found
+
+
+def _batches(settings: PretrainSettings, opened: Corpora, layout: str, num_pairs: int, held_out: bool):
+    data = settings.data
+    length = data.short_length if data.short_share > 0 else data.length
+    examples = Examples(opened, length, 0, layout, 0.0, held_out=held_out)
+    num_pairs = min(num_pairs, sum(chunks.total for chunks in examples.chunks))
+    size = min(PAIRS_A_BATCH, num_pairs)
+    return [examples.batch(number, size) for number in range(num_pairs // size)]
+
+
+def _shared_words(
+    settings: PretrainSettings, opened: Corpora, layout: str, num_pairs: int, held_out: bool
+) -> tuple[np.ndarray, np.ndarray]:
+    """(features of N pairs, labels): how many tokens they share, all and distinct, by count, share and rarity."""
+    tokenizer = opened[0][0].tokenizer
+    counts = sum(corpus.token_counts for corpus, _ in opened).astype(float)
+    rarity = np.log((counts.sum() + 1) / (counts + 1))
+    features, labels = [], []
+    for batch in _batches(settings, opened, layout, num_pairs, held_out):
+        sequences = np.split(batch.ids_T.numpy(), batch.starts_host[1:-1])
+        features += [_features(ids, tokenizer.sep_id, rarity) for ids in sequences]
+        labels += batch.labels_N.tolist()
+    return np.array(features), np.array(labels)
+
+
+def _features(ids: np.ndarray, sep_id: int, rarity: np.ndarray) -> list[float]:
+    middle = int(np.argmax(ids == sep_id))
+    a, b = ids[1:middle], ids[middle:][ids[middle:] != sep_id]
+    (kinds_a, times_a), (kinds_b, times_b) = (np.unique(each, return_counts=True) for each in (a, b))
+    both, at_a, at_b = np.intersect1d(kinds_a, kinds_b, return_indices=True)
+    num_shared = float(np.minimum(times_a[at_a], times_b[at_b]).sum())
+    rare_smaller = min(rarity[kinds_a].sum(), rarity[kinds_b].sum())
+    return [
+        num_shared,
+        num_shared / max(1, min(len(a), len(b))),
+        float(len(both)),
+        len(both) / max(1, min(len(kinds_a), len(kinds_b))),
+        float(rarity[both].sum()),
+        float(rarity[both].sum() / max(1e-9, rare_smaller)),
+        float(rarity[both].max(initial=0.0)),
+    ]
+
+
+def _accuracy(is_right: np.ndarray) -> dict:
+    is_right = is_right.astype(float)
+    low, high = interval(lambda chosen: float(is_right[chosen].mean()), len(is_right))
+    return {"value": 100 * float(is_right.mean()), "low": 100 * low, "high": 100 * high, "pairs": len(is_right)}

@@ -1,0 +1,168 @@
+"""The verdict on each claim, by the rule that the experiment stated beforehand.
+
+A condition is a quantity with an interval and the bounds that it must lie within. Inside them it holds; outside them it
+does not hold at this scale; across a bound, or while pieces are missing, it is not decided. A claim holds where all its
+conditions do, and does not where one of them does not.
+"""
+
+import math
+from dataclasses import dataclass
+from pathlib import Path
+
+from hornbook.experiments.decided import Decided
+from hornbook.experiments.definition import Claim, Condition
+from hornbook.experiments.plan import Piece
+from hornbook.experiments.scores import Scores
+
+HOLDS, FAILS, OPEN = "holds", "does not hold at this scale", "not decided"
+
+
+@dataclass(frozen=True)
+class Quantity:
+    """What was found: a value and its interval, or what is missing, in words; `num_seeds` of pre-training behind it."""
+
+    value: float = math.nan
+    low: float = math.nan
+    high: float = math.nan
+    missing: str = ""
+    num_seeds: int = 0
+    unit: str = " points"
+
+    @property
+    def words(self) -> str:
+        interval = (
+            ""
+            if self.low == self.high or math.isnan(self.low)
+            else f" ({_signed(self.low, self)} to {_signed(self.high, self)})"
+        )
+        return f"{_signed(self.value, self)}{self.unit}{interval}"
+
+
+def _signed(number: float, quantity: Quantity) -> str:
+    return f"{number:+.1f}" if quantity.unit == " points" else f"{number:.1f}"
+
+
+def lies(low: float, high: float, least: float | None, most: float | None) -> str:
+    """Where an interval lies to its bounds.
+
+    >>> lies(0.4, 2.0, 0.0, None), lies(-3.0, -1.0, 0.0, None), lies(-1.0, 1.0, 0.0, None)
+    ('holds', 'does not hold at this scale', 'not decided')
+    """
+    least = -math.inf if least is None else least
+    most = math.inf if most is None else most
+    if low > least and high < most:
+        return HOLDS
+    return FAILS if high <= least or low >= most else OPEN
+
+
+def judge(claim: Claim, out: Path, decided: Decided, scores: Scores) -> dict:
+    """The verdict on a claim, its reason in words, and that of each condition."""
+    conditions = []
+    for condition in claim.conditions:
+        found = measured(condition, out, decided, scores)
+        is_open = bool(found.missing) or math.isnan(found.low)
+        verdict = OPEN if is_open else lies(found.low, found.high, condition.least, condition.most)
+        conditions.append(_told(condition, found, verdict))
+    verdicts = [each["verdict"] for each in conditions]
+    verdict = FAILS if FAILS in verdicts else HOLDS if set(verdicts) == {HOLDS} else OPEN
+    return {
+        "name": claim.name,
+        "words": claim.words,
+        "verdict": verdict,
+        "reason": "; ".join(each["reason"] for each in conditions),
+        "would_decide": _would_decide(claim, conditions) if verdict == OPEN else "",
+        "published": claim.published,
+        "conditions": conditions,
+    }
+
+
+def _told(condition: Condition, found: Quantity, verdict: str) -> dict:
+    bounds = [f"above {condition.least:g}"] if condition.least is not None else []
+    bounds += [f"below {condition.most:g}"] if condition.most is not None else []
+    reason = f"{condition.words}: {verdict}"
+    if not math.isnan(found.value):
+        reason += f", {found.words}, which must be {' and '.join(bounds)}"
+    reason += f", as {found.missing}" if found.missing else ""
+    number = None if math.isnan(found.value) else found.value
+    low, high = (None if math.isnan(end) else end for end in (found.low, found.high))
+    return {
+        "words": condition.words,
+        "verdict": verdict,
+        "value": number,
+        "low": low,
+        "high": high,
+        "reason": reason,
+        "missing": found.missing,
+        "seeds_needed": _seeds_needed(condition, found) if verdict == OPEN and not found.missing else None,
+    }
+
+
+def _seeds_needed(condition: Condition, found: Quantity) -> int | None:
+    """About how many pre-training seeds would narrow the interval to the nearest bound, if the value stayed."""
+    bounds = [bound for bound in (condition.least, condition.most) if bound is not None]
+    distance = min(abs(found.value - bound) for bound in bounds)
+    if not found.num_seeds or distance < 1e-9:
+        return None
+    return math.ceil(found.num_seeds * ((found.high - found.low) / 2 / distance) ** 2)
+
+
+def _would_decide(claim: Claim, conditions: list[dict]) -> str:
+    said = [each["missing"] for each in conditions if each["missing"]]
+    if said:
+        return "the pieces that are missing: " + "; ".join(dict.fromkeys(said))
+    needed = [each["seeds_needed"] for each in conditions if each["seeds_needed"]]
+    seeds = f"about {max(needed)} pre-training seeds of each arm, if the means stayed as they are" if needed else ""
+    return "; ".join(filter(None, (claim.would_decide, seeds)))
+
+
+def measured(condition: Condition, out: Path, decided: Decided, scores: Scores) -> Quantity:
+    """The quantity of a condition, at all of the FLOPs."""
+    if condition.quantity == "score":
+        return _difference(condition, scores)
+    if condition.quantity == "parameters":
+        return _parameters(condition, out, decided)
+    return _accuracy(condition, out, decided)
+
+
+def _difference(condition: Condition, scores: Scores) -> Quantity:
+    tasks = [condition.task] if condition.task else None
+    if tasks and condition.task not in [task.name for task in scores.tasks]:
+        return Quantity(missing=f"there is no data for {condition.task}")
+    if not scores.tasks:
+        return Quantity(missing="there is no task to fine-tune on")
+    a, b = (scores.of_mean(arm, 1.0, tasks) for arm in (condition.of, condition.minus))
+    num_missing = sum(scores.num_missing(arm, 1.0, tasks) for arm in (condition.of, condition.minus))
+    missing = f"{num_missing} fine-tunings of {condition.of} and {condition.minus} are missing" if num_missing else ""
+    if not a or not b:
+        return Quantity(missing=missing)
+    if min(len(a), len(b)) < 2:
+        value = a[0] - b[0] if len(a) == len(b) == 1 else math.fsum(a) / len(a) - math.fsum(b) / len(b)
+        return Quantity(value, missing=missing or "one score has no interval")
+    return Quantity(*scores.difference(a, b), missing, len(scores.equal.seeds))
+
+
+def _parameters(condition: Condition, out: Path, decided: Decided) -> Quantity:
+    seed = decided.experiment.equal.seeds[0]
+    of, over = (Piece("pretrain", arm, seed).found(out) for arm in (condition.of, condition.over))
+    if of is None or over is None:
+        waits_for = condition.of if of is None else condition.over
+        return Quantity(missing=f"{waits_for} is not pre-trained yet")
+    percent = 100 * of["parameters"] / over["parameters"]
+    return Quantity(percent, percent, percent, unit="%")
+
+
+def _accuracy(condition: Condition, out: Path, decided: Decided) -> Quantity:
+    """Over several pre-training seeds: their mean, and the widest of their intervals around it."""
+    if condition.quantity == "overlap":
+        pieces = [Piece("overlap")]
+    else:
+        pieces = [Piece("crossed", condition.of, seed) for seed in decided.experiment.equal.seeds]
+    found = [left[condition.pairs] for piece in pieces if (left := piece.found(out)) is not None]
+    missing = (
+        f"{len(pieces) - len(found)} of {len(pieces)} measurements are missing" if len(found) < len(pieces) else ""
+    )
+    if not found:
+        return Quantity(missing=missing)
+    value = math.fsum(each["value"] for each in found) / len(found)
+    low, high = min(each["low"] for each in found), max(each["high"] for each in found)
+    return Quantity(value, low, high, missing, unit="%")

@@ -1,0 +1,158 @@
+"""The page of an experiment: verdicts, score against FLOPs, all scores beside the published figures, and what each arm
+took. It is drawn from `results.json`, however many of the pieces are there."""
+
+from functools import cache
+from html import escape
+from pathlib import Path
+
+from hornbook.files import read_json, write_text
+from hornbook.report import wording
+from hornbook.report.drawing import write_png
+from hornbook.report.experiment_picture import score_png
+from hornbook.report.experiment_text import (
+    interval_words,
+    loss_words,
+    notes,
+    points_at,
+    score_words,
+    write_fragment,
+)
+from hornbook.report.markup import page, picture, row, section, table
+
+RESULTS, PICTURE = "results.json", "score-by-flops.png"
+BADGES = {"holds": "finished", "does not hold at this scale": "unfinished"}
+
+
+def is_experiment(folder: str | Path) -> bool:
+    return (Path(folder) / RESULTS).is_file() and read_json(Path(folder) / RESULTS).get("kind") == "experiment"
+
+
+def write_experiment_page(folder: str | Path) -> Path:
+    """Writes `report.html`, the picture, and the same in Markdown, `RESULTS-NAME.md`, into the experiment's folder."""
+    folder = Path(folder)
+    results = read_json(folder / RESULTS)
+    shown = ""
+    if results["scores"]:
+        draw = cache(lambda is_dark: score_png(results, is_dark))
+        write_png(folder / PICTURE, draw(False))
+        shown = picture(draw, "Score against FLOPs, a line for each arm")
+    path = folder / "report.html"
+    write_text(path, _page(results, shown))
+    write_fragment(folder, results)
+    return path
+
+
+def _page(results: dict, shown: str) -> str:
+    said = "".join(f'<p class="soft small">{escape(each)}</p>' for each in notes(results))
+    sections = [
+        _head(results),
+        section("Verdicts", _verdicts(results)),
+        section("Score against FLOPs", shown + said if shown else ""),
+        section("Scores", _scores(results)),
+        section("Sentence tasks, crossed", _sentences(results)),
+        section("What each took", _resources(results)),
+        section("What is missing", _missing(results)),
+    ]
+    return page(results["title"], sections)
+
+
+def _head(results: dict) -> str:
+    is_whole = results["num_done"] == results["num_pieces"]
+    words = "finished" if is_whole else f"{results['num_done']} of {results['num_pieces']} pieces"
+    badge = f'<span class="badge {"finished" if is_whole else "unfinished"}">{words}</span>'
+    about = f"<p>{escape(results['about'])}</p>" if results["about"] else ""
+    return f"<header>\n<h1>{escape(results['title'])} {badge}</h1>\n{about}</header>"
+
+
+def _verdicts(results: dict) -> str:
+    rows = []
+    for claim in results["claims"]:
+        kind = BADGES.get(claim["verdict"], "")
+        reasons = "".join(f"<li>{escape(each['reason'])}</li>" for each in claim["conditions"])
+        decide = claim["would_decide"]
+        more = f'<p class="small">What would decide it: {escape(decide)}.</p>' if decide else ""
+        rows.append(
+            f"<tr><td><strong>{escape(claim['words'])}</strong>"
+            f'<p class="soft small">Published: {escape(claim["published"])}</p></td>'
+            f'<td><span class="badge {kind}">{escape(claim["verdict"])}</span></td>'
+            f'<td><ul class="small">{reasons}</ul>{more}</td></tr>'
+        )
+    return table(("claim", "verdict", "why"), rows) if rows else ""
+
+
+def _scores(results: dict) -> str:
+    """At all of the FLOPs beside the published figures, then the earlier checkpoints."""
+    if not results["scores"]:
+        return ""
+    tables = [_score_table(results, 1.0, is_last=True)]
+    for share in results["checkpoints"][-2::-1]:
+        title = f"at {share:.4g} of the FLOPs"
+        found = _score_table(results, share, is_last=False)
+        tables.append(f"<details><summary>{title}</summary>{found}</details>" if found else "")
+    return "".join(tables)
+
+
+def _score_table(results: dict, share: float, is_last: bool) -> str:
+    tasks = [results["mean"], *(name for name, task in results["tasks"].items() if task["has_data"])]
+    rows = []
+    for name, arm in results["arms"].items():
+        points = points_at(results, name, share)
+        if points:
+            cells = [(task, score_words(points.get(task))) for task in tasks]
+            note = f"published: {arm['published']}" if is_last and arm["published"] else ""
+            rows.append(_arm_row(arm["label"], note, cells))
+    titles = [f"{task}<br>{escape(wording.measure(results['tasks'][task]['measure']))}" for task in tasks[1:]]
+    return table(("arm", "mean", *titles), rows, amounts_from=1) if rows else ""
+
+
+def _arm_row(label: str, note: str, cells: list[tuple[str, str]]) -> str:
+    """As `markup.row`, with a note below the name."""
+    amounts = "".join(f'<td class="amount" data-label="{escape(name)}">{escape(value)}</td>' for name, value in cells)
+    below = f'<div class="soft small">{escape(note)}</div>' if note else ""
+    return f"<tr><td>{escape(label)}{below}</td>{amounts}</tr>"
+
+
+def _sentences(results: dict) -> str:
+    found = {arm["label"]: arm["crossed"] for arm in results["arms"].values() if arm["crossed"]}
+    if results["overlap"]:
+        found["counting shared words"] = results["overlap"]
+    rows = [
+        row(name, [(kind.upper(), interval_words(pairs[kind], "%")) for kind in ("nsp", "sop")])
+        for name, pairs in found.items()
+    ]
+    words = (
+        '<p class="soft small">Accuracy on held-out pairs, with 95% intervals over the pairs; a coin gets 50%. A head '
+        "answers the task that it was not trained for as it is. Counting shared words is logistic regression on how "
+        "many tokens two segments share.</p>"
+    )
+    return table(("who answers", "next sentence (NSP)", "order (SOP)"), rows, amounts_from=1) + words if rows else ""
+
+
+def _resources(results: dict) -> str:
+    rows = []
+    for arm in results["arms"].values():
+        record = arm["record"]
+        if record:
+            cells = [
+                ("parameters", wording.amount(record["parameters"])),
+                ("updates", f"{record['steps']:,}"),
+                ("FLOPs", f"{record['flops']:.3g}"),
+                ("updates a second", f"{record['updates_per_second']:.3g}"),
+                ("tokens a second", wording.amount(record["tokens_per_second"])),
+                ("time", wording.duration(record["seconds"])),
+                ("peak memory", wording.size(record["memory"]["bytes"])),
+            ]
+            rows.append(_arm_row(arm["label"], f"on held-out text: {loss_words(record)}", cells))
+    titles = ("parameters", "updates", "FLOPs", "updates/s", "tokens/s", "time", "peak memory")
+    records = [arm["record"] for arm in results["arms"].values() if arm["record"]]
+    said = sorted({f"{each['device']}; memory: {each['memory']['of']}" for each in records})
+    where = "".join(f'<p class="soft small">{escape(each)}</p>' for each in said)
+    return table(("arm", *titles), rows, amounts_from=1) + where if rows else ""
+
+
+def _missing(results: dict) -> str:
+    left_out = [name for name, task in results["tasks"].items() if not task["has_data"]]
+    said = [f"{where}: {wording.counted(number, 'piece')}" for where, number in results["missing"].items()]
+    said += [f"{name} is left out: there was no data for it" for name in left_out]
+    said += [f"learned nothing, and counts as it is: {each}" for each in results["degenerate"]]
+    return f"<ul>{''.join(f'<li>{escape(each)}</li>' for each in said)}</ul>" if said else ""

@@ -1,0 +1,149 @@
+"""Score against FLOPs as one picture: the mean over tasks, a line an arm, and below it each task in small."""
+
+import math
+
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import FixedLocator, FuncFormatter, MaxNLocator, NullLocator
+
+from hornbook.report import wording
+from hornbook.report.drawing import DARK, LIGHT, Colours, as_png, new_figure, short_power, style, write_title
+
+MORE_SHADES = ("#9a63c4", "#b98a1d", "#3a9fb3", "#c2527f")
+ROOM_FOR_LABELS = 2.7  # times the last FLOPs, on the logarithmic axis
+LEAST_GAP = 0.062  # between two labels, of the height of a panel
+APART = 0.012  # of the decades shown, between the intervals of two arms at one point
+
+
+def score_png(results: dict, dark: bool = False) -> bytes:
+    return as_png(score_figure(results, DARK if dark else LIGHT))
+
+
+def score_figure(results: dict, colours: Colours = LIGHT) -> Figure:
+    """Means above, one panel for each group of arms; tasks below. What is not measured yet is not drawn."""
+    panels = list(dict.fromkeys(panel for arm in results["arms"].values() for panel in arm["panels"]))
+    tasks = [name for name, task in results["tasks"].items() if task["has_data"]]
+    columns = max(len(panels), 1)
+    small_rows = math.ceil(len(tasks) / (2 * columns + 1))
+    per_row = math.ceil(len(tasks) / small_rows) if tasks else 1
+    figure = new_figure(max(5.6 * columns, 7.2), 4.4 + 2.3 * small_rows, colours)
+    rows = figure.add_gridspec(1 + small_rows, 1, height_ratios=[4.4, *[2.3] * small_rows])
+    shades = dict(zip(results["arms"], _shades(len(results["arms"]), colours), strict=True))
+    top = rows[0].subgridspec(1, columns)
+    large = [figure.add_subplot(top[0, place]) for place in range(len(panels))]
+    for axes, panel in zip(large, panels, strict=True):
+        arms = [name for name, arm in results["arms"].items() if panel in arm["panels"]]
+        style(axes, colours)
+        write_title(axes, f"{panel}: mean score", colours)
+        ends = _draw_lines(axes, results, arms, results["mean"], shades)
+        _flops_below(axes, results, colours, ROOM_FOR_LABELS)
+        if not ends:
+            words = "no arm has all of its tasks yet"
+            axes.text(0.5, 0.5, words, transform=axes.transAxes, ha="center", color=colours.ink, fontsize=9)
+    _one_height(large)
+    for axes, panel in zip(large, panels, strict=True):
+        arms = [name for name, arm in results["arms"].items() if panel in arm["panels"]]
+        _write_labels(axes, results, arms, shades)
+    for row in range(small_rows):
+        below = rows[1 + row].subgridspec(1, per_row)
+        for place, task in enumerate(tasks[row * per_row : (row + 1) * per_row]):
+            axes = figure.add_subplot(below[0, place])
+            style(axes, colours)
+            words = f"{task}, {wording.measure(results['tasks'][task]['measure'])}"
+            axes.set_title(words.removesuffix(" correlation"), loc="left", color=colours.ink, fontsize=8.5)
+            _draw_lines(axes, results, list(results["arms"]), task, shades)
+            _flops_below(axes, results, colours, 1.35)
+    return figure
+
+
+def _shades(number: int, colours: Colours) -> list[str]:
+    known = (colours.train, colours.validation, colours.third, *MORE_SHADES, colours.ink)
+    return [known[place % len(known)] for place in range(number)]
+
+
+def _points(results: dict, arm: str, task: str) -> list[dict]:
+    found = [row for row in results["scores"] if row["arm"] == arm and row["task"] == task]
+    return sorted(found, key=lambda row: row["flops"])
+
+
+def _draw_lines(axes: Axes, results: dict, arms: list[str], task: str, shades: dict[str, str]) -> bool:
+    """Whether there was anything to draw. Arms stand a little apart, so that their intervals can be told apart."""
+    drawn = False
+    for place, arm in enumerate(arms):
+        points = _points(results, arm, task)
+        if not points:
+            continue
+        drawn = True
+        at = [row["flops"] * _shift(place, len(arms)) for row in points]
+        values = [row["score"] for row in points]
+        is_small = task != results["mean"]
+        axes.plot(
+            at, values, "o-", color=shades[arm], linewidth=1.2 if is_small else 1.8, markersize=2.6 if is_small else 4.6
+        )
+        for x, row in zip(at, points, strict=True):
+            if row["low"] is not None and not is_small:
+                axes.plot([x, x], [row["low"], row["high"]], color=shades[arm], linewidth=2.4, alpha=0.35)
+    return drawn
+
+
+def _shift(place: int, number: int) -> float:
+    """By what the FLOPs of an arm are multiplied in the picture."""
+    return 10 ** (APART * (place - (number - 1) / 2))
+
+
+def _one_height(panels: list[Axes]) -> None:
+    drawn = [axes for axes in panels if axes.lines]
+    if drawn:
+        low, high = min(axes.get_ylim()[0] for axes in drawn), max(axes.get_ylim()[1] for axes in drawn)
+        for axes in drawn:
+            axes.set_ylim(low, high)
+
+
+def _write_labels(axes: Axes, results: dict, arms: list[str], shades: dict[str, str]) -> None:
+    """The name of each arm at the end of its line, moved apart where lines end close to each other."""
+    ends = {arm: points[-1] for arm in arms if (points := _points(results, arm, results["mean"]))}
+    if not ends:
+        return
+    low, high = axes.get_ylim()
+    heights = {arm: (row["score"] - low) / (high - low) for arm, row in ends.items()}
+    order = sorted(heights, key=heights.get)
+    places = _apart([heights[arm] for arm in order])
+    for arm, place in zip(order, places, strict=True):
+        row = ends[arm]
+        early = f" at {row['share']:.4g}" if row["share"] < 1 else ""
+        axes.annotate(
+            f"{results['arms'][arm]['label']} {row['score']:.1f}{early}",
+            (row["flops"] * _shift(arms.index(arm), len(arms)) * 1.03, row["score"]),
+            xytext=(results["flops"] * 1.22, low + place * (high - low)),
+            fontsize=8,
+            color=shades[arm],
+            va="center",
+            annotation_clip=False,
+            arrowprops={"arrowstyle": "-", "color": shades[arm], "linewidth": 0.7, "alpha": 0.6},
+        )
+
+
+def _apart(heights: list[float]) -> list[float]:
+    """The same heights, rising, with at least the gap between them and as near to their old places as that allows."""
+    groups: list[tuple[float, int]] = []  # (middle, how many)
+    for height in heights:
+        middle, number = height, 1
+        while groups and groups[-1][0] + LEAST_GAP * (groups[-1][1] + number) / 2 > middle:
+            before, how_many = groups.pop()
+            middle = (before * how_many + middle * number) / (how_many + number)
+            number += how_many
+        groups.append((middle, number))
+    return [middle + LEAST_GAP * (place - (number - 1) / 2) for middle, number in groups for place in range(number)]
+
+
+def _flops_below(axes: Axes, results: dict, colours: Colours, room: float) -> None:
+    """The FLOPs of the checkpoints, on a logarithmic axis."""
+    at = [results["flops"] * share for share in results["checkpoints"]]
+    axes.set_xscale("log")
+    axes.set_xlim(at[0] / 1.25, at[-1] * room)
+    axes.xaxis.set_major_locator(FixedLocator(at))
+    axes.xaxis.set_minor_locator(NullLocator())
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, place: short_power(value, 0).replace("e+", "e")))
+    axes.yaxis.set_major_locator(MaxNLocator(6))
+    axes.set_xlabel("FLOPs" if room < ROOM_FOR_LABELS else "FLOPs of pre-training, model convention")
+    axes.xaxis.label.set(color=colours.ink, fontsize=8)

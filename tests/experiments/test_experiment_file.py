@@ -1,0 +1,91 @@
+"""The file of an experiment: what it may say, and one sentence for everything that is wrong in it."""
+
+import re
+
+import pytest
+from smallest import SMALLEST, write_smallest
+
+from hornbook.experiments.definition import SHIPPED, Experiment, read_experiment
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        ("flops =", "flop =", "there is no setting 'equal.flop'; did you mean 'equal.flops'"),
+        ('preset = "bert-tiny"', 'presets = "bert-tiny"', r"'arms\[0\]\.presets'; did you mean 'arms\[0\]\.preset'"),
+        ('preset = "bert-tiny"', 'preset = "bert-tony"', "there is no preset 'bert-tony'; did you mean bert-tiny"),
+        ("model.width = 32", "model.widht = 32", "'model.widht'; did you mean 'model.width'"),
+        ("epochs = 1.0", "epoch = 1.0", "'epoch'; did you mean 'epochs'"),
+        ("least = 0.0", "leest = 0.0", "'leest'|conditions.*leest"),
+        ("least = 0.0", "", "has no bound: set least, most, or both"),
+        ("flops = 1.2e8", 'flops = "much"', "flops of equal must be a number, not 'much'"),
+        ("seeds = [0, 1]", 'seeds = ["a", "b"]', "seeds of reviews must be a whole number, not 'a'"),
+        ("seeds = [0, 1]", "seeds = [0]", "needs 2 seeds or more"),
+        ("checkpoints = [0.5, 1.0]", "checkpoints = [1.0, 0.5]", "must rise from above 0 to 1"),
+        ("checkpoints = [0.5, 1.0]", "checkpoints = [0.5]", "must rise from above 0 to 1"),
+        ('minus = "nsp"', 'minus = "nps"', "names the arm 'nps', which is not there"),
+        ('minus = "nsp"', "", "is about score, which takes of and minus"),
+        ('name = "detecting"', 'name = "nsp"', "name 'nsp' twice"),
+        ('name = "detecting"', 'name = "a/b"', "'a/b' in arms is no name"),
+        ('task = "classification"', 'task = "clasification"', "did you mean classification"),
+        ("optimizer.lr = 1e-3", "schedule.steps = 5", r"cannot set schedule\.steps"),
+        ("least = 0.0", 'least = 0.0\nquantity = "speed"', "takes|one of score"),
+        ("[equal]", "[equal", "not valid TOML"),
+        ('measure = "accuracy"', 'parts = "by article"', "has no articles"),
+    ],
+)
+def test_what_is_wrong_is_said_with_the_file(tmp_path, old, new, said):
+    file = write_smallest(tmp_path, old, new)
+    with pytest.raises(ValueError, match=said) as error:
+        read_experiment(file)
+    assert str(error.value).startswith(str(file)) and "\n" not in str(error.value)
+
+
+def test_a_sentence_head_that_is_not_there_is_not_asked(tmp_path):
+    condition = 'quantity = "crossed"\nof = "detecting"\nleast = 0.0\n'
+    text = SMALLEST.replace('of = "detecting"\nminus = "nsp"\nleast = 0.0\n', condition)
+    (tmp_path / "own.toml").write_text(text)
+    with pytest.raises(ValueError, match="needs a sentence head, which detecting lacks"):
+        read_experiment(tmp_path / "own.toml")
+    (tmp_path / "own.toml").write_text(text.replace("pairs = 64", "").replace("detecting", "nsp", 1))
+    with pytest.raises(ValueError):
+        read_experiment(tmp_path / "own.toml")
+
+
+def test_an_unknown_name_is_answered_with_those_there_are(tmp_path):
+    with pytest.raises(ValueError, match=r"the shipped ones are .*equal-compute"):
+        read_experiment("equal-compote")
+
+
+def test_the_shipped_one_varies_one_thing_at_a_time():
+    experiment = read_experiment("equal-compute")
+    assert isinstance(experiment, Experiment) and len(experiment.arms) == 8 and len(experiment.claims) == 5
+    settings = {arm.name: experiment.settings_of(arm) for arm in experiment.arms}
+    for name, found in settings.items():
+        model = found.model
+        assert (model.width, model.num_layers, model.num_heads, model.inner_width) == (256, 12, 4, 1024), name
+        assert (model.dropout, model.attention_dropout, model.activation) == (0.1, 0.1, "gelu")
+        assert found.batch.tokens == 128 * 128 and found.data == settings["bert-mlm"].data
+        assert found.optimizer == settings["bert-mlm"].optimizer
+        assert (found.schedule.warmup_fraction, found.schedule.warmup_steps, found.schedule.shape) == (
+            0.1,
+            None,
+            "joined",
+        )
+        assert model.embedding_width == (128 if name.startswith("albert") else 256)
+    assert {name: found.layout for name, found in settings.items()} == {
+        "bert-mlm": "segments",
+        "electra": "segments",
+        "bert-nsp": "nsp",
+        **{name: "sop" for name in ("bert-sop", "albert-none", "albert-all", "albert-attention", "albert-ffn")},
+    }
+    assert [task.name for task in experiment.tasks] == ["cola", "mrpc", "sts-b", "rte", "squad"]
+    assert all(len(task.seeds) >= 3 for task in experiment.tasks)
+    assert experiment.equal.checkpoints == (0.25, 0.5, 1.0)
+
+
+def test_its_document_names_every_key():
+    text = (SHIPPED.parents[2] / "docs" / "experiments.md").read_text(encoding="utf-8")
+    keys = set(re.findall(r"^([a-z_]+) =", (SHIPPED / "equal-compute.toml").read_text(encoding="utf-8"), re.M))
+    of_finetuning = {"batch_size"}
+    assert not {key for key in keys - of_finetuning if f"`{key}`" not in text}

@@ -1,0 +1,103 @@
+"""The page, picture and Markdown of an experiment, whole and in parts, with the shipped arms and made-up numbers."""
+
+import re
+from itertools import pairwise
+
+import pytest
+from made_up_pieces import decided_for, leave
+
+from hornbook.experiments.definition import read_experiment
+from hornbook.experiments.results import write_results
+from hornbook.report.experiment import write_experiment_page
+from hornbook.report.experiment_picture import LEAST_GAP, _apart, score_figure
+from hornbook.report.page import write_report
+
+MEANS = {
+    **{"bert-mlm": 60.0, "electra": 66.0, "bert-nsp": 60.2, "bert-sop": 61.0},
+    **{"albert-none": 61.0, "albert-all": 53.0, "albert-attention": 60.9, "albert-ffn": 59.0},
+}
+MISSING = ("at-0.25", "albert-ffn", "crossed", "bert-nsp-0-at-0.5", "electra-0-at-1-squad")
+
+
+def results_of(out, missing=(), tasks=("cola", "mrpc", "sts-b", "rte", "squad")) -> dict:
+    decided = decided_for(read_experiment("equal-compute"))
+    pieces = leave(out, decided, MEANS, 0.3, missing)
+    return write_results(out, decided, [piece for piece in pieces if piece.task in ("", *tasks)], list(tasks))
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    out = tmp_path_factory.mktemp("whole")
+    return out, results_of(out), write_experiment_page(out).read_text()
+
+
+def test_verdicts_come_with_their_reasons(whole):
+    _, results, page = whole
+    assert {claim["name"]: claim["verdict"] for claim in results["claims"]} == {
+        "replaced-tokens": "holds",
+        "sentence-tasks": "not decided",
+        "nsp-is-overlap": "holds",
+        "sharing-all": "does not hold at this scale",
+        "sharing-attention": "not decided",
+    }
+    for claim in results["claims"]:
+        assert claim["words"] in page and claim["published"] in page
+    assert "pre-training seeds of each arm, if the means stayed" in page
+    assert "points of one schedule, not runs that ended there" in page
+    assert '<span class="badge finished">finished</span>' in page
+
+
+def test_tables_hold_scores_and_records(whole):
+    out, results, page = whole
+    assert re.search(r"ELECTRA<div.*?published: ELECTRA-small, 79.9", page, re.S)
+    assert "1.23 million" in page and "3.4 GB" in page and "mlm 2.400" in page
+    assert "90.0% (88.5 to 91.5)" in page and "counting shared words" in page
+    text = (out / "RESULTS-equal-compute.md").read_text()
+    assert text.count("| ELECTRA |") == 4  # three checkpoints and its record
+    for row in results["scores"]:
+        assert row["low"] < row["score"] < row["high"]
+    assert "src=" not in page.replace('src="data:', "").replace("srcset", "")  # nothing beside it is needed
+
+
+def test_the_picture_has_a_line_for_each_arm(whole):
+    _, results, _ = whole
+    figure = score_figure(results)
+    assert len(figure.axes) == 2 + 5
+    names = [text.get_text() for axes in figure.axes[:2] for text in axes.texts]
+    assert len(names) == 4 + 5
+    assert any(name.startswith("ELECTRA ") for name in names)
+
+
+def test_what_is_there_is_drawn_and_what_is_missing_is_said(tmp_path):
+    results = results_of(tmp_path, MISSING)
+    page = write_experiment_page(tmp_path).read_text()
+    done, of = results["num_done"], results["num_pieces"]
+    assert f"{done} of {of} pieces</span>" in page and 0 < done < of
+    assert "fine-tuning electra at 1: 3 pieces" in page and "pre-training albert-ffn: 1 piece<" in page
+    texts = [text.get_text() for text in score_figure(results).axes[0].texts]
+    assert any(re.fullmatch(r"ELECTRA [\d.]+ at 0.5", text) for text in texts)
+    claims = {claim["name"]: claim for claim in results["claims"]}
+    assert claims["replaced-tokens"]["verdict"] == "not decided"
+    assert "3 fine-tunings of electra and bert-mlm are missing" in claims["replaced-tokens"]["would_decide"]
+
+
+def test_without_any_piece_there_is_a_page_too(tmp_path):
+    results = results_of(tmp_path, ("",))
+    assert results["num_done"] == 0
+    assert write_report(tmp_path).read_text().count("not decided</span>") == 5
+    assert not (tmp_path / "score-by-flops.png").exists()
+
+
+def test_a_task_without_data_is_left_out(tmp_path):
+    results = results_of(tmp_path, tasks=("cola", "rte"))
+    assert "squad is left out" in write_experiment_page(tmp_path).read_text()
+    assert len(score_figure(results).axes) == 2 + 2
+    assert {claim["verdict"] for claim in results["claims"]} >= {"holds"}
+
+
+def test_labels_do_not_touch():
+    for heights in ([0.5, 0.5, 0.51, 0.9], [0.1, 0.15, 0.2, 0.25], [0.3], []):
+        found = _apart(heights)
+        assert len(found) == len(heights)
+        assert all(b - a >= LEAST_GAP - 1e-9 for a, b in pairwise(found))
+    assert _apart([0.1, 0.9]) == [0.1, 0.9]

@@ -1,0 +1,262 @@
+"""The runner: the smallest experiment end to end, stopped, killed, moved, and gone on with; nothing done twice."""
+
+import json
+import shutil
+import sys
+
+import pytest
+import torch
+from safetensors.torch import load_file
+from smallest import write_reviews, write_smallest
+
+from hornbook import cli
+from hornbook.experiments import pieces as running
+from hornbook.experiments.decided import ArmBudget
+from hornbook.experiments.runner import reproduce
+from hornbook.files import read_json
+
+
+class Killed(Exception):
+    pass
+
+
+def quiet(words: str) -> None:
+    pass
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("experiment")
+    write_smallest(folder)
+    write_reviews(folder / "tasks")
+    return folder
+
+
+def run(home, corpus, out, **more):
+    words = {"resume": True, "say": quiet} | more
+    return reproduce(home / "smallest.toml", [corpus], home / "tasks", out, **words)
+
+
+@pytest.fixture(scope="module")
+def unbroken(home, tiny_corpus):
+    out = home / "unbroken"
+    found = run(home, tiny_corpus, out, resume=False)
+    assert found.ended == "finished" and found.failures == {}
+    return out
+
+
+def left_by(out) -> dict[str, dict]:
+    return {path.stem: read_json(path) for path in sorted((out / "pieces").iterdir())}
+
+
+def scores(out) -> dict[str, float]:
+    return {name: found["score"] for name, found in left_by(out).items() if "score" in found}
+
+
+def same_weights(one, two) -> bool:
+    a, b = (load_file(folder / "model.safetensors") for folder in (one, two))
+    return a.keys() == b.keys() and all(torch.equal(value, b[name]) for name, value in a.items())
+
+
+def test_what_it_leaves(unbroken):
+    assert sorted(left_by(unbroken)) == [
+        "crossed-nsp-0",
+        *(f"finetune-detecting-0-at-{share}-reviews-{k}" for share in ("0.5", "1") for k in (0, 1)),
+        *(f"finetune-nsp-0-at-{share}-reviews-{k}" for share in ("0.5", "1") for k in (0, 1)),
+        "overlap",
+        "pretrain-detecting-0",
+        "pretrain-nsp-0",
+    ]
+    for name in ("report.html", "score-by-flops.png", "RESULTS-smallest.md"):
+        assert (unbroken / name).stat().st_size > 500
+    assert list((unbroken / "running").iterdir()) == []
+    assert not list(unbroken.rglob("optimizer.safetensors"))
+    results = read_json(unbroken / "results.json")
+    assert results["num_done"] == results["num_pieces"] == 12 and results["missing"] == {}
+    assert {(row["arm"], row["share"]) for row in results["scores"] if row["task"] == "mean"} == {
+        (arm, share) for arm in ("nsp", "detecting") for share in (0.5, 1.0)
+    }
+    record = results["arms"]["detecting"]["record"]
+    assert record["memory"]["bytes"] > 1e6 and record["memory"]["of"]
+    assert record["tokens_per_second"] > 0 and record["updates_per_second"] > 0
+    assert record["parameters"] < record["trained_parameters"]  # the generator is not kept
+    assert set(record["losses"]) == {"0.5", "1"} and "rtd" in record["losses"]["1"]
+    assert set(results["arms"]["nsp"]["crossed"]) == {"nsp", "sop"} and results["arms"]["detecting"]["crossed"] is None
+
+
+def test_flops_are_equal_to_within_a_step(unbroken):
+    decided = read_json(unbroken / "experiment.json")
+    step_flops = {name: arm["step_flops"] for name, arm in decided["arms"].items()}
+    assert step_flops["nsp"] != step_flops["detecting"]
+    for name, arm in decided["arms"].items():
+        assert arm["steps"] >= 2 and abs(arm["steps"] * arm["step_flops"] - decided["flops"]) <= arm["step_flops"] / 2
+        assert left_by(unbroken)[f"pretrain-{name}-0"]["steps"] == arm["steps"]
+        # What the batches really held, which was foretold from a few of them.
+        tokens = left_by(unbroken)[f"pretrain-{name}-0"]["tokens"] / arm["steps"]
+        assert tokens == pytest.approx(arm["step_tokens"], rel=0.1) and tokens < 512
+
+
+def test_checkpoints_are_at_their_shares():
+    budget = ArmBudget(1000, 2.0, 3.0)
+    assert [budget.step_at(share) for share in (0.25, 0.5, 1.0)] == [250, 500, 1000]
+    assert budget.flops_at(0.25) == 500
+    assert ArmBudget(1, 2.0, 3.0).step_at(0.25) == 1
+
+
+def test_nothing_is_done_twice(home, tiny_corpus, unbroken, monkeypatch):
+    for name in ("pretrain", "open_and_run", "crossed", "overlap"):
+        monkeypatch.setattr(running, name, lambda *_, **__: pytest.fail("run again"))
+    before = {path: path.stat().st_mtime_ns for path in (unbroken / "pieces").iterdir()}
+    assert run(home, tiny_corpus, unbroken).ended == "finished"
+    assert before == {path: path.stat().st_mtime_ns for path in (unbroken / "pieces").iterdir()}
+
+
+def killed_at(number):
+    """Kills at the n-th look at a run, whichever it is."""
+    looks = iter(range(1, 10**6))
+
+    def watch(status):
+        if next(looks) == number:
+            raise Killed
+
+    return watch
+
+
+def test_killed_again_and_again_it_comes_to_the_same(home, tiny_corpus, unbroken, tmp_path):
+    out, kills, done = tmp_path / "out", 0, []
+    while True:
+        try:
+            found = run(home, tiny_corpus, out, watch=killed_at(4))
+            break
+        except Killed:
+            kills += 1
+            assert kills < 60
+            assert set(done) <= set(left_by(out) if (out / "pieces").exists() else {})
+            done = list(left_by(out))
+    assert found.ended == "finished" and kills > 2
+    assert scores(out) == scores(unbroken)
+    for arm in ("nsp", "detecting"):
+        assert same_weights(out / "pretrained" / f"{arm}-0", unbroken / "pretrained" / f"{arm}-0")
+
+
+def test_it_stops_in_time_and_goes_on_elsewhere(home, tiny_corpus, unbroken, tmp_path):
+    found = run(home, tiny_corpus, tmp_path / "here", stop_after=1e-6)
+    assert (found.ended, found.num_done) == ("stopped", 0)
+    assert (tmp_path / "here" / "report.html").exists()  # of nothing yet
+    with pytest.raises(Killed):  # in the midst of a fine-tuning
+        run(home, tiny_corpus, tmp_path / "here", watch=killed_at(9))
+    assert [path for path in (tmp_path / "here" / "running").iterdir() if path.name.startswith("finetune")]
+    shutil.move(tmp_path / "here", tmp_path / "there")
+    shutil.copytree(tiny_corpus, tmp_path / "corpus")
+    assert run(home, tmp_path / "corpus", tmp_path / "there").ended == "finished"
+    assert scores(tmp_path / "there") == scores(unbroken)
+    assert str(tmp_path / "here") not in (tmp_path / "there" / "experiment.json").read_text()
+
+
+def test_processes_side_by_side_come_to_the_same(home, tiny_corpus, unbroken, tmp_path):
+    shutil.copytree(unbroken, tmp_path / "out")
+    for path in (tmp_path / "out" / "pieces").glob("finetune-*-at-1-*"):
+        path.unlink()
+    said = []
+    assert run(home, tiny_corpus, tmp_path / "out", processes=2, say=said.append).ended == "finished"
+    assert scores(tmp_path / "out") == scores(unbroken)
+    assert any("2 at a time" in words for words in said)
+
+
+def test_minutes_are_measured_once(home, tiny_corpus, tmp_path):
+    said = []
+    found = run(home, tiny_corpus, tmp_path / "out", minutes_each=0.01, stop_after=1e-6, say=said.append)
+    assert found.ended == "stopped" and any("the slowest" in words for words in said)
+    decided = read_json(tmp_path / "out" / "experiment.json")
+    assert set(decided["measured"]) == {"nsp", "detecting"} and decided["compile"] == "no"
+    rates = {name: arm["step_flops"] / decided["measured"][name] for name, arm in decided["arms"].items()}
+    assert decided["flops"] == pytest.approx(0.97 * 0.6 * min(rates.values()), rel=0.01)
+    for more in ({}, {"minutes_each": 0.01}):
+        run(home, tiny_corpus, tmp_path / "out", stop_after=1e-6, **more)
+        assert read_json(tmp_path / "out" / "experiment.json") == decided
+    with pytest.raises(ValueError, match=r"was begun with --minutes-each 0\.01"):
+        run(home, tiny_corpus, tmp_path / "out", minutes_each=0.5)
+
+
+def test_another_experiment_is_refused_and_more_of_it_is_not(home, tiny_corpus, unbroken, tmp_path):
+    shutil.copytree(unbroken, tmp_path / "out")
+    for old, new, said in (
+        ("model.width = 32", "model.width = 64", "pretraining of equal is not what"),
+        ('settings.objective.sentence = "nsp"', 'settings.objective.sentence = "sop"', "settings of arms 'nsp'"),
+        ("checkpoints = [0.5, 1.0]", "checkpoints = [1.0]", "checkpoints of equal"),
+        ("flops = 1.2e8", "flops = 1.3e8", r"equal\.flops=1.2e\+08"),
+    ):
+        file = write_smallest(tmp_path, old, new)
+        with pytest.raises(ValueError, match=said):
+            reproduce(file, [tiny_corpus], home / "tasks", tmp_path / "out", resume=True, say=quiet)
+    file = write_smallest(tmp_path, "seeds = [0, 1]", "seeds = [0, 1, 2]")
+    found = reproduce(file, [tiny_corpus], home / "tasks", tmp_path / "out", resume=True, say=quiet)
+    assert found.ended == "finished" and found.num_pieces == 16
+    assert scores(unbroken).items() <= scores(tmp_path / "out").items()
+
+
+def test_a_piece_that_fails_does_not_end_the_rest(home, tiny_corpus, tmp_path, monkeypatch):
+    def fail(preset, *rest, **more):
+        if preset == "bert-tiny":
+            raise ValueError("no luck")
+        return pretrain(preset, *rest, **more)
+
+    pretrain = running.pretrain
+    monkeypatch.setattr(running, "pretrain", fail)
+    said = []
+    found = run(home, tiny_corpus, tmp_path / "out", say=said.append)
+    assert found.ended == "incomplete" and found.failures == {"pretrain-nsp-0": "no luck"}
+    assert found.num_done == 6 and any("pre-training nsp failed: no luck; the rest goes on" in each for each in said)
+    assert "fine-tuning nsp at 1: 2 pieces" in (tmp_path / "out" / "report.html").read_text()
+
+
+# ---- as a verb
+
+
+@pytest.fixture
+def hornbook(monkeypatch, capsys):
+    def run(*words):
+        monkeypatch.setattr(sys, "argv", ["hornbook", "reproduce", *map(str, words)])
+        with pytest.raises(SystemExit) as ended:
+            cli.main()
+        said = capsys.readouterr()
+        return ended.value.code or 0, said.out, said.err
+
+    return run
+
+
+def test_the_verb(hornbook, home, tiny_corpus, unbroken):
+    asked = (home / "smallest.toml", "--corpus", tiny_corpus, "--data", home / "tasks", "--out", unbroken)
+    status, out, _ = hornbook(*asked, "--resume", "--json")
+    answer = json.loads(out.splitlines()[-1])
+    assert status == 0 and answer["ended"] == "finished" and answer["verdicts"].keys() == {"better"}
+    status, _, error = hornbook(*asked)
+    assert status == 2 and "add --resume" in error
+
+
+@pytest.mark.parametrize(
+    ("changed", "said"),
+    [
+        ({"--data": "nowhere"}, "nowhere is not a folder: give --data"),
+        ({"--data": "."}, "holds none of the tasks: it must hold reviews"),
+        ({"--stop-after": "0"}, "--stop-after must be above 0"),
+        ({"--minutes-each": "-1"}, "--minutes-each must be above 0"),
+        ({"--processes": "0"}, "--processes must be at least 1"),
+        ({"--corpus": "nowhere"}, "nowhere"),
+    ],
+)
+def test_what_is_wrong_is_said_in_a_sentence(hornbook, home, tiny_corpus, tmp_path, monkeypatch, changed, said):
+    monkeypatch.chdir(tmp_path)
+    asked = {"--corpus": tiny_corpus, "--data": home / "tasks", "--out": tmp_path / "out"} | changed
+    status, _, error = hornbook(home / "smallest.toml", *(word for pair in asked.items() for word in pair))
+    assert status == 2 and said in error and error.count("\n") == 1
+    assert not (tmp_path / "out" / "pieces").exists()
+
+
+def test_missing_data_is_named_and_the_rest_goes_on(home, tiny_corpus, tmp_path):
+    more = '[[tasks]]\nname = "cola"\nplaces = ["glue/CoLA"]\n\n[sentences]'
+    file, said = write_smallest(tmp_path, "[sentences]", more), []
+    found = reproduce(file, [tiny_corpus], home / "tasks", tmp_path / "out", stop_after=1e-6, say=said.append)
+    assert any("no data for cola (looked for" in words and "the rest goes on" in words for words in said)
+    assert found.num_pieces == 12 and not found.results["tasks"]["cola"]["has_data"]
+    assert "cola is left out" in (tmp_path / "out" / "report.html").read_text()

@@ -1,0 +1,133 @@
+"""The rule of each verdict, on made-up numbers."""
+
+import dataclasses
+import math
+
+import pytest
+from made_up_pieces import decided_for, leave
+from smallest import write_smallest
+
+from hornbook.experiments.definition import Claim, Condition, read_experiment
+from hornbook.experiments.scores import Scores
+from hornbook.experiments.verdicts import FAILS, HOLDS, OPEN, judge, lies
+from hornbook.files import write_json
+
+ALL = ("reviews",)
+BETTER = Condition(words="better", of="detecting", minus="nsp", least=0.0)
+
+
+@pytest.fixture
+def experiment(tmp_path):
+    return read_experiment(write_smallest(tmp_path))
+
+
+def with_equal(experiment, **changes):
+    return dataclasses.replace(experiment, equal=dataclasses.replace(experiment.equal, **changes))
+
+
+def judged(out, experiment, means, *conditions, spread=0.1, **more) -> dict:
+    decided = decided_for(experiment)
+    leave(out, decided, means, spread, **more)
+    claim = Claim("claim", "A claim.", would_decide="more seeds", conditions=conditions or (BETTER,))
+    return judge(claim, out, decided, Scores(out, decided, ALL))
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "least", "most", "verdict"),
+    [
+        (0.1, 2.0, 0.0, None, HOLDS),
+        (-2.0, -0.1, 0.0, None, FAILS),
+        (-0.1, 2.0, 0.0, None, OPEN),
+        (0.0, 0.0, 0.0, None, FAILS),  # no difference at all is not better
+        (-0.4, 0.9, -0.5, 1.0, HOLDS),
+        (-0.6, 0.9, -0.5, 1.0, OPEN),
+        (-0.4, 1.1, -0.5, 1.0, OPEN),
+        (1.1, 1.2, -0.5, 1.0, FAILS),
+        (-3.0, -0.6, -0.5, 1.0, FAILS),
+        (35.0, 35.0, None, 50.0, HOLDS),
+        (65.0, 65.0, None, 50.0, FAILS),
+    ],
+)
+def test_where_an_interval_lies(low, high, least, most, verdict):
+    assert lies(low, high, least, most) == verdict
+
+
+@pytest.mark.parametrize(("difference", "verdict"), [(5.0, HOLDS), (-5.0, FAILS), (0.3, OPEN)])
+def test_a_difference_of_scores_decides(tmp_path, experiment, difference, verdict):
+    found = judged(tmp_path, experiment, {"nsp": 60.0, "detecting": 60.0 + difference})
+    assert found["verdict"] == verdict
+    condition = found["conditions"][0]
+    assert condition["low"] < condition["value"] < condition["high"]
+    assert abs(condition["value"] - difference) < 0.5
+    assert (found["would_decide"] != "") == (verdict == OPEN)
+    if verdict == OPEN:
+        assert found["would_decide"].startswith("more seeds; about ")
+
+
+def test_the_deviation_between_seeds_is_counted_in_where_one_was_trained(tmp_path, experiment):
+    means = {"nsp": 60.0, "detecting": 61.0}
+    widths = {}
+    for deviation in (0.0, 0.5):
+        found = judged(tmp_path / str(deviation), with_equal(experiment, seed_deviation=deviation), means, spread=0.01)
+        condition = found["conditions"][0]
+        widths[deviation] = (condition["high"] - condition["low"]) / 2
+    assert widths[0.5] == pytest.approx(math.hypot(widths[0.0], 1.96 * math.sqrt(2) * 0.5))
+    several = with_equal(experiment, seeds=(0, 1, 2), seed_deviation=50.0)
+    found = judged(tmp_path / "several", several, means, spread=0.01)
+    assert found["verdict"] == HOLDS  # three seeds say it themselves
+
+
+def test_several_seeds_of_pretraining_are_what_is_drawn(tmp_path, experiment):
+    """Fine-tunings of one pre-training are no independent draws of it: the mean of each counts once."""
+    decided = decided_for(with_equal(experiment, seeds=(0, 1)))
+    leave(tmp_path, decided, {"nsp": 60.0, "detecting": 61.0}, 0.5)
+    scores = Scores(tmp_path, decided, ALL)
+    assert len(scores.of_mean("nsp", 1.0)) == len(scores.of_task("nsp", 1.0, "reviews")) == 2
+    of_one = [scores.found["nsp", 1.0, "reviews", 1, place] for place in (0, 1)]
+    assert scores.of_mean("nsp", 1.0)[1] == pytest.approx(sum(of_one) / 2)
+
+
+def test_missing_pieces_leave_it_open_however_large_the_difference(tmp_path, experiment):
+    means = {"nsp": 60.0, "detecting": 90.0}
+    three_seeds = tuple(dataclasses.replace(task, seeds=(0, 1, 2)) for task in experiment.tasks)
+    experiment = dataclasses.replace(experiment, tasks=three_seeds)
+    found = judged(tmp_path / "some", experiment, means, missing=("detecting-0-at-1-reviews-1",))
+    assert found["conditions"][0]["low"] > 20  # of the two that are there
+    assert found["verdict"] == OPEN and "1 fine-tunings of detecting and nsp are missing" in found["reason"]
+    assert found["would_decide"].startswith("the pieces that are missing")
+    found = judged(tmp_path / "none", experiment, means, missing=("detecting",))
+    assert found["verdict"] == OPEN and found["conditions"][0]["value"] is None
+
+
+def test_all_conditions_must_hold(tmp_path, experiment):
+    means = {"nsp": 60.0, "detecting": 65.0}
+    worse = dataclasses.replace(BETTER, words="worse", least=None, most=0.0)
+    unsure = dataclasses.replace(BETTER, words="by five", least=5.0)
+    for conditions, verdict in (
+        ((BETTER, BETTER), HOLDS),
+        ((BETTER, worse), FAILS),
+        ((BETTER, unsure), OPEN),
+        ((worse, unsure), FAILS),
+    ):
+        assert judged(tmp_path, experiment, means, *conditions)["verdict"] == verdict
+
+
+def test_accuracies_and_parameters(tmp_path, experiment):
+    means = {"nsp": 60.0, "detecting": 65.0}
+    conditions = {
+        Condition(words="overlap", quantity="overlap", pairs="nsp", least=70.0): HOLDS,
+        Condition(words="overlap", quantity="overlap", pairs="nsp", least=77.0): OPEN,
+        Condition(words="overlap", quantity="overlap", pairs="sop", most=55.0): HOLDS,
+        Condition(words="crossed", quantity="crossed", of="nsp", pairs="sop", most=55.0): HOLDS,
+        Condition(words="crossed", quantity="crossed", of="nsp", pairs="sop", least=60.0): FAILS,
+        Condition(words="fewer", quantity="parameters", of="detecting", over="nsp", most=50.0): FAILS,
+    }
+    for condition, verdict in conditions.items():
+        assert judged(tmp_path, experiment, means, condition)["verdict"] == verdict
+    write_json(tmp_path / "pieces" / "pretrain-detecting-0.json", {"parameters": 4_700_000, "seconds": 1.0})
+    decided = decided_for(experiment)
+    fewer = Claim("fewer", "Fewer.", conditions=(list(conditions)[-1],))
+    found = judge(fewer, tmp_path, decided, Scores(tmp_path, decided, ALL))
+    assert found["verdict"] == HOLDS and "35.1%" in found["reason"]
+    waiting = judged(tmp_path / "later", experiment, means, list(conditions)[-1], missing=("pretrain-nsp",))
+    assert waiting["verdict"] == OPEN and "nsp is not pre-trained yet" in waiting["reason"]
