@@ -10,7 +10,7 @@ from hornbook.cli.app import Json, answer, app, changes_in, check_writable, show
 
 PRESET_HELP = (
     "bert-tiny, -mini, -small, -medium, -base or -large; albert-base, -large, -xlarge or -xxlarge; "
-    "roberta-base or -large; electra-small, -base or -large."
+    "roberta-base or -large; electra-small, -base or -large; tinybert-4 or -6; distilbert."
 )
 
 

@@ -16,7 +16,7 @@ WEIGHTS = "model.safetensors"
 # Heads of fine-tuned folders, buffers of old ones and tied weights written twice.
 PASSED_OVER = (
     *("classifier.", "qa_outputs.", "sequence_summary.", "embeddings.position_ids"),
-    *(".decoder.", "generator_lm_head.weight"),
+    *(".decoder.", "generator_lm_head.weight", "vocab_projector.weight"),
 )
 
 

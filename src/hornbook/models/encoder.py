@@ -1,8 +1,8 @@
 """What every encoder family is made of: embeddings, a stack of blocks, heads. A family says in its own file what is
 unusual about it, which heads it was published with, and the names that the outside world gives to all this.
 
-Shapes: T tokens, N sequences, K chosen positions, D width, E width of the token vectors, V vocabulary (padded to a
-multiple of 64 inside).
+Shapes: T tokens, N sequences, K chosen positions, D width, E width of the token vectors, H heads, C width of a head,
+V vocabulary (padded to a multiple of 64 inside).
 """
 
 from collections.abc import Callable, Mapping
@@ -55,7 +55,7 @@ class EncoderConfig:
             raise ValueError(
                 f"model.num_heads={self.num_heads} does not divide model.width={self.width}; {best} would do"
             )
-        for name in ("dropout", "attention_dropout", "head_dropout"):
+        for name in ("dropout", "attention_dropout", "head_dropout", "span_dropout"):
             if not 0 <= getattr(self, name) < 1:
                 raise ValueError(f"model.{name} must be at least 0 and below 1, not {getattr(self, name)}")
 
@@ -80,6 +80,14 @@ class EncoderConfig:
     @property
     def head_dropout(self) -> float:
         return self.dropout
+
+    @property
+    def token_dropout(self) -> float:
+        return self.head_dropout
+
+    @property
+    def span_dropout(self) -> float:
+        return 0.0
 
 
 class MlmHead(nn.Module):
@@ -205,8 +213,11 @@ class Encoder(nn.Module):
         for part in dict.fromkeys((self.embeddings, *self.blocks, *heads)):
             part.compile(dynamic=True, options=options)
 
-    def forward(self, batch: Batch, kept: list[Tensor] | None = None) -> Tensor:
-        """The last block's hidden states, T x D. `kept` gets what goes into each block, and these."""
+    def forward(
+        self, batch: Batch, kept: list[Tensor] | None = None, qkv: dict[int, Tensor | None] | None = None
+    ) -> Tensor:
+        """The last block's hidden states, T x D. `kept` gets what goes into each block, and these. `qkv` gets the
+        queries, keys and values, T x 3 x H x C, of the blocks that it names, counted from 1."""
         if batch.longest > self.config.max_positions:
             raise ValueError(
                 f"a sequence of {batch.longest} tokens is longer than the model's {self.config.max_positions} positions"
@@ -218,10 +229,13 @@ class Encoder(nn.Module):
             # The stream between blocks in half precision: post-norm brings it back to unit size after every part.
             x_TD = x_TD.to(torch.get_autocast_dtype("cuda"))
         starts_host = None if runs_flash(x_TD) else batch.starts_host
-        for block in self.blocks:
+        for number, block in enumerate(self.blocks, 1):
             if kept is not None:
                 kept.append(x_TD)
-            x_TD = block(x_TD, batch.starts, starts_host, batch.longest)
+            asked: list[Tensor] | None = [] if qkv is not None and number in qkv else None
+            x_TD = block(x_TD, batch.starts, starts_host, batch.longest, asked)
+            if asked is not None:
+                qkv[number] = asked[0]
         if kept is not None:
             kept.append(x_TD)
         return x_TD
@@ -246,7 +260,10 @@ class Encoder(nn.Module):
 
     def outputs(self, batch: Batch) -> Tensor:
         """What the task wants of each sequence or token (`models/outputs.py` lists the shapes)."""
-        x_TD = self(batch)
+        return self.outputs_of(self(batch), batch)
+
+    def outputs_of(self, x_TD: Tensor, batch: Batch) -> Tensor:
+        """The same from the last hidden states."""
         if not reads_cls(self.output):
             return self.task(x_TD, batch, None)
         read = self.pooled if self.task.cls is None else self.task.cls

@@ -24,6 +24,7 @@ CONFIG_NAMES = {
     "dropout": "hidden_dropout_prob",
     "attention_dropout": "attention_probs_dropout_prob",
     "norm_eps": "layer_norm_eps",
+    "activation": "hidden_act",
     "init_std": "initializer_range",
     "tied": "tie_word_embeddings",
 }
@@ -65,13 +66,18 @@ class Naming:
     block: Mapping[str, tuple[str, ...]] = field(default_factory=lambda: BLOCK)
     place_of_block: Callable[[Any, int], str] = lambda config, number: f"encoder.layer.{number}"
     task: Mapping[str, Mapping[str, str]] = field(default_factory=dict)  # of a kind of output, where unlike BERT's
-    config: Mapping[str, str] = field(default_factory=dict)  # settings besides the usual ones
+    config: Mapping[str, str | None] = field(default_factory=dict)  # besides the usual ones, or unlike; None: not there
     defaults: Mapping[str, Any] = field(default_factory=dict)  # theirs for what `config.json` lacks, where unlike ours
     bias_twins: tuple[str, ...] = ()  # the bias of the vocabulary head: its name, and one that is a copy of it
 
     @property
     def prefix(self) -> str:
         return f"{self.model_type}."
+
+    @property
+    def config_names(self) -> dict[str, str]:
+        """For each of our settings the outside one."""
+        return {ours: theirs for ours, theirs in (CONFIG_NAMES | dict(self.config)).items() if theirs is not None}
 
     def class_of(self, heads: tuple[str, ...], output: Output | None = None) -> str:
         """The name of the `transformers` class that holds these heads."""
@@ -122,14 +128,13 @@ class Naming:
     def outside_config(self, model: nn.Module) -> dict:
         """`config.json` as `transformers` writes it. What it has no name for stands under our own names."""
         config = dataclasses.asdict(model.config)
-        names = CONFIG_NAMES | dict(self.config)
+        config["activation"] = ACTIVATIONS_WRITTEN[model.config.activation]
         outside = {
             "architectures": [self.class_of(model.heads, model.output)],
             "model_type": self.model_type,
             "dtype": "float32",
         }
-        outside |= {theirs: config[ours] for ours, theirs in names.items()}
-        outside["hidden_act"] = ACTIVATIONS_WRITTEN[model.config.activation]
+        outside |= {theirs: config[ours] for ours, theirs in self.config_names.items()}
         if model.output is not None:
             outside |= outside_output(model.output)
         if model.config.positions != "learned":
@@ -140,7 +145,8 @@ class Naming:
 
     def settings_in(self, outside: dict) -> dict[str, Any]:
         """Our settings in a `config.json`; `ValueError` for what an encoder here cannot do."""
-        missing = [n for n in ("vocab_size", "hidden_size", "num_hidden_layers") if n not in outside]
+        names = self.config_names
+        missing = [names[n] for n in ("vocab_size", "width", "num_layers") if names[n] not in outside]
         if missing:
             raise ValueError(f"it lacks {', '.join(missing)}")
         outside = dict(self.defaults) | outside
@@ -148,12 +154,11 @@ class Naming:
             raise ValueError(f"its position_embedding_type '{outside['position_embedding_type']}' is not supported")
         if outside.get("add_cross_attention"):
             raise ValueError("it has cross-attention, which an encoder here does not")
-        names = CONFIG_NAMES | dict(self.config)
         values = {ours: outside[theirs] for ours, theirs in names.items() if theirs in outside}
-        if "hidden_act" in outside:
-            activation = outside["hidden_act"]
+        if "activation" in values:
+            name, activation = names["activation"], values["activation"]
             if activation not in ACTIVATIONS_READ:
-                raise ValueError(f"its hidden_act '{activation}' is not one of {', '.join(ACTIVATIONS_READ)}")
+                raise ValueError(f"its {name} '{activation}' is not one of {', '.join(ACTIVATIONS_READ)}")
             values["activation"] = ACTIVATIONS_READ[activation]
         values["direction"] = outside.get("attention_direction", "left" if outside.get("is_decoder") else "both")
         values["positions"] = outside.get("position_kind", "learned")

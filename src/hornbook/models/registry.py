@@ -2,7 +2,7 @@
 
 import difflib
 
-from hornbook.models import albert, bert, electra, roberta
+from hornbook.models import albert, bert, distilbert, electra, roberta
 from hornbook.models.encoder import Encoder, Preset
 
 MODELS: dict[str, type[Encoder]] = {
@@ -10,8 +10,11 @@ MODELS: dict[str, type[Encoder]] = {
     "albert": albert.Albert,
     "roberta": roberta.Roberta,
     "electra": electra.Electra,
+    "distilbert": distilbert.Distilbert,
 }
-PRESETS: dict[str, Preset] = bert.PRESETS | albert.PRESETS | roberta.PRESETS | electra.PRESETS
+PRESETS: dict[str, Preset] = (
+    bert.PRESETS | albert.PRESETS | roberta.PRESETS | electra.PRESETS | distilbert.PRESETS
+)
 
 
 def preset(name: str) -> Preset:

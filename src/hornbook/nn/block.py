@@ -33,8 +33,19 @@ class SelfAttention(nn.Module):
         self.qkv = nn.Linear(width, 3 * width)
         self.out = nn.Linear(width, width)
 
-    def forward(self, x_TD: Tensor, starts: Tensor, starts_host: np.ndarray | None, longest: int) -> Tensor:
-        q, k, v = self.qkv(x_TD).unflatten(-1, (3, self.num_heads, -1)).unbind(1)
+    def forward(
+        self,
+        x_TD: Tensor,
+        starts: Tensor,
+        starts_host: np.ndarray | None,
+        longest: int,
+        kept: list[Tensor] | None = None,
+    ) -> Tensor:
+        """`kept` gets the queries, keys and values, T x 3 x H x C."""
+        qkv_T3HC = self.qkv(x_TD).unflatten(-1, (3, self.num_heads, -1))
+        if kept is not None:
+            kept.append(qkv_T3HC)
+        q, k, v = qkv_T3HC.unbind(1)
         dropout = self.dropout if self.training else 0.0
         y_THC = attention(q, k, v, starts, starts_host, longest, self.direction, dropout)
         return self.out(y_THC.flatten(1))
@@ -63,10 +74,17 @@ class Block(nn.Module):
         self.contract = nn.Linear(inner_width, width)
         self.norm = nn.LayerNorm(width, norm_eps)
 
-    def forward(self, x_TD: Tensor, starts: Tensor, starts_host: np.ndarray | None, longest: int) -> Tensor:
+    def forward(
+        self,
+        x_TD: Tensor,
+        starts: Tensor,
+        starts_host: np.ndarray | None,
+        longest: int,
+        kept: list[Tensor] | None = None,
+    ) -> Tensor:
         # Under autocast a norm answers in float32; what goes on is of the type that came in, half the memory traffic.
         kind = x_TD.dtype
-        attended = self.attention(x_TD, starts, starts_host, longest)
+        attended = self.attention(x_TD, starts, starts_host, longest, kept)
         x_TD = self.attention_norm(x_TD + F.dropout(attended, self.dropout, self.training)).to(kind)
         fed = self.contract(self.activation(self.expand(x_TD)))
         return self.norm(x_TD + F.dropout(fed, self.dropout, self.training)).to(kind)
