@@ -31,11 +31,12 @@ ALLOWED: dict[str, set[str]] = {
     "terminal": set(),
 }
 ALLOWED["pretraining"] = ALLOWED["finetuning"] = set(ALLOWED) - {"terminal"}
+ALLOWED["distillation"] = set(ALLOWED) - {"terminal"}
 ALLOWED["cli"] = set(ALLOWED)
 ALLOWED["demo"] = {*ALLOWED, "cli"}
 IMPORT_TORCH = (
     *("batch", "nn.", "models.", "objectives.", "train.", "interop.", "infer.", "data.loader", "pretraining."),
-    *("tasks.objective", "tasks.running", "finetuning."),
+    *("tasks.objective", "tasks.running", "finetuning.", "distillation."),
 )
 
 MODULES = {

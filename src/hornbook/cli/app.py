@@ -12,7 +12,7 @@ from typer.core import TyperGroup
 
 IN_ORDER = (
     *("tokenizer", "corpus", "pretrain", "fill-mask", "next-sentence", "detect"),
-    *("finetune", "evaluate", "predict", "report", "info"),
+    *("finetune", "distill", "evaluate", "predict", "report", "info"),
     *("features", "probe", "baseline", "label-curve", "glue"),
 )
 

@@ -74,14 +74,14 @@ def pretrain_verb(
             watch=display,
             say=say,
         )
-    _say_outcome(out, outcome)
+    say_outcome(out, outcome)
     answer(as_json, {"out": str(out), **vars(outcome)})
     if outcome.ended == "stopped":
         sys.stdout.flush()
         raise typer.Exit(130)
 
 
-def _say_outcome(out: Path, outcome) -> None:
+def say_outcome(out: Path, outcome, can_fill_masks: bool = True) -> None:
     from hornbook.terminal import duration, say, short
 
     if outcome.ended == "already finished":
@@ -95,4 +95,5 @@ def _say_outcome(out: Path, outcome) -> None:
     summed = f" ({' + '.join(terms)})" if len(terms) > 1 else ""
     best = f", best validation loss {outcome.best:.3f}{summed}" if outcome.best is not None else ""
     say(f"{out}: finished, {seen}{best}")
-    say(f'  hornbook report {out}      hornbook fill-mask {out} "...[MASK]..."')
+    fill_mask = f'      hornbook fill-mask {out} "...[MASK]..."' if can_fill_masks else ""
+    say(f"  hornbook report {out}{fill_mask}")

@@ -6,6 +6,8 @@ to the device.
 Shapes: T tokens, D width of what goes in, P width of what comes out.
 """
 
+import dataclasses
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -40,16 +42,22 @@ class DistillationPair(nn.Module):
     def __init__(self, student: Encoder, teacher: Encoder, projections: dict[str, nn.Module]):
         super().__init__()
         self.student = student
-        self.projections = nn.ModuleDict(projections)
+        # A dictionary of modules cannot hold the names of its own methods, such as "keys".
+        self.projections = nn.ModuleDict({f"of-{term}": each for term, each in projections.items()})
         self._outside = (teacher.eval().requires_grad_(False),)  # within a tuple it is no part of the module
 
     @property
     def teacher(self) -> Encoder:
         return self._outside[0]
 
+    def projection(self, term: str) -> nn.Module:
+        return self.projections[f"of-{term}"]
+
     @property
     def config(self):
-        return self.student.config
+        """The student's, with no more positions than both have."""
+        longest = min(self.student.config.max_positions, self.teacher.config.max_positions)
+        return dataclasses.replace(self.student.config, max_positions=longest)
 
     @property
     def family(self) -> str:

@@ -12,9 +12,7 @@ MODELS: dict[str, type[Encoder]] = {
     "electra": electra.Electra,
     "distilbert": distilbert.Distilbert,
 }
-PRESETS: dict[str, Preset] = (
-    bert.PRESETS | albert.PRESETS | roberta.PRESETS | electra.PRESETS | distilbert.PRESETS
-)
+PRESETS: dict[str, Preset] = bert.PRESETS | albert.PRESETS | roberta.PRESETS | electra.PRESETS | distilbert.PRESETS
 
 
 def preset(name: str) -> Preset:

@@ -21,21 +21,13 @@ from torch import Tensor, nn
 from hornbook.batch import Batch
 from hornbook.config import setting
 from hornbook.models.encoder import Encoder, EncoderConfig
-from hornbook.models.outputs import NEVER, Output, at_least_single, rectangle
+from hornbook.models.outputs import Output
 from hornbook.models.pair import DistillationPair, FixedProjection
 from hornbook.objectives.masking import Masking
+from hornbook.objectives.matched_losses import PLACES, output_losses, relation_sum, row_losses, vector_losses
 from hornbook.objectives.matching import RELATIONS, VECTORS, Match, Projection, Recipe, layer_pairs, recipes_in
 from hornbook.objectives.pretraining import every_token, summed_loss
 from hornbook.train.objective import Drawn, Objective, Targets
-
-QUERIES, KEYS, VALUES = 0, 1, 2
-SIDES = {  # of a product of queries, keys or values
-    "attention": (QUERIES, KEYS),
-    "query-relations": (QUERIES, QUERIES),
-    "key-relations": (KEYS, KEYS),
-    "value-relations": (VALUES, VALUES),
-}
-PLACES = {"queries": QUERIES, "keys": KEYS, "values": VALUES}
 
 
 @dataclass(frozen=True)
@@ -94,12 +86,14 @@ class DistillationSettings:
         return dataclasses.replace(match, **changes)
 
 
-@dataclass(frozen=True)
+@dataclass
 class _Pass:
-    """What one network made of a batch: hidden states from the embeddings on, and `qkv` of the layers asked for."""
+    """What one network made of a batch: hidden states from the embeddings on, `qkv` of the layers asked for, and what
+    a task's head answers, once it was asked."""
 
     hidden: list[Tensor]
     qkv: dict[int, Tensor]
+    answers: Tensor | None = None
 
     @property
     def x_TD(self) -> Tensor:
@@ -128,16 +122,6 @@ class Distillation:
         self.weights |= {term: match.weight for term, match in self.matches.items()}
         _refuse_what_does_not_fit(self.matches, student, teacher)
 
-    def projections(self, student: EncoderConfig, teacher: EncoderConfig) -> dict[str, nn.Module]:
-        """The layers between the two widths, by loss term, their weights not drawn yet."""
-        made: dict[str, nn.Module] = {}
-        for term, match in self.matches.items():
-            if match.projection == "student-to-teacher":
-                made[term] = nn.Linear(student.width, teacher.width)
-            elif match.projection == "teacher-to-student":
-                made[term] = FixedProjection(teacher.width, student.width)
-        return made
-
     def sums(self, model: DistillationPair, drawn: Drawn) -> dict[str, Tensor]:
         return self._sums(model, drawn)[0]
 
@@ -154,7 +138,7 @@ class Distillation:
             sums[self.own_term] = self._own_sum(model.student, student, drawn)
         for term, match in self.matches.items():
             if match.quantity == "logits":
-                sums[term] = self._logits_sum(match, model, student, teacher, drawn)
+                sums[term] = self._logits_sum(term, match, model, student, teacher, drawn)
             else:
                 sums[term] = sum(
                     self._layer_sum(term, match, model, (student, of_student), (teacher, of_teacher), drawn)
@@ -196,9 +180,9 @@ class Distillation:
         else:
             weights_K = _up_to(targets.weights_K, len(ours))
         if match.projection == "student-to-teacher":
-            ours = model.projections[term](ours)
+            ours = model.projection(term)(ours)
         elif match.projection == "teacher-to-student":
-            theirs = model.projections[term](theirs)
+            theirs = model.projection(term)(theirs)
         return (vector_losses(match.loss, ours, theirs) * weights_K).sum()
 
     def _token_targets(self, batch: Batch) -> dict[str, Targets]:
@@ -220,7 +204,7 @@ class Distillation:
         raise NotImplementedError
 
     def _logits_sum(
-        self, match: Match, model: DistillationPair, student: _Pass, teacher: _Pass, drawn: Drawn
+        self, term: str, match: Match, model: DistillationPair, student: _Pass, teacher: _Pass, drawn: Drawn
     ) -> Tensor:
         raise NotImplementedError
 
@@ -274,9 +258,9 @@ class CorpusDistillation(Distillation):
         }
 
     def _logits_sum(
-        self, match: Match, model: DistillationPair, student: _Pass, teacher: _Pass, drawn: Drawn
+        self, term: str, match: Match, model: DistillationPair, student: _Pass, teacher: _Pass, drawn: Drawn
     ) -> Tensor:
-        targets = next(drawn.targets[term] for term, each in self.matches.items() if each is match)
+        targets = drawn.targets[term]
         if self.soft_targets == "all":
             num = min(len(student.x_TD), len(targets.weights_K))
             ours, theirs, weights_K = student.x_TD[:num], teacher.x_TD[:num], targets.weights_K[:num]
@@ -308,23 +292,41 @@ class TaskDistillation(Distillation):
         targets |= {term: targets["task"] for term, match in self.matches.items() if match.quantity == "logits"}
         return Drawn(drawn.batch, targets)
 
+    def _answers(self, encoder: Encoder, seen: _Pass, batch: Batch) -> Tensor:
+        """Once for all terms, which so see the same dropout."""
+        if seen.answers is None:
+            seen.answers = encoder.outputs_of(seen.x_TD, batch)
+        return seen.answers
+
     def _own_sum(self, student: Encoder, seen: _Pass, drawn: Drawn) -> Tensor:
-        losses, _, weights = self.own.losses(student.outputs_of(seen.x_TD, drawn.batch), drawn)
+        losses, _, weights = self.own.losses(self._answers(student, seen, drawn.batch), drawn)
         return (losses * weights).sum()
 
     def _own_hits(self, student: Encoder, seen: _Pass, drawn: Drawn) -> dict[str, Tensor]:
-        losses, is_right, weights = self.own.losses(student.outputs_of(seen.x_TD, drawn.batch), drawn)
+        losses, is_right, weights = self.own.losses(self._answers(student, seen, drawn.batch), drawn)
         return {"task": (losses * weights).sum(), "task_accuracy": (is_right * weights).sum()}
 
     def _logits_sum(
-        self, match: Match, model: DistillationPair, student: _Pass, teacher: _Pass, drawn: Drawn
+        self, term: str, match: Match, model: DistillationPair, student: _Pass, teacher: _Pass, drawn: Drawn
     ) -> Tensor:
         with torch.no_grad():
-            theirs = model.teacher.outputs_of(teacher.x_TD, drawn.batch)
-        ours = model.student.outputs_of(student.x_TD, drawn.batch)
-        weights_K = drawn.targets["task"].weights_K
+            theirs = self._answers(model.teacher, teacher, drawn.batch)
+        ours = self._answers(model.student, student, drawn.batch)
+        weights_K = drawn.targets[term].weights_K
         num = min(len(ours), len(weights_K))
         return (output_losses(self.output, match, ours[:num], theirs[:num]) * weights_K[:num]).sum()
+
+
+def pair_for(recipe: Recipe, student: Encoder, teacher: Encoder) -> DistillationPair:
+    """The two networks with the layers between their widths that a recipe asks for, whose weights are not drawn yet."""
+    ours, theirs = student.config.width, teacher.config.width
+    made: dict[str, nn.Module] = {}
+    for term, match in recipe.named().items():
+        if match.projection == "student-to-teacher":
+            made[term] = nn.Linear(ours, theirs)
+        elif match.projection == "teacher-to-student":
+            made[term] = FixedProjection(theirs, ours)
+    return DistillationPair(student, teacher, made)
 
 
 def _layers(match: Match, student: EncoderConfig, teacher: EncoderConfig) -> list[tuple[int, int]]:
@@ -372,83 +374,3 @@ def first_tokens(batch: Batch) -> Targets:
 def _up_to(weights_K: Tensor, num_tokens: int) -> Tensor:
     """Weights of tokens from the first on, cut or with zeros to so many."""
     return F.pad(weights_K[:num_tokens], (0, max(0, num_tokens - len(weights_K))))
-
-
-# --- The losses ------------------------------------------------------------------------------------------------------
-
-
-def vector_losses(loss: str, ours_KD: Tensor, theirs_KD: Tensor) -> Tensor:
-    """Of each vector, K."""
-    ours_KD, theirs_KD = at_least_single(ours_KD), at_least_single(theirs_KD)
-    if loss == "cosine":
-        return 1 - F.cosine_similarity(ours_KD, theirs_KD, dim=-1)
-    return ((ours_KD - theirs_KD) ** 2).mean(-1)
-
-
-def row_losses(loss: str, ours_KV: Tensor, theirs_KV: Tensor, temperature: float, dim: int = -1) -> Tensor:
-    """Of each row of scores along `dim`."""
-    ours_KV, theirs_KV = at_least_single(ours_KV), at_least_single(theirs_KV)
-    if loss == "mse":  # what can never be chosen is NEVER on both sides
-        squared = (ours_KV - theirs_KV) ** 2
-        return squared.sum(dim) / (theirs_KV > NEVER / 2).sum(dim).clamp(min=1)
-    log_ours, log_theirs = ((each / temperature).log_softmax(dim) for each in (ours_KV, theirs_KV))
-    chances = log_theirs.exp()
-    found = (chances * (log_theirs - log_ours)) if loss == "kl" else -chances * log_ours
-    return found.sum(dim) * temperature**2
-
-
-def relation_sum(
-    match: Match, ours_T3HC: Tensor, theirs_T3HC: Tensor, batch: Batch, weights_T: Tensor, direction: str
-) -> Tensor:
-    """Of the tokens of each sequence with each other, added up over tokens that are looked from; the mean over heads."""
-    ours_NHSS, is_there_NS = relation_scores(match, ours_T3HC, batch)
-    theirs_NHSS, _ = relation_scores(match, theirs_T3HC, batch)
-    is_seen_NSS = is_there_NS[:, None, :] & _visible(batch.longest, direction, weights_T.device)
-    if match.loss == "mse":
-        squared_NHSS = (ours_NHSS - theirs_NHSS) ** 2 * is_seen_NSS[:, None]
-        losses_NHS = squared_NHSS.sum(-1) / is_seen_NSS.sum(-1).clamp(min=1)[:, None]
-    else:
-        ours_NHSS, theirs_NHSS = (each.masked_fill(~is_seen_NSS[:, None], NEVER) for each in (ours_NHSS, theirs_NHSS))
-        losses_NHS = row_losses(match.loss, ours_NHSS, theirs_NHSS, match.temperature)
-    weights_NS = rectangle(weights_T[:, None], batch)[0][..., 0] * is_there_NS
-    return (losses_NHS.mean(1) * weights_NS).sum()
-
-
-def relation_scores(match: Match, qkv_T3HC: Tensor, batch: Batch) -> tuple[Tensor, Tensor]:
-    """Products of queries, keys or values within each sequence / sqrt(C), N x H x S x S, and where tokens are, N x S."""
-    if match.heads.isdigit():
-        qkv_T3HC = qkv_T3HC.flatten(2).unflatten(2, (int(match.heads), -1))
-    first, second = SIDES[match.quantity]
-    x_NSHC, is_there_NS = rectangle(qkv_T3HC[:, first], batch)
-    y_NSHC = x_NSHC if first == second else rectangle(qkv_T3HC[:, second], batch)[0]
-    scores_NHSS = (x_NSHC.transpose(1, 2) * x_NSHC.shape[-1] ** -0.5) @ y_NSHC.permute(0, 2, 3, 1)
-    scores_NHSS = at_least_single(scores_NHSS)
-    return (scores_NHSS.mean(1, keepdim=True) if match.heads == "mean" else scores_NHSS), is_there_NS
-
-
-def _visible(length: int, direction: str, device: torch.device) -> Tensor:
-    """Which tokens of a sequence each may look at, S x S."""
-    all_SS = torch.ones(length, length, dtype=torch.bool, device=device)
-    return {"both": all_SS, "left": all_SS.tril(), "right": all_SS.triu()}[direction]
-
-
-def output_losses(output: Output, match: Match, ours: Tensor, theirs: Tensor) -> Tensor:
-    """Of what a task's head answers: a loss for each target, in the shape of its kind (`models/outputs.py`)."""
-    if output.kind == "spans":
-        return _span_losses(output, match, ours, theirs)
-    if output.kind == "sequence" and output.problem == "number":
-        return (at_least_single(ours) - at_least_single(theirs))[:, 0] ** 2
-    if output.kind == "sequence" and output.problem == "multi" and match.loss != "mse":
-        # Each class is a choice of two, with scores x and 0.
-        ours, theirs = (torch.stack([each, torch.zeros_like(each)], -1) for each in (ours, theirs))
-        return row_losses(match.loss, ours, theirs, match.temperature).mean(-1)
-    return row_losses(match.loss, ours, theirs, match.temperature)
-
-
-def _span_losses(output: Output, match: Match, ours: Tensor, theirs: Tensor) -> Tensor:
-    """The mean of start and end; a classifier of answerability is added."""
-    ends = slice(None, -1) if output.answerable else slice(None)
-    losses_K = row_losses(match.loss, ours[:, ends], theirs[:, ends], match.temperature, dim=1).mean(-1)
-    if output.answerable:
-        losses_K = losses_K + row_losses(match.loss, ours[:, -1], theirs[:, -1], match.temperature)
-    return losses_K

@@ -9,6 +9,7 @@ from hornbook.models import registry
 from hornbook.models.electra import generator_config
 from hornbook.models.encoder import EncoderConfig
 from hornbook.models.flops import model_flops_per_token, shape_of
+from hornbook.objectives.distillation import DistillationSettings
 from hornbook.objectives.masking import MaskingSettings
 from hornbook.objectives.pretraining import ObjectiveSettings
 from hornbook.objectives.replaced import DetectionSettings
@@ -32,7 +33,7 @@ class PretrainSettings:
 
     model: EncoderConfig = field(default_factory=EncoderConfig)
     data: DataSettings = field(default_factory=DataSettings)
-    objective: ObjectiveSettings | DetectionSettings = field(default_factory=ObjectiveSettings)
+    objective: ObjectiveSettings | DetectionSettings | DistillationSettings = field(default_factory=ObjectiveSettings)
     masking: MaskingSettings = field(default_factory=MaskingSettings)
     optimizer: OptimizerSettings = field(default_factory=OptimizerSettings)
     schedule: ScheduleSettings = field(default_factory=ScheduleSettings)
@@ -99,16 +100,19 @@ class PretrainSettings:
         return model_flops_per_token(shape_of(generator, length, rate), shape_of(self.model, length, predicted, head))
 
 
-def preset_settings(preset: str, changes: dict | None = None) -> PretrainSettings:
-    """The published settings of a preset, with changes by dotted name."""
+def preset_settings(preset: str, changes: dict | None = None, has_teacher: bool = False) -> PretrainSettings:
+    """The published settings of a preset, with changes by dotted name; with a teacher, the objective follows it."""
     found = registry.preset(preset)
-    family = registry.family_of(found.model).family
-    settings = configuration.changed(PretrainSettings(objective=_objective_kind(family)()), found.published)
+    kind = _objective_kind(registry.family_of(found.model).family, has_teacher)
+    published = {name: value for name, value in found.published.items() if not (has_teacher and "objective." in name)}
+    settings = configuration.changed(PretrainSettings(objective=kind()), published)
     settings = dataclasses.replace(settings, model=found.model)  # last: RoBERTa's has no segments for the usual pairs
     return configuration.changed(settings, changes or {})
 
 
-def _objective_kind(family: str) -> type:
+def _objective_kind(family: str, has_teacher: bool) -> type:
+    if has_teacher:
+        return DistillationSettings
     return DetectionSettings if family == "electra" else ObjectiveSettings
 
 
@@ -119,5 +123,5 @@ def settings_in(run: dict) -> PretrainSettings:
         PretrainSettings,
         run["settings"],
         model=registry.MODELS[family].config_kind,
-        objective=_objective_kind(family),
+        objective=_objective_kind(family, run.get("verb") == "distill"),
     )

@@ -1,5 +1,6 @@
-"""What a run trains, by its family: one encoder, or ELECTRA's generator and discriminator together; with which
-objective; and how it lies on disk. ELECTRA's folder is the discriminator's, with the generator in a folder within it.
+"""What a run trains, by its family: one encoder, or ELECTRA's generator and discriminator together, or a student beside
+its teacher; with which objective; and how it lies on disk. ELECTRA's folder is the discriminator's, with the generator
+in a folder within it. A student's is its own, with the projections in a file beside it.
 """
 
 from pathlib import Path
@@ -7,10 +8,13 @@ from pathlib import Path
 from torch import nn
 
 from hornbook.interop.folder import load_folder, load_weights, read_weights, save_model
+from hornbook.interop.projections import load_projections, save_projections
 from hornbook.interop.vocabulary import grown
 from hornbook.models import registry
 from hornbook.models.electra import GENERATOR, ElectraPair, generator_config
 from hornbook.models.encoder import Encoder
+from hornbook.models.pair import DistillationPair
+from hornbook.objectives.distillation import CorpusDistillation, DistillationSettings, pair_for
 from hornbook.objectives.masking import Masking
 from hornbook.objectives.pretraining import Pretraining
 from hornbook.objectives.replaced import HEADS, DetectionSettings, ReplacedTokens
@@ -19,9 +23,20 @@ from hornbook.text.tokenizer import Tokenizer
 from hornbook.train.objective import Objective
 
 
-def new_network(settings: PretrainSettings) -> nn.Module:
+def new_network(settings: PretrainSettings, teacher: Encoder | None = None) -> nn.Module:
     """The network of a run, its weights not drawn yet."""
     config, objective = settings.model, settings.objective
+    if isinstance(objective, DistillationSettings):
+        (recipe,) = objective.stages(is_task=False)
+        has_logits = any(match.quantity == "logits" for match in recipe.matches)
+        if has_logits and "mlm" not in teacher.heads:
+            raise ValueError(
+                "the teacher has no mlm head, so it has no scores over the vocabulary to learn from: train one first "
+                "(hornbook pretrain --from), take objective.recipe=tinybert, or leave them out by "
+                "objective.without=logits"
+            )
+        student = registry.family_of(config)(config, ("mlm",) if has_logits or recipe.own_weight else ())
+        return pair_for(recipe, student, teacher)
     if isinstance(objective, DetectionSettings):
         smaller = generator_config(config, objective.generator_share, objective.generator_layers)
         is_adversarial = objective.generator_learns == "adversarial"
@@ -30,8 +45,12 @@ def new_network(settings: PretrainSettings) -> nn.Module:
     return registry.family_of(config)(config, heads)
 
 
-def objective_of(settings: PretrainSettings, tokenizer: Tokenizer) -> Objective:
+def objective_of(settings: PretrainSettings, tokenizer: Tokenizer, teacher: Encoder | None = None) -> Objective:
     masking = Masking(settings.masking, tokenizer.vocab_size, tokenizer.mask_id, tokenizer.special_ids)
+    if isinstance(settings.objective, DistillationSettings):
+        (recipe,) = settings.objective.stages(is_task=False)
+        soft_targets = settings.objective.soft_targets
+        return CorpusDistillation(masking, recipe, settings.model, teacher.config, soft_targets)
     if isinstance(settings.objective, DetectionSettings):
         return ReplacedTokens(masking, settings.objective)
     return Pretraining(masking, settings.objective.sentence, settings.objective.sentence_weight)
@@ -39,6 +58,7 @@ def objective_of(settings: PretrainSettings, tokenizer: Tokenizer) -> Objective:
 
 def save_trained(folder: Path, model: nn.Module, tokenizer: Tokenizer) -> None:
     """Every encoder with its tokenizer; the one that is kept and fine-tuned last."""
+    save_projections(folder, model)
     for name, encoder in reversed(_encoders(model).items()):
         tokenizer.save(Path(folder) / name, encoder.config.max_positions, encoder.config.num_segments)
         save_model(Path(folder) / name, encoder)
@@ -48,6 +68,7 @@ def load_trained(folder: Path, model: nn.Module) -> None:
     """Weights that `save_trained` wrote."""
     for name, encoder in reversed(_encoders(model).items()):
         load_weights(encoder, read_weights(Path(folder) / name), Path(folder) / name)
+    load_projections(folder, model)
 
 
 def start_from(model: nn.Module, folder: Path, tokenizer: Tokenizer) -> list[str]:
@@ -73,11 +94,15 @@ def start_from(model: nn.Module, folder: Path, tokenizer: Tokenizer) -> list[str
     return anew
 
 
-def mask_filler(model: nn.Module) -> Encoder:
-    """The encoder that fills in masks."""
+def mask_filler(model: nn.Module) -> Encoder | None:
+    """The encoder that fills in masks; a student may have learned no such thing."""
+    if isinstance(model, DistillationPair):
+        return model.student if "mlm" in model.heads else None
     return model.generator if isinstance(model, ElectraPair) else model
 
 
 def _encoders(model: nn.Module) -> dict[str, Encoder]:
     """By the folder that each is saved in, within that of the run."""
+    if isinstance(model, DistillationPair):
+        return {"": model.student}
     return {"": model.discriminator, GENERATOR: model.generator} if isinstance(model, ElectraPair) else {"": model}

@@ -38,7 +38,7 @@ def describe(path: str | Path) -> dict:
         raise ValueError(_about_file(path))
     if (path / "run.json").is_file():
         record = RunRecord.load(path)
-        found = about_finetuned(FinetunedRun(record)) if record.run.get("verb") == "finetune" else _run(record)
+        found = about_finetuned(FinetunedRun(record)) if record.is_of_task else _run(record)
     elif is_several(path):
         found = about_several(path)
     elif (path / "manifest.json").is_file():

@@ -25,7 +25,7 @@ def write_report(folder: str | Path) -> Path:
     if is_several(folder):
         return write_several_page(folder)
     record = RunRecord.load(folder)
-    if record.run.get("verb") == "finetune":
+    if record.is_of_task:
         return write_finetuned_page(record)
     curves = ""
     if record.train or record.validations:

@@ -37,6 +37,12 @@ class RunRecord:
             raise ValueError(f"{folder} is not a run: its run.json has no settings, so something else wrote it")
         return cls(folder, run, read_metrics(folder), _read_samples(folder), _read_state(folder))
 
+    @property
+    def is_of_task(self) -> bool:
+        """Whether it learned a task: a fine-tuning run, with a teacher or without."""
+        verb = self.run.get("verb")
+        return verb == "finetune" or (verb == "distill" and "task" in self.run)
+
     def lines(self, kind: str) -> list[dict]:
         return [line for line in self.metrics if line["kind"] == kind]
 

@@ -1,0 +1,103 @@
+"""`hornbook.distill`: a large model's knowledge to a small one, on plain text or on a task.
+
+    hornbook.distill("runs/base", "distilbert", "runs/small", corpora=["corpus"])
+    hornbook.distill("runs/sst", "runs/small", "runs/small-sst", task="sst-2", data="glue/SST-2")
+
+Both run through what is there: the first is pre-training (`hornbook.pretraining`) and the second fine-tuning
+(`hornbook.finetuning`), with a teacher beside the model. So they resume, validate, report and predict alike.
+"""
+
+import dataclasses
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from hornbook.files import read_json
+from hornbook.finetuning.api import Finetuned, finetune
+from hornbook.interop.teacher import Teacher, open_teacher
+from hornbook.models import registry
+from hornbook.models.encoder import Encoder
+from hornbook.models.pair import start_from_teacher
+from hornbook.pretraining.run import pretrain
+from hornbook.text.tokenizer import Tokenizer
+from hornbook.train.loop import Outcome, Status
+from hornbook.train.randomness import seed_of
+
+Say = Callable[[str], None]
+RECIPE = "objective.recipe"
+
+
+def distill(
+    teacher: str | Path,
+    student: str | Path,
+    out: str | Path,
+    *,
+    corpora: Sequence[str | Path] = (),
+    task: str | None = None,
+    data: Any = None,
+    recipe: str | None = None,
+    changes: dict | None = None,
+    seed: int | None = None,
+    resume: bool = False,
+    watch: Callable[[Status], None] | None = None,
+    say: Say = print,
+    **more: Any,
+) -> Outcome | Finetuned:
+    """Makes `student` learn from `teacher`: on `corpora`, or on the `task` of labelled `data`.
+
+    The student is a preset or, on a task, also a folder. `recipe` is a name (`distilbert`, `tinybert`, `patient`,
+    `minilm`) or a JSON file. `more` is what `hornbook.pretrain` or `hornbook.finetune` take besides.
+    """
+    begun = read_json(Path(out) / "run.json") if resume and (Path(out) / "run.json").exists() else {}
+    if task is None and not corpora and "task" in begun:
+        task, data = begun["task"], data if data is not None else begun["data"]["path"]
+    if bool(corpora) == (task is not None) and not begun:
+        raise ValueError("give either --corpus, to learn from plain text, or --task and --data, to learn on a task")
+    opened = open_teacher(str(teacher))
+    changes = dict(changes or {})
+    if recipe is not None:
+        changes[RECIPE] = _written_out(recipe)
+    common = {"seed": seed, "resume": resume, "watch": watch, "say": say, "teacher": opened}
+    if task is None:
+        if RECIPE not in changes:
+            changes[RECIPE] = _fitting_recipe(opened, str(student), changes, say)
+        return pretrain(str(student), list(corpora), out, changes=changes, **common, **more)
+    if RECIPE not in changes:
+        changes[RECIPE] = "tinybert"
+    model = open_student(str(student), opened, seed or 0, changes.get("objective.start", "teacher"), say)
+    return finetune(str(student), data, task, out, changes=changes, opened=model, **common, **more)
+
+
+def _written_out(recipe: str) -> str:
+    """The recipe itself where a file is named, so that the run keeps it."""
+    path = Path(recipe)
+    return path.read_text(encoding="utf-8").strip() if path.suffix == ".json" and path.is_file() else recipe
+
+
+def _fitting_recipe(teacher: Teacher, preset: str, changes: dict, say: Say) -> str:
+    """DistilBERT's where hidden states are of one width and the teacher fills in masks; else TinyBERT's."""
+    width = int(changes.get("model.width", registry.preset(preset).model.width))
+    if width != teacher.model.config.width:
+        say(f"recipe tinybert, as the student is {width} wide and the teacher {teacher.model.config.width}")
+        return "tinybert"
+    if "mlm" not in teacher.model.heads:
+        say("recipe tinybert, as the teacher has no vocabulary head that distilbert could follow")
+        return "tinybert"
+    return "tinybert" if preset.startswith("tinybert") else "distilbert"
+
+
+def open_student(name: str, teacher: Teacher, seed: int, start: str, say: Say) -> tuple[Encoder, Tokenizer] | None:
+    """A preset as a new model with the teacher's vocabulary; None for a folder, which is opened as any model is."""
+    if Path(name).is_dir() or name not in registry.PRESETS:
+        return None
+    config, theirs = registry.preset(name).model, teacher.model.config
+    positions = min(config.max_positions, theirs.max_positions)
+    config = dataclasses.replace(config, vocab_size=theirs.vocab_size, max_positions=positions)
+    family = registry.family_of(config)
+    student = family(family.for_tokenizer(config, teacher.tokenizer.pad_id), ())
+    student.initialise(torch.Generator().manual_seed(seed_of(seed, "weights")))
+    if start == "teacher":
+        say(f"the student {start_from_teacher(student, teacher.model)}")
+    return student.eval(), teacher.tokenizer
