@@ -59,13 +59,11 @@ def distill(
     changes = dict(changes or {})
     if recipe is not None:
         changes[RECIPE] = _written_out(recipe)
+    elif RECIPE not in changes and (changes or not begun):
+        changes[RECIPE] = _usual_recipe(begun, opened, str(student), task, changes, say)
     common = {"seed": seed, "resume": resume, "watch": watch, "say": say, "teacher": opened}
     if task is None:
-        if RECIPE not in changes:
-            changes[RECIPE] = _fitting_recipe(opened, str(student), changes, say)
         return pretrain(str(student), list(corpora), out, changes=changes, **common, **more)
-    if RECIPE not in changes:
-        changes[RECIPE] = "tinybert"
     model = open_student(str(student), opened, seed or 0, changes.get("objective.start", "teacher"), say)
     return finetune(str(student), data, task, out, changes=changes, opened=model, **common, **more)
 
@@ -76,8 +74,13 @@ def _written_out(recipe: str) -> str:
     return path.read_text(encoding="utf-8").strip() if path.suffix == ".json" and path.is_file() else recipe
 
 
-def _fitting_recipe(teacher: Teacher, preset: str, changes: dict, say: Say) -> str:
-    """DistilBERT's where hidden states are of one width and the teacher fills in masks; else TinyBERT's."""
+def _usual_recipe(begun: dict, teacher: Teacher, preset: str, task: str | None, changes: dict, say: Say) -> str:
+    """That of the run that is gone on with. On a task TinyBERT's; on plain text DistilBERT's, where hidden states are
+    of one width and the teacher fills in masks, else TinyBERT's."""
+    if begun:
+        return begun["request"]["changes"][RECIPE]
+    if task is not None:
+        return "tinybert"
     width = int(changes.get("model.width", registry.preset(preset).model.width))
     if width != teacher.model.config.width:
         say(f"recipe tinybert, as the student is {width} wide and the teacher {teacher.model.config.width}")

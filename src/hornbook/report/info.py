@@ -87,6 +87,7 @@ def _run(record: RunRecord) -> dict:
         "kind": "run",
         "preset": record.preset,
         "from": record.run.get("from"),
+        "teacher": record.teacher,
         "parameters": record.run.get("parameters"),
         "finished": record.is_finished,
         "step": record.step,
@@ -109,6 +110,7 @@ def _run_lines(found: dict) -> list[tuple[str, str]]:
     speed = found["tokens_per_second"]
     out = [
         ("preset", found["preset"] + (f", going on from {found['from']}" if found["from"] else "")),
+        ("teacher", found["teacher"] or ""),
         ("parameters", wording.amount(found["parameters"]) if found["parameters"] else ""),
         ("state", found["state"]),
         ("tokens seen", wording.amount(found["tokens"])),

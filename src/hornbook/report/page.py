@@ -57,6 +57,7 @@ def _head(record: RunRecord) -> str:
     parameters = record.run.get("parameters")
     size = f"{wording.amount(parameters)} parameters" if parameters else ""
     start = f"goes on from {record.run['from']}" if record.run.get("from") else "trained from scratch"
+    start = f"learned from {record.teacher}" if record.teacher else start
     version = f"hornbook {record.run['hornbook']}" if "hornbook" in record.run else ""
     about = " · ".join(filter(None, (size, start, version, str(record.folder))))
     kind = "finished" if record.is_finished else "unfinished"
@@ -182,7 +183,8 @@ def _commands(record: RunRecord) -> str:
     parts = []
     if not record.is_finished:
         parts.append(f"<p>Go on from the last checkpoint:</p><pre>{escape(record.resume_command)}</pre>")
-    if (record.folder / "model.safetensors").is_file() or record.is_finished:
+    can_fill = "mlm" in record.run.get("heads", ["mlm"]) or record.run.get("family") == "electra"
+    if can_fill and ((record.folder / "model.safetensors").is_file() or record.is_finished):
         fill = shlex.join(["hornbook", "fill-mask", str(record.folder), sentence])
         code = f"import hornbook\n\nmodel = hornbook.load({str(record.folder)!r})\nmodel.fill_mask({sentence!r})"
         parts.append(f"<p>Fill in a word:</p><pre>{escape(fill)}</pre>")
