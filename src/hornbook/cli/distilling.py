@@ -11,7 +11,7 @@ from hornbook.cli.pretraining import say_outcome
 from hornbook.cli.tasks import Data, Label, Pair, Strict, Text, say_result
 
 TEACHER_HELP = "The model to learn from: a run folder, a folder that transformers wrote, or a Hugging Face name."
-STUDENT_HELP = "distilbert, tinybert-4, tinybert-6 or any preset of pretrain; on a task also a model."
+STUDENT_HELP = "distilbert (if not said), tinybert-4, tinybert-6 or any preset; on a task also a model."
 RECIPE_HELP = "distilbert, tinybert, patient, minilm, or a .json of your own; --show says what --set changes in it."
 ON_TEXT, ON_TASK = "with --corpus", "with --task"
 
@@ -23,7 +23,7 @@ ON_TEXT, ON_TASK = "with --corpus", "with --task"
 )
 def distill_verb(
     teacher: Annotated[str, typer.Argument(help=TEACHER_HELP)],
-    student: Annotated[str, typer.Option(help=STUDENT_HELP)] = "distilbert",
+    student: Annotated[str | None, typer.Option(help=STUDENT_HELP)] = None,
     out: Annotated[Path | None, typer.Option(help="The run folder.")] = None,
     corpus: Annotated[list[str] | None, typer.Option(help="A corpus folder, with :WEIGHT when mixing several.")] = None,
     task: Annotated[str | None, typer.Option(help="Or: the data set or kind of task that the teacher learned.")] = None,
@@ -60,7 +60,7 @@ def distill_verb(
         named = {"schedule.steps": steps, "batch.tokens": batch_tokens, "epochs": epochs, "optimizer.lr": lr}
         named |= {"batch_size": batch_size, "runtime.seed": seed, "objective.recipe": recipe}
         changes |= {name: value for name, value in named.items() if value is not None}
-        _show(teacher, student, task, changes, as_json)
+        _show(teacher, student or "distilbert", task, changes, as_json)
         return
     if out is None or (not corpus and task is None and not (resume and (out / "run.json").exists())):
         missing = "--out" if out is None else "--corpus, or --task and --data"

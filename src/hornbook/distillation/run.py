@@ -31,7 +31,7 @@ RECIPE = "objective.recipe"
 
 def distill(
     teacher: str | Path,
-    student: str | Path,
+    student: str | Path | None,
     out: str | Path,
     *,
     corpora: Sequence[str | Path] = (),
@@ -47,25 +47,36 @@ def distill(
 ) -> Outcome | Finetuned:
     """Makes `student` learn from `teacher`: on `corpora`, or on the `task` of labelled `data`.
 
-    The student is a preset or, on a task, also a folder. `recipe` is a name (`distilbert`, `tinybert`, `patient`,
-    `minilm`) or a JSON file. `more` is what `hornbook.pretrain` or `hornbook.finetune` take besides.
+    The student is a preset (without one, `distilbert`) or, on a task, also a folder. `recipe` is a name (`distilbert`,
+    `tinybert`, `patient`, `minilm`) or a JSON file. `more` is what `hornbook.pretrain` or `hornbook.finetune` take
+    besides.
     """
     begun = read_json(Path(out) / "run.json") if resume and (Path(out) / "run.json").exists() else {}
-    if task is None and not corpora and "task" in begun:
-        task, data = begun["task"], data if data is not None else begun["data"]["path"]
+    if not corpora and "task" in begun:
+        task, data = task or begun["task"], data if data is not None else begun["data"]["path"]
     if bool(corpora) == (task is not None) and not begun:
         raise ValueError("give either --corpus, to learn from plain text, or --task and --data, to learn on a task")
+    student = str(student or begun.get("preset") or begun.get("model") or "distilbert")
     opened = open_teacher(str(teacher))
     changes = dict(changes or {})
     if recipe is not None:
         changes[RECIPE] = _written_out(recipe)
     elif RECIPE not in changes and (changes or not begun):
-        changes[RECIPE] = _usual_recipe(begun, opened, str(student), task, changes, say)
+        changes[RECIPE] = _usual_recipe(begun, opened, student, task, changes, say)
     common = {"seed": seed, "resume": resume, "watch": watch, "say": say, "teacher": opened}
     if task is None:
-        return pretrain(str(student), list(corpora), out, changes=changes, **common, **more)
-    model = open_student(str(student), opened, seed or 0, changes.get("objective.start", "teacher"), say)
-    return finetune(str(student), data, task, out, changes=changes, opened=model, **common, **more)
+        return pretrain(student, list(corpora), out, changes=changes, **common, **more)
+    model = open_student(student, opened, *_seed_and_start(begun, seed, changes), say)
+    return finetune(student, data, task, out, changes=changes, opened=model, **common, **more)
+
+
+def _seed_and_start(begun: dict, seed: int | None, changes: dict) -> tuple[int, str]:
+    """What the first weights of a new student follow from: as the run was begun, or as it is asked for now."""
+    if begun:
+        settings = begun.get("settings") or {}
+        return settings.get("runtime", {}).get("seed", 0), settings.get("objective", {}).get("start", "teacher")
+    seed = int(changes.get("runtime.seed", 0)) if seed is None else seed
+    return seed, changes.get("objective.start", "teacher")
 
 
 def _written_out(recipe: str) -> str:
@@ -78,7 +89,7 @@ def _usual_recipe(begun: dict, teacher: Teacher, preset: str, task: str | None, 
     """That of the run that is gone on with. On a task TinyBERT's; on plain text DistilBERT's, where hidden states are
     of one width and the teacher fills in masks, else TinyBERT's."""
     if begun:
-        return begun["request"]["changes"][RECIPE]
+        return begun.get("request", {}).get("changes", {}).get(RECIPE, "distilbert")
     if task is not None:
         return "tinybert"
     width = int(changes.get("model.width", registry.preset(preset).model.width))
