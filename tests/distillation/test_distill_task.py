@@ -15,6 +15,7 @@ import pytest
 import torch
 import transformers
 from finetuning import rules
+from safetensors.torch import load_file
 from typer.testing import CliRunner
 
 import hornbook
@@ -89,6 +90,17 @@ def test_more_than_from_few_labels(tmp_path, teacher, small, data):
 
 def _dev(data: Path) -> list[dict]:
     return [json.loads(line) for line in (data / "dev.jsonl").read_text().splitlines()]
+
+
+def test_the_last_stage_starts_where_the_one_before_ended(tmp_path, teacher, small, data):
+    """Of which it makes one step only."""
+    result = learn(teacher.out, small, tmp_path / "run", data, epochs=0.01)
+    folders = (small, tmp_path / "run" / "stages" / "1", result.out)
+    start, between, end = (load_file(folder / "model.safetensors") for folder in folders)
+    shared = [name for name in between if "transformer" in name and name.endswith("weight")]
+    moved = [float((between[name] - start[name.removeprefix("distilbert.")]).abs().max()) for name in shared]
+    after = [float((end[name] - between[name]).abs().max()) for name in shared]
+    assert min(moved) > 0.01 > 0.004 > max(after)
 
 
 TASKS = {  # a rule, the task, what is predicted of, the class that opens it
@@ -189,7 +201,7 @@ def test_goes_on_after_a_kill_with_the_same_bits(tmp_path, teacher, small):
     del (settings := ONCE | changes)["validation.every_steps"]
     keywords = {"task": "classification", "data": data, "epochs": 1, "lr": 3e-3, "changes": settings, **QUIET}
     whole = distill(teacher.out, small, tmp_path / "whole", **keywords)
-    for stage, stop in (("1", 1), ("1", 5), ("2", 3)):
+    for stage, stop in (("1", 1), ("1", 5), ("2", 1), ("2", 3)):  # the third before the stage has a checkpoint
         command = [teacher.out, small, data, tmp_path / "killed", str(stop), stage]
         done = subprocess.run([sys.executable, "-c", KILLED, *command], env=os.environ)
         assert done.returncode == -signal.SIGKILL, (stage, stop)

@@ -310,6 +310,19 @@ def test_gradients_reach_the_student_and_the_projections_only():
     assert {name.partition(".")[0] for name in pair.state_dict()} == {"student", "projections"}
 
 
+@pytest.mark.parametrize("quantity", ["attention", "value-relations", "keys"])
+def test_gradients_go_through_queries_keys_and_values(quantity):
+    """By that term alone: down to the embeddings, and as far as its own rows."""
+    student, teacher = encoder(Bert, 0), teacher_of(width=24)
+    loss = "mse" if quantity == "keys" else "kl"
+    objective = corpus_objective(Recipe((Match(quantity, loss, layers="last"),)), student, teacher)
+    objective.sums(pair_of(objective, student, teacher), drawn_of(objective))[quantity].backward()
+    rows = student.blocks[-1].attention.qkv.weight.grad.chunk(3)
+    expected = {"attention": (True, True, False), "value-relations": (False, False, True), "keys": (False, True, False)}
+    assert tuple(bool(each.any()) for each in rows) == expected[quantity]
+    assert student.embeddings.tokens.weight.grad.any() and student.blocks[-1].expand.weight.grad is None
+
+
 def test_the_teacher_goes_along_to_a_type():
     student, teacher = encoder(Bert, 0), teacher_of()
     pair = DistillationPair(student, teacher, {})

@@ -157,8 +157,6 @@ def _job(
         say(f"the model has no {', '.join(anew)}, so that starts anew beside the head")
     freeze(model, settings.layers, anew)
     model.to(runtime.device)
-    if runtime.compiles:
-        model.compile_parts()
     features = inputs.train_features
     weights = None
     if settings.task.class_weights:
@@ -167,6 +165,8 @@ def _job(
     if teacher is not None:
         recipe = settings.objective.stages(is_task=True)[-1]
         trained, objective = with_teacher(model, objective, recipe, teacher, seed)
+    if runtime.compiles:
+        trained.compile_parts()
 
     def save(folder: Path) -> None:
         inputs.tokenizer.save(folder, model.config.max_positions, model.config.num_segments)
