@@ -255,7 +255,7 @@ PUBLISHED = {  # steps, of them warm-up, sequences of 512 in a batch, rate, shar
 }
 
 
-@pytest.mark.parametrize("preset", [name for name in PRESETS if not name.startswith(("electra", "gpt"))])
+@pytest.mark.parametrize("preset", [name for name in PRESETS if name.startswith(("bert", "albert", "roberta"))])
 def test_presets_carry_the_published_training(preset):
     settings = preset_settings(preset)
     steps, warmup, sequences, lr, short_share, dropout = PUBLISHED.get(preset) or PUBLISHED[preset.partition("-")[0]]
@@ -281,7 +281,7 @@ def test_every_preset_makes_a_model(preset):
     config = PRESETS[preset].model
     with torch.device("meta"):
         model = family_of(config)(config)
-    family = {"gpt1": "openai-gpt", "gpt3": "gpt2"}.get(preset[:4], preset.partition("-")[0])
+    family = {"gpt1": "openai-gpt", "gpt3": "gpt2", "tiny": "bert"}.get(preset[:4], preset.partition("-")[0])
     assert sum(each.numel() for each in model.parameters()) > 4e6 and model.family == family
 
 
@@ -328,6 +328,23 @@ def test_gpts_carry_the_published_training(preset, batch_tokens, length, lr, war
     is_first = preset == "gpt1-base"
     assert settings.schedule.rate(settings.schedule.steps - 1) == pytest.approx(0.0 if is_first else 0.1, abs=1e-6)
     assert (settings.optimizer.beta2, settings.optimizer.weight_decay) == ((0.999, 0.01) if is_first else (0.95, 0.1))
+
+
+@pytest.mark.parametrize(
+    ("preset", "steps", "sequences", "length", "lr", "warmup", "layout"),
+    [
+        ("distilbert", 5_000, 4096, 512, 5e-4, 0.05, "packed"),
+        ("tinybert-4", 300_000, 256, 128, 5e-5, 0.1, "nsp"),
+        ("tinybert-6", 300_000, 256, 128, 5e-5, 0.1, "nsp"),
+    ],
+)
+def test_students_carry_the_published_training(preset, steps, sequences, length, lr, warmup, layout):
+    settings = preset_settings(preset)
+    assert settings.schedule.steps == steps and settings.batch.tokens == sequences * length
+    assert {settings.data.length_at(step, steps)[0] for step in (0, steps - 1)} == {length}
+    assert (settings.optimizer.lr, settings.schedule.warmup_fraction, settings.layout) == (lr, warmup, layout)
+    taught = preset_settings(preset, has_teacher=True)
+    assert taught.layout == "packed" and taught.objective.recipe == "distilbert"
 
 
 def test_short_sequences_first_then_long_ones(tmp_path, tiny_corpus):

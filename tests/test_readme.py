@@ -26,7 +26,9 @@ def shortened(words: list[str]) -> list[str]:
         return [*words, "--workers", "0"]
     if words[1] in ("finetune", "label-curve"):
         return [*words, *["--set", "runtime.threads=1", "--set", "epochs=1"]] if words[1] == "finetune" else words
-    if words[1] != "pretrain" or "--show" in words:
+    if words[1] == "distill" and "--task" in words:
+        return [*words, *["--set", "runtime.threads=1", "--set", "epochs=1", "--set", "objective.earlier_epochs=1"]]
+    if words[1] not in ("pretrain", "distill") or "--show" in words:
         return words
     for flag in ("--minutes", "--steps"):
         if flag in words:

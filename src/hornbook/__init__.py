@@ -19,6 +19,7 @@ _WHERE = {
     "baseline": "hornbook.finetuning.baselines",
     "label_curve": "hornbook.finetuning.curve",
     "pretrain": "hornbook.pretraining.run",
+    "distill": "hornbook.distillation.run",
     "train_tokenizer": "hornbook.text.training",
     "measure_fit": "hornbook.text.fit",
     "Tokenizer": "hornbook.text.tokenizer",

@@ -29,9 +29,9 @@ def random_encoder(folder: Path, family: str = "bert", **changes) -> Path:
     settings = size | {"dropout": 0.0, "attention_dropout": 0.0, "init_std": 0.2} | changes
     kind = MODELS[family]
     config = kind.for_tokenizer(kind.config_kind(vocab_size=tokenizer.vocab_size, **settings), tokenizer.pad_id)
-    model = kind(config, ("pooler",))
+    model = kind(config, ("pooler",) if "pooler" in kind.head_makers else ())
     model.initialise(torch.Generator().manual_seed(0))
-    tokenizer.save(folder, settings["max_positions"])
+    tokenizer.save(folder, settings["max_positions"], config.num_segments)
     save_model(folder, model)
     return folder
 

@@ -10,6 +10,7 @@ import transformers
 from hornbook.interop.folder import first_names
 from hornbook.models.albert import Albert
 from hornbook.models.bert import Bert
+from hornbook.models.distilbert import Distilbert
 from hornbook.models.electra import Electra
 from hornbook.models.encoder import Encoder, EncoderConfig
 from hornbook.models.outputs import Output
@@ -49,11 +50,12 @@ class Family:
         """The sequences as `transformers` takes them: a rectangle with a mask."""
         longest = max(map(len, ids))
         kinds = segments if self.config().num_segments > 1 else [np.zeros_like(row) for row in segments]
-        return {
+        inputs = {
             "input_ids": rectangle(ids, longest, self.pad_id),
             "token_type_ids": rectangle(kinds, longest),
             "attention_mask": rectangle([np.ones(len(row), int) for row in ids], longest),
         }
+        return inputs if self.config().num_segments else {n: x for n, x in inputs.items() if n != "token_type_ids"}
 
 
 FAMILIES = {
@@ -65,6 +67,11 @@ FAMILIES = {
     ),
     "electra": Family(Electra, {"embedding_width": 16}, {"embedding_size": 16, "summary_last_dropout": 0.0}),
     "roberta": Family(Roberta, {}, {"type_vocab_size": 1, "layer_norm_eps": 1e-5}, pad_id=1, num_offset_rows=2),
+    "distilbert": Family(
+        Distilbert,
+        {"head_dropout": 0.0, "span_dropout": 0.0},
+        {"hidden_dim": 48, "dropout": 0.0, "attention_dropout": 0.0, "seq_classif_dropout": 0.0, "qa_dropout": 0.0},
+    ),
 }
 
 

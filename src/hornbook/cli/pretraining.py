@@ -11,7 +11,8 @@ from hornbook.cli.app import Json, answer, app, changes_in, check_writable, show
 PRESET_HELP = (
     "bert-tiny, -mini, -small, -medium, -base or -large; albert-base, -large, -xlarge or -xxlarge; "
     "roberta-base or -large; electra-small, -base or -large; gpt1-base; gpt2-small, -medium, -large or -xl; "
-    "gpt3-125m, -350m, -760m, -1.3b, -2.7b, -6.7b, -13b or -175b."
+    "gpt3-125m, -350m, -760m, -1.3b, -2.7b, -6.7b, -13b or -175b; "
+    "tinybert-4 or -6; distilbert."
 )
 
 
@@ -75,14 +76,14 @@ def pretrain_verb(
             watch=display,
             say=say,
         )
-    _say_outcome(out, outcome)
+    say_outcome(out, outcome)
     answer(as_json, {"out": str(out), **vars(outcome)})
     if outcome.ended == "stopped":
         sys.stdout.flush()
         raise typer.Exit(130)
 
 
-def _say_outcome(out: Path, outcome) -> None:
+def say_outcome(out: Path, outcome, can_fill_masks: bool = True) -> None:
     from hornbook.files import read_json
     from hornbook.terminal import duration, say, short
 
@@ -97,8 +98,9 @@ def _say_outcome(out: Path, outcome) -> None:
     summed = f" ({' + '.join(name if w == 1 else f'{w:g} x {name}' for name, w in terms.items())})" if terms else ""
     best = f", best validation loss {outcome.best:.3f}{summed}" if outcome.best is not None else ""
     say(f"{out}: finished, {seen}{best}")
-    use = f'hornbook detect {out} "..."' if "rtd" in terms else f'hornbook fill-mask {out} "...[MASK]..."'
-    say(f"  hornbook report {out}      {use}")
+    fill_mask = f'hornbook fill-mask {out} "...[MASK]..."' if can_fill_masks else ""
+    use = f'hornbook detect {out} "..."' if "rtd" in terms else fill_mask
+    say(f"  hornbook report {out}      {use}".rstrip())
 
 
 @app.command("plan", epilog="Example: hornbook plan bert-large --devices 8 --device-memory 80")

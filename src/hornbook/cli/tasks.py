@@ -88,7 +88,7 @@ def finetune_verb(
         answer(as_json, {"out": str(out), **vars(stopped.outcome)})
         sys.stdout.flush()
         raise typer.Exit(130) from None
-    _say_result(result)
+    say_result(result)
     answer(as_json, {"out": str(out), "scores": result.scores, "degenerate": result.degenerate})
 
 
@@ -103,7 +103,7 @@ def _show(model: str, task: str, changes: dict, flags: dict, as_json: bool) -> N
     show_settings(settings_for(known(task), trained, changes | said), as_json)
 
 
-def _say_result(result) -> None:
+def say_result(result) -> None:
     from hornbook.files import read_json
     from hornbook.terminal import duration, say, table
 

@@ -12,10 +12,14 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from torch import nn
+
 from hornbook.finetuning.inputs import Inputs, open_inputs
 from hornbook.finetuning.many import ASKED, run_many
-from hornbook.finetuning.record import Request, read_run, refuse_other_request
+from hornbook.finetuning.record import Request, read_run, refuse_other_request, verb_of
 from hornbook.finetuning.run import Result, run_once
+from hornbook.interop.teacher import Teacher
+from hornbook.text.tokenizer import Tokenizer
 from hornbook.train.loop import Outcome, Status
 
 if TYPE_CHECKING:
@@ -70,10 +74,14 @@ def finetune(
     resume: bool = False,
     watch: Callable[[Status], None] | None = None,
     say: Callable[[str], None] = print,
+    teacher: Teacher | None = None,
+    opened: tuple[nn.Module, Tokenizer] | None = None,
 ) -> Finetuned:
     """Fine-tunes `model` on `data` (a folder, a file, a data frame, a list of dictionaries) into the run folder `out`.
 
-    Without `out` the run goes into a new folder under `runs/`. `changes` sets any setting by its dotted name.
+    Without `out` the run goes into a new folder under `runs/`. `changes` sets any setting by its dotted name. With a
+    `teacher` the model learns from that too: `hornbook.distillation` opens one and calls this, with the student
+    `opened` where it is no folder.
     """
     if restarts < 1:
         raise ValueError(f"--restarts must be at least 1, not {restarts}")
@@ -85,23 +93,36 @@ def finetune(
         raise ValueError(f"{out} exists and is not a run: choose another --out, or empty it")
     path = str(Path(data).expanduser().resolve()) if isinstance(data, str | Path) else None
     request = Request(
-        str(model), task, path, text, pair, label, epochs, lr, batch_size, seed, from_random, strict, changes or {}
+        str(model),
+        task,
+        path,
+        text,
+        pair,
+        label,
+        epochs,
+        lr,
+        batch_size,
+        seed,
+        from_random,
+        strict,
+        changes or {},
+        None if teacher is None else teacher.name,
     )
     if has_run:
         request = _as_begun(out, request, restarts, search)
-    opened: list[Inputs] = []
+    read_once: list[Inputs] = []
 
     def open_with(asked: Request) -> Inputs:
         """Data and model are read once; settings follow the request."""
-        if not opened:
-            opened.append(open_inputs(request, data, say))
-        return opened[0].asked_with(asked)
+        if not read_once:
+            read_once.append(open_inputs(request, data, say, opened))
+        return read_once[0].asked_with(asked)
 
     watch = watch or (lambda status: None)
     if restarts > 1 or search:
-        result = run_many(out, request, open_with, restarts=restarts, search=search, watch=watch, say=say)
+        result = run_many(out, request, open_with, teacher, restarts=restarts, search=search, watch=watch, say=say)
     else:
-        result = run_once(out, request, open_with(request), watch, say)
+        result = run_once(out, request, open_with(request), watch, say, teacher)
     if isinstance(result, Outcome):
         raise Stopped(out, result)
     return Finetuned(**vars(result))
@@ -115,7 +136,7 @@ def _as_begun(out: Path, request: Request, restarts: int, search: bool) -> Reque
         raise ValueError(f"{out} was begun {how}: say the same to go on, or choose another --out")
     if is_several:
         return request
-    run = read_run(out)
+    run = read_run(out, verb_of(request))
     refuse_other_request(run, request)
     return Request(**run["request"])
 

@@ -50,7 +50,7 @@ class Inputs:
 
     def asked_with(self, request: Request) -> "Inputs":
         """The same data and model under the settings of another request: its rate, its seed."""
-        settings = settings_for(self.named, self.trained, request.all_changes())
+        settings = settings_for(self.named, self.trained, request.all_changes(), request.teacher is not None)
         if settings == self.settings:
             return self
         train, threshold_part = training_part(self.data, self.named, settings)
@@ -58,6 +58,12 @@ class Inputs:
         if train == self.train:
             vars(other)["train_features"] = self.train_features
         vars(other)["dev_features"] = self.dev_features
+        return other
+
+    def starting_from(self, model: nn.Module) -> "Inputs":
+        """The same for other weights of the same model."""
+        other = replace(self, trained=model)
+        vars(other).update(train_features=self.train_features, dev_features=self.dev_features)
         return other
 
     @cached_property
@@ -131,12 +137,13 @@ def is_scored(example: Example, named: KnownDataSet) -> bool:
     return label is not None and (named.kind != "spans" or named.may_be_none or bool(label))
 
 
-def open_inputs(request: Request, data: Any, say: Say) -> Inputs:
-    """Reads data and model, decides all settings, and says what was guessed and what was wrong."""
+def open_inputs(request: Request, data: Any, say: Say, opened: tuple[nn.Module, Tokenizer] | None = None) -> Inputs:
+    """Reads data and model, decides all settings, and says what was guessed and what was wrong. `opened` is the model
+    where it is at hand already."""
     named, read_data = read_labelled(request, data, say)
-    trained, tokenizer = load_folder(model_folder(request.model))
+    trained, tokenizer = opened or load_folder(model_folder(request.model))
     width = trained.config.width
-    settings = settings_for(named, trained, request.all_changes())
+    settings = settings_for(named, trained, request.all_changes(), request.teacher is not None)
     asked = request.all_changes()
     of_family = trained.finetuning(trained.config, named.name)
     if published := [f"{name}={value}" for name, value in of_family.items() if name not in asked]:

@@ -11,6 +11,7 @@ from hornbook.finetuning.inputs import Inputs, Say
 from hornbook.finetuning.record import Request
 from hornbook.finetuning.run import Result, run_once
 from hornbook.finetuning.settings import searched_rates
+from hornbook.interop.teacher import Teacher
 from hornbook.report.card import write_card
 from hornbook.report.several_pictures import write_tries_picture
 from hornbook.train.loop import Outcome, Status
@@ -23,6 +24,7 @@ def run_many(
     out: Path,
     request: Request,
     open_with: Callable[[Request], Inputs],
+    teacher: Teacher | None = None,
     *,
     restarts: int,
     search: bool,
@@ -37,7 +39,7 @@ def run_many(
     for rate in rates:
         asked = request if rate is None else dataclasses.replace(request, lr=rate)
         name = f"seed-{inputs.settings.runtime.seed}" if rate is None else f"lr-{rate:g}"
-        stopped = _try(out, name, asked, open_with, tries, watch, say)
+        stopped = _try(out, name, asked, open_with, teacher, tries, watch, say)
         if stopped is not None:
             return stopped
         if search:
@@ -49,7 +51,7 @@ def run_many(
         restarted = {f"seed-{first_seed}": _best(tries).result}
         for seed in range(first_seed + 1, first_seed + restarts):
             asked = dataclasses.replace(request, lr=best_rate, seed=seed)
-            stopped = _try(out, f"seed-{seed}", asked, open_with, restarted, watch, say)
+            stopped = _try(out, f"seed-{seed}", asked, open_with, teacher, restarted, watch, say)
             if stopped is not None:
                 return stopped
             _write(out, "restarts", restarted)
@@ -75,11 +77,12 @@ def _try(
     name: str,
     request: Request,
     open_with: Callable[[Request], Inputs],
+    teacher: Teacher | None,
     tries: dict[str, Result],
     watch: Inform,
     say: Say,
 ) -> Outcome | None:
-    result = run_once(out / "tries" / name, request, open_with(request), watch, say)
+    result = run_once(out / "tries" / name, request, open_with(request), watch, say, teacher)
     if isinstance(result, Outcome):
         return result
     tries[name] = result

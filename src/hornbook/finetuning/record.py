@@ -10,7 +10,7 @@ import torch
 import hornbook
 from hornbook import config as configuration
 from hornbook.files import read_json, write_json
-from hornbook.finetuning.settings import FinetuneSettings
+from hornbook.finetuning.settings import FinetuneSettings, TaughtSettings
 from hornbook.tasks.records import DataSet
 from hornbook.train.device import Runtime
 
@@ -34,6 +34,7 @@ class Request:
     from_random: bool = False
     strict: bool = False
     changes: dict = field(default_factory=dict)
+    teacher: str | None = None
 
     def all_changes(self) -> dict:
         """The changes by dotted name, with those that have a flag of their own."""
@@ -103,7 +104,7 @@ def write_run(
     write_json(
         out / "run.json",
         {
-            **asked_of("finetune", request, data),
+            **asked_of(verb_of(request), request, data),
             "runtime": {
                 "device": str(runtime.device),
                 "threads": runtime.threads,
@@ -116,12 +117,16 @@ def write_run(
     )
 
 
-def read_run(out: Path) -> dict:
+def verb_of(request: Request) -> str:
+    return "distill" if request.teacher else "finetune"
+
+
+def read_run(out: Path, verb: str = "finetune") -> dict:
     run = read_json(out / "run.json")
     missing = {"model", "task", "request", "settings", "data", "runtime"} - run.keys()
-    if missing or run.get("verb") != "finetune":
+    if missing or run.get("verb") != verb:
         lacks = f"lacks {sorted(missing)[0]}" if missing else f"is of '{run.get('verb')}'"
-        raise ValueError(f"{out / 'run.json'} {lacks}: it is not one that fine-tuning wrote; choose another --out")
+        raise ValueError(f"{out / 'run.json'} {lacks}: it is not one that {verb} wrote; choose another --out")
     return run
 
 
@@ -149,4 +154,5 @@ def refuse_other_data(run: dict, data: DataSet) -> None:
 
 
 def settings_of(run: dict) -> FinetuneSettings:
-    return configuration.from_dict(FinetuneSettings, run["settings"])
+    kind = TaughtSettings if run["verb"] == "distill" else FinetuneSettings
+    return configuration.from_dict(kind, run["settings"])

@@ -10,7 +10,6 @@ RUN/checkpoints/, best/, metrics.jsonl
 
 import dataclasses
 import json
-import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,7 +18,6 @@ from typing import Any
 import numpy as np
 from torch import nn
 
-from hornbook import config as configuration
 from hornbook.files import link, read_json, replacing, write_json, write_text
 from hornbook.finetuning.batches import TaskBatches
 from hornbook.finetuning.evaluation import degenerate
@@ -33,11 +31,16 @@ from hornbook.finetuning.record import (
     refuse_other_data,
     refuse_other_request,
     settings_of,
+    verb_of,
     write_run,
 )
 from hornbook.finetuning.settings import FinetuneSettings
+from hornbook.finetuning.steps import is_trained, with_steps
+from hornbook.finetuning.taught import refuse_unfit_teacher, run_earlier_stages, student_rates, with_teacher
 from hornbook.infer.attention import MOST_TOKENS, write_attention
 from hornbook.interop.folder import load_weights, read_weights, save_model
+from hornbook.interop.projections import load_projections, save_projections
+from hornbook.interop.teacher import Teacher, refuse_other_teacher
 from hornbook.models.flops import model_flops_per_token, shape_of
 from hornbook.report.card import write_card
 from hornbook.tasks.evaluation import (
@@ -57,8 +60,6 @@ from hornbook.train.device import Runtime, decide, prepare
 from hornbook.train.loop import Job, Outcome, Status, train
 from hornbook.train.metrics import read_metrics
 
-LONGEST_WITHOUT_VALIDATION = 1000  # steps
-
 
 @dataclass(frozen=True)
 class Result(Scored):
@@ -68,25 +69,34 @@ class Result(Scored):
 
 
 def run_once(
-    out: Path, request: Request, inputs: Inputs, watch: Callable[[Status], None], say: Say
+    out: Path,
+    request: Request,
+    inputs: Inputs,
+    watch: Callable[[Status], None],
+    say: Say,
+    teacher: Teacher | None = None,
 ) -> Result | Outcome:
     """One run in the folder `out`, begun or gone on with. An `Outcome` alone means that it was stopped."""
+    if teacher is not None:
+        refuse_unfit_teacher(teacher, inputs)
     if (out / "run.json").exists():
-        run = read_run(out)
+        run = read_run(out, verb_of(request))
         refuse_other_request(run, request)
         refuse_other_data(run, inputs.data)
+        if teacher is not None:
+            refuse_other_teacher(run, teacher)
         settings = settings_of(run)
         runtime = decide(settings.runtime, 0.0, run["runtime"]["threads"], run["runtime"]["compiles"])
         if (out / SCORES).exists():
             write_card(out)
             return read_result(out)
     else:
-        settings = _with_steps(inputs)
+        settings = with_steps(inputs.settings, inputs)
         runtime = decide(settings.runtime, _planned_flops(inputs, settings))
     if (out / "run.json").exists() and Checkpoints(out).last() is None:
         say("it was stopped before its first checkpoint: it begins again, from the same weights")
     prepare(runtime)
-    job, model = _job(out, inputs, settings, request, runtime, say)
+    job, model = _job(inputs, settings, request, runtime, say, teacher)
     if not (out / "run.json").exists():
         about = {
             "parameters": sum(p.numel() for p in model.parameters()),
@@ -94,11 +104,17 @@ def run_once(
             "decided_by": job.decided_by,
             "train_examples": len(inputs.train),
             "cut_texts": {"train": inputs.train_features.num_cut, "dev": inputs.dev_features.num_cut},
+            **({} if teacher is None else {"teacher": teacher.about()}),
         }
         write_run(out, request, settings, inputs.data, runtime, about)
     _say_cut("train", inputs.train_features, inputs, say)
     _say_cut("dev", inputs.dev_features, inputs, say)
-    if not _is_trained(out, settings):
+    if teacher is not None and not is_trained(out, settings):
+        found = run_earlier_stages(out, inputs, settings, runtime, teacher, watch, say)
+        if isinstance(found, Outcome):
+            return found
+        job, model = _job(found, settings, request, runtime, lambda words: None, teacher)
+    if not is_trained(out, settings):
         outcome = train(out, job, settings.loop(), runtime, watch)
         if outcome.ended == "stopped":
             return outcome
@@ -114,17 +130,6 @@ def read_result(out: Path) -> Result:
     return Result(out, found["parts"], found["decided_by"], found["degenerate"], outcome)
 
 
-def _with_steps(inputs: Inputs) -> FinetuneSettings:
-    settings = inputs.settings
-    steps_per_epoch = math.ceil(inputs.train_features.num_units / settings.batch_size)
-    changes: dict[str, Any] = {"schedule.steps": max(1, round(steps_per_epoch * settings.epochs))}
-    # A short run has lines enough to tell whether its loss moved.
-    changes["runtime.log_every_steps"] = max(1, min(settings.runtime.log_every_steps, changes["schedule.steps"] // 50))
-    if settings.validation.every_steps is None:
-        changes["validation.every_steps"] = min(steps_per_epoch, LONGEST_WITHOUT_VALIDATION)
-    return configuration.changed(settings, changes)
-
-
 def _planned_flops(inputs: Inputs, settings: FinetuneSettings) -> float:
     """Useful FLOPs of the whole run: it decides whether compiling pays."""
     model, features = inputs.trained, inputs.train_features
@@ -133,17 +138,15 @@ def _planned_flops(inputs: Inputs, settings: FinetuneSettings) -> float:
     return num_tokens * a_token * settings.epochs
 
 
-def _is_trained(out: Path, settings: FinetuneSettings) -> bool:
-    last = Checkpoints(out).last()
-    if last is None:
-        return False
-    state = read_json(last / "state.json")
-    return state["ended_early"] or state["step"] >= settings.schedule.steps
-
-
 def _job(
-    out: Path, inputs: Inputs, settings: FinetuneSettings, request: Request, runtime: Runtime, say: Say
+    inputs: Inputs,
+    settings: FinetuneSettings,
+    request: Request,
+    runtime: Runtime,
+    say: Say,
+    teacher: Teacher | None,
 ) -> tuple[Job, nn.Module]:
+    """The job, and the model that is left of it: with a teacher, the job trains projections beside it."""
     task, output = inputs.saved.task, inputs.saved.task.output
     seed = settings.runtime.seed
     if request.from_random:
@@ -154,20 +157,25 @@ def _job(
         say(f"the model has no {', '.join(anew)}, so that starts anew beside the head")
     freeze(model, settings.layers, anew)
     model.to(runtime.device)
-    if runtime.compiles:
-        model.compile_parts()
     features = inputs.train_features
     weights = None
     if settings.task.class_weights:
         weights = _class_weights(inputs)
-    objective = TaskObjective(output, weights)
+    trained, objective = model, TaskObjective(output, weights)
+    if teacher is not None:
+        recipe = settings.objective.stages(is_task=True)[-1]
+        trained, objective = with_teacher(model, objective, recipe, teacher, seed)
+    if runtime.compiles:
+        trained.compile_parts()
 
     def save(folder: Path) -> None:
         inputs.tokenizer.save(folder, model.config.max_positions, model.config.num_segments)
+        save_projections(folder, trained)
         save_model(folder, model)
 
     def load(folder: Path) -> None:
         load_weights(model, read_weights(folder), folder)
+        load_projections(folder, trained)
 
     dev = inputs.dev
 
@@ -177,14 +185,14 @@ def _job(
         return {"loss": found.loss, **found.scores}
 
     job = Job(
-        model,
+        trained,
         objective,
         TaskBatches(features, settings.batch_size, seed),
         check,
         save,
         load,
         decided_by=task.measures[0],
-        rate_of=rates(model, settings.layers),
+        rate_of=rates(model, settings.layers) if teacher is None else student_rates(model, settings.layers),
     )
     return job, model
 

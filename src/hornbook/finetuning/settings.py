@@ -7,6 +7,7 @@ from hornbook import config as configuration
 from hornbook.config import setting
 from hornbook.models.outputs import HeadKind
 from hornbook.models.transformer import Transformer
+from hornbook.objectives.distillation import DistillationSettings
 from hornbook.tasks.datasets import KnownDataSet
 from hornbook.train.loop import LoopSettings
 from hornbook.train.settings import (
@@ -96,6 +97,13 @@ class FinetuneSettings:
         )
 
 
+@dataclass(frozen=True)
+class TaughtSettings(FinetuneSettings):
+    """With a teacher: what is learned from it."""
+
+    objective: DistillationSettings = field(default_factory=DistillationSettings)
+
+
 def width_factor(width: int) -> float:
     """How much higher the rate of a narrow encoder is: a 384-wide one learns nothing in two epochs at 5e-5, and does
     at 2e-4."""
@@ -115,11 +123,13 @@ def rounded(rate: float) -> float:
     return float(f"{rate:.3g}")
 
 
-def settings_for(known: KnownDataSet, trained: Transformer | None, changes: dict) -> FinetuneSettings:
+def settings_for(
+    known: KnownDataSet, trained: Transformer | None, changes: dict, has_teacher: bool = False
+) -> FinetuneSettings:
     """What is published for a task and for the model's family, with changes by dotted name. Where the family says
     nothing of it, `optimizer.lr` follows the model's width. Without a model: as for a BERT-base."""
     width = BASE_WIDTH if trained is None else trained.config.width
-    settings = FinetuneSettings(
+    settings = (TaughtSettings if has_teacher else FinetuneSettings)(
         epochs=float(known.epochs),
         batch_size=known.batch_size,
         optimizer=OptimizerSettings(lr=default_rate(known, width)),

@@ -256,7 +256,8 @@ def _opened(name: str | Path) -> Member:
     run = read_json(folder / "run.json") if (folder / "run.json").is_file() else {}
     if run.get("verb") in ("baseline", "probe", "label-curve"):
         raise ValueError(f"{folder} is a {run['verb']}, which is scored and not kept: predict with a fine-tuned run")
-    if run.get("verb") == "finetune" and not all((folder / name).is_file() for name in WRITTEN_LAST):
+    is_of_task = run.get("verb") == "finetune" or (run.get("verb") == "distill" and "task" in run)
+    if is_of_task and not all((folder / name).is_file() for name in WRITTEN_LAST):
         raise ValueError(f"the run in {folder} is not finished: go on with --resume")
     model, tokenizer = load_folder(folder)
     if model.output is None:

@@ -16,7 +16,8 @@ WEIGHTS = "model.safetensors"
 # Heads of fine-tuned folders, buffers of old ones and tied weights written twice.
 PASSED_OVER = (
     *("classifier.", "qa_outputs.", "sequence_summary.", "embeddings.position_ids"),
-    *(".decoder.", "lm_head.weight", "score.", "multiple_choice_head.", ".attn.bias", ".attn.masked_bias"),
+    *(".decoder.", "lm_head.weight", "vocab_projector.weight", "score.", "multiple_choice_head."),
+    *(".attn.bias", ".attn.masked_bias"),
 )
 
 
@@ -153,7 +154,7 @@ def read_weights(folder: Path) -> dict[str, Tensor]:
     """All tensors of a folder by name, from one safetensors file or from several with an index."""
     folder = Path(folder)
     weights: dict[str, Tensor] = {}
-    for file in _weights_files(folder):
+    for file in weights_files(folder):
         if not file.is_file():
             raise ValueError(f"{file} is missing: copy it again from where the folder came")
         try:
@@ -165,7 +166,8 @@ def read_weights(folder: Path) -> dict[str, Tensor]:
     return weights
 
 
-def _weights_files(folder: Path) -> list[Path]:
+def weights_files(folder: Path) -> list[Path]:
+    """The files that hold the weights; a pickle is refused."""
     index = folder / f"{WEIGHTS}.index.json"
     if (folder / WEIGHTS).exists():
         return [folder / WEIGHTS]

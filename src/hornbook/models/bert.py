@@ -59,6 +59,22 @@ def _size(num_layers: int, width: int) -> Preset:
     )
 
 
+def _tiny(num_layers: int, width: int, inner_width: int) -> Preset:
+    """A student of TinyBERT (Jiao et al. 2019, arXiv 1909.10351): a BERT of its own proportions."""
+    config = BertConfig(num_layers=num_layers, width=width, num_heads=12, inner_width=inner_width)
+    return Preset(
+        config,
+        {
+            "optimizer.lr": 5e-5,
+            "schedule.steps": 300_000,  # about three epochs of Wikipedia
+            "schedule.warmup_fraction": 0.1,
+            "batch.tokens": 256 * 128,
+            "data.length": 128,
+            "data.short_length": 128,
+        },
+    )
+
+
 PRESETS = {
     "bert-tiny": _size(2, 128),
     "bert-mini": _size(4, 256),
@@ -66,4 +82,6 @@ PRESETS = {
     "bert-medium": _size(8, 512),
     "bert-base": _size(12, 768),
     "bert-large": _size(24, 1024),
+    "tinybert-4": _tiny(4, 312, 1200),
+    "tinybert-6": _tiny(6, 768, 3072),
 }

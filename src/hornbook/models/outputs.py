@@ -71,9 +71,9 @@ class ClsLayer(nn.Module):
 def task_head(config, output: Output, cls: ClsLayer | None, scores_with_bias: bool = True) -> nn.Module:
     """The published head for what a task wants; `cls` for a family that has no pooler."""
     if output.kind == "spans":
-        return SpanHead(config.width, output.answerable)
+        return SpanHead(config.width, output.answerable, config.span_dropout)
     if output.kind == "tokens":
-        return TokenHead(config.width, output.num_labels, config.head_dropout)
+        return TokenHead(config.width, output.num_labels, config.token_dropout)
     kind = ChoiceHead if output.kind == "choice" else SequenceHead
     return kind(config.width, output, config.head_dropout, cls, scores_with_bias)
 
@@ -162,13 +162,14 @@ class TokenHead(nn.Module):
 class SpanHead(nn.Module):
     """A start vector and an end vector over all tokens and, when asked, a classifier of answerability at `[CLS]`."""
 
-    def __init__(self, width: int, answerable: bool):
+    def __init__(self, width: int, answerable: bool, dropout: float):
         super().__init__()
+        self.dropout = nn.Dropout(dropout)
         self.out = nn.Linear(width, 2)
         self.answerable = nn.Linear(width, 2) if answerable else None
 
     def forward(self, x_TD: Tensor, batch: Batch, pooled_ND: Tensor | None) -> Tensor:
-        scores_NS2, is_there_NS = rectangle(self.out(x_TD), batch)
+        scores_NS2, is_there_NS = rectangle(self.out(self.dropout(x_TD)), batch)
         scores_NS2 = at_least_single(scores_NS2).masked_fill(~is_there_NS[..., None], NEVER)
         if self.answerable is None:
             return scores_NS2

@@ -2,7 +2,7 @@
 
 import difflib
 
-from hornbook.models import albert, bert, electra, gpt, roberta
+from hornbook.models import albert, bert, distilbert, electra, gpt, roberta
 from hornbook.models.transformer import Preset, Transformer
 
 MODELS: dict[str, type[Transformer]] = {
@@ -12,8 +12,11 @@ MODELS: dict[str, type[Transformer]] = {
     "electra": electra.Electra,
     "openai-gpt": gpt.Gpt1,
     "gpt2": gpt.Gpt2,
+    "distilbert": distilbert.Distilbert,
 }
-PRESETS: dict[str, Preset] = bert.PRESETS | albert.PRESETS | roberta.PRESETS | electra.PRESETS | gpt.PRESETS
+PRESETS: dict[str, Preset] = (
+    bert.PRESETS | albert.PRESETS | roberta.PRESETS | electra.PRESETS | gpt.PRESETS | distilbert.PRESETS
+)
 
 
 def preset(name: str) -> Preset:

@@ -1,7 +1,7 @@
 """What every family is made of: embeddings, a stack of blocks, heads. A family says in its own file what is unusual
 about it, which heads it was published with, and the names that the outside world gives to all this.
 
-Shapes: T tokens, N sequences, D width, E width of the token vectors.
+Shapes: T tokens, N sequences, D width, E width of the token vectors, H heads, C width of a head.
 """
 
 import math
@@ -58,7 +58,7 @@ class TransformerConfig:
             raise ValueError(
                 f"model.num_heads={self.num_heads} does not divide model.width={self.width}; {best} would do"
             )
-        for name in ("dropout", "attention_dropout", "embedding_dropout", "head_dropout"):
+        for name in ("dropout", "attention_dropout", "embedding_dropout", "head_dropout", "span_dropout"):
             if not 0 <= getattr(self, name) < 1:
                 raise ValueError(f"model.{name} must be at least 0 and below 1, not {getattr(self, name)}")
 
@@ -109,6 +109,14 @@ class TransformerConfig:
     @property
     def head_dropout(self) -> float:
         return self.dropout
+
+    @property
+    def token_dropout(self) -> float:
+        return self.head_dropout
+
+    @property
+    def span_dropout(self) -> float:
+        return 0.0
 
 
 class Transformer(nn.Module):
@@ -211,10 +219,15 @@ class Transformer(nn.Module):
             part.compile(dynamic=True, options=options)
 
     def forward(
-        self, batch: Batch, kept: list[Tensor] | None = None, cached: Sequence[KeyValues] | None = None
+        self,
+        batch: Batch,
+        kept: list[Tensor] | None = None,
+        cached: Sequence[KeyValues] | None = None,
+        qkv: dict[int, Tensor | None] | None = None,
     ) -> Tensor:
         """The last block's hidden states, after the last norm if there is one, T x D. `kept` gets what goes into each
-        block, and these; `cached`, one for each block, its keys and values."""
+        block, and these; `cached`, one for each block, its keys and values. `qkv` gets the queries, keys and values,
+        T x 3 x H x C, of the blocks that it names, counted from 1."""
         if batch.longest > self.config.max_positions:
             raise ValueError(
                 f"a sequence of {batch.longest} tokens is longer than the model's {self.config.max_positions} positions"
@@ -229,10 +242,13 @@ class Transformer(nn.Module):
             # With pre-norm it grows from block to block, and what one adds would be lost to rounding.
             x_TD = x_TD if self.config.pre_norm else x_TD.to(torch.get_autocast_dtype("cuda"))
         starts_host = None if is_half else batch.starts_host
-        for block, its in zip(self.blocks, cached or [None] * len(self.blocks), strict=True):
+        for number, (block, its) in enumerate(zip(self.blocks, cached or [None] * len(self.blocks), strict=True), 1):
             if kept is not None:
                 kept.append(x_TD)
-            x_TD = block(x_TD, batch.starts, starts_host, batch.longest, its)
+            asked: list[Tensor] | None = [] if qkv is not None and number in qkv else None
+            x_TD = block(x_TD, batch.starts, starts_host, batch.longest, its, asked)
+            if asked is not None:
+                qkv[number] = asked[0]
         if self.norm is not None:
             x_TD = self.norm(x_TD)
         if kept is not None:
@@ -255,7 +271,10 @@ class Transformer(nn.Module):
 
     def outputs(self, batch: Batch) -> Tensor:
         """What the task wants of each sequence or token (`models/outputs.py` lists the shapes)."""
-        x_TD = self(batch)
+        return self.outputs_of(self(batch), batch)
+
+    def outputs_of(self, x_TD: Tensor, batch: Batch) -> Tensor:
+        """The same from the last hidden states."""
         if not reads_cls(self.output):
             return self.task(x_TD, batch, None)
         read = self.pooled if self.task.cls is None else self.task.cls

@@ -13,6 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 Direction = Literal["both", "left", "right"]
+FLASH_MULTIPLE, FLASH_WIDEST = 8, 256  # widths of a head that the kernel takes
 
 
 def attention(
@@ -65,16 +66,25 @@ def _flash(
     dropout: float,
     window: int | None,
 ) -> Tensor:
-    if q.shape[-1] % 8 or q.shape[-1] > 256:
+    width = q.shape[-1]
+    if width > FLASH_WIDEST:
         raise ValueError(
-            f"on CUDA the width of a head must be a multiple of 8 up to 256, not {q.shape[-1]}: change model.num_heads"
+            f"on CUDA the width of a head must be at most {FLASH_WIDEST}, not {width}: raise model.num_heads"
         )
+    q, k, v = (widened(each) for each in (q, k, v))
     # torch.nn.attention.varlen.varlen_attn has no dropout; the operator beneath it does.
     band = {} if window is None else {"window_size_left": window - 1, "window_size_right": 0}
     out, *_ = torch.ops.aten._flash_attention_forward(
-        q, k, v, starts, starts, longest, longest, dropout, causal, False, **band
+        q, k, v, starts, starts, longest, longest, dropout, causal, False, scale=width**-0.5, **band
     )
-    return out
+    return out[..., :width]
+
+
+def widened(x_THC: Tensor) -> Tensor:
+    """With zeros up to a width that the kernel takes. They add nothing to any product of a query and a key; of the
+    result, those of the values are cut off again."""
+    missing = -x_THC.shape[-1] % FLASH_MULTIPLE
+    return F.pad(x_THC, (0, missing)) if missing else x_THC
 
 
 def _each_sequence(

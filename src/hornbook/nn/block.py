@@ -44,9 +44,14 @@ class SelfAttention(nn.Module):
         starts_host: np.ndarray | None,
         longest: int,
         cached: KeyValues | None = None,
+        kept: list[Tensor] | None = None,
     ) -> Tensor:
-        """`cached` keeps the keys and values; in a step, a token attends to those it has kept."""
-        q, k, v = self.qkv(x_TD).unflatten(-1, (3, self.num_heads, -1)).unbind(1)
+        """`cached` keeps the keys and values; in a step, a token attends to those it has kept. `kept` gets the
+        queries, keys and values, T x 3 x H x C."""
+        qkv_T3HC = self.qkv(x_TD).unflatten(-1, (3, self.num_heads, -1))
+        if kept is not None:
+            kept.append(qkv_T3HC)
+        q, k, v = qkv_T3HC.unbind(1)
         if cached is not None:
             cached.lay(k, v)
             if cached.places.is_step:
@@ -90,15 +95,16 @@ class Block(nn.Module):
         starts_host: np.ndarray | None,
         longest: int,
         cached: KeyValues | None = None,
+        kept: list[Tensor] | None = None,
     ) -> Tensor:
         if self.pre_norm:
-            attended = self.attention(self.attention_norm(x_TD), starts, starts_host, longest, cached)
+            attended = self.attention(self.attention_norm(x_TD), starts, starts_host, longest, cached, kept)
             x_TD = x_TD + F.dropout(attended, self.dropout, self.training)
             fed = self.contract(self.activation(self.expand(self.norm(x_TD))))
             return x_TD + F.dropout(fed, self.dropout, self.training)
         # Under autocast a norm answers in float32; what goes on is of the type that came in, half the memory traffic.
         kind = x_TD.dtype
-        attended = self.attention(x_TD, starts, starts_host, longest, cached)
+        attended = self.attention(x_TD, starts, starts_host, longest, cached, kept)
         x_TD = self.attention_norm(x_TD + F.dropout(attended, self.dropout, self.training)).to(kind)
         fed = self.contract(self.activation(self.expand(x_TD)))
         return self.norm(x_TD + F.dropout(fed, self.dropout, self.training)).to(kind)

@@ -92,6 +92,13 @@ def sentence_targets(batch: Batch) -> Targets:
     return Targets(batch.starts[:num_live].long(), labels, torch.ones_like(labels, dtype=torch.float32), starts_host)
 
 
+def every_token(batch: Batch) -> Targets:
+    """One target a token, whatever it is."""
+    index_T = torch.arange(batch.num_live_tokens, device=batch.ids_T.device)
+    starts_host = batch.starts_host.clip(max=batch.num_live_tokens)
+    return Targets(index_T, torch.zeros_like(index_T), torch.ones_like(index_T, dtype=torch.float32), starts_host)
+
+
 def summed_loss(logits_KV: Tensor, values_K: Tensor, weights_K: Tensor) -> Tensor:
     """Cross-entropy added up over the targets, in at least float32."""
     if logits_KV.dtype in (torch.bfloat16, torch.float16):

@@ -25,7 +25,7 @@ from hornbook.config import setting
 from hornbook.models.electra import ElectraPair, Shared
 from hornbook.models.outputs import at_least_single
 from hornbook.objectives.masking import Masking
-from hornbook.objectives.pretraining import SentenceTask, sentence_targets, summed_loss
+from hornbook.objectives.pretraining import SentenceTask, every_token, sentence_targets, summed_loss
 from hornbook.train.objective import Drawn, Targets
 
 Learns = Literal["rtd", "rtd-masked", "replace-mlm", "all-tokens-mlm"]
@@ -139,17 +139,12 @@ class ReplacedTokens:
         device = ids_T.device
         numbers_K = torch.randint(-(2**31), 2**31, mlm.values_K.shape, device=device, generator=generator)
         targets = {"mlm": mlm, "guesses": dataclasses.replace(mlm, values_K=numbers_K)}
-        targets[self.term] = self._every_token(batch) if self.wants_every_token else mlm
+        targets[self.term] = every_token(batch) if self.wants_every_token else mlm
         if self.settings.generator_learns == "adversarial":
             targets |= {"policy": mlm, "baseline": mlm}
         if self.settings.sentence != "none":
             targets[self.settings.sentence] = sentence_targets(batch)
         return Drawn(dataclasses.replace(batch, ids_T=ids_T), targets)
-
-    def _every_token(self, batch: Batch) -> Targets:
-        index_T = torch.arange(batch.num_live_tokens, device=batch.ids_T.device)
-        starts_host = batch.starts_host.clip(max=batch.num_live_tokens)
-        return Targets(index_T, torch.zeros_like(index_T), torch.ones_like(index_T, dtype=torch.float32), starts_host)
 
     def sums(self, model: ElectraPair, drawn: Drawn) -> dict[str, Tensor]:
         guessed = self._guessed(model, drawn)

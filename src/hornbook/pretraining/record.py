@@ -10,6 +10,7 @@ import hornbook
 from hornbook import config as configuration
 from hornbook.data.corpus import Corpus
 from hornbook.files import read_json, write_json
+from hornbook.interop.teacher import Teacher
 from hornbook.pretraining.batches import Corpora, folder_and_weight
 from hornbook.pretraining.settings import PretrainSettings, settings_in
 from hornbook.pretraining.trained import kept_model
@@ -29,6 +30,7 @@ class Request:
     minutes: float | None = None
     batch_tokens: int | None = None
     seed: int | None = None
+    teacher: str | None = None
     changes: dict = field(default_factory=dict)
 
     def all_changes(self) -> dict:
@@ -41,7 +43,14 @@ class Request:
 
 
 def write_run(
-    out: Path, request: Request, settings: PretrainSettings, opened: Corpora, runtime: Runtime, job: Job, baseline: dict
+    out: Path,
+    request: Request,
+    settings: PretrainSettings,
+    opened: Corpora,
+    runtime: Runtime,
+    job: Job,
+    baseline: dict,
+    teacher: Teacher | None = None,
 ) -> None:
     corpora = [
         {
@@ -58,7 +67,8 @@ def write_run(
         {
             "hornbook": hornbook.__version__,
             "torch": torch.__version__,
-            "verb": "pretrain",
+            "verb": "distill" if teacher else "pretrain",
+            **({"teacher": teacher.about()} if teacher else {}),
             "preset": request.preset,
             "family": job.model.family,
             "from": request.base,
@@ -81,9 +91,13 @@ def write_run(
     )
 
 
-def read_run(out: Path) -> dict:
+def read_run(out: Path, is_taught: bool = False) -> dict:
     run = read_json(out / "run.json")
     missing = {"preset", "request", "settings", "corpora", "runtime", "heads"} - run.keys()
+    if run.get("verb") == "distill" and not is_taught:
+        raise ValueError(f"{out} holds a run of 'distill': go on with it by that verb, or choose another --out")
+    if is_taught and run.get("verb") != "distill":
+        raise ValueError(f"{out} holds a run of '{run.get('verb')}', without a teacher: choose another --out")
     if missing:
         raise ValueError(f"{out / 'run.json'} lacks {sorted(missing)[0]}: it is not one that a run wrote; restore it")
     return _with_todays_names(run)
@@ -116,10 +130,12 @@ def refuse_other_request(run: dict, request: Request) -> None:
         ("--minutes", "minutes"),
         ("--batch-tokens", "batch_tokens"),
         ("--seed", "seed"),
+        ("teacher", "teacher"),
     ):
         asked = getattr(request, name)
-        if asked is not None and asked != before[name]:
-            differences.append(f"{flag} {before[name] if before[name] is not None else 'not given'}, not {asked}")
+        if asked is not None and asked != before.get(name):
+            was = before.get(name)
+            differences.append(f"{flag} {was if was is not None else 'not given'}, not {asked}")
     settings = settings_in(run)
     values = {each.name: each.value for each in configuration.listed(settings)}
     configuration.changed(settings, {name: values.get(name) for name in request.changes})  # unknown names

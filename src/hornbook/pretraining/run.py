@@ -23,8 +23,10 @@ from hornbook.data.corpus import Corpus
 from hornbook.infer.samples import write_samples
 from hornbook.interop.folder import load_folder
 from hornbook.interop.hub import model_folder
+from hornbook.interop.teacher import Teacher, refuse_other_teacher, refuse_other_vocabulary
 from hornbook.interop.vocabulary import grown
 from hornbook.models import registry
+from hornbook.models.pair import start_from_teacher
 from hornbook.objectives.baseline import frequency_baseline
 from hornbook.pretraining.batches import BatchMaker, Corpora, held_out_batches, open_corpora
 from hornbook.pretraining.record import Request, read_run, refuse_other_corpora, refuse_other_request, write_run
@@ -38,6 +40,7 @@ from hornbook.pretraining.trained import (
     save_trained,
     start_from,
 )
+from hornbook.text.tokenizer import Tokenizer
 from hornbook.train.checkpoint import Checkpoints, read_state
 from hornbook.train.device import Runtime, decide, prepare
 from hornbook.train.loop import Job, Outcome, Watch, train, validate
@@ -68,26 +71,29 @@ def pretrain(
     seed: int | None = None,
     changes: dict | None = None,
     resume: bool = False,
+    teacher: Teacher | None = None,
     watch: Watch | None = None,
     say: Say = print,
 ) -> Outcome:
-    """Trains a preset on corpora (`folder` or `folder:weight`) into the run folder `out`, as the verb does."""
+    """Trains a preset on corpora (`folder` or `folder:weight`) into the run folder `out`, as the verb does. With a
+    `teacher` it learns from that: `hornbook.distillation` opens one and calls this."""
     out = Path(out)
     base = None if base is None else str(base)
     names = [str(each) for each in corpora]
-    request = Request(preset, names, base, steps, tokens, minutes, batch_tokens, seed, changes or {})
+    taught_by = None if teacher is None else teacher.name
+    request = Request(preset, names, base, steps, tokens, minutes, batch_tokens, seed, taught_by, changes or {})
     if (out / "run.json").exists():
         if not resume:
             raise ValueError(f"{out} already holds a run: add --resume to go on with it, or choose another --out")
-        run = read_run(out)
+        run = read_run(out, is_taught=teacher is not None)
         refuse_other_request(run, request)
-        prepared = _reopened(out, run, request, say)
+        prepared = _reopened(out, run, request, teacher, say)
         if _steps_done(out) >= prepared.settings.schedule.steps:
             return _already_finished(out, prepared)
     else:
         if out.exists() and any(path for path in out.iterdir() if not path.name.endswith(".tmp")):
             raise ValueError(f"{out} exists and is not a run: choose another --out, or empty it")
-        prepared = _begun(out, request, say)
+        prepared = _begun(out, request, teacher, say)
     for warning in _repetition_warnings(prepared.opened, prepared.settings):
         say(warning)
     watch = watch or (lambda status: None)
@@ -105,19 +111,19 @@ class _Prepared:
     job: Job
 
 
-def _begun(out: Path, request: Request, say: Say) -> _Prepared:
+def _begun(out: Path, request: Request, teacher: Teacher | None, say: Say) -> _Prepared:
     """A new run: everything decided and written down in `run.json`."""
     began = time.monotonic()
-    settings = preset_settings(request.preset, request.all_changes())
+    settings = preset_settings(request.preset, request.all_changes(), teacher is not None)
     if request.tokens is not None:
         steps = max(1, math.ceil(request.tokens / settings.batch.tokens))
         settings = configuration.changed(settings, {"schedule.steps": steps})
     opened = open_corpora(request.named_corpora(), settings)
     runtime = decide(settings.runtime, settings.planned_flops(request.minutes))
     prepare(runtime)
-    settings, model = _model_to_train(settings, opened, request, say)
+    settings, model = _model_to_train(settings, opened, request, teacher, say)
     say(f"{sum(p.numel() for p in model.parameters()):,} parameters; {runtime.reason}")
-    job = _job(settings, opened, model, runtime)
+    job = _job(settings, opened, model, runtime, teacher)
     if request.minutes is not None:
         settings = _with_steps_in(request.minutes, settings, job, runtime, began, say)
         job = dataclasses.replace(job, make_batch=BatchMaker(settings, opened))
@@ -128,25 +134,27 @@ def _begun(out: Path, request: Request, say: Say) -> _Prepared:
     counts = sum(corpus.token_counts * weight for corpus, weight in opened)
     held_out = [batch.to(runtime.device) for batch in held_out_batches(settings, opened)]
     baseline = frequency_baseline(job.objective, held_out, counts) if held_out else {}
-    write_run(out, request, settings, opened, runtime, job, baseline)
+    write_run(out, request, settings, opened, runtime, job, baseline, teacher)
     return _Prepared(settings, opened, runtime, job)
 
 
-def _reopened(out: Path, run: dict, request: Request, say: Say) -> _Prepared:
+def _reopened(out: Path, run: dict, request: Request, teacher: Teacher | None, say: Say) -> _Prepared:
     """The run as it was decided, from `run.json`; its weights come from the last checkpoint, if there is one yet. The
     corpora may have moved, if they are named again."""
     settings = settings_in(run)
     folders = request.named_corpora() or [(entry["folder"], entry["weight"]) for entry in run["corpora"]]
     opened = [(Corpus(folder, settings.data.held_out_share), weight) for folder, weight in folders]
     refuse_other_corpora(run, opened)
+    if teacher is not None:
+        refuse_other_teacher(run, teacher)
     runtime = decide(settings.runtime, run["planned_flops"], run["runtime"]["threads"], run["runtime"]["compiles"])
     prepare(runtime)
     if Checkpoints(out).last() is None:  # killed before the first one: the first weights are made once more
-        _, model = _model_to_train(settings, opened, Request(**run["request"]), lambda words: None)
+        _, model = _model_to_train(settings, opened, Request(**run["request"]), teacher, lambda words: None)
     else:
-        model = new_network(settings)
+        model = new_network(settings, teacher and teacher.model)
     say(f"going on with {out} at step {_steps_done(out):,} of {settings.schedule.steps:,}; {runtime.reason}")
-    return _Prepared(settings, opened, runtime, _job(settings, opened, model, runtime))
+    return _Prepared(settings, opened, runtime, _job(settings, opened, model, runtime, teacher))
 
 
 def _already_finished(out: Path, prepared: _Prepared) -> Outcome:
@@ -206,7 +214,7 @@ def measured_pace(preset: str, corpora: list[str | Path], minutes: float, change
     opened = open_corpora(request.named_corpora(), settings)
     runtime = decide(settings.runtime, settings.planned_flops(minutes))
     prepare(runtime)
-    settings, model = _model_to_train(settings, opened, request, lambda words: None)
+    settings, model = _model_to_train(settings, opened, request, None, lambda words: None)
     torch.compiler.reset()  # nothing of an earlier measurement counts
     job = _job(settings, opened, model, runtime)
     return _mean_seconds_a_step(settings, job, runtime, MEASURED_SHARE * minutes * 60), runtime
@@ -222,10 +230,12 @@ def _with_warmup_that_fits(settings: PretrainSettings, request: Request, say: Sa
 
 
 def _model_to_train(
-    settings: PretrainSettings, opened: Corpora, request: Request, say: Say
+    settings: PretrainSettings, opened: Corpora, request: Request, teacher: Teacher | None, say: Say
 ) -> tuple[PretrainSettings, nn.Module]:
-    """The model with its first weights: drawn, or those of the model to go on from."""
+    """The model with its first weights: drawn, those of the model to go on from, or layers of its teacher."""
     tokenizer = opened[0][0].tokenizer
+    if teacher is not None:
+        return _student_to_train(settings, tokenizer, teacher, say)
     if request.base is None:
         settings = configuration.changed(settings, {"model.vocab_size": tokenizer.vocab_size})
         config = registry.family_of(settings.model).for_tokenizer(settings.model, tokenizer.pad_id, tokenizer.end_id)
@@ -252,6 +262,30 @@ def _model_to_train(
     return settings, model
 
 
+def _student_to_train(
+    settings: PretrainSettings, tokenizer: Tokenizer, teacher: Teacher, say: Say
+) -> tuple[PretrainSettings, nn.Module]:
+    for family in (registry.family_of(settings.model), type(teacher.model)):
+        if "mlm" not in family.head_makers:
+            raise ValueError(
+                f"on plain text student and teacher read masked tokens, which a {family.family} knows nothing of: let "
+                "it learn on a task (--task and --data), or take encoders"
+            )
+    refuse_other_vocabulary(teacher, tokenizer, "the corpus")
+    positions = teacher.model.config.max_positions
+    for length in (settings.data.length, settings.data.short_length):
+        if length > positions and settings.data.uses(length):
+            raise ValueError(f"the teacher reads at most {positions} tokens: set data.length={positions}")
+    # The teacher's vocabulary may be larger than its tokenizer's; both sides have a score for each of its tokens.
+    settings = configuration.changed(settings, {"model.vocab_size": teacher.model.config.vocab_size})
+    config = registry.family_of(settings.model).for_tokenizer(settings.model, tokenizer.pad_id, tokenizer.end_id)
+    settings = dataclasses.replace(settings, model=config)
+    pair = _new_model(settings, teacher)
+    if settings.objective.start == "teacher":
+        say(f"the student {start_from_teacher(pair.student, teacher.model)}")
+    return settings, pair
+
+
 def _shaped_like(trained: nn.Module, settings: PretrainSettings, request: Request) -> PretrainSettings:
     """The settings with the shape of a trained model; a person may change its dropouts, not its shape."""
     shape = {f"model.{each.name}": each.value for each in configuration.listed(trained.config)}
@@ -266,15 +300,17 @@ def _shaped_like(trained: nn.Module, settings: PretrainSettings, request: Reques
     return configuration.changed(settings, shape | shorter)
 
 
-def _new_model(settings: PretrainSettings) -> nn.Module:
-    model = new_network(settings)
+def _new_model(settings: PretrainSettings, teacher: Teacher | None = None) -> nn.Module:
+    model = new_network(settings, teacher and teacher.model)
     model.initialise(torch.Generator().manual_seed(seed_of(settings.runtime.seed, "weights")))
     return model
 
 
-def _job(settings: PretrainSettings, opened: Corpora, model: nn.Module, runtime: Runtime) -> Job:
+def _job(
+    settings: PretrainSettings, opened: Corpora, model: nn.Module, runtime: Runtime, teacher: Teacher | None = None
+) -> Job:
     tokenizer = opened[0][0].tokenizer
-    objective = objective_of(settings, tokenizer)
+    objective = objective_of(settings, tokenizer, teacher and teacher.model)
     if runtime.compiles:
         model.compile_parts()
         objective.compile()

@@ -10,6 +10,7 @@ from hornbook.models.electra import generator_config
 from hornbook.models.encoder import EncoderConfig
 from hornbook.models.flops import model_flops_per_token, shape_of
 from hornbook.models.transformer import TransformerConfig
+from hornbook.objectives.distillation import DistillationSettings
 from hornbook.objectives.language import LanguageSettings
 from hornbook.objectives.masking import MaskingSettings
 from hornbook.objectives.pretraining import ObjectiveSettings
@@ -34,7 +35,9 @@ class PretrainSettings:
 
     model: TransformerConfig = field(default_factory=EncoderConfig)
     data: DataSettings = field(default_factory=DataSettings)
-    objective: ObjectiveSettings | DetectionSettings | LanguageSettings = field(default_factory=ObjectiveSettings)
+    objective: ObjectiveSettings | DetectionSettings | LanguageSettings | DistillationSettings = field(
+        default_factory=ObjectiveSettings
+    )
     masking: MaskingSettings = field(default_factory=MaskingSettings)
     optimizer: OptimizerSettings = field(default_factory=OptimizerSettings)
     schedule: ScheduleSettings = field(default_factory=ScheduleSettings)
@@ -107,14 +110,15 @@ class PretrainSettings:
         return model_flops_per_token(shape_of(generator, length, rate), shape_of(self.model, length, predicted, head))
 
 
-def preset_settings(preset: str, changes: dict | None = None) -> PretrainSettings:
-    """The published settings of a preset, with changes by dotted name."""
+def preset_settings(preset: str, changes: dict | None = None, has_teacher: bool = False) -> PretrainSettings:
+    """The published settings of a preset, with changes by dotted name; with a teacher, the objective follows it."""
     found = registry.preset(preset)
     family = registry.family_of(found.model).family
-    usual, groups = PretrainSettings(objective=_objective_kind(family)()), {}
+    usual, groups = PretrainSettings(objective=_objective_kind(family, has_teacher)()), {}
     for name, value in found.published.items():
         group, _, inside = name.partition(".")
-        groups.setdefault(group, {})[inside] = value
+        if not (has_teacher and group == "objective"):
+            groups.setdefault(group, {})[inside] = value
     # All at once: the model alone, or the data alone, need not fit what is usual.
     changed = {group: configuration.changed(getattr(usual, group), values) for group, values in groups.items()}
     settings = dataclasses.replace(usual, model=found.model, **changed)
@@ -135,7 +139,9 @@ def _has_setting(kind: type, name: str) -> bool:
     return name.removeprefix("model.") in {field.name for field in dataclasses.fields(kind)}
 
 
-def _objective_kind(family: str) -> type:
+def _objective_kind(family: str, has_teacher: bool) -> type:
+    if has_teacher:
+        return DistillationSettings
     kinds = {"electra": DetectionSettings, "openai-gpt": LanguageSettings, "gpt2": LanguageSettings}
     return kinds.get(family, ObjectiveSettings)
 
@@ -147,5 +153,5 @@ def settings_in(run: dict) -> PretrainSettings:
         PretrainSettings,
         run["settings"],
         model=registry.MODELS[family].config_kind,
-        objective=_objective_kind(family),
+        objective=_objective_kind(family, run.get("verb") == "distill"),
     )

@@ -1,5 +1,6 @@
-"""What a run trains, by its family: one model, or ELECTRA's generator and discriminator together; with which
-objective; and how it lies on disk. ELECTRA's folder is the discriminator's, with the generator in a folder within it.
+"""What a run trains, by its family: one model, or ELECTRA's generator and discriminator together, or a student beside
+its teacher; with which objective; and how it lies on disk. ELECTRA's folder is the discriminator's, with the generator
+in a folder within it. A student's is its own, with the projections in a file beside it.
 """
 
 from pathlib import Path
@@ -8,10 +9,13 @@ from torch import nn
 
 from hornbook.files import read_json
 from hornbook.interop.folder import load_folder, load_weights, read_weights, save_model
+from hornbook.interop.projections import load_projections, save_projections
 from hornbook.interop.vocabulary import grown
 from hornbook.models import registry
 from hornbook.models.electra import GENERATOR, ElectraPair, generator_config
+from hornbook.models.pair import DistillationPair
 from hornbook.models.transformer import Transformer
+from hornbook.objectives.distillation import CorpusDistillation, DistillationSettings, pair_for
 from hornbook.objectives.language import LanguageSettings, NextToken
 from hornbook.objectives.masking import Masking
 from hornbook.objectives.pretraining import Pretraining
@@ -21,9 +25,20 @@ from hornbook.text.tokenizer import Tokenizer
 from hornbook.train.objective import Objective
 
 
-def new_network(settings: PretrainSettings) -> nn.Module:
+def new_network(settings: PretrainSettings, teacher: Transformer | None = None) -> nn.Module:
     """The network of a run, its weights not drawn yet."""
     config, objective = settings.model, settings.objective
+    if isinstance(objective, DistillationSettings):
+        (recipe,) = objective.stages(is_task=False)
+        has_logits = any(match.quantity == "logits" for match in recipe.matches)
+        if has_logits and "mlm" not in teacher.heads:
+            raise ValueError(
+                "the teacher has no mlm head, so it has no scores over the vocabulary to learn from: train one first "
+                "(hornbook pretrain --from), take objective.recipe=tinybert, or leave them out by "
+                "objective.without=logits"
+            )
+        student = registry.family_of(config)(config, ("mlm",) if has_logits or recipe.own_weight else ())
+        return pair_for(recipe, student, teacher)
     if isinstance(objective, DetectionSettings):
         smaller = generator_config(config, objective.generator_share, objective.generator_layers)
         is_adversarial = objective.generator_learns == "adversarial"
@@ -34,10 +49,14 @@ def new_network(settings: PretrainSettings) -> nn.Module:
     return registry.family_of(config)(config, heads)
 
 
-def objective_of(settings: PretrainSettings, tokenizer: Tokenizer) -> Objective:
+def objective_of(settings: PretrainSettings, tokenizer: Tokenizer, teacher: Transformer | None = None) -> Objective:
     if isinstance(settings.objective, LanguageSettings):
         return NextToken()
     masking = Masking(settings.masking, tokenizer.vocab_size, tokenizer.mask_id, tokenizer.special_ids)
+    if isinstance(settings.objective, DistillationSettings):
+        (recipe,) = settings.objective.stages(is_task=False)
+        soft_targets = settings.objective.soft_targets
+        return CorpusDistillation(masking, recipe, settings.model, teacher.config, soft_targets)
     if isinstance(settings.objective, DetectionSettings):
         return ReplacedTokens(masking, settings.objective)
     return Pretraining(masking, settings.objective.sentence, settings.objective.sentence_weight)
@@ -45,6 +64,7 @@ def objective_of(settings: PretrainSettings, tokenizer: Tokenizer) -> Objective:
 
 def save_trained(folder: Path, model: nn.Module, tokenizer: Tokenizer) -> None:
     """Every encoder with its tokenizer; the one that is kept and fine-tuned last."""
+    save_projections(folder, model)
     if "clm" in model.heads:
         tokenizer = tokenizer.without_ends()
     for name, encoder in reversed(_encoders(model).items()):
@@ -56,6 +76,7 @@ def load_trained(folder: Path, model: nn.Module) -> None:
     """Weights that `save_trained` wrote."""
     for name, encoder in reversed(_encoders(model).items()):
         load_weights(encoder, read_weights(Path(folder) / name), Path(folder) / name)
+    load_projections(folder, model)
 
 
 def start_from(model: nn.Module, folder: Path, tokenizer: Tokenizer) -> list[str]:
@@ -101,10 +122,12 @@ def kept_model(model: nn.Module) -> Transformer:
 
 def mask_filler(model: nn.Module) -> Transformer | None:
     """The encoder that fills in masks, if there is one."""
-    filler = model.generator if isinstance(model, ElectraPair) else model
+    filler = model.generator if isinstance(model, ElectraPair) else kept_model(model)
     return filler if "mlm" in filler.heads else None
 
 
 def _encoders(model: nn.Module) -> dict[str, Transformer]:
     """By the folder that each is saved in, within that of the run."""
+    if isinstance(model, DistillationPair):
+        return {"": model.student}
     return {"": model.discriminator, GENERATOR: model.generator} if isinstance(model, ElectraPair) else {"": model}

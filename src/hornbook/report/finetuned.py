@@ -27,7 +27,7 @@ class FinetunedRun:
     @classmethod
     def load(cls, folder: str | Path) -> "FinetunedRun":
         record = RunRecord.load(folder)
-        if record.run.get("verb") != "finetune":
+        if not record.is_of_task:
             raise ValueError(f"{folder} is not a fine-tuning run: its run.json is of '{record.run.get('verb')}'")
         return cls(record)
 

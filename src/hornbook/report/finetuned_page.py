@@ -237,6 +237,8 @@ def _heads(found: dict) -> str:
 def _data(run: FinetunedRun) -> str:
     data = run.data
     rows = [("model", run.model), ("task", f"{run.name}: {run.kind_in_words}")]
+    if run.record.teacher:
+        rows.insert(1, ("teacher", run.record.teacher))
     if run.labels:
         shown = ", ".join(run.labels[:40]) + (f" and {len(run.labels) - 40} more" if len(run.labels) > 40 else "")
         rows.append((f"{len(run.labels)} labels", shown))

@@ -38,7 +38,7 @@ def describe(path: str | Path) -> dict:
         raise ValueError(_about_file(path))
     if (path / "run.json").is_file():
         record = RunRecord.load(path)
-        found = about_finetuned(FinetunedRun(record)) if record.run.get("verb") == "finetune" else _run(record)
+        found = about_finetuned(FinetunedRun(record)) if record.is_of_task else _run(record)
     elif is_several(path):
         found = about_several(path)
     elif (path / "manifest.json").is_file():
@@ -87,6 +87,7 @@ def _run(record: RunRecord) -> dict:
         "kind": "run",
         "preset": record.preset,
         "from": record.run.get("from"),
+        "teacher": record.teacher,
         "parameters": record.run.get("parameters"),
         "kept_parameters": record.run.get("kept_parameters"),
         "finished": record.is_finished,
@@ -110,6 +111,7 @@ def _run_lines(found: dict) -> list[tuple[str, str]]:
     speed = found["tokens_per_second"]
     out = [
         ("preset", found["preset"] + (f", going on from {found['from']}" if found["from"] else "")),
+        ("teacher", found["teacher"] or ""),
         ("parameters", wording.parameters(found["parameters"], found["kept_parameters"])),
         ("state", found["state"]),
         ("tokens seen", wording.amount(found["tokens"])),

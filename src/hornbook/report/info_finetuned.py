@@ -14,6 +14,7 @@ def about_finetuned(run: FinetunedRun) -> dict:
         "task_kind": run.kind,
         "what": run.kind_in_words,
         "model": run.model,
+        "teacher": run.record.teacher,
         "from_random": run.starts_from_random,
         "labels": run.labels,
         "parameters": run.run.get("parameters"),
@@ -46,6 +47,7 @@ def finetuned_lines(found: dict) -> list[tuple[str, str]]:
     out = [
         ("task", f"{found['task']}: {found['what']}"),
         ("model", found["model"] + (", from random weights" if found["from_random"] else "")),
+        ("teacher", found["teacher"] or ""),
         ("parameters", size),
         ("labels", label_words(found["labels"])),
         ("state", found["state"]),

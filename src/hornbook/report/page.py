@@ -29,7 +29,7 @@ def write_report(folder: str | Path) -> Path:
     if is_several(folder):
         return write_several_page(folder)
     record = RunRecord.load(folder)
-    if record.run.get("verb") == "finetune":
+    if record.is_of_task:
         return write_finetuned_page(record)
     curves = ""
     if record.train or record.validations:
@@ -60,6 +60,7 @@ def _page(record: RunRecord, curves: str) -> str:
 def _head(record: RunRecord) -> str:
     size = wording.parameters(record.run.get("parameters"), record.run.get("kept_parameters"), " parameters")
     start = f"goes on from {record.run['from']}" if record.run.get("from") else "trained from scratch"
+    start = f"learned from {record.teacher}" if record.teacher else start
     version = f"hornbook {record.run['hornbook']}" if "hornbook" in record.run else ""
     about = " · ".join(filter(None, (size, start, version, str(record.folder))))
     kind = "finished" if record.is_finished else "unfinished"
@@ -193,7 +194,8 @@ def _commands(record: RunRecord) -> str:
     parts = []
     if not record.is_finished:
         parts.append(f"<p>Go on from the last checkpoint:</p><pre>{escape(record.resume_command)}</pre>")
-    if (record.folder / "model.safetensors").is_file() or record.is_finished:
+    can_fill = "mlm" in record.run.get("heads", ["mlm"]) or record.run.get("family") == "electra"
+    if can_fill and ((record.folder / "model.safetensors").is_file() or record.is_finished):
         fill = shlex.join(["hornbook", "fill-mask", str(record.folder), sentence])
         code = f"import hornbook\n\nmodel = hornbook.load({str(record.folder)!r})\nmodel.fill_mask({sentence!r})"
         parts.append(f"<p>Fill in a word:</p><pre>{escape(fill)}</pre>")

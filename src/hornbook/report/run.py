@@ -38,6 +38,12 @@ class RunRecord:
             raise ValueError(f"{folder} is not a run: its run.json has no settings, so something else wrote it")
         return cls(folder, run, read_metrics(folder), _read_samples(folder), _read_state(folder))
 
+    @property
+    def is_of_task(self) -> bool:
+        """Whether it learned a task: a fine-tuning run, with a teacher or without."""
+        verb = self.run.get("verb")
+        return verb == "finetune" or (verb == "distill" and "task" in self.run)
+
     def lines(self, kind: str) -> list[dict]:
         return [line for line in self.metrics if line["kind"] == kind]
 
@@ -110,6 +116,11 @@ class RunRecord:
         return str(self.run.get("preset", "a model"))
 
     @property
+    def teacher(self) -> str | None:
+        """The model that it learned from, if there was one."""
+        return (self.run.get("teacher") or {}).get("name")
+
+    @property
     def device(self) -> str:
         return str(self.run.get("runtime", {}).get("device", "unknown"))
 
@@ -139,7 +150,8 @@ class RunRecord:
         for each in self.run.get("corpora") or []:
             weight = each.get("weight", 1.0)
             named += ["--corpus", each.get("folder", "CORPUS") + ("" if weight == 1 else f":{weight:g}")]
-        return shlex.join(["hornbook", "pretrain", self.preset, *named, "--out", str(self.folder), "--resume"])
+        what = ["distill", self.teacher, "--student", self.preset] if self.teacher else ["pretrain", self.preset]
+        return shlex.join(["hornbook", *what, *named, "--out", str(self.folder), "--resume"])
 
     def column(self, kind: str, name: str) -> np.ndarray:
         """One value of all lines of a kind, as float64; NaN where a line lacks it or it is infinite."""

@@ -1,0 +1,124 @@
+"""The verb `distill`."""
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from hornbook.cli.app import Json, answer, app, changes_in, check_writable, show_settings
+from hornbook.cli.pretraining import say_outcome
+from hornbook.cli.tasks import Data, Label, Pair, Strict, Text, say_result
+
+TEACHER_HELP = "The model to learn from: a run folder, a folder that transformers wrote, or a Hugging Face name."
+STUDENT_HELP = "distilbert (if not said), tinybert-4, tinybert-6 or any preset; on a task also a model."
+RECIPE_HELP = "distilbert, tinybert, patient, minilm, or a .json of your own; --show says what --set changes in it."
+ON_TEXT, ON_TASK = "with --corpus", "with --task"
+
+
+@app.command(
+    "distill",
+    epilog="Example: hornbook distill runs/base --student distilbert --corpus wiki --out runs/small\n\n"
+    "hornbook distill runs/sst-2 --student runs/small --task sst-2 --data glue/SST-2 --out runs/small-sst-2",
+)
+def distill_verb(
+    teacher: Annotated[str, typer.Argument(help=TEACHER_HELP)],
+    student: Annotated[str | None, typer.Option(help=STUDENT_HELP)] = None,
+    out: Annotated[Path | None, typer.Option(help="The run folder.")] = None,
+    corpus: Annotated[list[str] | None, typer.Option(help="A corpus folder, with :WEIGHT when mixing several.")] = None,
+    task: Annotated[str | None, typer.Option(help="Or: the data set or kind of task that the teacher learned.")] = None,
+    data: Data = None,
+    recipe: Annotated[str | None, typer.Option(help=RECIPE_HELP)] = None,
+    steps: Annotated[int | None, typer.Option(help=f"Number of updates, {ON_TEXT}.")] = None,
+    tokens: Annotated[int | None, typer.Option(help=f"Or: number of tokens, {ON_TEXT}.")] = None,
+    minutes: Annotated[float | None, typer.Option(help=f"Or: minutes, {ON_TEXT}.")] = None,
+    batch_tokens: Annotated[int | None, typer.Option(help=f"Tokens in a batch, {ON_TEXT}.")] = None,
+    epochs: Annotated[float | None, typer.Option(help=f"How often the training part is read, {ON_TASK}.")] = None,
+    lr: Annotated[float | None, typer.Option(help=f"Peak learning rate, {ON_TASK}.")] = None,
+    batch_size: Annotated[int | None, typer.Option(help=f"Examples in a batch, {ON_TASK}.")] = None,
+    seed: Annotated[int | None, typer.Option(help="Everything random follows from it.")] = None,
+    text: Text = None,
+    pair: Pair = None,
+    label: Label = None,
+    strict: Strict = False,
+    change: Annotated[list[str] | None, typer.Option("--set", help="key=value; --show lists the keys.")] = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Go on with the run in --out, or start it.")] = False,
+    show: Annotated[bool, typer.Option("--show", help="List all settings with their values, and stop.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Make a small model learn from a large one, on text or on a task. Stop it at any moment; --resume goes on."""
+    changes = changes_in(change)
+    on_text = {"steps": steps, "tokens": tokens, "minutes": minutes, "batch_tokens": batch_tokens}
+    on_task = {"epochs": epochs, "lr": lr, "batch_size": batch_size, "text": text, "pair": pair, "label": label}
+    wrong = on_text if task is not None else on_task if corpus else {}
+    if said := [name for name, value in wrong.items() if value is not None]:
+        kind = ON_TEXT if task is not None else ON_TASK
+        raise ValueError(f"--{said[0].replace('_', '-')} goes {kind}: leave it out here")
+    if sum(each is not None for each in (steps, tokens, minutes)) > 1:
+        raise ValueError("give only one of --steps, --tokens and --minutes")
+    if show:
+        named = {"schedule.steps": steps, "batch.tokens": batch_tokens, "epochs": epochs, "optimizer.lr": lr}
+        named |= {"batch_size": batch_size, "runtime.seed": seed, "objective.recipe": recipe}
+        changes |= {name: value for name, value in named.items() if value is not None}
+        _show(teacher, student or "distilbert", task, changes, as_json)
+        return
+    if out is None or (not corpus and task is None and not (resume and (out / "run.json").exists())):
+        missing = "--out" if out is None else "--corpus, or --task and --data"
+        raise ValueError(f"distill needs {missing}; see 'hornbook distill --help'")
+    if task is not None and data is None and not resume:
+        raise ValueError("--task needs --data beside it; see 'hornbook distill --help'")
+    check_writable(out)
+    from hornbook.distillation.run import distill
+    from hornbook.finetuning.api import Finetuned, Stopped
+    from hornbook.terminal import TrainingDisplay, say
+
+    more = {name: value for name, value in (on_text | on_task).items() if value is not None}
+    try:
+        with TrainingDisplay() as display:
+            result = distill(
+                teacher,
+                student,
+                out,
+                corpora=corpus or [],
+                task=task,
+                data=data,
+                recipe=recipe,
+                changes=changes,
+                seed=seed,
+                resume=resume,
+                watch=display,
+                say=say,
+                **more | ({"strict": True} if strict else {}),
+            )
+    except Stopped as stopped:
+        say(str(stopped))
+        answer(as_json, {"out": str(out), **vars(stopped.outcome)})
+        sys.stdout.flush()
+        raise typer.Exit(130) from None
+    if isinstance(result, Finetuned):
+        say_result(result)
+        answer(as_json, {"out": str(out), "scores": result.scores, "degenerate": result.degenerate})
+        return
+    say_outcome(out, result, can_fill_masks="mlm" in result.last)
+    answer(as_json, {"out": str(out), **vars(result)})
+    if result.ended == "stopped":
+        sys.stdout.flush()
+        raise typer.Exit(130)
+
+
+def _show(teacher: str, student: str, task: str | None, changes: dict, as_json: bool) -> None:
+    if task is None:
+        from hornbook.pretraining.settings import preset_settings
+
+        show_settings(preset_settings(student, changes, has_teacher=True), as_json)
+        return
+    from hornbook.distillation.run import open_student
+    from hornbook.finetuning.settings import settings_for
+    from hornbook.interop.folder import load_folder
+    from hornbook.interop.hub import model_folder
+    from hornbook.interop.teacher import open_teacher
+    from hornbook.tasks.datasets import known
+
+    opened = open_student(student, open_teacher(teacher), 0, "random", lambda words: None)
+    trained, _ = opened or load_folder(model_folder(student))
+    show_settings(settings_for(known(task), trained, changes, has_teacher=True), as_json)

@@ -1,0 +1,117 @@
+"""`hornbook.distill`: a large model's knowledge to a small one, on plain text or on a task.
+
+    hornbook.distill("runs/base", "distilbert", "runs/small", corpora=["corpus"])
+    hornbook.distill("runs/sst", "runs/small", "runs/small-sst", task="sst-2", data="glue/SST-2")
+
+Both run through what is there: the first is pre-training (`hornbook.pretraining`) and the second fine-tuning
+(`hornbook.finetuning`), with a teacher beside the model. So they resume, validate, report and predict alike.
+"""
+
+import dataclasses
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from hornbook.files import read_json
+from hornbook.finetuning.api import Finetuned, finetune
+from hornbook.interop.teacher import Teacher, open_teacher
+from hornbook.models import registry
+from hornbook.models.pair import start_from_teacher
+from hornbook.models.transformer import Transformer
+from hornbook.pretraining.run import pretrain
+from hornbook.text.tokenizer import Tokenizer
+from hornbook.train.loop import Outcome, Status
+from hornbook.train.randomness import seed_of
+
+Say = Callable[[str], None]
+RECIPE = "objective.recipe"
+
+
+def distill(
+    teacher: str | Path,
+    student: str | Path | None,
+    out: str | Path,
+    *,
+    corpora: Sequence[str | Path] = (),
+    task: str | None = None,
+    data: Any = None,
+    recipe: str | None = None,
+    changes: dict | None = None,
+    seed: int | None = None,
+    resume: bool = False,
+    watch: Callable[[Status], None] | None = None,
+    say: Say = print,
+    **more: Any,
+) -> Outcome | Finetuned:
+    """Makes `student` learn from `teacher`: on `corpora`, or on the `task` of labelled `data`.
+
+    The student is a preset (without one, `distilbert`) or, on a task, also a folder. `recipe` is a name (`distilbert`,
+    `tinybert`, `patient`, `minilm`) or a JSON file. `more` is what `hornbook.pretrain` or `hornbook.finetune` take
+    besides.
+    """
+    begun = read_json(Path(out) / "run.json") if resume and (Path(out) / "run.json").exists() else {}
+    if not corpora and "task" in begun:
+        task, data = task or begun["task"], data if data is not None else begun["data"]["path"]
+    if bool(corpora) == (task is not None) and not begun:
+        raise ValueError("give either --corpus, to learn from plain text, or --task and --data, to learn on a task")
+    student = str(student or begun.get("preset") or begun.get("model") or "distilbert")
+    opened = open_teacher(str(teacher))
+    changes = dict(changes or {})
+    if recipe is not None:
+        changes[RECIPE] = _written_out(recipe)
+    elif RECIPE not in changes and (changes or not begun):
+        changes[RECIPE] = _usual_recipe(begun, opened, student, task, changes, say)
+    common = {"seed": seed, "resume": resume, "watch": watch, "say": say, "teacher": opened}
+    if task is None:
+        return pretrain(student, list(corpora), out, changes=changes, **common, **more)
+    model = open_student(student, opened, *_seed_and_start(begun, seed, changes), say)
+    return finetune(student, data, task, out, changes=changes, opened=model, **common, **more)
+
+
+def _seed_and_start(begun: dict, seed: int | None, changes: dict) -> tuple[int, str]:
+    """What the first weights of a new student follow from: as the run was begun, or as it is asked for now."""
+    if begun:
+        settings = begun.get("settings") or {}
+        return settings.get("runtime", {}).get("seed", 0), settings.get("objective", {}).get("start", "teacher")
+    seed = int(changes.get("runtime.seed", 0)) if seed is None else seed
+    return seed, changes.get("objective.start", "teacher")
+
+
+def _written_out(recipe: str) -> str:
+    """The recipe itself where a file is named, so that the run keeps it."""
+    path = Path(recipe)
+    return path.read_text(encoding="utf-8").strip() if path.suffix == ".json" and path.is_file() else recipe
+
+
+def _usual_recipe(begun: dict, teacher: Teacher, preset: str, task: str | None, changes: dict, say: Say) -> str:
+    """That of the run that is gone on with. On a task TinyBERT's; on plain text DistilBERT's, where hidden states are
+    of one width and the teacher fills in masks, else TinyBERT's."""
+    if begun:
+        return begun.get("request", {}).get("changes", {}).get(RECIPE, "distilbert")
+    if task is not None:
+        return "tinybert"
+    width = int(changes.get("model.width", registry.preset(preset).model.width))
+    if width != teacher.model.config.width:
+        say(f"recipe tinybert, as the student is {width} wide and the teacher {teacher.model.config.width}")
+        return "tinybert"
+    if "mlm" not in teacher.model.heads:
+        say("recipe tinybert, as the teacher has no vocabulary head that distilbert could follow")
+        return "tinybert"
+    return "tinybert" if preset.startswith("tinybert") else "distilbert"
+
+
+def open_student(name: str, teacher: Teacher, seed: int, start: str, say: Say) -> tuple[Transformer, Tokenizer] | None:
+    """A preset as a new model with the teacher's vocabulary; None for a folder, which is opened as any model is."""
+    if Path(name).is_dir() or name not in registry.PRESETS:
+        return None
+    config, theirs = registry.preset(name).model, teacher.model.config
+    positions = min(config.max_positions, theirs.max_positions)
+    config = dataclasses.replace(config, vocab_size=theirs.vocab_size, max_positions=positions)
+    family = registry.family_of(config)
+    student = family(family.for_tokenizer(config, teacher.tokenizer.pad_id, teacher.tokenizer.end_id), ())
+    student.initialise(torch.Generator().manual_seed(seed_of(seed, "weights")))
+    if start == "teacher":
+        say(f"the student {start_from_teacher(student, teacher.model)}")
+    return student.eval(), teacher.tokenizer

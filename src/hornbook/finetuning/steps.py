@@ -1,0 +1,31 @@
+"""How many steps a run on labelled data takes, and whether it has taken them."""
+
+import math
+from pathlib import Path
+from typing import Any
+
+from hornbook import config as configuration
+from hornbook.files import read_json
+from hornbook.finetuning.inputs import Inputs
+from hornbook.finetuning.settings import FinetuneSettings
+from hornbook.train.checkpoint import Checkpoints
+
+LONGEST_WITHOUT_VALIDATION = 1000  # steps
+
+
+def with_steps(settings: FinetuneSettings, inputs: Inputs) -> FinetuneSettings:
+    steps_per_epoch = math.ceil(inputs.train_features.num_units / settings.batch_size)
+    changes: dict[str, Any] = {"schedule.steps": max(1, round(steps_per_epoch * settings.epochs))}
+    # A short run has lines enough to tell whether its loss moved.
+    changes["runtime.log_every_steps"] = max(1, min(settings.runtime.log_every_steps, changes["schedule.steps"] // 50))
+    if settings.validation.every_steps is None:
+        changes["validation.every_steps"] = min(steps_per_epoch, LONGEST_WITHOUT_VALIDATION)
+    return configuration.changed(settings, changes)
+
+
+def is_trained(out: Path, settings: FinetuneSettings) -> bool:
+    last = Checkpoints(out).last()
+    if last is None:
+        return False
+    state = read_json(last / "state.json")
+    return state["ended_early"] or state["step"] >= settings.schedule.steps

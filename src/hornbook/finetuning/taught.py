@@ -1,0 +1,133 @@
+"""A fine-tuning run whose model learns from a teacher: what is trained beside it, and the stages before the last.
+
+RUN/stages/1/ ...    a stage that comes before: its checkpoints and metrics; the next one starts from its last weights
+"""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import torch
+
+from hornbook import config as configuration
+from hornbook.finetuning.batches import TaskBatches
+from hornbook.finetuning.inputs import Inputs, Say
+from hornbook.finetuning.layers import freeze, rates, with_head
+from hornbook.finetuning.settings import LayerSettings, TaughtSettings
+from hornbook.finetuning.steps import is_trained, with_steps
+from hornbook.interop.folder import load_weights, read_weights, save_model
+from hornbook.interop.projections import load_projections, save_projections
+from hornbook.interop.teacher import Teacher, refuse_other_vocabulary
+from hornbook.models.pair import DistillationPair
+from hornbook.models.transformer import Transformer
+from hornbook.objectives.distillation import TaskDistillation, pair_for
+from hornbook.objectives.matching import Recipe
+from hornbook.tasks.objective import TaskObjective
+from hornbook.train.checkpoint import Checkpoints
+from hornbook.train.device import Runtime
+from hornbook.train.loop import Job, Outcome, Status, train, validate
+from hornbook.train.randomness import seed_of
+
+STAGES = "stages"
+
+
+def with_teacher(
+    student: Transformer, own: TaskObjective, recipe: Recipe, teacher: Teacher, seed: int
+) -> tuple[DistillationPair, TaskDistillation]:
+    """The student beside its teacher with new projections, and the objective of a recipe."""
+    pair = pair_for(recipe, student, teacher.model)
+    pair.initialise_projections(torch.Generator().manual_seed(seed_of(seed, "projections")))
+    pair.to(next(student.parameters()).device)
+    return pair, TaskDistillation(own, own.output, recipe, student.config, teacher.model.config)
+
+
+def student_rates(student: Transformer, settings: LayerSettings) -> Callable[[str], float] | None:
+    """Each parameter's share of the learning rate; projections start anew like the head, and learn at its rate."""
+    share = rates(student, settings)
+    if share is None:
+        return None
+    return lambda name: settings.head_rate if name.startswith("projections.") else share(name.removeprefix("student."))
+
+
+def refuse_unfit_teacher(teacher: Teacher, inputs: Inputs) -> None:
+    """The teacher must read the same tokens, and answer the same question."""
+    refuse_other_vocabulary(teacher, inputs.tokenizer, "the student")
+    wanted, found = inputs.saved.task.output, teacher.model.output
+    if found is None:
+        raise ValueError(
+            f"the teacher {teacher.name} has no head for a task: fine-tune it first, by hornbook finetune "
+            f"{teacher.name} --task {inputs.named.name} --data PATH --out RUN, and name that run as the teacher"
+        )
+    for name in ("kind", "problem", "num_labels", "labels", "pairs", "answerable"):
+        ours, theirs = getattr(wanted, name), getattr(found, name)
+        if ours != theirs:
+            raise ValueError(
+                f"the teacher {teacher.name} was made for another task: its {name} is {_shown(theirs)}, and the data "
+                f"wants {_shown(ours)}; fine-tune a teacher on this data first"
+            )
+    if teacher.model.config.max_positions < inputs.longest:
+        positions = teacher.model.config.max_positions
+        raise ValueError(f"the teacher reads at most {positions} tokens: set task.max_length={positions}")
+
+
+def _shown(value: object) -> str:
+    return ", ".join(value) if isinstance(value, tuple) else str(value)
+
+
+def run_earlier_stages(
+    out: Path,
+    inputs: Inputs,
+    settings: TaughtSettings,
+    runtime: Runtime,
+    teacher: Teacher,
+    watch: Callable[[Status], None],
+    say: Say,
+) -> Inputs | Outcome:
+    """Runs, or goes on with, all stages but the last; what the last starts from. An `Outcome` means a stop."""
+    stages = settings.objective.stages(is_task=True)
+    again = {"epochs": settings.objective.earlier_epochs}
+    settings = with_steps(configuration.changed(settings, again), inputs)
+    for number, recipe in enumerate(stages[:-1], 1):
+        folder = out / STAGES / str(number)
+        job, student = _stage(inputs, settings, recipe, teacher, runtime)
+        if is_trained(folder, settings):
+            job.load_model(Checkpoints(folder).last())
+        else:
+            say(f"stage {number} of {len(stages)}: {', '.join(recipe.named())}")
+            folder.mkdir(parents=True, exist_ok=True)
+            outcome = train(folder, job, settings.loop(), runtime, watch)
+            if outcome.ended == "stopped":
+                return outcome
+        inputs = inputs.starting_from(student)
+    if len(stages) > 1:
+        say(f"stage {len(stages)} of {len(stages)}: {', '.join(stages[-1].named())}")
+    return inputs
+
+
+def _stage(
+    inputs: Inputs, settings: TaughtSettings, recipe: Recipe, teacher: Teacher, runtime: Runtime
+) -> tuple[Job, Transformer]:
+    seed, output = settings.runtime.seed, inputs.saved.task.output
+    student, anew = with_head(inputs.trained, output, seed)
+    freeze(student, settings.layers, anew)
+    student.to(runtime.device)
+    pair, objective = with_teacher(student, TaskObjective(output), recipe, teacher, seed)
+    if runtime.compiles:
+        pair.compile_parts()
+    features = inputs.dev_features
+    sizes = range(0, features.num_units, settings.batch_size)
+    dev = [features.batch(range(first, min(first + settings.batch_size, features.num_units))) for first in sizes]
+
+    def check(micro_tokens: int) -> dict[str, float]:
+        return validate(pair, objective, dev, runtime, micro_tokens)
+
+    def save(folder: Path) -> None:
+        inputs.tokenizer.save(folder, student.config.max_positions, student.config.num_segments)
+        save_projections(folder, pair)
+        save_model(folder, student)
+
+    def load(folder: Path) -> None:
+        load_weights(student, read_weights(folder), folder)
+        load_projections(folder, pair)
+
+    batches = TaskBatches(inputs.train_features, settings.batch_size, seed)
+    return Job(pair, objective, batches, check, save, load, rate_of=student_rates(student, settings.layers)), student

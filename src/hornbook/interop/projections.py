@@ -1,0 +1,22 @@
+"""The projections of a distillation run on disk: beside the student's weights, for going on; no use needs them."""
+
+from pathlib import Path
+
+from safetensors.torch import load_file
+from torch import nn
+
+from hornbook.files import write_tensors
+from hornbook.models.pair import DistillationPair
+
+FILE = "projections.safetensors"
+
+
+def save_projections(folder: Path, model: nn.Module) -> None:
+    if isinstance(model, DistillationPair) and len(model.projections):
+        state = {name: value.detach().cpu().contiguous() for name, value in model.projections.state_dict().items()}
+        write_tensors(Path(folder) / FILE, state)
+
+
+def load_projections(folder: Path, model: nn.Module) -> None:
+    if isinstance(model, DistillationPair) and len(model.projections):
+        model.projections.load_state_dict(load_file(Path(folder) / FILE))

@@ -1,0 +1,121 @@
+"""DistilBERT (Sanh et al. 2019, arXiv 1910.01108).
+
+What is unusual about it: it is BERT with half of its layers, made to learn from a BERT (`objectives/distillation.py`).
+It knows no segments, and nothing is pre-trained over `[CLS]`: a task brings a layer of its own, with a ReLU.
+"""
+
+from dataclasses import dataclass
+from types import MappingProxyType
+
+import torch.nn.functional as F
+
+from hornbook.config import setting
+from hornbook.models.encoder import Encoder, EncoderConfig, MlmHead
+from hornbook.models.naming import ENCODER, Naming
+from hornbook.models.outputs import ClsLayer, Output, reads_cls
+from hornbook.models.transformer import Preset
+
+NORM_EPS = 1e-12  # the only one that its outside class knows
+
+
+@dataclass(frozen=True)
+class DistilbertConfig(EncoderConfig):
+    num_layers: int = setting(6, "number of blocks")
+    num_segments: int = setting(0, "kinds of segment: it knows none")
+    norm_eps: float = setting(NORM_EPS, "added to the variance in each norm")
+    head_dropout: float = setting(0.2, "dropout before the last layer of a task that judges whole texts")
+    span_dropout: float = setting(0.1, "dropout before the layer that finds spans")
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.num_segments:
+            raise ValueError(f"distilbert knows no segments: set model.num_segments=0, not {self.num_segments}")
+        if self.norm_eps != NORM_EPS:
+            raise ValueError(f"the norms of distilbert add {NORM_EPS:g}: leave model.norm_eps={self.norm_eps:g} out")
+
+    @property
+    def token_dropout(self) -> float:
+        return self.dropout
+
+
+class Distilbert(Encoder):
+    """
+    >>> model = Distilbert(PRESETS["distilbert"].model, ())
+    >>> round(sum(p.numel() for p in model.parameters()) / 1e6)
+    66
+    """
+
+    family = "distilbert"
+    config_kind = DistilbertConfig
+    head_makers = MappingProxyType({"mlm": MlmHead})
+    naming = Naming(
+        "distilbert",
+        "DistilBert",
+        encoder={name: ENCODER[name] for name in ENCODER if name not in ("pooler", "embeddings.segments")},
+        heads={
+            "mlm.dense": "vocab_transform",
+            "mlm.norm": "vocab_layer_norm",
+            "mlm.bias": "vocab_projector.bias",
+            "mlm.weight": "vocab_projector.weight",
+        },
+        classes=((("mlm",), "ForMaskedLM"),),
+        block={
+            "attention.qkv": ("attention.q_lin", "attention.k_lin", "attention.v_lin"),
+            "attention.out": ("attention.out_lin",),
+            "attention_norm": ("sa_layer_norm",),
+            "expand": ("ffn.lin1",),
+            "contract": ("ffn.lin2",),
+            "norm": ("output_layer_norm",),
+        },
+        place_of_block=lambda config, number: f"transformer.layer.{number}",
+        task={kind: {"task.cls.dense": "pre_classifier", "task.out": "classifier"} for kind in ("sequence", "choice")},
+        settings={
+            "vocab_size": "vocab_size",
+            "num_layers": "n_layers",
+            "width": "dim",
+            "num_heads": "n_heads",
+            "inner_width": "hidden_dim",
+            "max_positions": "max_position_embeddings",
+            "dropout": "dropout",
+            "attention_dropout": "attention_dropout",
+            "head_dropout": "seq_classif_dropout",
+            "span_dropout": "qa_dropout",
+            "init_std": "initializer_range",
+            "tied": "tie_word_embeddings",
+        },
+        activation="activation",
+    )
+
+    @classmethod
+    def cls_layer(cls, config: EncoderConfig, output: Output) -> ClsLayer | None:
+        return ClsLayer(config.width, F.relu, 0.0) if reads_cls(output) else None
+
+    @classmethod
+    def config_from_outside(cls, outside: dict) -> DistilbertConfig:
+        settings = cls.naming.settings_in(outside)
+        positions = "sinusoidal" if outside.get("sinusoidal_pos_embds") else "learned"
+        return DistilbertConfig(**settings | {"positions": positions})
+
+    def outside_config(self) -> dict:
+        outside = super().outside_config()
+        outside.pop("position_kind", None)
+        return outside | {"sinusoidal_pos_embds": self.config.positions == "sinusoidal"}
+
+
+PRESETS = {
+    "distilbert": Preset(
+        DistilbertConfig(),
+        {
+            "optimizer.lr": 5e-4,
+            "optimizer.beta2": 0.98,
+            "optimizer.weight_decay": 0.0,
+            "optimizer.clip": 5.0,
+            "schedule.steps": 5_000,  # about three epochs of Wikipedia and the books
+            "schedule.warmup_fraction": 0.05,
+            "batch.tokens": 4096 * 512,
+            "data.length": 512,
+            "data.short_share": 0.0,
+            "objective.sentence": "none",
+        },
+    )
+}

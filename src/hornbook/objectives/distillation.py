@@ -1,0 +1,390 @@
+"""Learning from a teacher: the losses of a recipe (`objectives/matching.py`) as an objective of the one loop.
+
+The teacher reads the same packed batch as the student, once, without gradients. Every term is a sum over targets whose
+count is known before either runs: tokens, first tokens, or what the objective's own loss looks at. So micro-batches
+change nothing but rounding.
+
+Queries, keys and values are kept of matched layers only, and scores of attention are computed from them beside the
+kernels, only where a match asks for them.
+
+Shapes: T tokens, N sequences, S longest sequence, K targets, D width, H heads, C width of a head, V vocabulary.
+"""
+
+import dataclasses
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from hornbook.batch import Batch
+from hornbook.config import setting
+from hornbook.models.outputs import Output
+from hornbook.models.pair import DistillationPair, FixedProjection
+from hornbook.models.transformer import Transformer, TransformerConfig
+from hornbook.objectives.masking import Masking
+from hornbook.objectives.matched_losses import PLACES, output_losses, relation_sum, row_losses, vector_losses
+from hornbook.objectives.matching import RELATIONS, VECTORS, Match, Projection, Recipe, layer_pairs, recipes_in
+from hornbook.objectives.pretraining import every_token, summed_loss
+from hornbook.train.objective import Drawn, Objective, Targets
+
+
+@dataclass(frozen=True)
+class DistillationSettings:
+    recipe: str = setting("distilbert", "distilbert, tinybert, patient or minilm; or a recipe of your own as JSON")
+    without: tuple[str, ...] = setting((), "quantities of the recipe that are left out, such as attention,hidden")
+    layers: str | None = setting(None, "uniform, top, bottom or numbers such as 3,6,9,12; none: as the recipe says")
+    projection: Projection | None = setting(None, "of vectors, where the recipe projects; none: as it says")
+    temperature: float | None = setting(None, "of the matched logits; none: as the recipe says")
+    own_weight: float | None = setting(None, "of masked tokens, or of a task's labels; none: as the recipe says")
+    soft_targets: Literal["all", "masked"] = setting(
+        "all", "tokens whose scores over the vocabulary are matched: all as in DistilBERT's code, or the masked ones"
+    )
+    start: Literal["teacher", "random"] = setting(
+        "teacher", "first weights of a new student: layers of a teacher of its shape, or random ones"
+    )
+    earlier_epochs: float = setting(10.0, "epochs of each stage on a task before the last")
+
+    @property
+    def sentence(self) -> str:
+        """No sentence task."""
+        return "none"
+
+    def __post_init__(self) -> None:
+        if self.temperature is not None and self.temperature <= 0:
+            raise ValueError(f"objective.temperature must be above 0, not {self.temperature:g}")
+        if self.earlier_epochs <= 0:
+            raise ValueError(f"objective.earlier_epochs must be above 0, not {self.earlier_epochs:g}")
+
+    def stages(self, is_task: bool) -> tuple[Recipe, ...]:
+        """The recipe of each stage, with what the other settings change in it. A stage that nothing is left of drops
+        out."""
+        found = recipes_in(self.recipe, is_task)
+        named = {match.quantity for recipe in found for match in recipe.matches}
+        if unknown := [name for name in self.without if name not in named]:
+            raise ValueError(f"objective.without={unknown[0]}, but the recipe matches {', '.join(sorted(named))}")
+        changed = []
+        for number, recipe in enumerate(found):
+            matches = tuple(self._changed(match) for match in recipe.matches if match.quantity not in self.without)
+            is_last = number == len(found) - 1
+            own = recipe.own_weight if self.own_weight is None or not is_last else self.own_weight
+            if matches or own:
+                changed.append(Recipe(matches, own))
+        if not changed:
+            raise ValueError("objective.without leaves nothing to learn: leave a quantity in, or set own_weight")
+        return tuple(changed)
+
+    def _changed(self, match: Match) -> Match:
+        changes = {}
+        if self.layers is not None and match.layers != "last":
+            changes["layers"] = self.layers
+        if self.projection is not None and match.projection != "none":
+            changes["projection"] = self.projection
+        if self.temperature is not None and match.quantity == "logits":
+            changes["temperature"] = self.temperature
+        return dataclasses.replace(match, **changes)
+
+
+@dataclass
+class _Pass:
+    """What one network made of a batch: hidden states from the embeddings on, `qkv` of the layers asked for, and what
+    a task's head answers, once it was asked."""
+
+    hidden: list[Tensor]
+    qkv: dict[int, Tensor]
+    answers: Tensor | None = None
+
+    @property
+    def x_TD(self) -> Tensor:
+        return self.hidden[-1]
+
+    def vectors(self, quantity: str, layer: int) -> Tensor:
+        """T x D."""
+        if quantity in PLACES:
+            return self.qkv[layer][:, PLACES[quantity]].flatten(1)
+        return self.hidden[0 if quantity == "embeddings" else layer]
+
+
+class Distillation:
+    """The objective of a `DistillationPair`. What the objective's own loss is, and what its logits are, is said in
+    `CorpusDistillation` and `TaskDistillation`."""
+
+    is_capturable = True
+    own_term: str
+
+    def __init__(self, recipe: Recipe, student: TransformerConfig, teacher: TransformerConfig):
+        self.recipe = recipe
+        self.matches = recipe.named()
+        self.direction = student.direction
+        self.layers = {term: _layers(match, student, teacher) for term, match in self.matches.items()}
+        self.weights = {self.own_term: recipe.own_weight} if recipe.own_weight else {}
+        self.weights |= {term: match.weight for term, match in self.matches.items()}
+        _refuse_what_does_not_fit(self.matches, student, teacher)
+
+    def sums(self, model: DistillationPair, drawn: Drawn) -> dict[str, Tensor]:
+        return self._sums(model, drawn)[0]
+
+    def hits(self, model: DistillationPair, drawn: Drawn) -> dict[str, Tensor]:
+        sums, student = self._sums(model, drawn)
+        return sums | self._own_hits(model.student, student, drawn)
+
+    def _sums(self, model: DistillationPair, drawn: Drawn) -> tuple[dict[str, Tensor], _Pass]:
+        with torch.no_grad():
+            teacher = self._look(model.teacher, drawn.batch, 1)
+        student = self._look(model.student, drawn.batch, 0)
+        sums = {}
+        if self.recipe.own_weight:
+            sums[self.own_term] = self._own_sum(model.student, student, drawn)
+        for term, match in self.matches.items():
+            if match.quantity == "logits":
+                sums[term] = self._logits_sum(term, match, model, student, teacher, drawn)
+            else:
+                sums[term] = sum(
+                    self._layer_sum(term, match, model, (student, of_student), (teacher, of_teacher), drawn)
+                    for of_student, of_teacher in self.layers[term]
+                )
+        return sums, student
+
+    def _look(self, encoder: Transformer, batch: Batch, side: int) -> _Pass:
+        """`side` 0 is the student's of each pair of layers, 1 the teacher's."""
+        asked = {
+            pair[side]: None
+            for term, match in self.matches.items()
+            if match.quantity in RELATIONS or match.quantity in PLACES
+            for pair in self.layers[term]
+        }
+        hidden: list[Tensor] = []
+        encoder(batch, hidden, qkv=asked)
+        return _Pass(hidden, asked)
+
+    def _layer_sum(
+        self,
+        term: str,
+        match: Match,
+        model: DistillationPair,
+        of_student: tuple[_Pass, int],
+        of_teacher: tuple[_Pass, int],
+        drawn: Drawn,
+    ) -> Tensor:
+        targets = drawn.targets[term]
+        (student, number), (teacher, their_number) = of_student, of_teacher
+        if match.quantity in RELATIONS:
+            weights_T = _up_to(targets.weights_K, len(student.x_TD))
+            ours, theirs = student.qkv[number], teacher.qkv[their_number]
+            return relation_sum(match, ours, theirs, drawn.batch, weights_T, self.direction)
+        ours, theirs = student.vectors(match.quantity, number), teacher.vectors(match.quantity, their_number)
+        if match.tokens == "first":
+            ours, theirs = (each.index_select(0, targets.positions_K) for each in (ours, theirs))
+            weights_K = targets.weights_K
+        else:
+            weights_K = _up_to(targets.weights_K, len(ours))
+        if match.projection == "student-to-teacher":
+            ours = model.projection(term)(ours)
+        elif match.projection == "teacher-to-student":
+            theirs = model.projection(term)(theirs)
+        return (vector_losses(match.loss, ours, theirs) * weights_K).sum()
+
+    def _token_targets(self, batch: Batch) -> dict[str, Targets]:
+        """Of all matches but those of logits."""
+        tokens, firsts = every_token(batch), first_tokens(batch)
+        return {
+            term: firsts if match.tokens == "first" else tokens
+            for term, match in self.matches.items()
+            if match.quantity != "logits"
+        }
+
+    def draw(self, batch: Batch, generator: torch.Generator) -> Drawn:
+        raise NotImplementedError
+
+    def _own_sum(self, student: Transformer, seen: _Pass, drawn: Drawn) -> Tensor:
+        raise NotImplementedError
+
+    def _own_hits(self, student: Transformer, seen: _Pass, drawn: Drawn) -> dict[str, Tensor]:
+        raise NotImplementedError
+
+    def _logits_sum(
+        self, term: str, match: Match, model: DistillationPair, student: _Pass, teacher: _Pass, drawn: Drawn
+    ) -> Tensor:
+        raise NotImplementedError
+
+
+class CorpusDistillation(Distillation):
+    """On plain text: the objective's own loss is that of masked tokens, logits are scores over the vocabulary."""
+
+    own_term = "mlm"
+
+    def __init__(
+        self,
+        masking: Masking,
+        recipe: Recipe,
+        student: TransformerConfig,
+        teacher: TransformerConfig,
+        soft_targets: Literal["all", "masked"] = "all",
+    ):
+        super().__init__(recipe, student, teacher)
+        self.masking = masking
+        self.soft_targets = soft_targets
+        self.summed_loss, self.row_losses = summed_loss, row_losses
+
+    def compile(self) -> None:
+        """Fuses what goes over the scores of the whole vocabulary."""
+        self.summed_loss = torch.compile(summed_loss, dynamic=True)
+        self.row_losses = torch.compile(row_losses, dynamic=True)
+
+    def draw(self, batch: Batch, generator: torch.Generator) -> Drawn:
+        """Masks as in pre-training; the teacher reads the masked text too."""
+        ids_T, mlm = self.masking.draw(batch, generator)
+        targets = {"mlm": mlm} | self._token_targets(batch)
+        for term, match in self.matches.items():
+            if match.quantity == "logits":
+                targets[term] = every_token(batch) if self.soft_targets == "all" else mlm
+        return Drawn(dataclasses.replace(batch, ids_T=ids_T), targets)
+
+    def _own_logits(self, student: Transformer, seen: _Pass, drawn: Drawn) -> Tensor:
+        return student.mlm_logits(seen.x_TD.index_select(0, drawn.targets["mlm"].positions_K))
+
+    def _own_sum(self, student: Transformer, seen: _Pass, drawn: Drawn) -> Tensor:
+        mlm = drawn.targets["mlm"]
+        return self.summed_loss(self._own_logits(student, seen, drawn), mlm.values_K, mlm.weights_K)
+
+    def _own_hits(self, student: Transformer, seen: _Pass, drawn: Drawn) -> dict[str, Tensor]:
+        if "mlm" not in student.heads:
+            return {}
+        mlm, logits_KV = drawn.targets["mlm"], self._own_logits(student, seen, drawn)
+        return {
+            "mlm": summed_loss(logits_KV, mlm.values_K, mlm.weights_K),
+            "mlm_accuracy": ((logits_KV.argmax(-1) == mlm.values_K) * mlm.weights_K).sum(),
+        }
+
+    def _logits_sum(
+        self, term: str, match: Match, model: DistillationPair, student: _Pass, teacher: _Pass, drawn: Drawn
+    ) -> Tensor:
+        targets = drawn.targets[term]
+        if self.soft_targets == "all":
+            num = min(len(student.x_TD), len(targets.weights_K))
+            ours, theirs, weights_K = student.x_TD[:num], teacher.x_TD[:num], targets.weights_K[:num]
+        else:
+            ours, theirs = (each.x_TD.index_select(0, targets.positions_K) for each in (student, teacher))
+            weights_K = targets.weights_K
+        with torch.no_grad():
+            theirs_KV = model.teacher.mlm_logits(theirs)
+        losses_K = self.row_losses(match.loss, model.student.mlm_logits(ours), theirs_KV, match.temperature)
+        return (losses_K * weights_K).sum()
+
+
+class TaskDistillation(Distillation):
+    """On a task: the objective's own loss is that of the labels, logits are what the task's head answers.
+
+    `own` is the objective of the task (`tasks/objective.py`), which draws its targets and knows its losses.
+    """
+
+    own_term = "task"
+
+    def __init__(
+        self, own: Objective, output: Output, recipe: Recipe, student: TransformerConfig, teacher: TransformerConfig
+    ):
+        super().__init__(recipe, student, teacher)
+        self.own, self.output = own, output
+        self.is_capturable = own.is_capturable
+
+    def draw(self, batch: Batch, generator: torch.Generator) -> Drawn:
+        drawn = self.own.draw(batch, generator)
+        targets = drawn.targets | self._token_targets(batch)
+        targets |= {term: targets["task"] for term, match in self.matches.items() if match.quantity == "logits"}
+        return Drawn(drawn.batch, targets)
+
+    def _answers(self, encoder: Transformer, seen: _Pass, batch: Batch) -> Tensor:
+        """Once for all terms, which so see the same dropout."""
+        if seen.answers is None:
+            seen.answers = encoder.outputs_of(seen.x_TD, batch)
+        return seen.answers
+
+    def _own_sum(self, student: Transformer, seen: _Pass, drawn: Drawn) -> Tensor:
+        losses, _, weights = self.own.losses(self._answers(student, seen, drawn.batch), drawn)
+        return (losses * weights).sum()
+
+    def _own_hits(self, student: Transformer, seen: _Pass, drawn: Drawn) -> dict[str, Tensor]:
+        losses, is_right, weights = self.own.losses(self._answers(student, seen, drawn.batch), drawn)
+        return {"task": (losses * weights).sum(), "task_accuracy": (is_right * weights).sum()}
+
+    def _logits_sum(
+        self, term: str, match: Match, model: DistillationPair, student: _Pass, teacher: _Pass, drawn: Drawn
+    ) -> Tensor:
+        with torch.no_grad():
+            theirs = self._answers(model.teacher, teacher, drawn.batch)
+        ours = self._answers(model.student, student, drawn.batch)
+        weights_K = drawn.targets[term].weights_K
+        num = min(len(ours), len(weights_K))
+        return (output_losses(self.output, match, ours[:num], theirs[:num]) * weights_K[:num]).sum()
+
+
+def pair_for(recipe: Recipe, student: Transformer, teacher: Transformer) -> DistillationPair:
+    """The two networks with the layers between their widths that a recipe asks for, whose weights are not drawn yet."""
+    ours, theirs = student.config.width, teacher.config.width
+    made: dict[str, nn.Module] = {}
+    for term, match in recipe.named().items():
+        if match.projection == "student-to-teacher":
+            made[term] = nn.Linear(ours, theirs)
+        elif match.projection == "teacher-to-student":
+            made[term] = FixedProjection(theirs, ours)
+    return DistillationPair(student, teacher, made)
+
+
+def _layers(match: Match, student: TransformerConfig, teacher: TransformerConfig) -> list[tuple[int, int]]:
+    if match.quantity == "logits":
+        return []
+    if match.quantity == "embeddings":
+        return [(0, 0)]
+    return layer_pairs(match.layers, student.num_layers, teacher.num_layers)
+
+
+def _refuse_what_does_not_fit(
+    matches: dict[str, Match], student: TransformerConfig, teacher: TransformerConfig
+) -> None:
+    for match in matches.values():
+        if match.quantity in VECTORS and match.projection == "none" and student.width != teacher.width:
+            raise ValueError(
+                f"{match.quantity} of a student {student.width} wide cannot be matched with a teacher {teacher.width} "
+                "wide as they are: take projection student-to-teacher for it in a recipe of your own, a student of "
+                f"that width, or leave it out by objective.without={match.quantity}"
+            )
+        if match.tokens == "first" and "left" in (student.direction, teacher.direction):
+            raise ValueError(
+                f"{match.quantity} is matched at first tokens, which see nothing of the text where attention goes to "
+                f"the left: leave it out by objective.without={match.quantity}, or take another recipe"
+            )
+        if match.quantity not in RELATIONS:
+            continue
+        if any(window is not None for window in (*student.windows, *teacher.windows)):
+            raise ValueError(
+                f"{match.quantity} is matched over whole sequences, and model.window hides part of them: leave it out "
+                f"by objective.without={match.quantity}"
+            )
+        if student.direction != teacher.direction:
+            raise ValueError(
+                f"the student attends to '{student.direction}' and the teacher to '{teacher.direction}': their "
+                f"attention is not alike; leave it out by objective.without={match.quantity}"
+            )
+        if match.heads == "each" and student.num_heads != teacher.num_heads:
+            raise ValueError(
+                f"a student of {student.num_heads} heads and a teacher of {teacher.num_heads} have no heads to match "
+                f"one by one: set model.num_heads={teacher.num_heads}, leave {match.quantity} out by "
+                f"objective.without={match.quantity}, or take heads=mean, or a number to resplit into, in a recipe of "
+                "your own"
+            )
+        if match.heads.isdigit() and (student.width % int(match.heads) or teacher.width % int(match.heads)):
+            raise ValueError(f"heads={match.heads} does not divide widths {student.width} and {teacher.width}")
+
+
+def first_tokens(batch: Batch) -> Targets:
+    """One target a sequence, at its first token."""
+    num_live = batch.num_live_sequences
+    starts = batch.starts[:num_live].long()
+    starts_host = (torch.arange(batch.num_sequences + 1).clamp(max=num_live)).numpy()
+    return Targets(starts, torch.zeros_like(starts), torch.ones_like(starts, dtype=torch.float32), starts_host)
+
+
+def _up_to(weights_K: Tensor, num_tokens: int) -> Tensor:
+    """Weights of tokens from the first on, cut or with zeros to so many."""
+    return F.pad(weights_K[:num_tokens], (0, max(0, num_tokens - len(weights_K))))

@@ -1,0 +1,98 @@
+"""The loss of each kind of match, for each target: `objectives/matching.py` says what they are.
+
+Shapes: T tokens, N sequences, S longest sequence, K targets, D width, H heads, C width of a head, V scores of a row.
+"""
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from hornbook.batch import Batch
+from hornbook.models.outputs import NEVER, Output, at_least_single, rectangle
+from hornbook.objectives.matching import Match
+
+QUERIES, KEYS, VALUES = 0, 1, 2
+SIDES = {  # of a product of queries, keys or values
+    "attention": (QUERIES, KEYS),
+    "query-relations": (QUERIES, QUERIES),
+    "key-relations": (KEYS, KEYS),
+    "value-relations": (VALUES, VALUES),
+}
+PLACES = {"queries": QUERIES, "keys": KEYS, "values": VALUES}
+
+
+def vector_losses(loss: str, ours_KD: Tensor, theirs_KD: Tensor) -> Tensor:
+    """Of each vector, K."""
+    ours_KD, theirs_KD = at_least_single(ours_KD), at_least_single(theirs_KD)
+    if loss == "cosine":
+        return 1 - F.cosine_similarity(ours_KD, theirs_KD, dim=-1)
+    return ((ours_KD - theirs_KD) ** 2).mean(-1)
+
+
+def row_losses(loss: str, ours_KV: Tensor, theirs_KV: Tensor, temperature: float, dim: int = -1) -> Tensor:
+    """Of each row of scores along `dim`."""
+    ours_KV, theirs_KV = at_least_single(ours_KV), at_least_single(theirs_KV)
+    if loss == "mse":  # what can never be chosen is NEVER on both sides
+        squared = (ours_KV - theirs_KV) ** 2
+        return squared.sum(dim) / (theirs_KV > NEVER / 2).sum(dim).clamp(min=1)
+    log_ours, log_theirs = ((each / temperature).log_softmax(dim) for each in (ours_KV, theirs_KV))
+    chances = log_theirs.exp()
+    found = (chances * (log_theirs - log_ours)) if loss == "kl" else -chances * log_ours
+    return found.sum(dim) * temperature**2
+
+
+def relation_sum(
+    match: Match, ours_T3HC: Tensor, theirs_T3HC: Tensor, batch: Batch, weights_T: Tensor, direction: str
+) -> Tensor:
+    """Of the tokens of each sequence with each other: the mean over heads, added up over the tokens that look."""
+    ours_NHSS, is_there_NS = relation_scores(match, ours_T3HC, batch)
+    theirs_NHSS, _ = relation_scores(match, theirs_T3HC, batch)
+    is_seen_NSS = is_there_NS[:, None, :] & _visible(batch.longest, direction, weights_T.device)
+    if match.loss == "mse":
+        squared_NHSS = (ours_NHSS - theirs_NHSS) ** 2 * is_seen_NSS[:, None]
+        losses_NHS = squared_NHSS.sum(-1) / is_seen_NSS.sum(-1).clamp(min=1)[:, None]
+    else:
+        ours_NHSS, theirs_NHSS = (each.masked_fill(~is_seen_NSS[:, None], NEVER) for each in (ours_NHSS, theirs_NHSS))
+        losses_NHS = row_losses(match.loss, ours_NHSS, theirs_NHSS, match.temperature)
+    weights_NS = rectangle(weights_T[:, None], batch)[0][..., 0] * is_there_NS
+    return (losses_NHS.mean(1) * weights_NS).sum()
+
+
+def relation_scores(match: Match, qkv_T3HC: Tensor, batch: Batch) -> tuple[Tensor, Tensor]:
+    """Products of queries, keys or values within each sequence / sqrt(C), N x H x S x S; where tokens are, N x S."""
+    if match.heads.isdigit():
+        qkv_T3HC = qkv_T3HC.flatten(2).unflatten(2, (int(match.heads), -1))
+    first, second = SIDES[match.quantity]
+    x_NSHC, is_there_NS = rectangle(qkv_T3HC[:, first], batch)
+    y_NSHC = x_NSHC if first == second else rectangle(qkv_T3HC[:, second], batch)[0]
+    scores_NHSS = (x_NSHC.transpose(1, 2) * x_NSHC.shape[-1] ** -0.5) @ y_NSHC.permute(0, 2, 3, 1)
+    scores_NHSS = at_least_single(scores_NHSS)
+    return (scores_NHSS.mean(1, keepdim=True) if match.heads == "mean" else scores_NHSS), is_there_NS
+
+
+def _visible(length: int, direction: str, device: torch.device) -> Tensor:
+    """Which tokens of a sequence each may look at, S x S."""
+    all_SS = torch.ones(length, length, dtype=torch.bool, device=device)
+    return {"both": all_SS, "left": all_SS.tril(), "right": all_SS.triu()}[direction]
+
+
+def output_losses(output: Output, match: Match, ours: Tensor, theirs: Tensor) -> Tensor:
+    """Of what a task's head answers: a loss for each target, in the shape of its kind (`models/outputs.py`)."""
+    if output.kind == "spans":
+        return _span_losses(output, match, ours, theirs)
+    if output.kind == "sequence" and output.problem == "number":
+        return (at_least_single(ours) - at_least_single(theirs))[:, 0] ** 2
+    if output.kind == "sequence" and output.problem == "multi" and match.loss != "mse":
+        # Each class is a choice of two, with scores x and 0.
+        ours, theirs = (torch.stack([each, torch.zeros_like(each)], -1) for each in (ours, theirs))
+        return row_losses(match.loss, ours, theirs, match.temperature).mean(-1)
+    return row_losses(match.loss, ours, theirs, match.temperature)
+
+
+def _span_losses(output: Output, match: Match, ours: Tensor, theirs: Tensor) -> Tensor:
+    """The mean of start and end; a classifier of answerability is added."""
+    ends = slice(None, -1) if output.answerable else slice(None)
+    losses_K = row_losses(match.loss, ours[:, ends], theirs[:, ends], match.temperature, dim=1).mean(-1)
+    if output.answerable:
+        losses_K = losses_K + row_losses(match.loss, ours[:, -1], theirs[:, -1], match.temperature)
+    return losses_K

@@ -1,0 +1,211 @@
+"""What a student takes from its teacher, as data: a recipe is a few matches, and a match says which quantity of which
+layers is brought together by which loss.
+
+    Match("hidden", "mse", layers="uniform", projection="student-to-teacher")
+
+| quantity | what it is | shape |
+|---|---|---|
+| `logits` | scores over the vocabulary, or what a task answers | of the head |
+| `embeddings` | what goes into the first block | T x D |
+| `hidden` | what comes out of a block | T x D |
+| `queries`, `keys`, `values` | of a block, all heads end to end | T x D |
+| `attention` | q k / sqrt(C) of a block, before the softmax | H x S x S of each sequence |
+| `query-relations`, `key-relations`, `value-relations` | q q, k k, v v / sqrt(C) of a block | the same |
+
+| loss | at each token |
+|---|---|
+| `mse` | mean of the squared differences; of `attention` and relations, over heads and the tokens attended to |
+| `cosine` | 1 - cosine, of vectors |
+| `kl` | sum of p_teacher (log p_teacher - log p_student); p is the softmax of scores / temperature; x temperature^2 |
+| `soft-cross-entropy` | the same without the teacher's own entropy, which no student can change |
+
+Layers are counted from 1. Losses of the layers of one match are added up.
+"""
+
+import dataclasses
+import json
+import typing
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from hornbook import config as configuration
+from hornbook.config import setting
+
+Quantity = Literal[
+    "logits",
+    "embeddings",
+    "hidden",
+    "queries",
+    "keys",
+    "values",
+    "attention",
+    "query-relations",
+    "key-relations",
+    "value-relations",
+]
+MatchLoss = Literal["mse", "cosine", "kl", "soft-cross-entropy"]
+Projection = Literal["none", "student-to-teacher", "teacher-to-student"]
+VECTORS = ("embeddings", "hidden", "queries", "keys", "values")
+RELATIONS = ("attention", "query-relations", "key-relations", "value-relations")
+LOSSES_OF = {
+    "logits": ("kl", "soft-cross-entropy", "mse"),
+    **dict.fromkeys(VECTORS, ("mse", "cosine")),
+    **dict.fromkeys(RELATIONS, ("mse", "kl", "soft-cross-entropy")),
+}
+LAYER_WORDS = ("uniform", "uniform-but-last", "top", "bottom", "last")
+
+
+@dataclass(frozen=True)
+class Match:
+    quantity: Quantity = setting("logits", "what is matched")
+    loss: MatchLoss = setting("mse", "by which loss")
+    weight: float = setting(1.0, "how much it counts")
+    layers: str = setting(
+        "uniform", "which layers: uniform, uniform-but-last, top, bottom, last, or the teacher's for each, as 3,6,9,12"
+    )
+    temperature: float = setting(1.0, "scores are divided by it before the softmax")
+    projection: Projection = setting("none", "which side is brought to the other's width; the teacher's never learns")
+    tokens: Literal["all", "first"] = setting("all", "vectors of all tokens, or of the first of each sequence")
+    heads: str = setting("each", "of relations: each head with its like, the mean of heads, or resplit into a number")
+
+    def __post_init__(self) -> None:
+        for name in ("quantity", "projection", "tokens"):
+            allowed = typing.get_args(typing.get_type_hints(Match)[name])
+            if getattr(self, name) not in allowed:
+                raise ValueError(f"{name} of a match must be one of {', '.join(allowed)}, not '{getattr(self, name)}'")
+        if self.loss not in LOSSES_OF[self.quantity]:
+            fitting = ", ".join(LOSSES_OF[self.quantity])
+            raise ValueError(f"{self.quantity} are matched by {fitting}, not by '{self.loss}'")
+        if self.weight <= 0 or self.temperature <= 0:
+            raise ValueError("weight and temperature of a match must be above 0; leave out what is not to count")
+        if self.heads not in ("each", "mean") and not (self.heads.isdigit() and int(self.heads) > 0):
+            raise ValueError(f"heads of a match must be each, mean or a number, not '{self.heads}'")
+        if self.projection != "none" and self.quantity not in VECTORS:
+            raise ValueError(f"{self.quantity} have no width that a projection could change: leave projection out")
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """Matches, and how much the objective's own loss counts beside them: masked tokens, or the labels of a task."""
+
+    matches: tuple[Match, ...]
+    own_weight: float = 0.0
+
+    def __post_init__(self) -> None:
+        if not self.matches and not self.own_weight:
+            raise ValueError("the recipe is empty: leave in a match, or set objective.own_weight above 0")
+        if self.own_weight < 0:
+            raise ValueError(f"objective.own_weight must be at least 0, not {self.own_weight:g}")
+
+    def named(self) -> dict[str, Match]:
+        """Each match by the name of its loss term: its quantity, numbered where there are several of one."""
+        terms: dict[str, Match] = {}
+        for match in self.matches:
+            same = sum(each.quantity == match.quantity for each in terms.values())
+            terms[f"{match.quantity}-{same + 1}" if same else match.quantity] = match
+        return terms
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A published way: what is matched on plain text (None: it has no such part), and the stages on a task."""
+
+    general: Recipe | None
+    task: tuple[Recipe, ...]
+
+
+_LAYER_BY_LAYER = Recipe(
+    (
+        Match("embeddings", "mse", projection="student-to-teacher"),
+        Match("hidden", "mse", projection="student-to-teacher"),
+        Match("attention", "mse"),
+    )
+)
+_PREDICTION = Recipe((Match("logits", "soft-cross-entropy"),))
+PLANS: dict[str, Plan] = {
+    # Sanh et al. 2019, arXiv 1910.01108; weights and temperature from its code
+    "distilbert": Plan(
+        Recipe((Match("logits", "kl", 5.0, temperature=2.0), Match("hidden", "cosine", layers="last")), 2.0),
+        (Recipe((Match("logits", "kl", 0.5, temperature=2.0),), 0.5),),
+    ),
+    # Jiao et al. 2019, arXiv 1909.10351
+    "tinybert": Plan(_LAYER_BY_LAYER, (_LAYER_BY_LAYER, _PREDICTION)),
+    # Sun et al. 2019, arXiv 1908.09355: squared distance of unit vectors at [CLS], which is 2 (1 - cosine)
+    "patient": Plan(
+        None,
+        (
+            Recipe(
+                (
+                    Match("logits", "kl", 0.5, temperature=5.0),
+                    Match("hidden", "cosine", 0.25, layers="uniform-but-last", tokens="first"),
+                ),
+                0.5,
+            ),
+        ),
+    ),
+    # Wang et al. 2020, arXiv 2002.10957
+    "minilm": Plan(
+        Recipe((Match("attention", "kl", layers="last"), Match("value-relations", "kl", layers="last"))),
+        (_PREDICTION,),
+    ),
+}
+
+
+def layer_pairs(layers: str, num_student: int, num_teacher: int) -> list[tuple[int, int]]:
+    """(layer of the student, layer of the teacher) for each that is matched.
+
+    >>> layer_pairs("uniform", 4, 12), layer_pairs("top", 2, 6), layer_pairs("2,6", 2, 6)
+    ([(1, 3), (2, 6), (3, 9), (4, 12)], [(1, 5), (2, 6)], [(1, 2), (2, 6)])
+    """
+    ours = range(1, num_student + 1)
+    if layers in ("uniform", "uniform-but-last"):
+        pairs = [(m, -(-m * num_teacher // num_student)) for m in ours]
+        return pairs[:-1] if layers == "uniform-but-last" else pairs
+    if layers == "last":
+        return [(num_student, num_teacher)]
+    if layers in ("top", "bottom"):
+        if num_student > num_teacher:
+            raise ValueError(f"layers={layers} needs a teacher of at least {num_student} layers, not {num_teacher}")
+        return [(m, m + (num_teacher - num_student if layers == "top" else 0)) for m in ours]
+    try:
+        theirs = [int(part) for part in layers.split(",")]
+    except ValueError:
+        words = ", ".join(LAYER_WORDS)
+        raise ValueError(f"layers must be one of {words}, or numbers such as 3,6,9,12, not '{layers}'") from None
+    if len(theirs) != num_student or not all(1 <= number <= num_teacher for number in theirs):
+        raise ValueError(
+            f"layers={layers} must name a layer of the teacher, 1 to {num_teacher}, for each of the student's "
+            f"{num_student} layers"
+        )
+    return list(zip(ours, theirs, strict=True))
+
+
+def recipes_in(text: str, is_task: bool) -> tuple[Recipe, ...]:
+    """The stages that a name or a recipe written as JSON stands for; one on plain text.
+
+    >>> recipes_in('{"matches": [{"quantity": "hidden", "loss": "cosine"}], "own_weight": 1}', False)[0].own_weight
+    1
+    """
+    if text.lstrip()[:1] in ("{", "["):
+        stages = json.loads(text)
+        stages = tuple(_read(stage) for stage in (stages if isinstance(stages, list) else [stages]))
+        if not stages or (len(stages) > 1 and not is_task):
+            raise ValueError(f"the recipe has {len(stages)} stages; on plain text it must have one")
+        return stages
+    if text not in PLANS:
+        raise ValueError(f"there is no recipe '{text}': take {', '.join(PLANS)}, or name a JSON file with your own")
+    plan = PLANS[text]
+    if not is_task and plan.general is None:
+        able = ", ".join(name for name, each in PLANS.items() if each.general)
+        raise ValueError(f"the recipe {text} is for tasks: add --task and --data, or take {able}")
+    return plan.task if is_task else (plan.general,)
+
+
+def _read(stage: Any) -> Recipe:
+    if not isinstance(stage, dict) or not isinstance(stage.get("matches"), list) or stage.keys() - _RECIPE_NAMES:
+        raise ValueError('a recipe is {"matches": [{"quantity": ..., "loss": ...}, ...], "own_weight": 0}')
+    matches = tuple(configuration.from_dict(Match, each, "match.") for each in stage["matches"])
+    return Recipe(matches, stage.get("own_weight", 0.0))
+
+
+_RECIPE_NAMES = {each.name for each in dataclasses.fields(Recipe)}

@@ -1,0 +1,174 @@
+"""Distillation on plain text as a whole run: what it leaves, what it starts from, how it goes on after a kill, and what
+it refuses."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+import transformers
+from safetensors.torch import load_file
+from tiny import TINY_MODEL, tiny_text
+
+import hornbook
+from hornbook.data.build import build_corpus
+from hornbook.distillation.run import distill
+from hornbook.interop.folder import load_folder
+from hornbook.pretraining.run import pretrain
+from hornbook.text.training import train_tokenizer
+
+QUIET = {"say": lambda words: None}
+RECIPE = {"matches": [{"quantity": "keys", "loss": "mse", "projection": "student-to-teacher"}], "own_weight": 1}
+
+
+@pytest.fixture(scope="module")
+def teacher(tmp_path_factory, tiny_corpus) -> Path:
+    folder = tmp_path_factory.mktemp("teacher") / "run"
+    changes = TINY_MODEL | {"model.num_layers": 3, "optimizer.lr": 3e-3}
+    pretrain("bert-tiny", [tiny_corpus], folder, steps=30, batch_tokens=512, changes=changes, **QUIET)
+    return folder
+
+
+def learn(teacher: Path, student: str, out: Path, corpus: Path, changes=None, steps=8, **more):
+    settings = TINY_MODEL | {"checkpoint.every_steps": 3, "optimizer.lr": 1e-3} | (changes or {})
+    more = {"batch_tokens": 512, **QUIET} | more
+    return distill(teacher, student, out, corpora=[corpus], steps=steps, changes=settings, **more)
+
+
+def bytes_of(folder: Path) -> dict[str, bytes]:
+    return {file.name: file.read_bytes() for file in folder.glob("*.safetensors")}
+
+
+@pytest.mark.parametrize(
+    ("student", "changes", "architecture", "terms"),
+    [
+        ("distilbert", {}, "DistilBertForMaskedLM", {"mlm", "logits", "hidden"}),
+        ("tinybert-4", {"model.width": 16}, "BertModel", {"embeddings", "hidden", "attention"}),
+        ("albert-base", {"model.width": 16, "model.embedding_width": 8}, "AlbertModel", {"embeddings"}),
+        ("bert-tiny", {"objective.recipe": "minilm"}, "BertModel", {"attention", "value-relations"}),
+        ("electra-small", {"model.embedding_width": 8}, "ElectraForMaskedLM", {"mlm", "logits", "hidden"}),
+    ],
+)
+def test_a_student_of_every_kind(tmp_path, teacher, tiny_corpus, student, changes, architecture, terms):
+    before = bytes_of(teacher)
+    out = tmp_path / "run"
+    outcome = learn(teacher, student, out, tiny_corpus, changes)
+    assert outcome.ended == "finished" and terms <= outcome.last.keys()
+    assert bytes_of(teacher) == before
+    record = json.loads((out / "run.json").read_text())
+    assert record["verb"] == "distill" and record["teacher"]["layers"] == 3
+    assert not any("teacher" in name for name in load_file(out / "model.safetensors"))
+    theirs = transformers.AutoModel.from_pretrained(out)
+    assert json.loads((out / "config.json").read_text())["architectures"] == [architecture]
+    model = load_folder(out)[0]
+    assert sum(p.numel() for p in model.parameters()) == record["kept_parameters"]
+    assert len(theirs.state_dict()) > 5 and (out / "samples.json").exists() == ("mlm" in model.heads)
+    assert str(teacher) in hornbook.write_report(out).read_text()
+    assert hornbook.describe(out)["teacher"] == str(teacher)
+
+
+def test_it_comes_nearer_to_its_teacher(tmp_path, teacher, tiny_corpus):
+    changes = {"model.width": 16, "optimizer.lr": 1e-2, "validation.every_steps": 10}
+    outcome = learn(teacher, "tinybert-4", tmp_path / "run", tiny_corpus, changes, steps=60)
+    lines = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
+    checks = [line for line in lines if line["kind"] == "validation"]
+    assert outcome.ended == "finished" and checks[-1]["hidden"] < 0.8 * checks[0]["hidden"]
+
+
+def test_it_starts_from_layers_of_the_teacher(tmp_path, teacher, tiny_corpus):
+    """Seen before its first step, by a rate of almost nothing."""
+    said: list[str] = []
+    changes = {"optimizer.lr": 1e-30, "model.num_layers": 2}
+    learn(teacher, "distilbert", tmp_path / "run", tiny_corpus, changes, steps=1, say=said.append)
+    assert any("starts from layers 1, 3 of the teacher" in words for words in said)
+    student, taught = load_folder(tmp_path / "run")[0], load_folder(teacher)[0]
+    for block, number in zip(student.blocks, (0, 2), strict=True):
+        torch.testing.assert_close(block.state_dict(), taught.blocks[number].state_dict(), rtol=0, atol=1e-6)
+    learn(teacher, "distilbert", tmp_path / "random", tiny_corpus, changes | {"objective.start": "random"}, steps=1)
+    other = load_folder(tmp_path / "random")[0]
+    assert (other.blocks[0].expand.weight - taught.blocks[0].expand.weight).abs().max() > 0.01
+    narrow: list[str] = []
+    learn(teacher, "distilbert", tmp_path / "n", tiny_corpus, {"model.width": 16}, steps=1, say=narrow.append)
+    assert any("starts from random weights" in words for words in narrow)
+    assert any("recipe tinybert" in words for words in narrow)
+
+
+KILLED = """
+import json, os, sys
+sys.path.insert(0, sys.argv[5])
+from tiny import TINY_MODEL
+from hornbook.distillation.run import distill
+teacher, corpus, out, stop = sys.argv[1:5]
+def watch(status):
+    if status.step == int(stop):
+        os.kill(os.getpid(), 9)
+changes = TINY_MODEL | {"checkpoint.every_steps": 3, "optimizer.lr": 1e-3, "model.width": 16}
+distill(teacher, "tinybert-4", out, corpora=[corpus], steps=8, batch_tokens=512, changes=changes, resume=True,
+        watch=watch, say=lambda words: None)
+"""
+
+
+def test_goes_on_after_a_kill_with_the_same_bits(tmp_path, teacher, tiny_corpus):
+    """The student and the projections."""
+    learn(teacher, "tinybert-4", tmp_path / "whole", tiny_corpus, {"model.width": 16})
+    tests = str(Path(__file__).parents[1])
+    for stop in (1, 5):
+        command = [sys.executable, "-c", KILLED, teacher, tiny_corpus, tmp_path / "killed", str(stop), tests]
+        assert subprocess.run(command, env=os.environ).returncode == -signal.SIGKILL
+    outcome = learn(teacher, "tinybert-4", tmp_path / "killed", tiny_corpus, {"model.width": 16}, resume=True)
+    assert outcome.ended == "finished"
+    whole, killed = bytes_of(tmp_path / "whole"), bytes_of(tmp_path / "killed")
+    assert whole == killed and "projections.safetensors" in whole
+    again = learn(teacher, "tinybert-4", tmp_path / "killed", tiny_corpus, {"model.width": 16}, resume=True)
+    assert again.ended == "already finished"
+
+
+def test_micro_batches_change_nothing_but_rounding(tmp_path, teacher, tiny_corpus):
+    changes = {"model.dropout": 0.0, "model.attention_dropout": 0.0, "optimizer.lr": 1e-4}
+    learn(teacher, "distilbert", tmp_path / "whole", tiny_corpus, changes, steps=3)
+    learn(teacher, "distilbert", tmp_path / "parts", tiny_corpus, changes | {"batch.micro_tokens": 128}, steps=3)
+    whole, parts = (load_file(tmp_path / name / "model.safetensors") for name in ("whole", "parts"))
+    assert all((value - parts[name]).abs().max() < 2e-5 for name, value in whole.items())
+
+
+def test_a_recipe_of_ones_own(tmp_path, teacher, tiny_corpus):
+    file = tmp_path / "mine.json"
+    file.write_text(json.dumps(RECIPE))
+    outcome = learn(teacher, "bert-tiny", tmp_path / "run", tiny_corpus, {"model.width": 16}, recipe=str(file))
+    assert {"keys", "mlm"} <= outcome.last.keys()
+    kept = json.loads((tmp_path / "run" / "run.json").read_text())["settings"]["objective"]["recipe"]
+    assert json.loads(kept) == RECIPE
+
+
+def test_what_is_refused(tmp_path, teacher, tiny_corpus, tiny_text_file):
+    with pytest.raises(ValueError, match="masked tokens, which a gpt2 knows nothing of"):
+        learn(teacher, "gpt2-small", tmp_path / "gpt", tiny_corpus)
+    train_tokenizer(tiny_text(50).split("\n\n"), vocab_size=150).save(tmp_path / "tokenizer")
+    build_corpus(tiny_text_file, tmp_path / "tokenizer", tmp_path / "corpus", workers=0)
+    with pytest.raises(ValueError, match=r"different vocabularies.*What still works"):
+        learn(teacher, "distilbert", tmp_path / "run", tmp_path / "corpus")
+    with pytest.raises(ValueError, match="either --corpus"):
+        distill(teacher, "distilbert", tmp_path / "run", **QUIET)
+    with pytest.raises(ValueError, match="is for tasks"):
+        learn(teacher, "distilbert", tmp_path / "run", tiny_corpus, recipe="patient")
+    with pytest.raises(ValueError, match=r"set model\.num_heads=2"):
+        learn(teacher, "tinybert-4", tmp_path / "run", tiny_corpus, {"model.num_heads": 4})
+    with pytest.raises(ValueError, match="at most 512 tokens"):
+        longer = {"model.max_positions": 600, "data.length": 600}
+        learn(teacher, "distilbert", tmp_path / "run", tiny_corpus, longer, batch_tokens=1024)
+    assert not (tmp_path / "run").exists()
+    headless = tmp_path / "headless"
+    learn(teacher, "tinybert-4", headless, tiny_corpus, steps=1)
+    with pytest.raises(ValueError, match="has no mlm head"):
+        learn(headless, "distilbert", tmp_path / "run", tiny_corpus, recipe="distilbert")
+    with pytest.raises(ValueError, match="a run of 'distill'"):
+        pretrain("tinybert-4", [tiny_corpus], headless, resume=True, **QUIET)
+    run = json.loads((headless / "run.json").read_text())
+    run["teacher"]["fingerprint"] = "another"
+    (headless / "run.json").write_text(json.dumps(run))
+    with pytest.raises(ValueError, match="not those of the teacher that this run began with"):
+        learn(teacher, "tinybert-4", headless, tiny_corpus, steps=1, resume=True)

@@ -1,0 +1,258 @@
+"""Distillation on a task: every kind of it end to end, what a student gains, how a run goes on after a kill, and what
+is refused."""
+
+import dataclasses
+import json
+import os
+import random as chance
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+import transformers
+from finetuning import rules
+from safetensors.torch import load_file
+from typer.testing import CliRunner
+
+import hornbook
+from hornbook import cli
+from hornbook.distillation.run import distill
+from hornbook.finetuning.api import Finetuned, finetune
+from hornbook.interop.folder import load_folder
+from hornbook.models import registry
+from hornbook.text.training import train_tokenizer
+
+QUIET = {"say": lambda words: None}
+ONCE = {"runtime.threads": 1, "validation.every_steps": 10_000}
+SMALL = {"num_layers": 1, "width": 32, "inner_width": 64}
+NUM_DEV = 100
+
+
+@pytest.fixture(scope="module")
+def encoder(tmp_path_factory) -> Path:
+    return rules.random_encoder(tmp_path_factory.mktemp("random") / "encoder")
+
+
+@pytest.fixture(scope="module")
+def small(tmp_path_factory) -> Path:
+    """A student in the shape of DistilBERT: a layer, half as wide."""
+    size = SMALL | {"head_dropout": 0.0, "span_dropout": 0.0}
+    return rules.random_encoder(tmp_path_factory.mktemp("random") / "small", "distilbert", **size)
+
+
+def rows_of(rule: Callable, number: int, seed: int = 1) -> list[dict]:
+    draw = chance.Random(seed)
+    return [rule(draw) for _ in range(number)]
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory) -> Path:
+    return rules.write_rows(tmp_path_factory.mktemp("data"), rows_of(rules.keyword_pair, 600), NUM_DEV)
+
+
+@pytest.fixture(scope="module")
+def teacher(tmp_path_factory, encoder, data) -> Finetuned:
+    out = tmp_path_factory.mktemp("teacher") / "run"
+    return finetune(encoder, data, out=out, epochs=5, lr=3e-3, seed=0, changes=ONCE, **QUIET)
+
+
+def learn(teacher: Path, student: Path | str, out: Path, data: Path, task="classification", changes=None, **more):
+    settings = ONCE | {"objective.earlier_epochs": 3} | (changes or {})
+    return distill(teacher, student, out, task=task, data=data, changes=settings, **{"lr": 3e-3, **QUIET} | more)
+
+
+def bytes_of(folder: Path) -> dict[str, bytes]:
+    return {file.name: file.read_bytes() for file in folder.glob("*.safetensors")}
+
+
+@pytest.mark.parametrize("recipe", ["distilbert", "tinybert", "minilm"])
+def test_a_student_learns_what_its_teacher_knows(tmp_path, teacher, small, data, recipe):
+    assert teacher.score >= 0.98
+    before = bytes_of(teacher.out)
+    result = learn(teacher.out, small, tmp_path / "run", data, recipe=recipe, epochs=6)
+    assert result.score >= 0.95 and result.degenerate is None
+    assert bytes_of(teacher.out) == before
+
+
+def test_more_than_from_few_labels(tmp_path, teacher, small, data):
+    """Texts without labels, which the teacher knows an answer for, are worth more than few labels."""
+    few = rules.write_rows(tmp_path / "few", rows_of(rules.keyword_pair, 600)[:24] + _dev(data), NUM_DEV)
+    alone = finetune(small, few, out=tmp_path / "alone", epochs=60, lr=3e-3, changes=ONCE, **QUIET)
+    wrong = [row | {"label": "no" if i % 2 else "yes"} for i, row in enumerate(rows_of(rules.keyword_pair, 500))]
+    unlabelled = rules.write_rows(tmp_path / "unlabelled", wrong + _dev(data), NUM_DEV)
+    taught = learn(teacher.out, small, tmp_path / "taught", unlabelled, epochs=6)
+    assert taught.score >= 0.95 > alone.score + 0.1
+
+
+def _dev(data: Path) -> list[dict]:
+    return [json.loads(line) for line in (data / "dev.jsonl").read_text().splitlines()]
+
+
+def test_the_last_stage_starts_where_the_one_before_ended(tmp_path, teacher, small, data):
+    """Of which it makes one step only."""
+    result = learn(teacher.out, small, tmp_path / "run", data, epochs=0.01)
+    folders = (small, tmp_path / "run" / "stages" / "1", result.out)
+    start, between, end = (load_file(folder / "model.safetensors") for folder in folders)
+    shared = [name for name in between if "transformer" in name and name.endswith("weight")]
+    moved = [float((between[name] - start[name.removeprefix("distilbert.")]).abs().max()) for name in shared]
+    after = [float((end[name] - between[name]).abs().max()) for name in shared]
+    assert min(moved) > 0.01 > 0.004 > max(after)
+
+
+TASKS = {  # a rule, the task, what is predicted of, the class that opens it
+    "classification": (rules.keyword_pair, "the lamp", "SequenceClassification"),
+    "multi-label": (rules.things_there, "the lamp", "SequenceClassification"),
+    "regression": (rules.count_of_lamps, "the lamp", "SequenceClassification"),
+    "spans": (rules.who_is_where, ("Where is Mary?", "Mary went to the office."), "QuestionAnswering"),
+    "spans-or-none": (rules.place_if_told, ("Where is Mary?", "Mary is in the office."), "QuestionAnswering"),
+    "tagging": (rules.titled_names, "Doctor Woods said hello", "TokenClassification"),
+    "choice": (rules.ending_with_the_thing, ("what has that lamp ?", ["the lamp", "two apple"] * 2), "MultipleChoice"),
+}
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_every_kind_of_task(tmp_path, encoder, small, task):
+    """A few steps of each stage, by every term; the run is used as a fine-tuned one is."""
+    rule, item, kind = TASKS[task]
+    data = rules.write_rows(tmp_path / "data", rows_of(rule, 100), 30)
+    changes = ONCE | ({"task.no_answer": "classifier"} if task == "spans-or-none" else {})
+    taught_by = finetune(encoder, data, task, tmp_path / "teacher", epochs=1, changes=changes, **QUIET)
+    settings = changes | {"objective.earlier_epochs": 1, "objective.own_weight": 0.5}
+    result = learn(taught_by.out, small, tmp_path / "run", data, task, settings, epochs=1)
+    assert result.scores["dev"].keys() == taught_by.scores["dev"].keys()
+    assert len(result.predict([item])) == 1
+    record = json.loads((result.out / "run.json").read_text())
+    assert (record["verb"], record["teacher"]["folder"]) == ("distill", str(taught_by.out.resolve()))
+    first = [json.loads(line) for line in (result.out / "stages" / "1" / "metrics.jsonl").read_text().splitlines()]
+    assert {"embeddings", "hidden", "attention"} <= first[0].keys()
+    last = [json.loads(line) for line in (result.out / "metrics.jsonl").read_text().splitlines()]
+    assert {"logits", "task"} <= last[0].keys()
+    opened = getattr(transformers, f"AutoModelFor{kind}").from_pretrained(result.out)
+    assert type(opened).__name__ == f"DistilBertFor{kind}"
+    assert str(taught_by.out) in hornbook.write_report(result.out).read_text()
+    assert hornbook.describe(result.out)["teacher"] == str(taught_by.out)
+    assert result.evaluate(data)["parts"]["dev"].keys() == result.scores["dev"].keys()
+
+
+@pytest.mark.parametrize(
+    ("of_teacher", "of_student", "changes"),
+    [("electra", "distilbert", {}), ("bert", "albert", {"embedding_width": 8}), ("roberta", "bert", {})],
+)
+def test_between_families(tmp_path, data, of_teacher, of_student, changes):
+    projected = {"embedding_width": 16} if of_teacher == "electra" else {}
+    large = rules.random_encoder(tmp_path / "large", of_teacher, **projected)
+    student = rules.random_encoder(tmp_path / "student", of_student, **SMALL | changes)
+    taught_by = finetune(large, data, out=tmp_path / "teacher", epochs=0.2, changes=ONCE, **QUIET)
+    faster = {"objective.earlier_epochs": 0.2}
+    result = learn(taught_by.out, student, tmp_path / "run", data, changes=faster, epochs=0.2)
+    assert load_folder(result.out)[0].family == of_student
+
+
+def test_layers_and_separate_pairs(tmp_path, encoder, small):
+    """Both texts of a pair stand side by side in a batch; rates of layers hold for a student too."""
+    data = rules.write_rows(tmp_path / "data", rows_of(rules.same_kind, 80), 20)
+    changes = ONCE | {"task.pair_encoding": "separate"}
+    taught_by = finetune(encoder, data, out=tmp_path / "teacher", epochs=1, changes=changes, **QUIET)
+    decayed = changes | {"layers.decay": 0.5, "layers.head_rate": 2.0, "objective.earlier_epochs": 1}
+    result = learn(taught_by.out, small, tmp_path / "run", data, changes=decayed, epochs=1)
+    assert result.scores["dev"]
+    with pytest.raises(ValueError, match="its pairs is separate, and the data wants joint"):
+        learn(taught_by.out, small, tmp_path / "other", data)
+
+
+def test_a_preset_starts_from_the_teacher(tmp_path, teacher, data, monkeypatch):
+    found = registry.PRESETS["distilbert"]
+    size = {"num_layers": 1, "width": 64, "num_heads": 4, "inner_width": 128}
+    tiny = dataclasses.replace(found, model=dataclasses.replace(found.model, **size))
+    monkeypatch.setitem(registry.PRESETS, "distilbert", tiny)
+    said: list[str] = []
+    few = {"objective.earlier_epochs": 0.1}
+    result = learn(teacher.out, "distilbert", tmp_path / "run", data, changes=few, epochs=0.1, lr=1e-9, say=said.append)
+    assert any("starts from layers 1 of the teacher, its embeddings" in words for words in said)
+    student, taught = load_folder(result.out)[0], load_folder(teacher.out)[0]
+    torch.testing.assert_close(student.blocks[0].expand.weight, taught.blocks[0].expand.weight, rtol=0, atol=1e-5)
+    again = learn(teacher.out, "distilbert", tmp_path / "run", data, changes=few, epochs=0.1, lr=1e-9, resume=True)
+    assert again.scores == result.scores
+
+
+KILLED = """
+import os, sys
+from hornbook.distillation.run import distill
+teacher, student, data, out, stop, stage = sys.argv[1:]
+def watch(status):
+    first = "hidden" in status.values
+    if status.step == int(stop) and first == (stage == "1"):
+        os.kill(os.getpid(), 9)
+distill(teacher, student, out, task="classification", data=data, epochs=1, lr=3e-3, resume=True, watch=watch,
+        say=lambda words: None, changes={"runtime.threads": 1, "checkpoint.every_steps": 2,
+        "runtime.log_every_steps": 1, "objective.earlier_epochs": 1})
+"""
+
+
+def test_goes_on_after_a_kill_with_the_same_bits(tmp_path, teacher, small):
+    """In either stage."""
+    rows = rows_of(rules.keyword_pair, 240)
+    data = rules.write_rows(tmp_path / "data", rows, 40)
+    changes = {"checkpoint.every_steps": 2, "runtime.log_every_steps": 1, "objective.earlier_epochs": 1}
+    del (settings := ONCE | changes)["validation.every_steps"]
+    keywords = {"task": "classification", "data": data, "epochs": 1, "lr": 3e-3, "changes": settings, **QUIET}
+    whole = distill(teacher.out, small, tmp_path / "whole", **keywords)
+    for stage, stop in (("1", 1), ("1", 5), ("2", 1), ("2", 3)):  # the third before the stage has a checkpoint
+        command = [teacher.out, small, data, tmp_path / "killed", str(stop), stage]
+        done = subprocess.run([sys.executable, "-c", KILLED, *command], env=os.environ)
+        assert done.returncode == -signal.SIGKILL, (stage, stop)
+    last = distill(teacher.out, small, tmp_path / "killed", resume=True, **keywords)
+    assert bytes_of(whole.out) == bytes_of(last.out) and whole.scores == last.scores
+    stages = [bytes_of(each / "stages" / "1") for each in (whole.out, last.out)]
+    assert stages[0] == stages[1] and "projections.safetensors" in stages[0]
+
+
+def test_what_is_refused(tmp_path, teacher, encoder, small, data):
+    with pytest.raises(ValueError, match="has no head for a task: fine-tune it first"):
+        learn(encoder, small, tmp_path / "run", data)
+    other = rules.write_rows(tmp_path / "other", rows_of(rules.same_kind, 60), 20)
+    with pytest.raises(ValueError, match="its labels is no, yes, and the data wants other, same"):
+        learn(teacher.out, small, tmp_path / "run", other)
+    with pytest.raises(ValueError, match=r"was made for another task: its kind is sequence"):
+        tagged = rules.write_rows(tmp_path / "tagged", rows_of(rules.titled_names, 60), 20)
+        learn(teacher.out, small, tmp_path / "run", tagged, "tagging")
+    train_tokenizer(["other words"] * 20, vocab_size=60).save(small_copy := _copied(small, tmp_path / "copy"))
+    with pytest.raises(ValueError, match=r"the student and the teacher .* different vocabularies"):
+        learn(teacher.out, small_copy, tmp_path / "run", data)
+    longer = rules.random_encoder(tmp_path / "longer", "distilbert", **SMALL | {"max_positions": 96})
+    with pytest.raises(ValueError, match=r"set task\.max_length=48"):
+        learn(teacher.out, longer, tmp_path / "run", data)
+    assert not (tmp_path / "run").exists()
+
+
+def _copied(folder: Path, to: Path) -> Path:
+    to.mkdir()
+    for name in ("config.json", "model.safetensors"):
+        (to / name).write_bytes((folder / name).read_bytes())
+    return to
+
+
+def test_the_verb(tmp_path, teacher, small, data):
+    out = str(tmp_path / "run")
+    base = ["distill", str(teacher.out), "--student", str(small), "--out", out]
+    settings = ["--set", "runtime.threads=1", "--set", "objective.earlier_epochs=0.2"]
+    asked = ["--task", "classification", "--data", str(data), "--epochs", "0.2", *settings, "--json"]
+    done = CliRunner().invoke(cli.app, base + asked)
+    assert done.exit_code == 0, (done.output, done.exception)
+    assert "accuracy" in json.loads(done.output.splitlines()[-1])["scores"]["dev"]
+    assert CliRunner().invoke(cli.app, [*base, *asked, "--resume"]).exit_code == 0
+    assert CliRunner().invoke(cli.app, [*base[:2], "--out", out, "--resume"]).exit_code == 0
+    assert "already holds a run" in str(CliRunner().invoke(cli.app, base + asked).exception)
+    shown = CliRunner().invoke(
+        cli.app, [*base[:4], "--task", "classification", "--recipe", "patient", "--show", "--json"]
+    )
+    assert json.loads(shown.output.splitlines()[-1])["objective.recipe"] == "patient"
+    wrong = CliRunner().invoke(cli.app, [*base, "--task", "classification", "--data", str(data), "--steps", "3"])
+    assert "--steps goes with --corpus" in str(wrong.exception)
+    assert "distill needs --corpus, or --task and --data" in str(
+        CliRunner().invoke(cli.app, base[:4] + base[4:]).exception
+    )
