@@ -99,7 +99,8 @@ def say_outcome(out: Path, outcome, can_fill_masks: bool = True) -> None:
     best = f", best validation loss {outcome.best:.3f}{summed}" if outcome.best is not None else ""
     say(f"{out}: finished, {seen}{best}")
     fill_mask = f'hornbook fill-mask {out} "...[MASK]..."' if can_fill_masks else ""
-    use = f'hornbook detect {out} "..."' if "rtd" in terms else fill_mask
+    others = {"rtd": f'hornbook detect {out} "..."', "clm": f'hornbook generate {out} "..."'}
+    use = next((words for term, words in others.items() if term in terms), fill_mask)
     say(f"  hornbook report {out}      {use}".rstrip())
 
 
