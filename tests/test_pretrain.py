@@ -27,6 +27,7 @@ FAMILIES = {  # a preset of each, and what makes it tiny besides
     "bert": ("bert-tiny", {}),
     "albert": ("albert-base", {"model.num_layers": 2, "model.embedding_width": 16}),
     "roberta": ("roberta-base", {}),
+    "electra": ("electra-small", {"model.embedding_width": 16, "objective.generator_share": 0.5}),
     "gpt1": ("gpt1-base", {"model.inner_width": 128}),
     "gpt2": ("gpt2-small", {"model.num_layers": 2, "model.window": 16}),
 }
@@ -104,6 +105,8 @@ def test_killed_and_resumed_it_ends_with_the_same_bits(unbroken, tmp_path, tiny_
     assert not (tmp_path / "run" / "samples.json").exists()
     run(tmp_path / "run", tiny_corpus, resume=True, family=family)
     assert same(unbroken, tmp_path / "run") and same(unbroken / "best", tmp_path / "run" / "best")
+    if family == "electra":
+        assert same(unbroken / "generator", tmp_path / "run" / "generator")
 
 
 @pytest.mark.parametrize("base", [False, True])

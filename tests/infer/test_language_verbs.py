@@ -107,3 +107,8 @@ def test_perplexity_says_its_definition(run, gpt, tmp_path):
     assert found["per_token"] == pytest.approx(expected.per_token) and found["num_documents"] == 1
     assert "must be blank-line or file" in run("perplexity", gpt, tmp_path / "text.txt", "--documents", "x")[2]
     assert run("perplexity", gpt, tmp_path / "nothing.txt")[0] == 2
+
+
+def test_an_empty_text_is_not_scored(run, gpt):
+    status, _, error = run("score", gpt, "the river", " ")
+    assert status == 2 and "text 2 is empty" in error

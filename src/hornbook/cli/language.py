@@ -95,6 +95,8 @@ def score(
     from hornbook.infer.encoder import EncoderModel
     from hornbook.terminal import say, table
 
+    if empty := [number for number, text in enumerate(texts, start=1) if not text.strip()]:
+        raise ValueError(f"text {empty[0]} is empty, so there is nothing to score: leave it out")
     loaded = hornbook.load(model)
     scores = loaded.score(texts)
     rows = [(f"{each.total:.3f}", f"{each.per_token:.3f}", len(each.tokens), each.text) for each in scores]

@@ -36,10 +36,15 @@ from hornbook.finetuning.record import (
 )
 from hornbook.finetuning.settings import FinetuneSettings
 from hornbook.finetuning.steps import is_trained, with_steps
-from hornbook.finetuning.taught import refuse_unfit_teacher, run_earlier_stages, student_rates, with_teacher
+from hornbook.finetuning.taught import (
+    kept_in_folders,
+    refuse_unfit_teacher,
+    run_earlier_stages,
+    student_rates,
+    with_teacher,
+)
 from hornbook.infer.attention import MOST_TOKENS, write_attention
-from hornbook.interop.folder import load_weights, read_weights, save_model
-from hornbook.interop.projections import load_projections, save_projections
+from hornbook.interop.folder import load_weights, read_weights
 from hornbook.interop.teacher import Teacher, refuse_other_teacher
 from hornbook.models.flops import model_flops_per_token, shape_of
 from hornbook.report.card import write_card
@@ -168,15 +173,7 @@ def _job(
     if runtime.compiles:
         trained.compile_parts()
 
-    def save(folder: Path) -> None:
-        inputs.tokenizer.save(folder, model.config.max_positions, model.config.num_segments)
-        save_projections(folder, trained)
-        save_model(folder, model)
-
-    def load(folder: Path) -> None:
-        load_weights(model, read_weights(folder), folder)
-        load_projections(folder, trained)
-
+    save, load = kept_in_folders(inputs, model, trained)
     dev = inputs.dev
 
     def check(micro_tokens: int) -> dict[str, float]:

@@ -120,14 +120,23 @@ def _stage(
     def check(micro_tokens: int) -> dict[str, float]:
         return validate(pair, objective, dev, runtime, micro_tokens)
 
-    def save(folder: Path) -> None:
-        inputs.tokenizer.save(folder, student.config.max_positions, student.config.num_segments)
-        save_projections(folder, pair)
-        save_model(folder, student)
-
-    def load(folder: Path) -> None:
-        load_weights(student, read_weights(folder), folder)
-        load_projections(folder, pair)
-
+    save, load = kept_in_folders(inputs, student, pair)
     batches = TaskBatches(inputs.train_features, settings.batch_size, seed)
     return Job(pair, objective, batches, check, save, load, rate_of=student_rates(student, settings.layers)), student
+
+
+def kept_in_folders(
+    inputs: Inputs, model: Transformer, trained: torch.nn.Module
+) -> tuple[Callable[[Path], None], Callable[[Path], None]]:
+    """How a checkpoint is saved and loaded: the model, its tokenizer, and a student's projections."""
+
+    def save(folder: Path) -> None:
+        inputs.tokenizer.save(folder, model.config.max_positions, model.config.num_segments)
+        save_projections(folder, trained)
+        save_model(folder, model)
+
+    def load(folder: Path) -> None:
+        load_weights(model, read_weights(folder), folder)
+        load_projections(folder, trained)
+
+    return save, load
