@@ -1,4 +1,4 @@
-"""AdamW or LAMB, without decay on biases and norms, and its state as plain tensors by name."""
+"""AdamW, LAMB or Muon, without decay on biases and norms, and its state as plain tensors by name."""
 
 from collections.abc import Callable
 
@@ -6,7 +6,10 @@ import torch
 from torch import Tensor, nn
 
 from hornbook.train.lamb import Lamb
+from hornbook.train.muon import Muon
 from hornbook.train.settings import UNCORRECTED_START, OptimizerSettings
+
+OTHERS = {"lamb": Lamb, "muon": Muon}
 
 
 def make_optimizer(
@@ -16,23 +19,26 @@ def make_optimizer(
 
     The model must be where it is trained: the state lies beside it from the start, as a captured step needs it.
     """
-    held: dict[tuple[bool, float], list[nn.Parameter]] = {}
+    held: dict[tuple[bool, bool, float], list[nn.Parameter]] = {}
     for name, parameter in model.named_parameters():
         if parameter.requires_grad:
-            held.setdefault((parameter.ndim >= 2, rate_of(name) if rate_of else 1.0), []).append(parameter)
+            in_block = settings.name == "muon" and parameter.ndim == 2 and "blocks." in name
+            kind = (parameter.ndim >= 2, in_block, rate_of(name) if rate_of else 1.0)
+            held.setdefault(kind, []).append(parameter)
     groups = [
         {
             "params": parameters,
             "weight_decay": settings.weight_decay if is_matrix else 0.0,
             "share": share,
             "adapted": is_matrix,  # LAMB asks for it
+            "orthogonal": in_block,  # Muon asks for it
             "counted_from": 0 if settings.bias_correction else UNCORRECTED_START,
         }
-        for (is_matrix, share), parameters in held.items()
+        for (is_matrix, in_block, share), parameters in held.items()
     ]
     betas = (settings.beta1, settings.beta2)
-    if settings.name == "lamb":
-        optimizer = Lamb(groups, settings.lr, betas, settings.eps)
+    if settings.name in OTHERS:
+        optimizer = OTHERS[settings.name](groups, settings.lr, betas, settings.eps)
     else:
         optimizer = torch.optim.AdamW(groups, settings.lr, betas, settings.eps, fused=True)
     _lay_out_state(optimizer)
@@ -46,10 +52,10 @@ def _lay_out_state(optimizer: torch.optim.Optimizer) -> None:
             state = optimizer.state[parameter]
             if not state:  # the count beside the parameter and in float32: so the fused kernel wants it
                 state["step"] = torch.empty((), dtype=torch.float32, device=parameter.device)
-                state["exp_avg"], state["exp_avg_sq"] = torch.empty_like(parameter), torch.empty_like(parameter)
-            state["step"].fill_(group["counted_from"])
-            state["exp_avg"].zero_()
-            state["exp_avg_sq"].zero_()
+                for mean in ("exp_avg",) if group["orthogonal"] else ("exp_avg", "exp_avg_sq"):
+                    state[mean] = torch.empty_like(parameter)
+            for quantity, value in state.items():
+                value.fill_(group["counted_from"] if quantity == "step" else 0)
 
 
 def set_rate(optimizer: torch.optim.Optimizer, lr: float) -> None:

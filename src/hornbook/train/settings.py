@@ -12,7 +12,9 @@ HIGHEST_UNCORRECTED_BETA = 0.9999  # to the power of the start: 3e-46
 
 @dataclass(frozen=True)
 class OptimizerSettings:
-    name: Literal["adamw", "lamb"] = setting("adamw", "lamb for batches of thousands of sequences (You et al. 2019)")
+    name: Literal["adamw", "lamb", "muon"] = setting(
+        "adamw", "lamb for batches of thousands of sequences (You et al. 2019); muon to learn more from each update"
+    )
     lr: float = setting(1e-4, "peak learning rate")
     beta1: float = setting(0.9, "decay of the running mean of gradients")
     beta2: float = setting(0.999, "decay of the running mean of squared gradients")
