@@ -74,10 +74,12 @@ PUBLISHED = [
     OptimizerSettings("lamb"),
     OptimizerSettings("lamb", bias_correction=False),
 ]
+MUON = OptimizerSettings("muon", lr=1e-3)
 
 
 @pytest.mark.parametrize(
-    ("name", "settings"), [*((name, None) for name in OUTPUTS), *(("class", settings) for settings in PUBLISHED)]
+    ("name", "settings"),
+    [*((name, None) for name in OUTPUTS), *(("class", settings) for settings in [*PUBLISHED, MUON])],
 )
 def test_captured_steps_equal_plain_ones(name, settings):
     plain_model = small(OUTPUTS[name])
