@@ -172,12 +172,24 @@ def test_splitting_and_filling_up_change_nothing(learns, how):
         assert found == pytest.approx(float(whole[term]), rel=1e-9)
 
 
-def test_guesses_are_samples_of_the_softmax():
-    shares = torch.tensor([0.5, 0.3, 0.15, 0.0499, 0.0001])
+@pytest.mark.parametrize("temperature", [1.0, 2.0, 0.5])
+def test_guesses_are_samples_of_the_softmax(temperature):
+    logits = torch.tensor([0.5, 0.3, 0.15, 0.0499, 0.0001]).log()
+    shares = (logits / temperature).softmax(0)
     num = 100_000
     numbers = torch.randint(-(2**31), 2**31, (num,), generator=torch.Generator().manual_seed(0))
-    found = torch.bincount(guess(shares.log().expand(num, 5), numbers), minlength=5) / num
+    found = torch.bincount(guess(logits.expand(num, 5), numbers, temperature), minlength=5) / num
     assert ((found - shares).abs() < 4 * (shares * (1 - shares) / num).sqrt() + 1e-9).all()
+
+
+@torch.no_grad()
+def test_at_a_low_temperature_the_guesses_are_the_likeliest_tokens():
+    settings = settings_of(temperature=1e-9)
+    pair, objective = pair_of(settings), objective_of(settings)
+    guessed = objective._guessed(pair, drawn_of(objective))
+    assert torch.equal(guessed.guesses_K, guessed.logits_KV.argmax(-1))
+    with pytest.raises(ValueError, match=r"objective\.temperature must be above 0"):
+        DetectionSettings(temperature=0.0)
 
 
 def test_noise_is_even_and_never_at_the_ends():

@@ -57,6 +57,7 @@ class DetectionSettings:
     generator_learns: Literal["likelihood", "adversarial"] = setting(
         "likelihood", "mlm, or to mislead the discriminator by policy gradient, which the paper found worse"
     )
+    temperature: float = setting(1.0, "of the generator's guesses; above 1 they are further off and easier to find")
     shared: Shared = setting(
         "embeddings", "what both encoders share: embeddings as published, only those of tokens, none, or all layers"
     )
@@ -66,6 +67,8 @@ class DetectionSettings:
     sentence_weight: float = setting(1.0, "how much that counts")
 
     def __post_init__(self) -> None:
+        if self.temperature <= 0:
+            raise ValueError(f"objective.temperature must be above 0, not {self.temperature:g}; 1 is published")
         if self.weight is not None and self.weight < 0:
             raise ValueError(f"objective.weight must be at least 0, not {self.weight}")
         if self.shared == "all" and (self.generator_share != 1 or self.generator_layers is not None):
@@ -186,7 +189,7 @@ class ReplacedTokens:
         mlm = drawn.targets["mlm"]
         x_KD = model.generator(drawn.batch).index_select(0, mlm.positions_K)
         logits_KV = model.generator.mlm_logits(x_KD)
-        guesses_K = self.guess(logits_KV.detach(), drawn.targets["guesses"].values_K)
+        guesses_K = self.guess(logits_KV.detach(), drawn.targets["guesses"].values_K, self.settings.temperature)
         original_T = put(drawn.batch.ids_T, mlm, mlm.values_K)
         batch = dataclasses.replace(drawn.batch, ids_T=put(drawn.batch.ids_T, mlm, guesses_K))
         return _Guessed(x_KD, logits_KV, guesses_K, original_T, batch)
@@ -252,11 +255,11 @@ def put(ids_T: Tensor, targets: Targets, values_K: Tensor) -> Tensor:
     return F.pad(ids_T, (0, 1)).scatter(0, positions_K, values_K)[:beyond]
 
 
-def guess(logits_KV: Tensor, numbers_K: Tensor) -> Tensor:
-    """A sample from softmax(logits) for each row, K: the greatest of score + Gumbel noise."""
+def guess(logits_KV: Tensor, numbers_K: Tensor, temperature: float = 1.0) -> Tensor:
+    """A sample from softmax(logits / temperature) for each row, K: the greatest score with Gumbel noise."""
     tokens_V = torch.arange(logits_KV.shape[-1], device=logits_KV.device, dtype=torch.int32)
     uniform_KV = uniform(numbers_K.to(torch.int32)[:, None], tokens_V)
-    return (logits_KV.float() - torch.log(-torch.log(uniform_KV))).argmax(-1)
+    return (logits_KV.float() - temperature * torch.log(-torch.log(uniform_KV))).argmax(-1)
 
 
 def uniform(numbers: Tensor, places: Tensor) -> Tensor:
