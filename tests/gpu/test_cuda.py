@@ -7,7 +7,11 @@ import pytest
 import torch
 
 from hornbook.batch import pack
+from hornbook.models.gpt import Gpt2, Gpt2Config
 from hornbook.nn.attention import attention
+from hornbook.objectives.language import NextToken
+from hornbook.objectives.pretraining import summed_loss
+from hornbook.objectives.vocabulary_loss import is_fused
 from hornbook.train.device import decide
 from hornbook.train.loop import train
 from hornbook.train.metrics import read_metrics
@@ -178,3 +182,26 @@ def test_the_loop_learns_stops_and_goes_on(tmp_path):
     assert lines[-1]["loss"] < 4.5  # guessing gives log 60 + log 2 = 4.79
     steps = [line["step"] for line in read_metrics(tmp_path) if line["kind"] == "train"]
     assert steps == list(range(10, 201, 10))
+
+
+@pytest.mark.parametrize("tied", [True, False])
+def test_a_gpts_fused_loss_equals_the_plain_one(tied):
+    """Loss and all gradients, of a vocabulary that is no multiple of 64."""
+    size = {"num_layers": 2, "width": 64, "num_heads": 2, "inner_width": 128, "max_positions": 64}
+    model = Gpt2(Gpt2Config(vocab_size=1000, tied=tied, **size), ("clm",)).cuda()
+    model.initialise(torch.Generator().manual_seed(0))
+    model.eval()  # no dropout
+    random = np.random.default_rng(0)
+    batch = pack([random.integers(0, 1000, length) for length in (64, 40, 7)]).to(CUDA)
+    objective = NextToken()
+    drawn = objective.draw(batch, torch.Generator("cuda"))
+    targets = drawn.targets["clm"]
+    with torch.autocast("cuda", torch.bfloat16):
+        x_KD = objective._hidden(model, drawn)
+        assert is_fused(x_KD)
+        plain = summed_loss(model.clm_logits(x_KD), targets.values_K, targets.weights_K)
+        fused = objective.sums(model, drawn)["clm"]
+    assert fused.item() == pytest.approx(plain.item(), rel=1e-3)
+    parameters = list(model.parameters())
+    for one, other in zip(*(torch.autograd.grad(loss, parameters) for loss in (fused, plain)), strict=True):
+        assert (one - other).norm() < 2e-2 * other.norm()

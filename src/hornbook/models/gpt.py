@@ -128,6 +128,11 @@ class Gpt(Transformer):
             if self.clm is not None and self.clm.weight is not None:
                 self.clm.weight.copy_(self.embeddings.tokens.weight)
 
+    @property
+    def clm_matrix(self) -> Tensor:
+        """What hidden states are multiplied with for scores of the next token, V x D with rows that pad it."""
+        return self.embeddings.tokens.weight if self.clm.weight is None else self.clm.weight
+
     def clm_logits(self, x_KD: Tensor) -> Tensor:
         """Scores of the next token over the padded vocabulary for hidden states at chosen positions, K x V."""
         return self.clm(x_KD, self.embeddings.tokens.weight)

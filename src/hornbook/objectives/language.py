@@ -18,6 +18,7 @@ from torch import Tensor, nn
 
 from hornbook.batch import Batch
 from hornbook.objectives.pretraining import summed_loss
+from hornbook.objectives.vocabulary_loss import fused_loss, is_fused
 from hornbook.train.objective import Drawn, Targets
 
 
@@ -43,18 +44,21 @@ class NextToken:
         return Drawn(batch, {"clm": next_tokens(batch) if batch.labels_T is None else stated_tokens(batch)})
 
     def sums(self, model: nn.Module, drawn: Drawn) -> dict[str, Tensor]:
-        targets = drawn.targets["clm"]
-        return {"clm": self.summed_loss(self._logits(model, drawn), targets.values_K, targets.weights_K)}
+        x_KD, targets = self._hidden(model, drawn), drawn.targets["clm"]
+        wanted = (targets.values_K, targets.weights_K)
+        if is_fused(x_KD):
+            return {"clm": fused_loss(x_KD, model.clm_matrix, *wanted, model.config.vocab_size)}
+        return {"clm": self.summed_loss(model.clm_logits(x_KD), *wanted)}
 
     def hits(self, model: nn.Module, drawn: Drawn) -> dict[str, Tensor]:
-        logits, targets = self._logits(model, drawn), drawn.targets["clm"]
+        logits, targets = model.clm_logits(self._hidden(model, drawn)), drawn.targets["clm"]
         return {
             "clm": summed_loss(logits, targets.values_K, targets.weights_K),
             "clm_accuracy": ((logits.argmax(-1) == targets.values_K) * targets.weights_K).sum(),
         }
 
-    def _logits(self, model: nn.Module, drawn: Drawn) -> Tensor:
-        return model.clm_logits(model(drawn.batch).index_select(0, drawn.targets["clm"].positions_K))
+    def _hidden(self, model: nn.Module, drawn: Drawn) -> Tensor:
+        return model(drawn.batch).index_select(0, drawn.targets["clm"].positions_K)
 
 
 def next_tokens(batch: Batch) -> Targets:

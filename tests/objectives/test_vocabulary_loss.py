@@ -1,0 +1,34 @@
+"""The fused loss over the vocabulary: equal to the plain one, with its gradients, by the kernel run in Python."""
+
+import os
+import subprocess
+import sys
+import textwrap
+
+import pytest
+
+pytest.importorskip("triton", reason="comes with torch for CUDA")
+
+IN_PYTHON = """
+    import torch
+    from hornbook.objectives import vocabulary_kernel, vocabulary_loss
+    from hornbook.objectives.pretraining import summed_loss
+
+    vocabulary_kernel.BLOCK, vocabulary_loss.PART_ROWS = 64, 7
+    torch.manual_seed(0)
+    x, matrix = torch.randn(20, 16, requires_grad=True), torch.randn(192, 16, requires_grad=True)
+    values, weights = torch.randint(0, 150, (20,)), torch.rand(20)
+    weights[3] = 0
+    found = vocabulary_loss._FusedLoss.apply(x, matrix, values, weights, 150)
+    gradients = torch.autograd.grad(0.37 * found, (x, matrix))
+    expected = summed_loss((x @ matrix.T)[:, :150], values, weights)
+    torch.testing.assert_close(found, expected)
+    for one, other in zip(gradients, torch.autograd.grad(0.37 * expected, (x, matrix))):
+        torch.testing.assert_close(one, other)
+    assert not gradients[1][150:].any()
+"""
+
+
+def test_the_kernel_equals_the_plain_loss():
+    environment = os.environ | {"TRITON_INTERPRET": "1"}
+    subprocess.run([sys.executable, "-c", textwrap.dedent(IN_PYTHON)], check=True, env=environment)
