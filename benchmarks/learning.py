@@ -172,11 +172,12 @@ def main() -> None:
     draw(curves, Path(args.out).with_suffix(".png"))
 
 
-def report(curves: dict[str, list]) -> None:
+def report(curves: dict[str, list], measure: str = "mlm") -> None:
     """Mean and standard deviation over seeds at each point, and whether the difference is within the seeds' noise."""
-    print(f"{'step':>6} {'ours mlm':>16} {'transformers mlm':>18} {'difference':>11} {'95% interval':>18}")
+    heads = (f"ours {measure}", f"transformers {measure}")
+    print(f"{'step':>6} {heads[0]:>16} {heads[1]:>18} {'difference':>11} {'95% interval':>18}")
     for step in curves["ours"][0]:
-        a, b = (np.array([run[step]["mlm"] for run in curves[side]]) for side in ("ours", "transformers"))
+        a, b = (np.array([run[step][measure] for run in curves[side]]) for side in ("ours", "transformers"))
         error = np.sqrt(a.var(ddof=1) / len(a) + b.var(ddof=1) / len(b)) if len(a) > 1 else float("nan")
         difference = a.mean() - b.mean()
         spread_a, spread_b = (x.std(ddof=1) if len(x) > 1 else float("nan") for x in (a, b))
@@ -187,16 +188,16 @@ def report(curves: dict[str, list]) -> None:
         )
 
 
-def draw(curves: dict[str, list], path: Path) -> None:
+def draw(curves: dict[str, list], path: Path, measure: str = "mlm", loss: str = "masked-token loss") -> None:
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(6.4, 4), layout="constrained")
     axes = figure.add_subplot()
     for side, colour in (("transformers", "#888888"), ("ours", "#b5412b")):
         for i, run in enumerate(curves[side]):
-            values = [point["mlm"] for point in run.values()]
+            values = [point[measure] for point in run.values()]
             axes.plot(list(run), values, color=colour, alpha=0.7, lw=1.2, label=side if i == 0 else None)
-    axes.set(xlabel="step", ylabel="masked-token loss on held-out text", title="Learning, one line a seed")
+    axes.set(xlabel="step", ylabel=f"{loss} on held-out text", title="Learning, one line a seed")
     axes.legend(frameon=False)
     figure.savefig(path, dpi=130)
 

@@ -1,0 +1,158 @@
+"""Does our GPT-2 learn what a plain loop around `transformers`' learns? Several seeds each, same data, start and rate.
+
+    python benchmarks/language_learning.py --data corpus.txt --vocabulary DIR [--steps 1000] [--seeds 4]
+
+Both sides see the same chunks of text, each one sequence over the ends of documents as GPT-2 was published, start from
+the weights that `transformers` draws, and predict every next token with AdamW, warm-up, decay, dropout 0.1 and clipping
+at 1. A chunk gives `transformers` one target less than us: the token behind its end. Validation is the same for both:
+its weights are put into our model for it.
+"""
+
+import argparse
+import json
+import tempfile
+import time
+from pathlib import Path
+
+import torch
+import transformers
+from learning import NUM_POINTS, draw, report
+
+from hornbook.config import changed
+from hornbook.data.build import build_corpus
+from hornbook.data.corpus import Corpus
+from hornbook.data.examples import Examples
+from hornbook.interop.folder import load_weights
+from hornbook.models.flops import model_flops_per_token, shape_of
+from hornbook.models.gpt import Gpt2
+from hornbook.models.registry import PRESETS
+from hornbook.objectives.language import NextToken
+from hornbook.train.device import Runtime, decide, prepare
+from hornbook.train.loop import validate
+from hornbook.train.optimizer import make_optimizer, set_rate
+from hornbook.train.settings import OptimizerSettings, RuntimeSettings, ScheduleSettings
+from hornbook.train.step import Stepper
+
+
+class Comparison:
+    """The data, settings and validation that both sides share."""
+
+    def __init__(self, args: argparse.Namespace, corpus: Corpus, runtime: Runtime):
+        self.args, self.corpus, self.runtime = args, corpus, runtime
+        num_layers, width = map(int, args.size.split("x"))
+        size = {"num_layers": num_layers, "width": width, "num_heads": width // 64, "inner_width": 4 * width}
+        of_text = {"vocab_size": corpus.tokenizer.vocab_size, "max_positions": args.length}
+        self.config = changed(PRESETS["gpt2-small"].model, size | of_text)
+        self.objective = NextToken()
+        self.schedule = ScheduleSettings(steps=args.steps, warmup_fraction=0.1)
+        self.optimizer_settings = OptimizerSettings(lr=args.lr, beta2=0.95, eps=1e-8, weight_decay=0.1)
+        self.num_sequences = args.batch_tokens // args.length
+        held_out = self._examples(0, held_out=True)
+        num_batches = min(8, max(1, sum(chunks.total for chunks in held_out.chunks) // self.num_sequences))
+        self.held_out = [held_out.batch(i, self.num_sequences) for i in range(num_batches)]
+        self.points = {round(args.steps * (i + 1) / NUM_POINTS) for i in range(NUM_POINTS)}
+
+    def _examples(self, seed: int, held_out: bool = False) -> Examples:
+        chunks = {"layout": "documents", "crosses_documents": True, "held_out": held_out}
+        return Examples([(self.corpus, 1.0)], self.args.length, seed, **chunks)
+
+    def batches(self, seed: int):
+        """Without the few that hold a shorter chunk, the last of the text, which makes no rectangle."""
+        examples, number, taken = self._examples(seed), 0, 0
+        while taken < self.args.steps:
+            batch = examples.batch(number, self.num_sequences)
+            number += 1
+            if batch.num_tokens == self.num_sequences * self.args.length:
+                yield taken, batch.to(self.runtime.device)
+                taken += 1
+
+    def measured(self, model: Gpt2) -> dict[str, float]:
+        return validate(model, self.objective, self.held_out, self.runtime)
+
+
+def their_model(shared: Comparison, seed: int) -> transformers.GPT2LMHeadModel:
+    torch.manual_seed(seed)
+    settings = transformers.GPT2Config.from_dict(Gpt2(shared.config, ("clm",)).outside_config())
+    return transformers.GPT2LMHeadModel(settings).to(shared.runtime.device)
+
+
+def as_ours(shared: Comparison, model: transformers.GPT2LMHeadModel) -> Gpt2:
+    """Our model with the same weights."""
+    copy = Gpt2(shared.config, ("clm",))
+    weights = {k: v.detach().cpu() for k, v in model.state_dict().items() if k != "lm_head.weight"}
+    load_weights(copy, weights, Path("transformers"))
+    return copy.to(shared.runtime.device)
+
+
+def ours(shared: Comparison, seed: int) -> dict[int, dict]:
+    model = as_ours(shared, their_model(shared, seed))
+    optimizer = make_optimizer(model, shared.optimizer_settings)
+    stepper = Stepper(model, shared.objective, optimizer, shared.runtime, seed, 1.0, 1 << 20)
+    curve = {}
+    for number, batch in shared.batches(seed):
+        stepper.take(batch, number, shared.args.lr * shared.schedule.rate(number))
+        if number + 1 in shared.points:
+            curve[number + 1] = shared.measured(model)
+    return curve
+
+
+def theirs(shared: Comparison, seed: int) -> dict[int, dict]:
+    model = their_model(shared, seed)
+    no_decay = [p for p in model.parameters() if p.ndim < 2]
+    groups = [{"params": [p for p in model.parameters() if p.ndim >= 2]}, {"params": no_decay, "weight_decay": 0.0}]
+    chosen = shared.optimizer_settings
+    betas = (chosen.beta1, chosen.beta2)
+    optimizer = torch.optim.AdamW(groups, chosen.lr, betas, chosen.eps, chosen.weight_decay, fused=True)
+    for group in optimizer.param_groups:
+        group["share"] = 1.0
+    curve = {}
+    for number, batch in shared.batches(seed):
+        model.train()
+        ids = batch.ids_T.view(shared.num_sequences, shared.args.length)
+        with shared.runtime.autocast():
+            loss = model(input_ids=ids, labels=ids, use_cache=False).loss
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        set_rate(optimizer, shared.args.lr * shared.schedule.rate(number))
+        optimizer.step()
+        optimizer.zero_grad()
+        if number + 1 in shared.points:
+            curve[number + 1] = shared.measured(as_ours(shared, model))
+    return curve
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--data", required=True)
+    parser.add_argument("--vocabulary", required=True)
+    parser.add_argument("--size", default="6x384", help="layers x width")
+    parser.add_argument("--length", type=int, default=256)
+    parser.add_argument("--steps", type=int, default=1000)
+    parser.add_argument("--seeds", type=int, default=4)
+    parser.add_argument("--batch-tokens", type=int, default=16_384)
+    parser.add_argument("--lr", type=float, default=1e-3)
+    parser.add_argument("--out", default="language_learning.json")
+    args = parser.parse_args()
+    runtime = decide(RuntimeSettings(compile="no"), 0)
+    prepare(runtime)
+    print(runtime.reason, "torch", torch.__version__, "transformers", transformers.__version__)
+    curves: dict[str, list] = {"ours": [], "transformers": []}
+    with tempfile.TemporaryDirectory() as folder:
+        build_corpus([args.data], args.vocabulary, folder)
+        shared = Comparison(args, Corpus(folder), runtime)
+        tokens = args.steps * args.batch_tokens
+        flops = tokens * model_flops_per_token(shape_of(shared.config, args.length, 1.0, "clm"))
+        print(f"{tokens:,} tokens, {flops:.2e} FLOPs a run, {shared.corpus.num_tokens:,} tokens in the corpus")
+        for seed in range(args.seeds):
+            for side, learn in (("ours", ours), ("transformers", theirs)):
+                start = time.monotonic()
+                curves[side].append(learn(shared, seed))
+                last = curves[side][-1][args.steps]
+                print(f"seed {seed} {side}: {json.dumps(last)} {time.monotonic() - start:.0f} s", flush=True)
+                Path(args.out).write_text(json.dumps({"arguments": vars(args), "curves": curves}))
+    report(curves, "clm")
+    draw(curves, Path(args.out).with_suffix(".png"), "clm", "next-token loss")
+
+
+if __name__ == "__main__":
+    main()
