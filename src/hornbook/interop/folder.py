@@ -138,7 +138,7 @@ def _fitting(model: nn.Module, weights: dict[str, Tensor], folder: Path) -> dict
     rest = [name for name in weights if name not in used and not any(part in name for part in PASSED_OVER)]
     if rest:
         raise ValueError(
-            f"{where} holds {len(rest)} weights that a {model.family} model of {config_file} has no place for, "
+            f"{where} holds {len(rest)} weights that {model.in_words()} model of {config_file} has no place for, "
             f"the first is {rest[0]}: {restore}"
         )
     return fitting

@@ -171,6 +171,11 @@ class Transformer(nn.Module):
         self.task = None if output is None else task_head(config, output, cls, self.scores_with_bias)
 
     @classmethod
+    def in_words(cls) -> str:
+        """The family with its article, as a sentence names it."""
+        return f"{'an' if cls.family[0] in 'aeiou' else 'a'} {cls.family}"
+
+    @classmethod
     def heads_for(cls, output: Output) -> tuple[str, ...]:
         """What of the pre-training heads a task goes through."""
         return ()

@@ -268,7 +268,7 @@ def _student_to_train(
     for family in (registry.family_of(settings.model), type(teacher.model)):
         if "mlm" not in family.head_makers:
             raise ValueError(
-                f"on plain text student and teacher read masked tokens, which a {family.family} knows nothing of: let "
+                f"on plain text student and teacher read masked tokens, which {family.in_words()} knows nothing of: let "
                 "it learn on a task (--task and --data), or take encoders"
             )
     refuse_other_vocabulary(teacher, tokenizer, "the corpus")
