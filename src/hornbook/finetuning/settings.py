@@ -91,6 +91,15 @@ class FinetuneSettings:
         if self.examples is not None and self.examples < 1:
             raise ValueError(f"examples must be at least 1, not {self.examples}")
 
+    @property
+    def unread(self) -> dict[str, str]:
+        """Settings of the loop that only pre-training reads, and what stands in their place."""
+        return {
+            "schedule.steps": "the number of steps follows from epochs and batch_size",
+            "batch.tokens": "a batch is a number of examples, batch_size",
+            "validation.tokens": "the whole dev part is validated on",
+        }
+
     def loop(self) -> LoopSettings:
         return LoopSettings(
             self.optimizer, self.schedule, self.batch, self.checkpoint, self.validation, self.guard, self.runtime
@@ -135,4 +144,5 @@ def settings_for(
         optimizer=OptimizerSettings(lr=default_rate(known, width)),
     )
     published = {} if trained is None else trained.finetuning(trained.config, known.name)
+    configuration.refuse_unread(settings, changes)
     return configuration.changed(settings, published | changes)

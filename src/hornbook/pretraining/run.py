@@ -268,8 +268,8 @@ def _student_to_train(
     for family in (registry.family_of(settings.model), type(teacher.model)):
         if "mlm" not in family.head_makers:
             raise ValueError(
-                f"on plain text student and teacher read masked tokens, which {family.in_words()} knows nothing of: let "
-                "it learn on a task (--task and --data), or take encoders"
+                f"on plain text student and teacher read masked tokens, which {family.in_words()} knows nothing of: "
+                "let it learn on a task (--task and --data), or take encoders"
             )
     refuse_other_vocabulary(teacher, tokenizer, "the corpus")
     positions = teacher.model.config.max_positions

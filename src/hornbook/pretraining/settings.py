@@ -75,6 +75,15 @@ class PretrainSettings:
             )
 
     @property
+    def unread(self) -> dict[str, str]:
+        """Settings and groups of them that nothing reads in this run, and why."""
+        if isinstance(self.objective, LanguageSettings):
+            pairs = "a GPT reads documents end to end, and no pairs"
+            unread = dict.fromkeys(("data.layout", "data.shorter_chance", "data.single_chance"), pairs)
+            return unread | {"masking": "a GPT predicts every next token and masks none"}
+        return {"data.crosses_documents": "it is for a GPT, which reads documents end to end"}
+
+    @property
     def layout(self) -> Layout:
         """How the text is laid out in sequences, which follows from the sentence task and `data.layout`."""
         if isinstance(self.objective, LanguageSettings):
@@ -126,13 +135,15 @@ def preset_settings(preset: str, changes: dict | None = None, has_teacher: bool 
     if "schedule.warmup_fraction" in changes:  # what a person says of it wins over a published number of steps
         changes.setdefault("schedule.warmup_steps", None)
     try:
-        return configuration.changed(settings, changes)
+        settings = configuration.changed(settings, changes)
     except configuration.UnknownSetting as error:
         owners = [name for name, model in registry.MODELS.items() if _has_setting(model.config_kind, error.name)]
         if not owners or family in owners:
             raise
         have = "has it" if len(owners) == 1 else "have it"
         raise ValueError(f"there is no setting '{error.name}' of {family}; {' and '.join(owners)} {have}") from None
+    configuration.refuse_unread(settings, changes)
+    return settings
 
 
 def _has_setting(kind: type, name: str) -> bool:
