@@ -78,18 +78,20 @@ def test_a_gpt_learns_a_rule(tmp_path, gpt, task, rule, number, epochs, changes,
     assert dev_score(result, measure) >= LEARNED and result.degenerate is None
 
 
-def test_a_gpt_learns_from_both_orders(tmp_path, gpt1):
-    result = run(tmp_path, gpt1, "classification", rules.named_word, 1000, 8, task__pair_encoding="both")
+def test_a_gpt_learns_from_both_orders(tmp_path):
+    gpt = rules.random_gpt(tmp_path / "gpt")
+    result = run(tmp_path, gpt, "classification", rules.named_word, 1000, 8, task__pair_encoding="both")
     assert dev_score(result) >= LEARNED
 
 
-def test_tags_and_spans_are_found_from_the_left(tmp_path, gpt1):
+def test_tags_and_spans_are_found_from_the_left(tmp_path):
     """What decides stands to the left in both rules."""
+    gpt = rules.random_gpt(tmp_path / "gpt")
     for task, rule, number, epochs, measure in (
         ("tagging", rules.titled_names, 500, 10, "entity_f1"),
         ("spans-or-none", rules.place_if_told, 1000, 8, "exact"),
     ):
-        result = run(tmp_path / task, gpt1, task, rule, number, epochs, task__no_answer="classifier")
+        result = run(tmp_path / task, gpt, task, rule, number, epochs, task__no_answer="classifier")
         assert dev_score(result, measure) >= (100 if measure == "exact" else 1) * 0.9
 
 
@@ -216,6 +218,10 @@ def test_published_settings(family):
         assert (each.optimizer.lr, each.schedule.warmup_fraction, each.schedule.power) == (6.25e-5, 0.002, 1)
         assert (each.task.pair_encoding == "both") == (name in ("mrpc", "qqp", "sts-b"))
     assert model.config.head_dropout == 0.1
+    taught = settings_for(known("mrpc"), model, {}, has_teacher=True)  # who learns from a teacher, and not beside it
+    assert (taught.task.format, taught.task.language_weight) == ("gpt1", 0.0)
+    with pytest.raises(ValueError, match=r"task\.language_weight would do nothing here: a student"):
+        settings_for(known("mrpc"), model, {"task.language_weight": 0.5}, has_teacher=True)
 
 
 def test_refusals(tmp_path, gpt1):
