@@ -104,9 +104,10 @@ class FinetuneSettings:
     @property
     def unread(self) -> dict[str, str]:
         """Settings of the loop that only pre-training reads, and what stands in their place."""
+        size = dict.fromkeys(("tokens", "first_tokens", "growth_share"), "a batch is a number of examples, batch_size")
         return {
             "schedule.steps": "the number of steps follows from epochs and batch_size",
-            "batch.tokens": "a batch is a number of examples, batch_size",
+            **{f"batch.{name}": why for name, why in size.items()},
             "validation.tokens": "the whole dev part is validated on",
         }
 

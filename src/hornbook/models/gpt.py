@@ -11,6 +11,7 @@ Shapes: T tokens, N sequences, K chosen positions, D width, V vocabulary (padded
 """
 
 import dataclasses
+import math
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
@@ -309,6 +310,7 @@ def _gpt2(
 
 
 HALF, ONE, TWO, THREE = (num * 2048 for num in (256, 512, 1024, 1562))  # 0.5, 1, 2 and 3.2 million tokens
+FIRST_TOKENS = 16 * 2048
 
 
 def _as_gpt2(num_layers: int, width: int, num_heads: int, lr: float) -> Preset:
@@ -316,7 +318,21 @@ def _as_gpt2(num_layers: int, width: int, num_heads: int, lr: float) -> Preset:
 
 
 def _as_gpt3(num_layers: int, width: int, num_heads: int, batch_tokens: int, lr: float) -> Preset:
-    return _gpt2(num_layers, width, num_heads, batch_tokens, lr, 2048, 0.0)
+    """Appendix B: batches grow from 32,000 tokens over the first 4 to 12 billion, "depending on the model size"; here
+    over 4, 8 and 12 for the smallest batches, those between and the largest. The rate falls over 260 billion."""
+    preset = _gpt2(num_layers, width, num_heads, batch_tokens, lr, 2048, 0.0)
+    growing_tokens = {HALF: 4e9, THREE: 12e9}.get(batch_tokens, 8e9)
+    exponent = (batch_tokens - FIRST_TOKENS) / growing_tokens
+    growing_steps = math.log(batch_tokens / FIRST_TOKENS) / exponent
+    steps, fallen = (round(growing_steps + (total - growing_tokens) / batch_tokens) for total in (300e9, 260e9))
+    grown = {
+        "batch.first_tokens": FIRST_TOKENS,
+        "batch.growth_share": growing_steps / steps,
+        "schedule.steps": steps,
+        "schedule.warmup_steps": round(math.log1p(375e6 * exponent / FIRST_TOKENS) / exponent),
+        "schedule.fall_share": fallen / steps,
+    }
+    return Preset(preset.model, preset.published | grown)
 
 
 PRESETS = {
