@@ -172,7 +172,7 @@ def test_the_settings_of_a_run_survive_json():
     from hornbook.models.registry import PRESETS, family_of
     from hornbook.pretraining.settings import preset_settings, settings_in
 
-    changes = {"masking.unit": "ngram", "schedule.steps": "1e3"}
+    changes = {"data.held_out_share": "0.02", "schedule.steps": "1e3"}
     for preset in PRESETS:
         settings = preset_settings(preset, changes)
         family = family_of(settings.model).family
@@ -180,3 +180,32 @@ def test_the_settings_of_a_run_survive_json():
     assert all(each.doc for each in listed(settings))
     with pytest.raises(ValueError, match=r"masking\.unit must be one of token, word, ngram, not 'words'"):
         preset_settings("bert-tiny", {"masking.unit": "words"})
+
+
+@pytest.mark.parametrize(
+    ("preset", "name", "value", "why"),
+    [
+        ("gpt2-small", "masking.rate", 0.2, r"masking\.rate would do nothing here: a GPT predicts every next token"),
+        ("gpt1-base", "data.single_chance", 0.2, "reads documents end to end"),
+        ("bert-tiny", "data.crosses_documents", True, r"would do nothing here: it is for a GPT"),
+    ],
+)
+def test_what_an_objective_does_not_read_is_refused(preset, name, value, why):
+    from hornbook.pretraining.settings import preset_settings
+
+    with pytest.raises(ValueError, match=why):
+        preset_settings(preset, {name: value})
+    with pytest.raises(ValueError, match="did you mean"):
+        preset_settings(preset, {f"{name}s": value})
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [("schedule.steps", "epochs"), ("batch.tokens", "batch_size"), ("validation.tokens", "whole dev")],
+)
+def test_fine_tuning_refuses_what_only_pretraining_reads(name, words):
+    from hornbook.finetuning.settings import settings_for
+    from hornbook.tasks.datasets import known
+
+    with pytest.raises(ValueError, match=f"{name} would do nothing here: .*{words}"):
+        settings_for(known("mrpc"), None, {name: 100})

@@ -30,6 +30,7 @@ FAMILIES = {  # a preset of each, and what makes it tiny besides
     "electra": ("electra-small", {"model.embedding_width": 16, "objective.generator_share": 0.5}),
     "gpt1": ("gpt1-base", {"model.inner_width": 128}),
     "gpt2": ("gpt2-small", {"model.num_layers": 2, "model.window": 16}),
+    "gpt3": ("gpt3-125m", {"batch.first_tokens": 128, "batch.growth_share": 0.8}),
 }
 
 
@@ -326,7 +327,16 @@ def test_gpts_carry_the_published_training(preset, batch_tokens, length, lr, war
     settings = preset_settings(preset)
     assert settings.batch.tokens == pytest.approx(batch_tokens, rel=0.05) and settings.optimizer.lr == lr
     assert {settings.data.length_at(step, 100)[0] for step in (0, 99)} == {length} == {settings.model.max_positions}
-    assert settings.schedule.warmup_steps * settings.batch.tokens == pytest.approx(warmup_tokens, rel=0.01)
+    steps, is_gpt3 = settings.schedule.steps, preset.startswith("gpt3")
+    assert settings.batch.tokens_before(settings.schedule.warmup_steps, steps) == pytest.approx(warmup_tokens, rel=0.01)
+    assert settings.batch.first_tokens == (32_768 if is_gpt3 else None)
+    if is_gpt3:
+        grown, fallen = settings.batch.growth_share * steps, round(settings.schedule.fall_share * steps)
+        assert 3.99e9 < settings.batch.tokens_before(grown, steps) < 12.01e9
+        assert settings.batch.tokens_before(fallen, steps) == pytest.approx(260e9, rel=1e-4)
+        assert settings.schedule.rate(fallen) == 0.1 < settings.schedule.rate(fallen - 1000)
+    if preset != "gpt1-base":
+        assert settings.batch.mean_tokens * steps == pytest.approx(300e9, rel=1e-4)
     assert settings.schedule.fall == "cosine" and settings.layout == "documents"
     is_first = preset == "gpt1-base"
     assert settings.schedule.rate(settings.schedule.steps - 1) == pytest.approx(0.0 if is_first else 0.1, abs=1e-6)

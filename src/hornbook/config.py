@@ -13,7 +13,7 @@ import difflib
 import math
 import types
 import typing
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Literal, NamedTuple, TypeVar
 
 S = TypeVar("S")
@@ -38,6 +38,20 @@ def listed(settings: Any, prefix: str = "") -> Iterator[Setting]:
             yield from listed(value, f"{prefix}{field.name}.")
         else:
             yield Setting(prefix + field.name, value, field.metadata.get("doc", ""))
+
+
+def why_unread(settings: Any, name: str) -> str | None:
+    """Why nothing reads a setting in such a run, where the settings say so themselves: `unread` holds the names of
+    settings and groups, each with the reason."""
+    reasons = getattr(settings, "unread", {})
+    return next((why for part, why in reasons.items() if f"{name}.".startswith(f"{part}.")), None)
+
+
+def refuse_unread(settings: Any, names: Iterable[str]) -> None:
+    """A setting that would do nothing is not taken in silence."""
+    for name in names:
+        if why := why_unread(settings, name):
+            raise ValueError(f"{name} would do nothing here: {why}")
 
 
 def changed(settings: S, changes: Mapping[str, Any], prefix: str = "") -> S:

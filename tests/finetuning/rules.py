@@ -36,6 +36,20 @@ def random_encoder(folder: Path, family: str = "bert", **changes) -> Path:
     return folder
 
 
+def random_gpt(folder: Path, family: str = "openai-gpt", dropout: float = 0.0, **changes) -> Path:
+    """The same for a GPT: weights as before any training, and the same vocabulary with nothing put around a text."""
+    tokenizer = train_tokenizer([" ".join(WORDS)] * 20, vocab_size=400).without_ends()
+    size = {"num_layers": 2, "width": 64, "num_heads": 4, "inner_width": 256, "max_positions": 48, "init_std": 0.2}
+    dropouts = dict.fromkeys(("dropout", "attention_dropout", "embedding_dropout", "head_dropout"), dropout)
+    kind = MODELS[family]
+    config = kind.config_kind(vocab_size=tokenizer.vocab_size, **size | dropouts | changes)
+    model = kind(kind.for_tokenizer(config, tokenizer.pad_id, tokenizer.end_id))
+    model.initialise(torch.Generator().manual_seed(0))
+    tokenizer.save(folder, config.max_positions, config.num_segments)
+    save_model(folder, model)
+    return folder
+
+
 def write_rows(folder: Path, rows: list[dict], num_dev: int) -> Path:
     """`train.jsonl` and, of the last rows, `dev.jsonl`."""
     folder.mkdir(parents=True, exist_ok=True)

@@ -9,7 +9,9 @@ import torch
 from hornbook.batch import pack
 from hornbook.models.bert import Bert, BertConfig
 from hornbook.models.electra import ElectraConfig, ElectraPair, generator_config
+from hornbook.models.gpt import Gpt1, Gpt1Config
 from hornbook.models.outputs import Output
+from hornbook.objectives.language import BesideTask
 from hornbook.objectives.masking import Masking, MaskingSettings
 from hornbook.objectives.replaced import DetectionSettings, ReplacedTokens
 from hornbook.tasks.objective import TaskObjective
@@ -25,6 +27,7 @@ OUTPUTS = {
     "number": Output("sequence", 1, problem="number"),
     "several": Output("sequence", 4, problem="multi"),
     "separate": Output("sequence", 2, pairs="separate"),
+    "both orders": Output("sequence", 2, pairs="both"),
     "cnn": Output("sequence", 2, head="cnn"),
     "attention": Output("sequence", 2, head="attention"),
     "choice": Output("choice"),
@@ -46,7 +49,7 @@ def small(output: Output, dropout: float = 0.0) -> Bert:
 
 def batch_of(output: Output, number: int):
     random = np.random.default_rng(number)
-    together = 2 if output.pairs == "separate" else 4 if output.kind == "choice" else 1
+    together = 4 if output.kind == "choice" else output.num_together
     num_units = (8, 8, 3, 12, 8)[number % 5]
     ids = [random.integers(5, 200, random.integers(3, 60)) for _ in range(num_units * together)]
     labels = token_labels = None
@@ -124,6 +127,26 @@ def test_frozen_layers_stay_as_they_are():
     after = model.state_dict()
     for name, value in before.items():
         assert value.equal(after[name]) == name.startswith("blocks.0."), name
+
+
+@pytest.mark.parametrize("name", ["class", "both orders", "choice"])
+def test_captured_next_tokens_beside_a_task_equal_plain_ones(name):
+    """As GPT-1 is fine-tuned: two terms off one pass, with as many targets as there are tokens."""
+    output, dropouts = OUTPUTS[name], dict.fromkeys(("dropout", "attention_dropout", "embedding_dropout"), 0.0)
+    config = Gpt1Config(200, 2, 64, 2, 256, 128, head_dropout=0.0, **dropouts)
+    model = Gpt1(config, Gpt1.heads_for(output), output)
+    model.initialise(torch.Generator().manual_seed(3))
+    made = []
+    for graphs in (False, True):
+        each = copy.deepcopy(model).cuda()
+        runtime = Runtime(torch.device("cuda"), torch.bfloat16, False, 1, 0, "test", graphs)
+        objective = BesideTask(TaskObjective(output), 0.5)
+        made.append(Stepper(each, objective, make_optimizer(each, OptimizerSettings()), runtime, 0, 1.0, 65_536))
+    for number in range(6):
+        a, b = (each.take(batch_of(output, number), number, 1e-3) for each in made)
+        for term in ("task", "clm"):
+            assert float(b.terms[term]) == pytest.approx(float(a.terms[term]), rel=2e-2, abs=2e-3), (number, term)
+    assert 1 <= len(made[1].captured.captured) < 6
 
 
 def electra_steppers(compiled: bool) -> tuple[Stepper, Stepper]:

@@ -87,6 +87,13 @@ def test_an_encoder_explains_itself_or_fills(run, bert, gpt):
     assert "reads from left to right" in run("fill-mask", gpt, "the [MASK]")[2]
 
 
+def test_a_family_goes_with_the_right_article():
+    from hornbook.models.registry import MODELS
+
+    names = {family.in_words() for family in MODELS.values()}
+    assert {"a bert", "an albert", "an electra", "an openai-gpt", "a gpt2"} <= names
+
+
 def test_score(run, gpt, bert):
     for folder, words in ((gpt, "given those before it"), (bert, "each token masked in turn")):
         status, out, _ = run("score", folder, "the river", "[red]bread[/]", "--json")

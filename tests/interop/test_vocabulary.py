@@ -4,10 +4,12 @@ import pytest
 import torch
 
 from hornbook.interop.folder import load_folder, save_model
-from hornbook.interop.vocabulary import grown
+from hornbook.interop.vocabulary import grown, with_new_tokens
 from hornbook.models.bert import Bert, BertConfig
-from hornbook.models.outputs import NEVER
+from hornbook.models.gpt import Gpt2, Gpt2Config
+from hornbook.models.outputs import NEVER, Output
 from hornbook.models.transformer import PADDED
+from hornbook.text.marks import filled_up, marked
 from hornbook.text.tokenizer import Tokenizer
 
 NEW_WORDS = ["bridgeriver", "teacherly", "한국어위키", "qx"]
@@ -96,3 +98,28 @@ def test_other_vocabulary(old, tiny_tokenizer, is_smaller):
         grown(random_model(pair[0].vocab_size), *pair)
     with pytest.raises(ValueError, match="another vocabulary than the model's"):
         grown(random_model(old.vocab_size + 4), extended(old, tiny_tokenizer, NEW_WORDS), old)
+
+
+@pytest.mark.parametrize("tied", [True, False])
+@pytest.mark.parametrize("num_spare", [0, 2, 150])
+def test_new_tokens_start_anew(old, tied, num_spare):
+    """All else bit for bit, also rows that no token has had; a task's head is left behind."""
+    size = {"num_layers": 1, "width": 64, "num_heads": 2, "inner_width": 24, "max_positions": 32}
+    config = Gpt2Config(vocab_size=old.vocab_size + num_spare, tied=tied, **size)
+    model = Gpt2(config, output=Output("sequence", 3))
+    model.initialise(torch.Generator().manual_seed(1))
+    new = filled_up(marked(old))
+    larger, again, other = (with_new_tokens(model, old, new, seed) for seed in (0, 0, 1))
+    assert larger.task is None and larger.config.vocab_size == old.vocab_size + max(3, num_spare)
+    assert (larger.config.pad_id, larger.config.end_id) == (new.pad_id, new.end_id)
+    for name, value in larger.state_dict().items():
+        before = model.state_dict()[name]
+        if name not in PADDED:
+            assert torch.equal(value, before)
+            continue
+        first, last = old.vocab_size, old.vocab_size + 3
+        assert torch.equal(value[:first], before[:first]) and not value[larger.config.vocab_size :].any()
+        assert torch.equal(value[last : config.vocab_size], before[last : config.vocab_size])
+        assert float(value[first:last].std()) == pytest.approx(0.02, rel=0.25)
+        assert torch.equal(value, again.state_dict()[name])
+        assert not torch.equal(value[first:last], other.state_dict()[name][first:last])

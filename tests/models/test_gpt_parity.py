@@ -183,12 +183,11 @@ def test_what_is_not_this_network_is_refused(tmp_path, key):
 )
 def test_heads_of_tasks(tmp_path, random, family, output):
     """A sequence is judged at its last token; the folder opens there as the class of that head, and here again."""
-    ours = our_model(family, output)
+    ours = our_model(family, output, pad_id=0)
     save_model(tmp_path, ours)
     kind = getattr(transformers, ours.naming.class_of((), output))
     theirs, report = kind.from_pretrained(tmp_path, output_loading_info=True, attn_implementation="eager")
     assert not report["missing_keys"] and not report["unexpected_keys"] and not report["mismatched_keys"]
-    theirs.config.pad_token_id = 0
     ids = texts(random)
     inputs, found = padded(ids), load_model(tmp_path).outputs(pack(ids))
     out = theirs.eval()(**inputs)
@@ -200,6 +199,39 @@ def test_heads_of_tasks(tmp_path, random, family, output):
         assert torch.allclose(found, out.logits[inputs["attention_mask"].bool()], atol=1e-5)
     else:
         assert torch.allclose(found, out.logits, atol=1e-5)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_double_heads(tmp_path, random, family):
+    """Endings judged at their last token beside the next tokens' scores, as `transformers` does it: outputs and the
+    gradient of both losses. Its folder opens here too."""
+    kind = {"openai-gpt": transformers.OpenAIGPTDoubleHeadsModel, "gpt2": transformers.GPT2DoubleHeadsModel}[family]
+    theirs = their_model(tmp_path, family, kind).double()
+    ours = load_model(tmp_path).double()
+    assert ours.output == Output("choice") and ours.heads == ("clm",) and ours.config.head_dropout == 0.1
+    ids = texts(random, [13, 5, POSITIONS, 2, 27, 27])
+    rows = padded(ids)["input_ids"]
+    last = torch.tensor([len(row) - 1 for row in ids])
+    expected = theirs(input_ids=rows.view(2, 3, -1), mc_token_ids=last.view(2, 3))
+    x_TD = ours(pack(ids, num_together=3))
+    scores, next_scores = ours.outputs_of(x_TD, pack(ids, num_together=3)), ours.clm_logits(x_TD)[:, :VOCABULARY]
+    is_there = torch.arange(POSITIONS) < (last + 1)[:, None]
+    expected_next = expected.logits.view(6, POSITIONS, -1)[is_there]
+    assert (scores - expected.mc_logits).abs().max() < 1e-9
+    assert (next_scores - expected_next).abs().max() < 1e-9
+    labels = torch.tensor([2, 0])
+    for endings, following in ((scores, next_scores), (expected.mc_logits, expected_next)):
+        language = (following.log_softmax(-1)[:, ::7] ** 2).mean()
+        (torch.nn.functional.cross_entropy(endings, labels) + 0.5 * language).backward()
+    gradients = {name: parameter.grad for name, parameter in theirs.named_parameters()}
+    for name, parameter in ours.named_parameters():
+        (outside,) = ours.naming.outside_names(ours)[name]
+        reference = gradients[outside].T if ours.naming.is_transposed(name) else gradients[outside]
+        found = parameter.grad[:VOCABULARY] if name in PADDED else parameter.grad
+        assert (found - reference).abs().max() <= 1e-9 * max(reference.abs().max(), 1e-2), name
+    save_model(tmp_path / "again", ours.float())
+    _, report = kind.from_pretrained(tmp_path / "again", output_loading_info=True)
+    assert not report["missing_keys"] and not report["unexpected_keys"] and not report["mismatched_keys"]
 
 
 def test_a_task_without_a_class_outside_is_saved_beside_the_model(tmp_path, random):

@@ -1,4 +1,5 @@
-"""The next token: what is predicted where, that a split changes nothing, that documents keep apart, and learning."""
+"""The next token: what is predicted where, that a split changes nothing, that documents keep apart, and learning; alone
+and beside a task."""
 
 import dataclasses
 
@@ -8,8 +9,10 @@ import torch
 
 from hornbook.batch import Batch, pack
 from hornbook.models.gpt import Gpt1, Gpt1Config, Gpt2, Gpt2Config
+from hornbook.models.outputs import Output
 from hornbook.objectives.baseline import frequency_baseline
-from hornbook.objectives.language import NextToken
+from hornbook.objectives.language import BesideTask, NextToken, next_tokens
+from hornbook.tasks.objective import TaskObjective
 from hornbook.train.objective import Drawn
 from hornbook.train.step import bucketed
 
@@ -18,9 +21,9 @@ NO_DROPOUT = {"dropout": 0.0, "attention_dropout": 0.0, "embedding_dropout": 0.0
 MODELS = {"gpt1": (Gpt1, Gpt1Config), "gpt2": (Gpt2, Gpt2Config)}
 
 
-def model_of(family: str = "gpt2", **changes):
+def model_of(family: str = "gpt2", output: Output | None = None, **changes):
     kind, config = MODELS[family]
-    model = kind(config(**SIZE | NO_DROPOUT | changes))
+    model = kind(config(**SIZE | NO_DROPOUT | changes), output=output)
     model.initialise(torch.Generator().manual_seed(0))
     return model.double().eval()
 
@@ -109,6 +112,72 @@ def test_a_document_changes_nothing_in_another(random, family):
         after = model(pack(rows))
     assert torch.equal(before[:12], after[:12]) and torch.equal(before[32:], after[32:])
     assert not torch.allclose(before[12:32], after[12:32])
+
+
+def test_a_sequence_without_tokens_changes_no_other(random):
+    rows = [random.integers(5, 90, length) for length in (4, 0, 6, 1, 0)]
+    found, expected = (next_tokens(pack(each), True) for each in (rows, [rows[0], rows[2], rows[3]]))
+    for name in ("positions_K", "values_K", "weights_K"):
+        assert torch.equal(getattr(found, name), getattr(expected, name))
+    assert found.starts_host.tolist() == [0, 3, 3, 8, 8, 8] and float(found.count) == pytest.approx(2)
+
+
+OUTPUTS = {
+    "class": (Output("sequence", 3), 1),
+    "both orders": (Output("sequence", 3, pairs="both"), 2),
+    "choice": (Output("choice"), 3),
+    "tokens": (Output("tokens", 4), 1),
+}
+
+
+def drawn_beside_task(random, output: Output, together: int) -> tuple[BesideTask, Drawn]:
+    rows = [random.integers(5, 90, length) for length in (12, 7, 20, 3, 9, 31)]
+    labels = None if output.kind == "tokens" else np.repeat(random.integers(0, 3, 6 // together), together)
+    tags = [random.integers(-1, 4, len(row)) for row in rows] if output.kind == "tokens" else None
+    objective = BesideTask(TaskObjective(output), 0.5)
+    batch = pack(rows, labels=labels, token_labels=tags, num_together=together, longest=40)
+    return objective, objective.draw(batch, torch.Generator())
+
+
+@pytest.mark.parametrize("name", OUTPUTS)
+@pytest.mark.parametrize("family", MODELS)
+def test_beside_a_task_the_loss_is_that_of_both(random, family, name):
+    """The task's as alone, and the mean over the texts of the mean cross-entropy of their next tokens, text by text."""
+    output, together = OUTPUTS[name]
+    model = model_of(family, output)
+    objective, drawn = drawn_beside_task(random, output, together)
+    counts, batch = drawn.counts(), drawn.batch
+    with torch.no_grad():
+        found, hits = objective.sums(model, drawn), objective.hits(model, drawn)
+        alone = TaskObjective(output).sums(model, drawn)["task"]
+        means = []
+        for start, stop in zip(batch.starts_host[:-1], batch.starts_host[1:], strict=True):
+            ids = batch.ids_T[start:stop]
+            scores = model.clm_logits(model(pack([ids.numpy()])))[:-1, :90]
+            means.append(torch.nn.functional.cross_entropy(scores, ids[1:]))
+    assert objective.weights == {"task": 1.0, "clm": 0.5} and set(found) == {"task", "clm"}
+    assert float(found["task"]) == pytest.approx(float(alone), rel=1e-12) and "task_accuracy" in hits
+    assert float(counts["clm"]) == pytest.approx(6)
+    assert float(found["clm"] / counts["clm"]) == pytest.approx(float(torch.stack(means).mean()), rel=1e-6)
+
+
+@pytest.mark.parametrize("name", OUTPUTS)
+def test_beside_a_task_parts_and_buckets_change_nothing(random, name):
+    output, together = OUTPUTS[name]
+    model = model_of("gpt1", output)
+    objective, drawn = drawn_beside_task(random, output, together)
+
+    def gradients(parts: list[Drawn]) -> dict:
+        model.zero_grad()
+        for part in parts:
+            found = objective.sums(model, part)
+            sum(objective.weights[term] * found[term] for term in found).backward()
+        return {name: p.grad.clone() for name, p in model.named_parameters()}
+
+    whole = gradients([drawn])
+    for parts in (drawn.split(40), drawn.split(8), [bucketed(part, 64, 16) for part in drawn.split(50)]):
+        for weight, gradient in gradients(parts).items():
+            torch.testing.assert_close(gradient, whole[weight], rtol=1e-9, atol=1e-11)
 
 
 def test_guessing_by_frequency(random):

@@ -16,6 +16,7 @@ SINGLE = Classification(Output("sequence", 3, LABELS), ("accuracy",))
 MULTI = Classification(Output("sequence", 3, LABELS, "multi"), ("micro_f1", "macro_f1", "exact_match"))
 NUMBER = Classification(Output("sequence", 1, ("score",), "number"), ("pearson", "spearman"))
 SEPARATE = Classification(Output("sequence", 3, LABELS, pairs="separate"), ("accuracy",))
+BOTH = Classification(Output("sequence", 3, LABELS, pairs="both"), ("accuracy",))
 WORDS = ("the", "river", "teacher", "lantern", "bridge", "한국어", "silver", "Bread.", "harbour,")
 
 
@@ -131,3 +132,26 @@ def test_scores_of_chosen_examples():
     assert score(None) == {"accuracy": 0.5}
     assert score(np.array([0, 2, 2])) == {"accuracy": 1.0}
     assert score(np.array([1, 3])) == {"accuracy": 0.0}
+
+
+@pytest.mark.parametrize("longest", [12, 13, 24, 40])
+def test_both_orders_stand_side_by_side(tokenizer, longest):
+    """The texts in one order and the other, cut alike: swapped texts are the same two sequences, swapped."""
+    first, second = texts(0, 100, 20), texts(1, 100, 20)
+    second[:20] = [" ".join(["river"] * (i + 1)) for i in range(20)]
+    first[:20] = [" ".join(["bridge"] * (i + 1)) for i in range(20)]  # of one length, where the odd token goes to none
+    pairs = list(zip(first, second, strict=True))
+    one, other = (
+        BOTH.encode([TextExample(str(i), *pair, "yes") for i, pair in enumerate(several)], tokenizer, longest)
+        for several in (pairs, [pair[::-1] for pair in pairs])
+    )
+    assert one.num_together == 2 and one.num_units == 100 and one.labels.tolist() == [2] * 200
+    assert one.owners.tolist() == [i // 2 for i in range(200)] and max(map(len, one.ids)) <= longest
+    for i in range(0, 200, 2):
+        assert one.ids[i].tolist() == other.ids[i + 1].tolist() and one.ids[i + 1].tolist() == other.ids[i].tolist()
+        assert sorted(one.ids[i]) == sorted(one.ids[i + 1])
+    if longest == 40:
+        joint = SINGLE.encode([TextExample(str(i), *pair, "yes") for i, pair in enumerate(pairs)], tokenizer, longest)
+        assert sum(a.tolist() == b.tolist() for a, b in zip(one.ids[::2], joint.ids, strict=True)) > 90
+    with pytest.raises(ValueError, match="--pair-encoding both is for pairs"):
+        BOTH.encode([TextExample("0", "alone")], tokenizer, longest)

@@ -23,3 +23,14 @@ def test_a_line_is_what_it_was():
 def test_a_floor_above_the_peak_is_refused():
     with pytest.raises(ValueError, match=r"schedule\.floor"):
         ScheduleSettings(floor=1.5)
+
+
+@pytest.mark.parametrize("shape", ["joined", "multiplied"])
+def test_at_its_floor_before_the_end(shape):
+    """As if the run ended there, and then no lower (GPT-3: 260 of 300 billion tokens)."""
+    schedule = ScheduleSettings(100, warmup_steps=10, fall="cosine", floor=0.1, fall_share=0.6, shape=shape)
+    shorter = ScheduleSettings(60, warmup_steps=10, fall="cosine", floor=0.1, shape=shape)
+    assert [schedule.rate(step) for step in range(60)] == pytest.approx([shorter.rate(step) for step in range(60)])
+    assert [schedule.rate(step) for step in range(60, 100)] == pytest.approx([0.1] * 40)
+    with pytest.raises(ValueError, match=r"schedule\.fall_share"):
+        ScheduleSettings(fall_share=0.0)

@@ -89,10 +89,10 @@ def changes_in(pairs: list[str] | None) -> dict[str, str]:
 
 
 def show_settings(settings, as_json: bool) -> None:
-    """Every setting with its value and its doc line."""
-    from hornbook.config import listed
+    """Every setting that is read, with its value and its doc line."""
+    from hornbook.config import listed, why_unread
     from hornbook.terminal import table
 
-    found = list(listed(settings))
+    found = [each for each in listed(settings) if why_unread(settings, each.name) is None]
     table([(each.name, each.value, each.doc) for each in found], ("setting", "value", "what it is"))
     answer(as_json, {each.name: each.value for each in found})

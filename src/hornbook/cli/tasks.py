@@ -31,7 +31,9 @@ def finetune_verb(
     batch_size: Annotated[int | None, typer.Option(help="Examples in a batch.")] = None,
     seed: Annotated[int | None, typer.Option(help="Everything random follows from it.")] = None,
     head: Annotated[str | None, typer.Option(help="linear (published), mlp, cnn, bilstm or attention.")] = None,
-    pair_encoding: Annotated[str | None, typer.Option(help="Two texts joint (published) or separate.")] = None,
+    pair_encoding: Annotated[
+        str | None, typer.Option(help="Two texts joint, separate, or both: in both orders.")
+    ] = None,
     restarts: Annotated[int, typer.Option(help="So many runs with other seeds; the best is kept.")] = 1,
     search: Annotated[bool, typer.Option("--search", help="Try the four published learning rates.")] = False,
     text: Text = None,

@@ -142,9 +142,10 @@ class Examples:
                 "objective.sentence=sop or none"
             )
 
-    def batch(self, number: int, num_sequences: int) -> Batch:
+    def batch(self, number: int, num_sequences: int, first: int | None = None) -> Batch:
+        """`first` is the number of sequences before it, where batches are not all of one size."""
         random = np.random.default_rng([self.seed, number, self.length, self.held_out])
-        first = number * num_sequences
+        first = number * num_sequences if first is None else first
         if self.layout == "documents":
             return self._of_documents(np.arange(first, first + num_sequences))
         makers = {"packed": self._packed, "segments": self._halves, "nsp": self._next, "sop": self._ordered}

@@ -122,6 +122,7 @@ def flops_of_a_step(settings: PretrainSettings, opened: Corpora) -> tuple[float,
         share = 1.0 if is_only else data.short_share if length == data.short_length else 1 - data.short_share
         num_sequences = max(1, settings.batch.tokens // length)
         held = float(np.mean([examples.batch(number, num_sequences).num_tokens for number in range(NUM_COUNTED)]))
+        held *= settings.batch.mean_tokens / settings.batch.tokens
         flops += share * held * settings.flops_per_token(length)
         tokens += share * held
     return flops, tokens

@@ -10,8 +10,9 @@ import numpy as np
 from torch import nn
 
 from hornbook.data.problems import problem_lines
+from hornbook.finetuning.format import written_for
 from hornbook.finetuning.record import Request
-from hornbook.finetuning.settings import SPAN_LENGTH, FinetuneSettings, settings_for, width_factor
+from hornbook.finetuning.settings import SPAN_LENGTH, FinetuneSettings, published_for, settings_for, width_factor
 from hornbook.interop.folder import load_folder
 from hornbook.interop.hub import model_folder
 from hornbook.tasks.datasets import KnownDataSet, known
@@ -145,11 +146,12 @@ def open_inputs(request: Request, data: Any, say: Say, opened: tuple[nn.Module, 
     width = trained.config.width
     settings = settings_for(named, trained, request.all_changes(), request.teacher is not None)
     asked = request.all_changes()
-    of_family = trained.finetuning(trained.config, named.name)
+    of_family = published_for(named, trained, settings)
     if published := [f"{name}={value}" for name, value in of_family.items() if name not in asked]:
         say(f"as published for {trained.family}: {', '.join(published)}")
-    elif "optimizer.lr" not in asked and width_factor(width) > 1:
+    if "optimizer.lr" not in asked | of_family and width_factor(width) > 1:
         say(f"learning rate {settings.optimizer.lr:g}: higher than the published one, as the model is {width} wide")
+    trained, tokenizer = written_for(trained, tokenizer, settings.task)
     answerable = named.may_be_none and settings.task.no_answer == "classifier"
     output = output_for(read_data, settings.task.head, settings.task.pair_encoding, answerable)
     saved = make_task(named, read_data, output)

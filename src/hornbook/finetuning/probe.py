@@ -118,13 +118,16 @@ def _check(kind: str, way: str, pooling: str | None) -> None:
 
 
 def _vectors(inputs: Inputs, features: Features, layers: Layers, pooling: Pooling) -> np.ndarray:
-    """A row for each sequence; of pairs that were encoded apart, u, v, |u - v| and u * v for each pair."""
+    """A row for each sequence; of pairs that were encoded apart, u, v, |u - v| and u * v for each pair,
+    of pairs in both orders the sum."""
     found = np.zeros((len(features.ids), layers.width(inputs.trained.config.width)), np.float32)
     for number, vector in frozen_sequences(inputs.trained, features.ids, features.segments, layers, pooling):
         found[number] = vector
-    if inputs.saved.task.output.pairs != "separate":
+    if inputs.saved.task.output.pairs == "joint":
         return found
     u, v = found[0::2], found[1::2]
+    if inputs.saved.task.output.pairs == "both":
+        return u + v
     return np.concatenate([u, v, np.abs(u - v), u * v], 1)
 
 

@@ -47,6 +47,7 @@ from hornbook.infer.attention import MOST_TOKENS, write_attention
 from hornbook.interop.folder import load_weights, read_weights
 from hornbook.interop.teacher import Teacher, refuse_other_teacher
 from hornbook.models.flops import model_flops_per_token, shape_of
+from hornbook.objectives.language import BesideTask
 from hornbook.report.card import write_card
 from hornbook.tasks.evaluation import (
     Evaluation,
@@ -139,7 +140,8 @@ def _planned_flops(inputs: Inputs, settings: FinetuneSettings) -> float:
     """Useful FLOPs of the whole run: it decides whether compiling pays."""
     model, features = inputs.trained, inputs.train_features
     num_tokens = sum(map(len, features.ids))
-    a_token = model_flops_per_token(shape_of(model.config, num_tokens / len(features.ids), 0.0, "none"))
+    share, head = (1.0, "clm") if settings.task.language_weight else (0.0, "none")
+    a_token = model_flops_per_token(shape_of(model.config, num_tokens / len(features.ids), share, head))
     return num_tokens * a_token * settings.epochs
 
 
@@ -167,6 +169,8 @@ def _job(
     if settings.task.class_weights:
         weights = _class_weights(inputs)
     trained, objective = model, TaskObjective(output, weights)
+    if settings.task.language_weight and teacher is None:
+        objective = BesideTask(objective, settings.task.language_weight)
     if teacher is not None:
         recipe = settings.objective.stages(is_task=True)[-1]
         trained, objective = with_teacher(model, objective, recipe, teacher, seed)

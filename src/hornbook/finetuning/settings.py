@@ -1,11 +1,11 @@
 """All settings of a fine-tuning run, and what is published for each task and size of model."""
 
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Any, Literal
 
 from hornbook import config as configuration
 from hornbook.config import setting
-from hornbook.models.outputs import HeadKind
+from hornbook.models.outputs import HeadKind, PairEncoding
 from hornbook.models.transformer import Transformer
 from hornbook.objectives.distillation import DistillationSettings
 from hornbook.tasks.datasets import KnownDataSet
@@ -30,7 +30,13 @@ SPAN_LENGTH = 384  # published for SQuAD
 @dataclass(frozen=True)
 class TaskSettings:
     head: HeadKind = setting("linear", "layers on top: linear is the published one")
-    pair_encoding: Literal["joint", "separate"] = setting("joint", "two texts in one sequence, or each in its own")
+    pair_encoding: PairEncoding = setting(
+        "joint", "two texts in one sequence, separate: each in its own, or both: in both orders, summed (GPT-1)"
+    )
+    format: Literal["tokenizer", "gpt1"] = setting(
+        "tokenizer", "what stands around texts: what the tokenizer puts there, or GPT-1's start, delimiter and extract"
+    )
+    language_weight: float = setting(0.0, "of the next tokens' loss beside the task's, for a GPT (GPT-1: 0.5)")
     max_length: int | None = setting(None, "longest sequence; none: what the model takes, for spans at most 384")
     no_answer: Literal["span", "classifier"] = setting(
         "span", "how a question is left unanswered: a span at [CLS], or a classifier of its own there"
@@ -42,6 +48,10 @@ class TaskSettings:
     def __post_init__(self) -> None:
         if self.max_length is not None and self.max_length < 8:
             raise ValueError(f"task.max_length must be at least 8, not {self.max_length}")
+        if self.language_weight < 0:
+            raise ValueError(f"task.language_weight must be at least 0, not {self.language_weight:g}")
+        if self.swapped_pairs and self.pair_encoding == "both":
+            raise ValueError("task.pair_encoding=both reads both orders already: leave task.swapped_pairs out")
         if not 0 <= self.threshold_share < 1:
             raise ValueError(f"task.threshold_share must be at least 0 and below 1, not {self.threshold_share}")
 
@@ -91,6 +101,16 @@ class FinetuneSettings:
         if self.examples is not None and self.examples < 1:
             raise ValueError(f"examples must be at least 1, not {self.examples}")
 
+    @property
+    def unread(self) -> dict[str, str]:
+        """Settings of the loop that only pre-training reads, and what stands in their place."""
+        size = dict.fromkeys(("tokens", "first_tokens", "growth_share"), "a batch is a number of examples, batch_size")
+        return {
+            "schedule.steps": "the number of steps follows from epochs and batch_size",
+            **{f"batch.{name}": why for name, why in size.items()},
+            "validation.tokens": "the whole dev part is validated on",
+        }
+
     def loop(self) -> LoopSettings:
         return LoopSettings(
             self.optimizer, self.schedule, self.batch, self.checkpoint, self.validation, self.guard, self.runtime
@@ -102,6 +122,10 @@ class TaughtSettings(FinetuneSettings):
     """With a teacher: what is learned from it."""
 
     objective: DistillationSettings = field(default_factory=DistillationSettings)
+
+    @property
+    def unread(self) -> dict[str, str]:
+        return super().unread | {"task.language_weight": "a student learns from its teacher and the labels alone"}
 
 
 def width_factor(width: int) -> float:
@@ -134,5 +158,11 @@ def settings_for(
         batch_size=known.batch_size,
         optimizer=OptimizerSettings(lr=default_rate(known, width)),
     )
+    configuration.refuse_unread(settings, changes)
+    return configuration.changed(settings, published_for(known, trained, settings) | changes)
+
+
+def published_for(known: KnownDataSet, trained: Transformer | None, settings: FinetuneSettings) -> dict[str, Any]:
+    """What the model's family was published with, as far as such a run reads it."""
     published = {} if trained is None else trained.finetuning(trained.config, known.name)
-    return configuration.changed(settings, published | changes)
+    return {name: value for name, value in published.items() if configuration.why_unread(settings, name) is None}

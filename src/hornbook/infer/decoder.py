@@ -160,4 +160,4 @@ class DecoderModel(LoadedModel):
         self._refuse("has no vector of a whole text; hornbook.extract_features gives its hidden states")
 
     def _refuse(self, why: str) -> None:
-        raise ValueError(f"{self.folder} is a {self.model.family}, which reads from left to right and {why}")
+        raise ValueError(f"{self.folder} is {self.model.in_words()}, which reads from left to right and {why}")

@@ -94,13 +94,13 @@ class EncoderModel(LoadedModel):
 
     def generate(self, *_: object, **__: object) -> None:
         raise ValueError(
-            f"{self.folder} is a {self.model.family}, which learned to fill gaps with both sides in view and not to go "
-            "on with a text: use a GPT, or let it fill in masks one by one (--fill)"
+            f"{self.folder} is {self.model.in_words()}, which learned to fill gaps with both sides in view and not to "
+            "go on with a text: use a GPT, or let it fill in masks one by one (--fill)"
         )
 
     def perplexity(self, *_: object, **__: object) -> None:
         raise ValueError(
-            f"{self.folder} is a {self.model.family}, which sees both sides of a token, so that its probabilities "
+            f"{self.folder} is {self.model.in_words()}, which sees both sides of a token, so that its probabilities "
             "multiply to none of a text: use a GPT, or compare texts by `score`"
         )
 

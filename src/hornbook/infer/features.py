@@ -171,7 +171,7 @@ def extract_features(
 
     def encoded() -> Iterator[tuple[int, list, int]]:
         for first in range(0, len(examples), TEXTS_AT_ONCE):
-            yield first, *encode_texts(examples[first : first + TEXTS_AT_ONCE], tokenizer, longest, separate=False)
+            yield first, *encode_texts(examples[first : first + TEXTS_AT_ONCE], tokenizer, longest)
 
     starts = np.arange(len(examples) + 1)
     if pooling == "none":

@@ -58,6 +58,11 @@ def _bias_twins(model: nn.Module) -> list[tuple[str, str]]:
     return [model.naming.bias_twins] if model.naming.bias_twins else []
 
 
+def _tied_heads(model: nn.Module) -> list[str]:
+    """The outside names of the heads that are the token embedding's matrix."""
+    return [f"{model.naming.heads[head]}.weight" for head in model.naming.tied_heads]
+
+
 def load_model(folder: Path) -> nn.Module:
     """The model of a folder, with those heads that its weights hold. In evaluation mode, float32, on the CPU."""
     folder = Path(folder)
@@ -104,6 +109,9 @@ def _fitting(model: nn.Module, weights: dict[str, Tensor], folder: Path) -> dict
     for bias, twin in _bias_twins(model):
         if twin in weights and (bias not in weights or not model.config.tied):
             weights[bias] = weights[twin]
+    if model.config.tied and (tied := [each for each in _tied_heads(model) if each in weights]):
+        # Of a tied matrix some classes write the head alone (OpenAIGPTDoubleHeadsModel).
+        weights.setdefault(f"{model.naming.encoder['embeddings.tokens']}.weight", weights[tied[0]])
     state, firsts, fitting, used = model.state_dict(), first_names(model), {}, set()
     outside_names = model.naming.outside_names(model)
     for ours, names in outside_names.items():
@@ -138,7 +146,7 @@ def _fitting(model: nn.Module, weights: dict[str, Tensor], folder: Path) -> dict
     rest = [name for name in weights if name not in used and not any(part in name for part in PASSED_OVER)]
     if rest:
         raise ValueError(
-            f"{where} holds {len(rest)} weights that a {model.family} model of {config_file} has no place for, "
+            f"{where} holds {len(rest)} weights that {model.in_words()} model of {config_file} has no place for, "
             f"the first is {rest[0]}: {restore}"
         )
     return fitting

@@ -34,6 +34,26 @@ def grown(model: nn.Module, old: Tokenizer, new: Tokenizer) -> nn.Module:
     return larger
 
 
+def with_new_tokens(model: nn.Module, old: Tokenizer, new: Tokenizer, seed: int) -> nn.Module:
+    """A copy of `model` for the tokenizer `new`, which has all tokens of `old` at the same ids, and more, whose
+    embeddings start anew; without the head of a task."""
+    config, num_kept = model.config, model.config.vocab_size
+    config = dataclasses.replace(config, vocab_size=max(num_kept, new.vocab_size))
+    with torch.device("meta"):
+        larger = type(model)(model.for_tokenizer(config, new.pad_id, new.end_id), model.heads)
+    larger.to_empty(device="cpu")
+    generator = torch.Generator().manual_seed(seed)
+    held = model.state_dict()
+    for name, target in larger.state_dict().items():
+        if name not in PADDED:
+            target.copy_(held[name])
+            continue
+        target.fill_(PADDED[name])
+        target[:num_kept] = held[name][:num_kept]
+        target[old.vocab_size : new.vocab_size].normal_(0, config.init_std, generator=generator)
+    return larger
+
+
 def _check_extends(old: Tokenizer, new: Tokenizer) -> None:
     for number in range(old.vocab_size):
         before, after = old.backend.id_to_token(number), new.backend.id_to_token(number)

@@ -4,12 +4,14 @@ What is unusual about them: they read from left to right only, and learn by pred
 can go on with a text. There are no segments, no norm over the embeddings, and the vocabulary head is the token
 embedding's matrix alone. GPT-1 has post-norm blocks as BERT. GPT-2 moved the norms to the input of each part, put one
 after the last block, and starts what is added to the stream smaller, by 1 / sqrt(number of additions). GPT-3 is GPT-2
-in which every second block may attend to a band of nearby tokens only.
+in which every second block may attend to a band of nearby tokens only. In a task the last token is read, which GPT-1
+puts there for it, and which alone has seen all the others.
 
 Shapes: T tokens, N sequences, K chosen positions, D width, V vocabulary (padded to a multiple of 64 inside).
 """
 
 import dataclasses
+import math
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
@@ -20,9 +22,9 @@ from torch import Tensor, nn
 
 from hornbook.batch import Batch
 from hornbook.config import setting
-from hornbook.models.naming import Naming
-from hornbook.models.outputs import NEVER, last_tokens
-from hornbook.models.transformer import Activation, Preset, Transformer, TransformerConfig
+from hornbook.models.naming import TASK_CLASSES, Naming
+from hornbook.models.outputs import NEVER, Output, last_tokens
+from hornbook.models.transformer import BASE_WIDTH, Activation, Preset, Transformer, TransformerConfig
 from hornbook.nn.attention import Direction
 
 
@@ -33,7 +35,9 @@ class GptConfig(TransformerConfig):
     activation: Activation = setting("gelu_tanh", "of the feed-forward network")
     norm_eps: float = setting(1e-5, "added to the variance in each norm")
     embedding_dropout: float = setting(0.1, "dropout of what goes into the first block")
+    head_dropout: float = setting(0.1, "dropout of what a task is read from")
     end_id: int | None = setting(None, "the token that ends a text; taken from the corpus")
+    pad_id: int | None = setting(None, "the token that fills up batches in transformers; taken from the corpus")
 
     @property
     def direction(self) -> Direction:
@@ -115,8 +119,13 @@ class Gpt(Transformer):
 
     @classmethod
     def for_tokenizer(cls, config: GptConfig, pad_id: int | None, end_id: int | None = None) -> GptConfig:
-        """`transformers` ends a text at the token that `config.json` names."""
-        return dataclasses.replace(config, end_id=end_id)
+        """`transformers` ends a text at the token that `config.json` names, and fills up batches with another."""
+        return dataclasses.replace(config, end_id=end_id, pad_id=pad_id)
+
+    @classmethod
+    def heads_for(cls, output: Output) -> tuple[str, ...]:
+        """In a task too the next token may be predicted, beside what the task wants."""
+        return ("clm",)
 
     def initialise(self, generator: torch.Generator) -> None:
         super().initialise(generator)
@@ -163,7 +172,10 @@ SETTINGS = {
     "init_std": "initializer_range",
     "tied": "tie_word_embeddings",
     "end_id": "eos_token_id",
+    "pad_id": "pad_token_id",
+    "head_dropout": "summary_first_dropout",
 }
+DOUBLE_HEADS = "DoubleHeadsModel"  # scores of endings, beside those of the next token
 
 
 def _naming(model_type: str, stem: str, outer: dict[str, str], **more: Any) -> Naming:
@@ -178,7 +190,7 @@ def _naming(model_type: str, stem: str, outer: dict[str, str], **more: Any) -> N
         block=BLOCK,
         place_of_block=lambda config, number: f"h.{number}",
         transposed=("attention.qkv", "attention.out", "expand", "contract"),
-        task={"sequence": {"task.out": "score"}},
+        task={"sequence": {"task.out": "score"}, "choice": {"task.out": "multiple_choice_head.summary"}},
         **more,
     )
 
@@ -199,8 +211,22 @@ class Gpt1(Gpt):
         settings=SETTINGS,
         activation="afn",
         activations={"gelu": "gelu_tanh", "relu": "relu"},  # what is called gelu there is the one by tanh
-        task_kinds=("sequence",),
+        task_classes={"sequence": TASK_CLASSES["sequence"], "choice": DOUBLE_HEADS},
     )
+
+    @classmethod
+    def finetuning(cls, config: Gpt1Config, task: str) -> dict[str, Any]:
+        """Sections 3.3 and 4.1 of the paper. A narrow model takes the rate that its width asks for."""
+        settings = {
+            "task.format": "gpt1",
+            "task.language_weight": 0.5,
+            "batch_size": 32,
+            "epochs": 3.0,
+            "optimizer.eps": 1e-8,
+            "schedule.warmup_fraction": 0.002,
+        }
+        settings |= {"optimizer.lr": 6.25e-5} if config.width >= BASE_WIDTH else {}
+        return settings | ({"task.pair_encoding": "both"} if task in ("mrpc", "qqp", "sts-b") else {})
 
 
 class Gpt2(Gpt):
@@ -218,7 +244,7 @@ class Gpt2(Gpt):
         {"embeddings.tokens": "wte", "embeddings.positions": "wpe", "norm": "ln_f"},
         settings=SETTINGS | {"inner_width": "n_inner", "window": "attention_window"},
         activation="activation_function",
-        task_kinds=("sequence", "tokens", "spans"),
+        task_classes={**TASK_CLASSES, "choice": DOUBLE_HEADS},
         defaults={"eos_token_id": 50256},
     )
 
@@ -289,6 +315,7 @@ def _gpt2(
 
 
 HALF, ONE, TWO, THREE = (num * 2048 for num in (256, 512, 1024, 1562))  # 0.5, 1, 2 and 3.2 million tokens
+FIRST_TOKENS = 16 * 2048
 
 
 def _as_gpt2(num_layers: int, width: int, num_heads: int, lr: float) -> Preset:
@@ -296,7 +323,21 @@ def _as_gpt2(num_layers: int, width: int, num_heads: int, lr: float) -> Preset:
 
 
 def _as_gpt3(num_layers: int, width: int, num_heads: int, batch_tokens: int, lr: float) -> Preset:
-    return _gpt2(num_layers, width, num_heads, batch_tokens, lr, 2048, 0.0)
+    """Appendix B: batches grow from 32,000 tokens over the first 4 to 12 billion, "depending on the model size"; here
+    over 4, 8 and 12 for the smallest batches, those between and the largest. The rate falls over 260 billion."""
+    preset = _gpt2(num_layers, width, num_heads, batch_tokens, lr, 2048, 0.0)
+    growing_tokens = {HALF: 4e9, THREE: 12e9}.get(batch_tokens, 8e9)
+    exponent = (batch_tokens - FIRST_TOKENS) / growing_tokens
+    growing_steps = math.log(batch_tokens / FIRST_TOKENS) / exponent
+    steps, fallen = (round(growing_steps + (total - growing_tokens) / batch_tokens) for total in (300e9, 260e9))
+    grown = {
+        "batch.first_tokens": FIRST_TOKENS,
+        "batch.growth_share": growing_steps / steps,
+        "schedule.steps": steps,
+        "schedule.warmup_steps": round(math.log1p(375e6 * exponent / FIRST_TOKENS) / exponent),
+        "schedule.fall_share": fallen / steps,
+    }
+    return Preset(preset.model, preset.published | grown)
 
 
 PRESETS = {

@@ -71,7 +71,7 @@ class Naming:
     settings: Mapping[str, str] = field(default_factory=lambda: CONFIG_NAMES)  # the usual ones
     activation: str = "hidden_act"
     activations: Mapping[str, str] = field(default_factory=lambda: ACTIVATIONS_READ)  # theirs, by name, in our words
-    task_kinds: tuple[str, ...] = tuple(TASK_CLASSES)  # kinds of output that there is a class for
+    task_classes: Mapping[str, str] = field(default_factory=lambda: TASK_CLASSES)  # for which kinds, and its ending
     tied_heads: tuple[str, ...] = ()  # heads that have no weight of their own where the embeddings are tied
     transposed: tuple[str, ...] = ()  # parts of a block whose matrices are written input x output
 
@@ -84,12 +84,12 @@ class Naming:
 
     def has_class(self, output: Output) -> bool:
         """Whether `transformers` has a class with the layers that answer this."""
-        return output.is_published and output.kind in self.task_kinds
+        return output.is_published and output.kind in self.task_classes
 
     def class_of(self, heads: tuple[str, ...], output: Output | None = None) -> str:
         """The name of the `transformers` class that holds these heads."""
         if output is not None:
-            return self.stem + (TASK_CLASSES[output.kind] if self.has_class(output) else "Model")
+            return self.stem + (self.task_classes[output.kind] if self.has_class(output) else "Model")
         fitting = (ending for wanted, ending in self.classes if set(wanted) <= set(heads))
         return self.stem + next(fitting, "Model")
 
@@ -127,7 +127,7 @@ class Naming:
     def output_in(self, outside: dict, weights: dict[str, Tensor]) -> Output | None:
         """What the task head of a folder answers, if it has one that is known here."""
         named = (outside.get("architectures") or [""])[0]
-        kind = next((kind for kind, ending in TASK_CLASSES.items() if named == self.stem + ending), None)
+        kind = next((kind for kind, ending in self.task_classes.items() if named == self.stem + ending), None)
         name = f"{OWN_HEAD}.out" if kind is None else self._task_names(Output(kind))["task.out"]
         head = weights.get(f"{name}.weight")
         return read_output(outside, None if head is None else kind, 1 if head is None else len(head))

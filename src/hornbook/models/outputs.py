@@ -3,7 +3,7 @@
 A task names an `Output`; a family builds its published head for it and gives the pooled vector. Every head takes the
 hidden states of a packed batch and answers in the order of its sequences, dead ones last:
 
-    sequence   N x L      scores of classes, or a number (L = 1); of pairs encoded apart, N / 2 x L
+    sequence   N x L      scores of classes, or a number (L = 1); of pairs in two sequences, N / 2 x L
     choice     N / C x C  a score for each of the C endings that stand together
     tokens     T x L      scores of tags at each token
     spans      N x S x 2  scores of start and end at each token of each sequence, NEVER beyond its end; with
@@ -24,6 +24,7 @@ from hornbook.batch import Batch
 NEVER = -1e4  # exp underflows to 0
 OutputKind = Literal["sequence", "choice", "tokens", "spans"]
 HeadKind = Literal["linear", "mlp", "cnn", "bilstm", "attention"]
+PairEncoding = Literal["joint", "separate", "both"]  # two texts in one sequence, in one each, or in both orders
 CNN_WINDOWS, CNN_CHANNELS = (2, 3, 4), 100
 
 
@@ -36,14 +37,19 @@ class Output:
     labels: tuple[str, ...] = ()  # names of classes or tags, for `id2label`
     problem: Literal["single", "multi", "number"] = "single"  # one class, several, or a number
     head: HeadKind = "linear"  # linear is the published one
-    pairs: Literal["joint", "separate"] = "joint"  # two texts in one sequence, or in one each
+    pairs: PairEncoding = "joint"
     answerable: bool = False  # spans: a classifier of its own says whether there is an answer
 
     def __post_init__(self) -> None:
         if self.kind != "sequence" and (self.head != "linear" or self.pairs != "joint"):
-            raise ValueError(f"other heads and separate pairs are for classification and regression, not {self.kind}")
-        if self.pairs == "separate" and self.head != "linear":
-            raise ValueError("separate pairs go with the linear head: drop --head or --pair-encoding separate")
+            raise ValueError(f"other heads and pair encodings are for classification and regression, not {self.kind}")
+        if self.pairs != "joint" and self.head != "linear":
+            raise ValueError(f"{self.pairs} pairs go with the linear head: drop --head or --pair-encoding {self.pairs}")
+
+    @property
+    def num_together(self) -> int:
+        """How many sequences one text or pair is written as, where it is no matter of endings."""
+        return 1 if self.pairs == "joint" else 2
 
     @property
     def is_published(self) -> bool:
@@ -74,8 +80,9 @@ def task_head(config, output: Output, cls: ClsLayer | None, scores_with_bias: bo
         return SpanHead(config.width, output.answerable, config.span_dropout)
     if output.kind == "tokens":
         return TokenHead(config.width, output.num_labels, config.token_dropout)
-    kind = ChoiceHead if output.kind == "choice" else SequenceHead
-    return kind(config.width, output, config.head_dropout, cls, scores_with_bias)
+    if output.kind == "choice":
+        return ChoiceHead(config.width, config.head_dropout, cls)
+    return SequenceHead(config.width, output, config.head_dropout, cls, scores_with_bias)
 
 
 class SequenceHead(nn.Module):
@@ -106,6 +113,8 @@ class SequenceHead(nn.Module):
         if self.output.pairs == "separate":  # u, v, |u - v|, as sentence encoders are compared
             u, v = pooled_ND.unflatten(0, (-1, 2)).unbind(1)
             return torch.cat([u, v, (u - v).abs()], -1)
+        if self.output.pairs == "both":
+            return pooled_ND.unflatten(0, (-1, 2)).sum(1)
         if self.output.head == "linear":
             return pooled_ND
         if self.output.head == "mlp":
@@ -138,10 +147,10 @@ class SequenceHead(nn.Module):
 class ChoiceHead(nn.Module):
     """One vector scores the pooled `[CLS]` of every ending; the softmax runs over those that stand together."""
 
-    def __init__(self, width: int, output: Output, dropout: float, cls: ClsLayer | None = None, bias: bool = True):
+    def __init__(self, width: int, dropout: float, cls: ClsLayer | None = None):
         super().__init__()
         self.dropout, self.cls = nn.Dropout(dropout), cls
-        self.out = nn.Linear(width, 1, bias=bias)
+        self.out = nn.Linear(width, 1)
 
     def forward(self, x_TD: Tensor, batch: Batch, pooled_ND: Tensor | None) -> Tensor:
         return self.out(self.dropout(pooled_ND)).view(-1, batch.num_together)
@@ -160,7 +169,8 @@ class TokenHead(nn.Module):
 
 
 class SpanHead(nn.Module):
-    """A start vector and an end vector over all tokens and, when asked, a classifier of answerability at `[CLS]`."""
+    """A start vector and an end vector over all tokens and, when asked, a classifier of answerability at the token
+    that stands for its sequence."""
 
     def __init__(self, width: int, answerable: bool, dropout: float):
         super().__init__()
@@ -173,7 +183,7 @@ class SpanHead(nn.Module):
         scores_NS2 = at_least_single(scores_NS2).masked_fill(~is_there_NS[..., None], NEVER)
         if self.answerable is None:
             return scores_NS2
-        has_answer_N2 = self.answerable(x_TD[first_tokens(x_TD, batch)])
+        has_answer_N2 = self.answerable(pooled_ND)
         return torch.cat([scores_NS2, at_least_single(has_answer_N2)[:, None]], 1)
 
 

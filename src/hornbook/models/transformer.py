@@ -171,6 +171,11 @@ class Transformer(nn.Module):
         self.task = None if output is None else task_head(config, output, cls, self.scores_with_bias)
 
     @classmethod
+    def in_words(cls) -> str:
+        """The family with its article, as a sentence names it."""
+        return f"{'an' if cls.family[0] in 'aeiou' else 'a'} {cls.family}"
+
+    @classmethod
     def heads_for(cls, output: Output) -> tuple[str, ...]:
         """What of the pre-training heads a task goes through."""
         return ()
@@ -275,10 +280,13 @@ class Transformer(nn.Module):
 
     def outputs_of(self, x_TD: Tensor, batch: Batch) -> Tensor:
         """The same from the last hidden states."""
-        if not reads_cls(self.output):
+        if not reads_cls(self.output) and not self.output.answerable:
             return self.task(x_TD, batch, None)
+        read_ND = x_TD[self.sequence_tokens(x_TD, batch)]
+        if self.output.answerable:
+            return self.task(x_TD, batch, read_ND)
         read = self.pooled if self.task.cls is None else self.task.cls
-        return self.task(x_TD, batch, read(x_TD[self.sequence_tokens(x_TD, batch)]))
+        return self.task(x_TD, batch, read(read_ND))
 
     def depth_of(self, name: str) -> int:
         """How far up a parameter stands: 0 the embeddings, 1 to L the blocks, L + 1 pooler and heads.

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from hornbook.batch import Batch
 from hornbook.objectives.pretraining import summed_loss
 from hornbook.objectives.vocabulary_loss import fused_loss, is_fused
-from hornbook.train.objective import Drawn, Targets
+from hornbook.train.objective import Drawn, Objective, Targets
 
 
 @dataclass(frozen=True)
@@ -61,19 +61,55 @@ class NextToken:
         return model(drawn.batch).index_select(0, drawn.targets["clm"].positions_K)
 
 
-def next_tokens(batch: Batch) -> Targets:
-    """At every token of a sequence but the last, the one after it."""
+class BesideTask:
+    """A task's own objective and, beside it, the next tokens of its texts (Radford et al. 2018, section 3.2).
+
+    task + weight x clm, clm = mean over the sequences of the mean over their tokens, as in its published code
+
+    `own` is the objective of the task (`tasks/objective.py`), which draws its targets and knows its losses. Both terms
+    are read off one pass through the model.
+    """
+
+    def __init__(self, own: Objective, weight: float):
+        self.own = own
+        self.weights = own.weights | {"clm": weight}
+        self.is_capturable = own.is_capturable
+
+    def draw(self, batch: Batch, generator: torch.Generator) -> Drawn:
+        drawn = self.own.draw(batch, generator)
+        return Drawn(drawn.batch, drawn.targets | {"clm": next_tokens(drawn.batch, each_sequence_once=True)})
+
+    def sums(self, model: nn.Module, drawn: Drawn) -> dict[str, Tensor]:
+        found = self.hits(model, drawn)
+        return {term: found[term] for term in self.weights}
+
+    def hits(self, model: nn.Module, drawn: Drawn) -> dict[str, Tensor]:
+        x_TD, targets = model(drawn.batch), drawn.targets["clm"]
+        losses, is_right, weights = self.own.losses(model.outputs_of(x_TD, drawn.batch), drawn)
+        logits = model.clm_logits(x_TD.index_select(0, targets.positions_K))
+        return {
+            "task": (losses * weights).sum(),
+            "task_accuracy": (is_right * weights).sum(),
+            "clm": summed_loss(logits, targets.values_K, targets.weights_K),
+        }
+
+
+def next_tokens(batch: Batch, each_sequence_once: bool = False) -> Targets:
+    """At every token of a sequence but the last, the one after it; each counts once, or each sequence does in all."""
     device, num_live = batch.ids_T.device, batch.num_live_sequences
     num_targets = np.maximum(np.diff(batch.starts_host[: num_live + 1]) - 1, 0)
     starts_host = np.concatenate([[0], np.cumsum(num_targets), np.full(batch.num_dead, num_targets.sum())])
-    lengths_N = (batch.starts[1 : num_live + 1] - batch.starts[:num_live]).long()
-    # Target k of all is token k, moved on by one for each sequence before its own.
+    starts_N = batch.starts[:num_live].long()
+    num_targets_N = (batch.starts[1 : num_live + 1] - starts_N - 1).clamp(min=0)
     sequence_K = torch.repeat_interleave(
-        torch.arange(num_live, device=device), lengths_N - 1, output_size=int(starts_host[-1])
+        torch.arange(num_live, device=device), num_targets_N, output_size=int(starts_host[-1])
     )
-    positions_K = torch.arange(len(sequence_K), device=device) + sequence_K
+    # As far into its sequence as target k is behind the first target of it.
+    moved_N = starts_N - (num_targets_N.cumsum(0) - num_targets_N)
+    positions_K = torch.arange(len(sequence_K), device=device) + moved_N[sequence_K]
     values_K = batch.ids_T[positions_K + 1]
-    return Targets(positions_K, values_K, torch.ones(len(values_K), device=device), starts_host)
+    weights_K = 1 / num_targets_N[sequence_K] if each_sequence_once else torch.ones(len(values_K), device=device)
+    return Targets(positions_K, values_K, weights_K, starts_host)
 
 
 def stated_tokens(batch: Batch) -> Targets:

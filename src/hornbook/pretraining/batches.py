@@ -48,11 +48,11 @@ def open_corpora(named: list[tuple[str, float]], settings: PretrainSettings) -> 
 
 
 class BatchMaker:
-    """Batch k of the run: short sequences first, then long ones."""
+    """Batch k of the run: short sequences first, then long ones; where batches grow, fewer of them at first."""
 
     def __init__(self, settings: PretrainSettings, opened: Corpora):
         self.data = settings.data
-        self.batch_tokens = settings.batch.tokens
+        self.batch = settings.batch
         self.num_steps = settings.schedule.steps
         self.examples = {
             length: Examples(
@@ -70,7 +70,15 @@ class BatchMaker:
 
     def __call__(self, number: int) -> Batch:
         length, within = self.data.length_at(number, self.num_steps)
-        return self.examples[length].batch(within, max(1, self.batch_tokens // length))
+        if not self.batch.grows:
+            return self.examples[length].batch(within, max(1, self.batch.tokens // length))
+        first, stop = (self._sequences_before(step, number - within, length) for step in (number, number + 1))
+        return self.examples[length].batch(within, stop - first, first)
+
+    def _sequences_before(self, step: int, begin: int, length: int) -> int:
+        """Sequences of this length in the batches from `begin` on and before a step."""
+        before = [self.batch.tokens_before(each, self.num_steps) for each in (step, begin)]
+        return math.floor((before[0] - before[1]) / length + 0.5)
 
 
 def held_out_batches(settings: PretrainSettings, opened: Corpora) -> list[Batch]:

@@ -75,7 +75,7 @@ def plan(
         raise ValueError("the memory and the speed of a device must be above 0")
     settings = preset_settings(preset, changes)
     num_parameters = count_parameters(settings)
-    tokens = tokens or settings.schedule.steps * settings.batch.tokens
+    tokens = tokens or round(settings.schedule.steps * settings.batch.mean_tokens)
     length = settings.data.length if settings.data.short_share < 1 else settings.data.short_length
     share = settings.data.short_share
     a_token = share * settings.flops_per_token(settings.data.short_length)

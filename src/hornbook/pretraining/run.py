@@ -116,7 +116,7 @@ def _begun(out: Path, request: Request, teacher: Teacher | None, say: Say) -> _P
     began = time.monotonic()
     settings = preset_settings(request.preset, request.all_changes(), teacher is not None)
     if request.tokens is not None:
-        steps = max(1, math.ceil(request.tokens / settings.batch.tokens))
+        steps = max(1, math.ceil(request.tokens / settings.batch.mean_tokens))
         settings = configuration.changed(settings, {"schedule.steps": steps})
     opened = open_corpora(request.named_corpora(), settings)
     runtime = decide(settings.runtime, settings.planned_flops(request.minutes))
@@ -196,15 +196,19 @@ def _with_steps_in(
 
 
 def _mean_seconds_a_step(settings: PretrainSettings, job: Job, runtime: Runtime, most_seconds: float) -> float:
-    """Over the two lengths of a run, each measured for at most so long."""
-    data, loop = settings.data, settings.loop()
-    switch = round(data.short_share * settings.schedule.steps)
+    """Over the two lengths of a run, each measured for at most so long, on batches as large as they grow there."""
+    data, loop, num_steps = settings.data, settings.loop(), settings.schedule.steps
+    switch = round(data.short_share * num_steps)
+    grown = round(settings.batch.growth_share * num_steps) if settings.batch.grows else 0
     short = long = 0.0
     if data.short_share > 0:
-        short = seconds_a_step(job, loop, runtime, range(NUM_TIMED), most_seconds)
+        first = max(0, min(grown, switch - NUM_TIMED))
+        short = seconds_a_step(job, loop, runtime, range(first, first + NUM_TIMED), most_seconds)
     if data.short_share < 1:
-        long = seconds_a_step(job, loop, runtime, range(switch, switch + NUM_TIMED), most_seconds)
-    return data.short_share * short + (1 - data.short_share) * long
+        first = max(switch, grown)
+        long = seconds_a_step(job, loop, runtime, range(first, first + NUM_TIMED), most_seconds)
+    mean = data.short_share * short + (1 - data.short_share) * long
+    return mean * settings.batch.mean_tokens / settings.batch.tokens
 
 
 def measured_pace(preset: str, corpora: list[str | Path], minutes: float, changes: dict) -> tuple[float, Runtime]:
@@ -268,8 +272,8 @@ def _student_to_train(
     for family in (registry.family_of(settings.model), type(teacher.model)):
         if "mlm" not in family.head_makers:
             raise ValueError(
-                f"on plain text student and teacher read masked tokens, which a {family.family} knows nothing of: let "
-                "it learn on a task (--task and --data), or take encoders"
+                f"on plain text student and teacher read masked tokens, which {family.in_words()} knows nothing of: "
+                "let it learn on a task (--task and --data), or take encoders"
             )
     refuse_other_vocabulary(teacher, tokenizer, "the corpus")
     positions = teacher.model.config.max_positions
@@ -330,7 +334,7 @@ def _job(
 
 
 def _repetition_warnings(opened: Corpora, settings: PretrainSettings) -> list[str]:
-    total = settings.schedule.steps * settings.batch.tokens
+    total = settings.schedule.steps * settings.batch.mean_tokens
     weight_sum = sum(weight for _, weight in opened)
     out = []
     for corpus, weight in opened:

@@ -60,6 +60,11 @@ class PretrainSettings:
                     f"batch.tokens={self.batch.tokens} is less than one sequence of {length}; "
                     f"raise --batch-tokens or lower data.{name}"
                 )
+            if self.batch.grows and self.batch.first_tokens < length and self.data.uses(length):
+                raise ValueError(
+                    f"batch.first_tokens={self.batch.first_tokens} is less than one sequence of {length}; "
+                    f"raise it or lower data.{name}"
+                )
         if isinstance(self.objective, LanguageSettings):
             if self.data.layout is not None:
                 raise ValueError(
@@ -73,6 +78,16 @@ class PretrainSettings:
                 f"objective.sentence={sentence} judges pairs of segments, and data.layout=packed makes none: "
                 "set data.layout=pairs, or objective.sentence=none"
             )
+
+    @property
+    def unread(self) -> dict[str, str]:
+        """Settings and groups of them that nothing reads in this run, and why."""
+        alike = {} if self.batch.grows else {"batch.growth_share": "batches are all alike; set batch.first_tokens too"}
+        if isinstance(self.objective, LanguageSettings):
+            pairs = "a GPT reads documents end to end, and no pairs"
+            unread = dict.fromkeys(("data.layout", "data.shorter_chance", "data.single_chance"), pairs)
+            return alike | unread | {"masking": "a GPT predicts every next token and masks none"}
+        return alike | {"data.crosses_documents": "it is for a GPT, which reads documents end to end"}
 
     @property
     def layout(self) -> Layout:
@@ -92,7 +107,7 @@ class PretrainSettings:
         """Useful FLOPs of the whole run; of a run in minutes, what a GPU would do in that time."""
         if minutes is not None:
             return minutes * 60 * GPU_FLOPS_A_SECOND
-        tokens = self.schedule.steps * self.batch.tokens
+        tokens = self.schedule.steps * self.batch.mean_tokens
         share = self.data.short_share
         a_token = {length: self.flops_per_token(length) for length in (self.data.short_length, self.data.length)}
         return tokens * (share * a_token[self.data.short_length] + (1 - share) * a_token[self.data.length])
@@ -126,13 +141,15 @@ def preset_settings(preset: str, changes: dict | None = None, has_teacher: bool 
     if "schedule.warmup_fraction" in changes:  # what a person says of it wins over a published number of steps
         changes.setdefault("schedule.warmup_steps", None)
     try:
-        return configuration.changed(settings, changes)
+        settings = configuration.changed(settings, changes)
     except configuration.UnknownSetting as error:
         owners = [name for name, model in registry.MODELS.items() if _has_setting(model.config_kind, error.name)]
         if not owners or family in owners:
             raise
         have = "has it" if len(owners) == 1 else "have it"
         raise ValueError(f"there is no setting '{error.name}' of {family}; {' and '.join(owners)} {have}") from None
+    configuration.refuse_unread(settings, changes)
+    return settings
 
 
 def _has_setting(kind: type, name: str) -> bool:

@@ -129,8 +129,18 @@ class FinetunedRun:
     def is_published(self) -> bool:
         """Whether `transformers` has a class with the layers of this head."""
         own = self.config.get("hornbook_output") or {}
-        named = (self.config.get("architectures") or [""])[0]
-        return "For" in str(named) and not own.get("answerable") and own.get("head", "linear") == "linear"
+        has_class = "For" in self.outside_class or self.has_double_heads
+        return has_class and not own.get("answerable") and own.get("head", "linear") == "linear"
+
+    @property
+    def outside_class(self) -> str:
+        """The class of `transformers` that the folder opens as."""
+        return str((self.config.get("architectures") or [""])[0])
+
+    @property
+    def has_double_heads(self) -> bool:
+        """A GPT's scores of endings beside those of the next token: no class for multiple choice is called so."""
+        return self.outside_class.endswith("DoubleHeadsModel")
 
     @property
     def best_validation(self) -> dict | None:

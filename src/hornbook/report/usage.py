@@ -57,17 +57,23 @@ def transformers_code(run: FinetunedRun) -> str:
 def _opened_by_hand(run: FinetunedRun, folder: str, given: tuple) -> str:
     """For what `transformers` has a class and, from version 5 on, no pipeline."""
     name = "AutoModelForMultipleChoice" if run.kind == "choice" else "AutoModelForQuestionAnswering"
+    name = run.outside_class if run.has_double_heads else name
     start = (
         f"from transformers import {name}, AutoTokenizer\n\n"
         f"model = {name}.from_pretrained({folder!r})\n"
         f"tokenizer = AutoTokenizer.from_pretrained({folder!r})\n"
     )
     if run.kind == "choice":
-        return start + (
+        start += (
             f"context, endings = {given!r}\n"
             'inputs = tokenizer([context] * len(endings), endings, return_tensors="pt", padding=True)\n'
-            "model(**{name: value[None] for name, value in inputs.items()}).logits.softmax(-1)"
         )
+        if run.has_double_heads:
+            return start + (
+                'last = inputs["attention_mask"].sum(-1) - 1\n'
+                'model(inputs["input_ids"][None], mc_token_ids=last[None]).mc_logits.softmax(-1)'
+            )
+        return start + "model(**{name: value[None] for name, value in inputs.items()}).logits.softmax(-1)"
     return start + (
         f'inputs = tokenizer({given[0]!r}, {given[1]!r}, return_tensors="pt")\n'
         "found = model(**inputs)\n"

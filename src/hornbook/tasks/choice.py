@@ -37,7 +37,7 @@ class Choice:
                     f"{self.num_endings}: give it so many"
                 )
             pairs += [TextExample(each.key, each.context, f"{each.beginning} {end}".strip()) for end in each.endings]
-        joined, num_cut = encode_texts(pairs, tokenizer, longest, separate=False)
+        joined, num_cut = encode_texts(pairs, tokenizer, longest)
         known = all(each.label is not None for each in examples)
         labels = np.repeat([each.label for each in examples], self.num_endings) if known else None
         return Features(

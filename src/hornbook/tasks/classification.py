@@ -8,7 +8,7 @@ import numpy as np
 
 from hornbook.metrics import classification as measured
 from hornbook.metrics import regression
-from hornbook.models.outputs import Output
+from hornbook.models.outputs import Output, PairEncoding
 from hornbook.tasks.records import TextExample
 from hornbook.tasks.task import Features, Scorer, softmax
 from hornbook.text.tokenizer import Tokenizer
@@ -33,8 +33,8 @@ class Classification:
     positive: str | None = None  # the class whose F1 counts
 
     def encode(self, examples: Sequence[TextExample], tokenizer: Tokenizer, longest: int) -> Features:
-        joined, num_cut = encode_texts(examples, tokenizer, longest, self.output.pairs == "separate")
-        together = 2 if self.output.pairs == "separate" else 1
+        joined, num_cut = encode_texts(examples, tokenizer, longest, self.output.pairs)
+        together = self.output.num_together
         return Features(
             ids=[np.array(each.ids, np.int64) for each in joined],
             segments=[np.array(each.type_ids, np.int64) for each in joined],
@@ -95,25 +95,33 @@ class Classification:
         return row | {"label": prediction.label, "probability": chances[prediction.label], "probabilities": chances}
 
 
-def encode_texts(examples: Sequence[TextExample], tokenizer: Tokenizer, longest: int, separate: bool) -> tuple:
-    """(encodings with special tokens, how many were cut). Of a pair, the longer is cut first, as published."""
+def encode_texts(
+    examples: Sequence[TextExample], tokenizer: Tokenizer, longest: int, pairs: PairEncoding = "joint"
+) -> tuple:
+    """(encodings with special tokens, how many were cut). Of a pair, the longer is cut first, as published; in both
+    orders it is cut alike."""
     first = tokenizer.pieces([each.text for each in examples])
     has_pair = [each.pair is not None for each in examples]
     second = iter(tokenizer.pieces([each.pair for each in examples if each.pair is not None]))
     joined, num_cut = [], 0
     for one, paired in zip(first, has_pair, strict=True):
         two = next(second) if paired else None
-        if separate:
-            if two is None:
-                raise ValueError("--pair-encoding separate is for pairs of texts, and these have only one each")
+        if pairs != "joint" and two is None:
+            raise ValueError(f"--pair-encoding {pairs} is for pairs of texts, and these have only one each")
+        if pairs == "separate":
             room = longest - tokenizer.num_special(False)
             num_cut += (len(one.ids) > room) + (len(two.ids) > room)
             for each in (one, two):
                 each.truncate(room)
                 joined.append(tokenizer.joined(each))
             continue
-        num_cut += cut_pair(one, two, longest - tokenizer.num_special(paired))
+        room = longest - tokenizer.num_special(paired)
+        if pairs == "both" and len(one.ids) == len(two.ids):
+            room -= room % 2  # no odd token, which would fall to one of the two by their order
+        num_cut += cut_pair(one, two, room)
         joined.append(tokenizer.joined(one, two))
+        if pairs == "both":
+            joined.append(tokenizer.joined(two, one))
     return joined, num_cut
 
 

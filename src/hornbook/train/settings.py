@@ -50,6 +50,7 @@ class ScheduleSettings:
     power: float = setting(1.0, "of the way down: 1 is a line")
     fall: Literal["power", "cosine"] = setting("power", "the way down: a power of the steps left, or half a cosine")
     floor: float = setting(0.0, "share of the peak rate at the end (GPT-3: 0.1)")
+    fall_share: float = setting(1.0, "share of the steps after which the rate is at its floor, and stays there")
 
     def __post_init__(self) -> None:
         if self.steps < 1:
@@ -62,6 +63,8 @@ class ScheduleSettings:
             raise ValueError(f"schedule.power must be above 0, not {self.power}")
         if not 0 <= self.floor <= 1:
             raise ValueError(f"schedule.floor must lie between 0 and 1, not {self.floor}")
+        if not 0 < self.fall_share <= 1:
+            raise ValueError(f"schedule.fall_share must be above 0 and at most 1, not {self.fall_share}")
 
     def rate(self, step: int) -> float:
         """The share of the peak rate at a step, the first being 0: up in a line, then down to the floor.
@@ -70,11 +73,12 @@ class ScheduleSettings:
         longer than the run never gets to the peak.
         """
         warmup = round(self.warmup_fraction * self.steps) if self.warmup_steps is None else self.warmup_steps
+        last = self.steps if self.fall_share == 1 else round(self.fall_share * self.steps)
         if self.shape == "multiplied":
-            return min(1.0, (step + 1) / max(warmup, 1)) * self._down(1 - step / self.steps)
+            return min(1.0, (step + 1) / max(warmup, 1)) * self._down(max(0.0, 1 - step / max(last, 1)))
         if step < warmup:
             return (step + 1) / (warmup + 1)
-        return self._down((self.steps - step) / (self.steps - warmup))
+        return self._down((last - step) / (last - warmup) if step < last else 0.0)
 
     def _down(self, share_left: float) -> float:
         """The rate with such a share of the way down left."""
@@ -89,9 +93,42 @@ class BatchSettings:
         65_536, "most tokens that go through the model at once; halves itself when memory is short"
     )
 
+    first_tokens: int | None = setting(
+        None, "tokens in the first batch, where batches grow from there to batch.tokens (GPT-3); none: all are alike"
+    )
+    growth_share: float = setting(0.02, "share of the steps in which they grow, in a line over the tokens seen")
+
     def __post_init__(self) -> None:
         if self.tokens < 8 or self.micro_tokens < 8:
             raise ValueError("batch.tokens and batch.micro_tokens must be at least 8")
+        if self.first_tokens is not None and self.first_tokens < 8:
+            raise ValueError(f"batch.first_tokens must be at least 8, not {self.first_tokens}; none: all are alike")
+        if not 0 < self.growth_share <= 1:
+            raise ValueError(f"batch.growth_share must be above 0 and at most 1, not {self.growth_share}")
+
+    @property
+    def grows(self) -> bool:
+        return self.first_tokens is not None and self.first_tokens < self.tokens
+
+    @property
+    def mean_tokens(self) -> float:
+        """Tokens in a batch, over the whole run."""
+        if not self.grows:
+            return self.tokens
+        growing = (self.tokens - self.first_tokens) / math.log(self.tokens / self.first_tokens)
+        return self.growth_share * growing + (1 - self.growth_share) * self.tokens
+
+    def tokens_before(self, step: float, num_steps: int) -> float:
+        """Tokens in all batches before a step of a run.
+
+        A batch that is a line over the tokens seen is a power over the steps: d tokens / d step = first + a x tokens.
+        """
+        if not self.grows:
+            return step * self.tokens
+        growing = self.growth_share * num_steps
+        exponent = math.log(self.tokens / self.first_tokens) / growing
+        while_growing = self.first_tokens / exponent * math.expm1(exponent * min(step, growing))
+        return while_growing + self.tokens * max(0.0, step - growing)
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,61 @@
+"""GPT-1's start, delimiter and extract tokens: where they stand, at which ids, and the same in `transformers`."""
+
+import pytest
+import transformers
+from tiny import tiny_text
+
+from hornbook.text.marks import DELIMITER, EXTRACT, MARKS, START, filled_up, marked
+from hornbook.text.tokenizer import Tokenizer
+from hornbook.text.training import train_tokenizer
+
+TEXTS = ["the river", "A teacher, of letters 한국어", ""]
+
+
+@pytest.fixture(scope="module", params=["wordpiece", "bpe", "unigram"])
+def plain(request) -> Tokenizer:
+    return train_tokenizer(tiny_text(60).split("\n\n"), kind=request.param, vocab_size=320).without_ends()
+
+
+def test_they_stand_around_a_text_and_between_two(plain):
+    found = marked(plain)
+    assert [found.id(token) for token in MARKS] == [plain.vocab_size + i for i in range(3)]
+    start, delimiter, extract = (found.id(token) for token in MARKS)
+    for one, two in zip(TEXTS, TEXTS[::-1], strict=True):
+        a, b = (plain.encode(text).ids for text in (one, two))
+        assert found.encode(one).ids == [start, *a, extract]
+        pair = found.encode(one, two)
+        assert pair.ids == [start, *a, delimiter, *b, extract] and set(pair.segments) == {0}
+    assert (found.num_special(False), found.num_special(True)) == (2, 3)
+    assert found.pieces(["the river"])[0].offsets == plain.pieces(["the river"])[0].offsets
+    assert plain.id(START) is None and plain.encode("the river").ids == plain.pieces(["the river"])[0].ids
+
+
+def test_a_vocabulary_that_has_them_stays_as_it_is(plain, tmp_path):
+    found = marked(plain)
+    assert marked(found).vocab_size == found.vocab_size == plain.vocab_size + 3
+    found.save(tmp_path)
+    again = marked(Tokenizer.load(tmp_path))
+    assert again.vocab_size == found.vocab_size and again.encode(*TEXTS[:2]) == found.encode(*TEXTS[:2])
+
+
+def test_transformers_writes_the_same(plain, tmp_path):
+    found = filled_up(marked(plain))
+    found.save(tmp_path, num_segments=0)
+    theirs = transformers.AutoTokenizer.from_pretrained(tmp_path)
+    assert theirs(TEXTS, TEXTS[::-1])["input_ids"] == [
+        found.encode(*pair).ids for pair in zip(TEXTS, TEXTS[::-1], strict=True)
+    ]
+    assert set(theirs(TEXTS, padding=True)) == {"input_ids", "attention_mask"}
+    assert (theirs.sep_token, theirs.cls_token, theirs.pad_token_id) == (DELIMITER, EXTRACT, found.pad_id)
+
+
+def test_what_fills_up_a_batch(plain):
+    """Its own pad token, else what ends a text, else what starts one."""
+    assert filled_up(plain).pad_id == plain.pad_id is not None
+    without = Tokenizer(plain.backend, {name: token for name, token in plain.names.items() if name != "pad_token"})
+    assert without.pad_id is None and filled_up(without).pad_id == without.end_id is not None
+    marks = marked(without)
+    marks.end_id = None
+    assert filled_up(marks).pad_id == marks.id(START)
+    without.end_id = None
+    assert filled_up(without) is without
