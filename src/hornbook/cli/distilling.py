@@ -119,6 +119,7 @@ def _show(teacher: str, student: str, task: str | None, changes: dict, as_json: 
     from hornbook.interop.teacher import open_teacher
     from hornbook.tasks.datasets import known
 
+    changes = {"objective.recipe": "tinybert"} | changes  # what is taken on a task
     opened = open_student(student, open_teacher(teacher), 0, "random", lambda words: None)
     trained, _ = opened or load_folder(model_folder(student))
     show_settings(settings_for(known(task), trained, changes, has_teacher=True), as_json)

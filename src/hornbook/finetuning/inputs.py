@@ -50,7 +50,9 @@ class Inputs:
 
     def asked_with(self, request: Request) -> "Inputs":
         """The same data and model under the settings of another request: its rate, its seed."""
-        settings = settings_for(self.named, self.trained, request.all_changes(), request.teacher is not None)
+        num_examples = len(self.data.parts["train"])
+        has_teacher = request.teacher is not None
+        settings = settings_for(self.named, self.trained, request.all_changes(), has_teacher, num_examples)
         if settings == self.settings:
             return self
         train, threshold_part = training_part(self.data, self.named, settings)
@@ -143,8 +145,8 @@ def open_inputs(request: Request, data: Any, say: Say, opened: tuple[nn.Module, 
     named, read_data = read_labelled(request, data, say)
     trained, tokenizer = opened or load_folder(model_folder(request.model))
     width = trained.config.width
-    settings = settings_for(named, trained, request.all_changes(), request.teacher is not None)
     asked = request.all_changes()
+    settings = settings_for(named, trained, asked, request.teacher is not None, len(read_data.parts["train"]))
     of_family = trained.finetuning(trained.config, named.name)
     if published := [f"{name}={value}" for name, value in of_family.items() if name not in asked]:
         say(f"as published for {trained.family}: {', '.join(published)}")

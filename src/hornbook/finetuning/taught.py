@@ -8,7 +8,6 @@ from pathlib import Path
 
 import torch
 
-from hornbook import config as configuration
 from hornbook.finetuning.batches import TaskBatches
 from hornbook.finetuning.inputs import Inputs, Say
 from hornbook.finetuning.layers import freeze, rates, with_head
@@ -84,22 +83,23 @@ def run_earlier_stages(
 ) -> Inputs | Outcome:
     """Runs, or goes on with, all stages but the last; what the last starts from. An `Outcome` means a stop."""
     stages = settings.objective.stages(is_task=True)
-    again = {"epochs": settings.objective.earlier_epochs}
-    settings = with_steps(configuration.changed(settings, again), inputs)
     for number, recipe in enumerate(stages[:-1], 1):
         folder = out / STAGES / str(number)
-        job, student = _stage(inputs, settings, recipe, teacher, runtime)
-        if is_trained(folder, settings):
+        its_own = with_steps(settings.of_stage(number), inputs)
+        job, student = _stage(inputs, its_own, recipe, teacher, runtime)
+        if is_trained(folder, its_own):
             job.load_model(Checkpoints(folder).last())
         else:
-            say(f"stage {number} of {len(stages)}: {', '.join(recipe.named())}")
+            how = f"{its_own.epochs:g} epochs at a rate of {its_own.optimizer.lr:g}"
+            say(f"stage {number} of {len(stages)}: {', '.join(recipe.named())}, {how}")
             folder.mkdir(parents=True, exist_ok=True)
-            outcome = train(folder, job, settings.loop(), runtime, watch)
+            outcome = train(folder, job, its_own.loop(), runtime, watch)
             if outcome.ended == "stopped":
                 return outcome
         inputs = inputs.starting_from(student)
     if len(stages) > 1:
-        say(f"stage {len(stages)} of {len(stages)}: {', '.join(stages[-1].named())}")
+        how = f"{settings.epochs:g} epochs at a rate of {settings.optimizer.lr:g}"
+        say(f"stage {len(stages)} of {len(stages)}: {', '.join(stages[-1].named())}, {how}")
     return inputs
 
 

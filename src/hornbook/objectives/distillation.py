@@ -44,7 +44,9 @@ class DistillationSettings:
     start: Literal["teacher", "random"] = setting(
         "teacher", "first weights of a new student: layers of a teacher of its shape, or random ones"
     )
-    earlier_epochs: float = setting(10.0, "epochs of each stage on a task before the last")
+    earlier_epochs: float | None = setting(
+        None, "epochs of each stage on a task before the last; none: as the recipe says"
+    )
 
     @property
     def sentence(self) -> str:
@@ -54,7 +56,7 @@ class DistillationSettings:
     def __post_init__(self) -> None:
         if self.temperature is not None and self.temperature <= 0:
             raise ValueError(f"objective.temperature must be above 0, not {self.temperature:g}")
-        if self.earlier_epochs <= 0:
+        if self.earlier_epochs is not None and self.earlier_epochs <= 0:
             raise ValueError(f"objective.earlier_epochs must be above 0, not {self.earlier_epochs:g}")
 
     def stages(self, is_task: bool) -> tuple[Recipe, ...]:
@@ -70,7 +72,7 @@ class DistillationSettings:
             is_last = number == len(found) - 1
             own = recipe.own_weight if self.own_weight is None or not is_last else self.own_weight
             if matches or own:
-                changed.append(Recipe(matches, own))
+                changed.append(dataclasses.replace(recipe, matches=matches, own_weight=own))
         if not changed:
             raise ValueError("objective.without leaves nothing to learn: leave a quantity in, or set own_weight")
         return tuple(changed)
