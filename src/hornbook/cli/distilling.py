@@ -29,6 +29,9 @@ def distill_verb(
     task: Annotated[str | None, typer.Option(help="Or: the data set or kind of task that the teacher learned.")] = None,
     data: Data = None,
     recipe: Annotated[str | None, typer.Option(help=RECIPE_HELP)] = None,
+    augment: Annotated[int | None, typer.Option(help=f"Changed copies of each training text, {ON_TASK}.")] = None,
+    word_vectors: Annotated[str | None, typer.Option(help="For --augment: a text file of word vectors.")] = None,
+    augment_model: Annotated[str | None, typer.Option(help="For --augment: a model that fills in masks.")] = None,
     steps: Annotated[int | None, typer.Option(help=f"Number of updates, {ON_TEXT}.")] = None,
     tokens: Annotated[int | None, typer.Option(help=f"Or: number of tokens, {ON_TEXT}.")] = None,
     minutes: Annotated[float | None, typer.Option(help=f"Or: minutes, {ON_TEXT}.")] = None,
@@ -50,10 +53,14 @@ def distill_verb(
     changes = changes_in(change)
     on_text = {"steps": steps, "tokens": tokens, "minutes": minutes, "batch_tokens": batch_tokens}
     on_task = {"epochs": epochs, "lr": lr, "batch_size": batch_size, "text": text, "pair": pair, "label": label}
-    wrong = on_text if task is not None else on_task if corpus else {}
+    of_copies = {"augment": augment, "word_vectors": word_vectors, "augment_model": augment_model}
+    wrong = on_text if task is not None else on_task | of_copies if corpus else {}
     if said := [name for name, value in wrong.items() if value is not None]:
         kind = ON_TEXT if task is not None else ON_TASK
         raise ValueError(f"--{said[0].replace('_', '-')} goes {kind}: leave it out here")
+    settings_of_copies = ("augment.copies", "augment.vectors", "augment.model")
+    for name, value in zip(settings_of_copies, of_copies.values(), strict=True):
+        changes |= {} if value is None else {name: value}
     if sum(each is not None for each in (steps, tokens, minutes)) > 1:
         raise ValueError("give only one of --steps, --tokens and --minutes")
     if show:
@@ -70,11 +77,11 @@ def distill_verb(
     check_writable(out)
     from hornbook.distillation.run import distill
     from hornbook.finetuning.api import Finetuned, Stopped
-    from hornbook.terminal import TrainingDisplay, say
+    from hornbook.terminal import PieceDisplay, say
 
     more = {name: value for name, value in (on_text | on_task).items() if value is not None}
     try:
-        with TrainingDisplay() as display:
+        with PieceDisplay() as display:
             result = distill(
                 teacher,
                 student,

@@ -30,7 +30,8 @@ MANY_CLASSES = 10
 
 @dataclass(frozen=True)
 class Inputs:
-    """Read once, for all the runs of a search. `threshold_part` is held out of train to choose a threshold on."""
+    """Read once, for all the runs of a search. `threshold_part` is held out of train to choose a threshold on, and
+    `copies` are trained on beside it (`finetuning/augmented.py`)."""
 
     named: KnownDataSet
     data: DataSet
@@ -40,6 +41,7 @@ class Inputs:
     saved: SavedTask
     train: list[Example]
     threshold_part: list[Example]
+    copies: list[Example] | None = None
 
     @property
     def longest(self) -> int:
@@ -75,7 +77,7 @@ class Inputs:
 
     @cached_property
     def train_features(self) -> Features:
-        return self.encode(self.train)
+        return self.encode([*self.train, *(self.copies or [])])
 
     @cached_property
     def dev_features(self) -> Features:

@@ -4,6 +4,7 @@ RUN/run.json              everything that was decided, resolved: settings, data,
 RUN/config.json, model.safetensors, tokenizer.json, tokenizer_config.json     the weights with the best dev score
 RUN/task.json             what predicting needs besides: measures, threshold, scheme of tags
 RUN/scores.json           official scores with intervals, for every part that has labels
+RUN/augmented.jsonl       where copies are trained on too: what each has other than its example
 RUN/predictions-dev.jsonl what was said of each dev example, beside what is right
 RUN/checkpoints/, best/, metrics.jsonl
 """
@@ -38,7 +39,6 @@ from hornbook.finetuning.settings import FinetuneSettings
 from hornbook.finetuning.steps import is_trained, with_steps
 from hornbook.finetuning.taught import (
     kept_in_folders,
-    refuse_unfit_teacher,
     run_earlier_stages,
     student_rates,
     with_teacher,
@@ -82,8 +82,8 @@ def run_once(
     teacher: Teacher | None = None,
 ) -> Result | Outcome:
     """One run in the folder `out`, begun or gone on with. An `Outcome` alone means that it was stopped."""
-    if teacher is not None:
-        refuse_unfit_teacher(teacher, inputs)
+    if inputs.settings.augment.copies and inputs.copies is None:
+        raise ValueError("augment.copies is for finetune and distill alone: leave it out here")
     if (out / "run.json").exists():
         run = read_run(out, verb_of(request))
         refuse_other_request(run, request)
@@ -108,6 +108,7 @@ def run_once(
             "trained_parameters": sum(p.numel() for p in model.parameters() if p.requires_grad),
             "decided_by": job.decided_by,
             "train_examples": len(inputs.train),
+            **({} if inputs.copies is None else {"augmented_examples": len(inputs.copies)}),
             "cut_texts": {"train": inputs.train_features.num_cut, "dev": inputs.dev_features.num_cut},
             **({} if teacher is None else {"teacher": teacher.about()}),
         }

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from hornbook import config as configuration
+from hornbook.augmentation.settings import AugmentationSettings
 from hornbook.config import setting
 from hornbook.models.outputs import HeadKind
 from hornbook.models.transformer import Transformer
@@ -75,6 +76,7 @@ class FinetuneSettings:
     batch_size: int = setting(32, "examples in a batch")
     examples: int | None = setting(None, "train on so many examples, always the same ones; none: on all")
     task: TaskSettings = field(default_factory=TaskSettings)
+    augment: AugmentationSettings = field(default_factory=AugmentationSettings)
     layers: LayerSettings = field(default_factory=LayerSettings)
     optimizer: OptimizerSettings = field(default_factory=OptimizerSettings)
     schedule: ScheduleSettings = field(default_factory=lambda: ScheduleSettings(steps=1, warmup_fraction=0.1))
