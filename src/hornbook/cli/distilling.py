@@ -13,6 +13,13 @@ from hornbook.cli.tasks import Data, Label, Pair, Strict, Text, say_result
 TEACHER_HELP = "The model to learn from: a run folder, a folder that transformers wrote, or a Hugging Face name."
 STUDENT_HELP = "distilbert (if not said), tinybert-4, tinybert-6 or any preset; on a task also a model."
 RECIPE_HELP = "distilbert, tinybert, patient, minilm, or a .json of your own; --show says what --set changes in it."
+CACHE_HELP = "Compute once and keep on disk: none, logits, or all that is matched"
+SETTING_OF = {
+    "augment": "augment.copies",
+    "word_vectors": "augment.vectors",
+    "augment_model": "augment.model",
+    "cache_teacher": "objective.cache",
+}
 ON_TEXT, ON_TASK = "with --corpus", "with --task"
 
 
@@ -32,6 +39,7 @@ def distill_verb(
     augment: Annotated[int | None, typer.Option(help=f"Changed copies of each training text, {ON_TASK}.")] = None,
     word_vectors: Annotated[str | None, typer.Option(help="For --augment: a text file of word vectors.")] = None,
     augment_model: Annotated[str | None, typer.Option(help="For --augment: a model that fills in masks.")] = None,
+    cache_teacher: Annotated[str | None, typer.Option(help=f"{CACHE_HELP}, {ON_TASK}.")] = None,
     steps: Annotated[int | None, typer.Option(help=f"Number of updates, {ON_TEXT}.")] = None,
     tokens: Annotated[int | None, typer.Option(help=f"Or: number of tokens, {ON_TEXT}.")] = None,
     minutes: Annotated[float | None, typer.Option(help=f"Or: minutes, {ON_TEXT}.")] = None,
@@ -53,14 +61,13 @@ def distill_verb(
     changes = changes_in(change)
     on_text = {"steps": steps, "tokens": tokens, "minutes": minutes, "batch_tokens": batch_tokens}
     on_task = {"epochs": epochs, "lr": lr, "batch_size": batch_size, "text": text, "pair": pair, "label": label}
-    of_copies = {"augment": augment, "word_vectors": word_vectors, "augment_model": augment_model}
-    wrong = on_text if task is not None else on_task | of_copies if corpus else {}
+    flags = {"augment": augment, "word_vectors": word_vectors, "augment_model": augment_model}
+    flags["cache_teacher"] = cache_teacher
+    wrong = on_text if task is not None else on_task | flags if corpus else {}
     if said := [name for name, value in wrong.items() if value is not None]:
         kind = ON_TEXT if task is not None else ON_TASK
         raise ValueError(f"--{said[0].replace('_', '-')} goes {kind}: leave it out here")
-    settings_of_copies = ("augment.copies", "augment.vectors", "augment.model")
-    for name, value in zip(settings_of_copies, of_copies.values(), strict=True):
-        changes |= {} if value is None else {name: value}
+    changes |= {SETTING_OF[name]: value for name, value in flags.items() if value is not None}
     if sum(each is not None for each in (steps, tokens, minutes)) > 1:
         raise ValueError("give only one of --steps, --tokens and --minutes")
     if show:

@@ -120,7 +120,7 @@ def finetune(
     def open_with(asked: Request) -> Inputs:
         """Data and model are read once; settings follow the request."""
         if not read_once:
-            inputs = open_inputs(request, data, say, opened)
+            inputs = dataclasses.replace(open_inputs(request, data, say, opened), folder=out)
             if teacher is not None:
                 refuse_unfit_teacher(teacher, inputs)
             read_once.append(with_copies(inputs, request, teacher, out, watch, say))

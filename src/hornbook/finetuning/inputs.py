@@ -4,6 +4,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -42,6 +43,7 @@ class Inputs:
     train: list[Example]
     threshold_part: list[Example]
     copies: list[Example] | None = None
+    folder: Path | None = None  # of all the runs, for what is made once for all of them
 
     @property
     def longest(self) -> int:

@@ -5,6 +5,7 @@ RUN/config.json, model.safetensors, tokenizer.json, tokenizer_config.json     th
 RUN/task.json             what predicting needs besides: measures, threshold, scheme of tags
 RUN/scores.json           official scores with intervals, for every part that has labels
 RUN/augmented.jsonl       where copies are trained on too: what each has other than its example
+RUN/teacher/              where its outputs are kept: may be deleted when the run is finished
 RUN/predictions-dev.jsonl what was said of each dev example, beside what is right
 RUN/checkpoints/, best/, metrics.jsonl
 """
@@ -43,10 +44,12 @@ from hornbook.finetuning.taught import (
     student_rates,
     with_teacher,
 )
+from hornbook.finetuning.teacher_cache import kept_teacher
 from hornbook.infer.attention import MOST_TOKENS, write_attention
 from hornbook.interop.folder import load_weights, read_weights
 from hornbook.interop.teacher import Teacher, refuse_other_teacher
 from hornbook.models.flops import model_flops_per_token, shape_of
+from hornbook.objectives.kept_teacher import KeptTeacher
 from hornbook.report.card import write_card
 from hornbook.tasks.evaluation import (
     Evaluation,
@@ -116,10 +119,11 @@ def run_once(
     _say_cut("train", inputs.train_features, inputs, say)
     _say_cut("dev", inputs.dev_features, inputs, say)
     if teacher is not None and not is_trained(out, settings):
-        found = run_earlier_stages(out, inputs, settings, runtime, teacher, watch, say)
+        kept = kept_teacher(inputs, settings, teacher, runtime, inputs.folder or out, watch, say)
+        found = run_earlier_stages(out, inputs, settings, runtime, teacher, kept, watch, say)
         if isinstance(found, Outcome):
             return found
-        job, model = _job(found, settings, request, runtime, lambda words: None, teacher)
+        job, model = _job(found, settings, request, runtime, lambda words: None, teacher, kept)
     if not is_trained(out, settings):
         outcome = train(out, job, settings.loop(), runtime, watch)
         if outcome.ended == "stopped":
@@ -151,6 +155,7 @@ def _job(
     runtime: Runtime,
     say: Say,
     teacher: Teacher | None,
+    kept: KeptTeacher | None = None,
 ) -> tuple[Job, nn.Module]:
     """The job, and the model that is left of it: with a teacher, the job trains projections beside it."""
     task, output = inputs.saved.task, inputs.saved.task.output
@@ -170,7 +175,7 @@ def _job(
     trained, objective = model, TaskObjective(output, weights)
     if teacher is not None:
         recipe = settings.objective.stages(is_task=True)[-1]
-        trained, objective = with_teacher(model, objective, recipe, teacher, seed)
+        trained, objective = with_teacher(model, objective, recipe, teacher, seed, kept)
     if runtime.compiles:
         trained.compile_parts()
 

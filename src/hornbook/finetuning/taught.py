@@ -18,8 +18,10 @@ from hornbook.interop.projections import load_projections, save_projections
 from hornbook.interop.teacher import Teacher, refuse_other_vocabulary
 from hornbook.models.pair import DistillationPair
 from hornbook.models.transformer import Transformer
-from hornbook.objectives.distillation import TaskDistillation, pair_for
+from hornbook.objectives.distillation import pair_for
+from hornbook.objectives.kept_teacher import KeptTeacher
 from hornbook.objectives.matching import Recipe
+from hornbook.objectives.task_distillation import TaskDistillation
 from hornbook.tasks.objective import TaskObjective
 from hornbook.train.checkpoint import Checkpoints
 from hornbook.train.device import Runtime
@@ -30,13 +32,19 @@ STAGES = "stages"
 
 
 def with_teacher(
-    student: Transformer, own: TaskObjective, recipe: Recipe, teacher: Teacher, seed: int
+    student: Transformer,
+    own: TaskObjective,
+    recipe: Recipe,
+    teacher: Teacher,
+    seed: int,
+    kept: KeptTeacher | None,
 ) -> tuple[DistillationPair, TaskDistillation]:
-    """The student beside its teacher with new projections, and the objective of a recipe."""
+    """The student beside its teacher with new projections, and the objective of a recipe. What is `kept` of the teacher
+    is read from there."""
     pair = pair_for(recipe, student, teacher.model)
     pair.initialise_projections(torch.Generator().manual_seed(seed_of(seed, "projections")))
     pair.to(next(student.parameters()).device)
-    return pair, TaskDistillation(own, own.output, recipe, student.config, teacher.model.config)
+    return pair, TaskDistillation(own, own.output, recipe, student.config, teacher.model.config, kept)
 
 
 def student_rates(student: Transformer, settings: LayerSettings) -> Callable[[str], float] | None:
@@ -78,6 +86,7 @@ def run_earlier_stages(
     settings: TaughtSettings,
     runtime: Runtime,
     teacher: Teacher,
+    kept: KeptTeacher | None,
     watch: Callable[[Status], None],
     say: Say,
 ) -> Inputs | Outcome:
@@ -86,7 +95,7 @@ def run_earlier_stages(
     for number, recipe in enumerate(stages[:-1], 1):
         folder = out / STAGES / str(number)
         its_own = with_steps(settings.of_stage(number), inputs)
-        job, student = _stage(inputs, its_own, recipe, teacher, runtime)
+        job, student = _stage(inputs, its_own, recipe, teacher, kept, runtime)
         if is_trained(folder, its_own):
             job.load_model(Checkpoints(folder).last())
         else:
@@ -104,13 +113,18 @@ def run_earlier_stages(
 
 
 def _stage(
-    inputs: Inputs, settings: TaughtSettings, recipe: Recipe, teacher: Teacher, runtime: Runtime
+    inputs: Inputs,
+    settings: TaughtSettings,
+    recipe: Recipe,
+    teacher: Teacher,
+    kept: KeptTeacher | None,
+    runtime: Runtime,
 ) -> tuple[Job, Transformer]:
     seed, output = settings.runtime.seed, inputs.saved.task.output
     student, anew = with_head(inputs.trained, output, seed)
     freeze(student, settings.layers, anew)
     student.to(runtime.device)
-    pair, objective = with_teacher(student, TaskObjective(output), recipe, teacher, seed)
+    pair, objective = with_teacher(student, TaskObjective(output), recipe, teacher, seed, kept)
     if runtime.compiles:
         pair.compile_parts()
     features = inputs.dev_features
