@@ -52,6 +52,11 @@ class Inputs:
     def encode(self, examples: list[Example]) -> Features:
         return self.saved.task.encode(examples, self.tokenizer, self.longest)
 
+    def train_features_read_by(self, tokenizer: Tokenizer, max_positions: int) -> Features:
+        """The same training examples, in the tokens of another model."""
+        longest = longest_for(max_positions, self.data.kind, self.settings.task.max_length)
+        return self.saved.task.encode([*self.train, *(self.copies or [])], tokenizer, longest)
+
     def asked_with(self, request: Request) -> "Inputs":
         """The same data and model under the settings of another request: its rate, its seed."""
         num_examples = len(self.data.parts["train"])

@@ -56,9 +56,12 @@ def student_rates(student: Transformer, settings: LayerSettings) -> Callable[[st
 
 
 def refuse_unfit_teacher(teacher: Teacher, inputs: Inputs) -> None:
-    """The teacher must read the same tokens, and answer the same question."""
-    refuse_other_vocabulary(teacher, inputs.tokenizer, "the student")
+    """The teacher must answer the same question, and read the same tokens where anything is matched at tokens."""
     wanted, found = inputs.saved.task.output, teacher.model.output
+    stages = inputs.settings.objective.stages(is_task=True)
+    is_of_scores = len(stages) == 1 and all(match.quantity == "logits" for match in stages[0].matches)
+    if not is_of_scores or wanted.kind not in ("sequence", "choice"):
+        refuse_other_vocabulary(teacher, inputs.tokenizer, "the student")
     if found is None:
         raise ValueError(
             f"the teacher {teacher.name} has no head for a task: fine-tune it first, by hornbook finetune "

@@ -114,6 +114,8 @@ def kept_teacher(
     if not names:
         return None
     features = inputs.train_features
+    if not teacher.reads_as(inputs.tokenizer):
+        features = inputs.train_features_read_by(teacher.tokenizer, teacher.model.config.max_positions)
     columns = columns_for(names, output, teacher.model.config, features.num_together)
     gigabytes = columns.num_bytes(features.num_units, sum(map(len, features.ids))) / 1e9
     if gigabytes > settings.objective.cache_gigabytes:
@@ -140,8 +142,11 @@ def _size(gigabytes: float) -> str:
 
 
 def _names(settings: TaughtSettings, inputs: Inputs, teacher: Teacher) -> set[str]:
-    """The columns that all stages need together; a stage that would need more than is asked for runs the teacher."""
+    """The columns that all stages need together; a stage that would need more than is asked for runs the teacher. One
+    that reads other tokens cannot run beside the student: its answers are always kept."""
     asked = settings.objective.cache
+    if asked == "none" and not teacher.reads_as(inputs.tokenizer):
+        asked = "logits"
     found: set[str] = set()
     for recipe in settings.objective.stages(is_task=True) if asked != "none" else ():
         output = inputs.saved.task.output
