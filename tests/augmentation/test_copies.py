@@ -186,6 +186,9 @@ def test_copies_follow_from_seed_and_example_alone(opened):
     assert augmenter(opened).changes(examples[::-1])[::-1] == all_of_them
     assert [augmenter(opened).changes([each])[0] for each in examples] == all_of_them
     assert augmenter(opened, seed=1).changes(examples) != all_of_them
+    twice = [TextExample(key, "some lamp near the quiet river stone bread") for key in ("a", "b")]
+    first, second = augmenter(opened).changes(twice)
+    assert first != second
 
 
 def test_plain_texts(opened):
