@@ -87,7 +87,8 @@ def _word_forms(tokenizer: Tokenizer) -> dict[int, tuple[str, bool]]:
     forms = {}
     special = set(tokenizer.special_ids)
     for token, number in tokenizer.backend.get_vocab(with_added_tokens=False).items():
-        if number in special or (tokenizer.kind == "wordpiece" and token.startswith("##")):
+        is_reserved = len(token) > 2 and token[0] == "[" and token[-1] == "]"  # as BERT's [unused1]
+        if number in special or is_reserved or (tokenizer.kind == "wordpiece" and token.startswith("##")):
             continue
         word = tokenizer.decode([number], skip_special=False).strip()
         if word and len(word.split()) == 1 and "\ufffd" not in word:
