@@ -27,6 +27,7 @@ ALLOWED: dict[str, set[str]] = {
     "interop": {"models", "text"},
     "tasks": {"text", "data", "models", "metrics", "interop", *PROTOCOL},
     "infer": {"nn", "models", "text", "data", "tasks", "interop"},
+    "augmentation": {"text", "tasks", "infer", "interop", *PROTOCOL},
     "report": set(),
     "terminal": set(),
 }
@@ -37,7 +38,7 @@ ALLOWED["cli"] = set(ALLOWED)
 ALLOWED["demo"] = {*ALLOWED, "cli"}
 IMPORT_TORCH = (
     *("batch", "nn.", "models.", "objectives.", "train.", "interop.", "infer.", "data.loader", "pretraining."),
-    *("tasks.objective", "tasks.running", "finetuning.", "experiments.", "distillation."),
+    *("tasks.objective", "tasks.running", "finetuning.", "augmentation.", "experiments.", "distillation."),
 )
 
 MODULES = {

@@ -20,6 +20,7 @@ _WHERE = {
     "label_curve": "hornbook.finetuning.curve",
     "pretrain": "hornbook.pretraining.run",
     "distill": "hornbook.distillation.run",
+    "augment": "hornbook.augmentation.copies",
     "train_tokenizer": "hornbook.text.training",
     "measure_fit": "hornbook.text.fit",
     "Tokenizer": "hornbook.text.tokenizer",

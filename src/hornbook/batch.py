@@ -31,6 +31,7 @@ class Batch:
     labels_T: Tensor | None = None  # int64, what a task wants of each token; -1 where it wants nothing
     num_together: int = 1  # neighbouring sequences that are judged together, such as the endings of one question
     num_dead: int = 0  # sequences at the end that only fill a bucket
+    numbers_host: np.ndarray | None = None  # int64, N: which of all training sequences each is, where that is asked for
 
     @property
     def num_tokens(self) -> int:
@@ -75,6 +76,7 @@ class Batch:
             labels_T=None if self.labels_T is None else self.labels_T[start:stop],
             num_together=self.num_together,
             num_dead=max(0, last - max(first, self.num_live_sequences)),
+            numbers_host=None if self.numbers_host is None else self.numbers_host[first:last],
         )
 
     def bucketed(self, num_tokens: int, num_sequences: int) -> "Batch":

@@ -4,16 +4,15 @@ is refused."""
 import dataclasses
 import json
 import os
-import random as chance
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import torch
 import transformers
+from distillation.lessons import ONCE, QUIET, SMALL, bytes_of, rows_of
 from finetuning import rules
 from safetensors.torch import load_file
 from typer.testing import CliRunner
@@ -26,9 +25,6 @@ from hornbook.interop.folder import load_folder
 from hornbook.models import registry
 from hornbook.text.training import train_tokenizer
 
-QUIET = {"say": lambda words: None}
-ONCE = {"runtime.threads": 1, "validation.every_steps": 10_000}
-SMALL = {"num_layers": 1, "width": 32, "inner_width": 64}
 NUM_DEV = 100
 
 
@@ -42,11 +38,6 @@ def small(tmp_path_factory) -> Path:
     """A student in the shape of DistilBERT: a layer, half as wide."""
     size = SMALL | {"head_dropout": 0.0, "span_dropout": 0.0}
     return rules.random_encoder(tmp_path_factory.mktemp("random") / "small", "distilbert", **size)
-
-
-def rows_of(rule: Callable, number: int, seed: int = 1) -> list[dict]:
-    draw = chance.Random(seed)
-    return [rule(draw) for _ in range(number)]
 
 
 @pytest.fixture(scope="module")
@@ -63,10 +54,6 @@ def teacher(tmp_path_factory, encoder, data) -> Finetuned:
 def learn(teacher: Path, student: Path | str, out: Path, data: Path, task="classification", changes=None, **more):
     settings = ONCE | {"objective.earlier_epochs": 3} | (changes or {})
     return distill(teacher, student, out, task=task, data=data, changes=settings, **{"lr": 3e-3, **QUIET} | more)
-
-
-def bytes_of(folder: Path) -> dict[str, bytes]:
-    return {file.name: file.read_bytes() for file in folder.glob("*.safetensors")}
 
 
 @pytest.mark.parametrize("recipe", ["distilbert", "tinybert", "minilm"])

@@ -20,7 +20,7 @@ OTHERS = ["went", "to", "Then", "they", "and", "in", "Where", "is", "said", "hel
 WORDS = PEOPLE + PLACES + THINGS + FILLERS + TITLES + NAMES + OTHERS
 
 
-def random_encoder(folder: Path, family: str = "bert", **changes) -> Path:
+def random_encoder(folder: Path, family: str = "bert", heads: tuple[str, ...] | None = None, **changes) -> Path:
     """A folder with two layers of width 64, weights as before any training, and a tokenizer with a piece a word."""
     sentences = [" ".join(WORDS)] * 20
     tokenizer = train_tokenizer(sentences, vocab_size=400)
@@ -29,7 +29,8 @@ def random_encoder(folder: Path, family: str = "bert", **changes) -> Path:
     settings = size | {"dropout": 0.0, "attention_dropout": 0.0, "init_std": 0.2} | changes
     kind = MODELS[family]
     config = kind.for_tokenizer(kind.config_kind(vocab_size=tokenizer.vocab_size, **settings), tokenizer.pad_id)
-    model = kind(config, ("pooler",) if "pooler" in kind.head_makers else ())
+    usual = ("pooler",) if "pooler" in kind.head_makers else ()
+    model = kind(config, usual if heads is None else heads)
     model.initialise(torch.Generator().manual_seed(0))
     tokenizer.save(folder, settings["max_positions"], config.num_segments)
     save_model(folder, model)

@@ -9,8 +9,8 @@ from word_rules import FAST, KEYWORD, tiny_encoder
 
 from hornbook.finetuning.baselines import baseline
 from hornbook.finetuning.counted import window_answers
-from hornbook.finetuning.vectors import read_vectors
 from hornbook.tasks.records import SpanExample
+from hornbook.text.word_vectors import read_vectors
 
 PASSAGE = (
     "The garden was silver in the morning. The old teacher went to Bristol with letters. "

@@ -18,11 +18,11 @@ from hornbook.models.pair import DistillationPair, FixedProjection, first_layers
 from hornbook.objectives.distillation import (
     CorpusDistillation,
     DistillationSettings,
-    TaskDistillation,
     pair_for,
 )
 from hornbook.objectives.masking import Masking, MaskingSettings
 from hornbook.objectives.matching import PLANS, Match, Recipe, layer_pairs, recipes_in
+from hornbook.objectives.task_distillation import TaskDistillation
 from hornbook.tasks.objective import TaskObjective
 from hornbook.train.step import bucketed
 

@@ -13,6 +13,13 @@ from hornbook.cli.tasks import Data, Label, Pair, Strict, Text, say_result
 TEACHER_HELP = "The model to learn from: a run folder, a folder that transformers wrote, or a Hugging Face name."
 STUDENT_HELP = "distilbert (if not said), tinybert-4, tinybert-6 or any preset; on a task also a model."
 RECIPE_HELP = "distilbert, tinybert, patient, minilm, or a .json of your own; --show says what --set changes in it."
+CACHE_HELP = "Compute once and keep on disk: none, logits, or all that is matched"
+SETTING_OF = {
+    "augment": "augment.copies",
+    "word_vectors": "augment.vectors",
+    "augment_model": "augment.model",
+    "cache_teacher": "objective.cache",
+}
 ON_TEXT, ON_TASK = "with --corpus", "with --task"
 
 
@@ -29,6 +36,10 @@ def distill_verb(
     task: Annotated[str | None, typer.Option(help="Or: the data set or kind of task that the teacher learned.")] = None,
     data: Data = None,
     recipe: Annotated[str | None, typer.Option(help=RECIPE_HELP)] = None,
+    augment: Annotated[int | None, typer.Option(help=f"Changed copies of each training text, {ON_TASK}.")] = None,
+    word_vectors: Annotated[str | None, typer.Option(help="For --augment: a text file of word vectors.")] = None,
+    augment_model: Annotated[str | None, typer.Option(help="For --augment: a model that fills in masks.")] = None,
+    cache_teacher: Annotated[str | None, typer.Option(help=f"{CACHE_HELP}, {ON_TASK}.")] = None,
     steps: Annotated[int | None, typer.Option(help=f"Number of updates, {ON_TEXT}.")] = None,
     tokens: Annotated[int | None, typer.Option(help=f"Or: number of tokens, {ON_TEXT}.")] = None,
     minutes: Annotated[float | None, typer.Option(help=f"Or: minutes, {ON_TEXT}.")] = None,
@@ -50,10 +61,13 @@ def distill_verb(
     changes = changes_in(change)
     on_text = {"steps": steps, "tokens": tokens, "minutes": minutes, "batch_tokens": batch_tokens}
     on_task = {"epochs": epochs, "lr": lr, "batch_size": batch_size, "text": text, "pair": pair, "label": label}
-    wrong = on_text if task is not None else on_task if corpus else {}
+    flags = {"augment": augment, "word_vectors": word_vectors, "augment_model": augment_model}
+    flags["cache_teacher"] = cache_teacher
+    wrong = on_text if task is not None else on_task | flags if corpus else {}
     if said := [name for name, value in wrong.items() if value is not None]:
         kind = ON_TEXT if task is not None else ON_TASK
         raise ValueError(f"--{said[0].replace('_', '-')} goes {kind}: leave it out here")
+    changes |= {SETTING_OF[name]: value for name, value in flags.items() if value is not None}
     if sum(each is not None for each in (steps, tokens, minutes)) > 1:
         raise ValueError("give only one of --steps, --tokens and --minutes")
     if show:
@@ -70,11 +84,11 @@ def distill_verb(
     check_writable(out)
     from hornbook.distillation.run import distill
     from hornbook.finetuning.api import Finetuned, Stopped
-    from hornbook.terminal import TrainingDisplay, say
+    from hornbook.terminal import PieceDisplay, say
 
     more = {name: value for name, value in (on_text | on_task).items() if value is not None}
     try:
-        with TrainingDisplay() as display:
+        with PieceDisplay() as display:
             result = distill(
                 teacher,
                 student,
@@ -119,6 +133,7 @@ def _show(teacher: str, student: str, task: str | None, changes: dict, as_json: 
     from hornbook.interop.teacher import open_teacher
     from hornbook.tasks.datasets import known
 
+    changes = {"objective.recipe": "tinybert"} | changes  # what is taken on a task
     opened = open_student(student, open_teacher(teacher), 0, "random", lambda words: None)
     trained, _ = opened or load_folder(model_folder(student))
     show_settings(settings_for(known(task), trained, changes, has_teacher=True), as_json)

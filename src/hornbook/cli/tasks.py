@@ -61,10 +61,10 @@ def finetune_verb(
         raise ValueError(f"finetune needs --{'data' if data is None else 'out'}; see 'hornbook finetune --help'")
     check_writable(out)
     from hornbook.finetuning.api import Stopped, finetune
-    from hornbook.terminal import TrainingDisplay, say
+    from hornbook.terminal import PieceDisplay, say
 
     try:
-        with TrainingDisplay() as display:
+        with PieceDisplay() as display:
             result = finetune(
                 model,
                 data,

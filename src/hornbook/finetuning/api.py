@@ -14,10 +14,13 @@ from typing import TYPE_CHECKING, Any
 
 from torch import nn
 
+from hornbook.augmentation.kept import MADE_FROM
+from hornbook.finetuning.augmented import with_copies
 from hornbook.finetuning.inputs import Inputs, open_inputs
 from hornbook.finetuning.many import ASKED, run_many
 from hornbook.finetuning.record import Request, read_run, refuse_other_request, verb_of
 from hornbook.finetuning.run import Result, run_once
+from hornbook.finetuning.taught import refuse_unfit_teacher
 from hornbook.interop.teacher import Teacher
 from hornbook.text.tokenizer import Tokenizer
 from hornbook.train.loop import Outcome, Status
@@ -89,7 +92,8 @@ def finetune(
     has_run = (out / "run.json").exists() or (out / ASKED).exists()
     if has_run and not resume:
         raise ValueError(f"{out} already holds a run: add --resume to go on with it, or choose another --out")
-    if not has_run and out.exists() and any(path for path in out.iterdir() if not path.name.endswith(".tmp")):
+    is_begun = has_run or (resume and (out / MADE_FROM).exists())
+    if not is_begun and out.exists() and any(path for path in out.iterdir() if not path.name.endswith(".tmp")):
         raise ValueError(f"{out} exists and is not a run: choose another --out, or empty it")
     path = str(Path(data).expanduser().resolve()) if isinstance(data, str | Path) else None
     request = Request(
@@ -110,15 +114,18 @@ def finetune(
     )
     if has_run:
         request = _as_begun(out, request, restarts, search)
+    watch = watch or (lambda status: None)
     read_once: list[Inputs] = []
 
     def open_with(asked: Request) -> Inputs:
         """Data and model are read once; settings follow the request."""
         if not read_once:
-            read_once.append(open_inputs(request, data, say, opened))
+            inputs = dataclasses.replace(open_inputs(request, data, say, opened), folder=out)
+            if teacher is not None:
+                refuse_unfit_teacher(teacher, inputs)
+            read_once.append(with_copies(inputs, request, teacher, out, watch, say))
         return read_once[0].asked_with(asked)
 
-    watch = watch or (lambda status: None)
     if restarts > 1 or search:
         result = run_many(out, request, open_with, teacher, restarts=restarts, search=search, watch=watch, say=say)
     else:

@@ -22,4 +22,5 @@ class TaskBatches:
         if epoch != self._epoch:
             self._order = np.random.default_rng(seed_of(self.seed, epoch, "order")).permutation(self.features.num_units)
             self._epoch = epoch
-        return self.features.batch(self._order[within * self.batch_size : (within + 1) * self.batch_size].tolist())
+        units = self._order[within * self.batch_size : (within + 1) * self.batch_size].tolist()
+        return self.features.batch(units, numbered=True)

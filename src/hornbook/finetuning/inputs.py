@@ -4,6 +4,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -31,7 +32,8 @@ MANY_CLASSES = 10
 
 @dataclass(frozen=True)
 class Inputs:
-    """Read once, for all the runs of a search. `threshold_part` is held out of train to choose a threshold on."""
+    """Read once, for all the runs of a search. `threshold_part` is held out of train to choose a threshold on, and
+    `copies` are trained on beside it (`finetuning/augmented.py`)."""
 
     named: KnownDataSet
     data: DataSet
@@ -41,6 +43,8 @@ class Inputs:
     saved: SavedTask
     train: list[Example]
     threshold_part: list[Example]
+    copies: list[Example] | None = None
+    folder: Path | None = None  # of all the runs, for what is made once for all of them
 
     @property
     def longest(self) -> int:
@@ -49,9 +53,16 @@ class Inputs:
     def encode(self, examples: list[Example]) -> Features:
         return self.saved.task.encode(examples, self.tokenizer, self.longest)
 
+    def train_features_read_by(self, tokenizer: Tokenizer, max_positions: int) -> Features:
+        """The same training examples, in the tokens of another model."""
+        longest = longest_for(max_positions, self.data.kind, self.settings.task.max_length)
+        return self.saved.task.encode([*self.train, *(self.copies or [])], tokenizer, longest)
+
     def asked_with(self, request: Request) -> "Inputs":
         """The same data and model under the settings of another request: its rate, its seed."""
-        settings = settings_for(self.named, self.trained, request.all_changes(), request.teacher is not None)
+        num_examples = len(self.data.parts["train"])
+        has_teacher = request.teacher is not None
+        settings = settings_for(self.named, self.trained, request.all_changes(), has_teacher, num_examples)
         if settings == self.settings:
             return self
         train, threshold_part = training_part(self.data, self.named, settings)
@@ -74,7 +85,7 @@ class Inputs:
 
     @cached_property
     def train_features(self) -> Features:
-        return self.encode(self.train)
+        return self.encode([*self.train, *(self.copies or [])])
 
     @cached_property
     def dev_features(self) -> Features:
@@ -144,8 +155,8 @@ def open_inputs(request: Request, data: Any, say: Say, opened: tuple[nn.Module, 
     named, read_data = read_labelled(request, data, say)
     trained, tokenizer = opened or load_folder(model_folder(request.model))
     width = trained.config.width
-    settings = settings_for(named, trained, request.all_changes(), request.teacher is not None)
     asked = request.all_changes()
+    settings = settings_for(named, trained, asked, request.teacher is not None, len(read_data.parts["train"]))
     of_family = published_for(named, trained, settings)
     if published := [f"{name}={value}" for name, value in of_family.items() if name not in asked]:
         say(f"as published for {trained.family}: {', '.join(published)}")

@@ -4,6 +4,8 @@ RUN/run.json              everything that was decided, resolved: settings, data,
 RUN/config.json, model.safetensors, tokenizer.json, tokenizer_config.json     the weights with the best dev score
 RUN/task.json             what predicting needs besides: measures, threshold, scheme of tags
 RUN/scores.json           official scores with intervals, for every part that has labels
+RUN/augmented.jsonl       where copies are trained on too: what each has other than its example
+RUN/teacher/              where its outputs are kept: may be deleted when the run is finished
 RUN/predictions-dev.jsonl what was said of each dev example, beside what is right
 RUN/checkpoints/, best/, metrics.jsonl
 """
@@ -38,15 +40,16 @@ from hornbook.finetuning.settings import FinetuneSettings
 from hornbook.finetuning.steps import is_trained, with_steps
 from hornbook.finetuning.taught import (
     kept_in_folders,
-    refuse_unfit_teacher,
     run_earlier_stages,
     student_rates,
     with_teacher,
 )
+from hornbook.finetuning.teacher_cache import kept_teacher
 from hornbook.infer.attention import MOST_TOKENS, write_attention
 from hornbook.interop.folder import load_weights, read_weights
 from hornbook.interop.teacher import Teacher, refuse_other_teacher
 from hornbook.models.flops import model_flops_per_token, shape_of
+from hornbook.objectives.kept_teacher import KeptTeacher
 from hornbook.objectives.language import BesideTask
 from hornbook.report.card import write_card
 from hornbook.tasks.evaluation import (
@@ -83,8 +86,8 @@ def run_once(
     teacher: Teacher | None = None,
 ) -> Result | Outcome:
     """One run in the folder `out`, begun or gone on with. An `Outcome` alone means that it was stopped."""
-    if teacher is not None:
-        refuse_unfit_teacher(teacher, inputs)
+    if inputs.settings.augment.copies and inputs.copies is None:
+        raise ValueError("augment.copies is for finetune and distill alone: leave it out here")
     if (out / "run.json").exists():
         run = read_run(out, verb_of(request))
         refuse_other_request(run, request)
@@ -109,6 +112,7 @@ def run_once(
             "trained_parameters": sum(p.numel() for p in model.parameters() if p.requires_grad),
             "decided_by": job.decided_by,
             "train_examples": len(inputs.train),
+            **({} if inputs.copies is None else {"augmented_examples": len(inputs.copies)}),
             "cut_texts": {"train": inputs.train_features.num_cut, "dev": inputs.dev_features.num_cut},
             **({} if teacher is None else {"teacher": teacher.about()}),
         }
@@ -116,10 +120,11 @@ def run_once(
     _say_cut("train", inputs.train_features, inputs, say)
     _say_cut("dev", inputs.dev_features, inputs, say)
     if teacher is not None and not is_trained(out, settings):
-        found = run_earlier_stages(out, inputs, settings, runtime, teacher, watch, say)
+        kept = kept_teacher(inputs, settings, teacher, runtime, inputs.folder or out, watch, say)
+        found = run_earlier_stages(out, inputs, settings, runtime, teacher, kept, watch, say)
         if isinstance(found, Outcome):
             return found
-        job, model = _job(found, settings, request, runtime, lambda words: None, teacher)
+        job, model = _job(found, settings, request, runtime, lambda words: None, teacher, kept)
     if not is_trained(out, settings):
         outcome = train(out, job, settings.loop(), runtime, watch)
         if outcome.ended == "stopped":
@@ -152,6 +157,7 @@ def _job(
     runtime: Runtime,
     say: Say,
     teacher: Teacher | None,
+    kept: KeptTeacher | None = None,
 ) -> tuple[Job, nn.Module]:
     """The job, and the model that is left of it: with a teacher, the job trains projections beside it."""
     task, output = inputs.saved.task, inputs.saved.task.output
@@ -173,7 +179,7 @@ def _job(
         objective = BesideTask(objective, settings.task.language_weight)
     if teacher is not None:
         recipe = settings.objective.stages(is_task=True)[-1]
-        trained, objective = with_teacher(model, objective, recipe, teacher, seed)
+        trained, objective = with_teacher(model, objective, recipe, teacher, seed, kept)
     if runtime.compiles:
         trained.compile_parts()
 

@@ -1,13 +1,16 @@
 """All settings of a fine-tuning run, and what is published for each task and size of model."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from hornbook import config as configuration
+from hornbook.augmentation.settings import AugmentationSettings
 from hornbook.config import setting
 from hornbook.models.outputs import HeadKind, PairEncoding
 from hornbook.models.transformer import Transformer
 from hornbook.objectives.distillation import DistillationSettings
+from hornbook.objectives.matching import Recipe
 from hornbook.tasks.datasets import KnownDataSet
 from hornbook.train.loop import LoopSettings
 from hornbook.train.settings import (
@@ -25,6 +28,9 @@ SEARCHED_RATES = (5e-5, 4e-5, 3e-5, 2e-5)  # published; scaled by the width like
 BASE_WIDTH, LARGE_WIDTH = 768, 1024
 HIGHEST_RATE = 1e-3
 SPAN_LENGTH = 384  # published for SQuAD
+EARLIER_EPOCHS = 10.0  # of a stage before the last whose recipe does not say
+LARGE_DATA = 100_000  # examples, as in MNLI, QQP and QNLI: of these TinyBERT took half the epochs in its first stage
+STAGE_GROUPS = ("epochs", "batch_size", "optimizer", "schedule", "layers", "batch", "validation", "checkpoint", "guard")
 
 
 @dataclass(frozen=True)
@@ -80,6 +86,7 @@ class FinetuneSettings:
     batch_size: int = setting(32, "examples in a batch")
     examples: int | None = setting(None, "train on so many examples, always the same ones; none: on all")
     task: TaskSettings = field(default_factory=TaskSettings)
+    augment: AugmentationSettings = field(default_factory=AugmentationSettings)
     layers: LayerSettings = field(default_factory=LayerSettings)
     optimizer: OptimizerSettings = field(default_factory=OptimizerSettings)
     schedule: ScheduleSettings = field(default_factory=lambda: ScheduleSettings(steps=1, warmup_fraction=0.1))
@@ -119,13 +126,26 @@ class FinetuneSettings:
 
 @dataclass(frozen=True)
 class TaughtSettings(FinetuneSettings):
-    """With a teacher: what is learned from it."""
+    """With a teacher: what is learned from it. The last stage is the run itself; `stages` holds what is other in those
+    before it, by number and dotted name."""
 
     objective: DistillationSettings = field(default_factory=DistillationSettings)
+    stages: dict[str, Any] = field(
+        default_factory=dict, metadata={"doc": "what is other in a stage before the last, set by stages.1.epochs=5"}
+    )
 
     @property
     def unread(self) -> dict[str, str]:
         return super().unread | {"task.language_weight": "a student learns from its teacher and the labels alone"}
+
+    def of_stage(self, number: int) -> "TaughtSettings":
+        """The settings of a stage before the last, counted from 1."""
+        return configuration.changed(self, _of_number(self.stages, number))
+
+
+def _of_number(changes: Mapping[str, Any], number: int) -> dict[str, Any]:
+    prefix = f"{number}."
+    return {name.removeprefix(prefix): value for name, value in changes.items() if name.startswith(prefix)}
 
 
 def width_factor(width: int) -> float:
@@ -148,7 +168,11 @@ def rounded(rate: float) -> float:
 
 
 def settings_for(
-    known: KnownDataSet, trained: Transformer | None, changes: dict, has_teacher: bool = False
+    known: KnownDataSet,
+    trained: Transformer | None,
+    changes: dict,
+    has_teacher: bool = False,
+    num_examples: int | None = None,
 ) -> FinetuneSettings:
     """What is published for a task and for the model's family, with changes by dotted name. Where the family says
     nothing of it, `optimizer.lr` follows the model's width. Without a model: as for a BERT-base."""
@@ -159,10 +183,59 @@ def settings_for(
         optimizer=OptimizerSettings(lr=default_rate(known, width)),
     )
     configuration.refuse_unread(settings, changes)
-    return configuration.changed(settings, published_for(known, trained, settings) | changes)
+    published = published_for(known, trained, settings)
+    if isinstance(settings, TaughtSettings):
+        return _in_stages(settings, published, changes, width, num_examples)
+    return configuration.changed(settings, published | changes)
 
 
 def published_for(known: KnownDataSet, trained: Transformer | None, settings: FinetuneSettings) -> dict[str, Any]:
     """What the model's family was published with, as far as such a run reads it."""
     published = {} if trained is None else trained.finetuning(trained.config, known.name)
     return {name: value for name, value in published.items() if configuration.why_unread(settings, name) is None}
+
+
+def _in_stages(
+    settings: TaughtSettings, of_family: dict, changes: dict, width: int, num_examples: int | None
+) -> TaughtSettings:
+    """The same for each stage of a recipe. What the person sets holds in all of them but for `epochs`, which are those
+    of the last; `stages.1.NAME` sets it in one."""
+    whole = {name: value for name, value in changes.items() if not name.startswith("stages.")}
+    by_stage = {name.removeprefix("stages."): value for name, value in changes.items() if name not in whole}
+    about_recipe = {name: value for name, value in whole.items() if name.startswith("objective.")}
+    objective = configuration.changed(settings, about_recipe).objective
+    *earlier, last = objective.stages(is_task=True)
+    _refuse_unknown_stages(by_stage, len(earlier) + 1)
+    asked = of_family | whole
+    of_last = _of_number(by_stage, len(earlier) + 1)
+    settings = configuration.changed(settings, _published_settings(last, width) | asked | of_last)
+    stages: dict[str, Any] = {}
+    for number, recipe in enumerate(earlier, 1):
+        found = {"epochs": EARLIER_EPOCHS} | _published_settings(recipe, width)
+        if num_examples is not None and num_examples >= LARGE_DATA and "epochs" in recipe.settings:
+            found["epochs"] /= 2
+        if objective.earlier_epochs is not None:
+            found["epochs"] = objective.earlier_epochs
+        found = {name: value for name, value in found.items() if name == "epochs" or name not in asked}
+        found |= _of_number(by_stage, number)
+        values = {each.name: each.value for each in configuration.listed(configuration.changed(settings, found))}
+        stages |= {f"{number}.{name}": values[name] for name in found}
+    return configuration.changed(settings, {"stages": stages})
+
+
+def _published_settings(recipe: Recipe, width: int) -> dict[str, Any]:
+    """Those of a stage; its rate follows the student's width, as every published rate does here."""
+    found = dict(recipe.settings)
+    if "optimizer.lr" in found:
+        found["optimizer.lr"] = rounded(min(HIGHEST_RATE, found["optimizer.lr"] * width_factor(width)))
+    return found
+
+
+def _refuse_unknown_stages(by_stage: dict, num_stages: int) -> None:
+    for name in by_stage:
+        number, _, inside = name.partition(".")
+        if number not in map(str, range(1, num_stages + 1)):
+            many = f"has {num_stages} stages" if num_stages > 1 else "has one stage"
+            raise ValueError(f"there is no stages.{number}: the recipe {many} on a task, counted from 1")
+        if inside.partition(".")[0] not in STAGE_GROUPS:
+            raise ValueError(f"a stage has no {inside} of its own, but {', '.join(STAGE_GROUPS)}: set it for the run")

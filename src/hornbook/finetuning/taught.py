@@ -8,7 +8,6 @@ from pathlib import Path
 
 import torch
 
-from hornbook import config as configuration
 from hornbook.finetuning.batches import TaskBatches
 from hornbook.finetuning.inputs import Inputs, Say
 from hornbook.finetuning.layers import freeze, rates, with_head
@@ -19,8 +18,10 @@ from hornbook.interop.projections import load_projections, save_projections
 from hornbook.interop.teacher import Teacher, refuse_other_vocabulary
 from hornbook.models.pair import DistillationPair
 from hornbook.models.transformer import Transformer
-from hornbook.objectives.distillation import TaskDistillation, pair_for
+from hornbook.objectives.distillation import pair_for
+from hornbook.objectives.kept_teacher import KeptTeacher
 from hornbook.objectives.matching import Recipe
+from hornbook.objectives.task_distillation import TaskDistillation
 from hornbook.tasks.objective import TaskObjective
 from hornbook.train.checkpoint import Checkpoints
 from hornbook.train.device import Runtime
@@ -31,13 +32,19 @@ STAGES = "stages"
 
 
 def with_teacher(
-    student: Transformer, own: TaskObjective, recipe: Recipe, teacher: Teacher, seed: int
+    student: Transformer,
+    own: TaskObjective,
+    recipe: Recipe,
+    teacher: Teacher,
+    seed: int,
+    kept: KeptTeacher | None,
 ) -> tuple[DistillationPair, TaskDistillation]:
-    """The student beside its teacher with new projections, and the objective of a recipe."""
+    """The student beside its teacher with new projections, and the objective of a recipe. What is `kept` of the teacher
+    is read from there."""
     pair = pair_for(recipe, student, teacher.model)
     pair.initialise_projections(torch.Generator().manual_seed(seed_of(seed, "projections")))
     pair.to(next(student.parameters()).device)
-    return pair, TaskDistillation(own, own.output, recipe, student.config, teacher.model.config)
+    return pair, TaskDistillation(own, own.output, recipe, student.config, teacher.model.config, kept)
 
 
 def student_rates(student: Transformer, settings: LayerSettings) -> Callable[[str], float] | None:
@@ -49,9 +56,12 @@ def student_rates(student: Transformer, settings: LayerSettings) -> Callable[[st
 
 
 def refuse_unfit_teacher(teacher: Teacher, inputs: Inputs) -> None:
-    """The teacher must read the same tokens, and answer the same question."""
-    refuse_other_vocabulary(teacher, inputs.tokenizer, "the student")
+    """The teacher must answer the same question, and read the same tokens where anything is matched at tokens."""
     wanted, found = inputs.saved.task.output, teacher.model.output
+    stages = inputs.settings.objective.stages(is_task=True)
+    is_of_scores = len(stages) == 1 and all(match.quantity == "logits" for match in stages[0].matches)
+    if not is_of_scores or wanted.kind not in ("sequence", "choice"):
+        refuse_other_vocabulary(teacher, inputs.tokenizer, "the student")
     if found is None:
         raise ValueError(
             f"the teacher {teacher.name} has no head for a task: fine-tune it first, by hornbook finetune "
@@ -79,38 +89,45 @@ def run_earlier_stages(
     settings: TaughtSettings,
     runtime: Runtime,
     teacher: Teacher,
+    kept: KeptTeacher | None,
     watch: Callable[[Status], None],
     say: Say,
 ) -> Inputs | Outcome:
     """Runs, or goes on with, all stages but the last; what the last starts from. An `Outcome` means a stop."""
     stages = settings.objective.stages(is_task=True)
-    again = {"epochs": settings.objective.earlier_epochs}
-    settings = with_steps(configuration.changed(settings, again), inputs)
     for number, recipe in enumerate(stages[:-1], 1):
         folder = out / STAGES / str(number)
-        job, student = _stage(inputs, settings, recipe, teacher, runtime)
-        if is_trained(folder, settings):
+        its_own = with_steps(settings.of_stage(number), inputs)
+        job, student = _stage(inputs, its_own, recipe, teacher, kept, runtime)
+        if is_trained(folder, its_own):
             job.load_model(Checkpoints(folder).last())
         else:
-            say(f"stage {number} of {len(stages)}: {', '.join(recipe.named())}")
+            how = f"{its_own.epochs:g} epochs at a rate of {its_own.optimizer.lr:g}"
+            say(f"stage {number} of {len(stages)}: {', '.join(recipe.named())}, {how}")
             folder.mkdir(parents=True, exist_ok=True)
-            outcome = train(folder, job, settings.loop(), runtime, watch)
+            outcome = train(folder, job, its_own.loop(), runtime, watch)
             if outcome.ended == "stopped":
                 return outcome
         inputs = inputs.starting_from(student)
     if len(stages) > 1:
-        say(f"stage {len(stages)} of {len(stages)}: {', '.join(stages[-1].named())}")
+        how = f"{settings.epochs:g} epochs at a rate of {settings.optimizer.lr:g}"
+        say(f"stage {len(stages)} of {len(stages)}: {', '.join(stages[-1].named())}, {how}")
     return inputs
 
 
 def _stage(
-    inputs: Inputs, settings: TaughtSettings, recipe: Recipe, teacher: Teacher, runtime: Runtime
+    inputs: Inputs,
+    settings: TaughtSettings,
+    recipe: Recipe,
+    teacher: Teacher,
+    kept: KeptTeacher | None,
+    runtime: Runtime,
 ) -> tuple[Job, Transformer]:
     seed, output = settings.runtime.seed, inputs.saved.task.output
     student, anew = with_head(inputs.trained, output, seed)
     freeze(student, settings.layers, anew)
     student.to(runtime.device)
-    pair, objective = with_teacher(student, TaskObjective(output), recipe, teacher, seed)
+    pair, objective = with_teacher(student, TaskObjective(output), recipe, teacher, seed, kept)
     if runtime.compiles:
         pair.compile_parts()
     features = inputs.dev_features

@@ -10,6 +10,7 @@ from hornbook.finetuning.counted import TOKEN
 from hornbook.interop.folder import load_folder
 from hornbook.interop.hub import model_folder
 from hornbook.tasks.records import Example, TextExample
+from hornbook.text.word_vectors import read_vectors
 
 Average = Callable[[Sequence[str]], np.ndarray]  # texts to rows
 
@@ -66,36 +67,6 @@ def _found(text: str, vectors: dict[str, np.ndarray]) -> list[np.ndarray | None]
 def _mean(vectors: list, width: int) -> np.ndarray:
     vectors = [each for each in vectors if each is not None]
     return np.mean(vectors, 0, dtype=np.float32) if vectors else np.zeros(width, np.float32)
-
-
-def read_vectors(file: Path, wanted: set[str]) -> tuple[dict[str, np.ndarray], int]:
-    """The vectors of the wanted words, and how many numbers each has. A line is a word and its numbers, with spaces
-    between; a first line that only counts words and numbers is passed over. Other words are not kept."""
-    if not file.is_file():
-        raise ValueError(f"{file} is not a file of word vectors")
-    found: dict[str, np.ndarray] = {}
-    width = 0
-    with open(file, encoding="utf-8", errors="replace") as lines:
-        for number, line in enumerate(lines, 1):
-            fields = line.rstrip().split(" ")
-            if number == 1 and len(fields) == 2 and all(field.isdigit() for field in fields):
-                continue
-            width = width or len(fields) - 1
-            if len(fields) <= width or width < 1:
-                raise ValueError(f"{file} line {number}: {len(fields) - 1} numbers after a word, not {max(width, 1)}")
-            word = " ".join(fields[: len(fields) - width])
-            if word in wanted and word not in found:
-                found[word] = _numbers(fields[-width:], file, number)
-    if not width:
-        raise ValueError(f"{file} is empty: a line of a vectors file is a word and its numbers")
-    return found, width
-
-
-def _numbers(fields: list[str], file: Path, line: int) -> np.ndarray:
-    try:
-        return np.array(fields, np.float32)
-    except ValueError:
-        raise ValueError(f"{file} line {line}: what stands after the word is not all numbers") from None
 
 
 def paired(average: Average, examples: Sequence[TextExample]) -> np.ndarray:

@@ -53,7 +53,7 @@ class EncoderModel(LoadedModel):
     def fill_mask(self, text: str, top: int = 5) -> list[list[Guess]]:
         """For each mask in the text, in order, the `top` most likely tokens. Write the mask as [MASK] or as the
         tokenizer's own mask token."""
-        filler = self._mask_filler
+        filler = self.mask_filler
         if top < 1:
             raise ValueError(f"top must be at least 1, not {top}")
         mask = self._mask_token
@@ -82,12 +82,11 @@ class EncoderModel(LoadedModel):
         return self.tokenizer.mask_token
 
     @property
-    def _mask_filler(self) -> nn.Module:
+    def mask_filler(self) -> nn.Module:
         """This model or, beside a discriminator, the generator that it was trained with: only that read masks."""
-        generator = Path(self.folder) / GENERATOR
-        if self.model.family == "electra" and generator.is_dir():
+        if self.model.family == "electra" and (folder := filler_folder(self.folder)) != Path(self.folder):
             if self._generator is None:
-                self._generator = load_model(generator)
+                self._generator = load_model(folder)
             return self._generator.to(self.device)
         self._needs("mlm", "filling in masks")
         return self.model
@@ -108,7 +107,7 @@ class EncoderModel(LoadedModel):
     def fill(self, text: str, num_masks: int = NUM_MASKS) -> str:
         """Fills in the masks of a text one by one from left to right, each with the likeliest token that is not
         special; in a text without any, so many masks at its end."""
-        filler, mask = self._mask_filler, self._mask_token
+        filler, mask = self.mask_filler, self._mask_token
         if num_masks < 1:
             raise ValueError(f"the number of masks must be at least 1, not {num_masks}")
         text = text.replace("[MASK]", mask)
@@ -128,7 +127,7 @@ class EncoderModel(LoadedModel):
     def score(self, texts: list[str] | str) -> list[Score]:
         """The pseudo-log-likelihood of each text: the log-probability of each of its tokens where it alone is masked.
         It compares texts, and is the probability of none, as every token is seen by the others."""
-        filler = self._mask_filler
+        filler = self.mask_filler
         assert self._mask_token
         found = []
         for text in [texts] if isinstance(texts, str) else texts:
@@ -210,6 +209,12 @@ class EncoderModel(LoadedModel):
         as_arrays = [np.array(each, np.int64) for each in ids]
         kinds = None if segments is None else [np.array(each, np.int64) for each in segments]
         return pack(as_arrays, kinds).to(self.device)
+
+
+def filler_folder(folder: Path | str) -> Path:
+    """The folder of what fills in masks: an ELECTRA's generator, where one stands beside it, or the model itself."""
+    generator = Path(folder) / GENERATOR
+    return generator if generator.is_dir() else Path(folder)
 
 
 def _pooled(x_TD: Tensor, batch: Batch, pooling: str) -> Tensor:

@@ -22,6 +22,10 @@ class Teacher:
     tokenizer: Tokenizer
     fingerprint: str
 
+    def reads_as(self, tokenizer: Tokenizer) -> bool:
+        """Whether it reads the same tokens."""
+        return self.tokenizer.fingerprint == tokenizer.fingerprint
+
     def about(self) -> dict:
         """As `run.json` keeps it."""
         return {
@@ -62,10 +66,11 @@ def refuse_other_teacher(run: dict, teacher: Teacher) -> None:
 
 def refuse_other_vocabulary(teacher: Teacher, tokenizer: Tokenizer, whose: str) -> None:
     """Token by token, two models can only be compared where both read the same tokens."""
-    if tokenizer.fingerprint != teacher.tokenizer.fingerprint:
+    if not teacher.reads_as(tokenizer):
         raise ValueError(
             f"{whose} and the teacher {teacher.name} have different vocabularies, so their tokens, and all that is "
             "matched at tokens, are not the same. What still works: a student with the teacher's tokenizer (hornbook "
-            f"corpus build --tokenizer {teacher.name}, then distill on that corpus); or labels of the teacher, written "
-            "by hornbook predict for texts without any, to fine-tune the student on"
+            f"corpus build --tokenizer {teacher.name}, then distill on that corpus); on a task of texts, pairs or "
+            "endings, the teacher's scores alone, each reading with its own tokenizer (--recipe minilm or distilbert); "
+            "or labels of the teacher, written by hornbook predict for texts without any, to fine-tune the student on"
         )

@@ -11,6 +11,7 @@ Shapes: T tokens, N sequences, S longest sequence, K targets, D width, H heads, 
 """
 
 import dataclasses
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -20,14 +21,13 @@ from torch import Tensor, nn
 
 from hornbook.batch import Batch
 from hornbook.config import setting
-from hornbook.models.outputs import Output
 from hornbook.models.pair import DistillationPair, FixedProjection
 from hornbook.models.transformer import Transformer, TransformerConfig
 from hornbook.objectives.masking import Masking
-from hornbook.objectives.matched_losses import PLACES, output_losses, relation_sum, row_losses, vector_losses
+from hornbook.objectives.matched_losses import PLACES, relation_sum, row_losses, vector_losses
 from hornbook.objectives.matching import RELATIONS, VECTORS, Match, Projection, Recipe, layer_pairs, recipes_in
 from hornbook.objectives.pretraining import every_token, summed_loss
-from hornbook.train.objective import Drawn, Objective, Targets
+from hornbook.train.objective import Drawn, Targets
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,15 @@ class DistillationSettings:
     start: Literal["teacher", "random"] = setting(
         "teacher", "first weights of a new student: layers of a teacher of its shape, or random ones"
     )
-    earlier_epochs: float = setting(10.0, "epochs of each stage on a task before the last")
+    earlier_epochs: float | None = setting(
+        None, "epochs of each stage on a task before the last; none: as the recipe says"
+    )
+
+    cache: Literal["none", "logits", "all"] = setting(
+        "none",
+        "what of the teacher is computed once and kept, on a task: what its head answers, or all that is needed",
+    )
+    cache_gigabytes: float = setting(10.0, "the most that may be kept of the teacher on disk")
 
     @property
     def sentence(self) -> str:
@@ -54,12 +62,14 @@ class DistillationSettings:
     def __post_init__(self) -> None:
         if self.temperature is not None and self.temperature <= 0:
             raise ValueError(f"objective.temperature must be above 0, not {self.temperature:g}")
-        if self.earlier_epochs <= 0:
+        if self.earlier_epochs is not None and self.earlier_epochs <= 0:
             raise ValueError(f"objective.earlier_epochs must be above 0, not {self.earlier_epochs:g}")
 
     def stages(self, is_task: bool) -> tuple[Recipe, ...]:
         """The recipe of each stage, with what the other settings change in it. A stage that nothing is left of drops
         out."""
+        if self.cache != "none" and not is_task:
+            raise ValueError("objective.cache is for tasks: on plain text other tokens are masked in every epoch")
         found = recipes_in(self.recipe, is_task)
         named = {match.quantity for recipe in found for match in recipe.matches}
         if unknown := [name for name in self.without if name not in named]:
@@ -70,7 +80,7 @@ class DistillationSettings:
             is_last = number == len(found) - 1
             own = recipe.own_weight if self.own_weight is None or not is_last else self.own_weight
             if matches or own:
-                changed.append(Recipe(matches, own))
+                changed.append(dataclasses.replace(recipe, matches=matches, own_weight=own))
         if not changed:
             raise ValueError("objective.without leaves nothing to learn: leave a quantity in, or set own_weight")
         return tuple(changed)
@@ -87,11 +97,11 @@ class DistillationSettings:
 
 
 @dataclass
-class _Pass:
+class Pass:
     """What one network made of a batch: hidden states from the embeddings on, `qkv` of the layers asked for, and what
-    a task's head answers, once it was asked."""
+    a task's head answers, once it was asked. Of what was kept earlier, only what is asked for is there."""
 
-    hidden: list[Tensor]
+    hidden: Sequence[Tensor] | Mapping[int, Tensor]
     qkv: dict[int, Tensor]
     answers: Tensor | None = None
 
@@ -108,7 +118,7 @@ class _Pass:
 
 class Distillation:
     """The objective of a `DistillationPair`. What the objective's own loss is, and what its logits are, is said in
-    `CorpusDistillation` and `TaskDistillation`."""
+    `CorpusDistillation` and `objectives/task_distillation.py`."""
 
     is_capturable = True
     own_term: str
@@ -129,9 +139,8 @@ class Distillation:
         sums, student = self._sums(model, drawn)
         return sums | self._own_hits(model.student, student, drawn)
 
-    def _sums(self, model: DistillationPair, drawn: Drawn) -> tuple[dict[str, Tensor], _Pass]:
-        with torch.no_grad():
-            teacher = self._look(model.teacher, drawn.batch, 1)
+    def _sums(self, model: DistillationPair, drawn: Drawn) -> tuple[dict[str, Tensor], Pass]:
+        teacher = self._taught(model.teacher, drawn)
         student = self._look(model.student, drawn.batch, 0)
         sums = {}
         if self.recipe.own_weight:
@@ -146,7 +155,11 @@ class Distillation:
                 )
         return sums, student
 
-    def _look(self, encoder: Transformer, batch: Batch, side: int) -> _Pass:
+    @torch.no_grad()
+    def _taught(self, teacher: Transformer, drawn: Drawn) -> Pass:
+        return self._look(teacher, drawn.batch, 1)
+
+    def _look(self, encoder: Transformer, batch: Batch, side: int) -> Pass:
         """`side` 0 is the student's of each pair of layers, 1 the teacher's."""
         asked = {
             pair[side]: None
@@ -156,15 +169,15 @@ class Distillation:
         }
         hidden: list[Tensor] = []
         encoder(batch, hidden, qkv=asked)
-        return _Pass(hidden, asked)
+        return Pass(hidden, asked)
 
     def _layer_sum(
         self,
         term: str,
         match: Match,
         model: DistillationPair,
-        of_student: tuple[_Pass, int],
-        of_teacher: tuple[_Pass, int],
+        of_student: tuple[Pass, int],
+        of_teacher: tuple[Pass, int],
         drawn: Drawn,
     ) -> Tensor:
         targets = drawn.targets[term]
@@ -197,14 +210,14 @@ class Distillation:
     def draw(self, batch: Batch, generator: torch.Generator) -> Drawn:
         raise NotImplementedError
 
-    def _own_sum(self, student: Transformer, seen: _Pass, drawn: Drawn) -> Tensor:
+    def _own_sum(self, student: Transformer, seen: Pass, drawn: Drawn) -> Tensor:
         raise NotImplementedError
 
-    def _own_hits(self, student: Transformer, seen: _Pass, drawn: Drawn) -> dict[str, Tensor]:
+    def _own_hits(self, student: Transformer, seen: Pass, drawn: Drawn) -> dict[str, Tensor]:
         raise NotImplementedError
 
     def _logits_sum(
-        self, term: str, match: Match, model: DistillationPair, student: _Pass, teacher: _Pass, drawn: Drawn
+        self, term: str, match: Match, model: DistillationPair, student: Pass, teacher: Pass, drawn: Drawn
     ) -> Tensor:
         raise NotImplementedError
 
@@ -241,14 +254,14 @@ class CorpusDistillation(Distillation):
                 targets[term] = every_token(batch) if self.soft_targets == "all" else mlm
         return Drawn(dataclasses.replace(batch, ids_T=ids_T), targets)
 
-    def _own_logits(self, student: Transformer, seen: _Pass, drawn: Drawn) -> Tensor:
+    def _own_logits(self, student: Transformer, seen: Pass, drawn: Drawn) -> Tensor:
         return student.mlm_logits(seen.x_TD.index_select(0, drawn.targets["mlm"].positions_K))
 
-    def _own_sum(self, student: Transformer, seen: _Pass, drawn: Drawn) -> Tensor:
+    def _own_sum(self, student: Transformer, seen: Pass, drawn: Drawn) -> Tensor:
         mlm = drawn.targets["mlm"]
         return self.summed_loss(self._own_logits(student, seen, drawn), mlm.values_K, mlm.weights_K)
 
-    def _own_hits(self, student: Transformer, seen: _Pass, drawn: Drawn) -> dict[str, Tensor]:
+    def _own_hits(self, student: Transformer, seen: Pass, drawn: Drawn) -> dict[str, Tensor]:
         if "mlm" not in student.heads:
             return {}
         mlm, logits_KV = drawn.targets["mlm"], self._own_logits(student, seen, drawn)
@@ -258,7 +271,7 @@ class CorpusDistillation(Distillation):
         }
 
     def _logits_sum(
-        self, term: str, match: Match, model: DistillationPair, student: _Pass, teacher: _Pass, drawn: Drawn
+        self, term: str, match: Match, model: DistillationPair, student: Pass, teacher: Pass, drawn: Drawn
     ) -> Tensor:
         targets = drawn.targets[term]
         if self.soft_targets == "all":
@@ -271,52 +284,6 @@ class CorpusDistillation(Distillation):
             theirs_KV = model.teacher.mlm_logits(theirs)
         losses_K = self.row_losses(match.loss, model.student.mlm_logits(ours), theirs_KV, match.temperature)
         return (losses_K * weights_K).sum()
-
-
-class TaskDistillation(Distillation):
-    """On a task: the objective's own loss is that of the labels, logits are what the task's head answers.
-
-    `own` is the objective of the task (`tasks/objective.py`), which draws its targets and knows its losses.
-    """
-
-    own_term = "task"
-
-    def __init__(
-        self, own: Objective, output: Output, recipe: Recipe, student: TransformerConfig, teacher: TransformerConfig
-    ):
-        super().__init__(recipe, student, teacher)
-        self.own, self.output = own, output
-        self.is_capturable = own.is_capturable
-
-    def draw(self, batch: Batch, generator: torch.Generator) -> Drawn:
-        drawn = self.own.draw(batch, generator)
-        targets = drawn.targets | self._token_targets(batch)
-        targets |= {term: targets["task"] for term, match in self.matches.items() if match.quantity == "logits"}
-        return Drawn(drawn.batch, targets)
-
-    def _answers(self, encoder: Transformer, seen: _Pass, batch: Batch) -> Tensor:
-        """Once for all terms, which so see the same dropout."""
-        if seen.answers is None:
-            seen.answers = encoder.outputs_of(seen.x_TD, batch)
-        return seen.answers
-
-    def _own_sum(self, student: Transformer, seen: _Pass, drawn: Drawn) -> Tensor:
-        losses, _, weights = self.own.losses(self._answers(student, seen, drawn.batch), drawn)
-        return (losses * weights).sum()
-
-    def _own_hits(self, student: Transformer, seen: _Pass, drawn: Drawn) -> dict[str, Tensor]:
-        losses, is_right, weights = self.own.losses(self._answers(student, seen, drawn.batch), drawn)
-        return {"task": (losses * weights).sum(), "task_accuracy": (is_right * weights).sum()}
-
-    def _logits_sum(
-        self, term: str, match: Match, model: DistillationPair, student: _Pass, teacher: _Pass, drawn: Drawn
-    ) -> Tensor:
-        with torch.no_grad():
-            theirs = self._answers(model.teacher, teacher, drawn.batch)
-        ours = self._answers(model.student, student, drawn.batch)
-        weights_K = drawn.targets[term].weights_K
-        num = min(len(ours), len(weights_K))
-        return (output_losses(self.output, match, ours[:num], theirs[:num]) * weights_K[:num]).sum()
 
 
 def pair_for(recipe: Recipe, student: Transformer, teacher: Transformer) -> DistillationPair:

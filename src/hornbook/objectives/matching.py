@@ -25,7 +25,8 @@ Layers are counted from 1. Losses of the layers of one match are added up.
 import dataclasses
 import json
 import typing
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from hornbook import config as configuration
@@ -86,10 +87,14 @@ class Match:
 
 @dataclass(frozen=True)
 class Recipe:
-    """Matches, and how much the objective's own loss counts beside them: masked tokens, or the labels of a task."""
+    """Matches, and how much the objective's own loss counts beside them: masked tokens, or the labels of a task.
+
+    `settings` are those that a stage on a task is published with, by dotted name; its rate is that of a base model.
+    """
 
     matches: tuple[Match, ...]
     own_weight: float = 0.0
+    settings: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if not self.matches and not self.own_weight:
@@ -129,7 +134,13 @@ PLANS: dict[str, Plan] = {
         (Recipe((Match("logits", "kl", 0.5, temperature=2.0),), 0.5),),
     ),
     # Jiao et al. 2019, arXiv 1909.10351
-    "tinybert": Plan(_LAYER_BY_LAYER, (_LAYER_BY_LAYER, _PREDICTION)),
+    "tinybert": Plan(
+        _LAYER_BY_LAYER,
+        (
+            replace(_LAYER_BY_LAYER, settings={"epochs": 20.0, "optimizer.lr": 5e-5, "batch_size": 32}),
+            replace(_PREDICTION, settings={"epochs": 3.0, "optimizer.lr": 3e-5, "batch_size": 32}),
+        ),
+    ),
     # Sun et al. 2019, arXiv 1908.09355: squared distance of unit vectors at [CLS], which is 2 (1 - cosine)
     "patient": Plan(
         None,
@@ -203,9 +214,11 @@ def recipes_in(text: str, is_task: bool) -> tuple[Recipe, ...]:
 
 def _read(stage: Any) -> Recipe:
     if not isinstance(stage, dict) or not isinstance(stage.get("matches"), list) or stage.keys() - _RECIPE_NAMES:
-        raise ValueError('a recipe is {"matches": [{"quantity": ..., "loss": ...}, ...], "own_weight": 0}')
+        raise ValueError(
+            'a recipe is {"matches": [{"quantity": ..., "loss": ...}, ...], "own_weight": 0, "settings": {"epochs": 3}}'
+        )
     matches = tuple(configuration.from_dict(Match, each, "match.") for each in stage["matches"])
-    return Recipe(matches, stage.get("own_weight", 0.0))
+    return Recipe(matches, stage.get("own_weight", 0.0), stage.get("settings", {}))
 
 
 _RECIPE_NAMES = {each.name for each in dataclasses.fields(Recipe)}

@@ -10,7 +10,7 @@ Nothing here knows a family: the model supplies its published head for the outpu
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 import numpy as np
@@ -43,12 +43,14 @@ class Features:
         """What is shuffled and counted in a batch: groups of sequences that stand together."""
         return len(self.ids) // self.num_together
 
-    def batch(self, units: Sequence[int]) -> Batch:
-        """These units as a packed batch, the short ones first: equal lengths side by side are cheap on a CPU."""
+    def batch(self, units: Sequence[int], numbered: bool = False) -> Batch:
+        """These units as a packed batch, the short ones first: equal lengths side by side are cheap on a CPU. When
+        `numbered`, the batch says which sequences of the features it holds."""
         together = self.num_together
         size = {unit: sum(len(self.ids[unit * together + i]) for i in range(together)) for unit in units}
         chosen = [unit * together + i for unit in sorted(units, key=size.get) for i in range(together)]
-        return self.packed(chosen)
+        batch = self.packed(chosen)
+        return replace(batch, numbers_host=np.array(chosen, np.int64)) if numbered else batch
 
     def packed(self, sequences: Sequence[int]) -> Batch:
         """These sequences in this order."""

@@ -1,0 +1,292 @@
+"""The tables of DistilBERT and TinyBERT in our scale: a teacher fine-tuned on several tasks, a student that learned
+from it on plain text and then on the task, and the same with each part left out, over some seeds.
+
+    hornbook distill BASE --student distilbert --corpus corpus --out GENERAL --set model.num_layers=3 ...
+    python benchmarks/distillation.py --base BASE --general GENERAL --data TASKS --out results.json [--seeds 3]
+        [--tasks sst-2,mrpc] [--arms full,random-start] [--copies 20] [--processes 8] [--set KEY=VALUE]
+
+BASE is the pre-trained model, with a head that fills in masks: fine-tuned it is the teacher, and it makes the copies.
+Each task is trained on at most 4,000 examples, the same for every seed and arm, and the last weights are scored on dev.
+Pieces (an arm, a task, a seed) are written down when they are done, and the same command goes on with those that are
+missing, in the middle of a run too. Teachers come first, then the full arm, whose copies the other arms read.
+"""
+
+import argparse
+import json
+import multiprocessing
+import shutil
+import sys
+import time
+import traceback
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from statistics import fmean, stdev
+
+import torch
+from finetune_data import PLACES, chosen_data
+
+from hornbook.augmentation.kept import LINES, MADE_FROM
+from hornbook.distillation.run import distill
+from hornbook.files import link, num_cores, read_json, write_json
+from hornbook.finetuning.api import finetune
+from hornbook.interop.folder import load_folder, save_model
+from hornbook.metrics.bootstrap import difference_interval, mean_interval
+from hornbook.models.pair import start_from_teacher
+
+MEASURES = {  # in points of 100; SQuAD's are that already
+    "cola": ("matthews", 100),
+    "sst-2": ("accuracy", 100),
+    "mrpc": ("accuracy", 100),
+    "rte": ("accuracy", 100),
+    "sts-b": ("spearman", 100),
+    "squad2": ("f1", 1),
+    "conll2003": ("entity_f1", 100),
+}
+SLOWEST_FIRST = ("squad2", "conll2003", "sst-2", "sts-b", "cola", "mrpc", "rte")
+TEACHER, FULL = "teacher", "full"
+NEVER = 1_000_000_000
+MEAN = "mean"
+
+
+@dataclass(frozen=True)
+class Arm:
+    """What an arm does other than the full one. `start` is the student after plain text, layers of the base, or random
+    weights; without a `teacher` it is fine-tuned on the labels."""
+
+    start: str = "general"
+    teacher: bool = True
+    copies: bool = True
+    changes: dict = field(default_factory=dict)
+
+
+ARMS = {
+    FULL: Arm(),
+    "no-general-stage": Arm(start="layers"),
+    "no-task-stage": Arm(teacher=False, copies=False),
+    "no-augmentation": Arm(copies=False),
+    "no-embeddings": Arm(changes={"objective.without": "embeddings"}),
+    "no-prediction-layer": Arm(changes={"objective.without": "logits", "objective.own_weight": 1.0}),
+    "no-attention": Arm(changes={"objective.without": "attention"}),
+    "no-hidden": Arm(changes={"objective.without": "hidden"}),
+    "neither-attention-nor-hidden": Arm(changes={"objective.without": "attention,hidden"}),
+    "random-start": Arm(start="random"),
+}
+
+
+@dataclass(frozen=True)
+class Piece:
+    """One run: a teacher, or a student in an arm."""
+
+    arm: str
+    task: str
+    seed: int
+    base: str
+    general: str
+    data: str
+    examples: int
+    copies: int
+    work: str
+    changes: dict
+
+    @property
+    def name(self) -> str:
+        return f"{self.task}-{self.seed}"
+
+    @property
+    def folder(self) -> Path:
+        return Path(self.work) / self.arm / self.name
+
+    @property
+    def file(self) -> Path:
+        return self.folder.with_suffix(".json")
+
+    def asked(self) -> dict:
+        """What must be the same for a piece of an earlier run to count."""
+        return json.loads(json.dumps({k: v for k, v in asdict(self).items() if k not in ("work", "data")}))
+
+    def found(self) -> dict | None:
+        if not self.file.exists():
+            return None
+        written = read_json(self.file)
+        if written["asked"] != self.asked():
+            raise ValueError(f"{self.file} is of another benchmark: give another --out, or remove it")
+        return written
+
+
+def run_piece(piece: Piece, threads: int) -> dict:
+    """In a process of its own. An error is told, and not written down."""
+    began = time.perf_counter()
+    try:
+        result = train(piece, {"validation.every_steps": NEVER, "runtime.threads": threads} | piece.changes)
+    except Exception:
+        return {"arm": piece.arm, "task": piece.task, "seed": piece.seed, "error": traceback.format_exc()}
+    measure, unit = MEASURES[piece.task]
+    answer = {
+        "arm": piece.arm,
+        "task": piece.task,
+        "seed": piece.seed,
+        "score": unit * result.scores["dev"][measure]["value"],
+        "degenerate": result.degenerate,
+        "training_seconds": result.outcome.seconds,
+        "whole_seconds": time.perf_counter() - began,
+        "asked": piece.asked(),
+    }
+    write_json(piece.file, answer)
+    if piece.arm != TEACHER:
+        keep_copies(piece)
+        shutil.rmtree(piece.folder)
+    return answer
+
+
+def train(piece: Piece, changes: dict):
+    data = chosen_data(Path(piece.data) / PLACES[piece.task], piece.task, piece.examples, None)
+    asked = {"seed": piece.seed, "resume": True, "say": lambda words: None}
+    of_teaching = {name: value for name, value in changes.items() if name.startswith(("objective.", "stages."))}
+    changes = {name: value for name, value in changes.items() if name not in of_teaching}
+    if piece.arm == TEACHER:
+        return finetune(piece.base, data, piece.task, piece.folder, changes=changes, **asked)
+    arm = ARMS[piece.arm]
+    student = student_of(piece, arm.start)
+    if arm.copies and piece.copies:
+        changes = changes | {"augment.copies": piece.copies, "augment.model": piece.base}
+        lay_copies(piece)
+    if not arm.teacher:
+        return finetune(student, data, piece.task, piece.folder, changes=changes, **asked)
+    teacher = Path(piece.work) / TEACHER / piece.name
+    changes = {"objective.cache": "logits"} | changes | of_teaching | arm.changes
+    return distill(teacher, student, piece.folder, task=piece.task, data=data, changes=changes, **asked)
+
+
+def student_of(piece: Piece, start: str) -> str:
+    """The folder of a student: the given one, or of the same shape with other first weights."""
+    if start == "general":
+        return piece.general
+    folder = Path(piece.work) / "students" / f"{start}-{piece.seed}-of-{piece.arm}-{piece.task}"
+    if not (folder / "config.json").exists():
+        trained, tokenizer = load_folder(piece.general)
+        model = type(trained)(trained.config, ())
+        model.initialise(torch.Generator().manual_seed(piece.seed))
+        if start == "layers":
+            start_from_teacher(model, load_folder(piece.base)[0])
+        tokenizer.save(folder, model.config.max_positions, model.config.num_segments)
+        save_model(folder, model)
+    return str(folder)
+
+
+def lay_copies(piece: Piece) -> None:
+    """Those of the full arm, where they are made already."""
+    place = Path(piece.work) / "copies" / piece.name
+    if (place / MADE_FROM).exists() and not (piece.folder / MADE_FROM).exists():
+        piece.folder.mkdir(parents=True, exist_ok=True)
+        for name in (LINES, MADE_FROM):
+            link(place / name, piece.folder / name)
+
+
+def keep_copies(piece: Piece) -> None:
+    place = Path(piece.work) / "copies" / piece.name
+    if (piece.folder / MADE_FROM).exists() and not (place / MADE_FROM).exists():
+        place.mkdir(parents=True, exist_ok=True)
+        for name in (LINES, MADE_FROM):
+            link(piece.folder / name, place / name)
+
+
+def run_all(pieces: list[Piece], num_processes: int, threads: int):
+    """What each piece came to, as they end."""
+    if num_processes == 1:
+        yield from (run_piece(piece, threads) for piece in pieces)
+        return
+    context = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(num_processes, mp_context=context) as pool:
+        for future in as_completed([pool.submit(run_piece, piece, threads) for piece in pieces]):
+            yield future.result()
+
+
+def main() -> int:
+    args = arguments()
+    tasks, arms = args.tasks.split(","), args.arms.split(",")
+    for name, known in [*((task, MEASURES) for task in tasks), *((arm, ARMS) for arm in arms)]:
+        if name not in known:
+            raise ValueError(f"'{name}' is not one of {', '.join(known)}")
+    changes = dict(pair.split("=", 1) for pair in args.set)
+    threads = max(1, num_cores() // args.processes)
+    work = args.out.with_suffix(".pieces")
+    done, failed = [], []
+    phases = [[TEACHER], [arm for arm in arms if arm == FULL], [arm for arm in arms if arm != FULL]]
+    for phase in phases:
+        pieces = [
+            Piece(arm, task, seed, args.base, args.general, args.data, args.examples, args.copies, str(work), changes)
+            for seed in range(args.seeds)
+            for task in sorted(tasks, key=SLOWEST_FIRST.index)
+            for arm in phase
+        ]
+        done += [found for piece in pieces if (found := piece.found())]
+        for answer in run_all([each for each in pieces if not each.file.exists()], args.processes, threads):
+            where = f"{answer['arm']} {answer['task']} seed {answer['seed']}"
+            (failed if "error" in answer else done).append(answer)
+            print(answer.get("error") or f"{where}: {answer['score']:.2f}, {answer['whole_seconds']:.0f} s", flush=True)
+        if failed:  # students need their teachers: the same command goes on from here
+            break
+    rows = summary([TEACHER, *arms], tasks, done)
+    write_json(args.out, {"arguments": {k: str(v) for k, v in vars(args).items()}, "rows": rows, "pieces": done})
+    print_table(rows, tasks)
+    return 1 if failed else 0
+
+
+def summary(arms: list[str], tasks: list[str], done: list[dict]) -> list[dict]:
+    """A row for each arm: the scores of each task over the seeds, and the mean over tasks of each seed."""
+    rows = []
+    for arm in arms:
+        by_task = {
+            task: {e["seed"]: e["score"] for e in done if (e["arm"], e["task"]) == (arm, task)} for task in tasks
+        }
+        whole = sorted(set.intersection(*(set(scores) for scores in by_task.values())))
+        means = [fmean(by_task[task][seed] for task in tasks) for seed in whole]
+        rows.append({"arm": arm, **{task: list(scores.values()) for task, scores in by_task.items()}, MEAN: means})
+    return rows
+
+
+def print_table(rows: list[dict], tasks: list[str]) -> None:
+    """Means with deviations, the share of the teacher kept, and the difference to the full arm."""
+    by_arm = {row["arm"]: row for row in rows}
+    print(f"\n| arm | {' | '.join(tasks)} | mean (95% interval) | of the teacher | beside full (95% interval) |")
+    print("|---" * (len(tasks) + 4) + "|")
+    for row in rows:
+        cells = [shown(row[task]) for task in tasks]
+        means, teacher, full = row[MEAN], by_arm[TEACHER][MEAN], by_arm.get(FULL, {}).get(MEAN, [])
+        mean = share = beside = ""
+        if means:
+            mean = f"{fmean(means):.2f}"
+            share = f"{100 * fmean(means) / fmean(teacher):.1f}%" if teacher else ""
+        if len(means) > 1:
+            mean += " ({:.2f} to {:.2f})".format(*mean_interval(means))
+        if len(means) > 1 and len(full) > 1 and row["arm"] not in (TEACHER, FULL):
+            low, high = difference_interval(means, full)
+            beside = f"{fmean(means) - fmean(full):+.2f} ({low:+.2f} to {high:+.2f})"
+        print(f"| {row['arm']} | {' | '.join(cells)} | {mean} | {share} | {beside} |")
+
+
+def shown(scores: list[float]) -> str:
+    if len(scores) < 2:
+        return f"{scores[0]:.2f}" if scores else ""
+    return f"{fmean(scores):.2f} ± {stdev(scores):.2f}"
+
+
+def arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--base", required=True, help="the pre-trained model that becomes the teachers")
+    parser.add_argument("--general", required=True, help="the student that learned from it on plain text")
+    parser.add_argument("--data", required=True, help="the folder with glue, squad and conll2003")
+    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--tasks", default=",".join(MEASURES))
+    parser.add_argument("--arms", default=",".join(ARMS))
+    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--examples", type=int, default=4000, help="to train on, at most")
+    parser.add_argument("--copies", type=int, default=20, help="of each text, for augmentation")
+    parser.add_argument("--processes", type=int, default=1)
+    parser.add_argument("--set", action="append", default=[], help="another setting of all runs, key=value")
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,132 @@
+"""Changed copies of labelled examples, as TinyBERT made them (Jiao et al. 2019, arXiv 1909.10351, algorithm 1).
+
+    hornbook.augment(["the old lamp fell"], "runs/first", copies=3)
+
+Each word that may be replaced gets candidates: a word of one piece those that a masked-language model finds likeliest
+in its place, a word of several pieces those with the nearest vectors. In each copy each word is replaced with a chance
+of 0.4 by one of its candidates. A copy that is like the text or like another copy is left out, so there may be fewer
+than asked for.
+"""
+
+import contextlib
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from hornbook.augmentation.changing import Changeable, Replacement, changeable, changes, copied, spliced
+from hornbook.augmentation.filling import WordFilling
+from hornbook.augmentation.nearest import NearestWords
+from hornbook.augmentation.settings import AugmentationSettings
+from hornbook.augmentation.words import Word, in_case_of, replaceable
+from hornbook.infer.encoder import EncoderModel
+from hornbook.infer.opening import load
+from hornbook.tasks.records import Example, TextExample
+from hornbook.train.randomness import seed_of
+
+CHUNK = 256  # examples that are worked on together
+Candidates = dict[int, tuple[str, ...]]  # by the number of the word
+
+
+class Augmenter:
+    """A masked-language model and word vectors, ready to change examples."""
+
+    def __init__(
+        self,
+        opened: EncoderModel,
+        settings: AugmentationSettings,
+        seed: int = 0,
+        autocast: Callable[[], object] = contextlib.nullcontext,
+    ):
+        self.settings, self.seed, self.tokenizer = settings, seed, opened.tokenizer
+        self.filling = WordFilling(opened, settings.candidates, settings.beside, autocast)
+        file = settings.vectors
+        self.nearest = NearestWords.from_model(opened) if file is None else NearestWords.from_file(Path(file))
+
+    @property
+    def num_tokens(self) -> int:
+        """Tokens that went through the model so far."""
+        return self.filling.num_tokens
+
+    def changes(self, examples: Sequence[Example]) -> list[list[dict[str, Any]]]:
+        """For each example what each of its copies has other. They follow from the seed and the example alone."""
+        found = self._candidates({part.text for each in examples for part in changeable(each)})
+        return [
+            [
+                changes(example, part.field, replacements)
+                for part in changeable(example)
+                for replacements in self._draw(example, part, *found[part.text])
+            ]
+            for example in examples
+        ]
+
+    def _candidates(self, texts: set[str]) -> dict[str, tuple[list[Word], Candidates]]:
+        """The replaceable words of each text with their candidates."""
+        ordered = sorted(texts)
+        pieces = self.tokenizer.pieces(ordered)
+        words = [replaceable(text, each) for text, each in zip(ordered, pieces, strict=True)]
+        found = self.filling.candidates(list(zip(pieces, words, strict=True)))
+        several = [word.text for each in words for word in each if word.piece is None]
+        near = self.nearest.near(several, self.settings.candidates)
+        for of_text, candidates in zip(words, found, strict=True):
+            candidates |= {i: near[word.text] for i, word in enumerate(of_text) if word.piece is None}
+        return {text: (words[i], found[i]) for i, text in enumerate(ordered)}
+
+    def _draw(
+        self, example: Example, part: Changeable, words: list[Word], candidates: Candidates
+    ) -> list[list[Replacement]]:
+        """The replacements of each copy of one text."""
+        chosen = [(word, candidates[i]) for i, word in enumerate(words) if candidates.get(i) and part.allows(word)]
+        generator = np.random.default_rng(seed_of(self.seed, "augment", part.field, repr(example)))
+        is_replaced = generator.random((self.settings.copies, len(chosen))) < self.settings.share
+        which = generator.random((self.settings.copies, len(chosen)))
+        copies, seen = [], {part.text}
+        for replaced, draws in zip(is_replaced, which, strict=True):
+            replacements = [
+                (word.start, word.stop, in_case_of(word.text, others[int(draw * len(others))]))
+                for (word, others), asked, draw in zip(chosen, replaced, draws, strict=True)
+                if asked
+            ]
+            if (text := spliced(part.text, replacements)) not in seen:
+                seen.add(text)
+                copies.append(replacements)
+        return copies
+
+
+def open_filler(name: str | Path) -> EncoderModel:
+    """A model that fills in masks."""
+    opened = load(name)
+    if not isinstance(opened, EncoderModel):
+        raise ValueError(f"{name} reads from left to right and fills in no masks: name another model for augmentation")
+    _ = opened.mask_filler  # refuses a model without such a head
+    return opened
+
+
+def augment(
+    examples: Sequence[Example | str],
+    model: str | Path,
+    copies: int = 20,
+    *,
+    vectors: str | Path | None = None,
+    share: float = 0.4,
+    candidates: int = 15,
+    seed: int = 0,
+) -> list[list[Example | str]]:
+    """The changed copies of each example or plain text, at most `copies` for each of its texts.
+
+    `model` fills in masked words; `vectors` is a text file of word vectors, without which the embeddings of the model
+    serve.
+    """
+    settings = AugmentationSettings(copies, share, candidates, str(model), None if vectors is None else str(vectors))
+    opened = open_filler(model).to("cuda" if torch.cuda.is_available() else "cpu")
+    augmenter = Augmenter(opened, settings, seed)
+    found: list[list[Example | str]] = []
+    for first in range(0, len(examples), CHUNK):
+        some = examples[first : first + CHUNK]
+        records = [TextExample("", each) if isinstance(each, str) else each for each in some]
+        for given, record, changed in zip(some, records, augmenter.changes(records), strict=True):
+            made = [copied(record, each) for each in changed]
+            found.append([each.text for each in made] if isinstance(given, str) else made)
+    return found

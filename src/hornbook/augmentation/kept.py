@@ -1,0 +1,93 @@
+"""Copies as they lie in a run folder: made once, and gone on with after a kill.
+
+RUN/augmented.json     what they were made from: hashes of the examples, of the model and of the vectors; settings
+RUN/augmented.jsonl    a line for each example: what each of its copies has other
+"""
+
+import hashlib
+import json
+import os
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from hornbook.augmentation.changing import copied
+from hornbook.augmentation.copies import CHUNK
+from hornbook.augmentation.settings import AugmentationSettings
+from hornbook.files import read_json, sha256, write_json
+from hornbook.infer.encoder import filler_folder
+from hornbook.interop.teacher import weights_fingerprint
+from hornbook.tasks.records import Example
+
+MADE_FROM, LINES = "augmented.json", "augmented.jsonl"
+Changes = Callable[[Sequence[Example]], list[list[dict[str, Any]]]]
+
+
+def made_from(examples: Sequence[Example], model: Path, settings: AugmentationSettings, seed: int) -> dict[str, Any]:
+    """All that copies follow from."""
+    digest = hashlib.sha256()
+    for example in examples:
+        digest.update(repr(example).encode("utf-8", "surrogatepass"))
+    return {
+        "examples": digest.hexdigest(),
+        "model": weights_fingerprint(filler_folder(model)),
+        "vectors": None if settings.vectors is None else sha256(Path(settings.vectors)),
+        "copies": settings.copies,
+        "share": settings.share,
+        "candidates": settings.candidates,
+        "beside": settings.beside,
+        "seed": seed,
+    }
+
+
+class KeptCopies:
+    """The copies of some examples in a folder. Those that were made from something else are refused."""
+
+    def __init__(self, folder: Path, made_of: dict[str, Any], num_examples: int):
+        self.folder, self.made_of, self.num_examples = folder, made_of, num_examples
+        self.lines = folder / LINES
+        if (folder / MADE_FROM).exists():
+            before = read_json(folder / MADE_FROM)
+            other = [name for name in made_of.keys() | before.keys() if made_of.get(name) != before.get(name)]
+            if other:
+                raise ValueError(
+                    f"{self.lines} was made from other {', '.join(sorted(other))}: remove it and {MADE_FROM} to make "
+                    "the copies anew, or choose another --out"
+                )
+
+    def num_done(self) -> int:
+        """Examples whose copies are there. A chunk that a kill cut short is taken away: each is made in one piece."""
+        if not self.lines.exists() or not (self.folder / MADE_FROM).exists():
+            return 0
+        ends = [0]
+        with open(self.lines, "rb+") as file:
+            for line in file:
+                if line.endswith(b"\n"):
+                    ends.append(ends[-1] + len(line))
+            done = len(ends) - 1
+            done = done if done >= self.num_examples else done // CHUNK * CHUNK
+            file.truncate(ends[done])
+        return done
+
+    def make(self, examples: Sequence[Example], changes: Changes, show: Callable[[int], None]) -> None:
+        """Those that are missing, chunk by chunk."""
+        if not (self.folder / MADE_FROM).exists():
+            self.folder.mkdir(parents=True, exist_ok=True)
+            self.lines.unlink(missing_ok=True)
+            write_json(self.folder / MADE_FROM, self.made_of)
+        for first in range(self.num_done(), len(examples), CHUNK):
+            show(first)
+            some = changes(examples[first : first + CHUNK])
+            with open(self.lines, "a", encoding="utf-8") as file:
+                file.writelines(json.dumps(each, ensure_ascii=False) + "\n" for each in some)
+                file.flush()
+                os.fsync(file.fileno())
+        show(len(examples))
+
+    def read(self, examples: Sequence[Example]) -> list[Example]:
+        with open(self.lines, encoding="utf-8") as file:
+            return [
+                copied(example, changed)
+                for example, line in zip(examples, file, strict=True)
+                for changed in json.loads(line)
+            ]

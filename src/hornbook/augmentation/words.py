@@ -1,0 +1,63 @@
+"""Which words of a text may be replaced: those of letters alone that are no stop words, as in TinyBERT's code. Words
+are what the tokenizer takes apart from others before it cuts them into pieces."""
+
+import unicodedata
+from typing import NamedTuple
+
+# English words that carry little of a text's meaning, and what is left of some at an apostrophe.
+_STOP_WORDS = """
+    a an the this that these those and but if or because as until while of at by for with about against between into
+    through during before after above below to from up down in out on off over under again further then once here there
+    i me my myself we our ours ourselves you your yours yourself yourselves he him his himself she her hers herself it
+    its itself they them their theirs themselves am is are was were be been being have has had having do does did doing
+    all any both each few more most other some such no nor not only own same so than too very can will just should now
+    s t d m o y ll re ve ma don ain aren couldn didn doesn hadn hasn haven isn mightn mustn needn shan shouldn wasn
+    weren won wouldn
+"""
+STOP_WORDS = frozenset(_STOP_WORDS.split())
+
+
+class Word(NamedTuple):
+    text: str
+    start: int  # in characters
+    stop: int
+    piece: int | None  # the token that it is; None where it is several
+
+
+def replaceable(text: str, pieces) -> list[Word]:
+    """The words of a text that may be replaced, by its encoding without special tokens."""
+    tokens_of: dict[int, list[int]] = {}
+    for token, word in enumerate(pieces.word_ids):
+        tokens_of.setdefault(word, []).append(token)
+    found = []
+    for tokens in tokens_of.values():
+        start, stop = _inside(text, pieces.offsets[tokens[0]][0], pieces.offsets[tokens[-1]][1])
+        word = text[start:stop]
+        if not word or not all(map(_is_letter, word)) or word.lower() in STOP_WORDS:
+            continue
+        whole = [token for token in tokens if _inside(text, *pieces.offsets[token]) == (start, stop)]
+        found.append(Word(word, start, stop, whole[0] if whole else None))
+    return found
+
+
+def _inside(text: str, start: int, stop: int) -> tuple[int, int]:
+    """Without spaces and marks at its ends: pieces may carry the space before a word, words the comma after it."""
+    while start < stop and not text[start].isalnum():
+        start += 1
+    while start < stop and not text[stop - 1].isalnum():
+        stop -= 1
+    return start, stop
+
+
+def _is_letter(character: str) -> bool:
+    """A letter, or a mark that belongs to one."""
+    return unicodedata.category(character)[0] in "LM"
+
+
+def in_case_of(word: str, other: str) -> str:
+    """`other` with the capital of `word`.
+
+    >>> in_case_of("River", "stream")
+    'Stream'
+    """
+    return other.title() if word.istitle() and other.islower() else other

@@ -1,0 +1,196 @@
+"""A teacher's outputs on disk: computed once before the first epoch, read in every one.
+
+RUN/teacher/units.npy, tokens.npy     a row for each unit and for each token (`objectives/kept_teacher.py`), float32
+RUN/teacher/cache.json                what they follow from, and how many groups of units are done
+"""
+
+import hashlib
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from hornbook.files import read_json, write_json
+from hornbook.finetuning.inputs import Inputs, Say
+from hornbook.finetuning.settings import TaughtSettings
+from hornbook.interop.teacher import Teacher
+from hornbook.objectives.kept_teacher import ANSWERS, Columns, columns_for, needed, teacher_rows
+from hornbook.objectives.task_distillation import TaskDistillation
+from hornbook.tasks.objective import TaskObjective
+from hornbook.tasks.running import grouped
+from hornbook.tasks.task import Features
+from hornbook.train.device import Runtime
+from hornbook.train.loop import Status
+
+FOLDER, STATE = "teacher", "cache.json"
+GROUPS_BETWEEN_SAVES = 20
+
+
+class TeacherCache:
+    """Rows in two files. A cache that follows from another teacher, other data or other settings is refused."""
+
+    def __init__(self, folder: Path, columns: Columns, features: Features, follows_from: dict[str, Any]):
+        self.folder, self.columns, self.features = folder, columns, features
+        self.lengths = np.array([len(each) for each in features.ids], np.int64)
+        self.starts = np.concatenate([np.zeros(1, np.int64), np.cumsum(self.lengths)])
+        sizes = {"units": (features.num_units, columns.units), "tokens": (int(self.starts[-1]), columns.tokens)}
+        self.sizes = {name: (rows, sum(widths.values())) for name, (rows, widths) in sizes.items() if widths}
+        self.follows_from = follows_from
+        if (folder / STATE).exists():
+            self._refuse_other(read_json(folder / STATE)["follows_from"])
+        self.files: dict[str, np.memmap] = {}
+
+    def _refuse_other(self, before: dict[str, Any]) -> None:
+        names = self.follows_from.keys() | before.keys()
+        if other := sorted(name for name in names if self.follows_from.get(name) != before.get(name)):
+            raise ValueError(
+                f"what is kept of the teacher in {self.folder} follows from other {', '.join(other)}: remove that "
+                "folder to compute it anew, or choose another --out"
+            )
+
+    def open(self) -> int:
+        """Opens the files, or makes them; how many groups are done."""
+        if not (self.folder / STATE).exists():
+            self.folder.mkdir(parents=True, exist_ok=True)
+            for name, size in self.sizes.items():
+                np.lib.format.open_memmap(self._file(name), "w+", np.float32, size).flush()
+            self.save(0)
+        self.files = {name: np.load(self._file(name), mmap_mode="r+") for name in self.sizes}
+        return read_json(self.folder / STATE)["done_groups"]
+
+    def _file(self, name: str) -> Path:
+        return self.folder / f"{name}.npy"
+
+    def save(self, done_groups: int) -> None:
+        """The rows first: what is said to be done is there."""
+        for file in self.files.values():
+            file.flush()
+        write_json(self.folder / STATE, {"follows_from": self.follows_from, "done_groups": done_groups})
+
+    def write(self, units: list[int], rows_of_units: torch.Tensor | None, rows_of_tokens: torch.Tensor | None) -> None:
+        if rows_of_units is not None:
+            self.files["units"][units] = rows_of_units.cpu().numpy()
+        if rows_of_tokens is not None:
+            self.files["tokens"][self._token_places(_sequences(units, self.features))] = rows_of_tokens.cpu().numpy()
+
+    def units(self, units: np.ndarray, columns: Columns) -> np.ndarray:
+        return _chosen(self.files["units"][units], self.columns.units, columns.units)
+
+    def tokens(self, sequences: np.ndarray, columns: Columns) -> np.ndarray:
+        return _chosen(self.files["tokens"][self._token_places(sequences)], self.columns.tokens, columns.tokens)
+
+    def _token_places(self, sequences: np.ndarray) -> np.ndarray:
+        lengths = self.lengths[sequences]
+        within = np.arange(lengths.sum()) - np.repeat(np.cumsum(lengths) - lengths, lengths)
+        return np.repeat(self.starts[sequences], lengths) + within
+
+
+def _sequences(units: list[int], features: Features) -> np.ndarray:
+    together = features.num_together
+    return (np.array(units)[:, None] * together + np.arange(together)).ravel()
+
+
+def _chosen(rows: np.ndarray, all_of_them: Mapping[str, int], asked: Mapping[str, int]) -> np.ndarray:
+    """Of rows of these columns the asked ones, in the same order."""
+    is_asked = np.repeat([name in asked for name in all_of_them], list(all_of_them.values()))
+    return np.ascontiguousarray(rows if is_asked.all() else rows[:, is_asked])
+
+
+def kept_teacher(
+    inputs: Inputs,
+    settings: TaughtSettings,
+    teacher: Teacher,
+    runtime: Runtime,
+    folder: Path,
+    watch: Callable[[Status], None],
+    say: Say,
+) -> TeacherCache | None:
+    """What `objective.cache` asks to keep of the teacher, computed as far as it is not there yet."""
+    output = inputs.saved.task.output
+    names = _names(settings, inputs, teacher)
+    if not names:
+        return None
+    features = inputs.train_features
+    if not teacher.reads_as(inputs.tokenizer):
+        features = inputs.train_features_read_by(teacher.tokenizer, teacher.model.config.max_positions)
+    columns = columns_for(names, output, teacher.model.config, features.num_together)
+    gigabytes = columns.num_bytes(features.num_units, sum(map(len, features.ids))) / 1e9
+    if gigabytes > settings.objective.cache_gigabytes:
+        raise ValueError(
+            f"what is matched of the teacher would take {gigabytes:.3g} GB on disk: raise objective.cache_gigabytes "
+            f"({settings.objective.cache_gigabytes:g}), or take --cache-teacher logits or none"
+        )
+    micro_tokens = settings.batch.micro_tokens
+    follows_from = {
+        "teacher": teacher.fingerprint,
+        "data": _fingerprint(features),
+        "columns": {"units": columns.units, "tokens": columns.tokens},
+        "precision": str(runtime.precision),
+        "micro_tokens": micro_tokens,
+    }
+    cache = TeacherCache(folder / FOLDER, columns, features, follows_from)
+    announce = f"the teacher's outputs are computed once and kept: {_size(gigabytes)} in {cache.folder}"
+    _fill(cache, teacher, runtime, micro_tokens, lambda: say(announce), watch)
+    return cache
+
+
+def _size(gigabytes: float) -> str:
+    return f"{gigabytes:.3g} GB" if gigabytes >= 1 else f"{1e3 * gigabytes:.3g} MB"
+
+
+def _names(settings: TaughtSettings, inputs: Inputs, teacher: Teacher) -> set[str]:
+    """The columns that all stages need together; a stage that would need more than is asked for runs the teacher. One
+    that reads other tokens cannot run beside the student: its answers are always kept."""
+    asked = settings.objective.cache
+    if asked == "none" and not teacher.reads_as(inputs.tokenizer):
+        asked = "logits"
+    found: set[str] = set()
+    for recipe in settings.objective.stages(is_task=True) if asked != "none" else ():
+        output = inputs.saved.task.output
+        objective = TaskDistillation(TaskObjective(output), output, recipe, inputs.trained.config, teacher.model.config)
+        names = needed(objective.matches, objective.layers)
+        found |= names if asked == "all" or names <= {ANSWERS} else set()
+    return found
+
+
+def _fingerprint(features: Features) -> str:
+    digest = hashlib.sha256(str(features.num_together).encode())
+    for ids, segments in zip(features.ids, features.segments, strict=True):
+        digest.update(len(ids).to_bytes(8, "little") + ids.tobytes() + segments.tobytes())
+    return digest.hexdigest()
+
+
+@torch.no_grad()
+def _fill(
+    cache: TeacherCache,
+    teacher: Teacher,
+    runtime: Runtime,
+    micro_tokens: int,
+    announce: Callable[[], None],
+    watch: Callable[[Status], None],
+) -> None:
+    """Short sequences first, in groups that follow from the data alone, so that a resumed cache holds the same."""
+    features = cache.features
+    lengths = cache.lengths.reshape(-1, features.num_together)
+    order = np.argsort(lengths.max(1, initial=0), kind="stable").tolist()
+    groups = list(grouped(order, lengths.sum(1).tolist(), micro_tokens))
+    first = cache.open()
+    if first == len(groups):
+        return
+    announce()
+    model = teacher.model.to(runtime.device).eval()
+    started, num_tokens = time.monotonic(), 0
+    for number in range(first, len(groups)):
+        batch = features.packed(_sequences(groups[number], features).tolist()).to(runtime.device)
+        with runtime.autocast():
+            cache.write(groups[number], *teacher_rows(model, cache.columns, batch))
+        num_tokens += batch.num_tokens
+        done = number + 1
+        if done % GROUPS_BETWEEN_SAVES == 0 or done == len(groups):
+            cache.save(done)
+        seconds = max(time.monotonic() - started, 1e-9)
+        left = seconds / (done - first) * (len(groups) - done)
+        watch(Status(done, len(groups), {}, num_tokens / seconds, left))

@@ -1,0 +1,103 @@
+"""Learning from a teacher on a task: the same losses (`objectives/distillation.py`) beside or in place of its labels.
+
+Shapes: T tokens, K targets, D width.
+"""
+
+import dataclasses
+
+import torch
+from torch import Tensor
+
+from hornbook.batch import Batch
+from hornbook.models.outputs import Output
+from hornbook.models.pair import DistillationPair
+from hornbook.models.transformer import Transformer, TransformerConfig
+from hornbook.objectives.distillation import Distillation, Pass
+from hornbook.objectives.kept_teacher import KeptTeacher, needed, taken_apart
+from hornbook.objectives.matched_losses import output_losses
+from hornbook.objectives.matching import Match, Recipe
+from hornbook.objectives.pretraining import every_token
+from hornbook.train.objective import Drawn, Objective, Targets
+
+UNITS, TOKENS = "teacher-units", "teacher-tokens"  # targets that hold kept rows of the teacher
+
+
+class TaskDistillation(Distillation):
+    """On a task: the objective's own loss is that of the labels, logits are what the task's head answers.
+
+    `own` is the objective of the task (`tasks/objective.py`), which draws its targets and knows its losses. Where
+    `kept` holds all that the recipe matches, batches of the examples that it was kept of are read from there, and the
+    teacher does not run.
+    """
+
+    own_term = "task"
+
+    def __init__(
+        self,
+        own: Objective,
+        output: Output,
+        recipe: Recipe,
+        student: TransformerConfig,
+        teacher: TransformerConfig,
+        kept: KeptTeacher | None = None,
+    ):
+        super().__init__(recipe, student, teacher)
+        self.own, self.output = own, output
+        names = needed(self.matches, self.layers)
+        self.kept = kept if kept is not None and kept.columns.hold(names) else None
+        self.columns = None if self.kept is None else self.kept.columns.only(names)
+        self.num_heads = teacher.num_heads
+        self.is_capturable = own.is_capturable
+
+    def draw(self, batch: Batch, generator: torch.Generator) -> Drawn:
+        drawn = self.own.draw(batch, generator)
+        targets = drawn.targets | self._token_targets(batch)
+        targets |= {term: targets["task"] for term, match in self.matches.items() if match.quantity == "logits"}
+        if self.kept is not None and batch.numbers_host is not None:
+            targets |= self._kept_targets(batch, targets["task"])
+        return Drawn(drawn.batch, targets)
+
+    def _kept_targets(self, batch: Batch, own: Targets) -> dict[str, Targets]:
+        """Rows of the teacher as values of targets, which are split and filled up as the batch is."""
+        device, found = batch.ids_T.device, {}
+        if self.columns.units:
+            rows = self.kept.units(batch.numbers_host[:: batch.num_together] // batch.num_together, self.columns)
+            found[UNITS] = dataclasses.replace(own, values_K=torch.from_numpy(rows).to(device))
+        if self.columns.tokens:
+            rows = torch.from_numpy(self.kept.tokens(batch.numbers_host, self.columns)).to(device)
+            found[TOKENS] = dataclasses.replace(every_token(batch), values_K=rows)
+        return found
+
+    def _taught(self, teacher: Transformer, drawn: Drawn) -> Pass:
+        """From what was kept, as far as a batch has it."""
+        if not self.matches:
+            return Pass([], {})
+        if UNITS not in drawn.targets and TOKENS not in drawn.targets:
+            return super()._taught(teacher, drawn)
+        units, tokens = (drawn.targets[name].values_K if name in drawn.targets else None for name in (UNITS, TOKENS))
+        found = taken_apart(self.columns, units, tokens, self.output, self.num_heads, drawn.batch)
+        return Pass(found.hidden, found.qkv, found.answers)
+
+    def _answers(self, encoder: Transformer, seen: Pass, batch: Batch) -> Tensor:
+        """Once for all terms, which so see the same dropout."""
+        if seen.answers is None:
+            seen.answers = encoder.outputs_of(seen.x_TD, batch)
+        return seen.answers
+
+    def _own_sum(self, student: Transformer, seen: Pass, drawn: Drawn) -> Tensor:
+        losses, _, weights = self.own.losses(self._answers(student, seen, drawn.batch), drawn)
+        return (losses * weights).sum()
+
+    def _own_hits(self, student: Transformer, seen: Pass, drawn: Drawn) -> dict[str, Tensor]:
+        losses, is_right, weights = self.own.losses(self._answers(student, seen, drawn.batch), drawn)
+        return {"task": (losses * weights).sum(), "task_accuracy": (is_right * weights).sum()}
+
+    def _logits_sum(
+        self, term: str, match: Match, model: DistillationPair, student: Pass, teacher: Pass, drawn: Drawn
+    ) -> Tensor:
+        with torch.no_grad():
+            theirs = self._answers(model.teacher, teacher, drawn.batch)
+        ours = self._answers(model.student, student, drawn.batch)
+        weights_K = drawn.targets[term].weights_K
+        num = min(len(ours), len(weights_K))
+        return (output_losses(self.output, match, ours[:num], theirs[:num]) * weights_K[:num]).sum()

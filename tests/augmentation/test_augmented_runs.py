@@ -1,0 +1,162 @@
+"""Copies in runs: trained on beside the examples, made once, gone on with after a kill, refused where they do not
+fit."""
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from distillation.lessons import ONCE, QUIET, rows_of
+from finetuning import rules
+from safetensors.torch import load_file, save_file
+from typer.testing import CliRunner
+
+from hornbook import cli
+from hornbook.augmentation import kept
+from hornbook.distillation.run import distill
+from hornbook.finetuning.api import finetune
+
+NUM_TRAIN = 40
+FEW = ONCE | {"stages.1.epochs": 0.1}
+
+
+@pytest.fixture(scope="module")
+def base(tmp_path_factory) -> Path:
+    return rules.random_encoder(tmp_path_factory.mktemp("base") / "encoder", heads=("mlm",))
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory) -> Path:
+    return rules.write_rows(tmp_path_factory.mktemp("data"), rows_of(rules.keyword_pair, NUM_TRAIN + 20), 20)
+
+
+@pytest.fixture(scope="module")
+def teacher(tmp_path_factory, base, data) -> Path:
+    return finetune(base, data, out=tmp_path_factory.mktemp("t") / "run", epochs=0.1, changes=ONCE, **QUIET).out
+
+
+def learn(teacher: Path, student: Path, data: Path, out: Path, changes=None, **more):
+    keywords = {"task": "classification", "data": data, "epochs": 1, **QUIET} | more
+    return distill(teacher, student, out, changes=FEW | {"augment.copies": 5} | (changes or {}), **keywords)
+
+
+def lines(run: Path) -> list[list[dict]]:
+    return [json.loads(line) for line in (run / kept.LINES).read_text(encoding="utf-8").splitlines()]
+
+
+def test_a_student_reads_the_copies_too(tmp_path, teacher, base, data):
+    said: list[str] = []
+    shown = []
+    out = learn(teacher, base, data, tmp_path / "run", say=said.append, watch=shown.append).out
+    record = json.loads((out / "run.json").read_text())
+    num_copies = sum(map(len, lines(out)))
+    assert len(lines(out)) == NUM_TRAIN and 3 * NUM_TRAIN < num_copies <= 5 * NUM_TRAIN
+    assert (record["train_examples"], record["augmented_examples"]) == (NUM_TRAIN, num_copies)
+    steps = record["settings"]["schedule"]["steps"]
+    assert steps == -(-(NUM_TRAIN + num_copies) // record["settings"]["batch_size"])
+    assert any(f"words by {base}" in words for words in said)  # what the teacher was fine-tuned from
+    assert any((each.step, each.num_steps) == (NUM_TRAIN, NUM_TRAIN) for each in shown)
+
+
+def test_copies_are_made_once(tmp_path, teacher, base, data, monkeypatch):
+    """For all restarts of a run, and for a run that is gone on with."""
+    made = []
+    make = kept.KeptCopies.make
+    monkeypatch.setattr(kept.KeptCopies, "make", lambda *arguments: (made.append(1), make(*arguments)))
+    keywords = {"restarts": 2, "changes": ONCE | {"augment.copies": 3}, "epochs": 0.1, **QUIET}
+    out = finetune(base, data, out=tmp_path / "run", **keywords).out
+    finetune(base, data, out=out, resume=True, **keywords)
+    assert made == [1] and len(lines(out)) == NUM_TRAIN
+
+
+KILLED = """
+import os, sys
+from hornbook.augmentation import kept
+from hornbook.distillation.run import distill
+teacher, student, data, out, stop = sys.argv[1:]
+kept.CHUNK = 8
+def watch(status):
+    if status.num_steps == 40 and status.step == int(stop):
+        with open(os.path.join(out, kept.LINES), "a") as file:
+            file.write('[]\\n[{"text": "cut sh')
+        os.kill(os.getpid(), 9)
+distill(teacher, student, out, task="classification", data=data, epochs=1, watch=watch, resume=True,
+        changes={"runtime.threads": 1, "augment.copies": 5}, say=lambda words: None)
+"""
+
+
+def test_goes_on_after_a_kill_with_the_same_copies(tmp_path, teacher, base, data, monkeypatch):
+    monkeypatch.setattr(kept, "CHUNK", 8)
+    whole = learn(teacher, base, data, tmp_path / "whole").out
+    out = tmp_path / "killed"
+    for stop in (8, 24):
+        command = [sys.executable, "-c", KILLED, teacher, base, data, out, str(stop)]
+        assert subprocess.run(command, env=os.environ).returncode == -signal.SIGKILL, stop
+    shown = []
+    learn(teacher, base, data, out, resume=True, watch=shown.append)
+    assert shown[0].step == 24  # what was done is not done again
+    assert (out / kept.LINES).read_bytes() == (whole / kept.LINES).read_bytes()
+    assert load_file(out / "model.safetensors").keys() == load_file(whole / "model.safetensors").keys()
+
+
+def test_copies_of_something_else_are_refused(tmp_path, teacher, base, data):
+    """By one weight of the model, or by a setting."""
+    filler = tmp_path / "filler"
+    shutil.copytree(base, filler)
+    out = tmp_path / "run"
+    learn(teacher, base, data, out, {"augment.model": str(filler)})
+    (out / "run.json").unlink()
+    with pytest.raises(ValueError, match=r"was made from other share: remove it and augmented\.json"):
+        learn(teacher, base, data, out, {"augment.model": str(filler), "augment.share": 0.5}, resume=True)
+    weights = load_file(filler / "model.safetensors")
+    next(iter(weights.values())).view(-1)[0] += 1
+    save_file(weights, filler / "model.safetensors")
+    with pytest.raises(ValueError, match="was made from other model"):
+        learn(teacher, base, data, out, {"augment.model": str(filler)}, resume=True)
+
+
+TASKS = {
+    "regression": rules.count_of_lamps,
+    "tagging": rules.titled_names,
+    "choice": rules.ending_with_the_thing,
+    "spans": rules.who_is_where,
+}
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_every_kind_of_task(tmp_path, base, task):
+    data = rules.write_rows(tmp_path / "data", rows_of(TASKS[task], 40), 10)
+    changes = ONCE | {"augment.copies": 2}
+    result = finetune(base, data, task, tmp_path / "run", epochs=0.2, changes=changes, **QUIET)
+    assert sum(map(len, lines(result.out))) > 30 and result.scores["dev"]
+
+
+def test_without_a_model_that_fills_in_words(tmp_path, teacher, base, data):
+    headless = rules.random_encoder(tmp_path / "headless")
+    other = finetune(headless, data, out=tmp_path / "other", epochs=0.1, changes=ONCE, **QUIET).out
+    with pytest.raises(ValueError, match=r"has no mlm head .*name a masked-language model by --augment-model"):
+        learn(other, base, data, tmp_path / "run")
+    (other / "run.json").unlink()
+    with pytest.raises(ValueError, match=r"fine-tuned from is not known.*--augment-model"):
+        learn(other, base, data, tmp_path / "run")
+    assert learn(other, base, data, tmp_path / "run", {"augment.model": str(base)}).scores
+
+
+def test_the_flags(tmp_path, teacher, base, data):
+    vectors = tmp_path / "vectors.txt"
+    vectors.write_text("lamp 1 0\nriver 0 1\n")
+    asked = ["distill", str(teacher), "--student", str(base), "--task", "classification", "--data", str(data)]
+    copies = ["--augment", "2", "--word-vectors", str(vectors), "--augment-model", str(base)]
+    settings = [f"--set={name}={value}" for name, value in FEW.items()]
+    out = tmp_path / "run"
+    done = CliRunner().invoke(cli.app, [*asked, *copies, *settings, "--out", str(out), "--epochs", "0.1"])
+    assert done.exit_code == 0, (done.output, done.exception)
+    kept_settings = json.loads((out / "run.json").read_text())["settings"]["augment"]
+    assert (kept_settings["copies"], kept_settings["vectors"]) == (2, str(vectors))
+    assert json.loads((out / kept.MADE_FROM).read_text())["vectors"]
+    wrong = CliRunner().invoke(cli.app, ["distill", str(teacher), "--corpus", "c", "--out", "o", "--augment", "2"])
+    assert "--augment goes with --task" in str(wrong.exception)

@@ -1,0 +1,74 @@
+"""What each stage of a recipe on a task is trained with: published, set for the run, or set for one stage."""
+
+import json
+from pathlib import Path
+
+import pytest
+from distillation.lessons import ONCE, QUIET, rows_of
+from finetuning import rules
+
+from hornbook.distillation.run import distill
+from hornbook.finetuning.api import finetune
+from hornbook.finetuning.settings import FinetuneSettings, TaughtSettings, settings_for
+from hornbook.tasks.datasets import known
+
+TINYBERT = {"objective.recipe": "tinybert"}
+
+
+def resolved(changes: dict, num_examples: int = 1000) -> TaughtSettings:
+    return settings_for(known("sst-2"), None, TINYBERT | changes, True, num_examples)
+
+
+def run_by(settings: FinetuneSettings) -> tuple[float, float, int]:
+    return settings.epochs, settings.optimizer.lr, settings.batch_size
+
+
+def test_published_stages():
+    assert run_by(resolved({}).of_stage(1)) == (20.0, 5e-5, 32)
+    assert run_by(resolved({})) == (3.0, 3e-5, 32)
+    assert run_by(resolved({}, 100_000).of_stage(1)) == (10.0, 5e-5, 32)
+
+
+def test_what_the_person_sets():
+    """For the run it holds in every stage, but for the epochs; for a stage in that one."""
+    whole = resolved({"optimizer.lr": "1e-3", "batch_size": "8", "epochs": "2"})
+    assert run_by(whole.of_stage(1)) == (20.0, 1e-3, 8) and run_by(whole) == (2.0, 1e-3, 8)
+    one = resolved({"stages.1.optimizer.lr": "1e-3", "stages.1.schedule.warmup_fraction": "0.3", "stages.2.epochs": 7})
+    assert run_by(one.of_stage(1)) == (20.0, 1e-3, 32) and run_by(one) == (7.0, 3e-5, 32)
+    assert (one.of_stage(1).schedule.warmup_fraction, one.schedule.warmup_fraction) == (0.3, 0.1)
+    both = resolved({"objective.earlier_epochs": 4, "stages.1.batch_size": 16})
+    assert run_by(both.of_stage(1)) == (4.0, 5e-5, 16)
+    own = '[{"matches": [{"quantity": "hidden"}], "settings": {"epochs": 5}}, {"matches": [], "own_weight": 1}]'
+    mine = resolved({"objective.recipe": own})
+    assert mine.of_stage(1).epochs == 5 and mine.epochs == 3 and mine.optimizer.lr == 5e-5
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("stages.3.epochs", "the recipe has 2 stages"),
+        ("stages.1.task.head", "a stage has no task.head of its own"),
+        ("stages.1.optimizer.rate", "there is no setting 'optimizer.rate'"),
+    ],
+)
+def test_what_a_stage_has_not(name, words):
+    with pytest.raises(ValueError, match=words):
+        resolved({name: "1"})
+
+
+def test_a_run_of_two_rates(tmp_path):
+    encoder = rules.random_encoder(tmp_path / "encoder")
+    data = rules.write_rows(tmp_path / "data", rows_of(rules.keyword_pair, 60), 20)
+    taught_by = finetune(encoder, data, out=tmp_path / "teacher", epochs=1, changes=ONCE, **QUIET)
+    changes = {"stages.1.epochs": 2, "stages.1.optimizer.lr": 1e-3, "stages.1.batch_size": 10, "optimizer.lr": 1e-4}
+    keywords = {"task": "classification", "data": data, "changes": ONCE | changes, "epochs": 1, **QUIET}
+    out = distill(taught_by.out, encoder, tmp_path / "run", **keywords).out
+    first, last = (_train_lines(folder) for folder in (out / "stages" / "1", out))
+    assert (len(first), len(last)) == (8, 2)
+    assert max(each["lr"] for each in first) > 5e-4 > 1.01e-4 > max(each["lr"] for each in last)
+    assert distill(taught_by.out, encoder, out, resume=True, **keywords).scores
+
+
+def _train_lines(folder: Path) -> list[dict]:
+    lines = map(json.loads, (folder / "metrics.jsonl").read_text().splitlines())
+    return [each for each in lines if each["kind"] == "train"]

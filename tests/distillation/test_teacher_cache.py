@@ -1,0 +1,205 @@
+"""A teacher's outputs that are computed once and kept: nothing but rounding tells a run with them from one without."""
+
+import dataclasses
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from distillation.lessons import ONCE, QUIET, SMALL, rows_of
+from finetuning import rules
+from safetensors.torch import load_file, save_file
+from typer.testing import CliRunner
+
+from hornbook import cli
+from hornbook.distillation.run import distill
+from hornbook.finetuning import teacher_cache
+from hornbook.finetuning.api import finetune
+from hornbook.finetuning.batches import TaskBatches
+from hornbook.finetuning.inputs import Inputs, open_inputs
+from hornbook.finetuning.layers import with_head
+from hornbook.finetuning.record import Request
+from hornbook.finetuning.taught import with_teacher
+from hornbook.finetuning.teacher_cache import TeacherCache, kept_teacher
+from hornbook.interop.teacher import Teacher, open_teacher
+from hornbook.objectives.distillation import Distillation, DistillationSettings
+from hornbook.tasks.objective import TaskObjective
+from hornbook.train.device import decide
+from hornbook.train.step import bucketed
+
+TASKS = {
+    "classification": rules.keyword_pair,
+    "multi-label": rules.things_there,
+    "regression": rules.count_of_lamps,
+    "spans": rules.who_is_where,
+    "spans-or-none": rules.place_if_told,
+    "tagging": rules.titled_names,
+    "choice": rules.ending_with_the_thing,
+}
+
+
+@pytest.fixture(scope="module")
+def encoder(tmp_path_factory) -> Path:
+    return rules.random_encoder(tmp_path_factory.mktemp("random") / "encoder")
+
+
+@pytest.fixture(scope="module")
+def small(tmp_path_factory) -> Path:
+    return rules.random_encoder(tmp_path_factory.mktemp("random") / "small", "distilbert", **SMALL)
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory) -> Path:
+    return rules.write_rows(tmp_path_factory.mktemp("data"), rows_of(rules.keyword_pair, 60), 20)
+
+
+@pytest.fixture(scope="module")
+def teacher(tmp_path_factory, encoder, data) -> Path:
+    return finetune(encoder, data, out=tmp_path_factory.mktemp("t") / "run", epochs=1, changes=ONCE, **QUIET).out
+
+
+def opened(student: Path, teacher: Path, data: Path, task: str, changes: dict) -> tuple[Inputs, Teacher]:
+    request = Request(str(student), task, str(data), changes=ONCE | changes, teacher=str(teacher))
+    return open_inputs(request, data, lambda words: None), open_teacher(str(teacher))
+
+
+def kept_of(inputs: Inputs, teacher: Teacher, folder: Path, watch=lambda status: None) -> TeacherCache:
+    settings = inputs.settings
+    return kept_teacher(inputs, settings, teacher, decide(settings.runtime, 0.0), folder, watch, lambda words: None)
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_losses_are_those_of_a_teacher_that_runs(tmp_path, encoder, small, task):
+    """Of each stage of every kind of task; in parts, and filled up to a bucket. The teacher itself is out of reach."""
+    data = rules.write_rows(tmp_path / "data", rows_of(TASKS[task], 40), 10)
+    changes = {"task.no_answer": "classifier"} if task == "spans-or-none" else {}
+    taught_by = finetune(encoder, data, task, tmp_path / "t", epochs=0.1, changes=ONCE | changes, **QUIET).out
+    changes |= {"objective.recipe": "tinybert", "objective.cache": "all", "batch.micro_tokens": 100}
+    inputs, teacher = opened(small, taught_by, data, task, changes)
+    kept = kept_of(inputs, teacher, tmp_path)
+    output = inputs.saved.task.output
+    batch = TaskBatches(inputs.train_features, 7, 0)(1)
+    for recipe in inputs.settings.objective.stages(is_task=True):
+        student = with_head(inputs.trained, output, 0)[0].eval()
+        pair, plain = with_teacher(student, TaskObjective(output), recipe, teacher, 0, None)
+        wanted = plain.sums(pair, plain.draw(batch, torch.Generator()))
+        pair, objective = with_teacher(student, TaskObjective(output), recipe, teacher, 0, kept)
+        pair._outside = (None,)
+        drawn = objective.draw(batch, torch.Generator())
+        for name, drawings in {"whole": [drawn], "parts": drawn.split(40), "bucket": [bucketed(drawn, 256)]}.items():
+            sums = [objective.sums(pair, each) for each in drawings]
+            assert len(sums) > 1 or name != "parts"
+            for term, value in wanted.items():
+                found = sum(each[term] for each in sums)
+                torch.testing.assert_close(found, value, rtol=2e-5, atol=1e-6, msg=f"{name} {term}")
+
+
+@pytest.mark.parametrize(
+    ("cache", "recipe", "num_taught"), [("none", "distilbert", 8), ("logits", "distilbert", 0), ("all", "tinybert", 2)]
+)
+def test_a_run_is_the_same(tmp_path, teacher, small, data, cache, recipe, num_taught, monkeypatch):
+    """Weights to 1e-6. With all of it kept, the teacher reads only the dev part of the first stage."""
+    changes = ONCE | {"objective.cache": cache, "stages.1.epochs": 2}
+    keywords = {"task": "classification", "data": data, "recipe": recipe, "epochs": 2, "lr": 1e-4, "batch_size": 10}
+    without = changes | {"objective.cache": "none"}
+    plain = distill(teacher, small, tmp_path / "plain", changes=without, **keywords, **QUIET)
+    taught, run = [], Distillation._taught
+    monkeypatch.setattr(Distillation, "_taught", lambda *arguments: (taught.append(1), run(*arguments))[1])
+    result = distill(teacher, small, tmp_path / "run", changes=changes, **keywords, **QUIET)
+    assert len(taught) == num_taught
+    ours, theirs = (load_file(each.out / "model.safetensors") for each in (result, plain))
+    for name, value in ours.items():
+        torch.testing.assert_close(value, theirs[name], rtol=0, atol=1e-6)
+    assert (result.out / "teacher" / "cache.json").exists() == (cache != "none")
+
+
+def test_one_weight_of_the_teacher(tmp_path, teacher, small, data):
+    copy = tmp_path / "copy"
+    shutil.copytree(teacher, copy)
+    changes = {"objective.recipe": "minilm", "objective.cache": "logits"}
+    inputs, first = opened(small, copy, data, "classification", changes)
+    kept_of(inputs, first, tmp_path / "run")
+    assert kept_of(inputs, first, tmp_path / "run").open() > 0
+    weights = load_file(copy / "model.safetensors")
+    next(iter(weights.values())).view(-1)[0] += 1e-3
+    save_file(weights, copy / "model.safetensors", metadata={"format": "pt"})
+    _, other = opened(small, copy, data, "classification", changes)
+    with pytest.raises(ValueError, match="follows from other teacher: remove that folder"):
+        kept_of(inputs, other, tmp_path / "run")
+    fewer, _ = opened(small, copy, data, "classification", changes | {"examples": 20})
+    with pytest.raises(ValueError, match="follows from other data"):
+        kept_of(fewer, first, tmp_path / "run")
+
+
+def test_too_much_to_keep(tmp_path, teacher, small, data):
+    changes = {"objective.recipe": "tinybert", "objective.cache": "all", "objective.cache_gigabytes": 1e-6}
+    inputs, opened_teacher = opened(small, teacher, data, "classification", changes)
+    with pytest.raises(ValueError, match=r"would take \S+ GB on disk: raise objective.cache_gigabytes"):
+        kept_of(inputs, opened_teacher, tmp_path)
+    said: list[str] = []
+    settings = dataclasses.replace(inputs.settings.objective, cache_gigabytes=1.0)
+    settings = dataclasses.replace(inputs.settings, objective=settings)
+    runtime = decide(settings.runtime, 0.0)
+    cache = kept_teacher(inputs, settings, opened_teacher, runtime, tmp_path, lambda status: None, said.append)
+    on_disk = sum(file.stat().st_size for file in cache.folder.glob("*.npy")) / 1e6
+    assert f"{on_disk:.2g}" in said[0] and "MB" in said[0]
+
+
+KILLED = """
+import os, sys
+from hornbook.distillation.run import distill
+from hornbook.finetuning import teacher_cache
+teacher, student, data, out, stop = sys.argv[1:]
+teacher_cache.GROUPS_BETWEEN_SAVES = 2
+def watch(status):
+    if "loss" not in status.values and status.step == int(stop):
+        os.kill(os.getpid(), 9)
+distill(teacher, student, out, task="classification", data=data, recipe="minilm", epochs=2, lr=1e-3, watch=watch,
+        resume=True, say=lambda words: None, changes={"runtime.threads": 1, "validation.every_steps": 10_000,
+        "objective.cache": "logits", "batch.micro_tokens": 40})
+"""
+
+
+def test_goes_on_after_a_kill(tmp_path, teacher, small, data, monkeypatch):
+    """With the same bits, and without computing again what was saved."""
+    monkeypatch.setattr(teacher_cache, "GROUPS_BETWEEN_SAVES", 2)
+    changes = ONCE | {"objective.cache": "logits", "batch.micro_tokens": 40}
+    keywords = {"task": "classification", "data": data, "recipe": "minilm", "epochs": 2, "lr": 1e-3, "changes": changes}
+    whole = distill(teacher, small, tmp_path / "whole", **keywords, **QUIET).out
+    out = tmp_path / "killed"
+    for stop in (1, 5):
+        command = [sys.executable, "-c", KILLED, teacher, small, data, out, str(stop)]
+        assert subprocess.run(command, env=os.environ).returncode == -signal.SIGKILL
+    assert json.loads((out / "teacher" / "cache.json").read_text())["done_groups"] == 4
+    shown = []
+    distill(teacher, small, out, watch=shown.append, resume=True, **keywords, **QUIET)
+    assert shown[0].step == 5
+    for name in ("teacher/units.npy", "model.safetensors"):
+        assert (out / name).read_bytes() == (whole / name).read_bytes()
+
+
+def test_restarts_share_it(tmp_path, teacher, small, data):
+    changes = ONCE | {"objective.cache": "logits"}
+    keywords = {"task": "classification", "data": data, "recipe": "minilm", "epochs": 1, "restarts": 2}
+    out = distill(teacher, small, tmp_path / "run", changes=changes, **keywords, **QUIET).out
+    assert (out / "teacher" / "units.npy").exists() and not list(out.glob("tries/*/teacher"))
+
+
+def test_the_flag(tmp_path, teacher, small, data):
+    asked = ["distill", str(teacher), "--student", str(small), "--task", "classification", "--data", str(data)]
+    asked += ["--recipe", "minilm", "--epochs", "0.2", "--set", "runtime.threads=1"]
+    done = CliRunner().invoke(cli.app, [*asked, "--cache-teacher", "logits", "--out", str(tmp_path / "run")])
+    assert done.exit_code == 0 and "are computed once and kept" in done.output, (done.output, done.exception)
+    wrong = CliRunner().invoke(cli.app, [*asked, "--cache-teacher", "some", "--out", str(tmp_path / "other")])
+    assert "objective.cache must be one of none, logits, all" in str(wrong.exception)
+    wrong = CliRunner().invoke(
+        cli.app, ["distill", str(teacher), "--corpus", "c", "--out", "o", "--cache-teacher", "all"]
+    )
+    assert "--cache-teacher goes with --task" in str(wrong.exception)
+    with pytest.raises(ValueError, match=r"objective\.cache is for tasks"):
+        DistillationSettings(cache="logits").stages(is_task=False)

@@ -1,0 +1,88 @@
+"""Steps with what was kept of a teacher: captured and plain, the losses and weights of a teacher that runs."""
+
+import copy
+import dataclasses
+
+import numpy as np
+import pytest
+import torch
+
+from gpu.test_captured import OUTPUTS, batch_of, small
+from hornbook.batch import Batch
+from hornbook.finetuning.taught import with_teacher
+from hornbook.interop.teacher import Teacher
+from hornbook.models.outputs import Output
+from hornbook.models.transformer import Transformer
+from hornbook.objectives.kept_teacher import Columns, columns_for, needed, teacher_rows
+from hornbook.objectives.matching import Match, Recipe
+from hornbook.objectives.task_distillation import TaskDistillation
+from hornbook.tasks.objective import TaskObjective
+from hornbook.train.device import Runtime
+from hornbook.train.optimizer import make_optimizer
+from hornbook.train.settings import OptimizerSettings
+from hornbook.train.step import Stepper
+
+pytestmark = pytest.mark.gpu
+RECIPES = {
+    "scores": Recipe((Match("logits", "mse"),), 0.5),
+    "layers": Recipe((Match("embeddings", "mse"), Match("hidden", "mse"), Match("attention", "mse"))),
+}
+A_BATCH = 1000  # numbers of sequences that are left for each batch
+
+
+class InMemory:
+    """Rows of the teacher by number."""
+
+    def __init__(self, teacher: Transformer, columns: Columns, batches: list[Batch], runtime: Runtime):
+        self.columns, self.of_units, self.of_sequences = columns, {}, {}
+        for number, batch in enumerate(batches):
+            with torch.no_grad(), runtime.autocast():
+                units, tokens = teacher_rows(teacher, columns, batch)
+            together = batch.num_together
+            if units is not None:
+                first = number * A_BATCH // together
+                self.of_units |= {first + i: row for i, row in enumerate(units.cpu().numpy())}
+            if tokens is not None:
+                rows = np.split(tokens.cpu().numpy(), batch.starts_host[1:-1])
+                self.of_sequences |= {number * A_BATCH + i: row for i, row in enumerate(rows)}
+
+    def units(self, units: np.ndarray, columns: Columns) -> np.ndarray:
+        return np.stack([self.of_units[unit] for unit in units.tolist()])
+
+    def tokens(self, sequences: np.ndarray, columns: Columns) -> np.ndarray:
+        return np.concatenate([self.of_sequences[each] for each in sequences.tolist()])
+
+
+def losses_of(output: Output, recipe: Recipe, is_kept: bool, runtime: Runtime) -> tuple[list[float], dict]:
+    student, large = small(output).to(runtime.device), small(output).to(runtime.device)
+    with torch.no_grad():
+        for parameter in large.parameters():
+            parameter.mul_(1.5)
+    plain = TaskDistillation(TaskObjective(output), output, recipe, student.config, large.config)
+    batches = [batch_of(output, number).to(runtime.device) for number in range(5)]
+    columns = columns_for(needed(plain.matches, plain.layers), output, large.config, batches[0].num_together)
+    kept = InMemory(large.eval(), columns, batches, runtime) if is_kept else None
+    teacher = Teacher("", None, copy.deepcopy(large), None, "")
+    pair, objective = with_teacher(student, TaskObjective(output), recipe, teacher, 0, kept)
+    stepper = Stepper(pair, objective, make_optimizer(pair, OptimizerSettings(lr=1e-4)), runtime, 0, 1.0, 65_536)
+    if is_kept:
+        numbers = [number * A_BATCH + np.arange(batch.num_sequences) for number, batch in enumerate(batches)]
+        batches = [dataclasses.replace(a, numbers_host=b) for a, b in zip(batches, numbers, strict=True)]
+        absent = torch.nn.Identity()  # nothing but its size is asked again
+        absent.config = large.config
+        pair._outside = (absent,)
+    found = [float(stepper.take(batch, number, 1e-4).loss) for number, batch in enumerate(batches)]
+    return found, {name: value.detach().float().cpu() for name, value in student.named_parameters()}
+
+
+@pytest.mark.parametrize("graphs", [False, True])
+@pytest.mark.parametrize("recipe", RECIPES)
+@pytest.mark.parametrize("name", OUTPUTS)
+def test_kept_rows_are_those_of_a_teacher_that_runs(name, recipe, graphs):
+    runtime = Runtime(torch.device("cuda"), torch.bfloat16, False, 1, 0, "test", graphs)
+    output = OUTPUTS[name]
+    kept, weights = losses_of(output, RECIPES[recipe], True, runtime)
+    wanted, others = losses_of(output, RECIPES[recipe], False, runtime)
+    np.testing.assert_allclose(kept, wanted, rtol=0.02)
+    for parameter, value in weights.items():
+        torch.testing.assert_close(value, others[parameter], rtol=0, atol=2e-3)
