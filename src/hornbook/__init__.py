@@ -18,6 +18,7 @@ _WHERE = {
     "probe": "hornbook.finetuning.probe",
     "baseline": "hornbook.finetuning.baselines",
     "label_curve": "hornbook.finetuning.curve",
+    "prompt": "hornbook.prompting.run",
     "pretrain": "hornbook.pretraining.run",
     "distill": "hornbook.distillation.run",
     "train_tokenizer": "hornbook.text.training",
