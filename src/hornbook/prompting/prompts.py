@@ -31,6 +31,14 @@ def question(task: TextTask, item: Item, template: str) -> str:
     return filled(template, item.fields, f"the template of {task.name}")
 
 
+def check_templates(task: TextTask, item: Item) -> None:
+    """Refuses a task that names fields which its examples do not have."""
+    for template in task.templates.values():
+        question(task, item, template)
+    if task.shorten and task.shorten not in item.fields:
+        raise ValueError(f"shorten names the field '{task.shorten}', and the data has {', '.join(item.fields)}")
+
+
 def answer(task: TextTask, words: str) -> str:
     return task.answer.replace("{answer}", words)
 

@@ -29,7 +29,7 @@ from hornbook.metrics.bleu import check_sacrebleu
 from hornbook.prompting.asking import Asker, Reply
 from hornbook.prompting.definition import AS_WRITTEN, Normalise, TextTask, read_task
 from hornbook.prompting.measures import MEASURES
-from hornbook.prompting.prompts import Prompt, PromptWriter, drawn, pool_for
+from hornbook.prompting.prompts import Prompt, PromptWriter, check_templates, drawn, pool_for
 from hornbook.prompting.scores import write_scores
 from hornbook.prompting.sources import Item, Parts, read_items
 from hornbook.report.page import write_report
@@ -83,6 +83,7 @@ def prompt(
         raise ValueError(f"{out} already holds a run: add --resume to go on with it, or choose another --out")
     parts = read_items(defined, data, say)
     test = limited(parts.test, limit)
+    check_templates(defined, test[0])
     pool = pool_for(defined, Parts(parts.train, test), max(shots), say)
     asked = {
         "model": str(model),
