@@ -52,6 +52,15 @@ def test_a_long_context_loses_its_beginning(both):
     np.testing.assert_allclose(found.log_probabilities, theirs_of(theirs, context, continuation)[0], atol=1e-9)
 
 
+def test_what_the_model_would_have_written(both):
+    ours, _ = both
+    context = byte_tokenizer().pieces(["the river"])[0].ids
+    (free,) = ours.generate("the river", 4, temperature=0)
+    other = [*free.ids[:-1], free.ids[-1] - 1]
+    found = continuation_scores(ours.model, [(context, free.ids), (context, other)])
+    assert found[0].is_likeliest.tolist() == [True] * 4 and found[1].is_likeliest.tolist() == [True] * 3 + [False]
+
+
 def test_what_is_read_alike_is_read_once(both, monkeypatch):
     ours, _ = both
     num_tokens, forward = [], type(ours.model).forward

@@ -1,8 +1,9 @@
 """What a task is worth without a model."""
 
+import numpy as np
 import pytest
 
-from hornbook.prompting.baselines import baselines, blind, by_words, learned, read_dictionary
+from hornbook.prompting.baselines import _shares, baselines, blind, by_words, learned, read_dictionary
 from hornbook.prompting.definition import Baseline, read_task
 from hornbook.prompting.sources import Item
 
@@ -25,6 +26,14 @@ def pairs() -> list[Item]:
 
 def test_a_dictionary_is_learned_from_pairs():
     assert learned(pairs(), "en") == ENGLISH
+
+
+def test_what_another_word_explains_is_not_shared():
+    """a b - x y, a - x: y is left for b."""
+    given, wanted = np.array([0, 0, 1, 1]), np.array([0, 1, 0, 1])  # the pairs a x, a y, b x, b y
+    places, wanted_there, sentences = np.array([0, 1, 2, 3, 0]), np.array([0, 1, 0, 1, 0]), np.array([0, 0, 0, 0, 1])
+    share = _shares(given, wanted, places, wanted_there, sentences)
+    assert share[3] > 0.75 and share[0] > 0.75 and share[[0, 1]].sum() == pytest.approx(1)
 
 
 def test_word_by_word():

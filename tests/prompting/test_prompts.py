@@ -76,6 +76,7 @@ def test_as_many_examples_as_fit(task, context):
         PromptWriter(task, task.example, bytes_tokenizer(), context).write(asked, shown, [room] * 2), shown, strict=True
     ):
         assert num_tokens(prompt.text) <= context - room
+        assert not (prompt.is_cut and prompt.num_examples)  # examples go before the question is cut
         if prompt.num_examples < 8 and not prompt.is_cut:
             one_more = prompt.text.replace("Say which colour it is.", "Say which colour it is.\n\nthing 15 is red", 1)
             assert num_tokens(one_more) > context - room - 2  # "thing 0" may be two tokens shorter than "thing 15"

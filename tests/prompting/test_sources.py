@@ -106,6 +106,7 @@ def test_coqa_as_it_was_said(tmp_path):
     items = read_items(task, tmp_path, quiet).test
     assert [item.key for item in items] == ["s1-1", "s1-2", "s1-3"]
     assert question(task, items[1], task.example) == "Ann ran home.\n\nQ: Who?\nA: Ann\nQ: Where?\nA:"
+    assert items[2].fields["history"] == "Q: Who?\nA: Ann\nQ: Where?\nA: home\n"
     assert items[1].answers == ("home", "her home")
 
 
