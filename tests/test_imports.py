@@ -33,12 +33,12 @@ ALLOWED: dict[str, set[str]] = {
 ALLOWED["pretraining"] = ALLOWED["finetuning"] = set(ALLOWED) - {"terminal"}
 ALLOWED["experiments"] = set(ALLOWED) - {"terminal"}
 ALLOWED["distillation"] = set(ALLOWED) - {"terminal"}
-ALLOWED["prompting"] = {"text", "data", "metrics", "tasks", "infer", "interop", "report", "train.randomness"}
+ALLOWED["prompting"] = set(ALLOWED) - {"terminal"}
 ALLOWED["cli"] = set(ALLOWED)
 ALLOWED["demo"] = {*ALLOWED, "cli"}
 IMPORT_TORCH = (
     *("batch", "nn.", "models.", "objectives.", "train.", "interop.", "infer.", "data.loader", "pretraining."),
-    *("tasks.objective", "tasks.running", "finetuning.", "experiments.", "distillation.", "prompting.run"),
+    *("tasks.objective", "tasks.running", "finetuning.", "experiments.", "distillation.", "prompting."),
 )
 
 MODULES = {

@@ -1,11 +1,11 @@
-"""The verb `prompt`."""
+"""The verb `prompt`, and `finetune` with several tasks as text."""
 
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from hornbook.cli.app import Json, answer, app, check_writable
+from hornbook.cli.app import Json, answer, app, check_writable, show_settings
 
 EXAMPLE = "Example: hornbook prompt runs/gpt --task sst-2-question --data glue/SST-2 --shots 0,1,8 --out runs/sst-shots"
 
@@ -99,3 +99,27 @@ def _show(task: str, data: str, shots: list[int], as_json: bool) -> None:
         variant = "" if each["variant"] == AS_WRITTEN else f", {each['variant']}"
         print(f"--- examples: {each['shots']}{variant}\n{each['prompt']}\n--- answers: {' |'.join(each['answers'])}")
     answer(as_json, {"prompts": found})
+
+
+def finetune_as_text(
+    model: str, data: str | None, out: Path | None, changes: dict, resume: bool, show: bool, as_json: bool
+) -> None:
+    """`finetune --task text`: the tasks that the file `data` names, learned together."""
+    from hornbook.prompting.teaching import finetune_text, opened_gpt, text_settings
+    from hornbook.terminal import TrainingDisplay, say
+
+    if show:
+        show_settings(text_settings(opened_gpt(model)[0], changes), as_json)
+        return
+    if data is None or out is None:
+        raise ValueError(f"finetune --task text needs --{'data' if data is None else 'out'}, and --data a .toml file")
+    check_writable(out)
+    with TrainingDisplay() as display:
+        outcome = finetune_text(model, data, out, changes=changes, resume=resume, watch=display, say=say)
+    if outcome.ended == "stopped":
+        say(f"stopped at step {outcome.step:,} and saved in {out}: the same with --resume goes on")
+    else:
+        say(f"{out}: {outcome.ended}; hornbook prompt {out} --task NAME --data PATH --shots 0 scores it")
+    answer(as_json, {"out": str(out), **vars(outcome)})
+    if outcome.ended == "stopped":
+        raise typer.Exit(130)

@@ -112,11 +112,7 @@ class DecoderModel(LoadedModel):
         """How likely the second text of each pair is behind the first. They are encoded together; a token that reaches
         from the one into the other counts to the second. An empty context is the beginning of a document."""
         self._needs("clm", "scoring a text")
-        encoded = self.tokenizer.pieces([context + text for context, text in pairs])
-        ids = []
-        for (context, _), pieces in zip(pairs, encoded, strict=True):
-            num_before = sum(end <= len(context) for _, end in pieces.offsets) if context else 0
-            ids.append((pieces.ids[:num_before] or self._start, pieces.ids[num_before:]))
+        ids = [(context or self._start, text) for context, text in self.tokenizer.parted(pairs)]
         return continuation_scores(self.model, ids, progress)
 
     def perplexity(
