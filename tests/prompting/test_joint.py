@@ -9,6 +9,7 @@ from small_prompting import QUESTION, bytes_tokenizer, saved_small_gpt, write_ro
 import hornbook
 from hornbook.files import read_json
 from hornbook.interop.folder import read_weights
+from hornbook.prompting import teaching
 from hornbook.prompting.joint import documents, read_joint
 from hornbook.prompting.teaching import finetune_text
 from hornbook.report.page import write_report
@@ -140,6 +141,18 @@ def test_stopped_and_gone_on_with_it_ends_the_same(taught, tasks, gpt, tmp_path)
         finetune_text(gpt, tasks / "joint.toml", out, changes=QUICK, resume=True, say=quiet)
         ours, theirs = read_weights(out), read_weights(taught[1])
         assert all(np.array_equal(ours[name], theirs[name]) for name in theirs)
+
+
+def test_the_best_weights_are_kept(tasks, gpt, tmp_path, monkeypatch):
+    losses = iter(range(100))
+    monkeypatch.setattr(teaching, "validate", lambda *_: {"loss": float(next(losses))})  # each worse than the last
+    changes = QUICK | {"epochs": 2}
+    outcome = finetune_text(gpt, tasks / "joint.toml", tmp_path / "run", changes=changes, say=quiet)
+    ours, best = read_weights(tmp_path / "run"), read_weights(tmp_path / "run" / "best")
+    last = read_weights(max((tmp_path / "run" / "checkpoints").glob("step-*")))
+    assert outcome.best_step < outcome.step
+    assert all(np.array_equal(ours[name], best[name]) for name in ours)
+    assert not all(np.array_equal(ours[name], last[name]) for name in ours)
 
 
 def test_the_verb_and_refusals(tasks, gpt, tmp_path, capsys, monkeypatch):
