@@ -130,10 +130,11 @@ def test_more_may_be_asked_for_and_nothing_else(gpt, task, data, tmp_path):
     with pytest.raises(ValueError, match="already holds a run: add --resume"):
         hornbook.prompt(gpt, task, data, out, shots=(0,), say=quiet)
     hornbook.prompt(gpt, task, data, out, shots=(2,), seeds=2, resume=True, say=quiet)
+    (out / "predictions" / "shots-2-seed-1.jsonl").unlink()  # as if it had been stopped before it
     found = hornbook.prompt(gpt, task, data, out, shots=(0,), resume=True, say=quiet)
     assert [(point["shots"], len(point["seeds"])) for point in found["points"]] == [(0, 1), (2, 3)]
     for changed, words in (
-        ({"limit": 3}, "other data"),
+        ({"limit": 3}, "another limit"),
         ({"normalise": "sum"}, "another task"),
         ({"model": saved_small_gpt(tmp_path / "other", context=64)}, "another model"),
     ):
@@ -198,7 +199,7 @@ def test_refusals(gpt, task, data, tmp_path, monkeypatch):
     (tmp_path / "bert").mkdir()
     save_model(tmp_path / "bert", bert)
     tokenizer.save(tmp_path / "bert")
-    refused("is a bert, which reads in both directions", model=tmp_path / "bert")
+    refused("is an encoder, which reads in both directions", model=tmp_path / "bert")
     refused("no training part", data=data / "test.jsonl", shots=(1,))
     refused("fewer than the 13", shots=(13,))
     refused("--shots takes numbers", shots=(-1,))
@@ -207,6 +208,8 @@ def test_refusals(gpt, task, data, tmp_path, monkeypatch):
     refused("--dictionary is for tasks", dictionary=task)
     refused("must be one of token, byte, sum, answer", normalise="length")
     refused("names the field {txt}", task=write_task(tmp_path / "a.toml", QUESTION.replace("{text}", "{txt}")))
+    baseline = '[baseline]\nkinds = ["lead-3"]\nfield = "y"\n'
+    refused("baseline.field names the field 'y'", task=write_task(tmp_path / "c.toml", QUESTION + baseline))
     refused("shorten names the field 'x'", task=write_task(tmp_path / "b.toml", 'shorten = "x"\n' + QUESTION))
     monkeypatch.setitem(sys.modules, "sacrebleu", None)
     refused("needs sacrebleu", task="translation-pairs")

@@ -35,8 +35,9 @@ def check_templates(task: TextTask, item: Item) -> None:
     """Refuses a task that names fields which its examples do not have."""
     for template in task.templates.values():
         question(task, item, template)
-    if task.shorten and task.shorten not in item.fields:
-        raise ValueError(f"shorten names the field '{task.shorten}', and the data has {', '.join(item.fields)}")
+    for name, named in (("shorten", task.shorten), ("baseline.field", task.baseline.field)):
+        if named and named not in item.fields:
+            raise ValueError(f"{name} names the field '{named}', and the data has {', '.join(item.fields)}")
 
 
 def answer(task: TextTask, words: str) -> str:

@@ -27,6 +27,7 @@ from hornbook.infer.sampling import Sampling
 from hornbook.interop.hub import model_folder
 from hornbook.metrics.bleu import check_sacrebleu
 from hornbook.prompting.asking import Asker, Reply
+from hornbook.prompting.baselines import read_dictionary
 from hornbook.prompting.definition import AS_WRITTEN, Normalise, TextTask, read_task
 from hornbook.prompting.measures import MEASURES
 from hornbook.prompting.prompts import Prompt, PromptWriter, check_templates, drawn, pool_for
@@ -79,12 +80,11 @@ def prompt(
     out = Path(out)
     defined = changed_task(read_task(task), normalise, dictionary)
     check_request(defined, shots, seeds, limit)
-    if (out / ASKED).exists() and not resume:
-        raise ValueError(f"{out} already holds a run: add --resume to go on with it, or choose another --out")
+    before = _begun(out, resume)
+    shots = sorted({*shots, *before.get("shots", ())})
     parts = read_items(defined, data, say)
-    test = limited(parts.test, limit)
-    check_templates(defined, test[0])
-    pool = pool_for(defined, Parts(parts.train, test), max(shots), say)
+    check_templates(defined, parts.test[0])
+    pool, test = pool_for(defined, parts, max(shots), say), limited(parts.test, limit)
     asked = {
         "model": str(model),
         "weights": _weights(model),
@@ -92,12 +92,12 @@ def prompt(
         "data": str(Path(data).expanduser().resolve()),
         "questions": _fingerprint(test),
         "examples": _fingerprint(pool) if pool else None,
-        "shots": sorted(set(shots)),
-        "seeds": seeds,
+        "shots": shots,
+        "seeds": max(seeds, before.get("seeds", 0)),
         "limit": limit,
     }
-    asked = _with_what_is_there(out, asked)
-    pieces = pieces_of(defined, asked["shots"], asked["seeds"])
+    _refuse_another(out, before, asked)
+    pieces = pieces_of(defined, shots, asked["seeds"])
     loaded = opened(model)
     write_json(out / ASKED, asked)
     sweep(out / PREDICTIONS)
@@ -136,6 +136,8 @@ def check_request(task: TextTask, shots: Sequence[int], seeds: int, limit: int |
     Sampling(task.writing.temperature, task.writing.top_k, task.writing.top_p)
     if "bleu" in task.measures:
         check_sacrebleu()
+    if task.baseline.dictionary:
+        read_dictionary(task.baseline.dictionary)
 
 
 def limited(test: list[Item], limit: int | None) -> list[Item]:
@@ -150,8 +152,8 @@ def opened(model: str | Path) -> DecoderModel:
     loaded = load(model)
     if not isinstance(loaded, DecoderModel):
         raise ValueError(
-            f"{model} is a {loaded.model.family}, which reads in both directions and cannot go on with a prompt: give "
-            "a GPT, or fine-tune this one on the task (hornbook finetune)"
+            f"{model} is an encoder, which reads in both directions and cannot go on with a prompt: give a GPT, or "
+            "fine-tune this one on the task (hornbook finetune)"
         )
     return loaded.to("cuda" if torch.cuda.is_available() else "cpu")
 
@@ -251,19 +253,22 @@ def _fingerprint(items: list[Item]) -> str:
     return hashlib.sha256(told.encode()).hexdigest()
 
 
-def _with_what_is_there(out: Path, asked: dict[str, Any]) -> dict[str, Any]:
+def _begun(out: Path, resume: bool) -> dict[str, Any]:
+    """What a run that is gone on with was asked; nothing where it is a new one."""
+    if (out / ASKED).exists():
+        if not resume:
+            raise ValueError(f"{out} already holds a run: add --resume to go on with it, or choose another --out")
+        return read_json(out / ASKED)
+    if out.exists() and any(out.iterdir()):
+        raise ValueError(f"{out} exists and holds something else: choose another --out, or empty it")
+    return {}
+
+
+def _refuse_another(out: Path, before: dict[str, Any], asked: dict[str, Any]) -> None:
     """More shots and more seeds may be asked for; anything else would mix two runs in one table."""
-    if not (out / ASKED).exists():
-        if out.exists() and any(out.iterdir()):
-            raise ValueError(f"{out} exists and holds something else: choose another --out, or empty it")
-        return asked
-    before, now = read_json(out / ASKED), json.loads(json.dumps(asked))
-    if before["examples"] is None or now["examples"] is None:
-        now["examples"] = before["examples"] = before["examples"] or now["examples"]
+    now = json.loads(json.dumps(asked))
     words = {"weights": "another model", "questions": "other data", "examples": "other training examples"}
-    for name in ("weights", "task", "questions", "examples", "limit"):
-        if before[name] != now[name]:
+    for name in ("weights", "task", "limit", "questions", "examples") if before else ():
+        is_new = name == "examples" and before[name] is None  # none were shown so far
+        if before[name] != now[name] and not is_new:
             raise ValueError(f"{out} was begun with {words.get(name, f'another {name}')}: choose another --out")
-    now["shots"] = sorted({*before["shots"], *now["shots"]})
-    now["seeds"] = max(before["seeds"], now["seeds"])
-    return now
