@@ -19,6 +19,7 @@ _WHERE = {
     "baseline": "hornbook.finetuning.baselines",
     "label_curve": "hornbook.finetuning.curve",
     "prompt": "hornbook.prompting.run",
+    "finetune_text": "hornbook.prompting.teaching",
     "pretrain": "hornbook.pretraining.run",
     "distill": "hornbook.distillation.run",
     "train_tokenizer": "hornbook.text.training",

@@ -62,7 +62,7 @@ def prompt(
     data: str | Path,
     out: str | Path,
     *,
-    shots: Sequence[int] = (0, 1, 8),
+    shots: Sequence[int] = (0,),
     seeds: int = 3,
     limit: int | None = None,
     normalise: Normalise | None = None,
