@@ -11,6 +11,7 @@ import hornbook
 from hornbook.infer.scoring import next_token_scores
 from hornbook.prompting.asking import Asker, kept
 from hornbook.prompting.definition import Choices, Writing, read_task
+from hornbook.prompting.measures import MEASURES
 from hornbook.prompting.prompts import Prompt
 from hornbook.prompting.sources import Item
 from hornbook.prompting.stop_words import STOP_WORDS
@@ -134,6 +135,15 @@ def test_a_stop_word_is_not_the_last_word(gpt, writing):
 )
 def test_what_is_kept(what, text, expected):
     assert kept(text, what) == expected
+
+
+def test_a_word_is_compared_as_the_vocabulary_writes_it(gpt, writing, monkeypatch):
+    task = replace(writing, measures=("word",), writing=Writing(keep="word"))
+    item = Item("0", {}, ("Shane",))
+    assert Asker(task, gpt)._reply(item, " Shane.", None).answered.answers == ("Shane",)
+    monkeypatch.setattr(type(gpt.tokenizer), "normalise", lambda self, text: text.lower())
+    found = Asker(task, gpt)._reply(item, " shane.", None).answered
+    assert MEASURES["word"].rows([found]).tolist() == [[1.0]]
 
 
 def test_room_for_the_longest_choice(gpt, task, writing):

@@ -15,9 +15,7 @@ def check_sacrebleu() -> None:
     try:
         import sacrebleu  # noqa: F401
     except ImportError:
-        raise ValueError(
-            "BLEU needs sacrebleu, which is not installed: pip install 'hornbook[prompt]'"
-        ) from None
+        raise ValueError("BLEU needs sacrebleu, which is not installed: pip install 'hornbook[prompt]'") from None
 
 
 def bleu_counts(texts: Sequence[str], references: Sequence[Sequence[str]]) -> np.ndarray:

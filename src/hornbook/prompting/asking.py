@@ -66,11 +66,14 @@ class Asker:
 
     def _reply(self, item: Item, text: str, likely: Continuation | None) -> Reply:
         about: dict[str, Any] = {"generated": text} if "text" in self.task.needs else {}
+        answers, keep = item.answers, self.task.writing.keep
+        if keep == "word":  # a vocabulary without capitals, as GPT-1's, writes none
+            answers = tuple(map(self.model.tokenizer.normalise, answers))
         if likely is None:
-            return Reply(Answered(item.answers, kept(text, self.task.writing.keep)), about)
+            return Reply(Answered(answers, kept(text, keep)), about)
         about["log_probability"] = likely.total
         scores = (tuple(likely.log_probabilities.tolist()), tuple(likely.is_likeliest.tolist()))
-        return Reply(Answered(item.answers, kept(text, self.task.writing.keep), *scores), about)
+        return Reply(Answered(answers, kept(text, keep), *scores), about)
 
     # ---- choices
 
