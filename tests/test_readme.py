@@ -41,6 +41,23 @@ def shortened(words: list[str]) -> list[str]:
     return [*words, *SMALL.split()]
 
 
+def prompting_examples() -> list[str]:
+    """The files that docs/prompting.md shows: a task, and several tasks to learn together."""
+    text = (README.parent / "docs" / "prompting.md").read_text(encoding="utf-8")
+    return re.findall(r"```toml\n(.*?)```", text, re.S)
+
+
+def test_the_files_of_the_page_on_prompting_can_be_read(tmp_path):
+    from hornbook.prompting.definition import read_task
+    from hornbook.prompting.joint import read_joint
+
+    task, joint = prompting_examples()
+    for name, text in (("review.toml", task), ("joint.toml", joint)):
+        (tmp_path / name).write_text(text, encoding="utf-8")
+    assert read_task(tmp_path / "review.toml").choices.labels == {"good": "good", "bad": "bad"}
+    assert [each.task for each in read_joint(tmp_path / "joint.toml").tasks] == ["sst-2-question", "review.toml"]
+
+
 def test_every_command_runs(tmp_path, monkeypatch):
     from hornbook.cli import app
 
@@ -52,6 +69,11 @@ def test_every_command_runs(tmp_path, monkeypatch):
     for name, number in (("reviews", 40), ("more-reviews", 10)):
         lines = [f"{word} film number {i},{label}" for i in range(number) for word, label in REVIEWS]
         (tmp_path / f"{name}.csv").write_text("\n".join(["review,label", *lines]), encoding="utf-8")
+    for part, number in (("train", 8), ("test", 4)):
+        lines = [f"{word} {part} film {i},{label}" for i in range(number) for word, label in REVIEWS]
+        (tmp_path / "reviews").mkdir(exist_ok=True)
+        (tmp_path / "reviews" / f"{part}.csv").write_text("\n".join(["review,label", *lines]), encoding="utf-8")
+    (tmp_path / "review.toml").write_text(prompting_examples()[0], encoding="utf-8")
     found = commands()
     assert len(found) >= 19
     for words in found:

@@ -18,6 +18,8 @@ _WHERE = {
     "probe": "hornbook.finetuning.probe",
     "baseline": "hornbook.finetuning.baselines",
     "label_curve": "hornbook.finetuning.curve",
+    "prompt": "hornbook.prompting.run",
+    "finetune_text": "hornbook.prompting.teaching",
     "pretrain": "hornbook.pretraining.run",
     "distill": "hornbook.distillation.run",
     "augment": "hornbook.augmentation.copies",

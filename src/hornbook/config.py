@@ -24,6 +24,40 @@ def setting(default: Any, doc: str) -> Any:
     return dataclasses.field(default=default, metadata={"doc": doc})
 
 
+class Typed:
+    """A dataclass that refuses a text where a number must be, and the like: for settings that come out of a file."""
+
+    def __post_init__(self) -> None:
+        hints = typing.get_type_hints(type(self))
+        for each in dataclasses.fields(self):
+            value, kind = getattr(self, each.name), hints[each.name]
+            if typing.get_origin(kind) is tuple and isinstance(value, tuple):
+                kind = typing.get_args(kind)[0]
+                wrong = [item for item in value if not _is_kind(item, kind)]
+            else:
+                wrong = [] if _is_kind(value, kind) else [value]
+            if wrong:
+                whose = getattr(self, "name", "") or type(self).__name__.lower()
+                raise ValueError(f"{each.name} of {whose} must be {_kind_in_words(kind)}, not {wrong[0]!r}")
+
+
+def _is_kind(value: Any, kind: Any) -> bool:
+    if typing.get_origin(kind) is Literal:
+        return value in typing.get_args(kind)
+    if isinstance(kind, types.UnionType):
+        return any(_is_kind(value, each) for each in typing.get_args(kind))
+    if kind is float:
+        return isinstance(value, int | float) and not isinstance(value, bool)
+    return isinstance(value, typing.get_origin(kind) or kind) and not (kind is int and isinstance(value, bool))
+
+
+def _kind_in_words(kind: Any) -> str:
+    if typing.get_origin(kind) is Literal:
+        return "one of " + ", ".join(typing.get_args(kind))
+    names = {int: "a whole number", float: "a number", str: "a text", dict: "a table of settings"}
+    return names.get(kind, "a number" if isinstance(kind, types.UnionType) else "a list")
+
+
 class Setting(NamedTuple):
     name: str
     value: Any

@@ -158,6 +158,31 @@ def counting_display(what: str) -> Iterator:
         yield show
 
 
+@contextlib.contextmanager
+def answering_display() -> Iterator:
+    """Yields a function that takes (questions done, of how many, what is being done)."""
+    is_live = console.is_terminal
+    progress = Progress(
+        BarColumn(12), TextColumn("{task.completed}/{task.total}"), TextColumn("{task.fields[words]}"),
+        console=console,
+    )  # fmt: skip
+    task = progress.add_task("", total=None, words="reading") if is_live else None
+    start = last_line = time.monotonic()
+
+    def show(done: int, total: int, doing: str) -> None:
+        nonlocal last_line
+        left = (time.monotonic() - start) * (total - done) / done if done else 0.0
+        words = f"{doing}  {duration(left)} left" if done else doing
+        if is_live:
+            progress.update(task, completed=done, total=total, words=words)
+        elif time.monotonic() - last_line >= LINE_EVERY_SECONDS:
+            last_line = time.monotonic()
+            say(f"answered {done:,} of {total:,}  {words}")
+
+    with progress if is_live else contextlib.nullcontext():
+        yield show
+
+
 def table(rows: list[tuple], headings: tuple[str, ...] = (), title: str | None = None) -> None:
     """Prints rows under headings, as wide as they need to be."""
     drawn = Table(title=title, show_header=bool(headings), box=None, padding=(0, 2, 0, 0), title_justify="left")

@@ -49,6 +49,13 @@ def finetune_verb(
     changes = changes_in(change)
     named = {"task.head": head, "task.pair_encoding": pair_encoding}
     changes |= {name: value for name, value in named.items() if value is not None}
+    if task == "text":
+        from hornbook.cli.prompting import finetune_as_text
+
+        flags = {"epochs": epochs, "optimizer.lr": lr, "batch_size": batch_size, "runtime.seed": seed}
+        changes |= {name: value for name, value in flags.items() if value is not None}
+        finetune_as_text(model, data, out, changes, resume, show, as_json)
+        return
     if show:
         flags = {"epochs": epochs, "optimizer.lr": lr, "batch_size": batch_size, "runtime.seed": seed}
         _show(model, task, changes, flags, as_json)

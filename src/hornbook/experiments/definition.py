@@ -5,17 +5,14 @@ experiment = read_experiment("equal-compute")      # by its name, or a path to a
 experiment.arms[0].name
 """
 
-import dataclasses
 import re
 import tomllib
-import types
-import typing
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-from hornbook.config import from_dict, setting
+from hornbook.config import Typed, from_dict, setting
 from hornbook.data.examples import LABELLED
 from hornbook.finetuning.settings import settings_for
 from hornbook.pretraining.settings import PretrainSettings, preset_settings
@@ -26,25 +23,8 @@ NAME = re.compile(r"[a-z0-9]+(?:[.-][a-z0-9]+)*")  # of an arm or task: it becom
 OF_THE_RUNNER = ("schedule.steps", "checkpoint.keep_at", "runtime.seed", "model.vocab_size")
 
 
-class _Typed:
-    """A text where a number must be, and the like, is refused."""
-
-    def __post_init__(self) -> None:
-        hints = typing.get_type_hints(type(self))
-        for each in dataclasses.fields(self):
-            value, kind = getattr(self, each.name), hints[each.name]
-            if typing.get_origin(kind) is tuple and isinstance(value, tuple):
-                kind = typing.get_args(kind)[0]
-                wrong = [item for item in value if not _is_kind(item, kind)]
-            else:
-                wrong = [] if _is_kind(value, kind) else [value]
-            if wrong:
-                whose = getattr(self, "name", "") or type(self).__name__.lower()
-                raise ValueError(f"{each.name} of {whose} must be {_words(kind)}, not {wrong[0]!r}")
-
-
 @dataclass(frozen=True)
-class Equal(_Typed):
+class Equal(Typed):
     """What is the same in every arm."""
 
     flops: float = setting(0.0, "of each pre-training, in the model convention; 0 leaves it to --minutes-each")
@@ -72,7 +52,7 @@ class Equal(_Typed):
 
 
 @dataclass(frozen=True)
-class Arm(_Typed):
+class Arm(Typed):
     """One way of pre-training: a preset and what is changed in it, after what is equal."""
 
     name: str = setting("", "by which claims speak of it")
@@ -88,7 +68,7 @@ class Arm(_Typed):
 
 
 @dataclass(frozen=True)
-class TaskPlan(_Typed):
+class TaskPlan(Typed):
     """A task that every checkpoint is fine-tuned on."""
 
     name: str = setting("", "by which the results speak of it")
@@ -122,7 +102,7 @@ class TaskPlan(_Typed):
 
 
 @dataclass(frozen=True)
-class Sentences(_Typed):
+class Sentences(Typed):
     """Pairs of held-out text on which sentence heads are tried, also on the task that they were not trained for."""
 
     pairs: int = setting(0, "how many of each kind; 0 leaves it out")
@@ -130,7 +110,7 @@ class Sentences(_Typed):
 
 
 @dataclass(frozen=True)
-class Condition(_Typed):
+class Condition(Typed):
     """A quantity and where it must lie. With its interval inside the bounds the condition holds, outside it does not,
     and across a bound it is not decided."""
 
@@ -158,7 +138,7 @@ class Condition(_Typed):
 
 
 @dataclass(frozen=True)
-class Claim(_Typed):
+class Claim(Typed):
     """What the field says. It holds where all its conditions do, and does not where one of them does not."""
 
     name: str = setting("", "short")
@@ -174,7 +154,7 @@ class Claim(_Typed):
 
 
 @dataclass(frozen=True)
-class Experiment(_Typed):
+class Experiment(Typed):
     name: str = setting("", "of the files that it leaves")
     title: str = setting("", "of its page")
     about: str = setting("", "what is compared, in a few sentences")
@@ -267,20 +247,3 @@ def _dotted(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, 
             yield from _dotted(value, f"{prefix}{name}.")
         else:
             yield prefix + name, value
-
-
-def _is_kind(value: Any, kind: Any) -> bool:
-    if typing.get_origin(kind) is Literal:
-        return value in typing.get_args(kind)
-    if isinstance(kind, types.UnionType):
-        return any(_is_kind(value, each) for each in typing.get_args(kind))
-    if kind is float:
-        return isinstance(value, int | float) and not isinstance(value, bool)
-    return isinstance(value, typing.get_origin(kind) or kind) and not (kind is int and isinstance(value, bool))
-
-
-def _words(kind: Any) -> str:
-    if typing.get_origin(kind) is Literal:
-        return "one of " + ", ".join(typing.get_args(kind))
-    names = {int: "a whole number", float: "a number", str: "a text", dict: "a table of settings"}
-    return names.get(kind, "a number" if isinstance(kind, types.UnionType) else "a list")

@@ -6,7 +6,7 @@ model.score(["a likely text", "unlikely a text"])[0].total
 model.perplexity("book.txt").per_word
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 
 from hornbook.data.readers import DocumentsAre, check_documents, read_documents
@@ -14,7 +14,14 @@ from hornbook.infer.beams import BeamSettings, beam_search
 from hornbook.infer.generation import MAX_TOKENS, Generated, OnToken, Request, generate
 from hornbook.infer.loaded import LoadedModel
 from hornbook.infer.sampling import Sampling
-from hornbook.infer.scoring import Perplexity, Score, check_stride, next_token_scores
+from hornbook.infer.scoring import (
+    Continuation,
+    Perplexity,
+    Score,
+    check_stride,
+    continuation_scores,
+    next_token_scores,
+)
 from hornbook.infer.writing import Writer
 
 
@@ -43,6 +50,7 @@ class DecoderModel(LoadedModel):
         seed: int = 0,
         num: int = 1,
         slide: bool = False,
+        not_first: Collection[int] = (),
         on_token: OnToken | None = None,
     ) -> list[Generated] | list[list[Generated]]:
         """What follows a prompt, `num` times; for several prompts a list of that for each.
@@ -53,7 +61,8 @@ class DecoderModel(LoadedModel):
 
         A text ends with the model's end-of-text token, before the first of the `stop` strings, after `max_tokens`, or
         where the context is full. With `slide` it leaves the first half of a full context behind and goes on, and a
-        prompt that is too long loses its beginning; without, such a prompt is a `ValueError`.
+        prompt that is too long loses its beginning; without, such a prompt is a `ValueError`. No text begins with one
+        of the tokens `not_first`.
         """
         self._needs("clm", "going on with a text")
         if beams > 1 and temperature:
@@ -61,7 +70,9 @@ class DecoderModel(LoadedModel):
         usual = 0.0 if beams > 1 else 1.0
         sampling = Sampling(usual if temperature is None else temperature, top_k, top_p, repetition_penalty)
         stops = (stop,) if isinstance(stop, str) else tuple(stop)
-        request = Request(max_tokens, sampling, stops, seed, num, slide)
+        if beams > 1 and not_first:
+            raise ValueError("beams begin with any token: leave not_first out, or beams")
+        request = Request(max_tokens, sampling, stops, seed, num, slide, frozenset(not_first))
         if num > 1 and sampling.is_greedy and beams == 1:
             raise ValueError("temperature 0 writes the same text every time: ask for one, or set a temperature")
         texts = [prompts] if isinstance(prompts, str) else list(prompts)
@@ -94,6 +105,15 @@ class DecoderModel(LoadedModel):
             Score(text, [self.tokenizer.token(each) for each in its[1:]], scores.tolist())
             for text, its, scores in zip(texts, ids, found, strict=True)
         ]
+
+    def continuations(
+        self, pairs: Sequence[tuple[str, str]], progress: Callable[[int], None] | None = None
+    ) -> list[Continuation]:
+        """How likely the second text of each pair is behind the first. They are encoded together; a token that reaches
+        from the one into the other counts to the second. An empty context is the beginning of a document."""
+        self._needs("clm", "scoring a text")
+        ids = [(context or self._start, text) for context, text in self.tokenizer.parted(pairs)]
+        return continuation_scores(self.model, ids, progress)
 
     def perplexity(
         self,

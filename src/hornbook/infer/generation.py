@@ -42,6 +42,7 @@ class Request:
     seed: int = 0
     num: int = 1
     slide: bool = False
+    not_first: frozenset[int] = frozenset()  # tokens that no text begins with
 
     def __post_init__(self) -> None:
         for name in ("max_tokens", "num"):
@@ -164,6 +165,8 @@ def _write_all(
     if num > 1:
         going_on.choose(copies_N)
         logits_NV = logits_NV[copies_N]
+    if request.not_first:
+        logits_NV = logits_NV.index_fill(1, torch.tensor(sorted(request.not_first), device=device), -torch.inf)
     written_NV = None if sampling.repetition_penalty == 1 else written(prompts, logits_NV)[copies_N]
     draws_NS = draws_for(request, len(prompts)).to(device)
     launches_ahead = device.type == "cuda"  # the device goes on while the host looks at what came out

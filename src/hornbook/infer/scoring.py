@@ -35,6 +35,18 @@ class Score:
 
 
 @dataclass(frozen=True)
+class Continuation:
+    """What a model makes of the text that follows a context, token by token."""
+
+    log_probabilities: np.ndarray
+    is_likeliest: np.ndarray  # whether the model would have written the token itself
+
+    @property
+    def total(self) -> float:
+        return math.fsum(self.log_probabilities)
+
+
+@dataclass(frozen=True)
 class Perplexity:
     log_probability: float
     num_tokens: int  # those that were scored
@@ -108,13 +120,48 @@ def next_token_scores(
         )
         targets = np.concatenate([texts[number][scored + 1 : end + 1] for number, _, scored, end in chosen])
         x_TD = model(batch.to(model.embeddings.tokens.weight.device))
-        scores = _log_probabilities(model.clm_logits, x_TD, places, targets, model.config.vocab_size)
+        scores, _ = _log_probabilities(model.clm_logits, x_TD, places, targets, model.config.vocab_size)
         for (number, _, scored, end), its in zip(chosen, _split(scores, chosen), strict=True):
             found[number][scored:end] = its
         num_done += len(scores)
         if progress is not None:
             progress(num_done)
     return found
+
+
+@torch.no_grad()
+def continuation_scores(
+    model: Gpt, pairs: Sequence[tuple[Sequence[int], Sequence[int]]], progress: Callable[[int], None] | None = None
+) -> list[Continuation]:
+    """Of each (context, continuation) the tokens of the second given all before them; a context that is too long loses
+    its beginning. What is read alike, such as a question before answers of one token, is read once. `progress` gets
+    the number of pairs that are done."""
+    longest = model.config.max_positions
+    reads: dict[bytes, list[int]] = {}
+    sequences = []
+    for number, (context, continuation) in enumerate(pairs):
+        if not len(context) or not 0 < len(continuation) <= longest:
+            raise ValueError(
+                f"text {number + 1} has {len(context):,} tokens and {len(continuation):,} behind them, of which there "
+                f"must be at least 1 of each and at most {longest:,} behind: write another"
+            )
+        sequences.append(np.asarray([*context, *continuation], np.int64)[:-1][-longest:])
+        reads.setdefault(sequences[-1].tobytes(), []).append(number)
+    several = sorted(reads.values(), key=lambda numbers: len(sequences[numbers[0]]))
+    found: dict[int, Continuation] = {}
+    for group in grouped(list(range(len(several))), [len(sequences[numbers[0]]) for numbers in several]):
+        batch = pack([sequences[several[i][0]] for i in group])
+        ends = {number: batch.starts_host[place + 1] for place, i in enumerate(group) for number in several[i]}
+        places = np.concatenate([np.arange(end - len(pairs[number][1]), end) for number, end in ends.items()])
+        targets = np.concatenate([np.asarray(pairs[number][1], np.int64) for number in ends])
+        x_TD = model(batch.to(model.embeddings.tokens.weight.device))
+        scores = _log_probabilities(model.clm_logits, x_TD, places, targets, model.config.vocab_size)
+        cuts = np.cumsum([len(pairs[number][1]) for number in ends])[:-1]
+        for number, *its in zip(ends, *(np.split(each, cuts) for each in scores), strict=True):
+            found[number] = Continuation(*its)
+        if progress is not None:
+            progress(len(found))
+    return [found[number] for number in range(len(pairs))]
 
 
 @torch.no_grad()
@@ -129,21 +176,23 @@ def masked_scores(model: Encoder, ids: Sequence[int], places: Sequence[int], mas
         rows[np.arange(len(group)), masked] = mask_id
         x_TD = model(pack(list(rows)).to(model.embeddings.tokens.weight.device))
         there = np.arange(len(group)) * len(ids) + masked
-        found.append(_log_probabilities(model.mlm_logits, x_TD, there, targets, model.config.vocab_size))
+        found.append(_log_probabilities(model.mlm_logits, x_TD, there, targets, model.config.vocab_size)[0])
     return np.concatenate(found) if found else np.zeros(0)
 
 
 def _log_probabilities(
     logits_of: Callable[[Tensor], Tensor], x_TD: Tensor, places: np.ndarray, targets: np.ndarray, vocab_size: int
-) -> np.ndarray:
+) -> tuple[np.ndarray, np.ndarray]:
+    """Of the targets, and whether each is the likeliest token there."""
     places_K = torch.from_numpy(places).to(x_TD.device)
     targets_K = torch.from_numpy(np.asarray(targets, np.int64)).to(x_TD.device)
-    found = []
+    found, is_likeliest = [], []
     for where, wanted in zip(places_K.split(HEAD_TOKENS), targets_K.split(HEAD_TOKENS), strict=True):
         logits = logits_of(x_TD[where])[:, :vocab_size]
         logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
         found.append(logits.log_softmax(-1).gather(1, wanted[:, None])[:, 0].double().cpu())
-    return torch.cat(found).numpy()
+        is_likeliest.append((logits.argmax(-1) == wanted).cpu())
+    return torch.cat(found).numpy(), torch.cat(is_likeliest).numpy()
 
 
 def _split(scores: np.ndarray, chosen: list[tuple[int, int, int, int]]) -> list[np.ndarray]:

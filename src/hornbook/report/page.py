@@ -13,6 +13,7 @@ from hornbook.report.drawing import write_png
 from hornbook.report.experiment import is_experiment, write_experiment_page
 from hornbook.report.finetuned_page import write_finetuned_page
 from hornbook.report.markup import events, page, picture, section, settings, table, tiles
+from hornbook.report.prompted import is_prompted, write_prompted_page
 from hornbook.report.run import TOKENS, RunRecord, number
 from hornbook.report.several import is_several
 from hornbook.report.several_page import write_several_page
@@ -21,11 +22,13 @@ from hornbook.report.several_page import write_several_page
 def write_report(folder: str | Path) -> Path:
     """Writes `report.html` and, once there are metrics, `curves.png` into a run folder; answers the page's path.
 
-    A fine-tuning run, a search, restarts, a curve by number of labels and an experiment have pages and pictures of
-    their own.
+    A fine-tuning run, a search, restarts, a curve by number of labels, an experiment and a task as text have
+    pages and pictures of their own.
     """
     if is_experiment(folder):
         return write_experiment_page(folder)
+    if is_prompted(folder):
+        return write_prompted_page(folder)
     if is_several(folder):
         return write_several_page(folder)
     record = RunRecord.load(folder)

@@ -146,6 +146,10 @@ class RunRecord:
 
     @property
     def resume_command(self) -> str:
+        if self.run.get("verb") == "finetune-text":
+            data = (self.run.get("data") or {}).get("path", "TASKS.toml")
+            words = ["finetune", str(self.run.get("from", "MODEL")), "--task", "text", "--data", data]
+            return shlex.join(["hornbook", *words, "--out", str(self.folder), "--resume"])
         named = []
         for each in self.run.get("corpora") or []:
             weight = each.get("weight", 1.0)

@@ -88,6 +88,15 @@ MEASURES = {
     "HasAns_f1": "F1, answerable",
     "NoAns_exact": "exact match, unanswerable",
     "NoAns_f1": "F1, unanswerable",
+    "coqa_f1": "F1",
+    "coqa_exact": "exact match",
+    "word": "last word",
+    "rouge1": "ROUGE-1",
+    "rouge2": "ROUGE-2",
+    "rougeL": "ROUGE-L",
+    "bleu": "BLEU",
+    "greedy": "every token likeliest",
+    "last_token": "last token likeliest",
 }
 NOT_SHARES = ("matthews", "pearson", "spearman", "mean_squared_error")
 

@@ -3,6 +3,7 @@
 import hashlib
 import json
 import re
+from collections.abc import Sequence
 from functools import cached_property
 from itertools import chain
 from pathlib import Path
@@ -173,6 +174,15 @@ class Tokenizer:
         for text in texts:
             refuse_surrogates(text)
         return self.backend.encode_batch(texts, add_special_tokens=False)
+
+    def parted(self, pairs: Sequence[tuple[str, str]]) -> list[tuple[list[int], list[int]]]:
+        """The tokens of two texts that follow each other, encoded together, as those of the first and those of the
+        second; one that reaches from the one into the other counts to the second."""
+        found = []
+        for (first, _), pieces in zip(pairs, self.pieces([first + second for first, second in pairs]), strict=True):
+            num_first = sum(end <= len(first) for _, end in pieces.offsets) if first else 0
+            found.append((pieces.ids[:num_first], pieces.ids[num_first:]))
+        return found
 
     def pieces_of_words(self, texts: list[list[str]]) -> list[tokenizers.Encoding]:
         """The same for texts that are split into words already: `word_ids` says which word a piece is of."""

@@ -58,16 +58,45 @@ def _questions(stories: list[Any], part: str, file: str, notes: Notes) -> Iterat
 
 
 def _turns(story: dict, part: str) -> Iterator[tuple[int, str, tuple[tuple[str, int | None], ...] | None]]:
-    answers = {answer["turn_id"]: answer for answer in story.get("answers", ())}
-    others = [{answer["turn_id"]: answer for answer in each} for each in story.get("additional_answers", {}).values()]
     before: list[str] = []
-    for question in story["questions"]:
-        turn, text = question["turn_id"], question["input_text"].strip()
-        answer = answers.get(turn)
-        several = [answer, *(each[turn] for each in others if turn in each)] if answer else []
+    for turn, text, several in _said(story):
         found = _accepted(several, story["story"], part) if several else None
         yield turn, " ".join([*before[-2 * NUM_TURNS :], text]), found
-        before += [text, answer["input_text"].strip() if answer else ""]
+        before += [text, several[0]["input_text"].strip() if several else ""]
+
+
+def _said(story: dict) -> Iterator[tuple[int, str, list[dict]]]:
+    """The number of each turn, its question, and what each person answered, the one who was asked first."""
+    answers = {answer["turn_id"]: answer for answer in story.get("answers", ())}
+    others = [{answer["turn_id"]: answer for answer in each} for each in story.get("additional_answers", {}).values()]
+    for question in story["questions"]:
+        turn, answer = question["turn_id"], answers.get(question["turn_id"])
+        several = [answer, *(each[turn] for each in others if turn in each)] if answer else []
+        yield turn, question["input_text"].strip(), several
+
+
+@dataclass(frozen=True, slots=True)
+class Conversation:
+    """A story and what was said about it: (number of the turn, question, what each person typed as its answer)."""
+
+    key: str
+    story: str
+    turns: tuple[tuple[int, str, tuple[str, ...]], ...]
+
+
+def read_conversations(path: Path, notes: Notes) -> list[Conversation]:
+    """The same file as it was said, for a model that goes on with the conversation."""
+    found = []
+    for number, story in enumerate(JsonReader(str(path), notes).elements(read_text(path, notes)), 1):
+        try:
+            turns = [
+                (turn, question, tuple(answer["input_text"].strip() for answer in several))
+                for turn, question, several in _said(story)
+            ]
+            found.append(Conversation(str(story["id"]), story["story"], tuple(turns)))
+        except (KeyError, TypeError, AttributeError) as error:
+            notes.problem("bad_json", str(path), f"story {number}", f"not in CoQA's layout: {error!r}")
+    return found
 
 
 def _accepted(answers: list[dict], story: str, part: str) -> tuple[tuple[str, int | None], ...]:

@@ -1,0 +1,125 @@
+"""The verb `prompt`, and `finetune` with several tasks as text."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from hornbook.cli.app import Json, answer, app, check_writable, show_settings
+
+EXAMPLE = "Example: hornbook prompt runs/gpt --task sst-2-question --data glue/SST-2 --shots 0,1,8 --out runs/sst-shots"
+
+
+@app.command("prompt", epilog=EXAMPLE)
+def prompt_verb(
+    model: Annotated[str | None, typer.Argument(help="A GPT: a run folder, a folder, or a Hugging Face name.")] = None,
+    task: Annotated[str | None, typer.Option(help="A shipped task (--list), or a .toml file of your own.")] = None,
+    data: Annotated[str | None, typer.Option(help="The folder or file with the task's examples.")] = None,
+    out: Annotated[Path | None, typer.Option(help="The folder of predictions, scores and report.")] = None,
+    shots: Annotated[str, typer.Option(help="Numbers of examples to show, such as 0,1,8.")] = "0",
+    seeds: Annotated[int, typer.Option(help="So many draws of examples for each number.")] = 3,
+    limit: Annotated[int | None, typer.Option(help="Ask only so many questions, always the same ones.")] = None,
+    normalise: Annotated[
+        str | None, typer.Option(help="How choices of other lengths compare: token, byte, sum or answer.")
+    ] = None,
+    dictionary: Annotated[
+        Path | None, typer.Option(help="For the word-by-word baseline: a word and its translation a line.")
+    ] = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Go on with what is in --out, or begin it.")] = False,
+    is_list: Annotated[bool, typer.Option("--list", help="List the shipped tasks, and stop.")] = False,
+    show: Annotated[bool, typer.Option("--show", help="Print the prompt of one question, and stop.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Measure a GPT on a task as text, by number of examples shown. Stop it at any moment; --resume goes on."""
+    if is_list:
+        _list(as_json)
+        return
+    if task is None or data is None:
+        missing = "task" if task is None else "data"
+        raise ValueError(f"prompt needs --{missing}; --list names the shipped tasks")
+    nums = _numbers(shots)
+    if show:
+        _show(task, data, nums, as_json)
+        return
+    if model is None or out is None:
+        missing = "a model" if model is None else "--out"
+        raise ValueError(f"prompt needs {missing}; see 'hornbook prompt --help'")
+    check_writable(out)
+    from hornbook.prompting.run import prompt
+    from hornbook.report.prompted import rows_of
+    from hornbook.report.wording import measure
+    from hornbook.terminal import answering_display, say, table
+
+    with answering_display() as watch:
+        found = prompt(
+            model,
+            task,
+            data,
+            out,
+            shots=nums,
+            seeds=seeds,
+            limit=limit,
+            normalise=normalise,
+            dictionary=dictionary,
+            resume=resume,
+            watch=watch,
+            say=say,
+        )
+    rows = [(name, num, *(words for _, words in cells), note) for name, num, cells, note in rows_of(found)]
+    table(rows, ("who answers", "examples", *map(measure, found["measures"]), ""))
+    for name, each in found["measures"].items():
+        say(f"{measure(name)}: {each['words']}")
+    say(f"{found['interval']}; {found['questions']:,} questions; {out / 'report.html'}")
+    answer(as_json, {"out": str(out), "points": found["points"], "baselines": found["baselines"]})
+
+
+def _numbers(shots: str) -> list[int]:
+    parts = [part.strip() for part in shots.split(",")]
+    if not all(part.isdigit() for part in parts):
+        raise ValueError(f"--shots takes numbers of examples from 0 on, such as 0,1,8, not '{shots}'")
+    return [int(part) for part in parts]
+
+
+def _list(as_json: bool) -> None:
+    from hornbook.prompting.definition import read_task, shipped
+    from hornbook.terminal import table
+
+    tasks = [read_task(name) for name in shipped()]
+    table([(each.name, ", ".join(each.measures), each.about) for each in tasks], ("task", "measures", "what is asked"))
+    answer(as_json, {each.name: each.about for each in tasks})
+
+
+def _show(task: str, data: str, shots: list[int], as_json: bool) -> None:
+    """The first question as it is put, whatever the context of a model."""
+    from hornbook.prompting.definition import AS_WRITTEN, read_task
+    from hornbook.prompting.prompts import shown_prompts
+
+    found = shown_prompts(read_task(task), data, shots)
+    for each in found:
+        variant = "" if each["variant"] == AS_WRITTEN else f", {each['variant']}"
+        print(f"--- examples: {each['shots']}{variant}\n{each['prompt']}\n--- answers: {' |'.join(each['answers'])}")
+    answer(as_json, {"prompts": found})
+
+
+def finetune_as_text(
+    model: str, data: str | None, out: Path | None, changes: dict, resume: bool, show: bool, as_json: bool
+) -> None:
+    """`finetune --task text`: the tasks that the file `data` names, learned together."""
+    from hornbook.prompting.teaching import finetune_text, opened_gpt, text_settings
+    from hornbook.terminal import TrainingDisplay, say
+
+    if show:
+        show_settings(text_settings(opened_gpt(model)[0], changes), as_json)
+        return
+    if data is None or out is None:
+        raise ValueError(f"finetune --task text needs --{'data' if data is None else 'out'}, and --data a .toml file")
+    check_writable(out)
+    with TrainingDisplay() as display:
+        outcome = finetune_text(model, data, out, changes=changes, resume=resume, watch=display, say=say)
+    if outcome.ended == "stopped":
+        say(f"stopped at step {outcome.step:,} and saved in {out}: the same with --resume goes on")
+    else:
+        say(f"{out}: {outcome.ended}; hornbook prompt {out} --task NAME --data PATH --shots 0 scores it")
+    answer(as_json, {"out": str(out), **vars(outcome)})
+    if outcome.ended == "stopped":
+        raise typer.Exit(130)

@@ -1,0 +1,133 @@
+"""What a task is worth without a model: choosing blindly, sentences of the article itself, a dictionary."""
+
+import re
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from hornbook.prompting.definition import TextTask
+from hornbook.prompting.measures import Answered
+from hornbook.prompting.sources import Item
+from hornbook.text.sentences import split_sentences
+from hornbook.train.randomness import seed_of
+
+TOKEN = re.compile(r"\w+(?:[-’]\w+)*['’]?|[^\w\s]")
+NO_SPACE_BEFORE = re.compile(r"\s+([.,)\]%])")
+NO_SPACE_BEHIND = re.compile(r"(['’(\[])\s+")
+NUM_ROUNDS = 5  # of learning a dictionary
+
+
+def baselines(task: TextTask, train: Sequence[Item], test: Sequence[Item]) -> dict[str, list[Answered]]:
+    """What each of the task's baselines answers; one that has nothing to learn from is left out."""
+    field = task.baseline.field
+    found = {}
+    for kind in task.baseline.kinds:
+        if kind == "dictionary":
+            if not train and not task.baseline.dictionary:
+                continue
+            words = read_dictionary(task.baseline.dictionary) if task.baseline.dictionary else learned(train, field)
+            texts = [by_words(item.fields[field], words) for item in test]
+        else:
+            texts = [_three_sentences(item, field, kind == "random-3") for item in test]
+        found[kind] = [Answered(item.answers, text) for item, text in zip(test, texts, strict=True)]
+    return found
+
+
+def blind(test: Sequence[Item]) -> dict[str, float]:
+    """Accuracy in percent of drawing a choice, and of always naming the commonest answer, where choices are the same
+    for all."""
+    found = {"chance": 100 * float(np.mean([1 / len(item.choices) for item in test]))}
+    if len({item.choices for item in test}) == 1:
+        found["commonest answer"] = 100 * max(Counter(item.answers[0] for item in test).values()) / len(test)
+    return found
+
+
+def _three_sentences(item: Item, field: str, is_random: bool) -> str:
+    sentences = [sentence.strip() for sentence in split_sentences(item.fields[field])]
+    if is_random:
+        order = np.random.default_rng(seed_of("random-3", item.key)).permutation(len(sentences))[:3]
+        return " ".join(sentences[i] for i in sorted(order))
+    return " ".join(sentences[:3])
+
+
+# ---- word by word
+
+
+def by_words(text: str, words: Mapping[str, str]) -> str:
+    """Each word by its translation; one that has none stays.
+
+    >>> by_words("The cat, here.", {"the": "le", "cat": "chat"})
+    'Le chat, here.'
+    """
+    found = " ".join(words.get(token.lower(), token) for token in TOKEN.findall(text))
+    found = NO_SPACE_BEHIND.sub(r"\1", NO_SPACE_BEFORE.sub(r"\1", found))
+    return found[:1].upper() + found[1:]
+
+
+def read_dictionary(path: str | Path) -> dict[str, str]:
+    """A word and its translation a line, with white space between; of several for a word the first counts."""
+    found: dict[str, str] = {}
+    for number, line in enumerate(Path(path).read_text(encoding="utf-8").split("\n"), 1):
+        if line.strip():
+            word, _, translation = line.strip().partition("\t" if "\t" in line else " ")
+            if not translation.strip():
+                raise ValueError(f"{path} line {number} has a word and no translation: write both, with a tab between")
+            found.setdefault(word.lower(), translation.strip())
+    return found
+
+
+def learned(train: Sequence[Item], field: str) -> dict[str, str]:
+    """For each word the one that it goes with best in both directions, by the first model of Brown et al. 1993."""
+    pairs = [tuple(_tokens(text) for text in (item.fields[field], item.answers[0])) for item in train]
+    numbers = [_numbered([word for pair in pairs for word in pair[side]]) for side in (0, 1)]
+    # Every word of a sentence beside every word of its translation, as (word, other word, sentence).
+    words, others, sentences = (
+        np.concatenate(each)
+        for each in zip(
+            *(
+                (
+                    np.repeat([numbers[0][w] for w in first], len(second)),
+                    np.tile([numbers[1][w] for w in second], len(first)),
+                    np.full(len(first) * len(second), place),
+                )
+                for place, (first, second) in enumerate(pairs)
+                if first and second
+            ),
+            strict=True,
+        )
+    )
+    both = words.astype(np.int64) * len(numbers[1]) + others
+    known, places = np.unique(both, return_inverse=True)
+    score = _shares(known // len(numbers[1]), known % len(numbers[1]), places, others, sentences)
+    score *= _shares(known % len(numbers[1]), known // len(numbers[1]), places, words, sentences)
+    spelled = [list(side) for side in numbers]
+    found: dict[str, str] = {}
+    for i in np.argsort(-score, kind="stable"):
+        word, other = divmod(int(known[i]), len(numbers[1]))
+        found.setdefault(spelled[0][word], spelled[1][other])
+    return found
+
+
+def _numbered(words: Sequence[str]) -> dict[str, int]:
+    return {word: number for number, word in enumerate(dict.fromkeys(words))}
+
+
+def _shares(
+    given: np.ndarray, wanted: np.ndarray, places: np.ndarray, wanted_there: np.ndarray, sentences: np.ndarray
+) -> np.ndarray:
+    """p(wanted | given) of each known pair, by rounds of expectation and maximisation. Each occurrence of a wanted word
+    is shared out over the given words of its sentence."""
+    _, occurrence = np.unique(sentences * (int(wanted.max()) + 1) + wanted_there, return_inverse=True)
+    share = np.ones(len(given))
+    for _ in range(NUM_ROUNDS):
+        at_place = share[places]
+        at_place /= np.bincount(occurrence, at_place)[occurrence]
+        counts = np.bincount(places, at_place, len(given))
+        share = counts / np.bincount(given, counts)[given]
+    return share
+
+
+def _tokens(text: str) -> list[str]:
+    return [token.lower() for token in TOKEN.findall(text)]

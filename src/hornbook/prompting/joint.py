@@ -1,0 +1,129 @@
+"""Several tasks as one text (the idea of McCann et al. 2018, arXiv 1806.08730): the training part of each, written as
+question and answer, in one training set.
+
+joint = read_joint("joint.toml")
+documents(joint, tokenizer, context=1024, learns="answer").train      # Features for the loop
+
+    [[tasks]]
+    task = "sst-2-question"          # a shipped task, or a .toml file
+    data = "glue/SST-2"              # where its examples are; relative to this file
+    examples = 5000                  # so many of them; none: all
+"""
+
+import tomllib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+
+from hornbook.config import Typed, from_dict, setting
+from hornbook.prompting.definition import TextTask, read_task
+from hornbook.prompting.prompts import PromptWriter, answer, check_templates, drawable
+from hornbook.prompting.sources import Item, Say, read_items
+from hornbook.tasks.task import Features
+from hornbook.text.tokenizer import Tokenizer
+from hornbook.train.randomness import seed_of
+
+Learns = Literal["answer", "all"]
+HELD_OUT_SHARE, MOST_HELD_OUT = 0.05, 500  # of the training part of each task, to validate on
+
+
+@dataclass(frozen=True)
+class JointTask(Typed):
+    task: str = setting("", "a shipped task, or a .toml file")
+    data: str = setting("", "where its examples are; relative to the file that names it")
+    examples: int | None = setting(None, "train on so many of them, always the same; none: on all")
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not self.task or not self.data:
+            raise ValueError("each of [[tasks]] needs a task and its data")
+        if self.examples is not None and self.examples < 2:
+            raise ValueError(f"examples of {self.task} must be at least 2, not {self.examples}")
+
+
+@dataclass(frozen=True)
+class Joint(Typed):
+    tasks: tuple[JointTask, ...] = setting((), "what is learned together")
+    folder: str = setting(".", "what data is relative to")
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not self.tasks:
+            raise ValueError("there are no [[tasks]]: name at least one with its data")
+
+
+@dataclass(frozen=True)
+class Documents:
+    """Both parts as token sequences; `about` says how many examples of each task there are."""
+
+    train: Features
+    held_out: Features
+    about: list[dict]
+
+
+def read_joint(path: str | Path) -> Joint:
+    path = Path(path).expanduser()
+    if not path.is_file() or path.suffix != ".toml":
+        raise ValueError(f"{path} is no .toml file: --task text takes one that names tasks and their data")
+    try:
+        values = tomllib.loads(path.read_text(encoding="utf-8"))
+        return from_dict(Joint, values | {"folder": str(path.resolve().parent)})
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ValueError(f"{path} is not valid TOML: {error}") from None
+    except (ValueError, TypeError, AttributeError) as error:
+        raise ValueError(f"{path}: {error}") from None
+
+
+def documents(joint: Joint, tokenizer: Tokenizer, context: int, learns: Learns, say: Say) -> Documents:
+    """Every task's training examples as documents. None that is asked in a test part is among them."""
+    train, held_out, about = [], [], []
+    for each in joint.tasks:
+        task = read_task(each.task if Path(each.task).suffix != ".toml" else Path(joint.folder) / each.task)
+        parts = read_items(task, Path(joint.folder) / each.data, say)
+        if len(parts.train) < 2:
+            raise ValueError(f"{each.data} has no training part for {task.name}, which learning it needs: give one")
+        check_templates(task, parts.train[0])
+        known = drawable(task, parts.train, parts.test)
+        if len(known) < len(parts.train):
+            say(f"{task.name}: {len(parts.train) - len(known):,} training examples are also asked, and are left out")
+        order = np.random.default_rng(seed_of("joint", task.name)).permutation(len(known))[: each.examples]
+        num_held_out = max(1, min(MOST_HELD_OUT, round(HELD_OUT_SHARE * len(order))))
+        chosen = [known[i] for i in order]
+        encoded = _encoded(task, chosen, tokenizer, context, learns)
+        held_out += encoded[:num_held_out]
+        train += encoded[num_held_out:]
+        about.append({"task": task.name, "data": str(each.data), "examples": len(order) - num_held_out})
+        say(f"{task.name}: {len(order) - num_held_out:,} examples to learn from, {num_held_out:,} to validate on")
+    return Documents(_features(train), _features(held_out), about)
+
+
+def _encoded(
+    task: TextTask, items: Sequence[Item], tokenizer: Tokenizer, context: int, learns: Learns
+) -> list[tuple[np.ndarray, np.ndarray]]:
+    """What is read, and for each token the one after it where that is to be learned, else -1."""
+    answers = [answer(task, item.answers[0]) for item in items]
+    rooms = [len(pieces.ids) + 1 for pieces in tokenizer.pieces(answers)]
+    prompts = PromptWriter(task, task.example, tokenizer, context).write(items, [()] * len(items), rooms)
+    end = [] if tokenizer.end_id is None else [tokenizer.end_id]
+    found = []
+    for asked, said in tokenizer.parted([(p.text, words) for p, words in zip(prompts, answers, strict=True)]):
+        ids = np.array([*asked, *said, *end], np.int64)[: context + 1]
+        wanted = ids[1:].copy()
+        if learns == "answer":
+            wanted[: max(len(asked) - 1, 0)] = -1
+        found.append((ids[:-1], wanted))
+    return found
+
+
+def _features(encoded: list[tuple[np.ndarray, np.ndarray]]) -> Features:
+    ids = [each for each, _ in encoded]
+    return Features(
+        ids=ids,
+        segments=[np.zeros(len(each), np.int64) for each in ids],
+        owners=np.arange(len(ids)),
+        num_examples=len(ids),
+        token_labels=[wanted for _, wanted in encoded],
+    )

@@ -1,0 +1,104 @@
+"""The scores of a task as text. Each is made of a row of numbers an example, which add up, so that a score over any
+choice of examples follows from a sum.
+
+All are in percent, but BLEU, which is in points of its own, and perplexity.
+"""
+
+import math
+import string
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from hornbook.metrics.bleu import bleu, bleu_counts
+from hornbook.metrics.rouge import NAMES, best_rouge
+from hornbook.metrics.spans import COQA, SQUAD_1, Rules
+
+MARKS = string.punctuation + string.whitespace + "“”‘’–—…"  # around a word
+Needs = Literal["choice", "text", "likelihood"]
+
+
+@dataclass(frozen=True)
+class Answered:
+    """What came of one question; of the three only what was asked for is there."""
+
+    answers: tuple[str, ...]  # all that are right
+    text: str = ""  # the chosen words, or what was written
+    log_probabilities: tuple[float, ...] = ()  # of the tokens of the right answer
+    is_likeliest: tuple[bool, ...] = ()  # whether each of them is what the model would have written
+
+
+Rows = Callable[[Sequence[Answered]], np.ndarray]
+
+
+@dataclass(frozen=True)
+class Measure:
+    needs: Needs
+    rows: Rows
+    words: str  # what it is, for a person
+    score: Callable[[np.ndarray, int], float]  # of the sum of so many rows
+    is_share: bool = True
+    is_better_high: bool = True
+
+
+def _percent(sums: np.ndarray, num: int) -> float:
+    return float(100 * sums[0] / num)
+
+
+def _mean(needs: Needs, of_one: Callable[[Answered], float], words: str) -> Measure:
+    return Measure(needs, lambda found: np.array([[float(of_one(each))] for each in found]), words, _percent)
+
+
+def _by(rules: Rules, place: int) -> Callable[[Answered], float]:
+    return lambda found: rules.score(found.text, found.answers)[place]
+
+
+def _is_the_word(found: Answered) -> bool:
+    return found.text in {answer.strip(MARKS) for answer in found.answers}
+
+
+def _rouge(name: str, words: str) -> Measure:
+    return _mean("text", lambda found: best_rouge(found.text, found.answers)[name], words)
+
+
+def _log_probability(found: Sequence[Answered]) -> np.ndarray:
+    return np.array([[math.fsum(each.log_probabilities)] for each in found])
+
+
+def _perplexity(sums: np.ndarray, num: int) -> float:
+    exponent = -float(sums[0]) / num
+    return math.exp(exponent) if exponent < 700 else math.inf
+
+
+def _bleu_rows(found: Sequence[Answered]) -> np.ndarray:
+    return bleu_counts([each.text for each in found], [each.answers for each in found])
+
+
+MEASURES: dict[str, Measure] = {
+    "accuracy": _mean("choice", lambda found: found.text in found.answers, "the likeliest choice is right"),
+    "exact": _mean("text", _by(SQUAD_1, 0), "equal to an answer, without articles, punctuation and case (SQuAD)"),
+    "f1": _mean("text", _by(SQUAD_1, 1), "F1 of the words shared with the nearest answer (SQuAD)"),
+    "coqa_f1": _mean("text", _by(COQA, 1), "F1 by CoQA's script: each person's answer is left out in turn"),
+    "coqa_exact": _mean("text", _by(COQA, 0), "exact match by CoQA's script"),
+    "word": _mean("text", _is_the_word, "the word that was written is the right one"),
+    **{name: _rouge(name, f"ROUGE-{name[-1]}, F1, without stemming (the definition of rouge-score)") for name in NAMES},
+    "bleu": Measure(
+        "text", _bleu_rows, "BLEU of sacrebleu, over all texts together", lambda sums, num: bleu(sums), is_share=False
+    ),
+    "greedy": _mean(
+        "likelihood", lambda found: all(found.is_likeliest), "every token of the right answer is the likeliest"
+    ),
+    "last_token": _mean(
+        "likelihood", lambda found: found.is_likeliest[-1], "the last token of the right answer is the likeliest"
+    ),
+    "perplexity": Measure(
+        "likelihood",
+        _log_probability,
+        "e to the mean negative log-probability of the right answer as a whole",
+        _perplexity,
+        is_share=False,
+        is_better_high=False,
+    ),
+}

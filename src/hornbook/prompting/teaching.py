@@ -1,0 +1,216 @@
+"""Fine-tuning one GPT on several tasks as text (`joint.py`), with the loss on the answers or on every token.
+
+RUN/run.json              what was asked and decided
+RUN/config.json, model.safetensors, tokenizer.json, tokenizer_config.json     the weights with the best held-out loss
+RUN/checkpoints/, best/, metrics.jsonl
+
+What comes of it is a GPT like any other: `hornbook prompt RUN --task ... --shots 0` scores it by the same task files.
+"""
+
+import dataclasses
+import hashlib
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+
+import hornbook
+from hornbook import config as configuration
+from hornbook.config import setting
+from hornbook.files import read_json, write_json
+from hornbook.finetuning.batches import TaskBatches
+from hornbook.finetuning.settings import HIGHEST_RATE, rounded, width_factor
+from hornbook.interop.folder import load_folder, load_weights, read_weights, save_model
+from hornbook.interop.hub import model_folder
+from hornbook.models.flops import model_flops_per_token, shape_of
+from hornbook.models.gpt import Gpt
+from hornbook.objectives.language import NextToken
+from hornbook.prompting.joint import Documents, Joint, Learns, documents, read_joint
+from hornbook.prompting.sources import Say
+from hornbook.tasks.task import Features
+from hornbook.text.tokenizer import Tokenizer
+from hornbook.train.checkpoint import Checkpoints
+from hornbook.train.device import Runtime, decide, prepare
+from hornbook.train.loop import Job, LoopSettings, Outcome, Status, train, validate
+from hornbook.train.settings import (
+    BatchSettings,
+    CheckpointSettings,
+    GuardSettings,
+    OptimizerSettings,
+    RuntimeSettings,
+    ScheduleSettings,
+    ValidationSettings,
+)
+
+VERB = "finetune-text"
+PUBLISHED_RATE = 6.25e-5  # of GPT-1 in fine-tuning
+LONGEST_WITHOUT_VALIDATION = 1000  # steps
+UNITS_TOGETHER = 32  # examples in a batch of validation
+
+
+@dataclass(frozen=True)
+class TextSettings:
+    """A variant changes a field."""
+
+    learns: Learns = setting("answer", "what has a loss: the answers alone, or all tokens")
+    epochs: float = setting(3.0, "how often the training examples are read")
+    batch_size: int = setting(32, "examples in a batch")
+    optimizer: OptimizerSettings = field(default_factory=lambda: OptimizerSettings(lr=PUBLISHED_RATE))
+    schedule: ScheduleSettings = field(default_factory=lambda: ScheduleSettings(steps=1, warmup_fraction=0.002))
+    batch: BatchSettings = field(default_factory=BatchSettings)
+    validation: ValidationSettings = field(default_factory=ValidationSettings)
+    checkpoint: CheckpointSettings = field(
+        default_factory=lambda: CheckpointSettings(every_steps=0, every_minutes=2.0, at_start=False, keep=1)
+    )
+    guard: GuardSettings = field(default_factory=lambda: GuardSettings(spike_deviations=0.0))
+    runtime: RuntimeSettings = field(default_factory=lambda: RuntimeSettings(tensorboard=False, loader_workers=0))
+
+    def __post_init__(self) -> None:
+        if self.epochs <= 0:
+            raise ValueError(f"--epochs must be above 0, not {self.epochs:g}")
+        if self.batch_size < 1:
+            raise ValueError(f"--batch-size must be at least 1, not {self.batch_size}")
+
+    def loop(self) -> LoopSettings:
+        return LoopSettings(
+            self.optimizer, self.schedule, self.batch, self.checkpoint, self.validation, self.guard, self.runtime
+        )
+
+
+def text_settings(model: Gpt, changes: dict) -> TextSettings:
+    """GPT-1's published ones; a narrow model gets a higher rate."""
+    rate = rounded(min(HIGHEST_RATE, PUBLISHED_RATE * width_factor(model.config.width)))
+    usual = dataclasses.replace(TextSettings(), optimizer=OptimizerSettings(lr=rate))
+    return configuration.changed(usual, changes)
+
+
+def opened_gpt(name: str | Path) -> tuple[Gpt, Tokenizer]:
+    model, tokenizer = load_folder(model_folder(name))
+    if not isinstance(model, Gpt) or "clm" not in model.heads:
+        raise ValueError(f"{name} is no GPT with a clm head, which --task text needs: give one, or another --task")
+    return model, tokenizer
+
+
+def finetune_text(
+    model: str | Path,
+    data: str | Path,
+    out: str | Path,
+    *,
+    changes: dict | None = None,
+    resume: bool = False,
+    watch: Callable[[Status], None] | None = None,
+    say: Say = print,
+) -> Outcome:
+    """Fine-tunes a GPT on the tasks that the file `data` names (`joint.py`) into the run folder `out`."""
+    out, joint = Path(out), read_joint(data)
+    has_run = (out / "run.json").exists()
+    if has_run and not resume:
+        raise ValueError(f"{out} already holds a run: add --resume to go on with it, or choose another --out")
+    if not has_run and out.exists() and any(path for path in out.iterdir() if not path.name.endswith(".tmp")):
+        raise ValueError(f"{out} exists and is not a run: choose another --out, or empty it")
+    trained, tokenizer = opened_gpt(model)
+    settings = text_settings(trained, changes or {})
+    found = documents(joint, tokenizer, trained.config.max_positions, settings.learns, say)
+    settings = _with_steps(settings, found.train)
+    asked = _asked(model, data, settings, found)
+    flops, before = _planned_flops(trained, settings, found.train), (None, None)
+    if has_run:
+        before = _refuse_another(out, asked)
+    runtime = decide(settings.runtime, flops, *before)
+    prepare(runtime)
+    say(f"{sum(p.numel() for p in trained.parameters()):,} parameters; {runtime.reason}")
+    if not has_run:
+        write_json(out / "run.json", asked | _about(trained, joint, runtime))
+    job = _job(trained, tokenizer, found, settings, runtime)
+    outcome = train(out, job, settings.loop(), runtime, watch or (lambda status: None))
+    if outcome.ended != "stopped":
+        Checkpoints(out).publish(out / "best")
+    return outcome
+
+
+def _with_steps(settings: TextSettings, features: Features) -> TextSettings:
+    steps_per_epoch = math.ceil(features.num_units / settings.batch_size)
+    steps = max(1, round(steps_per_epoch * settings.epochs))
+    changes: dict[str, Any] = {"schedule.steps": steps}
+    changes["runtime.log_every_steps"] = max(1, min(settings.runtime.log_every_steps, steps // 50))
+    if settings.validation.every_steps is None:
+        changes["validation.every_steps"] = min(steps_per_epoch, LONGEST_WITHOUT_VALIDATION)
+    return configuration.changed(settings, changes)
+
+
+def _asked(model: str | Path, data: str | Path, settings: TextSettings, found: Documents) -> dict[str, Any]:
+    digest = hashlib.sha256()
+    for features in (found.train, found.held_out):
+        for ids, wanted in zip(features.ids, features.token_labels, strict=True):
+            digest.update(ids.tobytes() + b"|" + wanted.tobytes() + b"\n")
+    return {
+        "verb": VERB,
+        "preset": ", ".join(each["task"] for each in found.about),
+        "from": str(model),
+        "data": {"path": str(Path(data).resolve()), "fingerprint": digest.hexdigest(), "tasks": found.about},
+        "settings": configuration.to_dict(settings),
+    }
+
+
+def _refuse_another(out: Path, asked: dict[str, Any]) -> tuple[int, bool]:
+    """The threads and whether code was compiled in the run that is gone on with: its bits depend on both."""
+    before = read_json(out / "run.json")
+    if before.get("verb") != VERB:
+        raise ValueError(f"{out} is not a run of --task text: choose another --out")
+    settings = configuration.from_dict(TextSettings, before["settings"])
+    differs = {
+        "another model": before["from"] != asked["from"],
+        "other settings": configuration.to_dict(settings) != asked["settings"],
+        "other data": before["data"]["fingerprint"] != asked["data"]["fingerprint"],
+    }
+    if words := [name for name, is_so in differs.items() if is_so]:
+        raise ValueError(f"{out} was begun with {words[0]}: say the same to go on, or choose another --out")
+    return before["runtime"]["threads"], before["runtime"]["compiles"]
+
+
+def _about(model: Gpt, joint: Joint, runtime: Runtime) -> dict[str, Any]:
+    return {
+        "hornbook": hornbook.__version__,
+        "torch": torch.__version__,
+        "family": model.family,
+        "heads": list(model.heads),
+        "parameters": sum(p.numel() for p in model.parameters()),
+        "joint": configuration.to_dict(joint),
+        "runtime": {
+            "device": str(runtime.device),
+            "threads": runtime.threads,
+            "compiles": runtime.compiles,
+            "reason": runtime.reason,
+        },
+    }
+
+
+def _planned_flops(model: Gpt, settings: TextSettings, features: Features) -> float:
+    num_tokens = sum(map(len, features.ids))
+    shape = shape_of(model.config, num_tokens / len(features.ids), 1.0, "clm")
+    return num_tokens * model_flops_per_token(shape) * settings.epochs
+
+
+def _job(model: Gpt, tokenizer: Tokenizer, found: Documents, settings: TextSettings, runtime: Runtime) -> Job:
+    objective = NextToken()
+    if runtime.compiles:
+        model.compile_parts()
+        objective.compile()
+    units = range(found.held_out.num_units)
+    held_out = [found.held_out.batch(units[i : i + UNITS_TOGETHER]) for i in units[::UNITS_TOGETHER]]
+
+    def save(folder: Path) -> None:
+        tokenizer.save(folder, model.config.max_positions, model.config.num_segments)
+        save_model(folder, model)
+
+    def load(folder: Path) -> None:
+        load_weights(model, read_weights(folder), folder)
+
+    def check(micro_tokens: int) -> dict[str, float]:
+        return validate(model, objective, held_out, runtime, micro_tokens)
+
+    batches = TaskBatches(found.train, settings.batch_size, settings.runtime.seed)
+    return Job(model, objective, batches, check, save, load)

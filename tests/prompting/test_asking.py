@@ -1,0 +1,152 @@
+"""What a model is asked and what comes of it, against plain sums over its own scores."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from small_prompting import QUESTION, WRITING, bytes_tokenizer, saved_small_gpt, write_task
+from tiny import tiny_text
+
+import hornbook
+from hornbook.infer.scoring import next_token_scores
+from hornbook.prompting.asking import Asker, kept
+from hornbook.prompting.definition import Choices, Writing, read_task
+from hornbook.prompting.measures import MEASURES
+from hornbook.prompting.prompts import Prompt
+from hornbook.prompting.sources import Item
+from hornbook.prompting.stop_words import STOP_WORDS
+
+CHOICES = ("red", "dark green", "of bread and letters")
+ITEMS = [Item(str(i), {}, ("red",), CHOICES) for i in range(3)]
+PROMPTS = [Prompt(text, 0) for text in ("the river is", "A teacher: the colour of the garden is", "Answer:")]
+
+
+@pytest.fixture(scope="module")
+def gpt(tmp_path_factory):
+    return hornbook.load(saved_small_gpt(tmp_path_factory.mktemp("gpt")))
+
+
+@pytest.fixture
+def task(tmp_path):
+    return read_task(write_task(tmp_path / "colour.toml", QUESTION))
+
+
+@pytest.fixture
+def writing(tmp_path):
+    return read_task(write_task(tmp_path / "writing.toml", WRITING))
+
+
+def tokens_of(text: str) -> list[int]:
+    return bytes_tokenizer().pieces([text])[0].ids
+
+
+def log_p(gpt, context: str, text: str) -> float:
+    """Each token by a pass of its own."""
+    ids, num_before = tokens_of(context + text), len(tokens_of(context))
+    return sum(float(next_token_scores(gpt.model, [ids[: i + 1]], 1)[0][-1]) for i in range(num_before, len(ids)))
+
+
+def with_readable_answer(gpt) -> tuple[str, str]:
+    """A prompt that the model goes on with in text which is encoded as the same tokens again."""
+    for first in tiny_text(20).split():
+        (found,) = gpt.generate(first, 2, temperature=0)
+        if tokens_of(first + found.text) == tokens_of(first) + found.ids:
+            return first, found.text
+    raise AssertionError("no prompt is gone on with readably")
+
+
+@pytest.mark.parametrize("normalise", ["token", "byte", "sum", "answer"])
+def test_choices_are_scored_by_their_likelihood(gpt, task, normalise):
+    asker = Asker(replace(task, choices=replace(task.choices, normalise=normalise)), gpt)
+    done = []
+    found = asker.ask(ITEMS, PROMPTS, 0, done.append)
+    assert done == [3]
+    for prompt, reply in zip(PROMPTS, found, strict=True):
+        sums = [log_p(gpt, prompt.text, f" {choice}") for choice in CHOICES]
+        units = {
+            "token": [len(tokens_of(f" {choice}")) for choice in CHOICES],
+            "byte": [len(choice) for choice in CHOICES],
+        }.get(normalise, [1] * 3)
+        less = [log_p(gpt, "Answer:", f" {choice}") if normalise == "answer" else 0.0 for choice in CHOICES]
+        expected = [(total - alone) / unit for total, alone, unit in zip(sums, less, units, strict=True)]
+        assert reply.about["scores"] == pytest.approx(expected, abs=1e-4)
+        assert reply.answered.text == CHOICES[int(np.argmax(expected))]
+    if normalise == "answer":
+        assert found[2].about["scores"] == pytest.approx([0.0] * 3, abs=1e-5)
+
+
+def test_the_likelihood_of_the_right_answer(gpt, writing):
+    task = replace(writing, measures=("greedy", "last_token", "perplexity"), answer="{answer}")
+    prompt, likeliest = with_readable_answer(gpt)
+    answers = [likeliest, f"~{likeliest}", " red"]
+    found = Asker(task, gpt).ask(
+        [Item("0", {}, (text,)) for text in answers], [Prompt(prompt, 0)] * 3, 0, lambda done: None
+    )
+    assert all(found[0].answered.is_likeliest) and not all(found[1].answered.is_likeliest)
+    for text, reply in zip(answers, found, strict=True):
+        assert sum(reply.answered.log_probabilities) == pytest.approx(log_p(gpt, prompt, text), abs=1e-4)
+
+
+def test_written_answers_are_those_of_generate(gpt, writing):
+    items = [Item(str(i), {}, ("red",)) for i in range(3)]
+    found = Asker(writing, gpt).ask(items, PROMPTS, 0, lambda done: None)
+    for prompt, reply in zip(PROMPTS, found, strict=True):
+        assert reply.about["generated"] == gpt.generate(prompt.text, 4, temperature=0)[0].text
+        assert reply.answered.text == reply.about["generated"].strip()
+    drawing = replace(writing, writing=Writing(max_tokens=8, temperature=1.0, top_k=2))
+    texts = [
+        [each.about["generated"] for each in Asker(drawing, gpt).ask(items, PROMPTS, seed, lambda done: None)]
+        for seed in (0, 1, 0)
+    ]
+    assert texts[0] == texts[2] != texts[1]
+
+
+def test_a_stop_word_is_not_the_last_word(gpt, writing):
+    """The token that would be written is a stop word for some prompt, and is left out when asked."""
+    words = ["the", "of", "and", "a", "river", "bread", "garden"]
+    prompts = [Prompt(f"{first} {second}", 0) for first in words for second in words]
+    items = [Item(str(i), {}, ("red",)) for i in range(len(prompts))]
+    found = {}
+    for stop_words in (True, False):
+        task = replace(writing, writing=Writing(max_tokens=6, keep="word", stop_words=stop_words))
+        asked = Asker(task, gpt).ask(items, prompts, 0, lambda done: None)
+        found[stop_words] = [reply.about["generated"] for reply in asked]
+    firsts = [
+        tokens_of(prompt.text + text)[len(tokens_of(prompt.text))]
+        for prompt, text in zip(prompts, found[False], strict=True)
+    ]
+    for number in firsts:
+        text = bytes_tokenizer().decode([number])
+        assert text.startswith(" ") and text[1].isalpha() and text.strip().lower() not in STOP_WORDS
+    assert found[True] != found[False]
+
+
+@pytest.mark.parametrize(
+    ("what", "text", "expected"),
+    [
+        ("all", " a b \n", "a b"),
+        ("line", "\n a b\nc", "a b"),
+        ("word", " don't. You", "don't"),
+        ("word", " ...", ""),
+        ("sentence", " Il dort. Il rit.", "Il dort."),
+        ("three sentences", "A b. C d! E f? G h.", "A b. C d! E f?"),
+        ("three sentences", "A b", "A b"),
+    ],
+)
+def test_what_is_kept(what, text, expected):
+    assert kept(text, what) == expected
+
+
+def test_a_word_is_compared_as_the_vocabulary_writes_it(gpt, writing, monkeypatch):
+    task = replace(writing, measures=("word",), writing=Writing(keep="word"))
+    item = Item("0", {}, ("Shane",))
+    assert Asker(task, gpt)._reply(item, " Shane.", None).answered.answers == ("Shane",)
+    monkeypatch.setattr(type(gpt.tokenizer), "normalise", lambda self, text: text.lower())
+    found = Asker(task, gpt)._reply(item, " shane.", None).answered
+    assert MEASURES["word"].rows([found]).tolist() == [[1.0]]
+
+
+def test_room_for_the_longest_choice(gpt, task, writing):
+    assert Asker(task, gpt).rooms(ITEMS[:1]) == [len(tokens_of(f" {CHOICES[2]}"))]
+    assert Asker(writing, gpt).rooms(ITEMS[:2]) == [4, 4]
+    assert Choices().is_there is False

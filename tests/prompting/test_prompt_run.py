@@ -1,0 +1,238 @@
+"""`hornbook prompt` as a person meets it: what it leaves, how it goes on after a kill, and what it refuses."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+import torch
+from small_prompting import CONTEXT, QUESTION, WRITING, saved_small_gpt, write_colours, write_rows, write_task
+from tiny import tiny_text
+
+import hornbook
+from hornbook import cli
+from hornbook.files import read_json, read_json_lines
+from hornbook.interop.folder import save_model
+from hornbook.models.bert import Bert, BertConfig
+from hornbook.prompting import run as running
+from hornbook.text.training import train_tokenizer
+
+
+@pytest.fixture(scope="module")
+def gpt(tmp_path_factory):
+    return saved_small_gpt(tmp_path_factory.mktemp("gpt"))
+
+
+@pytest.fixture
+def task(tmp_path):
+    return write_task(tmp_path / "colour.toml", QUESTION)
+
+
+@pytest.fixture
+def data(tmp_path):
+    return write_colours(tmp_path / "data")
+
+
+@pytest.fixture
+def verb(monkeypatch, capsys):
+    def of(*words) -> tuple[int, str, str]:
+        monkeypatch.setattr(sys, "argv", ["hornbook", "prompt", *map(str, words)])
+        with pytest.raises(SystemExit) as ended:
+            cli.main()
+        said = capsys.readouterr()
+        return ended.value.code or 0, said.out, said.err
+
+    return of
+
+
+def quiet(words: str) -> None:
+    pass
+
+
+def test_what_a_run_leaves(gpt, task, data, tmp_path):
+    out, watched = tmp_path / "out", []
+    found = hornbook.prompt(
+        gpt, task, data, out, shots=(0, 1, 3), seeds=2, watch=lambda *each: watched.append(each), say=quiet
+    )
+    names = {file.stem for file in (out / "predictions").iterdir()}
+    assert names == {"shots-0-seed-0", *(f"shots-{num}-seed-{seed}" for num in (1, 3) for seed in (0, 1))}
+    assert read_json(out / "scores.json") == json.loads(json.dumps(found))
+    assert (out / "report.html").exists() and (out / "score-by-shots.png").exists()
+    assert watched[-1][:2] == (45, 45) and watched[-1][2] == "3 shots, seed 1"
+    for point in found["points"]:
+        lines = [
+            read_json_lines(out / "predictions" / f"shots-{point['shots']}-seed-{s}.jsonl") for s in point["seeds"]
+        ]
+        right = [np.mean([line["answer"] in line["answers"] for line in its]) for its in lines]
+        score = point["scores"]["accuracy"]
+        assert score["seeds"] == pytest.approx([100 * share for share in right])
+        assert score["value"] == pytest.approx(100 * np.mean(right)) and score["low"] <= score["value"] <= score["high"]
+        for line in lines[0]:
+            assert line["prompt"].startswith("Say which colour it is.\n\n") and line["prompt"].endswith(" is")
+            assert line["prompt"].count("train") == line["examples"] == point["shots"]
+            assert line["prompt"].count("test") == 1
+            assert line["answer"] == line["choices"][int(np.argmax(line["scores"]))]
+    assert found["baselines"]["chance"]["accuracy"]["value"] == 50
+    assert found["baselines"]["commonest answer"]["accuracy"]["value"] == pytest.approx(100 * 5 / 9)
+
+
+def test_after_a_kill_it_goes_on(gpt, task, data, tmp_path):
+    whole, out = tmp_path / "whole", tmp_path / "out"
+    expected = hornbook.prompt(gpt, task, data, whole, shots=(0, 1, 2), seeds=2, say=quiet)
+    code = (
+        "import time\nfrom hornbook.prompting import run\nfrom hornbook.prompting.asking import Asker\n"
+        "ask = Asker.ask\n"
+        "def slow(self, items, prompts, seed, progress):\n"
+        "    if 'train' in prompts[0].text and seed: time.sleep(600)\n"
+        "    return ask(self, items, prompts, seed, progress)\n"
+        "Asker.ask = slow\n"
+        f"run.prompt({str(gpt)!r}, {str(task)!r}, {str(data)!r}, {str(out)!r}, shots=(0, 1, 2), seeds=2)\n"
+    )
+    process = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.DEVNULL)
+    wanted = out / "predictions" / "shots-1-seed-0.jsonl"
+    deadline = time.monotonic() + 120
+    while not wanted.exists() and process.poll() is None and time.monotonic() < deadline:
+        time.sleep(0.05)
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    done = sorted((out / "predictions").glob("*.jsonl"))
+    assert [file.stem for file in done] == ["shots-0-seed-0", "shots-1-seed-0"] and not (out / "scores.json").exists()
+    before = {file: os.stat(file).st_mtime_ns for file in done}
+    said = []
+    found = hornbook.prompt(gpt, task, data, out, shots=(0, 1, 2), seeds=2, resume=True, say=said.append)
+    assert said[0] == "2 of 5 pieces are there already"
+    assert {file: os.stat(file).st_mtime_ns for file in done} == before
+    assert found["points"] == expected["points"]
+
+
+def test_a_stopped_run_has_the_scores_of_what_is_done(gpt, task, data, tmp_path, monkeypatch):
+    out, run_piece = tmp_path / "out", running._run_piece
+
+    def stopping(piece, *rest):
+        if piece.shots:
+            raise KeyboardInterrupt
+        run_piece(piece, *rest)
+
+    monkeypatch.setattr(running, "_run_piece", stopping)
+    with pytest.raises(KeyboardInterrupt):
+        hornbook.prompt(gpt, task, data, out, shots=(0, 1), seeds=1, say=quiet)
+    assert [point["shots"] for point in read_json(out / "scores.json")["points"]] == [0]
+    assert "1 of 2 pieces" in (out / "report.html").read_text(encoding="utf-8")
+
+
+def test_more_may_be_asked_for_and_nothing_else(gpt, task, data, tmp_path):
+    out = tmp_path / "out"
+    hornbook.prompt(gpt, task, data, out, shots=(0,), say=quiet)
+    with pytest.raises(ValueError, match="already holds a run: add --resume"):
+        hornbook.prompt(gpt, task, data, out, shots=(0,), say=quiet)
+    hornbook.prompt(gpt, task, data, out, shots=(2,), seeds=2, resume=True, say=quiet)
+    (out / "predictions" / "shots-2-seed-1.jsonl").unlink()  # as if it had been stopped before it
+    found = hornbook.prompt(gpt, task, data, out, shots=(0,), resume=True, say=quiet)
+    assert [(point["shots"], len(point["seeds"])) for point in found["points"]] == [(0, 1), (2, 3)]
+    for changed, words in (
+        ({"limit": 3}, "another limit"),
+        ({"normalise": "sum"}, "another task"),
+        ({"model": saved_small_gpt(tmp_path / "other", context=64)}, "another model"),
+    ):
+        arguments = {"model": gpt, "task": task, "data": data, "out": out} | changed
+        with pytest.raises(ValueError, match=f"was begun with {words}"):
+            hornbook.prompt(**arguments, resume=True, say=quiet)
+    write_colours(data, num_train=13)
+    with pytest.raises(ValueError, match="was begun with other training examples"):
+        hornbook.prompt(gpt, task, data, out, shots=(2,), resume=True, say=quiet)
+
+
+def test_what_does_not_fit_is_said_and_written_down(gpt, task, tmp_path):
+    data, said = write_colours(tmp_path / "data", num_train=40), []
+    found = hornbook.prompt(gpt, task, data, tmp_path / "out", shots=(20,), seeds=1, say=said.append)
+    shown = found["points"][0]["shown"]
+    assert 0 < shown["fewest"] <= shown["mean"] < 20 and shown["whole"] == 0
+    (warning,) = [words for words in said if words.startswith("warning")]
+    assert f"do not fit the context of {CONTEXT} tokens for 9 of 9 questions" in warning
+    assert f"at least {shown['fewest']}" in warning
+    assert "examples fitted on average" in (tmp_path / "out" / "report.html").read_text(encoding="utf-8")
+
+
+def test_limit_asks_the_same_questions(gpt, task, data, tmp_path):
+    runs = [hornbook.prompt(gpt, task, data, tmp_path / name, shots=(0,), limit=4, say=quiet) for name in "ab"]
+    keys = [
+        [line["key"] for line in read_json_lines(tmp_path / name / "predictions" / "shots-0-seed-0.jsonl")]
+        for name in "ab"
+    ]
+    assert keys[0] == keys[1] and len(keys[0]) == 4 and runs[0]["questions"] == 4
+
+
+def test_variants_baselines_and_drawn_answers(gpt, tmp_path):
+    text = WRITING.replace("[writing]", "[writing]\ntemperature = 1.0\ntop_k = 3").replace(
+        '["exact", "f1"]', '["rouge1"]'
+    )
+    text += '[baseline]\nkinds = ["lead-3"]\nfield = "text"\n[[variants]]\nname = "bare"\nexample = "{text}"\n'
+    rows = [{"text": f"One {i}. Two. Three. Four.", "label": f"one {i} two three"} for i in range(4)]
+    data = write_rows(tmp_path / "test.jsonl", rows)
+    found = hornbook.prompt(
+        gpt, write_task(tmp_path / "sum.toml", text), data, tmp_path / "out", shots=(0,), seeds=2, say=quiet
+    )
+    assert [(p["variant"], p["seeds"]) for p in found["points"]] == [("as written", [0, 1]), ("bare", [0, 1])]
+    assert found["baselines"]["lead-3"]["rouge1"]["value"] == pytest.approx(100)
+    prompts = {
+        name: read_json_lines(tmp_path / "out" / "predictions" / f"{name}shots-0-seed-0.jsonl")[0]["prompt"]
+        for name in ("", "bare-")
+    }
+    assert prompts == {"": "One 0. Two. Three. Four. is", "bare-": "One 0. Two. Three. Four."}
+
+
+def test_refusals(gpt, task, data, tmp_path, monkeypatch):
+    def refused(words: str, **changed) -> None:
+        arguments = {"model": gpt, "task": task, "data": data, "out": tmp_path / "no"} | changed
+        with pytest.raises(ValueError, match=words) as error:
+            hornbook.prompt(**arguments, say=quiet)
+        assert "\n" not in str(error.value) and not (tmp_path / "no").exists()
+
+    tokenizer = train_tokenizer(tiny_text(60).split("\n\n"), vocab_size=200)
+    size = {"num_layers": 1, "width": 32, "num_heads": 2, "inner_width": 64, "max_positions": 32}
+    bert = Bert(BertConfig(vocab_size=tokenizer.vocab_size, **size), ("mlm",))
+    bert.initialise(torch.Generator().manual_seed(0))
+    (tmp_path / "bert").mkdir()
+    save_model(tmp_path / "bert", bert)
+    tokenizer.save(tmp_path / "bert")
+    refused("is an encoder, which reads in both directions", model=tmp_path / "bert")
+    refused("no training part", data=data / "test.jsonl", shots=(1,))
+    refused("fewer than the 13", shots=(13,))
+    refused("--shots takes numbers", shots=(-1,))
+    refused("--seeds must be at least 1", seeds=0)
+    refused("--limit must be at least 1", limit=0)
+    refused("--dictionary is for tasks", dictionary=task)
+    refused("must be one of token, byte, sum, answer", normalise="length")
+    refused("names the field {txt}", task=write_task(tmp_path / "a.toml", QUESTION.replace("{text}", "{txt}")))
+    baseline = '[baseline]\nkinds = ["lead-3"]\nfield = "y"\n'
+    refused("baseline.field names the field 'y'", task=write_task(tmp_path / "c.toml", QUESTION + baseline))
+    refused("shorten names the field 'x'", task=write_task(tmp_path / "b.toml", 'shorten = "x"\n' + QUESTION))
+    monkeypatch.setitem(sys.modules, "sacrebleu", None)
+    refused("needs sacrebleu", task="translation-pairs")
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "note.txt").write_text("mine")
+    with pytest.raises(ValueError, match="holds something else"):
+        hornbook.prompt(gpt, task, data, tmp_path / "full", shots=(0,), say=quiet)
+
+
+def test_the_verb(verb, gpt, task, data, tmp_path):
+    status, out, _ = verb(gpt, "--task", task, "--data", data, "--out", tmp_path / "o", "--shots", "0,2", "--json")
+    assert status == 0 and "who answers" in out and "95% intervals by bootstrap over questions and seeds" in out
+    answer = json.loads(out.splitlines()[-1])
+    assert [point["shots"] for point in answer["points"]] == [0, 2]
+    status, out, _ = verb("--list")
+    assert status == 0 and "lambada-paper" in out and "translation-say" in out
+    status, out, _ = verb("--task", task, "--data", data, "--shots", "1", "--show")
+    assert status == 0 and "--- examples: 1\nSay which colour it is.\n\ntrain" in out and "answers:  red" in out
+    for words, said in (
+        ((gpt, "--task", task, "--data", data, "--out", tmp_path / "p", "--shots", "0,x"), "not '0,x'"),
+        ((gpt, "--data", data), "needs --task"),
+        (("--task", task, "--data", data), "needs a model"),
+        ((gpt, "--task", task, "--data", data), "needs --out"),
+    ):
+        status, _, error = verb(*words)
+        assert status == 2 and said in error and error.count("\n") == 1

@@ -1,0 +1,73 @@
+"""The file of a task as text: what it may say, and what is said of mistakes in it."""
+
+import pytest
+from small_prompting import QUESTION, WRITING, write_task
+
+from hornbook.prompting.definition import filled, read_task, shipped
+
+
+def test_every_shipped_task_can_be_read():
+    assert {"lambada-paper", "lambada-harness", "coqa", "summary", "translation-pairs", "translation-say"} <= set(
+        shipped()
+    )
+    assert {"sst-2-question", "rte-question", "commonsenseqa"} <= set(shipped())
+    for name in shipped():
+        task = read_task(name)
+        assert task.name == name and task.about
+
+
+def test_the_published_settings():
+    summary = read_task("summary")
+    assert (summary.writing.max_tokens, summary.writing.top_k, summary.writing.keep) == (100, 2, "three sentences")
+    assert summary.templates["without-the-hint"] == summary.example.replace("TL;DR:", "")
+    assert summary.baseline.kinds == ("lead-3", "random-3") and summary.draws_answers
+    assert read_task("translation-pairs").example == "{en} =" and not read_task("translation-pairs").draws_answers
+    assert read_task("lambada-harness").needs == {"likelihood"}
+    assert read_task("lambada-paper").needs == {"likelihood", "text"}
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "words"),
+    [
+        ('measures = ["accuracy"]', 'measures = ["acuracy"]', "did you mean accuracy"),
+        ('measures = ["accuracy"]', 'measures = ["rouge1"]', "no measure of a task that chooses"),
+        ('measures = ["accuracy"]', "measures = []", "measures is missing"),
+        ('example = "{text} is"', "", "example is missing"),
+        ('example = "{text} is"', "example = 3", "must be a text"),
+        ("description", "descripton", "did you mean 'description'"),
+        ("{r =", "{r = ", ""),
+        ('"dark green"', '"red"', "words of its own"),
+        ("[choices]", '[writing]\ntop_k = "two"\n[choices]', "must be a number"),
+        ("[choices]", '[source]\nlayout = "tables"\n[choices]', "must be one of columns, lambada"),
+        ("[choices]", '[baseline]\nkinds = ["lead-4"]\n[choices]', "there is no baseline 'lead-4'"),
+        ("[choices]", "[choices]\nfrom_example = true", "exclude each other"),
+        ("[choices]", "[choices", "not valid TOML"),
+    ],
+)
+def test_mistakes_are_answered_with_the_fix(tmp_path, before, after, words):
+    file = write_task(tmp_path / "colour.toml", QUESTION.replace(before, after, 1))
+    if not words:
+        assert read_task(file).name == "colour"
+        return
+    with pytest.raises(ValueError, match=words) as error:
+        read_task(file)
+    assert "colour.toml" in str(error.value) and "\n" not in str(error.value)[:40]
+
+
+def test_a_free_answer_has_no_accuracy(tmp_path):
+    file = write_task(tmp_path / "colour.toml", WRITING.replace('"exact"', '"accuracy"'))
+    with pytest.raises(ValueError, match="no measure of a task that writes"):
+        read_task(file)
+
+
+def test_an_unknown_task_is_answered_with_the_nearest():
+    with pytest.raises(ValueError, match="did you mean lambada-"):
+        read_task("lambada")
+    with pytest.raises(ValueError, match="shipped ones are"):
+        read_task("xyz.toml")
+
+
+def test_a_template_takes_texts_as_they_are():
+    assert filled("{a} and {b}", {"a": "{b}", "b": "\\1"}) == "{b} and \\1"
+    with pytest.raises(ValueError, match=r"names the field \{c\}, and the data has a"):
+        filled("{c}", {"a": ""})
