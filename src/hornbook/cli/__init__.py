@@ -6,10 +6,22 @@ from typing import Annotated
 
 import typer
 
-from hornbook.cli import comparing, distilling, experiments, language, pretraining, tasks, texts, use
+from hornbook.cli import comparing, deployment, distilling, experiments, language, pretraining, tasks, texts, use
 from hornbook.cli.app import app, complain
 
-__all__ = ["app", "comparing", "distilling", "experiments", "language", "main", "pretraining", "tasks", "texts", "use"]
+__all__ = [
+    "app",
+    "comparing",
+    "deployment",
+    "distilling",
+    "experiments",
+    "language",
+    "main",
+    "pretraining",
+    "tasks",
+    "texts",
+    "use",
+]
 
 
 @app.callback(invoke_without_command=True)
