@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from hornbook.cli.app import Json, Model, answer, app, check_writable, refuse_existing
-from hornbook.cli.tasks import Data
+from hornbook.cli.tasks import Data, Label, Pair, Text
 
 Threads = Annotated[int, typer.Option(help="Cores that the latency is measured on.")]
 Length = Annotated[int, typer.Option(help="Tokens of the input that is timed.")]
@@ -39,3 +39,54 @@ def export_verb(
     table(numbers_in_words(record))
     say(f"{out}: model.onnx, and README.md with a program that runs it")
     answer(as_json, {"out": str(out), **record})
+
+
+@app.command(
+    "compare", epilog="Example: hornbook compare runs/reviews runs/small-reviews phone --data reviews.csv --out c"
+)
+def compare_verb(
+    models: Annotated[
+        list[str], typer.Argument(help="Runs, models and exported folders; the others are held against the first.")
+    ],
+    data: Data = None,
+    part: Annotated[str | None, typer.Option(help="Score this part of the data, such as test.")] = None,
+    out: Annotated[Path | None, typer.Option(help="Where the numbers, the picture and the page go.")] = None,
+    length: Length = 128,
+    rounds: Rounds = 100,
+    threads: Threads = 1,
+    batch_size: Annotated[int, typer.Option(help="Inputs at once, for the throughput.")] = 32,
+    batch_threads: Annotated[int | None, typer.Option(help="Cores for the throughput; all when not said.")] = None,
+    text: Text = None,
+    pair: Pair = None,
+    label: Label = None,
+    as_json: Json = False,
+) -> None:
+    """Set models side by side: size, FLOPs, latency, throughput, scores, and the share of the first that is kept."""
+    if out is not None:
+        check_writable(out)
+    from hornbook.deployment.comparison import compare
+    from hornbook.report.comparison import cells, headings, how_measured, write_comparison_page
+    from hornbook.terminal import counting_display, say, table
+
+    with counting_display("opening the models") as show:
+        found = compare(
+            models,
+            data=data,
+            part=part,
+            text=text,
+            pair=pair,
+            label=label,
+            out=out,
+            length=length,
+            rounds=rounds,
+            threads=threads,
+            batch_size=batch_size,
+            batch_threads=batch_threads,
+            show=show,
+        )
+    table(cells(found), headings(found))
+    for line in [*how_measured(found), *(f"note: {each}" for each in found["notes"])]:
+        say(line)
+    if out is not None:
+        say(f"{write_comparison_page(out)} and {out / 'comparison.png'}")
+    answer(as_json, found)
