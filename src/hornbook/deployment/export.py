@@ -60,7 +60,7 @@ def export(
         raise ValueError(f"{source.folder} is exported already: give the run or model that it was made of")
     random = np.random.default_rng(SEED)
     length = min(length, source.model.config.max_positions)
-    features = _features(source, texts, data, length, random)
+    features = compared_on(source, texts, data, length, random)
     show("writing the graph", 0)
     _write(source, to, out)
     record: dict[str, Any] = {
@@ -147,7 +147,7 @@ def _write(source: Opened, to: str, out: Path) -> None:
         whole.unlink(missing_ok=True)
 
 
-def _features(source: Opened, texts: Path | None, data: Any, length: int, random: np.random.Generator) -> Features:
+def compared_on(source: Opened, texts: Path | None, data: Any, length: int, random: np.random.Generator) -> Features:
     """What the two models are compared on."""
     if data is not None and source.predictor is None:
         raise ValueError(

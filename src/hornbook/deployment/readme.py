@@ -63,8 +63,10 @@ def _of_kind(model: Opened) -> tuple[list, str]:
         )
     if output.kind == "spans":
         return QUESTION, (
-            'start, end = session.run(["start_logits", "end_logits"], fed)\n'
-            "first, last = start[0].argmax(), end[0].argmax()\n"
+            'start, end = (each[0] for each in session.run(["start_logits", "end_logits"], fed))\n'
+            "passage = [i for i, part in enumerate(rows[0].sequence_ids) if part == 1]\n"
+            "spans = [(start[i] + end[j], i, j) for i in passage for j in passage if i <= j < i + 30]\n"
+            "_, first, last = max(spans)\n"
             "print(texts[0][1][rows[0].offsets[first][0] : rows[0].offsets[last][1]])\n"
         )
     if output.kind == "choice":
