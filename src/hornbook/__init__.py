@@ -20,6 +20,8 @@ _WHERE = {
     "label_curve": "hornbook.finetuning.curve",
     "pretrain": "hornbook.pretraining.run",
     "distill": "hornbook.distillation.run",
+    "export": "hornbook.deployment.export",
+    "compare": "hornbook.deployment.comparison",
     "train_tokenizer": "hornbook.text.training",
     "measure_fit": "hornbook.text.fit",
     "Tokenizer": "hornbook.text.tokenizer",

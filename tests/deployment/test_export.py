@@ -22,6 +22,7 @@ from hornbook.files import read_json
 from hornbook.infer.predictor import load_predictor
 from hornbook.interop.folder import load_folder
 from hornbook.models.outputs import Output
+from hornbook.report.info import describe, lines
 
 LABELS = ("dark", "light", "other")
 KINDS = {
@@ -124,6 +125,13 @@ def test_int8_keeps_predictions_and_stores_every_table_in_eight_bits(learned):
     assert {kind for _, kind in tables.values()} <= {onnx.TensorProto.INT8, onnx.TensorProto.UINT8}, tables
     shapes = {shape for shape, _ in tables.values()}
     assert (load_folder(learned.run)[0].config.padded_vocab_size, 32) in shapes and (32, 128) in shapes
+
+
+def test_info_says_what_was_exported(learned):
+    description = describe(learned.phone)
+    assert description["kind"] == "exported model" and description["task"] == "classification"
+    said = dict(lines(description))
+    assert said["as"] == "onnx-int8" and said["comes out"] == "logits" and said["same predictions"].endswith("%")
 
 
 def test_the_verb_says_what_it_takes(learned):

@@ -29,14 +29,15 @@ def export_verb(
     check_writable(out)
     refuse_existing(out, "model.onnx", "an exported model")
     refuse_existing(out, "model.safetensors", "a model")
-    from hornbook.deployment.export import export, numbers_in_words
+    from hornbook.deployment.export import export
+    from hornbook.report.exported import measured_words
     from hornbook.terminal import counting_display, say, table
 
     with counting_display("opening the model") as show:
         record = export(
             model, to, out, data=data, texts=texts, length=length, rounds=rounds, threads=threads, show=show
         )
-    table(numbers_in_words(record))
+    table(measured_words(record))
     say(f"{out}: model.onnx, and README.md with a program that runs it")
     answer(as_json, {"out": str(out), **record})
 

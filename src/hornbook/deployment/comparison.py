@@ -16,13 +16,14 @@ import torch
 
 import hornbook
 from hornbook.batch import Batch
-from hornbook.deployment.opened import EXPORT, Opened, opened
+from hornbook.deployment.opened import Opened, opened
 from hornbook.deployment.timing import Answer, by_turns, torch_threads
 from hornbook.files import num_cores, read_json, write_json
 from hornbook.interop.onnx import OnnxModel
+from hornbook.report.comparison import FILE
+from hornbook.report.exported import FILE as EXPORT
 from hornbook.tasks.task import Features
 
-FILE = "comparison.json"
 NUM_TIMED = 64  # examples of the data, or drawn inputs, that are timed one after another
 SEED = 0  # of tokens that are drawn
 ROUNDS_A_BATCH = 10  # so many rounds of single inputs for each round of batches

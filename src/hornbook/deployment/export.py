@@ -17,13 +17,14 @@ import numpy as np
 import hornbook
 from hornbook.deployment.agreement import agreement
 from hornbook.deployment.memory import peak_memory
-from hornbook.deployment.opened import EXPORT, Opened, opened
+from hornbook.deployment.opened import Opened, opened
 from hornbook.deployment.readme import readme
 from hornbook.deployment.timing import Times, by_turns, torch_threads
 from hornbook.files import write_json, write_text
 from hornbook.interop.onnx import FILE, is_exported, needed, write_int8, write_onnx
 from hornbook.models.padded import input_names, output_names, rows_together
-from hornbook.report import wording
+from hornbook.report.exported import FILE as EXPORT
+from hornbook.report.exported import measured_words
 from hornbook.tasks.classification import encode_texts
 from hornbook.tasks.datasets import known
 from hornbook.tasks.reading.inputs import inputs_in, read_inputs
@@ -83,40 +84,8 @@ def export(
         record["scores"], record["scores_before"] = (_scores(each, data, show) for each in (exported, source))
     write_json(out / EXPORT, record)
     longest = length if source.predictor is None else source.predictor.longest
-    write_text(out / "README.md", readme(source, to, longest, numbers_in_words(record)))
+    write_text(out / "README.md", readme(source, to, longest, measured_words(record)))
     return record
-
-
-def numbers_in_words(record: dict[str, Any]) -> list[tuple[str, str]]:
-    """What was measured, for a table."""
-    now, before = record["latency_ms"], record["latency_ms_before"]
-    memory, agreed = record["memory_bytes"], record["agreement"]
-    cores = "one core" if record["threads"] == 1 else f"{record['threads']} cores"
-    at = f"one input of {record['length']} tokens on {cores}"
-    rows = [
-        ("file", f"{wording.size(record['bytes'])}; the weights were {wording.size(record['bytes_before'])}"),
-        ("parameters", wording.amount(record["parameters"])),
-        (
-            "peak memory",
-            f"{wording.size(memory['peak'])}, of which Python and onnxruntime {wording.size(memory['without_model'])}",
-        ),
-        ("latency p50, p99", f"{now['p50']:.1f}, {now['p99']:.1f} ms: {at}"),
-        ("in Hornbook", f"{before['p50']:.1f}, {before['p99']:.1f} ms"),
-        ("largest difference", f"{agreed['largest_difference']:.2g} of its outputs, {_inputs(agreed)}"),
-    ]
-    if "same" in agreed:
-        rows.append(("same predictions", f"{100 * agreed['same']:.2f}%"))
-    if "smallest_cosine" in agreed:
-        rows.append(("smallest cosine", f"{agreed['smallest_cosine']:.4f} between the mean vectors of an input"))
-    for part, scores in record.get("scores", {}).items():
-        for name, found in scores.items():
-            was = record["scores_before"][part][name]["value"]
-            rows.append((f"{name}, {part}", f"{found['value']:.4g}; before {was:.4g}"))
-    return rows
-
-
-def _inputs(agreed: dict[str, Any]) -> str:
-    return f"{agreed['num_inputs']:,} inputs of {agreed['on']}"
 
 
 def _check(to: str, length: int, rounds: int, threads: int) -> None:

@@ -19,12 +19,12 @@ from hornbook.models.flops import forward_flops, shape_of
 from hornbook.models.outputs import Output
 from hornbook.models.padded import rows_together
 from hornbook.models.transformer import Transformer
+from hornbook.report.exported import FILE as EXPORT
 from hornbook.tasks.choice import Choice
 from hornbook.tasks.records import Example
 from hornbook.tasks.task import Features
 from hornbook.text.tokenizer import Tokenizer
 
-EXPORT = "export.json"  # what `hornbook export` wrote down
 NUM_ENDINGS = 4  # where no task says how many
 
 
