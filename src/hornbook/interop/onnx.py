@@ -43,8 +43,7 @@ def write_onnx(model: Transformer, file: Path) -> None:
             f"the model takes {num_bytes / 1e9:.1f} GB, and one ONNX file holds at most {LARGEST_BYTES / 1e9:.0f} GB: "
             "distil a smaller student from it first"
         )
-    for name in ("onnx", "onnxscript"):
-        needed(name)
+    onnx, _ = needed("onnx"), needed("onnxscript")
     from torch.export import Dim
 
     padded = PaddedModel(model).eval()
@@ -65,18 +64,26 @@ def write_onnx(model: Transformer, file: Path) -> None:
             dynamo=True,
             verbose=False,
         )
-        with replacing(file) as temporary:
-            program.save(temporary)
+    with replacing(file) as temporary:
+        onnx.save(_bare(program.model_proto), temporary)
+
+
+def _bare(proto):
+    """Without what the exporter notes down for its developers: half of a small file, with paths of this machine; and
+    without the shapes of what is in between, which are worked out again and would stop `write_int8`."""
+    graph = proto.graph
+    for part in (graph, *graph.node, *graph.input, *graph.output, *graph.initializer):
+        del part.metadata_props[:]
+    del graph.value_info[:]
+    return proto
 
 
 def write_int8(source: Path, file: Path) -> None:
     """The float file in int8: matrices by column, tables as a whole."""
-    onnx, quantization = needed("onnx"), needed("onnxruntime.quantization")
-    model = onnx.load(source)
-    del model.graph.value_info[:]  # shapes of matrices that are about to be turned round
+    quantization = needed("onnxruntime.quantization")
     with _quiet(), replacing(file) as temporary:
         quantization.quantize_dynamic(
-            model,
+            source,
             temporary,
             op_types_to_quantize=["MatMul", "Gather"],
             per_channel=True,
