@@ -29,10 +29,11 @@ def learned(tmp_path_factory, tiny_tokenizer) -> Learned:
     texts = [f"{text} lantern" if i % 2 else text for i, text in enumerate(texts)]
     rows = "\n".join(f"{text},{'light' if 'lantern' in text else 'dark'}" for text in texts)
     data = folder / "texts.csv"
-    data.write_text(f"text,label\n{rows}\n", encoding="utf-8")
+    data.write_text(f"said,mood\n{rows}\n", encoding="utf-8")  # names that nobody would guess
     changes = {"runtime.threads": 1, "schedule.warmup_fraction": 0.0}
     run, phone = folder / "run", folder / "phone"
-    found = hornbook.finetune(model, str(data), out=run, epochs=6, lr=3e-3, batch_size=16, changes=changes)
+    size = {"epochs": 6, "lr": 3e-3, "batch_size": 16}
+    found = hornbook.finetune(model, str(data), out=run, text="said", label="mood", **size, changes=changes)
     assert found.scores["dev"]["accuracy"]["value"] > 0.9
     words = ["export", str(run), "--to", "onnx-int8", "--out", str(phone), "--data", str(data)]
     result = CliRunner().invoke(app, [*words, "--rounds", "2", "--length", "8"])

@@ -16,7 +16,7 @@ import torch
 
 import hornbook
 from hornbook.batch import Batch
-from hornbook.deployment.opened import Opened, opened
+from hornbook.deployment.opened import Opened, alike, opened
 from hornbook.deployment.timing import Answer, by_turns, torch_threads
 from hornbook.files import num_cores, read_json, write_json
 from hornbook.interop.onnx import OnnxModel
@@ -166,9 +166,7 @@ def _inputs(
     if data is None:
         return [model.drawn(np.random.default_rng(SEED), [length] * num) for model in models]
     _, found = models[0].predictor.read(data, **columns)
-    examples = found.parts[part if part in found.parts else next(iter(found.parts))]
-    if models[0].predictor.saved.kind == "choice":  # equally many endings go through together
-        examples = [each for each in examples if len(each.endings) == len(examples[0].endings)]
+    examples = alike(found.parts[part if part in found.parts else next(iter(found.parts))])
     # Every so many, for they may be sorted by length.
     examples = [examples[i * len(examples) // num] for i in range(num)] if len(examples) > num else examples
     return [model.encoded(examples) for model in models]

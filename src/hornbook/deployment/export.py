@@ -17,7 +17,7 @@ import numpy as np
 import hornbook
 from hornbook.deployment.agreement import agreement
 from hornbook.deployment.memory import peak_memory
-from hornbook.deployment.opened import Opened, opened
+from hornbook.deployment.opened import Opened, alike, opened
 from hornbook.deployment.readme import readme
 from hornbook.deployment.timing import Times, by_turns, torch_threads
 from hornbook.files import write_json, write_text
@@ -81,7 +81,8 @@ def export(
     memory = peak_memory(out / FILE, shape)
     record["memory_bytes"] = {"peak": memory.whole, "without_model": memory.before}
     if data is not None:
-        record["scores"], record["scores_before"] = (_scores(each, data, show) for each in (exported, source))
+        columns = source.predictor.members[0].columns  # that the run was told to read
+        record["scores"], record["scores_before"] = (_scores(each, data, columns, show) for each in (exported, source))
     write_json(out / EXPORT, record)
     longest = length if source.predictor is None else source.predictor.longest
     write_text(out / "README.md", readme(source, to, longest, measured_words(record)))
@@ -129,7 +130,7 @@ def compared_on(source: Opened, texts: Path | None, data: Any, length: int, rand
         else:
             _, found = source.predictor.read(data)
             examples = next((part for name, part in found.parts.items() if name != "train"), found.parts.get("train"))
-        return source.encoded(examples[:NUM_AGREEING])
+        return source.encoded(alike(examples)[:NUM_AGREEING])
     if texts is not None:
         examples = inputs_in(texts, known("classification"), Asked(), Notes(needs_labels=False))
         joined, _ = encode_texts(examples[:NUM_AGREEING], source.tokenizer, source.model.config.max_positions, False)
@@ -147,5 +148,5 @@ def _latency(
         return by_turns(answers, rounds, lambda done: show("rounds timed", done))
 
 
-def _scores(model: Opened, data: Any, show: Show) -> dict[str, Any]:
-    return model.predictor.evaluate(data, progress=lambda done: show("examples scored", done))["parts"]
+def _scores(model: Opened, data: Any, columns: dict[str, str], show: Show) -> dict[str, Any]:
+    return model.predictor.evaluate(data, **columns, progress=lambda done: show("examples scored", done))["parts"]

@@ -21,7 +21,7 @@ from hornbook.models.padded import rows_together
 from hornbook.models.transformer import Transformer
 from hornbook.report.exported import FILE as EXPORT
 from hornbook.tasks.choice import Choice
-from hornbook.tasks.records import Example
+from hornbook.tasks.records import ChoiceExample, Example
 from hornbook.tasks.task import Features
 from hornbook.text.tokenizer import Tokenizer
 
@@ -84,11 +84,18 @@ class Opened:
         return Features(ids, [np.zeros_like(each) for each in ids], owners, len(lengths), num_together=together)
 
     def encoded(self, examples: Sequence[Example]) -> Features:
-        """The same for examples of its task."""
+        """The same for examples of its task that are `alike`."""
         task = self.predictor.task
         if isinstance(task, Choice):
             task = replace(task, num_endings=len(examples[0].endings))
         return task.encode(examples, self.tokenizer, self.predictor.longest)
+
+
+def alike(examples: Sequence[Example]) -> list[Example]:
+    """Those that can go through a model together: of questions with endings, the ones with as many as the first."""
+    if not isinstance(examples[0], ChoiceExample):
+        return list(examples)
+    return [each for each in examples if len(each.endings) == len(examples[0].endings)]
 
 
 def opened(name: str | Path) -> Opened:
