@@ -35,12 +35,13 @@ ALLOWED["pretraining"] = ALLOWED["finetuning"] = set(ALLOWED) - {"terminal"}
 ALLOWED["experiments"] = set(ALLOWED) - {"terminal"}
 ALLOWED["distillation"] = set(ALLOWED) - {"terminal"}
 ALLOWED["prompting"] = set(ALLOWED) - {"terminal"}
+ALLOWED["deployment"] = set(ALLOWED) - {"terminal"}
 ALLOWED["cli"] = set(ALLOWED)
 ALLOWED["demo"] = {*ALLOWED, "cli"}
 IMPORT_TORCH = (
     *("batch", "nn.", "models.", "objectives.", "train.", "interop.", "infer.", "data.loader", "pretraining."),
     *("tasks.objective", "tasks.running", "finetuning.", "augmentation.", "prompting.", "experiments."),
-    "distillation.",
+    *("distillation.", "deployment."),
 )
 
 MODULES = {

@@ -23,6 +23,8 @@ _WHERE = {
     "pretrain": "hornbook.pretraining.run",
     "distill": "hornbook.distillation.run",
     "augment": "hornbook.augmentation.copies",
+    "export": "hornbook.deployment.export",
+    "compare": "hornbook.deployment.comparison",
     "train_tokenizer": "hornbook.text.training",
     "measure_fit": "hornbook.text.fit",
     "Tokenizer": "hornbook.text.tokenizer",

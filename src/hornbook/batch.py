@@ -46,6 +46,10 @@ class Batch:
         return self.num_sequences - self.num_dead
 
     @property
+    def lengths_N(self) -> Tensor:
+        return (self.starts[1:] - self.starts[:-1]).long()
+
+    @property
     def num_live_tokens(self) -> int:
         return int(self.starts_host[self.num_live_sequences])
 

@@ -6,12 +6,24 @@ from typing import Annotated
 
 import typer
 
-from hornbook.cli import comparing, distilling, experiments, language, pretraining, prompting, tasks, texts, use
+from hornbook.cli import (
+    comparing,
+    deployment,
+    distilling,
+    experiments,
+    language,
+    pretraining,
+    prompting,
+    tasks,
+    texts,
+    use,
+)
 from hornbook.cli.app import app, complain
 
 __all__ = [
     "app",
     "comparing",
+    "deployment",
     "distilling",
     "experiments",
     "language",

@@ -13,7 +13,7 @@ from typer.core import TyperGroup
 IN_ORDER = (
     *("tokenizer", "corpus", "pretrain", "plan", "fill-mask", "next-sentence", "detect"),
     *("generate", "score", "perplexity", "prompt"),
-    *("finetune", "distill", "evaluate", "predict", "report", "info"),
+    *("finetune", "distill", "evaluate", "predict", "export", "compare", "report", "info"),
     *("features", "probe", "baseline", "label-curve", "glue", "reproduce"),
 )
 

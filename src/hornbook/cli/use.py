@@ -7,7 +7,10 @@ import typer
 
 from hornbook.cli.app import Json, Model, answer, app
 
-PICTURES = ("curves.png", "confusion.png", "scatter.png", "tries.png", "curve.png", "score-by-flops.png")
+PICTURES = (
+    *("curves.png", "confusion.png", "scatter.png", "tries.png", "curve.png", "score-by-flops.png"),
+    "comparison.png",
+)
 
 
 @app.command("fill-mask", epilog='Example: hornbook fill-mask runs/first "Paris is the [MASK] of France." --top 3')

@@ -20,8 +20,8 @@ import torch
 from torch import nn
 
 from hornbook.files import read_json
-from hornbook.interop.folder import load_folder
 from hornbook.interop.hub import model_folder
+from hornbook.interop.onnx import load_any
 from hornbook.models.outputs import Output
 from hornbook.tasks.choice import Choice
 from hornbook.tasks.datasets import known
@@ -30,7 +30,7 @@ from hornbook.tasks.items import as_examples, without_label
 from hornbook.tasks.reading.finish import names_in
 from hornbook.tasks.reading.read import read
 from hornbook.tasks.records import DataSet, Example, TextExample
-from hornbook.tasks.running import run_model
+from hornbook.tasks.running import device_of, run_model
 from hornbook.tasks.saved import SavedTask, load_task
 from hornbook.tasks.schemes import from_bio, repaired, scheme_of, to_bio
 from hornbook.tasks.spans import Spans
@@ -83,7 +83,7 @@ class Predictor:
 
     @property
     def device(self) -> torch.device:
-        return next(self.members[0].model.parameters()).device
+        return device_of(self.members[0].model)
 
     def to(self, device: str | torch.device) -> "Predictor":
         for member in self.members:
@@ -225,8 +225,8 @@ class Predictor:
 
 
 def load_predictor(runs: str | Path | Sequence[str | Path], device: str = "auto") -> Predictor:
-    """Opens a run of fine-tuning, a fine-tuned folder that `transformers` wrote, or a Hugging Face name; of several,
-    an ensemble."""
+    """Opens a run of fine-tuning, a fine-tuned folder that `transformers` wrote, an exported one, or a Hugging Face
+    name; of several, an ensemble."""
     names = [runs] if isinstance(runs, str | Path) else list(runs)
     if not names:
         raise ValueError("no run was given: give at least one")
@@ -253,18 +253,29 @@ def _mean(output: Output, scores: np.ndarray) -> np.ndarray:
 
 def _opened(name: str | Path) -> Member:
     folder = model_folder(name)
+    run = finished_run(folder)
+    model, tokenizer = load_any(folder)
+    if model.output is None:
+        raise ValueError(
+            f"{folder} has no head for a task, it is an encoder as pre-training leaves it: make one with "
+            f"hornbook finetune {name} --task NAME --data PATH --out RUN"
+        )
+    return member_of(folder, model, tokenizer, run)
+
+
+def finished_run(folder: Path) -> dict[str, Any]:
+    """What `run.json` says of a folder, if it has one; a `ValueError` where there is no model to open yet, or ever."""
     run = read_json(folder / "run.json") if (folder / "run.json").is_file() else {}
     if run.get("verb") in ("baseline", "probe", "label-curve"):
         raise ValueError(f"{folder} is a {run['verb']}, which is scored and not kept: predict with a fine-tuned run")
     is_of_task = run.get("verb") == "finetune" or (run.get("verb") == "distill" and "task" in run)
     if is_of_task and not all((folder / name).is_file() for name in WRITTEN_LAST):
         raise ValueError(f"the run in {folder} is not finished: go on with --resume")
-    model, tokenizer = load_folder(folder)
-    if model.output is None:
-        raise ValueError(
-            f"{folder} has no head for a task, it is an encoder as pre-training leaves it: make one with "
-            f"hornbook finetune {name} --task NAME --data PATH --out RUN"
-        )
+    return run
+
+
+def member_of(folder: Path, model: nn.Module, tokenizer: Tokenizer, run: dict[str, Any]) -> Member:
+    """A model with the head of a task, and what stands beside it."""
     saved = load_task(folder, model.output)
     settings, request = run.get("settings") or {}, run.get("request") or {}
     asked = saved.longest or (settings.get("task") or {}).get("max_length")

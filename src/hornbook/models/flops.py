@@ -75,6 +75,15 @@ def model_flops_per_token(*shapes: Shape) -> float:
     return sum(6 * _weights(shape) + 12 * _attended(shape) * shape.width * shape.num_layers for shape in shapes)
 
 
+def forward_flops(shape: Shape) -> float:
+    """Of reading one sequence in the model convention: a third of what training on it costs.
+
+    >>> f"{forward_flops(Shape(width=768, num_layers=12, length=128, head='none')) / 1e9:.1f}"  # BERT-base, in billions
+    '22.3'
+    """
+    return model_flops_per_token(shape) * shape.length / 3
+
+
 def _weights(shape: Shape) -> float:
     """Multiply-adds of one token with weights."""
     width, embedded = shape.width, shape.embedded

@@ -191,8 +191,8 @@ def rectangle(x_TD: Tensor, batch: Batch) -> tuple[Tensor, Tensor]:
     """The sequences as rows, N x S x D, and where there is a token, N x S; the rest repeats other tokens."""
     starts = batch.starts.long()
     steps_S = torch.arange(batch.longest, device=x_TD.device)
-    is_there_NS = steps_S < (starts[1:] - starts[:-1])[:, None]
-    places_NS = (starts[:-1, None] + steps_S).clamp(max=len(x_TD) - 1)
+    is_there_NS = steps_S < batch.lengths_N[:, None]
+    places_NS = (starts[:-1, None] + steps_S).clamp(max=x_TD.shape[0] - 1)
     # `index_select` has a deterministic backward on a CPU, which indexing by a matrix has not.
     return x_TD.index_select(0, places_NS.flatten()).unflatten(0, places_NS.shape), is_there_NS
 
@@ -204,12 +204,12 @@ def at_least_single(x: Tensor) -> Tensor:
 
 def first_tokens(x_TD: Tensor, batch: Batch) -> Tensor:
     """Where each sequence starts; an empty dead one at the very end reads the last token."""
-    return batch.starts[:-1].long().clamp(max=len(x_TD) - 1)
+    return batch.starts[:-1].long().clamp(max=x_TD.shape[0] - 1)
 
 
 def last_tokens(batch: Batch) -> Tensor:
     """Where each sequence ends; an empty dead one at the very end reads the token before it."""
-    return batch.starts[1:].long() - 1
+    return batch.starts[:-1].long() + batch.lengths_N - 1
 
 
 # --- The names that the outside world gives to all this -------------------------------------------------------------

@@ -54,7 +54,7 @@ class SelfAttention(nn.Module):
         q, k, v = qkv_T3HC.unbind(1)
         if cached is not None:
             cached.lay(k, v)
-            if cached.places.is_step:
+            if cached.attends:
                 return self.out(cached.attend(q, self.window).flatten(1))
         dropout = self.dropout if self.training else 0.0
         y_THC = attention(q, k, v, starts, starts_host, longest, self.direction, dropout, self.window)

@@ -41,6 +41,11 @@ class KeyValues:
         self.values_NHLC = like.new_zeros(shape_NHLC)
         self.places: Places | None = None
 
+    @property
+    def attends(self) -> bool:
+        """Whether tokens attend to what is kept here, and not to each other."""
+        return self.places.is_step
+
     def lay(self, k_THC: Tensor, v_THC: Tensor) -> None:
         rows_T, positions_T = self.places.rows_T, self.places.positions_T
         self.keys_NHLC[rows_T, :, positions_T] = k_THC

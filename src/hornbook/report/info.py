@@ -7,6 +7,7 @@ from safetensors import SafetensorError, safe_open
 
 from hornbook.files import read_json
 from hornbook.report import wording
+from hornbook.report.exported import about_exported, exported_lines, is_exported
 from hornbook.report.finetuned import KINDS, FinetunedRun
 from hornbook.report.info_finetuned import about_finetuned, about_several, finetuned_lines, label_words, several_lines
 from hornbook.report.run import TOKENS, RunRecord
@@ -29,8 +30,8 @@ HEADS = ("num_attention_heads", "n_head", "n_heads", "num_heads")
 
 
 def describe(path: str | Path) -> dict:
-    """What a folder is (`kind`: run, fine-tuned run, several runs, corpus, unfinished corpus, model or tokenizer) and
-    the numbers that go with it."""
+    """What a folder is (`kind`: run, fine-tuned run, several runs, corpus, unfinished corpus, model, exported model
+    or tokenizer) and the numbers that go with it."""
     path = Path(path)
     if not path.exists():
         raise ValueError(f"{path} does not exist: check the spelling, or give a run, corpus, model or tokenizer folder")
@@ -45,6 +46,8 @@ def describe(path: str | Path) -> dict:
         found = _corpus(path)
     elif (path / "progress.json").is_file():
         found = _unfinished_corpus(path)
+    elif is_exported(path):
+        found = about_exported(path)
     elif (path / "config.json").is_file():
         found = _model(path)
     elif (path / "tokenizer.json").is_file():
@@ -66,6 +69,7 @@ def lines(description: dict) -> list[tuple[str, str]]:
         "corpus": _corpus_lines,
         "unfinished corpus": _unfinished_lines,
         "model": _model_lines,
+        "exported model": exported_lines,
         "tokenizer": _tokenizer_lines,
     }[description["kind"]]
     first = ("what", f"{description['kind']} in {description['folder']}")

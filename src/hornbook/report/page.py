@@ -8,6 +8,7 @@ from pathlib import Path
 
 from hornbook.files import read_json, write_text
 from hornbook.report import wording
+from hornbook.report.comparison import is_comparison, write_comparison_page
 from hornbook.report.curves import curves_png
 from hornbook.report.drawing import write_png
 from hornbook.report.experiment import is_experiment, write_experiment_page
@@ -22,9 +23,11 @@ from hornbook.report.several_page import write_several_page
 def write_report(folder: str | Path) -> Path:
     """Writes `report.html` and, once there are metrics, `curves.png` into a run folder; answers the page's path.
 
-    A fine-tuning run, a search, restarts, a curve by number of labels, an experiment and a task as text have
-    pages and pictures of their own.
+    A fine-tuning run, a search, restarts, a curve by number of labels, an experiment, a task as text and models side by
+    side have pages and pictures of their own.
     """
+    if is_comparison(folder):
+        return write_comparison_page(folder)
     if is_experiment(folder):
         return write_experiment_page(folder)
     if is_prompted(folder):

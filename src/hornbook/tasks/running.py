@@ -29,7 +29,7 @@ def run_model(
     """Short sequences first, in batches of at most `micro_tokens`; the answers come back in the features' order."""
     was_training = model.training
     model.eval()
-    device = next(model.parameters()).device
+    device = device_of(model)
     objective = TaskObjective(model.output)
     generator = torch.Generator(device)
     has_labels = features.labels is not None or features.token_labels is not None
@@ -60,6 +60,11 @@ def run_model(
             progress(num_done)
     model.train(was_training)
     return Found(outputs, loss / count if count else None)
+
+
+def device_of(model: nn.Module) -> torch.device:
+    """Where a model computes; one that holds no parameters, such as an exported one, on the CPU."""
+    return next((each.device for each in model.parameters()), torch.device("cpu"))
 
 
 def grouped(order: Iterable[int], num_tokens: Sequence[int], most_tokens: int) -> Iterator[list[int]]:

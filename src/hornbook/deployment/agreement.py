@@ -1,0 +1,77 @@
+"""How far an exported model answers as the model that it was made of does, on the same inputs."""
+
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+
+from hornbook.deployment.opened import Opened
+from hornbook.models.outputs import Output
+from hornbook.tasks.running import grouped
+from hornbook.tasks.task import Features
+
+BATCH_TOKENS = 4096  # go through a model at once
+
+
+@dataclass(frozen=True)
+class Agreement:
+    """`same` is the share of inputs (of tags: of tokens) that get the same prediction; None where a model answers a
+    number or vectors. `smallest_cosine` is that of the mean vectors of an input, where it answers vectors."""
+
+    num_inputs: int
+    largest_difference: float  # of any two numbers that the models answer
+    same: float | None
+    smallest_cosine: float | None = None
+
+    def as_dict(self) -> dict[str, Any]:
+        return {name: value for name, value in asdict(self).items() if value is not None}
+
+
+def agreement(
+    one: Opened, other: Opened, features: Features, progress: Callable[[int], None] | None = None
+) -> Agreement:
+    pairs = list(zip(answers(one, features), answers(other, features, progress), strict=True))
+    largest = max(float(np.abs(a - b).max(initial=0.0)) for a, b in pairs)
+    if one.output is None:
+        return Agreement(len(pairs), largest, None, min(_cosine(a.mean(0), b.mean(0)) for a, b in pairs))
+    if one.output.problem == "number":
+        return Agreement(len(pairs), largest, None)
+    chosen = [(predicted(one.output, a), predicted(one.output, b)) for a, b in pairs]
+    if one.output.kind == "tokens":
+        same = np.concatenate([a == b for a, b in chosen])
+    else:
+        same = np.array([np.array_equal(a, b) for a, b in chosen])
+    return Agreement(len(pairs), largest, float(same.mean()))
+
+
+def answers(model: Opened, features: Features, progress: Callable[[int], None] | None = None) -> list[np.ndarray]:
+    """What a model answers to each unit; of tokens and of vectors, to each sequence."""
+    together = features.num_together
+    sizes = [sum(len(features.ids[unit * together + i]) for i in range(together)) for unit in range(features.num_units)]
+    found: list[np.ndarray | None] = [None] * features.num_units
+    num_done = 0
+    for units in grouped(np.argsort(sizes, kind="stable").tolist(), sizes, BATCH_TOKENS):
+        batch = features.packed([unit * together + i for unit in units for i in range(together)])
+        answer = model.answer(batch).numpy()
+        if model.output is None or model.output.kind == "tokens":
+            answer = np.split(answer, batch.starts_host[1:-1])
+        for unit, its in zip(units, answer, strict=True):
+            found[unit] = its
+        num_done += len(units)
+        if progress:
+            progress(num_done)
+    return found
+
+
+def predicted(output: Output, answer: np.ndarray) -> np.ndarray:
+    """The class, the classes that hold, the ending, the tag of each token, or the ends of the span."""
+    if output.kind == "spans":
+        ends = answer[:-1] if output.answerable else answer
+        has_answer = answer[-1].argmax(-1) if output.answerable else 0
+        return np.append(ends.argmax(0), has_answer)
+    return answer > 0 if output.problem == "multi" else answer.argmax(-1)
+
+
+def _cosine(a: np.ndarray, b: np.ndarray) -> float:
+    return float(a @ b / max(np.linalg.norm(a) * np.linalg.norm(b), 1e-30))

@@ -1,0 +1,279 @@
+"""Several models side by side: what each costs, how fast it is, what it is worth, and how much of the first it keeps.
+
+OUT/comparison.json     every number; `hornbook report OUT` draws `comparison.png` and `report.html` from it
+
+The first model is the one that the others are held against, such as the teacher of the students after it.
+"""
+
+import contextlib
+import platform
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+import hornbook
+from hornbook.batch import Batch
+from hornbook.deployment.opened import Opened, alike, opened
+from hornbook.deployment.timing import Answer, by_turns, torch_threads
+from hornbook.files import num_cores, read_json, write_json
+from hornbook.interop.onnx import OnnxModel
+from hornbook.report.comparison import FILE
+from hornbook.report.exported import FILE as EXPORT
+from hornbook.tasks.task import Features
+
+NUM_TIMED = 64  # examples of the data, or drawn inputs, that are timed one after another
+SEED = 0  # of tokens that are drawn
+ROUNDS_A_BATCH = 10  # so many rounds of single inputs for each round of batches
+Show = Callable[[str, int], None]  # what is being done, how many so far
+
+
+def compare(
+    names: Sequence[str | Path],
+    *,
+    data: Any = None,
+    part: str | None = None,
+    text: str | None = None,
+    pair: str | None = None,
+    label: str | None = None,
+    out: Path | None = None,
+    length: int = 128,
+    rounds: int = 100,
+    threads: int = 1,
+    batch_size: int = 32,
+    batch_threads: int | None = None,
+    show: Show = lambda doing, number: None,
+) -> dict[str, Any]:
+    """Measures runs, models and exported folders, and answers what `comparison.json` holds.
+
+    With `data`, all are scored on it and timed on its examples; without, scores are those that their runs wrote down,
+    and inputs of `length` drawn tokens are timed. Latency is of one input on so many `threads`; throughput of
+    `batch_size` at once on `batch_threads` (none: all cores) and, where there is one, on the GPU.
+    """
+    settings = {"length": length, "rounds": rounds, "threads": threads, "batch_size": batch_size}
+    settings["batch_threads"] = num_cores() if batch_threads is None else batch_threads
+    for name, value in settings.items():
+        if value < 1:
+            raise ValueError(f"--{name.replace('_', '-')} must be at least 1, not {value}")
+    if not names:
+        raise ValueError("there is nothing to compare: give runs, models or exported folders, the first to compare to")
+    models = [opened(name) for name in names]
+    _check_tasks(models, data)
+    columns = {"text": text, "pair": pair, "label": label}
+    scores, about = _scored(models, data, part, columns, show) if data is not None else _recorded(models)
+    inputs = _inputs(models, data, about.get("part"), columns, max(batch_size, NUM_TIMED), length)
+    rows = [_row(model, features) for model, features in zip(models, inputs, strict=True)]
+    for row, score in zip(rows, scores, strict=True):
+        row |= {"score": score} if score else {}
+    _add_latency(rows, models, inputs, settings, show)
+    _add_throughput(rows, models, inputs, settings, show)
+    _add_shares(rows)
+    found = {
+        **{"hornbook": hornbook.__version__, **about, **settings},
+        **{"data": None if data is None else str(data), "devices": _devices(settings), "rows": rows},
+    }
+    if out is not None:
+        write_json(Path(out) / FILE, found)
+    return found
+
+
+def _check_tasks(models: Sequence[Opened], data: Any) -> None:
+    """Scores stand beside each other only where they are of one task."""
+    if data is not None and (bare := next((each for each in models if each.predictor is None), None)):
+        raise ValueError(
+            f"{bare.name} has no head for a task, so --data cannot score it: fine-tune it first, or leave --data out "
+            "to compare size and speed alone"
+        )
+    of_task = [each for each in models if each.predictor is not None]
+    for other in of_task[1:]:
+        one, two = of_task[0].predictor.saved, other.predictor.saved
+        if (one.name, one.kind) != (two.name, two.kind):
+            raise ValueError(
+                f"{of_task[0].name} is of {one.name} and {other.name} of {two.name}, whose scores cannot stand beside "
+                "each other: give models of one task"
+            )
+
+
+# ---- scores
+
+
+def _scored(
+    models: Sequence[Opened], data: Any, part: str | None, columns: dict[str, str | None], show: Show
+) -> tuple[list[dict | None], dict[str, Any]]:
+    """The score of each on the data, and what it is of."""
+    found = []
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    if not any(columns.values()):
+        columns = models[0].predictor.members[0].columns
+    for model in models:
+        model.predictor.to(device)
+        doing = f"{model.name}: examples scored"
+        scores = model.predictor.evaluate(
+            data, part=part, **columns, progress=lambda done, doing=doing: show(doing, done)
+        )
+        model.predictor.to("cpu")
+        # Of several parts dev comes first, and the first stands for the others.
+        chosen = "dev" if "dev" in scores["parts"] else next(iter(scores["parts"]))
+        found.append(scores["parts"][chosen][scores["decided_by"]])
+    return found, {"task": scores["task"], "decided_by": scores["decided_by"], "part": chosen, "notes": []}
+
+
+def _recorded(models: Sequence[Opened]) -> tuple[list[dict | None], dict[str, Any]]:
+    """What the runs wrote down of their dev part, where they did."""
+    of_task = [each for each in models if each.predictor is not None]
+    if not of_task:
+        return [None] * len(models), {"notes": []}
+    decided_by = of_task[0].predictor.task.measures[0]
+    found = [_score_on_record(model, decided_by) for model in models]
+    notes = []
+    without = [each.name for each, score in zip(models, found, strict=True) if score is None]
+    if without and len(without) < len(models):
+        notes.append(f"there is no score on record of {', '.join(without)}: give --data to score all alike")
+    prints = {read_json(each.folder / "run.json").get("data", {}).get("fingerprint") for each in _runs(models)}
+    if len(prints) > 1:
+        notes.append("the scores on record are of different data: give --data to score all on the same")
+    return found, {"task": of_task[0].predictor.saved.name, "decided_by": decided_by, "part": "dev", "notes": notes}
+
+
+def _score_on_record(model: Opened, decided_by: str) -> dict | None:
+    if (model.folder / "scores.json").is_file():
+        parts = read_json(model.folder / "scores.json").get("parts", {})
+    elif isinstance(model.model, OnnxModel):
+        parts = read_json(model.folder / EXPORT).get("scores", {})
+    else:
+        return None
+    return parts.get("dev", {}).get(decided_by)
+
+
+def _runs(models: Sequence[Opened]) -> list[Opened]:
+    return [each for each in models if (each.folder / "run.json").is_file() and each.predictor is not None]
+
+
+# ---- inputs
+
+
+def _inputs(
+    models: Sequence[Opened],
+    data: Any,
+    part: str | None,
+    columns: dict[str, str | None],
+    num: int,
+    length: int,
+) -> list[Features]:
+    """The same inputs for every model, each in its own tokens."""
+    if data is None:
+        return [model.drawn(np.random.default_rng(SEED), [length] * num) for model in models]
+    _, found = models[0].predictor.read(data, **columns)
+    examples = alike(found.parts[part if part in found.parts else next(iter(found.parts))])
+    # Every so many, for they may be sorted by length.
+    examples = [examples[i * len(examples) // num] for i in range(num)] if len(examples) > num else examples
+    return [model.encoded(examples) for model in models]
+
+
+def _batches(features: Features, size: int) -> list[Batch]:
+    """All inputs, so many at a time; an input may be several sequences."""
+    sequences: list[list[int]] = [[] for _ in range(features.num_examples)]
+    for sequence, owner in enumerate(features.owners.tolist()):
+        sequences[owner].append(sequence)
+    groups = [sequences[i : i + size] for i in range(0, len(sequences), size)]
+    lengths = [len(each) for each in features.ids]
+    return [
+        features.packed([i for its in sorted(group, key=lambda its: sum(lengths[i] for i in its)) for i in its])
+        for group in groups
+    ]
+
+
+# ---- numbers
+
+
+def _row(model: Opened, features: Features) -> dict[str, Any]:
+    lengths = [len(each) for each in features.ids]
+    config = model.model.config
+    return {
+        **{"name": model.name, "kind": model.kind, "family": _family(model)},
+        **{"num_layers": config.num_layers, "width": config.width},
+        **{"bytes": model.num_bytes, "parameters": model.parameters},
+        "flops": sum(map(model.flops, lengths)) / features.num_examples,
+        "mean_tokens": sum(lengths) / features.num_examples,
+    }
+
+
+def _family(model: Opened) -> str:
+    return str(read_json(model.folder / "config.json").get("model_type"))
+
+
+def _add_latency(
+    rows: list[dict], models: Sequence[Opened], inputs: Sequence[Features], settings: dict[str, int], show: Show
+) -> None:
+    on_these = [model.with_threads(settings["threads"]) for model in models]
+    batches = [_batches(features, 1) for features in inputs]
+    answers = [_answer(model, its) for model, its in zip(on_these, batches, strict=True)]
+    with torch_threads(settings["threads"]):
+        times = by_turns(answers, settings["rounds"], lambda done: show("rounds of single inputs timed", done))
+    for row, found in zip(rows, times, strict=True):
+        row["latency_ms"] = {"p50": found.p50_ms, "p99": found.p99_ms}
+
+
+def _add_throughput(
+    rows: list[dict], models: Sequence[Opened], inputs: Sequence[Features], settings: dict[str, int], show: Show
+) -> None:
+    """Inputs a second; on a GPU in half precision, and not of exported models."""
+    threads, rounds = settings["batch_threads"], max(3, settings["rounds"] // ROUNDS_A_BATCH)
+    batches = [_batches(features, settings["batch_size"])[:1] for features in inputs]
+    on_these = [model.with_threads(threads) for model in models]
+    answers = [_answer(model, its) for model, its in zip(on_these, batches, strict=True)]
+    num_inputs = min(settings["batch_size"], inputs[0].num_examples)
+    with torch_threads(threads):
+        times = by_turns(answers, rounds, lambda done: show("rounds of batches timed", done), num_warm_up=1)
+    for row, found in zip(rows, times, strict=True):
+        row["throughput"] = {"cpu": num_inputs / (found.p50_ms / 1000)}
+    if not torch.cuda.is_available():
+        return
+    moved = [i for i, model in enumerate(models) if not isinstance(model.model, OnnxModel)]
+    for i in moved:
+        models[i].model.to("cuda")
+    answers = [_answer_on_gpu(models[i], batches[i]) for i in moved]
+    times = by_turns(answers, settings["rounds"], lambda done: show("rounds on the GPU timed", done))
+    for i, found in zip(moved, times, strict=True):
+        rows[i]["throughput"]["cuda"] = num_inputs / (found.p50_ms / 1000)
+        models[i].model.to("cpu")
+
+
+def _answer(model: Opened, batches: Sequence[Batch]) -> Answer:
+    return lambda number: model.answer(batches[number % len(batches)])
+
+
+def _answer_on_gpu(model: Opened, batches: Sequence[Batch]) -> Answer:
+    device = torch.device("cuda")
+    is_half = torch.cuda.is_bf16_supported(including_emulation=False)
+
+    def answer(number: int) -> None:
+        half = torch.autocast("cuda", torch.bfloat16) if is_half else contextlib.nullcontext()
+        with half:
+            model.answer(batches[number % len(batches)].to(device))
+        torch.cuda.synchronize()
+
+    return answer
+
+
+def _add_shares(rows: list[dict]) -> None:
+    first = rows[0]
+    for row in rows:
+        row["times_faster"] = first["latency_ms"]["p50"] / row["latency_ms"]["p50"]
+        if "score" in row and first.get("score", {}).get("value", 0.0) > 0:
+            row["kept"] = row["score"]["value"] / first["score"]["value"]
+
+
+def _devices(settings: dict[str, int]) -> dict[str, str]:
+    cores = settings["batch_threads"]
+    found = {"cpu": f"{cores} core{'s' if cores > 1 else ''} of {_processor()}"}
+    return found | ({"cuda": torch.cuda.get_device_name()} if torch.cuda.is_available() else {})
+
+
+def _processor() -> str:
+    listed = Path("/proc/cpuinfo")
+    lines = listed.read_text().splitlines() if listed.exists() else []
+    named = next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), "")
+    return named or platform.processor() or platform.machine()

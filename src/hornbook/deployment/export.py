@@ -1,0 +1,152 @@
+"""A trained model as a folder for a phone or a small box, and what it costs there.
+
+OUT/model.onnx                              the model; in int8 a quarter of its size
+OUT/config.json, tokenizer.json, task.json  as in the folder that it was made of
+OUT/export.json                             what was exported from what, and everything that was measured
+OUT/README.md                               the same for a person, with a program that runs it
+"""
+
+import difflib
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import hornbook
+from hornbook.deployment.agreement import agreement
+from hornbook.deployment.memory import peak_memory
+from hornbook.deployment.opened import Opened, alike, opened
+from hornbook.deployment.readme import readme
+from hornbook.deployment.timing import Times, by_turns, torch_threads
+from hornbook.files import write_json, write_text
+from hornbook.interop.onnx import FILE, is_exported, needed, write_int8, write_onnx
+from hornbook.models.padded import input_names, output_names, rows_together
+from hornbook.report.exported import FILE as EXPORT
+from hornbook.report.exported import measured_words
+from hornbook.tasks.classification import encode_texts
+from hornbook.tasks.datasets import known
+from hornbook.tasks.reading.inputs import inputs_in, read_inputs
+from hornbook.tasks.reading.notes import Asked, Notes
+from hornbook.tasks.saved import save_task
+from hornbook.tasks.task import Features
+
+FORMATS = ("onnx", "onnx-int8")
+NUM_AGREEING = 200  # inputs on which the two models are compared
+SEED = 0  # of tokens that are drawn
+Show = Callable[[str, int], None]  # what is being done, how many so far
+
+
+def export(
+    model: str | Path,
+    to: str,
+    out: Path,
+    *,
+    data: Any = None,
+    texts: Path | None = None,
+    length: int = 128,
+    rounds: int = 100,
+    threads: int = 1,
+    show: Show = lambda doing, number: None,
+) -> dict[str, Any]:
+    """Writes the folder and answers what `export.json` holds.
+
+    The exported model is compared with the one that it was made of on `texts`, else on examples of `data`, else on
+    drawn tokens; on `data`, both are scored. Latency is that of one input of `length` tokens on so many `threads`.
+    """
+    _check(to, length, rounds, threads)
+    source, out = opened(model), Path(out)
+    if is_exported(source.folder):
+        raise ValueError(f"{source.folder} is exported already: give the run or model that it was made of")
+    random = np.random.default_rng(SEED)
+    length = min(length, source.model.config.max_positions)
+    features = compared_on(source, texts, data, length, random)
+    show("writing the graph", 0)
+    _write(source, to, out)
+    record: dict[str, Any] = {
+        **{"hornbook": hornbook.__version__, "from": str(model), "to": to, "family": source.model.family},
+        **{"parameters": source.parameters, "bytes": (out / FILE).stat().st_size, "bytes_before": source.num_bytes},
+        **{"inputs": list(input_names(source.model.config)), "outputs": list(output_names(source.output))},
+        **{"length": length, "threads": threads, "rounds": rounds},
+    }
+    write_json(out / EXPORT, record)  # opening it asks for this
+    exported = opened(out).with_threads(threads)
+    compared = agreement(source, exported, features, lambda done: show("inputs compared", done))
+    record["agreement"] = compared.as_dict() | {"on": str(texts or data or "drawn tokens")}
+    before, after = _latency([source, exported], length, rounds, threads, random, show)
+    record["latency_ms"] = {"p50": after.p50_ms, "p99": after.p99_ms}
+    record["latency_ms_before"] = {"p50": before.p50_ms, "p99": before.p99_ms}
+    shape = (1, *([source.num_together] if rows_together(source.output) else []), length)
+    memory = peak_memory(out / FILE, shape)
+    record["memory_bytes"] = {"peak": memory.whole, "without_model": memory.before}
+    if data is not None:
+        columns = source.predictor.members[0].columns  # that the run was told to read
+        record["scores"], record["scores_before"] = (_scores(each, data, columns, show) for each in (exported, source))
+    write_json(out / EXPORT, record)
+    longest = length if source.predictor is None else source.predictor.longest
+    write_text(out / "README.md", readme(source, to, longest, measured_words(record)))
+    return record
+
+
+def _check(to: str, length: int, rounds: int, threads: int) -> None:
+    if to not in FORMATS:
+        near = difflib.get_close_matches(to, FORMATS, n=1, cutoff=0.0)[0]
+        raise ValueError(f"--to takes {' or '.join(FORMATS)}, not '{to}'; did you mean {near}?")
+    for name, value in (("length", length), ("rounds", rounds), ("threads", threads)):
+        if value < 1:
+            raise ValueError(f"--{name} must be at least 1, not {value}")
+    for name in ("onnx", "onnxscript", "onnxruntime"):
+        needed(name)
+
+
+def _write(source: Opened, to: str, out: Path) -> None:
+    """Everything but the record and the page."""
+    source.tokenizer.save(out, source.model.config.max_positions, source.model.config.num_segments)
+    write_json(out / "config.json", source.model.outside_config())
+    if source.predictor is not None:
+        save_task(out, replace(source.predictor.saved, longest=source.predictor.longest))
+    if to == "onnx":
+        write_onnx(source.model, out / FILE)
+        return
+    whole = out / f".float-{FILE}"
+    try:
+        write_onnx(source.model, whole)
+        write_int8(whole, out / FILE)
+    finally:
+        whole.unlink(missing_ok=True)
+
+
+def compared_on(source: Opened, texts: Path | None, data: Any, length: int, random: np.random.Generator) -> Features:
+    """What the two models are compared on."""
+    if data is not None and source.predictor is None:
+        raise ValueError(
+            f"{source.name} has no head for a task, so --data cannot score it: give --texts FILE to compare the "
+            "vectors of texts, or export a fine-tuned run"
+        )
+    if source.predictor is not None and (texts is not None or data is not None):
+        if texts is not None:
+            examples: Sequence = read_inputs(texts, source.predictor.saved)
+        else:
+            _, found = source.predictor.read(data)
+            examples = next((part for name, part in found.parts.items() if name != "train"), found.parts.get("train"))
+        return source.encoded(alike(examples)[:NUM_AGREEING])
+    if texts is not None:
+        examples = inputs_in(texts, known("classification"), Asked(), Notes(needs_labels=False))
+        joined, _ = encode_texts(examples[:NUM_AGREEING], source.tokenizer, source.model.config.max_positions, False)
+        ids = [np.array(each.ids, np.int64) for each in joined]
+        return Features(ids, [np.array(each.type_ids, np.int64) for each in joined], np.arange(len(ids)), len(ids))
+    return source.drawn(random, random.integers(1, length, NUM_AGREEING, endpoint=True).tolist())
+
+
+def _latency(
+    models: Sequence[Opened], length: int, rounds: int, threads: int, random: np.random.Generator, show: Show
+) -> list[Times]:
+    batch = models[0].drawn(random, [length]).batch([0])
+    with torch_threads(threads):
+        answers = [lambda _, model=model: model.answer(batch) for model in models]
+        return by_turns(answers, rounds, lambda done: show("rounds timed", done))
+
+
+def _scores(model: Opened, data: Any, columns: dict[str, str], show: Show) -> dict[str, Any]:
+    return model.predictor.evaluate(data, **columns, progress=lambda done: show("examples scored", done))["parts"]

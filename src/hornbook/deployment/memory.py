@@ -1,0 +1,54 @@
+"""The most memory that an ONNX file takes, seen by a fresh process that opens it and answers one input.
+
+The process runs this file alone, so that nothing of ours and no torch is counted.
+"""
+
+import json
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+
+@dataclass(frozen=True)
+class PeakMemory:
+    """In bytes: of the whole process, and of that what Python and onnxruntime take before a model is open."""
+
+    whole: int
+    before: int
+
+
+def peak_memory(file: Path, shape: tuple[int, ...]) -> PeakMemory:
+    """Of one input of this shape on one core."""
+    asked = [sys.executable, __file__, str(file), json.dumps(shape)]
+    done = subprocess.run(asked, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise ValueError(f"{file} could not be run in a process of its own: {done.stderr.strip().splitlines()[-1]}")
+    return PeakMemory(**json.loads(done.stdout))
+
+
+def _peak_bytes() -> int:
+    """Of this process. Linux's `ru_maxrss` would count the process that started this one, too."""
+    status = Path("/proc/self/status")
+    if status.exists():
+        line = next(line for line in status.read_text().splitlines() if line.startswith("VmHWM:"))
+        return 1024 * int(line.split()[1])
+    import resource
+
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
+
+
+def _run(file: str, shape: list[int]) -> dict[str, int]:
+    import numpy
+    import onnxruntime
+
+    before = _peak_bytes()
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = 1
+    session = onnxruntime.InferenceSession(file, options, providers=["CPUExecutionProvider"])
+    session.run(None, {each.name: numpy.ones(shape, numpy.int64) for each in session.get_inputs()})
+    return {"whole": _peak_bytes(), "before": before}
+
+
+if __name__ == "__main__":
+    print(json.dumps(_run(sys.argv[1], json.loads(sys.argv[2]))))

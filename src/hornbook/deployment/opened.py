@@ -1,0 +1,121 @@
+"""A model of any kind, opened to be measured: a run, a folder that `transformers` wrote, or one that was exported."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from hornbook.batch import Batch
+from hornbook.files import read_json
+from hornbook.infer.predictor import Predictor, finished_run, member_of
+from hornbook.interop.folder import weights_files
+from hornbook.interop.hub import model_folder
+from hornbook.interop.onnx import FILE, OnnxModel, is_exported, load_any
+from hornbook.models.flops import forward_flops, shape_of
+from hornbook.models.outputs import Output
+from hornbook.models.padded import rows_together
+from hornbook.models.transformer import Transformer
+from hornbook.report.exported import FILE as EXPORT
+from hornbook.tasks.choice import Choice
+from hornbook.tasks.records import ChoiceExample, Example
+from hornbook.tasks.task import Features
+from hornbook.text.tokenizer import Tokenizer
+
+NUM_ENDINGS = 4  # where no task says how many
+
+
+@dataclass(frozen=True)
+class Opened:
+    """`predictor` is None for a model without a task."""
+
+    name: str
+    folder: Path
+    model: nn.Module
+    tokenizer: Tokenizer
+    predictor: Predictor | None
+    parameters: int
+    num_bytes: int
+
+    @property
+    def kind(self) -> Literal["torch", "onnx", "onnx-int8"]:
+        return read_json(self.folder / EXPORT)["to"] if isinstance(self.model, OnnxModel) else "torch"
+
+    @property
+    def output(self) -> Output | None:
+        return self.model.output
+
+    @property
+    def num_together(self) -> int:
+        """Sequences of one input."""
+        if not rows_together(self.output):
+            return 1
+        if self.output.kind != "choice":
+            return 2
+        return self.predictor.task.num_endings if self.predictor is not None else NUM_ENDINGS
+
+    def with_threads(self, num_threads: int) -> "Opened":
+        """An exported model fixes its cores when it is opened; torch is told by `timing.torch_threads`."""
+        if not isinstance(self.model, OnnxModel):
+            return self
+        return replace(self, model=self.model.with_threads(num_threads))
+
+    @torch.no_grad()
+    def answer(self, batch: Batch) -> Tensor:
+        return self.model(batch) if self.output is None else self.model.outputs(batch)
+
+    def flops(self, num_tokens: float) -> float:
+        """Of reading one sequence of so many tokens."""
+        return forward_flops(shape_of(self.model.config, num_tokens, 0.0, head="none"))
+
+    def drawn(self, random: np.random.Generator, lengths: Sequence[int]) -> Features:
+        """Inputs of tokens drawn from the vocabulary, of these lengths."""
+        if max(lengths) > self.model.config.max_positions:
+            raise ValueError(
+                f"{self.name} reads at most {self.model.config.max_positions} tokens, not {max(lengths)}: "
+                f"set --length {self.model.config.max_positions} or less"
+            )
+        together = self.num_together
+        ids = [random.integers(self.tokenizer.vocab_size, size=length) for length in np.repeat(lengths, together)]
+        owners = np.repeat(np.arange(len(lengths)), together)
+        return Features(ids, [np.zeros_like(each) for each in ids], owners, len(lengths), num_together=together)
+
+    def encoded(self, examples: Sequence[Example]) -> Features:
+        """The same for examples of its task that are `alike`."""
+        task = self.predictor.task
+        if isinstance(task, Choice):
+            task = replace(task, num_endings=len(examples[0].endings))
+        return task.encode(examples, self.tokenizer, self.predictor.longest)
+
+
+def alike(examples: Sequence[Example]) -> list[Example]:
+    """Those that can go through a model together: of questions with endings, the ones with as many as the first."""
+    if not isinstance(examples[0], ChoiceExample):
+        return list(examples)
+    return [each for each in examples if len(each.endings) == len(examples[0].endings)]
+
+
+def opened(name: str | Path) -> Opened:
+    """A run folder, a folder that `transformers` wrote, a Hugging Face name, or an exported folder."""
+    folder = model_folder(name)
+    run = finished_run(folder)
+    if is_exported(folder) and not (folder / EXPORT).is_file():
+        raise ValueError(f"{folder} holds an {FILE} without the {EXPORT} that belongs to it: export the model again")
+    model, tokenizer = load_any(folder)
+    predictor = None if model.output is None else Predictor([member_of(folder, model, tokenizer, run)])
+    if is_exported(folder):
+        parameters, files = read_json(folder / EXPORT)["parameters"], [folder / FILE]
+    else:
+        parameters, files = used_parameters(model), weights_files(folder)
+    num_bytes = sum(file.stat().st_size for file in files)
+    return Opened(str(name), folder, model, tokenizer, predictor, parameters, num_bytes)
+
+
+def used_parameters(model: Transformer) -> int:
+    """Those that an answer goes through: heads of pre-training that the task does not use are left out."""
+    used = () if model.output is None else model.heads_for(model.output)
+    unused = [name for name in model.heads if name not in used]
+    return sum(each.numel() for name, each in model.named_parameters() if name.partition(".")[0] not in unused)

@@ -1,0 +1,183 @@
+"""Several models side by side, from the `comparison.json` that `hornbook compare` wrote: a table for the terminal, a
+picture of score against latency, and a page."""
+
+import math
+from functools import cache
+from html import escape
+from pathlib import Path
+
+import numpy as np
+from matplotlib.figure import Figure
+from matplotlib.ticker import FuncFormatter, MaxNLocator, NullFormatter
+
+from hornbook.files import read_json, write_text
+from hornbook.report import wording
+from hornbook.report.drawing import DARK, LIGHT, Colours, as_png, new_figure, style, write_png, write_title
+from hornbook.report.markup import page, picture, row, section, table
+from hornbook.report.run import number
+
+FILE, PICTURE = "comparison.json", "comparison.png"
+KINDS = {"torch": "Hornbook", "onnx": "ONNX", "onnx-int8": "ONNX, int8"}
+SMALLEST_DOT, LARGEST_DOT = 40, 900  # in points squared
+
+
+def is_comparison(folder: str | Path) -> bool:
+    return (Path(folder) / FILE).is_file()
+
+
+def write_comparison_page(folder: str | Path) -> Path:
+    """Writes `report.html` and `comparison.png` beside the `comparison.json` of a folder."""
+    folder = Path(folder)
+    found = _read(folder)
+    draw = cache(lambda is_dark: as_png(figure(found, DARK if is_dark else LIGHT)))
+    write_png(folder / PICTURE, draw(False))
+    names = [each["name"] for each in found["rows"]]
+    head = f'<header>\n<h1>{len(names)} models side by side</h1>\n<p class="soft small path">{escape(str(folder))}</p>'
+    shown = f'<div class="picture">{picture(draw, _title(found))}</div>'
+    notes = "".join(f"<p>{escape(note)}.</p>" for note in found.get("notes", []))
+    sections = [
+        f"{head}\n</header>",
+        section("What each costs and is worth", notes + shown + _table(found)),
+        section("How it was measured", "".join(f"<p>{escape(line)}</p>" for line in how_measured(found))),
+    ]
+    path = folder / "report.html"
+    write_text(path, page(f"{len(names)} models side by side", sections))
+    return path
+
+
+def _read(folder: Path) -> dict:
+    found = read_json(folder / FILE)
+    if not found.get("rows"):
+        raise ValueError(f"{folder / FILE} has no rows: compare the models again")
+    return found
+
+
+def headings(found: dict) -> tuple[str, ...]:
+    has_gpu = any("cuda" in each["throughput"] for each in found["rows"])
+    score = (wording.measure(found["decided_by"]), "kept") if _has_scores(found) else ()
+    gpu = ("a second, GPU",) if has_gpu else ()
+    return (
+        *("model", "run by", "size", "parameters", "FLOPs", "p50, ms", "p99, ms", "faster"),
+        *("a second, CPU", *gpu, *score),
+    )
+
+
+def cells(found: dict) -> list[tuple[str, ...]]:
+    """A row for each model, under `headings`; what is not known is a dash."""
+    return [_cells(each, found) for each in found["rows"]]
+
+
+def _cells(each: dict, found: dict) -> tuple[str, ...]:
+    latency, speeds = each["latency_ms"], each["throughput"]
+    shown = [
+        *(each["name"], KINDS.get(each["kind"], each["kind"]), wording.size(each["bytes"])),
+        *(wording.amount(each["parameters"]), wording.amount(each["flops"])),
+        *(f"{latency['p50']:.2f}", f"{latency['p99']:.2f}", f"{each['times_faster']:.2f} x", _speed(speeds["cpu"])),
+    ]
+    if any("cuda" in one["throughput"] for one in found["rows"]):
+        shown.append(_speed(speeds["cuda"]) if "cuda" in speeds else "–")
+    if _has_scores(found):
+        score = each.get("score")
+        shown.append(wording.score_with_interval(found["decided_by"], score, _in_percent(found)) if score else "–")
+        shown.append(wording.percent(each["kept"]) if "kept" in each else "–")
+    return tuple(shown)
+
+
+def how_measured(found: dict) -> list[str]:
+    timed = f"examples of {found['data']}" if found.get("data") else f"{found['length']} drawn tokens"
+    cores = "one core" if found["threads"] == 1 else f"{found['threads']} cores"
+    devices = "; ".join(found["devices"].values())
+    lines = [
+        f"Latency: one input at a time on {cores}, {found['rounds']} rounds by turns, the model alone without its "
+        f"tokenizer. Throughput: {found['batch_size']} inputs at once. Inputs: {timed}. {devices}.",
+        "FLOPs: of one input, two for each multiplication with a weight. Faster, and kept: against the first.",
+    ]
+    if _has_scores(found):
+        where = f"{found['task']}, {found['part']}"
+        how = "computed for this comparison" if found.get("data") else "as the runs wrote them down"
+        lines.append(f"Scores: {wording.measure(found['decided_by'])} on {where}, with 95% intervals, {how}.")
+    return lines
+
+
+def _speed(value: float) -> str:
+    return f"{value:,.0f}" if value >= 100 else f"{value:.1f}"
+
+
+def _has_scores(found: dict) -> bool:
+    return any(each.get("score") for each in found["rows"])
+
+
+def _in_percent(found: dict) -> bool:
+    """Scores of spans are in percent already."""
+    return any(number(each.get("score", {}).get("value")) > 1.5 for each in found["rows"])
+
+
+def _table(found: dict) -> str:
+    titles = headings(found)
+    rows = [row(shown[0], list(zip(titles[1:], shown[1:], strict=True))) for shown in cells(found)]
+    return table(titles, rows, amounts_from=1)
+
+
+# ---- the picture
+
+
+def figure(found: dict, colours: Colours = LIGHT) -> Figure:
+    """Score against latency, each dot's area by its parameters; throughput stands in where there are no scores."""
+    drawn = new_figure(7.2, 4.4, colours)
+    axes = drawn.add_subplot()
+    style(axes, colours)
+    write_title(axes, _title(found), colours)
+    rows = [each for each in found["rows"] if not _has_scores(found) or each.get("score")]
+    most = max(each["parameters"] for each in rows)
+    shades = {"torch": colours.train, "onnx": colours.third, "onnx-int8": colours.validation}
+    for place, each in enumerate(rows):
+        x, y = each["latency_ms"]["p50"], _height(each)
+        area = max(SMALLEST_DOT, LARGEST_DOT * each["parameters"] / most)
+        shade = shades.get(each["kind"], colours.ink)
+        axes.scatter(x, y, s=area, color=shade, alpha=0.75, linewidths=0, zorder=3)
+        if low_high := _interval(each):
+            axes.plot([x, x], low_high, color=shade, linewidth=1.6, alpha=0.45, solid_capstyle="round")
+        above = math.sqrt(area) / 2 + 3
+        offset, anchor = ((0, above), "bottom") if place % 2 == 0 else ((0, -above), "top")
+        words = _short_name(each, found["rows"])
+        axes.annotate(
+            words, (x, y), offset, textcoords="offset points", ha="center", va=anchor, fontsize=8, color=colours.ink
+        )
+    axes.set_xscale("log")
+    axes.xaxis.set_major_locator(MaxNLocator(6))
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    axes.xaxis.set_minor_formatter(NullFormatter())
+    axes.margins(0.18, 0.22)
+    cores = "one core" if found["threads"] == 1 else f"{found['threads']} cores"
+    axes.set_xlabel(f"median latency of one input on {cores}, ms; a dot is as large as its model")
+    if _has_scores(found) and found["decided_by"] not in wording.NOT_SHARES:
+        unit = 1 if _in_percent(found) else 100
+        axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{unit * value:g}%"))
+    return drawn
+
+
+def _title(found: dict) -> str:
+    if not _has_scores(found):
+        return "Inputs a second on the CPU, against latency"
+    measure = wording.measure(found["decided_by"])
+    return f"{measure[:1].upper()}{measure[1:]} on {found['task']}, against latency"
+
+
+def _height(each: dict) -> float:
+    return each["score"]["value"] if each.get("score") else each["throughput"]["cpu"]
+
+
+def _interval(each: dict) -> list[float]:
+    score = each.get("score") or {}
+    ends = [number(score.get(name)) for name in ("low", "high")]
+    return ends if np.isfinite(ends).all() else []
+
+
+def _short_name(each: dict, rows: list[dict]) -> str:
+    """As much of the end of its path as tells it from the others."""
+    others = [Path(one["name"]).parts for one in rows if one["name"] != each["name"]]
+    parts = Path(each["name"]).parts
+    for num in range(1, len(parts) + 1):
+        if all(other[-num:] != parts[-num:] for other in others):
+            return "/".join(parts[-num:])
+    return each["name"]

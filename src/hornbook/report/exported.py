@@ -1,0 +1,61 @@
+"""What `hornbook export` wrote down of an exported model, in words."""
+
+from pathlib import Path
+from typing import Any
+
+from hornbook.files import read_json
+from hornbook.report import wording
+
+FILE = "export.json"
+
+
+def is_exported(folder: str | Path) -> bool:
+    return (Path(folder) / FILE).is_file()
+
+
+def about_exported(folder: Path) -> dict[str, Any]:
+    record = read_json(folder / FILE)
+    if "agreement" not in record or "memory_bytes" not in record:
+        raise ValueError(f"{folder} was not measured to the end: remove it, and export the model again")
+    task = read_json(folder / "task.json").get("task") if (folder / "task.json").is_file() else None
+    return {"kind": "exported model", "task": task, **record}
+
+
+def exported_lines(found: dict[str, Any]) -> list[tuple[str, str]]:
+    return [
+        *(("family", found["family"]), ("task", found["task"] or ""), ("exported from", found["from"])),
+        *(("as", found["to"]), ("goes in", ", ".join(found["inputs"])), ("comes out", ", ".join(found["outputs"]))),
+        *measured_words(found),
+    ]
+
+
+def measured_words(record: dict[str, Any]) -> list[tuple[str, str]]:
+    """What was measured, for a table."""
+    now, before = record["latency_ms"], record["latency_ms_before"]
+    memory, agreed = record["memory_bytes"], record["agreement"]
+    cores = "one core" if record["threads"] == 1 else f"{record['threads']} cores"
+    at = f"one input of {record['length']} tokens on {cores}"
+    rows = [
+        ("file", f"{wording.size(record['bytes'])}; the weights were {wording.size(record['bytes_before'])}"),
+        ("parameters", wording.amount(record["parameters"])),
+        (
+            "peak memory",
+            f"{wording.size(memory['peak'])}, of which Python and onnxruntime {wording.size(memory['without_model'])}",
+        ),
+        ("latency p50, p99", f"{now['p50']:.1f}, {now['p99']:.1f} ms: {at}"),
+        ("in Hornbook", f"{before['p50']:.1f}, {before['p99']:.1f} ms"),
+        ("largest difference", f"{agreed['largest_difference']:.2g} of its outputs, {_inputs(agreed)}"),
+    ]
+    if "same" in agreed:
+        rows.append(("same predictions", f"{100 * agreed['same']:.2f}%"))
+    if "smallest_cosine" in agreed:
+        rows.append(("smallest cosine", f"{agreed['smallest_cosine']:.4f} between the mean vectors of an input"))
+    for part, scores in record.get("scores", {}).items():
+        for name, found in scores.items():
+            was = record["scores_before"][part][name]["value"]
+            rows.append((f"{name}, {part}", f"{found['value']:.4g}; before {was:.4g}"))
+    return rows
+
+
+def _inputs(agreed: dict[str, Any]) -> str:
+    return f"{agreed['num_inputs']:,} inputs of {agreed['on']}"

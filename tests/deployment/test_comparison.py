@@ -1,0 +1,97 @@
+"""Models side by side: every row measured on the same inputs, held against the first, drawn from what was written."""
+
+import shutil
+
+import pytest
+from model_folders import model_folder_of
+from typer.testing import CliRunner
+
+from hornbook.cli import app
+from hornbook.deployment.comparison import compare
+from hornbook.deployment.timing import by_turns
+from hornbook.files import read_json, write_json
+from hornbook.models.outputs import Output
+from hornbook.report.page import write_report
+
+FAST = {"rounds": 3, "batch_size": 4, "batch_threads": 1}
+
+
+def test_scores_are_those_on_record_and_shares_those_of_the_first(learned, tmp_path):
+    worse = shutil.copytree(learned.run, tmp_path / "worse")
+    scores = read_json(worse / "scores.json")
+    before = scores["parts"]["dev"]["accuracy"]["value"]
+    scores["parts"]["dev"]["accuracy"]["value"] = before / 2
+    write_json(worse / "scores.json", scores)
+    found = compare([learned.run, worse, learned.phone], length=16, **FAST)
+    first, second, phone = found["rows"]
+    assert first["score"]["value"] == before and first["kept"] == 1 and first["times_faster"] == 1
+    assert second["kept"] == 0.5
+    assert phone["score"] == read_json(learned.phone / "export.json")["scores"]["dev"]["accuracy"]
+    assert [row["kind"] for row in found["rows"]] == ["torch", "torch", "onnx-int8"]
+    assert first["parameters"] == phone["parameters"] and first["flops"] == phone["flops"]
+    assert phone["bytes"] == (learned.phone / "model.onnx").stat().st_size
+    assert first["bytes"] == (learned.run / "model.safetensors").stat().st_size
+    for row in found["rows"]:
+        assert 0 < row["latency_ms"]["p50"] <= row["latency_ms"]["p99"] and row["throughput"]["cpu"] > 0
+    # 2 for each weight of a block of width 32 and inner width 128, and attention to 16 tokens.
+    assert first["flops"] == pytest.approx(16 * (2 * (4 * 32**2 + 2 * 32 * 128) + 4 * 16 * 32))
+
+
+def test_with_data_all_are_scored_and_timed_on_its_examples(learned, tmp_path):
+    out = tmp_path / "side-by-side"
+    words = ["compare", str(learned.run), str(learned.phone), "--data", learned.data, "--out", str(out)]
+    result = CliRunner().invoke(app, [*words, "--rounds", "3", "--batch-size", "4", "--json"])
+    assert result.exit_code == 0, (result.output, result.exception)
+    found = read_json(out / "comparison.json")
+    assert found["data"] == learned.data and found["decided_by"] == "accuracy"
+    assert all(row["score"]["value"] > 0.9 for row in found["rows"])
+    assert 4 < found["rows"][0]["mean_tokens"] < 16, "as long as the texts, not as --length"
+    assert found["rows"][1]["kept"] == pytest.approx(1, abs=0.03)
+    assert str(learned.phone) in result.output and "ONNX, int8" in result.output and "kept" in result.output
+    page = (out / "report.html").read_text(encoding="utf-8")
+    assert (out / "comparison.png").stat().st_size > 5000 and str(learned.phone) in page
+    (out / "report.html").unlink()
+    assert write_report(out).read_text(encoding="utf-8") == page, "the page comes from what is on disk alone"
+
+
+def test_models_without_a_task_are_compared_by_size_and_speed(tiny_tokenizer, tmp_path):
+    small = model_folder_of(tmp_path / "small", tiny_tokenizer, "bert")
+    large = model_folder_of(tmp_path / "large", tiny_tokenizer, "albert", num_layers=3, embedding_width=16)
+    out = tmp_path / "out"
+    found = compare([large, small], length=8, out=out, **FAST)
+    assert not any("score" in row or "kept" in row for row in found["rows"])
+    assert found["rows"][0]["flops"] > 2 * found["rows"][1]["flops"]
+    assert "Inputs a second" in write_report(out).read_text(encoding="utf-8")
+
+
+def test_what_cannot_stand_side_by_side_is_refused_with_the_fix(learned, tiny_tokenizer, tmp_path):
+    bare = model_folder_of(tmp_path / "bare", tiny_tokenizer, "bert")
+    tagger = model_folder_of(tmp_path / "tagger", tiny_tokenizer, "bert", Output("tokens", 2, ("O", "B-X")))
+    with pytest.raises(ValueError, match=r"no head for a task.*leave --data out"):
+        compare([learned.run, bare], data=learned.data, **FAST)
+    with pytest.raises(ValueError, match=r"classification and .* of tagging.*models of one task"):
+        compare([learned.run, tagger], **FAST)
+    with pytest.raises(ValueError, match="reads at most 24 tokens, not 128: set --length 24 or less"):
+        compare([learned.run], **FAST)
+    with pytest.raises(ValueError, match="--batch-size must be at least 1"):
+        compare([learned.run], **FAST | {"batch_size": 0})
+    with pytest.raises(ValueError, match="nothing to compare"):
+        compare([], **FAST)
+
+
+def test_a_row_without_a_score_is_said(learned, tiny_tokenizer, tmp_path):
+    output = Output("sequence", 2, ("dark", "light"))
+    other = model_folder_of(tmp_path / "other", tiny_tokenizer, "bert", output)
+    found = compare([learned.run, other], length=8, **FAST)
+    assert "score" not in found["rows"][1] and "kept" not in found["rows"][1]
+    assert any(str(other) in note and "--data" in note for note in found["notes"])
+
+
+def test_rounds_go_by_turns_and_the_beginner_moves_on():
+    asked: list[tuple[str, int]] = []
+    answers = [lambda i, name=name: asked.append((name, i)) for name in "abc"]
+    times = by_turns(answers, 3, num_warm_up=1)
+    counted = asked[3:]
+    assert [name for name, _ in counted] == [*"abc", *"bca", *"cab"]
+    assert [i for _, i in counted] == [0, 0, 0, 1, 1, 1, 2, 2, 2]
+    assert [len(each.seconds) for each in times] == [3, 3, 3]

@@ -1,0 +1,195 @@
+"""Exported folders answer as the models that they were made of: alone, beside others, and without Hornbook."""
+
+import re
+import shutil
+import subprocess
+import sys
+
+import numpy as np
+import onnx
+import pytest
+import torch
+from model_folders import LENGTH, model_folder_of
+from typer.testing import CliRunner
+
+from hornbook.batch import pack
+from hornbook.cli import app
+from hornbook.deployment.agreement import agreement
+from hornbook.deployment.export import compared_on, export
+from hornbook.deployment.opened import opened
+from hornbook.deployment.readme import QUESTION, TEXTS
+from hornbook.files import read_json
+from hornbook.infer.predictor import load_predictor
+from hornbook.interop.folder import load_folder
+from hornbook.models.outputs import Output
+from hornbook.report.info import describe, lines
+
+LABELS = ("dark", "light", "other")
+KINDS = {
+    "bert": Output("sequence", 3, LABELS),
+    "roberta": Output("choice"),
+    "albert": Output("tokens", 3, ("O", "B-X", "I-X")),
+    "electra": Output("spans", 2, answerable=True),
+    "distilbert": None,
+    "gpt2": Output("sequence", 3, LABELS, "multi"),
+}
+CHANGES = {"gpt2": {"num_layers": 2, "window": 3}, "albert": {"embedding_width": 16}}
+FAST = {"rounds": 2, "length": 16}
+
+
+@pytest.fixture(scope="module", params=KINDS)
+def both(request, tmp_path_factory, tiny_tokenizer):
+    """A model's folder, and the one that it was exported to."""
+    folder, family = tmp_path_factory.mktemp("export"), request.param
+    changes = CHANGES.get(family, {})
+    source = model_folder_of(folder / "model", tiny_tokenizer, family, KINDS[family], **changes)
+    export(source, "onnx", folder / "exported", **FAST)
+    return source, folder / "exported"
+
+
+@torch.no_grad()
+def test_ragged_batches_answer_as_before_and_as_one_at_a_time(both, random):
+    (model, tokenizer), exported = load_folder(both[0]), opened(both[1])
+    together = exported.num_together
+    lengths = random.integers(1, LENGTH, 5 * together, endpoint=True)
+    ids = [random.integers(tokenizer.vocab_size, size=length) for length in lengths]
+    segments = [(np.arange(length) >= length // 2).astype(np.int64) for length in lengths]
+    batch = pack(ids, segments, num_together=together)
+    expected = model(batch) if model.output is None else model.outputs(batch)
+    assert expected.std() > 0.01
+    assert (exported.answer(batch) - expected).abs().max() < 1e-5
+    alone = [exported.answer(batch.part(i, i + together)) for i in range(0, len(ids), together)]
+    if model.output is not None and model.output.kind == "spans":
+        longest = max(lengths)
+        alone = [
+            torch.cat([each[:, :-1], each.new_full((1, longest + 1 - each.shape[1], 2), -1e4), each[:, -1:]], 1)
+            for each in alone
+        ]
+    assert (torch.cat(alone) - expected).abs().max() < 1e-5
+
+
+def test_the_record_and_the_page_say_what_was_measured(both):
+    record, page = read_json(both[1] / "export.json"), (both[1] / "README.md").read_text(encoding="utf-8")
+    assert record["bytes"] == (both[1] / "model.onnx").stat().st_size
+    assert record["agreement"]["largest_difference"] < 1e-5
+    assert record["agreement"].get("same", 1.0) == 1.0
+    assert record["agreement"].get("smallest_cosine", 1.0) > 0.99999
+    assert record["memory_bytes"]["peak"] > record["memory_bytes"]["without_model"] > 1e6
+    assert 0 < record["latency_ms"]["p50"] <= record["latency_ms"]["p99"]
+    assert all(f"`{name}`" in page for name in (*record["inputs"], *record["outputs"]))
+    assert not list(both[1].glob(".*")), "nothing half-written is left"
+    assert b"hornbook" not in (both[1] / "model.onnx").read_bytes(), "no path of this machine"
+
+
+def test_the_program_of_the_page_runs_without_hornbook(both):
+    page = (both[1] / "README.md").read_text(encoding="utf-8")
+    program = re.search(r"```python\n(.*?)```", page, re.S).group(1)
+    program += "\nimport sys\nassert not {'torch', 'hornbook', 'onnx'} & set(sys.modules)"
+    # -I: no PYTHONPATH
+    done = subprocess.run([sys.executable, "-I", "-c", program], cwd=both[1], capture_output=True, text=True)
+    assert done.returncode == 0 and done.stdout.strip(), done.stderr
+    output, answers = opened(both[0]).output, None
+    if output is not None and output.kind == "sequence" and output.problem == "single":
+        answers = [each.label for each in load_predictor(both[0], "cpu").predict(TEXTS)]
+    if output is not None and output.kind == "spans":
+        answers = load_predictor(both[0], "cpu").predict(QUESTION)[0].n_best[0].text
+    assert answers is None or done.stdout.strip() == str(answers)
+
+
+def test_an_exported_folder_predicts(both):
+    model = opened(both[0])
+    if model.output is None:
+        return
+    items = {
+        "sequence": ["the river", "a lantern of the garden", ""],
+        "tokens": ["the river", "a lantern of the garden"],
+        "spans": [("the garden", "a river and a lantern"), ("bread", "the bridge of silver bread")],
+        "choice": [("the river", ["a lantern", "and bread", "of silver"]), ("the", ["a", "of the morning"])],
+    }[model.output.kind]
+    ours, theirs = (load_predictor(folder, "cpu").predict(items) for folder in both)
+    for one, other in zip(ours, theirs, strict=True):
+        for name in ("label", "tags", "answer", "choice"):
+            assert getattr(one, name, None) == getattr(other, name, None)
+
+
+# ---- int8, on a model that has learned something
+
+
+def test_int8_keeps_predictions_and_stores_every_table_in_eight_bits(learned):
+    record = read_json(learned.phone / "export.json")
+    assert record["agreement"]["same"] >= 0.98
+    assert 1e-6 < record["agreement"]["largest_difference"] < 1
+    scores, before = record["scores"]["dev"]["accuracy"], record["scores_before"]["dev"]["accuracy"]
+    assert abs(scores["value"] - before["value"]) <= 0.02
+    held = onnx.load(learned.phone / "model.onnx").graph.initializer
+    tables = {each.name: (tuple(each.dims), each.data_type) for each in held if len(each.dims) > 1}
+    assert {kind for _, kind in tables.values()} <= {onnx.TensorProto.INT8, onnx.TensorProto.UINT8}, tables
+    shapes = {shape for shape, _ in tables.values()}
+    assert (load_folder(learned.run)[0].config.padded_vocab_size, 32) in shapes and (32, 128) in shapes
+
+
+def test_info_says_what_was_exported(learned):
+    description = describe(learned.phone)
+    assert description["kind"] == "exported model" and description["task"] == "classification"
+    said = dict(lines(description))
+    assert said["as"] == "onnx-int8" and said["comes out"] == "logits" and said["same predictions"].endswith("%")
+
+
+def test_the_verb_says_what_it_takes(learned):
+    said = learned.said
+    assert "8 tokens on one core" in said and "same predictions" in said and "accuracy, dev" in said
+    size = (learned.phone / "model.onnx").stat().st_size
+    assert f"{size / 1e3:.1f} kB" in said and "peak memory" in said
+    words = ["export", str(learned.run), "--to", "onnx", "--out", str(learned.phone)]
+    assert "already holds an exported model" in str(CliRunner().invoke(app, words).exception)
+
+
+def test_given_texts_are_what_is_compared(both, tmp_path):
+    """Of a model without a task its vectors, of others what they answer."""
+    source = opened(both[0])
+    texts = tmp_path / "texts.txt"
+    texts.write_text("the river\na lantern\nthe lantern of the bridge\n", encoding="utf-8")
+    if source.output is not None and source.output.kind in ("spans", "choice"):
+        texts.write_text("the river\ta lantern\tbread\nthe\ta\tof\na\tof the\tbridge\n", encoding="utf-8")
+    features = compared_on(source, texts, None, 8, np.random.default_rng(0))
+    assert features.num_examples == 3
+    found = agreement(source, opened(both[1]), features)
+    assert found.num_inputs == 3 and found.largest_difference < 1e-5
+
+
+# ---- refusals
+
+
+@pytest.mark.parametrize(
+    ("asked", "said"),
+    [
+        ({"to": "onnx-int4"}, "onnx or onnx-int8.*did you mean onnx-int8"),
+        ({"to": "onnx", "threads": 0}, "--threads must be at least 1"),
+        ({"to": "onnx", "data": "some.csv"}, "no head for a task.*--texts FILE"),
+    ],
+)
+def test_what_cannot_be_is_refused_with_the_fix(asked, said, tiny_tokenizer, tmp_path):
+    model = model_folder_of(tmp_path / "model", tiny_tokenizer, "bert")
+    with pytest.raises(ValueError, match=said):
+        export(model, out=tmp_path / "out", **asked)
+    assert not (tmp_path / "out").exists()
+
+
+def test_without_its_packages_the_way_to_install_them_is_said(tiny_tokenizer, tmp_path, monkeypatch):
+    model = model_folder_of(tmp_path / "model", tiny_tokenizer, "bert")
+    monkeypatch.setitem(sys.modules, "onnxscript", None)
+    with pytest.raises(ValueError, match=r'need the package onnxscript.*pip install "hornbook\[export\]"'):
+        export(model, "onnx", tmp_path / "out")
+
+
+def test_what_is_exported_is_not_exported_again(learned, tmp_path):
+    with pytest.raises(ValueError, match="exported already: give the run"):
+        export(learned.phone, "onnx-int8", tmp_path / "two")
+
+
+def test_a_damaged_file_is_said(learned, tmp_path):
+    folder = tmp_path / "phone"
+    shutil.copytree(learned.phone, folder)
+    (folder / "model.onnx").write_bytes(b"cut short")
+    with pytest.raises(ValueError, match=r"cannot be opened.*export the model again"):
+        opened(folder)

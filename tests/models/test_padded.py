@@ -1,0 +1,108 @@
+"""Padded rows with a mask answer as packed batches do, for every family and every head; and padding changes nothing."""
+
+import numpy as np
+import pytest
+import torch
+from small_families import FAMILIES, OUR_SIZE, moved, rectangle, sequences
+
+from hornbook.batch import pack
+from hornbook.models.gpt import Gpt1, Gpt1Config, Gpt2, Gpt2Config
+from hornbook.models.outputs import NEVER, Output
+from hornbook.models.padded import PaddedModel, input_names, output_names
+
+LABELS = ("no", "maybe", "yes")
+OUTPUTS = {
+    "none": None,
+    "single": Output("sequence", 3, LABELS),
+    "number": Output("sequence", 1, ("score",), "number"),
+    "choice": Output("choice"),
+    "tokens": Output("tokens", 3, LABELS),
+    "spans": Output("spans", 2),
+    "answerable": Output("spans", 2, answerable=True),
+    "mlp": Output("sequence", 3, LABELS, head="mlp"),
+    "cnn": Output("sequence", 3, LABELS, head="cnn"),
+    "attention": Output("sequence", 3, LABELS, head="attention"),
+    "separate": Output("sequence", 3, LABELS, pairs="separate"),
+}
+TOGETHER = {"choice": 3, "separate": 2}
+GPT_SIZE = OUR_SIZE | {"vocab_size": 90, "max_positions": 32}
+CONFIGS = {name: (family.model, family.config()) for name, family in FAMILIES.items()}
+CONFIGS |= {
+    "left": (FAMILIES["bert"].model, FAMILIES["bert"].config(direction="left")),
+    "right": (FAMILIES["bert"].model, FAMILIES["bert"].config(direction="right")),
+    "sinusoidal": (FAMILIES["bert"].model, FAMILIES["bert"].config(positions="sinusoidal")),
+    "gpt1": (Gpt1, Gpt1Config(**GPT_SIZE | {"inner_width": 128})),
+    "gpt2": (Gpt2, Gpt2Config(**GPT_SIZE)),
+    "window": (Gpt2, Gpt2Config(**GPT_SIZE, window=3)),
+}
+LENGTHS = [13, 3, 20, 7, 7, 16]
+
+
+def model_of(name: str, output: Output | None):
+    kind, config = CONFIGS[name]
+    torch.manual_seed(0)
+    heads = () if output is None else kind.heads_for(output)
+    return moved(kind(config, heads, output)).double()
+
+
+def padded_inputs(model, ids: list, segments: list, together: int, filler: int) -> list[torch.Tensor]:
+    longest = max(map(len, ids))
+    rows = {
+        "input_ids": rectangle(ids, longest, filler),
+        "attention_mask": rectangle([np.ones(len(row), int) for row in ids], longest),
+        "token_type_ids": rectangle(segments, longest, filler % 2),
+    }
+    named = [rows[name] for name in input_names(model.config)]
+    return [each.unflatten(0, (-1, together)) for each in named] if together > 1 else named
+
+
+def as_packed(found: tuple[torch.Tensor, ...], output: Output | None) -> torch.Tensor:
+    """The named tensors in the shape that a packed batch is answered in."""
+    if output is None or output.kind == "tokens":
+        return torch.cat([row[:length] for row, length in zip(found[0], LENGTHS, strict=True)])
+    if output.kind == "spans":
+        return torch.cat([torch.stack(found[:2], -1), *(each[:, None] for each in found[2:])], 1)
+    return found[0]
+
+
+@pytest.mark.parametrize("kind", OUTPUTS)
+@pytest.mark.parametrize("name", CONFIGS)
+@torch.no_grad()
+def test_padded_rows_answer_as_a_packed_batch(name, kind, random):
+    output, together = OUTPUTS[kind], TOGETHER.get(kind, 1)
+    model = model_of(name, output)
+    ids, segments = sequences(random, LENGTHS)
+    batch = pack(ids, segments, num_together=together)
+    expected = model(batch) if output is None else model.outputs(batch)
+    for filler in (0, 55):
+        found = PaddedModel(model)(*padded_inputs(model, ids, segments, together, filler))
+        assert len(found) == len(output_names(output))
+        assert (as_packed(found, output) - expected).abs().max() < 1e-9
+        if output is not None and output.kind == "spans":
+            assert (found[0][1, LENGTHS[1] :] == NEVER).all()
+
+
+@torch.no_grad()
+def test_a_row_without_any_token_spoils_no_other(random):
+    model = model_of("right", None)
+    ids, segments = sequences(random, [6, 4])
+    rows = padded_inputs(model, ids, segments, 1, 0)
+    rows[1][1] = 0
+    (found,) = PaddedModel(model)(*rows)
+    assert found.isfinite().all()
+    assert (found[0] - model(pack(ids[:1], segments[:1]))).abs().max() < 1e-9
+
+
+def test_names_are_those_of_transformers():
+    names = {name: input_names(config) for name, (_, config) in CONFIGS.items()}
+    with_segments = ("input_ids", "attention_mask", "token_type_ids")
+    assert names["bert"] == names["albert"] == names["electra"] == with_segments
+    assert names["distilbert"] == names["roberta"] == names["gpt2"] == with_segments[:2]
+    assert output_names(None) == ("last_hidden_state",)
+    assert output_names(OUTPUTS["spans"]) == ("start_logits", "end_logits")
+    assert {output_names(OUTPUTS[kind]) for kind in ("single", "number", "choice", "tokens", "cnn")} == {("logits",)}
+
+
+def test_a_head_that_follows_sequences_to_their_ends_is_refused():
+    with pytest.raises(ValueError, match=r"bilstm.*--head linear, mlp, cnn or attention"):
+        PaddedModel(model_of("bert", Output("sequence", 3, LABELS, head="bilstm")))
