@@ -108,7 +108,7 @@ def next_token_scores(
         )
         targets = np.concatenate([texts[number][scored + 1 : end + 1] for number, _, scored, end in chosen])
         x_TD = model(batch.to(model.embeddings.tokens.weight.device))
-        scores = _log_probabilities(model.clm_logits, x_TD, places, targets, model.config.vocab_size)
+        scores = _log_probabilities(model.next_token_logits, x_TD, places, targets, model.config.vocab_size)
         for (number, _, scored, end), its in zip(chosen, _split(scores, chosen), strict=True):
             found[number][scored:end] = its
         num_done += len(scores)

@@ -88,10 +88,17 @@ class ClmHead(nn.Module):
         self.weight = None if config.tied else nn.Parameter(torch.zeros(shape))
 
     def forward(self, x_KD: Tensor, embedding_VD: Tensor) -> Tensor:
+        """Over the padded vocabulary; rows that pad it are never the next token."""
         weight_VD = embedding_VD if self.weight is None else self.weight
-        # Rows that pad the vocabulary are never the next token.
         never_V = F.pad(weight_VD.new_zeros(self.vocab_size), (0, len(weight_VD) - self.vocab_size), value=NEVER)
         return F.linear(x_KD, weight_VD, never_V)
+
+    def of_tokens(self, x_KD: Tensor, embedding_VD: Tensor) -> Tensor:
+        """The same over the true vocabulary."""
+        weight_VD = embedding_VD if self.weight is None else self.weight
+        if x_KD.is_cuda:  # on whole tiles
+            return F.linear(x_KD, weight_VD)[:, : self.vocab_size]
+        return F.linear(x_KD, weight_VD[: self.vocab_size])
 
 
 class Gpt(Transformer):
@@ -131,6 +138,11 @@ class Gpt(Transformer):
     def clm_logits(self, x_KD: Tensor) -> Tensor:
         """Scores of the next token over the padded vocabulary for hidden states at chosen positions, K x V."""
         return self.clm(x_KD, self.embeddings.tokens.weight)
+
+    def next_token_logits(self, x_KD: Tensor) -> Tensor:
+        """The same over the true vocabulary, in float32 at least: what texts are written and scored by."""
+        logits_KV = self.clm.of_tokens(x_KD, self.embeddings.tokens.weight)
+        return logits_KV.to(torch.promote_types(logits_KV.dtype, torch.float32))
 
     def sequence_tokens(self, x_TD: Tensor, batch: Batch) -> Tensor:
         """The last ones: only they have seen the whole sequence."""
