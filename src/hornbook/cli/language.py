@@ -7,6 +7,10 @@ import typer
 
 from hornbook.cli.app import Json, Model, answer, app
 
+Weights = Annotated[
+    str, typer.Option(help="int8 rounds a GPT's matrices to 8 bits, which is faster on a CPU; or float, as they are.")
+]
+
 
 @app.command("generate", epilog='Example: hornbook generate runs/gpt "Once upon a time" --max-tokens 50 --top-p 0.9')
 def generate(
@@ -32,6 +36,7 @@ def generate(
     fill: Annotated[
         bool, typer.Option("--fill", help="Let an encoder fill in masks one by one, in the text or at its end.")
     ] = False,
+    weights: Weights = "float",
     as_json: Json = False,
 ) -> None:
     """Go on with a text. The model is a GPT; what it writes is shown as it comes."""
@@ -39,7 +44,7 @@ def generate(
     from hornbook.infer.encoder import NUM_MASKS, EncoderModel
     from hornbook.infer.generation import MAX_TOKENS
 
-    loaded = hornbook.load(model)
+    loaded = hornbook.load(model, weights)
     if fill:
         if not isinstance(loaded, EncoderModel):
             raise ValueError(f"--fill is for encoders, and {model} goes on with a text: leave it out")
@@ -88,6 +93,7 @@ class _Stream:
 def score(
     model: Model,
     texts: Annotated[list[str], typer.Argument(help="Texts to compare.")],
+    weights: Weights = "float",
     as_json: Json = False,
 ) -> None:
     """Say how likely texts are: the log-probability of each, in all and per token."""
@@ -97,7 +103,7 @@ def score(
 
     if empty := [number for number, text in enumerate(texts, start=1) if not text.strip()]:
         raise ValueError(f"text {empty[0]} is empty, so there is nothing to score: leave it out")
-    loaded = hornbook.load(model)
+    loaded = hornbook.load(model, weights)
     scores = loaded.score(texts)
     rows = [(f"{each.total:.3f}", f"{each.per_token:.3f}", len(each.tokens), each.text) for each in scores]
     table(rows, ("log p", "per token", "tokens", "text"))
@@ -122,6 +128,7 @@ def perplexity(
     file: Annotated[Path, typer.Argument(help=".txt, .jsonl or .parquet, plain or .gz, .xz, .zst.")],
     stride: Annotated[int | None, typer.Option(help="Windows begin so many tokens apart; half the context.")] = None,
     documents: Annotated[str, typer.Option(help="What a document is in a .txt: blank-line or file.")] = "blank-line",
+    weights: Weights = "float",
     as_json: Json = False,
 ) -> None:
     """Measure how well a model predicts a text: per token, per word and in bits per byte."""
@@ -130,7 +137,7 @@ def perplexity(
 
     if documents not in ("blank-line", "file"):
         raise ValueError(f"--documents must be blank-line or file, not '{documents}'")
-    loaded = hornbook.load(model)
+    loaded = hornbook.load(model, weights)
     with counting_display("reading") as show:
         found = loaded.perplexity(
             file, stride, documents, progress=lambda done, total: show(f"of {total:,} tokens", done)

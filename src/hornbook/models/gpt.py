@@ -24,6 +24,7 @@ from hornbook.models.naming import Naming
 from hornbook.models.outputs import NEVER, last_tokens
 from hornbook.models.transformer import Activation, Preset, Transformer, TransformerConfig
 from hornbook.nn.attention import Direction
+from hornbook.nn.int8 import Int8Linear
 
 
 @dataclass(frozen=True)
@@ -86,6 +87,7 @@ class ClmHead(nn.Module):
         self.vocab_size = config.vocab_size
         shape = (config.padded_vocab_size, config.width)
         self.weight = None if config.tied else nn.Parameter(torch.zeros(shape))
+        self.int8: Int8Linear | None = None
 
     def forward(self, x_KD: Tensor, embedding_VD: Tensor) -> Tensor:
         """Over the padded vocabulary; rows that pad it are never the next token."""
@@ -95,10 +97,18 @@ class ClmHead(nn.Module):
 
     def of_tokens(self, x_KD: Tensor, embedding_VD: Tensor) -> Tensor:
         """The same over the true vocabulary."""
+        if self.int8 is not None:
+            return self.int8(x_KD)
         weight_VD = embedding_VD if self.weight is None else self.weight
         if x_KD.is_cuda:  # on whole tiles
             return F.linear(x_KD, weight_VD)[:, : self.vocab_size]
         return F.linear(x_KD, weight_VD[: self.vocab_size])
+
+    def quantize(self, embedding_VD: Tensor) -> None:
+        """Rounds the matrix, or its own copy of the embedding's, which stays."""
+        weight_VD = embedding_VD if self.weight is None else self.weight
+        self.int8 = Int8Linear(weight_VD[: self.vocab_size], None)
+        self.weight = None
 
 
 class Gpt(Transformer):
