@@ -3,9 +3,9 @@
     python benchmarks/generation_speed.py [--preset gpt2-small] [--batches 1,32] [--new-tokens 256] [--device cuda]
 
 Both sides have the same random weights and the same prompts of `--prompt-tokens` random tokens, and take the likeliest
-token each time. `transformers` runs with its growing cache and with its static one, which it compiles by itself on CUDA;
-the better of the two is what ours is compared with. On a CPU all is float32, and ours runs with int8 weights too; on
-CUDA all is bfloat16. Each side writes once before anything is timed; then they take turns, and medians are compared.
+token each time. `transformers` runs with its growing cache and with its static one, for which it compiles by itself on
+CUDA; the better of the two is what ours is compared with. On a CPU all is float32, and ours runs with int8 weights too;
+on CUDA all is bfloat16. Each side writes once before anything is timed; then they take turns, and medians are compared.
 In float32 both sides must write the same tokens. The floor is the time of the matrix products alone.
 """
 

@@ -128,6 +128,9 @@ def perplexity(
     file: Annotated[Path, typer.Argument(help=".txt, .jsonl or .parquet, plain or .gz, .xz, .zst.")],
     stride: Annotated[int | None, typer.Option(help="Windows begin so many tokens apart; half the context.")] = None,
     documents: Annotated[str, typer.Option(help="What a document is in a .txt: blank-line or file.")] = "blank-line",
+    baseline: Annotated[
+        Path | None, typer.Option(help="Beside it, 5-grams learned from this corpus folder or text file.")
+    ] = None,
     weights: Weights = "float",
     as_json: Json = False,
 ) -> None:
@@ -142,12 +145,20 @@ def perplexity(
         found = loaded.perplexity(
             file, stride, documents, progress=lambda done, total: show(f"of {total:,} tokens", done)
         )
+    measures = [found]
+    if baseline is not None:
+        say(f"counting 5-grams of {baseline}")
+        measures.append(loaded.ngram_perplexity(file, baseline, documents))
+    rows = [
+        ("perplexity per token", "per_token", f"{found.num_tokens:,} tokens"),
+        ("perplexity per word", "per_word", f"{found.num_words:,} words"),
+        ("bits per byte", "bits_per_byte", f"{found.num_bytes:,} bytes"),
+    ]
     table(
-        [
-            ("perplexity per token", f"{found.per_token:.4g}", f"{found.num_tokens:,} tokens"),
-            ("perplexity per word", f"{found.per_word:.4g}", f"{found.num_words:,} words"),
-            ("bits per byte", f"{found.bits_per_byte:.4g}", f"{found.num_bytes:,} bytes"),
-        ]
+        [(name, *(f"{getattr(each, what):.4g}" for each in measures), of) for name, what, of in rows],
+        () if baseline is None else ("", "model", "5-grams", "of"),
     )
     say(f"of {found.num_documents:,} documents; {found.definition}")
-    answer(as_json, found.as_dict())
+    for each in measures[1:]:
+        say(f"5-grams: {each.definition}")
+    answer(as_json, found.as_dict() | ({} if baseline is None else {"baseline": measures[1].as_dict()}))

@@ -11,8 +11,8 @@ from hornbook.models.quantized import Weights, check_weights, quantize
 
 
 def load(name: str | Path, weights: Weights = "float") -> EncoderModel | DecoderModel:
-    """Opens a run folder, a folder that `transformers` wrote, or a Hugging Face name. `weights="int8"` rounds the matrices
-    of a GPT to 8 bits, which makes it write faster on a CPU."""
+    """Opens a run folder, a folder that `transformers` wrote, or a Hugging Face name. `weights="int8"` rounds the
+    matrices of a GPT to 8 bits, which makes it write faster on a CPU."""
     check_weights(weights)
     folder = model_folder(name)
     model, tokenizer = load_folder(folder)

@@ -64,6 +64,18 @@ class Perplexity:
         return values | vars(self)
 
 
+def measured(texts: Sequence[str], scores: Sequence[np.ndarray], definition: str) -> Perplexity:
+    """From the log-probability of every token of each text that is scored."""
+    return Perplexity(
+        log_probability=float(sum(each.sum() for each in scores)),
+        num_tokens=sum(map(len, scores)),
+        num_words=sum(len(text.split()) for text in texts),
+        num_bytes=sum(len(text.encode()) for text in texts),
+        num_documents=len(texts),
+        definition=definition,
+    )
+
+
 def windows(num_targets: int, context: int, stride: int) -> Iterator[tuple[int, int, int]]:
     """(first token that is read, first target that is scored, end of both): every target once, and windows that
     begin `stride` apart. Target i is the token after token i.

@@ -16,8 +16,8 @@ def check_weights(weights: str) -> None:
 
 
 def quantize(model: Gpt) -> Gpt:
-    """Rounds the matrices of the blocks and of the vocabulary head to int8, in place; it can then be neither trained nor
-    saved. Tables that are looked up, biases and norms stay as they are: a token reads one row of them."""
+    """Rounds the matrices of the blocks and of the vocabulary head to int8, in place; it is not to be trained or saved
+    any more. Tables, biases and norms stay as they are: a token reads a row of them."""
     for block in model.blocks:
         for owner, name in ((block.attention, "qkv"), (block.attention, "out"), (block, "expand"), (block, "contract")):
             part = getattr(owner, name)
