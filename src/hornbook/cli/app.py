@@ -12,7 +12,7 @@ from typer.core import TyperGroup
 
 IN_ORDER = (
     *("tokenizer", "corpus", "pretrain", "plan", "fill-mask", "next-sentence", "detect"),
-    *("generate", "score", "perplexity"),
+    *("generate", "score", "perplexity", "lm-eval"),
     *("finetune", "distill", "evaluate", "predict", "report", "info"),
     *("features", "probe", "baseline", "label-curve", "glue", "reproduce"),
 )

@@ -1,4 +1,4 @@
-"""The verbs of models that go on with a text: `generate`, `score`, `perplexity`."""
+"""The verbs of models that go on with a text: `generate`, `score`, `perplexity`, `lm-eval`."""
 
 from pathlib import Path
 from typing import Annotated
@@ -162,3 +162,40 @@ def perplexity(
     for each in measures[1:]:
         say(f"5-grams: {each.definition}")
     answer(as_json, found.as_dict() | ({} if baseline is None else {"baseline": measures[1].as_dict()}))
+
+
+@app.command("lm-eval", epilog="Example: hornbook lm-eval runs/gpt --tasks lambada_openai,wikitext --limit 200")
+def lm_eval(
+    model: Model,
+    tasks: Annotated[str, typer.Option(help="Names of the harness's tasks, with commas between.")],
+    shots: Annotated[int | None, typer.Option(help="Examples before each question; the task's own number.")] = None,
+    limit: Annotated[int | None, typer.Option(help="Only so many examples of each task.")] = None,
+    device: Annotated[str | None, typer.Option(help="cpu or cuda; cuda where there is one.")] = None,
+    weights: Weights = "float",
+    as_json: Json = False,
+) -> None:
+    """Ask a GPT the tasks of lm-evaluation-harness."""
+    from hornbook.terminal import say, table
+
+    try:
+        import lm_eval as harness
+    except ModuleNotFoundError:
+        raise ValueError("lm-evaluation-harness is not installed: pip install 'hornbook[lm-eval]'") from None
+    from hornbook.infer.harness_model import HornbookLM
+
+    asked = [name.strip() for name in tasks.split(",") if name.strip()]
+    found = harness.simple_evaluate(
+        model=HornbookLM(model, weights, device), tasks=asked, num_fewshot=shots, limit=limit, log_samples=False
+    )
+    rows = []
+    for task, scores in found["results"].items():
+        for name, value in scores.items():
+            metric, _, filtered = name.partition(",")
+            if filtered and not metric.endswith("_stderr") and isinstance(value, float):
+                error = scores.get(f"{metric}_stderr,{filtered}")
+                spread = f"± {error:.4f}" if isinstance(error, float) else ""
+                rows.append((task, metric, "" if filtered == "none" else filtered, f"{value:.4f}", spread))
+    table(rows, ("task", "metric", "filter", "value", "standard error"))
+    if limit is not None:
+        say(f"over the first {limit} examples of each task only: not to be compared with whole ones")
+    answer(as_json, {"results": found["results"], "versions": found.get("versions", {}), "limit": limit})

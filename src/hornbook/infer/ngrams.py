@@ -7,7 +7,7 @@ of three discounts, for counts of 1, 2 and more, estimated from how many n-grams
 they took away. Each document begins with as many starts as the longest context has tokens; none is ever predicted.
 
 Grams of k tokens are numbered: one is (number of its first k - 1 tokens, last token), and a table holds those pairs
-sorted. Training needs about 50 bytes a token at its peak, 4 GB for 80 million, and keeps about half of that.
+sorted. Of text, training needs about NEEDS and keeps about KEEPS.
 """
 
 from collections.abc import Sequence
@@ -44,24 +44,19 @@ class NGrams:
     def trained(cls, documents: Sequence[np.ndarray], vocab_size: int, order: int = ORDER) -> "NGrams":
         """From tokens below `vocab_size`."""
         tokens = laid_out(documents, vocab_size, order)
-        contexts = np.zeros(len(tokens), np.int32)  # of each place: the number of the gram before it; first, of nothing
-        numbered, firsts, places = [], [], []  # by order: grams; where each is first met; the gram at each place
-        for _ in range(order):
-            keys, first, numbers = _numbered(contexts.astype(np.int64) * (vocab_size + 1) + tokens)
-            numbered.append(keys)
-            firsts.append(first)
-            places.append(numbers)
-            contexts = np.concatenate([np.zeros(1, np.int32), numbers[:-1]])
         orders = []
-        for k in range(order):
-            is_last = k + 1 == order
-            # A gram one token longer for each token that stands before; they are met where the longer ones are.
-            met = places[k] if is_last else places[k][firsts[k + 1]]
-            counts = np.bincount(met, minlength=len(numbered[k]))
-            counts[numbered[k] % (vocab_size + 1) == vocab_size] = 0
-            num_contexts = len(numbered[k - 1]) if k else 1
-            orders.append(_smoothed(numbered[k], counts, num_contexts, vocab_size))
-        return cls(vocab_size, orders)
+        keys, places = np.zeros(1, np.int64), np.zeros(len(tokens), np.int32)  # of order 0: one gram, met everywhere
+        for k in range(1, order + 1):
+            # A gram's context ends one place before it. That of the very first is never looked at: it is a start.
+            contexts = np.roll(places, 1)
+            longer_keys, first_met, longer_places = _numbered(contexts.astype(np.int64) * (vocab_size + 1) + tokens)
+            if k > 1:
+                # Each different gram that is one token longer is another token before.
+                continuations = np.bincount(places[first_met], minlength=len(keys))
+                orders.append(_smoothed(keys, continuations, num_contexts, vocab_size))
+            num_contexts, keys, places = len(keys), longer_keys, longer_places
+        occurrences = np.bincount(places, minlength=len(keys))
+        return cls(vocab_size, [*orders, _smoothed(keys, occurrences, num_contexts, vocab_size)])
 
     def scores(self, documents: Sequence[np.ndarray]) -> list[np.ndarray]:
         """Of each document, the log-probability of every token."""
@@ -107,7 +102,8 @@ def _numbered(keys: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 
 
 def _smoothed(keys: np.ndarray, counts: np.ndarray, num_contexts: int, vocab_size: int) -> _Order:
-    contexts = keys // (vocab_size + 1)
+    contexts, last = np.divmod(keys, vocab_size + 1)
+    counts[last == vocab_size] = 0  # a start
     taken = np.concatenate([[0], discounts(counts)])[counts.clip(max=3)]
     totals = np.bincount(contexts, counts, num_contexts)
     left = np.divide(np.bincount(contexts, taken, num_contexts), totals, out=np.ones(num_contexts), where=totals > 0)
@@ -116,8 +112,8 @@ def _smoothed(keys: np.ndarray, counts: np.ndarray, num_contexts: int, vocab_siz
 
 
 def discounts(counts: np.ndarray) -> np.ndarray:
-    """What is taken from counts of 1, of 2, and of 3 and more: i - (i + 1) Y n_(i+1) / n_i, where n_i grams have count i
-    and Y = n_1 / (n_1 + 2 n_2)."""
+    """What is taken from counts of 1, of 2, and of 3 and more: i - (i + 1) Y n_(i+1) / n_i, where n_i grams have count
+    i and Y = n_1 / (n_1 + 2 n_2)."""
     n = np.bincount(counts[counts <= 4], minlength=5).astype(float)
     if (n[1:5] == 0).any():
         return np.array(USUAL_DISCOUNTS)

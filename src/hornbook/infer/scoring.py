@@ -6,6 +6,7 @@ Shapes: T tokens, K positions that are scored, D width.
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -97,36 +98,57 @@ def check_stride(stride: int | None, context: int) -> int:
     return stride
 
 
-@torch.no_grad()
+class Part(NamedTuple):
+    """Tokens `first` to `end` of a text are read, and the tokens after those from `scored` on are scored."""
+
+    text: int
+    first: int
+    scored: int
+    end: int
+
+
 def next_token_scores(
     model: Gpt, texts: Sequence[Sequence[int]], stride: int, progress: Callable[[int], None] | None = None
 ) -> list[np.ndarray]:
     """Of each text, the log-probability of every token but the first, given those before it in its window."""
     found = [np.zeros(max(len(ids) - 1, 0)) for ids in texts]
     parts = [
-        (number, *window)
+        Part(number, *window)
         for number, ids in enumerate(texts)
         for window in windows(len(ids) - 1, model.config.max_positions, stride)
     ]
+    for part, (scores, _) in zip(parts, part_scores(model, texts, parts, progress), strict=True):
+        found[part.text][part.scored : part.end] = scores
+    return found
+
+
+@torch.no_grad()
+def part_scores(
+    model: Gpt, texts: Sequence[Sequence[int]], parts: Sequence[Part], progress: Callable[[int], None] | None = None
+) -> list[tuple[np.ndarray, np.ndarray]]:
+    """Of each part, the log-probability of every token that is scored, and whether it is the likeliest there."""
+    found: dict[int, tuple[np.ndarray, np.ndarray]] = {}
     num_done = 0
-    for group in grouped(list(range(len(parts))), [end - first for _, first, _, end in parts]):
+    lengths = [part.end - part.first for part in parts]
+    # Neighbours of the same length go through attention at once.
+    for group in grouped(sorted(range(len(parts)), key=lengths.__getitem__), lengths):
         chosen = [parts[i] for i in group]
-        batch = pack([np.asarray(texts[number][first:end], np.int64) for number, first, _, end in chosen])
+        batch = pack([np.asarray(texts[part.text][part.first : part.end], np.int64) for part in chosen])
         places = np.concatenate(
             [
-                np.arange(scored - first, end - first) + start
-                for (_, first, scored, end), start in zip(chosen, batch.starts_host, strict=False)
+                np.arange(part.scored - part.first, part.end - part.first) + start
+                for part, start in zip(chosen, batch.starts_host, strict=False)
             ]
         )
-        targets = np.concatenate([texts[number][scored + 1 : end + 1] for number, _, scored, end in chosen])
+        targets = np.concatenate([texts[part.text][part.scored + 1 : part.end + 1] for part in chosen])
         x_TD = model(batch.to(model.embeddings.tokens.weight.device))
-        scores = _log_probabilities(model.next_token_logits, x_TD, places, targets, model.config.vocab_size)
-        for (number, _, scored, end), its in zip(chosen, _split(scores, chosen), strict=True):
-            found[number][scored:end] = its
+        scores, are_likeliest = _judged(model.next_token_logits, x_TD, places, targets, model.config.vocab_size)
+        ends = np.cumsum([part.end - part.scored for part in chosen])[:-1]
+        found |= dict(zip(group, zip(np.split(scores, ends), np.split(are_likeliest, ends), strict=True), strict=True))
         num_done += len(scores)
         if progress is not None:
             progress(num_done)
-    return found
+    return [found[number] for number in range(len(parts))]
 
 
 @torch.no_grad()
@@ -141,22 +163,20 @@ def masked_scores(model: Encoder, ids: Sequence[int], places: Sequence[int], mas
         rows[np.arange(len(group)), masked] = mask_id
         x_TD = model(pack(list(rows)).to(model.embeddings.tokens.weight.device))
         there = np.arange(len(group)) * len(ids) + masked
-        found.append(_log_probabilities(model.mlm_logits, x_TD, there, targets, model.config.vocab_size))
+        found.append(_judged(model.mlm_logits, x_TD, there, targets, model.config.vocab_size)[0])
     return np.concatenate(found) if found else np.zeros(0)
 
 
-def _log_probabilities(
+def _judged(
     logits_of: Callable[[Tensor], Tensor], x_TD: Tensor, places: np.ndarray, targets: np.ndarray, vocab_size: int
-) -> np.ndarray:
+) -> tuple[np.ndarray, np.ndarray]:
+    """The log-probabilities of these tokens at these places, and whether each is the likeliest."""
     places_K = torch.from_numpy(places).to(x_TD.device)
     targets_K = torch.from_numpy(np.asarray(targets, np.int64)).to(x_TD.device)
-    found = []
+    scores, are_likeliest = [], []
     for where, wanted in zip(places_K.split(HEAD_TOKENS), targets_K.split(HEAD_TOKENS), strict=True):
         logits = logits_of(x_TD[where])[:, :vocab_size]
         logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
-        found.append(logits.log_softmax(-1).gather(1, wanted[:, None])[:, 0].double().cpu())
-    return torch.cat(found).numpy()
-
-
-def _split(scores: np.ndarray, chosen: list[tuple[int, int, int, int]]) -> list[np.ndarray]:
-    return np.split(scores, np.cumsum([end - scored for _, _, scored, end in chosen])[:-1])
+        scores.append(logits.log_softmax(-1).gather(1, wanted[:, None])[:, 0].double().cpu())
+        are_likeliest.append((logits.argmax(-1) == wanted).cpu())
+    return torch.cat(scores).numpy(), torch.cat(are_likeliest).numpy()
