@@ -7,7 +7,7 @@ of three discounts, for counts of 1, 2 and more, estimated from how many n-grams
 they took away. Each document begins with as many starts as the longest context has tokens; none is ever predicted.
 
 Grams of k tokens are numbered: one is (number of its first k - 1 tokens, last token), and a table holds those pairs
-sorted. Of text, training needs about NEEDS and keeps about KEEPS.
+sorted. Of English text, training needs about 90 bytes a token, 7 GB for 80 million, and keeps 40.
 """
 
 from collections.abc import Sequence
@@ -44,7 +44,7 @@ class NGrams:
     def trained(cls, documents: Sequence[np.ndarray], vocab_size: int, order: int = ORDER) -> "NGrams":
         """From tokens below `vocab_size`."""
         tokens = laid_out(documents, vocab_size, order)
-        orders = []
+        orders, num_contexts = [], 1
         keys, places = np.zeros(1, np.int64), np.zeros(len(tokens), np.int32)  # of order 0: one gram, met everywhere
         for k in range(1, order + 1):
             # A gram's context ends one place before it. That of the very first is never looked at: it is a start.
@@ -52,10 +52,11 @@ class NGrams:
             longer_keys, first_met, longer_places = _numbered(contexts.astype(np.int64) * (vocab_size + 1) + tokens)
             if k > 1:
                 # Each different gram that is one token longer is another token before.
-                continuations = np.bincount(places[first_met], minlength=len(keys))
+                continuations = _counted(places[first_met], len(keys))
                 orders.append(_smoothed(keys, continuations, num_contexts, vocab_size))
             num_contexts, keys, places = len(keys), longer_keys, longer_places
-        occurrences = np.bincount(places, minlength=len(keys))
+        occurrences = _counted(places, len(keys))
+        del contexts, tokens, places, longer_places, first_met  # 20 bytes a token, where memory is needed most
         return cls(vocab_size, [*orders, _smoothed(keys, occurrences, num_contexts, vocab_size)])
 
     def scores(self, documents: Sequence[np.ndarray]) -> list[np.ndarray]:
@@ -101,14 +102,20 @@ def _numbered(keys: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     return keys[is_new], order[is_new], numbers
 
 
+def _counted(numbers: np.ndarray, num: int) -> np.ndarray:
+    return np.bincount(numbers, minlength=num).astype(np.int32)
+
+
 def _smoothed(keys: np.ndarray, counts: np.ndarray, num_contexts: int, vocab_size: int) -> _Order:
-    contexts, last = np.divmod(keys, vocab_size + 1)
-    counts[last == vocab_size] = 0  # a start
-    taken = np.concatenate([[0], discounts(counts)])[counts.clip(max=3)]
-    totals = np.bincount(contexts, counts, num_contexts)
-    left = np.divide(np.bincount(contexts, taken, num_contexts), totals, out=np.ones(num_contexts), where=totals > 0)
-    own = np.divide(counts - taken, totals[contexts], out=np.zeros(len(keys)), where=totals[contexts] > 0)
-    return _Order(keys, own.astype(np.float32), left.astype(np.float32))
+    counts[keys % (vocab_size + 1) == vocab_size] = 0  # a start
+    contexts = (keys // (vocab_size + 1)).astype(np.int32)
+    taken = np.concatenate([[0], discounts(counts)]).astype(np.float32)[np.minimum(counts, 3)]
+    totals = np.bincount(contexts, counts, num_contexts).astype(np.float32)
+    left = np.bincount(contexts, taken, num_contexts).astype(np.float32)
+    left[totals == 0] = totals[totals == 0] = 1
+    own = counts.astype(np.float32) - taken
+    own /= totals[contexts]
+    return _Order(keys, own, left / totals)
 
 
 def discounts(counts: np.ndarray) -> np.ndarray:
