@@ -153,6 +153,8 @@ def test_a_corpus_without_what_it_holds_out(folder):
     assert np.array_equal(found[3], shard.tokens[shard.sentences[first] : shard.sentences[last]])
     definition = model.ngram_perplexity(folder / "text.txt", folder / "corpus").definition
     assert f"learned from {sum(map(len, found)):,} tokens of {folder / 'corpus'}" in definition
+    corpus.tokenizer.without_ends().save(model.folder)  # as a run has it
+    assert library.load(model.folder).ngram_perplexity(folder / "text.txt", folder / "corpus").definition == definition
     with pytest.raises(ValueError, match="built with another tokenizer"):
         model.ngram_perplexity(folder / "text.txt", folder / "other")
     with pytest.raises(ValueError, match="order of n-grams"):

@@ -158,7 +158,8 @@ class DecoderModel(LoadedModel):
     def _of_corpus(self, folder: str | Path) -> list[np.ndarray]:
         """The tokens of its documents that are not held out."""
         corpus = Corpus(folder)
-        if corpus.tokenizer.fingerprint != self.tokenizer.fingerprint:
+        # A run's own puts nothing around a text, whatever the corpus's does, and a corpus holds no such tokens.
+        if corpus.tokenizer.without_ends().fingerprint != self.tokenizer.without_ends().fingerprint:
             raise ValueError(
                 f"{folder} was built with another tokenizer than {self.folder} has: build one with 'hornbook corpus "
                 f"build TEXTS --tokenizer {self.folder}', or give a file of text"
