@@ -48,12 +48,14 @@ def ids_of(ours: DecoderModel, texts: list[str] = PROMPTS) -> list[list[int]]:
 # ---- cached equals uncached
 
 
+@pytest.mark.parametrize("are_alike", [False, True])
 @pytest.mark.parametrize("window", [None, 1, 5])
-def test_every_step_equals_reading_all_anew(ours, random, window):
+def test_every_step_equals_reading_all_anew(ours, random, window, are_alike):
+    """Texts of different lengths, and of one length, of which each takes its own way."""
     if window is not None and ours.model.family != "gpt2":
         pytest.skip("only GPT-3 has bands")
     model = ours.model if window is None else banded(ours, window).model
-    texts = ids_of(ours)
+    texts = [random.integers(0, 200, 7).tolist() for _ in range(2)] if are_alike else ids_of(ours)
     going_on = GoingOn(model, len(texts), CONTEXT)
     logits = going_on.read(texts)
     for _ in range(CONTEXT - max(map(len, texts)) + 1):  # until one is full

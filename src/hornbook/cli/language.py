@@ -1,4 +1,4 @@
-"""The verbs of models that go on with a text: `generate`, `score`, `perplexity`."""
+"""The verbs of models that go on with a text: `generate`, `score`, `perplexity`, `lm-eval`."""
 
 from pathlib import Path
 from typing import Annotated
@@ -6,6 +6,10 @@ from typing import Annotated
 import typer
 
 from hornbook.cli.app import Json, Model, answer, app
+
+Weights = Annotated[
+    str, typer.Option(help="int8 rounds a GPT's matrices to 8 bits, which is faster on a CPU; or float, as they are.")
+]
 
 
 @app.command("generate", epilog='Example: hornbook generate runs/gpt "Once upon a time" --max-tokens 50 --top-p 0.9')
@@ -32,6 +36,7 @@ def generate(
     fill: Annotated[
         bool, typer.Option("--fill", help="Let an encoder fill in masks one by one, in the text or at its end.")
     ] = False,
+    weights: Weights = "float",
     as_json: Json = False,
 ) -> None:
     """Go on with a text. The model is a GPT; what it writes is shown as it comes."""
@@ -39,7 +44,7 @@ def generate(
     from hornbook.infer.encoder import NUM_MASKS, EncoderModel
     from hornbook.infer.generation import MAX_TOKENS
 
-    loaded = hornbook.load(model)
+    loaded = hornbook.load(model, weights)
     if fill:
         if not isinstance(loaded, EncoderModel):
             raise ValueError(f"--fill is for encoders, and {model} goes on with a text: leave it out")
@@ -88,6 +93,7 @@ class _Stream:
 def score(
     model: Model,
     texts: Annotated[list[str], typer.Argument(help="Texts to compare.")],
+    weights: Weights = "float",
     as_json: Json = False,
 ) -> None:
     """Say how likely texts are: the log-probability of each, in all and per token."""
@@ -97,7 +103,7 @@ def score(
 
     if empty := [number for number, text in enumerate(texts, start=1) if not text.strip()]:
         raise ValueError(f"text {empty[0]} is empty, so there is nothing to score: leave it out")
-    loaded = hornbook.load(model)
+    loaded = hornbook.load(model, weights)
     scores = loaded.score(texts)
     rows = [(f"{each.total:.3f}", f"{each.per_token:.3f}", len(each.tokens), each.text) for each in scores]
     table(rows, ("log p", "per token", "tokens", "text"))
@@ -122,6 +128,10 @@ def perplexity(
     file: Annotated[Path, typer.Argument(help=".txt, .jsonl or .parquet, plain or .gz, .xz, .zst.")],
     stride: Annotated[int | None, typer.Option(help="Windows begin so many tokens apart; half the context.")] = None,
     documents: Annotated[str, typer.Option(help="What a document is in a .txt: blank-line or file.")] = "blank-line",
+    baseline: Annotated[
+        Path | None, typer.Option(help="Beside it, 5-grams learned from this corpus folder or text file.")
+    ] = None,
+    weights: Weights = "float",
     as_json: Json = False,
 ) -> None:
     """Measure how well a model predicts a text: per token, per word and in bits per byte."""
@@ -130,17 +140,62 @@ def perplexity(
 
     if documents not in ("blank-line", "file"):
         raise ValueError(f"--documents must be blank-line or file, not '{documents}'")
-    loaded = hornbook.load(model)
+    loaded = hornbook.load(model, weights)
     with counting_display("reading") as show:
         found = loaded.perplexity(
             file, stride, documents, progress=lambda done, total: show(f"of {total:,} tokens", done)
         )
+    measures = [found]
+    if baseline is not None:
+        say(f"counting 5-grams of {baseline}")
+        measures.append(loaded.ngram_perplexity(file, baseline, documents))
+    rows = [
+        ("perplexity per token", "per_token", f"{found.num_tokens:,} tokens"),
+        ("perplexity per word", "per_word", f"{found.num_words:,} words"),
+        ("bits per byte", "bits_per_byte", f"{found.num_bytes:,} bytes"),
+    ]
     table(
-        [
-            ("perplexity per token", f"{found.per_token:.4g}", f"{found.num_tokens:,} tokens"),
-            ("perplexity per word", f"{found.per_word:.4g}", f"{found.num_words:,} words"),
-            ("bits per byte", f"{found.bits_per_byte:.4g}", f"{found.num_bytes:,} bytes"),
-        ]
+        [(name, *(f"{getattr(each, what):.4g}" for each in measures), of) for name, what, of in rows],
+        () if baseline is None else ("", "model", "5-grams", "of"),
     )
     say(f"of {found.num_documents:,} documents; {found.definition}")
-    answer(as_json, found.as_dict())
+    for each in measures[1:]:
+        say(f"5-grams: {each.definition}")
+    answer(as_json, found.as_dict() | ({} if baseline is None else {"baseline": measures[1].as_dict()}))
+
+
+@app.command("lm-eval", epilog="Example: hornbook lm-eval runs/gpt --tasks lambada_openai,wikitext --limit 200")
+def lm_eval(
+    model: Model,
+    tasks: Annotated[str, typer.Option(help="Names of the harness's tasks, with commas between.")],
+    shots: Annotated[int | None, typer.Option(help="Examples before each question; the task's own number.")] = None,
+    limit: Annotated[int | None, typer.Option(help="Only so many examples of each task.")] = None,
+    device: Annotated[str | None, typer.Option(help="cpu or cuda; cuda where there is one.")] = None,
+    weights: Weights = "float",
+    as_json: Json = False,
+) -> None:
+    """Ask a GPT the tasks of lm-evaluation-harness."""
+    from hornbook.terminal import say, table
+
+    try:
+        import lm_eval as harness
+    except ModuleNotFoundError:
+        raise ValueError("lm-evaluation-harness is not installed: pip install 'hornbook[lm-eval]'") from None
+    from hornbook.infer.harness_model import HornbookLM
+
+    asked = [name.strip() for name in tasks.split(",") if name.strip()]
+    found = harness.simple_evaluate(
+        model=HornbookLM(model, weights, device), tasks=asked, num_fewshot=shots, limit=limit, log_samples=False
+    )
+    rows = []
+    for task, scores in found["results"].items():
+        for name, value in scores.items():
+            metric, _, filtered = name.partition(",")
+            if filtered and not metric.endswith("_stderr") and isinstance(value, float):
+                error = scores.get(f"{metric}_stderr,{filtered}")
+                spread = f"± {error:.4f}" if isinstance(error, float) else ""
+                rows.append((task, metric, "" if filtered == "none" else filtered, f"{value:.4f}", spread))
+    table(rows, ("task", "metric", "filter", "value", "standard error"))
+    if limit is not None:
+        say(f"over the first {limit} examples of each task only: not to be compared with whole ones")
+    answer(as_json, {"results": found["results"], "versions": found.get("versions", {}), "limit": limit})

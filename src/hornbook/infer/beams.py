@@ -83,6 +83,7 @@ class _Search:
         )
         self.device = self.going_on.device
 
+    @torch.inference_mode()
     def run(self) -> list[list[Generated]]:
         prompts, num_beams = self.prompts, self.settings.beams
         logits_NV = self.going_on.read(prompts)

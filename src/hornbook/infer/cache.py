@@ -42,7 +42,7 @@ class GoingOn:
         self.graph: torch.cuda.CUDAGraph | None = None
         self.logits_NV: Tensor | None = None
 
-    @torch.no_grad()
+    @torch.inference_mode()
     def read(self, sequences: Sequence[Sequence[int]], rows: Sequence[int] | None = None) -> Tensor:
         """Scores of the token after each of these sequences. They take the first rows, or those named; what stood
         there is forgotten."""
@@ -54,15 +54,17 @@ class GoingOn:
         x_TD = self._through(batch, Places(rows_T, batch.positions_T, is_step=False, num_seen=0))
         self.lengths_N[rows_N] = lengths_N
         self.num_filled = max(self.num_filled, batch.longest)
-        return self._logits(x_TD[batch.starts[1:].long() - 1])
+        return self.model.next_token_logits(x_TD[batch.starts[1:].long() - 1])
 
-    @torch.no_grad()
+    @torch.inference_mode()
     def step(self, ids_N: Tensor) -> Tensor:
         """Scores of the token after these, one for each sequence. A sequence whose room is full goes on writing over
         its last place: what comes of it means nothing. The answer lies where the next step writes its own."""
         self.num_filled = min(self.num_filled + 1, self.room)
         if self.device.type != "cuda":
-            return self._step(ids_N, self.num_filled)
+            places = {min(length, self.room - 1) for length in self.lengths_N.tolist()}
+            common = places.pop() if len(places) == 1 else None
+            return self._step(ids_N, self.num_filled if common is None else common + 1, common)
         self.ids_N.copy_(ids_N)
         if self.graph is None:
             self._capture()
@@ -75,7 +77,7 @@ class GoingOn:
         for layer in self.layers:
             layer.choose(rows_N, self.num_filled)
 
-    def _step(self, ids_N: Tensor, num_seen: int) -> Tensor:
+    def _step(self, ids_N: Tensor, num_seen: int, common: int | None = None) -> Tensor:
         positions_N = self.lengths_N.clamp(max=self.room - 1)
         batch = Batch(
             ids_T=ids_N,
@@ -86,9 +88,9 @@ class GoingOn:
             starts_host=self.starts_host,
             longest=1,
         )
-        x_ND = self._through(batch, Places(self.rows_N, positions_N, is_step=True, num_seen=num_seen))
+        x_ND = self._through(batch, Places(self.rows_N, positions_N, True, num_seen, common))
         self.lengths_N += 1
-        return self._logits(x_ND)
+        return self.model.next_token_logits(x_ND)
 
     def _capture(self) -> None:
         """Trying it first loads every kernel; each try writes the same over the same places."""
@@ -109,7 +111,3 @@ class GoingOn:
         for layer in self.layers:
             layer.places = places
         return self.model(batch, cached=self.layers)
-
-    def _logits(self, x_ND: Tensor) -> Tensor:
-        logits_NV = self.model.clm_logits(x_ND)[:, : self.model.config.vocab_size]
-        return logits_NV.to(torch.promote_types(logits_NV.dtype, torch.float32))

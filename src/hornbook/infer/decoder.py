@@ -9,10 +9,14 @@ model.perplexity("book.txt").per_word
 from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 
+import numpy as np
+
+from hornbook.data.corpus import Corpus
 from hornbook.data.readers import DocumentsAre, check_documents, read_documents
 from hornbook.infer.beams import BeamSettings, beam_search
 from hornbook.infer.generation import MAX_TOKENS, Generated, OnToken, Request, generate
 from hornbook.infer.loaded import LoadedModel
+from hornbook.infer.ngrams import ORDER, NGrams
 from hornbook.infer.sampling import Sampling
 from hornbook.infer.scoring import (
     Continuation,
@@ -20,6 +24,7 @@ from hornbook.infer.scoring import (
     Score,
     check_stride,
     continuation_scores,
+    measured,
     next_token_scores,
 )
 from hornbook.infer.writing import Writer
@@ -132,6 +137,36 @@ class DecoderModel(LoadedModel):
         check_documents(documents)
         context = self.model.config.max_positions
         stride = check_stride(stride, context)
+        texts, ids = self._read(file, documents)
+        ids = [[*self._start, *each.tolist()] for each in ids]
+        num_tokens = sum(max(len(each) - 1, 0) for each in ids)
+        if not num_tokens:
+            raise ValueError(f"{file} holds no token that could be predicted: give a longer text")
+        show = None if progress is None else lambda done: progress(done, num_tokens)
+        scores = next_token_scores(self.model, ids, stride, show)
+        return measured(texts, scores, self._definition(context, stride))
+
+    def ngram_perplexity(
+        self, file: str | Path, learned_from: str | Path, documents: DocumentsAre = "blank-line", order: int = ORDER
+    ) -> Perplexity:
+        """The same measure of a baseline that knows no more than what follows `order` - 1 tokens: n-grams of the same
+        tokens, learned from a corpus folder (without what it holds out) or a file of text. See `infer/ngrams.py`."""
+        check_documents(documents)
+        if order < 1:
+            raise ValueError(f"the order of n-grams must be at least 1, not {order}")
+        texts, ids = self._read(file, documents)
+        known = self._of_corpus(learned_from) if Path(learned_from).is_dir() else self._read(learned_from, documents)[1]
+        scores = NGrams.trained(known, self.model.config.vocab_size, order).scores(ids)
+        if not self._start:
+            scores = [each[1:] for each in scores]
+        definition = (
+            f"{order}-grams of the same tokens, interpolated modified Kneser-Ney, learned from "
+            f"{sum(map(len, known)):,} tokens of {learned_from}"
+        )
+        return measured(texts, scores, definition)
+
+    def _read(self, file: str | Path, documents: DocumentsAre) -> tuple[list[str], list[np.ndarray]]:
+        """The documents of a file, and their tokens."""
         texts: list[str] = []
         for document in read_documents(file, documents=documents):
             if document.part:
@@ -139,23 +174,24 @@ class DecoderModel(LoadedModel):
             else:
                 texts.append(document.text)
         encoded = self.tokenizer.encode_sentences(texts)
-        ids, first = [], 0
-        for length in encoded.lengths.tolist():
-            ids.append([*self._start, *encoded.ids[first : first + length].tolist()])
-            first += length
-        num_tokens = sum(max(len(each) - 1, 0) for each in ids)
-        if not num_tokens:
-            raise ValueError(f"{file} holds no token that could be predicted: give a longer text")
-        show = None if progress is None else lambda done: progress(done, num_tokens)
-        scores = next_token_scores(self.model, ids, stride, show)
-        return Perplexity(
-            log_probability=float(sum(each.sum() for each in scores)),
-            num_tokens=num_tokens,
-            num_words=sum(len(text.split()) for text in texts),
-            num_bytes=sum(len(text.encode()) for text in texts),
-            num_documents=len(texts),
-            definition=self._definition(context, stride),
-        )
+        return texts, np.split(encoded.ids, np.cumsum(encoded.lengths)[:-1])
+
+    def _of_corpus(self, folder: str | Path) -> list[np.ndarray]:
+        """The tokens of its documents that are not held out."""
+        corpus = Corpus(folder)
+        # A run's own puts nothing around a text, whatever the corpus's does, and a corpus holds no such tokens.
+        if corpus.tokenizer.without_ends().fingerprint != self.tokenizer.without_ends().fingerprint:
+            raise ValueError(
+                f"{folder} was built with another tokenizer than {self.folder} has: build one with 'hornbook corpus "
+                f"build TEXTS --tokenizer {self.folder}', or give a file of text"
+            )
+        found = []
+        for number, shard in enumerate(corpus.shards):
+            ends = np.asarray(shard.sentences, np.int64)[np.asarray(shard.documents, np.int64)]
+            first = int(corpus.first_document[number])
+            is_held_out = corpus.is_held_out(np.arange(first, first + len(ends) - 1))
+            found += [shard.tokens[ends[i] : ends[i + 1]] for i in np.flatnonzero(~is_held_out)]
+        return found
 
     def _definition(self, context: int, stride: int) -> str:
         first = (

@@ -149,6 +149,7 @@ def _without(ids: list[int], end_id: int | None) -> list[int]:
     return ids[:-1] if ids and ids[-1] == end_id else ids
 
 
+@torch.inference_mode()
 def _write_all(
     model: Gpt,
     prompts: list[list[int]],

@@ -6,6 +6,7 @@ Shapes: T tokens, K positions that are scored, D width.
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -76,6 +77,18 @@ class Perplexity:
         return values | vars(self)
 
 
+def measured(texts: Sequence[str], scores: Sequence[np.ndarray], definition: str) -> Perplexity:
+    """From the log-probability of every token of each text that is scored."""
+    return Perplexity(
+        log_probability=float(sum(each.sum() for each in scores)),
+        num_tokens=sum(map(len, scores)),
+        num_words=sum(len(text.split()) for text in texts),
+        num_bytes=sum(len(text.encode()) for text in texts),
+        num_documents=len(texts),
+        definition=definition,
+    )
+
+
 def windows(num_targets: int, context: int, stride: int) -> Iterator[tuple[int, int, int]]:
     """(first token that is read, first target that is scored, end of both): every target once, and windows that
     begin `stride` apart. Target i is the token after token i.
@@ -97,71 +110,89 @@ def check_stride(stride: int | None, context: int) -> int:
     return stride
 
 
-@torch.no_grad()
+class Part(NamedTuple):
+    """Tokens `first` to `end` of a text are read, and the tokens after those from `scored` on are scored."""
+
+    text: int
+    first: int
+    scored: int
+    end: int
+
+
 def next_token_scores(
     model: Gpt, texts: Sequence[Sequence[int]], stride: int, progress: Callable[[int], None] | None = None
 ) -> list[np.ndarray]:
-    """Of each text, the log-probability of every token but the first, given those before it in its window."""
+    """Of each text, the log-probability of every token but the first, given those before it in its window. `progress`
+    gets the number of tokens that are done."""
     found = [np.zeros(max(len(ids) - 1, 0)) for ids in texts]
     parts = [
-        (number, *window)
+        Part(number, *window)
         for number, ids in enumerate(texts)
         for window in windows(len(ids) - 1, model.config.max_positions, stride)
     ]
-    num_done = 0
-    for group in grouped(list(range(len(parts))), [end - first for _, first, _, end in parts]):
-        chosen = [parts[i] for i in group]
-        batch = pack([np.asarray(texts[number][first:end], np.int64) for number, first, _, end in chosen])
-        places = np.concatenate(
-            [
-                np.arange(scored - first, end - first) + start
-                for (_, first, scored, end), start in zip(chosen, batch.starts_host, strict=False)
-            ]
-        )
-        targets = np.concatenate([texts[number][scored + 1 : end + 1] for number, _, scored, end in chosen])
-        x_TD = model(batch.to(model.embeddings.tokens.weight.device))
-        scores, _ = _log_probabilities(model.clm_logits, x_TD, places, targets, model.config.vocab_size)
-        for (number, _, scored, end), its in zip(chosen, _split(scores, chosen), strict=True):
-            found[number][scored:end] = its
-        num_done += len(scores)
-        if progress is not None:
-            progress(num_done)
+    show = None if progress is None else lambda num_tokens, num_parts: progress(num_tokens)
+    for part, judged in zip(parts, part_scores(model, texts, parts, show), strict=True):
+        found[part.text][part.scored : part.end] = judged.log_probabilities
     return found
 
 
-@torch.no_grad()
 def continuation_scores(
     model: Gpt, pairs: Sequence[tuple[Sequence[int], Sequence[int]]], progress: Callable[[int], None] | None = None
 ) -> list[Continuation]:
     """Of each (context, continuation) the tokens of the second given all before them; a context that is too long loses
-    its beginning. What is read alike, such as a question before answers of one token, is read once. `progress` gets
-    the number of pairs that are done."""
+    its beginning. `progress` gets the number of pairs that are done."""
     longest = model.config.max_positions
-    reads: dict[bytes, list[int]] = {}
-    sequences = []
+    texts, parts = [], []
     for number, (context, continuation) in enumerate(pairs):
         if not len(context) or not 0 < len(continuation) <= longest:
             raise ValueError(
                 f"text {number + 1} has {len(context):,} tokens and {len(continuation):,} behind them, of which there "
                 f"must be at least 1 of each and at most {longest:,} behind: write another"
             )
-        sequences.append(np.asarray([*context, *continuation], np.int64)[:-1][-longest:])
-        reads.setdefault(sequences[-1].tobytes(), []).append(number)
-    several = sorted(reads.values(), key=lambda numbers: len(sequences[numbers[0]]))
+        texts.append([*context, *continuation][-longest - 1 :])
+        parts.append(Part(number, 0, len(texts[-1]) - 1 - len(continuation), len(texts[-1]) - 1))
+    show = None if progress is None else lambda num_tokens, num_parts: progress(num_parts)
+    return part_scores(model, texts, parts, show)
+
+
+@torch.no_grad()
+def part_scores(
+    model: Gpt,
+    texts: Sequence[Sequence[int]],
+    parts: Sequence[Part],
+    progress: Callable[[int, int], None] | None = None,
+) -> list[Continuation]:
+    """Of each part, the tokens that are scored. What is read alike, such as a question before answers of one token, is
+    read once. `progress` gets the numbers of tokens and of parts that are done."""
+    reads: dict[bytes, list[int]] = {}
+    for number, part in enumerate(parts):
+        ids = np.asarray(texts[part.text][part.first : part.end], np.int64)
+        reads.setdefault(ids.tobytes(), []).append(number)
+    sequences, sharing = [np.frombuffer(ids, np.int64) for ids in reads], list(reads.values())
+    lengths = [len(each) for each in sequences]
     found: dict[int, Continuation] = {}
-    for group in grouped(list(range(len(several))), [len(sequences[numbers[0]]) for numbers in several]):
-        batch = pack([sequences[several[i][0]] for i in group])
-        ends = {number: batch.starts_host[place + 1] for place, i in enumerate(group) for number in several[i]}
-        places = np.concatenate([np.arange(end - len(pairs[number][1]), end) for number, end in ends.items()])
-        targets = np.concatenate([np.asarray(pairs[number][1], np.int64) for number in ends])
+    num_tokens = 0
+    # Neighbours of the same length go through attention at once.
+    for group in grouped(sorted(range(len(sequences)), key=lengths.__getitem__), lengths):
+        batch = pack([sequences[i] for i in group])
+        starts = {number: start for i, start in zip(group, batch.starts_host, strict=False) for number in sharing[i]}
+        chosen = [parts[number] for number in starts]
+        places = np.concatenate(
+            [
+                np.arange(part.scored - part.first, part.end - part.first) + start
+                for part, start in zip(chosen, starts.values(), strict=True)
+            ]
+        )
+        targets = np.concatenate([texts[part.text][part.scored + 1 : part.end + 1] for part in chosen])
         x_TD = model(batch.to(model.embeddings.tokens.weight.device))
-        scores = _log_probabilities(model.clm_logits, x_TD, places, targets, model.config.vocab_size)
-        cuts = np.cumsum([len(pairs[number][1]) for number in ends])[:-1]
-        for number, *its in zip(ends, *(np.split(each, cuts) for each in scores), strict=True):
+        judged = _judged(model.next_token_logits, x_TD, places, targets, model.config.vocab_size)
+        cuts = np.cumsum([part.end - part.scored for part in chosen])[:-1]
+        for number, *its in zip(starts, *(np.split(each, cuts) for each in judged), strict=True):
             found[number] = Continuation(*its)
+        num_tokens += len(targets)
         if progress is not None:
-            progress(len(found))
-    return [found[number] for number in range(len(pairs))]
+            progress(num_tokens, len(found))
+    return [found[number] for number in range(len(parts))]
 
 
 @torch.no_grad()
@@ -176,24 +207,20 @@ def masked_scores(model: Encoder, ids: Sequence[int], places: Sequence[int], mas
         rows[np.arange(len(group)), masked] = mask_id
         x_TD = model(pack(list(rows)).to(model.embeddings.tokens.weight.device))
         there = np.arange(len(group)) * len(ids) + masked
-        found.append(_log_probabilities(model.mlm_logits, x_TD, there, targets, model.config.vocab_size)[0])
+        found.append(_judged(model.mlm_logits, x_TD, there, targets, model.config.vocab_size)[0])
     return np.concatenate(found) if found else np.zeros(0)
 
 
-def _log_probabilities(
+def _judged(
     logits_of: Callable[[Tensor], Tensor], x_TD: Tensor, places: np.ndarray, targets: np.ndarray, vocab_size: int
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Of the targets, and whether each is the likeliest token there."""
+    """The log-probabilities of these tokens at these places, and whether each is the likeliest."""
     places_K = torch.from_numpy(places).to(x_TD.device)
     targets_K = torch.from_numpy(np.asarray(targets, np.int64)).to(x_TD.device)
-    found, is_likeliest = [], []
+    scores, are_likeliest = [], []
     for where, wanted in zip(places_K.split(HEAD_TOKENS), targets_K.split(HEAD_TOKENS), strict=True):
         logits = logits_of(x_TD[where])[:, :vocab_size]
         logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
-        found.append(logits.log_softmax(-1).gather(1, wanted[:, None])[:, 0].double().cpu())
-        is_likeliest.append((logits.argmax(-1) == wanted).cpu())
-    return torch.cat(found).numpy(), torch.cat(is_likeliest).numpy()
-
-
-def _split(scores: np.ndarray, chosen: list[tuple[int, int, int, int]]) -> list[np.ndarray]:
-    return np.split(scores, np.cumsum([end - scored for _, _, scored, end in chosen])[:-1])
+        scores.append(logits.log_softmax(-1).gather(1, wanted[:, None])[:, 0].double().cpu())
+        are_likeliest.append((logits.argmax(-1) == wanted).cpu())
+    return torch.cat(scores).numpy(), torch.cat(are_likeliest).numpy()

@@ -26,6 +26,7 @@ from hornbook.models.naming import TASK_CLASSES, Naming
 from hornbook.models.outputs import NEVER, Output, last_tokens
 from hornbook.models.transformer import BASE_WIDTH, Activation, Preset, Transformer, TransformerConfig
 from hornbook.nn.attention import Direction
+from hornbook.nn.int8 import Int8Linear
 
 
 @dataclass(frozen=True)
@@ -90,12 +91,28 @@ class ClmHead(nn.Module):
         self.vocab_size = config.vocab_size
         shape = (config.padded_vocab_size, config.width)
         self.weight = None if config.tied else nn.Parameter(torch.zeros(shape))
+        self.int8: Int8Linear | None = None
 
     def forward(self, x_KD: Tensor, embedding_VD: Tensor) -> Tensor:
+        """Over the padded vocabulary; rows that pad it are never the next token."""
         weight_VD = embedding_VD if self.weight is None else self.weight
-        # Rows that pad the vocabulary are never the next token.
         never_V = F.pad(weight_VD.new_zeros(self.vocab_size), (0, len(weight_VD) - self.vocab_size), value=NEVER)
         return F.linear(x_KD, weight_VD, never_V)
+
+    def of_tokens(self, x_KD: Tensor, embedding_VD: Tensor) -> Tensor:
+        """The same over the true vocabulary."""
+        if self.int8 is not None:
+            return self.int8(x_KD)
+        weight_VD = embedding_VD if self.weight is None else self.weight
+        if x_KD.is_cuda:  # on whole tiles
+            return F.linear(x_KD, weight_VD)[:, : self.vocab_size]
+        return F.linear(x_KD, weight_VD[: self.vocab_size])
+
+    def quantize(self, embedding_VD: Tensor) -> None:
+        """Rounds the matrix, or its own copy of the embedding's, which stays."""
+        weight_VD = embedding_VD if self.weight is None else self.weight
+        self.int8 = Int8Linear(weight_VD[: self.vocab_size], None)
+        self.weight = None
 
 
 class Gpt(Transformer):
@@ -145,6 +162,11 @@ class Gpt(Transformer):
     def clm_logits(self, x_KD: Tensor) -> Tensor:
         """Scores of the next token over the padded vocabulary for hidden states at chosen positions, K x V."""
         return self.clm(x_KD, self.embeddings.tokens.weight)
+
+    def next_token_logits(self, x_KD: Tensor) -> Tensor:
+        """The same over the true vocabulary, in float32 at least: what texts are written and scored by."""
+        logits_KV = self.clm.of_tokens(x_KD, self.embeddings.tokens.weight)
+        return logits_KV.to(torch.promote_types(logits_KV.dtype, torch.float32))
 
     def sequence_tokens(self, x_TD: Tensor, batch: Batch) -> Tensor:
         """The last ones: only they have seen the whole sequence."""

@@ -48,14 +48,14 @@ class SelfAttention(nn.Module):
     ) -> Tensor:
         """`cached` keeps the keys and values; in a step, a token attends to those it has kept. `kept` gets the
         queries, keys and values, T x 3 x H x C."""
-        qkv_T3HC = self.qkv(x_TD).unflatten(-1, (3, self.num_heads, -1))
+        qkv_T3HC = self.qkv(x_TD).view(-1, 3, self.num_heads, x_TD.shape[-1] // self.num_heads)
         if kept is not None:
             kept.append(qkv_T3HC)
-        q, k, v = qkv_T3HC.unbind(1)
         if cached is not None:
-            cached.lay(k, v)
+            cached.lay(qkv_T3HC[:, 1:])
             if cached.attends:
-                return self.out(cached.attend(q, self.window).flatten(1))
+                return self.out(cached.attend(qkv_T3HC[:, 0], self.window).flatten(1))
+        q, k, v = qkv_T3HC.unbind(1)
         dropout = self.dropout if self.training else 0.0
         y_THC = attention(q, k, v, starts, starts_host, longest, self.direction, dropout, self.window)
         return self.out(y_THC.flatten(1))

@@ -3,6 +3,7 @@
 Shapes: T tokens, N sequences, H heads, L room for tokens, C width of a head.
 The shapes never change: sequences of different lengths lie side by side in the same room, and each token attends to as
 much of it as its own sequence has filled. Nothing here reads a number back from the device, so a step can be captured.
+Where the host knows that all sequences are equally long, as a single one is, no mask is made and nothing is scattered.
 """
 
 from dataclasses import dataclass, field
@@ -20,6 +21,7 @@ class Places:
     positions_T: Tensor  # int64, its place there
     is_step: bool  # one token of each sequence, in order, which attends to all that is there
     num_seen: int  # nothing beyond so many places is filled
+    common: int | None = None  # in a step: the place of every token, where it is the same
     _seen: dict[int | None, Tensor] = field(default_factory=dict)
 
     def seen(self, window: int | None) -> Tensor:
@@ -37,8 +39,7 @@ class KeyValues:
     """Those of one block."""
 
     def __init__(self, shape_NHLC: tuple[int, int, int, int], like: Tensor):
-        self.keys_NHLC = like.new_zeros(shape_NHLC)
-        self.values_NHLC = like.new_zeros(shape_NHLC)
+        self.held_2NHLC = like.new_zeros((2, *shape_NHLC))  # keys, then values
         self.places: Places | None = None
 
     @property
@@ -46,19 +47,24 @@ class KeyValues:
         """Whether tokens attend to what is kept here, and not to each other."""
         return self.places.is_step
 
-    def lay(self, k_THC: Tensor, v_THC: Tensor) -> None:
-        rows_T, positions_T = self.places.rows_T, self.places.positions_T
-        self.keys_NHLC[rows_T, :, positions_T] = k_THC
-        self.values_NHLC[rows_T, :, positions_T] = v_THC
+    def lay(self, kv_T2HC: Tensor) -> None:
+        places = self.places
+        if places.common is not None:
+            self.held_2NHLC[:, :, :, places.common] = kv_T2HC.transpose(0, 1)
+        else:
+            self.held_2NHLC[:, places.rows_T, :, places.positions_T] = kv_T2HC
 
     def attend(self, q_NHC: Tensor, window: int | None) -> Tensor:
         """softmax(q k / sqrt(C)) v of one token a sequence over what its sequence has, N x H x C."""
-        seen = slice(0, self.places.num_seen)
-        keys_NHLC, values_NHLC = self.keys_NHLC[:, :, seen], self.values_NHLC[:, :, seen]
-        is_seen = self.places.seen(window)
-        return F.scaled_dot_product_attention(q_NHC[:, :, None], keys_NHLC, values_NHLC, is_seen)[:, :, 0]
+        places = self.places
+        first, is_seen = 0, None
+        if places.common is None:
+            is_seen = places.seen(window)
+        elif window is not None:
+            first = max(places.common + 1 - window, 0)
+        keys_NHLC, values_NHLC = self.held_2NHLC[:, :, :, first : places.num_seen]
+        return F.scaled_dot_product_attention(q_NHC.unsqueeze(2), keys_NHLC, values_NHLC, is_seen).squeeze(2)
 
     def choose(self, rows_N: Tensor, num_seen: int) -> None:
         """Sequence i becomes a copy of what sequence `rows_N[i]` was."""
-        for held in (self.keys_NHLC, self.values_NHLC):
-            held[:, :, :num_seen] = held[:, :, :num_seen].index_select(0, rows_N)
+        self.held_2NHLC[:, :, :, :num_seen] = self.held_2NHLC[:, :, :, :num_seen].index_select(1, rows_N)

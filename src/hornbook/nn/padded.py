@@ -23,8 +23,8 @@ class PaddedRows:
         self.direction = direction
         self._added: dict[int | None, Tensor] = {}
 
-    def lay(self, k_THC: Tensor, v_THC: Tensor) -> None:
-        self.keys_THC, self.values_THC = k_THC, v_THC
+    def lay(self, kv_T2HC: Tensor) -> None:
+        self.keys_THC, self.values_THC = kv_T2HC.unbind(1)
 
     def attend(self, q_THC: Tensor, window: int | None) -> Tensor:
         """softmax(q k / sqrt(C)) v within each row, T x H x C."""

@@ -1,0 +1,42 @@
+"""The class that lm-evaluation-harness knows as `hornbook`; importing it needs the package `lm_eval`.
+
+lm_eval.simple_evaluate(model="hornbook", model_args={"pretrained": "runs/gpt"}, tasks=["lambada_openai"])
+"""
+
+from pathlib import Path
+
+import torch
+from lm_eval.api.model import LM
+from lm_eval.api.registry import register_model
+
+from hornbook.infer.harness import Answers
+from hornbook.infer.opening import load
+from hornbook.models.quantized import Weights
+
+
+@register_model("hornbook")
+class HornbookLM(LM):
+    """`pretrained` is what `hornbook.load` takes. Texts are batched by their tokens: `batch_size` changes nothing."""
+
+    def __init__(self, pretrained: str | Path, weights: Weights = "float", device: str | None = None, **_: object):
+        super().__init__()
+        device = device or ("cuda" if torch.cuda.is_available() and weights == "float" else "cpu")
+        self.answers = Answers(load(pretrained, weights).to(device))
+        self._device = torch.device(device)
+
+    def loglikelihood(self, requests: list, disable_tqdm: bool = False) -> list[tuple[float, bool]]:
+        found = self.answers.log_likelihoods([each.args for each in requests])
+        return self._remembered("loglikelihood", requests, found)
+
+    def loglikelihood_rolling(self, requests: list, disable_tqdm: bool = False) -> list[float]:
+        found = self.answers.whole_log_likelihoods([each.args[0] for each in requests])
+        return self._remembered("loglikelihood_rolling", requests, found)
+
+    def generate_until(self, requests: list, disable_tqdm: bool = False) -> list[str]:
+        found = self.answers.continuations([each.args for each in requests])
+        return self._remembered("generate_until", requests, found)
+
+    def _remembered(self, kind: str, requests: list, found: list) -> list:
+        for request, answer in zip(requests, found, strict=True):
+            self.cache_hook.add_partial(kind, request.args, answer)
+        return found

@@ -1,0 +1,28 @@
+"""A GPT whose matrices have int8 weights, for a CPU that waits for memory."""
+
+from typing import Literal, get_args
+
+from torch import nn
+
+from hornbook.models.gpt import Gpt
+from hornbook.nn.int8 import Int8Linear
+
+Weights = Literal["float", "int8"]
+
+
+def check_weights(weights: str) -> None:
+    if weights not in get_args(Weights):
+        raise ValueError(f"weights must be {' or '.join(get_args(Weights))}, not '{weights}'")
+
+
+def quantize(model: Gpt) -> Gpt:
+    """Rounds the matrices of the blocks and of the vocabulary head to int8, in place; it is not to be trained or saved
+    any more. Tables, biases and norms stay as they are: a token reads a row of them."""
+    for block in model.blocks:
+        for owner, name in ((block.attention, "qkv"), (block.attention, "out"), (block, "expand"), (block, "contract")):
+            part = getattr(owner, name)
+            if isinstance(part, nn.Linear):  # layers that share it meet it again
+                setattr(owner, name, Int8Linear(part.weight, part.bias))
+    if model.clm is not None:
+        model.clm.quantize(model.embeddings.tokens.weight)
+    return model
