@@ -23,8 +23,9 @@ OUTPUTS = {
     "cnn": Output("sequence", 3, LABELS, head="cnn"),
     "attention": Output("sequence", 3, LABELS, head="attention"),
     "separate": Output("sequence", 3, LABELS, pairs="separate"),
+    "both": Output("sequence", 3, LABELS, pairs="both"),
 }
-TOGETHER = {"choice": 3, "separate": 2}
+TOGETHER = {"choice": 3, "separate": 2, "both": 2}
 GPT_SIZE = OUR_SIZE | {"vocab_size": 90, "max_positions": 32}
 CONFIGS = {name: (family.model, family.config()) for name, family in FAMILIES.items()}
 CONFIGS |= {

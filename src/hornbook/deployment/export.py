@@ -133,7 +133,7 @@ def compared_on(source: Opened, texts: Path | None, data: Any, length: int, rand
         return source.encoded(alike(examples)[:NUM_AGREEING])
     if texts is not None:
         examples = inputs_in(texts, known("classification"), Asked(), Notes(needs_labels=False))
-        joined, _ = encode_texts(examples[:NUM_AGREEING], source.tokenizer, source.model.config.max_positions, False)
+        joined, _ = encode_texts(examples[:NUM_AGREEING], source.tokenizer, source.model.config.max_positions)
         ids = [np.array(each.ids, np.int64) for each in joined]
         return Features(ids, [np.array(each.type_ids, np.int64) for each in joined], np.arange(len(ids)), len(ids))
     return source.drawn(random, random.integers(1, length, NUM_AGREEING, endpoint=True).tolist())

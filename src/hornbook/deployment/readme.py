@@ -75,11 +75,10 @@ def _of_kind(model: Opened) -> tuple[list, str]:
             'logits = session.run(["logits"], {name: each[None] for name, each in fed.items()})[0]\n'
             "print(texts[logits[0].argmax()][1])\n"
         )
-    is_pair = output.pairs == "separate" or bool(model.predictor.saved.has_pairs)
-    if output.pairs == "separate":  # the two texts of a pair are rows of their own
-        texts, change = TEXTS, "fed = {name: each[None] for name, each in fed.items()}\n"
-    else:
-        texts, change = PAIRS if is_pair else TEXTS, ""
+    texts, change = PAIRS if model.predictor.saved.has_pairs else TEXTS, ""
+    if output.pairs != "joint":  # the two texts of a pair are rows of their own, or its two orders are
+        texts = TEXTS if output.pairs == "separate" else [PAIRS[0], PAIRS[0][::-1]]
+        change = "fed = {name: each[None] for name, each in fed.items()}\n"
     run = change + 'logits = session.run(["logits"], fed)[0]\n'
     if output.problem == "number":
         return texts, run + "print(logits[:, 0])\n"

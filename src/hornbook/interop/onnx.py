@@ -49,7 +49,7 @@ def write_onnx(model: Transformer, file: Path) -> None:
     padded = PaddedModel(model).eval()
     names, output = input_names(model.config), model.output
     # Small example rows; where a size would be 1, the exporter would take it for fixed.
-    together = (2 if output.pairs == "separate" else 3,) if rows_together(output) else ()
+    together = (3 if output.kind == "choice" else 2,) if rows_together(output) else ()
     shape = (2, *together, min(8, model.config.max_positions))
     sizes = {0: Dim("batch_size"), len(shape) - 1: Dim("sequence_length", max=model.config.max_positions)}
     if output is not None and output.kind == "choice":

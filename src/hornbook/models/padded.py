@@ -3,7 +3,8 @@
 Training and predicting here run on packed batches without padding. A graph for another machine (`interop/onnx.py`)
 takes rows, under the names that `transformers` gives to inputs and outputs:
 
-    input_ids, attention_mask, token_type_ids (of families with segments)    N x S; of endings or pairs apart N x C x S
+    input_ids, attention_mask, token_type_ids (of families with segments)    N x S, or N x C x S where rows are judged
+                                  together: endings, pairs apart, pairs in both orders
     logits                        N x L of sequences, N x C of endings, N x S x L of tokens
     start_logits, end_logits      N x S of spans; with `answerable`, answerable_logits N x 2
     last_hidden_state             N x S x D of a model without a task
@@ -93,4 +94,4 @@ def output_names(output: Output | None) -> tuple[str, ...]:
 
 def rows_together(output: Output | None) -> bool:
     """Whether several rows are judged together, and stand in a dimension of their own."""
-    return output is not None and (output.kind == "choice" or output.pairs == "separate")
+    return output is not None and (output.kind == "choice" or output.pairs != "joint")
