@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 import transformers
+from safetensors.torch import load_file
 from small_gpts import CONTEXT, FAMILIES, PROMPTS, saved_gpt, their_continuation
 
 import hornbook
@@ -319,3 +320,18 @@ def test_a_fine_tuned_folder_cannot_go_on(ours, tmp_path):
     for use in (lambda: ours.fill_mask("a"), lambda: ours.next_sentence("a", "b"), lambda: ours.embed(["a"])):
         with pytest.raises(ValueError, match="reads from left to right"):
             use()
+
+
+# ---- how the weights lie
+
+
+def test_an_opened_gpt_lies_in_columns_and_is_saved_as_it_was(pair, tmp_path):
+    _, _, folder = pair
+    opened = hornbook.load(folder)
+    block = opened.model.blocks[0]
+    for weight in (block.attention.qkv.weight, block.contract.weight, opened.model.embeddings.tokens.weight):
+        assert weight.stride() == (1, weight.shape[0])
+    save_model(tmp_path, opened.model)
+    kept, saved = (load_file(where / "model.safetensors") for where in (folder, tmp_path))
+    assert kept.keys() == saved.keys()
+    assert all(torch.equal(kept[name], saved[name]) for name in kept)

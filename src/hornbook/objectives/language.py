@@ -10,6 +10,7 @@ the one after it, so that the end of a document is predicted too, and so is the 
     objective.sums(model, drawn)                    # {"clm": ...}
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -44,11 +45,7 @@ class NextToken:
         return Drawn(batch, {"clm": next_tokens(batch) if batch.labels_T is None else stated_tokens(batch)})
 
     def sums(self, model: nn.Module, drawn: Drawn) -> dict[str, Tensor]:
-        x_KD, targets = self._hidden(model, drawn), drawn.targets["clm"]
-        wanted = (targets.values_K, targets.weights_K)
-        if is_fused(x_KD):
-            return {"clm": fused_loss(x_KD, model.clm_matrix, *wanted, model.config.vocab_size)}
-        return {"clm": self.summed_loss(model.clm_logits(x_KD), *wanted)}
+        return {"clm": next_token_loss(model, self._hidden(model, drawn), drawn.targets["clm"], self.summed_loss)}
 
     def hits(self, model: nn.Module, drawn: Drawn) -> dict[str, Tensor]:
         logits, targets = model.clm_logits(self._hidden(model, drawn)), drawn.targets["clm"]
@@ -86,12 +83,21 @@ class BesideTask:
     def hits(self, model: nn.Module, drawn: Drawn) -> dict[str, Tensor]:
         x_TD, targets = model(drawn.batch), drawn.targets["clm"]
         losses, is_right, weights = self.own.losses(model.outputs_of(x_TD, drawn.batch), drawn)
-        logits = model.clm_logits(x_TD.index_select(0, targets.positions_K))
         return {
             "task": (losses * weights).sum(),
             "task_accuracy": (is_right * weights).sum(),
-            "clm": summed_loss(logits, targets.values_K, targets.weights_K),
+            "clm": next_token_loss(model, x_TD.index_select(0, targets.positions_K), targets),
         }
+
+
+def next_token_loss(
+    model: nn.Module, x_KD: Tensor, targets: Targets, plain: Callable[..., Tensor] = summed_loss
+) -> Tensor:
+    """The summed loss of the targets from the hidden states at them, in one piece with the scores where that runs."""
+    wanted = (targets.values_K, targets.weights_K)
+    if is_fused(x_KD):
+        return fused_loss(x_KD, model.clm_matrix, *wanted, model.config.vocab_size)
+    return plain(model.clm_logits(x_KD), *wanted)
 
 
 def next_tokens(batch: Batch, each_sequence_once: bool = False) -> Targets:
