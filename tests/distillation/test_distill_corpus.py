@@ -144,8 +144,41 @@ def test_a_recipe_of_ones_own(tmp_path, teacher, tiny_corpus):
     assert json.loads(kept) == RECIPE
 
 
+@pytest.fixture(scope="module")
+def tiny_bpe(tmp_path_factory, tiny_text_file) -> Path:
+    """A corpus for GPTs."""
+    folder = tmp_path_factory.mktemp("bpe")
+    train_tokenizer(tiny_text(50).split("\n\n"), kind="bpe", vocab_size=300).save(folder / "tokenizer")
+    build_corpus(tiny_text_file, folder / "tokenizer", folder / "corpus", workers=0)
+    return folder / "corpus"
+
+
+def test_a_gpt_learns_from_a_gpt(tmp_path, tiny_bpe):
+    """By next tokens, DistilGPT2's way: no student named, half of the layers, GPT-2's last norm too."""
+    size = {"model.width": 32, "model.num_heads": 2, "model.inner_width": 64, "data.length": 64}
+    usual = size | {"checkpoint.every_steps": 0, "runtime.tensorboard": False}
+    taught = usual | {"model.num_layers": 4, "optimizer.lr": 3e-3}
+    teacher, out = tmp_path / "teacher", tmp_path / "student"
+    pretrain("gpt2-small", [tiny_bpe], teacher, steps=20, batch_tokens=512, changes=taught, **QUIET)
+    said = []
+    more = {"corpora": [tiny_bpe], "steps": 4, "batch_tokens": 512, "say": said.append}
+    changes = usual | {"model.num_layers": 2, "optimizer.lr": 1e-12}
+    outcome = distill(teacher, None, out, changes=changes, **more)
+    assert {"clm", "logits", "hidden"} <= outcome.last.keys()
+    assert any("starts from layers 1, 4 of the teacher" in words for words in said)
+    theirs, ours = load_file(teacher / "model.safetensors"), load_file(out / "model.safetensors")
+    for name in ("h.1.mlp.c_fc.weight", "ln_f.weight", "wte.weight", "wpe.weight"):
+        of = name.replace("h.1.", "h.3.")
+        assert torch.allclose(ours[f"transformer.{name}"], theirs[f"transformer.{of}"], atol=1e-6), name
+    assert hornbook.load(out).generate("the", max_tokens=3)[0].text
+    with pytest.raises(ValueError, match=r"--student distilgpt2 or another GPT"):
+        distill(teacher, "distilbert", tmp_path / "other", changes=usual, **more)
+    with pytest.raises(ValueError, match=r"objective\.soft_targets would do nothing here"):
+        distill(teacher, None, tmp_path / "other", changes=changes | {"objective.soft_targets": "masked"}, **more)
+
+
 def test_what_is_refused(tmp_path, teacher, tiny_corpus, tiny_text_file):
-    with pytest.raises(ValueError, match="masked tokens, which a gpt2 knows nothing of"):
+    with pytest.raises(ValueError, match="a gpt2 cannot learn from a bert: take an encoder as the student"):
         learn(teacher, "gpt2-small", tmp_path / "gpt", tiny_corpus)
     train_tokenizer(tiny_text(50).split("\n\n"), vocab_size=150).save(tmp_path / "tokenizer")
     build_corpus(tiny_text_file, tmp_path / "tokenizer", tmp_path / "corpus", workers=0)

@@ -298,6 +298,7 @@ def test_what_is_added_to_the_stream_starts_smaller():
 PUBLISHED_MILLIONS = {
     "gpt1-base": 117,
     "gpt2-small": 124,
+    "distilgpt2": 82,
     "gpt2-medium": 355,
     "gpt2-large": 774,
     "gpt2-xl": 1558,

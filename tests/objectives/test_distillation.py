@@ -2,6 +2,7 @@
 and the projections move."""
 
 import dataclasses
+import itertools
 import math
 
 import numpy as np
@@ -350,6 +351,26 @@ def test_a_gpt_learns_from_a_gpt():
     student.load_state_dict(teacher.state_dict())
     sums = objective.sums(pair, drawn_of(objective, labelled_batch("multi")))
     assert all(abs(float(value)) < 1e-9 for value in sums.values())
+
+
+def test_a_gpts_scores_over_the_vocabulary():
+    """At every token; its own loss is that of the token after it."""
+    student, teacher = (encoder(Gpt2, seed, ("clm",), num_layers=2 + seed) for seed in (0, 1))
+    recipe = Recipe((Match("logits", "kl", 5.0, temperature=2.0),), 2.0)
+    objective = CorpusDistillation(None, recipe, student.config, teacher.config)
+    assert objective.weights == {"clm": 2.0, "logits": 5.0}
+    pair, drawn = pair_of(objective, student, teacher), drawn_of(objective)
+    assert torch.equal(drawn.batch.ids_T, batch_of().ids_T)
+    found = objective.sums(pair, drawn)
+    ours, theirs = (m.clm_logits(m(drawn.batch))[:, :VOCABULARY] for m in (student, teacher))
+    p, q = (theirs / 2).softmax(-1), (ours / 2).softmax(-1)
+    assert float(found["logits"].detach()) == pytest.approx(4 * float((p * (p / q).log()).sum().detach()), rel=1e-9)
+    starts = np.cumsum([0, *LENGTHS])
+    places = [place for first, end in itertools.pairwise(starts) for place in range(first, end - 1)]
+    after = drawn.batch.ids_T[torch.tensor(places) + 1]
+    expected = -ours.log_softmax(-1)[torch.tensor(places), after].sum()
+    assert float(found["clm"].detach()) == pytest.approx(float(expected.detach()), rel=1e-9)
+    assert float(drawn.counts()["clm"]) == len(places)
 
 
 def test_the_teacher_goes_along_to_a_type():

@@ -18,6 +18,7 @@ from hornbook.files import read_json
 from hornbook.finetuning.api import Finetuned, finetune
 from hornbook.interop.teacher import Teacher, open_teacher
 from hornbook.models import registry
+from hornbook.models.gpt import Gpt
 from hornbook.models.pair import start_from_teacher
 from hornbook.models.transformer import Transformer
 from hornbook.pretraining.run import pretrain
@@ -47,17 +48,18 @@ def distill(
 ) -> Outcome | Finetuned:
     """Makes `student` learn from `teacher`: on `corpora`, or on the `task` of labelled `data`.
 
-    The student is a preset (without one, `distilbert`) or, on a task, also a folder. `recipe` is a name (`distilbert`,
-    `tinybert`, `patient`, `minilm`) or a JSON file. `more` is what `hornbook.pretrain` or `hornbook.finetune` take
-    besides.
+    The student is a preset (without one, `distilbert`, or of a GPT `distilgpt2`) or, on a task, also a folder. `recipe`
+    is a name (`distilbert`, `tinybert`, `patient`, `minilm`) or a JSON file. `more` is what `hornbook.pretrain` or
+    `hornbook.finetune` take besides.
     """
     begun = read_json(Path(out) / "run.json") if resume and (Path(out) / "run.json").exists() else {}
     if not corpora and "task" in begun:
         task, data = task or begun["task"], data if data is not None else begun["data"]["path"]
     if bool(corpora) == (task is not None) and not begun:
         raise ValueError("give either --corpus, to learn from plain text, or --task and --data, to learn on a task")
-    student = str(student or begun.get("preset") or begun.get("model") or "distilbert")
     opened = open_teacher(str(teacher))
+    usual = "distilgpt2" if isinstance(opened.model, Gpt) else "distilbert"
+    student = str(student or begun.get("preset") or begun.get("model") or usual)
     changes = dict(changes or {})
     if recipe is not None:
         changes[RECIPE] = _written_out(recipe)
@@ -96,7 +98,7 @@ def _usual_recipe(begun: dict, teacher: Teacher, preset: str, task: str | None, 
     if width != teacher.model.config.width:
         say(f"recipe tinybert, as the student is {width} wide and the teacher {teacher.model.config.width}")
         return "tinybert"
-    if "mlm" not in teacher.model.heads:
+    if not {"mlm", "clm"} & set(teacher.model.heads):
         say("recipe tinybert, as the teacher has no vocabulary head that distilbert could follow")
         return "tinybert"
     return "tinybert" if preset.startswith("tinybert") else "distilbert"

@@ -26,6 +26,11 @@ class Teacher:
         """Whether it reads the same tokens."""
         return self.tokenizer.fingerprint == tokenizer.fingerprint
 
+    def knows_tokens_of(self, tokenizer: Tokenizer) -> bool:
+        """Whether it reads the same tokens, whatever stands around a text: a GPT's folder puts nothing there, the
+        tokenizer of its corpus may."""
+        return self.tokenizer.without_ends().fingerprint == tokenizer.without_ends().fingerprint
+
     def about(self) -> dict:
         """As `run.json` keeps it."""
         return {

@@ -362,8 +362,24 @@ def _as_gpt3(num_layers: int, width: int, num_heads: int, batch_tokens: int, lr:
     return Preset(preset.model, preset.published | grown)
 
 
+def _distilled() -> Preset:
+    """Half of GPT-2's layers. Its folder was published and its settings were not: those of DistilBERT."""
+    small = _as_gpt2(12, 768, 12, 5e-4)
+    of_distilbert = {
+        "optimizer.beta2": 0.98,
+        "optimizer.weight_decay": 0.0,
+        "optimizer.clip": 5.0,
+        "schedule.steps": 5_000,
+        "schedule.warmup_steps": 250,
+        "schedule.fall": "power",
+        "schedule.floor": 0.0,
+    }
+    return Preset(dataclasses.replace(small.model, num_layers=6), dict(small.published) | of_distilbert)
+
+
 PRESETS = {
     "gpt1-base": _gpt1(),
+    "distilgpt2": _distilled(),
     "gpt2-small": _as_gpt2(12, 768, 12, 6e-4),
     "gpt2-medium": _as_gpt2(24, 1024, 16, 3e-4),
     "gpt2-large": _as_gpt2(36, 1280, 20, 2.5e-4),

@@ -110,13 +110,16 @@ def start_from_teacher(student: Transformer, teacher: Transformer) -> str:
     for block, number in zip(student.blocks, layers, strict=True):
         block.load_state_dict(teacher.blocks[number - 1].state_dict())
     copied = [f"layers {', '.join(map(str, layers))} of the teacher"]
+    if student.norm is not None and teacher.norm is not None:
+        student.norm.load_state_dict(teacher.norm.state_dict())
     if ours.embedding_width == theirs.embedding_width and ours.vocab_size == theirs.vocab_size:
         _copy_embeddings(student, teacher)
         copied.append("its embeddings")
-        heads = getattr(student, "mlm", None), getattr(teacher, "mlm", None)
-        if all(heads) and ours.tied == theirs.tied:
-            heads[0].load_state_dict(heads[1].state_dict())
-            copied.append("its vocabulary head")
+        for name in ("mlm", "clm"):
+            heads = getattr(student, name, None), getattr(teacher, name, None)
+            if all(heads) and ours.tied == theirs.tied:
+                heads[0].load_state_dict(heads[1].state_dict())
+                copied.append("its vocabulary head")
     return f"starts from {', '.join(copied)}"
 
 

@@ -23,6 +23,7 @@ from hornbook.batch import Batch
 from hornbook.config import setting
 from hornbook.models.pair import DistillationPair, FixedProjection
 from hornbook.models.transformer import Transformer, TransformerConfig
+from hornbook.objectives.language import tokens_after
 from hornbook.objectives.masking import Masking
 from hornbook.objectives.matched_losses import PLACES, relation_sum, row_losses, vector_losses
 from hornbook.objectives.matching import RELATIONS, VECTORS, Match, Projection, Recipe, layer_pairs, recipes_in
@@ -37,7 +38,9 @@ class DistillationSettings:
     layers: str | None = setting(None, "uniform, top, bottom or numbers such as 3,6,9,12; none: as the recipe says")
     projection: Projection | None = setting(None, "of vectors, where the recipe projects; none: as it says")
     temperature: float | None = setting(None, "of the matched logits; none: as the recipe says")
-    own_weight: float | None = setting(None, "of masked tokens, or of a task's labels; none: as the recipe says")
+    own_weight: float | None = setting(
+        None, "of masked or next tokens, or of a task's labels; none: as the recipe says"
+    )
     soft_targets: Literal["all", "masked"] = setting(
         "all", "tokens whose scores over the vocabulary are matched: all as in DistilBERT's code, or the masked ones"
     )
@@ -223,18 +226,18 @@ class Distillation:
 
 
 class CorpusDistillation(Distillation):
-    """On plain text: the objective's own loss is that of masked tokens, logits are scores over the vocabulary."""
-
-    own_term = "mlm"
+    """On plain text: the objective's own loss is that of masked tokens (`mlm`) or, without masking, of a GPT's next
+    tokens (`clm`); logits are scores over the vocabulary."""
 
     def __init__(
         self,
-        masking: Masking,
+        masking: Masking | None,
         recipe: Recipe,
         student: TransformerConfig,
         teacher: TransformerConfig,
         soft_targets: Literal["all", "masked"] = "all",
     ):
+        self.own_term = "clm" if masking is None else "mlm"
         super().__init__(recipe, student, teacher)
         self.masking = masking
         self.soft_targets = soft_targets
@@ -246,28 +249,32 @@ class CorpusDistillation(Distillation):
         self.row_losses = torch.compile(row_losses, dynamic=True)
 
     def draw(self, batch: Batch, generator: torch.Generator) -> Drawn:
-        """Masks as in pre-training; the teacher reads the masked text too."""
-        ids_T, mlm = self.masking.draw(batch, generator)
-        targets = {"mlm": mlm} | self._token_targets(batch)
+        """As in pre-training; the teacher reads the masked text too."""
+        ids_T, own = (batch.ids_T, tokens_after(batch)) if self.masking is None else self.masking.draw(batch, generator)
+        targets = {self.own_term: own} | self._token_targets(batch)
         for term, match in self.matches.items():
             if match.quantity == "logits":
-                targets[term] = every_token(batch) if self.soft_targets == "all" else mlm
+                targets[term] = every_token(batch) if self.soft_targets == "all" else own
         return Drawn(dataclasses.replace(batch, ids_T=ids_T), targets)
 
+    def _logits(self, network: Transformer, x_KD: Tensor) -> Tensor:
+        """Scores over the vocabulary."""
+        return network.clm_logits(x_KD) if self.own_term == "clm" else network.mlm_logits(x_KD)
+
     def _own_logits(self, student: Transformer, seen: Pass, drawn: Drawn) -> Tensor:
-        return student.mlm_logits(seen.x_TD.index_select(0, drawn.targets["mlm"].positions_K))
+        return self._logits(student, seen.x_TD.index_select(0, drawn.targets[self.own_term].positions_K))
 
     def _own_sum(self, student: Transformer, seen: Pass, drawn: Drawn) -> Tensor:
-        mlm = drawn.targets["mlm"]
-        return self.summed_loss(self._own_logits(student, seen, drawn), mlm.values_K, mlm.weights_K)
+        own = drawn.targets[self.own_term]
+        return self.summed_loss(self._own_logits(student, seen, drawn), own.values_K, own.weights_K)
 
     def _own_hits(self, student: Transformer, seen: Pass, drawn: Drawn) -> dict[str, Tensor]:
-        if "mlm" not in student.heads:
+        if self.own_term not in student.heads:
             return {}
-        mlm, logits_KV = drawn.targets["mlm"], self._own_logits(student, seen, drawn)
+        own, logits_KV = drawn.targets[self.own_term], self._own_logits(student, seen, drawn)
         return {
-            "mlm": summed_loss(logits_KV, mlm.values_K, mlm.weights_K),
-            "mlm_accuracy": ((logits_KV.argmax(-1) == mlm.values_K) * mlm.weights_K).sum(),
+            self.own_term: summed_loss(logits_KV, own.values_K, own.weights_K),
+            f"{self.own_term}_accuracy": ((logits_KV.argmax(-1) == own.values_K) * own.weights_K).sum(),
         }
 
     def _logits_sum(
@@ -281,8 +288,8 @@ class CorpusDistillation(Distillation):
             ours, theirs = (each.x_TD.index_select(0, targets.positions_K) for each in (student, teacher))
             weights_K = targets.weights_K
         with torch.no_grad():
-            theirs_KV = model.teacher.mlm_logits(theirs)
-        losses_K = self.row_losses(match.loss, model.student.mlm_logits(ours), theirs_KV, match.temperature)
+            theirs_KV = self._logits(model.teacher, theirs)
+        losses_K = self.row_losses(match.loss, self._logits(model.student, ours), theirs_KV, match.temperature)
         return (losses_K * weights_K).sum()
 
 

@@ -42,7 +42,7 @@ class NextToken:
         self.summed_loss = torch.compile(summed_loss, dynamic=True)
 
     def draw(self, batch: Batch, generator: torch.Generator) -> Drawn:
-        return Drawn(batch, {"clm": next_tokens(batch) if batch.labels_T is None else stated_tokens(batch)})
+        return Drawn(batch, {"clm": tokens_after(batch)})
 
     def sums(self, model: nn.Module, drawn: Drawn) -> dict[str, Tensor]:
         return {"clm": next_token_loss(model, self._hidden(model, drawn), drawn.targets["clm"], self.summed_loss)}
@@ -98,6 +98,11 @@ def next_token_loss(
     if is_fused(x_KD):
         return fused_loss(x_KD, model.clm_matrix, *wanted, model.config.vocab_size)
     return plain(model.clm_logits(x_KD), *wanted)
+
+
+def tokens_after(batch: Batch) -> Targets:
+    """Of each token the one after it, as far as the sequence goes or the batch says."""
+    return next_tokens(batch) if batch.labels_T is None else stated_tokens(batch)
 
 
 def next_tokens(batch: Batch, each_sequence_once: bool = False) -> Targets:

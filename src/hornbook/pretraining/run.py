@@ -26,6 +26,7 @@ from hornbook.interop.hub import model_folder
 from hornbook.interop.teacher import Teacher, refuse_other_teacher, refuse_other_vocabulary
 from hornbook.interop.vocabulary import grown
 from hornbook.models import registry
+from hornbook.models.gpt import Gpt
 from hornbook.models.pair import start_from_teacher
 from hornbook.objectives.baseline import frequency_baseline
 from hornbook.pretraining.batches import BatchMaker, Corpora, held_out_batches, open_corpora
@@ -269,13 +270,15 @@ def _model_to_train(
 def _student_to_train(
     settings: PretrainSettings, tokenizer: Tokenizer, teacher: Teacher, say: Say
 ) -> tuple[PretrainSettings, nn.Module]:
-    for family in (registry.family_of(settings.model), type(teacher.model)):
-        if "mlm" not in family.head_makers:
-            raise ValueError(
-                f"on plain text student and teacher read masked tokens, which {family.in_words()} knows nothing of: "
-                "let it learn on a task (--task and --data), or take encoders"
-            )
-    refuse_other_vocabulary(teacher, tokenizer, "the corpus")
+    if settings.predicts_next != isinstance(teacher.model, Gpt):
+        student = registry.family_of(settings.model)
+        take = "--student distilgpt2 or another GPT" if isinstance(teacher.model, Gpt) else "an encoder as the student"
+        raise ValueError(
+            f"on plain text a GPT predicts next tokens and an encoder masked ones, so {student.in_words()} cannot "
+            f"learn from {teacher.model.in_words()}: take {take}, or let it learn on a task (--task and --data)"
+        )
+    if not teacher.knows_tokens_of(tokenizer):
+        refuse_other_vocabulary(teacher, tokenizer, "the corpus")
     positions = teacher.model.config.max_positions
     for length in (settings.data.length, settings.data.short_length):
         if length > positions and settings.data.uses(length):

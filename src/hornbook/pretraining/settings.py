@@ -9,6 +9,7 @@ from hornbook.models import registry
 from hornbook.models.electra import generator_config
 from hornbook.models.encoder import EncoderConfig
 from hornbook.models.flops import model_flops_per_token, shape_of
+from hornbook.models.gpt import GptConfig
 from hornbook.models.transformer import TransformerConfig
 from hornbook.objectives.distillation import DistillationSettings
 from hornbook.objectives.language import LanguageSettings
@@ -65,7 +66,7 @@ class PretrainSettings:
                     f"batch.first_tokens={self.batch.first_tokens} is less than one sequence of {length}; "
                     f"raise it or lower data.{name}"
                 )
-        if isinstance(self.objective, LanguageSettings):
+        if self.predicts_next:
             if self.data.layout is not None:
                 raise ValueError(
                     f"data.layout={self.data.layout} is for encoders: a GPT reads documents end to end; "
@@ -80,10 +81,20 @@ class PretrainSettings:
             )
 
     @property
+    def predicts_next(self) -> bool:
+        """A GPT predicts every next token, also beside a teacher."""
+        return isinstance(self.model, GptConfig) or isinstance(self.objective, LanguageSettings)
+
+    @property
+    def is_taught(self) -> bool:
+        return isinstance(self.objective, DistillationSettings)
+
+    @property
     def unread(self) -> dict[str, str]:
         """Settings and groups of them that nothing reads in this run, and why."""
         alike = {} if self.batch.grows else {"batch.growth_share": "batches are all alike; set batch.first_tokens too"}
-        if isinstance(self.objective, LanguageSettings):
+        if self.predicts_next:
+            alike |= {"objective.soft_targets": "of a GPT all tokens are"} if self.is_taught else {}
             pairs = "a GPT reads documents end to end, and no pairs"
             unread = dict.fromkeys(("data.layout", "data.shorter_chance", "data.single_chance"), pairs)
             return alike | unread | {"masking": "a GPT predicts every next token and masks none"}
@@ -92,7 +103,7 @@ class PretrainSettings:
     @property
     def layout(self) -> Layout:
         """How the text is laid out in sequences, which follows from the sentence task and `data.layout`."""
-        if isinstance(self.objective, LanguageSettings):
+        if self.predicts_next:
             return "documents"
         if self.objective.sentence != "none":
             return self.objective.sentence
@@ -115,7 +126,7 @@ class PretrainSettings:
     def flops_per_token(self, length: int) -> float:
         """Useful FLOPs of a step at a length, in the `model` convention."""
         objective, rate = self.objective, self.masking.rate
-        if isinstance(objective, LanguageSettings):
+        if self.predicts_next:
             return model_flops_per_token(shape_of(self.model, length, 1.0, "clm"))
         if not isinstance(objective, DetectionSettings):
             return model_flops_per_token(shape_of(self.model, length, rate))

@@ -31,13 +31,14 @@ def new_network(settings: PretrainSettings, teacher: Transformer | None = None) 
     if isinstance(objective, DistillationSettings):
         (recipe,) = objective.stages(is_task=False)
         has_logits = any(match.quantity == "logits" for match in recipe.matches)
-        if has_logits and "mlm" not in teacher.heads:
+        head = "clm" if settings.predicts_next else "mlm"
+        if has_logits and head not in teacher.heads:
             raise ValueError(
-                "the teacher has no mlm head, so it has no scores over the vocabulary to learn from: train one first "
-                "(hornbook pretrain --from), take objective.recipe=tinybert, or leave them out by "
+                f"the teacher has no {head} head, so it has no scores over the vocabulary to learn from: train one "
+                "first (hornbook pretrain --from), take objective.recipe=tinybert, or leave them out by "
                 "objective.without=logits"
             )
-        student = registry.family_of(config)(config, ("mlm",) if has_logits or recipe.own_weight else ())
+        student = registry.family_of(config)(config, (head,) if has_logits or recipe.own_weight else ())
         return pair_for(recipe, student, teacher)
     if isinstance(objective, DetectionSettings):
         smaller = generator_config(config, objective.generator_share, objective.generator_layers)
@@ -52,7 +53,9 @@ def new_network(settings: PretrainSettings, teacher: Transformer | None = None) 
 def objective_of(settings: PretrainSettings, tokenizer: Tokenizer, teacher: Transformer | None = None) -> Objective:
     if isinstance(settings.objective, LanguageSettings):
         return NextToken()
-    masking = Masking(settings.masking, tokenizer.vocab_size, tokenizer.mask_id, tokenizer.special_ids)
+    masking = None
+    if not settings.predicts_next:
+        masking = Masking(settings.masking, tokenizer.vocab_size, tokenizer.mask_id, tokenizer.special_ids)
     if isinstance(settings.objective, DistillationSettings):
         (recipe,) = settings.objective.stages(is_task=False)
         soft_targets = settings.objective.soft_targets
