@@ -275,7 +275,7 @@ def features(
     layers: Annotated[
         str, typer.Option(help="last, last4, mean-last4, all, embeddings, or numbers: 1,2,-1.")
     ] = "last4",
-    pooling: Annotated[str, typer.Option(help="cls, mean, or none (every token).")] = "cls",
+    pooling: Annotated[str, typer.Option(help="cls (of a GPT the last token), mean, or none (every token).")] = "cls",
     text: Text = None,
     pair: Pair = None,
     strict: Strict = False,
