@@ -127,7 +127,7 @@ def encode_texts(
 
 
 def _with_a_token(encoding: tokenizers.Encoding, tokenizer: Tokenizer) -> tokenizers.Encoding:
-    """The same or, where a GPT puts nothing around an empty text, the end-of-text token: a task is read at some token."""
+    """The same or, where nothing is put around an empty text, the end-of-text token: a task is read at some token."""
     if encoding.ids:
         return encoding
     if tokenizer.end_id is None:
