@@ -17,7 +17,8 @@ from tiny import TINY_MODEL, tiny_text
 
 import hornbook
 from hornbook.models.registry import PRESETS, family_of
-from hornbook.pretraining.run import pretrain
+from hornbook.pretraining import run as running
+from hornbook.pretraining.run import pretrain, steps_in
 from hornbook.pretraining.settings import preset_settings
 
 TESTS = Path(__file__).parent
@@ -176,6 +177,29 @@ def test_minutes_become_steps_once_and_stay(tmp_path, tiny_corpus):
     assert any("steps" in words and f"{steps:,}" in words for words in said)
     lines = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
     assert max(line["step"] for line in lines) == steps
+
+
+@pytest.mark.parametrize("a_validation", [0.0, 0.1, 3.0, 20.0])
+@pytest.mark.parametrize("every", [None, 1, 50])
+def test_steps_and_validations_fill_the_minutes(a_validation, every):
+    steps, found = steps_in(90, 0.5, a_validation, every)
+    taken = 0.5 * steps + a_validation * (steps // found)
+    assert 80 <= taken <= 90.5 or steps == 1
+    assert every in (None, found)
+    if every is None:
+        assert steps // found >= 2 and (a_validation < 3 or steps // found < 20)
+
+
+def test_a_run_in_minutes_counts_its_validations(tmp_path, tiny_corpus, monkeypatch):
+    """Where held-out text is a hundred times a batch, validating twenty times would take most of the time."""
+    asked = []
+    monkeypatch.setattr(running, "steps_in", lambda *each: asked.append(each) or (4, 2))
+    settings = TINY_MODEL | {"batch.tokens": 512, "data.held_out_share": 0.5}
+    pretrain("bert-tiny", [tiny_corpus], tmp_path / "run", minutes=0.02, changes=settings, say=lambda words: None)
+    ((seconds, a_step, a_validation, every),) = asked
+    assert seconds < 1.2 and a_validation > a_step / 3 and every is None
+    lines = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
+    assert [line["step"] for line in lines if line["kind"] == "validation"] == [2, 4]
 
 
 def test_measuring_minutes_moves_no_weight(tmp_path, tiny_corpus):

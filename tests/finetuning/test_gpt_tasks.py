@@ -23,9 +23,12 @@ from hornbook.finetuning.settings import settings_for
 from hornbook.infer.predictor import load_predictor
 from hornbook.interop.folder import load_folder
 from hornbook.models.gpt import PRESETS, Gpt1, Gpt2
+from hornbook.models.outputs import Output
 from hornbook.report.finetuned import FinetunedRun
 from hornbook.report.usage import transformers_code
+from hornbook.tasks.classification import Classification
 from hornbook.tasks.datasets import known
+from hornbook.tasks.records import TextExample
 from hornbook.text.marks import DELIMITER, EXTRACT, MARKS, START
 
 QUIET = {"say": lambda words: None}
@@ -277,3 +280,30 @@ def test_transformers_scores_endings_with_its_double_heads(tmp_path, family, kin
 def test_both_orders_open_there_as_the_bare_model(judged):
     model = transformers.AutoModel.from_pretrained(judged["both"].out)
     assert type(model).__name__ == "OpenAIGPTModel" == read_json(judged["both"].out / "config.json")["architectures"][0]
+
+
+@pytest.mark.parametrize("pair_encoding", ["joint", "separate", "both"])
+def test_an_empty_text_is_read_at_the_end_of_text_token_whatever_stands_beside_it(gpt1, pair_encoding):
+    _, tokenizer = load_folder(gpt1)
+    task = Classification(Output("sequence", 2, ("no", "yes"), pairs=pair_encoding), ("accuracy",))
+    pair = None if pair_encoding == "joint" else ""
+    features = task.encode([TextExample("1", "the lamp", pair), TextExample("2", "", pair)], tokenizer, 48)
+    num_together = task.output.num_together
+    assert [each.tolist() for each in features.ids[-num_together:]] == [[tokenizer.end_id]] * num_together
+
+
+def test_an_empty_text_predicts_the_same_alone_and_beside_others(tmp_path, gpt1):
+    result = run(tmp_path, gpt1, "classification", rules.named_word, 64, 1, task__format="tokenizer")
+    predictor = load_predictor(result.out)
+    (alone,) = predictor.predict([""])
+    for other in ("lamp", "the garden and the apple"):
+        beside = predictor.predict([other, ""])[1]
+        assert beside.probabilities == pytest.approx(alone.probabilities, abs=1e-6)
+
+
+def test_an_empty_text_is_refused_where_no_token_could_stand_for_it(gpt1):
+    _, tokenizer = load_folder(gpt1)
+    tokenizer.end_id = None
+    task = Classification(Output("sequence", 2, ("no", "yes")), ("accuracy",))
+    with pytest.raises(ValueError, match="leave it out"):
+        task.encode([TextExample("1", "")], tokenizer, 48)

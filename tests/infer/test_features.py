@@ -4,6 +4,7 @@ import numpy as np
 import pyarrow
 import pyarrow.parquet
 import pytest
+import small_gpts
 import torch
 import transformers
 
@@ -214,3 +215,16 @@ def test_files_are_read_as_inputs_to_predict_are(tmp_path, model_folder):
     (tmp_path / "pairs.txt").write_text("the river\n\n")
     with pytest.raises(ValueError, match=r"pairs\.txt line 2: the line is empty"):
         extract_features(model_folder, tmp_path / "pairs.txt", tmp_path / "X.npy", strict=True)
+
+
+def test_of_a_gpt_the_last_token_is_taken_which_alone_has_seen_the_text(tmp_path):
+    theirs = small_gpts.saved_gpt(tmp_path / "gpt")
+    texts = ["the river and the bridge", "the river and the bread", ""]
+    extract_features(tmp_path / "gpt", texts, tmp_path / "X.npy", layers="last", pooling="cls")
+    found = np.load(tmp_path / "X.npy")
+    tokenizer = small_gpts.byte_tokenizer()
+    for vector, text in zip(found, texts, strict=True):
+        ids = tokenizer.encode(text).ids or [tokenizer.end_id]
+        with torch.no_grad():
+            states = theirs.transformer(torch.tensor([ids])).last_hidden_state[0]
+        np.testing.assert_allclose(vector, states[-1].numpy(), atol=1e-4)

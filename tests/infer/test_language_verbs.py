@@ -10,6 +10,7 @@ from tiny import tiny_text
 
 import hornbook as library
 from hornbook import cli
+from hornbook.infer.decoder import DecoderModel
 from hornbook.interop.folder import save_model
 from hornbook.models.bert import Bert, BertConfig
 from hornbook.text.training import train_tokenizer
@@ -119,3 +120,37 @@ def test_perplexity_says_its_definition(run, gpt, tmp_path):
 def test_an_empty_text_is_not_scored(run, gpt):
     status, _, error = run("score", gpt, "the river", " ")
     assert status == 2 and "text 2 is empty" in error
+
+
+def test_a_full_context_is_said_beside_the_text(run, gpt):
+    status, out, error = run("generate", gpt, "the", "--max-tokens", 500, "--num", 2, "--top-k", 3)
+    assert status == 0 and f"the context of {CONTEXT} tokens is full; --slide" in error and "note" not in out
+    assert "note" not in run("generate", gpt, "the", "--max-tokens", 3)[2]
+
+
+def test_a_stopped_text_ends_its_line(run, gpt, monkeypatch):
+    def stopped(self, prompt, *_, on_token, **__):
+        on_token(0, 0, " river")
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(DecoderModel, "generate", stopped)
+    assert run("generate", gpt, "the") == (130, "the river\n", "hornbook: stopped\n")
+
+
+def test_perplexity_says_what_was_wrong_with_the_file(run, gpt, tmp_path):
+    (tmp_path / "latin.txt").write_bytes("the river and a caf\u00e9".encode("latin-1"))
+    status, out, _ = run("perplexity", gpt, tmp_path / "latin.txt")
+    assert status == 0 and "1 byte runs that are not UTF-8" in out and "\nof 1 document;" in out
+    (tmp_path / "table.jsonl").write_text('{"other": "the river", "more": "x"}\n')
+    column = ("--text-column", "other")
+    assert run("perplexity", gpt, tmp_path / "table.jsonl", *column, "--baseline", tmp_path / "latin.txt")[0] == 0
+    (tmp_path / "empty.txt").write_text("")
+    error = run("perplexity", gpt, tmp_path / "empty.txt")[2]
+    assert "files without any text" in error and "--text-column" not in error
+
+
+def test_a_baseline_is_learned_from_another_text_that_is_there(run, gpt, tmp_path):
+    (tmp_path / "text.txt").write_text(tiny_text(3), encoding="utf-8")
+    for baseline, words in (("text.txt", "know it by heart"), ("nothing.txt", "spelling of --baseline")):
+        status, _, error = run("perplexity", gpt, tmp_path / "text.txt", "--baseline", tmp_path / baseline)
+        assert status == 2 and words in error and error.count("\n") == 1

@@ -12,6 +12,7 @@ from hornbook.interop.folder import read_weights
 from hornbook.prompting import teaching
 from hornbook.prompting.joint import documents, read_joint
 from hornbook.prompting.teaching import finetune_text
+from hornbook.report.info import describe, lines
 from hornbook.report.page import write_report
 
 SIZE = """
@@ -170,6 +171,8 @@ def test_the_verb_and_refusals(tasks, gpt, tmp_path, capsys, monkeypatch):
     short = ("--epochs", 1, "--set", "runtime.threads=1", "--json")
     status, out, _ = verb(gpt, "--task", "text", "--data", tasks / "joint.toml", "--out", tmp_path / "run", *short)
     assert status == 0 and json.loads(out.splitlines()[-1])["ended"] == "finished"
+    assert f"hornbook prompt {tmp_path / 'run'} --task NAME --data PATH --shots 0 --out SCORES scores it" in out
+    assert dict(lines(describe(tmp_path / "run")))["tasks"].endswith(f", going on from {gpt}")
     assert hornbook.load(tmp_path / "run").generate("the", 3)
     status, out, _ = verb(gpt, "--task", "text", "--show")
     assert status == 0 and "learns" in out
@@ -184,3 +187,5 @@ def test_the_verb_and_refusals(tasks, gpt, tmp_path, capsys, monkeypatch):
         assert status == 2 and words in error and error.count("\n") == 1
     status, _, error = verb(gpt, "--task", "text", "--data", tasks, "--out", tmp_path / "no")
     assert status == 2 and "is no .toml file" in error
+    status, _, error = verb(gpt, "--task", "text", "--data", tasks / "none.toml", "--out", tmp_path / "no")
+    assert status == 2 and "none.toml does not exist" in error

@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import time
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -19,6 +20,7 @@ from hornbook.files import read_json, read_json_lines
 from hornbook.interop.folder import save_model
 from hornbook.models.bert import Bert, BertConfig
 from hornbook.prompting import run as running
+from hornbook.report import info
 from hornbook.text.training import train_tokenizer
 
 
@@ -76,6 +78,10 @@ def test_what_a_run_leaves(gpt, task, data, tmp_path):
             assert line["prompt"].count("train") == line["examples"] == point["shots"]
             assert line["prompt"].count("test") == 1
             assert line["answer"] == line["choices"][int(np.argmax(line["scores"]))]
+    said = dict(info.lines(info.describe(out)))
+    assert said["what"].startswith("prompted task in ") and said["state"] == "finished"
+    assert said["examples shown"] == "0, 1, 3, drawn by 2 seeds" and said["data"].endswith(", 9 questions")
+    assert said["as written, 1 example"].startswith("accuracy ") and said["chance"] == "accuracy 50.0%"
     assert found["baselines"]["chance"]["accuracy"]["value"] == 50
     assert found["baselines"]["commonest answer"]["accuracy"]["value"] == pytest.approx(100 * 5 / 9)
 
@@ -122,6 +128,13 @@ def test_a_stopped_run_has_the_scores_of_what_is_done(gpt, task, data, tmp_path,
         hornbook.prompt(gpt, task, data, out, shots=(0, 1), seeds=1, say=quiet)
     assert [point["shots"] for point in read_json(out / "scores.json")["points"]] == [0]
     assert "1 of 2 pieces" in (out / "report.html").read_text(encoding="utf-8")
+    assert dict(info.lines(info.describe(out)))["state"] == "1 of 2 pieces done; the same command with --resume goes on"
+
+
+def test_a_stopped_verb_says_how_to_go_on(verb, gpt, task, data, tmp_path, monkeypatch):
+    monkeypatch.setattr(running, "_run_piece", Mock(side_effect=KeyboardInterrupt))
+    status, _, error = verb(gpt, "--task", task, "--data", data, "--out", tmp_path / "out")
+    assert status == 130 and error.endswith("the same with --resume goes on\n")
 
 
 def test_more_may_be_asked_for_and_nothing_else(gpt, task, data, tmp_path):
@@ -153,7 +166,7 @@ def test_what_does_not_fit_is_said_and_written_down(gpt, task, tmp_path):
     assert 0 < shown["fewest"] <= shown["mean"] < 20 and shown["whole"] == 0
     (warning,) = [words for words in said if words.startswith("warning")]
     assert f"do not fit the context of {CONTEXT} tokens for 9 of 9 questions" in warning
-    assert f"at least {shown['fewest']}" in warning
+    assert f"{shown['mean']:.3g} were shown on average, at least {shown['fewest']}" in warning
     assert "examples fitted on average" in (tmp_path / "out" / "report.html").read_text(encoding="utf-8")
 
 
@@ -200,6 +213,8 @@ def test_refusals(gpt, task, data, tmp_path, monkeypatch):
     save_model(tmp_path / "bert", bert)
     tokenizer.save(tmp_path / "bert")
     refused("is an encoder, which reads in both directions", model=tmp_path / "bert")
+    refused("there is no file .*no.toml: check", task=tmp_path / "no.toml")
+    refused("a shipped one: sst-2-question", task="sst2-question")
     refused("no training part", data=data / "test.jsonl", shots=(1,))
     refused("fewer than the 13", shots=(13,))
     refused("--shots takes numbers", shots=(-1,))

@@ -58,6 +58,9 @@ def test_refusals_of_tables(tmp_path):
     data = write_colours(tmp_path / "data")
     with pytest.raises(ValueError, match=r"has the label 'g', and choices\.labels has r"):
         read_items(read_task(write_task(tmp_path / "a.toml", QUESTION.replace(', g = "dark green"', ""))), data, quiet)
+    (tmp_path / "empty.csv").write_text("")
+    with pytest.raises(ValueError, match=r"empty.csv is empty: check the file"):
+        read_items(read_task(write_task(tmp_path / "c.toml", QUESTION)), tmp_path / "empty.csv", quiet)
     with pytest.raises(ValueError, match="no column 'colour'"):
         read_items(read_task(write_task(tmp_path / "b.toml", QUESTION.replace('"label"', '"colour"'))), data, quiet)
     with pytest.raises(ValueError, match="does not exist"):

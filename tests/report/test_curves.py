@@ -7,6 +7,7 @@ import pytest
 from synthetic_runs import RUN, train_lines, validation_lines
 
 from hornbook.report.curves import curves_figure, draw_curves, smoothed, thinned
+from hornbook.report.drawing import short_power
 from hornbook.report.run import RunRecord
 
 
@@ -81,3 +82,8 @@ def test_smoothing_leaves_out_what_is_no_number():
 def test_a_run_without_metrics_has_no_curves(make_run, tmp_path):
     with pytest.raises(ValueError, match="no metrics yet"):
         draw_curves(RunRecord.load(make_run()), tmp_path / "curves.png")
+
+
+def test_a_tick_says_its_whole_value():
+    values = (0.00175, 2e-5, 0.0, 5e18)
+    assert [short_power(value, 0) for value in values] == ["1.75e-3", "2e-5", "0", "5e18"]

@@ -49,7 +49,7 @@ def probe_verb(
     task: TaskName = "classification",
     way: Annotated[str, typer.Option(help="logistic (regression), or bilstm for tags, as published.")] = "logistic",
     layers: Annotated[str, typer.Option(help="last, last4, mean-last4, all, embeddings, or numbers.")] = "last4",
-    pooling: Annotated[str | None, typer.Option(help="cls or mean, for texts.")] = None,
+    pooling: Annotated[str | None, typer.Option(help="cls (of a GPT the last token) or mean, for texts.")] = None,
     seed: Seed = 0,
     text: Text = None,
     pair: Pair = None,

@@ -1,11 +1,12 @@
 """The verbs of models that go on with a text: `generate`, `score`, `perplexity`, `lm-eval`."""
 
+import sys
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from hornbook.cli.app import Json, Model, answer, app
+from hornbook.cli.app import Json, Model, answer, app, say_problems
 
 Weights = Annotated[
     str, typer.Option(help="int8 rounds a GPT's matrices to 8 bits, which is faster on a CPU; or float, as they are.")
@@ -53,28 +54,35 @@ def generate(
         answer(as_json, {"filled": text})
         return
     stream = _Stream(prompt) if num == 1 and not as_json else None
-    found = loaded.generate(
-        prompt,
-        MAX_TOKENS if max_tokens is None else max_tokens,
-        temperature=temperature,
-        top_k=top_k,
-        top_p=top_p,
-        repetition_penalty=repetition_penalty,
-        beams=beams,
-        length_penalty=length_penalty,
-        stop=stop or (),
-        seed=seed,
-        num=num,
-        slide=slide,
-        on_token=stream,
-    )
+    try:
+        found = loaded.generate(
+            prompt,
+            MAX_TOKENS if max_tokens is None else max_tokens,
+            temperature=temperature,
+            top_k=top_k,
+            top_p=top_p,
+            repetition_penalty=repetition_penalty,
+            beams=beams,
+            length_penalty=length_penalty,
+            stop=stop or (),
+            seed=seed,
+            num=num,
+            slide=slide,
+            on_token=stream,
+        )
+    except KeyboardInterrupt:
+        print()  # what was written so far ends its line
+        raise
     if stream is not None:
         print(stream.before)  # the prompt, if nothing came after it
-        return
-    for number, each in enumerate(found, 1):
-        if num > 1:
-            print(f"--- {number}")
-        print(prompt + each.text)
+    else:
+        for number, each in enumerate(found, 1):
+            if num > 1:
+                print(f"--- {number}")
+            print(prompt + each.text)
+    if any(each.ended == "context" for each in found):
+        context = loaded.model.config.max_positions
+        print(f"note: the context of {context:,} tokens is full; --slide goes on over its end", file=sys.stderr)
     answer(as_json, {"prompt": prompt, "texts": [vars(each) for each in found]})
 
 
@@ -131,24 +139,38 @@ def perplexity(
     baseline: Annotated[
         Path | None, typer.Option(help="Beside it, 5-grams learned from this corpus folder or text file.")
     ] = None,
+    text_column: Annotated[str | None, typer.Option(help="The column of the text in a .jsonl or .parquet.")] = None,
     weights: Weights = "float",
     as_json: Json = False,
 ) -> None:
     """Measure how well a model predicts a text: per token, per word and in bits per byte."""
     import hornbook
+    from hornbook.data.problems import Problems
+    from hornbook.report.wording import counted
     from hornbook.terminal import counting_display, say, table
 
     if documents not in ("blank-line", "file"):
         raise ValueError(f"--documents must be blank-line or file, not '{documents}'")
+    if baseline is not None and not baseline.exists():
+        raise ValueError(f"{baseline} does not exist: check the spelling of --baseline")
+    if baseline is not None and file.exists() and baseline.samefile(file):
+        raise ValueError(f"5-grams learned from {baseline} itself know it by heart: give --baseline another text")
+    problems = Problems()
     loaded = hornbook.load(model, weights)
     with counting_display("reading") as show:
         found = loaded.perplexity(
-            file, stride, documents, progress=lambda done, total: show(f"of {total:,} tokens", done)
+            file,
+            stride,
+            documents,
+            progress=lambda done, total: show(f"of {total:,} tokens", done),
+            text_column=text_column,
+            problems=problems,
         )
+    say_problems(problems.as_dict())
     measures = [found]
     if baseline is not None:
         say(f"counting 5-grams of {baseline}")
-        measures.append(loaded.ngram_perplexity(file, baseline, documents))
+        measures.append(loaded.ngram_perplexity(file, baseline, documents, text_column=text_column))
     rows = [
         ("perplexity per token", "per_token", f"{found.num_tokens:,} tokens"),
         ("perplexity per word", "per_word", f"{found.num_words:,} words"),
@@ -158,7 +180,7 @@ def perplexity(
         [(name, *(f"{getattr(each, what):.4g}" for each in measures), of) for name, what, of in rows],
         () if baseline is None else ("", "model", "5-grams", "of"),
     )
-    say(f"of {found.num_documents:,} documents; {found.definition}")
+    say(f"of {counted(found.num_documents, 'document')}; {found.definition}")
     for each in measures[1:]:
         say(f"5-grams: {each.definition}")
     answer(as_json, found.as_dict() | ({} if baseline is None else {"baseline": measures[1].as_dict()}))

@@ -1,5 +1,7 @@
 """The verb `prompt`, and `finetune` with several tasks as text."""
 
+import contextlib
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated
 
@@ -50,7 +52,7 @@ def prompt_verb(
     from hornbook.report.wording import measure
     from hornbook.terminal import answering_display, say, table
 
-    with answering_display() as watch:
+    with answering_display() as watch, _says_how_to_go_on(out):
         found = prompt(
             model,
             task,
@@ -71,6 +73,14 @@ def prompt_verb(
         say(f"{measure(name)}: {each['words']}")
     say(f"{found['interval']}; {found['questions']:,} questions; {out / 'report.html'}")
     answer(as_json, {"out": str(out), "points": found["points"], "baselines": found["baselines"]})
+
+
+@contextlib.contextmanager
+def _says_how_to_go_on(out: Path) -> Iterator[None]:
+    try:
+        yield
+    except KeyboardInterrupt:
+        raise KeyboardInterrupt(f"stopped; what was answered is in {out}: the same with --resume goes on") from None
 
 
 def _numbers(shots: str) -> list[int]:
@@ -119,7 +129,7 @@ def finetune_as_text(
     if outcome.ended == "stopped":
         say(f"stopped at step {outcome.step:,} and saved in {out}: the same with --resume goes on")
     else:
-        say(f"{out}: {outcome.ended}; hornbook prompt {out} --task NAME --data PATH --shots 0 scores it")
+        say(f"{out}: {outcome.ended}; hornbook prompt {out} --task NAME --data PATH --shots 0 --out SCORES scores it")
     answer(as_json, {"out": str(out), **vars(outcome)})
     if outcome.ended == "stopped":
         raise typer.Exit(130)

@@ -167,6 +167,7 @@ def corpus_build(
     """Turn text into token shards. The same command goes on with a build that was stopped."""
     from hornbook.data.build import build_corpus
     from hornbook.interop.hub import model_folder
+    from hornbook.report.wording import counted
     from hornbook.terminal import building_display, say, short
 
     if documents not in ("blank-line", "file"):
@@ -188,8 +189,9 @@ def corpus_build(
     if manifest.get("already_built"):
         say(f"{out} is already built")
     say(
-        f"{out}: {totals['documents']:,} documents, {totals['sentences']:,} sentences, {short(totals['tokens'])} "
-        f"tokens in {num_shards} shard{'s' if num_shards > 1 else ''}, {manifest['megabytes_per_second']:.1f} MB/s"
+        f"{out}: {counted(totals['documents'], 'document')}, {counted(totals['sentences'], 'sentence')}, "
+        f"{short(totals['tokens'])} tokens in {counted(num_shards, 'shard')}, "
+        f"{manifest['megabytes_per_second']:.1f} MB/s"
     )
     for kind, count in manifest["cleaned"].items():
         say(f"  removed {count:,}: {kind.replace('_', ' ')}")

@@ -70,7 +70,9 @@ def no_documents(problems: Problems) -> str:
     """One sentence for the user whose files hold nothing that can be read."""
     reasons = ("no_text_column", "unreadable", "not_json", "text_not_string", "null_text", "no_tokens", "empty_file")
     reason = problems.first(*reasons, "empty_document", "line_too_long")
-    return f"no document could be read ({reason}): check the files, or name the text column with --text-column"
+    columns = sum(map(problems.count, ("no_text_column", "text_not_string", "null_text")))
+    fix = "check the files" + (", or name the text column with --text-column" if columns else "")
+    return f"no document could be read ({reason}): {fix}"
 
 
 class FileReader:

@@ -47,7 +47,8 @@ def probe(
 ) -> Scored | Outcome:
     """Scores a separate model on frozen features of the encoder `model`, and writes them to the folder `out`.
 
-    `pooling` is `cls` or `mean` over the tokens of a text (the default); words are read at their first piece.
+    `pooling` is `cls`, of a GPT the last token, or `mean` over the tokens of a text (the default); words are read at
+    their first piece.
     `changes` are those of fine-tuning by their dotted name, such as `examples`, `task.max_length`,
     `task.pair_encoding` or, for the BiLSTM, `epochs` and `optimizer.lr`. An `Outcome` means that it was stopped.
     """

@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from hornbook.data.corpus import Corpus
+from hornbook.data.problems import Problems
 from hornbook.data.readers import DocumentsAre, check_documents, read_documents
 from hornbook.infer.beams import BeamSettings, beam_search
 from hornbook.infer.generation import MAX_TOKENS, Generated, OnToken, Request, generate
@@ -126,18 +127,21 @@ class DecoderModel(LoadedModel):
         stride: int | None = None,
         documents: DocumentsAre = "blank-line",
         progress: Callable[[int, int], None] | None = None,
+        text_column: str | None = None,
+        problems: Problems | None = None,
     ) -> Perplexity:
         """How well the model predicts a file (.txt, .jsonl, .parquet): per token, per word, and in bits per byte.
 
         Documents are apart, each after the end-of-text token; in a .txt, blank lines separate them, or the file is one.
         One longer than the context is read in windows that begin `stride` tokens apart, each token scored once, with at
-        least context - stride tokens before it. `progress` gets (tokens done, tokens in all).
+        least context - stride tokens before it. `progress` gets (tokens done, tokens in all);
+        what was wrong with the file, such as bytes that are not UTF-8, is added to `problems`.
         """
         self._needs("clm", "measuring perplexity")
         check_documents(documents)
         context = self.model.config.max_positions
         stride = check_stride(stride, context)
-        texts, ids = self._read(file, documents)
+        texts, ids = self._read(file, documents, text_column, problems)
         ids = [[*self._start, *each.tolist()] for each in ids]
         num_tokens = sum(max(len(each) - 1, 0) for each in ids)
         if not num_tokens:
@@ -147,15 +151,21 @@ class DecoderModel(LoadedModel):
         return measured(texts, scores, self._definition(context, stride))
 
     def ngram_perplexity(
-        self, file: str | Path, learned_from: str | Path, documents: DocumentsAre = "blank-line", order: int = ORDER
+        self,
+        file: str | Path,
+        learned_from: str | Path,
+        documents: DocumentsAre = "blank-line",
+        order: int = ORDER,
+        text_column: str | None = None,
     ) -> Perplexity:
         """The same measure of a baseline that knows no more than what follows `order` - 1 tokens: n-grams of the same
         tokens, learned from a corpus folder (without what it holds out) or a file of text. See `infer/ngrams.py`."""
         check_documents(documents)
         if order < 1:
             raise ValueError(f"the order of n-grams must be at least 1, not {order}")
-        texts, ids = self._read(file, documents)
-        known = self._of_corpus(learned_from) if Path(learned_from).is_dir() else self._read(learned_from, documents)[1]
+        texts, ids = self._read(file, documents, text_column)
+        is_corpus = Path(learned_from).is_dir()
+        known = self._of_corpus(learned_from) if is_corpus else self._read(learned_from, documents, text_column)[1]
         scores = NGrams.trained(known, self.model.config.vocab_size, order).scores(ids)
         if not self._start:
             scores = [each[1:] for each in scores]
@@ -165,10 +175,16 @@ class DecoderModel(LoadedModel):
         )
         return measured(texts, scores, definition)
 
-    def _read(self, file: str | Path, documents: DocumentsAre) -> tuple[list[str], list[np.ndarray]]:
+    def _read(
+        self,
+        file: str | Path,
+        documents: DocumentsAre,
+        text_column: str | None = None,
+        problems: Problems | None = None,
+    ) -> tuple[list[str], list[np.ndarray]]:
         """The documents of a file, and their tokens."""
         texts: list[str] = []
-        for document in read_documents(file, documents=documents):
+        for document in read_documents(file, text_column=text_column, documents=documents, problems=problems):
             if document.part:
                 texts[-1] += document.text
             else:

@@ -101,12 +101,13 @@ def frozen_states(model: nn.Module, batch: Batch, layers: Layers) -> Tensor:
     return torch.stack(chosen).mean(0) if layers.is_mean else torch.cat(chosen, -1)
 
 
-def pooled(x_TF: Tensor, batch: Batch, pooling: Pooling) -> Tensor:
-    """`[CLS]`, or the mean over a sequence's tokens with the special ones (N x F); `none` leaves the tokens (T x F)."""
+def pooled(model: nn.Module, x_TF: Tensor, batch: Batch, pooling: Pooling) -> Tensor:
+    """`[CLS]`, of a GPT the last token, which alone has seen the others, or the mean over a sequence's tokens with the
+    special ones (N x F); `none` leaves the tokens (T x F)."""
     if pooling == "none":
         return x_TF
     if pooling == "cls":
-        return x_TF[batch.starts[:-1].long()]
+        return x_TF[model.sequence_tokens(x_TF, batch)]
     return torch.segment_reduce(x_TF, "mean", lengths=(batch.starts[1:] - batch.starts[:-1]).long())
 
 
@@ -127,7 +128,7 @@ def frozen_sequences(
     order = sorted((i for i, length in enumerate(lengths) if length), key=lengths.__getitem__)
     for group in grouped(order, lengths, batch_tokens):
         batch = pack([ids[i] for i in group], [segments[i] for i in group]).to(device)
-        found = pooled(frozen_states(model, batch, layers), batch, pooling).cpu().numpy()
+        found = pooled(model, frozen_states(model, batch, layers), batch, pooling).cpu().numpy()
         yield from zip(group, np.split(found, batch.starts_host[1:-1]) if pooling == "none" else found, strict=True)
     model.train(was_training)
 

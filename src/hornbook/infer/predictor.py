@@ -257,7 +257,7 @@ def _opened(name: str | Path) -> Member:
     model, tokenizer = load_any(folder)
     if model.output is None:
         raise ValueError(
-            f"{folder} has no head for a task, it is an encoder as pre-training leaves it: make one with "
+            f"{folder} has no head for a task, it is a model as pre-training leaves it: make one with "
             f"hornbook finetune {name} --task NAME --data PATH --out RUN"
         )
     return member_of(folder, model, tokenizer, run)

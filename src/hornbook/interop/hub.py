@@ -40,4 +40,7 @@ def _downloaded(name: str) -> Path:
         reason = f"the hub answered: {str(error).splitlines()[0]}"
     except OSError as error:
         reason = f"the hub cannot be reached ({str(error).splitlines()[0]})"
-    raise ValueError(f"there is no folder '{name}', and no model of that name could be downloaded: {reason}")
+    raise ValueError(
+        f"there is no folder '{name}', and no model of that name could be downloaded: {reason}; "
+        "give the path of a folder"
+    )

@@ -54,6 +54,7 @@ FREE_OF_THE_BASE = {
     *("model.dropout", "model.attention_dropout", "model.embedding_dropout", "model.head_dropout"),
     *("model.init_std", "model.init_by_width"),
 }
+NUM_VALIDATIONS, VALIDATING_SHARE = 20, 0.1  # in a run, and the share of a run in minutes that they may take
 NUM_TIMED, MEASURED_SHARE = 12, 0.05  # steps that are timed at each length, in at most this share of the minutes
 FEW_STEPS = 100
 LONGEST_WARMUP = 0.1  # of the steps, where the published number of steps is not run
@@ -126,11 +127,11 @@ def _begun(out: Path, request: Request, teacher: Teacher | None, say: Say) -> _P
     say(f"{sum(p.numel() for p in model.parameters()):,} parameters; {runtime.reason}")
     job = _job(settings, opened, model, runtime, teacher)
     if request.minutes is not None:
-        settings = _with_steps_in(request.minutes, settings, job, runtime, began, say)
+        settings = _with_steps_in(request.minutes, settings, job, runtime, began, opened, say)
         job = dataclasses.replace(job, make_batch=BatchMaker(settings, opened))
     settings = _with_warmup_that_fits(settings, request, say)
     if settings.validation.every_steps is None:
-        every = max(1, min(1000, settings.schedule.steps // 20))
+        every = _steps_between_validations(settings.schedule.steps)
         settings = configuration.changed(settings, {"validation.every_steps": every})
     counts = sum(corpus.token_counts * weight for corpus, weight in opened)
     held_out = [batch.to(runtime.device) for batch in held_out_batches(settings, opened)]
@@ -180,20 +181,49 @@ def _steps_done(out: Path) -> int:
 
 
 def _with_steps_in(
-    minutes: float, settings: PretrainSettings, job: Job, runtime: Runtime, began: float, say: Say
+    minutes: float,
+    settings: PretrainSettings,
+    job: Job,
+    runtime: Runtime,
+    began: float,
+    opened: Corpora,
+    say: Say,
 ) -> PretrainSettings:
-    """Measures a few steps of each length and fixes how many fit in the time that is left of the minutes."""
+    """Measures a few steps of each length and fixes how many, and how many validations, fit in the time that is left of
+    the minutes."""
     if minutes <= 0:
         raise ValueError(f"--minutes must be above 0, not {minutes:g}")
     say("measuring how long a step takes ...")
     mean = _mean_seconds_a_step(settings, job, runtime, MEASURED_SHARE * minutes * 60)
-    left = minutes * 60 - (time.monotonic() - began)
-    # About 3% goes to validation and checkpoints.
-    steps = max(1, int(0.97 * left / mean))
+    num_held_out = sum(batch.num_tokens for batch in held_out_batches(settings, opened))
+    # About 3% goes to checkpoints; the way forward, which validation goes, is a third of a step.
+    left = 0.97 * (minutes * 60 - (time.monotonic() - began))
+    a_validation = mean * num_held_out / settings.batch.tokens / 3
+    steps, every = steps_in(left, mean, a_validation, settings.validation.every_steps)
     say(f"a step takes {mean:.3g} s: {steps:,} steps in {minutes:g} minutes")
     if steps < FEW_STEPS:
         say(f"note: {steps} steps teach a model little; lower --batch-tokens (now {settings.batch.tokens:,}) for more")
-    return configuration.changed(settings, {"schedule.steps": steps})
+    return configuration.changed(settings, {"schedule.steps": steps, "validation.every_steps": every})
+
+
+def steps_in(seconds: float, a_step: float, a_validation: float, every: int | None = None) -> tuple[int, int]:
+    """(steps, steps between validations) that take so many seconds together. Where nobody says how often to validate,
+    it is a twentieth of the run, or seldomer, so that validating takes a tenth of the time; twice in any case.
+
+    >>> steps_in(90, a_step=0.5, a_validation=0), steps_in(90, a_step=0.5, a_validation=3)
+    ((180, 9), (162, 54))
+    """
+    if every is not None:
+        return max(1, int(seconds / (a_step + a_validation / every))), every
+    num = NUM_VALIDATIONS
+    if num * a_validation > VALIDATING_SHARE * seconds:
+        num = max(2, int(VALIDATING_SHARE * seconds / a_validation))
+    steps = max(1, int((seconds - num * a_validation) / a_step))
+    return steps, _steps_between_validations(steps, num)
+
+
+def _steps_between_validations(steps: int, num: int = NUM_VALIDATIONS) -> int:
+    return max(1, min(1000, steps // num))
 
 
 def _mean_seconds_a_step(settings: PretrainSettings, job: Job, runtime: Runtime, most_seconds: float) -> float:

@@ -185,9 +185,10 @@ def read_task(name: str | Path) -> TextTask:
     if path.suffix != ".toml" and str(name) in shipped():
         path = SHIPPED / f"{name}.toml"
     elif not path.is_file():
-        near = difflib.get_close_matches(str(name), shipped(), n=2, cutoff=0.4)
-        hint = f"did you mean {' or '.join(near)}?" if near else f"the shipped ones are {', '.join(shipped())}"
-        raise ValueError(f"there is no task '{name}'; {hint} Or give a .toml file")
+        if path.suffix == ".toml":
+            raise ValueError(f"there is no file {name}: check the spelling, or take a shipped task (--list)")
+        near = difflib.get_close_matches(str(name), shipped(), n=2, cutoff=0.4) or shipped()
+        raise ValueError(f"there is no task '{name}'; give a .toml file, or a shipped one: {' or '.join(near)}")
     try:
         values = tomllib.loads(path.read_text(encoding="utf-8"))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:

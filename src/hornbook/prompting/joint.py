@@ -66,6 +66,8 @@ class Documents:
 
 def read_joint(path: str | Path) -> Joint:
     path = Path(path).expanduser()
+    if not path.exists():
+        raise ValueError(f"{path} does not exist: check the spelling of --data")
     if not path.is_file() or path.suffix != ".toml":
         raise ValueError(f"{path} is no .toml file: --task text takes one that names tasks and their data")
     try:

@@ -220,7 +220,7 @@ def _warn(piece: Piece, prompts: list[Prompt], context: int, say: Say) -> None:
     if num_short := sum(num < piece.shots for num in nums):
         say(
             f"warning: {words_of(piece)}: the examples do not fit the context of {context:,} tokens for "
-            f"{num_short:,} of {len(nums):,} questions; {np.mean(nums):.1f} were shown on average, at least {min(nums)}"
+            f"{num_short:,} of {len(nums):,} questions; {np.mean(nums):.3g} were shown on average, at least {min(nums)}"
         )
     if num_cut := sum(prompt.is_cut for prompt in prompts):
         say(f"warning: {words_of(piece)}: {num_cut:,} of {len(nums):,} questions are too long for it and were cut")

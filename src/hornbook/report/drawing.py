@@ -92,8 +92,9 @@ def thinned(x: np.ndarray, y: np.ndarray, most: int = MOST_POINTS) -> tuple[np.n
 
 
 def short_power(value: float, _: int) -> str:
-    """5e-5, not 5.0e-05."""
-    return f"{value:.1e}".replace(".0e", "e").replace("e-0", "e-") if value else "0"
+    """5e-5, not 5.0e-05; 1.25e-3 whole, as ticks stand there."""
+    digits, _, power = f"{value:.2e}".partition("e")
+    return f"{float(digits):g}e{int(power)}" if value else "0"
 
 
 def fit_height(axes: Axes, values: np.ndarray, validation: np.ndarray, reference: float | None) -> None:

@@ -143,7 +143,7 @@ def _flops_below(axes: Axes, results: dict, colours: Colours, room: float) -> No
     axes.set_xlim(at[0] / 1.25, at[-1] * room)
     axes.xaxis.set_major_locator(FixedLocator(at))
     axes.xaxis.set_minor_locator(NullLocator())
-    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, place: short_power(value, 0).replace("e+", "e")))
+    axes.xaxis.set_major_formatter(FuncFormatter(short_power))
     axes.yaxis.set_major_locator(MaxNLocator(6))
     axes.set_xlabel("FLOPs" if room < ROOM_FOR_LABELS else "FLOPs of pre-training, model convention")
     axes.xaxis.label.set(color=colours.ink, fontsize=8)

@@ -10,6 +10,7 @@ from hornbook.report import wording
 from hornbook.report.exported import about_exported, exported_lines, is_exported
 from hornbook.report.finetuned import KINDS, FinetunedRun
 from hornbook.report.info_finetuned import about_finetuned, about_several, finetuned_lines, label_words, several_lines
+from hornbook.report.info_prompted import about_prompted, prompted_lines
 from hornbook.report.run import TOKENS, RunRecord
 from hornbook.report.several import is_several
 
@@ -30,8 +31,8 @@ HEADS = ("num_attention_heads", "n_head", "n_heads", "num_heads")
 
 
 def describe(path: str | Path) -> dict:
-    """What a folder is (`kind`: run, fine-tuned run, several runs, corpus, unfinished corpus, model, exported model
-    or tokenizer) and the numbers that go with it."""
+    """What a folder is (`kind`: run, fine-tuned run, several runs, prompted task, corpus, unfinished corpus, model,
+    exported model or tokenizer) and the numbers that go with it."""
     path = Path(path)
     if not path.exists():
         raise ValueError(f"{path} does not exist: check the spelling, or give a run, corpus, model or tokenizer folder")
@@ -42,6 +43,8 @@ def describe(path: str | Path) -> dict:
         found = about_finetuned(FinetunedRun(record)) if record.is_of_task else _run(record)
     elif is_several(path):
         found = about_several(path)
+    elif (path / "prompt.json").is_file():
+        found = about_prompted(path)
     elif (path / "manifest.json").is_file():
         found = _corpus(path)
     elif (path / "progress.json").is_file():
@@ -66,6 +69,7 @@ def lines(description: dict) -> list[tuple[str, str]]:
         "run": _run_lines,
         "fine-tuned run": finetuned_lines,
         "several runs": several_lines,
+        "prompted task": prompted_lines,
         "corpus": _corpus_lines,
         "unfinished corpus": _unfinished_lines,
         "model": _model_lines,
@@ -90,6 +94,7 @@ def _run(record: RunRecord) -> dict:
     return {
         "kind": "run",
         "preset": record.preset,
+        "is_of_text": record.run.get("verb") == "finetune-text",
         "from": record.run.get("from"),
         "teacher": record.teacher,
         "parameters": record.run.get("parameters"),
@@ -114,7 +119,10 @@ def _run(record: RunRecord) -> dict:
 def _run_lines(found: dict) -> list[tuple[str, str]]:
     speed = found["tokens_per_second"]
     out = [
-        ("preset", found["preset"] + (f", going on from {found['from']}" if found["from"] else "")),
+        (
+            "tasks" if found["is_of_text"] else "preset",
+            found["preset"] + (f", going on from {found['from']}" if found["from"] else ""),
+        ),
         ("teacher", found["teacher"] or ""),
         ("parameters", wording.parameters(found["parameters"], found["kept_parameters"])),
         ("state", found["state"]),

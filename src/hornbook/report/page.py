@@ -117,7 +117,7 @@ def _token_tiles(term: str, tokens: str, last: dict, baseline: dict) -> list[tup
         if term in baseline and math.isfinite(loss):
             below = baseline[term] - loss
             words = "below" if below >= 0 else "above"
-            note = f"guessing by word frequency has an {term} loss of {wording.loss(baseline[term])}"
+            note = f"guessing by word frequency has a loss ({term}) of {wording.loss(baseline[term])}"
             tiles.append(("against guessing", f"{abs(below):.2f} {words}", note))
     if f"{term}_accuracy" in last:
         note = f"of {tokens}s are named right"

@@ -17,7 +17,6 @@ from hornbook.report.drawing import (
     Colours,
     as_png,
     new_figure,
-    show_legend,
     style,
     write_png,
     write_title,
@@ -75,7 +74,7 @@ def rows_of(scores: dict) -> list[tuple[str, str, list[tuple[str, str]], str]]:
 def _note(point: dict) -> str:
     notes = []
     if point["shown"]["whole"] < point["asked"]:
-        notes.append(f"{point['shown']['mean']:.1f} examples fitted on average, at least {point['shown']['fewest']}")
+        notes.append(f"{point['shown']['mean']:.3g} examples fitted on average, at least {point['shown']['fewest']}")
     if point["cut"]:
         notes.append(f"{point['cut']:,} of {point['asked']:,} questions were cut")
     return "; ".join(notes)
@@ -153,16 +152,18 @@ def shots_figure(scores: dict, colours: Colours = LIGHT) -> Figure:
         axes.fill_between(at, low, high, color=shade, alpha=0.12, linewidth=0)
     for number, (name, found) in enumerate(scores["baselines"].items()):
         if measure in found:
-            dashes = (0, (5, 2 + 2 * number))
+            dashes = ("--", ":", "-.", (0, (8, 4)))[number % 4]
             axes.axhline(
-                found[measure]["value"], color=colours.ink, linestyle=dashes, linewidth=1, label=name, alpha=0.7
+                found[measure]["value"], color=colours.ink, linestyle=dashes, linewidth=1.3, label=name, alpha=0.7
             )
     shots = sorted({point["shots"] for point in scores["points"]})
     axes.set_xticks(_place(np.array(shots)), [f"{each:,}" for each in shots])
     axes.set_xlabel("examples shown")
     if scores["measures"][measure]["share"]:
         axes.yaxis.set_major_formatter(lambda value, _: f"{value:g}%")
-    show_legend(axes, colours)
+    # Below the picture: inside it would hide the interval of some number of examples.
+    lines, names = axes.get_legend_handles_labels()
+    figure.legend(lines, names, loc="outside lower center", ncols=4, fontsize=8, frameon=False, labelcolor=colours.ink)
     return figure
 
 

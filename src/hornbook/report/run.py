@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from hornbook.files import read_json, read_json_lines
+from hornbook.report import wording
 
 TOKENS = {"mlm": "masked token", "clm": "next token"}  # terms that predict tokens, and which
 NOT_LOSSES = {"kind", "step", "loss", "grad_norm", "lr", "tokens", "tokens_per_second", "seconds"}
@@ -139,9 +140,9 @@ class RunRecord:
     def state_in_words(self) -> str:
         """A run that still goes and one that was stopped look the same on disk."""
         if self.is_finished:
-            return f"finished after {self.step:,} steps"
+            return f"finished after {wording.counted(self.step, 'step')}"
         if not self.step:
-            return f"at the start of {self.num_steps:,} steps"
+            return f"at the start of {wording.counted(self.num_steps, 'step')}"
         return f"not finished: step {self.step:,} of {self.num_steps:,}"
 
     @property

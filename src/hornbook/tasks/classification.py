@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import tokenizers
 
 from hornbook.metrics import classification as measured
 from hornbook.metrics import regression
@@ -98,8 +99,8 @@ class Classification:
 def encode_texts(
     examples: Sequence[TextExample], tokenizer: Tokenizer, longest: int, pairs: PairEncoding = "joint"
 ) -> tuple:
-    """(encodings with special tokens, how many were cut). Of a pair, the longer is cut first, as published; in both
-    orders it is cut alike."""
+    """(encodings with special tokens, none of them without any token, how many were cut). Of a pair, the longer is cut
+    first, as published; in both orders it is cut alike."""
     first = tokenizer.pieces([each.text for each in examples])
     has_pair = [each.pair is not None for each in examples]
     second = iter(tokenizer.pieces([each.pair for each in examples if each.pair is not None]))
@@ -113,16 +114,25 @@ def encode_texts(
             num_cut += (len(one.ids) > room) + (len(two.ids) > room)
             for each in (one, two):
                 each.truncate(room)
-                joined.append(tokenizer.joined(each))
+                joined.append(_with_a_token(tokenizer.joined(each), tokenizer))
             continue
         room = longest - tokenizer.num_special(paired)
         if pairs == "both" and len(one.ids) == len(two.ids):
             room -= room % 2  # no odd token, which would fall to one of the two by their order
         num_cut += cut_pair(one, two, room)
-        joined.append(tokenizer.joined(one, two))
+        joined.append(_with_a_token(tokenizer.joined(one, two), tokenizer))
         if pairs == "both":
-            joined.append(tokenizer.joined(two, one))
+            joined.append(_with_a_token(tokenizer.joined(two, one), tokenizer))
     return joined, num_cut
+
+
+def _with_a_token(encoding: tokenizers.Encoding, tokenizer: Tokenizer) -> tokenizers.Encoding:
+    """The same or, where nothing is put around an empty text, the end-of-text token: a task is read at some token."""
+    if encoding.ids:
+        return encoding
+    if tokenizer.end_id is None:
+        raise ValueError("a text is empty, and the tokenizer has no end-of-text token to stand for it: leave it out")
+    return tokenizer.backend.encode(tokenizer.token(tokenizer.end_id), add_special_tokens=False)
 
 
 def cut_pair(one, two, room: int) -> bool:

@@ -34,8 +34,10 @@ class Table:
         return [row.fields.get(column) for row in self.rows if row.broken is None]
 
     def need(self, column: str, what: str) -> None:
+        if not self.columns:
+            raise ValueError(f"{self.file} is empty: check the file, or give another")
         if column not in self.columns:
-            there = ", ".join(self.columns[:30]) or "none"
+            there = ", ".join(self.columns[:30])
             raise ValueError(
                 f"{self.file} has no column '{column}' for the {what}; its columns are: {there}. "
                 f"Name the right one with {what}="
