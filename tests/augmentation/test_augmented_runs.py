@@ -96,9 +96,12 @@ def test_goes_on_after_a_kill_with_the_same_copies(tmp_path, teacher, base, data
     for stop in (8, 24):
         command = [sys.executable, "-c", KILLED, teacher, base, data, out, str(stop)]
         assert subprocess.run(command, env=os.environ).returncode == -signal.SIGKILL, stop
+    with pytest.raises(ValueError, match="already holds a run: add --resume"):
+        learn(teacher, base, data, out)
     shown = []
     learn(teacher, base, data, out, resume=True, watch=shown.append)
     assert shown[0].step == 24  # what was done is not done again
+    assert (shown[0].counted, shown[-1].counted) == ("copies of example", "step")
     assert (out / kept.LINES).read_bytes() == (whole / kept.LINES).read_bytes()
     assert load_file(out / "model.safetensors").keys() == load_file(whole / "model.safetensors").keys()
 

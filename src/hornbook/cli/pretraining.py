@@ -85,12 +85,13 @@ def pretrain_verb(
 
 def say_outcome(out: Path, outcome, can_fill_masks: bool = True) -> None:
     from hornbook.files import read_json
+    from hornbook.report.wording import counted
     from hornbook.terminal import duration, say, short
 
     if outcome.ended == "already finished":
         say(f"{out} is finished: there is nothing to do")
         return
-    seen = f"{outcome.step:,} steps, {short(outcome.tokens)} tokens, {duration(outcome.seconds)}"
+    seen = f"{counted(outcome.step, 'step')}, {short(outcome.tokens)} tokens, {duration(outcome.seconds)}"
     if outcome.ended == "stopped":
         say(f"stopped and saved at {seen}; the same command with --resume goes on")
         return

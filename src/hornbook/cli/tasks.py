@@ -114,6 +114,7 @@ def _show(model: str, task: str, changes: dict, flags: dict, as_json: bool) -> N
 
 def say_result(result) -> None:
     from hornbook.files import read_json
+    from hornbook.report.wording import counted
     from hornbook.terminal import duration, say, table
 
     tries = result.out / "tries.json"
@@ -126,7 +127,7 @@ def say_result(result) -> None:
         table(rows, ("try", "learning rate", "seed", found["decided_by"], "degenerate"))
         say(f"best {found['best']}; median {found['median']:.4g}, standard deviation {found['spread']:.2g}")
     outcome = result.outcome
-    say(f"{result.out}: {outcome.ended}, {outcome.step:,} steps, {duration(outcome.seconds)}")
+    say(f"{result.out}: {outcome.ended}, {counted(outcome.step, 'step')}, {duration(outcome.seconds)}")
     say_scores(result.scores)
     if result.degenerate:
         say(f"note: this run is degenerate: {result.degenerate}; try --restarts 5, another --lr or more --epochs")

@@ -19,6 +19,7 @@ from hornbook.finetuning.settings import TaughtSettings
 from hornbook.interop.teacher import Teacher
 from hornbook.objectives.kept_teacher import ANSWERS, Columns, columns_for, needed, teacher_rows
 from hornbook.objectives.task_distillation import TaskDistillation
+from hornbook.report.wording import size
 from hornbook.tasks.objective import TaskObjective
 from hornbook.tasks.running import grouped
 from hornbook.tasks.task import Features
@@ -117,11 +118,11 @@ def kept_teacher(
     if not teacher.reads_as(inputs.tokenizer):
         features = inputs.train_features_read_by(teacher.tokenizer, teacher.model.config.max_positions)
     columns = columns_for(names, output, teacher.model.config, features.num_together)
-    gigabytes = columns.num_bytes(features.num_units, sum(map(len, features.ids))) / 1e9
-    if gigabytes > settings.objective.cache_gigabytes:
+    num_bytes = columns.num_bytes(features.num_units, sum(map(len, features.ids)))
+    if num_bytes > settings.objective.cache_gigabytes * 1e9:
         raise ValueError(
-            f"what is matched of the teacher would take {gigabytes:.3g} GB on disk: raise objective.cache_gigabytes "
-            f"({settings.objective.cache_gigabytes:g}), or take --cache-teacher logits or none"
+            f"what is matched of the teacher would take {num_bytes / 1e9:.3g} GB on disk: raise "
+            f"objective.cache_gigabytes ({settings.objective.cache_gigabytes:g}), or take --cache-teacher logits or none"
         )
     micro_tokens = settings.batch.micro_tokens
     follows_from = {
@@ -132,13 +133,9 @@ def kept_teacher(
         "micro_tokens": micro_tokens,
     }
     cache = TeacherCache(folder / FOLDER, columns, features, follows_from)
-    announce = f"the teacher's outputs are computed once and kept: {_size(gigabytes)} in {cache.folder}"
+    announce = f"the teacher's outputs are computed once and kept: {size(num_bytes)} in {cache.folder}"
     _fill(cache, teacher, runtime, micro_tokens, lambda: say(announce), watch)
     return cache
-
-
-def _size(gigabytes: float) -> str:
-    return f"{gigabytes:.3g} GB" if gigabytes >= 1 else f"{1e3 * gigabytes:.3g} MB"
 
 
 def _names(settings: TaughtSettings, inputs: Inputs, teacher: Teacher) -> set[str]:
@@ -193,4 +190,4 @@ def _fill(
             cache.save(done)
         seconds = max(time.monotonic() - started, 1e-9)
         left = seconds / (done - first) * (len(groups) - done)
-        watch(Status(done, len(groups), {}, num_tokens / seconds, left))
+        watch(Status(done, len(groups), {}, num_tokens / seconds, left, counted="answers to batch"))

@@ -189,7 +189,7 @@ def _with_steps_in(
     left = minutes * 60 - (time.monotonic() - began)
     # About 3% goes to validation and checkpoints.
     steps = max(1, int(0.97 * left / mean))
-    say(f"a step takes {mean:.3g} s: {steps:,} steps in {minutes:g} minutes")
+    say(f"a step takes {mean:.3g} s: {steps:,} steps in {minutes:g} minute{'' if minutes == 1 else 's'}")
     if steps < FEW_STEPS:
         say(f"note: {steps} steps teach a model little; lower --batch-tokens (now {settings.batch.tokens:,}) for more")
     return configuration.changed(settings, {"schedule.steps": steps})

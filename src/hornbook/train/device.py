@@ -51,7 +51,9 @@ def decide(
         if settings.precision == "bfloat16":
             raise ValueError("runtime.precision=bfloat16 is for CUDA; a CPU trains in float32")
         compiles = settings.compile == "yes"
-        reason = f"CPU, {threads} threads, float32, bit-exact" + (", compiled" if compiles else "")
+        reason = f"CPU, {threads} thread{'s' if threads > 1 else ''}, float32, bit-exact" + (
+            ", compiled" if compiles else ""
+        )
         return Runtime(device, torch.float32, compiles, threads, max(settings.loader_workers, 0), reason)
     has_bfloat16 = torch.cuda.is_bf16_supported(including_emulation=False)
     half = settings.precision == "bfloat16" or (settings.precision == "auto" and has_bfloat16)
