@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -147,7 +148,8 @@ def test_too_much_to_keep(tmp_path, teacher, small, data):
     runtime = decide(settings.runtime, 0.0)
     cache = kept_teacher(inputs, settings, opened_teacher, runtime, tmp_path, lambda status: None, said.append)
     on_disk = sum(file.stat().st_size for file in cache.folder.glob("*.npy"))
-    assert f"{on_disk / 1e6:.1f} MB in" in said[0]
+    kilobytes = float(re.search(r"kept: (\S+) kB in", said[0]).group(1))
+    assert kilobytes == pytest.approx(on_disk / 1e3, rel=1e-2)
 
 
 KILLED = """

@@ -122,7 +122,8 @@ def kept_teacher(
     if num_bytes > settings.objective.cache_gigabytes * 1e9:
         raise ValueError(
             f"what is matched of the teacher would take {num_bytes / 1e9:.3g} GB on disk: raise "
-            f"objective.cache_gigabytes ({settings.objective.cache_gigabytes:g}), or take --cache-teacher logits or none"
+            f"objective.cache_gigabytes ({settings.objective.cache_gigabytes:g}), or take --cache-teacher logits or "
+            "none"
         )
     micro_tokens = settings.batch.micro_tokens
     follows_from = {
