@@ -219,6 +219,9 @@ def test_what_is_refused(tmp_path, teacher, encoder, small, data):
         stages = json.dumps([{"matches": [{"quantity": "logits"}]}, {"matches": [second]}])
         with pytest.raises(ValueError, match=r"cannot be matched with a teacher|layers must be one of"):
             learn(teacher.out, small, tmp_path / "run", data, changes={"augment.copies": 2}, recipe=stages)
+    with pytest.raises(ValueError, match=r"GB on disk: raise objective\.cache_gigabytes"):
+        room = {"objective.cache": "all", "objective.cache_gigabytes": 1e-6}
+        learn(teacher.out, small, tmp_path / "run", data, changes=room)
     assert not (tmp_path / "run").exists()
 
 
