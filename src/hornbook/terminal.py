@@ -84,9 +84,10 @@ class TrainingDisplay:
                 self.task = self.progress.add_task("", total=status.num_steps, words="")
             self.progress.update(self.task, completed=status.step, words=words)
             return
-        self.unsaid = f"{status.counted} {status.step:,} of {status.num_steps:,}  {words}"
+        self.unsaid = f"{status.counted} {status.step:,} of {status.num_steps:,}  {words}".rstrip()
+        is_last, is_due = status.step == status.num_steps, time.monotonic() - self.said_at >= LINE_EVERY_SECONDS
         # The last step may come twice, the second time with its validation: it is said at the end.
-        if time.monotonic() - self.said_at >= LINE_EVERY_SECONDS and status.step < status.num_steps:
+        if (is_due and not is_last) or (is_last and status.counted != "step"):
             say(self.unsaid)
             self.said_at, self.unsaid = time.monotonic(), None
 
@@ -111,7 +112,7 @@ class PieceDisplay(TrainingDisplay):
 
     def __call__(self, status: "Status") -> None:
         if self.is_live and self.task is not None and self.progress.tasks[0].total != status.num_steps:
-            self.progress.reset(self.task, total=status.num_steps)
+            self.progress.reset(self.task, total=status.num_steps, words="")
         super().__call__(status)
 
 

@@ -17,6 +17,7 @@ from typer.testing import CliRunner
 
 from hornbook import cli
 from hornbook.augmentation import kept
+from hornbook.augmentation.copies import Augmenter
 from hornbook.distillation.run import distill
 from hornbook.finetuning.api import finetune
 
@@ -163,3 +164,16 @@ def test_the_flags(tmp_path, teacher, base, data):
     assert json.loads((out / kept.MADE_FROM).read_text())["vectors"]
     wrong = CliRunner().invoke(cli.app, ["distill", str(teacher), "--corpus", "c", "--out", "o", "--augment", "2"])
     assert "--augment goes with --task" in str(wrong.exception)
+
+
+def test_ctrl_c_while_copies_are_made(tmp_path, teacher, base, data, monkeypatch):
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Augmenter, "changes", interrupted)
+    asked = ["distill", str(teacher), "--student", str(base), "--task", "classification", "--data", str(data)]
+    settings = [f"--set={name}={value}" for name, value in FEW.items()]
+    stopped = CliRunner().invoke(cli.app, [*asked, *settings, "--augment", "2", "--out", str(tmp_path / "run")])
+    assert stopped.exit_code == 130
+    assert "the same with --resume goes on" in stopped.output
+    assert "copies of example 0 of" in stopped.output and "left" not in stopped.output.splitlines()[-2]

@@ -89,8 +89,7 @@ def finetune(
     if restarts < 1:
         raise ValueError(f"--restarts must be at least 1, not {restarts}")
     out = _new_folder(task) if out is None else Path(out)
-    has_run = (out / "run.json").exists() or (out / ASKED).exists()
-    is_begun = has_run or (out / MADE_FROM).exists()
+    is_begun = has_begun(out)
     if is_begun and not resume:
         raise ValueError(f"{out} already holds a run: add --resume to go on with it, or choose another --out")
     if not is_begun and out.exists() and any(path for path in out.iterdir() if not path.name.endswith(".tmp")):
@@ -112,7 +111,7 @@ def finetune(
         changes or {},
         None if teacher is None else teacher.name,
     )
-    if has_run:
+    if _has_run(out):
         request = _as_begun(out, request, restarts, search)
     watch = watch or (lambda status: None)
     read_once: list[Inputs] = []
@@ -134,6 +133,15 @@ def finetune(
     if isinstance(result, Outcome):
         raise Stopped(out, result)
     return Finetuned(**vars(result))
+
+
+def has_begun(out: Path) -> bool:
+    """Whether a folder holds a run, or copies that were made for one."""
+    return _has_run(out) or (out / MADE_FROM).exists()
+
+
+def _has_run(out: Path) -> bool:
+    return (out / "run.json").exists() or (out / ASKED).exists()
 
 
 def _as_begun(out: Path, request: Request, restarts: int, search: bool) -> Request:
