@@ -215,6 +215,8 @@ def test_what_is_refused(tmp_path, teacher, encoder, small, data):
         learn(teacher.out, longer, tmp_path / "run", data)
     with pytest.raises(ValueError, match=r"there is no folder 'tinybert-5'.* did you mean tinybert-\d or tinybert-\d"):
         learn(teacher.out, "tinybert-5", tmp_path / "run", data)
+    with pytest.raises(ValueError, match=r"there is no file nowhere\.json: check the path"):
+        learn(teacher.out, small, tmp_path / "run", data, recipe="nowhere.json")
     for second in ({"quantity": "hidden"}, {"quantity": "hidden", "projection": "student-to-teacher", "layers": "odd"}):
         stages = json.dumps([{"matches": [{"quantity": "logits"}]}, {"matches": [second]}])
         with pytest.raises(ValueError, match=r"cannot be matched with a teacher|layers must be one of"):

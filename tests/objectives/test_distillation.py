@@ -470,3 +470,20 @@ def test_settings_change_a_recipe():
     with pytest.raises(ValueError, match="the recipe matches attention, embeddings, hidden"):
         DistillationSettings("tinybert", without=("logits",)).stages(False)
     assert DistilbertConfig().num_layers == 6 and BertConfig().num_layers == 12
+
+
+@pytest.mark.parametrize(
+    ("written", "said"),
+    [
+        ('{"matches": [', r"the recipe is not JSON: line 1, column \d+"),
+        ('{"matches": ["hidden"]}', "a recipe is"),
+        ('{"matches": [], "own_weight": "1"}', "a recipe is"),
+        ('{"matches": [{"quantity": "logits"}], "settings": 3}', "a recipe is"),
+        ('{"matches": [{"quantity": "logits", "weight": "2"}]}', 'weight of a match must be a number, not "2"'),
+        ('{"matches": [{"quantity": "attention", "heads": 4}]}', "heads of a match must be text in quotes, not 4"),
+        ('{"matches": [{"quantity": "hidden", "layers": [1, 2]}]}', r"layers of a match must be text .* not \[1, 2\]"),
+    ],
+)
+def test_a_recipe_that_is_written_wrong_is_refused_in_words(written, said):
+    with pytest.raises(ValueError, match=said):
+        recipes_in(written, True)

@@ -84,7 +84,11 @@ def _seed_and_start(begun: dict, seed: int | None, changes: dict) -> tuple[int, 
 def _written_out(recipe: str) -> str:
     """The recipe itself where a file is named, so that the run keeps it."""
     path = Path(recipe)
-    return path.read_text(encoding="utf-8").strip() if path.suffix == ".json" and path.is_file() else recipe
+    if path.suffix != ".json" or recipe.lstrip()[:1] in ("{", "["):
+        return recipe
+    if not path.is_file():
+        raise ValueError(f"there is no file {recipe}: check the path of the recipe")
+    return path.read_text(encoding="utf-8").strip()
 
 
 def _usual_recipe(begun: dict, teacher: Teacher, preset: str, task: str | None, changes: dict, say: Say) -> str:
