@@ -226,6 +226,8 @@ def test_notes_on_problems_are_words(hornbook, tmp_path, tiny_tokenizer):
     [
         (["--set", "optimizer.lrr=1"], "did you mean 'optimizer.lr'"),
         (["--set", "lr=1"], "did you mean 'optimizer.lr'"),
+        (["--set", "objective.lr=1"], "did you mean 'optimizer.lr'"),
+        (["--set", "model.layers=1"], "did you mean 'model.num_layers'"),
         (["--set", "optimizer.lr"], "--set takes key=value"),
         (["--set", "optimizer.lr=fast"], "optimizer.lr must be a number"),
         (["--set", "optimizer=1"], "there is no setting 'optimizer'"),

@@ -119,9 +119,11 @@ class UnknownSetting(ValueError):
 
 
 def _unknown(name: str, known: list[str]) -> UnknownSetting:
-    near = difflib.get_close_matches(name, known, n=1, cutoff=0.4)
-    last = name.rpartition(".")[2]
-    near = [k for k in known if k.rpartition(".")[2] == last][:1] or near
+    group, dot, last = name.rpartition(".")
+    of_group = [each.rpartition(".")[2] for each in known if dot and each.rpartition(".")[0] == group]
+    beside = [f"{group}.{each}" for each in difflib.get_close_matches(last, of_group, n=1)]
+    elsewhere = [each for each in known if each.rpartition(".")[2] == last][:1]
+    near = beside or elsewhere or difflib.get_close_matches(name, known, n=1, cutoff=0.4)
     hint = f"; did you mean '{near[0]}'?" if near else "; --show lists them all"
     return UnknownSetting(name, f"there is no setting '{name}'{hint}")
 

@@ -1,6 +1,7 @@
 """What a person sees while a verb runs: live bars on a terminal, a line now and then elsewhere."""
 
 import contextlib
+import math
 import time
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
@@ -83,9 +84,10 @@ class TrainingDisplay:
                 self.task = self.progress.add_task("", total=status.num_steps, words="")
             self.progress.update(self.task, completed=status.step, words=words)
             return
-        self.unsaid = f"step {status.step:,} of {status.num_steps:,}  {words}"
+        self.unsaid = f"{status.counted} {status.step:,} of {status.num_steps:,}  {words}".rstrip()
+        is_last, is_due = status.step == status.num_steps, time.monotonic() - self.said_at >= LINE_EVERY_SECONDS
         # The last step may come twice, the second time with its validation: it is said at the end.
-        if time.monotonic() - self.said_at >= LINE_EVERY_SECONDS and status.step < status.num_steps:
+        if (is_due and not is_last) or (is_last and status.counted != "step"):
             say(self.unsaid)
             self.said_at, self.unsaid = time.monotonic(), None
 
@@ -96,8 +98,12 @@ class TrainingDisplay:
         if (name := f"validation_{status.decided_by}") in values:
             what = "validation" if status.decided_by == "loss" else f"dev {status.decided_by}"
             parts.append(f"{what} {values[name]:.2f}" if status.decided_by == "loss" else f"{what} {values[name]:.4g}")
-        parts.append(f"{short(status.tokens_per_second)} tokens/s")
-        parts.append(f"{duration(status.seconds_left)} left" if status.step < status.num_steps else "done")
+        if status.tokens_per_second:
+            parts.append(f"{short(status.tokens_per_second)} tokens/s")
+        if status.step == status.num_steps:
+            parts.append("done")
+        elif math.isfinite(status.seconds_left):
+            parts.append(f"{duration(status.seconds_left)} left")
         return "  ".join(parts)
 
 
@@ -106,7 +112,7 @@ class PieceDisplay(TrainingDisplay):
 
     def __call__(self, status: "Status") -> None:
         if self.is_live and self.task is not None and self.progress.tasks[0].total != status.num_steps:
-            self.progress.reset(self.task, total=status.num_steps)
+            self.progress.reset(self.task, total=status.num_steps, words="")
         super().__call__(status)
 
 

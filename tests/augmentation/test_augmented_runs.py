@@ -17,6 +17,7 @@ from typer.testing import CliRunner
 
 from hornbook import cli
 from hornbook.augmentation import kept
+from hornbook.augmentation.copies import Augmenter
 from hornbook.distillation.run import distill
 from hornbook.finetuning.api import finetune
 
@@ -96,9 +97,12 @@ def test_goes_on_after_a_kill_with_the_same_copies(tmp_path, teacher, base, data
     for stop in (8, 24):
         command = [sys.executable, "-c", KILLED, teacher, base, data, out, str(stop)]
         assert subprocess.run(command, env=os.environ).returncode == -signal.SIGKILL, stop
+    with pytest.raises(ValueError, match="already holds a run: add --resume"):
+        learn(teacher, base, data, out)
     shown = []
     learn(teacher, base, data, out, resume=True, watch=shown.append)
     assert shown[0].step == 24  # what was done is not done again
+    assert (shown[0].counted, shown[-1].counted) == ("copies of example", "step")
     assert (out / kept.LINES).read_bytes() == (whole / kept.LINES).read_bytes()
     assert load_file(out / "model.safetensors").keys() == load_file(whole / "model.safetensors").keys()
 
@@ -160,3 +164,16 @@ def test_the_flags(tmp_path, teacher, base, data):
     assert json.loads((out / kept.MADE_FROM).read_text())["vectors"]
     wrong = CliRunner().invoke(cli.app, ["distill", str(teacher), "--corpus", "c", "--out", "o", "--augment", "2"])
     assert "--augment goes with --task" in str(wrong.exception)
+
+
+def test_ctrl_c_while_copies_are_made(tmp_path, teacher, base, data, monkeypatch):
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Augmenter, "changes", interrupted)
+    asked = ["distill", str(teacher), "--student", str(base), "--task", "classification", "--data", str(data)]
+    settings = [f"--set={name}={value}" for name, value in FEW.items()]
+    stopped = CliRunner().invoke(cli.app, [*asked, *settings, "--augment", "2", "--out", str(tmp_path / "run")])
+    assert stopped.exit_code == 130
+    assert "the same with --resume goes on" in stopped.output
+    assert "copies of example 0 of" in stopped.output and "left" not in stopped.output.splitlines()[-2]

@@ -23,6 +23,7 @@ from hornbook.infer.predictor import load_predictor
 from hornbook.interop.folder import load_folder
 from hornbook.models.outputs import Output
 from hornbook.report.info import describe, lines
+from hornbook.report.run import RunRecord
 
 LABELS = ("dark", "light", "other")
 KINDS = {
@@ -180,6 +181,30 @@ def test_without_its_packages_the_way_to_install_them_is_said(tiny_tokenizer, tm
     monkeypatch.setitem(sys.modules, "onnxscript", None)
     with pytest.raises(ValueError, match=r'need the package onnxscript.*pip install "hornbook\[export\]"'):
         export(model, "onnx", tmp_path / "out")
+
+
+def test_an_exported_folder_reads_the_columns_of_its_run(learned):
+    """What is called text in the data says nothing, and the run was told to read another column."""
+    scores = load_predictor([learned.phone]).evaluate(learned.data)["parts"]["dev"]["accuracy"]
+    assert scores == read_json(learned.phone / "export.json")["scores"]["dev"]["accuracy"] and scores["value"] > 0.9
+
+
+def test_data_of_another_task_leaves_no_folder(learned, tmp_path):
+    other = tmp_path / "other.csv"
+    other.write_text("said,label\nan old lamp,\n")
+    with pytest.raises(ValueError, match="there are no labels to score by"):
+        export(learned.run, "onnx", tmp_path / "phone", data=other, **FAST)
+    assert not (tmp_path / "phone").exists()
+
+
+def test_what_an_exported_folder_is_not_for_says_so(both):
+    with pytest.raises(ValueError, match=r"holds an exported model .* give the run or model that it was made of"):
+        load_folder(both[1])
+    with pytest.raises(ValueError, match="is an exported model and no run: hornbook info"):
+        RunRecord.load(both[1])
+    if opened(both[1]).output is None:
+        with pytest.raises(ValueError, match="exported from a model without a task: export a fine-tuned run"):
+            load_predictor([both[1]])
 
 
 def test_what_is_exported_is_not_exported_again(learned, tmp_path):

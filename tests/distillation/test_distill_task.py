@@ -202,7 +202,7 @@ def test_what_is_refused(tmp_path, teacher, encoder, small, data):
     with pytest.raises(ValueError, match="has no head for a task: fine-tune it first"):
         learn(encoder, small, tmp_path / "run", data)
     other = rules.write_rows(tmp_path / "other", rows_of(rules.same_kind, 60), 20)
-    with pytest.raises(ValueError, match="its labels is no, yes, and the data wants other, same"):
+    with pytest.raises(ValueError, match="its labels are no, yes, and the data wants other, same"):
         learn(teacher.out, small, tmp_path / "run", other)
     with pytest.raises(ValueError, match=r"was made for another task: its kind is sequence"):
         tagged = rules.write_rows(tmp_path / "tagged", rows_of(rules.titled_names, 60), 20)
@@ -213,7 +213,39 @@ def test_what_is_refused(tmp_path, teacher, encoder, small, data):
     longer = rules.random_encoder(tmp_path / "longer", "distilbert", **SMALL | {"max_positions": 96})
     with pytest.raises(ValueError, match=r"set task\.max_length=48"):
         learn(teacher.out, longer, tmp_path / "run", data)
+    with pytest.raises(ValueError, match=r"there is no folder 'tinybert-5'.* did you mean tinybert-\d or tinybert-\d"):
+        learn(teacher.out, "tinybert-5", tmp_path / "run", data)
+    with pytest.raises(ValueError, match=r"there is no file nowhere\.json: check the path"):
+        learn(teacher.out, small, tmp_path / "run", data, recipe="nowhere.json")
+    for second in ({"quantity": "hidden"}, {"quantity": "hidden", "projection": "student-to-teacher", "layers": "odd"}):
+        stages = json.dumps([{"matches": [{"quantity": "logits"}]}, {"matches": [second]}])
+        with pytest.raises(ValueError, match=r"cannot be matched with a teacher|layers must be one of"):
+            learn(teacher.out, small, tmp_path / "run", data, changes={"augment.copies": 2}, recipe=stages)
+    with pytest.raises(ValueError, match=r"GB on disk: raise objective\.cache_gigabytes"):
+        room = {"objective.cache": "all", "objective.cache_gigabytes": 1e-6}
+        learn(teacher.out, small, tmp_path / "run", data, changes=room)
     assert not (tmp_path / "run").exists()
+
+
+def test_a_teacher_of_another_data_set_is_noted(tmp_path, encoder, small, data):
+    """SST-2 and CoLA both call their classes 0 and 1."""
+    folders = {"sst-2": tmp_path / "SST-2", "cola": tmp_path / "CoLA"}
+    for folder in folders.values():
+        folder.mkdir()
+    rows = [(f"{'good' if i % 2 else 'bad'} film {i}", i % 2) for i in range(20)]
+    for part in ("train", "dev"):
+        table = "sentence\tlabel\n" + "".join(f"{text}\t{label}\n" for text, label in rows)
+        (folders["sst-2"] / f"{part}.tsv").write_text(table)
+        table = "".join(f"x\t{label}\t\t{text}\n" for text, label in rows)
+        (folders["cola"] / f"{part}.tsv").write_text(table)
+    settings = ONCE | {"task.max_length": 16}
+    own = finetune(encoder, folders["sst-2"], "sst-2", tmp_path / "own", epochs=1, changes=settings, **QUIET)
+    for name in folders:
+        said: list[str] = []
+        more = {"epochs": 1, "recipe": "minilm", "say": said.append, "changes": {"task.max_length": 16}}
+        learn(own.out, small, tmp_path / name, folders[name], name, **more)
+        noted = [words for words in said if "was fine-tuned on sst-2, and this is cola" in words]
+        assert len(noted) == (name == "cola")
 
 
 def _copied(folder: Path, to: Path) -> Path:

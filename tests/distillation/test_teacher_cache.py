@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -146,8 +147,9 @@ def test_too_much_to_keep(tmp_path, teacher, small, data):
     settings = dataclasses.replace(inputs.settings, objective=settings)
     runtime = decide(settings.runtime, 0.0)
     cache = kept_teacher(inputs, settings, opened_teacher, runtime, tmp_path, lambda status: None, said.append)
-    on_disk = sum(file.stat().st_size for file in cache.folder.glob("*.npy")) / 1e6
-    assert f"{on_disk:.2g}" in said[0] and "MB" in said[0]
+    on_disk = sum(file.stat().st_size for file in cache.folder.glob("*.npy"))
+    kilobytes = float(re.search(r"kept: (\S+) kB in", said[0]).group(1))
+    assert kilobytes == pytest.approx(on_disk / 1e3, rel=1e-2)
 
 
 KILLED = """

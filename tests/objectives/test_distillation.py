@@ -436,7 +436,7 @@ def test_a_student_that_equals_its_teacher_has_nothing_to_learn():
 
 def test_what_does_not_fit_is_refused_with_the_fix():
     student, teacher = encoder(Bert, 0), teacher_of(num_heads=4)
-    with pytest.raises(ValueError, match=r"set model\.num_heads=4"):
+    with pytest.raises(ValueError, match=r"take a student of 4 heads \(on plain text, model\.num_heads=4\)"):
         corpus_objective(Recipe((Match("attention", "mse"),)), student, teacher)
     with pytest.raises(ValueError, match="student-to-teacher"):
         corpus_objective(Recipe((Match("hidden", "mse"),)), student, teacher)
@@ -491,3 +491,20 @@ def test_settings_change_a_recipe():
     with pytest.raises(ValueError, match="the recipe matches attention, embeddings, hidden"):
         DistillationSettings("tinybert", without=("logits",)).stages(False)
     assert DistilbertConfig().num_layers == 6 and BertConfig().num_layers == 12
+
+
+@pytest.mark.parametrize(
+    ("written", "said"),
+    [
+        ('{"matches": [', r"the recipe is not JSON: line 1, column \d+"),
+        ('{"matches": ["hidden"]}', "a recipe is"),
+        ('{"matches": [], "own_weight": "1"}', "a recipe is"),
+        ('{"matches": [{"quantity": "logits"}], "settings": 3}', "a recipe is"),
+        ('{"matches": [{"quantity": "logits", "weight": "2"}]}', 'weight of a match must be a number, not "2"'),
+        ('{"matches": [{"quantity": "attention", "heads": 4}]}', "heads of a match must be text in quotes, not 4"),
+        ('{"matches": [{"quantity": "hidden", "layers": [1, 2]}]}', r"layers of a match must be text .* not \[1, 2\]"),
+    ],
+)
+def test_a_recipe_that_is_written_wrong_is_refused_in_words(written, said):
+    with pytest.raises(ValueError, match=said):
+        recipes_in(written, True)

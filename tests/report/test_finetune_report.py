@@ -12,6 +12,7 @@ from test_page import Page
 from hornbook.metrics.tagging import entities as official_entities
 from hornbook.metrics.tagging import entity_scores
 from hornbook.report.breakdown import by_length, confusion, entities, tallies
+from hornbook.report.card import write_card
 from hornbook.report.confusion import confusion_figure
 from hornbook.report.finetuned import FinetunedRun
 from hornbook.report.info import describe, lines
@@ -372,6 +373,18 @@ def test_info_of_a_run(make_task_run):
     assert said["dev scores"] == "accuracy 75.0% (70.0% to 80.0%); F1 50.0% (45.0% to 55.0%)"
     assert said["data"] == "/data/reviews" and said["train examples"] == "4,000" and said["noticed"] == "7 empty texts"
     assert said["trained on"] == "1,500 examples" and said["degenerate"] == "it answers 'good' whatever the text"
+
+
+def test_teacher_and_copies_are_said(make_task_run):
+    folder = make_task_run(leave_out=PICTURES)
+    run = json.loads((folder / "run.json").read_text())
+    run |= {"teacher": {"name": "runs/large"}, "augmented_examples": 1450}
+    (folder / "run.json").write_text(json.dumps(run))
+    copies = "1,450 changed copies of them"
+    text = Page(write_report(folder)).text
+    assert "learned from runs/large" in text and f", and {copies}" in text
+    assert dict(lines(describe(folder)))["trained on"] == f"1,500 examples and {copies}"
+    assert f"on 1,500 examples and {copies}, with the teacher `runs/large`," in write_card(folder).read_text()
 
 
 @pytest.mark.parametrize("kind", KINDS)

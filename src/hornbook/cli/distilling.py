@@ -83,7 +83,7 @@ def distill_verb(
         raise ValueError("--task needs --data beside it; see 'hornbook distill --help'")
     check_writable(out)
     from hornbook.distillation.run import distill
-    from hornbook.finetuning.api import Finetuned, Stopped
+    from hornbook.finetuning.api import Finetuned, Stopped, has_begun
     from hornbook.terminal import PieceDisplay, say
 
     more = {name: value for name, value in (on_text | on_task).items() if value is not None}
@@ -108,6 +108,11 @@ def distill_verb(
         say(str(stopped))
         answer(as_json, {"out": str(out), **vars(stopped.outcome)})
         sys.stdout.flush()
+        raise typer.Exit(130) from None
+    except KeyboardInterrupt:  # while copies are made or the teacher answers, before training
+        if not has_begun(out):
+            raise
+        say(f"stopped: what is made so far is kept in {out}, and the same with --resume goes on")
         raise typer.Exit(130) from None
     if isinstance(result, Finetuned):
         say_result(result)

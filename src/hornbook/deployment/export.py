@@ -62,6 +62,7 @@ def export(
     random = np.random.default_rng(SEED)
     length = min(length, source.model.config.max_positions)
     features = compared_on(source, texts, data, length, random)
+    scores_before = None if data is None else _scores(source, data, show)  # refuses other data before writing
     show("writing the graph", 0)
     _write(source, to, out)
     record: dict[str, Any] = {
@@ -81,8 +82,7 @@ def export(
     memory = peak_memory(out / FILE, shape)
     record["memory_bytes"] = {"peak": memory.whole, "without_model": memory.before}
     if data is not None:
-        columns = source.predictor.members[0].columns  # that the run was told to read
-        record["scores"], record["scores_before"] = (_scores(each, data, columns, show) for each in (exported, source))
+        record["scores"], record["scores_before"] = _scores(exported, data, show), scores_before
     write_json(out / EXPORT, record)
     longest = length if source.predictor is None else source.predictor.longest
     write_text(out / "README.md", readme(source, to, longest, measured_words(record)))
@@ -105,7 +105,8 @@ def _write(source: Opened, to: str, out: Path) -> None:
     source.tokenizer.save(out, source.model.config.max_positions, source.model.config.num_segments)
     write_json(out / "config.json", source.model.outside_config())
     if source.predictor is not None:
-        save_task(out, replace(source.predictor.saved, longest=source.predictor.longest))
+        longest, columns = source.predictor.longest, source.predictor.members[0].columns
+        save_task(out, replace(source.predictor.saved, longest=longest, columns=columns or None))
     if to == "onnx":
         write_onnx(source.model, out / FILE)
         return
@@ -148,5 +149,5 @@ def _latency(
         return by_turns(answers, rounds, lambda done: show("rounds timed", done))
 
 
-def _scores(model: Opened, data: Any, columns: dict[str, str], show: Show) -> dict[str, Any]:
-    return model.predictor.evaluate(data, **columns, progress=lambda done: show("examples scored", done))["parts"]
+def _scores(model: Opened, data: Any, show: Show) -> dict[str, Any]:
+    return model.predictor.evaluate(data, progress=lambda done: show("examples scored", done))["parts"]

@@ -8,6 +8,7 @@ Both run through what is there: the first is pre-training (`hornbook.pretraining
 """
 
 import dataclasses
+import difflib
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ import torch
 
 from hornbook.files import read_json
 from hornbook.finetuning.api import Finetuned, finetune
+from hornbook.interop.hub import model_folder
 from hornbook.interop.teacher import Teacher, open_teacher
 from hornbook.models import registry
 from hornbook.models.gpt import Gpt
@@ -84,7 +86,11 @@ def _seed_and_start(begun: dict, seed: int | None, changes: dict) -> tuple[int, 
 def _written_out(recipe: str) -> str:
     """The recipe itself where a file is named, so that the run keeps it."""
     path = Path(recipe)
-    return path.read_text(encoding="utf-8").strip() if path.suffix == ".json" and path.is_file() else recipe
+    if path.suffix != ".json" or recipe.lstrip()[:1] in ("{", "["):
+        return recipe
+    if not path.is_file():
+        raise ValueError(f"there is no file {recipe}: check the path of the recipe")
+    return path.read_text(encoding="utf-8").strip()
 
 
 def _usual_recipe(begun: dict, teacher: Teacher, preset: str, task: str | None, changes: dict, say: Say) -> str:
@@ -104,9 +110,20 @@ def _usual_recipe(begun: dict, teacher: Teacher, preset: str, task: str | None, 
     return "tinybert" if preset.startswith("tinybert") else "distilbert"
 
 
+def _check_model(name: str) -> None:
+    """What is no model may be a preset that is misspelt."""
+    try:
+        model_folder(name)
+    except ValueError as error:
+        near = difflib.get_close_matches(name, registry.PRESETS, n=2)
+        hint = f"; of the presets, did you mean {' or '.join(near)}?" if near else ""
+        raise ValueError(f"{error}{hint}") from None
+
+
 def open_student(name: str, teacher: Teacher, seed: int, start: str, say: Say) -> tuple[Transformer, Tokenizer] | None:
     """A preset as a new model with the teacher's vocabulary; None for a folder, which is opened as any model is."""
     if Path(name).is_dir() or name not in registry.PRESETS:
+        _check_model(name)
         return None
     config, theirs = registry.preset(name).model, teacher.model.config
     positions = min(config.max_positions, theirs.max_positions)

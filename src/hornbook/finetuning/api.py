@@ -20,7 +20,7 @@ from hornbook.finetuning.inputs import Inputs, open_inputs
 from hornbook.finetuning.many import ASKED, run_many
 from hornbook.finetuning.record import Request, read_run, refuse_other_request, verb_of
 from hornbook.finetuning.run import Result, run_once
-from hornbook.finetuning.taught import refuse_unfit_teacher
+from hornbook.finetuning.taught import note_another_data_set, refuse_unfit_teacher
 from hornbook.interop.teacher import Teacher
 from hornbook.text.tokenizer import Tokenizer
 from hornbook.train.loop import Outcome, Status
@@ -89,10 +89,9 @@ def finetune(
     if restarts < 1:
         raise ValueError(f"--restarts must be at least 1, not {restarts}")
     out = _new_folder(task) if out is None else Path(out)
-    has_run = (out / "run.json").exists() or (out / ASKED).exists()
-    if has_run and not resume:
+    is_begun = has_begun(out)
+    if is_begun and not resume:
         raise ValueError(f"{out} already holds a run: add --resume to go on with it, or choose another --out")
-    is_begun = has_run or (resume and (out / MADE_FROM).exists())
     if not is_begun and out.exists() and any(path for path in out.iterdir() if not path.name.endswith(".tmp")):
         raise ValueError(f"{out} exists and is not a run: choose another --out, or empty it")
     path = str(Path(data).expanduser().resolve()) if isinstance(data, str | Path) else None
@@ -112,7 +111,7 @@ def finetune(
         changes or {},
         None if teacher is None else teacher.name,
     )
-    if has_run:
+    if _has_run(out):
         request = _as_begun(out, request, restarts, search)
     watch = watch or (lambda status: None)
     read_once: list[Inputs] = []
@@ -123,6 +122,7 @@ def finetune(
             inputs = dataclasses.replace(open_inputs(request, data, say, opened), folder=out)
             if teacher is not None:
                 refuse_unfit_teacher(teacher, inputs)
+                note_another_data_set(teacher, inputs, say)
             read_once.append(with_copies(inputs, request, teacher, out, watch, say))
         return read_once[0].asked_with(asked)
 
@@ -133,6 +133,15 @@ def finetune(
     if isinstance(result, Outcome):
         raise Stopped(out, result)
     return Finetuned(**vars(result))
+
+
+def has_begun(out: Path) -> bool:
+    """Whether a folder holds a run, or copies that were made for one."""
+    return _has_run(out) or (out / MADE_FROM).exists()
+
+
+def _has_run(out: Path) -> bool:
+    return (out / "run.json").exists() or (out / ASKED).exists()
 
 
 def _as_begun(out: Path, request: Request, restarts: int, search: bool) -> Request:

@@ -1,5 +1,6 @@
 """Training on changed copies of the examples beside them (`hornbook.augmentation`), which lie in the run folder."""
 
+import math
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -74,7 +75,8 @@ def _shown_by(watch: Watch, num_examples: int, augmenter: Augmenter) -> Callable
         nonlocal first
         first = num_done if first is None else first
         seconds = max(time.monotonic() - started, 1e-9)
-        left = (num_examples - num_done) * seconds / max(num_done - first, 1)
-        watch(Status(num_done, num_examples, {}, augmenter.num_tokens / seconds, left))
+        left = (num_examples - num_done) * seconds / (num_done - first) if num_done > first else math.inf
+        speed = augmenter.num_tokens / seconds
+        watch(Status(num_done, num_examples, {}, speed, left, counted="copies of example"))
 
     return show

@@ -44,7 +44,7 @@ from hornbook.finetuning.taught import (
     student_rates,
     with_teacher,
 )
-from hornbook.finetuning.teacher_cache import kept_teacher
+from hornbook.finetuning.teacher_cache import kept_teacher, what_is_kept
 from hornbook.infer.attention import MOST_TOKENS, write_attention
 from hornbook.interop.folder import load_weights, read_weights
 from hornbook.interop.teacher import Teacher, refuse_other_teacher
@@ -107,6 +107,8 @@ def run_once(
     prepare(runtime)
     job, model = _job(inputs, settings, request, runtime, say, teacher)
     if not (out / "run.json").exists():
+        if teacher is not None:
+            what_is_kept(inputs, settings, teacher)  # refuses before there is a run
         about = {
             "parameters": sum(p.numel() for p in model.parameters()),
             "trained_parameters": sum(p.numel() for p in model.parameters() if p.requires_grad),

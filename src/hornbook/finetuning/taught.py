@@ -3,7 +3,7 @@
 RUN/stages/1/ ...    a stage that comes before: its checkpoints and metrics; the next one starts from its last weights
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import torch
@@ -22,7 +22,9 @@ from hornbook.objectives.distillation import pair_for
 from hornbook.objectives.kept_teacher import KeptTeacher
 from hornbook.objectives.matching import Recipe
 from hornbook.objectives.task_distillation import TaskDistillation
+from hornbook.tasks.datasets import known
 from hornbook.tasks.objective import TaskObjective
+from hornbook.tasks.saved import load_task
 from hornbook.train.checkpoint import Checkpoints
 from hornbook.train.device import Runtime
 from hornbook.train.loop import Job, Outcome, Status, train, validate
@@ -56,7 +58,8 @@ def student_rates(student: Transformer, settings: LayerSettings) -> Callable[[st
 
 
 def refuse_unfit_teacher(teacher: Teacher, inputs: Inputs) -> None:
-    """The teacher must answer the same question, and read the same tokens where anything is matched at tokens."""
+    """The teacher must answer the same question, read the same tokens where anything is matched at tokens, and have
+    what each stage matches."""
     wanted, found = inputs.saved.task.output, teacher.model.output
     stages = inputs.settings.objective.stages(is_task=True)
     is_of_scores = len(stages) == 1 and all(match.quantity == "logits" for match in stages[0].matches)
@@ -67,16 +70,29 @@ def refuse_unfit_teacher(teacher: Teacher, inputs: Inputs) -> None:
             f"the teacher {teacher.name} has no head for a task: fine-tune it first, by hornbook finetune "
             f"{teacher.name} --task {inputs.named.name} --data PATH --out RUN, and name that run as the teacher"
         )
-    for name in ("kind", "problem", "num_labels", "labels", "pairs", "answerable"):
+    for name in ("kind", "problem", "labels", "num_labels", "pairs", "answerable"):
         ours, theirs = getattr(wanted, name), getattr(found, name)
         if ours != theirs:
+            its = "its labels are" if name == "labels" else f"its {name} is"
             raise ValueError(
-                f"the teacher {teacher.name} was made for another task: its {name} is {_shown(theirs)}, and the data "
-                f"wants {_shown(ours)}; fine-tune a teacher on this data first"
+                f"the teacher {teacher.name} was made for another task: {its} {_shown(theirs)}, and the data wants "
+                f"{_shown(ours)}; fine-tune a teacher on this data first"
             )
     if teacher.model.config.max_positions < inputs.longest:
         positions = teacher.model.config.max_positions
         raise ValueError(f"the teacher reads at most {positions} tokens: set task.max_length={positions}")
+    for recipe in stages:
+        TaskDistillation(TaskObjective(wanted), wanted, recipe, inputs.trained.config, teacher.model.config)
+
+
+def note_another_data_set(teacher: Teacher, inputs: Inputs, say: Say) -> None:
+    """Labels may be called the same and mean something else, as the 0 and 1 of most data sets do."""
+    theirs, ours = known(load_task(teacher.folder, teacher.model.output).name), inputs.named
+    if theirs.name != ours.name and theirs.layout.folder and ours.layout.folder:  # both are published ones
+        say(
+            f"note: the teacher {teacher.name} was fine-tuned on {theirs.name}, and this is {ours.name}: go on only "
+            "where the labels of both mean the same"
+        )
 
 
 def _shown(value: object) -> str:
@@ -102,17 +118,21 @@ def run_earlier_stages(
         if is_trained(folder, its_own):
             job.load_model(Checkpoints(folder).last())
         else:
-            how = f"{its_own.epochs:g} epochs at a rate of {its_own.optimizer.lr:g}"
-            say(f"stage {number} of {len(stages)}: {', '.join(recipe.named())}, {how}")
+            say(_begins(number, stages, its_own))
             folder.mkdir(parents=True, exist_ok=True)
             outcome = train(folder, job, its_own.loop(), runtime, watch)
             if outcome.ended == "stopped":
                 return outcome
         inputs = inputs.starting_from(student)
     if len(stages) > 1:
-        how = f"{settings.epochs:g} epochs at a rate of {settings.optimizer.lr:g}"
-        say(f"stage {len(stages)} of {len(stages)}: {', '.join(stages[-1].named())}, {how}")
+        say(_begins(len(stages), stages, settings))
     return inputs
+
+
+def _begins(number: int, stages: Sequence[Recipe], settings: TaughtSettings) -> str:
+    terms = ", ".join(stages[number - 1].named()) or "labels alone"
+    epochs = f"{settings.epochs:g} epoch{'' if settings.epochs == 1 else 's'}"
+    return f"stage {number} of {len(stages)}: {terms}, {epochs} at a rate of {settings.optimizer.lr:g}"
 
 
 def _stage(

@@ -19,6 +19,7 @@ from hornbook.finetuning.settings import TaughtSettings
 from hornbook.interop.teacher import Teacher
 from hornbook.objectives.kept_teacher import ANSWERS, Columns, columns_for, needed, teacher_rows
 from hornbook.objectives.task_distillation import TaskDistillation
+from hornbook.report.wording import size
 from hornbook.tasks.objective import TaskObjective
 from hornbook.tasks.running import grouped
 from hornbook.tasks.task import Features
@@ -99,6 +100,29 @@ def _chosen(rows: np.ndarray, all_of_them: Mapping[str, int], asked: Mapping[str
     return np.ascontiguousarray(rows if is_asked.all() else rows[:, is_asked])
 
 
+def what_is_kept(inputs: Inputs, settings: TaughtSettings, teacher: Teacher) -> tuple[Features, Columns] | None:
+    """The examples as the teacher reads them, and the columns of it that `objective.cache` asks to keep; None where it
+    asks for none. What would take too much room is refused."""
+    names = _names(settings, inputs, teacher)
+    if not names:
+        return None
+    features = inputs.train_features
+    if not teacher.reads_as(inputs.tokenizer):
+        features = inputs.train_features_read_by(teacher.tokenizer, teacher.model.config.max_positions)
+    columns = columns_for(names, inputs.saved.task.output, teacher.model.config, features.num_together)
+    if (num_bytes := _num_bytes(features, columns)) > settings.objective.cache_gigabytes * 1e9:
+        raise ValueError(
+            f"what is matched of the teacher would take {num_bytes / 1e9:.3g} GB on disk: raise "
+            f"objective.cache_gigabytes ({settings.objective.cache_gigabytes:g}), or take --cache-teacher logits or "
+            "none"
+        )
+    return features, columns
+
+
+def _num_bytes(features: Features, columns: Columns) -> int:
+    return columns.num_bytes(features.num_units, sum(map(len, features.ids)))
+
+
 def kept_teacher(
     inputs: Inputs,
     settings: TaughtSettings,
@@ -109,20 +133,10 @@ def kept_teacher(
     say: Say,
 ) -> TeacherCache | None:
     """What `objective.cache` asks to keep of the teacher, computed as far as it is not there yet."""
-    output = inputs.saved.task.output
-    names = _names(settings, inputs, teacher)
-    if not names:
+    found = what_is_kept(inputs, settings, teacher)
+    if found is None:
         return None
-    features = inputs.train_features
-    if not teacher.reads_as(inputs.tokenizer):
-        features = inputs.train_features_read_by(teacher.tokenizer, teacher.model.config.max_positions)
-    columns = columns_for(names, output, teacher.model.config, features.num_together)
-    gigabytes = columns.num_bytes(features.num_units, sum(map(len, features.ids))) / 1e9
-    if gigabytes > settings.objective.cache_gigabytes:
-        raise ValueError(
-            f"what is matched of the teacher would take {gigabytes:.3g} GB on disk: raise objective.cache_gigabytes "
-            f"({settings.objective.cache_gigabytes:g}), or take --cache-teacher logits or none"
-        )
+    features, columns = found
     micro_tokens = settings.batch.micro_tokens
     follows_from = {
         "teacher": teacher.fingerprint,
@@ -132,13 +146,10 @@ def kept_teacher(
         "micro_tokens": micro_tokens,
     }
     cache = TeacherCache(folder / FOLDER, columns, features, follows_from)
-    announce = f"the teacher's outputs are computed once and kept: {_size(gigabytes)} in {cache.folder}"
+    room = size(_num_bytes(features, columns))
+    announce = f"the teacher's outputs are computed once and kept: {room} in {cache.folder}"
     _fill(cache, teacher, runtime, micro_tokens, lambda: say(announce), watch)
     return cache
-
-
-def _size(gigabytes: float) -> str:
-    return f"{gigabytes:.3g} GB" if gigabytes >= 1 else f"{1e3 * gigabytes:.3g} MB"
 
 
 def _names(settings: TaughtSettings, inputs: Inputs, teacher: Teacher) -> set[str]:
@@ -193,4 +204,4 @@ def _fill(
             cache.save(done)
         seconds = max(time.monotonic() - started, 1e-9)
         left = seconds / (done - first) * (len(groups) - done)
-        watch(Status(done, len(groups), {}, num_tokens / seconds, left))
+        watch(Status(done, len(groups), {}, num_tokens / seconds, left, counted="answers to batch"))

@@ -21,7 +21,7 @@ from torch import nn
 
 from hornbook.files import read_json
 from hornbook.interop.hub import model_folder
-from hornbook.interop.onnx import load_any
+from hornbook.interop.onnx import is_exported, load_any
 from hornbook.models.outputs import Output
 from hornbook.tasks.choice import Choice
 from hornbook.tasks.datasets import known
@@ -256,6 +256,8 @@ def _opened(name: str | Path) -> Member:
     run = finished_run(folder)
     model, tokenizer = load_any(folder)
     if model.output is None:
+        if is_exported(folder):
+            raise ValueError(f"{folder} was exported from a model without a task: export a fine-tuned run to predict")
         raise ValueError(
             f"{folder} has no head for a task, it is a model as pre-training leaves it: make one with "
             f"hornbook finetune {name} --task NAME --data PATH --out RUN"
@@ -282,7 +284,7 @@ def member_of(folder: Path, model: nn.Module, tokenizer: Tokenizer, run: dict[st
     asked = asked or (SPAN_LENGTH if saved.kind == "spans" else model.config.max_positions)
     longest = min(model.config.max_positions, asked)
     columns = {each: request[each] for each in ("text", "pair", "label") if request.get(each)}
-    return Member(folder, model, tokenizer, saved, longest, columns)
+    return Member(folder, model, tokenizer, saved, longest, saved.columns or columns)
 
 
 def _check_agreement(members: Sequence[Member]) -> None:

@@ -13,6 +13,7 @@ from hornbook.models.transformer import PADDED
 from hornbook.text.tokenizer import Tokenizer
 
 WEIGHTS = "model.safetensors"
+EXPORTED = "model.onnx"
 # Heads of fine-tuned folders, buffers of old ones and tied weights written twice.
 PASSED_OVER = (
     *("classifier.", "qa_outputs.", "sequence_summary.", "embeddings.position_ids"),
@@ -190,6 +191,11 @@ def weights_files(folder: Path) -> list[Path]:
             f"{pickles[0]} is a pickle, which can run any code when opened, so it is refused; convert it once with: "
             'python -c "from transformers import AutoModelForPreTraining as M; '
             f"M.from_pretrained('{folder}').save_pretrained('{folder}')\""
+        )
+    if (folder / EXPORTED).is_file():
+        raise ValueError(
+            f"{folder} holds an exported model ({EXPORTED}), for predict, evaluate and compare alone: give the run or "
+            "model that it was made of"
         )
     raise ValueError(
         f"{folder} has no {WEIGHTS}: it holds no model, or only a pickle, which is neither downloaded nor opened; "

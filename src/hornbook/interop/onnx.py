@@ -19,6 +19,7 @@ from torch import Tensor, nn
 
 from hornbook.batch import Batch
 from hornbook.files import read_json, replacing
+from hornbook.interop.folder import EXPORTED as FILE
 from hornbook.interop.folder import WEIGHTS, load_folder
 from hornbook.models import registry
 from hornbook.models.outputs import Output, read_output
@@ -26,7 +27,6 @@ from hornbook.models.padded import PaddedModel, input_names, output_names, rows_
 from hornbook.models.transformer import Transformer, TransformerConfig
 from hornbook.text.tokenizer import Tokenizer
 
-FILE = "model.onnx"
 LARGEST_BYTES = 2e9  # of one file; more would need a second one beside it
 
 

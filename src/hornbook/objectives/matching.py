@@ -198,7 +198,12 @@ def recipes_in(text: str, is_task: bool) -> tuple[Recipe, ...]:
     1
     """
     if text.lstrip()[:1] in ("{", "["):
-        stages = json.loads(text)
+        try:
+            stages = json.loads(text)
+        except json.JSONDecodeError as error:
+            raise ValueError(
+                f"the recipe is not JSON: line {error.lineno}, column {error.colno}: {error.msg}"
+            ) from None
         stages = tuple(_read(stage) for stage in (stages if isinstance(stages, list) else [stages]))
         if not stages or (len(stages) > 1 and not is_task):
             raise ValueError(f"the recipe has {len(stages)} stages; on plain text it must have one")
@@ -213,12 +218,30 @@ def recipes_in(text: str, is_task: bool) -> tuple[Recipe, ...]:
 
 
 def _read(stage: Any) -> Recipe:
-    if not isinstance(stage, dict) or not isinstance(stage.get("matches"), list) or stage.keys() - _RECIPE_NAMES:
+    if not _is_recipe(stage):
         raise ValueError(
             'a recipe is {"matches": [{"quantity": ..., "loss": ...}, ...], "own_weight": 0, "settings": {"epochs": 3}}'
         )
+    for each in stage["matches"]:
+        for name in ("weight", "temperature"):
+            if not isinstance(each.get(name, 1.0), int | float):
+                raise ValueError(f"{name} of a match must be a number, not {json.dumps(each[name])}")
+        for name in ("layers", "heads"):
+            if not isinstance(each.get(name, ""), str):
+                raise ValueError(f"{name} of a match must be text in quotes, not {json.dumps(each[name])}")
     matches = tuple(configuration.from_dict(Match, each, "match.") for each in stage["matches"])
     return Recipe(matches, stage.get("own_weight", 0.0), stage.get("settings", {}))
+
+
+def _is_recipe(stage: Any) -> bool:
+    return (
+        isinstance(stage, dict)
+        and not stage.keys() - _RECIPE_NAMES
+        and isinstance(stage.get("matches"), list)
+        and all(isinstance(each, dict) for each in stage["matches"])
+        and isinstance(stage.get("own_weight", 0.0), int | float)
+        and isinstance(stage.get("settings", {}), dict)
+    )
 
 
 _RECIPE_NAMES = {each.name for each in dataclasses.fields(Recipe)}

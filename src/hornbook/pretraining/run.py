@@ -200,7 +200,7 @@ def _with_steps_in(
     left = 0.97 * (minutes * 60 - (time.monotonic() - began))
     a_validation = mean * num_held_out / settings.batch.tokens / 3
     steps, every = steps_in(left, mean, a_validation, settings.validation.every_steps)
-    say(f"a step takes {mean:.3g} s: {steps:,} steps in {minutes:g} minutes")
+    say(f"a step takes {mean:.3g} s: {steps:,} steps in {minutes:g} minute{'' if minutes == 1 else 's'}")
     if steps < FEW_STEPS:
         say(f"note: {steps} steps teach a model little; lower --batch-tokens (now {settings.batch.tokens:,}) for more")
     return configuration.changed(settings, {"schedule.steps": steps, "validation.every_steps": every})

@@ -101,6 +101,8 @@ def _opening(run: FinetunedRun) -> str:
     how = f"The network of {model} trained from random weights" if run.starts_from_random else f"{model}, fine-tuned"
     examples = run.train_examples
     on = f" on {examples:,} examples" if examples is not None else ""
+    on += f" and {run.copies_in_words}" if on and run.copies_in_words else ""
+    on += f", with the teacher {_code(run.record.teacher)}," if run.record.teacher else ""
     score = f" Dev score that decided: {run.dev_score_in_words}." if run.dev_score_in_words else ""
     version = f" Made with hornbook {run.run['hornbook']}." if "hornbook" in run.run else ""
     return f"{how}{on} for the task {_code(run.name)} ({run.kind_in_words}).{score}{version}"

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 from matplotlib.figure import Figure
+from matplotlib.patheffects import withStroke
 from matplotlib.ticker import FuncFormatter, MaxNLocator, NullFormatter
 
 from hornbook.files import read_json, write_text
@@ -122,17 +123,17 @@ def _table(found: dict) -> str:
 
 
 def figure(found: dict, colours: Colours = LIGHT) -> Figure:
-    """Score against latency, each dot's area by its parameters; throughput stands in where there are no scores."""
+    """Score against latency, each dot's area by its file; throughput stands in where there are no scores."""
     drawn = new_figure(7.2, 4.4, colours)
     axes = drawn.add_subplot()
     style(axes, colours)
     write_title(axes, _title(found), colours)
     rows = [each for each in found["rows"] if not _has_scores(found) or each.get("score")]
-    most = max(each["parameters"] for each in rows)
+    most = max(each["bytes"] for each in rows)
     shades = {"torch": colours.train, "onnx": colours.third, "onnx-int8": colours.validation}
     for place, each in enumerate(rows):
         x, y = each["latency_ms"]["p50"], _height(each)
-        area = max(SMALLEST_DOT, LARGEST_DOT * each["parameters"] / most)
+        area = max(SMALLEST_DOT, LARGEST_DOT * each["bytes"] / most)
         shade = shades.get(each["kind"], colours.ink)
         axes.scatter(x, y, s=area, color=shade, alpha=0.75, linewidths=0, zorder=3)
         if low_high := _interval(each):
@@ -140,16 +141,16 @@ def figure(found: dict, colours: Colours = LIGHT) -> Figure:
         above = math.sqrt(area) / 2 + 3
         offset, anchor = ((0, above), "bottom") if place % 2 == 0 else ((0, -above), "top")
         words = _short_name(each, found["rows"])
-        axes.annotate(
-            words, (x, y), offset, textcoords="offset points", ha="center", va=anchor, fontsize=8, color=colours.ink
-        )
+        look = {"textcoords": "offset points", "ha": "center", "va": anchor, "fontsize": 8, "color": colours.ink}
+        rim = withStroke(linewidth=3, foreground=colours.paper)  # lines of intervals go behind it
+        axes.annotate(words, (x, y), offset, path_effects=[rim], zorder=4, **look)
     axes.set_xscale("log")
     axes.xaxis.set_major_locator(MaxNLocator(6))
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
     axes.xaxis.set_minor_formatter(NullFormatter())
     axes.margins(0.18, 0.22)
     cores = "one core" if found["threads"] == 1 else f"{found['threads']} cores"
-    axes.set_xlabel(f"median latency of one input on {cores}, ms; a dot is as large as its model")
+    axes.set_xlabel(f"median latency of one input on {cores}, ms; a dot's area is the size of the file")
     if _has_scores(found) and found["decided_by"] not in wording.NOT_SHARES:
         unit = 1 if _in_percent(found) else 100
         axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{unit * value:g}%"))

@@ -153,6 +153,12 @@ class FinetunedRun:
         return self.run.get("train_examples") or (self.data.get("examples") or {}).get("train")
 
     @property
+    def copies_in_words(self) -> str:
+        """1,450 changed copies of them; empty where there are none."""
+        num = self.run.get("augmented_examples")
+        return f"{num:,} changed {'copy' if num == 1 else 'copies'} of them" if num else ""
+
+    @property
     def is_finished(self) -> bool:
         return bool(self.scores)
 

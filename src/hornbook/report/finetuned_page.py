@@ -50,7 +50,8 @@ def _head(run: FinetunedRun) -> str:
     if parameters and trained is not None and trained != parameters:
         size += f", {wording.amount(trained)} of them trained"
     version = f"hornbook {run.run['hornbook']}" if "hornbook" in run.run else ""
-    about = " · ".join(filter(None, (f"{start} {run.model}", size, version, str(run.folder))))
+    taught = f"learned from {run.record.teacher}" if run.record.teacher else ""
+    about = " · ".join(filter(None, (f"{start} {run.model}", taught, size, version, str(run.folder))))
     kind = "finished" if run.is_finished else "unfinished"
     badge = f'<span class="badge {kind}">{escape(run.state_in_words)}</span>'
     return f'<header>\n<h1>{escape(run.name)} {badge}</h1>\n<p class="soft small path">{escape(about)}</p>\n</header>'
@@ -81,6 +82,7 @@ def _tiles(run: FinetunedRun) -> list[tuple[str, str, str]]:
     if examples is not None:
         all_of_them = (run.data.get("examples") or {}).get("train")
         note = f"of {all_of_them:,} in the data" if all_of_them and all_of_them != examples else "all of the train part"
+        note += f", and {run.copies_in_words}" if run.copies_in_words else ""
         shown.append(("trained on", f"{examples:,}", f"examples, {note}"))
     if record.seconds:
         shown.append(("time", wording.duration(record.seconds), "of training, validation and saving"))

@@ -28,6 +28,7 @@ def about_finetuned(run: FinetunedRun) -> dict:
         "device": record.device,
         "data": {name: data.get(name) for name in ("path", "files", "examples", "problems")},
         "train_examples": run.train_examples,
+        "copies_in_words": run.copies_in_words,
         "decided_by": run.decided_by,
         "scores": run.parts,
         "scores_in_words": {
@@ -57,7 +58,8 @@ def finetuned_lines(found: dict) -> list[tuple[str, str]]:
     out.append(("best step", f"{found['best_step']:,}" if found["best_step"] is not None else ""))
     out.append(("data", str(data["path"] or "handed over in memory")))
     out += [(f"{part} examples", f"{num:,}") for part, num in (data["examples"] or {}).items()]
-    out.append(("trained on", f"{found['train_examples']:,} examples" if found["train_examples"] is not None else ""))
+    trained_on = f"{found['train_examples']:,} examples" if found["train_examples"] is not None else ""
+    out.append(("trained on", " and ".join(filter(None, (trained_on, found["copies_in_words"])))))
     for kind, problem in (data["problems"] or {}).items():
         out.append(("noticed", f"{problem.get('count', 0):,} {problem.get('what', kind)}"))
     return [*out, ("time", wording.duration(found["seconds"])), ("device", found["device"])]

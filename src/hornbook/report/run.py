@@ -11,6 +11,7 @@ import numpy as np
 
 from hornbook.files import read_json, read_json_lines
 from hornbook.report import wording
+from hornbook.report.exported import is_exported
 
 TOKENS = {"mlm": "masked token", "clm": "next token"}  # terms that predict tokens, and which
 NOT_LOSSES = {"kind", "step", "loss", "grad_norm", "lr", "tokens", "tokens_per_second", "seconds"}
@@ -29,6 +30,8 @@ class RunRecord:
     @classmethod
     def load(cls, folder: str | Path) -> "RunRecord":
         folder = Path(folder)
+        if is_exported(folder):
+            raise ValueError(f"{folder} is an exported model and no run: hornbook info {folder} says what it takes")
         if not (folder / "run.json").is_file():
             raise ValueError(f"{folder} is not a run: it has no run.json; give the --out folder of a run")
         run = read_json(folder / "run.json")

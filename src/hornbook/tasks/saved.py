@@ -30,7 +30,8 @@ KIND_OF_OUTPUT: dict[str, Kind] = {
 @dataclass(frozen=True)
 class SavedTask:
     """`name` as it was asked for; `scheme` is how tags are written in the person's files; `longest` is how many tokens
-    a sequence had at most, `has_pairs` whether texts came in pairs; None where nothing says so."""
+    a sequence had at most, `has_pairs` whether texts came in pairs, `columns` those that the run was told to read; None
+    where nothing says so."""
 
     name: str
     kind: Kind
@@ -38,6 +39,7 @@ class SavedTask:
     scheme: str | None = None
     longest: int | None = None
     has_pairs: bool | None = None
+    columns: dict[str, str] | None = None
 
 
 def output_for(data: DataSet, head: str = "linear", pairs: str = "joint", answerable: bool = False) -> Output:
@@ -102,7 +104,7 @@ def save_task(folder: Path, saved: SavedTask) -> None:
     names = ("measures", "positive", "or_none", "rules", "threshold", "num_endings")
     details = {name: getattr(task, name) for name in names if hasattr(task, name)}
     about = {"task": saved.name, "kind": saved.kind}
-    about |= {name: getattr(saved, name) for name in ("scheme", "longest", "has_pairs")}
+    about |= {name: getattr(saved, name) for name in ("scheme", "longest", "has_pairs", "columns")}
     write_json(folder / FILE, about | details)
 
 
@@ -123,4 +125,5 @@ def load_task(folder: Path, output: Output) -> SavedTask:
         details.get("scheme"),
         details.get("longest"),
         details.get("has_pairs"),
+        details.get("columns"),
     )

@@ -88,6 +88,7 @@ class Status:
     seconds_left: float
     message: str | None = None
     decided_by: str = "loss"  # the value of a validation that counts
+    counted: str = "step"  # what is counted here
 
 
 @dataclass
