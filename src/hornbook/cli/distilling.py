@@ -11,7 +11,7 @@ from hornbook.cli.pretraining import say_outcome
 from hornbook.cli.tasks import Data, Label, Pair, Strict, Text, say_result
 
 TEACHER_HELP = "The model to learn from: a run folder, a folder that transformers wrote, or a Hugging Face name."
-STUDENT_HELP = "distilbert (if not said; of a GPT distilgpt2), tinybert-4, tinybert-6 or any preset; on a task also a model."
+STUDENT_HELP = "distilbert (of a GPT distilgpt2) if not said, tinybert-4, -6 or any preset; on a task also a model."
 RECIPE_HELP = "distilbert, tinybert, patient, minilm, or a .json of your own; --show says what --set changes in it."
 CACHE_HELP = "Compute once and keep on disk: none, logits, or all that is matched"
 SETTING_OF = {
