@@ -480,3 +480,9 @@ def test_words_worth_adding_forgets_the_rarest(monkeypatch, tiny_tokenizer):
     found = extension.words_worth_adding(tokenizer, documents, 10)
     assert found[0] == "lanternish"
     assert Counter(found).most_common(1)[0][1] == 1
+
+
+def test_as_a_module():
+    """For where the command is not on the path."""
+    found = subprocess.run([sys.executable, "-m", "hornbook", "--help"], capture_output=True, text=True, check=True)
+    assert "pretrain" in found.stdout

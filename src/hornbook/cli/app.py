@@ -4,6 +4,8 @@ import json
 import os
 import re
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated
 
@@ -65,6 +67,26 @@ def say_problems(problems: dict) -> None:
 
     for line in problem_lines(problems):
         say(line)
+
+
+@contextmanager
+def says_what_is_kept(out: Path, as_json: bool) -> Iterator[None]:
+    """Around a run on a task: where Ctrl-C ends it, that it goes on with --resume."""
+    from hornbook.finetuning.api import Stopped, has_begun
+    from hornbook.terminal import say
+
+    try:
+        yield
+    except Stopped as stopped:
+        say(str(stopped))
+        answer(as_json, {"out": str(out), **vars(stopped.outcome)})
+        sys.stdout.flush()
+        raise typer.Exit(130) from None
+    except KeyboardInterrupt:  # while copies are made or a teacher answers, before training
+        if not has_begun(out):
+            raise
+        say(f"stopped: what is made so far is kept in {out}, and the same with --resume goes on")
+        raise typer.Exit(130) from None
 
 
 def check_writable(out: Path) -> None:

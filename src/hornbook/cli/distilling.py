@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from hornbook.cli.app import Json, answer, app, changes_in, check_writable, show_settings
+from hornbook.cli.app import Json, answer, app, changes_in, check_writable, says_what_is_kept, show_settings
 from hornbook.cli.pretraining import say_outcome
 from hornbook.cli.tasks import Data, Label, Pair, Strict, Text, say_result
 
@@ -83,37 +83,26 @@ def distill_verb(
         raise ValueError("--task needs --data beside it; see 'hornbook distill --help'")
     check_writable(out)
     from hornbook.distillation.run import distill
-    from hornbook.finetuning.api import Finetuned, Stopped, has_begun
+    from hornbook.finetuning.api import Finetuned
     from hornbook.terminal import PieceDisplay, say
 
     more = {name: value for name, value in (on_text | on_task).items() if value is not None}
-    try:
-        with PieceDisplay() as display:
-            result = distill(
-                teacher,
-                student,
-                out,
-                corpora=corpus or [],
-                task=task,
-                data=data,
-                recipe=recipe,
-                changes=changes,
-                seed=seed,
-                resume=resume,
-                watch=display,
-                say=say,
-                **more | ({"strict": True} if strict else {}),
-            )
-    except Stopped as stopped:
-        say(str(stopped))
-        answer(as_json, {"out": str(out), **vars(stopped.outcome)})
-        sys.stdout.flush()
-        raise typer.Exit(130) from None
-    except KeyboardInterrupt:  # while copies are made or the teacher answers, before training
-        if not has_begun(out):
-            raise
-        say(f"stopped: what is made so far is kept in {out}, and the same with --resume goes on")
-        raise typer.Exit(130) from None
+    with says_what_is_kept(out, as_json), PieceDisplay() as display:
+        result = distill(
+            teacher,
+            student,
+            out,
+            corpora=corpus or [],
+            task=task,
+            data=data,
+            recipe=recipe,
+            changes=changes,
+            seed=seed,
+            resume=resume,
+            watch=display,
+            say=say,
+            **more | ({"strict": True} if strict else {}),
+        )
     if isinstance(result, Finetuned):
         say_result(result)
         answer(as_json, {"out": str(out), "scores": result.scores, "degenerate": result.degenerate})

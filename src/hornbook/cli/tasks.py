@@ -1,13 +1,22 @@
 """The verbs of labelled data: `finetune`, `evaluate`, `predict`, `features`."""
 
 import itertools
-import sys
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from hornbook.cli.app import Json, Model, answer, app, changes_in, check_writable, say_problems, show_settings
+from hornbook.cli.app import (
+    Json,
+    Model,
+    answer,
+    app,
+    changes_in,
+    check_writable,
+    say_problems,
+    says_what_is_kept,
+    show_settings,
+)
 
 TaskName = Annotated[str, typer.Option("--task", help="A data set (mrpc, squad2, conll2003 ...) or a kind of task.")]
 Data = Annotated[
@@ -67,36 +76,30 @@ def finetune_verb(
     if data is None or out is None:
         raise ValueError(f"finetune needs --{'data' if data is None else 'out'}; see 'hornbook finetune --help'")
     check_writable(out)
-    from hornbook.finetuning.api import Stopped, finetune
+    from hornbook.finetuning.api import finetune
     from hornbook.terminal import PieceDisplay, say
 
-    try:
-        with PieceDisplay() as display:
-            result = finetune(
-                model,
-                data,
-                task,
-                out,
-                text=text,
-                pair=pair,
-                label=label,
-                epochs=epochs,
-                lr=lr,
-                batch_size=batch_size,
-                seed=seed,
-                restarts=restarts,
-                search=search,
-                strict=strict,
-                changes=changes,
-                resume=resume,
-                watch=display,
-                say=say,
-            )
-    except Stopped as stopped:
-        say(str(stopped))
-        answer(as_json, {"out": str(out), **vars(stopped.outcome)})
-        sys.stdout.flush()
-        raise typer.Exit(130) from None
+    with says_what_is_kept(out, as_json), PieceDisplay() as display:
+        result = finetune(
+            model,
+            data,
+            task,
+            out,
+            text=text,
+            pair=pair,
+            label=label,
+            epochs=epochs,
+            lr=lr,
+            batch_size=batch_size,
+            seed=seed,
+            restarts=restarts,
+            search=search,
+            strict=strict,
+            changes=changes,
+            resume=resume,
+            watch=display,
+            say=say,
+        )
     say_result(result)
     answer(as_json, {"out": str(out), "scores": result.scores, "degenerate": result.degenerate})
 

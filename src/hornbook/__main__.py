@@ -1,0 +1,5 @@
+"""`python -m hornbook` is the command `hornbook`."""
+
+from hornbook.cli import main
+
+main()
