@@ -213,7 +213,7 @@ def test_notes_on_problems_are_words(hornbook, tmp_path, tiny_tokenizer):
         *["corpus", "build", tmp_path / "rows.jsonl", "--tokenizer", tiny_tokenizer],
         *["--out", tmp_path / "corpus", "--workers", 0],
     ).out
-    assert "note: 1 lines that are not a JSON object, left out" in out
+    assert "note: lines that are not a JSON object, left out: 1 (" in out
     assert "rows.jsonl line 2" in out
     assert "{'" not in out
 

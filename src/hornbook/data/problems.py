@@ -115,5 +115,5 @@ def problem_lines(problems: dict) -> list[str]:
     lines = []
     for entry in problems.values():
         places = [" ".join(filter(None, map(each.get, ("file", "place", "detail")))) for each in entry["examples"][:2]]
-        lines.append(f"  note: {entry['count']:,} {entry['what']} ({'; '.join(places)})")
+        lines.append(f"  note: {entry['what']}: {entry['count']:,} ({'; '.join(places)})")
     return lines
