@@ -235,13 +235,15 @@ def draw(rows: dict, by_size: dict[str, list[dict]], out: Path) -> None:
     for colour, (size, found) in zip(colours, by_size.items(), strict=False):
         of_size = [rows[f"{size} {shots}"] for shots in SHOTS]
         means = [row["mean"] for row in of_size]
-        axes.plot(places, means, color=colour, marker="o", markersize=4, label=f"{found[0]['parameters'] / 1e6:.1f}M")
+        size_in_words = f"{found[0]['parameters'] / 1e6:.1f}M parameters"
+        axes.plot(places, means, color=colour, marker="o", markersize=4, label=size_in_words)
         axes.fill_between(
             places, [r["low"] for r in of_size], [r["high"] for r in of_size], color=colour, alpha=0.2, lw=0
         )
     axes.set_xticks(list(places), [str(shots) for shots in SHOTS])
     axes.set_ylim(0, 1)
     axes.set_xlabel("examples before the question")
+    axes.set_ylabel("share of right answers", color=LIGHT.ink, fontsize=8)
     show_legend(axes, LIGHT)
     write_png(out, as_png(figure))
 

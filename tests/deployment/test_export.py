@@ -69,6 +69,14 @@ def test_ragged_batches_answer_as_before_and_as_one_at_a_time(both, random):
     assert (torch.cat(alone) - expected).abs().max() < 1e-5
 
 
+def test_pairs_in_both_orders_are_rows_together(tmp_path, tiny_tokenizer, random):
+    """As GPT-1 reads them: each answer is of two rows."""
+    output = Output("sequence", 3, LABELS, pairs="both")
+    source = model_folder_of(tmp_path / "model", tiny_tokenizer, "gpt2", output, num_layers=2)
+    export(source, "onnx", tmp_path / "exported", **FAST)
+    test_ragged_batches_answer_as_before_and_as_one_at_a_time((source, tmp_path / "exported"), random)
+
+
 def test_the_record_and_the_page_say_what_was_measured(both):
     record, page = read_json(both[1] / "export.json"), (both[1] / "README.md").read_text(encoding="utf-8")
     assert record["bytes"] == (both[1] / "model.onnx").stat().st_size

@@ -71,14 +71,16 @@ def test_no_gradient_at_all_moves_nothing_and_gives_numbers():
 
 
 def test_as_a_captured_step_uses_it():
-    """The rate in a tensor, and gradients divided as they are read."""
+    """The rate in a tensor, and gradients divided as they are read; by another number each time, for one that stays
+    would not turn an update."""
     plain, scaled = Small(), Small()
     stepped(plain, make_optimizer(plain, SETTINGS), range(4))
     optimizer = make_optimizer(scaled, SETTINGS)
     for group in optimizer.param_groups:
         group["lr"] = torch.zeros(())
-    optimizer.grad_scale = torch.tensor(4.0)
-    stepped(scaled, optimizer, range(4), scale=4.0)
+    for step in range(4):
+        optimizer.grad_scale = torch.tensor(4.0**step)
+        stepped(scaled, optimizer, range(step, step + 1), scale=4.0**step)
     for a, b in zip(plain.parameters(), scaled.parameters(), strict=True):
         assert torch.allclose(a, b, rtol=1e-5, atol=1e-6)
 
