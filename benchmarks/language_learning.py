@@ -9,14 +9,12 @@ its weights are put into our model for it.
 """
 
 import argparse
-import json
 import tempfile
-import time
 from pathlib import Path
 
 import torch
 import transformers
-from learning import NUM_POINTS, draw, report
+from learning import NUM_POINTS, compared, draw, report, their_optimizer
 
 from hornbook.config import changed
 from hornbook.data.build import build_corpus
@@ -29,9 +27,8 @@ from hornbook.models.registry import PRESETS
 from hornbook.objectives.language import NextToken
 from hornbook.train.device import Runtime, decide, prepare
 from hornbook.train.loop import validate
-from hornbook.train.optimizer import make_optimizer, set_rate
+from hornbook.train.optimizer import set_rate
 from hornbook.train.settings import OptimizerSettings, RuntimeSettings, ScheduleSettings
-from hornbook.train.step import Stepper
 
 
 class Comparison:
@@ -69,42 +66,22 @@ class Comparison:
     def measured(self, model: Gpt2) -> dict[str, float]:
         return validate(model, self.objective, self.held_out, self.runtime)
 
+    def their_model(self, seed: int) -> transformers.GPT2LMHeadModel:
+        torch.manual_seed(seed)
+        settings = transformers.GPT2Config.from_dict(Gpt2(self.config, ("clm",)).outside_config())
+        return transformers.GPT2LMHeadModel(settings).to(self.runtime.device)
 
-def their_model(shared: Comparison, seed: int) -> transformers.GPT2LMHeadModel:
-    torch.manual_seed(seed)
-    settings = transformers.GPT2Config.from_dict(Gpt2(shared.config, ("clm",)).outside_config())
-    return transformers.GPT2LMHeadModel(settings).to(shared.runtime.device)
-
-
-def as_ours(shared: Comparison, model: transformers.GPT2LMHeadModel) -> Gpt2:
-    """Our model with the same weights."""
-    copy = Gpt2(shared.config, ("clm",))
-    weights = {k: v.detach().cpu() for k, v in model.state_dict().items() if k != "lm_head.weight"}
-    load_weights(copy, weights, Path("transformers"))
-    return copy.to(shared.runtime.device)
-
-
-def ours(shared: Comparison, seed: int) -> dict[int, dict]:
-    model = as_ours(shared, their_model(shared, seed))
-    optimizer = make_optimizer(model, shared.optimizer_settings)
-    stepper = Stepper(model, shared.objective, optimizer, shared.runtime, seed, 1.0, 1 << 20)
-    curve = {}
-    for number, batch in shared.batches(seed):
-        stepper.take(batch, number, shared.args.lr * shared.schedule.rate(number))
-        if number + 1 in shared.points:
-            curve[number + 1] = shared.measured(model)
-    return curve
+    def as_ours(self, model: transformers.GPT2LMHeadModel) -> Gpt2:
+        """Our model with the same weights."""
+        copy = Gpt2(self.config, ("clm",))
+        weights = {k: v.detach().cpu() for k, v in model.state_dict().items() if k != "lm_head.weight"}
+        load_weights(copy, weights, Path("transformers"))
+        return copy.to(self.runtime.device)
 
 
 def theirs(shared: Comparison, seed: int) -> dict[int, dict]:
-    model = their_model(shared, seed)
-    no_decay = [p for p in model.parameters() if p.ndim < 2]
-    groups = [{"params": [p for p in model.parameters() if p.ndim >= 2]}, {"params": no_decay, "weight_decay": 0.0}]
-    chosen = shared.optimizer_settings
-    betas = (chosen.beta1, chosen.beta2)
-    optimizer = torch.optim.AdamW(groups, chosen.lr, betas, chosen.eps, chosen.weight_decay, fused=True)
-    for group in optimizer.param_groups:
-        group["share"] = 1.0
+    model = shared.their_model(seed)
+    optimizer = their_optimizer(model, shared.optimizer_settings)
     curve = {}
     for number, batch in shared.batches(seed):
         model.train()
@@ -117,7 +94,7 @@ def theirs(shared: Comparison, seed: int) -> dict[int, dict]:
         optimizer.step()
         optimizer.zero_grad()
         if number + 1 in shared.points:
-            curve[number + 1] = shared.measured(as_ours(shared, model))
+            curve[number + 1] = shared.measured(shared.as_ours(model))
     return curve
 
 
@@ -136,20 +113,10 @@ def main() -> None:
     runtime = decide(RuntimeSettings(compile="no"), 0)
     prepare(runtime)
     print(runtime.reason, "torch", torch.__version__, "transformers", transformers.__version__)
-    curves: dict[str, list] = {"ours": [], "transformers": []}
     with tempfile.TemporaryDirectory() as folder:
         build_corpus([args.data], args.vocabulary, folder)
         shared = Comparison(args, Corpus(folder), runtime)
-        tokens = args.steps * args.batch_tokens
-        flops = tokens * model_flops_per_token(shape_of(shared.config, args.length, 1.0, "clm"))
-        print(f"{tokens:,} tokens, {flops:.2e} FLOPs a run, {shared.corpus.num_tokens:,} tokens in the corpus")
-        for seed in range(args.seeds):
-            for side, learn in (("ours", ours), ("transformers", theirs)):
-                start = time.monotonic()
-                curves[side].append(learn(shared, seed))
-                last = curves[side][-1][args.steps]
-                print(f"seed {seed} {side}: {json.dumps(last)} {time.monotonic() - start:.0f} s", flush=True)
-                Path(args.out).write_text(json.dumps({"arguments": vars(args), "curves": curves}))
+        curves = compared(shared, theirs, model_flops_per_token(shape_of(shared.config, args.length, 1.0, "clm")))
     report(curves, "clm")
     draw(curves, Path(args.out).with_suffix(".png"), "clm", "next-token loss")
 

@@ -12,6 +12,7 @@ import argparse
 import json
 import tempfile
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -67,9 +68,21 @@ class Comparison:
     def measured(self, model: Bert) -> dict[str, float]:
         return validate(model, self.objective, self.held_out, self.runtime)
 
+    def their_model(self, seed: int) -> transformers.BertForPreTraining:
+        torch.manual_seed(seed)
+        settings = transformers.BertConfig.from_dict(Bert(self.config).outside_config())
+        return transformers.BertForPreTraining(settings).to(self.runtime.device)
 
-def ours(shared: Comparison, seed: int) -> dict[int, dict]:
-    model = as_ours(shared, their_model(shared, seed))
+    def as_ours(self, model: transformers.BertForPreTraining) -> Bert:
+        """Our model with the same weights."""
+        copy = Bert(self.config)
+        weights = {k: v.detach().cpu() for k, v in model.state_dict().items() if ".decoder." not in k}
+        load_weights(copy, weights, Path("transformers"))
+        return copy.to(self.runtime.device)
+
+
+def ours(shared, seed: int) -> dict[int, dict]:
+    model = shared.as_ours(shared.their_model(seed))
     optimizer = make_optimizer(model, shared.optimizer_settings)
     stepper = Stepper(model, shared.objective, optimizer, shared.runtime, seed, 1.0, 1 << 20)
     curve = {}
@@ -80,26 +93,18 @@ def ours(shared: Comparison, seed: int) -> dict[int, dict]:
     return curve
 
 
-def their_model(shared: Comparison, seed: int) -> transformers.BertForPreTraining:
-    torch.manual_seed(seed)
-    settings = transformers.BertConfig.from_dict(Bert(shared.config).outside_config())
-    return transformers.BertForPreTraining(settings).to(shared.runtime.device)
-
-
-def as_ours(shared: Comparison, model: transformers.BertForPreTraining) -> Bert:
-    """Our model with the same weights."""
-    copy = Bert(shared.config)
-    weights = {k: v.detach().cpu() for k, v in model.state_dict().items() if ".decoder." not in k}
-    load_weights(copy, weights, Path("transformers"))
-    return copy.to(shared.runtime.device)
+def their_optimizer(model: torch.nn.Module, chosen: OptimizerSettings) -> torch.optim.AdamW:
+    """As a plain loop sets it up: matrices and tables decay, vectors do not."""
+    matrices, vectors = ([p for p in model.parameters() if (p.ndim >= 2) == is_matrix] for is_matrix in (True, False))
+    groups = [{"params": matrices, "share": 1.0}, {"params": vectors, "weight_decay": 0.0, "share": 1.0}]
+    return torch.optim.AdamW(
+        groups, chosen.lr, (chosen.beta1, chosen.beta2), chosen.eps, chosen.weight_decay, fused=True
+    )
 
 
 def theirs(shared: Comparison, seed: int) -> dict[int, dict]:
-    model = their_model(shared, seed)
-    no_decay = [p for p in model.parameters() if p.ndim < 2]
-    groups = [{"params": [p for p in model.parameters() if p.ndim >= 2]}, {"params": no_decay, "weight_decay": 0.0}]
-    chosen = shared.optimizer_settings
-    optimizer = torch.optim.AdamW(groups, lr=chosen.lr, eps=chosen.eps, weight_decay=chosen.weight_decay, fused=True)
+    model = shared.their_model(seed)
+    optimizer = their_optimizer(model, shared.optimizer_settings)
     random = torch.Generator(shared.runtime.device).manual_seed(seed)
     curve = {}
     for number, batch in shared.batches(seed):
@@ -112,7 +117,7 @@ def theirs(shared: Comparison, seed: int) -> dict[int, dict]:
         optimizer.step()
         optimizer.zero_grad()
         if number + 1 in shared.points:
-            curve[number + 1] = shared.measured(as_ours(shared, model))
+            curve[number + 1] = shared.measured(shared.as_ours(model))
     return curve
 
 
@@ -154,22 +159,29 @@ def main() -> None:
     runtime = decide(RuntimeSettings(compile="no"), 0)
     prepare(runtime)
     print(runtime.reason, "torch", torch.__version__, "transformers", transformers.__version__)
-    curves: dict[str, list] = {"ours": [], "transformers": []}
     with tempfile.TemporaryDirectory() as folder:
         build_corpus([args.data], args.vocabulary, folder, workers=2)
         shared = Comparison(args, Corpus(folder), runtime)
-        tokens = args.steps * args.batch_tokens
-        flops = tokens * model_flops_per_token(shape_of(shared.config, args.length, 0.15))
-        print(f"{tokens:,} tokens, {flops:.2e} FLOPs a run, {shared.corpus.num_tokens:,} tokens in the corpus")
-        for seed in range(args.seeds):
-            for side, learn in (("ours", ours), ("transformers", theirs)):
-                start = time.monotonic()
-                curves[side].append(learn(shared, seed))
-                last = curves[side][-1][args.steps]
-                print(f"seed {seed} {side}: {json.dumps(last)} {time.monotonic() - start:.0f} s", flush=True)
-                Path(args.out).write_text(json.dumps({"arguments": vars(args), "curves": curves}))
+        curves = compared(shared, theirs, model_flops_per_token(shape_of(shared.config, args.length, 0.15)))
     report(curves)
     draw(curves, Path(args.out).with_suffix(".png"))
+
+
+def compared(shared, theirs: Callable, flops_per_token: float) -> dict[str, list]:
+    """The curves of both sides, seed after seed; written down as they come."""
+    args = shared.args
+    tokens = args.steps * args.batch_tokens
+    flops = tokens * flops_per_token
+    print(f"{tokens:,} tokens, {flops:.2e} FLOPs a run, {shared.corpus.num_tokens:,} tokens in the corpus")
+    curves: dict[str, list] = {"ours": [], "transformers": []}
+    for seed in range(args.seeds):
+        for side, learn in (("ours", ours), ("transformers", theirs)):
+            start = time.monotonic()
+            curves[side].append(learn(shared, seed))
+            last = curves[side][-1][args.steps]
+            print(f"seed {seed} {side}: {json.dumps(last)} {time.monotonic() - start:.0f} s", flush=True)
+            Path(args.out).write_text(json.dumps({"arguments": vars(args), "curves": curves}))
+    return curves
 
 
 def report(curves: dict[str, list], measure: str = "mlm") -> None:

@@ -15,12 +15,12 @@ import torch
 from torch import Tensor
 
 PART_ROWS = 16_384
+HAS_KERNELS = find_spec("triton") is not None  # it comes with torch for CUDA
 
 
 def is_fused(x_KD: Tensor) -> bool:
     """Whether `fused_loss` can run: in half precision on CUDA, where gradients are wanted."""
-    has_kernel = x_KD.is_cuda and find_spec("triton") is not None
-    return has_kernel and torch.is_grad_enabled() and torch.is_autocast_enabled("cuda")
+    return x_KD.is_cuda and HAS_KERNELS and torch.is_grad_enabled() and torch.is_autocast_enabled("cuda")
 
 
 def fused_loss(x_KD: Tensor, matrix_VD: Tensor, values_K: Tensor, weights_K: Tensor, vocab_size: int) -> Tensor:
