@@ -46,6 +46,12 @@ class Batch:
         return self.num_sequences - self.num_dead
 
     @property
+    def is_even(self) -> bool:
+        """Whether every sequence that is not empty is of length `longest`: chunks of a text that runs on are."""
+        lengths = np.diff(self.starts_host)
+        return bool(lengths.any() and ((lengths == self.longest) | (lengths == 0)).all())
+
+    @property
     def lengths_N(self) -> Tensor:
         return (self.starts[1:] - self.starts[:-1]).long()
 

@@ -6,8 +6,9 @@ import torch
 
 from hornbook.batch import pack
 from hornbook.models.outputs import Output
+from hornbook.objectives.language import NextToken
 from hornbook.tasks.objective import TaskObjective
-from hornbook.train.captured import bucket_for, filled
+from hornbook.train.captured import bucket_for, filled, starts_host
 from hornbook.train.objective import Drawn
 
 
@@ -16,6 +17,12 @@ def drawn_of(lengths: list[int], num_together: int = 1) -> Drawn:
         [np.ones(length, int) for length in lengths], labels=np.zeros(len(lengths), int), num_together=num_together
     )
     return TaskObjective(Output("choice" if num_together > 1 else "sequence", 2)).draw(batch, torch.Generator())
+
+
+def next_tokens_of(lengths: list[int]) -> Drawn:
+    ids = [np.ones(length + 1, int) for length in lengths]
+    batch = pack([each[:-1] for each in ids], token_labels=[each[1:] for each in ids])
+    return NextToken().draw(batch, torch.Generator())
 
 
 @pytest.mark.parametrize("max_positions", [40, 128, 300, 512])
@@ -52,8 +59,6 @@ def test_a_filled_bucket_holds_the_step():
 
 def test_few_buckets_serve_documents():
     """Chunks of a fixed length, in which documents end here and there."""
-    from hornbook.objectives.language import NextToken
-
     random = np.random.default_rng(2)
     buckets = set()
     for _ in range(100):
@@ -63,3 +68,16 @@ def test_few_buckets_serve_documents():
         batch = pack([np.ones(length, int) for row in rows for length in row], longest=256)
         buckets.add(bucket_for(NextToken().draw(batch, torch.Generator()), 256))
     assert len(buckets) <= 8
+
+
+def test_even_batches_have_buckets_of_their_own():
+    even, uneven = (bucket_for(drawn_of(lengths), 128) for lengths in ([128] * 8, [128] * 7 + [100, 28]))
+    assert even.is_even and not uneven.is_even
+    assert not bucket_for(drawn_of([100] * 8), 128).is_even  # would be laid out as 128
+    assert even.tokens == 1024 and dict(bucket_for(next_tokens_of([128] * 33), 128).targets)["clm"] == 33 * 128
+
+
+def test_rooms_know_whether_they_are_even():
+    even, uneven = (bucket_for(drawn_of(lengths), 128) for lengths in ([128] * 5, [128] * 4 + [100, 28]))
+    assert np.diff(starts_host(even)).tolist() == [128] * 5 + [0] * 3
+    assert not starts_host(uneven).any()

@@ -16,7 +16,7 @@ from hornbook.batch import Batch
 from hornbook.config import setting
 from hornbook.models.naming import Naming
 from hornbook.models.outputs import NEVER, ClsLayer, Output, reads_cls, task_head
-from hornbook.nn.attention import Direction, runs_flash
+from hornbook.nn.attention import Direction, prefers_dense, runs_flash
 from hornbook.nn.block import SHARED_PARTS, initialise, stack
 from hornbook.nn.cache import KeyValues
 from hornbook.nn.embeddings import Embeddings
@@ -247,11 +247,12 @@ class Transformer(nn.Module):
             # With pre-norm it grows from block to block, and what one adds would be lost to rounding.
             x_TD = x_TD if self.config.pre_norm else x_TD.to(torch.get_autocast_dtype("cuda"))
         starts_host = None if is_half else batch.starts_host
+        starts = None if is_half and prefers_dense() and batch.is_even else batch.starts
         for number, (block, its) in enumerate(zip(self.blocks, cached or [None] * len(self.blocks), strict=True), 1):
             if kept is not None:
                 kept.append(x_TD)
             asked: list[Tensor] | None = [] if qkv is not None and number in qkv else None
-            x_TD = block(x_TD, batch.starts, starts_host, batch.longest, its, asked)
+            x_TD = block(x_TD, starts, starts_host, batch.longest, its, asked)
             if asked is not None:
                 qkv[number] = asked[0]
         if self.norm is not None:

@@ -40,7 +40,7 @@ class SelfAttention(nn.Module):
     def forward(
         self,
         x_TD: Tensor,
-        starts: Tensor,
+        starts: Tensor | None,
         starts_host: np.ndarray | None,
         longest: int,
         cached: KeyValues | None = None,
@@ -91,7 +91,7 @@ class Block(nn.Module):
     def forward(
         self,
         x_TD: Tensor,
-        starts: Tensor,
+        starts: Tensor | None,
         starts_host: np.ndarray | None,
         longest: int,
         cached: KeyValues | None = None,

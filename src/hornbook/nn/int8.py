@@ -10,6 +10,7 @@ token's result depends on no other.
 
 from functools import cache
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -42,9 +43,10 @@ class Int8Linear(nn.Module):
         self.register_buffer("numbers_OI", numbers_OI)
         self.register_buffer("steps_O", steps_O)
         self.register_buffer("bias_O", None if bias_O is None else bias_O.detach().clone())
-        self.register_buffer("counts_2", torch.tensor([1.0, HIGH]) / (MOST * HIGH))  # of the parts of a value
 
     def forward(self, x_TI: Tensor) -> Tensor:
+        if len(x_TI) == 1 and x_TI.dtype == torch.float32 and x_TI.device.type == "cpu" and has_exact_kernel():
+            return torch.from_numpy(self._one_token(x_TI[0].detach().numpy()))[None]
         if not has_exact_kernel() or x_TI.device.type != "cpu":
             y_TO = F.linear(x_TI, self.numbers_OI.to(x_TI.dtype))
         elif len(x_TI) <= NUM_AT_ONCE:
@@ -57,11 +59,22 @@ class Int8Linear(nn.Module):
         """x q."""
         largest_T1 = x_TI.abs().amax(-1, keepdim=True)
         parts_2TI = parts_of(x_TI, largest_T1)
-        if len(x_TI) == 1:  # with the weights on the left, as they lie, the kernel is 1.5 x as fast
-            low_high_O2 = torch._int_mm(self.numbers_OI, parts_2TI[:, 0].T)
-            return torch.mv(low_high_O2.to(x_TI.dtype), self.counts_2 * largest_T1[0])[None]
         low_TO, high_TO = torch._int_mm(parts_2TI.flatten(0, 1), self.numbers_OI.T).chunk(2)
         return low_TO.to(x_TI.dtype).add_(high_TO, alpha=HIGH).mul_(largest_T1.div_(MOST * HIGH))
+
+    def _one_token(self, x_I: np.ndarray) -> np.ndarray:
+        """The whole layer for a single token: what numpy does in 16 us around the product takes torch 60. With the
+        weights on the left, as they lie, the kernel is 1.5 x as fast."""
+        largest = max(x_I.max(), -x_I.min()) or np.float32(1)
+        scaled_I = x_I * (MOST / largest)
+        high_I = np.rint(scaled_I)
+        parts_2I = np.empty((2, len(x_I)), np.int8)
+        parts_2I[0] = np.rint((scaled_I - high_I) * HIGH)
+        parts_2I[1] = high_I
+        low_high_O2 = torch._int_mm(self.numbers_OI, torch.from_numpy(parts_2I).T).numpy()
+        y_O = low_high_O2.astype(np.float32) @ (np.array([1, HIGH], np.float32) * (largest / (MOST * HIGH)))
+        y_O *= self.steps_O.numpy()
+        return y_O if self.bias_O is None else y_O + self.bias_O.numpy()
 
 
 def parts_of(x_TI: Tensor, largest_T1: Tensor) -> Tensor:

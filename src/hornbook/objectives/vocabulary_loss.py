@@ -20,7 +20,9 @@ HAS_KERNELS = find_spec("triton") is not None  # it comes with torch for CUDA
 
 def is_fused(x_KD: Tensor) -> bool:
     """Whether `fused_loss` can run: in half precision on CUDA, where gradients are wanted."""
-    return x_KD.is_cuda and HAS_KERNELS and torch.is_grad_enabled() and torch.is_autocast_enabled("cuda")
+    return (
+        len(x_KD) > 0 and x_KD.is_cuda and HAS_KERNELS and torch.is_grad_enabled() and torch.is_autocast_enabled("cuda")
+    )
 
 
 def fused_loss(x_KD: Tensor, matrix_VD: Tensor, values_K: Tensor, weights_K: Tensor, vocab_size: int) -> Tensor:
@@ -36,14 +38,15 @@ class _FusedLoss(torch.autograd.Function):
 
         rounded_VD = matrix_VD.to(x_KD.dtype)
         x_gradient_KD = torch.empty_like(x_KD)
-        gradient_VD = torch.zeros_like(matrix_VD, dtype=torch.float32)
+        gradient_VD = None
         losses = []
         for start in range(0, len(x_KD), PART_ROWS):
             part = slice(start, start + PART_ROWS)
             scores_PV = x_KD[part] @ rounded_VD.mT
             losses.append(overwrite_with_gradient(scores_PV, values_K[part], weights_K[part], vocab_size).sum())
             torch.mm(scores_PV, rounded_VD, out=x_gradient_KD[part])
-            gradient_VD += scores_PV.mT @ x_KD[part]
+            its_gradient_VD = scores_PV.mT @ x_KD[part]
+            gradient_VD = its_gradient_VD if gradient_VD is None else gradient_VD.float().add_(its_gradient_VD)
         ctx.save_for_backward(x_gradient_KD, gradient_VD)
         ctx.kind = matrix_VD.dtype
         return torch.stack(losses).sum()
@@ -51,4 +54,4 @@ class _FusedLoss(torch.autograd.Function):
     @staticmethod
     def backward(ctx, outer: Tensor) -> tuple[Tensor | None, ...]:
         x_gradient_KD, gradient_VD = ctx.saved_tensors
-        return (x_gradient_KD * outer).to(x_gradient_KD.dtype), (gradient_VD * outer).to(ctx.kind), None, None, None
+        return (x_gradient_KD * outer).to(x_gradient_KD.dtype), gradient_VD.to(ctx.kind) * outer, None, None, None

@@ -31,6 +31,7 @@ class Bucket:
     tokens: int
     sequences: int
     longest: int
+    is_even: bool  # all sequences are of length `longest`, and no token is dead
     targets: tuple[tuple[str, int], ...]  # of each term
 
 
@@ -53,8 +54,9 @@ def bucket_for(drawn: Drawn, max_positions: int) -> Bucket:
     # Where the number of sequences differs from batch to batch, as of documents in a chunk, it is rounded too.
     least = batch.num_sequences + num_dead
     sequences = _up(_up(least, max(SEQUENCE_BUCKET, (1 << least.bit_length()) >> 4)), together)
-    targets = tuple((term, _room(len(each.values_K))) for term, each in drawn.targets.items())
-    return Bucket(tokens, sequences, longest, targets)
+    is_even = batch.is_even and batch.longest == longest and batch.num_tokens == tokens
+    targets = tuple((term, _room_for_targets(len(each.values_K), tokens)) for term, each in drawn.targets.items())
+    return Bucket(tokens, sequences, longest, is_even, targets)
 
 
 def _room(number: int) -> int:
@@ -63,6 +65,11 @@ def _room(number: int) -> int:
     while size < number:
         size = _up(int(size * GROWTH), TOKEN_BUCKET)
     return size
+
+
+def _room_for_targets(number: int, tokens: int) -> int:
+    """No more than one for each token, where a step has no more."""
+    return min(_room(number), tokens) if number <= tokens else _room(number)
 
 
 def _up(number: int, multiple: int) -> int:
@@ -151,7 +158,7 @@ def filled(drawn: Drawn, bucket: Bucket) -> Drawn:
         segments_T=room(batch.segments_T, bucket.tokens),
         word_starts_T=room(batch.word_starts_T, bucket.tokens),
         starts=room(batch.starts, bucket.sequences + 1),
-        starts_host=np.zeros(bucket.sequences + 1, np.int64),
+        starts_host=starts_host(bucket),
         longest=bucket.longest,
         num_together=batch.num_together,
     )
@@ -167,6 +174,13 @@ def filled(drawn: Drawn, bucket: Bucket) -> Drawn:
     laid = Drawn(rooms, targets)
     _lay(drawn, laid, bucket)
     return laid
+
+
+def starts_host(bucket: Bucket) -> np.ndarray:
+    """A captured step reads offsets on the device, and of those on the host only whether all lengths are the same."""
+    if not bucket.is_even:
+        return np.zeros(bucket.sequences + 1, np.int64)
+    return np.minimum(bucket.longest * np.arange(bucket.sequences + 1), bucket.tokens)
 
 
 def _lay(drawn: Drawn, into: Drawn, bucket: Bucket) -> None:
