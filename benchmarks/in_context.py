@@ -184,9 +184,10 @@ def trained(folder: Path, corpus: Path, size: str, seed: int, steps: int) -> Pat
         "runtime.tensorboard": False,
         "checkpoint.every_steps": 0,
     }
-    if not (out / "config.json").exists():
-        has_begun = (out / "run.json").exists()
-        hornbook.pretrain("gpt2-small", [corpus], out, steps=steps, seed=seed, changes=changes, resume=has_begun)
+    has_begun = (out / "run.json").exists()
+    ended = hornbook.pretrain("gpt2-small", [corpus], out, steps=steps, seed=seed, changes=changes, resume=has_begun)
+    if "finished" not in ended.ended:
+        raise SystemExit(f"{out.name} was stopped after {ended.step:,} steps; the same command goes on")
     return out
 
 

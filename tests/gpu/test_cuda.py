@@ -7,7 +7,9 @@ import pytest
 import torch
 
 from hornbook.batch import pack
+from hornbook.models.bert import Bert
 from hornbook.models.gpt import Gpt2, Gpt2Config
+from hornbook.nn import residual
 from hornbook.nn.attention import attention
 from hornbook.objectives.language import NextToken
 from hornbook.objectives.pretraining import summed_loss
@@ -228,3 +230,47 @@ def test_a_gpts_fused_loss_equals_the_plain_one(tied):
     parameters = list(model.parameters())
     for one, other in zip(*(torch.autograd.grad(loss, parameters) for loss in (fused, plain)), strict=True):
         assert (one - other).norm() < 2e-2 * other.norm()
+
+
+@pytest.mark.parametrize("kind", [Bert, Gpt2])
+@pytest.mark.parametrize("compiled", [False, True])
+def test_fused_blocks_equal_plain_ones(monkeypatch, kind, compiled):
+    """Post-norm and pre-norm: hidden states and all gradients, the biases' too, which the kernels sum up."""
+    size = {"num_layers": 3, "width": 96, "num_heads": 3, "inner_width": 384, "max_positions": 64, "vocab_size": 200}
+    model = kind(kind.config_kind(**size))
+    model.initialise(torch.Generator().manual_seed(0))
+    model.cuda().eval()  # no dropout
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter += 0.02 * torch.randn_like(parameter)
+    random = np.random.default_rng(0)
+    batch = pack([random.integers(0, 200, length) for length in (64, 40, 7)]).to(CUDA)
+    blocks = list(model.blocks.parameters())
+    weights = torch.randn(111, 96, device=CUDA)
+
+    def found() -> list[torch.Tensor]:
+        with torch.autocast("cuda", torch.bfloat16):
+            x_TD = model(batch).float()
+        return [x_TD, *torch.autograd.grad((x_TD * weights).sum(), blocks)]
+
+    monkeypatch.setattr(residual, "HAS_KERNELS", False)
+    plain = found()
+    monkeypatch.setattr(residual, "HAS_KERNELS", True)
+    if compiled:
+        model.compile_parts()
+    for one, other in zip(found(), plain, strict=True):
+        assert (one - other).norm() < 3e-2 * other.norm()
+
+
+def test_dropout_of_fused_blocks_follows_the_seed():
+    size = {"num_layers": 2, "width": 64, "num_heads": 2, "inner_width": 128, "max_positions": 64, "vocab_size": 200}
+    model = Gpt2(Gpt2Config(**size, dropout=0.2, attention_dropout=0.0, embedding_dropout=0.0), ("clm",))
+    model.initialise(torch.Generator().manual_seed(0))
+    model.cuda().train()
+    batch = pack([np.arange(64)]).to(CUDA)
+    out = []
+    for seed in (1, 1, 2):
+        torch.manual_seed(seed)
+        with torch.autocast("cuda", torch.bfloat16):
+            out.append(model(batch))
+    assert torch.equal(out[0], out[1]) and not torch.equal(out[0], out[2])

@@ -39,7 +39,7 @@ def test_it_is_what_the_model_attends_to(random, direction, layer):
     with torch.no_grad():
         x_TD = hidden_before(model, batch, layer % 3)
         value_THC = attention.qkv(x_TD).unflatten(-1, (3, 4, -1))[:, 2]
-        ours = attention.out(torch.einsum("hqk,khc->qhc", weights_HSS, value_THC).flatten(1))
+        ours = torch.einsum("hqk,khc->qhc", weights_HSS, value_THC).flatten(1)
         theirs = attention(x_TD, batch.starts, batch.starts_host, batch.longest)
     assert torch.allclose(ours, theirs, atol=1e-5)
 

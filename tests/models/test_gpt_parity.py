@@ -274,7 +274,7 @@ def test_every_second_block_attends_to_a_band(random, window):
         ago = torch.arange(stop - start)[:, None] - torch.arange(stop - start)
         scores = scores.masked_fill((ago < 0) | (ago >= window), -torch.inf)
         expected.append(torch.einsum("hij,jhc->ihc", scores.softmax(-1), v[start:stop]))
-    expected = block.attention.out(torch.cat(expected).flatten(1))
+    expected = torch.cat(expected).flatten(1)
     found = block.attention(block.attention_norm(kept), batch.starts, batch.starts_host, batch.longest)
     assert torch.allclose(found, expected, atol=1e-12)
 

@@ -16,7 +16,7 @@ from hornbook.config import setting
 from hornbook.models.outputs import NEVER, Output, first_tokens, reads_cls
 from hornbook.models.transformer import Transformer, TransformerConfig
 from hornbook.nn.attention import Direction
-from hornbook.nn.block import ACTIVATIONS
+from hornbook.nn.gelu import ACTIVATIONS
 
 
 @dataclass(frozen=True)

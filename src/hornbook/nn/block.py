@@ -8,25 +8,19 @@ from collections.abc import Sequence
 
 import numpy as np
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from hornbook.nn.attention import Direction, attention
 from hornbook.nn.cache import KeyValues
-
-ACTIVATIONS = {
-    "gelu": F.gelu,
-    "gelu_tanh": lambda x: F.gelu(x, approximate="tanh"),
-    "relu": F.relu,
-}
-
+from hornbook.nn.gelu import activated
+from hornbook.nn.residual import added, added_and_normed
 
 _ATTENTION, _FFN = ("attention", "attention_norm"), ("expand", "contract", "norm")
 SHARED_PARTS = {"none": (), "attention": _ATTENTION, "ffn": _FFN, "all": _ATTENTION + _FFN}
 
 
 class SelfAttention(nn.Module):
-    """Queries, keys and values in one matrix product, attention within each sequence, and the way out."""
+    """Queries, keys and values in one matrix product, attention within each sequence, and the matrix of the way out."""
 
     def __init__(self, width: int, num_heads: int, dropout: float, direction: Direction, window: int | None = None):
         super().__init__()
@@ -47,18 +41,18 @@ class SelfAttention(nn.Module):
         kept: list[Tensor] | None = None,
     ) -> Tensor:
         """`cached` keeps the keys and values; in a step, a token attends to those it has kept. `kept` gets the
-        queries, keys and values, T x 3 x H x C."""
+        queries, keys and values, T x 3 x H x C. What comes out has not gone through `out`, which ends in the stream."""
         qkv_T3HC = self.qkv(x_TD).view(-1, 3, self.num_heads, x_TD.shape[-1] // self.num_heads)
         if kept is not None:
             kept.append(qkv_T3HC)
         if cached is not None:
             cached.lay(qkv_T3HC[:, 1:])
             if cached.attends:
-                return self.out(cached.attend(qkv_T3HC[:, 0], self.window).flatten(1))
+                return cached.attend(qkv_T3HC[:, 0], self.window).flatten(1)
         q, k, v = qkv_T3HC.unbind(1)
         dropout = self.dropout if self.training else 0.0
         y_THC = attention(q, k, v, starts, starts_host, longest, self.direction, dropout, self.window)
-        return self.out(y_THC.flatten(1))
+        return y_THC.flatten(1)
 
 
 class Block(nn.Module):
@@ -80,7 +74,7 @@ class Block(nn.Module):
     ):
         super().__init__()
         self.pre_norm = pre_norm
-        self.activation = ACTIVATIONS[activation]
+        self.activation = activation
         self.dropout = dropout
         self.attention = SelfAttention(width, num_heads, attention_dropout, direction, window)
         self.attention_norm = nn.LayerNorm(width, norm_eps)
@@ -97,17 +91,18 @@ class Block(nn.Module):
         cached: KeyValues | None = None,
         kept: list[Tensor] | None = None,
     ) -> Tensor:
+        dropout = self.dropout if self.training else 0.0
+        out = self.attention.out
         if self.pre_norm:
-            attended = self.attention(self.attention_norm(x_TD), starts, starts_host, longest, cached, kept)
-            x_TD = x_TD + F.dropout(attended, self.dropout, self.training)
-            fed = self.contract(self.activation(self.expand(self.norm(x_TD))))
-            return x_TD + F.dropout(fed, self.dropout, self.training)
+            attended_TD = self.attention(self.attention_norm(x_TD), starts, starts_host, longest, cached, kept)
+            x_TD, normed_TD = added_and_normed(x_TD, attended_TD, out, self.norm, dropout)
+            return added(x_TD, activated(normed_TD, self.expand, self.activation), self.contract, dropout)
         # Under autocast a norm answers in float32; what goes on is of the type that came in, half the memory traffic.
         kind = x_TD.dtype
-        attended = self.attention(x_TD, starts, starts_host, longest, cached, kept)
-        x_TD = self.attention_norm(x_TD + F.dropout(attended, self.dropout, self.training)).to(kind)
-        fed = self.contract(self.activation(self.expand(x_TD)))
-        return self.norm(x_TD + F.dropout(fed, self.dropout, self.training)).to(kind)
+        attended_TD = self.attention(x_TD, starts, starts_host, longest, cached, kept)
+        x_TD = added_and_normed(x_TD, attended_TD, out, self.attention_norm, dropout)[1].to(kind)
+        fed_TI = activated(x_TD, self.expand, self.activation)
+        return added_and_normed(x_TD, fed_TI, self.contract, self.norm, dropout)[1].to(kind)
 
 
 def stack(num_layers: int, sharing: str = "none", windows: Sequence[int | None] = (None,), **of_block) -> nn.ModuleList:

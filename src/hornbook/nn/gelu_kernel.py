@@ -1,0 +1,77 @@
+"""The kernels of `gelu.py`: bias and gelu in one pass, and backwards the gradient of both in one.
+
+The gradient of the bias is a sum over all rows. Each program keeps its part of it while it makes the gradient of the
+input; a library's kernel would read that gradient once more.
+
+Imported only where there is CUDA, which brings `triton`. Shapes: T rows, I width, P programs.
+"""
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+COLUMNS, ROWS, NUM_WARPS = 256, 16, 4  # what a program holds at once
+NUM_BACKWARD = 128  # programs for the same columns in the pass backwards, each with a partial sum
+
+
+def forward(h_TI: Tensor, bias_I: Tensor, is_tanh: bool) -> Tensor:
+    num_rows, width = h_TI.shape
+    out_TI = torch.empty_like(h_TI)
+    _forward[(triton.cdiv(width, COLUMNS), triton.cdiv(num_rows, ROWS))](
+        h_TI, bias_I, out_TI, num_rows, width, COLUMNS=COLUMNS, ROWS=ROWS, IS_TANH=is_tanh, num_warps=NUM_WARPS
+    )
+    return out_TI
+
+
+def backward(gradient_TI: Tensor, h_TI: Tensor, bias_I: Tensor, is_tanh: bool) -> tuple[Tensor, Tensor]:
+    """The gradients of h and of the bias."""
+    num_rows, width = h_TI.shape
+    h_gradient_TI = torch.empty_like(h_TI)
+    num_programs = min(NUM_BACKWARD, triton.cdiv(num_rows, ROWS))
+    sums_PI = torch.empty(num_programs, width, dtype=torch.float32, device=h_TI.device)
+    _backward[(triton.cdiv(width, COLUMNS), num_programs)](
+        gradient_TI, h_TI, bias_I, h_gradient_TI, sums_PI, num_rows, width,
+        COLUMNS=COLUMNS, ROWS=ROWS, IS_TANH=is_tanh, num_warps=NUM_WARPS,
+    )  # fmt: skip
+    return h_gradient_TI, sums_PI.sum(0)
+
+
+@triton.jit
+def _forward(h, bias, out, num_rows, width, COLUMNS: tl.constexpr, ROWS: tl.constexpr, IS_TANH: tl.constexpr):
+    columns = tl.program_id(0) * COLUMNS + tl.arange(0, COLUMNS)
+    rows = tl.program_id(1) * ROWS + tl.arange(0, ROWS)
+    live = (rows < num_rows)[:, None] & (columns < width)[None, :]
+    at = rows.to(tl.int64)[:, None] * width + columns[None, :]
+    x = tl.load(h + at, mask=live, other=0.0).to(tl.float32)
+    x += tl.load(bias + columns, mask=columns < width, other=0.0).to(tl.float32)[None, :]
+    if IS_TANH:  # 0.5 (1 + tanh(a)) is the logistic function of 2 a
+        share = tl.sigmoid(1.5957691216 * (x + 0.044715 * x * x * x))
+    else:
+        share = 0.5 * (1 + tl.erf(x * 0.7071067812))
+    tl.store(out + at, (x * share).to(out.dtype.element_ty), mask=live)
+
+
+@triton.jit
+def _backward(
+    gradient, h, bias, h_gradient, sums, num_rows, width,
+    COLUMNS: tl.constexpr, ROWS: tl.constexpr, IS_TANH: tl.constexpr,
+):  # fmt: skip
+    columns = tl.program_id(0) * COLUMNS + tl.arange(0, COLUMNS)
+    program, num_programs = tl.program_id(1), tl.num_programs(1)
+    added = tl.load(bias + columns, mask=columns < width, other=0.0).to(tl.float32)[None, :]
+    total = tl.zeros((COLUMNS,), tl.float32)
+    for first in range(program * ROWS, num_rows, num_programs * ROWS):
+        rows = first + tl.arange(0, ROWS)
+        live = (rows < num_rows)[:, None] & (columns < width)[None, :]
+        at = rows.to(tl.int64)[:, None] * width + columns[None, :]
+        x = tl.load(h + at, mask=live, other=0.0).to(tl.float32) + added
+        if IS_TANH:
+            share = tl.sigmoid(1.5957691216 * (x + 0.044715 * x * x * x))
+            slope = share + x * share * (1 - share) * 1.5957691216 * (1 + 0.134145 * x * x)
+        else:
+            slope = 0.5 * (1 + tl.erf(x * 0.7071067812)) + x * tl.exp(-0.5 * x * x) * 0.3989422804
+        result = tl.load(gradient + at, mask=live, other=0.0).to(tl.float32) * slope
+        tl.store(h_gradient + at, result.to(h_gradient.dtype.element_ty), mask=live)
+        total += tl.sum(result, 0)
+    tl.store(sums + program * width + columns, total, mask=columns < width)

@@ -1,0 +1,182 @@
+"""Back to the stream: what a part of a block ends in is dropped out, added to the stream, and normed for the next part.
+
+    z = x + dropout(linear(h))           normed = norm(z)
+
+Between two matrix products these are a dozen passes over memory, and on a fast GPU a quarter of a training step. There,
+in half precision, one kernel does them forwards and one backwards (`residual_kernel.py`), and the bias of the linear
+layer belongs to it too. Elsewhere it is written out.
+
+Shapes: T tokens, I width that comes in, D width of the stream.
+"""
+
+from importlib.util import find_spec
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+HAS_KERNELS = find_spec("triton") is not None  # it comes with torch for CUDA
+WIDEST = 8192  # of a row that a program holds
+
+
+def added(x_TD: Tensor, h_TI: Tensor, linear: nn.Module, dropout: float) -> Tensor:
+    """x + dropout(linear(h))."""
+    if not is_fused(x_TD, linear):
+        return x_TD + F.dropout(linear(h_TI), dropout)
+    return _added(x_TD, F.linear(h_TI, linear.weight), linear.bias, _seed(x_TD), dropout)
+
+
+def added_and_normed(
+    x_TD: Tensor, h_TI: Tensor, linear: nn.Module, norm: nn.LayerNorm, dropout: float
+) -> tuple[Tensor, Tensor]:
+    """The same, and what a norm makes of it."""
+    if not is_fused(x_TD, linear):
+        z_TD = added(x_TD, h_TI, linear, dropout)
+        return z_TD, norm(z_TD)
+    y_TD = F.linear(h_TI, linear.weight)
+    z_TD, normed_TD, _ = _added_and_normed(
+        x_TD, y_TD, linear.bias, norm.weight, norm.bias, _seed(x_TD), dropout, norm.eps
+    )
+    return z_TD, normed_TD
+
+
+def is_fused(x_TD: Tensor, linear: nn.Module) -> bool:
+    """Whether the kernels run: in half precision on CUDA, where gradients are wanted."""
+    return (
+        x_TD.is_cuda
+        and HAS_KERNELS
+        and torch.is_grad_enabled()
+        and torch.is_autocast_enabled("cuda")
+        and isinstance(linear, nn.Linear)
+        and x_TD.shape[-1] <= WIDEST
+    )
+
+
+def _seed(x_TD: Tensor) -> Tensor:
+    """For one draw of dropout; by the device's generator, which a captured step sets anew each time."""
+    return torch.randint(0, 2**31 - 1, (1,), device=x_TD.device)
+
+
+@torch.library.custom_op("hornbook::added", mutates_args=())
+def _added(x_TD: Tensor, y_TD: Tensor, y_bias_D: Tensor, seed: Tensor, dropout: float) -> Tensor:
+    from hornbook.nn.residual_kernel import forward
+
+    return forward(x_TD, y_TD.contiguous(), y_bias_D, None, None, seed, dropout, 0.0)[0]
+
+
+@torch.library.custom_op("hornbook::added_backward", mutates_args=())
+def _added_backward(z_gradient_TD: Tensor, seed: Tensor, dropout: float, y_kind: torch.dtype) -> tuple[Tensor, Tensor]:
+    """Gradients of y, of no size where it is that of x, and of its bias."""
+    from hornbook.nn.residual_kernel import backward
+
+    _, y_gradient_TD, sums_1D = backward(z_gradient_TD.contiguous(), None, None, None, None, seed, dropout, y_kind)
+    return _none(z_gradient_TD) if y_gradient_TD is None else y_gradient_TD, sums_1D[0]
+
+
+@torch.library.custom_op("hornbook::added_and_normed", mutates_args=())
+def _added_and_normed(
+    x_TD: Tensor,
+    y_TD: Tensor,
+    y_bias_D: Tensor,
+    weight_D: Tensor,
+    bias_D: Tensor,
+    seed: Tensor,
+    dropout: float,
+    eps: float,
+) -> tuple[Tensor, Tensor, Tensor]:
+    from hornbook.nn.residual_kernel import forward
+
+    return forward(x_TD, y_TD.contiguous(), y_bias_D, weight_D, bias_D, seed, dropout, eps)
+
+
+@torch.library.custom_op("hornbook::added_and_normed_backward", mutates_args=())
+def _added_and_normed_backward(
+    z_gradient_TD: Tensor | None,
+    normed_gradient_TD: Tensor,
+    z_TD: Tensor,
+    moments_T2: Tensor,
+    weight_D: Tensor,
+    seed: Tensor,
+    dropout: float,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Gradients of x, of y, of no size where it is that of x, and of y's bias, the norm's weight and its bias."""
+    from hornbook.nn.residual_kernel import backward
+
+    x_gradient_TD, y_gradient_TD, sums_3D = backward(
+        None if z_gradient_TD is None else z_gradient_TD.contiguous(),
+        normed_gradient_TD.contiguous(),
+        z_TD,
+        moments_T2,
+        weight_D,
+        seed,
+        dropout,
+        normed_gradient_TD.dtype,
+    )
+    return x_gradient_TD, _none(z_TD) if y_gradient_TD is None else y_gradient_TD, sums_3D
+
+
+def _none(like: Tensor) -> Tensor:
+    return like.new_empty(0)
+
+
+def _is_same(x_kind: torch.dtype, y_kind: torch.dtype, dropout: float) -> bool:
+    """Whether x and y have one gradient."""
+    return dropout == 0 and x_kind == y_kind
+
+
+@_added.register_fake
+def _(x_TD, y_TD, y_bias_D, seed, dropout):
+    return torch.empty_like(x_TD)
+
+
+@_added_backward.register_fake
+def _(z_gradient_TD, seed, dropout, y_kind):
+    is_same = _is_same(z_gradient_TD.dtype, y_kind, dropout)
+    y_gradient_TD = _none(z_gradient_TD) if is_same else torch.empty_like(z_gradient_TD, dtype=y_kind)
+    return y_gradient_TD, z_gradient_TD.new_empty(z_gradient_TD.shape[1], dtype=torch.float32)
+
+
+@_added_and_normed.register_fake
+def _(x_TD, y_TD, y_bias_D, weight_D, bias_D, seed, dropout, eps):
+    return torch.empty_like(x_TD), torch.empty_like(y_TD), x_TD.new_empty(x_TD.shape[0], 2, dtype=torch.float32)
+
+
+@_added_and_normed_backward.register_fake
+def _(z_gradient_TD, normed_gradient_TD, z_TD, moments_T2, weight_D, seed, dropout):
+    is_same = _is_same(z_TD.dtype, normed_gradient_TD.dtype, dropout)
+    y_gradient_TD = _none(z_TD) if is_same else torch.empty_like(z_TD, dtype=normed_gradient_TD.dtype)
+    return torch.empty_like(z_TD), y_gradient_TD, z_TD.new_empty(3, z_TD.shape[1], dtype=torch.float32)
+
+
+def _keep_added(ctx, inputs, output) -> None:
+    _, y_TD, _, seed, ctx.dropout = inputs
+    ctx.y_kind = y_TD.dtype
+    ctx.save_for_backward(seed)
+
+
+def _back_through_added(ctx, z_gradient_TD: Tensor) -> tuple:
+    y_gradient_TD, y_bias_gradient_D = _added_backward(z_gradient_TD, *ctx.saved_tensors, ctx.dropout, ctx.y_kind)
+    if _is_same(z_gradient_TD.dtype, ctx.y_kind, ctx.dropout):
+        y_gradient_TD = z_gradient_TD
+    return z_gradient_TD, y_gradient_TD, y_bias_gradient_D, None, None
+
+
+def _keep_added_and_normed(ctx, inputs, output) -> None:
+    _, _, _, weight_D, _, seed, ctx.dropout, _ = inputs
+    z_TD, _, moments_T2 = output
+    ctx.save_for_backward(z_TD, moments_T2, weight_D, seed)
+    ctx.set_materialize_grads(False)  # after the norm nobody may ask for the sum itself
+
+
+def _back_through_added_and_normed(ctx, z_gradient_TD: Tensor | None, normed_gradient_TD: Tensor, _) -> tuple:
+    z_TD, *rest = ctx.saved_tensors
+    x_gradient_TD, y_gradient_TD, sums_3D = _added_and_normed_backward(
+        z_gradient_TD, normed_gradient_TD, z_TD, *rest, ctx.dropout
+    )
+    if _is_same(z_TD.dtype, normed_gradient_TD.dtype, ctx.dropout):
+        y_gradient_TD = x_gradient_TD
+    return x_gradient_TD, y_gradient_TD, *sums_3D.unbind(0), None, None, None
+
+
+_added.register_autograd(_back_through_added, setup_context=_keep_added)
+_added_and_normed.register_autograd(_back_through_added_and_normed, setup_context=_keep_added_and_normed)
