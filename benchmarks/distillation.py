@@ -223,8 +223,13 @@ def main() -> int:
         done += [found for piece in pieces if (found := piece.found())]
         for answer in run_all([each for each in pieces if not each.file.exists()], args.processes, threads):
             where = f"{answer['arm']} {answer['task']} seed {answer['seed']}"
-            (failed if "error" in answer else done).append(answer)
-            print(answer.get("error") or f"{where}: {answer['score']:.2f}, {answer['whole_seconds']:.0f} s", flush=True)
+            if "error" in answer:
+                whole = answer["error"].strip()  # told once; of others, which are mostly the same, the last line
+                print(f"{where}: {whole.splitlines()[-1] if failed else whole}", flush=True)
+                failed.append(answer)
+                continue
+            done.append(answer)
+            print(f"{where}: {answer['score']:.2f}, {answer['whole_seconds']:.0f} s", flush=True)
         if failed:  # students need their teachers: the same command goes on from here
             break
     rows = summary([TEACHER, *arms], tasks, done)
