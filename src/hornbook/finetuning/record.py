@@ -118,6 +118,7 @@ def write_run(
 
 
 def verb_of(request: Request) -> str:
+            "unread": configuration.unread_names(settings),
     return "distill" if request.teacher else "finetune"
 
 

@@ -126,6 +126,18 @@ class RunRecord:
 
     @property
     def device(self) -> str:
+    @property
+    def read_settings(self) -> dict:
+        """The settings without those that nothing reads in such a run, as far as it says which."""
+        unread = set(self.run.get("unread") or [])
+        found = {}
+        for name, value in self.settings.items():
+            if isinstance(value, dict):
+                value = {key: each for key, each in value.items() if f"{name}.{key}" not in unread}
+            if value != {} and name not in unread:
+                found[name] = value
+        return found
+
         return str(self.run.get("runtime", {}).get("device", "unknown"))
 
     @property
