@@ -285,6 +285,7 @@ def test_the_verb(verb, gpt, task, data, tmp_path):
     assert [point["shots"] for point in answer["points"]] == [0, 2]
     status, out, _ = verb("--list")
     assert status == 0 and "lambada-paper" in out and "translation-say" in out
+    assert max(map(len, out.splitlines())) <= 100 and "as in GPT-2's paper" in " ".join(out.split())
     status, out, _ = verb("--task", task, "--data", data, "--shots", "1", "--show")
     assert status == 0 and "--- examples: 1\nSay which colour it is.\n\ntrain" in out and "answers:  red" in out
     for words, said in (

@@ -97,7 +97,8 @@ def _list(as_json: bool) -> None:
     from hornbook.terminal import table
 
     tasks = [read_task(name) for name in shipped()]
-    table([(each.name, ", ".join(each.measures), each.about) for each in tasks], ("task", "measures", "what is asked"))
+    rows = [(each.name, ", ".join(each.measures), each.about) for each in tasks]
+    table(rows, ("task", "measures", "what is asked"), is_prose=True)
     answer(as_json, {each.name: each.about for each in tasks})
 
 
