@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 import torch
 import transformers
-from test_pretrain import run, same
 from tiny import tiny_text
+from tiny_runs import run, same
 
 import hornbook
 from hornbook.batch import pack
