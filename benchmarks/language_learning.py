@@ -26,9 +26,9 @@ from hornbook.models.gpt import Gpt2
 from hornbook.models.registry import PRESETS
 from hornbook.objectives.language import NextToken
 from hornbook.train.device import Runtime, decide, prepare
-from hornbook.train.loop import validate
 from hornbook.train.optimizer import set_rate
 from hornbook.train.settings import OptimizerSettings, RuntimeSettings, ScheduleSettings
+from hornbook.train.validation import validate
 
 
 class Comparison:

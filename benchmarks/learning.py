@@ -31,10 +31,10 @@ from hornbook.models.registry import PRESETS
 from hornbook.objectives.masking import Masking, MaskingSettings
 from hornbook.objectives.pretraining import Pretraining
 from hornbook.train.device import Runtime, decide, prepare
-from hornbook.train.loop import validate
 from hornbook.train.optimizer import make_optimizer, set_rate
 from hornbook.train.settings import OptimizerSettings, RuntimeSettings, ScheduleSettings
 from hornbook.train.step import Stepper
+from hornbook.train.validation import validate
 
 NUM_POINTS = 8
 

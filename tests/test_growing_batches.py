@@ -7,8 +7,8 @@ from itertools import pairwise
 import numpy as np
 import pytest
 import torch
-from test_pretrain import run
 from tiny import TINY_MODEL
+from tiny_runs import run
 
 from hornbook.data.corpus import Corpus
 from hornbook.pretraining.batches import BatchMaker

@@ -12,44 +12,15 @@ from pathlib import Path
 import pytest
 import torch
 import transformers
-from safetensors.torch import load_file
 from tiny import TINY_MODEL, tiny_text
+from tiny_runs import FAMILIES, run, same
 
 import hornbook
-from hornbook.models.registry import PRESETS, family_of
 from hornbook.pretraining import run as running
 from hornbook.pretraining.run import pretrain, steps_in
 from hornbook.pretraining.settings import preset_settings
 
 TESTS = Path(__file__).parent
-
-
-FAMILIES = {  # a preset of each, and what makes it tiny besides
-    "bert": ("bert-tiny", {}),
-    "albert": ("albert-base", {"model.num_layers": 2, "model.embedding_width": 16}),
-    "roberta": ("roberta-base", {}),
-    "electra": ("electra-small", {"model.embedding_width": 16, "objective.generator_share": 0.5}),
-    "gpt1": ("gpt1-base", {"model.inner_width": 128}),
-    "gpt2": ("gpt2-small", {"model.num_layers": 2, "model.window": 16}),
-    "gpt3": ("gpt3-125m", {"batch.first_tokens": 128, "batch.growth_share": 0.8}),
-}
-
-
-def run(out, corpus, steps=12, changes=None, family="bert", **more):
-    preset, tiny = FAMILIES[family]
-    settings = TINY_MODEL | tiny | {"checkpoint.every_steps": 4, "optimizer.lr": 1e-3} | (changes or {})
-    return pretrain(
-        preset, [corpus], out, steps=steps, batch_tokens=512, changes=settings, say=lambda words: None, **more
-    )
-
-
-def weights(folder: Path) -> dict[str, torch.Tensor]:
-    return load_file(folder / "model.safetensors")
-
-
-def same(one: Path, two: Path) -> bool:
-    a, b = weights(one), weights(two)
-    return a.keys() == b.keys() and all(torch.equal(value, b[name]) for name, value in a.items())
 
 
 @pytest.fixture(scope="module")
@@ -96,7 +67,7 @@ def test_killed_and_resumed_it_ends_with_the_same_bits(unbroken, tmp_path, tiny_
     program = (
         "import os, signal, sys; sys.path.insert(0, sys.argv[3])\n"
         "import torch; torch.set_num_threads(1)\n"
-        "from test_pretrain import run\n"
+        "from tiny_runs import run\n"
         "def watch(status):\n"
         "    if status.step == 7: os.kill(os.getpid(), signal.SIGKILL)\n"
         "run(sys.argv[1], sys.argv[2], watch=watch, family=sys.argv[4])\n"
@@ -275,116 +246,6 @@ def test_a_model_without_heads_gets_new_ones(tmp_path):
     assert set(hornbook.load(out).model.heads) == {"pooler", "mlm", "sentence"}
 
 
-PUBLISHED = {  # steps, of them warm-up, sequences of 512 in a batch, rate, share of the steps at 128, dropout
-    "bert": (1_000_000, 10_000, 256, 1e-4, 0.9, 0.1),
-    "albert": (125_000, 3_125, 4096, 0.00176, 0.0, 0.0),
-    "roberta-base": (500_000, 24_000, 8192, 6e-4, 0.0, 0.1),
-    "roberta-large": (500_000, 30_000, 8192, 4e-4, 0.0, 0.1),
-}
-
-
-@pytest.mark.parametrize("preset", [name for name in PRESETS if name.startswith(("bert", "albert", "roberta"))])
-def test_presets_carry_the_published_training(preset):
-    settings = preset_settings(preset)
-    steps, warmup, sequences, lr, short_share, dropout = PUBLISHED.get(preset) or PUBLISHED[preset.partition("-")[0]]
-    assert settings.schedule.steps == steps and settings.batch.tokens == sequences * 512
-    share = settings.schedule.warmup_fraction
-    assert settings.optimizer.lr == lr and (settings.schedule.warmup_steps or share * steps) == warmup
-    assert (settings.data.short_share, settings.data.length) == (short_share, 512)
-    assert settings.data.short_length == 128 or not short_share
-    assert settings.model.dropout == settings.model.attention_dropout == dropout
-    optimizer = settings.optimizer
-    family = preset.partition("-")[0]
-    assert (optimizer.name, optimizer.bias_correction) == (("lamb", False) if family == "albert" else ("adamw", True))
-    assert (optimizer.beta2, optimizer.clip) == ((0.98, 0.0) if family == "roberta" else (0.999, 1.0))
-    assert (optimizer.eps, optimizer.weight_decay) == (1e-6, 0.01)
-    assert settings.masking.unit == ("ngram" if family == "albert" else "token")
-    assert settings.objective.sentence == {"bert": "nsp", "albert": "sop", "roberta": "none"}[family]
-    assert settings.layout == ("packed" if family == "roberta" else settings.objective.sentence)
-
-
-@pytest.mark.parametrize("preset", PRESETS)
-def test_every_preset_makes_a_model(preset):
-    """At its published size, without its memory."""
-    config = PRESETS[preset].model
-    with torch.device("meta"):
-        model = family_of(config)(config)
-    name = preset.partition("-")[0]
-    family = {"gpt1": "openai-gpt", "gpt3": "gpt2", "tinybert": "bert", "distilgpt2": "gpt2"}.get(name, name)
-    assert sum(each.numel() for each in model.parameters()) > 4e6 and model.family == family
-
-
-@pytest.mark.parametrize(
-    ("preset", "steps", "sequences", "length", "lr", "rate"),
-    [
-        ("electra-small", 1_000_000, 128, 128, 5e-4, 0.15),
-        ("electra-base", 766_000, 256, 512, 2e-4, 0.15),
-        ("electra-large", 400_000, 2048, 512, 2e-4, 0.25),
-    ],
-)
-def test_electras_carry_the_published_training(preset, steps, sequences, length, lr, rate):
-    settings = preset_settings(preset)
-    assert settings.schedule.steps == steps and settings.batch.tokens == sequences * length
-    assert {settings.data.length_at(step, steps)[0] for step in (0, steps - 1)} == {length}
-    assert (settings.schedule.warmup_steps, settings.schedule.shape) == (10_000, "multiplied")
-    assert settings.optimizer.lr == lr and not settings.optimizer.bias_correction
-    assert (settings.masking.rate, settings.masking.mask_share, settings.masking.random_share) == (rate, 0.85, 0.0)
-    assert settings.layout == "segments" and settings.objective.weights == {"mlm": 1.0, "rtd": 50.0}
-    assert settings.model.dropout == settings.model.attention_dropout == 0.1
-
-
-@pytest.mark.parametrize(
-    ("preset", "batch_tokens", "length", "lr", "warmup_tokens"),
-    [
-        ("gpt1-base", 64 * 512, 512, 2.5e-4, 2000 * 64 * 512),
-        ("gpt2-small", 512 * 1024, 1024, 6e-4, 375e6),
-        ("gpt3-125m", 0.5e6, 2048, 6e-4, 375e6),
-        ("gpt3-350m", 0.5e6, 2048, 3e-4, 375e6),
-        ("gpt3-760m", 0.5e6, 2048, 2.5e-4, 375e6),
-        ("gpt3-1.3b", 1e6, 2048, 2e-4, 375e6),
-        ("gpt3-2.7b", 1e6, 2048, 1.6e-4, 375e6),
-        ("gpt3-6.7b", 2e6, 2048, 1.2e-4, 375e6),
-        ("gpt3-13b", 2e6, 2048, 1e-4, 375e6),
-        ("gpt3-175b", 3.2e6, 2048, 6e-5, 375e6),
-    ],
-)
-def test_gpts_carry_the_published_training(preset, batch_tokens, length, lr, warmup_tokens):
-    settings = preset_settings(preset)
-    assert settings.batch.tokens == pytest.approx(batch_tokens, rel=0.05) and settings.optimizer.lr == lr
-    assert {settings.data.length_at(step, 100)[0] for step in (0, 99)} == {length} == {settings.model.max_positions}
-    steps, is_gpt3 = settings.schedule.steps, preset.startswith("gpt3")
-    assert settings.batch.tokens_before(settings.schedule.warmup_steps, steps) == pytest.approx(warmup_tokens, rel=0.01)
-    assert settings.batch.first_tokens == (32_768 if is_gpt3 else None)
-    if is_gpt3:
-        grown, fallen = settings.batch.growth_share * steps, round(settings.schedule.fall_share * steps)
-        assert 3.99e9 < settings.batch.tokens_before(grown, steps) < 12.01e9
-        assert settings.batch.tokens_before(fallen, steps) == pytest.approx(260e9, rel=1e-4)
-        assert settings.schedule.rate(fallen) == 0.1 < settings.schedule.rate(fallen - 1000)
-    if preset != "gpt1-base":
-        assert settings.batch.mean_tokens * steps == pytest.approx(300e9, rel=1e-4)
-    assert settings.schedule.fall == "cosine" and settings.layout == "documents"
-    is_first = preset == "gpt1-base"
-    assert settings.schedule.rate(settings.schedule.steps - 1) == pytest.approx(0.0 if is_first else 0.1, abs=1e-6)
-    assert (settings.optimizer.beta2, settings.optimizer.weight_decay) == ((0.999, 0.01) if is_first else (0.95, 0.1))
-
-
-@pytest.mark.parametrize(
-    ("preset", "steps", "sequences", "length", "lr", "warmup", "layout"),
-    [
-        ("distilbert", 5_000, 4096, 512, 5e-4, 0.05, "packed"),
-        ("tinybert-4", 300_000, 256, 128, 5e-5, 0.1, "nsp"),
-        ("tinybert-6", 300_000, 256, 128, 5e-5, 0.1, "nsp"),
-    ],
-)
-def test_students_carry_the_published_training(preset, steps, sequences, length, lr, warmup, layout):
-    settings = preset_settings(preset)
-    assert settings.schedule.steps == steps and settings.batch.tokens == sequences * length
-    assert {settings.data.length_at(step, steps)[0] for step in (0, steps - 1)} == {length}
-    assert (settings.optimizer.lr, settings.schedule.warmup_fraction, settings.layout) == (lr, warmup, layout)
-    taught = preset_settings(preset, has_teacher=True)
-    assert taught.layout == "packed" and taught.objective.recipe == "distilbert"
-
-
 def test_short_sequences_first_then_long_ones(tmp_path, tiny_corpus):
     """Nine tenths of the steps at the short limit, then the long one, at the same number of tokens a batch."""
     from hornbook.data.corpus import Corpus
@@ -433,7 +294,7 @@ def test_terminating_the_whole_group_saves(tmp_path, tiny_corpus):
     program = (
         "import sys; sys.path.insert(0, sys.argv[3])\n"
         "import torch, time; torch.set_num_threads(1)\n"
-        "from test_pretrain import run\n"
+        "from tiny_runs import run\n"
         "changes = {'runtime.loader_workers': 2, 'checkpoint.every_steps': 0}\n"
         "outcome = run(sys.argv[1], sys.argv[2], steps=4000, changes=changes, watch=lambda status: time.sleep(0.01))\n"
         "print(outcome.ended, outcome.step)\n"
@@ -491,16 +352,3 @@ def test_the_function_stays_a_function():
     from hornbook.pretraining import run as module
 
     assert hornbook.pretrain is module.pretrain and hornbook.pretrain is module.pretrain
-
-
-def test_what_a_person_says_of_the_warmup_wins_over_published_steps():
-    settings = preset_settings("electra-small", {"schedule.warmup_fraction": 0.5})
-    assert settings.schedule.warmup_steps is None and settings.schedule.warmup_fraction == 0.5
-    assert preset_settings("electra-small").schedule.warmup_steps == 10_000
-    both = preset_settings("electra-small", {"schedule.warmup_fraction": 0.5, "schedule.warmup_steps": 7})
-    assert both.schedule.warmup_steps == 7
-
-
-def test_a_setting_of_another_family_says_whose_it_is():
-    with pytest.raises(ValueError, match=r"no setting 'model\.sharing' of bert; albert has it"):
-        preset_settings("bert-tiny", {"model.sharing": "all"})

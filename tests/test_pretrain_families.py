@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 import torch
 import transformers
-from test_pretrain import run, same
 from tiny import tiny_text
+from tiny_runs import run, same
 
 import hornbook
 from hornbook.batch import pack
@@ -142,6 +142,7 @@ def test_a_gpt_run(tmp_path, corpus, family):
     assert not (tmp_path / "run" / "samples.json").exists()
     page = write_report(tmp_path / "run").read_text(encoding="utf-8")
     assert "next-token accuracy" in page and "of next tokens: e to the clm loss" in page
+    assert "data.crosses_documents" in page and "masking" not in page and "data.layout" not in page
     assert any("clm" in words for label, words in lines(describe(tmp_path / "run")) if label == "last validation")
     run(tmp_path / "more", corpus, steps=2, family=family, base=tmp_path / "run", changes=window)
     with pytest.raises(ValueError, match="fills in no masks"):

@@ -81,6 +81,11 @@ def why_unread(settings: Any, name: str) -> str | None:
     return next((why for part, why in reasons.items() if f"{name}.".startswith(f"{part}.")), None)
 
 
+def unread_names(settings: Any) -> list[str]:
+    """The dotted names of all settings that nothing reads in such a run."""
+    return [each.name for each in listed(settings) if why_unread(settings, each.name)]
+
+
 def refuse_unread(settings: Any, names: Iterable[str]) -> None:
     """A setting that would do nothing is not taken in silence."""
     for name in names:

@@ -25,6 +25,26 @@ def replacing(path: Path) -> Iterator[Path]:
         temporary.unlink(missing_ok=True)
 
 
+@contextlib.contextmanager
+def replacing_folder(folder: Path) -> Iterator[Path]:
+    """Yields a temporary folder beside `folder`; when the block ends well, it takes its name. Where there is such a
+    folder already, it is made in there and its files go up into it at the end. What a kill left of it is removed."""
+    folder = Path(folder).resolve()
+    is_there = folder.is_dir()
+    temporary = (folder if is_there else folder.parent) / f".{folder.name}.tmp"
+    shutil.rmtree(temporary, ignore_errors=True)
+    temporary.mkdir(parents=True)
+    try:
+        yield temporary
+        if is_there:
+            for path in temporary.iterdir():
+                os.replace(path, folder / path.name)
+        else:
+            os.replace(temporary, folder)
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
+
+
 def _umask() -> int:
     mask = os.umask(0)
     os.umask(mask)

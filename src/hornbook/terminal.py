@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 console = Console(highlight=False, markup=False, emoji=False)
 if not console.is_terminal:
     console.width = 100_000  # what reads a pipe or a file wants whole lines
+PAGE_WIDTH = 100
 LINE_EVERY_SECONDS = 10.0
 
 
@@ -189,11 +190,12 @@ def answering_display() -> Iterator:
         yield show
 
 
-def table(rows: list[tuple], headings: tuple[str, ...] = (), title: str | None = None) -> None:
-    """Prints rows under headings, as wide as they need to be."""
+def table(rows: list[tuple], headings: tuple[str, ...] = (), title: str | None = None, is_prose: bool = False) -> None:
+    """Prints rows under headings, as wide as they need to be. Whole sentences, which no program reads, are broken to
+    fit a page where there is no terminal to fit."""
     drawn = Table(title=title, show_header=bool(headings), box=None, padding=(0, 2, 0, 0), title_justify="left")
     for heading in headings or [""] * len(rows[0] if rows else ()):
         drawn.add_column(Text(heading), overflow="fold")
     for row in rows:
         drawn.add_row(*(Text(str(cell)) for cell in row))
-    console.print(drawn)
+    console.print(drawn, width=PAGE_WIDTH if is_prose and not console.is_terminal else None)

@@ -2,6 +2,7 @@
 
 import re
 import shutil
+import signal
 import subprocess
 import sys
 
@@ -119,6 +120,41 @@ def test_an_exported_folder_predicts(both):
     for one, other in zip(ours, theirs, strict=True):
         for name in ("label", "tags", "answer", "choice"):
             assert getattr(one, name, None) == getattr(other, name, None)
+
+
+# ---- stopped half-way
+
+KILLED = """
+import os, sys
+from hornbook import cli
+from hornbook.deployment import export
+export._latency = lambda *_: os.kill(os.getpid(), 9)
+cli.app(sys.argv[1:])
+"""
+
+
+@pytest.mark.parametrize("is_there", [False, True])
+def test_a_second_run_makes_good_what_a_stop_left(tmp_path, tiny_tokenizer, is_there):
+    source, out = model_folder_of(tmp_path / "model", tiny_tokenizer, "bert"), tmp_path / "phone"
+    if is_there:
+        out.mkdir()
+        (out / "mine.txt").write_text("kept")
+    words = ["export", str(source), "--to", "onnx", "--out", str(out), "--rounds", "2", "--length", "16"]
+    assert subprocess.run([sys.executable, "-c", KILLED, *words], capture_output=True).returncode == -signal.SIGKILL
+    assert not (out / "model.onnx").exists()
+
+    def stop(doing: str, number: int) -> None:
+        if doing == "rounds timed":
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        export(source, "onnx", out, show=stop, **FAST)
+    assert [path.name for path in tmp_path.iterdir() if path != source] == (["phone"] if is_there else [])
+    done = CliRunner().invoke(app, words)
+    assert done.exit_code == 0, (done.output, done.exception)
+    names = {"model.onnx", "export.json", "README.md", "config.json", "tokenizer.json", "tokenizer_config.json"}
+    assert {path.name for path in out.iterdir()} == names | ({"mine.txt"} if is_there else set())
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["model", "phone"]
 
 
 # ---- int8, on a model that has learned something

@@ -4,6 +4,7 @@ is refused."""
 import dataclasses
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -120,7 +121,8 @@ def test_every_kind_of_task(tmp_path, encoder, small, task):
     assert {"logits", "task"} <= last[0].keys()
     opened = getattr(transformers, f"AutoModelFor{kind}").from_pretrained(result.out)
     assert type(opened).__name__ == f"DistilBertFor{kind}"
-    assert str(taught_by.out) in hornbook.write_report(result.out).read_text()
+    page = hornbook.write_report(result.out).read_text()
+    assert str(taught_by.out) in page and "batch.micro_tokens" in page and "batch.tokens" not in page
     assert hornbook.describe(result.out)["teacher"] == str(taught_by.out)
     assert result.evaluate(data)["parts"]["dev"].keys() == result.scores["dev"].keys()
 
@@ -164,6 +166,33 @@ def test_a_preset_starts_from_the_teacher(tmp_path, teacher, data, monkeypatch):
     torch.testing.assert_close(student.blocks[0].expand.weight, taught.blocks[0].expand.weight, rtol=0, atol=1e-5)
     again = learn(teacher.out, "distilbert", tmp_path / "run", data, changes=few, epochs=0.1, lr=1e-9, resume=True)
     assert again.scores == result.scores
+
+
+def test_a_preset_in_another_shape(tmp_path, teacher, small, data):
+    shape = {"num_layers": 1, "width": 64, "num_heads": 4, "inner_width": 128}
+    named = {f"model.{name}": str(value) for name, value in shape.items()}
+    few = named | {"objective.earlier_epochs": 0.1}
+    keywords = {"epochs": 0.1, "lr": 3e-3}
+    result = learn(teacher.out, "tinybert-4", tmp_path / "run", data, changes=few, **keywords)
+    config = load_folder(result.out)[0].config
+    assert {name: getattr(config, name) for name in shape} == shape
+    weights = bytes_of(result.out)
+    for path in result.out.iterdir():  # as if it had been killed before its first checkpoint
+        if path.name != "run.json":
+            shutil.rmtree(path) if path.is_dir() else path.unlink()
+    assert bytes_of(distill(teacher.out, None, result.out, resume=True, **QUIET).out) == weights != {}
+    with pytest.raises(ValueError, match=r"model\.num_layers.* not "):
+        learn(teacher.out, None, tmp_path / "run", data, changes=few | {"model.num_layers": 2}, resume=True, **keywords)
+    with pytest.raises(ValueError, match=r"model\.num_layers cannot be changed, as .*small.* name a preset"):
+        learn(teacher.out, small, tmp_path / "other", data, changes=few)
+    with pytest.raises(ValueError, match=r"no setting 'model\.num_layer'; did you mean 'model\.num_layers'"):
+        learn(teacher.out, "tinybert-4", tmp_path / "other", data, changes={"model.num_layer": 2})
+    with pytest.raises(ValueError, match=r"no setting 'model\.sharing' of bert; albert has it"):
+        learn(teacher.out, "tinybert-4", tmp_path / "other", data, changes={"model.sharing": "all"})
+    assert not (tmp_path / "other").exists()
+    words = ["distill", teacher.out, "--student", "tinybert-4", "--task", "classification", "--show", "--json"]
+    shown = CliRunner().invoke(cli.app, [*map(str, words), "--set", "model.num_layers=3"])
+    assert shown.exit_code == 0 and json.loads(shown.output.splitlines()[-1])["model.num_layers"] == 3
 
 
 KILLED = """

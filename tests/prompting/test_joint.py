@@ -12,8 +12,10 @@ from hornbook.interop.folder import read_weights
 from hornbook.prompting import teaching
 from hornbook.prompting.joint import documents, read_joint
 from hornbook.prompting.teaching import finetune_text
+from hornbook.report.curves import curves_figure
 from hornbook.report.info import describe, lines
 from hornbook.report.page import write_report
+from hornbook.report.run import RunRecord
 
 SIZE = """
 example = "How large is {text}?"
@@ -80,7 +82,11 @@ def test_it_learns_both_tasks(taught, tasks, gpt, tmp_path):
         assert score(gpt, tasks, name, data, tmp_path / f"{name}-before") <= at_first
         assert score(out, tasks, name, data, tmp_path / name) == 100
     assert [each["examples"] for each in read_json(out / "run.json")["data"]["tasks"]] == [57, 38]
-    assert "colour, size" in write_report(out).read_text(encoding="utf-8")
+    page = write_report(out).read_text(encoding="utf-8")
+    assert "colour, size" in page and "of answer tokens: e to the clm loss" in page and "answer-token accuracy" in page
+    assert "next token" not in page and "next-token" not in page
+    titles = [axes.get_title(loc="left") for axes in curves_figure(RunRecord.load(out)).axes]
+    assert "Loss on answer tokens (clm)" in titles
 
 
 @pytest.mark.parametrize("learns", ["answer", "all"])

@@ -1,5 +1,6 @@
 """`hornbook prompt` as a person meets it: what it leaves, how it goes on after a kill, and what it refuses."""
 
+import html
 import json
 import os
 import signal
@@ -20,6 +21,7 @@ from hornbook.files import read_json, read_json_lines
 from hornbook.interop.folder import save_model
 from hornbook.models.bert import Bert, BertConfig
 from hornbook.prompting import run as running
+from hornbook.prompting.scores import degenerate
 from hornbook.report import info
 from hornbook.text.training import train_tokenizer
 
@@ -234,6 +236,48 @@ def test_refusals(gpt, task, data, tmp_path, monkeypatch):
         hornbook.prompt(gpt, task, data, tmp_path / "full", shots=(0,), say=quiet)
 
 
+def test_the_same_answer_to_every_question_is_said(verb, gpt, task, tmp_path):
+    """In sum the shorter choice is the likelier one, whatever the question."""
+    data, out = write_colours(tmp_path / "data", num_test=41), tmp_path / "out"
+    status, said, _ = verb(gpt, "--task", task, "--data", data, "--normalise", "sum", "--shots", "0,1", "--out", out)
+    words = "it answers 'red' to 100.0% of the questions"
+    whole = f"with 0 examples {words}, with 1 example {words}: a score near 51.2%, which always taking the commonest "
+    assert status == 0 and f"note: {whole}choice gets, then says little\n" in said
+    assert f"W{whole[1:]}" in html.unescape((out / "report.html").read_text(encoding="utf-8"))
+    assert dict(info.lines(info.describe(out)))["degenerate"].startswith(whole)
+
+
+def answered(said: str, right: str, choices: str = "abc", shift: int = 0) -> list[dict]:
+    """Lines of predictions: what was said to each question and what is right, the choices moved on by each."""
+    lines = []
+    for number, pair in enumerate(zip(said, right, strict=True)):
+        start = number * shift % len(choices)
+        moved = choices[start:] + choices[:start]
+        lines.append({"choices": list(moved), "answer": pair[0], "answers": [pair[1]]})
+    return lines
+
+
+@pytest.mark.parametrize(
+    ("several", "words"),
+    [
+        ([answered("a" * 40, "ab" * 20)], "it answers 'a' to 100.0% of the questions"),
+        ([answered("a" * 39 + "b", "ab" * 20)], "it answers 'a' to 97.5% of the questions"),
+        ([answered("a" * 37 + "bbb", "ab" * 20)], None),
+        ([answered("a" * 40, "a" * 40)], None),  # as is right
+        ([answered("a" * 10, "ab" * 5)], None),  # by chance
+        ([answered("abc" * 10, "aab" * 10, shift=1)], "it takes choice 1 for 100.0% of the questions"),
+        ([answered("a" * 30, "abc" * 10, shift=1)], None),
+        (
+            [answered("a" * 40, "ab" * 20), answered("b" * 40, "ab" * 20)],
+            "it answers 100.0% of the questions alike, by each seed in another way",
+        ),
+        ([answered("a" * 40, "ab" * 20), answered("ab" * 20, "ab" * 20)], None),
+    ],
+)
+def test_what_shows_that_the_question_does_not_matter(several, words):
+    assert degenerate(several) == words
+
+
 def test_the_verb(verb, gpt, task, data, tmp_path):
     status, out, _ = verb(gpt, "--task", task, "--data", data, "--out", tmp_path / "o", "--shots", "0,2", "--json")
     assert status == 0 and "who answers" in out and "95% intervals by bootstrap over questions and seeds" in out
@@ -241,6 +285,7 @@ def test_the_verb(verb, gpt, task, data, tmp_path):
     assert [point["shots"] for point in answer["points"]] == [0, 2]
     status, out, _ = verb("--list")
     assert status == 0 and "lambada-paper" in out and "translation-say" in out
+    assert max(map(len, out.splitlines())) <= 100 and "as in GPT-2's paper" in " ".join(out.split())
     status, out, _ = verb("--task", task, "--data", data, "--shots", "1", "--show")
     assert status == 0 and "--- examples: 1\nSay which colour it is.\n\ntrain" in out and "answers:  red" in out
     for words, said in (

@@ -108,6 +108,14 @@ def test_a_sentence_task_has_its_tile(sentence, objective, words, make_run):
     assert all(f"objective.{name}" in page.text for name in objective)
 
 
+def test_settings_that_nothing_reads_are_left_out(make_run):
+    settings = {"schedule": {"steps": 3000, "warmup_fraction": 0.1}, "masking": {"rate": 0.15}, "epochs": 1, "size": 2}
+    unread = ["schedule.warmup_fraction", "masking.rate", "epochs"]
+    page = Page(write_report(make_run(settings=settings, unread=unread)))
+    assert "schedule.steps" in page.text and "size" in page.text
+    assert not [name for name in (*unread, "masking") if name in page.text]
+
+
 def test_an_unfinished_run_says_how_to_go_on(make_run):
     folder = make_run(train_lines(1000), steps=3000)
     page = Page(write_report(folder))

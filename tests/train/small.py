@@ -12,7 +12,7 @@ from hornbook.models.bert import Bert, BertConfig
 from hornbook.objectives.masking import Masking, MaskingSettings
 from hornbook.objectives.pretraining import Pretraining
 from hornbook.train.device import Runtime
-from hornbook.train.loop import Job, LoopSettings, validate
+from hornbook.train.loop import Job, LoopSettings
 from hornbook.train.settings import (
     BatchSettings,
     CheckpointSettings,
@@ -22,6 +22,7 @@ from hornbook.train.settings import (
     ScheduleSettings,
     ValidationSettings,
 )
+from hornbook.train.validation import validate
 
 VOCABULARY, CLS, SEP, MASK = 64, 1, 2, 3
 CPU = Runtime(torch.device("cpu"), torch.float32, False, 1, 0, "test")

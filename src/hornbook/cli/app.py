@@ -110,11 +110,14 @@ def changes_in(pairs: list[str] | None) -> dict[str, str]:
     return {key.strip(): value.strip() for key, _, value in (pair.partition("=") for pair in pairs or [])}
 
 
-def show_settings(settings, as_json: bool) -> None:
-    """Every setting that is read, with its value and its doc line."""
-    from hornbook.config import listed, why_unread
+def show_settings(settings, as_json: bool, new_model=None) -> None:
+    """Every setting that is read, with its value and its doc line; those of a `new_model` first, where it is none of
+    the settings."""
+    from hornbook.config import listed, unread_names
     from hornbook.terminal import table
 
-    found = [each for each in listed(settings) if why_unread(settings, each.name) is None]
+    unread = unread_names(settings)
+    found = [] if new_model is None else list(listed(new_model, "model."))
+    found += [each for each in listed(settings) if each.name not in unread]
     table([(each.name, each.value, each.doc) for each in found], ("setting", "value", "what it is"))
     answer(as_json, {each.name: each.value for each in found})

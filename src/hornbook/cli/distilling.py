@@ -120,7 +120,7 @@ def _show(teacher: str, student: str, task: str | None, changes: dict, as_json: 
 
         show_settings(preset_settings(student, changes, has_teacher=True), as_json)
         return
-    from hornbook.distillation.run import open_student
+    from hornbook.distillation.run import open_student, shape_in
     from hornbook.finetuning.settings import settings_for
     from hornbook.interop.folder import load_folder
     from hornbook.interop.hub import model_folder
@@ -128,6 +128,9 @@ def _show(teacher: str, student: str, task: str | None, changes: dict, as_json: 
     from hornbook.tasks.datasets import known
 
     changes = {"objective.recipe": "tinybert"} | changes  # what is taken on a task
-    opened = open_student(student, open_teacher(teacher), 0, "random", lambda words: None)
+    shape = shape_in(changes)
+    opened = open_student(student, open_teacher(teacher), shape, 0, "random", lambda words: None)
     trained, _ = opened or load_folder(model_folder(student))
-    show_settings(settings_for(known(task), trained, changes, has_teacher=True), as_json)
+    changes = {name: value for name, value in changes.items() if name not in shape}
+    settings = settings_for(known(task), trained, changes, has_teacher=True)
+    show_settings(settings, as_json, trained.config if opened else None)

@@ -48,7 +48,7 @@ def prompt_verb(
         raise ValueError(f"prompt needs {missing}; see 'hornbook prompt --help'")
     check_writable(out)
     from hornbook.prompting.run import prompt
-    from hornbook.report.prompted import rows_of
+    from hornbook.report.prompted import degenerate_words, rows_of
     from hornbook.report.wording import measure
     from hornbook.terminal import answering_display, say, table
 
@@ -71,6 +71,8 @@ def prompt_verb(
     table(rows, ("who answers", "examples", *map(measure, found["measures"]), ""))
     for name, each in found["measures"].items():
         say(f"{measure(name)}: {each['words']}")
+    if words := degenerate_words(found):
+        say(f"note: {words}")
     say(f"{found['interval']}; {found['questions']:,} questions; {out / 'report.html'}")
     answer(as_json, {"out": str(out), "points": found["points"], "baselines": found["baselines"]})
 
@@ -95,7 +97,8 @@ def _list(as_json: bool) -> None:
     from hornbook.terminal import table
 
     tasks = [read_task(name) for name in shipped()]
-    table([(each.name, ", ".join(each.measures), each.about) for each in tasks], ("task", "measures", "what is asked"))
+    rows = [(each.name, ", ".join(each.measures), each.about) for each in tasks]
+    table(rows, ("task", "measures", "what is asked"), is_prose=True)
     answer(as_json, {each.name: each.about for each in tasks})
 
 

@@ -20,7 +20,7 @@ from hornbook.deployment.memory import peak_memory
 from hornbook.deployment.opened import Opened, alike, opened
 from hornbook.deployment.readme import readme
 from hornbook.deployment.timing import Times, by_turns, torch_threads
-from hornbook.files import write_json, write_text
+from hornbook.files import replacing_folder, write_json, write_text
 from hornbook.interop.onnx import FILE, is_exported, needed, write_int8, write_onnx
 from hornbook.models.padded import input_names, output_names, rows_together
 from hornbook.report.exported import FILE as EXPORT
@@ -50,42 +50,44 @@ def export(
     threads: int = 1,
     show: Show = lambda doing, number: None,
 ) -> dict[str, Any]:
-    """Writes the folder and answers what `export.json` holds.
+    """Writes the folder, which appears when it is whole, and answers what `export.json` holds.
 
     The exported model is compared with the one that it was made of on `texts`, else on examples of `data`, else on
     drawn tokens; on `data`, both are scored. Latency is that of one input of `length` tokens on so many `threads`.
     """
     _check(to, length, rounds, threads)
-    source, out = opened(model), Path(out)
+    source = opened(model)
     if is_exported(source.folder):
         raise ValueError(f"{source.folder} is exported already: give the run or model that it was made of")
     random = np.random.default_rng(SEED)
     length = min(length, source.model.config.max_positions)
     features = compared_on(source, texts, data, length, random)
     scores_before = None if data is None else _scores(source, data, show)  # refuses other data before writing
-    show("writing the graph", 0)
-    _write(source, to, out)
-    record: dict[str, Any] = {
-        **{"hornbook": hornbook.__version__, "from": str(model), "to": to, "family": source.model.family},
-        **{"parameters": source.parameters, "bytes": (out / FILE).stat().st_size, "bytes_before": source.num_bytes},
-        **{"inputs": list(input_names(source.model.config)), "outputs": list(output_names(source.output))},
-        **{"length": length, "threads": threads, "rounds": rounds},
-    }
-    write_json(out / EXPORT, record)  # opening it asks for this
-    exported = opened(out).with_threads(threads)
-    compared = agreement(source, exported, features, lambda done: show("inputs compared", done))
-    record["agreement"] = compared.as_dict() | {"on": str(texts or data or "drawn tokens")}
-    before, after = _latency([source, exported], length, rounds, threads, random, show)
-    record["latency_ms"] = {"p50": after.p50_ms, "p99": after.p99_ms}
-    record["latency_ms_before"] = {"p50": before.p50_ms, "p99": before.p99_ms}
-    shape = (1, *([source.num_together] if rows_together(source.output) else []), length)
-    memory = peak_memory(out / FILE, shape)
-    record["memory_bytes"] = {"peak": memory.whole, "without_model": memory.before}
-    if data is not None:
-        record["scores"], record["scores_before"] = _scores(exported, data, show), scores_before
-    write_json(out / EXPORT, record)
-    longest = length if source.predictor is None else source.predictor.longest
-    write_text(out / "README.md", readme(source, to, longest, measured_words(record)))
+    with replacing_folder(out) as folder:
+        show("writing the graph", 0)
+        _write(source, to, folder)
+        record: dict[str, Any] = {
+            **{"hornbook": hornbook.__version__, "from": str(model), "to": to, "family": source.model.family},
+            **{"parameters": source.parameters, "bytes": (folder / FILE).stat().st_size},
+            **{"bytes_before": source.num_bytes},
+            **{"inputs": list(input_names(source.model.config)), "outputs": list(output_names(source.output))},
+            **{"length": length, "threads": threads, "rounds": rounds},
+        }
+        write_json(folder / EXPORT, record)  # opening it asks for this
+        exported = opened(folder).with_threads(threads)
+        compared = agreement(source, exported, features, lambda done: show("inputs compared", done))
+        record["agreement"] = compared.as_dict() | {"on": str(texts or data or "drawn tokens")}
+        before, after = _latency([source, exported], length, rounds, threads, random, show)
+        record["latency_ms"] = {"p50": after.p50_ms, "p99": after.p99_ms}
+        record["latency_ms_before"] = {"p50": before.p50_ms, "p99": before.p99_ms}
+        shape = (1, *([source.num_together] if rows_together(source.output) else []), length)
+        memory = peak_memory(folder / FILE, shape)
+        record["memory_bytes"] = {"peak": memory.whole, "without_model": memory.before}
+        if data is not None:
+            record["scores"], record["scores_before"] = _scores(exported, data, show), scores_before
+        write_json(folder / EXPORT, record)
+        longest = length if source.predictor is None else source.predictor.longest
+        write_text(folder / "README.md", readme(source, to, longest, measured_words(record)))
     return record
 
 

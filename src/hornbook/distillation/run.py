@@ -17,13 +17,15 @@ import torch
 
 from hornbook.files import read_json
 from hornbook.finetuning.api import Finetuned, finetune
+from hornbook.finetuning.record import SHAPE
 from hornbook.interop.hub import model_folder
 from hornbook.interop.teacher import Teacher, open_teacher
 from hornbook.models import registry
 from hornbook.models.gpt import Gpt
 from hornbook.models.pair import start_from_teacher
-from hornbook.models.transformer import Transformer
+from hornbook.models.transformer import Transformer, TransformerConfig
 from hornbook.pretraining.run import pretrain
+from hornbook.pretraining.settings import changed_of_family
 from hornbook.text.tokenizer import Tokenizer
 from hornbook.train.loop import Outcome, Status
 from hornbook.train.randomness import seed_of
@@ -51,8 +53,8 @@ def distill(
     """Makes `student` learn from `teacher`: on `corpora`, or on the `task` of labelled `data`.
 
     The student is a preset (without one, `distilbert`, or of a GPT `distilgpt2`) or, on a task, also a folder. `recipe`
-    is a name (`distilbert`, `tinybert`, `patient`, `minilm`) or a JSON file. `more` is what `hornbook.pretrain` or
-    `hornbook.finetune` take besides.
+    is a name (`distilbert`, `tinybert`, `patient`, `minilm`) or a JSON file. `changes` sets any setting by its dotted
+    name, `model.*` the shape of a preset. `more` is what `hornbook.pretrain` or `hornbook.finetune` take besides.
     """
     begun = read_json(Path(out) / "run.json") if resume and (Path(out) / "run.json").exists() else {}
     if not corpora and "task" in begun:
@@ -70,7 +72,8 @@ def distill(
     common = {"seed": seed, "resume": resume, "watch": watch, "say": say, "teacher": opened}
     if task is None:
         return pretrain(student, list(corpora), out, changes=changes, **common, **more)
-    model = open_student(student, opened, *_seed_and_start(begun, seed, changes), say)
+    shape = shape_in(begun.get("request", {}).get("changes", {}) if begun else changes)
+    model = open_student(student, opened, shape, *_seed_and_start(begun, seed, changes), say)
     return finetune(student, data, task, out, changes=changes, opened=model, **common, **more)
 
 
@@ -120,12 +123,31 @@ def _check_model(name: str) -> None:
         raise ValueError(f"{error}{hint}") from None
 
 
-def open_student(name: str, teacher: Teacher, seed: int, start: str, say: Say) -> tuple[Transformer, Tokenizer] | None:
-    """A preset as a new model with the teacher's vocabulary; None for a folder, which is opened as any model is."""
+def shape_in(changes: dict) -> dict:
+    """Those of the changes that are about the shape of the student."""
+    return {name: value for name, value in changes.items() if name.startswith(SHAPE)}
+
+
+@dataclasses.dataclass(frozen=True)
+class _Student:
+    model: TransformerConfig
+
+
+def open_student(
+    name: str, teacher: Teacher, shape: dict, seed: int, start: str, say: Say
+) -> tuple[Transformer, Tokenizer] | None:
+    """A preset in such a shape as a new model with the teacher's vocabulary; None for a folder, which is opened as any
+    model is."""
     if Path(name).is_dir() or name not in registry.PRESETS:
         _check_model(name)
+        if shape:
+            raise ValueError(
+                f"{next(iter(shape))} cannot be changed, as {name} has weights of that shape: leave it out, or name a "
+                "preset as --student, such as tinybert-4"
+            )
         return None
     config, theirs = registry.preset(name).model, teacher.model.config
+    config = changed_of_family(_Student(config), shape, registry.family_of(config).family).model
     positions = min(config.max_positions, theirs.max_positions)
     config = dataclasses.replace(config, vocab_size=theirs.vocab_size, max_positions=positions)
     family = registry.family_of(config)

@@ -15,6 +15,7 @@ from hornbook.tasks.records import DataSet
 from hornbook.train.device import Runtime
 
 SCORES = "scores.json"  # written last: a folder with it is finished
+SHAPE = "model."  # what settings of a model's shape begin with
 
 
 @dataclass(frozen=True)
@@ -37,14 +38,18 @@ class Request:
     teacher: str | None = None
 
     def all_changes(self) -> dict:
-        """The changes by dotted name, with those that have a flag of their own."""
+        """The changes by dotted name, with those that have a flag of their own. `model.*` beside a teacher is the shape
+        of a new student, which is made before (`hornbook.distillation`)."""
         flags = {
             "epochs": self.epochs,
             "optimizer.lr": self.lr,
             "batch_size": self.batch_size,
             "runtime.seed": self.seed,
         }
-        return self.changes | {name: value for name, value in flags.items() if value is not None}
+        changes = self.changes
+        if self.teacher is not None:
+            changes = {name: value for name, value in changes.items() if not name.startswith(SHAPE)}
+        return changes | {name: value for name, value in flags.items() if value is not None}
 
     def to_dict(self) -> dict:
         """As it is written down: the changes as text, however they were given."""
@@ -113,6 +118,7 @@ def write_run(
             },
             **about,
             "settings": configuration.to_dict(settings),
+            "unread": configuration.unread_names(settings),
         },
     )
 

@@ -27,8 +27,9 @@ from hornbook.tasks.objective import TaskObjective
 from hornbook.tasks.saved import load_task
 from hornbook.train.checkpoint import Checkpoints
 from hornbook.train.device import Runtime
-from hornbook.train.loop import Job, Outcome, Status, train, validate
+from hornbook.train.loop import Job, Outcome, Status, train
 from hornbook.train.randomness import seed_of
+from hornbook.train.validation import validate
 
 STAGES = "stages"
 

@@ -87,6 +87,7 @@ def write_run(
                 "reason": runtime.reason,
             },
             "settings": configuration.to_dict(settings),
+            "unread": configuration.unread_names(settings),
         },
     )
 

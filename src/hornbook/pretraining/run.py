@@ -44,9 +44,10 @@ from hornbook.pretraining.trained import (
 from hornbook.text.tokenizer import Tokenizer
 from hornbook.train.checkpoint import Checkpoints, read_state
 from hornbook.train.device import Runtime, decide, prepare
-from hornbook.train.loop import Job, Outcome, Watch, train, validate
+from hornbook.train.loop import Job, Outcome, Watch, train
 from hornbook.train.pace import seconds_a_step
 from hornbook.train.randomness import seed_of
+from hornbook.train.validation import validate
 
 Say = Callable[[str], None]
 # What may differ from the model that a run goes on from; the rest is its shape.

@@ -2,6 +2,7 @@
 
 import dataclasses
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 from hornbook import config as configuration
 from hornbook.data.examples import DataSettings, Layout
@@ -27,6 +28,7 @@ from hornbook.train.settings import (
     ValidationSettings,
 )
 
+S = TypeVar("S")
 GPU_FLOPS_A_SECOND = 2e14  # about what plain code gets out of a large GPU: a run in minutes is sized by it
 
 
@@ -151,16 +153,21 @@ def preset_settings(preset: str, changes: dict | None = None, has_teacher: bool 
     changes = dict(changes or {})
     if "schedule.warmup_fraction" in changes:  # what a person says of it wins over a published number of steps
         changes.setdefault("schedule.warmup_steps", None)
+    settings = changed_of_family(settings, changes, family)
+    configuration.refuse_unread(settings, changes)
+    return settings
+
+
+def changed_of_family(settings: S, changes: dict, family: str) -> S:
+    """Settings with a group `model`, changed by dotted name; a setting of another family says whose it is."""
     try:
-        settings = configuration.changed(settings, changes)
+        return configuration.changed(settings, changes)
     except configuration.UnknownSetting as error:
         owners = [name for name, model in registry.MODELS.items() if _has_setting(model.config_kind, error.name)]
         if not owners or family in owners:
             raise
         have = "has it" if len(owners) == 1 else "have it"
         raise ValueError(f"there is no setting '{error.name}' of {family}; {' and '.join(owners)} {have}") from None
-    configuration.refuse_unread(settings, changes)
-    return settings
 
 
 def _has_setting(kind: type, name: str) -> bool:

@@ -1,6 +1,7 @@
 """From the predictions of finished pieces to `scores.json`: each score with its interval, by template and number of
 examples, and the baselines beside them."""
 
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -8,9 +9,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from hornbook.files import read_json_lines, write_json
+from hornbook.finetuning.evaluation import ENOUGH_CHOICES
 from hornbook.metrics.bleu import signature
 from hornbook.metrics.bootstrap import crossed_intervals
-from hornbook.prompting.baselines import baselines, blind
+from hornbook.prompting.baselines import baselines, blind, majority
 from hornbook.prompting.definition import TextTask
 from hornbook.prompting.measures import MEASURES
 from hornbook.prompting.sources import Item, Parts
@@ -21,6 +23,7 @@ if TYPE_CHECKING:
 SCORES = "scores.json"
 KIND = "prompt"  # what the file says that it is about
 INTERVAL = "95% intervals by bootstrap over questions and seeds"
+ALMOST_ALL = 0.95  # of the answers: where they are one choice, it is not the question that decides
 Statistics = dict[str, np.ndarray]  # of each measure, a row a question
 
 
@@ -44,6 +47,7 @@ def write_scores(
         "pieces": len(pieces),
         "done": len(done),
         "points": points,
+        "majority": majority(parts.test) if task.choices.is_there else None,
         "baselines": _baselines(task, parts.train, parts.test),
     }
     write_json(out / SCORES, found)
@@ -76,7 +80,28 @@ def _point(out: Path, task: TextTask, pieces: Sequence["Piece"]) -> dict[str, An
         "shown": {"mean": float(np.mean(shown)), "fewest": min(shown), "whole": shown.count(pieces[0].shots)},
         "cut": sum(line["cut"] for line in lines),
         "asked": len(lines),
+        "degenerate": degenerate(several) if task.choices.is_there else None,
     }
+
+
+def degenerate(several: Sequence[Sequence[dict[str, Any]]]) -> str | None:
+    """In words, what shows that a model does not look at the question, from the lines of each seed; None when nothing
+    does. Choices that each question brings itself are the same where their places are."""
+    lines = [line for its in several for line in its]
+    right = {line["choices"].index(line["answers"][0]) for line in lines}
+    if len(several[0]) < ENOUGH_CHOICES or len(right) == 1:
+        return None
+    said = [Counter(line["choices"].index(line["answer"]) for line in its).most_common(1)[0] for its in several]
+    share = sum(num for _, num in said) / len(lines)
+    if share < ALMOST_ALL:
+        return None
+    ((place, _), *others) = said
+    to = f"{100 * share:.1f}% of the questions"
+    if any(other != place for other, _ in others):
+        return f"it answers {to} alike, by each seed in another way"
+    if len({tuple(line["choices"]) for line in lines}) == 1:
+        return f"it answers '{lines[0]['choices'][place]}' to {to}"
+    return f"it takes choice {place + 1} for {to}"
 
 
 def scored(statistics: Sequence[Statistics]) -> dict[str, dict[str, Any]]:

@@ -34,7 +34,7 @@ from hornbook.tasks.task import Features
 from hornbook.text.tokenizer import Tokenizer
 from hornbook.train.checkpoint import Checkpoints
 from hornbook.train.device import Runtime, decide, prepare
-from hornbook.train.loop import Job, LoopSettings, Outcome, Status, train, validate
+from hornbook.train.loop import Job, LoopSettings, Outcome, Status, train
 from hornbook.train.settings import (
     BatchSettings,
     CheckpointSettings,
@@ -44,6 +44,7 @@ from hornbook.train.settings import (
     ScheduleSettings,
     ValidationSettings,
 )
+from hornbook.train.validation import validate
 
 VERB = "finetune-text"
 PUBLISHED_RATE = 6.25e-5  # of GPT-1 in fine-tuning

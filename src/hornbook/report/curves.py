@@ -27,8 +27,6 @@ from hornbook.report.run import TOKENS, RunRecord
 
 TITLES = {
     "loss": "Loss",
-    "mlm": "Loss on masked tokens (mlm)",
-    "clm": "Loss on the next token (clm)",
     "nsp": "Loss on the next sentence (nsp)",
     "sop": "Loss on the order of sentences (sop)",
     "rtd": "Loss on replaced tokens (rtd)",
@@ -79,7 +77,9 @@ def _has(record: RunRecord, name: str) -> bool:
 
 
 def _draw_loss(axes: Axes, record: RunRecord, colours: Colours, name: str) -> None:
-    write_title(axes, TITLES.get(name, f"Loss ({name})"), colours)
+    tokens = record.predicted_tokens.get(name)
+    title = f"Loss on {tokens}s ({name})" if tokens else TITLES.get(name, f"Loss ({name})")
+    write_title(axes, title, colours)
     steps, values = record.column("train", "step"), record.column("train", name)
     many = len(values) >= 40
     axes.plot(

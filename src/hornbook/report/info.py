@@ -94,7 +94,7 @@ def _run(record: RunRecord) -> dict:
     return {
         "kind": "run",
         "preset": record.preset,
-        "is_of_text": record.run.get("verb") == "finetune-text",
+        "is_of_text": record.is_of_text,
         "from": record.run.get("from"),
         "teacher": record.teacher,
         "parameters": record.run.get("parameters"),

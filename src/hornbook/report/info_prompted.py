@@ -38,10 +38,12 @@ def prompted_lines(found: dict) -> list[tuple[str, str]]:
     ]
     if not scores:
         return out
-    from hornbook.report.prompted import rows_of  # which draws too, and loads what draws
+    from hornbook.report.prompted import degenerate_words, rows_of  # which draws too, and loads what draws
 
     for name, num_examples, cells, _ in rows_of(scores):
         beside = f", {wording.counted(int(num_examples), 'example')}" if num_examples else ""
         words = ", ".join(f"{wording.measure(measure)} {score}" for measure, score in cells if score)
         out.append((f"{name}{beside}", words))
+    if words := degenerate_words(scores):
+        out.append(("degenerate", words))
     return out

@@ -60,8 +60,9 @@ def events(record: RunRecord) -> str:
 
 
 def settings(record: RunRecord) -> str:
-    groups = {name: group for name, group in record.settings.items() if isinstance(group, dict)}
-    plain = {name: value for name, value in record.settings.items() if name not in groups}
+    shown = record.read_settings
+    groups = {name: group for name, group in shown.items() if isinstance(group, dict)}
+    plain = {name: value for name, value in shown.items() if name not in groups}
     groups |= {"other": plain} if plain else {}
     tables = []
     for name, group in groups.items():

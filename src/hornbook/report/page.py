@@ -15,7 +15,7 @@ from hornbook.report.experiment import is_experiment, write_experiment_page
 from hornbook.report.finetuned_page import write_finetuned_page
 from hornbook.report.markup import events, page, picture, section, settings, table, tiles
 from hornbook.report.prompted import is_prompted, write_prompted_page
-from hornbook.report.run import TOKENS, RunRecord, number
+from hornbook.report.run import RunRecord, number
 from hornbook.report.several import is_several
 from hornbook.report.several_page import write_several_page
 
@@ -92,7 +92,7 @@ def _quality_tiles(record: RunRecord) -> list[tuple[str, str, str]]:
     if best is not None:
         kept = "; its weights are in best/" if (record.folder / "best").is_dir() else ""
         tiles.append(("best validation loss", wording.loss(best["loss"]), f"at step {best['step']:,}{kept}"))
-    for term, tokens in TOKENS.items():
+    for term, tokens in record.predicted_tokens.items():
         tiles += _token_tiles(term, tokens, last, record.baseline)
     if "nsp_accuracy" in last:
         note = "whether two segments follow each other; a coin gets 50%"

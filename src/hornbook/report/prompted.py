@@ -80,6 +80,26 @@ def _note(point: dict) -> str:
     return "; ".join(notes)
 
 
+def degenerate_words(scores: dict) -> str:
+    """A sentence about the points at which a model chooses the same whatever is asked; empty where there are none."""
+    found = []
+    for point in scores["points"]:
+        if words := point.get("degenerate"):
+            template = f" ({point['variant']})" if len({each["variant"] for each in scores["points"]}) > 1 else ""
+            found.append(f"with {wording.counted(point['shots'], 'example')}{template} {words}")
+    if not found:
+        return ""
+    return (
+        f"{', '.join(found)}: a score near {scores['majority']:.1f}%, which always taking the commonest choice gets, "
+        "then says little"
+    )
+
+
+def _warning(scores: dict) -> str:
+    words = degenerate_words(scores)
+    return f'<p class="warning">{escape(words[:1].upper() + words[1:])}.</p>' if words else ""
+
+
 def _page(folder: Path, scores: dict, shown: str) -> str:
     is_whole = scores["done"] == scores["pieces"]
     words = "finished" if is_whole else f"{scores['done']} of {scores['pieces']} pieces"
@@ -91,6 +111,7 @@ def _page(folder: Path, scores: dict, shown: str) -> str:
     )
     sections = [
         head,
+        _warning(scores),
         section("Score by number of examples", shown + _table(scores)),
         section("Questions and answers", _samples(folder, scores)),
     ]

@@ -13,7 +13,7 @@ from hornbook.files import read_json, read_json_lines
 from hornbook.report import wording
 from hornbook.report.exported import is_exported
 
-TOKENS = {"mlm": "masked token", "clm": "next token"}  # terms that predict tokens, and which
+TOKENS = {"mlm": "masked token", "clm": "next token"}  # terms that predict tokens, and which as a rule
 NOT_LOSSES = {"kind", "step", "loss", "grad_norm", "lr", "tokens", "tokens_per_second", "seconds"}
 
 
@@ -47,6 +47,17 @@ class RunRecord:
         """Whether it learned a task: a fine-tuning run, with a teacher or without."""
         verb = self.run.get("verb")
         return verb == "finetune" or (verb == "distill" and "task" in self.run)
+
+    @property
+    def is_of_text(self) -> bool:
+        """Whether it learned several tasks as text."""
+        return self.run.get("verb") == "finetune-text"
+
+    @property
+    def predicted_tokens(self) -> dict[str, str]:
+        """The terms that predict tokens, and which: of tasks as text those of the answers, unless it learns all."""
+        learns_answers = self.is_of_text and self.settings.get("learns") == "answer"
+        return TOKENS | ({"clm": "answer token"} if learns_answers else {})
 
     def lines(self, kind: str) -> list[dict]:
         return [line for line in self.metrics if line["kind"] == kind]
@@ -116,6 +127,18 @@ class RunRecord:
         return self.run["settings"]
 
     @property
+    def read_settings(self) -> dict:
+        """The settings without those that nothing reads in such a run, as far as it says which."""
+        unread = set(self.run.get("unread") or [])
+        found = {}
+        for name, value in self.settings.items():
+            if isinstance(value, dict):
+                value = {key: each for key, each in value.items() if f"{name}.{key}" not in unread}
+            if value != {} and name not in unread:
+                found[name] = value
+        return found
+
+    @property
     def preset(self) -> str:
         return str(self.run.get("preset", "a model"))
 
@@ -150,7 +173,7 @@ class RunRecord:
 
     @property
     def resume_command(self) -> str:
-        if self.run.get("verb") == "finetune-text":
+        if self.is_of_text:
             data = (self.run.get("data") or {}).get("path", "TASKS.toml")
             words = ["finetune", str(self.run.get("from", "MODEL")), "--task", "text", "--data", data]
             return shlex.join(["hornbook", *words, "--out", str(self.folder), "--resume"])

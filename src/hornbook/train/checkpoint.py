@@ -14,7 +14,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor
 
-from hornbook.files import link, read_json, replacing, sweep, write_json, write_tensors
+from hornbook.files import link, read_json, replacing, replacing_folder, sweep, write_json, write_tensors
 
 OWN_FILES = ("optimizer.safetensors", "state.json")
 
@@ -53,13 +53,10 @@ class Checkpoints:
         final = self.folder / f"step-{step:08d}"
         if final.exists():
             return final
-        temporary = self.folder / f".{final.name}.tmp"
-        shutil.rmtree(temporary, ignore_errors=True)
-        temporary.mkdir(parents=True)
-        save_model(temporary)
-        write_tensors(temporary / "optimizer.safetensors", optimizer)
-        write_json(temporary / "state.json", state)
-        os.replace(temporary, final)
+        with replacing_folder(final) as temporary:
+            save_model(temporary)
+            write_tensors(temporary / "optimizer.safetensors", optimizer)
+            write_json(temporary / "state.json", state)
         self.publish(final)
         for old in self.all()[: -self.keep]:
             _remove(old)
@@ -70,11 +67,8 @@ class Checkpoints:
         final = kept_folder(self.run, step)
         if final.exists():
             return
-        temporary = final.with_name(f".{final.name}.tmp")
-        shutil.rmtree(temporary, ignore_errors=True)
-        temporary.mkdir(parents=True)
-        save_model(temporary)
-        os.replace(temporary, final)
+        with replacing_folder(final) as temporary:
+            save_model(temporary)
 
     def publish(self, checkpoint: Path) -> None:
         """Links the checkpoint's model files to the root of the run: the same bytes, no copy."""

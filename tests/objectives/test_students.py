@@ -1,0 +1,171 @@
+"""What moves in distillation and what a student starts from; recipes, their settings, and what is refused."""
+
+import dataclasses
+
+import pytest
+import torch
+from teachers_and_students import LENGTHS, corpus_objective, drawn_of, encoder, pair_of, teacher_of
+
+from hornbook.models.bert import Bert, BertConfig
+from hornbook.models.distilbert import Distilbert, DistilbertConfig
+from hornbook.models.gpt import Gpt2
+from hornbook.models.pair import DistillationPair, FixedProjection, first_layers, start_from_teacher
+from hornbook.objectives.distillation import DistillationSettings
+from hornbook.objectives.matching import PLANS, Match, Recipe, layer_pairs, recipes_in
+
+
+def test_gradients_reach_the_student_and_the_projections_only():
+    student, teacher = encoder(Bert, 0), teacher_of()
+    before = {name: value.clone() for name, value in teacher.state_dict().items()}
+    matches = (*PLANS["tinybert"].general.matches, *PLANS["distilbert"].general.matches[:1])
+    objective = corpus_objective(Recipe(matches, 1.0), student, teacher)
+    pair = pair_of(objective, student, teacher)
+    optimizer = torch.optim.AdamW(pair.parameters(), 0.01, weight_decay=0.1)
+    pair.train()
+    assert not pair.teacher.training
+    for _ in range(2):
+        drawn = drawn_of(objective)
+        sum(objective.sums(pair, drawn).values()).backward()
+        assert all(each.grad is not None and each.grad.any() for each in pair.parameters())
+        optimizer.step()
+        optimizer.zero_grad()
+    assert all(each.grad is None and not each.requires_grad for each in pair.teacher.parameters())
+    assert all(torch.equal(value, pair.teacher.state_dict()[name]) for name, value in before.items())
+    assert not any("teacher" in name or "outside" in name for name in pair.state_dict())
+    assert {name.partition(".")[0] for name in pair.state_dict()} == {"student", "projections"}
+
+
+@pytest.mark.parametrize("quantity", ["attention", "value-relations", "keys"])
+def test_gradients_go_through_queries_keys_and_values(quantity):
+    """By that term alone: down to the embeddings, and as far as its own rows."""
+    student, teacher = encoder(Bert, 0), teacher_of(width=24)
+    loss = "mse" if quantity == "keys" else "kl"
+    objective = corpus_objective(Recipe((Match(quantity, loss, layers="last"),)), student, teacher)
+    objective.sums(pair_of(objective, student, teacher), drawn_of(objective))[quantity].backward()
+    rows = student.blocks[-1].attention.qkv.weight.grad.chunk(3)
+    expected = {"attention": (True, True, False), "value-relations": (False, False, True), "keys": (False, True, False)}
+    assert tuple(bool(each.any()) for each in rows) == expected[quantity]
+    assert student.embeddings.tokens.weight.grad.any() and student.blocks[-1].expand.weight.grad is None
+
+
+def test_the_teacher_goes_along_to_a_type():
+    student, teacher = encoder(Bert, 0), teacher_of()
+    pair = DistillationPair(student, teacher, {})
+    assert next(pair.float().teacher.parameters()).dtype == torch.float32
+
+
+def test_a_target_that_is_projected_cannot_collapse():
+    """A learned projection of the teacher and a student that follows it would meet at zero; this one stays as long as
+    the teacher's vectors are, and as far apart."""
+    student, teacher = encoder(Bert, 0, width=8), teacher_of()
+    match = Match("hidden", "mse", layers="last", projection="teacher-to-student")
+    objective = corpus_objective(Recipe((match,)), student, teacher)
+    pair = pair_of(objective, student, teacher)
+    assert isinstance(pair.projection("hidden"), FixedProjection) and not list(pair.projections.parameters())
+    weight = pair.projection("hidden").weight.clone()
+    torch.testing.assert_close(weight @ weight.T, 5 * torch.eye(8, dtype=torch.float64))  # 40 / 8 of the squares
+    optimizer = torch.optim.Adam(pair.parameters(), 0.02)
+    first = None
+    for _ in range(150):
+        loss = objective.sums(pair, drawn_of(objective))["hidden"] / sum(LENGTHS)
+        first = first or float(loss)
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+    assert float(loss) < 0.7 * first  # it learns,
+    assert torch.equal(weight, pair.projection("hidden").weight)
+    batch = drawn_of(objective).batch
+    target = pair.projection("hidden")(teacher(batch))
+    found = pair.student(batch)
+    assert found.norm(dim=-1).mean() > 0.3 * target.norm(dim=-1).mean()  # and neither side is near zero,
+    assert found.std(0).mean() > 0.3 * target.std(0).mean()  # nor the same for every token
+
+
+def test_first_weights_from_every_other_layer():
+    teacher = teacher_of(num_layers=4, width=24)
+    student = encoder(Distilbert, 9, num_layers=2)
+    assert "layers 1, 4 of the teacher, its embeddings, its vocabulary head" in start_from_teacher(student, teacher)
+    for block, number in zip(student.blocks, (1, 4), strict=True):
+        expected = teacher.blocks[number - 1].state_dict()
+        assert all(torch.equal(value, expected[name]) for name, value in block.state_dict().items())
+    assert torch.equal(student.embeddings.tokens.weight, teacher.embeddings.tokens.weight)
+    assert torch.equal(student.mlm.bias, teacher.mlm.bias)
+    assert first_layers(6, 12) == [1, 3, 5, 8, 10, 12] and first_layers(1, 3) == [1]
+    narrow = encoder(Distilbert, 9, width=12)
+    untouched = {name: value.clone() for name, value in narrow.state_dict().items()}
+    assert "random weights: it has width 12 and the teacher 24" in start_from_teacher(narrow, teacher)
+    assert "random weights: its norms stand elsewhere" in start_from_teacher(encoder(Gpt2, 9, ()), teacher)
+    assert all(torch.equal(value, untouched[name]) for name, value in narrow.state_dict().items())
+
+
+def test_a_student_that_equals_its_teacher_has_nothing_to_learn():
+    teacher = teacher_of()
+    student = teacher_of(seed=2)
+    start_from_teacher(student, teacher)
+    matches = tuple(dataclasses.replace(each, projection="none") for each in PLANS["tinybert"].general.matches)
+    objective = corpus_objective(Recipe((*matches, *PLANS["distilbert"].general.matches[:1])), student, teacher)
+    student.embeddings.segments.load_state_dict(teacher.embeddings.segments.state_dict())
+    sums = objective.sums(pair_of(objective, student, teacher), drawn_of(objective))
+    assert all(abs(float(value)) < 1e-9 for value in sums.values())
+
+
+def test_what_does_not_fit_is_refused_with_the_fix():
+    student, teacher = encoder(Bert, 0), teacher_of(num_heads=4)
+    with pytest.raises(ValueError, match=r"take a student of 4 heads \(on plain text, model\.num_heads=4\)"):
+        corpus_objective(Recipe((Match("attention", "mse"),)), student, teacher)
+    with pytest.raises(ValueError, match="student-to-teacher"):
+        corpus_objective(Recipe((Match("hidden", "mse"),)), student, teacher)
+    left = encoder(Bert, 0, direction="left")
+    with pytest.raises(ValueError, match="attends to 'left'"):
+        corpus_objective(Recipe((Match("attention", "mse", heads="mean"),)), left, teacher)
+    with pytest.raises(ValueError, match="which see nothing of the text"):
+        corpus_objective(Recipe((Match("hidden", "mse", tokens="first"),)), left, teacher_of(width=24))
+    sides = encoder(Gpt2, 0, (), window=4), encoder(Gpt2, 0, ())
+    with pytest.raises(ValueError, match="window hides part of them"):
+        corpus_objective(Recipe((Match("attention", "mse"),)), *sides)
+    with pytest.raises(ValueError, match="matched by mse, cosine, not by 'kl'"):
+        Match("hidden", "kl")
+    with pytest.raises(ValueError, match="for each of the student's 3 layers"):
+        layer_pairs("1,2", 3, 6)
+    with pytest.raises(ValueError, match="or numbers such as"):
+        layer_pairs("middle", 3, 6)
+    with pytest.raises(ValueError, match="there is no recipe 'tiny'"):
+        recipes_in("tiny", False)
+    with pytest.raises(ValueError, match="is for tasks"):
+        recipes_in("patient", False)
+    with pytest.raises(ValueError, match=r"'match\.qantity'; did you mean 'match\.quantity'"):
+        recipes_in('{"matches": [{"qantity": "hidden"}]}', False)
+
+
+def test_settings_change_a_recipe():
+    settings = DistillationSettings("tinybert", without=("attention",), layers="top", projection="teacher-to-student")
+    (general,) = settings.stages(False)
+    assert [each.quantity for each in general.matches] == ["embeddings", "hidden"]
+    assert all((m.layers, m.projection) == ("top", "teacher-to-student") for m in general.matches)
+    assert len(settings.stages(True)) == 2
+    alone = DistillationSettings("tinybert", without=("embeddings", "hidden", "attention")).stages(True)
+    assert [each.named().keys() for each in alone] == [{"logits"}]
+    hard = DistillationSettings("distilbert", without=("logits",), own_weight=1.0).stages(True)
+    assert hard == (Recipe((), 1.0),)
+    with pytest.raises(ValueError, match="leaves nothing to learn"):
+        DistillationSettings("tinybert", without=("embeddings", "hidden", "attention")).stages(False)
+    with pytest.raises(ValueError, match="the recipe matches attention, embeddings, hidden"):
+        DistillationSettings("tinybert", without=("logits",)).stages(False)
+    assert DistilbertConfig().num_layers == 6 and BertConfig().num_layers == 12
+
+
+@pytest.mark.parametrize(
+    ("written", "said"),
+    [
+        ('{"matches": [', r"the recipe is not JSON: line 1, column \d+"),
+        ('{"matches": ["hidden"]}', "a recipe is"),
+        ('{"matches": [], "own_weight": "1"}', "a recipe is"),
+        ('{"matches": [{"quantity": "logits"}], "settings": 3}', "a recipe is"),
+        ('{"matches": [{"quantity": "logits", "weight": "2"}]}', 'weight of a match must be a number, not "2"'),
+        ('{"matches": [{"quantity": "attention", "heads": 4}]}', "heads of a match must be text in quotes, not 4"),
+        ('{"matches": [{"quantity": "hidden", "layers": [1, 2]}]}', r"layers of a match must be text .* not \[1, 2\]"),
+    ],
+)
+def test_a_recipe_that_is_written_wrong_is_refused_in_words(written, said):
+    with pytest.raises(ValueError, match=said):
+        recipes_in(written, True)
