@@ -9,7 +9,7 @@ import pytest
 import torch
 import transformers
 from tiny import tiny_text
-from tiny_runs import run, same
+from tiny_runs import run, same, weights
 
 import hornbook
 from hornbook.batch import pack
@@ -167,3 +167,13 @@ def test_help_and_readme_name_every_preset():
             f"-{size}" in helps[family].replace(",", " ").split() or preset in helps[family].replace(",", " ").split()
         )
         assert f"`-{size}`" in tables[family] or f"`{preset}`" in tables[family]
+
+
+def test_a_generator_learns_at_its_own_rate(tmp_path, corpus):
+    """At none its own weights stay as they were drawn; those that it shares with the discriminator do not."""
+    for steps in (1, 4):
+        run(tmp_path / f"{steps}", corpus, steps=steps, family="electra", changes={"objective.generator_rate": 0.0})
+    first, last = (weights(tmp_path / steps / "generator") for steps in ("1", "4"))
+    moved = {name for name, value in first.items() if not torch.equal(value, last[name])}
+    assert moved and all("embeddings." in name and "project" not in name for name in moved)
+    assert not same(tmp_path / "1", tmp_path / "4")

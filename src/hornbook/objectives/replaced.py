@@ -57,6 +57,7 @@ class DetectionSettings:
     generator_learns: Literal["likelihood", "adversarial"] = setting(
         "likelihood", "mlm, or to mislead the discriminator by policy gradient, which the paper found worse"
     )
+    generator_rate: float = setting(1.0, "share of the learning rate that the generator's own weights get")
     temperature: float = setting(1.0, "of the generator's guesses; above 1 they are further off and easier to find")
     shared: Shared = setting(
         "embeddings", "what both encoders share: embeddings as published, only those of tokens, none, or all layers"
@@ -69,6 +70,8 @@ class DetectionSettings:
     def __post_init__(self) -> None:
         if self.temperature <= 0:
             raise ValueError(f"objective.temperature must be above 0, not {self.temperature:g}; 1 is published")
+        if self.generator_rate < 0:
+            raise ValueError(f"objective.generator_rate must be at least 0, not {self.generator_rate:g}")
         if self.weight is not None and self.weight < 0:
             raise ValueError(f"objective.weight must be at least 0, not {self.weight}")
         if self.shared == "all" and (self.generator_share != 1 or self.generator_layers is not None):

@@ -38,6 +38,7 @@ from hornbook.pretraining.trained import (
     mask_filler,
     new_network,
     objective_of,
+    rates,
     save_trained,
     start_from,
 )
@@ -364,7 +365,8 @@ def _job(
     def check(micro_tokens: int) -> dict[str, float]:
         return validate(model, objective, held_out, runtime, micro_tokens)
 
-    return Job(model, objective, BatchMaker(settings, opened), check if held_out else None, save, load)
+    made = BatchMaker(settings, opened)
+    return Job(model, objective, made, check if held_out else None, save, load, rate_of=rates(settings))
 
 
 def _repetition_warnings(opened: Corpora, settings: PretrainSettings) -> list[str]:

@@ -3,6 +3,7 @@ its teacher; with which objective; and how it lies on disk. ELECTRA's folder is 
 in a folder within it. A student's is its own, with the projections in a file beside it.
 """
 
+from collections.abc import Callable
 from pathlib import Path
 
 from torch import nn
@@ -63,6 +64,13 @@ def objective_of(settings: PretrainSettings, tokenizer: Tokenizer, teacher: Tran
     if isinstance(settings.objective, DetectionSettings):
         return ReplacedTokens(masking, settings.objective)
     return Pretraining(masking, settings.objective.sentence, settings.objective.sentence_weight)
+
+
+def rates(settings: PretrainSettings) -> Callable[[str], float] | None:
+    """Of a parameter, by its name, the share of the learning rate that it gets; None where all get the whole."""
+    if not isinstance(settings.objective, DetectionSettings) or settings.objective.generator_rate == 1:
+        return None
+    return lambda name: settings.objective.generator_rate if name.startswith(f"{GENERATOR}.") else 1.0
 
 
 def save_trained(folder: Path, model: nn.Module, tokenizer: Tokenizer) -> None:
