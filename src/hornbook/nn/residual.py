@@ -22,8 +22,8 @@ WIDEST = 8192  # of a row that a program holds
 def added(x_TD: Tensor, h_TI: Tensor, linear: nn.Module, dropout: float) -> Tensor:
     """x + dropout(linear(h))."""
     if not is_fused(x_TD, linear):
-        return x_TD + F.dropout(linear(h_TI), dropout)
-    return _added(x_TD, F.linear(h_TI, linear.weight), linear.bias, _seed(x_TD), dropout)
+        return x_TD + F.dropout(linear(h_TI), dropout, training=dropout > 0)
+    return _added(x_TD, F.linear(h_TI, linear.weight), linear.bias, _seed(x_TD, dropout), dropout)
 
 
 def added_and_normed(
@@ -35,7 +35,7 @@ def added_and_normed(
         return z_TD, norm(z_TD)
     y_TD = F.linear(h_TI, linear.weight)
     z_TD, normed_TD, _ = _added_and_normed(
-        x_TD, y_TD, linear.bias, norm.weight, norm.bias, _seed(x_TD), dropout, norm.eps
+        x_TD, y_TD, linear.bias, norm.weight, norm.bias, _seed(x_TD, dropout), dropout, norm.eps
     )
     return z_TD, normed_TD
 
@@ -52,20 +52,22 @@ def is_fused(x_TD: Tensor, linear: nn.Module) -> bool:
     )
 
 
-def _seed(x_TD: Tensor) -> Tensor:
+def _seed(x_TD: Tensor, dropout: float) -> Tensor | None:
     """For one draw of dropout; by the device's generator, which a captured step sets anew each time."""
-    return torch.randint(0, 2**31 - 1, (1,), device=x_TD.device)
+    return torch.randint(0, 2**31 - 1, (1,), device=x_TD.device) if dropout else None
 
 
 @torch.library.custom_op("hornbook::added", mutates_args=())
-def _added(x_TD: Tensor, y_TD: Tensor, y_bias_D: Tensor, seed: Tensor, dropout: float) -> Tensor:
+def _added(x_TD: Tensor, y_TD: Tensor, y_bias_D: Tensor, seed: Tensor | None, dropout: float) -> Tensor:
     from hornbook.nn.residual_kernel import forward
 
-    return forward(x_TD, y_TD.contiguous(), y_bias_D, None, None, seed, dropout, 0.0)[0]
+    return forward(x_TD.contiguous(), y_TD.contiguous(), y_bias_D, None, None, seed, dropout, 0.0)[0]
 
 
 @torch.library.custom_op("hornbook::added_backward", mutates_args=())
-def _added_backward(z_gradient_TD: Tensor, seed: Tensor, dropout: float, y_kind: torch.dtype) -> tuple[Tensor, Tensor]:
+def _added_backward(
+    z_gradient_TD: Tensor, seed: Tensor | None, dropout: float, y_kind: torch.dtype
+) -> tuple[Tensor, Tensor]:
     """Gradients of y, of no size where it is that of x, and of its bias."""
     from hornbook.nn.residual_kernel import backward
 
@@ -80,13 +82,13 @@ def _added_and_normed(
     y_bias_D: Tensor,
     weight_D: Tensor,
     bias_D: Tensor,
-    seed: Tensor,
+    seed: Tensor | None,
     dropout: float,
     eps: float,
 ) -> tuple[Tensor, Tensor, Tensor]:
     from hornbook.nn.residual_kernel import forward
 
-    return forward(x_TD, y_TD.contiguous(), y_bias_D, weight_D, bias_D, seed, dropout, eps)
+    return forward(x_TD.contiguous(), y_TD.contiguous(), y_bias_D, weight_D, bias_D, seed, dropout, eps)
 
 
 @torch.library.custom_op("hornbook::added_and_normed_backward", mutates_args=())
@@ -96,7 +98,7 @@ def _added_and_normed_backward(
     z_TD: Tensor,
     moments_T2: Tensor,
     weight_D: Tensor,
-    seed: Tensor,
+    seed: Tensor | None,
     dropout: float,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Gradients of x, of y, of no size where it is that of x, and of y's bias, the norm's weight and its bias."""
@@ -151,7 +153,7 @@ def _(z_gradient_TD, normed_gradient_TD, z_TD, moments_T2, weight_D, seed, dropo
 def _keep_added(ctx, inputs, output) -> None:
     _, y_TD, _, seed, ctx.dropout = inputs
     ctx.y_kind = y_TD.dtype
-    ctx.save_for_backward(seed)
+    ctx.save_for_backward(seed)  # None where nothing is dropped
 
 
 def _back_through_added(ctx, z_gradient_TD: Tensor) -> tuple:

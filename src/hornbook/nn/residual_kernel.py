@@ -14,7 +14,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-NUM_WARPS = 4
+COLUMNS_PER_WARP = 256
 PROGRAMS_PER_PROCESSOR = 8  # of the pass backwards, whose programs keep sums over many rows
 NUM_ROUNDS = 7  # of the generator (Philox4x32-7 passes the same tests as 10 rounds)
 
@@ -25,7 +25,7 @@ def forward(
     y_bias_D: Tensor,
     weight_D: Tensor | None,
     bias_D: Tensor | None,
-    seed: Tensor,
+    seed: Tensor | None,
     dropout: float,
     eps: float,
 ) -> tuple[Tensor, Tensor | None, Tensor | None]:
@@ -38,7 +38,7 @@ def forward(
     _forward[(triton.cdiv(num_rows, 4),)](
         x_TD, y_TD, y_bias_D, weight_D, bias_D, seed, z_TD, normed_TD, moments_T2, num_rows, width, eps, dropout,
         WIDTH=triton.next_power_of_2(width), HAS_NORM=has_norm, DROPS=dropout > 0, ROUNDS=NUM_ROUNDS,
-        num_warps=NUM_WARPS,
+        num_warps=_num_warps(width),
     )  # fmt: skip
     return z_TD, normed_TD, moments_T2
 
@@ -49,7 +49,7 @@ def backward(
     z_TD: Tensor | None,
     moments_T2: Tensor | None,
     weight_D: Tensor | None,
-    seed: Tensor,
+    seed: Tensor | None,
     dropout: float,
     y_kind: torch.dtype,
 ) -> tuple[Tensor | None, Tensor | None, Tensor]:
@@ -68,9 +68,13 @@ def backward(
         z_gradient_TD, normed_gradient_TD, z_TD, moments_T2, weight_D, seed, x_gradient_TD, y_gradient_TD, sums_3PD,
         num_rows, width, num_groups, dropout,
         WIDTH=triton.next_power_of_2(width), HAS_STREAM=z_gradient_TD is not None, HAS_NORM=has_norm,
-        DROPS=dropout > 0, IS_SAME=is_same, ROUNDS=NUM_ROUNDS, num_warps=NUM_WARPS,
+        DROPS=dropout > 0, IS_SAME=is_same, ROUNDS=NUM_ROUNDS, num_warps=_num_warps(width),
     )  # fmt: skip
     return x_gradient_TD, y_gradient_TD, sums_3PD.sum(1)
+
+
+def _num_warps(width: int) -> int:
+    return min(8, max(1, triton.next_power_of_2(width) // COLUMNS_PER_WARP))
 
 
 def _num_processors(device: torch.device) -> int:
