@@ -1,3 +1,5 @@
+import dataclasses
+
 import numpy as np
 import pytest
 import torch
@@ -90,3 +92,11 @@ def test_parts_of_a_bucketed_batch_know_their_dead(batch):
 def test_a_bucket_that_is_too_small(batch, num_tokens, num_sequences):
     with pytest.raises(ValueError, match="16 tokens in 4 sequences do not fit a bucket"):
         batch.bucketed(num_tokens, num_sequences)
+
+
+def test_a_batch_knows_whether_its_sequences_are_of_one_length():
+    chunks = pack([np.arange(4)] * 3)
+    assert chunks.is_even and chunks.part(1, 3).is_even and chunks.bucketed(12, 8).is_even
+    assert not pack([np.arange(4), np.arange(3)]).is_even and not pack([np.arange(4)], longest=5).is_even
+    assert not chunks.bucketed(14, 8).is_even  # two dead tokens
+    assert not dataclasses.replace(chunks, starts_host=np.zeros(4, np.int64)).is_even  # no sequence says nothing
