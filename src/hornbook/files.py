@@ -37,7 +37,8 @@ def replacing_folder(folder: Path) -> Iterator[Path]:
     try:
         yield temporary
         if is_there:
-            for path in temporary.iterdir():
+            # The largest, such as a model's weights, last: a folder that has it is whole.
+            for path in sorted(temporary.iterdir(), key=lambda path: path.stat().st_size):
                 os.replace(path, folder / path.name)
         else:
             os.replace(temporary, folder)

@@ -189,6 +189,10 @@ def test_a_preset_in_another_shape(tmp_path, teacher, small, data):
         learn(teacher.out, "tinybert-4", tmp_path / "other", data, changes={"model.num_layer": 2})
     with pytest.raises(ValueError, match=r"no setting 'model\.sharing' of bert; albert has it"):
         learn(teacher.out, "tinybert-4", tmp_path / "other", data, changes={"model.sharing": "all"})
+    with pytest.raises(ValueError, match=r"model\.vocab_size is that of the teacher"):
+        learn(teacher.out, "tinybert-4", tmp_path / "other", data, changes={"model.vocab_size": 99})
+    with pytest.raises(ValueError, match=r"model\.max_positions is at most the teacher's \d+"):
+        learn(teacher.out, "tinybert-4", tmp_path / "other", data, changes={"model.max_positions": 100_000})
     assert not (tmp_path / "other").exists()
     words = ["distill", teacher.out, "--student", "tinybert-4", "--task", "classification", "--show", "--json"]
     shown = CliRunner().invoke(cli.app, [*map(str, words), "--set", "model.num_layers=3"])

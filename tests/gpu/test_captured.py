@@ -103,8 +103,8 @@ def test_captured_steps_equal_plain_ones(name, settings):
 
 @pytest.mark.parametrize("compiled", [False, True])
 def test_even_and_uneven_batches_of_the_same_size_by_turns(compiled):
-    """Both have 1,024 tokens in sequences of at most 128; they run on kernels of their own."""
-    size = {"num_layers": 2, "width": 64, "num_heads": 2, "inner_width": 128, "max_positions": 128, "vocab_size": 200}
+    """Both have 1,024 tokens in sequences of at most 512; they run on kernels of their own."""
+    size = {"num_layers": 2, "width": 64, "num_heads": 2, "inner_width": 128, "max_positions": 512, "vocab_size": 200}
     still = {"dropout": 0.0, "attention_dropout": 0.0, "embedding_dropout": 0.0}
     plain_model = Gpt2(Gpt2Config(**size, **still), ("clm",))
     plain_model.initialise(torch.Generator().manual_seed(3))
@@ -120,8 +120,8 @@ def test_even_and_uneven_batches_of_the_same_size_by_turns(compiled):
         for model, graphs in ((plain_model, False), (captured_model, True))
     ]  # fmt: skip
     random = np.random.default_rng(0)
-    for number, lengths in enumerate([[128] * 8, [128] * 7 + [100, 28], [128] * 8, [64] * 16, [128] * 8]):
-        batch = pack([random.integers(0, 200, length) for length in lengths], longest=128).to(torch.device("cuda"))
+    for number, lengths in enumerate([[512] * 2, [512, 400, 112], [512] * 2, [64] * 16, [512] * 2]):
+        batch = pack([random.integers(0, 200, length) for length in lengths], longest=512).to(torch.device("cuda"))
         plain, captured = (each.take(batch, number, 1e-3) for each in steppers)
         assert float(captured.loss) == pytest.approx(float(plain.loss), rel=2e-2), number
         assert float(captured.grad_norm) == pytest.approx(float(plain.grad_norm), rel=5e-2), number

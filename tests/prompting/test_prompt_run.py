@@ -264,6 +264,8 @@ def answered(said: str, right: str, choices: str = "abc", shift: int = 0) -> lis
         ([answered("a" * 39 + "b", "ab" * 20)], "it answers 'a' to 97.5% of the questions"),
         ([answered("a" * 37 + "bbb", "ab" * 20)], None),
         ([answered("a" * 40, "a" * 40)], None),  # as is right
+        ([answered("a" * 39 + "b", "a" * 39 + "b")], None),
+        ([answered("a" * 40, "a" * 39 + "b")], "it answers 'a' to 100.0% of the questions"),
         ([answered("a" * 10, "ab" * 5)], None),  # by chance
         ([answered("abc" * 10, "aab" * 10, shift=1)], "it takes choice 1 for 100.0% of the questions"),
         ([answered("a" * 30, "abc" * 10, shift=1)], None),

@@ -146,9 +146,13 @@ def open_student(
                 "preset as --student, such as tinybert-4"
             )
         return None
+    if "model.vocab_size" in shape:
+        raise ValueError("model.vocab_size is that of the teacher, whose tokens the student reads: leave it out")
     config, theirs = registry.preset(name).model, teacher.model.config
     config = changed_of_family(_Student(config), shape, registry.family_of(config).family).model
     positions = min(config.max_positions, theirs.max_positions)
+    if "model.max_positions" in shape and positions < config.max_positions:
+        raise ValueError(f"model.max_positions is at most the teacher's {positions}, which teaches no longer sequence")
     config = dataclasses.replace(config, vocab_size=theirs.vocab_size, max_positions=positions)
     family = registry.family_of(config)
     student = family(family.for_tokenizer(config, teacher.tokenizer.pad_id, teacher.tokenizer.end_id), ())

@@ -16,7 +16,7 @@ from torch import Tensor
 
 Direction = Literal["both", "left", "right"]
 FLASH_MULTIPLE, FLASH_WIDEST = 8, 256  # widths of a head that the kernel takes
-DENSE_WIDEST = 128  # that of cuDNN
+DENSE_WIDEST, DENSE_SHORTEST = 128, 512  # what cuDNN's is used for
 HOPPER = 9  # compute capability
 
 
@@ -35,8 +35,8 @@ def attention(
 
     `direction`: attend to `both` sides, or only to the `left` (a token and those before it), or to the `right`.
     `window`: to one side only, at most so many tokens: the token itself and the `window` - 1 next to it.
-    `starts_host` may be None where `runs_flash`, and `starts` too where `prefers_dense` and each sequence has `longest`
-    tokens.
+    `starts_host` may be None where `runs_flash`, and `starts` too where `prefers_dense(longest)` and each sequence
+    is so long.
     """
     if direction == "right":
         flipped = _flipped(starts, starts_host)
@@ -60,10 +60,15 @@ def runs_flash(x: Tensor) -> bool:
     return x.is_cuda and x.dtype in (torch.bfloat16, torch.float16)
 
 
+def prefers_dense(length: int) -> bool:
+    """Whether sequences that all have this length are better handed over as such, by starts of None. Only in training,
+    where shapes come again: cuDNN makes a plan for each."""
+    return length >= DENSE_SHORTEST and torch.is_grad_enabled() and _has_fast_cudnn()
+
+
 @lru_cache(maxsize=1)
-def prefers_dense() -> bool:
-    """Whether sequences of one length are better handed over as such. cuDNN's kernels are written for Hopper; on other
-    chips they are no faster than the flash kernel."""
+def _has_fast_cudnn() -> bool:
+    """Its kernels are written for Hopper; on other chips they are no faster than the flash kernel."""
     return torch.cuda.get_device_capability()[0] == HOPPER and torch.backends.cudnn.is_available()
 
 

@@ -2,7 +2,7 @@
 
     z = x + dropout(linear(h))           normed = norm(z)
 
-Between two matrix products these are a dozen passes over memory, and on a fast GPU a quarter of a training step. There,
+Between two matrix products these are a dozen passes over memory, and on a fast GPU a fifth of a training step. There,
 in half precision, one kernel does them forwards and one backwards (`residual_kernel.py`), and the bias of the linear
 layer belongs to it too. Elsewhere it is written out.
 
@@ -171,6 +171,7 @@ def _keep_added_and_normed(ctx, inputs, output) -> None:
 
 
 def _back_through_added_and_normed(ctx, z_gradient_TD: Tensor | None, normed_gradient_TD: Tensor, _) -> tuple:
+    assert normed_gradient_TD is not None, "a sum that is normed is read through its norm, at least"
     z_TD, *rest = ctx.saved_tensors
     x_gradient_TD, y_gradient_TD, sums_3D = _added_and_normed_backward(
         z_gradient_TD, normed_gradient_TD, z_TD, *rest, ctx.dropout

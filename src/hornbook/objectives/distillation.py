@@ -343,7 +343,7 @@ def _refuse_what_does_not_fit(
         if match.heads == "each" and student.num_heads != teacher.num_heads:
             raise ValueError(
                 f"a student of {student.num_heads} heads and a teacher of {teacher.num_heads} have no heads to match "
-                f"one by one: take a student of {teacher.num_heads} heads (on plain text, model.num_heads="
+                f"one by one: take a student of {teacher.num_heads} heads (of a preset, model.num_heads="
                 f"{teacher.num_heads}), leave {match.quantity} out by objective.without={match.quantity}, or take "
                 "heads=mean, or a number to resplit into, in a recipe of your own"
             )

@@ -88,12 +88,10 @@ def degenerate(several: Sequence[Sequence[dict[str, Any]]]) -> str | None:
     """In words, what shows that a model does not look at the question, from the lines of each seed; None when nothing
     does. Choices that each question brings itself are the same where their places are."""
     lines = [line for its in several for line in its]
-    right = {line["choices"].index(line["answers"][0]) for line in lines}
-    if len(several[0]) < ENOUGH_CHOICES or len(right) == 1:
-        return None
+    right = Counter(line["choices"].index(line["answers"][0]) for line in lines)
     said = [Counter(line["choices"].index(line["answer"]) for line in its).most_common(1)[0] for its in several]
-    share = sum(num for _, num in said) / len(lines)
-    if share < ALMOST_ALL:
+    share, commonest = (num / len(lines) for num in (sum(num for _, num in said), max(right.values())))
+    if len(several[0]) < ENOUGH_CHOICES or share < ALMOST_ALL or share <= commonest:
         return None
     ((place, _), *others) = said
     to = f"{100 * share:.1f}% of the questions"
