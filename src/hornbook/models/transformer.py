@@ -216,7 +216,7 @@ class Transformer(nn.Module):
 
     def compile_parts(self) -> None:
         """Compiles the block, which all layers share as code, and the two ends; the number of tokens stays open."""
-        # Dropout that is not in a kernel of ours by the library's: four numbers from one round of the generator, where a
+        # Dropout that no kernel of ours does is the library's: four numbers from one round of the generator, where a
         # compiled kernel makes a round for each, and the same draws as without compiling.
         options = {"fallback_random": True}
         heads = [head for name in self.head_makers if (head := getattr(self, name)) is not None and name != "pooler"]
