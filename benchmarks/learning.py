@@ -186,20 +186,19 @@ def compared(shared, theirs: Callable, flops_per_token: float) -> dict[str, list
 
 
 def report(curves: dict[str, list], measure: str = "mlm") -> None:
-    """Mean and standard deviation over seeds at each point, and the difference with its interval: as of two samples, and
-    seed by seed, since both sides share a seed's data and first weights."""
+    """Mean and standard deviation over seeds at each point, and the difference with its interval: as of two samples,
+    and seed by seed, since both sides share a seed's data and first weights."""
     heads = (f"ours {measure}", f"transformers {measure}")
     print(f"{'step':>6} {heads[0]:>16} {heads[1]:>18} {'difference':>11} {'95% interval':>18} {'seed by seed':>18}")
     for step in curves["ours"][0]:
         a, b = (np.array([run[step][measure] for run in curves[side]]) for side in ("ours", "transformers"))
         spread_a, spread_b = (x.std(ddof=1) if len(x) > 1 else float("nan") for x in (a, b))
         difference = a.mean() - b.mean()
-        reach = student.ppf(0.975, 2 * len(a) - 2) * np.sqrt((spread_a**2 + spread_b**2) / len(a))
-        within = student.ppf(0.975, len(a) - 1) * (a - b).std(ddof=1) / np.sqrt(len(a)) if len(a) > 1 else float("nan")
-        print(
-            f"{step:6d} {a.mean():8.3f} ± {spread_a:.3f}  {b.mean():8.3f} ± {spread_b:.3f} {difference:11.3f} "
-            f"{difference - reach:9.3f} to {difference + reach:.3f} {difference - within:9.3f} to {difference + within:.3f}"
-        )
+        apart = student.ppf(0.975, 2 * len(a) - 2) * np.sqrt((spread_a**2 + spread_b**2) / len(a))
+        paired = student.ppf(0.975, len(a) - 1) * (a - b).std(ddof=1) / np.sqrt(len(a)) if len(a) > 1 else float("nan")
+        intervals = " ".join(f"{difference - reach:9.3f} to {difference + reach:.3f}" for reach in (apart, paired))
+        means = f"{a.mean():8.3f} ± {spread_a:.3f}  {b.mean():8.3f} ± {spread_b:.3f}"
+        print(f"{step:6d} {means} {difference:11.3f} {intervals}")
 
 
 def draw(curves: dict[str, list], path: Path, measure: str = "mlm", loss: str = "masked-token loss") -> None:
