@@ -111,7 +111,7 @@ def test_a_student_that_equals_its_teacher_has_nothing_to_learn():
 
 def test_what_does_not_fit_is_refused_with_the_fix():
     student, teacher = encoder(Bert, 0), teacher_of(num_heads=4)
-    with pytest.raises(ValueError, match=r"take a student of 4 heads \(on plain text, model\.num_heads=4\)"):
+    with pytest.raises(ValueError, match=r"take a student of 4 heads \(of a preset, model\.num_heads=4\)"):
         corpus_objective(Recipe((Match("attention", "mse"),)), student, teacher)
     with pytest.raises(ValueError, match="student-to-teacher"):
         corpus_objective(Recipe((Match("hidden", "mse"),)), student, teacher)
