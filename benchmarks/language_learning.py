@@ -3,12 +3,13 @@
     python benchmarks/language_learning.py --data corpus.txt --vocabulary DIR [--steps 1000] [--seeds 4]
 
 Both sides see the same chunks of text, each one sequence over the ends of documents as GPT-2 was published, start from
-the weights that `transformers` draws, and predict every next token with AdamW, warm-up, decay, dropout 0.1 and clipping
-at 1. A chunk gives `transformers` one target less than us: the token behind its end. Validation is the same for both:
-its weights are put into our model for it.
+the weights that `transformers` draws, and predict the same next tokens (all but the one behind a chunk's end, which
+only we would) with AdamW, warm-up, decay and clipping at 1. Without dropout the two curves are to be one; with it they
+differ by its draws. Validation is the same for both: its weights are put into our model for it.
 """
 
 import argparse
+import dataclasses
 import tempfile
 from pathlib import Path
 
@@ -39,7 +40,8 @@ class Comparison:
         num_layers, width = map(int, args.size.split("x"))
         size = {"num_layers": num_layers, "width": width, "num_heads": width // 64, "inner_width": 4 * width}
         of_text = {"vocab_size": corpus.tokenizer.vocab_size, "max_positions": args.length}
-        self.config = changed(PRESETS["gpt2-small"].model, size | of_text)
+        dropouts = {f"{part}dropout": args.dropout for part in ("", "attention_", "embedding_")}
+        self.config = changed(PRESETS["gpt2-small"].model, size | of_text | dropouts)
         self.objective = NextToken()
         self.schedule = ScheduleSettings(steps=args.steps, warmup_fraction=0.1)
         self.optimizer_settings = OptimizerSettings(lr=args.lr, beta2=0.95, eps=1e-8, weight_decay=0.1)
@@ -60,7 +62,9 @@ class Comparison:
             batch = examples.batch(number, self.num_sequences)
             number += 1
             if batch.num_tokens == self.num_sequences * self.args.length:
-                yield taken, batch.to(self.runtime.device)
+                labels_T = batch.labels_T.clone()
+                labels_T[batch.starts[1:].long() - 1] = -1
+                yield taken, dataclasses.replace(batch, labels_T=labels_T).to(self.runtime.device)
                 taken += 1
 
     def measured(self, model: Gpt2) -> dict[str, float]:
@@ -108,6 +112,7 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=4)
     parser.add_argument("--batch-tokens", type=int, default=16_384)
     parser.add_argument("--lr", type=float, default=1e-3)
+    parser.add_argument("--dropout", type=float, default=0.1)
     parser.add_argument("--out", default="language_learning.json")
     args = parser.parse_args()
     runtime = decide(RuntimeSettings(compile="no"), 0)
