@@ -11,12 +11,13 @@ import pytest
 ROOT = Path(__file__).parents[1]
 SOURCE = ROOT / "src" / "hornbook"
 
-EVERYONES = {"batch", "config", "files"}
+EVERYONES = {"batch", "config", "files", "kernels"}
 PROTOCOL = {"train.objective", "train.randomness"}  # what an objective is, and how its draws are seeded
 ALLOWED: dict[str, set[str]] = {
     "batch": set(),
     "config": set(),
     "files": set(),
+    "kernels": set(),
     "text": set(),
     "data": {"text"},
     "nn": set(),
@@ -40,7 +41,18 @@ ALLOWED["cli"] = set(ALLOWED)
 ALLOWED["demo"] = {*ALLOWED, "cli"}
 ALLOWED["__main__"] = {"cli"}
 IMPORT_TORCH = (
-    *("batch", "nn.", "models.", "objectives.", "train.", "interop.", "infer.", "data.loader", "pretraining."),
+    *(
+        "batch",
+        "kernels",
+        "nn.",
+        "models.",
+        "objectives.",
+        "train.",
+        "interop.",
+        "infer.",
+        "data.loader",
+        "pretraining.",
+    ),
     *("tasks.objective", "tasks.running", "finetuning.", "augmentation.", "prompting.", "experiments."),
     *("distillation.", "deployment."),
 )

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 import torch
 
+from hornbook import kernels
 from hornbook.batch import pack
 from hornbook.models.bert import Bert
 from hornbook.models.gpt import Gpt2, Gpt2Config
-from hornbook.nn import residual
 from hornbook.nn.attention import attention
 from hornbook.objectives.language import NextToken
 from hornbook.objectives.pretraining import summed_loss
@@ -253,9 +253,9 @@ def test_fused_blocks_equal_plain_ones(monkeypatch, kind, compiled):
             x_TD = model(batch).float()
         return [x_TD, *torch.autograd.grad((x_TD * weights).sum(), blocks)]
 
-    monkeypatch.setattr(residual, "HAS_KERNELS", False)
+    monkeypatch.setattr(kernels, "HAS_TRITON", False)
     plain = found()
-    monkeypatch.setattr(residual, "HAS_KERNELS", True)
+    monkeypatch.setattr(kernels, "HAS_TRITON", True)
     if compiled:
         model.compile_parts()
     for one, other in zip(found(), plain, strict=True):

@@ -63,7 +63,7 @@ GELU = """
     import torch.nn.functional as F
     from torch.library import opcheck
     from hornbook.nn import gelu_kernel
-    from hornbook.nn.gelu import _gelu
+    from hornbook.nn.activation import _gelu
 
     gelu_kernel.NUM_BACKWARD = 3  # each with several parts to sum up
     torch.manual_seed(0)

@@ -22,7 +22,7 @@ from hornbook.models.encoder import Encoder, EncoderConfig, MlmHead, pooler, sen
 from hornbook.models.naming import ENCODER, Naming
 from hornbook.models.outputs import ClsLayer, Output, reads_cls
 from hornbook.models.transformer import Preset
-from hornbook.nn.gelu import ACTIVATIONS
+from hornbook.nn.activation import ACTIVATIONS
 
 Shared = Literal["embeddings", "tokens", "none", "all"]
 HEAD_MULTIPLE = 8  # what attention on CUDA asks of the width of a head

@@ -15,8 +15,8 @@ from hornbook.batch import Batch
 from hornbook.config import setting
 from hornbook.models.outputs import NEVER, Output, first_tokens, reads_cls
 from hornbook.models.transformer import Transformer, TransformerConfig
+from hornbook.nn.activation import ACTIVATIONS
 from hornbook.nn.attention import Direction
-from hornbook.nn.gelu import ACTIVATIONS
 
 
 @dataclass(frozen=True)

@@ -10,9 +10,9 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from hornbook.nn.activation import activated
 from hornbook.nn.attention import Direction, attention
 from hornbook.nn.cache import KeyValues
-from hornbook.nn.gelu import activated
 from hornbook.nn.residual import added, added_and_normed
 
 _ATTENTION, _FFN = ("attention", "attention_norm"), ("expand", "contract", "norm")

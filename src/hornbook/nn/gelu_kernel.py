@@ -1,4 +1,4 @@
-"""The kernels of `gelu.py`: bias and gelu in one pass, and backwards the gradient of both in one.
+"""The kernels of `activation.py`: bias and gelu in one pass, and backwards the gradient of both in one.
 
 The gradient of the bias is a sum over all rows. Each program keeps its part of it while it makes the gradient of the
 input; a library's kernel would read that gradient once more.
@@ -38,6 +38,16 @@ def backward(gradient_TI: Tensor, h_TI: Tensor, bias_I: Tensor, is_tanh: bool) -
 
 
 @triton.jit
+def _share(x, IS_TANH: tl.constexpr):
+    """What gelu lets through of x."""
+    if IS_TANH:  # 0.5 (1 + tanh(a)) is the logistic function of 2 a
+        share = tl.sigmoid(1.5957691216 * (x + 0.044715 * x * x * x))
+    else:
+        share = 0.5 * (1 + tl.erf(x * 0.7071067812))
+    return share
+
+
+@triton.jit
 def _forward(h, bias, out, num_rows, width, COLUMNS: tl.constexpr, ROWS: tl.constexpr, IS_TANH: tl.constexpr):
     columns = tl.program_id(0) * COLUMNS + tl.arange(0, COLUMNS)
     rows = tl.program_id(1) * ROWS + tl.arange(0, ROWS)
@@ -45,11 +55,7 @@ def _forward(h, bias, out, num_rows, width, COLUMNS: tl.constexpr, ROWS: tl.cons
     at = rows.to(tl.int64)[:, None] * width + columns[None, :]
     x = tl.load(h + at, mask=live, other=0.0).to(tl.float32)
     x += tl.load(bias + columns, mask=columns < width, other=0.0).to(tl.float32)[None, :]
-    if IS_TANH:  # 0.5 (1 + tanh(a)) is the logistic function of 2 a
-        share = tl.sigmoid(1.5957691216 * (x + 0.044715 * x * x * x))
-    else:
-        share = 0.5 * (1 + tl.erf(x * 0.7071067812))
-    tl.store(out + at, (x * share).to(out.dtype.element_ty), mask=live)
+    tl.store(out + at, (x * _share(x, IS_TANH)).to(out.dtype.element_ty), mask=live)
 
 
 @triton.jit
@@ -66,11 +72,11 @@ def _backward(
         live = (rows < num_rows)[:, None] & (columns < width)[None, :]
         at = rows.to(tl.int64)[:, None] * width + columns[None, :]
         x = tl.load(h + at, mask=live, other=0.0).to(tl.float32) + added
+        share = _share(x, IS_TANH)
         if IS_TANH:
-            share = tl.sigmoid(1.5957691216 * (x + 0.044715 * x * x * x))
             slope = share + x * share * (1 - share) * 1.5957691216 * (1 + 0.134145 * x * x)
         else:
-            slope = 0.5 * (1 + tl.erf(x * 0.7071067812)) + x * tl.exp(-0.5 * x * x) * 0.3989422804
+            slope = share + x * tl.exp(-0.5 * x * x) * 0.3989422804
         result = tl.load(gradient + at, mask=live, other=0.0).to(tl.float32) * slope
         tl.store(h_gradient + at, result.to(h_gradient.dtype.element_ty), mask=live)
         total += tl.sum(result, 0)

@@ -9,13 +9,12 @@ layer belongs to it too. Elsewhere it is written out.
 Shapes: T tokens, I width that comes in, D width of the stream.
 """
 
-from importlib.util import find_spec
-
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-HAS_KERNELS = find_spec("triton") is not None  # it comes with torch for CUDA
+from hornbook import kernels
+
 WIDEST = 8192  # of a row that a program holds
 
 
@@ -41,15 +40,8 @@ def added_and_normed(
 
 
 def is_fused(x_TD: Tensor, linear: nn.Module) -> bool:
-    """Whether the kernels run: in half precision on CUDA, where gradients are wanted."""
-    return (
-        x_TD.is_cuda
-        and HAS_KERNELS
-        and torch.is_grad_enabled()
-        and torch.is_autocast_enabled("cuda")
-        and isinstance(linear, nn.Linear)
-        and x_TD.shape[-1] <= WIDEST
-    )
+    """Whether what is done with a linear layer's product is done by a kernel of ours."""
+    return kernels.run_on(x_TD) and isinstance(linear, nn.Linear) and x_TD.shape[-1] <= WIDEST
 
 
 def _seed(x_TD: Tensor, dropout: float) -> Tensor | None:
@@ -121,7 +113,7 @@ def _none(like: Tensor) -> Tensor:
     return like.new_empty(0)
 
 
-def _is_same(x_kind: torch.dtype, y_kind: torch.dtype, dropout: float) -> bool:
+def has_one_gradient(x_kind: torch.dtype, y_kind: torch.dtype, dropout: float) -> bool:
     """Whether x and y have one gradient."""
     return dropout == 0 and x_kind == y_kind
 
@@ -133,7 +125,7 @@ def _(x_TD, y_TD, y_bias_D, seed, dropout):
 
 @_added_backward.register_fake
 def _(z_gradient_TD, seed, dropout, y_kind):
-    is_same = _is_same(z_gradient_TD.dtype, y_kind, dropout)
+    is_same = has_one_gradient(z_gradient_TD.dtype, y_kind, dropout)
     y_gradient_TD = _none(z_gradient_TD) if is_same else torch.empty_like(z_gradient_TD, dtype=y_kind)
     return y_gradient_TD, z_gradient_TD.new_empty(z_gradient_TD.shape[1], dtype=torch.float32)
 
@@ -145,7 +137,7 @@ def _(x_TD, y_TD, y_bias_D, weight_D, bias_D, seed, dropout, eps):
 
 @_added_and_normed_backward.register_fake
 def _(z_gradient_TD, normed_gradient_TD, z_TD, moments_T2, weight_D, seed, dropout):
-    is_same = _is_same(z_TD.dtype, normed_gradient_TD.dtype, dropout)
+    is_same = has_one_gradient(z_TD.dtype, normed_gradient_TD.dtype, dropout)
     y_gradient_TD = _none(z_TD) if is_same else torch.empty_like(z_TD, dtype=normed_gradient_TD.dtype)
     return torch.empty_like(z_TD), y_gradient_TD, z_TD.new_empty(3, z_TD.shape[1], dtype=torch.float32)
 
@@ -158,7 +150,7 @@ def _keep_added(ctx, inputs, output) -> None:
 
 def _back_through_added(ctx, z_gradient_TD: Tensor) -> tuple:
     y_gradient_TD, y_bias_gradient_D = _added_backward(z_gradient_TD, *ctx.saved_tensors, ctx.dropout, ctx.y_kind)
-    if _is_same(z_gradient_TD.dtype, ctx.y_kind, ctx.dropout):
+    if has_one_gradient(z_gradient_TD.dtype, ctx.y_kind, ctx.dropout):
         y_gradient_TD = z_gradient_TD
     return z_gradient_TD, y_gradient_TD, y_bias_gradient_D, None, None
 
@@ -176,7 +168,7 @@ def _back_through_added_and_normed(ctx, z_gradient_TD: Tensor | None, normed_gra
     x_gradient_TD, y_gradient_TD, sums_3D = _added_and_normed_backward(
         z_gradient_TD, normed_gradient_TD, z_TD, *rest, ctx.dropout
     )
-    if _is_same(z_TD.dtype, normed_gradient_TD.dtype, ctx.dropout):
+    if has_one_gradient(z_TD.dtype, normed_gradient_TD.dtype, ctx.dropout):
         y_gradient_TD = x_gradient_TD
     return x_gradient_TD, y_gradient_TD, *sums_3D.unbind(0), None, None, None
 

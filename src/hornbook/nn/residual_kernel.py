@@ -14,6 +14,8 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from hornbook.nn.residual import has_one_gradient
+
 COLUMNS_PER_WARP = 256
 PROGRAMS_PER_PROCESSOR = 8  # of the pass backwards, whose programs keep sums over many rows
 NUM_ROUNDS = 7  # of the generator (Philox4x32-7 passes the same tests as 10 rounds)
@@ -59,7 +61,7 @@ def backward(
     num_rows, width = like_TD.shape
     has_norm = weight_D is not None
     x_gradient_TD = torch.empty_like(like_TD) if has_norm else None
-    is_same = dropout == 0 and y_kind == like_TD.dtype
+    is_same = has_one_gradient(like_TD.dtype, y_kind, dropout)
     y_gradient_TD = None if is_same else torch.empty_like(like_TD, dtype=y_kind)
     num_groups = triton.cdiv(num_rows, 4)
     num_programs = min(num_groups, PROGRAMS_PER_PROCESSOR * _num_processors(like_TD.device))
@@ -82,8 +84,16 @@ def _num_processors(device: torch.device) -> int:
 
 
 @triton.jit
-def _dropped(value, bits, dropout):
-    """By 32 random bits for each number; what is kept is larger by what is not."""
+def _dropped(value, number: tl.constexpr, bits_0, bits_1, bits_2, bits_3, dropout):
+    """A row of four, by 32 random bits for each of its values; what is kept is larger by what is not."""
+    if number == 0:
+        bits = bits_0
+    elif number == 1:
+        bits = bits_1
+    elif number == 2:
+        bits = bits_2
+    else:
+        bits = bits_3
     is_kept = bits.to(tl.uint32, bitcast=True).to(tl.float32) >= dropout * 4294967296.0
     return tl.where(is_kept, value * (1 / (1 - dropout)), 0.0)
 
@@ -107,15 +117,7 @@ def _forward(
         live = at < tl.where(row < num_rows, width, 0)
         added = tl.load(y + row * width + at, mask=live, other=0.0).to(tl.float32) + added_bias
         if DROPS:
-            if number == 0:
-                bits = bits_0
-            elif number == 1:
-                bits = bits_1
-            elif number == 2:
-                bits = bits_2
-            else:
-                bits = bits_3
-            added = _dropped(added, bits, dropout)
+            added = _dropped(added, number, bits_0, bits_1, bits_2, bits_3, dropout)
         value = tl.load(x + row * width + at, mask=live, other=0.0).to(tl.float32) + added
         rounded = value.to(z.dtype.element_ty)
         tl.store(z + row * width + at, rounded, mask=live)
@@ -169,15 +171,7 @@ def _backward(
             if HAS_NORM:
                 tl.store(x_gradient + row * width + at, gradient.to(x_gradient.dtype.element_ty), mask=live)
             if DROPS:
-                if number == 0:
-                    bits = bits_0
-                elif number == 1:
-                    bits = bits_1
-                elif number == 2:
-                    bits = bits_2
-                else:
-                    bits = bits_3
-                gradient = _dropped(gradient, bits, dropout)
+                gradient = _dropped(gradient, number, bits_0, bits_1, bits_2, bits_3, dropout)
             if not IS_SAME:
                 tl.store(y_gradient + row * width + at, gradient.to(y_gradient.dtype.element_ty), mask=live)
             y_sum += gradient

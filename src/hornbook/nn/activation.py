@@ -1,6 +1,6 @@
-"""gelu(linear(x)), the middle of a feed-forward network.
+"""activation(linear(x)), the middle of a feed-forward network.
 
-On CUDA in half precision the bias belongs to the activation's kernel, which backwards makes its gradient on the way
+On CUDA in half precision the bias belongs to gelu's kernel, which backwards makes its gradient on the way
 (`gelu_kernel.py`). Elsewhere, and for other activations, it is written out.
 
 Shapes: T tokens, I width that comes out.
