@@ -34,6 +34,7 @@ from hornbook.train.settings import OptimizerSettings, RuntimeSettings
 from hornbook.train.step import Stepper
 
 WARM_STEPS = 8
+STEPS_BETWEEN_LOOKS = 20  # at the clock, for which the host must wait; a training run waits as rarely
 
 
 class Padded:
@@ -87,7 +88,7 @@ def timed(take_step, made, seconds: float, device) -> tuple[float, float]:
             tokens = steps = 0
         tokens += take_step(batch, number)
         steps += 1
-        if number > WARM_STEPS and steps % 5 == 0:
+        if number > WARM_STEPS and steps % STEPS_BETWEEN_LOOKS == 0:
             torch.cuda.synchronize(device)
             if time.monotonic() - start > seconds:
                 break

@@ -11,6 +11,7 @@ from hornbook.batch import pack
 from hornbook.models.bert import Bert
 from hornbook.models.gpt import Gpt2, Gpt2Config
 from hornbook.nn.attention import attention
+from hornbook.objectives import language
 from hornbook.objectives.language import NextToken
 from hornbook.objectives.pretraining import summed_loss
 from hornbook.objectives.vocabulary_loss import is_fused
@@ -209,9 +210,10 @@ def test_the_loop_learns_stops_and_goes_on(tmp_path):
     assert steps == list(range(10, 201, 10))
 
 
+@pytest.mark.parametrize("nearly_all", [0.5, 1.0])
 @pytest.mark.parametrize("tied", [True, False])
-def test_a_gpts_fused_loss_equals_the_plain_one(tied):
-    """Loss and all gradients, of a vocabulary that is no multiple of 64."""
+def test_a_gpts_fused_loss_equals_the_plain_one(monkeypatch, tied, nearly_all):
+    """Loss and all gradients, of a vocabulary that is no multiple of 64; of every token, or of the targets alone."""
     size = {"num_layers": 2, "width": 64, "num_heads": 2, "inner_width": 128, "max_positions": 64}
     model = Gpt2(Gpt2Config(vocab_size=1000, tied=tied, **size), ("clm",))
     model.initialise(torch.Generator().manual_seed(0))
@@ -220,9 +222,10 @@ def test_a_gpts_fused_loss_equals_the_plain_one(tied):
     batch = pack([random.integers(0, 1000, length) for length in (64, 40, 7)]).to(CUDA)
     objective = NextToken()
     drawn = objective.draw(batch, torch.Generator("cuda"))
+    monkeypatch.setattr(language, "NEARLY_ALL", nearly_all)
     targets = drawn.targets["clm"]
     with torch.autocast("cuda", torch.bfloat16):
-        x_KD = objective._hidden(model, drawn)
+        x_KD = model(batch).index_select(0, targets.positions_K)
         assert is_fused(x_KD)
         plain = summed_loss(model.clm_logits(x_KD), targets.values_K, targets.weights_K)
         fused = objective.sums(model, drawn)["clm"]

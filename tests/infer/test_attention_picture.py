@@ -6,9 +6,10 @@ import pytest
 import torch
 
 from hornbook.batch import pack
-from hornbook.infer.attention import attention_of, hidden_before, write_attention
-from hornbook.models.albert import Albert, AlbertConfig
+from hornbook.infer.attention import attention_of, write_attention
+from hornbook.models.albert import Albert
 from hornbook.models.bert import Bert, BertConfig
+from hornbook.models.gpt import Gpt2
 from hornbook.text.tokenizer import Tokenizer
 
 
@@ -26,38 +27,42 @@ def one_sequence(random, length=11):
     return pack([random.integers(0, 200, length)])
 
 
-@pytest.mark.parametrize("direction", ["both", "left", "right"])
+def tiny(kind, **settings):
+    """The same of other families."""
+    of_all = {"vocab_size": 200, "num_layers": 3, "width": 32, "num_heads": 4, "inner_width": 64, "max_positions": 64}
+    model = kind(kind.config_kind(**of_all, init_std=0.4, **settings), ())
+    model.initialise(torch.Generator().manual_seed(1))
+    return model
+
+
+MODELS = {
+    "both": tiny_model,
+    "left": lambda: tiny_model("left"),
+    "right": lambda: tiny_model("right"),
+    "narrow token vectors": lambda: tiny(Albert, embedding_width=8),
+    "norms before the parts": lambda: tiny(Gpt2),
+    "bands": lambda: tiny(Gpt2, window=3),
+}
+
+
+@pytest.mark.parametrize("make", MODELS.values(), ids=MODELS)
 @pytest.mark.parametrize("layer", [0, 1, -1])
-def test_it_is_what_the_model_attends_to(random, direction, layer):
-    model, batch = tiny_model(direction), one_sequence(random)
+def test_it_is_what_the_model_attends_to(random, make, layer):
+    model, batch = make(), one_sequence(random)
     weights_HSS = attention_of(model, batch, layer)
     assert weights_HSS.shape == (4, 11, 11) and (weights_HSS >= 0).all()
     assert torch.allclose(weights_HSS.sum(-1), torch.ones(4, 11), atol=1e-6)
     assert weights_HSS.max() > 0.5  # uneven, so a wrong formula would be seen
     model.eval()
     attention = model.blocks[layer].attention
+    through = []
+    attention.register_forward_hook(lambda _, inputs, output: through.append((inputs[0], output)))
     with torch.no_grad():
-        x_TD = hidden_before(model, batch, layer % 3)
+        model(batch)
+        x_TD, theirs_TD = through[layer % 3 if len(through) == 3 else 0]  # one block may stand for all
         value_THC = attention.qkv(x_TD).unflatten(-1, (3, 4, -1))[:, 2]
-        ours = torch.einsum("hqk,khc->qhc", weights_HSS, value_THC).flatten(1)
-        theirs = attention(x_TD, batch.starts, batch.starts_host, batch.longest)
-    assert torch.allclose(ours, theirs, atol=1e-5)
-
-
-def test_the_hidden_state_before_a_layer_leads_to_the_model_s_own_output(random):
-    model, batch = tiny_model().eval(), one_sequence(random)
-    with torch.no_grad():
-        x_TD = hidden_before(model, batch, 2)
-        assert torch.equal(model.blocks[2](x_TD, batch.starts, batch.starts_host, batch.longest), model(batch))
-
-
-def test_the_hidden_state_of_narrow_token_vectors_is_as_wide_as_the_blocks(random):
-    model, batch = Albert(AlbertConfig(200, 3, 32, 4, 64, 64, embedding_width=8), ()).eval(), one_sequence(random)
-    with torch.no_grad():
-        x_TD = hidden_before(model, batch, 0)
-        for block in model.blocks:
-            x_TD = block(x_TD, batch.starts, batch.starts_host, batch.longest)
-        assert torch.equal(x_TD, model(batch))
+        ours_TD = torch.einsum("hqk,khc->qhc", weights_HSS, value_THC).flatten(1)
+    assert torch.allclose(ours_TD, theirs_TD, atol=1e-5)
 
 
 def test_a_model_in_training_stays_in_training(random):

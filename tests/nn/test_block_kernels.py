@@ -13,49 +13,45 @@ RESIDUAL = """
     import torch
     import torch.nn.functional as F
     from torch.library import opcheck
-    from hornbook.nn.residual import _added, _added_and_normed
+    from hornbook.nn.residual import _added_and_normed
 
     torch.manual_seed(0)
     for num_rows, width in ((10, 24), (13, 64), (1, 40), (50, 16)):
         for dropout in (0.0, 0.3):
             seed = torch.tensor([12345]) if dropout else None
             ones, zeros = torch.ones(num_rows, width), torch.zeros(num_rows, width)
-            kept = (_added(zeros, ones, zeros[0], seed, dropout) != 0).float()
+            kept = (_added_and_normed(zeros, ones, *[zeros[0]] * 3, seed, dropout, 1e-5)[0] != 0).float()
             x, y, g, h = (torch.randn(num_rows, width, requires_grad=True) for _ in range(4))
             y_bias, weight, bias = (torch.randn(width, requires_grad=True) for _ in range(3))
             inputs = (x, y, y_bias, weight, bias)
             expected = x + (y + y_bias) * kept / (1 - dropout)
-            found = _added(x, y, y_bias, seed, dropout)
-            torch.testing.assert_close(found, expected)
-            gradients = (torch.autograd.grad(each, inputs[:3], g, retain_graph=True) for each in (found, expected))
-            for one, other in zip(*gradients):
-                torch.testing.assert_close(one, other)
             found, normed, _ = _added_and_normed(*inputs, seed, dropout, 1e-5)
             expected_normed = F.layer_norm(expected, (width,), weight, bias, 1e-5)
             torch.testing.assert_close(found, expected)
             torch.testing.assert_close(normed, expected_normed)
-            for share in (0.0, 1.0):  # of the loss that reads the sum itself: 0 as in post-norm blocks
-                losses = [(n * h).sum() for n in (normed, expected_normed)]
-                if share:
-                    losses = [loss + (z * g).sum() for loss, z in zip(losses, (found, expected))]
-                gradients = (torch.autograd.grad(loss, inputs, retain_graph=True) for loss in losses)
+            of_sum, of_normed = [(z * g).sum() for z in (found, expected)], [(n * h).sum() for n in (normed, expected_normed)]
+            of_both = [one + other for one, other in zip(of_sum, of_normed)]
+            for losses in (of_both, of_normed, of_sum):  # the sum itself goes nowhere else in a post-norm block
+                gradients = (
+                    torch.autograd.grad(loss, inputs, retain_graph=True, materialize_grads=True) for loss in losses
+                )
                 for one, other in zip(*gradients):
                     torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-5)
-            opcheck(_added, (x, y, y_bias, seed, dropout))
             opcheck(_added_and_normed, (*inputs, seed, dropout, 1e-5))
 """
 DROPOUT = """
     import torch
-    from hornbook.nn.residual import _added
+    from hornbook.nn.residual import _added_and_normed
 
     ones, zeros = torch.ones(400, 96), torch.zeros(400, 96)
-    masks = [_added(zeros, ones, zeros[0], torch.tensor([seed]), 0.25) for seed in (1, 1, 2)]
+    rest = [zeros[0]] * 3
+    masks = [_added_and_normed(zeros, ones, *rest, torch.tensor([seed]), 0.25, 1e-5)[0] for seed in (1, 1, 2)]
     assert torch.equal(masks[0], masks[1])
     assert set(masks[0].unique().tolist()) == {0.0, torch.tensor(1 / 0.75).item()}
     kept = [(mask != 0).float() for mask in masks]
     assert abs(kept[0].mean() - 0.75) < 0.01  # three deviations are 0.007
     # Rows beside each other, columns beside each other and other seeds have nothing to do with each other.
-    for other in (kept[0].roll(1, 0), kept[0].roll(1, 1), kept[0].roll(4, 0), kept[2]):
+    for other in (kept[0].roll(1, 0), kept[0].roll(1, 1), kept[0].roll(2, 1), kept[0].roll(4, 1), kept[2]):
         assert abs(torch.corrcoef(torch.stack((kept[0].flatten(), other.flatten())))[0, 1]) < 0.02
 """
 GELU = """
@@ -65,7 +61,7 @@ GELU = """
     from hornbook.nn import gelu_kernel
     from hornbook.nn.activation import _gelu
 
-    gelu_kernel.NUM_BACKWARD = 3  # each with several parts to sum up
+    gelu_kernel.MOST_PROGRAMS = 3  # each with several parts to sum up
     torch.manual_seed(0)
     for num_rows, width in ((5, 40), (40, 300), (700, 12)):
         for is_tanh in (True, False):
@@ -78,9 +74,31 @@ GELU = """
                 torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-4)
     opcheck(_gelu, (h, bias, True))
 """
+QKV = """
+    import torch
+    from torch.library import opcheck
+    from hornbook.nn import qkv, qkv_kernel
+    from hornbook.nn.qkv import _side_by_side, apart
+
+    qkv_kernel.MOST_PROGRAMS = 3  # each with several parts to sum up
+    qkv.is_fused = lambda x_TD, linear: is_fused
+    torch.manual_seed(0)
+    for num_rows, num_heads, width in ((5, 2, 4), (70, 3, 48), (100, 1, 10)):
+        x, linear = torch.randn(num_rows, 12, requires_grad=True), torch.nn.Linear(12, 3 * num_heads * width)
+        readers = torch.randn(3, num_rows, num_heads, width)
+        found = []
+        for is_fused in (True, False):
+            three = apart(x, linear, num_heads)
+            loss = sum((one * reader).sum() for one, reader in zip(three, readers))
+            found.append((*three, *torch.autograd.grad(loss, (x, linear.weight, linear.bias))))
+        for one, other in zip(*found):
+            torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-5)
+    opcheck(_side_by_side, tuple(readers))
+"""
+PROGRAMS = {"residual": RESIDUAL, "dropout": DROPOUT, "gelu": GELU, "qkv": QKV}
 
 
-@pytest.mark.parametrize("program", [RESIDUAL, DROPOUT, GELU], ids=["residual", "dropout", "gelu"])
+@pytest.mark.parametrize("program", PROGRAMS.values(), ids=PROGRAMS)
 def test_kernels_equal_what_is_written_out(program):
     environment = os.environ | {"TRITON_INTERPRET": "1"}
     subprocess.run([sys.executable, "-c", textwrap.dedent(program)], check=True, env=environment)

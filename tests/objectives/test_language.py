@@ -10,8 +10,10 @@ import torch
 from hornbook.batch import Batch, pack
 from hornbook.models.gpt import Gpt1, Gpt1Config, Gpt2, Gpt2Config
 from hornbook.models.outputs import Output
+from hornbook.objectives import language
 from hornbook.objectives.baseline import frequency_baseline
 from hornbook.objectives.language import BesideTask, NextToken, next_tokens
+from hornbook.objectives.pretraining import summed_loss
 from hornbook.tasks.objective import TaskObjective
 from hornbook.train.objective import Drawn
 from hornbook.train.step import bucketed
@@ -212,3 +214,25 @@ def test_it_learns_to_go_on(family):
         hits = {name: float(value) / 64 for name, value in objective.hits(model.eval(), last).items()}
     assert hits["clm"] < np.log(20) + 0.5  # the second token is any of 20, and the ten after it are certain
     assert hits["clm_accuracy"] > 9.9
+
+
+def test_the_loss_at_every_token_is_that_of_the_targets(random, monkeypatch):
+    """What a GPU does where nearly every token has a target; what fills a step up adds nothing."""
+    seen = []
+
+    def plain(x_TD, matrix_VD, values_T, weights_T, vocab_size):
+        seen.append(len(x_TD))
+        return summed_loss((x_TD @ matrix_VD.mT)[:, :vocab_size], values_T, weights_T)
+
+    monkeypatch.setattr(language, "is_fused", lambda x: True)
+    monkeypatch.setattr(language, "fused_loss", plain)
+    model, objective = model_of(), NextToken()
+    drawn = bucketed(objective.draw(batch_of(random, (30, 9, 21), labelled=False), torch.Generator()), 64, 128)
+    losses = []
+    for nearly_all in (0.5, 10.0):
+        monkeypatch.setattr(language, "NEARLY_ALL", nearly_all)
+        losses.append(objective.sums(model, drawn)["clm"])
+    assert seen == [64, 128]
+    assert losses[0].item() == pytest.approx(losses[1].item(), rel=1e-12)
+    for one, other in zip(*(torch.autograd.grad(loss, model.parameters()) for loss in losses), strict=True):
+        torch.testing.assert_close(one, other)

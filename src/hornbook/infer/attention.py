@@ -1,7 +1,7 @@
 """What each token of one short text looks at: the attention weights of one layer, computed openly.
 
 The kernels that models run through never hold these weights, so they are computed here a second time, from the
-hidden states that go into the layer.
+layer's queries and keys.
 
 Shapes: T = S tokens of one sequence, D width, H heads, C width of a head.
 """
@@ -33,22 +33,21 @@ def attention_of(model: nn.Module, batch: Batch, layer: int = -1) -> Tensor:
     was_training = model.training
     model.eval()
     try:
-        x_TD = hidden_before(model, batch, layer % len(model.blocks))
-        return _weights(model.blocks[layer].attention, x_TD)
+        number = layer % len(model.blocks) + 1
+        asked: dict[int, Tensor | None] = {number: None}
+        model(batch, qkv=asked)
+        return _weights(model.blocks[layer].attention, asked[number])
     finally:
         model.train(was_training)
 
 
-def hidden_before(model: nn.Module, batch: Batch, layer: int) -> Tensor:
-    """The hidden states that go into a layer, T x D."""
-    return model.hidden_states(batch)[layer]
-
-
-def _weights(attention: nn.Module, x_TD: Tensor) -> Tensor:
-    q_THC, k_THC, _ = attention.qkv(x_TD).unflatten(-1, (3, attention.num_heads, -1)).unbind(1)
+def _weights(attention: nn.Module, qkv_T3HC: Tensor) -> Tensor:
+    q_THC, k_THC, _ = qkv_T3HC.unbind(1)
     scores_HSS = torch.einsum("qhc,khc->hqk", q_THC, k_THC) * q_THC.shape[-1] ** -0.5
     if attention.direction != "both":
-        is_seen_SS = torch.ones(scores_HSS.shape[1:], dtype=torch.bool, device=x_TD.device).tril()
+        is_seen_SS = torch.ones(scores_HSS.shape[1:], dtype=torch.bool, device=q_THC.device).tril()
+        if attention.window is not None:
+            is_seen_SS = is_seen_SS.triu(1 - attention.window)
         is_seen_SS = is_seen_SS if attention.direction == "left" else is_seen_SS.T
         scores_HSS = scores_HSS.masked_fill(~is_seen_SS, -torch.inf)
     return scores_HSS.float().softmax(-1)

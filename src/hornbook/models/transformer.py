@@ -248,18 +248,24 @@ class Transformer(nn.Module):
             x_TD = x_TD if self.config.pre_norm else x_TD.to(torch.get_autocast_dtype("cuda"))
         starts_host = None if is_half else batch.starts_host
         starts = None if is_half and prefers_dense(batch.longest) and batch.is_even else batch.starts
-        for number, (block, its) in enumerate(zip(self.blocks, cached or [None] * len(self.blocks), strict=True), 1):
+        normed_TD = None
+        parts = zip(self.blocks, self._next_norms(), cached or [None] * len(self.blocks), strict=True)
+        for number, (block, next_norm, its) in enumerate(parts, 1):
             if kept is not None:
                 kept.append(x_TD)
             asked: list[Tensor] | None = [] if qkv is not None and number in qkv else None
-            x_TD = block(x_TD, starts, starts_host, batch.longest, its, asked)
+            x_TD, normed_TD = block(x_TD, normed_TD, next_norm, starts, starts_host, batch.longest, its, asked)
             if asked is not None:
                 qkv[number] = asked[0]
-        if self.norm is not None:
-            x_TD = self.norm(x_TD)
         if kept is not None:
-            kept.append(x_TD)
-        return x_TD
+            kept.append(normed_TD)
+        return normed_TD
+
+    def _next_norms(self) -> list[nn.LayerNorm | None]:
+        """The norm that follows each block, where norms stand before the parts."""
+        if not self.config.pre_norm:
+            return [None] * len(self.blocks)
+        return [*(block.attention_norm for block in self.blocks[1:]), self.norm]
 
     def hidden_states(self, batch: Batch) -> list[Tensor]:
         """What goes into the first block and what comes out of each, T x D: one more than there are blocks."""

@@ -13,7 +13,8 @@ from torch import Tensor, nn
 from hornbook.nn.activation import activated
 from hornbook.nn.attention import Direction, attention
 from hornbook.nn.cache import KeyValues
-from hornbook.nn.residual import added, added_and_normed
+from hornbook.nn.qkv import apart, queries_keys_values
+from hornbook.nn.residual import added_and_normed
 
 _ATTENTION, _FFN = ("attention", "attention_norm"), ("expand", "contract", "norm")
 SHARED_PARTS = {"none": (), "attention": _ATTENTION, "ffn": _FFN, "all": _ATTENTION + _FFN}
@@ -42,14 +43,17 @@ class SelfAttention(nn.Module):
     ) -> Tensor:
         """`cached` keeps the keys and values; in a step, a token attends to those it has kept. `kept` gets the
         queries, keys and values, T x 3 x H x C. What comes out has not gone through `out`, which ends in the stream."""
-        qkv_T3HC = self.qkv(x_TD).view(-1, 3, self.num_heads, x_TD.shape[-1] // self.num_heads)
+        if kept is None and cached is None:
+            q, k, v = apart(x_TD, self.qkv, self.num_heads)
+        else:
+            qkv_T3HC = queries_keys_values(x_TD, self.qkv, self.num_heads)
+            q, k, v = qkv_T3HC.unbind(1)
         if kept is not None:
             kept.append(qkv_T3HC)
         if cached is not None:
             cached.lay(qkv_T3HC[:, 1:])
             if cached.attends:
-                return cached.attend(qkv_T3HC[:, 0], self.window).flatten(1)
-        q, k, v = qkv_T3HC.unbind(1)
+                return cached.attend(q, self.window).flatten(1)
         dropout = self.dropout if self.training else 0.0
         y_THC = attention(q, k, v, starts, starts_host, longest, self.direction, dropout, self.window)
         return y_THC.flatten(1)
@@ -85,24 +89,35 @@ class Block(nn.Module):
     def forward(
         self,
         x_TD: Tensor,
+        normed_TD: Tensor | None,
+        next_norm: nn.LayerNorm | None,
         starts: Tensor | None,
         starts_host: np.ndarray | None,
         longest: int,
         cached: KeyValues | None = None,
         kept: list[Tensor] | None = None,
-    ) -> Tensor:
+    ) -> tuple[Tensor, Tensor]:
+        """The stream after this block, and what the next one reads of it.
+
+        With pre-norm that is what `next_norm` makes of it, done here, where it costs no passes of its own over memory;
+        `normed_TD` is what the block before has made for this one, None in the first. With post-norm both are one, and
+        neither is read.
+        """
         dropout = self.dropout if self.training else 0.0
         out = self.attention.out
         if self.pre_norm:
-            attended_TD = self.attention(self.attention_norm(x_TD), starts, starts_host, longest, cached, kept)
+            normed_TD = self.attention_norm(x_TD) if normed_TD is None else normed_TD
+            attended_TD = self.attention(normed_TD, starts, starts_host, longest, cached, kept)
             x_TD, normed_TD = added_and_normed(x_TD, attended_TD, out, self.norm, dropout)
-            return added(x_TD, activated(normed_TD, self.expand, self.activation), self.contract, dropout)
+            fed_TI = activated(normed_TD, self.expand, self.activation)
+            return added_and_normed(x_TD, fed_TI, self.contract, next_norm, dropout)
         # Under autocast a norm answers in float32; what goes on is of the type that came in, half the memory traffic.
         kind = x_TD.dtype
         attended_TD = self.attention(x_TD, starts, starts_host, longest, cached, kept)
         x_TD = added_and_normed(x_TD, attended_TD, out, self.attention_norm, dropout)[1].to(kind)
         fed_TI = activated(x_TD, self.expand, self.activation)
-        return added_and_normed(x_TD, fed_TI, self.contract, self.norm, dropout)[1].to(kind)
+        x_TD = added_and_normed(x_TD, fed_TI, self.contract, self.norm, dropout)[1].to(kind)
+        return x_TD, x_TD
 
 
 def stack(num_layers: int, sharing: str = "none", windows: Sequence[int | None] = (None,), **of_block) -> nn.ModuleList:

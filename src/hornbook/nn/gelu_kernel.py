@@ -12,7 +12,9 @@ import triton.language as tl
 from torch import Tensor
 
 COLUMNS, ROWS, NUM_WARPS = 256, 16, 4  # what a program holds at once
-NUM_BACKWARD = 128  # programs for the same columns in the pass backwards, each with a partial sum
+# In the pass backwards: a thread has the same columns of all rows, so a sum over rows is its own, and loads ahead.
+BACK_COLUMNS, BACK_ROWS, BACK_WARPS, BACK_STAGES = 1024, 2, 4, 3
+MOST_PROGRAMS = 352  # there, for the same columns, each with a partial sum
 
 
 def forward(h_TI: Tensor, bias_I: Tensor, is_tanh: bool) -> Tensor:
@@ -28,11 +30,11 @@ def backward(gradient_TI: Tensor, h_TI: Tensor, bias_I: Tensor, is_tanh: bool) -
     """The gradients of h and of the bias."""
     num_rows, width = h_TI.shape
     h_gradient_TI = torch.empty_like(h_TI)
-    num_programs = min(NUM_BACKWARD, triton.cdiv(num_rows, ROWS))
+    num_programs = min(MOST_PROGRAMS, triton.cdiv(num_rows, BACK_ROWS))
     sums_PI = torch.empty(num_programs, width, dtype=torch.float32, device=h_TI.device)
-    _backward[(triton.cdiv(width, COLUMNS), num_programs)](
+    _backward[(triton.cdiv(width, BACK_COLUMNS), num_programs)](
         gradient_TI, h_TI, bias_I, h_gradient_TI, sums_PI, num_rows, width,
-        COLUMNS=COLUMNS, ROWS=ROWS, IS_TANH=is_tanh, num_warps=NUM_WARPS,
+        COLUMNS=BACK_COLUMNS, ROWS=BACK_ROWS, IS_TANH=is_tanh, STAGES=BACK_STAGES, num_warps=BACK_WARPS,
     )  # fmt: skip
     return h_gradient_TI, sums_PI.sum(0)
 
@@ -61,13 +63,13 @@ def _forward(h, bias, out, num_rows, width, COLUMNS: tl.constexpr, ROWS: tl.cons
 @triton.jit
 def _backward(
     gradient, h, bias, h_gradient, sums, num_rows, width,
-    COLUMNS: tl.constexpr, ROWS: tl.constexpr, IS_TANH: tl.constexpr,
+    COLUMNS: tl.constexpr, ROWS: tl.constexpr, IS_TANH: tl.constexpr, STAGES: tl.constexpr,
 ):  # fmt: skip
     columns = tl.program_id(0) * COLUMNS + tl.arange(0, COLUMNS)
     program, num_programs = tl.program_id(1), tl.num_programs(1)
     added = tl.load(bias + columns, mask=columns < width, other=0.0).to(tl.float32)[None, :]
     total = tl.zeros((COLUMNS,), tl.float32)
-    for first in range(program * ROWS, num_rows, num_programs * ROWS):
+    for first in tl.range(program * ROWS, num_rows, num_programs * ROWS, num_stages=STAGES):
         rows = first + tl.arange(0, ROWS)
         live = (rows < num_rows)[:, None] & (columns < width)[None, :]
         at = rows.to(tl.int64)[:, None] * width + columns[None, :]

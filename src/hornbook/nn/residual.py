@@ -18,19 +18,12 @@ from hornbook import kernels
 WIDEST = 8192  # of a row that a program holds
 
 
-def added(x_TD: Tensor, h_TI: Tensor, linear: nn.Module, dropout: float) -> Tensor:
-    """x + dropout(linear(h))."""
-    if not is_fused(x_TD, linear):
-        return x_TD + F.dropout(linear(h_TI), dropout, training=dropout > 0)
-    return _added(x_TD, F.linear(h_TI, linear.weight), linear.bias, _seed(x_TD, dropout), dropout)
-
-
 def added_and_normed(
     x_TD: Tensor, h_TI: Tensor, linear: nn.Module, norm: nn.LayerNorm, dropout: float
 ) -> tuple[Tensor, Tensor]:
-    """The same, and what a norm makes of it."""
+    """x + dropout(linear(h)), and what a norm makes of it."""
     if not is_fused(x_TD, linear):
-        z_TD = added(x_TD, h_TI, linear, dropout)
+        z_TD = x_TD + F.dropout(linear(h_TI), dropout, training=dropout > 0)
         return z_TD, norm(z_TD)
     y_TD = F.linear(h_TI, linear.weight)
     z_TD, normed_TD, _ = _added_and_normed(
@@ -47,24 +40,6 @@ def is_fused(x_TD: Tensor, linear: nn.Module) -> bool:
 def _seed(x_TD: Tensor, dropout: float) -> Tensor | None:
     """For one draw of dropout; by the device's generator, which a captured step sets anew each time."""
     return torch.randint(0, 2**31 - 1, (1,), device=x_TD.device) if dropout else None
-
-
-@torch.library.custom_op("hornbook::added", mutates_args=())
-def _added(x_TD: Tensor, y_TD: Tensor, y_bias_D: Tensor, seed: Tensor | None, dropout: float) -> Tensor:
-    from hornbook.nn.residual_kernel import forward
-
-    return forward(x_TD.contiguous(), y_TD.contiguous(), y_bias_D, None, None, seed, dropout, 0.0)[0]
-
-
-@torch.library.custom_op("hornbook::added_backward", mutates_args=())
-def _added_backward(
-    z_gradient_TD: Tensor, seed: Tensor | None, dropout: float, y_kind: torch.dtype
-) -> tuple[Tensor, Tensor]:
-    """Gradients of y, of no size where it is that of x, and of its bias."""
-    from hornbook.nn.residual_kernel import backward
-
-    _, y_gradient_TD, sums_1D = backward(z_gradient_TD.contiguous(), None, None, None, None, seed, dropout, y_kind)
-    return _none(z_gradient_TD) if y_gradient_TD is None else y_gradient_TD, sums_1D[0]
 
 
 @torch.library.custom_op("hornbook::added_and_normed", mutates_args=())
@@ -104,7 +79,6 @@ def _added_and_normed_backward(
         weight_D,
         seed,
         dropout,
-        normed_gradient_TD.dtype,
     )
     return x_gradient_TD, _none(z_TD) if y_gradient_TD is None else y_gradient_TD, sums_3D
 
@@ -116,18 +90,6 @@ def _none(like: Tensor) -> Tensor:
 def has_one_gradient(x_kind: torch.dtype, y_kind: torch.dtype, dropout: float) -> bool:
     """Whether x and y have one gradient."""
     return dropout == 0 and x_kind == y_kind
-
-
-@_added.register_fake
-def _(x_TD, y_TD, y_bias_D, seed, dropout):
-    return torch.empty_like(x_TD)
-
-
-@_added_backward.register_fake
-def _(z_gradient_TD, seed, dropout, y_kind):
-    is_same = has_one_gradient(z_gradient_TD.dtype, y_kind, dropout)
-    y_gradient_TD = _none(z_gradient_TD) if is_same else torch.empty_like(z_gradient_TD, dtype=y_kind)
-    return y_gradient_TD, z_gradient_TD.new_empty(z_gradient_TD.shape[1], dtype=torch.float32)
 
 
 @_added_and_normed.register_fake
@@ -142,29 +104,18 @@ def _(z_gradient_TD, normed_gradient_TD, z_TD, moments_T2, weight_D, seed, dropo
     return torch.empty_like(z_TD), y_gradient_TD, z_TD.new_empty(3, z_TD.shape[1], dtype=torch.float32)
 
 
-def _keep_added(ctx, inputs, output) -> None:
-    _, y_TD, _, seed, ctx.dropout = inputs
-    ctx.y_kind = y_TD.dtype
-    ctx.save_for_backward(seed)  # None where nothing is dropped
-
-
-def _back_through_added(ctx, z_gradient_TD: Tensor) -> tuple:
-    y_gradient_TD, y_bias_gradient_D = _added_backward(z_gradient_TD, *ctx.saved_tensors, ctx.dropout, ctx.y_kind)
-    if has_one_gradient(z_gradient_TD.dtype, ctx.y_kind, ctx.dropout):
-        y_gradient_TD = z_gradient_TD
-    return z_gradient_TD, y_gradient_TD, y_bias_gradient_D, None, None
-
-
-def _keep_added_and_normed(ctx, inputs, output) -> None:
-    _, _, _, weight_D, _, seed, ctx.dropout, _ = inputs
+def _keep(ctx, inputs, output) -> None:
+    _, y_TD, _, weight_D, _, seed, ctx.dropout, _ = inputs
     z_TD, _, moments_T2 = output
+    ctx.y_kind = y_TD.dtype
     ctx.save_for_backward(z_TD, moments_T2, weight_D, seed)
     ctx.set_materialize_grads(False)  # after the norm nobody may ask for the sum itself
 
 
-def _back_through_added_and_normed(ctx, z_gradient_TD: Tensor | None, normed_gradient_TD: Tensor, _) -> tuple:
-    assert normed_gradient_TD is not None, "a sum that is normed is read through its norm, at least"
+def _back(ctx, z_gradient_TD: Tensor | None, normed_gradient_TD: Tensor | None, _) -> tuple:
     z_TD, *rest = ctx.saved_tensors
+    if normed_gradient_TD is None:  # as where a student matches a layer, and no later one
+        normed_gradient_TD = torch.zeros_like(z_TD, dtype=ctx.y_kind)
     x_gradient_TD, y_gradient_TD, sums_3D = _added_and_normed_backward(
         z_gradient_TD, normed_gradient_TD, z_TD, *rest, ctx.dropout
     )
@@ -173,5 +124,4 @@ def _back_through_added_and_normed(ctx, z_gradient_TD: Tensor | None, normed_gra
     return x_gradient_TD, y_gradient_TD, *sums_3D.unbind(0), None, None, None
 
 
-_added.register_autograd(_back_through_added, setup_context=_keep_added)
-_added_and_normed.register_autograd(_back_through_added_and_normed, setup_context=_keep_added_and_normed)
+_added_and_normed.register_autograd(_back, setup_context=_keep)

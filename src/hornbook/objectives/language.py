@@ -22,6 +22,8 @@ from hornbook.objectives.pretraining import summed_loss
 from hornbook.objectives.vocabulary_loss import fused_loss, is_fused
 from hornbook.train.objective import Drawn, Objective, Targets
 
+NEARLY_ALL = 0.95  # of the tokens have targets: picking them out, and their gradients, costs more than scoring the rest
+
 
 @dataclass(frozen=True)
 class LanguageSettings:
@@ -45,17 +47,15 @@ class NextToken:
         return Drawn(batch, {"clm": tokens_after(batch)})
 
     def sums(self, model: nn.Module, drawn: Drawn) -> dict[str, Tensor]:
-        return {"clm": next_token_loss(model, self._hidden(model, drawn), drawn.targets["clm"], self.summed_loss)}
+        return {"clm": next_token_loss(model, model(drawn.batch), drawn.targets["clm"], self.summed_loss)}
 
     def hits(self, model: nn.Module, drawn: Drawn) -> dict[str, Tensor]:
-        logits, targets = model.clm_logits(self._hidden(model, drawn)), drawn.targets["clm"]
+        targets = drawn.targets["clm"]
+        logits = model.clm_logits(model(drawn.batch).index_select(0, targets.positions_K))
         return {
             "clm": summed_loss(logits, targets.values_K, targets.weights_K),
             "clm_accuracy": ((logits.argmax(-1) == targets.values_K) * targets.weights_K).sum(),
         }
-
-    def _hidden(self, model: nn.Module, drawn: Drawn) -> Tensor:
-        return model(drawn.batch).index_select(0, drawn.targets["clm"].positions_K)
 
 
 class BesideTask:
@@ -86,18 +86,28 @@ class BesideTask:
         return {
             "task": (losses * weights).sum(),
             "task_accuracy": (is_right * weights).sum(),
-            "clm": next_token_loss(model, x_TD.index_select(0, targets.positions_K), targets),
+            "clm": next_token_loss(model, x_TD, targets),
         }
 
 
 def next_token_loss(
-    model: nn.Module, x_KD: Tensor, targets: Targets, plain: Callable[..., Tensor] = summed_loss
+    model: nn.Module, x_TD: Tensor, targets: Targets, plain: Callable[..., Tensor] = summed_loss
 ) -> Tensor:
-    """The summed loss of the targets from the hidden states at them, in one piece with the scores where that runs."""
-    wanted = (targets.values_K, targets.weights_K)
+    """The summed loss of the targets from the hidden states, in one piece with the scores where that runs."""
+    if is_fused(x_TD) and len(targets.positions_K) > NEARLY_ALL * len(x_TD):
+        return fused_loss(x_TD, model.clm_matrix, *_at_every_token(targets, len(x_TD)), model.config.vocab_size)
+    x_KD = x_TD.index_select(0, targets.positions_K)
     if is_fused(x_KD):
-        return fused_loss(x_KD, model.clm_matrix, *wanted, model.config.vocab_size)
-    return plain(model.clm_logits(x_KD), *wanted)
+        return fused_loss(x_KD, model.clm_matrix, targets.values_K, targets.weights_K, model.config.vocab_size)
+    return plain(model.clm_logits(x_KD), targets.values_K, targets.weights_K)
+
+
+def _at_every_token(targets: Targets, num_tokens: int) -> tuple[Tensor, Tensor]:
+    """Values and weights for each token, weight 0 where it has no target."""
+    weights_T = targets.weights_K.new_zeros(num_tokens).index_add_(0, targets.positions_K, targets.weights_K)
+    # What fills a bucket up lies at some token that has a target of its own: it adds nothing there.
+    values_K = targets.values_K * (targets.weights_K != 0)
+    return values_K.new_zeros(num_tokens).index_add_(0, targets.positions_K, values_K), weights_T
 
 
 def tokens_after(batch: Batch) -> Targets:

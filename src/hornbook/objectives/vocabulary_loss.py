@@ -2,9 +2,9 @@
 
     scores = x W'        loss = sum over rows of weight x cross-entropy(scores, value)
 
-Done apart, the scores of 32,768 tokens over 50,257 take 3.3 GB, and memory is gone through for them, for the loss, for
-its gradient and for the products of the way back. Here rows go in parts; the scores of a part become their own
-gradient in place, and the gradients of `x` and `W` are made of it at once. What is kept for the way back is these.
+Done apart, the scores of 32,768 tokens over 50,257 take 3.3 GB, and so do the loss's own values and their gradient, and
+memory is gone through for each. Here rows go in parts of so many; the scores of a part become their own gradient in
+place, and the gradients of `x` and `W` are made of it at once. What is kept for the way back is these.
 
 Shapes: K rows, D width, V vocabulary (padded).
 """
@@ -14,7 +14,7 @@ from torch import Tensor
 
 from hornbook import kernels
 
-PART_ROWS = 16_384
+PART_ROWS = 32_768
 
 
 def is_fused(x_KD: Tensor) -> bool:
@@ -50,5 +50,7 @@ class _FusedLoss(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx, outer: Tensor) -> tuple[Tensor | None, ...]:
+        from hornbook.objectives.vocabulary_kernel import scaled
+
         x_gradient_KD, gradient_VD = ctx.saved_tensors
-        return (x_gradient_KD * outer).to(x_gradient_KD.dtype), gradient_VD.to(ctx.kind) * outer, None, None, None
+        return scaled(x_gradient_KD, outer, x_gradient_KD.dtype), scaled(gradient_VD, outer, ctx.kind), None, None, None
