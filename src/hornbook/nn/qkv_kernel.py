@@ -1,0 +1,54 @@
+"""The kernel of `qkv.py`: three matrices side by side, and the sums of their columns.
+
+Imported only where there is CUDA, which brings `triton`. Shapes: T rows, D width of one matrix, P programs.
+"""
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+# What a program holds at once of each matrix; a thread has the same columns of all rows, and loads ahead.
+COLUMNS, ROWS, NUM_WARPS, NUM_STAGES = 256, 4, 1, 3
+MOST_PROGRAMS = 352  # for the same columns, each with a partial sum
+
+
+def side_by_side(q_THC: Tensor, k_THC: Tensor, v_THC: Tensor) -> tuple[Tensor, Tensor]:
+    num_rows = len(q_THC)
+    width = q_THC[0].numel()
+    qkv_T3HC = q_THC.new_empty(num_rows, 3, *q_THC.shape[1:])
+    num_programs = min(MOST_PROGRAMS, triton.cdiv(num_rows, ROWS))
+    sums_P3D = torch.empty(num_programs, 3 * width, dtype=torch.float32, device=q_THC.device)
+    _side_by_side[(triton.cdiv(width, COLUMNS), num_programs)](
+        q_THC, k_THC, v_THC, qkv_T3HC, sums_P3D, num_rows, width,
+        COLUMNS=COLUMNS, ROWS=ROWS, STAGES=NUM_STAGES, num_warps=NUM_WARPS,
+    )  # fmt: skip
+    return qkv_T3HC, sums_P3D.sum(0)
+
+
+@triton.jit
+def _side_by_side(
+    q, k, v, qkv, sums, num_rows, width, COLUMNS: tl.constexpr, ROWS: tl.constexpr, STAGES: tl.constexpr
+):  # fmt: skip
+    columns = tl.program_id(0) * COLUMNS + tl.arange(0, COLUMNS)
+    program, num_programs = tl.program_id(1), tl.num_programs(1)
+    q_sum = tl.zeros((COLUMNS,), tl.float32)
+    k_sum = tl.zeros((COLUMNS,), tl.float32)
+    v_sum = tl.zeros((COLUMNS,), tl.float32)
+    for first in tl.range(program * ROWS, num_rows, num_programs * ROWS, num_stages=STAGES):
+        rows = (first + tl.arange(0, ROWS)).to(tl.int64)[:, None]
+        live = (rows < num_rows) & (columns < width)[None, :]
+        source, target = rows * width + columns[None, :], rows * (3 * width) + columns[None, :]
+        q_part = tl.load(q + source, mask=live, other=0.0)
+        k_part = tl.load(k + source, mask=live, other=0.0)
+        v_part = tl.load(v + source, mask=live, other=0.0)
+        tl.store(qkv + target, q_part, mask=live)
+        tl.store(qkv + target + width, k_part, mask=live)
+        tl.store(qkv + target + 2 * width, v_part, mask=live)
+        q_sum += tl.sum(q_part.to(tl.float32), 0)
+        k_sum += tl.sum(k_part.to(tl.float32), 0)
+        v_sum += tl.sum(v_part.to(tl.float32), 0)
+    at = sums + program * 3 * width + columns
+    tl.store(at, q_sum, mask=columns < width)
+    tl.store(at + width, k_sum, mask=columns < width)
+    tl.store(at + 2 * width, v_sum, mask=columns < width)
