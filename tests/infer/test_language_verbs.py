@@ -11,6 +11,7 @@ from tiny import tiny_text
 import hornbook as library
 from hornbook import cli
 from hornbook.infer.decoder import DecoderModel
+from hornbook.infer.loaded import chosen_device
 from hornbook.interop.folder import save_model
 from hornbook.models.bert import Bert, BertConfig
 from hornbook.text.training import train_tokenizer
@@ -45,6 +46,17 @@ def run(monkeypatch, capsys):
         return ended.value.code or 0, said.out, said.err
 
     return of
+
+
+def test_a_model_is_opened_where_it_runs_best(gpt, bert, monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    assert library.load(gpt).device.type == library.load(bert).device.type == "cpu"
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    assert chosen_device() == "cuda" and chosen_device("cpu") == "cpu"
+    assert library.load(gpt, device="cpu").device.type == "cpu" and library.load(gpt, "int8").device.type == "cpu"
+    assert library.load(bert, device="meta").device.type == "meta"
+    with pytest.raises(ValueError, match="int8 weights are for a CPU: leave out the device cuda"):
+        library.load(gpt, "int8", "cuda")
 
 
 def test_generate_streams_what_python_gives(run, gpt, monkeypatch):

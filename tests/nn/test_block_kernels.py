@@ -29,7 +29,8 @@ RESIDUAL = """
             expected_normed = F.layer_norm(expected, (width,), weight, bias, 1e-5)
             torch.testing.assert_close(found, expected)
             torch.testing.assert_close(normed, expected_normed)
-            of_sum, of_normed = [(z * g).sum() for z in (found, expected)], [(n * h).sum() for n in (normed, expected_normed)]
+            of_sum = [(z * g).sum() for z in (found, expected)]
+            of_normed = [(n * h).sum() for n in (normed, expected_normed)]
             of_both = [one + other for one, other in zip(of_sum, of_normed)]
             for losses in (of_both, of_normed, of_sum):  # the sum itself goes nowhere else in a post-norm block
                 gradients = (

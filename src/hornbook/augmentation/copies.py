@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 
 from hornbook.augmentation.changing import Changeable, Replacement, changeable, changes, copied, spliced
 from hornbook.augmentation.filling import WordFilling
@@ -120,7 +119,7 @@ def augment(
     serve.
     """
     settings = AugmentationSettings(copies, share, candidates, str(model), None if vectors is None else str(vectors))
-    opened = open_filler(model).to("cuda" if torch.cuda.is_available() else "cpu")
+    opened = open_filler(model)
     augmenter = Augmenter(opened, settings, seed)
     found: list[list[Example | str]] = []
     for first in range(0, len(examples), CHUNK):

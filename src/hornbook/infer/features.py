@@ -23,6 +23,7 @@ from torch import Tensor, nn
 from hornbook.batch import Batch, pack
 from hornbook.data.problems import Problems
 from hornbook.files import replacing
+from hornbook.infer.loaded import chosen_device
 from hornbook.interop.folder import load_folder
 from hornbook.interop.hub import model_folder
 from hornbook.tasks.classification import encode_texts
@@ -165,7 +166,7 @@ def extract_features(
     if not examples:
         raise ValueError("there are no texts in the list")
     model, tokenizer = load_folder(model_folder(model_name))
-    model.to(("cuda" if torch.cuda.is_available() else "cpu") if device == "auto" else device)
+    model.to(chosen_device(device))
     chosen = choose_layers(layers, model.config.num_layers)
     out = Path(out) if str(out).endswith(".npy") else Path(f"{out}.npy")
     width, longest = chosen.width(model.config.width), model.config.max_positions

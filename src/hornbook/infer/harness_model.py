@@ -5,7 +5,6 @@ lm_eval.simple_evaluate(model="hornbook", model_args={"pretrained": "runs/gpt"},
 
 from pathlib import Path
 
-import torch
 from lm_eval.api.model import LM
 from lm_eval.api.registry import register_model
 
@@ -20,9 +19,9 @@ class HornbookLM(LM):
 
     def __init__(self, pretrained: str | Path, weights: Weights = "float", device: str | None = None, **_: object):
         super().__init__()
-        device = device or ("cuda" if torch.cuda.is_available() and weights == "float" else "cpu")
-        self.answers = Answers(load(pretrained, weights).to(device))
-        self._device = torch.device(device)
+        loaded = load(pretrained, weights, device or "auto")
+        self.answers = Answers(loaded)
+        self._device = loaded.device
 
     def loglikelihood(self, requests: list, disable_tqdm: bool = False) -> list[tuple[float, bool]]:
         found = self.answers.log_likelihoods([each.args for each in requests])

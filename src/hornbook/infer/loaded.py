@@ -10,6 +10,11 @@ from hornbook.text.tokenizer import Tokenizer
 BATCH_TOKENS = 16_384  # texts go through a model in groups of about so many tokens
 
 
+def chosen_device(asked: str = "auto") -> str:
+    """A GPU where there is one, if nothing else is asked for."""
+    return ("cuda" if torch.cuda.is_available() else "cpu") if asked == "auto" else asked
+
+
 class LoadedModel:
     """A model with its tokenizer, ready to use."""
 

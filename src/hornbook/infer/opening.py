@@ -6,26 +6,30 @@ from torch import nn
 
 from hornbook.infer.decoder import DecoderModel
 from hornbook.infer.encoder import EncoderModel
+from hornbook.infer.loaded import chosen_device
 from hornbook.interop.folder import load_folder
 from hornbook.interop.hub import model_folder
 from hornbook.models.gpt import Gpt
 from hornbook.models.quantized import Weights, check_weights, quantize
 
 
-def load(name: str | Path, weights: Weights = "float") -> EncoderModel | DecoderModel:
-    """Opens a run folder, a folder that `transformers` wrote, or a Hugging Face name. `weights="int8"` rounds the
-    matrices of a GPT to 8 bits, which makes it write faster on a CPU."""
+def load(name: str | Path, weights: Weights = "float", device: str = "auto") -> EncoderModel | DecoderModel:
+    """Opens a run folder, a folder that `transformers` wrote, or a Hugging Face name, on a GPU where there is one.
+    `weights="int8"` rounds the matrices of a GPT to 8 bits, which makes it write faster on a CPU, and there only."""
     check_weights(weights)
+    if weights == "int8" and device not in ("auto", "cpu"):
+        raise ValueError(f"int8 weights are for a CPU: leave out the device {device}, or the int8")
+    device = "cpu" if weights == "int8" else chosen_device(device)
     folder = model_folder(name)
     model, tokenizer = load_folder(folder)
     if weights == "int8":
         if not isinstance(model, Gpt):
             raise ValueError(f"{folder} is a {model.family}: int8 weights are for models that go on with a text (GPT)")
         quantize(model)
-    elif isinstance(model, Gpt):
+    elif isinstance(model, Gpt) and device == "cpu":
         lay_in_columns(model)
     kind = DecoderModel if isinstance(model, Gpt) else EncoderModel
-    return kind(model, tokenizer, folder)
+    return kind(model.to(device), tokenizer, folder)
 
 
 def lay_in_columns(model: Gpt) -> None:

@@ -20,6 +20,7 @@ import torch
 from torch import nn
 
 from hornbook.files import read_json
+from hornbook.infer.loaded import chosen_device
 from hornbook.interop.hub import model_folder
 from hornbook.interop.onnx import is_exported, load_any
 from hornbook.models.outputs import Output
@@ -230,9 +231,7 @@ def load_predictor(runs: str | Path | Sequence[str | Path], device: str = "auto"
     names = [runs] if isinstance(runs, str | Path) else list(runs)
     if not names:
         raise ValueError("no run was given: give at least one")
-    if device == "auto":
-        device = "cuda" if torch.cuda.is_available() else "cpu"
-    return Predictor([_opened(name) for name in names]).to(device)
+    return Predictor([_opened(name) for name in names]).to(chosen_device(device))
 
 
 def combined(output: Output, several: list[list[np.ndarray]]) -> list[np.ndarray]:

@@ -2,9 +2,9 @@
 
     z = x + dropout(y + y_bias)          normed = (z - mean) * scale * weight + bias
 
-Eight neighbours in a row share one draw of the random generator, 16 bits each. Backwards the same numbers are drawn again
-from the seed, so no mask is kept. Sums over rows (gradients of `weight`, `bias` and `y_bias`) are taken on the way, a
-partial one by each program, where a library's kernels would go through memory once more for each.
+Eight neighbours in a row share one draw of the random generator, 16 bits each. Backwards the same numbers are drawn
+again from the seed, so no mask is kept. Sums over rows (gradients of `weight`, `bias` and `y_bias`) are taken on the
+way, a partial one by each program, where a library's kernels would go through memory once more for each.
 
 Imported only where there is CUDA, which brings `triton`. Shapes: T rows, D width, P programs.
 """

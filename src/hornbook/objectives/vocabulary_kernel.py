@@ -11,9 +11,10 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-BLOCK, NUM_WARPS, NUM_STAGES = 2048, 8, 3
+BLOCK, EACH, NUM_WARPS = 2048, 8, 8
 SCALED_BLOCK = 4096
 LOWEST = tl.constexpr(-1e30)  # below any score, and a number, so that differences are numbers
+LOG2_E = tl.constexpr(1.4426950408889634)
 
 
 def overwrite_with_gradient(scores_KV: Tensor, values_K: Tensor, weights_K: Tensor, vocab_size: int) -> Tensor:
@@ -29,7 +30,7 @@ def overwrite_with_gradient(scores_KV: Tensor, values_K: Tensor, weights_K: Tens
         vocab_size,
         scores_KV.shape[1],
         BLOCK=BLOCK,
-        STAGES=NUM_STAGES,
+        EACH=EACH,
         num_warps=NUM_WARPS,
     )
     return losses_K
@@ -50,36 +51,44 @@ def _scaled(gradient, by, out, size, BLOCK: tl.constexpr):
 
 
 @triton.jit
-def _scores(scores, at, vocab_size, padded_size):
-    """Those of some tokens, minus infinity behind the last. The padded size is a multiple of what a thread loads at once;
-    a mask by the true one would make it load its numbers one by one."""
-    loaded = tl.load(scores + at, mask=at < padded_size, other=0.0).to(tl.float32)
-    return tl.where(at < vocab_size, loaded, float("-inf"))
+def _exp(score, minus):
+    """e^score over 2^minus, by one multiplication and the power of 2 that the chip has."""
+    return tl.exp2(score * LOG2_E - minus)
 
 
 @triton.jit
 def _overwrite(
-    scores, values, weights, losses, row_stride, vocab_size, padded_size, BLOCK: tl.constexpr, STAGES: tl.constexpr
+    scores, values, weights, losses, row_stride, vocab_size, padded_size, BLOCK: tl.constexpr, EACH: tl.constexpr
 ):  # fmt: skip
+    """Each group of `EACH` places, which one thread holds, has a maximum and a sum of its own until the end: threads
+    wait for each other once in a row, and exp is taken little more than twice of a score."""
     row = tl.program_id(0).to(tl.int64)
     scores += row * row_stride
     value = tl.load(values + row)
     weight = tl.load(weights + row)
     own = tl.load(scores + value).to(tl.float32)
-    # Each place of a block has a maximum and a sum of its own until the end: threads wait for each other once in a row.
-    tops = tl.full((BLOCK,), LOWEST, tl.float32)
-    totals = tl.zeros((BLOCK,), tl.float32)  # of exp(score - top)
-    for start in tl.range(0, vocab_size, BLOCK, num_stages=STAGES):
-        at = start + tl.arange(0, BLOCK)
-        score = _scores(scores, at, vocab_size, padded_size)
-        higher = tl.maximum(tops, score)
-        totals = totals * tl.exp(tops - higher) + tl.exp(score - higher)
+    places = tl.arange(0, BLOCK // EACH)[:, None] * EACH + tl.arange(0, EACH)[None, :]
+    whole = vocab_size // BLOCK * BLOCK
+    # The last block first: it alone has places without a token.
+    rest = whole + places
+    is_token = rest < vocab_size
+    loaded = tl.load(scores + rest, mask=rest < padded_size, other=0.0).to(tl.float32)
+    tops = tl.max(tl.where(is_token, loaded, LOWEST), 1)
+    totals = tl.sum(tl.where(is_token, _exp(loaded, tops[:, None] * LOG2_E), 0.0), 1)
+    for start in range(0, whole, BLOCK):
+        score = tl.load(scores + start + places).to(tl.float32)
+        higher = tl.maximum(tops, tl.max(score, 1))
+        totals = totals * _exp(tops, higher * LOG2_E) + tl.sum(_exp(score, higher[:, None] * LOG2_E), 1)
         tops = higher
     top = tl.max(tops, 0)
-    log_total = top + tl.log(tl.sum(totals * tl.exp(tops - top), 0))
+    log_total = top + tl.log(tl.sum(totals * _exp(tops, top * LOG2_E), 0))
     tl.store(losses + row, (log_total - own) * weight)
-    for start in tl.range(0, padded_size, BLOCK, num_stages=STAGES):
-        at = start + tl.arange(0, BLOCK)
-        score = _scores(scores, at, vocab_size, padded_size)
-        gradient = (tl.exp(score - log_total) - tl.where(at == value, 1.0, 0.0)) * weight
-        tl.store(scores + at, gradient.to(scores.dtype.element_ty), mask=at < padded_size)
+    minus = log_total * LOG2_E
+    for start in range(0, whole, BLOCK):
+        score = tl.load(scores + start + places).to(tl.float32)
+        tl.store(scores + start + places, (_exp(score, minus) * weight).to(scores.dtype.element_ty))
+    loaded = tl.load(scores + rest, mask=rest < padded_size, other=0.0).to(tl.float32)
+    gradient = tl.where(is_token, _exp(loaded, minus) * weight, 0.0)
+    tl.store(scores + rest, gradient.to(scores.dtype.element_ty), mask=rest < padded_size)
+    tl.debug_barrier()  # before one thread goes over what another wrote
+    tl.store(scores + value, ((_exp(own, minus) - 1) * weight).to(scores.dtype.element_ty))

@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 
 from hornbook.config import to_dict
 from hornbook.files import read_json, replacing, sha256, sweep, write_json
@@ -155,7 +154,7 @@ def opened(model: str | Path) -> DecoderModel:
             f"{model} is an encoder, which reads in both directions and cannot go on with a prompt: give a GPT, or "
             "fine-tune this one on the task (hornbook finetune)"
         )
-    return loaded.to("cuda" if torch.cuda.is_available() else "cpu")
+    return loaded
 
 
 def pieces_of(task: TextTask, shots: Sequence[int], seeds: int) -> list[Piece]:
