@@ -1,4 +1,5 @@
-"""Whether kernels of our own run on a tensor. They are written in `triton`, which comes with torch for CUDA."""
+"""Whether kernels of our own run on a tensor, and how many programs of one. They are written in `triton`, which comes
+with torch for CUDA."""
 
 from importlib.util import find_spec
 
@@ -6,6 +7,11 @@ import torch
 from torch import Tensor
 
 HAS_TRITON = find_spec("triton") is not None
+
+
+def num_processors(device: torch.device) -> int:
+    """Of a GPU: so many programs can run side by side, times what a processor holds of them."""
+    return torch.cuda.get_device_properties(device).multi_processor_count if device.type == "cuda" else 1
 
 
 def run_on(x: Tensor) -> bool:

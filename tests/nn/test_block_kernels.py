@@ -62,7 +62,7 @@ GELU = """
     from hornbook.nn import gelu_kernel
     from hornbook.nn.activation import _gelu
 
-    gelu_kernel.MOST_PROGRAMS = 3  # each with several parts to sum up
+    gelu_kernel.PROGRAMS_PER_PROCESSOR = 3  # each with several parts to sum up
     torch.manual_seed(0)
     for num_rows, width in ((5, 40), (40, 300), (700, 12)):
         for is_tanh in (True, False):
@@ -81,7 +81,7 @@ QKV = """
     from hornbook.nn import qkv, qkv_kernel
     from hornbook.nn.qkv import _side_by_side, apart
 
-    qkv_kernel.MOST_PROGRAMS = 3  # each with several parts to sum up
+    qkv_kernel.PROGRAMS_PER_PROCESSOR = 3  # each with several parts to sum up
     qkv.is_fused = lambda x_TD, linear: is_fused
     torch.manual_seed(0)
     for num_rows, num_heads, width in ((5, 2, 4), (70, 3, 48), (100, 1, 10)):

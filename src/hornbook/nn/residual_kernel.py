@@ -14,11 +14,12 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from hornbook.kernels import num_processors
 from hornbook.nn.residual import has_one_gradient
 
 COLUMNS_PER_WARP, MOST_WARPS = 512, 8
 # Of the pass backwards: programs keep sums over many rows, and load rows ahead while they work on one.
-PROGRAMS_PER_PROCESSOR, NUM_STAGES = 4, 3
+COLUMNS_PER_PROCESSOR, MOST_PROGRAMS, NUM_STAGES = 4096, 16, 3
 NUM_ROUNDS = 7  # of the generator (Philox4x32-7 passes the same tests as 10 rounds)
 
 
@@ -59,7 +60,7 @@ def backward(
     x_gradient_TD = torch.empty_like(z_TD)
     is_same = has_one_gradient(z_TD.dtype, y_kind, dropout)
     y_gradient_TD = None if is_same else torch.empty_like(z_TD, dtype=y_kind)
-    num_programs = min(num_rows, PROGRAMS_PER_PROCESSOR * _num_processors(z_TD.device))
+    num_programs = min(num_rows, _num_programs(width) * num_processors(z_TD.device))
     sums_3PD = torch.empty(3, num_programs, width, dtype=torch.float32, device=z_TD.device)
     _backward[(num_programs,)](
         z_gradient_TD, normed_gradient_TD, z_TD, moments_T2, weight_D, seed, x_gradient_TD, y_gradient_TD, sums_3PD,
@@ -78,8 +79,9 @@ def _num_warps(width: int) -> int:
     return min(MOST_WARPS, max(1, _room(width) // COLUMNS_PER_WARP))
 
 
-def _num_processors(device: torch.device) -> int:
-    return torch.cuda.get_device_properties(device).multi_processor_count if device.type == "cuda" else 1
+def _num_programs(width: int) -> int:
+    """On a processor, in the pass backwards."""
+    return min(MOST_PROGRAMS, max(1, COLUMNS_PER_PROCESSOR // _room(width)))
 
 
 @triton.jit
