@@ -74,7 +74,7 @@ class Int8Linear(nn.Module):
     @cached_property
     def alone(self) -> Callable[[np.ndarray], np.ndarray]:
         """The layer for a single token. Made when a first one comes."""
-        if has_byte_kernel():
+        if has_table_kernel() and self.steps_O.dtype == torch.float32:
             return OneToken(self.numbers_OI, self.steps_O, self.bias_O)
         return lambda x_I: self._scaled(torch.from_numpy(x_I)[None]).numpy()[0]
 
@@ -150,6 +150,6 @@ def has_exact_kernel() -> bool:
 
 
 @cache
-def has_byte_kernel() -> bool:
+def has_table_kernel() -> bool:
     """Whether rows of bytes are added up by fbgemm; what stands in for it elsewhere is slow."""
     return "fbgemm" in torch.backends.quantized.supported_engines

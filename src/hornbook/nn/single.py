@@ -23,7 +23,7 @@ Part = Callable[[np.ndarray], np.ndarray]
 
 def goes_single(x: Tensor) -> bool:
     """Whether a token like this is made of what numpy knows."""
-    return x.device.type == "cpu" and x.dtype == torch.float32
+    return x.device.type == "cpu" and x.dtype in (torch.float32, torch.float64)
 
 
 class SingleToken:
