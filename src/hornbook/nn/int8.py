@@ -2,10 +2,11 @@
 
 weight ~ step_O x q_OI, |q| <= 127, step_O = largest weight of the row / 127: off by half a step of its row at most
 
-Shapes: T tokens, I width that comes in, O width that goes out.
+Shapes: T tokens, I width that comes in, O width that goes out, B blocks of W columns.
 Only weights are rounded to 8 bits. Values that come in are rounded to 15 bits and a sign, the largest of a token being
 127 x 254, and go through the kernel as two int8 each, low + 254 high. Its products are whole numbers: exact, and a
-token's result depends on no other.
+token's result depends on no other. A single token, as in writing one text, is rounded the same and has a kernel and a
+copy of the weights of its own.
 """
 
 from collections.abc import Callable
@@ -20,10 +21,9 @@ MOST = 127  # of an int8; -128 stays unused
 HIGH = 2 * MOST  # what the higher part of a value counts: the lower one then lies within MOST
 SMALLEST = 1e-30  # a row of zeros is divided by it
 NUM_AT_ONCE = 256  # tokens; over a vocabulary of 50,000 they need 300 MB
+OFFSET = 128  # of a weight as a byte
+WIDEST, LANES = 448, 16  # columns of a block: as many as fit into the registers of AVX-512, and into one of them
 
-
-WIDEST, LANES = 448, 16  # columns that the kernel adds up in registers, and in one of them
-OFFSET = 128
 _add_rows = torch.ops.quantized.embedding_bag_byte_rowwise_offsets.default
 
 
@@ -41,7 +41,7 @@ def quantized_rows(weight_OI: Tensor) -> tuple[Tensor, Tensor]:
 
 class Int8Linear(nn.Module):
     """What `nn.Linear` computes, with rounded weights, on a CPU. Where no kernel multiplies int8 exactly, weights are
-    made float again in each call: right everywhere, and no faster than they were."""
+    made float again in each call of several tokens: right everywhere, and no faster than they were."""
 
     def __init__(self, weight_OI: Tensor, bias_O: Tensor | None):
         super().__init__()
@@ -73,18 +73,18 @@ class Int8Linear(nn.Module):
 
     @cached_property
     def alone(self) -> Callable[[np.ndarray], np.ndarray]:
-        """The layer for a single token. Made when a first one comes."""
+        """The layer for a single token, made when a first one comes."""
         if has_table_kernel() and self.steps_O.dtype == torch.float32:
             return OneToken(self.numbers_OI, self.steps_O, self.bias_O)
         return lambda x_I: self._scaled(torch.from_numpy(x_I)[None]).numpy()[0]
 
 
 class OneToken:
-    """A layer of int8 weights for a single token, by the kernel for tables of bytes, which adds up rows, each times a
-    number: it takes two thirds of the time of `_int_mm`, which rearranges the matrix in every call.
+    """The layer for a single token, by the kernel of `EmbeddingBag` over a table of bytes, which adds up rows, each
+    times a number. It takes three quarters of the time of `_int_mm`, which rearranges the matrix in every call.
 
-    What the kernel calls a bag is here a block of W columns of the matrix: row i of it holds the weights of input i as
-    bytes, and behind them the scale and the offset that make numbers of bytes.
+    A bag is a block of W columns: row i holds the weights of input i as bytes, and behind them the scale and the offset
+    that make numbers of bytes again.
     """
 
     def __init__(self, numbers_OI: Tensor, steps_O: Tensor, bias_O: Tensor | None):
