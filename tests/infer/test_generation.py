@@ -49,15 +49,16 @@ def ids_of(ours: DecoderModel, texts: list[str] = PROMPTS) -> list[list[int]]:
 # ---- cached equals uncached
 
 
-@pytest.mark.parametrize("are_alike", [False, True])
+@pytest.mark.parametrize("lengths", [None, (7, 7), (7,)])
 @pytest.mark.parametrize("window", [None, 1, 5])
-def test_every_step_equals_reading_all_anew(ours, random, window, are_alike):
-    """Texts of different lengths, and of one length, of which each takes its own way."""
+def test_every_step_equals_reading_all_anew(ours, random, window, lengths):
+    """Texts of different lengths, of one length, and a single one, of which each takes its own way."""
     if window is not None and ours.model.family != "gpt2":
         pytest.skip("only GPT-3 has bands")
     model = ours.model if window is None else banded(ours, window).model
-    texts = [random.integers(0, 200, 7).tolist() for _ in range(2)] if are_alike else ids_of(ours)
-    going_on = GoingOn(model, len(texts), CONTEXT)
+    texts = [random.integers(0, 200, each).tolist() for each in lengths] if lengths else ids_of(ours)
+    going_on = GoingOn(model.eval(), len(texts), CONTEXT)
+    assert (going_on.single_blocks is not None) == (len(texts) == 1)
     logits = going_on.read(texts)
     for _ in range(CONTEXT - max(map(len, texts)) + 1):  # until one is full
         with torch.no_grad():

@@ -20,13 +20,17 @@ from hornbook.nn import int8
 from hornbook.nn.int8 import Int8Linear, quantized_rows
 
 
-@pytest.fixture(params=["kernel", "fallback"])
+@pytest.fixture(params=["kernels", "table kernel", "fallback"])
 def way(request, monkeypatch):
-    """With the kernel of this machine, and as on one that has none."""
-    if request.param == "fallback":
+    """With the kernels of this machine, and as on one that lacks that of products, or both."""
+    if request.param != "kernels":
         monkeypatch.setattr(int8, "has_exact_kernel", lambda: False)
     elif not int8.has_exact_kernel():
         pytest.skip("no kernel here multiplies int8 exactly")
+    if request.param == "fallback":
+        monkeypatch.setattr(int8, "has_table_kernel", lambda: False)
+    elif not int8.has_table_kernel():
+        pytest.skip("no kernel here adds up rows of bytes")
 
 
 def test_every_weight_is_off_by_half_a_step_at_most(random):
@@ -57,9 +61,12 @@ def test_a_layer_is_the_product_with_the_rounded_weights(random, way, num_tokens
     assert torch.equal(Int8Linear(weight, bias)(x * 0), bias.expand(num_tokens, -1))
 
 
-def test_a_token_alone_is_as_beside_others(random, way):
-    """It goes another way, and each of its values is rounded the same."""
-    layer = Int8Linear(torch.from_numpy(random.normal(0, 1, (33, 128))).float(), None)
+@pytest.mark.parametrize("num_out", [33, 2 * int8.WIDEST, 5 * int8.WIDEST + 33])
+@pytest.mark.parametrize("num_threads", [1, 3])
+def test_a_token_alone_is_as_beside_others(random, way, monkeypatch, num_out, num_threads):
+    """It goes another way, and each of its values is rounded the same. Its matrix lies in blocks, a few a thread."""
+    monkeypatch.setattr(torch, "get_num_threads", lambda: num_threads)
+    layer = Int8Linear(torch.from_numpy(random.normal(0, 1, (num_out, 128))).float(), None)
     x = torch.from_numpy(random.normal(0, 1, (200, 128))).float()
     alone = torch.cat([layer(each[None]) for each in x])
     assert ((alone - layer(x)).norm(dim=1) / alone.norm(dim=1)).max() < 1e-6

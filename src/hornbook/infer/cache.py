@@ -6,7 +6,7 @@ logits_NV = going_on.step(chosen_N)                               # and then a t
 
 Shapes: T tokens, N sequences, V vocabulary, D width.
 On CUDA a step is captured once as a graph, for its shapes never change; on a CPU it reads no more of the room than is
-filled.
+filled, and a single sequence goes through the blocks in a way of its own.
 """
 
 from collections.abc import Sequence
@@ -18,6 +18,7 @@ from torch import Tensor
 from hornbook.batch import Batch, pack
 from hornbook.models.gpt import Gpt
 from hornbook.nn.cache import KeyValues, Places
+from hornbook.nn.single import SingleToken, goes_single
 
 NUM_WARM_UPS = 2  # before a capture
 
@@ -32,6 +33,9 @@ class GoingOn:
         self.model = model
         self.room = room
         self.layers = [KeyValues(shape, weight) for _ in model.blocks]
+        is_single = num_sequences == 1 and goes_single(weight) and not model.training
+        pairs = zip(model.blocks, self.layers, strict=True)
+        self.single_blocks = [SingleToken(*pair) for pair in pairs] if is_single else None
         self.device = weight.device
         self.num_filled = 0  # places of the longest sequence, as the host counts them
         self.lengths_N = torch.zeros(num_sequences, dtype=torch.int64, device=self.device)
@@ -61,6 +65,8 @@ class GoingOn:
         """Scores of the token after these, one for each sequence. A sequence whose room is full goes on writing over
         its last place: what comes of it means nothing. The answer lies where the next step writes its own."""
         self.num_filled = min(self.num_filled + 1, self.room)
+        if self.single_blocks is not None:
+            return self._single_step(ids_N)
         if self.device.type != "cuda":
             places = {min(length, self.room - 1) for length in self.lengths_N.tolist()}
             common = places.pop() if len(places) == 1 else None
@@ -92,6 +98,17 @@ class GoingOn:
         self.lengths_N += 1
         return self.model.next_token_logits(x_ND)
 
+    def _single_step(self, ids_1: Tensor) -> Tensor:
+        place = min(self.lengths_N.item(), self.room - 1)
+        places_1 = torch.tensor([place])
+        self._set(Places(self.rows_N, places_1, True, place + 1, place))
+        x_D = self.model.embeddings(ids_1, places_1, ids_1).numpy()[0]
+        for block in self.single_blocks:
+            x_D = block(x_D)
+        self.lengths_N += 1
+        x_1D = torch.from_numpy(x_D)[None]
+        return self.model.next_token_logits(x_1D if self.model.norm is None else self.model.norm(x_1D))
+
     def _capture(self) -> None:
         """Trying it first loads every kernel; each try writes the same over the same places."""
         lengths_N = self.lengths_N.clone()
@@ -108,6 +125,9 @@ class GoingOn:
         self.lengths_N.copy_(lengths_N)
 
     def _through(self, batch: Batch, places: Places) -> Tensor:
+        self._set(places)
+        return self.model(batch, cached=self.layers)
+
+    def _set(self, places: Places) -> None:
         for layer in self.layers:
             layer.places = places
-        return self.model(batch, cached=self.layers)

@@ -62,7 +62,7 @@ class KeyValues:
             is_seen = places.seen(window)
         elif window is not None:
             first = max(places.common + 1 - window, 0)
-        keys_NHLC, values_NHLC = self.held_2NHLC[:, :, :, first : places.num_seen]
+        keys_NHLC, values_NHLC = self.held_2NHLC.narrow(3, first, places.num_seen - first).unbind()
         return F.scaled_dot_product_attention(q_NHC.unsqueeze(2), keys_NHLC, values_NHLC, is_seen).squeeze(2)
 
     def choose(self, rows_N: Tensor, num_seen: int) -> None:
