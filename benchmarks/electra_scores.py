@@ -4,8 +4,11 @@
     python benchmarks/electra_scores.py --model RUN --data GLUE --out scores.json [--seeds 5] [--processes 14]
 
 Settings are those that `hornbook finetune` takes for the model's family by itself, with MRPC and STS-B doubled by
-swapped order, as ELECTRA was published. Pieces (a task and a seed) run in several processes that share the device; each
-is written down when it is done, and the same command goes on with those that are missing.
+swapped order, as ELECTRA was published. `--set` changes one, `--set sst-2:optimizer.lr=1e-4` of one task. Settings that
+were chosen by scores are to be measured with other seeds (`--first-seed`) than those they were chosen by.
+
+Pieces (a task and a seed) run in several processes that share the device; each is written down when it is done, and the
+same command goes on with those that are missing.
 """
 
 import argparse
@@ -73,33 +76,51 @@ def main() -> int:
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--tasks", default=",".join(TASKS))
     parser.add_argument("--seeds", type=int, default=5)
+    parser.add_argument("--first-seed", type=int, default=0)
     parser.add_argument("--processes", type=int, default=1)
-    parser.add_argument("--set", action="append", default=[], help="another setting of the runs, key=value")
+    parser.add_argument("--set", action="append", default=[], help="another setting of the runs, [task:]key=value")
     args = parser.parse_args()
     work = args.out.with_suffix(".pieces")
     work.mkdir(parents=True, exist_ok=True)
     tasks = args.tasks.split(",")
     threads = max(1, num_cores() // args.processes)
-    changes = dict(pair.split("=", 1) for pair in args.set)
-    pieces = [(task, seed) for task in tasks for seed in range(args.seeds)]
+    changes = changes_by_task(tasks, args.set)
+    seeds = range(args.first_seed, args.first_seed + args.seeds)
+    pieces = [(task, seed) for task in tasks for seed in seeds]
     done = [read_json(file) for task, seed in pieces if (file := work / f"{task}-{seed}.json").exists()]
     missing = [piece for piece in pieces if piece not in [(each["task"], each["seed"]) for each in done]]
     context = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(args.processes, mp_context=context) as pool:
         asked = [
-            pool.submit(run_piece, args.model, args.data, *piece, threads, str(work), changes) for piece in missing
+            pool.submit(run_piece, args.model, args.data, *piece, threads, str(work), changes[piece[0]])
+            for piece in missing
         ]
         for future in as_completed(asked):
             found = future.result()
             print(found.pop("error", None) or found, flush=True)
             done += [found] if "score" in found else []
-    report(args.out, tasks, done)
+    report(args.out, tasks, done, changes)
     return 0 if len(done) == len(pieces) else 1
 
 
-def report(out: Path, tasks: list[str], done: list[dict]) -> None:
+def changes_by_task(tasks: list[str], said: list[str]) -> dict[str, dict[str, str]]:
+    """Of each task the settings that were said for all, then those for itself."""
+    found: dict[str, dict[str, str]] = {task: {} for task in tasks}
+    for is_own in (False, True):
+        for key, value in (pair.split("=", 1) for pair in said):
+            task, colon, rest = key.partition(":")
+            if bool(colon) != is_own:
+                continue
+            if is_own and task not in found:
+                raise SystemExit(f"--set {key}: there is no task {task} here; there are {', '.join(tasks)}")
+            for each in [task] if is_own else tasks:
+                found[each][rest if is_own else key] = value
+    return found
+
+
+def report(out: Path, tasks: list[str], done: list[dict], changes: dict[str, dict[str, str]]) -> None:
     by_task = {task: [each["score"] for each in done if each["task"] == task] for task in tasks}
-    write_json(out, {"scores": by_task, "pieces": done})
+    write_json(out, {"scores": by_task, "pieces": done, "settings": changes})
     print("\n| task | measure | mean | median | deviation | seeds |\n|---|---|---|---|---|---|")
     for task, scores in by_task.items():
         if scores:
