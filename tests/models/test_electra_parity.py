@@ -107,7 +107,7 @@ def test_published_sizes(preset, published_millions, generator_width):
     assert generator.embedding_width == found.model.embedding_width
 
 
-@pytest.mark.parametrize("shared", ["embeddings", "tokens", "none", "all"])
+@pytest.mark.parametrize("shared", ["embeddings", "tokens", "followed", "none", "all"])
 def test_what_the_two_share(shared):
     config = ElectraConfig(101, 2, 32, 4, 64, 64, embedding_width=16)
     smaller = generator_config(config, 1.0 if shared == "all" else 0.25)
@@ -119,6 +119,7 @@ def test_what_the_two_share(shared):
     expected = {
         "embeddings": tables | {"embeddings.norm.bias"},
         "tokens": {"embeddings.tokens.weight"},
+        "followed": set(),
         "none": set(),
         "all": set(discriminator) & set(generator),
     }

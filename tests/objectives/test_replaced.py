@@ -12,6 +12,8 @@ from hornbook.models.electra import ElectraConfig, ElectraPair, generator_config
 from hornbook.objectives.masking import Masking, MaskingSettings
 from hornbook.objectives.replaced import DetectionSettings, ReplacedTokens, guess, put, uniform
 from hornbook.train.objective import Targets
+from hornbook.train.optimizer import make_optimizer
+from hornbook.train.settings import OptimizerSettings
 from hornbook.train.step import bucketed
 
 VOCABULARY, MASK, SPECIAL = 70, 4, [0, 1, 2, 3, 4]
@@ -155,6 +157,31 @@ def test_shared_embeddings_learn_from_both():
         gradients[term], table.grad = table.grad.clone(), None
         pair.zero_grad()
     assert gradients["mlm"].abs().sum() > 0 and gradients["rtd"].abs().sum() > 0
+
+
+@pytest.mark.parametrize("optimizer", ["adamw", "lamb", "muon"])
+def test_followed_tokens_take_over_what_the_generators_learn(optimizer):
+    """And learn for themselves, without a gradient back: from the generator's alone they stay equal to it."""
+    settings = settings_of(shared="followed")
+    pair, objective = pair_of(settings), objective_of(settings)
+    first, second = (each.embeddings.tokens.weight for each in (pair.generator, pair.discriminator))
+    assert torch.equal(first, second)
+    objective.sums(pair, drawn_of(objective))["rtd"].backward()
+    assert first.grad is None or not first.grad.any()
+    assert second.grad.any()
+    made = make_optimizer(pair, OptimizerSettings(name=optimizer, lr=0.01, weight_decay=0.0))
+    for term in ("mlm", "rtd"):
+        before = first.detach().clone(), second.detach().clone()
+        pair.zero_grad(set_to_none=True)
+        objective.sums(pair, drawn_of(objective))[term].backward()
+        made.step()
+        change = first - before[0]
+        if term == "mlm":
+            assert change.abs().max() > 1e-4
+            torch.testing.assert_close(second, before[1] + change)
+            torch.testing.assert_close(second, first)
+        else:  # a step of its own, besides what the generator's momentum still moves
+            assert (second - before[1] - change).abs().max() > 1e-4
 
 
 @pytest.mark.parametrize("learns", ["rtd", "rtd-masked", "replace-mlm", "all-tokens-mlm"])

@@ -24,7 +24,7 @@ from hornbook.models.outputs import ClsLayer, Output, reads_cls
 from hornbook.models.transformer import Preset
 from hornbook.nn.activation import ACTIVATIONS
 
-Shared = Literal["embeddings", "tokens", "none", "all"]
+Shared = Literal["embeddings", "tokens", "followed", "none", "all"]
 HEAD_MULTIPLE = 8  # what attention on CUDA asks of the width of a head
 GENERATOR = "generator"  # the folder beside the discriminator's files
 
@@ -127,7 +127,8 @@ class Electra(Encoder):
 class ElectraPair(nn.Module):
     """What pre-training trains: a generator and a discriminator, and what they share. `shared` is `embeddings` (as
     published: of tokens, positions and segments, with their norm), `tokens` alone, `none`, or `all` layers of two
-    encoders of one size."""
+    encoders of one size. With `followed`, the discriminator's tokens begin as the generator's, learn for themselves, and
+    take over each change of those (He et al. 2021, "gradient-disentangled embedding sharing")."""
 
     family = "electra"
 
@@ -147,6 +148,13 @@ class ElectraPair(nn.Module):
             setattr(self.generator, part, getattr(self.discriminator, part))
         if shared == "tokens":
             self.generator.embeddings.tokens = self.discriminator.embeddings.tokens
+        self.follows_tokens = shared == "followed"
+
+    @property
+    def followed(self) -> list[tuple[nn.Parameter, nn.Parameter]]:
+        """Pairs of weights: each change that a step makes to the first is made to the second too."""
+        tokens = (each.embeddings.tokens.weight for each in (self.generator, self.discriminator))
+        return [tuple(tokens)] if self.follows_tokens else []
 
     @property
     def heads(self) -> tuple[str, ...]:
@@ -156,6 +164,9 @@ class ElectraPair(nn.Module):
         """The published start of both; what they share is drawn with the discriminator."""
         self.generator.initialise(generator)
         self.discriminator.initialise(generator)
+        with torch.no_grad():
+            for leader, follower in self.followed:
+                follower.copy_(leader)
         if self.generator.mlm.weight is not None:
             with torch.no_grad():
                 self.generator.mlm.weight.copy_(self.generator.embeddings.tokens.weight)

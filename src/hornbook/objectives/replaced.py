@@ -60,7 +60,9 @@ class DetectionSettings:
     generator_rate: float = setting(1.0, "share of the learning rate that the generator's own weights get")
     temperature: float = setting(1.0, "of the generator's guesses; above 1 they are further off and easier to find")
     shared: Shared = setting(
-        "embeddings", "what both encoders share: embeddings as published, only those of tokens, none, or all layers"
+        "embeddings",
+        "what both encoders share: embeddings as published, only those of tokens, none, or all layers; followed: the "
+        "discriminator's tokens take over what the generator's learn, and none of its gradients goes back (DeBERTa-v3)",
     )
     sentence: SentenceTask = setting(
         "none", "the discriminator also judges whether segments follow (nsp) or were swapped (sop); none is published"

@@ -42,7 +42,25 @@ def make_optimizer(
     else:
         optimizer = torch.optim.AdamW(groups, settings.lr, betas, settings.eps, fused=True)
     _lay_out_state(optimizer)
+    for leader, follower in getattr(model, "followed", ()):
+        _follow(optimizer, leader, follower)
     return optimizer
+
+
+def _follow(optimizer: torch.optim.Optimizer, leader: nn.Parameter, follower: nn.Parameter) -> None:
+    """What a step changes in one is changed in the other too, besides its own changes."""
+    before = torch.empty_like(leader, requires_grad=False)
+
+    @torch.no_grad()
+    def remember(*_: object) -> None:
+        before.copy_(leader)
+
+    @torch.no_grad()
+    def take_over(*_: object) -> None:
+        follower.add_(leader - before)
+
+    optimizer.register_step_pre_hook(remember)
+    optimizer.register_step_post_hook(take_over)
 
 
 def _lay_out_state(optimizer: torch.optim.Optimizer) -> None:
