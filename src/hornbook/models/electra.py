@@ -127,8 +127,8 @@ class Electra(Encoder):
 class ElectraPair(nn.Module):
     """What pre-training trains: a generator and a discriminator, and what they share. `shared` is `embeddings` (as
     published: of tokens, positions and segments, with their norm), `tokens` alone, `none`, or `all` layers of two
-    encoders of one size. With `followed`, the discriminator's tokens begin as the generator's, learn for themselves, and
-    take over each change of those (He et al. 2021, "gradient-disentangled embedding sharing")."""
+    encoders of one size. With `followed`, the discriminator's tokens begin as the generator's, learn for themselves,
+    and take over each change of those (He et al. 2021, "gradient-disentangled embedding sharing")."""
 
     family = "electra"
 
