@@ -10,7 +10,7 @@ HAS_TRITON = find_spec("triton") is not None
 
 
 def num_processors(device: torch.device) -> int:
-    """Of a GPU: so many programs can run side by side, times what a processor holds of them."""
+    """The streaming multiprocessors of a GPU; 1 elsewhere."""
     return torch.cuda.get_device_properties(device).multi_processor_count if device.type == "cuda" else 1
 
 

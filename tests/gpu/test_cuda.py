@@ -248,13 +248,13 @@ def test_fused_blocks_equal_plain_ones(monkeypatch, kind, compiled):
             parameter += 0.02 * torch.randn_like(parameter)
     random = np.random.default_rng(0)
     batch = pack([random.integers(0, 200, length) for length in (64, 40, 7)]).to(CUDA)
-    blocks = list(model.blocks.parameters())
+    parameters = [*model.blocks.parameters(), *([] if model.norm is None else model.norm.parameters())]
     weights = torch.randn(111, 96, device=CUDA)
 
     def found() -> list[torch.Tensor]:
         with torch.autocast("cuda", torch.bfloat16):
             x_TD = model(batch).float()
-        return [x_TD, *torch.autograd.grad((x_TD * weights).sum(), blocks)]
+        return [x_TD, *torch.autograd.grad((x_TD * weights).sum(), parameters)]
 
     monkeypatch.setattr(kernels, "HAS_TRITON", False)
     plain = found()

@@ -51,8 +51,12 @@ def run(monkeypatch, capsys):
 def test_a_model_is_opened_where_it_runs_best(gpt, bert, monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     assert library.load(gpt).device.type == library.load(bert).device.type == "cpu"
+    with pytest.raises(ValueError, match="the device cuda was asked for, and there is no GPU here .*: use cpu"):
+        library.load(gpt, device="cuda")
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     assert chosen_device() == "cuda" and chosen_device("cpu") == "cpu"
+    monkeypatch.setattr("hornbook.infer.opening.chosen_device", lambda asked: {"auto": "meta"}.get(asked, asked))
+    assert library.load(gpt).device.type == library.load(bert).device.type == "meta"
     assert library.load(gpt, device="cpu").device.type == "cpu" and library.load(gpt, "int8").device.type == "cpu"
     assert library.load(bert, device="meta").device.type == "meta"
     with pytest.raises(ValueError, match="int8 weights are for a CPU: leave out the device cuda"):

@@ -64,7 +64,7 @@ GELU = """
 
     gelu_kernel.PROGRAMS_PER_PROCESSOR = 3  # each with several parts to sum up
     torch.manual_seed(0)
-    for num_rows, width in ((5, 40), (40, 300), (700, 12)):
+    for num_rows, width in ((5, 40), (40, 300), (700, 12), (9, 2049)):
         for is_tanh in (True, False):
             h, bias = (2 * torch.randn(num_rows, width)).requires_grad_(), torch.randn(width, requires_grad=True)
             found = _gelu(h, bias, is_tanh)
@@ -84,7 +84,7 @@ QKV = """
     qkv_kernel.PROGRAMS_PER_PROCESSOR = 3  # each with several parts to sum up
     qkv.is_fused = lambda x_TD, linear: is_fused
     torch.manual_seed(0)
-    for num_rows, num_heads, width in ((5, 2, 4), (70, 3, 48), (100, 1, 10)):
+    for num_rows, num_heads, width in ((5, 2, 4), (70, 3, 48), (100, 1, 10), (33, 5, 77)):
         x, linear = torch.randn(num_rows, 12, requires_grad=True), torch.nn.Linear(12, 3 * num_heads * width)
         readers = torch.randn(3, num_rows, num_heads, width)
         found = []

@@ -16,16 +16,17 @@ IN_PYTHON = """
 
     vocabulary_kernel.BLOCK, vocabulary_loss.PART_ROWS = 64, 7
     torch.manual_seed(0)
-    x, matrix = torch.randn(20, 16, requires_grad=True), torch.randn(192, 16, requires_grad=True)
-    values, weights = torch.randint(0, 150, (20,)), torch.rand(20)
-    weights[3] = 0
-    found = vocabulary_loss._FusedLoss.apply(x, matrix, values, weights, 150)
-    gradients = torch.autograd.grad(0.37 * found, (x, matrix))
-    expected = summed_loss((x @ matrix.T)[:, :150], values, weights)
-    torch.testing.assert_close(found, expected)
-    for one, other in zip(gradients, torch.autograd.grad(0.37 * expected, (x, matrix))):
-        torch.testing.assert_close(one, other)
-    assert not gradients[1][150:].any()
+    for vocab_size, padded_size in ((150, 192), (64, 64), (128, 192), (40, 64)):
+        x, matrix = torch.randn(20, 16, requires_grad=True), torch.randn(padded_size, 16, requires_grad=True)
+        values, weights = torch.randint(0, vocab_size, (20,)), torch.rand(20)
+        values[:2], weights[3] = torch.tensor([0, vocab_size - 1]), 0
+        found = vocabulary_loss._FusedLoss.apply(x, matrix, values, weights, vocab_size)
+        gradients = torch.autograd.grad(0.37 * found, (x, matrix))
+        expected = summed_loss((x @ matrix.T)[:, :vocab_size], values, weights)
+        torch.testing.assert_close(found, expected)
+        for one, other in zip(gradients, torch.autograd.grad(0.37 * expected, (x, matrix))):
+            torch.testing.assert_close(one, other)
+        assert not gradients[1][vocab_size:].any()
 """
 
 

@@ -94,9 +94,9 @@ class Augmenter:
         return copies
 
 
-def open_filler(name: str | Path) -> EncoderModel:
+def open_filler(name: str | Path, device: str = "auto") -> EncoderModel:
     """A model that fills in masks."""
-    opened = load(name)
+    opened = load(name, device=device)
     if not isinstance(opened, EncoderModel):
         raise ValueError(f"{name} reads from left to right and fills in no masks: name another model for augmentation")
     _ = opened.mask_filler  # refuses a model without such a head

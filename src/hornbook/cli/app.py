@@ -53,6 +53,7 @@ app = typer.Typer(
 )
 
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object as the last line.")]
+Device = Annotated[str, typer.Option(help="cpu or cuda; without it a GPU where there is one.")]
 Model = Annotated[str, typer.Argument(help="A run folder, a folder that transformers wrote, or a Hugging Face name.")]
 
 

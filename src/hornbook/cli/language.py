@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from hornbook.cli.app import Json, Model, answer, app, say_problems
+from hornbook.cli.app import Device, Json, Model, answer, app, say_problems
 
 Weights = Annotated[
     str, typer.Option(help="int8 rounds a GPT's matrices to 8 bits, which is faster on a CPU; or float, as they are.")
@@ -38,6 +38,7 @@ def generate(
         bool, typer.Option("--fill", help="Let an encoder fill in masks one by one, in the text or at its end.")
     ] = False,
     weights: Weights = "float",
+    device: Device = "auto",
     as_json: Json = False,
 ) -> None:
     """Go on with a text. The model is a GPT; what it writes is shown as it comes."""
@@ -45,7 +46,7 @@ def generate(
     from hornbook.infer.encoder import NUM_MASKS, EncoderModel
     from hornbook.infer.generation import MAX_TOKENS
 
-    loaded = hornbook.load(model, weights)
+    loaded = hornbook.load(model, weights, device)
     if fill:
         if not isinstance(loaded, EncoderModel):
             raise ValueError(f"--fill is for encoders, and {model} goes on with a text: leave it out")
@@ -102,6 +103,7 @@ def score(
     model: Model,
     texts: Annotated[list[str], typer.Argument(help="Texts to compare.")],
     weights: Weights = "float",
+    device: Device = "auto",
     as_json: Json = False,
 ) -> None:
     """Say how likely texts are: the log-probability of each, in all and per token."""
@@ -111,7 +113,7 @@ def score(
 
     if empty := [number for number, text in enumerate(texts, start=1) if not text.strip()]:
         raise ValueError(f"text {empty[0]} is empty, so there is nothing to score: leave it out")
-    loaded = hornbook.load(model, weights)
+    loaded = hornbook.load(model, weights, device)
     scores = loaded.score(texts)
     rows = [(f"{each.total:.3f}", f"{each.per_token:.3f}", len(each.tokens), each.text) for each in scores]
     table(rows, ("log p", "per token", "tokens", "text"))
@@ -141,6 +143,7 @@ def perplexity(
     ] = None,
     text_column: Annotated[str | None, typer.Option(help="The column of the text in a .jsonl or .parquet.")] = None,
     weights: Weights = "float",
+    device: Device = "auto",
     as_json: Json = False,
 ) -> None:
     """Measure how well a model predicts a text: per token, per word and in bits per byte."""
@@ -156,7 +159,7 @@ def perplexity(
     if baseline is not None and file.exists() and baseline.samefile(file):
         raise ValueError(f"5-grams learned from {baseline} itself know it by heart: give --baseline another text")
     problems = Problems()
-    loaded = hornbook.load(model, weights)
+    loaded = hornbook.load(model, weights, device)
     with counting_display("reading") as show:
         found = loaded.perplexity(
             file,
@@ -192,8 +195,8 @@ def lm_eval(
     tasks: Annotated[str, typer.Option(help="Names of the harness's tasks, with commas between.")],
     shots: Annotated[int | None, typer.Option(help="Examples before each question; the task's own number.")] = None,
     limit: Annotated[int | None, typer.Option(help="Only so many examples of each task.")] = None,
-    device: Annotated[str | None, typer.Option(help="cpu or cuda; cuda where there is one.")] = None,
     weights: Weights = "float",
+    device: Device = "auto",
     as_json: Json = False,
 ) -> None:
     """Ask a GPT the tasks of lm-evaluation-harness."""

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from hornbook.cli.app import Json, Model, answer, app
+from hornbook.cli.app import Device, Json, Model, answer, app
 
 PICTURES = (
     *("curves.png", "confusion.png", "scatter.png", "tries.png", "curve.png", "score-by-flops.png"),
@@ -18,13 +18,14 @@ def fill_mask(
     model: Model,
     text: Annotated[str, typer.Argument(help="A text with [MASK] where words are missing.")],
     top: Annotated[int, typer.Option(help="How many guesses for each mask.")] = 5,
+    device: Device = "auto",
     as_json: Json = False,
 ) -> None:
     """Fill in the masks of a text."""
     import hornbook
     from hornbook.terminal import table
 
-    masks = hornbook.load(model).fill_mask(text, top)
+    masks = hornbook.load(model, device=device).fill_mask(text, top)
     for guesses in masks:
         table([(f"{guess.probability:.2%}", guess.word, guess.text) for guess in guesses], ("", "word", "text"))
     answer(as_json, {"masks": [[vars(guess) for guess in guesses] for guesses in masks]})
@@ -35,13 +36,14 @@ def next_sentence(
     model: Model,
     a: Annotated[str, typer.Argument(help="The first sentence.")],
     b: Annotated[str, typer.Argument(help="The one that may follow it.")],
+    device: Device = "auto",
     as_json: Json = False,
 ) -> None:
     """Say how likely B is to follow A."""
     import hornbook
     from hornbook.terminal import say
 
-    probability = hornbook.load(model).next_sentence(a, b)
+    probability = hornbook.load(model, device=device).next_sentence(a, b)
     say(f"{probability:.1%} that the second follows the first")
     answer(as_json, {"is_next": probability})
 
@@ -51,6 +53,7 @@ def detect(
     model: Model,
     text: Annotated[str, typer.Argument(help="A text in which words may have been replaced.")],
     threshold: Annotated[float, typer.Option(help="Mark the words that are at least so likely replaced.")] = 0.5,
+    device: Device = "auto",
     as_json: Json = False,
 ) -> None:
     """Mark the words that look replaced. The model is an ELECTRA discriminator."""
@@ -59,7 +62,7 @@ def detect(
 
     if not 0 < threshold < 1:
         raise ValueError(f"--threshold must lie between 0 and 1, not {threshold:g}")
-    words = hornbook.load(model).detect(text)
+    words = hornbook.load(model, device=device).detect(text)
     marked = text
     for word in reversed(words):
         if word.probability >= threshold:

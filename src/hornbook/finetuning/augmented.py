@@ -11,6 +11,7 @@ from hornbook.augmentation.kept import KeptCopies, made_from
 from hornbook.files import read_json
 from hornbook.finetuning.inputs import Inputs, Say
 from hornbook.finetuning.record import Request
+from hornbook.infer.encoder import EncoderModel
 from hornbook.interop.hub import model_folder
 from hornbook.interop.teacher import Teacher
 from hornbook.train.device import decide, prepare
@@ -30,7 +31,7 @@ def with_copies(inputs: Inputs, request: Request, teacher: Teacher | None, out: 
         say(f"up to {settings.copies} copies of each text of {len(inputs.train):,} examples, words by {model}")
         runtime = decide(inputs.settings.runtime, 0.0)
         prepare(runtime)
-        augmenter = Augmenter(_opened(model, teacher).to(runtime.device), settings, seed, runtime.autocast)
+        augmenter = Augmenter(_opened(model, teacher, str(runtime.device)), settings, seed, runtime.autocast)
         kept.make(inputs.train, augmenter.changes, _shown_by(watch, len(inputs.train), augmenter))
     copies = kept.read(inputs.train)
     say(f"{len(copies):,} changed copies are trained on beside {len(inputs.train):,} examples")
@@ -59,9 +60,9 @@ def _filler_folder(named: str | None, request: Request, teacher: Teacher | None)
         ) from None
 
 
-def _opened(model: Path, teacher: Teacher | None):
+def _opened(model: Path, teacher: Teacher | None, device: str) -> EncoderModel:
     try:
-        return open_filler(model)
+        return open_filler(model, device)
     except ValueError as error:
         flag = "--augment-model" if teacher is not None else "--set augment.model=MODEL"
         raise ValueError(f"{error}: name a masked-language model by {flag} for the copies") from None

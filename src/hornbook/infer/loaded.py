@@ -12,6 +12,8 @@ BATCH_TOKENS = 16_384  # texts go through a model in groups of about so many tok
 
 def chosen_device(asked: str = "auto") -> str:
     """A GPU where there is one, if nothing else is asked for."""
+    if asked.startswith("cuda") and not torch.cuda.is_available():
+        raise ValueError(f"the device {asked} was asked for, and there is no GPU here that torch can use: use cpu")
     return ("cuda" if torch.cuda.is_available() else "cpu") if asked == "auto" else asked
 
 

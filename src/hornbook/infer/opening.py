@@ -14,8 +14,9 @@ from hornbook.models.quantized import Weights, check_weights, quantize
 
 
 def load(name: str | Path, weights: Weights = "float", device: str = "auto") -> EncoderModel | DecoderModel:
-    """Opens a run folder, a folder that `transformers` wrote, or a Hugging Face name, on a GPU where there is one.
-    `weights="int8"` rounds the matrices of a GPT to 8 bits, which makes it write faster on a CPU, and there only."""
+    """Opens a run folder, a folder that `transformers` wrote, or a Hugging Face name, on a GPU where there is one, or
+    on the `device` that is said (cpu, cuda, cuda:1). `weights="int8"` rounds the matrices of a GPT to 8 bits, which
+    makes it write faster on a CPU, and there only."""
     check_weights(weights)
     if weights == "int8" and device not in ("auto", "cpu"):
         raise ValueError(f"int8 weights are for a CPU: leave out the device {device}, or the int8")

@@ -99,9 +99,9 @@ class Block(nn.Module):
     ) -> tuple[Tensor, Tensor]:
         """The stream after this block, and what the next one reads of it.
 
-        With pre-norm that is what `next_norm` makes of it, done here, where it costs no passes of its own over memory;
-        `normed_TD` is what the block before has made for this one, None in the first. With post-norm both are one, and
-        neither is read.
+        With pre-norm that is what `next_norm`, which must then be given, makes of it, done here, where it costs no
+        passes of its own over memory; `normed_TD` is what the block before has made for this one, None in the first.
+        With post-norm both results are one, and neither argument is read.
         """
         dropout = self.dropout if self.training else 0.0
         out = self.attention.out

@@ -16,14 +16,14 @@ from hornbook.nn.residual import is_fused
 
 def queries_keys_values(x_TD: Tensor, linear: nn.Module, num_heads: int) -> Tensor:
     """T x 3 x H x C."""
-    return linear(x_TD).view(len(x_TD), 3, num_heads, -1)
+    return linear(x_TD).unflatten(-1, (3, num_heads, -1))
 
 
 def apart(x_TD: Tensor, linear: nn.Module, num_heads: int) -> tuple[Tensor, Tensor, Tensor]:
     """The same as three, T x H x C."""
     if not is_fused(x_TD, linear):
         return queries_keys_values(x_TD, linear, num_heads).unbind(1)
-    qkv_T3HC = F.linear(x_TD, linear.weight, linear.bias.detach()).view(len(x_TD), 3, num_heads, -1)
+    qkv_T3HC = F.linear(x_TD, linear.weight, linear.bias.detach()).unflatten(-1, (3, num_heads, -1))
     return _Apart.apply(qkv_T3HC, linear.bias)
 
 

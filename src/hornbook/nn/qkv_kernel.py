@@ -16,9 +16,9 @@ PROGRAMS_PER_PROCESSOR = 4  # those for the same columns have a partial sum each
 
 
 def side_by_side(q_THC: Tensor, k_THC: Tensor, v_THC: Tensor) -> tuple[Tensor, Tensor]:
-    num_rows = len(q_THC)
-    width = q_THC[0].numel()
-    qkv_T3HC = q_THC.new_empty(num_rows, 3, *q_THC.shape[1:])
+    num_rows, num_heads, head_width = q_THC.shape
+    width = num_heads * head_width
+    qkv_T3HC = q_THC.new_empty(num_rows, 3, num_heads, head_width)
     num_blocks = triton.cdiv(width, COLUMNS)
     most = triton.cdiv(PROGRAMS_PER_PROCESSOR * num_processors(q_THC.device), num_blocks)
     num_programs = min(most, triton.cdiv(num_rows, ROWS))

@@ -18,8 +18,9 @@ from hornbook.kernels import num_processors
 from hornbook.nn.residual import has_one_gradient
 
 COLUMNS_PER_WARP, MOST_WARPS = 512, 8
-# Of the pass backwards: programs keep sums over many rows, and load rows ahead while they work on one.
-COLUMNS_PER_PROCESSOR, MOST_PROGRAMS, NUM_STAGES = 4096, 16, 3
+# Of the pass backwards: programs keep sums over many rows, and load two rows ahead while they work on one. Rows wider
+# than the last of these would need more fast memory for that than most chips have.
+COLUMNS_PER_PROCESSOR, MOST_PER_PROCESSOR, NUM_STAGES, WIDEST_AHEAD = 4096, 16, 3, 4096
 NUM_ROUNDS = 7  # of the generator (Philox4x32-7 passes the same tests as 10 rounds)
 
 
@@ -60,13 +61,13 @@ def backward(
     x_gradient_TD = torch.empty_like(z_TD)
     is_same = has_one_gradient(z_TD.dtype, y_kind, dropout)
     y_gradient_TD = None if is_same else torch.empty_like(z_TD, dtype=y_kind)
-    num_programs = min(num_rows, _num_programs(width) * num_processors(z_TD.device))
+    num_programs = min(num_rows, _programs_per_processor(width) * num_processors(z_TD.device))
     sums_3PD = torch.empty(3, num_programs, width, dtype=torch.float32, device=z_TD.device)
     _backward[(num_programs,)](
         z_gradient_TD, normed_gradient_TD, z_TD, moments_T2, weight_D, seed, x_gradient_TD, y_gradient_TD, sums_3PD,
         num_rows, width, dropout,
         WIDTH=_room(width), HAS_STREAM=z_gradient_TD is not None, DROPS=dropout > 0, IS_SAME=is_same, ROUNDS=NUM_ROUNDS,
-        STAGES=NUM_STAGES, num_warps=_num_warps(width),
+        STAGES=NUM_STAGES if _room(width) <= WIDEST_AHEAD else 1, num_warps=_num_warps(width),
     )  # fmt: skip
     return x_gradient_TD, y_gradient_TD, sums_3PD.sum(1)
 
@@ -79,9 +80,8 @@ def _num_warps(width: int) -> int:
     return min(MOST_WARPS, max(1, _room(width) // COLUMNS_PER_WARP))
 
 
-def _num_programs(width: int) -> int:
-    """On a processor, in the pass backwards."""
-    return min(MOST_PROGRAMS, max(1, COLUMNS_PER_PROCESSOR // _room(width)))
+def _programs_per_processor(width: int) -> int:
+    return min(MOST_PER_PROCESSOR, max(1, COLUMNS_PER_PROCESSOR // _room(width)))
 
 
 @triton.jit

@@ -22,7 +22,7 @@ from hornbook.objectives.pretraining import summed_loss
 from hornbook.objectives.vocabulary_loss import fused_loss, is_fused
 from hornbook.train.objective import Drawn, Objective, Targets
 
-NEARLY_ALL = 0.95  # of the tokens have targets: picking them out, and their gradients, costs more than scoring the rest
+NEARLY_ALL = 0.95  # of the tokens have targets, with those that fill a bucket up: scoring all costs less than picking
 
 
 @dataclass(frozen=True)
