@@ -69,7 +69,7 @@ class Int8Linear(nn.Module):
             y_TO = self._by_whole_numbers(x_TI)
         else:
             y_TO = torch.cat([self._by_whole_numbers(each) for each in x_TI.split(NUM_AT_ONCE)])
-        return y_TO * self.steps_O if self.bias_O is None else torch.addcmul(self.bias_O, y_TO, self.steps_O)
+        return y_TO.mul_(self.steps_O) if self.bias_O is None else torch.addcmul(self.bias_O, y_TO, self.steps_O)
 
     def _by_whole_numbers(self, x_TI: Tensor) -> Tensor:
         """x q."""
@@ -81,7 +81,7 @@ class Int8Linear(nn.Module):
         else:
             products_2TP = torch._int_mm(parts_2TI, self.numbers_PI.T).to(x_TI.dtype)
         low_TP, high_TP = products_2TP.chunk(2)
-        whole_TP = low_TP.add_(high_TP, alpha=HIGH).mul_(largest_T1.div_(MOST * HIGH))
+        whole_TP = low_TP.add_(high_TP, alpha=HIGH).mul_(largest_T1.mul_(1 / (MOST * HIGH)))
         return whole_TP[:, : len(self.steps_O)]
 
     @cached_property
