@@ -57,8 +57,8 @@ def test_a_layer_is_the_product_with_the_rounded_weights(random, way, num_tokens
     for added in (bias, None):
         layer = Int8Linear(weight, added)
         expected = x.double() @ (numbers * steps[:, None].double()).T + (0 if added is None else added)
-        # Half a unit of a value: its token's largest / (127 x 254) / 2.
-        bound = x.abs().amax(1, keepdim=True) / (127 * 254) / 2 * (numbers * steps[:, None]).abs().sum(1) + 1e-4
+        # Half a unit of a value: its token's largest / (127 x 256) / 2.
+        bound = x.abs().amax(1, keepdim=True) / (127 * 256) / 2 * (numbers * steps[:, None]).abs().sum(1) + 1e-4
         found = layer(x)
         assert found.stride(1) == 1 and ((found - expected).abs() <= bound).all()
     assert torch.equal(Int8Linear(weight, bias)(x * 0), bias.expand(num_tokens, -1))
