@@ -17,7 +17,7 @@ from torch import Tensor
 
 from hornbook.batch import Batch, pack
 from hornbook.models.gpt import Gpt
-from hornbook.nn.cache import KeyValues, Places
+from hornbook.nn.cache import KeyValues, Places, shortest_kind
 from hornbook.nn.single import SingleToken, goes_single
 
 NUM_WARM_UPS = 2  # before a capture
@@ -32,7 +32,8 @@ class GoingOn:
         shape = (num_sequences, config.num_heads, room, config.width // config.num_heads)
         self.model = model
         self.room = room
-        self.layers = [KeyValues(shape, weight) for _ in model.blocks]
+        kind = weight.dtype if model.clm.int8 is None else shortest_kind(weight)
+        self.layers = [KeyValues(shape, weight, kind) for _ in model.blocks]
         is_single = num_sequences == 1 and goes_single(weight) and not model.training
         pairs = zip(model.blocks, self.layers, strict=True)
         self.single_blocks = [SingleToken(*pair) for pair in pairs] if is_single else None

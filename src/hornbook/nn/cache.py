@@ -4,6 +4,7 @@ Shapes: T tokens, N sequences, H heads, L room for tokens, C width of a head.
 The shapes never change: sequences of different lengths lie side by side in the same room, and each token attends to as
 much of it as its own sequence has filled. Nothing here reads a number back from the device, so a step can be captured.
 Where the host knows that all sequences are equally long, as a single one is, no mask is made and nothing is scattered.
+They may be kept in a shorter type than the model's; attention is then computed in it.
 """
 
 from dataclasses import dataclass, field
@@ -35,11 +36,18 @@ class Places:
         return self._seen[window]
 
 
+def shortest_kind(like: Tensor) -> torch.dtype:
+    """What keys and values are kept in where they may be rounded. A step over a batch waits for them, and bfloat16 is
+    half of them; only processors that multiply it are faster for it. (float16 took as long as float32.)"""
+    is_faster = like.device.type == "cpu" and like.dtype == torch.float32 and torch.cpu._is_avx512_bf16_supported()
+    return torch.bfloat16 if is_faster else like.dtype
+
+
 class KeyValues:
     """Those of one block."""
 
-    def __init__(self, shape_NHLC: tuple[int, int, int, int], like: Tensor):
-        self.held_2NHLC = like.new_zeros((2, *shape_NHLC))  # keys, then values
+    def __init__(self, shape_NHLC: tuple[int, int, int, int], like: Tensor, kind: torch.dtype | None = None):
+        self.held_2NHLC = like.new_zeros((2, *shape_NHLC), dtype=kind)  # keys, then values
         self.places: Places | None = None
 
     @property
@@ -52,7 +60,7 @@ class KeyValues:
         if places.common is not None:
             self.held_2NHLC[:, :, :, places.common] = kv_T2HC.transpose(0, 1)
         else:
-            self.held_2NHLC[:, places.rows_T, :, places.positions_T] = kv_T2HC
+            self.held_2NHLC[:, places.rows_T, :, places.positions_T] = kv_T2HC.to(self.held_2NHLC.dtype)
 
     def attend(self, q_NHC: Tensor, window: int | None) -> Tensor:
         """softmax(q k / sqrt(C)) v of one token a sequence over what its sequence has, N x H x C."""
@@ -63,7 +71,8 @@ class KeyValues:
         elif window is not None:
             first = max(places.common + 1 - window, 0)
         keys_NHLC, values_NHLC = self.held_2NHLC.narrow(3, first, places.num_seen - first).unbind()
-        return F.scaled_dot_product_attention(q_NHC.unsqueeze(2), keys_NHLC, values_NHLC, is_seen).squeeze(2)
+        q_NH1C = q_NHC.unsqueeze(2).to(keys_NHLC.dtype)
+        return F.scaled_dot_product_attention(q_NH1C, keys_NHLC, values_NHLC, is_seen).squeeze(2).to(q_NHC.dtype)
 
     def choose(self, rows_N: Tensor, num_seen: int) -> None:
         """Sequence i becomes a copy of what sequence `rows_N[i]` was."""

@@ -32,7 +32,7 @@ class SingleToken:
     def __init__(self, block: Block, cached: KeyValues):
         attention = block.attention
         self.pre_norm, self.window, self.cached = block.pre_norm, attention.window, cached
-        self.held_2HLC = cached.held_2NHLC[:, 0].numpy()
+        self.held_2HLC = cached.held_2NHLC[:, 0]
         self.shape_3HC = 3, attention.num_heads, self.held_2HLC.shape[-1]
         self.qkv, self.out = _product(attention.qkv), _product(attention.out)
         self.expand, self.contract = _product(block.expand), _product(block.contract)
@@ -47,10 +47,9 @@ class SingleToken:
         return self.norm(x_D + self._fed(x_D))
 
     def _attended(self, x_D: np.ndarray) -> np.ndarray:
-        qkv_3HC = self.qkv(x_D).reshape(self.shape_3HC)
+        qkv_3HC = torch.from_numpy(self.qkv(x_D).reshape(self.shape_3HC))
         self.held_2HLC[:, :, self.cached.places.common] = qkv_3HC[1:]
-        q_NHC = torch.from_numpy(qkv_3HC[:1])
-        return self.out(self.cached.attend(q_NHC, self.window).numpy().reshape(-1))
+        return self.out(self.cached.attend(qkv_3HC[:1], self.window).numpy().reshape(-1))
 
     def _fed(self, x_D: np.ndarray) -> np.ndarray:
         return self.contract(self.activation(self.expand(x_D)))
