@@ -17,7 +17,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-MOST = 127  # of an int8; -128 stays unused
+MOST = 127  # of a weight; -128 stays unused
 HIGH = 256  # what the higher part of a value counts
 TILE = 64  # rows of results that are no whole tiles, as 50,257 scores are, take 1.7 x as long
 NUM_BEFORE_PACKING = 100  # calls; about as many are needed to gain the time that packing takes, 0.9 s for 124M weights
@@ -167,9 +167,9 @@ def has_exact_kernel() -> bool:
     products in 16 bits, which the largest numbers exceed."""
     if not torch.backends.mkldnn.is_available():
         return False
-    most = torch.full((64, 64), MOST, dtype=torch.int8)
-    most[1::2] = -MOST
-    return torch.equal(torch._int_mm(most, most.T), most.int() @ most.int().T)
+    weights, values = torch.full((2, 64, 64), MOST, dtype=torch.int8)
+    weights[1::2], values[1::2] = -MOST, -MOST - 1  # the lower part of a value may be -128
+    return torch.equal(torch._int_mm(values, weights.T), values.int() @ weights.int().T)
 
 
 @cache
