@@ -176,13 +176,13 @@ def test_captured_next_tokens_beside_a_task_equal_plain_ones(name):
     assert 1 <= len(made[1].captured.captured) < 6
 
 
-def electra_steppers(compiled: bool) -> tuple[Stepper, Stepper]:
+def electra_steppers(compiled: bool, shared: str = "embeddings") -> tuple[Stepper, Stepper]:
     """Plain and captured steps of the same pair on the same objective, with dropout 0."""
-    settings = DetectionSettings(generator_share=0.5)
+    settings = DetectionSettings(generator_share=0.5, shared=shared)
     config = ElectraConfig(
         200, 2, 64, 2, 128, 128, dropout=0.0, attention_dropout=0.0, embedding_width=32, init_std=0.1
     )
-    model = ElectraPair(config, generator_config(config, 0.5))
+    model = ElectraPair(config, generator_config(config, 0.5), shared)
     model.initialise(torch.Generator().manual_seed(3))
     made = []
     for graphs in (False, True):
@@ -198,9 +198,10 @@ def electra_steppers(compiled: bool) -> tuple[Stepper, Stepper]:
     return made[0], made[1]
 
 
+@pytest.mark.parametrize("shared", ["embeddings", "followed"])
 @pytest.mark.parametrize("compiled", [False, True])
-def test_captured_electra_equals_plain(compiled):
-    plain, captured = electra_steppers(compiled)
+def test_captured_electra_equals_plain(compiled, shared):
+    plain, captured = electra_steppers(compiled, shared)
     for number in range(6):
         random = np.random.default_rng(number)
         batch = pack([random.integers(5, 200, random.integers(20, 60)) for _ in range(12)]).to(torch.device("cuda"))
