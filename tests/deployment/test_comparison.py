@@ -90,6 +90,18 @@ def test_a_row_without_a_score_is_said(learned, tiny_tokenizer, tmp_path):
     assert any(str(other) in note and "--data" in note for note in found["notes"])
 
 
+@pytest.mark.parametrize("scored_now", [False, True])
+def test_a_run_that_learned_nothing_is_said(learned, tmp_path, scored_now):
+    idle = tmp_path / "idle"
+    shutil.copytree(learned.run, idle)
+    scores = read_json(idle / "scores.json")
+    write_json(idle / "scores.json", scores | {"degenerate": "it answers 'dark' whatever the text"})
+    found = compare([learned.run, idle], length=8, data=learned.data if scored_now else None, **FAST)
+    assert [each for each in found["notes"] if "nothing" in each] == [
+        f"{idle} learned nothing: it answers 'dark' whatever the text"
+    ]
+
+
 def test_rounds_go_by_turns_and_the_beginner_moves_on():
     asked: list[tuple[str, int]] = []
     answers = [lambda i, name=name: asked.append((name, i)) for name in "abc"]

@@ -117,7 +117,8 @@ def _scored(
         # Of several parts dev comes first, and the first stands for the others.
         chosen = "dev" if "dev" in scores["parts"] else next(iter(scores["parts"]))
         found.append(scores["parts"][chosen][scores["decided_by"]])
-    return found, {"task": scores["task"], "decided_by": scores["decided_by"], "part": chosen, "notes": []}
+    notes = _learned_nothing(models)
+    return found, {"task": scores["task"], "decided_by": scores["decided_by"], "part": chosen, "notes": notes}
 
 
 def _recorded(models: Sequence[Opened]) -> tuple[list[dict | None], dict[str, Any]]:
@@ -127,7 +128,7 @@ def _recorded(models: Sequence[Opened]) -> tuple[list[dict | None], dict[str, An
         return [None] * len(models), {"notes": []}
     decided_by = of_task[0].predictor.task.measures[0]
     found = [_score_on_record(model, decided_by) for model in models]
-    notes = []
+    notes = _learned_nothing(models)
     without = [each.name for each, score in zip(models, found, strict=True) if score is None]
     if without and len(without) < len(models):
         notes.append(f"there is no score on record of {', '.join(without)}: give --data to score all alike")
@@ -135,6 +136,13 @@ def _recorded(models: Sequence[Opened]) -> tuple[list[dict | None], dict[str, An
     if len(prints) > 1:
         notes.append("the scores on record are of different data: give --data to score all on the same")
     return found, {"task": of_task[0].predictor.saved.name, "decided_by": decided_by, "part": "dev", "notes": notes}
+
+
+def _learned_nothing(models: Sequence[Opened]) -> list[str]:
+    """Of each run that said so of itself, its words."""
+    records = [(each.name, each.folder / "scores.json") for each in models]
+    said = [(name, read_json(record).get("degenerate")) for name, record in records if record.is_file()]
+    return [f"{name} learned nothing: {words}" for name, words in said if words]
 
 
 def _score_on_record(model: Opened, decided_by: str) -> dict | None:
