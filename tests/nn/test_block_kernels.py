@@ -59,10 +59,10 @@ GELU = """
     import torch
     import torch.nn.functional as F
     from torch.library import opcheck
-    from hornbook.nn import gelu_kernel
+    from hornbook import kernels
     from hornbook.nn.activation import _gelu
 
-    gelu_kernel.PROGRAMS_PER_PROCESSOR = 3  # each with several parts to sum up
+    kernels.PROGRAMS_PER_PROCESSOR = 3  # each with several parts to sum up
     torch.manual_seed(0)
     for num_rows, width in ((5, 40), (40, 300), (700, 12), (9, 2049)):
         for is_tanh in (True, False):
@@ -78,10 +78,11 @@ GELU = """
 QKV = """
     import torch
     from torch.library import opcheck
-    from hornbook.nn import qkv, qkv_kernel
+    from hornbook import kernels
+    from hornbook.nn import qkv
     from hornbook.nn.qkv import _side_by_side, apart
 
-    qkv_kernel.PROGRAMS_PER_PROCESSOR = 3  # each with several parts to sum up
+    kernels.PROGRAMS_PER_PROCESSOR = 3  # each with several parts to sum up
     qkv.is_fused = lambda x_TD, linear: is_fused
     torch.manual_seed(0)
     for num_rows, num_heads, width in ((5, 2, 4), (70, 3, 48), (100, 1, 10), (33, 5, 77)):

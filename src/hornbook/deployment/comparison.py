@@ -19,6 +19,7 @@ from hornbook.batch import Batch
 from hornbook.deployment.opened import Opened, alike, opened
 from hornbook.deployment.timing import Answer, by_turns, torch_threads
 from hornbook.files import num_cores, read_json, write_json
+from hornbook.infer.loaded import chosen_device
 from hornbook.interop.onnx import OnnxModel
 from hornbook.report.comparison import FILE
 from hornbook.report.exported import FILE as EXPORT
@@ -104,7 +105,7 @@ def _scored(
 ) -> tuple[list[dict | None], dict[str, Any]]:
     """The score of each on the data, and what it is of."""
     found = []
-    device = "cuda" if torch.cuda.is_available() else "cpu"
+    device = chosen_device()
     if not any(columns.values()):
         columns = models[0].predictor.members[0].columns
     for model in models:

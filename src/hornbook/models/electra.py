@@ -167,8 +167,7 @@ class ElectraPair(nn.Module):
         with torch.no_grad():
             for leader, follower in self.followed:
                 follower.copy_(leader)
-        if self.generator.mlm.weight is not None:
-            with torch.no_grad():
+            if self.generator.mlm.weight is not None:
                 self.generator.mlm.weight.copy_(self.generator.embeddings.tokens.weight)
 
     def compile_parts(self) -> None:

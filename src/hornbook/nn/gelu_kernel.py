@@ -11,12 +11,11 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from hornbook.kernels import num_processors
+from hornbook.kernels import programs_a_column
 
 COLUMNS, ROWS, NUM_WARPS = 256, 16, 4  # what a program holds at once
 # In the pass backwards: a thread has the same columns of all rows, so a sum over rows is its own, and loads ahead.
 BACK_COLUMNS, BACK_ROWS, BACK_WARPS, BACK_STAGES = 1024, 4, 4, 2
-PROGRAMS_PER_PROCESSOR = 4  # there; programs for the same columns have a partial sum each
 
 
 def forward(h_TI: Tensor, bias_I: Tensor, is_tanh: bool) -> Tensor:
@@ -33,8 +32,7 @@ def backward(gradient_TI: Tensor, h_TI: Tensor, bias_I: Tensor, is_tanh: bool) -
     num_rows, width = h_TI.shape
     h_gradient_TI = torch.empty_like(h_TI)
     num_blocks = triton.cdiv(width, BACK_COLUMNS)
-    most = triton.cdiv(PROGRAMS_PER_PROCESSOR * num_processors(h_TI.device), num_blocks)
-    num_programs = min(most, triton.cdiv(num_rows, BACK_ROWS))
+    num_programs = programs_a_column(h_TI.device, num_blocks, triton.cdiv(num_rows, BACK_ROWS))
     sums_PI = torch.empty(num_programs, width, dtype=torch.float32, device=h_TI.device)
     _backward[(num_blocks, num_programs)](
         gradient_TI, h_TI, bias_I, h_gradient_TI, sums_PI, num_rows, width,

@@ -141,7 +141,7 @@ class OneToken:
 def rounded(x_I: np.ndarray) -> np.ndarray:
     """A token's values as `parts_of` rounds them."""
     largest = max(np.maximum.reduce(x_I), -np.minimum.reduce(x_I)) or np.float32(1)
-    whole_I = x_I * (1 / largest * MOST * HIGH)
+    whole_I = x_I * (1 / largest * MOST * HIGH)  # in this order torch divides a number by a tensor
     np.rint(whole_I, whole_I)
     whole_I *= largest / (MOST * HIGH)
     return whole_I

@@ -8,11 +8,10 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from hornbook.kernels import num_processors
+from hornbook.kernels import programs_a_column
 
 # What a program holds at once of each matrix; a thread has the same columns of all rows, and loads ahead.
 COLUMNS, ROWS, NUM_WARPS, NUM_STAGES = 256, 8, 1, 2
-PROGRAMS_PER_PROCESSOR = 4  # those for the same columns have a partial sum each
 
 
 def side_by_side(q_THC: Tensor, k_THC: Tensor, v_THC: Tensor) -> tuple[Tensor, Tensor]:
@@ -20,8 +19,7 @@ def side_by_side(q_THC: Tensor, k_THC: Tensor, v_THC: Tensor) -> tuple[Tensor, T
     width = num_heads * head_width
     qkv_T3HC = q_THC.new_empty(num_rows, 3, num_heads, head_width)
     num_blocks = triton.cdiv(width, COLUMNS)
-    most = triton.cdiv(PROGRAMS_PER_PROCESSOR * num_processors(q_THC.device), num_blocks)
-    num_programs = min(most, triton.cdiv(num_rows, ROWS))
+    num_programs = programs_a_column(q_THC.device, num_blocks, triton.cdiv(num_rows, ROWS))
     sums_P3D = torch.empty(num_programs, 3 * width, dtype=torch.float32, device=q_THC.device)
     _side_by_side[(num_blocks, num_programs)](
         q_THC, k_THC, v_THC, qkv_T3HC, sums_P3D, num_rows, width,
