@@ -59,13 +59,17 @@ def test_parts_of_the_model_convention():
     assert model_flops_per_token(masked) == block + projection + 0.5 * 6 * (8 * 4 + 4 * 100)
     replaced = Shape(8, 1, 10, 100, embedding_width=4, inner_width=20, head="rtd")
     assert model_flops_per_token(replaced) == block + projection + 6 * (8 * 8 + 8)
+    both = Shape(8, 1, 10, 100, embedding_width=4, inner_width=20, predicted_share=0.5, head="rtd+mlm")
+    assert model_flops_per_token(both) == pytest.approx(
+        model_flops_per_token(masked) + model_flops_per_token(replaced) - model_flops_per_token(bare)
+    )
     assert model_flops_per_token(masked, replaced) == model_flops_per_token(masked) + model_flops_per_token(replaced)
 
 
 def test_parts_of_the_electra_convention():
     """Only the head differs; the way back costs as much as the way forward."""
-    bare, masked, replaced = (
-        electra_flops_per_token(Shape(8, 1, 10, 100, 4, 20, 2, 0.5, head)) for head in ("none", "mlm", "rtd")
+    bare, masked, replaced, both = (
+        electra_flops_per_token(Shape(8, 1, 10, 100, 4, 20, 2, 0.5, head)) for head in ("none", "mlm", "rtd", "rtd+mlm")
     )
     forward = 4 * (2 * 112 + 11) + (2 * 4 * 8 + 8)  # looked up, then projected
     forward += 4 * (2 * 8 * 8 + 8) + 4 * 10 * 8 + 10 * 2 * 10  # attention, its products, its scores
@@ -73,6 +77,7 @@ def test_parts_of_the_electra_convention():
     assert bare == 2 * forward
     assert masked - bare == 2 * 0.5 * ((2 * 8 * 4 + 4) + 13 * 4 + 100 * (2 * 4 + 7))
     assert replaced - bare == 2 * ((2 * 8 * 8 + 8) + 10 * 8)
+    assert both - bare == (masked - bare) + (replaced - bare)
 
 
 def test_it_counts_without_torch():

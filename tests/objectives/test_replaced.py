@@ -107,6 +107,49 @@ def test_the_losses_are_those_of_the_definition(learns):
     assert 0 < sum(a != b for a, b in zip(text, original, strict=True)) < len(positions)
 
 
+@torch.no_grad()
+def test_a_correction_names_or_copies_what_stood_at_the_masked_tokens():
+    settings = settings_of(correction=2.0)
+    pair, objective = pair_of(settings), objective_of(settings)
+    drawn = drawn_of(objective)
+    assert objective.weights == {"mlm": 1.0, "rtd": 50.0, "correction": 2.0}
+    original = batch_of().ids_T.tolist()
+    _, positions, guesses = guessed_by_hand(pair, drawn)
+    text = list(original)
+    for place, token in zip(positions, guesses, strict=True):
+        text[place] = token
+    x_TD = pair.discriminator(pack(np.split(np.array(text), np.cumsum(LENGTHS)[:-1]), longest=32))
+    loss = num_right = 0.0
+    for place in positions:
+        p = float(torch.sigmoid(pair.discriminator.rtd_logits(x_TD[[place]])[0]))
+        named = pair.discriminator.mlm_logits(x_TD[[place]])[0].softmax(-1)
+        copied = text[place] == original[place]
+        loss -= math.log((1 - p if copied else 0) + p * float(named[original[place]]))
+        num_right += int(named.argmax()) == original[place] if p > 0.5 else copied
+    sums, hits = objective.sums(pair, drawn), objective.hits(pair, drawn)
+    assert float(sums["correction"]) == pytest.approx(loss, rel=1e-9)
+    assert float(hits["correction"]) == pytest.approx(loss, rel=1e-9)
+    assert float(hits["correction_accuracy"]) == num_right
+    assert float(drawn.counts()["correction"]) == len(positions)
+    alone = objective_of(settings_of())  # beside it, the published terms stay as they are
+    assert {term: float(sums[term]) for term in ("mlm", "rtd")} == {
+        term: float(value) for term, value in alone.sums(pair, drawn_of(alone)).items()
+    }
+
+
+def test_a_correction_teaches_the_discriminator_and_neither_the_scores_nor_the_generator():
+    settings = settings_of(correction=1.0, shared="none")
+    pair, objective = pair_of(settings), objective_of(settings)
+    objective.sums(pair, drawn_of(objective))["correction"].backward()
+    assert all(parameter.grad is None for parameter in pair.generator.parameters())
+    assert all(parameter.grad is None for parameter in pair.discriminator.rtd.parameters())
+    assert all(bool(block.expand.weight.grad.any()) for block in pair.discriminator.blocks)
+    with pytest.raises(ValueError, match=r"names them already: set objective\.learns=rtd"):
+        settings_of("replace-mlm", correction=1.0)
+    with pytest.raises(ValueError, match=r"objective\.correction must be at least 0"):
+        settings_of(correction=-1.0)
+
+
 def test_published_weights():
     assert DetectionSettings().weights == {"mlm": 1.0, "rtd": 50.0}
     assert DetectionSettings(learns="replace-mlm").weights == {"mlm": 1.0, "replace_mlm": 1.0}
@@ -184,11 +227,11 @@ def test_followed_tokens_take_over_what_the_generators_learn(optimizer):
             assert (second - before[1] - change).abs().max() > 1e-4
 
 
-@pytest.mark.parametrize("learns", ["rtd", "rtd-masked", "replace-mlm", "all-tokens-mlm"])
+@pytest.mark.parametrize("learns", ["rtd", "rtd-masked", "replace-mlm", "all-tokens-mlm", "corrected"])
 @pytest.mark.parametrize("how", ["split", "bucketed"])
 @torch.no_grad()
 def test_splitting_and_filling_up_change_nothing(learns, how):
-    settings = settings_of(learns)
+    settings = settings_of(correction=1.0) if learns == "corrected" else settings_of(learns)
     pair, objective = pair_of(settings), objective_of(settings)
     drawn = drawn_of(objective)
     whole = objective.sums(pair, drawn)

@@ -23,6 +23,7 @@ from typing import Literal
 
 # Of the electra convention, for each number that comes out.
 NORM, SOFTMAX, ACTIVATION, DROPOUT = 5, 5, 8, 4
+Head = Literal["mlm", "clm", "rtd", "rtd+mlm", "none"]  # rtd: replaced or not; clm: no layer before the vocabulary
 HEAD_WIDTH = 64  # of an attention head where the number of heads is not said
 
 
@@ -38,7 +39,7 @@ class Shape:
     inner_width: int | None = None  # none: four times the width
     num_heads: int | None = None  # none: one for each 64 units of width
     predicted_share: float = 0.15625  # of the tokens; BERT's script predicts at most 20 of 128, 80 of 512
-    head: Literal["mlm", "clm", "rtd", "none"] = "mlm"  # rtd: replaced or not; clm: no layer before the vocabulary
+    head: Head = "mlm"
     one_sided: bool = False  # attends to one side only: to half of the positions, in the model convention
     windows: tuple[int | None, ...] = (None,)  # positions that the blocks attend to at most, by turns
 
@@ -51,9 +52,7 @@ class Shape:
         return self.inner_width or 4 * self.width
 
 
-def shape_of(
-    config, length: float, predicted_share: float, head: Literal["mlm", "clm", "rtd", "none"] = "mlm"
-) -> Shape:
+def shape_of(config, length: float, predicted_share: float, head: Head = "mlm") -> Shape:
     """Of a model's settings."""
     return Shape(
         config.width,
@@ -90,13 +89,13 @@ def _weights(shape: Shape) -> float:
     projection = embedded * width if embedded != width else 0
     blocks = shape.num_layers * (4 * width**2 + 2 * width * shape.inner)
     vocabulary = embedded * shape.vocab_size
-    head = {
+    heads = {
         "mlm": shape.predicted_share * (width * embedded + vocabulary),
         "clm": shape.predicted_share * vocabulary,
         "rtd": width**2 + width,
         "none": 0,
-    }[shape.head]
-    return projection + blocks + head
+    }
+    return projection + blocks + sum(heads[head] for head in shape.head.split("+"))
 
 
 def _attended(shape: Shape) -> float:
@@ -142,10 +141,9 @@ def _block(shape: Shape) -> int:
 
 def _head(shape: Shape) -> float:
     width, embedded = shape.width, shape.embedded
-    if shape.head == "rtd":
-        return _dense(width, width) + ACTIVATION * width + 2 * width
-    if shape.head == "none":
-        return 0
+    judged = _dense(width, width) + ACTIVATION * width + 2 * width if "rtd" in shape.head else 0
+    if shape.head in ("rtd", "none"):
+        return judged
     transformed = 0 if shape.head == "clm" else _dense(width, embedded) + (ACTIVATION + NORM) * embedded
     scored = shape.vocab_size * (2 * embedded + SOFTMAX + 2)  # 2: the target's score picked out
-    return shape.predicted_share * (transformed + scored)
+    return judged + shape.predicted_share * (transformed + scored)

@@ -41,6 +41,7 @@ HEADS: dict[str, tuple[str, ...]] = {
     "replace-mlm": ("mlm",),
     "all-tokens-mlm": ("mlm", "rtd"),
 }
+CORRECTION = "correction"
 DETECTION_WEIGHT, MLM_WEIGHT = 50.0, 1.0
 
 
@@ -52,6 +53,9 @@ class DetectionSettings:
         "replace-mlm names the masked ones, all-tokens-mlm all of them, from the text with the guesses (ablations)",
     )
     weight: float | None = setting(None, "how much that counts beside mlm; none takes 50 for rtd, 1 for the others")
+    correction: float = setting(
+        0.0, "above 0 the discriminator also names what stood at the masked tokens, and so much that counts (COCO-LM)"
+    )
     generator_share: float = setting(0.25, "the generator's width, heads and inner width, of the discriminator's")
     generator_layers: int | None = setting(None, "the generator's blocks; none: as many as the discriminator's")
     generator_learns: Literal["likelihood", "adversarial"] = setting(
@@ -76,6 +80,13 @@ class DetectionSettings:
             raise ValueError(f"objective.generator_rate must be at least 0, not {self.generator_rate:g}")
         if self.weight is not None and self.weight < 0:
             raise ValueError(f"objective.weight must be at least 0, not {self.weight}")
+        if self.correction < 0:
+            raise ValueError(f"objective.correction must be at least 0, not {self.correction:g}")
+        if self.correction and not self.learns.startswith("rtd"):
+            raise ValueError(
+                f"objective.correction names tokens beside finding them, and {self.learns} names them already: "
+                "set objective.learns=rtd or leave it out"
+            )
         if self.shared == "all" and (self.generator_share != 1 or self.generator_layers is not None):
             raise ValueError(
                 "objective.shared=all needs two encoders of one size: set objective.generator_share=1 and leave "
@@ -90,7 +101,7 @@ class DetectionSettings:
         weight = self.weight
         if weight is None:
             weight = DETECTION_WEIGHT if self.learns.startswith("rtd") else MLM_WEIGHT
-        terms = {"mlm": 1.0, TERMS[self.learns]: weight}
+        terms = {"mlm": 1.0, TERMS[self.learns]: weight} | ({CORRECTION: self.correction} if self.correction else {})
         if self.generator_learns == "adversarial":
             terms |= {"mlm": 0.0, "policy": 1.0, "baseline": 1.0}
         return terms if self.sentence == "none" else terms | {self.sentence: self.sentence_weight}
@@ -99,7 +110,7 @@ class DetectionSettings:
     def heads(self) -> tuple[str, ...]:
         """Of the discriminator."""
         of_sentence = () if self.sentence == "none" else ("pooler", "sentence")
-        return *of_sentence, *HEADS[self.learns]
+        return *of_sentence, *(("mlm", "rtd") if self.correction else HEADS[self.learns])
 
 
 @dataclass(frozen=True)
@@ -134,12 +145,13 @@ class ReplacedTokens:
         self.weights = self.settings.weights
         self.term = TERMS[self.settings.learns]
         self.wants_every_token = self.settings.learns in ("rtd", "all-tokens-mlm")
-        self.summed_loss, self.guess = summed_loss, guess
+        self.summed_loss, self.guess, self.copied_or_named = summed_loss, guess, copied_or_named
 
     def compile(self) -> None:
         """Fuses what goes over the scores of the whole vocabulary: the loss, and the noise with its maximum."""
         self.summed_loss = torch.compile(summed_loss, dynamic=True)
         self.guess = torch.compile(guess, dynamic=True)
+        self.copied_or_named = torch.compile(copied_or_named, dynamic=True)
 
     def draw(self, batch: Batch, generator: torch.Generator) -> Drawn:
         """Targets of `mlm` and, under `guesses`, the numbers that the noise is made from; `rtd` wants every token."""
@@ -148,6 +160,8 @@ class ReplacedTokens:
         numbers_K = torch.randint(-(2**31), 2**31, mlm.values_K.shape, device=device, generator=generator)
         targets = {"mlm": mlm, "guesses": dataclasses.replace(mlm, values_K=numbers_K)}
         targets[self.term] = every_token(batch) if self.wants_every_token else mlm
+        if self.settings.correction:
+            targets[CORRECTION] = mlm
         if self.settings.generator_learns == "adversarial":
             targets |= {"policy": mlm, "baseline": mlm}
         if self.settings.sentence != "none":
@@ -161,6 +175,8 @@ class ReplacedTokens:
         x_TD = model.discriminator(guessed.batch)
         judged = self._judged(model, x_TD, guessed, drawn)
         sums[self.term] = (judged.losses_K * judged.weights_K).sum()
+        if self.settings.correction:
+            sums[CORRECTION] = self._corrected(model, x_TD, guessed, mlm)[0]
         if "policy" in self.weights:
             sums |= self._adversarial(model, x_TD, guessed, drawn)
         if (sentence := drawn.targets.get(self.settings.sentence)) is not None:
@@ -181,6 +197,8 @@ class ReplacedTokens:
         if self.term == "rtd":
             found["rtd_replaced"] = (judged.is_replaced_K * judged.weights_K).sum()
             found["rtd_found"] = ((judged.is_replaced_K & judged.is_right_K) * judged.weights_K).sum()
+        if self.settings.correction:
+            found[CORRECTION], found[f"{CORRECTION}_accuracy"] = self._corrected(model, x_TD, guessed, mlm)
         if "policy" in self.weights:
             found |= self._adversarial(model, x_TD, guessed, drawn)
         if (sentence := drawn.targets.get(self.settings.sentence)) is not None:
@@ -216,21 +234,23 @@ class ReplacedTokens:
             return _Judged(losses_K, logits_KV.argmax(-1) == original_K, is_replaced_K, weights_K)
         scores_K = at_least_single(model.discriminator.rtd_logits(x_KD))
         if self.settings.learns == "all-tokens-mlm":
-            found = self._copied_or_named(model, x_KD, scores_K, original_K, is_replaced_K)
+            logits_KV = model.discriminator.mlm_logits(x_KD)
+            found = self.copied_or_named(logits_KV, scores_K, original_K, is_replaced_K)
             return _Judged(*found, is_replaced_K, weights_K)
         losses_K = F.binary_cross_entropy_with_logits(scores_K, is_replaced_K.to(scores_K.dtype), reduction="none")
         return _Judged(losses_K, (scores_K > 0) == is_replaced_K, is_replaced_K, weights_K)
 
-    def _copied_or_named(
-        self, model: ElectraPair, x_KD: Tensor, scores_K: Tensor, original_K: Tensor, is_replaced_K: Tensor
-    ) -> tuple[Tensor, Tensor]:
-        """p(token) = p(copy) x [it stands there] + (1 - p(copy)) x softmax(token); `rtd` scores not copying."""
-        logits_KV = at_least_single(model.discriminator.mlm_logits(x_KD))
-        named_K = F.logsigmoid(scores_K) - F.cross_entropy(logits_KV, original_K, reduction="none")
-        copied_K = F.logsigmoid(-scores_K).masked_fill(is_replaced_K, -torch.inf)
-        is_named_right_K = logits_KV.argmax(-1) == original_K
-        is_right_K = torch.where(scores_K > 0, is_named_right_K, ~is_replaced_K)
-        return -torch.logaddexp(named_K, copied_K), is_right_K
+    def _corrected(self, model: ElectraPair, x_TD: Tensor, guessed: _Guessed, mlm: Targets) -> tuple[Tensor, Tensor]:
+        """The loss of naming what stood at the masked tokens, and how many come out right: copied or named, as the
+        scores of `rtd` say, which do not learn from it (Meng et al. 2021, arXiv 2102.08473, "corrective language
+        modeling")."""
+        x_KD = x_TD.index_select(0, mlm.positions_K)
+        with torch.no_grad():
+            scores_K = at_least_single(model.discriminator.rtd_logits(x_KD))
+        logits_KV = model.discriminator.mlm_logits(x_KD)
+        is_replaced_K = guessed.guesses_K != mlm.values_K
+        losses_K, is_right_K = self.copied_or_named(logits_KV, scores_K, mlm.values_K, is_replaced_K)
+        return (losses_K * mlm.weights_K).sum(), (is_right_K * mlm.weights_K).sum()
 
     def _adversarial(self, model: ElectraPair, x_TD: Tensor, guessed: _Guessed, drawn: Drawn) -> dict[str, Tensor]:
         """REINFORCE (appendix F of the paper): a guess earns the discriminator's loss on it, less a learned baseline.
@@ -258,6 +278,18 @@ def put(ids_T: Tensor, targets: Targets, values_K: Tensor) -> Tensor:
     beyond = len(ids_T)
     positions_K = torch.where(targets.weights_K > 0, targets.positions_K, beyond)
     return F.pad(ids_T, (0, 1)).scatter(0, positions_K, values_K)[:beyond]
+
+
+def copied_or_named(
+    logits_KV: Tensor, scores_K: Tensor, original_K: Tensor, is_replaced_K: Tensor
+) -> tuple[Tensor, Tensor]:
+    """The loss at each token, and whether it comes out right, of
+    p(token) = p(copy) x [it stands there] + (1 - p(copy)) x softmax(token); the scores of `rtd` say not to copy."""
+    logits_KV = at_least_single(logits_KV)
+    named_K = F.logsigmoid(scores_K) - F.cross_entropy(logits_KV, original_K, reduction="none")
+    copied_K = F.logsigmoid(-scores_K).masked_fill(is_replaced_K, -torch.inf)
+    is_right_K = torch.where(scores_K > 0, logits_KV.argmax(-1) == original_K, ~is_replaced_K)
+    return -torch.logaddexp(named_K, copied_K), is_right_K
 
 
 def guess(logits_KV: Tensor, numbers_K: Tensor, temperature: float = 1.0) -> Tensor:

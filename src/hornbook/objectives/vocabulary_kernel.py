@@ -11,7 +11,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-BLOCK, EACH, NUM_WARPS = 2048, 8, 8
+BLOCK, EACH, NUM_WARPS = 8192, 8, 16
 SCALED_BLOCK = 4096
 LOWEST = tl.constexpr(-1e30)  # below any score, and a number, so that differences are numbers
 LOG2_E = tl.constexpr(1.4426950408889634)

@@ -133,7 +133,7 @@ class PretrainSettings:
         if not isinstance(objective, DetectionSettings):
             return model_flops_per_token(shape_of(self.model, length, rate))
         generator = generator_config(self.model, objective.generator_share, objective.generator_layers)
-        head = "rtd" if objective.learns.startswith("rtd") else "mlm"
+        head = "+".join(head for head in ("rtd", "mlm") if head in objective.heads)
         predicted = 1.0 if objective.learns == "all-tokens-mlm" else rate
         return model_flops_per_token(shape_of(generator, length, rate), shape_of(self.model, length, predicted, head))
 

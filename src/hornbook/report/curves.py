@@ -30,6 +30,7 @@ TITLES = {
     "nsp": "Loss on the next sentence (nsp)",
     "sop": "Loss on the order of sentences (sop)",
     "rtd": "Loss on replaced tokens (rtd)",
+    "correction": "Loss on masked tokens, named after their guesses",
     "replace_mlm": "Loss on masked tokens, filled in by the generator",
     "all_tokens_mlm": "Loss on all tokens",
     "policy": "Policy loss of the generator",

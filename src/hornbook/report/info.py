@@ -147,7 +147,7 @@ def _losses(line: dict | None) -> str:
     """loss 3.456 at step 2,000 (mlm 3.1, ...)"""
     if line is None:
         return "none yet"
-    terms = ("mlm", "clm", "nsp", "sop", "rtd", "replace_mlm", "all_tokens_mlm")
+    terms = ("mlm", "clm", "nsp", "sop", "rtd", "correction", "replace_mlm", "all_tokens_mlm")
     shown = (*terms, *(f"{term}_accuracy" for term in terms))
     parts = [
         f"{name.replace('_', ' ')} {(wording.percent if name.endswith('accuracy') else wording.loss)(line[name])}"
