@@ -198,3 +198,18 @@ def test_followed_tokens_resume_with_the_same_bits(tmp_path, corpus):
     ]
     alike = torch.corrcoef(torch.stack([table.flatten() for table in tables]))[0, 1]
     assert not torch.equal(*tables) and alike > 0.5  # drawn apart: 0
+
+
+def test_a_discriminator_that_corrects_is_still_one(tmp_path, tiny_corpus):
+    """It opens in `transformers` as before, masks are filled in by its generator, and a run goes on from it."""
+    run(tmp_path / "run", tiny_corpus, steps=3, family="electra", changes={"objective.correction": 1.0})
+    check_same_hidden(tmp_path / "run", pairs=True)
+    config = json.loads((tmp_path / "run" / "config.json").read_text())
+    assert config["architectures"] == ["ElectraForPreTraining"]
+    assert {"mlm", "rtd"} <= set(load_folder(tmp_path / "run")[0].heads)
+    loaded, generator = (hornbook.load(tmp_path / "run" / part) for part in (".", "generator"))
+    text = f"the {loaded.tokenizer.mask_token} and"
+    assert loaded.fill_mask(text) == generator.fill_mask(text)
+    assert any("correction" in words for label, words in lines(describe(tmp_path / "run")) if label == "last validation")
+    run(tmp_path / "more", tiny_corpus, steps=2, family="electra", base=tmp_path / "run")
+    assert "mlm" not in load_folder(tmp_path / "more")[0].heads
