@@ -1,0 +1,155 @@
+"""What a step of task distillation costs beside its parts: a plain fine-tuning step of the student, and a pass of the
+teacher over the same texts.
+
+    python benchmarks/distillation_speed.py --data GLUE/MRPC --vocabulary DIR [--teachers bert-base,6x384] [--rounds 5]
+
+Batches of 32 pairs of MRPC with their real lengths, random weights, a student of half the teacher's layers. Steps run
+as `hornbook finetune` and `distill` run them (on a GPU captured, in bfloat16); the teacher's pass alone is captured too.
+Sides by turns, the median over rounds of the mean step of a round. The bar is 1.6 x the two parts together.
+"""
+
+import argparse
+import json
+import time
+from collections.abc import Callable
+from pathlib import Path
+from statistics import median
+
+import torch
+
+from hornbook.batch import Batch
+from hornbook.config import changed
+from hornbook.finetuning.batches import TaskBatches
+from hornbook.finetuning.layers import with_head
+from hornbook.finetuning.taught import with_teacher
+from hornbook.interop.teacher import Teacher
+from hornbook.models.registry import MODELS, preset
+from hornbook.objectives.matching import recipes_in
+from hornbook.tasks.datasets import known
+from hornbook.tasks.objective import TaskObjective
+from hornbook.tasks.reading.read import read
+from hornbook.tasks.saved import make_task, output_for
+from hornbook.text.tokenizer import Tokenizer
+from hornbook.train.device import Runtime, decide, prepare
+from hornbook.train.objective import Drawn
+from hornbook.train.optimizer import make_optimizer
+from hornbook.train.settings import OptimizerSettings, RuntimeSettings
+from hornbook.train.step import Stepper, bucketed
+
+TASK, BATCH_SIZE, LONGEST, RATE = "mrpc", 32, 128, 2e-5
+PARTS = ("fine-tuning the student", "a pass of the teacher")
+RECIPES = {  # the stages that the published ways have on a task
+    "scores and labels (DistilBERT)": ("distilbert", 0),
+    "embeddings, hidden states, attention (TinyBERT, first stage)": ("tinybert", 0),
+    "scores (TinyBERT, second stage)": ("tinybert", 1),
+    "attention and value relations of the last layer (MiniLM)": ("minilm", 0),
+}
+
+
+def shape(name: str, vocab_size: int):
+    """A preset, or LAYERSxWIDTH of a BERT."""
+    if "x" not in name:
+        return changed(preset(name).model, {"vocab_size": vocab_size})
+    num_layers, width = map(int, name.split("x"))
+    sizes = {"num_layers": num_layers, "width": width, "num_heads": width // 32, "inner_width": 4 * width}
+    return changed(preset("bert-base").model, sizes | {"vocab_size": vocab_size})
+
+
+def stepping(model, objective, optimized, runtime: Runtime, batches: list[Batch]) -> Callable[[], None]:
+    """A round: one step on each batch."""
+    stepper = Stepper(model, objective, make_optimizer(optimized, OptimizerSettings()), runtime, 0, 1.0, 1 << 17)
+    number = 0
+
+    def round_() -> None:
+        nonlocal number
+        for batch in batches:
+            stepper.take(batch, number, RATE)
+            number += 1
+
+    return round_
+
+
+def passing(model, runtime: Runtime, batches: list[Batch]) -> Callable[[], None]:
+    """A round: one pass over each batch, without gradients; on CUDA each is a graph of its own."""
+
+    def one(batch: Batch) -> None:
+        with torch.no_grad(), runtime.autocast():
+            model.outputs_of(model(batch), batch)
+
+    model.eval()
+    if runtime.device.type != "cuda":
+        return lambda: [one(batch) for batch in batches]
+    graphs, pool = [], torch.cuda.graph_pool_handle()
+    for batch in (bucketed(Drawn(batch, {})).batch for batch in batches):
+        one(batch)
+        graphs.append(torch.cuda.CUDAGraph())
+        with torch.cuda.graph(graphs[-1], pool=pool):
+            one(batch)
+    return lambda: [graph.replay() for graph in graphs]
+
+
+def seconds(round_: Callable[[], None], device: torch.device) -> float:
+    wait = torch.cuda.synchronize if device.type == "cuda" else lambda: None
+    wait()
+    began = time.perf_counter()
+    round_()
+    wait()
+    return time.perf_counter() - began
+
+
+def measured(name: str, args: argparse.Namespace, runtime: Runtime) -> dict[str, float]:
+    """Milliseconds a step, of each side."""
+    data, tokenizer = read(TASK, args.data), Tokenizer.load(args.vocabulary)
+    output = output_for(data)
+    task = make_task(known(TASK), data, output).task
+    made = TaskBatches(task.encode(data.parts["train"], tokenizer, LONGEST), BATCH_SIZE, seed=0)
+    batches = [made(number).to(runtime.device) for number in range(args.batches)]
+    config = shape(name, tokenizer.vocab_size)
+    half = changed(config, {"num_layers": config.num_layers // 2})
+
+    def fresh(config, seed: int):
+        encoder = MODELS["bert"](config, ("pooler",))
+        encoder.initialise(torch.Generator().manual_seed(seed))
+        return with_head(encoder, output, seed)[0].to(runtime.device)
+
+    teacher = fresh(config, 0)
+    sides = {}
+    student = fresh(half, 1)
+    sides[PARTS[0]] = stepping(student, TaskObjective(output), student, runtime, batches)
+    sides[PARTS[1]] = passing(teacher, runtime, batches)
+    for words, (recipe, stage) in RECIPES.items():
+        opened = Teacher(name, Path(name), teacher, tokenizer, "")
+        stages = recipes_in(recipe, is_task=True)
+        pair, objective = with_teacher(fresh(half, 1), TaskObjective(output), stages[stage], opened, 0, None)
+        sides[words] = stepping(pair, objective, pair, runtime, batches)
+    for round_ in sides.values():  # what is captured is captured
+        round_()
+    found: dict[str, list[float]] = {side: [] for side in sides}
+    for _ in range(args.rounds):
+        for side, round_ in sides.items():
+            found[side].append(1000 * seconds(round_, runtime.device) / len(batches))
+    return {side: median(each) for side, each in found.items()}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--data", required=True, help="the folder of MRPC")
+    parser.add_argument("--vocabulary", required=True, help="the folder of a tokenizer")
+    parser.add_argument("--teachers", default="bert-base,6x384", help="presets, or layers x width")
+    parser.add_argument("--batches", type=int, default=40)
+    parser.add_argument("--rounds", type=int, default=5)
+    args = parser.parse_args()
+    runtime = decide(RuntimeSettings(), 0.0)
+    prepare(runtime)
+    print(f"{runtime.reason}; torch {torch.__version__}", flush=True)
+    for name in args.teachers.split(","):
+        found = measured(name, args, runtime)
+        print(json.dumps({"teacher": name} | found), flush=True)
+        together = sum(found[part] for part in PARTS)
+        print(f"\n| teacher {name}, student of half its layers | ms a step | of both parts |\n|---|---|---|")
+        for side, each in found.items():
+            print(f"| {side} | {each:.3f} | {'' if side in PARTS else f'{each / together:.2f} x'} |")
+
+
+if __name__ == "__main__":
+    main()
