@@ -4,7 +4,7 @@ teacher over the same texts.
     python benchmarks/distillation_speed.py --data GLUE/MRPC --vocabulary DIR [--teachers bert-base,6x384] [--rounds 5]
 
 Batches of 32 pairs of MRPC with their real lengths, random weights, a student of half the teacher's layers. Steps run
-as `hornbook finetune` and `distill` run them (on a GPU captured, in bfloat16); the teacher's pass alone is captured too.
+as `hornbook finetune` and `distill` run them (on a GPU captured, in bfloat16); so is the teacher alone.
 Sides by turns, the median over rounds of the mean step of a round. The bar is 1.6 x the two parts together.
 """
 
