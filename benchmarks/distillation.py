@@ -3,7 +3,7 @@ from it on plain text and then on the task, and the same with each part left out
 
     hornbook distill BASE --student distilbert --corpus corpus --out GENERAL --set model.num_layers=3 ...
     python benchmarks/distillation.py --base BASE --general GENERAL --data TASKS --out results.json [--seeds 3]
-        [--tasks sst-2,mrpc] [--arms full,random-start] [--copies 20] [--processes 8] [--set KEY=VALUE]
+        [--tasks sst-2,mrpc] [--arms full,random-start] [--copies 20] [--processes 8] [--set [TASK:]KEY=VALUE]
 
 BASE is the pre-trained model, with a head that fills in masks: fine-tuned it is the teacher, and it makes the copies.
 Each task is trained on at most 4,000 examples, the same for every seed and arm, and the last weights are scored on dev.
@@ -25,6 +25,7 @@ from statistics import fmean, stdev
 
 import torch
 from finetune_data import PLACES, chosen_data
+from settings_by_task import changes_by_task
 
 from hornbook.augmentation.kept import LINES, MADE_FROM
 from hornbook.distillation.run import distill
@@ -208,14 +209,15 @@ def main() -> int:
     for name, known in [*((task, MEASURES) for task in tasks), *((arm, ARMS) for arm in arms)]:
         if name not in known:
             raise ValueError(f"'{name}' is not one of {', '.join(known)}")
-    changes = dict(pair.split("=", 1) for pair in args.set)
+    changes = changes_by_task(tasks, args.set)
     threads = max(1, num_cores() // args.processes)
     work = args.out.with_suffix(".pieces")
     done, failed = [], []
     phases = [[TEACHER], [arm for arm in arms if arm == FULL], [arm for arm in arms if arm != FULL]]
+    same = (args.base, args.general, args.data, args.examples, args.copies, str(work))
     for phase in phases:
         pieces = [
-            Piece(arm, task, seed, args.base, args.general, args.data, args.examples, args.copies, str(work), changes)
+            Piece(arm, task, seed, *same, changes[task])
             for seed in range(args.seeds)
             for task in sorted(tasks, key=SLOWEST_FIRST.index)
             for arm in phase
@@ -289,7 +291,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--examples", type=int, default=4000, help="to train on, at most")
     parser.add_argument("--copies", type=int, default=20, help="of each text, for augmentation")
     parser.add_argument("--processes", type=int, default=1)
-    parser.add_argument("--set", action="append", default=[], help="another setting of all runs, key=value")
+    parser.add_argument("--set", action="append", default=[], help="another setting of the runs, [task:]key=value")
     return parser.parse_args()
 
 

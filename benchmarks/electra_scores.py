@@ -21,6 +21,7 @@ from pathlib import Path
 from statistics import fmean, median, stdev
 
 from scipy.stats import t as student
+from settings_by_task import changes_by_task
 
 from hornbook.files import num_cores, read_json, write_json
 from hornbook.finetuning.record import Request
@@ -101,21 +102,6 @@ def main() -> int:
             done += [found] if "score" in found else []
     report(args.out, tasks, done, changes)
     return 0 if len(done) == len(pieces) else 1
-
-
-def changes_by_task(tasks: list[str], said: list[str]) -> dict[str, dict[str, str]]:
-    """Of each task the settings that were said for all, then those for itself."""
-    found: dict[str, dict[str, str]] = {task: {} for task in tasks}
-    for is_own in (False, True):
-        for key, value in (pair.split("=", 1) for pair in said):
-            task, colon, rest = key.partition(":")
-            if bool(colon) != is_own:
-                continue
-            if is_own and task not in found:
-                raise SystemExit(f"--set {key}: there is no task {task} here; there are {', '.join(tasks)}")
-            for each in [task] if is_own else tasks:
-                found[each][rest if is_own else key] = value
-    return found
 
 
 def report(out: Path, tasks: list[str], done: list[dict], changes: dict[str, dict[str, str]]) -> None:

@@ -1,0 +1,16 @@
+"""Settings said on the command line of a benchmark, for all tasks (`key=value`) or for one (`task:key=value`)."""
+
+
+def changes_by_task(tasks: list[str], said: list[str]) -> dict[str, dict[str, str]]:
+    """Of each task the settings that were said for all, then those for itself."""
+    found: dict[str, dict[str, str]] = {task: {} for task in tasks}
+    for is_own in (False, True):
+        for key, value in (pair.split("=", 1) for pair in said):
+            task, colon, rest = key.partition(":")
+            if bool(colon) != is_own:
+                continue
+            if is_own and task not in found:
+                raise SystemExit(f"--set {key}: there is no task {task} here; there are {', '.join(tasks)}")
+            for each in [task] if is_own else tasks:
+                found[each][rest if is_own else key] = value
+    return found
