@@ -64,14 +64,11 @@ def test_the_shipped_one_varies_one_thing_at_a_time():
     for name, found in settings.items():
         model = found.model
         assert (model.width, model.num_layers, model.num_heads, model.inner_width) == (256, 12, 4, 1024), name
-        assert (model.dropout, model.attention_dropout, model.activation) == (0.1, 0.1, "gelu")
+        assert (model.dropout, model.attention_dropout, model.activation) == (0.0, 0.0, "gelu")
         assert found.batch.tokens == 128 * 128 and found.data == settings["bert-mlm"].data
         assert found.optimizer == settings["bert-mlm"].optimizer
-        assert (found.schedule.warmup_fraction, found.schedule.warmup_steps, found.schedule.shape) == (
-            0.1,
-            None,
-            "joined",
-        )
+        schedule = found.schedule
+        assert (schedule.warmup_fraction, schedule.warmup_steps, schedule.shape) == (0.05, None, "joined")
         assert model.embedding_width == (128 if name.startswith("albert") else 256)
     assert {name: found.layout for name, found in settings.items()} == {
         "bert-mlm": "segments",
