@@ -195,6 +195,22 @@ def test_another_experiment_is_refused_and_more_of_it_is_not(home, tiny_corpus, 
     assert scores(unbroken).items() <= scores(tmp_path / "out").items()
 
 
+def test_arms_done_elsewhere_need_their_weights_no_more(home, tiny_corpus, unbroken, tmp_path):
+    """What one machine finished goes on beside new arms on another, where only the small files were brought."""
+    out = tmp_path / "elsewhere"
+    shutil.copytree(unbroken / "pieces", out / "pieces")
+    shutil.copy(unbroken / "experiment.json", out)
+    before = left_by(out)
+    more = '[[arms]]\nname = "mlm"\npreset = "bert-tiny"\nsettings.objective.sentence = "none"\n\n[[tasks]]'
+    write_smallest(tmp_path, "[[tasks]]", more)
+    found = reproduce(tmp_path / "smallest.toml", [tiny_corpus], home / "tasks", out, resume=True, say=quiet)
+    assert found.ended == "finished" and found.failures == {}
+    after = left_by(out)
+    assert {name: after[name] for name in before} == before and len(after) == len(before) + 5
+    assert [path.name for path in (out / "pretrained").iterdir()] == ["mlm-0"]
+    assert all(arm in (out / "RESULTS-smallest.md").read_text() for arm in ("nsp", "detecting", "mlm"))
+
+
 def test_a_piece_that_fails_does_not_end_the_rest(home, tiny_corpus, tmp_path, monkeypatch):
     def fail(preset, *rest, **more):
         if preset == "bert-tiny":
