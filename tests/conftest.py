@@ -6,12 +6,17 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ["HF_HUB_OFFLINE"] = "1"
 os.environ["TOKENIZERS_PARALLELISM"] = "false"
 
+import json
+import sys
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import pytest
 import torch
 from tiny import TINY_MODEL, tiny_text
+
+from hornbook import cli
 
 torch.set_num_threads(1)
 
@@ -64,3 +69,30 @@ def tiny_run(tmp_path_factory, tiny_corpus) -> Path:
     folder = tmp_path_factory.mktemp("tiny") / "run"
     pretrain("bert-tiny", [tiny_corpus], folder, steps=3, batch_tokens=512, changes=TINY_MODEL, say=lambda words: None)
     return folder
+
+
+class Said(NamedTuple):
+    status: int
+    out: str
+    error: str
+
+    @property
+    def answer(self) -> dict:
+        """The JSON object in the last line; no other line is one."""
+        *before, last = self.out.splitlines()
+        assert not [line for line in before if line.startswith("{")]
+        return json.loads(last)
+
+
+@pytest.fixture
+def hornbook(monkeypatch, capsys):
+    """Runs the command with some words; what it said."""
+
+    def run(*words) -> Said:
+        monkeypatch.setattr(sys, "argv", ["hornbook", *map(str, words)])
+        with pytest.raises(SystemExit) as ended:
+            cli.main()
+        said = capsys.readouterr()
+        return Said(ended.value.code or 0, said.out, said.err)
+
+    return run

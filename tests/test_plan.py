@@ -3,7 +3,6 @@
 import json
 
 import pytest
-from test_cli import hornbook  # noqa: F401  (a fixture)
 
 from hornbook.models.registry import PRESETS
 from hornbook.pretraining.plan import GIB, count_parameters, plan
@@ -39,13 +38,13 @@ def test_twice_the_devices_or_utilisation_take_half_the_days():
     assert plan("bert-base", devices=8, utilisation=0.2, tokens=one.tokens // 2).days == pytest.approx(one.days / 2)
 
 
-def test_what_does_not_fit_is_said(hornbook):  # noqa: F811
+def test_what_does_not_fit_is_said(hornbook):
     assert not plan("bert-large", device_bytes=4 * GIB).fits(plan("bert-large", device_bytes=4 * GIB).sharding[0])
     found = hornbook("plan", "bert-large", "--device-memory", "4")
     assert found.status == 0 and "does not fit" in found.out
 
 
-def test_the_verb(hornbook):  # noqa: F811
+def test_the_verb(hornbook):
     found = hornbook("plan", "bert-base", "--devices", "8", "--device-memory", "80", "--json")
     answer = json.loads(found.out.splitlines()[-1])
     assert answer["parameters"] == 110_106_428 and len(answer["sharding"]) == 4
@@ -61,6 +60,6 @@ def test_the_verb(hornbook):  # noqa: F811
         (["bert-base", "--set", "model.layers=3"], "no setting"),
     ],
 )
-def test_bad_input(hornbook, arguments, words):  # noqa: F811
+def test_bad_input(hornbook, arguments, words):
     found = hornbook("plan", *arguments)
     assert found.status == 2 and words in found.error and len(found.error.splitlines()) == 1

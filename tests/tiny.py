@@ -11,6 +11,10 @@ TINY_MODEL = {
     "data.length": 64,
     "runtime.threads": 1,
 }
+TINY_WORDS = [  # the same, for the command
+    *(part for name, value in TINY_MODEL.items() for part in ("--set", f"{name}={value}")),
+    *("--batch-tokens", "512"),
+]
 ENGLISH = "the a of and river teacher lantern bridge morning letters windows children harbour garden silver bread"
 KOREAN = "한국어 위키백과는 한국어로 운영되는 여우가 게으른 개를 뛰어넘었다 사람은 한국어를 압니다"
 

@@ -2,14 +2,12 @@
 
 import json
 import shutil
-import sys
 
 import pytest
 import torch
 from safetensors.torch import load_file
 from smallest import write_reviews, write_smallest
 
-from hornbook import cli
 from hornbook.experiments import pieces as running
 from hornbook.experiments.decided import ArmBudget
 from hornbook.experiments.runner import reproduce
@@ -229,24 +227,12 @@ def test_a_piece_that_fails_does_not_end_the_rest(home, tiny_corpus, tmp_path, m
 # ---- as a verb
 
 
-@pytest.fixture
-def hornbook(monkeypatch, capsys):
-    def run(*words):
-        monkeypatch.setattr(sys, "argv", ["hornbook", "reproduce", *map(str, words)])
-        with pytest.raises(SystemExit) as ended:
-            cli.main()
-        said = capsys.readouterr()
-        return ended.value.code or 0, said.out, said.err
-
-    return run
-
-
 def test_the_verb(hornbook, home, tiny_corpus, unbroken):
     asked = (home / "smallest.toml", "--corpus", tiny_corpus, "--data", home / "tasks", "--out", unbroken)
-    status, out, _ = hornbook(*asked, "--resume", "--json")
+    status, out, _ = hornbook("reproduce", *asked, "--resume", "--json")
     answer = json.loads(out.splitlines()[-1])
     assert status == 0 and answer["ended"] == "finished" and answer["verdicts"].keys() == {"better"}
-    status, _, error = hornbook(*asked)
+    status, _, error = hornbook("reproduce", *asked)
     assert status == 2 and "add --resume" in error
 
 
@@ -264,7 +250,7 @@ def test_the_verb(hornbook, home, tiny_corpus, unbroken):
 def test_what_is_wrong_is_said_in_a_sentence(hornbook, home, tiny_corpus, tmp_path, monkeypatch, changed, said):
     monkeypatch.chdir(tmp_path)
     asked = {"--corpus": tiny_corpus, "--data": home / "tasks", "--out": tmp_path / "out"} | changed
-    status, _, error = hornbook(home / "smallest.toml", *(word for pair in asked.items() for word in pair))
+    status, _, error = hornbook("reproduce", home / "smallest.toml", *(word for pair in asked.items() for word in pair))
     assert status == 2 and said in error and error.count("\n") == 1
     assert not (tmp_path / "out" / "pieces").exists()
 

@@ -297,3 +297,14 @@ def test_a_word_that_is_a_hidden_piece_is_passed_over():
     assert words
     before = tokenizer.vocab_size
     assert all(number >= before for number, _ in tokenizer.add_words(words))
+
+
+def test_words_worth_adding_forgets_the_rarest(monkeypatch, tiny_tokenizer):
+    from hornbook.text import extension
+
+    monkeypatch.setattr(extension, "COUNTED_AT_MOST", 4)
+    tokenizer = Tokenizer.load(tiny_tokenizer)
+    documents = ["lanternish lanternish lanternish bridgely bridgely"] * 5 + ["one two six ten"] * 2
+    found = extension.words_worth_adding(tokenizer, documents, 10)
+    assert found[0] == "lanternish"
+    assert len(set(found)) == len(found)

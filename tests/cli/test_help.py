@@ -1,0 +1,81 @@
+"""Help: every verb has an example that it understands, and a typo is answered with what is nearest."""
+
+import re
+import shlex
+import subprocess
+import sys
+
+import pytest
+import typer
+
+from hornbook.cli.app import app
+
+
+def verbs(group: typer.main.TyperGroup, before: tuple[str, ...] = ()) -> list[tuple[str, ...]]:
+    """All there are, such as (corpus, build)."""
+    found = []
+    for name, command in group.commands.items():
+        found += verbs(command, (*before, name)) if hasattr(command, "commands") else [(*before, name)]
+    return found
+
+
+VERBS = verbs(typer.main.get_command(app))
+
+
+def test_verbs_are_found():
+    assert {("corpus", "build"), ("pretrain",), ("reproduce",)} <= set(VERBS) and len(VERBS) > 25
+
+
+@pytest.mark.parametrize("verb", VERBS, ids="-".join)
+def test_help_has_an_example(hornbook, verb):
+    said = hornbook(*verb, "--help")
+    assert said.status == 0
+    assert f"Example: hornbook {' '.join(verb)} " in re.sub(r"\s+", " ", said.out)
+
+
+@pytest.mark.parametrize("verb", VERBS, ids="-".join)
+def test_the_examples_are_understood(hornbook, verb, tmp_path, monkeypatch):
+    """Every word of them parses; that their files do not exist is what stops them."""
+    monkeypatch.chdir(tmp_path)
+    text = re.sub(r"\s+", " ", hornbook(*verb, "--help").out).partition("Example: ")[2]
+    examples = text.split("hornbook ")[1:]
+    assert examples
+    for example in examples:
+        said = hornbook(*shlex.split(example))
+        if verb == ("plan",):  # it reads no file
+            assert said.status == 0 and "parameters" in said.out
+        else:
+            assert said.status == 2
+            assert said.error.startswith("hornbook: "), said.error
+
+
+def test_help_names_the_verbs_in_the_order_in_which_they_are_needed(hornbook):
+    out = hornbook("--help").out
+    way = ["tokenizer", "corpus", "pretrain", "fill-mask", "generate", "finetune", "distill", "evaluate", "export"]
+    places = [out.index(f"│ {verb} ") for verb in [*way, "report", "reproduce"]]
+    assert places == sorted(places)
+    assert all(f"│ {verb[0]} " in out for verb in VERBS)
+    assert hornbook("--version").out.strip()
+
+
+@pytest.mark.parametrize(
+    ("words", "near"),
+    [
+        (["pretrian"], "pretrain"),
+        (["fillmask"], "fill-mask"),
+        (["tokenizer", "trian"], "train"),
+        (["corpus", "bild"], "build"),
+        (["fill-mask", "run", "text", "--topp", "3"], "--top"),
+    ],
+)
+def test_typos_name_the_nearest(hornbook, words, near):
+    said = hornbook(*words)
+    assert said.status == 2
+    assert near in said.error
+    assert "Traceback" not in said.error
+
+
+def test_as_a_module():
+    """For where the command is not on the path."""
+    found = subprocess.run([sys.executable, "-m", "hornbook", "--help"], capture_output=True, text=True, check=True)
+    assert "pretrain" in found.stdout

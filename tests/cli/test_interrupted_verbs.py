@@ -1,0 +1,89 @@
+"""Ctrl-C: a verb stops in a sentence, and what was done stays."""
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from tiny import tiny_text
+
+RUN = "from hornbook.cli import main; main()"
+
+
+def interrupted(words: list, is_time: Callable[[int], bool]) -> tuple[int, str]:
+    """Starts a verb, sends Ctrl-C as a terminal does once `is_time(process id)`; its status and complaint."""
+    process = subprocess.Popen(
+        [sys.executable, "-c", RUN, *map(str, words)],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    try:
+        began = time.monotonic()
+        while not is_time(process.pid) and process.poll() is None and time.monotonic() - began < 30:
+            time.sleep(0.02)
+        time.sleep(0.2)
+        os.killpg(process.pid, signal.SIGINT)
+        _, error = process.communicate(timeout=30)
+    finally:
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)
+    return process.returncode, error
+
+
+@pytest.fixture(scope="module")
+def long_text(tmp_path_factory) -> Path:
+    file = tmp_path_factory.mktemp("long") / "long.txt"
+    file.write_text("\n\n".join(tiny_text(1000, seed) for seed in range(16)), encoding="utf-8")
+    return file
+
+
+@pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="threads are counted in /proc")
+@pytest.mark.parametrize("kind", ["wordpiece", "bpe"])
+def test_stopping_tokenizer_train(tmp_path, long_text, kind):
+    words = ["tokenizer", "train", long_text, "--out", tmp_path / "out", "--kind", kind]
+    status, error = interrupted(words, lambda process: len(os.listdir(f"/proc/{process}/task")) > 1)
+    assert status == 130
+    assert re.fullmatch(r"hornbook: stopped.*\n", error)
+    assert not (tmp_path / "out").exists()
+
+
+def test_stopping_corpus_build(hornbook, complaint, tmp_path, long_text, tiny_tokenizer):
+    out = tmp_path / "out"
+    words = ["corpus", "build", long_text, "--tokenizer", tiny_tokenizer, "--out", out, "--workers", 1]
+    status, error = interrupted(words, lambda process: (out / "progress.json").exists())
+    assert status == 130
+    assert re.fullmatch(r"hornbook: stopped.* run the same command again.*\n", error)
+    assert not (out / "manifest.json").exists()
+    assert hornbook("info", out, "--json").answer["kind"] == "unfinished corpus"
+    assert "interrupted" in complaint("pretrain", "bert-tiny", "--corpus", out, "--out", tmp_path / "run")
+
+
+def test_stopping_pretrain(hornbook, tmp_path, pretraining):
+    run = tmp_path / "run"
+    timer = threading.Thread(target=_interrupt_once_there, args=(run / "metrics.jsonl",))
+    timer.start()
+    said = hornbook(*pretraining, "--steps", 100_000, "--json")
+    timer.join()
+    assert said.status == 130
+    assert "--resume goes on" in said.out
+    assert said.answer["ended"] == "stopped"
+    step = said.answer["step"]
+    assert json.loads((run / "checkpoints" / f"step-{step:08d}" / "state.json").read_text())["step"] == step
+    assert hornbook("fill-mask", run, "the [MASK]").status == 0
+
+
+def _interrupt_once_there(file: Path) -> None:
+    began = time.monotonic()
+    while not (file.exists() and file.stat().st_size) and time.monotonic() - began < 30:
+        time.sleep(0.02)
+    if file.exists():
+        os.kill(os.getpid(), signal.SIGINT)

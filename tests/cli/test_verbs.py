@@ -1,0 +1,84 @@
+"""The way from text to a report as a person meets it, each verb with --json."""
+
+from pathlib import Path
+
+from tiny import TINY_WORDS
+
+
+def test_the_whole_way(hornbook, tmp_path, tiny_text_file):
+    vocabulary, larger, corpus, run = (tmp_path / name for name in ("vocabulary", "larger", "corpus", "run"))
+    said = hornbook("tokenizer", "train", tiny_text_file, "--out", vocabulary, "--vocab-size", 150, "--json")
+    assert said.answer["vocab_size"] <= 150
+    (tmp_path / "words").write_text("lanternish\nbridgely\nthe\n")
+    said = hornbook(
+        "tokenizer", "extend", vocabulary, tiny_text_file, "--word-list", tmp_path / "words", "--out", larger, "--json"
+    )
+    assert said.answer["added"] == 2
+    said = hornbook(
+        "corpus", "build", tiny_text_file, "--tokenizer", vocabulary, "--out", corpus, "--workers", 0, "--json"
+    )
+    assert said.answer["totals"]["documents"] == 200
+    said = hornbook("corpus", "build", tiny_text_file, "--tokenizer", vocabulary, "--out", corpus, "--json")
+    assert "is already built" in said.out
+    assert said.answer["totals"]["documents"] == 200
+    command = ["pretrain", "bert-tiny", "--corpus", f"{corpus}:2", "--out", run, *TINY_WORDS, "--steps", 2, "--json"]
+    said = hornbook(*command, "--resume")  # with nothing there, it starts
+    assert said.answer["ended"] == "finished"
+    assert said.answer["step"] == 2
+    assert said.out.count("step 2 of 2") == 1
+    before = (run / "model.safetensors").read_bytes()
+    said = hornbook(*command, "--resume")
+    assert (said.status, said.answer["ended"]) == (0, "already finished")
+    assert (run / "model.safetensors").read_bytes() == before
+    assert len(hornbook("fill-mask", run, "the [MASK] of [MASK].", "--top", 3, "--json").answer["masks"]) == 2
+    assert 0 < hornbook("next-sentence", run, "the river.", "a bridge.", "--json").answer["is_next"] < 1
+    for folder, kind in ((run, "run"), (corpus, "corpus"), (vocabulary, "tokenizer"), (run / "best", "model")):
+        assert hornbook("info", folder, "--json").answer["kind"] == kind
+    assert Path(hornbook("report", run, "--json").answer["page"]).is_file()
+    assert hornbook("pretrain", "bert-tiny", "--show", "--json").answer["model.width"] == 128
+
+
+def test_show_lists_what_is_read(hornbook, tiny_run):
+    gpt, bert = (hornbook("pretrain", preset, "--show", "--json").answer for preset in ("gpt2-small", "bert-tiny"))
+    assert "data.crosses_documents" in gpt.keys() - bert.keys()
+    assert {"masking.rate", "data.layout", "data.single_chance"} <= bert.keys() - gpt.keys()
+    on_task = hornbook("finetune", tiny_run, "--task", "mrpc", "--show", "--json").answer
+    assert "epochs" in on_task and not {"schedule.steps", "batch.tokens", "validation.tokens"} & on_task.keys()
+
+
+def test_goes_on_from_a_model_with_more_words(hornbook, tmp_path, tiny_run, tiny_text_file):
+    (tmp_path / "words").write_text("lanternish bridgely")
+    vocabulary, corpus = tmp_path / "vocabulary", tmp_path / "corpus"
+    hornbook("tokenizer", "extend", tiny_run, tiny_text_file, "--word-list", tmp_path / "words", "--out", vocabulary)
+    hornbook("corpus", "build", tiny_text_file, "--tokenizer", vocabulary, "--out", corpus, "--workers", 0)
+    said = hornbook(
+        *["pretrain", "bert-tiny", "--from", tiny_run, "--corpus", corpus, "--out", tmp_path / "run"],
+        *["--steps", 1, *TINY_WORDS, "--json"],
+    )
+    assert said.answer["ended"] == "finished", said
+    assert "2 new words" in said.out
+    assert hornbook("fill-mask", tmp_path / "run", "the [MASK]").status == 0
+
+
+def test_lines_in_a_pipe_are_whole(hornbook, tiny_run):
+    said = hornbook("info", tiny_run)
+    assert f"run in {tiny_run}" in said.out
+    assert "accuracy" in next(line for line in said.out.splitlines() if line.startswith("last validation"))
+
+
+def test_signs_of_markup_are_text(hornbook, tiny_run):
+    said = hornbook("fill-mask", tiny_run, "[/b] [red]the[/] [MASK] :smile:", "--top", 1)
+    assert said.status == 0
+    assert "[/b] [red]the[/] " in said.out
+    assert ":smile:" in said.out
+
+
+def test_notes_on_problems_are_words(hornbook, tmp_path, tiny_tokenizer):
+    (tmp_path / "rows.jsonl").write_text('{"text": "the river of bread"}\n{nope\n{"other": 3}\n')
+    out = hornbook(
+        *["corpus", "build", tmp_path / "rows.jsonl", "--tokenizer", tiny_tokenizer],
+        *["--out", tmp_path / "corpus", "--workers", 0],
+    ).out
+    assert "note: lines that are not a JSON object, left out: 1 (" in out
+    assert "rows.jsonl line 2" in out
+    assert "{'" not in out

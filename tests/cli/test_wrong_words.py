@@ -1,0 +1,182 @@
+"""One sentence for everything that is wrong."""
+
+import json
+import os
+import shutil
+import sys
+
+import pytest
+from tiny import TINY_WORDS
+
+from hornbook import cli
+
+
+@pytest.mark.parametrize(
+    ("extra", "expected"),
+    [
+        (["--set", "optimizer.lrr=1"], "did you mean 'optimizer.lr'"),
+        (["--set", "lr=1"], "did you mean 'optimizer.lr'"),
+        (["--set", "objective.lr=1"], "did you mean 'optimizer.lr'"),
+        (["--set", "model.layers=1"], "did you mean 'model.num_layers'"),
+        (["--set", "optimizer.lr"], "--set takes key=value"),
+        (["--set", "optimizer.lr=fast"], "optimizer.lr must be a number"),
+        (["--set", "optimizer=1"], "there is no setting 'optimizer'"),
+        (["--set", "model.num_heads=5"], "does not divide"),
+        (["--set", "runtime.device=abacus"], "is not a device"),
+        (["--steps", "3", "--minutes", "1"], "only one of --steps, --tokens and --minutes"),
+        (["--steps", "0"], "--steps must be at least 1, not 0"),
+        (["--tokens", "-1"], "--tokens must be at least 1, not -1"),
+        (["--minutes", "-1"], "--minutes must be above 0, not -1"),
+        (["--minutes", "nan"], "--minutes must be above 0"),
+        (["--minutes", "inf"], "--minutes must be above 0"),
+        (["--batch-tokens", "1"], "--batch-tokens must be at least 8, not 1"),
+        (["--batch-tokens", "32"], "less than one sequence"),
+        (["--seed", "-1"], "--seed must be at least 0, not -1"),
+        (["--from", "/no/such/model"], "there is no folder /no/such/model"),
+        (["--from", "nobody-s/model"], "could be downloaded"),
+    ],
+)
+def test_pretrain_refuses(complaint, pretraining, tmp_path, extra, expected):
+    assert expected in complaint(*pretraining, *extra)
+    assert not (tmp_path / "run").exists()
+
+
+def test_pretrain_refuses_names(complaint, tmp_path, tiny_corpus):
+    out = ["--out", tmp_path / "run"]
+    assert "did you mean bert-tiny" in complaint("pretrain", "bert-tinny", "--corpus", tiny_corpus, *out)
+    assert "needs --corpus" in complaint("pretrain", "bert-tiny", *out)
+    assert "needs --out" in complaint("pretrain", "bert-tiny", "--corpus", tiny_corpus)
+    assert "needs --corpus" in complaint("pretrain", "bert-tiny", *out, "--resume")
+    for corpus in (tmp_path / "none", f"{tmp_path / 'none'}:3", "C:\\corpora\\x", f"{tiny_corpus}:heavy"):
+        assert "there is no folder" in complaint("pretrain", "bert-tiny", "--corpus", corpus, *out)
+    assert "is not a corpus" in complaint("pretrain", "bert-tiny", "--corpus", tmp_path, *out)
+    for weight in ("-1", "0", "nan", "inf"):
+        assert "weight" in complaint("pretrain", "bert-tiny", "--corpus", f"{tiny_corpus}:{weight}", *out, *TINY_WORDS)
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize("name", ["plain", "with:colon", "with:3", "a b"])
+@pytest.mark.parametrize("weight", ["", ":2", ":0.5"])
+def test_names_of_corpora(hornbook, tmp_path, tiny_corpus, name, weight):
+    shutil.copytree(tiny_corpus, tmp_path / name)
+    said = hornbook(
+        *["pretrain", "bert-tiny", "--corpus", f"{tmp_path / name}{weight}", "--out", tmp_path / "run"],
+        *[*TINY_WORDS, "--steps", 1],
+    )
+    assert said.status == 0, said.error
+    (corpus,) = json.loads((tmp_path / "run" / "run.json").read_text())["corpora"]
+    assert corpus["folder"] == str(tmp_path / name)
+    assert corpus["weight"] == float(weight[1:] or 1)
+
+
+def test_out_that_is_taken(complaint, tiny_run, tiny_corpus, tiny_tokenizer, tiny_text_file, tmp_path):
+    (tmp_path / "file").write_text("x")
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "thesis.doc").touch()
+    start = ["pretrain", "bert-tiny", "--corpus", tiny_corpus, *TINY_WORDS, "--out"]
+    assert "add --resume" in complaint(*start, tiny_run)
+    assert "is not a run" in complaint(*start, tmp_path / "full")
+    train = ["tokenizer", "train", tiny_text_file, "--out"]
+    assert "already holds a tokenizer" in complaint(*train, tiny_tokenizer)
+    build = ["corpus", "build", tiny_text_file, "--tokenizer", tiny_tokenizer, "--out"]
+    assert "is no corpus" in complaint(*build, tmp_path / "full")
+    for verb in (start, train, build):
+        assert "cannot be written" in complaint(*verb, tmp_path / "file")
+        assert "cannot be written" in complaint(*verb, tmp_path / "file" / "inside")
+    assert os.listdir(tmp_path / "full") == ["thesis.doc"]
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
+def test_out_without_permission(complaint, tiny_text_file, tmp_path):
+    (tmp_path / "closed").mkdir(mode=0o500)
+    assert "cannot be written" in complaint("tokenizer", "train", tiny_text_file, "--out", tmp_path / "closed" / "x")
+
+
+@pytest.mark.parametrize("verb", [["tokenizer", "train"], ["corpus", "build"]], ids="-".join)
+@pytest.mark.parametrize(
+    ("name", "content", "expected"),
+    [
+        ("empty.txt", b"", "no document could be read"),
+        ("blank.txt", b"\n \n\t\n", "no document could be read"),
+        ("zeros.txt", bytes(2000), "no document could be read"),
+        ("torn.txt.gz", b"\x1f\x8b\x08torn", "no document could be read"),
+        ("torn.parquet", b"PAR1torn", "no document could be read"),
+        ("letter.docx", b"x", "of no known kind"),
+        ("folder/picture.png", b"x", "no text files in"),
+        (None, None, "does not exist"),
+    ],
+)
+def test_files_without_text(complaint, tmp_path, tiny_tokenizer, verb, name, content, expected):
+    path = tmp_path / (name or "none.txt")
+    path.parent.mkdir(exist_ok=True)
+    if name:
+        path.write_bytes(content)
+    given = path.parent if path.parent != tmp_path else path
+    extra = ["--tokenizer", tiny_tokenizer, "--workers", "0"] if verb[0] == "corpus" else []
+    assert expected in complaint(*verb, given, "--out", tmp_path / "out", *extra)
+    assert not (tmp_path / "out" / "tokenizer.json").exists() or verb[0] == "corpus"
+    assert not (tmp_path / "out" / "manifest.json").exists()
+
+
+def test_tokenizer_verbs_refuse(complaint, tmp_path, tiny_text_file, tiny_tokenizer):
+    train = ["tokenizer", "train", tiny_text_file, "--out", tmp_path / "out"]
+    assert "a vocabulary of 3 cannot hold" in complaint(*train, "--vocab-size", 3)
+    assert "kind 'nonsense' is unknown: use one of" in complaint(*train, "--kind", "nonsense")
+    extend = ["tokenizer", "extend", tiny_tokenizer, tiny_text_file, "--out", tmp_path / "out"]
+    assert "at least 1, not 0" in complaint(*extend, "--words", 0)
+    assert "at least 1, not -1" in complaint(*extend, "--words", -1)
+    assert "no such file" in complaint(*extend, "--word-list", tmp_path / "none")
+    (tmp_path / "binary").write_bytes(b"\xff\xfe\x80")
+    assert "is not UTF-8 text" in complaint(*extend, "--word-list", tmp_path / "binary")
+    assert not (tmp_path / "out").exists()
+
+
+def test_corpus_build_refuses(complaint, tmp_path, tiny_text_file, tiny_tokenizer, tiny_corpus):
+    build = ["corpus", "build", tiny_text_file, "--out", tmp_path / "out"]
+    (tmp_path / "folder").mkdir()
+    assert "no tokenizer.json and no vocab.txt" in complaint(*build, "--tokenizer", tmp_path / "folder")
+    assert "is a file" in complaint(*build, "--tokenizer", tiny_text_file)
+    build += ["--tokenizer", tiny_tokenizer]
+    assert "--documents must be" in complaint(*build, "--documents", "pages")
+    assert "clean must be" in complaint(*build, "--clean", "soap")
+    assert "workers must be 0 or more" in complaint(*build, "--workers", -1)
+    (tmp_path / "other.txt").write_text("another text")
+    other = ["corpus", "build", tmp_path / "other.txt", "--tokenizer", tiny_tokenizer, "--out", tiny_corpus]
+    assert "already holds another corpus" in complaint(*other)
+
+
+def test_models_refuse(complaint, hornbook, tmp_path, tiny_run, tiny_corpus, tiny_tokenizer):
+    assert "the text has no mask: put [MASK]" in complaint("fill-mask", tiny_run, "no mask")
+    assert "the text has no mask" in complaint("fill-mask", tiny_run, "")
+    assert "top must be at least 1, not 0" in complaint("fill-mask", tiny_run, "the [MASK]", "--top", 0)
+    assert "more than this model takes (512)" in complaint("fill-mask", tiny_run, "the [MASK] " * 300)
+    assert "more than this model takes (512)" in complaint("next-sentence", tiny_run, "a " * 400, "b " * 400)
+    assert "lone surrogate" in complaint("fill-mask", tiny_run, "[MASK] \udcff")
+    for folder in (tiny_corpus, tiny_tokenizer, tmp_path):
+        assert "is not a model folder" in complaint("fill-mask", folder, "the [MASK]")
+    assert "is a file" in complaint("fill-mask", tiny_run / "model.safetensors", "the [MASK]")
+    assert "could be downloaded" in complaint("fill-mask", "bert-base-that-is-not-there", "the [MASK]")
+
+
+def test_info_and_report_refuse(complaint, tmp_path, tiny_run, tiny_corpus, tiny_text_file):
+    assert "does not exist" in complaint("info", tmp_path / "none")
+    assert "holds none of" in complaint("info", tmp_path)
+    assert "is a file of text" in complaint("info", tiny_text_file)
+    assert "is a file: give the folder" in complaint("info", tiny_run / "run.json")
+    for path in (tmp_path, tmp_path / "none", tiny_corpus, tiny_text_file):
+        assert "is not a run" in complaint("report", path)
+    shutil.copytree(tiny_run, tmp_path / "run")
+    for content in ("{", "[]", "{}"):
+        (tmp_path / "run" / "run.json").write_text(content)
+        complaint("info", tmp_path / "run")
+        complaint("report", tmp_path / "run")
+
+
+def test_a_fault_of_the_program_keeps_its_traceback(monkeypatch, tiny_run):
+    def fails(path):
+        raise RuntimeError("shapes do not match")
+
+    monkeypatch.setattr("hornbook.report.info.describe", fails)
+    monkeypatch.setattr(sys, "argv", ["hornbook", "info", str(tiny_run)])
+    with pytest.raises(RuntimeError):
+        cli.main()
