@@ -9,7 +9,9 @@ from hornbook.finetuning.batches import TaskBatches
 from hornbook.finetuning.layers import freeze, from_random, rates, with_head
 from hornbook.finetuning.settings import LayerSettings
 from hornbook.models.bert import Bert, BertConfig
+from hornbook.models.gpt import Gpt2, Gpt2Config
 from hornbook.models.outputs import Output
+from hornbook.models.transformer import Transformer
 from hornbook.tasks.objective import TaskObjective
 from hornbook.tasks.task import Features
 from hornbook.train.device import Runtime
@@ -236,3 +238,32 @@ def test_packed_in_this_order():
     batch, expected = made.packed([3, 0]), pack([made.ids[3], made.ids[0]], labels=made.labels[[3, 0]])
     assert batch.ids_T.tolist() == expected.ids_T.tolist()
     assert batch.labels_N.tolist() == expected.labels_N.tolist()
+
+
+def families() -> list[Transformer]:
+    small = {"num_layers": 1, "width": 16, "num_heads": 2, "inner_width": 32, "max_positions": 16}
+    return [
+        Bert(BertConfig(VOCABULARY, **small, dropout=0.0, attention_dropout=0.0), ("pooler",)),
+        Gpt2(Gpt2Config(VOCABULARY, **small, dropout=0.0, attention_dropout=0.0, embedding_dropout=0.0), ()),
+    ]
+
+
+@pytest.mark.parametrize("start", [with_head, from_random])
+@pytest.mark.parametrize("trained", families(), ids=lambda each: each.family)
+def test_dropout_of_its_own_in_fine_tuning(trained, start):
+    """Below the head everywhere; without it, that of the pre-training."""
+    trained.initialise(torch.Generator().manual_seed(0))
+    answers = {}
+    for dropout in (None, 0.5):
+        made = start(trained, CLASSES, 0, dropout)
+        model = made[0] if isinstance(made, tuple) else made
+        config = model.config
+        found = (config.embedding_dropout, config.dropout, config.attention_dropout)
+        assert found == (dropout or 0.0,) * 3
+        assert {block.dropout for block in model.blocks} == {block.attention.dropout for block in model.blocks}
+        batch = features().batch([0, 1, 2])
+        model.train()
+        answers[dropout] = [model(batch).detach() for _ in range(2)]
+    assert torch.equal(*answers[None]) and not torch.equal(*answers[0.5])
+    with pytest.raises(ValueError, match=r"layers\.dropout must be at least 0 and below 1, not 1"):
+        LayerSettings(dropout=1.0)

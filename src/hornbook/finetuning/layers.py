@@ -1,5 +1,6 @@
 """A pre-trained model with a new head on top, and how fast each of its layers learns."""
 
+import dataclasses
 from collections.abc import Callable, Sequence
 
 import torch
@@ -7,19 +8,23 @@ from torch import nn
 
 from hornbook.finetuning.settings import LayerSettings
 from hornbook.models.outputs import Output
+from hornbook.models.transformer import TransformerConfig
 from hornbook.nn.block import initialise
 from hornbook.train.randomness import seed_of
 
+BELOW_HEADS = ("embedding_dropout", "dropout", "attention_dropout")  # a family has some of them as settings
 STEPS_ABOVE_BLOCKS = {"block": 0, "head": 1, "electra": 2}  # from the top block to what has the whole rate
 
 
-def with_head(trained: nn.Module, output: Output, seed: int) -> tuple[nn.Module, list[str]]:
+def with_head(
+    trained: nn.Module, output: Output, seed: int, dropout: float | None = None
+) -> tuple[nn.Module, list[str]]:
     """The encoder of `trained` under a head that starts anew; and which parts besides the head do so too.
 
     A head of an earlier task is left behind, so a model may go through one task on its way to another.
     """
     with torch.device("meta"):  # drawing weights only to write over them takes longer than a short run
-        model = type(trained)(trained.config, trained.heads_for(output), output)
+        model = type(trained)(with_dropout(trained.config, dropout), trained.heads_for(output), output)
     model.to_empty(device="cpu")
     kept = {name: value for name, value in trained.state_dict().items() if not name.startswith("task.")}
     missing, _ = model.load_state_dict(kept, strict=False)
@@ -30,11 +35,19 @@ def with_head(trained: nn.Module, output: Output, seed: int) -> tuple[nn.Module,
     return model, [part for part in anew if part != "task"]
 
 
-def from_random(trained: nn.Module, output: Output, seed: int) -> nn.Module:
+def from_random(trained: nn.Module, output: Output, seed: int, dropout: float | None = None) -> nn.Module:
     """The same network with weights as before any pre-training: what pre-training buys is seen beside it."""
-    model = type(trained)(trained.config, trained.heads_for(output), output)
+    model = type(trained)(with_dropout(trained.config, dropout), trained.heads_for(output), output)
     model.initialise(torch.Generator().manual_seed(seed_of(seed, "weights")))
     return model
+
+
+def with_dropout(config: TransformerConfig, dropout: float | None) -> TransformerConfig:
+    """The same network with another dropout of all that lies below its heads."""
+    if dropout is None:
+        return config
+    names = {each.name for each in dataclasses.fields(config)} & set(BELOW_HEADS)
+    return dataclasses.replace(config, **dict.fromkeys(names, dropout))
 
 
 def freeze(model: nn.Module, settings: LayerSettings, anew: Sequence[str] = ()) -> int:

@@ -165,9 +165,9 @@ def _job(
     task, output = inputs.saved.task, inputs.saved.task.output
     seed = settings.runtime.seed
     if request.from_random:
-        model, anew = from_random(inputs.trained, output, seed), []
+        model, anew = from_random(inputs.trained, output, seed, settings.layers.dropout), []
     else:
-        model, anew = with_head(inputs.trained, output, seed)
+        model, anew = with_head(inputs.trained, output, seed, settings.layers.dropout)
     if anew:
         say(f"the model has no {', '.join(anew)}, so that starts anew beside the head")
     freeze(model, settings.layers, anew)

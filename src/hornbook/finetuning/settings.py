@@ -70,8 +70,13 @@ class LayerSettings:
         "block", "what has the whole rate: the top block, the head one step above it, or two above as in ELECTRA's code"
     )
     frozen: int = setting(0, "how many of the lowest layers stay as they are, the embeddings with them; -1: all")
+    dropout: float | None = setting(
+        None, "of embeddings, hidden states and attention while training; none: what the model was pre-trained with"
+    )
 
     def __post_init__(self) -> None:
+        if self.dropout is not None and not 0 <= self.dropout < 1:
+            raise ValueError(f"layers.dropout must be at least 0 and below 1, not {self.dropout:g}")
         if not 0 < self.decay <= 1:
             raise ValueError(f"layers.decay must be above 0 and at most 1, not {self.decay}")
         if self.head_rate <= 0:

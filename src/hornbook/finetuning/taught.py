@@ -145,7 +145,7 @@ def _stage(
     runtime: Runtime,
 ) -> tuple[Job, Transformer]:
     seed, output = settings.runtime.seed, inputs.saved.task.output
-    student, anew = with_head(inputs.trained, output, seed)
+    student, anew = with_head(inputs.trained, output, seed, settings.layers.dropout)
     freeze(student, settings.layers, anew)
     student.to(runtime.device)
     pair, objective = with_teacher(student, TaskObjective(output), recipe, teacher, seed, kept)

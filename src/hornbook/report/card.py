@@ -29,6 +29,7 @@ SHOWN_SETTINGS = (
     ("layers.decay", "decay of the rate by layer"),
     ("layers.decay_from", "counted from"),
     ("layers.frozen", "frozen layers"),
+    ("layers.dropout", "dropout"),
     ("runtime.seed", "seed"),
 )
 
