@@ -1,5 +1,6 @@
 """Copies of examples: which words are replaced by what, what stays, and what they follow from."""
 
+import inspect
 from pathlib import Path
 
 import numpy as np
@@ -194,6 +195,14 @@ def test_copies_follow_from_seed_and_example_alone(opened):
 def test_plain_texts(opened):
     found = hornbook.augment(["the green lamp", "of the"], opened.folder, copies=3)
     assert len(found) == 2 and found[1] == [] and all(isinstance(each, str) for each in found[0])
+
+
+def test_published_chances():
+    """Algorithm 1 and appendix of the paper: a word is replaced with 0.4 by one of 15; the texts beside each other are
+    of its code."""
+    usual = AugmentationSettings()
+    assert (usual.share, usual.candidates, usual.beside, usual.copies) == (0.4, 15, True, 0)
+    assert inspect.signature(hornbook.augment).parameters["copies"].default == 20
 
 
 def test_what_cannot_fill_in_words(tmp_path):

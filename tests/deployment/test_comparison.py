@@ -67,6 +67,14 @@ def test_models_without_a_task_are_compared_by_size_and_speed(tiny_tokenizer, tm
     assert "Inputs a second" in write_report(out).read_text(encoding="utf-8")
 
 
+def test_there_is_a_picture_without_asking(tiny_tokenizer, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    models = [str(model_folder_of(tmp_path / name, tiny_tokenizer, "bert")) for name in ("one", "two")]
+    result = CliRunner().invoke(app, ["compare", *models, "--rounds", "2", "--length", "8", "--batch-size", "2"])
+    assert result.exit_code == 0, (result.output, result.exception)
+    assert (tmp_path / "comparison" / "comparison.png").stat().st_size > 5000
+
+
 def test_what_cannot_stand_side_by_side_is_refused_with_the_fix(learned, tiny_tokenizer, tmp_path):
     bare = model_folder_of(tmp_path / "bare", tiny_tokenizer, "bert")
     tagger = model_folder_of(tmp_path / "tagger", tiny_tokenizer, "bert", Output("tokens", 2, ("O", "B-X")))

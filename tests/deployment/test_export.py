@@ -157,6 +157,14 @@ def test_a_second_run_makes_good_what_a_stop_left(tmp_path, tiny_tokenizer, is_t
     assert sorted(path.name for path in tmp_path.iterdir()) == ["model", "phone"]
 
 
+def test_without_out_it_stands_beside_the_model(tmp_path, tiny_tokenizer):
+    source = model_folder_of(tmp_path / "model", tiny_tokenizer, "bert")
+    words = ["export", f"{source}/", "--to", "onnx-int8", "--rounds", "2", "--length", "16"]
+    assert CliRunner().invoke(app, words).exit_code == 0
+    assert (tmp_path / "model-onnx-int8" / "model.onnx").exists()
+    assert "model-onnx-int8 already holds" in str(CliRunner().invoke(app, words).exception)
+
+
 # ---- int8, on a model that has learned something
 
 

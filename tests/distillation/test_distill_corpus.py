@@ -71,6 +71,22 @@ def test_a_student_of_every_kind(tmp_path, teacher, tiny_corpus, student, change
     assert hornbook.describe(out)["teacher"] == str(teacher)
 
 
+@pytest.mark.parametrize(("asked", "num_layers"), [({}, 1), ({"model.num_layers": 2}, 2)])
+def test_a_distilbert_has_half_the_layers_of_any_teacher(tmp_path, teacher, tiny_corpus, asked, num_layers):
+    settings = {name: value for name, value in TINY_MODEL.items() if not name.startswith("model.")} | asked
+    said, words = [], {"corpora": [tiny_corpus], "steps": 2, "batch_tokens": 512, "changes": settings}
+    distill(teacher, "distilbert", tmp_path / "run", say=said.append, **words)
+    config, theirs = (load_folder(each)[0].config for each in (tmp_path / "run", teacher))
+    assert config.num_layers == num_layers and theirs.num_layers == 3
+    for name in ("width", "num_heads", "inner_width"):
+        assert getattr(config, name) == getattr(theirs, name)
+    assert any("in the shape of the teacher: width 32" in each for each in said)
+    assert any("starts from layers 1" in each for each in said)
+    assert json.loads((tmp_path / "run" / "run.json").read_text())["terms"].keys() == {"mlm", "logits", "hidden"}
+    again = distill(teacher, "distilbert", tmp_path / "run", say=said.append, resume=True, **words)
+    assert again.ended == "already finished" and again.step == 2
+
+
 def test_it_comes_nearer_to_its_teacher(tmp_path, teacher, tiny_corpus):
     changes = {"model.width": 16, "optimizer.lr": 1e-2, "validation.every_steps": 10}
     outcome = learn(teacher, "tinybert-4", tmp_path / "run", tiny_corpus, changes, steps=60)

@@ -4,14 +4,76 @@ import dataclasses
 
 import pytest
 import torch
-from teachers_and_students import LENGTHS, corpus_objective, drawn_of, encoder, pair_of, teacher_of
+from teachers_and_students import LENGTHS, batch_of, corpus_objective, drawn_of, encoder, pair_of, teacher_of
 
 from hornbook.models.bert import Bert, BertConfig
 from hornbook.models.distilbert import Distilbert, DistilbertConfig
 from hornbook.models.gpt import Gpt2
 from hornbook.models.pair import DistillationPair, FixedProjection, first_layers, start_from_teacher
+from hornbook.objectives import matched_losses
 from hornbook.objectives.distillation import DistillationSettings
 from hornbook.objectives.matching import PLANS, Match, Recipe, layer_pairs, recipes_in
+
+
+def told(recipe: Recipe | None) -> tuple:
+    """(own weight, each match in the order of its fields)."""
+    if recipe is None:
+        return ()
+    own, *matches = recipe.own_weight, *recipe.matches
+    return own, *((m.quantity, m.loss, m.weight, m.layers, m.temperature, m.projection, m.tokens) for m in matches)
+
+
+def test_published_recipes():
+    """From the papers and, of DistilBERT, from its code: soft targets 5, masked words 2, cosine 1 at temperature 2."""
+    to_teacher = "student-to-teacher"
+    layer_by_layer = (
+        0.0,
+        ("embeddings", "mse", 1.0, "uniform", 1.0, to_teacher, "all"),
+        ("hidden", "mse", 1.0, "uniform", 1.0, to_teacher, "all"),
+        ("attention", "mse", 1.0, "uniform", 1.0, "none", "all"),
+    )
+    scores = (0.0, ("logits", "soft-cross-entropy", 1.0, "uniform", 1.0, "none", "all"))
+    assert {name: (told(plan.general), *map(told, plan.task)) for name, plan in PLANS.items()} == {
+        "distilbert": (
+            (
+                2.0,
+                ("logits", "kl", 5.0, "uniform", 2.0, "none", "all"),
+                ("hidden", "cosine", 1.0, "last", 1.0, "none", "all"),
+            ),
+            (0.5, ("logits", "kl", 0.5, "uniform", 2.0, "none", "all")),
+        ),
+        "tinybert": (layer_by_layer, layer_by_layer, scores),
+        "patient": (
+            (),
+            (
+                0.5,
+                ("logits", "kl", 0.5, "uniform", 5.0, "none", "all"),
+                ("hidden", "cosine", 0.25, "uniform-but-last", 1.0, "none", "first"),
+            ),
+        ),
+        "minilm": (
+            (
+                0.0,
+                ("attention", "kl", 1.0, "last", 1.0, "none", "all"),
+                ("value-relations", "kl", 1.0, "last", 1.0, "none", "all"),
+            ),
+            scores,
+        ),
+    }
+
+
+@pytest.mark.parametrize(("name", "asked"), [("distilbert", ()), ("minilm", (2,)), ("tinybert", (1, 2))])
+def test_queries_keys_and_values_are_kept_only_where_they_are_matched(name, asked, monkeypatch):
+    """Attention matrices take much more memory than all else; where none is matched, none is made."""
+    student, teacher = encoder(Bert, 0, width=40), teacher_of()
+    objective = corpus_objective(PLANS[name].general, student, teacher)
+    made = []
+    original = matched_losses.relation_scores
+    monkeypatch.setattr(matched_losses, "relation_scores", lambda *given: made.append(given) or original(*given))
+    looked = objective._look(student, batch_of(), 0)
+    assert tuple(looked.qkv) == asked and all(each is not None for each in looked.qkv.values())
+    objective.sums(pair_of(objective, student, teacher), drawn_of(objective))
+    assert bool(made) == bool(asked)
 
 
 def test_gradients_reach_the_student_and_the_projections_only():

@@ -16,8 +16,8 @@ Rounds = Annotated[int, typer.Option(help="How often each model is timed, by tur
 @app.command("export", epilog="Example: hornbook export runs/small-reviews --to onnx-int8 --out phone")
 def export_verb(
     model: Model,
-    out: Annotated[Path, typer.Option(help="The folder to write.")],
     to: Annotated[str, typer.Option(help="onnx (as exact as the model) or onnx-int8 (a quarter of the size).")],
+    out: Annotated[Path | None, typer.Option(help="The folder to write; MODEL-onnx-int8 when not said.")] = None,
     data: Data = None,
     texts: Annotated[Path | None, typer.Option(help="Texts to compare the two models on, as predict takes.")] = None,
     length: Length = 128,
@@ -26,6 +26,7 @@ def export_verb(
     as_json: Json = False,
 ) -> None:
     """Write a model for a phone or a small box, and say what it takes and how far it answers as before."""
+    out = out or _beside(model, to)
     check_writable(out)
     refuse_existing(out, "model.onnx", "an exported model")
     refuse_existing(out, "model.safetensors", "a model")
@@ -51,7 +52,7 @@ def compare_verb(
     ],
     data: Data = None,
     part: Annotated[str | None, typer.Option(help="Score this part of the data, such as test.")] = None,
-    out: Annotated[Path | None, typer.Option(help="Where the numbers, the picture and the page go.")] = None,
+    out: Annotated[Path, typer.Option(help="Where the numbers, the picture and the page go.")] = Path("comparison"),
     length: Length = 128,
     rounds: Rounds = 100,
     threads: Threads = 1,
@@ -63,8 +64,7 @@ def compare_verb(
     as_json: Json = False,
 ) -> None:
     """Set models side by side: size, FLOPs, latency, throughput, scores, and the share of the first that is kept."""
-    if out is not None:
-        check_writable(out)
+    check_writable(out)
     from hornbook.deployment.comparison import compare
     from hornbook.report.comparison import cells, headings, how_measured, write_comparison_page
     from hornbook.terminal import counting_display, say, table
@@ -88,6 +88,11 @@ def compare_verb(
     table(cells(found), headings(found))
     for line in [*how_measured(found), *(f"note: {each}" for each in found["notes"])]:
         say(line)
-    if out is not None:
-        say(f"{write_comparison_page(out)} and {out / 'comparison.png'}")
+    say(f"{write_comparison_page(out)} and {out / 'comparison.png'}")
     answer(as_json, found)
+
+
+def _beside(model: str, to: str) -> Path:
+    """Beside a folder, and here for a model of a hub."""
+    folder = Path(model)
+    return folder.with_name(f"{folder.resolve().name}-{to}") if folder.is_dir() else Path(f"{folder.name}-{to}")

@@ -32,6 +32,7 @@ from hornbook.train.randomness import seed_of
 
 Say = Callable[[str], None]
 RECIPE = "objective.recipe"
+HALVES = ("distilbert", "distilgpt2")
 
 
 def distill(
@@ -65,6 +66,8 @@ def distill(
     usual = "distilgpt2" if isinstance(opened.model, Gpt) else "distilbert"
     student = str(student or begun.get("preset") or begun.get("model") or usual)
     changes = dict(changes or {})
+    if changes or not begun:
+        changes = _half_of(opened, student, changes, say) | changes
     if recipe is not None:
         changes[RECIPE] = _written_out(recipe)
     elif RECIPE not in changes and (changes or not begun):
@@ -75,6 +78,21 @@ def distill(
     shape = shape_in(begun.get("request", {}).get("changes", {}) if begun else changes)
     model = open_student(student, opened, shape, *_seed_and_start(begun, seed, changes), say)
     return finetune(student, data, task, out, changes=changes, opened=model, **common, **more)
+
+
+def _half_of(teacher: Teacher, student: str, changes: dict, say: Say) -> dict:
+    """The shape of DistilBERT or DistilGPT2 beside this teacher, where it is none of the published size: half its
+    layers, and all else as it has it. What is asked for otherwise stays as it is asked."""
+    if student not in HALVES or Path(student).is_dir():
+        return {}
+    theirs, published = teacher.model.config, registry.preset(student).model
+    shape = {name: getattr(theirs, name) for name in ("width", "num_heads", "inner_width")}
+    shape |= {"num_layers": max(1, theirs.num_layers // 2)}
+    shape = {name: value for name, value in shape.items() if f"model.{name}" not in changes}
+    if all(getattr(published, name) == value for name, value in shape.items()):
+        return {}
+    say(f"{student} in the shape of the teacher: " + ", ".join(f"{name} {value}" for name, value in shape.items()))
+    return {f"model.{name}": str(value) for name, value in shape.items()}
 
 
 def _seed_and_start(begun: dict, seed: int | None, changes: dict) -> tuple[int, str]:
