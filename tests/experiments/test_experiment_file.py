@@ -64,7 +64,8 @@ def test_the_shipped_one_varies_one_thing_at_a_time():
     for name, found in settings.items():
         model = found.model
         assert (model.width, model.num_layers, model.num_heads, model.inner_width) == (256, 12, 4, 1024), name
-        assert (model.dropout, model.attention_dropout, model.activation) == (0.0, 0.0, "gelu")
+        assert (model.dropout, model.attention_dropout, model.head_dropout, model.activation) == (0.0, 0.0, 0.0, "gelu")
+        assert found.masking == settings["bert-mlm"].masking or name == "electra"
         assert found.batch.tokens == 128 * 128 and found.data == settings["bert-mlm"].data
         assert found.optimizer == settings["bert-mlm"].optimizer
         schedule = found.schedule

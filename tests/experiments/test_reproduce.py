@@ -193,6 +193,22 @@ def test_another_experiment_is_refused_and_more_of_it_is_not(home, tiny_corpus, 
     assert scores(unbroken).items() <= scores(tmp_path / "out").items()
 
 
+def test_other_data_is_refused_before_anything_runs(home, tiny_corpus, unbroken, tmp_path):
+    """Else scores of two sets of examples would stand in one table."""
+    shutil.copytree(unbroken, tmp_path / "out")
+    for piece in (tmp_path / "out" / "pieces").glob("finetune-nsp-0-at-1-*"):
+        piece.unlink()
+    write_reviews(tmp_path / "tasks")
+    file = tmp_path / "tasks" / "reviews.csv"
+    asked = {"resume": True, "say": quiet}
+    words = (home / "smallest.toml", [tiny_corpus], tmp_path / "tasks", tmp_path / "out")
+    file.write_text(file.read_text().replace("number 3,good", "number 3,bad"))
+    with pytest.raises(ValueError, match=r"the data of reviews is not what .* began with: put that back"):
+        reproduce(*words, **asked)
+    write_reviews(tmp_path / "tasks")  # the same in another place
+    assert reproduce(*words, **asked).ended == "finished" and scores(tmp_path / "out") == scores(unbroken)
+
+
 def test_arms_done_elsewhere_need_their_weights_no_more(home, tiny_corpus, unbroken, tmp_path):
     """What one machine finished goes on beside new arms on another, where only the small files were brought."""
     out = tmp_path / "elsewhere"

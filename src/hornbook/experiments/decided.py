@@ -78,15 +78,18 @@ def decide(
     out: Path,
     experiment: Experiment,
     corpora: list[str],
+    data: dict[str, str],
     minutes_each: float | None,
     say: Callable[[str], None],
 ) -> Decided:
-    """Decided now and written down, or as it was written down. Arms and tasks may be added later, not changed."""
+    """Decided now and written down, or as it was written down. Arms and tasks may be added later, not changed. `data`
+    has the fingerprint of each task's."""
     opened = {name: open_for(experiment.settings_of(experiment.arm(name)), corpora) for name in _names(experiment)}
     fingerprints = [corpus.fingerprint for corpus, _ in next(iter(opened.values()))]
     written = read_json(out / FILE) if (out / FILE).exists() else None
     if written is not None:
         _refuse_other(out, written, experiment, fingerprints, minutes_each)
+        _refuse_other_data(out, written, data)
         flops, measured, compile_, device = (written[name] for name in ("flops", "measured", "compile", "device"))
         minutes_each = written["minutes_each"]
     elif minutes_each is not None:
@@ -101,7 +104,7 @@ def decide(
             step_flops, step_tokens = flops_of_a_step(experiment.settings_of(experiment.arm(name)), opened[name])
             arms[name] = ArmBudget(max(1, round(flops / step_flops)), step_flops, step_tokens)
     decided = Decided(experiment, flops, arms, minutes_each, compile_, measured, device)
-    _write(out, decided, fingerprints, written)
+    _write(out, decided, fingerprints, data, written)
     return decided
 
 
@@ -145,11 +148,12 @@ def _measured(
     return flops, seconds, "yes" if runtime.compiles else "no", runtime.reason
 
 
-def _write(out: Path, decided: Decided, fingerprints: list[str], written: dict | None) -> None:
+def _write(out: Path, decided: Decided, fingerprints: list[str], data: dict[str, str], written: dict | None) -> None:
     about = {
         "hornbook": hornbook.__version__,
         "experiment": configuration.to_dict(decided.experiment),
         "corpora": fingerprints,
+        "data": (written or {}).get("data", {}) | data,
         "flops": decided.flops,
         "minutes_each": decided.minutes_each,
         "measured": decided.measured,
@@ -188,6 +192,15 @@ def _refuse_other(
                         f"{name} of {whose} is not what {out} was begun with ({old[name]}): keep it, name a new one "
                         "beside it, or choose another --out"
                     )
+
+
+def _refuse_other_data(out: Path, written: dict, data: dict[str, str]) -> None:
+    """Scores of one task are of one set of examples."""
+    for name, now in data.items():
+        if written.get("data", {}).get(name, now) != now:
+            raise ValueError(
+                f"the data of {name} is not what {out} began with: put that back under --data, or choose another --out"
+            )
 
 
 def _same_names(before: tuple[dict, ...], now: tuple[dict, ...]) -> list[tuple[dict, dict]]:

@@ -195,6 +195,9 @@ class Experiment(Typed):
     def arm(self, name: str) -> Arm:
         return next(arm for arm in self.arms if arm.name == name)
 
+    def task(self, name: str) -> TaskPlan:
+        return next(task for task in self.tasks if task.name == name)
+
     def settings_of(self, arm: Arm) -> PretrainSettings:
         """Of its pre-training, but for the number of steps."""
         return preset_settings(arm.preset, self.equal.pretraining | arm.settings)

@@ -26,6 +26,7 @@ from hornbook.experiments.pieces import Finetuning, finetuned, judged, labelled,
 from hornbook.experiments.plan import Piece, pieces_of
 from hornbook.experiments.results import write_results
 from hornbook.files import num_cores
+from hornbook.finetuning.record import fingerprint
 from hornbook.report.experiment import write_experiment_page
 from hornbook.train.loop import Status
 from hornbook.train.signals import Signals
@@ -67,7 +68,8 @@ def reproduce(
         raise ValueError(f"{out} exists and is no experiment: choose another --out, or empty it")
     places = find_tasks(experiment, Path(data), say)
     named = [str(each) for each in corpora]
-    decided = decide(out, experiment, named, minutes_each, say)
+    read_data = {name: fingerprint_of(experiment.task(name), place) for name, place in places.items()}
+    decided = decide(out, experiment, named, read_data, minutes_each, say)
     until = None if stop_after is None else began + 60 * stop_after
     runner = _Runner(out, decided, named, places, processes, until, watch or (lambda status: None), say)
     with Signals() as signals, runner:
@@ -85,15 +87,14 @@ def find_tasks(experiment: Experiment, data: Path, say: Say) -> dict[str, Path]:
             looked = " or ".join(str(data / each) for each in task.places)
             say(f"note: no data for {task.name} (looked for {looked}); the rest goes on without it")
             continue
-        _refuse_unreadable(task, place)
         found[task.name] = place
     if experiment.tasks and not found:
         raise ValueError(f"{data} holds none of the tasks: it must hold {experiment.tasks[0].places[0]} and the like")
     return found
 
 
-def _refuse_unreadable(task: TaskPlan, place: Path) -> None:
-    """Before hours of pre-training rather than after them."""
+def fingerprint_of(task: TaskPlan, place: Path) -> str:
+    """Of the data of a task. What cannot be read is refused here, before hours of pre-training rather than after."""
     from hornbook.tasks.reading.read import read
 
     read_data = labelled(task, place)
@@ -101,6 +102,7 @@ def _refuse_unreadable(task: TaskPlan, place: Path) -> None:
     for part in ("train", "dev"):
         if not read_data.parts.get(part):
             raise ValueError(f"the data of {task.name} in {place} has no {part} part")
+    return fingerprint(read_data)
 
 
 class _Runner:
@@ -219,7 +221,7 @@ class _Runner:
 
     def _finetuning(self, piece: Piece) -> Finetuning:
         equal = self.decided.experiment.equal
-        plan = next(task for task in self.decided.experiment.tasks if task.name == piece.task)
+        plan = self.decided.experiment.task(piece.task)
         changes = equal.finetuning | plan.settings
         if self.processes > 1:
             changes = {"runtime.threads": max(1, num_cores() // self.processes)} | changes
