@@ -3,10 +3,14 @@ from it on plain text and then on the task, and the same with each part left out
 
     hornbook distill BASE --student distilbert --corpus corpus --out GENERAL --set model.num_layers=3 ...
     python benchmarks/distillation.py --base BASE --general GENERAL --data TASKS --out results.json [--seeds 3]
-        [--tasks sst-2,mrpc] [--arms full,random-start] [--copies 20] [--processes 8] [--set [TASK:]KEY=VALUE]
+        [--general NAME=OTHER] [--tasks sst-2,mrpc] [--arms full,random-start] [--copies 20] [--processes 8]
+        [--set [TASK:]KEY=VALUE]
 
 BASE is the pre-trained model, with a head that fills in masks: fine-tuned it is the teacher, and it makes the copies.
-Each task is trained on at most 4,000 examples, the same for every seed and arm, and the last weights are scored on dev.
+The arms leave parts of the task's stages out; `--general NAME=OTHER` adds one whose student learned otherwise on plain
+text, as in DistilBERT's table. Each task is trained on at most 4,000 examples, the same for every seed and arm, and the
+last weights are scored on dev (of SQuAD, on at most 2,000 questions). Arms are compared seed by seed, as all arms of a
+seed have its teacher and its copies. All seeds start from one student of plain text: no interval counts in its chance.
 Pieces (an arm, a task, a seed) are written down when they are done, and the same command goes on with those that are
 missing, in the middle of a run too. Teachers come first, then the full arm, whose copies the other arms read.
 """
@@ -32,7 +36,8 @@ from hornbook.distillation.run import distill
 from hornbook.files import link, num_cores, read_json, write_json
 from hornbook.finetuning.api import finetune
 from hornbook.interop.folder import load_folder, save_model
-from hornbook.metrics.bootstrap import difference_interval, mean_interval
+from hornbook.interop.teacher import weights_fingerprint
+from hornbook.metrics.bootstrap import mean_interval
 from hornbook.models.pair import start_from_teacher
 
 MEASURES = {  # in points of 100; SQuAD's are that already
@@ -71,6 +76,8 @@ ARMS = {
     "no-attention": Arm(changes={"objective.without": "attention"}),
     "no-hidden": Arm(changes={"objective.without": "hidden"}),
     "neither-attention-nor-hidden": Arm(changes={"objective.without": "attention,hidden"}),
+    "top-layers": Arm(changes={"objective.layers": "top"}),
+    "bottom-layers": Arm(changes={"objective.layers": "bottom"}),
     "random-start": Arm(start="random"),
 }
 
@@ -89,6 +96,7 @@ class Piece:
     copies: int
     work: str
     changes: dict
+    weights: tuple[str, str]  # fingerprints of the base and of the general student
 
     @property
     def name(self) -> str:
@@ -119,6 +127,7 @@ def run_piece(piece: Piece, threads: int) -> dict:
     """In a process of its own. An error is told, and not written down."""
     began = time.perf_counter()
     try:
+        forget_other_threads(piece, threads)
         result = train(piece, {"validation.every_steps": NEVER, "runtime.threads": threads} | piece.changes)
     except Exception:
         return {"arm": piece.arm, "task": piece.task, "seed": piece.seed, "error": traceback.format_exc()}
@@ -140,6 +149,13 @@ def run_piece(piece: Piece, threads: int) -> dict:
     return answer
 
 
+def forget_other_threads(piece: Piece, threads: int) -> None:
+    """A run goes on with the threads that it began with; with others it is short enough to begin anew."""
+    record = piece.folder / "run.json"
+    if record.exists() and read_json(record)["request"]["changes"].get("runtime.threads") != threads:
+        shutil.rmtree(piece.folder)
+
+
 def train(piece: Piece, changes: dict):
     data = chosen_data(Path(piece.data) / PLACES[piece.task], piece.task, piece.examples, None)
     asked = {"seed": piece.seed, "resume": True, "say": lambda words: None}
@@ -147,7 +163,7 @@ def train(piece: Piece, changes: dict):
     changes = {name: value for name, value in changes.items() if name not in of_teaching}
     if piece.arm == TEACHER:
         return finetune(piece.base, data, piece.task, piece.folder, changes=changes, **asked)
-    arm = ARMS[piece.arm]
+    arm = ARMS.get(piece.arm, Arm())
     student = student_of(piece, arm.start)
     if arm.copies and piece.copies:
         changes = changes | {"augment.copies": piece.copies, "augment.model": piece.base}
@@ -205,19 +221,30 @@ def run_all(pieces: list[Piece], num_processes: int, threads: int):
 
 def main() -> int:
     args = arguments()
-    tasks, arms = args.tasks.split(","), args.arms.split(",")
-    for name, known in [*((task, MEASURES) for task in tasks), *((arm, ARMS) for arm in arms)]:
+    tasks, general = args.tasks.split(","), general_students(args.general)
+    arms = [*args.arms.split(","), *(name for name in general if name != FULL)]
+    for name, known in [*((task, MEASURES) for task in tasks), *((arm, ARMS | general) for arm in arms)]:
         if name not in known:
             raise ValueError(f"'{name}' is not one of {', '.join(known)}")
+    if "no-general-stage" in arms and not same_shape(args.base, general[FULL]):
+        arms.remove("no-general-stage")
+        print("no-general-stage is left out: layers of the base do not fit the student, so it would be random-start")
     changes = changes_by_task(tasks, args.set)
     threads = max(1, num_cores() // args.processes)
     work = args.out.with_suffix(".pieces")
     done, failed = [], []
     phases = [[TEACHER], [arm for arm in arms if arm == FULL], [arm for arm in arms if arm != FULL]]
-    same = (args.base, args.general, args.data, args.examples, args.copies, str(work))
+    fingerprints = {folder: weights_fingerprint(Path(folder)) for folder in {args.base, *general.values()}}
+    same = (args.data, args.examples, args.copies, str(work))
+
+    def piece(arm: str, task: str, seed: int) -> Piece:
+        student = general.get(arm, general[FULL])
+        both = (fingerprints[args.base], fingerprints[student])
+        return Piece(arm, task, seed, args.base, student, *same, changes[task], both)
+
     for phase in phases:
         pieces = [
-            Piece(arm, task, seed, *same, changes[task])
+            piece(arm, task, seed)
             for seed in range(args.seeds)
             for task in sorted(tasks, key=SLOWEST_FIRST.index)
             for arm in phase
@@ -240,49 +267,81 @@ def main() -> int:
     return 1 if failed else 0
 
 
+def general_students(said: list[str]) -> dict[str, str]:
+    """The folder of each arm whose student learned otherwise on plain text, and under `full` that of all others."""
+    found = {}
+    for each in said:
+        name, equals, folder = each.rpartition("=")
+        found[name if equals else FULL] = folder
+    if FULL not in found:
+        raise ValueError("--general needs one folder without a name, from which all other arms start")
+    return found
+
+
+def same_shape(base: str, student: str) -> bool:
+    configs = [load_folder(folder)[0].config for folder in (base, student)]
+    return len({(each.width, each.num_heads, each.inner_width) for each in configs}) == 1
+
+
 def summary(arms: list[str], tasks: list[str], done: list[dict]) -> list[dict]:
-    """A row for each arm: the scores of each task over the seeds, and the mean over tasks of each seed."""
+    """A row for each arm: of each task the score of each seed and how many runs learned nothing, and by seed the mean
+    over tasks."""
     rows = []
     for arm in arms:
-        by_task = {
-            task: {e["seed"]: e["score"] for e in done if (e["arm"], e["task"]) == (arm, task)} for task in tasks
-        }
+        of_arm = [each for each in done if each["arm"] == arm]
+        by_task = {task: {e["seed"]: e["score"] for e in of_arm if e["task"] == task} for task in tasks}
         whole = sorted(set.intersection(*(set(scores) for scores in by_task.values())))
-        means = [fmean(by_task[task][seed] for task in tasks) for seed in whole]
-        rows.append({"arm": arm, **{task: list(scores.values()) for task, scores in by_task.items()}, MEAN: means})
+        means = {seed: fmean(by_task[task][seed] for task in tasks) for seed in whole}
+        failed = {task: sum(bool(e["degenerate"]) for e in of_arm if e["task"] == task) for task in tasks}
+        rows.append({"arm": arm, "scores": by_task, MEAN: means, "learned nothing": failed})
     return rows
 
 
 def print_table(rows: list[dict], tasks: list[str]) -> None:
-    """Means with deviations, the share of the teacher kept, and the difference to the full arm."""
+    """Means with deviations, the share of the teacher kept, and the difference to the full arm, both seed by seed."""
     by_arm = {row["arm"]: row for row in rows}
-    print(f"\n| arm | {' | '.join(tasks)} | mean (95% interval) | of the teacher | beside full (95% interval) |")
+    teacher, full = by_arm[TEACHER][MEAN], by_arm.get(FULL, {}).get(MEAN, {})
+    print(f"\n| arm | {' | '.join(tasks)} | mean | of the teacher, % | beside full |")
     print("|---" * (len(tasks) + 4) + "|")
     for row in rows:
-        cells = [shown(row[task]) for task in tasks]
-        means, teacher, full = row[MEAN], by_arm[TEACHER][MEAN], by_arm.get(FULL, {}).get(MEAN, [])
-        mean = share = beside = ""
-        if means:
-            mean = f"{fmean(means):.2f}"
-            share = f"{100 * fmean(means) / fmean(teacher):.1f}%" if teacher else ""
-        if len(means) > 1:
-            mean += " ({:.2f} to {:.2f})".format(*mean_interval(means))
-        if len(means) > 1 and len(full) > 1 and row["arm"] not in (TEACHER, FULL):
-            low, high = difference_interval(means, full)
-            beside = f"{fmean(means) - fmean(full):+.2f} ({low:+.2f} to {high:+.2f})"
-        print(f"| {row['arm']} | {' | '.join(cells)} | {mean} | {share} | {beside} |")
+        cells = [shown(list(row["scores"][task].values()), row["learned nothing"][task]) for task in tasks]
+        means = row[MEAN]
+        share = [100 * mean / teacher[seed] for seed, mean in means.items() if seed in teacher]
+        beside = [mean - full[seed] for seed, mean in means.items() if seed in full]
+        cells += [with_interval(list(means.values())), with_interval(share) if row["arm"] != TEACHER else ""]
+        cells += [with_interval(beside, "+") if row["arm"] not in (TEACHER, FULL) else ""]
+        print(f"| {row['arm']} | {' | '.join(cells)} |")
+    if any(sum(row["learned nothing"].values()) for row in rows):
+        print("* so many of the runs give one answer to everything")
 
 
-def shown(scores: list[float]) -> str:
-    if len(scores) < 2:
-        return f"{scores[0]:.2f}" if scores else ""
-    return f"{fmean(scores):.2f} ± {stdev(scores):.2f}"
+def shown(scores: list[float], num_failed: int) -> str:
+    if not scores:
+        return ""
+    spread = f" ± {stdev(scores):.2f}" if len(scores) > 1 else ""
+    return f"{fmean(scores):.2f}{spread}" + (f" ({num_failed}*)" if num_failed else "")
+
+
+def with_interval(values: list[float], sign: str = "") -> str:
+    """The mean with its 95% interval over seeds."""
+    if not values:
+        return ""
+    shown_mean = f"{fmean(values):{sign}.2f}"
+    if len(values) < 2:
+        return shown_mean
+    low, high = mean_interval(values)
+    return f"{shown_mean} ({low:{sign}.2f} to {high:{sign}.2f})"
 
 
 def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--base", required=True, help="the pre-trained model that becomes the teachers")
-    parser.add_argument("--general", required=True, help="the student that learned from it on plain text")
+    parser.add_argument(
+        "--general",
+        action="append",
+        required=True,
+        help="[NAME=]FOLDER: the student that learned on plain text",
+    )
     parser.add_argument("--data", required=True, help="the folder with glue, squad and conll2003")
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--tasks", default=",".join(MEASURES))
