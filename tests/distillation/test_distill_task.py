@@ -225,7 +225,9 @@ def test_goes_on_after_a_kill_with_the_same_bits(tmp_path, teacher, small):
         command = [teacher.out, small, data, tmp_path / "killed", str(stop), stage]
         done = subprocess.run([sys.executable, "-c", KILLED, *command], env=os.environ)
         assert done.returncode == -signal.SIGKILL, (stage, stop)
-    last = distill(teacher.out, small, tmp_path / "killed", resume=True, **keywords)
+    said = []
+    last = distill(teacher.out, small, tmp_path / "killed", resume=True, **keywords | {"say": said.append})
+    assert not any("before its first checkpoint" in words for words in said)
     assert bytes_of(whole.out) == bytes_of(last.out) and whole.scores == last.scores
     stages = [bytes_of(each / "stages" / "1") for each in (whole.out, last.out)]
     assert stages[0] == stages[1] and "projections.safetensors" in stages[0]
@@ -254,6 +256,11 @@ def test_what_is_refused(tmp_path, teacher, encoder, small, data):
         stages = json.dumps([{"matches": [{"quantity": "logits"}]}, {"matches": [second]}])
         with pytest.raises(ValueError, match=r"cannot be matched with a teacher|layers must be one of"):
             learn(teacher.out, small, tmp_path / "run", data, changes={"augment.copies": 2}, recipe=stages)
+    with pytest.raises(ValueError, match=r"all layers but the last, .* leave it out by objective\.without=hidden"):
+        one = rules.random_encoder(tmp_path / "one", "bert", **SMALL | {"num_layers": 1, "width": 32})
+        learn(teacher.out, one, tmp_path / "run", data, recipe="patient")
+    with pytest.raises(ValueError, match=r"objective\.layers=top, but the recipe matches nothing layer by layer"):
+        learn(teacher.out, small, tmp_path / "run", data, recipe="distilbert", changes={"objective.layers": "top"})
     with pytest.raises(ValueError, match=r"GB on disk: raise objective\.cache_gigabytes"):
         room = {"objective.cache": "all", "objective.cache_gigabytes": 1e-6}
         learn(teacher.out, small, tmp_path / "run", data, changes=room)

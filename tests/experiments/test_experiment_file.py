@@ -32,6 +32,7 @@ from hornbook.experiments.definition import SHIPPED, Experiment, read_experiment
         ("least = 0.0", 'least = 0.0\nquantity = "speed"', "takes|one of score"),
         ("[equal]", "[equal", "not valid TOML"),
         ('measure = "accuracy"', 'parts = "by article"', "has no articles"),
+        ('measure = "accuracy"', 'measure = "acuracy"', "has no measure 'acuracy': it is scored by accuracy, macro_f1"),
     ],
 )
 def test_what_is_wrong_is_said_with_the_file(tmp_path, old, new, said):

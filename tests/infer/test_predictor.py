@@ -300,6 +300,19 @@ def test_labels_that_the_model_does_not_know_are_missed(reviews, tmp_path):
     assert scores["unknown_labels"] == ["dim"] and scores["unlabelled"] == {"dev": 1}
 
 
+def test_data_that_was_trained_on_is_noted(folder, plain_encoder, tmp_path):
+    """A file without a dev part: most of it was trained on, the rest held out."""
+    file = tmp_path / "all.jsonl"
+    file.write_text("".join(json.dumps(row) + "\n" for row in labelled_texts()))
+    run = finetuned(folder / "from-one-file", plain_encoder, "classification", file)
+    num = len(labelled_texts())
+    (note,) = [words for words in load_predictor(run).evaluate(file)["said"] if words.startswith("note: ")]
+    assert f"{num - round(num / 10):,} of these {num:,} examples are what the run was trained on" in note
+    with file.open("a") as more:
+        more.write(json.dumps(labelled_texts(1)[0] | {"text": "another river"}) + "\n")
+    assert not any(words.startswith("note: ") for words in load_predictor(run).evaluate(file)["said"])
+
+
 def test_parts_to_evaluate(reviews, tmp_path):
     predictor, rows = load_predictor(reviews), labelled_texts(20)
     parts = {"train": rows[:10], "test": rows[10:]}

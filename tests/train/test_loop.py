@@ -1,5 +1,6 @@
 """The loop: it learns, saves, resumes bit for bit, rolls back, stops when asked."""
 
+import dataclasses
 import json
 import os
 import signal
@@ -12,12 +13,20 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
+from hornbook.files import read_json
 from hornbook.train.checkpoint import Checkpoints
 from hornbook.train.guard import Guard
 from hornbook.train.loop import Diverged, train
 from hornbook.train.metrics import read_metrics
 from hornbook.train.optimizer import load_optimizer_tensors, make_optimizer, optimizer_tensors
-from hornbook.train.settings import CheckpointSettings, GuardSettings, OptimizerSettings, ScheduleSettings
+from hornbook.train.settings import (
+    CheckpointSettings,
+    GuardSettings,
+    OptimizerSettings,
+    ScheduleSettings,
+    ValidationSettings,
+)
+from hornbook.train.signals import Signals
 from train.small import CPU, small_batch, small_job, small_model, small_settings
 
 TESTS = Path(__file__).parent.parent
@@ -99,6 +108,32 @@ def test_a_stopped_run_goes_on_bit_for_bit(unbroken, tmp_path):
     assert same(weights(unbroken / "best"), weights(tmp_path / "best"))
     steps = [line["step"] for line in read_metrics(tmp_path) if line["kind"] == "train"]
     assert steps == list(range(1, 41))
+
+
+def test_of_equal_scores_the_lowest_loss_is_best(tmp_path):
+    """Else, of a small dev part that is soon all right, the first and hardly trained weights would be kept."""
+    found = iter([(0.5, 0.9), (1.0, 0.7), (1.0, 0.2), (1.0, 0.4), (0.9, 0.1)])
+    settings = small_settings(validation=ValidationSettings(every_steps=8))
+    job = dataclasses.replace(
+        small_job(),
+        validate=lambda micro_tokens: dict(zip(("accuracy", "loss"), next(found), strict=True)),
+        decided_by="accuracy",
+    )
+    outcome = run(tmp_path, settings, job)
+    assert (outcome.best, outcome.best_step) == (1.0, 24)
+    lines = [line for line in read_metrics(tmp_path) if line["kind"] == "validation"]
+    assert [line["best"] for line in lines] == [True, True, True, False, False]
+    assert read_json(Checkpoints(tmp_path, 2).last() / "state.json")["loss_of_best"] == 0.2
+
+
+def test_who_waits_around_a_run_hears_of_a_stop_that_came_too_late_for_it(tmp_path):
+    def stop(status):
+        if status.step == 40:
+            signal.raise_signal(signal.SIGTERM)
+
+    with Signals() as around:
+        assert run(tmp_path, watch=stop).step == 40
+    assert around.stop == "SIGTERM"
 
 
 def test_a_second_ctrl_c_stops_at_once(tmp_path):

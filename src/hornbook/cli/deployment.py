@@ -30,6 +30,8 @@ def export_verb(
     check_writable(out)
     refuse_existing(out, "model.onnx", "an exported model")
     refuse_existing(out, "model.safetensors", "a model")
+    for name in ("README.md", "config.json"):
+        refuse_existing(out, name, f"a {name}, which would be written over")
     from hornbook.deployment.export import export
     from hornbook.report.exported import measured_words
     from hornbook.terminal import counting_display, say, table

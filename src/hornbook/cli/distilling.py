@@ -63,6 +63,8 @@ def distill_verb(
     on_task = {"epochs": epochs, "lr": lr, "batch_size": batch_size, "text": text, "pair": pair, "label": label}
     flags = {"augment": augment, "word_vectors": word_vectors, "augment_model": augment_model}
     flags["cache_teacher"] = cache_teacher
+    if corpus and task is not None:
+        raise ValueError("give --corpus, to learn from plain text, or --task and --data, to learn on a task; not both")
     wrong = on_text if task is not None else on_task | flags if corpus else {}
     if said := [name for name, value in wrong.items() if value is not None]:
         kind = ON_TEXT if task is not None else ON_TASK
@@ -104,7 +106,7 @@ def distill_verb(
             **more | ({"strict": True} if strict else {}),
         )
     if isinstance(result, Finetuned):
-        say_result(result)
+        say_result(result, "another --lr or more --epochs")
         answer(as_json, {"out": str(out), "scores": result.scores, "degenerate": result.degenerate})
         return
     say_outcome(out, result, can_fill_masks="mlm" in result.last)

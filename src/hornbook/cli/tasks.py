@@ -115,7 +115,7 @@ def _show(model: str, task: str, changes: dict, flags: dict, as_json: bool) -> N
     show_settings(settings_for(known(task), trained, changes | said), as_json)
 
 
-def say_result(result) -> None:
+def say_result(result, advice: str = "--restarts 5, another --lr or more --epochs") -> None:
     from hornbook.files import read_json
     from hornbook.report.wording import counted
     from hornbook.terminal import duration, say, table
@@ -133,7 +133,7 @@ def say_result(result) -> None:
     say(f"{result.out}: {outcome.ended}, {counted(outcome.step, 'step')}, {duration(outcome.seconds)}")
     say_scores(result.scores)
     if result.degenerate:
-        say(f"note: this run is degenerate: {result.degenerate}; try --restarts 5, another --lr or more --epochs")
+        say(f"note: this run is degenerate: {result.degenerate}; try {advice}")
     say(f'  hornbook predict {result.out} "..."      hornbook report {result.out}')
 
 

@@ -62,6 +62,8 @@ def detect(
 
     if not 0 < threshold < 1:
         raise ValueError(f"--threshold must lie between 0 and 1, not {threshold:g}")
+    if not text.strip():
+        raise ValueError("the text is empty: give a sentence in which words may have been replaced")
     words = hornbook.load(model, device=device).detect(text)
     marked = text
     for word in reversed(words):

@@ -89,6 +89,9 @@ class TaskPlan(Typed):
             raise ValueError(f"task '{self.name}' has no places: name the folder under --data that holds it")
         if len(set(self.seeds)) < max(2, len(self.seeds)):
             raise ValueError(f"task '{self.name}' needs 2 seeds or more, each once, for an interval; not {self.seeds}")
+        if self.measure and self.measure not in self.known.measures:
+            there = ", ".join(self.known.measures)
+            raise ValueError(f"task '{self.name}' has no measure '{self.measure}': it is scored by {there}")
         if self.parts == "by article" and self.known.kind != "spans":
             raise ValueError(f"task '{self.name}' has no articles: leave out parts, or set it to 'as published'")
 

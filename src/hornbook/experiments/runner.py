@@ -26,8 +26,8 @@ from hornbook.experiments.pieces import Finetuning, finetuned, judged, labelled,
 from hornbook.experiments.plan import Piece, pieces_of
 from hornbook.experiments.results import write_results
 from hornbook.files import num_cores
-from hornbook.finetuning.record import fingerprint
 from hornbook.report.experiment import write_experiment_page
+from hornbook.tasks.records import fingerprint
 from hornbook.train.loop import Status
 from hornbook.train.signals import Signals
 

@@ -20,11 +20,11 @@ from hornbook.files import read_json, write_json
 from hornbook.finetuning.baselines import NAMES, baseline_labelled
 from hornbook.finetuning.inputs import Inputs, Say, open_inputs
 from hornbook.finetuning.probe import probe_inputs, with_defaults
-from hornbook.finetuning.record import SCORES, Request, fingerprint
+from hornbook.finetuning.record import SCORES, Request
 from hornbook.finetuning.run import Result, run_once
 from hornbook.infer.features import DEFAULT_LAYERS, Pooling
 from hornbook.metrics.bootstrap import mean_interval
-from hornbook.tasks.records import Example
+from hornbook.tasks.records import Example, fingerprint
 from hornbook.train.loop import Outcome, Status
 from hornbook.train.randomness import seed_of
 

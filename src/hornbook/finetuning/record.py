@@ -1,6 +1,5 @@
 """`run.json` of a fine-tuning run: what was asked and everything that was decided. A run is resumed from it."""
 
-import hashlib
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -11,7 +10,7 @@ import hornbook
 from hornbook import config as configuration
 from hornbook.files import read_json, write_json
 from hornbook.finetuning.settings import FinetuneSettings, TaughtSettings
-from hornbook.tasks.records import DataSet
+from hornbook.tasks.records import DataSet, fingerprint
 from hornbook.train.device import Runtime
 
 SCORES = "scores.json"  # written last: a folder with it is finished
@@ -69,16 +68,6 @@ class Scored:
     def score(self) -> float:
         """The dev score that decides between models."""
         return self.scores["dev"][self.decided_by]["value"]
-
-
-def fingerprint(data: DataSet) -> str:
-    """Of every example of every part: a run goes on only with the data that it began with."""
-    digest = hashlib.sha256()
-    for name, part in data.parts.items():
-        digest.update(f"{name} {len(part)}\n".encode())
-        for example in part:
-            digest.update(repr(example).encode("utf-8", "surrogatepass"))
-    return digest.hexdigest()
 
 
 def asked_of(verb: str, request: Request, data: DataSet) -> dict[str, Any]:

@@ -36,11 +36,12 @@ from hornbook.finetuning.record import (
     verb_of,
     write_run,
 )
-from hornbook.finetuning.settings import FinetuneSettings
+from hornbook.finetuning.settings import FinetuneSettings, TaughtSettings
 from hornbook.finetuning.steps import is_trained, with_steps
 from hornbook.finetuning.taught import (
     kept_in_folders,
     run_earlier_stages,
+    stage_has_begun,
     student_rates,
     with_teacher,
 )
@@ -102,7 +103,7 @@ def run_once(
     else:
         settings = with_steps(inputs.settings, inputs)
         runtime = decide(settings.runtime, _planned_flops(inputs, settings))
-    if (out / "run.json").exists() and Checkpoints(out).last() is None:
+    if (out / "run.json").exists() and Checkpoints(out).last() is None and not stage_has_begun(out):
         say("it was stopped before its first checkpoint: it begins again, from the same weights")
     prepare(runtime)
     job, model = _job(inputs, settings, request, runtime, say, teacher)
@@ -247,7 +248,9 @@ def _finish(
             features = inputs.encode(examples)
             _say_cut(name, features, inputs, say)
             parts[name] = with_intervals(task, examples, evaluate(task, examples, features).predictions)
-    losses = [line["loss"] for line in read_metrics(out) if line["kind"] == "train"]
+    # A student's loss has its teacher's entropy as its floor, and may stand there from the start.
+    is_taught = isinstance(settings, TaughtSettings)
+    losses = [] if is_taught else [line["loss"] for line in read_metrics(out) if line["kind"] == "train"]
     wrong = degenerate(task, dev, found.predictions, losses)
     save_task(out, dataclasses.replace(inputs.saved, task=task, longest=inputs.longest))
     lines = [json.dumps(row, ensure_ascii=False) for row in rows(task, dev, found.predictions)]

@@ -100,6 +100,11 @@ def _shown(value: object) -> str:
     return ", ".join(value) if isinstance(value, tuple) else str(value)
 
 
+def stage_has_begun(out: Path) -> bool:
+    """Whether a stage before the last has something to go on from."""
+    return any(Checkpoints(folder).last() is not None for folder in (out / STAGES).glob("*"))
+
+
 def run_earlier_stages(
     out: Path,
     inputs: Inputs,

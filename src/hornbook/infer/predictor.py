@@ -30,7 +30,7 @@ from hornbook.tasks.evaluation import label_of, tuned, with_intervals
 from hornbook.tasks.items import as_examples, without_label
 from hornbook.tasks.reading.finish import names_in
 from hornbook.tasks.reading.read import read
-from hornbook.tasks.records import DataSet, Example, TextExample
+from hornbook.tasks.records import DataSet, Example, TextExample, fingerprint
 from hornbook.tasks.running import device_of, run_model
 from hornbook.tasks.saved import SavedTask, load_task
 from hornbook.tasks.schemes import from_bio, repaired, scheme_of, to_bio
@@ -50,7 +50,8 @@ FULL_DIAGNOSTIC = {"text": "Premise", "pair": "Hypothesis", "label": "Label"}  #
 
 @dataclass(frozen=True)
 class Member:
-    """One fine-tuned model. `columns` are those that its run was told to read."""
+    """One fine-tuned model. `columns` are those that its run was told to read, `trained_on` is the fingerprint of the
+    data that its run had, and by `seed` a part of it was held out."""
 
     folder: Path
     model: nn.Module
@@ -58,6 +59,8 @@ class Member:
     saved: SavedTask
     longest: int
     columns: dict[str, str]
+    trained_on: str | None = None
+    seed: int = 0
 
 
 class Predictor:
@@ -177,7 +180,27 @@ class Predictor:
             saved = replace(saved, name=DIAGNOSTIC, task=replace(saved.task, measures=measures))
             if not columns and "full" in Path(data).name:
                 columns = FULL_DIAGNOSTIC
-        return saved, read(saved.name, data, **columns, strict=strict, held_out=0, lone="dev")
+        found = read(saved.name, data, **columns, strict=strict, held_out=0, lone="dev")
+        if list(found.parts) == ["dev"] and (note := self._mostly_known(saved.name, data, columns, strict)):
+            found = replace(found, said=(*found.said, note))
+        return saved, found
+
+    def _mostly_known(self, name: str, data: Any, columns: dict[str, str | None], strict: bool) -> str | None:
+        """What to say of a file whose greater part was trained on, as the run held a part of it out."""
+        member = self.members[0]
+        if member.trained_on is None:
+            return None
+        try:
+            again = read(name, data, **columns, strict=strict, seed=member.seed)
+        except ValueError:  # no part of it can be held out
+            return None
+        if fingerprint(again) != member.trained_on or not again.parts.get("train"):
+            return None
+        num_known, num_new = (len(again.parts.get(part, [])) for part in ("train", "dev"))
+        return (
+            f"note: {num_known:,} of these {num_known + num_new:,} examples are what the run was trained on, so the "
+            "score says little of other texts; the run's own dev score is of the rest"
+        )
 
     def evaluate(
         self,
@@ -283,7 +306,8 @@ def member_of(folder: Path, model: nn.Module, tokenizer: Tokenizer, run: dict[st
     asked = asked or (SPAN_LENGTH if saved.kind == "spans" else model.config.max_positions)
     longest = min(model.config.max_positions, asked)
     columns = {each: request[each] for each in ("text", "pair", "label") if request.get(each)}
-    return Member(folder, model, tokenizer, saved, longest, saved.columns or columns)
+    trained_on, seed = (run.get("data") or {}).get("fingerprint"), (settings.get("runtime") or {}).get("seed", 0)
+    return Member(folder, model, tokenizer, saved, longest, saved.columns or columns, trained_on, seed)
 
 
 def _check_agreement(members: Sequence[Member]) -> None:

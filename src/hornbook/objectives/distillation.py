@@ -77,6 +77,11 @@ class DistillationSettings:
         named = {match.quantity for recipe in found for match in recipe.matches}
         if unknown := [name for name in self.without if name not in named]:
             raise ValueError(f"objective.without={unknown[0]}, but the recipe matches {', '.join(sorted(named))}")
+        if self.layers is not None and not any(_is_layered(match) for recipe in found for match in recipe.matches):
+            raise ValueError(
+                f"objective.layers={self.layers}, but the recipe matches nothing layer by layer: leave it out, or take "
+                "another recipe, such as tinybert"
+            )
         changed = []
         for number, recipe in enumerate(found):
             matches = tuple(self._changed(match) for match in recipe.matches if match.quantity not in self.without)
@@ -90,13 +95,17 @@ class DistillationSettings:
 
     def _changed(self, match: Match) -> Match:
         changes = {}
-        if self.layers is not None and match.layers != "last":
+        if self.layers is not None and _is_layered(match):
             changes["layers"] = self.layers
         if self.projection is not None and match.projection != "none":
             changes["projection"] = self.projection
         if self.temperature is not None and match.quantity == "logits":
             changes["temperature"] = self.temperature
         return dataclasses.replace(match, **changes)
+
+
+def _is_layered(match: Match) -> bool:
+    return match.quantity not in ("logits", "embeddings") and match.layers != "last"
 
 
 @dataclass
@@ -310,7 +319,13 @@ def _layers(match: Match, student: TransformerConfig, teacher: TransformerConfig
         return []
     if match.quantity == "embeddings":
         return [(0, 0)]
-    return layer_pairs(match.layers, student.num_layers, teacher.num_layers)
+    pairs = layer_pairs(match.layers, student.num_layers, teacher.num_layers)
+    if not pairs:
+        raise ValueError(
+            f"{match.quantity} is matched at all layers but the last, and the student has only that one: give it more "
+            f"layers, or leave it out by objective.without={match.quantity}"
+        )
+    return pairs
 
 
 def _refuse_what_does_not_fit(

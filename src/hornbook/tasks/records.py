@@ -3,6 +3,7 @@
 `key` is the example's name in its file, or its number from 0. A label of None means that it is not known.
 """
 
+import hashlib
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -72,3 +73,13 @@ class DataSet:
     said: tuple[str, ...] = ()
     files: tuple[str, ...] = ()
     scheme: str = ""  # of tags, as the files had them (the examples are in BIO): IOB1, BIO, BIOES or plain
+
+
+def fingerprint(data: DataSet) -> str:
+    """Of every example of every part: a run goes on only with the data that it began with."""
+    digest = hashlib.sha256()
+    for name, part in data.parts.items():
+        digest.update(f"{name} {len(part)}\n".encode())
+        for example in part:
+            digest.update(repr(example).encode("utf-8", "surrogatepass"))
+    return digest.hexdigest()

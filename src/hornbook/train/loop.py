@@ -5,6 +5,7 @@ state is: the step, the weights, the optimizer, a few numbers of the guard, and 
 """
 
 import itertools
+import math
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -60,7 +61,8 @@ class Job:
     """What is trained: how to make batch k, how it is validated, how the model is saved and loaded.
 
     `validate` takes the most tokens that may go through the model at once and answers numbers by name. The best
-    validation is the one with the lowest `loss` or, where `decided_by` names another, the highest of that.
+    validation is the one with the lowest `loss` or, where `decided_by` names another, the highest of that; of several
+    with the same score, the one with the lowest loss.
     """
 
     model: nn.Module
@@ -72,8 +74,12 @@ class Job:
     decided_by: str = "loss"
     rate_of: Callable[[str], float] | None = None  # share of the learning rate that a parameter gets, by its name
 
-    def is_better(self, value: float, than: float | None) -> bool:
-        return than is None or (value < than if self.decided_by == "loss" else value > than)
+    def is_better(self, found: dict[str, float], than: "State") -> bool:
+        value = found[self.decided_by]
+        if than.best is None or self.decided_by == "loss":
+            return than.best is None or value < than.best
+        is_tie = value == than.best and than.loss_of_best is not None
+        return value > than.best or (is_tie and found.get("loss", math.inf) < than.loss_of_best)
 
 
 @dataclass
@@ -97,6 +103,7 @@ class State:
     seconds: float = 0.0
     best: float | None = None  # the best validation, by what the job is decided by
     best_step: int = 0
+    loss_of_best: float | None = None  # at that validation
     num_not_better: int = 0  # validations since then
     ended_early: bool = False
     micro_tokens: int = 0
@@ -298,9 +305,9 @@ class _Loop:
         found = self.stepper.in_smaller_parts(1, lambda: job.validate(self.stepper.micro_tokens))
         self._notice_smaller_parts()
         value = found[job.decided_by]
-        is_best = job.is_better(value, self.state.best)
+        is_best = job.is_better(found, self.state)
         if is_best:
-            self.state.best, self.state.best_step = value, self.state.step
+            self.state.best, self.state.best_step, self.state.loss_of_best = value, self.state.step, found.get("loss")
             job.save_model(self.run_folder / "best")
         self.state.num_not_better = 0 if is_best else self.state.num_not_better + 1
         self.log.write("validation", self.state.step, **found, best=is_best)

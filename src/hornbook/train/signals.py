@@ -4,7 +4,9 @@ import signal
 
 
 class Signals:
-    """SIGTERM and Ctrl-C ask the loop to stop after this step; a second Ctrl-C stops at once."""
+    """SIGTERM and Ctrl-C ask the loop to stop after this step; a second Ctrl-C stops at once.
+
+    Of several that are within each other all are asked: a run may end by itself before it looks."""
 
     def __init__(self) -> None:
         self.stop: str | None = None
@@ -25,4 +27,10 @@ class Signals:
     def _ask(self, number: int, _: object) -> None:
         if self.stop and number == signal.SIGINT:
             raise KeyboardInterrupt
-        self.stop = signal.Signals(number).name
+        self._hear(signal.Signals(number).name)
+
+    def _hear(self, name: str) -> None:
+        self.stop = name
+        for handler in self.before.values():
+            if isinstance(around := getattr(handler, "__self__", None), Signals):
+                around._hear(name)
