@@ -8,6 +8,7 @@ from made_up_pieces import decided_for, leave
 
 from hornbook.experiments.definition import read_experiment
 from hornbook.experiments.results import write_results
+from hornbook.files import read_json, write_json
 from hornbook.report.experiment import write_experiment_page
 from hornbook.report.experiment_picture import LEAST_GAP, _apart, score_figure
 from hornbook.report.page import write_report
@@ -57,6 +58,17 @@ def test_tables_hold_scores_and_records(whole):
     for row in results["scores"]:
         assert row["low"] < row["score"] < row["high"]
     assert "src=" not in page.replace('src="data:', "").replace("srcset", "")  # nothing beside it is needed
+
+
+def test_what_learned_nothing_is_said_on_the_page_and_in_the_text(tmp_path):
+    decided = decided_for(read_experiment("equal-compute"))
+    pieces = leave(tmp_path, decided, MEANS, 0.3)
+    file = next(piece for piece in pieces if piece.kind == "finetune" and piece.task == "rte").file(tmp_path)
+    write_json(file, read_json(file) | {"degenerate": "it answers 'entailment' whatever the text"})
+    write_results(tmp_path, decided, pieces, ["cola", "mrpc", "sts-b", "rte", "squad"])
+    page, text = write_experiment_page(tmp_path).read_text(), (tmp_path / "RESULTS-equal-compute.md").read_text()
+    assert "What learned nothing" in page and "What is missing" not in page
+    assert "Learned nothing, and counts as it is: " in text and "Missing: " not in text
 
 
 def test_the_picture_has_a_line_for_each_arm(whole):

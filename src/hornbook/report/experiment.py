@@ -11,7 +11,9 @@ from hornbook.report.drawing import write_png
 from hornbook.report.experiment_picture import score_png
 from hornbook.report.experiment_text import (
     interval_words,
+    learned_nothing,
     loss_words,
+    missing,
     notes,
     points_at,
     score_words,
@@ -51,7 +53,8 @@ def _page(results: dict, shown: str) -> str:
         section("Scores", _scores(results)),
         section("Sentence tasks, crossed", _sentences(results)),
         section("What each took", _resources(results)),
-        section("What is missing", _missing(results)),
+        section("What is missing", _listed(missing(results))),
+        section("What learned nothing", _listed(learned_nothing(results))),
     ]
     return page(results["title"], sections)
 
@@ -150,9 +153,5 @@ def _resources(results: dict) -> str:
     return table(("arm", *titles), rows, amounts_from=1) + where if rows else ""
 
 
-def _missing(results: dict) -> str:
-    left_out = [name for name, task in results["tasks"].items() if not task["has_data"]]
-    said = [f"{where}: {wording.counted(number, 'piece')}" for where, number in results["missing"].items()]
-    said += [f"{name} is left out: there was no data for it" for name in left_out]
-    said += [f"learned nothing, and counts as it is: {each}" for each in results["degenerate"]]
+def _listed(said: list[str]) -> str:
     return f"<ul>{''.join(f'<li>{escape(each)}</li>' for each in said)}</ul>" if said else ""

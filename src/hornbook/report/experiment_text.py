@@ -32,6 +32,17 @@ def notes(results: dict) -> list[str]:
     return said
 
 
+def missing(results: dict) -> list[str]:
+    left_out = [name for name, task in results["tasks"].items() if not task["has_data"]]
+    said = [f"{where}: {wording.counted(number, 'piece')}" for where, number in results["missing"].items()]
+    return said + [f"{name} is left out: there was no data for it" for name in left_out]
+
+
+def learned_nothing(results: dict) -> list[str]:
+    """Fine-tunings that count as they are."""
+    return [str(each) for each in results["degenerate"]]
+
+
 def points_at(results: dict, arm: str, share: float) -> dict[str, dict]:
     return {row["task"]: row for row in results["scores"] if row["arm"] == arm and row["share"] == share}
 
@@ -73,8 +84,14 @@ def fragment(results: dict) -> str:
         _scores(results),
         _sentences(results),
         _resources(results),
+        _listed("Missing", missing(results)),
+        _listed("Learned nothing, and counts as it is", learned_nothing(results)),
     ]
     return "\n\n".join(filter(None, parts)) + "\n"
+
+
+def _listed(title: str, said: list[str]) -> str:
+    return f"{title}: {'; '.join(said)}." if said else ""
 
 
 def _table(titles: list[str], rows: list[list[str]]) -> str:
