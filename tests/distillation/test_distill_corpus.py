@@ -87,6 +87,19 @@ def test_a_distilbert_has_half_the_layers_of_any_teacher(tmp_path, teacher, tiny
     assert again.ended == "already finished" and again.step == 2
 
 
+@pytest.mark.parametrize("recipe", ["distilbert", "tinybert"])
+def test_flops_count_the_teachers_way_forward(tmp_path, teacher, tiny_corpus, recipe):
+    """Of distilbert with the vocabulary at every token on both sides, of tinybert without it."""
+    out = tmp_path / "run"
+    learn(teacher, "distilbert", out, tiny_corpus, {"data.short_share": 0.0}, steps=2, recipe=recipe)
+    width, vocabulary = 32, load_folder(out)[0].config.vocab_size
+    block, attention = 4 * width**2 + 2 * width * 64, 12 * 64 * width
+    head = 6 * (width * width + width * vocabulary) if recipe == "distilbert" else 0
+    ours, theirs = (layers * (6 * block + attention) + head for layers in (1, 3))
+    written = json.loads((out / "run.json").read_text())["planned_flops"]
+    assert written == pytest.approx(2 * 512 * (ours + theirs / 3))
+
+
 def test_it_comes_nearer_to_its_teacher(tmp_path, teacher, tiny_corpus):
     changes = {"model.width": 16, "optimizer.lr": 1e-2, "validation.every_steps": 10}
     outcome = learn(teacher, "tinybert-4", tmp_path / "run", tiny_corpus, changes, steps=60)

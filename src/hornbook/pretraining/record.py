@@ -79,7 +79,7 @@ def write_run(
             "heads": list(job.model.heads),
             "corpora": corpora,
             "frequency_baseline": baseline,
-            "planned_flops": settings.planned_flops(),
+            "planned_flops": settings.planned_flops(teacher=teacher.model.config if teacher else None),
             "runtime": {
                 "device": str(runtime.device),
                 "threads": runtime.threads,

@@ -116,18 +116,22 @@ class PretrainSettings:
             self.optimizer, self.schedule, self.batch, self.checkpoint, self.validation, self.guard, self.runtime
         )
 
-    def planned_flops(self, minutes: float | None = None) -> float:
-        """Useful FLOPs of the whole run; of a run in minutes, what a GPU would do in that time."""
+    def planned_flops(self, minutes: float | None = None, teacher: TransformerConfig | None = None) -> float:
+        """Useful FLOPs of the whole run, a teacher's passes among them; of a run in minutes, what a GPU would do in
+        that time."""
         if minutes is not None:
             return minutes * 60 * GPU_FLOPS_A_SECOND
         tokens = self.schedule.steps * self.batch.mean_tokens
         share = self.data.short_share
-        a_token = {length: self.flops_per_token(length) for length in (self.data.short_length, self.data.length)}
+        lengths = (self.data.short_length, self.data.length)
+        a_token = {length: self.flops_per_token(length, teacher) for length in lengths}
         return tokens * (share * a_token[self.data.short_length] + (1 - share) * a_token[self.data.length])
 
-    def flops_per_token(self, length: int) -> float:
+    def flops_per_token(self, length: int, teacher: TransformerConfig | None = None) -> float:
         """Useful FLOPs of a step at a length, in the `model` convention."""
         objective, rate = self.objective, self.masking.rate
+        if isinstance(objective, DistillationSettings):
+            return self._taught_flops_per_token(length, objective, teacher)
         if self.predicts_next:
             return model_flops_per_token(shape_of(self.model, length, 1.0, "clm"))
         if not isinstance(objective, DetectionSettings):
@@ -136,6 +140,21 @@ class PretrainSettings:
         head = "+".join(head for head in ("rtd", "mlm") if head in objective.heads)
         predicted = 1.0 if objective.learns == "all-tokens-mlm" else rate
         return model_flops_per_token(shape_of(generator, length, rate), shape_of(self.model, length, predicted, head))
+
+    def _taught_flops_per_token(
+        self, length: int, objective: DistillationSettings, teacher: TransformerConfig | None
+    ) -> float:
+        """The student's own, and the teacher's way forward, which is a third of what training it would take."""
+        (recipe,) = objective.stages(is_task=False)
+        has_scores = any(match.quantity == "logits" for match in recipe.matches)
+        everywhere = self.predicts_next or (has_scores and objective.soft_targets == "all")
+        share, vocabulary = 1.0 if everywhere else self.masking.rate, "clm" if self.predicts_next else "mlm"
+        head = vocabulary if has_scores or recipe.own_weight else "none"
+        flops = model_flops_per_token(shape_of(self.model, length, share, head))
+        if teacher is not None:
+            theirs = shape_of(teacher, length, share, vocabulary if has_scores else "none")
+            flops += model_flops_per_token(theirs) / 3
+        return flops
 
 
 def preset_settings(preset: str, changes: dict | None = None, has_teacher: bool = False) -> PretrainSettings:
