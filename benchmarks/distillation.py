@@ -238,8 +238,8 @@ def main() -> int:
     same = (args.data, args.examples, args.copies, str(work))
 
     def piece(arm: str, task: str, seed: int) -> Piece:
-        student = general.get(arm, general[FULL])
-        both = (fingerprints[args.base], fingerprints[student])
+        student = "" if arm == TEACHER else general.get(arm, general[FULL])
+        both = (fingerprints[args.base], fingerprints.get(student, ""))
         return Piece(arm, task, seed, args.base, student, *same, changes[task], both)
 
     for phase in phases:
