@@ -3,6 +3,7 @@
 import pytest
 import torch
 
+from hornbook.models import registry
 from hornbook.models.registry import PRESETS, family_of
 from hornbook.pretraining.settings import preset_settings
 
@@ -127,3 +128,10 @@ def test_what_a_person_says_of_the_warmup_wins_over_published_steps():
 def test_a_setting_of_another_family_says_whose_it_is():
     with pytest.raises(ValueError, match=r"no setting 'model\.sharing' of bert; albert has it"):
         preset_settings("bert-tiny", {"model.sharing": "all"})
+
+
+def test_a_name_that_is_near_none_is_answered_with_all():
+    with pytest.raises(ValueError, match=r"no preset 'brt-tiny'; did you mean bert-tiny"):
+        registry.preset("brt-tiny")
+    with pytest.raises(ValueError, match=r"no preset 'xyzzy'; there are bert-tiny, .*distilbert$"):
+        registry.preset("xyzzy")

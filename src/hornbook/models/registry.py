@@ -22,8 +22,9 @@ PRESETS: dict[str, Preset] = (
 def preset(name: str) -> Preset:
     """The published size of this name, or a `ValueError` with the nearest names."""
     if name not in PRESETS:
-        near = difflib.get_close_matches(name, PRESETS, n=3, cutoff=0.5) or list(PRESETS)
-        raise ValueError(f"there is no preset '{name}'; did you mean {' or '.join(near)}?")
+        near = difflib.get_close_matches(name, PRESETS, n=3, cutoff=0.5)
+        hint = f"did you mean {' or '.join(near)}?" if near else f"there are {', '.join(PRESETS)}"
+        raise ValueError(f"there is no preset '{name}'; {hint}")
     return PRESETS[name]
 
 
