@@ -152,7 +152,7 @@ def run_piece(piece: Piece, threads: int) -> dict:
 def forget_other_threads(piece: Piece, threads: int) -> None:
     """A run goes on with the threads that it began with; with others it is short enough to begin anew."""
     record = piece.folder / "run.json"
-    if record.exists() and read_json(record)["request"]["changes"].get("runtime.threads") != threads:
+    if record.exists() and read_json(record)["request"]["changes"].get("runtime.threads") != str(threads):
         shutil.rmtree(piece.folder)
 
 

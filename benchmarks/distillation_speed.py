@@ -24,7 +24,7 @@ from hornbook.finetuning.batches import TaskBatches
 from hornbook.finetuning.layers import with_head
 from hornbook.finetuning.taught import with_teacher
 from hornbook.interop.teacher import Teacher
-from hornbook.models.registry import MODELS, preset
+from hornbook.models.registry import MODELS, PRESETS, preset
 from hornbook.objectives.matching import PLANS
 from hornbook.tasks.datasets import known
 from hornbook.tasks.objective import TaskObjective
@@ -50,16 +50,16 @@ RECIPES = {
 
 def shape(name: str, vocab_size: int):
     """A preset, or LAYERSxWIDTH of a BERT."""
-    if "x" not in name:
+    if name in PRESETS:
         return changed(preset(name).model, {"vocab_size": vocab_size})
     num_layers, width = map(int, name.split("x"))
     sizes = {"num_layers": num_layers, "width": width, "num_heads": width // 32, "inner_width": 4 * width}
     return changed(preset("bert-base").model, sizes | {"vocab_size": vocab_size})
 
 
-def stepping(model, objective, optimized, runtime: Runtime, batches: list[Batch]) -> Callable[[], None]:
+def stepping(model, objective, runtime: Runtime, batches: list[Batch]) -> Callable[[], None]:
     """A round: one step on each batch."""
-    stepper = Stepper(model, objective, make_optimizer(optimized, OptimizerSettings()), runtime, 0, 1.0, 1 << 17)
+    stepper = Stepper(model, objective, make_optimizer(model, OptimizerSettings()), runtime, 0, 1.0, 1 << 17)
     number = 0
 
     def round_() -> None:
@@ -118,12 +118,12 @@ def measured(name: str, args: argparse.Namespace, runtime: Runtime) -> dict[str,
     teacher = fresh(config, 0)
     sides = {}
     student = fresh(half, 1)
-    sides[PARTS[0]] = stepping(student, TaskObjective(output), student, runtime, batches)
+    sides[PARTS[0]] = stepping(student, TaskObjective(output), runtime, batches)
     sides[PARTS[1]] = passing(teacher, runtime, batches)
     opened = Teacher(name, Path(name), teacher, tokenizer, "")
     for words, recipe in RECIPES.items():
         pair, objective = with_teacher(fresh(half, 1), TaskObjective(output), recipe, opened, 0, None)
-        sides[words] = stepping(pair, objective, pair, runtime, batches)
+        sides[words] = stepping(pair, objective, runtime, batches)
     for round_ in sides.values():  # what is captured is captured
         round_()
     found: dict[str, list[float]] = {side: [] for side in sides}

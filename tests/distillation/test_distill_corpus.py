@@ -87,6 +87,11 @@ def test_a_distilbert_has_half_the_layers_of_any_teacher(tmp_path, teacher, tiny
     assert again.ended == "already finished" and again.step == 2
 
 
+def test_show_lists_the_shape_that_a_run_would_have(hornbook, teacher):
+    shown = hornbook("distill", teacher, "--student", "distilbert", "--show", "--json").answer
+    assert (shown["model.width"], shown["model.num_layers"], shown["model.num_heads"]) == (32, 1, 2)
+
+
 @pytest.mark.parametrize("recipe", ["distilbert", "tinybert"])
 def test_flops_count_the_teachers_way_forward(tmp_path, teacher, tiny_corpus, recipe):
     """Of distilbert with the vocabulary at every token on both sides, of tinybert without it."""

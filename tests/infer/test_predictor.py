@@ -306,11 +306,11 @@ def test_data_that_was_trained_on_is_noted(folder, plain_encoder, tmp_path):
     file.write_text("".join(json.dumps(row) + "\n" for row in labelled_texts()))
     run = finetuned(folder / "from-one-file", plain_encoder, "classification", file)
     num = len(labelled_texts())
-    (note,) = [words for words in load_predictor(run).evaluate(file)["said"] if words.startswith("note: ")]
+    (note,) = load_predictor(run).evaluate(file)["notes"]
     assert f"{num - round(num / 10):,} of these {num:,} examples are what the run was trained on" in note
     with file.open("a") as more:
         more.write(json.dumps(labelled_texts(1)[0] | {"text": "another river"}) + "\n")
-    assert not any(words.startswith("note: ") for words in load_predictor(run).evaluate(file)["said"])
+    assert load_predictor(run).evaluate(file)["notes"] == []
 
 
 def test_parts_to_evaluate(reviews, tmp_path):

@@ -117,21 +117,24 @@ def distill_verb(
 
 
 def _show(teacher: str, student: str, task: str | None, changes: dict, as_json: bool) -> None:
+    from hornbook.distillation.run import half_of, open_student, shape_in
+    from hornbook.interop.teacher import open_teacher
+
+    opened_teacher = open_teacher(teacher)
+    changes = half_of(opened_teacher, student, changes, lambda words: None) | changes
     if task is None:
         from hornbook.pretraining.settings import preset_settings
 
         show_settings(preset_settings(student, changes, has_teacher=True), as_json)
         return
-    from hornbook.distillation.run import open_student, shape_in
     from hornbook.finetuning.settings import settings_for
     from hornbook.interop.folder import load_folder
     from hornbook.interop.hub import model_folder
-    from hornbook.interop.teacher import open_teacher
     from hornbook.tasks.datasets import known
 
     changes = {"objective.recipe": "tinybert"} | changes  # what is taken on a task
     shape = shape_in(changes)
-    opened = open_student(student, open_teacher(teacher), shape, 0, "random", lambda words: None)
+    opened = open_student(student, opened_teacher, shape, 0, "random", lambda words: None)
     trained, _ = opened or load_folder(model_folder(student))
     changes = {name: value for name, value in changes.items() if name not in shape}
     settings = settings_for(known(task), trained, changes, has_teacher=True)

@@ -176,7 +176,7 @@ def evaluate(
             part=part,
             progress=lambda done: show("examples scored", done),
         )
-    for words in found["said"]:
+    for words in [*found["said"], *(f"note: {each}" for each in found["notes"])]:
         say(words)
     say_problems(found["problems"])
     for name, count in found["unlabelled"].items():

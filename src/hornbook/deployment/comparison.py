@@ -26,7 +26,6 @@ from hornbook.report.exported import FILE as EXPORT
 from hornbook.tasks.task import Features
 
 NUM_TIMED = 64  # examples of the data, or drawn inputs, that are timed one after another
-NOTE = "note: "
 SEED = 0  # of tokens that are drawn
 ROUNDS_A_BATCH = 10  # so many rounds of single inputs for each round of batches
 Show = Callable[[str, int], None]  # what is being done, how many so far
@@ -119,7 +118,7 @@ def _scored(
         # Of several parts dev comes first, and the first stands for the others.
         chosen = "dev" if "dev" in scores["parts"] else next(iter(scores["parts"]))
         found.append(scores["parts"][chosen][scores["decided_by"]])
-        noted |= {words.removeprefix(NOTE): None for words in scores["said"] if words.startswith(NOTE)}
+        noted |= dict.fromkeys(scores["notes"])
     notes = [*noted, *_learned_nothing(models)]
     return found, {"task": scores["task"], "decided_by": scores["decided_by"], "part": chosen, "notes": notes}
 

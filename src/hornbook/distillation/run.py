@@ -67,7 +67,7 @@ def distill(
     student = str(student or begun.get("preset") or begun.get("model") or usual)
     changes = dict(changes or {})
     if changes or not begun:
-        changes = _half_of(opened, student, changes, say) | changes
+        changes = half_of(opened, student, changes, say) | changes
     if recipe is not None:
         changes[RECIPE] = _written_out(recipe)
     elif RECIPE not in changes and (changes or not begun):
@@ -80,7 +80,7 @@ def distill(
     return finetune(student, data, task, out, changes=changes, opened=model, **common, **more)
 
 
-def _half_of(teacher: Teacher, student: str, changes: dict, say: Say) -> dict:
+def half_of(teacher: Teacher, student: str, changes: dict, say: Say) -> dict:
     """The shape of DistilBERT or DistilGPT2 beside this teacher, where it is none of the published size: half its
     layers, and all else as it has it. What is asked for otherwise stays as it is asked."""
     if student not in HALVES or Path(student).is_dir():

@@ -30,6 +30,7 @@ from hornbook.tasks.evaluation import label_of, tuned, with_intervals
 from hornbook.tasks.items import as_examples, without_label
 from hornbook.tasks.reading.finish import names_in
 from hornbook.tasks.reading.read import read
+from hornbook.tasks.reading.split import FEWEST, HELD_OUT, hold_out
 from hornbook.tasks.records import DataSet, Example, TextExample, fingerprint
 from hornbook.tasks.running import device_of, run_model
 from hornbook.tasks.saved import SavedTask, load_task
@@ -180,27 +181,20 @@ class Predictor:
             saved = replace(saved, name=DIAGNOSTIC, task=replace(saved.task, measures=measures))
             if not columns and "full" in Path(data).name:
                 columns = FULL_DIAGNOSTIC
-        found = read(saved.name, data, **columns, strict=strict, held_out=0, lone="dev")
-        if list(found.parts) == ["dev"] and (note := self._mostly_known(saved.name, data, columns, strict)):
-            found = replace(found, said=(*found.said, note))
-        return saved, found
+        return saved, read(saved.name, data, **columns, strict=strict, held_out=0, lone="dev")
 
-    def _mostly_known(self, name: str, data: Any, columns: dict[str, str | None], strict: bool) -> str | None:
-        """What to say of a file whose greater part was trained on, as the run held a part of it out."""
-        member = self.members[0]
-        if member.trained_on is None:
-            return None
-        try:
-            again = read(name, data, **columns, strict=strict, seed=member.seed)
-        except ValueError:  # no part of it can be held out
-            return None
-        if fingerprint(again) != member.trained_on or not again.parts.get("train"):
-            return None
-        num_known, num_new = (len(again.parts.get(part, [])) for part in ("train", "dev"))
-        return (
-            f"note: {num_known:,} of these {num_known + num_new:,} examples are what the run was trained on, so the "
-            "score says little of other texts; the run's own dev score is of the rest"
-        )
+    def _mostly_known(self, found: DataSet) -> list[str]:
+        """What to say of examples most of which were trained on, as the run held only a part of them out."""
+        member, examples = self.members[0], found.parts.get("dev", [])
+        if member.trained_on is None or list(found.parts) != ["dev"] or len(examples) < FEWEST:
+            return []
+        train, dev, _ = hold_out(examples, HELD_OUT, member.seed)
+        if fingerprint(replace(found, parts={"train": train, "dev": dev})) != member.trained_on:
+            return []
+        return [
+            f"{len(train):,} of these {len(examples):,} examples are what the run was trained on, so the score says "
+            "little of other texts; the run's own dev score is of the rest"
+        ]
 
     def evaluate(
         self,
@@ -225,6 +219,7 @@ class Predictor:
             **{"task": saved.name, "decided_by": saved.task.measures[0]},
             **{"parts": {}, "examples": {}, "unlabelled": {}, "cut_texts": {}},
             **{"unknown_labels": [], "said": list(found.said), "problems": found.problems.as_dict()},
+            "notes": self._mostly_known(found),
         }
         unknown: set[str] = set()
         for name in _chosen_parts(found, part):

@@ -13,6 +13,7 @@ Shapes: T tokens, K masked tokens, V vocabulary, D width.
 """
 
 import dataclasses
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
@@ -129,7 +130,7 @@ class _Judged:
     """What the discriminator made of it."""
 
     losses_K: Tensor
-    is_right_K: Tensor
+    is_right_K: Callable[[], Tensor]  # asked for in validation only: it may be a maximum over the vocabulary
     is_replaced_K: Tensor
     weights_K: Tensor
 
@@ -176,7 +177,8 @@ class ReplacedTokens:
         judged = self._judged(model, x_TD, guessed, drawn)
         sums[self.term] = (judged.losses_K * judged.weights_K).sum()
         if self.settings.correction:
-            sums[CORRECTION] = self._corrected(model, x_TD, guessed, mlm)[0]
+            corrected = self._corrected(model, x_TD, guessed, mlm)
+            sums[CORRECTION] = (corrected.losses_K * corrected.weights_K).sum()
         if "policy" in self.weights:
             sums |= self._adversarial(model, x_TD, guessed, drawn)
         if (sentence := drawn.targets.get(self.settings.sentence)) is not None:
@@ -188,17 +190,20 @@ class ReplacedTokens:
         guessed = self._guessed(model, drawn)
         mlm, x_TD = drawn.targets["mlm"], model.discriminator(guessed.batch)
         judged = self._judged(model, x_TD, guessed, drawn)
+        is_right_K = judged.is_right_K()
         found = {
             "mlm": summed_loss(guessed.logits_KV, mlm.values_K, mlm.weights_K),
             "mlm_accuracy": ((guessed.logits_KV.argmax(-1) == mlm.values_K) * mlm.weights_K).sum(),
             self.term: (judged.losses_K * judged.weights_K).sum(),
-            f"{self.term}_accuracy": (judged.is_right_K * judged.weights_K).sum(),
+            f"{self.term}_accuracy": (is_right_K * judged.weights_K).sum(),
         }
         if self.term == "rtd":
             found["rtd_replaced"] = (judged.is_replaced_K * judged.weights_K).sum()
-            found["rtd_found"] = ((judged.is_replaced_K & judged.is_right_K) * judged.weights_K).sum()
+            found["rtd_found"] = ((judged.is_replaced_K & is_right_K) * judged.weights_K).sum()
         if self.settings.correction:
-            found[CORRECTION], found[f"{CORRECTION}_accuracy"] = self._corrected(model, x_TD, guessed, mlm)
+            corrected = self._corrected(model, x_TD, guessed, mlm)
+            found[CORRECTION] = (corrected.losses_K * corrected.weights_K).sum()
+            found[f"{CORRECTION}_accuracy"] = (corrected.is_right_K() * corrected.weights_K).sum()
         if "policy" in self.weights:
             found |= self._adversarial(model, x_TD, guessed, drawn)
         if (sentence := drawn.targets.get(self.settings.sentence)) is not None:
@@ -231,26 +236,33 @@ class ReplacedTokens:
         if self.settings.learns == "replace-mlm":
             logits_KV = at_least_single(model.discriminator.mlm_logits(x_KD))
             losses_K = F.cross_entropy(logits_KV, original_K, reduction="none")
-            return _Judged(losses_K, logits_KV.argmax(-1) == original_K, is_replaced_K, weights_K)
+            return _Judged(losses_K, lambda: logits_KV.argmax(-1) == original_K, is_replaced_K, weights_K)
         scores_K = at_least_single(model.discriminator.rtd_logits(x_KD))
         if self.settings.learns == "all-tokens-mlm":
-            logits_KV = model.discriminator.mlm_logits(x_KD)
-            found = self.copied_or_named(logits_KV, scores_K, original_K, is_replaced_K)
-            return _Judged(*found, is_replaced_K, weights_K)
+            return self._named(model.discriminator.mlm_logits(x_KD), scores_K, original_K, is_replaced_K, weights_K)
         losses_K = F.binary_cross_entropy_with_logits(scores_K, is_replaced_K.to(scores_K.dtype), reduction="none")
-        return _Judged(losses_K, (scores_K > 0) == is_replaced_K, is_replaced_K, weights_K)
+        return _Judged(losses_K, lambda: (scores_K > 0) == is_replaced_K, is_replaced_K, weights_K)
 
-    def _corrected(self, model: ElectraPair, x_TD: Tensor, guessed: _Guessed, mlm: Targets) -> tuple[Tensor, Tensor]:
-        """The loss of naming what stood at the masked tokens, and how many come out right: copied or named, as the
-        scores of `rtd` say, which do not learn from it (Meng et al. 2021, arXiv 2102.08473, "corrective language
-        modeling")."""
+    def _named(
+        self, logits_KV: Tensor, scores_K: Tensor, original_K: Tensor, is_replaced_K: Tensor, weights_K: Tensor
+    ) -> _Judged:
+        """Each token is copied or named, as the scores of `rtd` say."""
+        losses_K = self.copied_or_named(logits_KV, scores_K, original_K, is_replaced_K)
+
+        def is_right_K() -> Tensor:
+            return torch.where(scores_K > 0, logits_KV.argmax(-1) == original_K, ~is_replaced_K)
+
+        return _Judged(losses_K, is_right_K, is_replaced_K, weights_K)
+
+    def _corrected(self, model: ElectraPair, x_TD: Tensor, guessed: _Guessed, mlm: Targets) -> _Judged:
+        """What stood at the masked tokens, copied or named; the scores of `rtd` do not learn from it (Meng et al. 2021,
+        arXiv 2102.08473, "corrective language modeling")."""
         x_KD = x_TD.index_select(0, mlm.positions_K)
         with torch.no_grad():
             scores_K = at_least_single(model.discriminator.rtd_logits(x_KD))
         logits_KV = model.discriminator.mlm_logits(x_KD)
         is_replaced_K = guessed.guesses_K != mlm.values_K
-        losses_K, is_right_K = self.copied_or_named(logits_KV, scores_K, mlm.values_K, is_replaced_K)
-        return (losses_K * mlm.weights_K).sum(), (is_right_K * mlm.weights_K).sum()
+        return self._named(logits_KV, scores_K, mlm.values_K, is_replaced_K, mlm.weights_K)
 
     def _adversarial(self, model: ElectraPair, x_TD: Tensor, guessed: _Guessed, drawn: Drawn) -> dict[str, Tensor]:
         """REINFORCE (appendix F of the paper): a guess earns the discriminator's loss on it, less a learned baseline.
@@ -280,16 +292,12 @@ def put(ids_T: Tensor, targets: Targets, values_K: Tensor) -> Tensor:
     return F.pad(ids_T, (0, 1)).scatter(0, positions_K, values_K)[:beyond]
 
 
-def copied_or_named(
-    logits_KV: Tensor, scores_K: Tensor, original_K: Tensor, is_replaced_K: Tensor
-) -> tuple[Tensor, Tensor]:
-    """The loss at each token, and whether it comes out right, of
-    p(token) = p(copy) x [it stands there] + (1 - p(copy)) x softmax(token); the scores of `rtd` say not to copy."""
-    logits_KV = at_least_single(logits_KV)
-    named_K = F.logsigmoid(scores_K) - F.cross_entropy(logits_KV, original_K, reduction="none")
+def copied_or_named(logits_KV: Tensor, scores_K: Tensor, original_K: Tensor, is_replaced_K: Tensor) -> Tensor:
+    """- log p(token) of p(token) = p(copy) x [it stands there] + (1 - p(copy)) x softmax(token), K; the scores of `rtd`
+    say not to copy."""
+    named_K = F.logsigmoid(scores_K) - F.cross_entropy(at_least_single(logits_KV), original_K, reduction="none")
     copied_K = F.logsigmoid(-scores_K).masked_fill(is_replaced_K, -torch.inf)
-    is_right_K = torch.where(scores_K > 0, logits_KV.argmax(-1) == original_K, ~is_replaced_K)
-    return -torch.logaddexp(named_K, copied_K), is_right_K
+    return -torch.logaddexp(named_K, copied_K)
 
 
 def guess(logits_KV: Tensor, numbers_K: Tensor, temperature: float = 1.0) -> Tensor:

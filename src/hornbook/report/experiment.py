@@ -11,7 +11,6 @@ from hornbook.report.drawing import write_png
 from hornbook.report.experiment_picture import score_png
 from hornbook.report.experiment_text import (
     interval_words,
-    learned_nothing,
     loss_words,
     missing,
     notes,
@@ -54,7 +53,7 @@ def _page(results: dict, shown: str) -> str:
         section("Sentence tasks, crossed", _sentences(results)),
         section("What each took", _resources(results)),
         section("What is missing", _listed(missing(results))),
-        section("What learned nothing", _listed(learned_nothing(results))),
+        section("What learned nothing", _listed(results["degenerate"])),
     ]
     return page(results["title"], sections)
 

@@ -38,11 +38,6 @@ def missing(results: dict) -> list[str]:
     return said + [f"{name} is left out: there was no data for it" for name in left_out]
 
 
-def learned_nothing(results: dict) -> list[str]:
-    """Fine-tunings that count as they are."""
-    return [str(each) for each in results["degenerate"]]
-
-
 def points_at(results: dict, arm: str, share: float) -> dict[str, dict]:
     return {row["task"]: row for row in results["scores"] if row["arm"] == arm and row["share"] == share}
 
@@ -85,7 +80,7 @@ def fragment(results: dict) -> str:
         _sentences(results),
         _resources(results),
         _listed("Missing", missing(results)),
-        _listed("Learned nothing, and counts as it is", learned_nothing(results)),
+        _listed("Learned nothing, and counts as it is", results["degenerate"]),
     ]
     return "\n\n".join(filter(None, parts)) + "\n"
 

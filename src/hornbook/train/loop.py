@@ -5,7 +5,6 @@ state is: the step, the weights, the optimizer, a few numbers of the guard, and 
 """
 
 import itertools
-import math
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -76,10 +75,12 @@ class Job:
 
     def is_better(self, found: dict[str, float], than: "State") -> bool:
         value = found[self.decided_by]
-        if than.best is None or self.decided_by == "loss":
-            return than.best is None or value < than.best
+        if than.best is None:
+            return True
+        if self.decided_by == "loss":
+            return value < than.best
         is_tie = value == than.best and than.loss_of_best is not None
-        return value > than.best or (is_tie and found.get("loss", math.inf) < than.loss_of_best)
+        return value > than.best or (is_tie and found["loss"] < than.loss_of_best)
 
 
 @dataclass
@@ -307,7 +308,7 @@ class _Loop:
         value = found[job.decided_by]
         is_best = job.is_better(found, self.state)
         if is_best:
-            self.state.best, self.state.best_step, self.state.loss_of_best = value, self.state.step, found.get("loss")
+            self.state.best, self.state.best_step, self.state.loss_of_best = value, self.state.step, found["loss"]
             job.save_model(self.run_folder / "best")
         self.state.num_not_better = 0 if is_best else self.state.num_not_better + 1
         self.log.write("validation", self.state.step, **found, best=is_best)

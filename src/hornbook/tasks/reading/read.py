@@ -9,6 +9,7 @@ from hornbook.tasks.reading.finish import finished
 from hornbook.tasks.reading.layout import PART_NAMES, find_parts, wanted
 from hornbook.tasks.reading.notes import Asked, Notes
 from hornbook.tasks.reading.rows import FORMATS, Table, in_memory
+from hornbook.tasks.reading.split import HELD_OUT
 from hornbook.tasks.records import PARTS, DataSet, Example
 
 
@@ -21,7 +22,7 @@ def read(
     label: str | None = None,
     strict: bool = False,
     seed: int = 0,
-    held_out: float = 0.1,
+    held_out: float = HELD_OUT,
     lone: str = "train",
 ) -> DataSet:
     """The examples of a task.

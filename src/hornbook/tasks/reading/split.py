@@ -9,6 +9,7 @@ from typing import TypeVar
 from hornbook.tasks.records import Example, SpanExample, TextExample
 
 E = TypeVar("E")
+HELD_OUT = 0.1  # share of train that becomes the dev part, where there is none
 FEWEST, FEWEST_HELD_OUT = 4, 2  # examples; a correlation needs two
 
 
