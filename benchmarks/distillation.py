@@ -79,6 +79,7 @@ ARMS = {
     "top-layers": Arm(changes={"objective.layers": "top"}),
     "bottom-layers": Arm(changes={"objective.layers": "bottom"}),
     "random-start": Arm(start="random"),
+    "scores-and-labels": Arm(changes={"objective.recipe": "distilbert"}),  # one stage, as DistilBERT's on SQuAD
 }
 
 
@@ -159,8 +160,9 @@ def forget_other_threads(piece: Piece, threads: int) -> None:
 def train(piece: Piece, changes: dict):
     data = chosen_data(Path(piece.data) / PLACES[piece.task], piece.task, piece.examples, None)
     asked = {"seed": piece.seed, "resume": True, "say": lambda words: None}
-    of_teaching = {name: value for name, value in changes.items() if name.startswith(("objective.", "stages."))}
-    changes = {name: value for name, value in changes.items() if name not in of_teaching}
+    plain = without_teaching(changes)
+    of_teaching = {name: value for name, value in changes.items() if name not in plain}
+    changes = plain
     if piece.arm == TEACHER:
         return finetune(piece.base, data, piece.task, piece.folder, changes=changes, **asked)
     arm = ARMS.get(piece.arm, Arm())
@@ -173,6 +175,11 @@ def train(piece: Piece, changes: dict):
     teacher = Path(piece.work) / TEACHER / piece.name
     changes = {"objective.cache": "logits"} | changes | of_teaching | arm.changes
     return distill(teacher, student, piece.folder, task=piece.task, data=data, changes=changes, **asked)
+
+
+def without_teaching(changes: dict) -> dict:
+    """Those that a run without a teacher has too."""
+    return {name: value for name, value in changes.items() if not name.startswith(("objective.", "stages."))}
 
 
 def student_of(piece: Piece, start: str) -> str:
@@ -222,7 +229,7 @@ def run_all(pieces: list[Piece], num_processes: int, threads: int):
 def main() -> int:
     args = arguments()
     tasks, general = args.tasks.split(","), general_students(args.general)
-    arms = [*args.arms.split(","), *(name for name in general if name != FULL)]
+    arms = [*filter(None, args.arms.split(",")), *(name for name in general if name != FULL)]
     for name, known in [*((task, MEASURES) for task in tasks), *((arm, ARMS | general) for arm in arms)]:
         if name not in known:
             raise ValueError(f"'{name}' is not one of {', '.join(known)}")
@@ -235,12 +242,15 @@ def main() -> int:
     done, failed = [], []
     phases = [[TEACHER], [arm for arm in arms if arm == FULL], [arm for arm in arms if arm != FULL]]
     fingerprints = {folder: weights_fingerprint(Path(folder)) for folder in {args.base, *general.values()}}
-    same = (args.data, args.examples, args.copies, str(work))
 
     def piece(arm: str, task: str, seed: int) -> Piece:
-        student = "" if arm == TEACHER else general.get(arm, general[FULL])
+        student, copies, its_changes = general.get(arm, general[FULL]), args.copies, changes[task]
+        if arm == TEACHER:  # the same whatever students do, so that its pieces serve other tables too
+            student, copies, its_changes = "", 0, without_teaching(its_changes)
         both = (fingerprints[args.base], fingerprints.get(student, ""))
-        return Piece(arm, task, seed, args.base, student, *same, changes[task], both)
+        return Piece(
+            arm, task, seed, args.base, student, args.data, args.examples, copies, str(work), its_changes, both
+        )
 
     for phase in phases:
         pieces = [
@@ -345,7 +355,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--data", required=True, help="the folder with glue, squad and conll2003")
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--tasks", default=",".join(MEASURES))
-    parser.add_argument("--arms", default=",".join(ARMS))
+    parser.add_argument("--arms", default=",".join(ARMS), help="none, as in --arms '', trains the teachers alone")
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--examples", type=int, default=4000, help="to train on, at most")
     parser.add_argument("--copies", type=int, default=20, help="of each text, for augmentation")

@@ -5,7 +5,7 @@ count is known before either runs: tokens, first tokens, or what the objective's
 change nothing but rounding.
 
 Queries, keys and values are kept of matched layers only, and scores of attention are computed from them beside the
-kernels, only where a match asks for them.
+model's own kernels, only where a match asks for them.
 
 Shapes: T tokens, N sequences, S longest sequence, K targets, D width, H heads, C width of a head, V vocabulary.
 """
@@ -25,7 +25,7 @@ from hornbook.models.pair import DistillationPair, FixedProjection
 from hornbook.models.transformer import Transformer, TransformerConfig
 from hornbook.objectives.language import tokens_after
 from hornbook.objectives.masking import Masking
-from hornbook.objectives.matched_losses import PLACES, relation_sum, row_losses, vector_losses
+from hornbook.objectives.matched_losses import PLACES, relation_sum, row_losses, vector_sum
 from hornbook.objectives.matching import RELATIONS, VECTORS, Match, Projection, Recipe, layer_pairs, recipes_in
 from hornbook.objectives.pretraining import every_token, summed_loss
 from hornbook.train.objective import Drawn, Targets
@@ -208,7 +208,7 @@ class Distillation:
             ours = model.projection(term)(ours)
         elif match.projection == "teacher-to-student":
             theirs = model.projection(term)(theirs)
-        return (vector_losses(match.loss, ours, theirs) * weights_K).sum()
+        return vector_sum(match.loss, ours, theirs, weights_K)
 
     def _token_targets(self, batch: Batch) -> dict[str, Targets]:
         """Of all matches but those of logits."""

@@ -1,12 +1,18 @@
 """The loss of each kind of match, for each target: `objectives/matching.py` says what they are.
 
+On CUDA in half precision squared differences and their gradient are made by kernels that keep no scores of attention
+(`matched_kernel.py`); what they need is an H200's step of TinyBERT's first stage at half its time.
+
 Shapes: T tokens, N sequences, S longest sequence, K targets, D width, H heads, C width of a head, V scores of a row.
 """
+
+from collections.abc import Callable
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from hornbook import kernels
 from hornbook.batch import Batch
 from hornbook.models.outputs import NEVER, Output, at_least_single, rectangle
 from hornbook.objectives.matching import Match
@@ -19,6 +25,7 @@ SIDES = {  # of a product of queries, keys or values
     "value-relations": (VALUES, VALUES),
 }
 PLACES = {"queries": QUERIES, "keys": KEYS, "values": VALUES}
+WIDEST_VECTOR, WIDEST_HEAD = 8192, 256  # that a program of the kernels holds
 
 
 def vector_losses(loss: str, ours_KD: Tensor, theirs_KD: Tensor) -> Tensor:
@@ -27,6 +34,33 @@ def vector_losses(loss: str, ours_KD: Tensor, theirs_KD: Tensor) -> Tensor:
     if loss == "cosine":
         return 1 - F.cosine_similarity(ours_KD, theirs_KD, dim=-1)
     return ((ours_KD - theirs_KD) ** 2).mean(-1)
+
+
+def vector_sum(loss: str, ours_KD: Tensor, theirs_KD: Tensor, weights_K: Tensor) -> Tensor:
+    """Of all vectors, each by its weight."""
+    if loss == "mse" and kernels.run_on(ours_KD) and len(ours_KD) and ours_KD.shape[-1] <= WIDEST_VECTOR:
+        from hornbook.objectives.matched_kernel import vectors_apart
+
+        ours_KD, theirs_KD = ours_KD.contiguous(), theirs_KD.contiguous()
+        return _WithGradient.apply(ours_KD, lambda: vectors_apart(ours_KD, theirs_KD, weights_K.contiguous()))
+    return (vector_losses(loss, ours_KD, theirs_KD) * weights_K).sum()
+
+
+class _WithGradient(torch.autograd.Function):
+    """A sum whose gradient is made together with it: `compute()` gives both."""
+
+    @staticmethod
+    def forward(ctx, ours: Tensor, compute: Callable[[], tuple[Tensor, Tensor]]) -> Tensor:
+        total, gradient = compute()
+        ctx.save_for_backward(gradient)
+        return total
+
+    @staticmethod
+    def backward(ctx, outer: Tensor) -> tuple[Tensor, None]:
+        from hornbook.objectives.vocabulary_kernel import scaled
+
+        (gradient,) = ctx.saved_tensors
+        return scaled(gradient, outer, gradient.dtype), None
 
 
 def row_losses(loss: str, ours_KV: Tensor, theirs_KV: Tensor, temperature: float, dim: int = -1) -> Tensor:
@@ -45,6 +79,10 @@ def relation_sum(
     match: Match, ours_T3HC: Tensor, theirs_T3HC: Tensor, batch: Batch, weights_T: Tensor, direction: str
 ) -> Tensor:
     """Of the tokens of each sequence with each other: the mean over heads, added up over the tokens that look."""
+    if match.loss == "mse" and match.heads != "mean" and kernels.run_on(ours_T3HC):
+        ours_T3HC, theirs_T3HC = (_resplit(match, each).contiguous() for each in (ours_T3HC, theirs_T3HC))
+        if len(ours_T3HC) and max(ours_T3HC.shape[-1], theirs_T3HC.shape[-1]) <= WIDEST_HEAD:
+            return _fused_relation_sum(match, ours_T3HC, theirs_T3HC, batch, weights_T, direction)
     ours_NHSS, is_there_NS = relation_scores(match, ours_T3HC, batch)
     theirs_NHSS, _ = relation_scores(match, theirs_T3HC, batch)
     is_seen_NSS = is_there_NS[:, None, :] & _visible(batch.longest, direction, weights_T.device)
@@ -58,10 +96,23 @@ def relation_sum(
     return (losses_NHS.mean(1) * weights_NS).sum()
 
 
+def _fused_relation_sum(
+    match: Match, ours_T3HC: Tensor, theirs_T3HC: Tensor, batch: Batch, weights_T: Tensor, direction: str
+) -> Tensor:
+    from hornbook.objectives.matched_kernel import relations_apart
+
+    where = (weights_T.contiguous(), batch.starts, batch.longest, SIDES[match.quantity], direction)
+    return _WithGradient.apply(ours_T3HC, lambda: relations_apart(ours_T3HC, theirs_T3HC, *where))
+
+
+def _resplit(match: Match, qkv_T3HC: Tensor) -> Tensor:
+    """With the heads that are asked for."""
+    return qkv_T3HC.flatten(2).unflatten(2, (int(match.heads), -1)) if match.heads.isdigit() else qkv_T3HC
+
+
 def relation_scores(match: Match, qkv_T3HC: Tensor, batch: Batch) -> tuple[Tensor, Tensor]:
     """Products of queries, keys or values within each sequence / sqrt(C), N x H x S x S; where tokens are, N x S."""
-    if match.heads.isdigit():
-        qkv_T3HC = qkv_T3HC.flatten(2).unflatten(2, (int(match.heads), -1))
+    qkv_T3HC = _resplit(match, qkv_T3HC)
     first, second = SIDES[match.quantity]
     x_NSHC, is_there_NS = rectangle(qkv_T3HC[:, first], batch)
     y_NSHC = x_NSHC if first == second else rectangle(qkv_T3HC[:, second], batch)[0]

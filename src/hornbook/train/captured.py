@@ -8,6 +8,9 @@ What an objective draws it draws before the captured part, which reads it from w
 inside: each replay reads the seed that was set before it.
 """
 
+import gc
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import numpy as np
@@ -115,7 +118,7 @@ class CapturedSteps:
                 stepper.optimizer.zero_grad(set_to_none=True)
         torch.cuda.current_stream().wait_stream(side)
         graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph, pool=self.pool, capture_error_mode="thread_local"):
+        with _nothing_collected(), torch.cuda.graph(graph, pool=self.pool, capture_error_mode="thread_local"):
             loss, terms = self._loss(drawn)
             loss.backward()
             norm = self._update()
@@ -142,6 +145,18 @@ class CapturedSteps:
             sums = stepper.objective.sums(stepper.model, drawn)
         terms = {term: sums[term] / counts[term] for term in weights}
         return sum(weights[term] * terms[term] for term in weights), [each.detach() for each in terms.values()]
+
+
+@contextmanager
+def _nothing_collected() -> Iterator[None]:
+    """Graphs of an earlier stage of the run may lie about; a capture in which one is destroyed is lost."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
 
 
 def filled(drawn: Drawn, bucket: Bucket) -> Drawn:
