@@ -15,7 +15,7 @@ import torch
 import transformers
 from distillation.lessons import ONCE, QUIET, SMALL, bytes_of, rows_of
 from finetuning import rules
-from safetensors.torch import load_file
+from safetensors.torch import load_file, save_file
 from typer.testing import CliRunner
 
 import hornbook
@@ -25,6 +25,7 @@ from hornbook.finetuning.api import Finetuned, finetune
 from hornbook.interop.folder import load_folder
 from hornbook.models import registry
 from hornbook.text.training import train_tokenizer
+from hornbook.train.checkpoint import Checkpoints
 
 NUM_DEV = 100
 
@@ -197,6 +198,29 @@ def test_a_preset_in_another_shape(tmp_path, teacher, small, data):
     words = ["distill", teacher.out, "--student", "tinybert-4", "--task", "classification", "--show", "--json"]
     shown = CliRunner().invoke(cli.app, [*map(str, words), "--set", "model.num_layers=3"])
     assert shown.exit_code == 0 and json.loads(shown.output.splitlines()[-1])["model.num_layers"] == 3
+
+
+def test_projections_go_on_from_the_run_on_plain_text(tmp_path, teacher, small, data):
+    """Of those that fit; the others are new. In the next stage they go on from this one."""
+    student, ours = shutil.copytree(small, tmp_path / "student"), SMALL["width"]
+    theirs = load_folder(teacher.out)[0].config.width
+    learned = {"of-hidden.weight": torch.full((theirs, ours), 0.5), "of-hidden.bias": torch.full((theirs,), 0.25)}
+    of_another = {"of-embeddings.weight": torch.full((theirs, ours + 8), 0.5), "of-keys.bias": torch.zeros(theirs)}
+    save_file(learned | of_another, student / "projections.safetensors")
+    said = []
+    stage = {"matches": [{"quantity": name, "projection": "student-to-teacher"} for name in ("embeddings", "hidden")]}
+    recipe = json.dumps([stage, stage])
+    changes = {"objective.earlier_epochs": 1, "optimizer.lr": 1e-12, "optimizer.weight_decay": 0.0}
+    asked = {"task": "classification", "data": data, "recipe": recipe, "epochs": 1, "say": said.append}
+    run = distill(teacher.out, student, tmp_path / "run", changes=ONCE | changes, **asked)
+    assert sum("projections of hidden go on" in words for words in said) == 1
+    folders = [Checkpoints(each).last() for each in (run.out / "stages" / "1", run.out)]
+    stages = [load_file(folder / "projections.safetensors") for folder in folders]
+    for found in stages:
+        for name, value in learned.items():
+            torch.testing.assert_close(found[name], value)
+        assert found["of-embeddings.weight"].shape == (theirs, ours)
+        torch.testing.assert_close(found["of-embeddings.weight"], stages[0]["of-embeddings.weight"])
 
 
 KILLED = """

@@ -1,14 +1,14 @@
 """What a fine-tuning run starts from: the pre-trained model with its tokenizer, and the data as the task reads it."""
 
 import math
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from torch import nn
+from torch import Tensor, nn
 
 from hornbook.data.problems import problem_lines
 from hornbook.finetuning.format import written_for
@@ -16,6 +16,7 @@ from hornbook.finetuning.record import Request
 from hornbook.finetuning.settings import SPAN_LENGTH, FinetuneSettings, published_for, settings_for, width_factor
 from hornbook.interop.folder import load_folder
 from hornbook.interop.hub import model_folder
+from hornbook.interop.projections import read_projections
 from hornbook.tasks.datasets import KnownDataSet, known
 from hornbook.tasks.evaluation import label_of
 from hornbook.tasks.reading.read import read
@@ -33,7 +34,8 @@ MANY_CLASSES = 10
 @dataclass(frozen=True)
 class Inputs:
     """Read once, for all the runs of a search. `threshold_part` is held out of train to choose a threshold on, and
-    `copies` are trained on beside it (`finetuning/augmented.py`)."""
+    `copies` are trained on beside it (`finetuning/augmented.py`). `projections` are those that a student learned
+    between its width and a teacher's."""
 
     named: KnownDataSet
     data: DataSet
@@ -44,6 +46,7 @@ class Inputs:
     train: list[Example]
     threshold_part: list[Example]
     copies: list[Example] | None = None
+    projections: Mapping[str, Tensor] = field(default_factory=dict)
     folder: Path | None = None  # of all the runs, for what is made once for all of them
 
     @property
@@ -72,9 +75,9 @@ class Inputs:
         vars(other)["dev_features"] = self.dev_features
         return other
 
-    def starting_from(self, model: nn.Module) -> "Inputs":
+    def starting_from(self, model: nn.Module, projections: Mapping[str, Tensor]) -> "Inputs":
         """The same for other weights of the same model."""
-        other = replace(self, trained=model)
+        other = replace(self, trained=model, projections=projections)
         vars(other).update(train_features=self.train_features, dev_features=self.dev_features)
         return other
 
@@ -154,6 +157,8 @@ def open_inputs(request: Request, data: Any, say: Say, opened: tuple[nn.Module, 
     where it is at hand already."""
     named, read_data = read_labelled(request, data, say)
     trained, tokenizer = opened or load_folder(model_folder(request.model))
+    is_taught = opened is None and request.teacher is not None
+    projections = read_projections(model_folder(request.model)) if is_taught else {}
     width = trained.config.width
     asked = request.all_changes()
     settings = settings_for(named, trained, asked, request.teacher is not None, len(read_data.parts["train"]))
@@ -167,7 +172,7 @@ def open_inputs(request: Request, data: Any, say: Say, opened: tuple[nn.Module, 
     output = output_for(read_data, settings.task.head, settings.task.pair_encoding, answerable)
     saved = make_task(named, read_data, output)
     train, threshold_part = training_part(read_data, named, settings)
-    return Inputs(named, read_data, trained, tokenizer, settings, saved, train, threshold_part)
+    return Inputs(named, read_data, trained, tokenizer, settings, saved, train, threshold_part, projections=projections)
 
 
 def training_part(

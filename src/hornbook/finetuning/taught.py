@@ -3,10 +3,11 @@
 RUN/stages/1/ ...    a stage that comes before: its checkpoints and metrics; the next one starts from its last weights
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import torch
+from torch import Tensor
 
 from hornbook.finetuning.batches import TaskBatches
 from hornbook.finetuning.inputs import Inputs, Say
@@ -41,17 +42,22 @@ def with_teacher(
     teacher: Teacher,
     seed: int,
     kept: KeptTeacher | None,
+    projections: Mapping[str, Tensor] | None = None,
+    say: Say = lambda words: None,
 ) -> tuple[DistillationPair, TaskDistillation]:
-    """The student beside its teacher with new projections, and the objective of a recipe. What is `kept` of the teacher
-    is read from there."""
+    """The student beside its teacher, and the objective of a recipe. What is `kept` of the teacher is read from there.
+    `projections` are those that the student learned before, on plain text or in an earlier stage, and go on; others
+    are new."""
     pair = pair_for(recipe, student, teacher.model)
     pair.initialise_projections(torch.Generator().manual_seed(seed_of(seed, "projections")))
+    if adopted := pair.adopt_projections(projections or {}):
+        say(f"projections of {', '.join(adopted)} go on from where the student learned them")
     pair.to(next(student.parameters()).device)
     return pair, TaskDistillation(own, own.output, recipe, student.config, teacher.model.config, kept)
 
 
 def student_rates(student: Transformer, settings: LayerSettings) -> Callable[[str], float] | None:
-    """Each parameter's share of the learning rate; projections start anew like the head, and learn at its rate."""
+    """Each parameter's share of the learning rate; projections are no part of what is used, and learn at the head's."""
     share = rates(student, settings)
     if share is None:
         return None
@@ -120,7 +126,7 @@ def run_earlier_stages(
     for number, recipe in enumerate(stages[:-1], 1):
         folder = out / STAGES / str(number)
         its_own = with_steps(settings.of_stage(number), inputs)
-        job, student = _stage(inputs, its_own, recipe, teacher, kept, runtime)
+        job, student = _stage(inputs, its_own, recipe, teacher, kept, runtime, say)
         if is_trained(folder, its_own):
             job.load_model(Checkpoints(folder).last())
         else:
@@ -129,7 +135,7 @@ def run_earlier_stages(
             outcome = train(folder, job, its_own.loop(), runtime, watch)
             if outcome.ended == "stopped":
                 return outcome
-        inputs = inputs.starting_from(student)
+        inputs = inputs.starting_from(student, job.model.projections.state_dict())
     if len(stages) > 1:
         say(_begins(len(stages), stages, settings))
     return inputs
@@ -148,12 +154,14 @@ def _stage(
     teacher: Teacher,
     kept: KeptTeacher | None,
     runtime: Runtime,
+    say: Say,
 ) -> tuple[Job, Transformer]:
     seed, output = settings.runtime.seed, inputs.saved.task.output
     student, anew = with_head(inputs.trained, output, seed, settings.layers.dropout)
     freeze(student, settings.layers, anew)
     student.to(runtime.device)
-    pair, objective = with_teacher(student, TaskObjective(output), recipe, teacher, seed, kept)
+    own = TaskObjective(output)
+    pair, objective = with_teacher(student, own, recipe, teacher, seed, kept, inputs.projections, say)
     if runtime.compiles:
         pair.compile_parts()
     features = inputs.dev_features

@@ -1,9 +1,10 @@
-"""The projections of a distillation run on disk: beside the student's weights, for going on; no use needs them."""
+"""The projections of a distillation run on disk: beside the student's weights, for going on, and for a task on which
+the student learns further; no other use needs them."""
 
 from pathlib import Path
 
 from safetensors.torch import load_file
-from torch import nn
+from torch import Tensor, nn
 
 from hornbook.files import write_tensors
 from hornbook.models.pair import DistillationPair
@@ -20,3 +21,9 @@ def save_projections(folder: Path, model: nn.Module) -> None:
 def load_projections(folder: Path, model: nn.Module) -> None:
     if isinstance(model, DistillationPair) and len(model.projections):
         model.projections.load_state_dict(load_file(Path(folder) / FILE))
+
+
+def read_projections(folder: Path) -> dict[str, Tensor]:
+    """Those that a student brought along from an earlier run; none where it did not learn from a teacher there."""
+    path = Path(folder) / FILE
+    return load_file(path) if path.exists() else {}

@@ -7,6 +7,7 @@ Shapes: T tokens, D width of what goes in, P width of what comes out.
 """
 
 import dataclasses
+from collections.abc import Mapping
 
 import torch
 import torch.nn.functional as F
@@ -83,6 +84,16 @@ class DistillationPair(nn.Module):
                 projection.draw(generator)
             else:
                 initialise(projection, self.config.init_std, generator)
+
+    def adopt_projections(self, state: Mapping[str, Tensor]) -> list[str]:
+        """Starts from those of an earlier run, as far as they are of one kind and shape: the terms they belong to."""
+        adopted = []
+        for name, projection in self.projections.items():
+            theirs = {key.removeprefix(f"{name}."): value for key, value in state.items() if key.startswith(f"{name}.")}
+            if {k: v.shape for k, v in theirs.items()} == {k: v.shape for k, v in projection.state_dict().items()}:
+                projection.load_state_dict(theirs)
+                adopted.append(name.removeprefix("of-"))
+        return adopted
 
     def compile_parts(self) -> None:
         self.student.compile_parts()
