@@ -3,12 +3,13 @@ from it on plain text and then on the task, and the same with each part left out
 
     hornbook distill BASE --student distilbert --corpus corpus --out GENERAL --set model.num_layers=3 ...
     python benchmarks/distillation.py --base BASE --general GENERAL --data TASKS --out results.json [--seeds 3]
-        [--general NAME=OTHER] [--tasks sst-2,mrpc] [--arms full,random-start] [--copies 20] [--processes 8]
-        [--set [TASK:]KEY=VALUE]
+        [--general NAME=OTHER] [--others-as no-task-stage] [--tasks sst-2,mrpc] [--arms full,random-start] [--copies 20]
+        [--processes 8] [--set [TASK:]KEY=VALUE]
 
 BASE is the pre-trained model, with a head that fills in masks: fine-tuned it is the teacher, and it makes the copies.
 The arms leave parts of the task's stages out; `--general NAME=OTHER` adds one whose student learned otherwise on plain
-text, as in DistilBERT's table. Each task is trained on at most 4,000 examples, the same for every seed and arm, and the
+text, as in DistilBERT's table (whose students are only fine-tuned: `--arms no-task-stage --others-as no-task-stage`).
+Each task is trained on at most 4,000 examples, the same for every seed and arm, and the
 last weights are scored on dev (of SQuAD, on at most 2,000 questions). Arms are compared seed by seed, as all arms of a
 seed have its teacher and its copies. All seeds start from one student of plain text: no interval counts in its chance.
 Pieces (an arm, a task, a seed) are written down when they are done, and the same command goes on with those that are
@@ -88,6 +89,7 @@ class Piece:
     """One run: a teacher, or a student in an arm."""
 
     arm: str
+    way: str  # the arm whose stages it goes through: itself, where the student is not another
     task: str
     seed: int
     base: str
@@ -165,7 +167,7 @@ def train(piece: Piece, changes: dict):
     changes = plain
     if piece.arm == TEACHER:
         return finetune(piece.base, data, piece.task, piece.folder, changes=changes, **asked)
-    arm = ARMS.get(piece.arm, Arm())
+    arm = ARMS[piece.way]
     student = student_of(piece, arm.start)
     if arm.copies and piece.copies:
         changes = changes | {"augment.copies": piece.copies, "augment.model": piece.base}
@@ -247,9 +249,10 @@ def main() -> int:
         student, copies, its_changes = general.get(arm, general[FULL]), args.copies, changes[task]
         if arm == TEACHER:  # the same whatever students do, so that its pieces serve other tables too
             student, copies, its_changes = "", 0, without_teaching(its_changes)
+        way = args.others_as if arm in general and arm != FULL else arm
         both = (fingerprints[args.base], fingerprints.get(student, ""))
         return Piece(
-            arm, task, seed, args.base, student, args.data, args.examples, copies, str(work), its_changes, both
+            arm, way, task, seed, args.base, student, args.data, args.examples, copies, str(work), its_changes, both
         )
 
     for phase in phases:
@@ -308,10 +311,12 @@ def summary(arms: list[str], tasks: list[str], done: list[dict]) -> list[dict]:
 
 
 def print_table(rows: list[dict], tasks: list[str]) -> None:
-    """Means with deviations, the share of the teacher kept, and the difference to the full arm, both seed by seed."""
+    """Means with deviations, the share of the teacher kept, and the difference to the full arm or, without it, to the
+    first one; both seed by seed."""
     by_arm = {row["arm"]: row for row in rows}
-    teacher, full = by_arm[TEACHER][MEAN], by_arm.get(FULL, {}).get(MEAN, {})
-    print(f"\n| arm | {' | '.join(tasks)} | mean | of the teacher, % | beside full |")
+    first = FULL if FULL in by_arm else next((arm for arm in by_arm if arm != TEACHER), FULL)
+    teacher, full = by_arm[TEACHER][MEAN], by_arm.get(first, {}).get(MEAN, {})
+    print(f"\n| arm | {' | '.join(tasks)} | mean | of the teacher, % | beside {first} |")
     print("|---" * (len(tasks) + 4) + "|")
     for row in rows:
         cells = [shown(list(row["scores"][task].values()), row["learned nothing"][task]) for task in tasks]
@@ -319,7 +324,7 @@ def print_table(rows: list[dict], tasks: list[str]) -> None:
         share = [100 * mean / teacher[seed] for seed, mean in means.items() if seed in teacher]
         beside = [mean - full[seed] for seed, mean in means.items() if seed in full]
         cells += [with_interval(list(means.values())), with_interval(share) if row["arm"] != TEACHER else ""]
-        cells += [with_interval(beside, "+") if row["arm"] not in (TEACHER, FULL) else ""]
+        cells += [with_interval(beside, "+") if row["arm"] not in (TEACHER, first) else ""]
         print(f"| {row['arm']} | {' | '.join(cells)} |")
     if any(sum(row["learned nothing"].values()) for row in rows):
         print("* so many of the runs give one answer to everything")
@@ -356,6 +361,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--tasks", default=",".join(MEASURES))
     parser.add_argument("--arms", default=",".join(ARMS), help="none, as in --arms '', trains the teachers alone")
+    parser.add_argument("--others-as", choices=list(ARMS), default=FULL, help="the arm that other students go through")
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--examples", type=int, default=4000, help="to train on, at most")
     parser.add_argument("--copies", type=int, default=20, help="of each text, for augmentation")

@@ -1,7 +1,7 @@
 """The loss of each kind of match, for each target: `objectives/matching.py` says what they are.
 
 On CUDA in half precision squared differences and their gradient are made by kernels that keep no scores of attention
-(`matched_kernel.py`); what they need is an H200's step of TinyBERT's first stage at half its time.
+(`matched_kernel.py`): on an H200 a step of TinyBERT's first stage takes 0.6 of the time with them.
 
 Shapes: T tokens, N sequences, S longest sequence, K targets, D width, H heads, C width of a head, V scores of a row.
 """
