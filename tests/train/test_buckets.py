@@ -1,4 +1,7 @@
-"""The buckets of captured steps: by the step alone, never longer than the model takes, few, wholly filled."""
+"""The buckets of captured steps: by the step alone, never longer than the model takes, few, wholly filled; and what is
+held off while a step is captured."""
+
+import gc
 
 import numpy as np
 import pytest
@@ -8,7 +11,7 @@ from hornbook.batch import pack
 from hornbook.models.outputs import Output
 from hornbook.objectives.language import NextToken
 from hornbook.tasks.objective import TaskObjective
-from hornbook.train.captured import bucket_for, filled, starts_host
+from hornbook.train.captured import _nothing_collected, bucket_for, filled, starts_host
 from hornbook.train.objective import Drawn
 
 
@@ -81,3 +84,17 @@ def test_rooms_know_whether_they_are_even():
     even, uneven = (bucket_for(drawn_of(lengths), 128) for lengths in ([128] * 5, [128] * 4 + [100, 28]))
     assert np.diff(starts_host(even)).tolist() == [128] * 5 + [0] * 3
     assert not starts_host(uneven).any()
+
+
+@pytest.mark.parametrize("was_on", [True, False])
+def test_nothing_is_collected_while_a_step_is_captured(was_on):
+    """What an earlier stage left behind would be destroyed on the device in the middle of a capture."""
+    before = gc.isenabled()
+    try:
+        (gc.enable if was_on else gc.disable)()
+        with pytest.raises(RuntimeError), _nothing_collected():
+            assert not gc.isenabled()
+            raise RuntimeError
+        assert gc.isenabled() == was_on
+    finally:
+        (gc.enable if before else gc.disable)()
