@@ -17,6 +17,7 @@ missing, in the middle of a run too. Teachers come first, then the full arm, who
 """
 
 import argparse
+import hashlib
 import json
 import multiprocessing
 import shutil
@@ -37,6 +38,7 @@ from hornbook.distillation.run import distill
 from hornbook.files import link, num_cores, read_json, write_json
 from hornbook.finetuning.api import finetune
 from hornbook.interop.folder import load_folder, save_model
+from hornbook.interop.projections import FILE as PROJECTIONS
 from hornbook.interop.teacher import weights_fingerprint
 from hornbook.metrics.bootstrap import mean_interval
 from hornbook.models.pair import start_from_teacher
@@ -243,11 +245,11 @@ def main() -> int:
     work = args.out.with_suffix(".pieces")
     done, failed = [], []
     phases = [[TEACHER], [arm for arm in arms if arm == FULL], [arm for arm in arms if arm != FULL]]
-    fingerprints = {folder: weights_fingerprint(Path(folder)) for folder in {args.base, *general.values()}}
+    fingerprints = {folder: fingerprint(Path(folder)) for folder in {args.base, *general.values()}}
 
     def piece(arm: str, task: str, seed: int) -> Piece:
         student, copies, its_changes = general.get(arm, general[FULL]), args.copies, changes[task]
-        if arm == TEACHER:  # the same whatever students do, so that its pieces serve other tables too
+        if arm == TEACHER:  # the same whatever students do: OUT.pieces/teacher may be copied for another table
             student, copies, its_changes = "", 0, without_teaching(its_changes)
         way = args.others_as if arm in general and arm != FULL else arm
         both = (fingerprints[args.base], fingerprints.get(student, ""))
@@ -278,6 +280,13 @@ def main() -> int:
     write_json(args.out, {"arguments": {k: str(v) for k, v in vars(args).items()}, "rows": rows, "pieces": done})
     print_table(rows, tasks)
     return 1 if failed else 0
+
+
+def fingerprint(folder: Path) -> str:
+    """Of the weights, and of the projections that a student learned with them."""
+    projections = folder / PROJECTIONS
+    its_own = hashlib.sha256(projections.read_bytes()).hexdigest() if projections.exists() else ""
+    return weights_fingerprint(folder) + its_own
 
 
 def general_students(said: list[str]) -> dict[str, str]:

@@ -200,27 +200,43 @@ def test_a_preset_in_another_shape(tmp_path, teacher, small, data):
     assert shown.exit_code == 0 and json.loads(shown.output.splitlines()[-1])["model.num_layers"] == 3
 
 
-def test_projections_go_on_from_the_run_on_plain_text(tmp_path, teacher, small, data):
-    """Of those that fit; the others are new. In the next stage they go on from this one."""
+HIDDEN = {"quantity": "hidden", "projection": "student-to-teacher"}
+
+
+@pytest.mark.parametrize("between", [(), ("logits",)], ids=["next", "after another"])
+def test_projections_go_on_from_plain_text_and_from_stage_to_stage(tmp_path, teacher, small, data, between):
+    """Those that fit; others are new."""
     student, ours = shutil.copytree(small, tmp_path / "student"), SMALL["width"]
     theirs = load_folder(teacher.out)[0].config.width
     learned = {"of-hidden.weight": torch.full((theirs, ours), 0.5), "of-hidden.bias": torch.full((theirs,), 0.25)}
     of_another = {"of-embeddings.weight": torch.full((theirs, ours + 8), 0.5), "of-keys.bias": torch.zeros(theirs)}
     save_file(learned | of_another, student / "projections.safetensors")
-    said = []
-    stage = {"matches": [{"quantity": name, "projection": "student-to-teacher"} for name in ("embeddings", "hidden")]}
-    recipe = json.dumps([stage, stage])
+    first = {"matches": [HIDDEN, HIDDEN | {"quantity": "embeddings"}]}
+    stages = [first, *({"matches": [{"quantity": name, "loss": "kl"}]} for name in between), {"matches": [HIDDEN]}]
     changes = {"objective.earlier_epochs": 1, "optimizer.lr": 1e-12, "optimizer.weight_decay": 0.0}
-    asked = {"task": "classification", "data": data, "recipe": recipe, "epochs": 1, "say": said.append}
-    run = distill(teacher.out, student, tmp_path / "run", changes=ONCE | changes, **asked)
-    assert sum("projections of hidden go on" in words for words in said) == 1
+    said = []
+    asked = {"task": "classification", "data": data, "recipe": json.dumps(stages), "epochs": 1, "say": said.append}
+    changes = ONCE | changes | {"stages.1.optimizer.lr": 1e-3}
+    run = distill(teacher.out, student, tmp_path / "run", changes=changes, **asked)
+    assert [words for words in said if "projections" in words] == [
+        "projections of hidden go on from those that the student learned before",
+        "projections of embeddings are new: the student has none that fit this teacher",
+    ]
     folders = [Checkpoints(each).last() for each in (run.out / "stages" / "1", run.out)]
-    stages = [load_file(folder / "projections.safetensors") for folder in folders]
-    for found in stages:
-        for name, value in learned.items():
-            torch.testing.assert_close(found[name], value)
-        assert found["of-embeddings.weight"].shape == (theirs, ours)
-        torch.testing.assert_close(found["of-embeddings.weight"], stages[0]["of-embeddings.weight"])
+    after_first, after_last = (load_file(folder / "projections.safetensors") for folder in folders)
+    moved = (after_first["of-hidden.weight"] - 0.5).abs()
+    assert 1e-4 < moved.mean() < 0.1  # a new one would be near 0
+    assert after_first["of-embeddings.weight"].mean().abs() < 0.1
+    torch.testing.assert_close(after_last["of-hidden.weight"], after_first["of-hidden.weight"], atol=1e-7, rtol=0)
+
+
+def test_projections_that_cannot_be_read(tmp_path, teacher, small, data):
+    student = shutil.copytree(small, tmp_path / "student")
+    (student / "projections.safetensors").write_bytes(b"cut off")
+    with pytest.raises(ValueError, match=r"projections\.safetensors cannot be read .* or remove it"):
+        learn(teacher.out, student, tmp_path / "run", data, recipe="tinybert")
+    assert not (tmp_path / "run").exists()
+    learn(teacher.out, student, tmp_path / "run", data, recipe="distilbert", epochs=0.1)  # which has none
 
 
 KILLED = """
@@ -274,6 +290,10 @@ def test_what_is_refused(tmp_path, teacher, encoder, small, data):
         learn(teacher.out, longer, tmp_path / "run", data)
     with pytest.raises(ValueError, match=r"there is no folder 'tinybert-5'.* did you mean tinybert-\d or tinybert-\d"):
         learn(teacher.out, "tinybert-5", tmp_path / "run", data)
+    with pytest.raises(ValueError, match="from_random is for a model without a teacher"):
+        learn(teacher.out, small, tmp_path / "run", data, from_random=True)
+    with pytest.raises(ValueError, match=r"small is a folder, and on plain text a student is a preset"):
+        distill(encoder, small, tmp_path / "run", corpora=[tmp_path], **QUIET)
     with pytest.raises(ValueError, match=r"there is no file nowhere\.json: check the path"):
         learn(teacher.out, small, tmp_path / "run", data, recipe="nowhere.json")
     for second in ({"quantity": "hidden"}, {"quantity": "hidden", "projection": "student-to-teacher", "layers": "odd"}):

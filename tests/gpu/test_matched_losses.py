@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from hornbook.batch import Batch
-from hornbook.objectives import matched_losses
+from hornbook.objectives import matched_kernel
 from hornbook.objectives.matched_losses import relation_sum, vector_sum
 from hornbook.objectives.matching import Match
 
@@ -20,26 +20,39 @@ def close(found: torch.Tensor, expected: torch.Tensor) -> bool:
     return float((found.double() - expected).norm() / expected.norm()) < 1e-2
 
 
-def both(compute, ours: torch.Tensor, theirs: torch.Tensor) -> tuple:
+def counted(monkeypatch, name: str) -> list[int]:
+    """Grows by one with each call of a kernel."""
+    calls, kernel = [], getattr(matched_kernel, name)
+    monkeypatch.setattr(matched_kernel, name, lambda *args: calls.append(1) or kernel(*args))
+    return calls
+
+
+def both(compute, ours: torch.Tensor, theirs: torch.Tensor, their_kind: torch.dtype = torch.bfloat16) -> tuple:
     """Sum and gradient, by the kernels and written out."""
     found = []
-    for kind, is_half in ((torch.bfloat16, True), (torch.float64, False)):
+    for is_half in (True, False):
+        kind = torch.bfloat16 if is_half else torch.float64
         x = ours.to(kind).requires_grad_()
         with torch.autocast("cuda", torch.bfloat16, enabled=is_half):
-            total = compute(x, theirs.to(kind))
-        found += [total, *torch.autograd.grad(0.25 * total, x)]
+            total = compute(x, theirs.to(their_kind if is_half else kind))
+        found += [total.detach(), *torch.autograd.grad(0.25 * total, x)]
     return tuple(found)
 
 
 @pytest.mark.parametrize("direction", ["both", "left", "right"])
 @pytest.mark.parametrize(
-    ("quantity", "width", "their_width"),
-    [("attention", 26, 64), ("attention", 64, 64), ("attention", 8, 32), ("key-relations", 32, 128)],
+    ("quantity", "heads", "width", "their_width", "their_kind"),
+    [
+        ("attention", "each", 26, 64, torch.bfloat16),
+        ("attention", "each", 64, 64, torch.bfloat16),
+        ("attention", "each", 64, 64, torch.float32),  # as it is kept of a teacher
+        ("attention", "each", 8, 32, torch.bfloat16),
+        ("attention", "2", 24, 64, torch.bfloat16),
+        ("key-relations", "each", 32, 128, torch.float32),
+    ],
 )
-def test_relations(monkeypatch, quantity, width, their_width, direction):
-    used = []
-    fused = matched_losses._fused_relation_sum
-    monkeypatch.setattr(matched_losses, "_fused_relation_sum", lambda *args: used.append(1) or fused(*args))
+def test_relations(monkeypatch, quantity, heads, width, their_width, their_kind, direction):
+    calls = counted(monkeypatch, "relations_apart")
     torch.manual_seed(0)
     lengths = [13, 128, 1, 77, 0, 64]
     starts = np.concatenate([[0], np.cumsum(lengths)])
@@ -47,22 +60,24 @@ def test_relations(monkeypatch, quantity, width, their_width, direction):
     on_device = torch.from_numpy(starts.astype(np.int32)).to(CUDA)
     batch = Batch(zeros, zeros, zeros, zeros.bool(), on_device, starts, longest=128)
     ours = torch.randn(len(zeros), 3, 4, width, device=CUDA).bfloat16()
-    theirs = torch.randn(len(zeros), 3, 4, their_width, device=CUDA).bfloat16()
+    theirs = torch.randn(3, len(zeros), 4, their_width, device=CUDA).bfloat16().transpose(0, 1)
     weights = torch.rand(len(zeros), device=CUDA)
-    match = Match(quantity, "mse")
+    match = Match(quantity, "mse", heads=heads)
     total, gradient, expected, expected_gradient = both(
-        lambda a, b: relation_sum(match, a, b, batch, weights, direction), ours, theirs
+        lambda a, b: relation_sum(match, a, b, batch, weights, direction), ours, theirs, their_kind
     )
-    assert used == [1]
+    assert calls == [1]
     assert close(total, expected) and close(gradient, expected_gradient)
 
 
 @pytest.mark.parametrize("width", [96, 384, 768])
-def test_vectors(width):
+def test_vectors(monkeypatch, width):
+    calls = counted(monkeypatch, "vectors_apart")
     torch.manual_seed(0)
     ours, theirs = (torch.randn(333, width, device=CUDA).bfloat16() for _ in range(2))
     weights = torch.rand(333, device=CUDA)
     total, gradient, expected, expected_gradient = both(
-        lambda a, b: vector_sum("mse", a, b, weights.to(a.device)), ours, theirs
+        lambda a, b: vector_sum("mse", a, b, weights), ours, theirs, torch.float32
     )
+    assert calls == [1]
     assert close(total, expected) and close(gradient, expected_gradient)

@@ -65,6 +65,11 @@ def distill(
     opened = open_teacher(str(teacher))
     usual = "distilgpt2" if isinstance(opened.model, Gpt) else "distilbert"
     student = str(student or begun.get("preset") or begun.get("model") or usual)
+    if task is None and student not in registry.PRESETS and Path(student).is_dir():
+        raise ValueError(
+            f"{student} is a folder, and on plain text a student is a preset, such as distilbert or tinybert-4: name "
+            "one, with model.num_layers and the like for its shape, or teach the folder on a task, by --task and --data"
+        )
     changes = dict(changes or {})
     if changes or not begun:
         changes = half_of(opened, student, changes, say) | changes

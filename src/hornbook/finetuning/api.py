@@ -20,7 +20,8 @@ from hornbook.finetuning.inputs import Inputs, open_inputs
 from hornbook.finetuning.many import ASKED, run_many
 from hornbook.finetuning.record import Request, read_run, refuse_other_request, verb_of
 from hornbook.finetuning.run import Result, run_once
-from hornbook.finetuning.taught import note_another_data_set, refuse_unfit_teacher
+from hornbook.finetuning.taught import note_another_data_set, refuse_unfit_teacher, with_projections
+from hornbook.interop.hub import model_folder
 from hornbook.interop.teacher import Teacher
 from hornbook.text.tokenizer import Tokenizer
 from hornbook.train.loop import Outcome, Status
@@ -86,6 +87,8 @@ def finetune(
     `teacher` the model learns from that too: `hornbook.distillation` opens one and calls this, with the student
     `opened` where it is no folder.
     """
+    if from_random and teacher is not None:
+        raise ValueError("from_random is for a model without a teacher: name a preset as the student instead")
     if restarts < 1:
         raise ValueError(f"--restarts must be at least 1, not {restarts}")
     out = _new_folder(task) if out is None else Path(out)
@@ -123,6 +126,8 @@ def finetune(
             if teacher is not None:
                 refuse_unfit_teacher(teacher, inputs)
                 note_another_data_set(teacher, inputs, say)
+                if opened is None:
+                    inputs = with_projections(inputs, model_folder(request.model), teacher, say)
             read_once.append(with_copies(inputs, request, teacher, out, watch, say))
         return read_once[0].asked_with(asked)
 

@@ -16,7 +16,6 @@ from hornbook.finetuning.record import Request
 from hornbook.finetuning.settings import SPAN_LENGTH, FinetuneSettings, published_for, settings_for, width_factor
 from hornbook.interop.folder import load_folder
 from hornbook.interop.hub import model_folder
-from hornbook.interop.projections import read_projections
 from hornbook.tasks.datasets import KnownDataSet, known
 from hornbook.tasks.evaluation import label_of
 from hornbook.tasks.reading.read import read
@@ -157,8 +156,6 @@ def open_inputs(request: Request, data: Any, say: Say, opened: tuple[nn.Module, 
     where it is at hand already."""
     named, read_data = read_labelled(request, data, say)
     trained, tokenizer = opened or load_folder(model_folder(request.model))
-    is_taught = opened is None and request.teacher is not None
-    projections = read_projections(model_folder(request.model)) if is_taught else {}
     width = trained.config.width
     asked = request.all_changes()
     settings = settings_for(named, trained, asked, request.teacher is not None, len(read_data.parts["train"]))
@@ -172,7 +169,7 @@ def open_inputs(request: Request, data: Any, say: Say, opened: tuple[nn.Module, 
     output = output_for(read_data, settings.task.head, settings.task.pair_encoding, answerable)
     saved = make_task(named, read_data, output)
     train, threshold_part = training_part(read_data, named, settings)
-    return Inputs(named, read_data, trained, tokenizer, settings, saved, train, threshold_part, projections=projections)
+    return Inputs(named, read_data, trained, tokenizer, settings, saved, train, threshold_part)
 
 
 def training_part(

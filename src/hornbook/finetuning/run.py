@@ -181,9 +181,8 @@ def _job(
     if settings.task.language_weight and teacher is None:
         objective = BesideTask(objective, settings.task.language_weight)
     if teacher is not None:
-        *earlier, recipe = settings.objective.stages(is_task=True)
-        said = (lambda words: None) if earlier else say  # the first stage tells what it starts from
-        trained, objective = with_teacher(model, objective, recipe, teacher, seed, kept, inputs.projections, said)
+        recipe = settings.objective.stages(is_task=True)[-1]
+        trained, objective = with_teacher(model, objective, recipe, teacher, seed, kept, inputs.projections)
     if runtime.compiles:
         trained.compile_parts()
 

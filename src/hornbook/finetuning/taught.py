@@ -4,6 +4,7 @@ RUN/stages/1/ ...    a stage that comes before: its checkpoints and metrics; the
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import torch
@@ -15,7 +16,7 @@ from hornbook.finetuning.layers import freeze, rates, with_head
 from hornbook.finetuning.settings import LayerSettings, TaughtSettings
 from hornbook.finetuning.steps import is_trained, with_steps
 from hornbook.interop.folder import load_weights, read_weights, save_model
-from hornbook.interop.projections import load_projections, save_projections
+from hornbook.interop.projections import load_projections, read_projections, save_projections
 from hornbook.interop.teacher import Teacher, refuse_other_vocabulary
 from hornbook.models.pair import DistillationPair
 from hornbook.models.transformer import Transformer
@@ -43,21 +44,35 @@ def with_teacher(
     seed: int,
     kept: KeptTeacher | None,
     projections: Mapping[str, Tensor] | None = None,
-    say: Say = lambda words: None,
 ) -> tuple[DistillationPair, TaskDistillation]:
     """The student beside its teacher, and the objective of a recipe. What is `kept` of the teacher is read from there.
-    `projections` are those that the student learned before, on plain text or in an earlier stage, and go on; others
-    are new."""
+    `projections` are those that the student learned before, on plain text or in an earlier stage, and go on where they
+    fit; others are new."""
     pair = pair_for(recipe, student, teacher.model)
     pair.initialise_projections(torch.Generator().manual_seed(seed_of(seed, "projections")))
-    if adopted := pair.adopt_projections(projections or {}):
-        say(f"projections of {', '.join(adopted)} go on from where the student learned them")
+    pair.adopt_projections(projections or {})
     pair.to(next(student.parameters()).device)
     return pair, TaskDistillation(own, own.output, recipe, student.config, teacher.model.config, kept)
 
 
+def with_projections(inputs: Inputs, folder: Path, teacher: Teacher, say: Say) -> Inputs:
+    """Those that the student in a folder learned before, on plain text, where a stage has such; says which go on."""
+    stages = inputs.settings.objective.stages(is_task=True)
+    pairs = [pair_for(recipe, inputs.trained, teacher.model) for recipe in stages]
+    asked = {term: None for pair in pairs for term in pair.projected}
+    found = read_projections(folder) if asked else {}
+    if not found:
+        return inputs
+    fitting = {term: None for pair in pairs for term in pair.adopt_projections(found)}
+    if fitting:
+        say(f"projections of {', '.join(fitting)} go on from those that the student learned before")
+    if new := [term for term in asked if term not in fitting]:
+        say(f"projections of {', '.join(new)} are new: the student has none that fit this teacher")
+    return replace(inputs, projections=found)
+
+
 def student_rates(student: Transformer, settings: LayerSettings) -> Callable[[str], float] | None:
-    """Each parameter's share of the learning rate; projections are no part of what is used, and learn at the head's."""
+    """Each parameter's share of the learning rate; projections learn at the head's, as only training needs them."""
     share = rates(student, settings)
     if share is None:
         return None
@@ -126,7 +141,7 @@ def run_earlier_stages(
     for number, recipe in enumerate(stages[:-1], 1):
         folder = out / STAGES / str(number)
         its_own = with_steps(settings.of_stage(number), inputs)
-        job, student = _stage(inputs, its_own, recipe, teacher, kept, runtime, say)
+        job, student = _stage(inputs, its_own, recipe, teacher, kept, runtime)
         if is_trained(folder, its_own):
             job.load_model(Checkpoints(folder).last())
         else:
@@ -135,7 +150,7 @@ def run_earlier_stages(
             outcome = train(folder, job, its_own.loop(), runtime, watch)
             if outcome.ended == "stopped":
                 return outcome
-        inputs = inputs.starting_from(student, job.model.projections.state_dict())
+        inputs = inputs.starting_from(student, {**inputs.projections, **job.model.projections.state_dict()})
     if len(stages) > 1:
         say(_begins(len(stages), stages, settings))
     return inputs
@@ -154,14 +169,13 @@ def _stage(
     teacher: Teacher,
     kept: KeptTeacher | None,
     runtime: Runtime,
-    say: Say,
 ) -> tuple[Job, Transformer]:
     seed, output = settings.runtime.seed, inputs.saved.task.output
     student, anew = with_head(inputs.trained, output, seed, settings.layers.dropout)
     freeze(student, settings.layers, anew)
     student.to(runtime.device)
     own = TaskObjective(output)
-    pair, objective = with_teacher(student, own, recipe, teacher, seed, kept, inputs.projections, say)
+    pair, objective = with_teacher(student, own, recipe, teacher, seed, kept, inputs.projections)
     if runtime.compiles:
         pair.compile_parts()
     features = inputs.dev_features

@@ -3,6 +3,7 @@ the student learns further; no other use needs them."""
 
 from pathlib import Path
 
+from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
@@ -26,4 +27,7 @@ def load_projections(folder: Path, model: nn.Module) -> None:
 def read_projections(folder: Path) -> dict[str, Tensor]:
     """Those that a student brought along from an earlier run; none where it did not learn from a teacher there."""
     path = Path(folder) / FILE
-    return load_file(path) if path.exists() else {}
+    try:
+        return load_file(path) if path.exists() else {}
+    except SafetensorError as error:
+        raise ValueError(f"{path} cannot be read ({error}): copy it anew, or remove it to begin without") from None

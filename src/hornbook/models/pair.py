@@ -55,6 +55,11 @@ class DistillationPair(nn.Module):
         return self.projections[f"of-{term}"]
 
     @property
+    def projected(self) -> list[str]:
+        """The terms that have a projection."""
+        return [name.removeprefix("of-") for name in self.projections]
+
+    @property
     def config(self):
         """The student's, with no more positions than both have."""
         longest = min(self.student.config.max_positions, self.teacher.config.max_positions)
@@ -88,11 +93,12 @@ class DistillationPair(nn.Module):
     def adopt_projections(self, state: Mapping[str, Tensor]) -> list[str]:
         """Starts from those of an earlier run, as far as they are of one kind and shape: the terms they belong to."""
         adopted = []
-        for name, projection in self.projections.items():
-            theirs = {key.removeprefix(f"{name}."): value for key, value in state.items() if key.startswith(f"{name}.")}
+        for term in self.projected:
+            start, projection = f"of-{term}.", self.projection(term)
+            theirs = {name.removeprefix(start): value for name, value in state.items() if name.startswith(start)}
             if {k: v.shape for k, v in theirs.items()} == {k: v.shape for k, v in projection.state_dict().items()}:
                 projection.load_state_dict(theirs)
-                adopted.append(name.removeprefix("of-"))
+                adopted.append(term)
         return adopted
 
     def compile_parts(self) -> None:

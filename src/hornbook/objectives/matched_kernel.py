@@ -119,8 +119,8 @@ def _relations_apart(
         kind = ours.dtype.element_ty
         x_here = _tile(ours, here, length, begin, FIRST, head, num_heads, width, WIDTH)
         y_here = _tile(ours, here, length, begin, SECOND, head, num_heads, width, WIDTH)
-        their_x_here = _tile(theirs, here, length, begin, FIRST, head, num_heads, their_width, THEIR_WIDTH).to(kind)
-        their_y_here = _tile(theirs, here, length, begin, SECOND, head, num_heads, their_width, THEIR_WIDTH).to(kind)
+        their_x_here = _tile(theirs, here, length, begin, FIRST, head, num_heads, their_width, THEIR_WIDTH)
+        their_y_here = _tile(theirs, here, length, begin, SECOND, head, num_heads, their_width, THEIR_WIDTH)
         share_here = _share(weights, here, length, begin, num_heads, DIRECTION)
         x_gradient = tl.zeros((TILE, WIDTH), tl.float32)
         y_gradient = tl.zeros((TILE, WIDTH), tl.float32)
@@ -128,8 +128,8 @@ def _relations_apart(
             there = start + tl.arange(0, TILE)
             x_there = _tile(ours, there, length, begin, FIRST, head, num_heads, width, WIDTH)
             y_there = _tile(ours, there, length, begin, SECOND, head, num_heads, width, WIDTH)
-            their_x = _tile(theirs, there, length, begin, FIRST, head, num_heads, their_width, THEIR_WIDTH).to(kind)
-            their_y = _tile(theirs, there, length, begin, SECOND, head, num_heads, their_width, THEIR_WIDTH).to(kind)
+            their_x = _tile(theirs, there, length, begin, FIRST, head, num_heads, their_width, THEIR_WIDTH)
+            their_y = _tile(theirs, there, length, begin, SECOND, head, num_heads, their_width, THEIR_WIDTH)
             # these tokens look
             apart = tl.dot(x_here, tl.trans(y_there)) * scale - tl.dot(their_x_here, tl.trans(their_y)) * their_scale
             apart = tl.where(_is_seen(here[:, None], there[None, :], length, DIRECTION), apart, 0.0)

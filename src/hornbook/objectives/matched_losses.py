@@ -11,6 +11,7 @@ from collections.abc import Callable
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 
 from hornbook import kernels
 from hornbook.batch import Batch
@@ -25,7 +26,7 @@ SIDES = {  # of a product of queries, keys or values
     "value-relations": (VALUES, VALUES),
 }
 PLACES = {"queries": QUERIES, "keys": KEYS, "values": VALUES}
-WIDEST_VECTOR, WIDEST_HEAD = 8192, 256  # that a program of the kernels holds
+WIDEST_VECTOR, WIDEST_HEAD = 8192, 128  # that a program of the kernels holds
 
 
 def vector_losses(loss: str, ours_KD: Tensor, theirs_KD: Tensor) -> Tensor:
@@ -56,6 +57,7 @@ class _WithGradient(torch.autograd.Function):
         return total
 
     @staticmethod
+    @once_differentiable
     def backward(ctx, outer: Tensor) -> tuple[Tensor, None]:
         from hornbook.objectives.vocabulary_kernel import scaled
 
@@ -80,6 +82,7 @@ def relation_sum(
 ) -> Tensor:
     """Of the tokens of each sequence with each other: the mean over heads, added up over the tokens that look."""
     if match.loss == "mse" and match.heads != "mean" and kernels.run_on(ours_T3HC):
+        theirs_T3HC = theirs_T3HC.to(ours_T3HC.dtype)  # what was kept of a teacher is float32
         ours_T3HC, theirs_T3HC = (_resplit(match, each).contiguous() for each in (ours_T3HC, theirs_T3HC))
         if len(ours_T3HC) and max(ours_T3HC.shape[-1], theirs_T3HC.shape[-1]) <= WIDEST_HEAD:
             return _fused_relation_sum(match, ours_T3HC, theirs_T3HC, batch, weights_T, direction)
