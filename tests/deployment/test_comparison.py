@@ -10,6 +10,7 @@ from hornbook.cli import app
 from hornbook.deployment.comparison import compare
 from hornbook.deployment.timing import by_turns
 from hornbook.files import read_json, write_json
+from hornbook.infer.predictor import Predictor
 from hornbook.models.outputs import Output
 from hornbook.report.comparison import figure
 from hornbook.report.page import write_report
@@ -55,6 +56,26 @@ def test_with_data_all_are_scored_and_timed_on_its_examples(learned, tmp_path):
     assert (out / "comparison.png").stat().st_size > 5000 and str(learned.phone) in page
     (out / "report.html").unlink()
     assert write_report(out).read_text(encoding="utf-8") == page, "the page comes from what is on disk alone"
+
+
+def test_what_a_model_was_trained_on_is_noted_by_its_name(learned, tmp_path, monkeypatch):
+    evaluate = Predictor.evaluate
+    monkeypatch.setattr(
+        Predictor, "evaluate", lambda self, *args, **more: evaluate(self, *args, **more) | {"notes": ["known"]}
+    )
+    found = compare([learned.run, learned.phone], data=learned.data, **FAST)
+    assert found["notes"] == [f"{learned.run}, {learned.phone}: known"]
+
+
+def test_a_comparison_of_other_models_is_not_written_over(tiny_tokenizer, tmp_path):
+    one, two = (model_folder_of(tmp_path / name, tiny_tokenizer, "bert") for name in ("one", "two"))
+    out = tmp_path / "out"
+    compare([one, two], out=out, length=8, **FAST)
+    compare([one, two], out=out, length=4, **FAST)
+    assert read_json(out / "comparison.json")["length"] == 4
+    with pytest.raises(ValueError, match=r"out holds a comparison of .*one, .*two: choose another --out"):
+        compare([one], out=out, length=8, **FAST)
+    assert len(read_json(out / "comparison.json")["rows"]) == 2
 
 
 def test_models_without_a_task_are_compared_by_size_and_speed(tiny_tokenizer, tmp_path):

@@ -185,7 +185,9 @@ def test_info_says_what_was_exported(learned):
     description = describe(learned.phone)
     assert description["kind"] == "exported model" and description["task"] == "classification"
     said = dict(lines(description))
-    assert said["as"] == "onnx-int8" and said["comes out"] == "logits" and said["same predictions"].endswith("%")
+    assert said["as"] == "onnx-int8" and said["comes out"] == "logits" and "% of these " in said["same predictions"]
+    assert "examples are what the run was trained on" in said["note"]
+    assert said["note"] in (learned.phone / "README.md").read_text(encoding="utf-8")
 
 
 def test_the_verb_says_what_it_takes(learned):

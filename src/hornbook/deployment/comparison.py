@@ -61,6 +61,8 @@ def compare(
     if not names:
         raise ValueError("there is nothing to compare: give runs, models or exported folders, the first to compare to")
     models = [opened(name) for name in names]
+    if out is not None:
+        _refuse_another(Path(out), [model.name for model in models])
     _check_tasks(models, data)
     columns = {"text": text, "pair": pair, "label": label}
     scores, about = _scored(models, data, part, columns, show) if data is not None else _recorded(models)
@@ -78,6 +80,13 @@ def compare(
     if out is not None:
         write_json(Path(out) / FILE, found)
     return found
+
+
+def _refuse_another(out: Path, names: list[str]) -> None:
+    """What compares the same models is measured anew; what compares others is not written over."""
+    there = [row["name"] for row in read_json(out / FILE)["rows"]] if (out / FILE).exists() else names
+    if there != names:
+        raise ValueError(f"{out} holds a comparison of {', '.join(there)}: choose another --out, or remove it")
 
 
 def _check_tasks(models: Sequence[Opened], data: Any) -> None:
@@ -118,8 +127,9 @@ def _scored(
         # Of several parts dev comes first, and the first stands for the others.
         chosen = "dev" if "dev" in scores["parts"] else next(iter(scores["parts"]))
         found.append(scores["parts"][chosen][scores["decided_by"]])
-        noted |= dict.fromkeys(scores["notes"])
-    notes = [*noted, *_learned_nothing(models)]
+        for note in scores["notes"]:
+            noted.setdefault(note, []).append(model.name)
+    notes = [*(f"{', '.join(names)}: {note}" for note, names in noted.items()), *_learned_nothing(models)]
     return found, {"task": scores["task"], "decided_by": scores["decided_by"], "part": chosen, "notes": notes}
 
 

@@ -62,7 +62,7 @@ def export(
     random = np.random.default_rng(SEED)
     length = min(length, source.model.config.max_positions)
     features = compared_on(source, texts, data, length, random)
-    scores_before = None if data is None else _scores(source, data, show)  # refuses other data before writing
+    before_it = None if data is None else _scores(source, data, show)  # refuses other data before writing
     with replacing_folder(out) as folder:
         show("writing the graph", 0)
         _write(source, to, folder)
@@ -84,7 +84,8 @@ def export(
         memory = peak_memory(folder / FILE, shape)
         record["memory_bytes"] = {"peak": memory.whole, "without_model": memory.before}
         if data is not None:
-            record["scores"], record["scores_before"] = _scores(exported, data, show), scores_before
+            record["scores"], record["scores_before"] = _scores(exported, data, show)["parts"], before_it["parts"]
+            record["notes"] = before_it["notes"]
         write_json(folder / EXPORT, record)
         longest = length if source.predictor is None else source.predictor.longest
         write_text(folder / "README.md", readme(source, to, longest, measured_words(record)))
@@ -152,4 +153,5 @@ def _latency(
 
 
 def _scores(model: Opened, data: Any, show: Show) -> dict[str, Any]:
-    return model.predictor.evaluate(data, progress=lambda done: show("examples scored", done))["parts"]
+    """Of every part, and what is to be said of them."""
+    return model.predictor.evaluate(data, progress=lambda done: show("examples scored", done))

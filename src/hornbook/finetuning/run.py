@@ -65,7 +65,7 @@ from hornbook.tasks.objective import TaskObjective, class_weights
 from hornbook.tasks.records import ChoiceExample, Example, SpanExample, TaggedExample
 from hornbook.tasks.saved import save_task
 from hornbook.tasks.task import Features, Task
-from hornbook.train.checkpoint import Checkpoints
+from hornbook.train.checkpoint import Checkpoints, say_where_it_goes_on
 from hornbook.train.device import Runtime, decide, prepare
 from hornbook.train.loop import Job, Outcome, Status, train
 from hornbook.train.metrics import read_metrics
@@ -129,6 +129,7 @@ def run_once(
             return found
         job, model = _job(found, settings, request, runtime, lambda words: None, teacher, kept)
     if not is_trained(out, settings):
+        say_where_it_goes_on(out, settings.schedule.steps, say)
         outcome = train(out, job, settings.loop(), runtime, watch)
         if outcome.ended == "stopped":
             return outcome

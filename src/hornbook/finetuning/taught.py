@@ -27,7 +27,7 @@ from hornbook.objectives.task_distillation import TaskDistillation
 from hornbook.tasks.datasets import known
 from hornbook.tasks.objective import TaskObjective
 from hornbook.tasks.saved import load_task
-from hornbook.train.checkpoint import Checkpoints
+from hornbook.train.checkpoint import Checkpoints, say_where_it_goes_on
 from hornbook.train.device import Runtime
 from hornbook.train.loop import Job, Outcome, Status, train
 from hornbook.train.randomness import seed_of
@@ -146,6 +146,7 @@ def run_earlier_stages(
             job.load_model(Checkpoints(folder).last())
         else:
             say(_begins(number, stages, its_own))
+            say_where_it_goes_on(folder, its_own.schedule.steps, say)
             folder.mkdir(parents=True, exist_ok=True)
             outcome = train(folder, job, its_own.loop(), runtime, watch)
             if outcome.ended == "stopped":

@@ -218,6 +218,8 @@ def recipes_in(text: str, is_task: bool) -> tuple[Recipe, ...]:
 
 
 def _read(stage: Any) -> Recipe:
+    if isinstance(stage, dict) and (unknown := sorted(stage.keys() - _RECIPE_NAMES)):
+        raise ValueError(f"a recipe has no '{unknown[0]}', but {', '.join(sorted(_RECIPE_NAMES))}")
     if not _is_recipe(stage):
         raise ValueError(
             'a recipe is {"matches": [{"quantity": ..., "loss": ...}, ...], "own_weight": 0, "settings": {"epochs": 3}}'
@@ -236,7 +238,6 @@ def _read(stage: Any) -> Recipe:
 def _is_recipe(stage: Any) -> bool:
     return (
         isinstance(stage, dict)
-        and not stage.keys() - _RECIPE_NAMES
         and isinstance(stage.get("matches"), list)
         and all(isinstance(each, dict) for each in stage["matches"])
         and isinstance(stage.get("own_weight", 0.0), int | float)

@@ -47,14 +47,14 @@ def measured_words(record: dict[str, Any]) -> list[tuple[str, str]]:
         ("largest difference", f"{agreed['largest_difference']:.2g} of its outputs, {_inputs(agreed)}"),
     ]
     if "same" in agreed:
-        rows.append(("same predictions", f"{100 * agreed['same']:.2f}%"))
+        rows.append(("same predictions", f"{100 * agreed['same']:.2f}% of these {agreed['num_inputs']:,}"))
     if "smallest_cosine" in agreed:
         rows.append(("smallest cosine", f"{agreed['smallest_cosine']:.4f} between the mean vectors of an input"))
     for part, scores in record.get("scores", {}).items():
         for name, found in scores.items():
             was = record["scores_before"][part][name]["value"]
             rows.append((f"{name}, {part}", f"{found['value']:.4g}; before {was:.4g}"))
-    return rows
+    return rows + [("note", words) for words in record.get("notes", [])]
 
 
 def _inputs(agreed: dict[str, Any]) -> str:
