@@ -22,7 +22,10 @@ from hornbook.train.optimizer import make_optimizer
 from hornbook.train.settings import OptimizerSettings
 from hornbook.train.step import Stepper
 
-pytestmark = pytest.mark.gpu
+pytestmark = [
+    pytest.mark.gpu,
+    pytest.mark.skipif(not torch.cuda.is_available(), reason="needs CUDA"),
+]
 RECIPES = {
     "scores": Recipe((Match("logits", "mse"),), 0.5),
     "layers": Recipe((Match("embeddings", "mse"), Match("hidden", "mse"), Match("attention", "mse"))),
