@@ -9,11 +9,11 @@ from it on plain text and then on the task, and the same with each part left out
 BASE is the pre-trained model, with a head that fills in masks: fine-tuned it is the teacher, and it makes the copies.
 The arms leave parts of the task's stages out; `--general NAME=OTHER` adds one whose student learned otherwise on plain
 text, as in DistilBERT's table (whose students are only fine-tuned: `--arms no-task-stage --others-as no-task-stage`).
-Each task is trained on at most 4,000 examples, the same for every seed and arm, and the
-last weights are scored on dev (of SQuAD, on at most 2,000 questions). Arms are compared seed by seed, as all arms of a
-seed have its teacher and its copies. All seeds start from one student of plain text: no interval counts in its chance.
-Pieces (an arm, a task, a seed) are written down when they are done, and the same command goes on with those that are
-missing, in the middle of a run too. Teachers come first, then the full arm, whose copies the other arms read.
+Each task is trained on at most 4,000 examples, the same for every seed and arm, and the last weights are scored on dev
+(of SQuAD, on at most 2,000 questions). Arms are compared seed by seed, as all arms of a seed have its teacher and its
+copies. All seeds start from one student of plain text: no interval counts in its chance. Pieces (an arm, a task, a
+seed) are written down when they are done, and the same command goes on with those that are missing, in the middle of a
+run too. Teachers come first, then the full arm, whose copies the other arms read.
 """
 
 import argparse

@@ -81,17 +81,17 @@ def passing(model, runtime: Runtime, batches: list[Batch]) -> Callable[[], None]
     model.eval()
     if runtime.device.type != "cuda":
         return lambda: [one(batch) for batch in batches]
-    graphs, read, pool = [], [], torch.cuda.graph_pool_handle()
+    captured, pool = [], torch.cuda.graph_pool_handle()
     for drawn in (Drawn(batch, {}) for batch in batches):
         batch = filled(drawn, bucket_for(drawn, model.config.max_positions)).batch  # as a captured step reads it
         one(batch)
-        graphs.append(torch.cuda.CUDAGraph())
-        with torch.cuda.graph(graphs[-1], pool=pool):
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph, pool=pool):
             one(batch)
-        read.append(batch)  # a graph reads where its batch lay: nothing else may come to lie there
+        captured.append((graph, batch))  # a graph reads where its batch lay: nothing else may come to lie there
 
     def round_() -> None:
-        for graph, _ in zip(graphs, read, strict=True):
+        for graph, _ in captured:
             graph.replay()
 
     return round_

@@ -59,7 +59,7 @@ class _WithGradient(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx, outer: Tensor) -> tuple[Tensor, None]:
-        from hornbook.objectives.vocabulary_kernel import scaled
+        from hornbook.objectives.gradient_kernel import scaled
 
         (gradient,) = ctx.saved_tensors
         return scaled(gradient, outer, gradient.dtype), None

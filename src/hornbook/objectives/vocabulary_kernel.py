@@ -12,7 +12,6 @@ import triton.language as tl
 from torch import Tensor
 
 BLOCK, EACH, NUM_WARPS = 8192, 8, 16
-SCALED_BLOCK = 4096
 LOWEST = tl.constexpr(-1e30)  # below any score, and a number, so that differences are numbers
 LOG2_E = tl.constexpr(1.4426950408889634)
 
@@ -34,20 +33,6 @@ def overwrite_with_gradient(scores_KV: Tensor, values_K: Tensor, weights_K: Tens
         num_warps=NUM_WARPS,
     )
     return losses_K
-
-
-def scaled(gradient: Tensor, by: Tensor, kind: torch.dtype) -> Tensor:
-    """gradient x by, a single number on the device, in float32 and in one pass."""
-    out = torch.empty_like(gradient, dtype=kind)
-    _scaled[(triton.cdiv(out.numel(), SCALED_BLOCK),)](gradient, by, out, out.numel(), BLOCK=SCALED_BLOCK)
-    return out
-
-
-@triton.jit
-def _scaled(gradient, by, out, size, BLOCK: tl.constexpr):
-    at = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
-    product = tl.load(gradient + at, mask=at < size, other=0.0).to(tl.float32) * tl.load(by).to(tl.float32)
-    tl.store(out + at, product.to(out.dtype.element_ty), mask=at < size)
 
 
 @triton.jit

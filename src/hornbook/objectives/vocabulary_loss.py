@@ -50,7 +50,7 @@ class _FusedLoss(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx, outer: Tensor) -> tuple[Tensor | None, ...]:
-        from hornbook.objectives.vocabulary_kernel import scaled
+        from hornbook.objectives.gradient_kernel import scaled
 
         x_gradient_KD, gradient_VD = ctx.saved_tensors
         return scaled(x_gradient_KD, outer, x_gradient_KD.dtype), scaled(gradient_VD, outer, ctx.kind), None, None, None

@@ -149,7 +149,7 @@ class CapturedSteps:
 
 @contextmanager
 def _nothing_collected() -> Iterator[None]:
-    """Graphs of an earlier stage of the run may lie about; a capture in which one is destroyed is lost."""
+    """Graphs of an earlier stage of the run may lie about; a capture in which one is destroyed may be lost."""
     was_enabled = gc.isenabled()
     gc.disable()
     try:
