@@ -268,7 +268,7 @@ def test_goes_on_after_a_kill_with_the_same_bits(tmp_path, teacher, small):
     said = []
     last = distill(teacher.out, small, tmp_path / "killed", resume=True, **keywords | {"say": said.append})
     assert not any("before its first checkpoint" in words for words in said)
-    assert sum(words.startswith("goes on after step ") for words in said) == 1
+    assert sum(words.startswith("going on at step ") for words in said) == 1
     assert bytes_of(whole.out) == bytes_of(last.out) and whole.scores == last.scores
     stages = [bytes_of(each / "stages" / "1") for each in (whole.out, last.out)]
     assert stages[0] == stages[1] and "projections.safetensors" in stages[0]

@@ -37,7 +37,7 @@ from hornbook.finetuning.record import (
     write_run,
 )
 from hornbook.finetuning.settings import FinetuneSettings, TaughtSettings
-from hornbook.finetuning.steps import is_trained, with_steps
+from hornbook.finetuning.steps import is_trained, say_where_it_goes_on, with_steps
 from hornbook.finetuning.taught import (
     kept_in_folders,
     run_earlier_stages,
@@ -65,7 +65,7 @@ from hornbook.tasks.objective import TaskObjective, class_weights
 from hornbook.tasks.records import ChoiceExample, Example, SpanExample, TaggedExample
 from hornbook.tasks.saved import save_task
 from hornbook.tasks.task import Features, Task
-from hornbook.train.checkpoint import Checkpoints, say_where_it_goes_on
+from hornbook.train.checkpoint import Checkpoints
 from hornbook.train.device import Runtime, decide, prepare
 from hornbook.train.loop import Job, Outcome, Status, train
 from hornbook.train.metrics import read_metrics
@@ -129,7 +129,7 @@ def run_once(
             return found
         job, model = _job(found, settings, request, runtime, lambda words: None, teacher, kept)
     if not is_trained(out, settings):
-        say_where_it_goes_on(out, settings.schedule.steps, say)
+        say_where_it_goes_on(out, settings, say)
         outcome = train(out, job, settings.loop(), runtime, watch)
         if outcome.ended == "stopped":
             return outcome

@@ -1,4 +1,4 @@
-"""How many steps a run on labelled data takes, and whether it has taken them."""
+"""How many steps a run on labelled data takes, and how many it has taken."""
 
 import math
 from pathlib import Path
@@ -6,7 +6,7 @@ from typing import Any
 
 from hornbook import config as configuration
 from hornbook.files import read_json
-from hornbook.finetuning.inputs import Inputs
+from hornbook.finetuning.inputs import Inputs, Say
 from hornbook.finetuning.settings import FinetuneSettings
 from hornbook.train.checkpoint import Checkpoints
 
@@ -29,3 +29,9 @@ def is_trained(out: Path, settings: FinetuneSettings) -> bool:
         return False
     state = read_json(last / "state.json")
     return state["ended_early"] or state["step"] >= settings.schedule.steps
+
+
+def say_where_it_goes_on(out: Path, settings: FinetuneSettings, say: Say) -> None:
+    """Of a run or a stage that has taken steps already."""
+    if step := Checkpoints(out).last_step():
+        say(f"going on at step {step:,} of {settings.schedule.steps:,}")

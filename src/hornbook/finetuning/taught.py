@@ -14,7 +14,7 @@ from hornbook.finetuning.batches import TaskBatches
 from hornbook.finetuning.inputs import Inputs, Say
 from hornbook.finetuning.layers import freeze, rates, with_head
 from hornbook.finetuning.settings import LayerSettings, TaughtSettings
-from hornbook.finetuning.steps import is_trained, with_steps
+from hornbook.finetuning.steps import is_trained, say_where_it_goes_on, with_steps
 from hornbook.interop.folder import load_weights, read_weights, save_model
 from hornbook.interop.projections import load_projections, read_projections, save_projections
 from hornbook.interop.teacher import Teacher, refuse_other_vocabulary
@@ -27,7 +27,7 @@ from hornbook.objectives.task_distillation import TaskDistillation
 from hornbook.tasks.datasets import known
 from hornbook.tasks.objective import TaskObjective
 from hornbook.tasks.saved import load_task
-from hornbook.train.checkpoint import Checkpoints, say_where_it_goes_on
+from hornbook.train.checkpoint import Checkpoints
 from hornbook.train.device import Runtime
 from hornbook.train.loop import Job, Outcome, Status, train
 from hornbook.train.randomness import seed_of
@@ -146,7 +146,7 @@ def run_earlier_stages(
             job.load_model(Checkpoints(folder).last())
         else:
             say(_begins(number, stages, its_own))
-            say_where_it_goes_on(folder, its_own.schedule.steps, say)
+            say_where_it_goes_on(folder, its_own, say)
             folder.mkdir(parents=True, exist_ok=True)
             outcome = train(folder, job, its_own.loop(), runtime, watch)
             if outcome.ended == "stopped":

@@ -43,7 +43,7 @@ from hornbook.pretraining.trained import (
     start_from,
 )
 from hornbook.text.tokenizer import Tokenizer
-from hornbook.train.checkpoint import Checkpoints, read_state, say_where_it_goes_on
+from hornbook.train.checkpoint import Checkpoints, read_state
 from hornbook.train.device import Runtime, decide, prepare
 from hornbook.train.loop import Job, Outcome, Watch, train
 from hornbook.train.pace import seconds_a_step
@@ -101,7 +101,6 @@ def pretrain(
     for warning in _repetition_warnings(prepared.opened, prepared.settings):
         say(warning)
     watch = watch or (lambda status: None)
-    say_where_it_goes_on(out, prepared.settings.schedule.steps, say)
     outcome = train(out, prepared.job, prepared.settings.loop(), prepared.runtime, watch)
     if outcome.ended == "finished":
         _write_samples(out, prepared)

@@ -140,7 +140,8 @@ def figure(found: dict, colours: Colours = LIGHT) -> Figure:
             axes.plot([x, x], low_high, color=shade, linewidth=1.6, alpha=0.45, solid_capstyle="round")
         above = math.sqrt(area) / 2 + 3
         offset, anchor = ((0, above), "bottom") if place % 2 == 0 else ((0, -above), "top")
-        words = _short_name(each, found["rows"])
+        exported = "" if each["kind"] == "torch" else f" ({KINDS[each['kind']]})"
+        words = _short_name(each, found["rows"]) + exported
         look = {"textcoords": "offset points", "ha": "center", "va": anchor, "fontsize": 8, "color": colours.ink}
         rim = withStroke(linewidth=3, foreground=colours.paper)  # lines of intervals go behind it
         axes.annotate(words, (x, y), offset, path_effects=[rim], zorder=4, **look)

@@ -111,9 +111,3 @@ def _remove(path: Path) -> None:
         shutil.rmtree(doomed, ignore_errors=True)
         os.replace(path, doomed)
         shutil.rmtree(doomed)
-
-
-def say_where_it_goes_on(run: Path, num_steps: int, say: Callable[[str], None]) -> None:
-    """Of a run that has a checkpoint behind its first weights."""
-    if step := Checkpoints(run).last_step():
-        say(f"goes on after step {step:,} of {num_steps:,}")
