@@ -37,11 +37,14 @@ from hornbook.augmentation.kept import LINES, MADE_FROM
 from hornbook.distillation.run import distill
 from hornbook.files import link, num_cores, read_json, write_json
 from hornbook.finetuning.api import finetune
+from hornbook.finetuning.taught import STAGES
 from hornbook.interop.folder import load_folder, save_model
 from hornbook.interop.projections import FILE as PROJECTIONS
 from hornbook.interop.teacher import weights_fingerprint
 from hornbook.metrics.bootstrap import mean_interval
+from hornbook.models.flops import model_flops_per_token, shape_of
 from hornbook.models.pair import start_from_teacher
+from hornbook.train.checkpoint import Checkpoints
 
 MEASURES = {  # in points of 100; SQuAD's are that already
     "cola": ("matthews", 100),
@@ -143,6 +146,7 @@ def run_piece(piece: Piece, threads: int) -> dict:
         "seed": piece.seed,
         "score": unit * result.scores["dev"][measure]["value"],
         "degenerate": result.degenerate,
+        **spent(piece),
         "training_seconds": result.outcome.seconds,
         "whole_seconds": time.perf_counter() - began,
         "asked": piece.asked(),
@@ -152,6 +156,25 @@ def run_piece(piece: Piece, threads: int) -> dict:
         keep_copies(piece)
         shutil.rmtree(piece.folder)
     return answer
+
+
+def spent(piece: Piece) -> dict:
+    """Tokens that were trained on in all stages, and FLOPs in the `model` convention: the trained model's, and a
+    teacher's way forward, for every token of a stage that is not the last and once for what is kept for the last one.
+    Making copies is left out."""
+    last = read_json(Checkpoints(piece.folder).last() / "state.json")
+    earlier = [read_json(Checkpoints(f).last() / "state.json") for f in (piece.folder / STAGES).glob("*")]
+    tokens, in_last = sum(state["tokens"] for state in [last, *earlier]), last["tokens"]
+    run = read_json(piece.folder / "run.json")
+    sequences = last["step"] * run["settings"]["batch_size"]
+
+    def a_token(folder: str | Path) -> float:
+        return model_flops_per_token(shape_of(load_folder(folder)[0].config, in_last / sequences, 0.0, "none"))
+
+    flops = tokens * a_token(piece.folder)
+    if piece.arm != TEACHER and ARMS[piece.way].teacher:
+        flops += (tokens - in_last + in_last / run["settings"]["epochs"]) * a_token(piece.base) / 3
+    return {"tokens": tokens, "flops": flops}
 
 
 def forget_other_threads(piece: Piece, threads: int) -> None:

@@ -1,0 +1,96 @@
+"""What each part of distillation is worth: the difference to the whole in points of the mean score, with its interval,
+beside the differences that the papers of TinyBERT and DistilBERT report.
+
+    python benchmarks/distillation_picture.py half.json [quarter.json] [distilbert.json] --out distillation.png
+
+Each file is what `distillation.py` wrote, and a panel.
+"""
+
+import argparse
+from pathlib import Path
+from statistics import fmean
+
+from distillation import FULL, MEAN, TEACHER
+
+from hornbook.files import read_json
+from hornbook.metrics.bootstrap import mean_interval
+from hornbook.report.drawing import LIGHT, as_png, new_figure, show_legend, style, write_png, write_title
+
+PANELS = {
+    "half": "a student of half the layers",
+    "quarter": "a student of a quarter of the width",
+    "distilbert": "DistilBERT on plain text, then only fine-tuned",
+}
+WORDS = {
+    "no-general-stage": "not on plain text",
+    "no-task-stage": "not on the task",
+    "no-augmentation": "no copies",
+    "no-embeddings": "no embeddings",
+    "no-prediction-layer": "no prediction layer",
+    "no-attention": "no attention",
+    "no-hidden": "no hidden states",
+    "neither-attention-nor-hidden": "neither of both",
+    "random-start": "random start on the task",
+    "no-scores": "no softened scores",
+    "no-cosine": "no cosine",
+    "no-masked-tokens": "no masked tokens",
+    "random-on-plain-text": "random start on plain text",
+}
+PUBLISHED = {  # TinyBERT: 4 tasks, 4 layers of BERT-base's 12 (Jiao et al. 2020); DistilBERT: GLUE (Sanh et al. 2019)
+    "no-general-stage": 72.5 - 75.6,
+    "no-task-stage": 68.5 - 75.6,
+    "no-augmentation": 68.4 - 75.6,
+    "no-embeddings": 74.1 - 75.6,
+    "no-prediction-layer": 73.5 - 75.6,
+    "no-attention": 71.0 - 75.6,
+    "no-hidden": 72.9 - 75.6,
+    "neither-attention-nor-hidden": 56.3 - 75.6,
+    "no-scores": -2.96,
+    "no-cosine": -1.46,
+    "no-masked-tokens": -0.31,
+    "random-on-plain-text": -3.69,
+}
+
+
+def differences(rows: list[dict]) -> dict[str, list[float]]:
+    """Of each arm, seed by seed, the mean over tasks less that of the whole: of the first arm where none is called
+    so."""
+    means = {row["arm"]: row[MEAN] for row in rows if row["arm"] != TEACHER}
+    whole = means.pop(FULL if FULL in means else next(iter(means)))
+    return {arm: [mean - whole[seed] for seed, mean in by_seed.items()] for arm, by_seed in means.items()}
+
+
+def draw_panel(axes, title: str, found: dict[str, list[float]]) -> None:
+    style(axes, LIGHT)
+    write_title(axes, title, LIGHT)
+    axes.axvline(0, color=LIGHT.faint, lw=1)
+    for place, (arm, values) in enumerate(found.items()):
+        low, high = mean_interval(values) if len(values) > 1 else (values[0], values[0])
+        axes.plot([low, high], [place, place], color=LIGHT.train, lw=2, solid_capstyle="round")
+        axes.plot(fmean(values), place, "o", color=LIGHT.train, label="here" if place == 0 else None)
+        if arm in PUBLISHED:
+            first = next(each for each in found if each in PUBLISHED)
+            label = "published" if arm == first else None
+            axes.plot(PUBLISHED[arm], place, "D", mfc="none", color=LIGHT.validation, markersize=6, label=label)
+    axes.set_yticks(range(len(found)), [WORDS.get(arm, arm) for arm in found])
+    axes.invert_yaxis()
+    axes.set_xlabel("points of the mean score, beside the whole")
+    show_legend(axes, LIGHT)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("results", type=Path, nargs="+")
+    parser.add_argument("--out", type=Path, required=True)
+    args = parser.parse_args()
+    found = {file.stem: differences(read_json(file)["rows"]) for file in args.results}
+    figure = new_figure(7.2, 0.8 * len(found) + 0.32 * sum(map(len, found.values())), LIGHT)
+    panels = figure.subplots(len(found), 1, squeeze=False, height_ratios=[len(arms) for arms in found.values()])
+    for axes, (name, arms) in zip(panels[:, 0], found.items(), strict=True):
+        table = name.removeprefix("distillation-")
+        draw_panel(axes, f"What each part is worth: {PANELS.get(table, table)}", arms)
+    write_png(args.out, as_png(figure))
+
+
+if __name__ == "__main__":
+    main()
