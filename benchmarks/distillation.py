@@ -37,13 +37,13 @@ from hornbook.augmentation.kept import LINES, MADE_FROM
 from hornbook.distillation.run import distill
 from hornbook.files import link, num_cores, read_json, write_json
 from hornbook.finetuning.api import finetune
-from hornbook.finetuning.taught import STAGES
 from hornbook.interop.folder import load_folder, save_model
 from hornbook.interop.projections import FILE as PROJECTIONS
 from hornbook.interop.teacher import weights_fingerprint
 from hornbook.metrics.bootstrap import mean_interval
 from hornbook.models.flops import model_flops_per_token, shape_of
 from hornbook.models.pair import start_from_teacher
+from hornbook.report.stages import STAGES
 from hornbook.train.checkpoint import Checkpoints
 
 MEASURES = {  # in points of 100; SQuAD's are that already

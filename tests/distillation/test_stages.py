@@ -1,6 +1,7 @@
 """What each stage of a recipe on a task is trained with: published, set for the run, or set for one stage."""
 
 import json
+import signal
 from pathlib import Path
 
 import pytest
@@ -8,8 +9,12 @@ from distillation.lessons import ONCE, QUIET, rows_of
 from finetuning import rules
 
 from hornbook.distillation.run import distill
-from hornbook.finetuning.api import finetune
+from hornbook.finetuning.api import Stopped, finetune
 from hornbook.finetuning.settings import FinetuneSettings, TaughtSettings, settings_for
+from hornbook.report.finetuned import FinetunedRun
+from hornbook.report.info import describe, lines
+from hornbook.report.page import write_report
+from hornbook.report.stages import read_stages
 from hornbook.tasks.datasets import known
 
 TINYBERT = {"objective.recipe": "tinybert"}
@@ -56,17 +61,65 @@ def test_what_a_stage_has_not(name, words):
         resolved({name: "1"})
 
 
-def test_a_run_of_two_rates(tmp_path):
-    encoder = rules.random_encoder(tmp_path / "encoder")
-    data = rules.write_rows(tmp_path / "data", rows_of(rules.keyword_pair, 60), 20)
-    taught_by = finetune(encoder, data, out=tmp_path / "teacher", epochs=1, changes=ONCE, **QUIET)
+@pytest.fixture(scope="module")
+def lesson(tmp_path_factory) -> tuple[Path, Path, Path]:
+    """A teacher, a student and data of 40 examples, with 20 for dev."""
+    folder = tmp_path_factory.mktemp("lesson")
+    encoder = rules.random_encoder(folder / "encoder")
+    data = rules.write_rows(folder / "data", rows_of(rules.keyword_pair, 60), 20)
+    return finetune(encoder, data, out=folder / "teacher", epochs=1, changes=ONCE, **QUIET).out, encoder, data
+
+
+def asked_of(data: Path) -> dict:
     changes = {"stages.1.epochs": 2, "stages.1.optimizer.lr": 1e-3, "stages.1.batch_size": 10, "optimizer.lr": 1e-4}
-    keywords = {"task": "classification", "data": data, "changes": ONCE | changes, "epochs": 1, **QUIET}
-    out = distill(taught_by.out, encoder, tmp_path / "run", **keywords).out
+    return {"task": "classification", "data": data, "changes": ONCE | changes, "epochs": 1}
+
+
+def test_a_run_of_two_rates(tmp_path, lesson):
+    teacher, encoder, data = lesson
+    keywords = asked_of(data) | QUIET
+    out = distill(teacher, encoder, tmp_path / "run", **keywords).out
     first, last = (_train_lines(folder) for folder in (out / "stages" / "1", out))
     assert (len(first), len(last)) == (8, 2)
     assert max(each["lr"] for each in first) > 5e-4 > 1.01e-4 > max(each["lr"] for each in last)
-    assert distill(taught_by.out, encoder, out, resume=True, **keywords).scores
+    assert distill(teacher, encoder, out, resume=True, **keywords).scores
+
+
+def test_both_stages_are_told_of(tmp_path, lesson):
+    teacher, encoder, data = lesson
+    out = distill(teacher, encoder, tmp_path / "run", **asked_of(data), **QUIET).out
+    said = dict(lines(describe(out)))
+    assert said["state"] == "finished after 8 and 2 steps"
+    assert said["stage 1"].startswith("embeddings, hidden, attention; 8 steps at a rate of 0.001, ")
+    (stage,) = read_stages(out)
+    whole = FinetunedRun.load(out)
+    assert whole.seconds == whole.record.seconds + stage.record.seconds > whole.record.seconds
+    assert "task" not in stage.record.terms and {"embeddings", "hidden", "attention"} <= set(stage.record.terms)
+    page = write_report(out).read_text()
+    assert "Stage 1 of 2: embeddings, hidden, attention</h2>" in page and "Stage 2 of 2: logits</h2>" in page
+    assert (out / "stages" / "1" / "curves.png").exists()
+    card = (out / "README.md").read_text()
+    assert "for 10 steps in 2 stages" in card and "Before, in stage 1: embeddings, hidden, attention; 8 steps" in card
+
+
+def test_a_stop_in_the_last_step_of_a_stage(tmp_path, lesson):
+    """Is heard before the next stage begins, and nothing is trained twice."""
+    teacher, encoder, data = lesson
+    out, said, heard = tmp_path / "run", [], []
+
+    def interrupt(status):
+        if status.step == status.num_steps and not heard:
+            heard.append(status.step)
+            signal.raise_signal(signal.SIGINT)
+
+    with pytest.raises(Stopped):
+        distill(teacher, encoder, out, **asked_of(data), say=said.append, watch=interrupt)
+    assert not any(words.startswith("stage 2") for words in said)
+    assert dict(lines(describe(out)))["state"] == "not finished: after stage 1 of 2"
+    said.clear()
+    resumed = distill(teacher, encoder, out, resume=True, **asked_of(data), say=said.append)
+    assert resumed.scores and not any(words.startswith("stage 1") for words in said)
+    assert len(_train_lines(out / "stages" / "1")) == 8
 
 
 def _train_lines(folder: Path) -> list[dict]:

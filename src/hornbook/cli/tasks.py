@@ -117,6 +117,7 @@ def _show(model: str, task: str, changes: dict, flags: dict, as_json: bool) -> N
 
 def say_result(result, advice: str = "--restarts 5, another --lr or more --epochs") -> None:
     from hornbook.files import read_json
+    from hornbook.report.stages import read_stages
     from hornbook.report.wording import counted
     from hornbook.terminal import duration, say, table
 
@@ -129,8 +130,11 @@ def say_result(result, advice: str = "--restarts 5, another --lr or more --epoch
         ]
         table(rows, ("try", "learning rate", "seed", found["decided_by"], "degenerate"))
         say(f"best {found['best']}; median {found['median']:.4g}, standard deviation {found['spread']:.2g}")
-    outcome = result.outcome
-    say(f"{result.out}: {outcome.ended}, {counted(outcome.step, 'step')}, {duration(outcome.seconds)}")
+    outcome, earlier = result.outcome, [stage.record for stage in read_stages(result.out)]
+    steps = outcome.step + sum(record.step for record in earlier)
+    seconds = outcome.seconds + sum(record.seconds for record in earlier)
+    stages = f" in {len(earlier) + 1} stages" if earlier else ""
+    say(f"{result.out}: {outcome.ended}, {counted(steps, 'step')}{stages}, {duration(seconds)}")
     say_scores(result.scores)
     if result.degenerate:
         say(f"note: this run is degenerate: {result.degenerate}; try {advice}")

@@ -1,6 +1,7 @@
 """A fine-tuning run whose model learns from a teacher: what is trained beside it, and the stages before the last.
 
-RUN/stages/1/ ...    a stage that comes before: its checkpoints and metrics; the next one starts from its last weights
+RUN/stages/1/ ...    a stage that comes before: its settings, checkpoints and metrics; the next one starts from its last
+                     weights
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -10,6 +11,8 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from hornbook import config as configuration
+from hornbook.files import write_json
 from hornbook.finetuning.batches import TaskBatches
 from hornbook.finetuning.inputs import Inputs, Say
 from hornbook.finetuning.layers import freeze, rates, with_head
@@ -24,6 +27,7 @@ from hornbook.objectives.distillation import pair_for
 from hornbook.objectives.kept_teacher import KeptTeacher
 from hornbook.objectives.matching import Recipe
 from hornbook.objectives.task_distillation import TaskDistillation
+from hornbook.report.stages import ABOUT, STAGES
 from hornbook.tasks.datasets import known
 from hornbook.tasks.objective import TaskObjective
 from hornbook.tasks.saved import load_task
@@ -31,9 +35,8 @@ from hornbook.train.checkpoint import Checkpoints
 from hornbook.train.device import Runtime
 from hornbook.train.loop import Job, Outcome, Status, train
 from hornbook.train.randomness import seed_of
+from hornbook.train.signals import Signals
 from hornbook.train.validation import validate
-
-STAGES = "stages"
 
 
 def with_teacher(
@@ -148,13 +151,22 @@ def run_earlier_stages(
             say(_begins(number, stages, its_own))
             say_where_it_goes_on(folder, its_own, say)
             folder.mkdir(parents=True, exist_ok=True)
-            outcome = train(folder, job, its_own.loop(), runtime, watch)
+            _write_about(folder, number, stages, its_own)
+            with Signals() as signals:
+                outcome = train(folder, job, its_own.loop(), runtime, watch)
+            if signals.stop:  # perhaps during the last step, after which the stage is finished
+                outcome = replace(outcome, ended="stopped")
             if outcome.ended == "stopped":
                 return outcome
         inputs = inputs.starting_from(student, {**inputs.projections, **job.model.projections.state_dict()})
     if len(stages) > 1:
         say(_begins(len(stages), stages, settings))
     return inputs
+
+
+def _write_about(folder: Path, number: int, stages: Sequence[Recipe], settings: TaughtSettings) -> None:
+    about = {"number": number, "num_stages": len(stages), "terms": list(stages[number - 1].named())}
+    write_json(folder / ABOUT, {**about, "settings": configuration.to_dict(settings)})
 
 
 def _begins(number: int, stages: Sequence[Recipe], settings: TaughtSettings) -> str:

@@ -174,7 +174,8 @@ def _settings(run: FinetunedRun) -> str:
         if value is not None:
             value = {True: "yes", False: "no"}[value] if isinstance(value, bool) else value
             rows.append((words, f"{value:g}" if isinstance(value, float) else _plain(str(value))))
-    return _table(("setting", "value"), rows) + "\n\nAll of them are in `run.json`."
+    before = "".join(f" Before, in stage {stage.number}: {stage.in_words}." for stage in run.earlier_stages)
+    return _table(("setting", "value"), rows) + f"\n\nAll of them are in `run.json`.{before}"
 
 
 def _hardware(run: FinetunedRun) -> str:
@@ -182,8 +183,10 @@ def _hardware(run: FinetunedRun) -> str:
     parts = [
         f"Device: {_code(record.device)}" + (f" ({_plain(str(runtime['reason']))})" if "reason" in runtime else "")
     ]
-    if record.seconds:
-        parts.append(f"{wording.duration(record.seconds)} for {record.step:,} steps, validation included")
+    if run.seconds:
+        steps = record.step + sum(stage.record.step for stage in run.earlier_stages)
+        stages = f" in {run.num_stages} stages" if run.earlier_stages else ""
+        parts.append(f"{wording.duration(run.seconds)} for {steps:,} steps{stages}, validation included")
     if "torch" in run.run:
         parts.append(f"torch {run.run['torch']}")
     return "; ".join(parts) + "."

@@ -8,6 +8,7 @@ from pathlib import Path
 from hornbook.files import read_json, read_json_lines
 from hornbook.report import wording
 from hornbook.report.run import RunRecord, number
+from hornbook.report.stages import Stage, read_stages
 
 KINDS = {
     "classification": "one class of several",
@@ -54,6 +55,20 @@ class FinetunedRun:
     @cached_property
     def attention(self) -> dict:
         return _read(self.folder / "attention.json")
+
+    @cached_property
+    def earlier_stages(self) -> list[Stage]:
+        """With a teacher: those before the last, which is the run itself."""
+        return read_stages(self.folder)
+
+    @property
+    def num_stages(self) -> int:
+        return self.earlier_stages[0].num_stages if self.earlier_stages else 1
+
+    @property
+    def seconds(self) -> float:
+        """Of all stages."""
+        return self.record.seconds + sum(stage.record.seconds for stage in self.earlier_stages)
 
     @cached_property
     def predictions(self) -> list[dict]:
@@ -164,12 +179,16 @@ class FinetunedRun:
 
     @property
     def state_in_words(self) -> str:
-        record = self.record
+        record, stages = self.record, self.earlier_stages
+        if not self.is_finished and stages and not record.step:
+            where = "after" if stages[-1].record.is_finished else "in"
+            return f"not finished: {where} stage {stages[-1].number} of {self.num_stages}"
         if not self.is_finished:
             return "trained, not scored yet" if record.is_finished else record.state_in_words
         if record.state.get("ended_early"):
             return f"ended early, after {record.step:,} of {record.num_steps:,} steps"
-        return f"finished after {record.step:,} steps"
+        steps = [*(stage.record.step for stage in stages), record.step]
+        return f"finished after {' and '.join(f'{num:,}' for num in steps)} steps"
 
     def score_in_words(self, name: str, value: float) -> str:
         return wording.score(name, number(value), self.in_percent)

@@ -8,13 +8,15 @@ from hornbook.files import write_text
 from hornbook.report import usage, wording
 from hornbook.report.breakdown import Confusion, by_length, confusion, has_entities, tallies
 from hornbook.report.confusion import confusion_png, heads_png, scatter_png
+from hornbook.report.curves import curves_png
 from hornbook.report.drawing import write_png
 from hornbook.report.finetuned import FinetunedRun
 from hornbook.report.learning import has_curves, learning_png
 from hornbook.report.markup import events, page, picture, row, section, settings, table, tiles
 from hornbook.report.mistakes import Mistake, Piece, worst_mistakes
-from hornbook.report.run import RunRecord, number
+from hornbook.report.run import NOT_LOSSES, RunRecord, number
 from hornbook.report.several_page import several_sections
+from hornbook.report.stages import Stage
 
 MOST_TALLIES = 60
 
@@ -29,7 +31,8 @@ def write_finetuned_page(record: RunRecord) -> Path:
         _warning(run),
         tiles(_tiles(run)),
         section("Scores", _scores(run)),
-        section("Learning curves", _curves(run)),
+        *(section(stage.title.capitalize(), _stage(stage)) for stage in run.earlier_stages),
+        section(_curves_title(run), _curves(run)),
         *several_sections(run.folder),
         section("Where it goes wrong on dev", _breakdown(run)),
         section("Worst mistakes on dev", _mistakes(run)),
@@ -84,8 +87,9 @@ def _tiles(run: FinetunedRun) -> list[tuple[str, str, str]]:
         note = f"of {all_of_them:,} in the data" if all_of_them and all_of_them != examples else "all of the train part"
         note += f", and {run.copies_in_words}" if run.copies_in_words else ""
         shown.append(("trained on", f"{examples:,}", f"examples, {note}"))
-    if record.seconds:
-        shown.append(("time", wording.duration(record.seconds), "of training, validation and saving"))
+    if run.seconds:
+        stages = f" in {run.num_stages} stages" if run.earlier_stages else ""
+        shown.append(("time", wording.duration(run.seconds), f"of training, validation and saving{stages}"))
     shown.append(("device", record.device, str((run.run.get("runtime") or {}).get("reason", ""))))
     return shown
 
@@ -104,6 +108,23 @@ def _scores(run: FinetunedRun) -> str:
     note = "Each score with its 95% interval, from a bootstrap over the examples of the part."
     note += " The step was chosen by the dev score, so dev flatters a little." if run.best_validation else ""
     return table(("", *map(escape, run.parts)), rows, amounts_from=1) + f'<p class="soft small">{note}</p>'
+
+
+def _stage(stage: Stage) -> str:
+    record = stage.record
+    shown = f'<p class="soft small">{escape(stage.took)}</p>'
+    if not record.train:
+        return shown
+    draw = cache(lambda is_dark, is_narrow: curves_png(record, is_dark, 1 if is_narrow else 2))
+    write_png(record.folder / "curves.png", draw(False, False))
+    return shown + picture(draw, f"Curves of {stage.title}", has_narrow=True)
+
+
+def _curves_title(run: FinetunedRun) -> str:
+    if not run.earlier_stages:
+        return "Learning curves"
+    terms = [name for name in (run.record.train or [{}])[0] if name not in NOT_LOSSES]
+    return f"Stage {run.num_stages} of {run.num_stages}" + (f": {', '.join(terms)}" if terms else "")
 
 
 def _curves(run: FinetunedRun) -> str:

@@ -24,7 +24,8 @@ def about_finetuned(run: FinetunedRun) -> dict:
         "step": record.step,
         "num_steps": record.num_steps,
         "best_step": (run.best_validation or {}).get("step"),
-        "seconds": record.seconds,
+        "earlier_stages": [stage.in_words for stage in run.earlier_stages],
+        "seconds": run.seconds,
         "device": record.device,
         "data": {name: data.get(name) for name in ("path", "files", "examples", "problems")},
         "train_examples": run.train_examples,
@@ -54,6 +55,7 @@ def finetuned_lines(found: dict) -> list[tuple[str, str]]:
         ("state", found["state"]),
         ("degenerate", found["degenerate"] or ""),
     ]
+    out += [(f"stage {number}", words) for number, words in enumerate(found["earlier_stages"], 1)]
     out += [(f"{part} scores", "; ".join(words)) for part, words in found["scores_in_words"].items()]
     out.append(("best step", f"{found['best_step']:,}" if found["best_step"] is not None else ""))
     out.append(("data", str(data["path"] or "handed over in memory")))

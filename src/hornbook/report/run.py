@@ -40,7 +40,7 @@ class RunRecord:
             raise ValueError(f"{folder} is a {run['verb']}, which is told by its {what} and has no report")
         if not isinstance(run.get("settings"), dict):
             raise ValueError(f"{folder} is not a run: its run.json has no settings, so something else wrote it")
-        return cls(folder, run, read_metrics(folder), _read_samples(folder), _read_state(folder))
+        return cls(folder, run, read_metrics(folder), _read_samples(folder), read_state(folder))
 
     @property
     def is_of_task(self) -> bool:
@@ -217,7 +217,8 @@ def _read_samples(folder: Path) -> list[dict]:
     return [each for each in samples if isinstance(each, dict)] if isinstance(samples, list) else []
 
 
-def _read_state(folder: Path) -> dict:
+def read_state(folder: Path) -> dict:
+    """Of the newest checkpoint."""
     for path in sorted(folder.glob("checkpoints/step-*/state.json"), reverse=True):
         try:
             return read_json(path)
