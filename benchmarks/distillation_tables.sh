@@ -8,10 +8,14 @@
 # quarter of the width, and DistilBERT's, whose students differ on plain text and are only fine-tuned. The same command
 # goes on where it was stopped. Runs on plain text fill a GPU and come one after another; those on tasks do not, and
 # PROCESSES of them run at once, which pays with CUDA's MPS.
-set -e
+set -e -o pipefail
+[ $# -ge 4 ] || { echo "usage: $0 MODEL CORPUS TASKS OUT [half] [quarter] [distilbert]" >&2; exit 2; }
 model=$(realpath "$1") corpus=$(realpath "$2") tasks=$(realpath "$3") out=$4
 shift 4
 tables=${*:-half quarter distilbert}
+for name in $tables; do
+    [[ " half quarter distilbert " == *" $name "* ]] || { echo "'$name' is none of half, quarter, distilbert" >&2; exit 2; }
+done
 here=$(dirname "$(realpath "$0")")
 seeds=${SEEDS:-3} processes=${PROCESSES:-14} tokens=${TOKENS:-32768} length=${LENGTH:-256} examples=${EXAMPLES:-4000}
 mkdir -p "$out"
@@ -64,10 +68,6 @@ for name in $tables; do
         table distilbert --general triple --general no-scores=no-scores --general no-cosine=no-cosine \
             --general no-masked-tokens=no-masked-tokens --general random-on-plain-text=random \
             --arms no-task-stage --others-as no-task-stage
-        ;;
-    *)
-        echo "'$name' is none of half, quarter, distilbert" >&2
-        exit 2
         ;;
     esac
 done

@@ -347,7 +347,7 @@ def test_the_verb(tmp_path, teacher, small, data):
     asked = ["--task", "classification", "--data", str(data), "--epochs", "0.2", *settings, "--json"]
     done = CliRunner().invoke(cli.app, base + asked)
     assert done.exit_code == 0, (done.output, done.exception)
-    assert "accuracy" in json.loads(done.output.splitlines()[-1])["scores"]["dev"]
+    assert "accuracy" in json.loads(done.output.splitlines()[-1])["scores"]["dev"] and "in 2 stages" in done.output
     assert CliRunner().invoke(cli.app, [*base, *asked, "--resume"]).exit_code == 0
     assert CliRunner().invoke(cli.app, [*base[:2], "--out", out, "--resume"]).exit_code == 0
     assert "already holds a run" in str(CliRunner().invoke(cli.app, base + asked).exception)
