@@ -1,6 +1,7 @@
 """The runner: the smallest experiment end to end, stopped, killed, moved, and gone on with; nothing done twice."""
 
 import json
+import multiprocessing
 import shutil
 
 import pytest
@@ -14,8 +15,8 @@ from hornbook.experiments.runner import reproduce
 from hornbook.files import read_json
 
 
-class Killed(Exception):
-    pass
+class Killed(BaseException):
+    """Nothing catches it, as nothing catches a kill."""
 
 
 def quiet(words: str) -> None:
@@ -161,6 +162,77 @@ def test_processes_side_by_side_come_to_the_same(home, tiny_corpus, unbroken, tm
     assert any("2 at a time" in words for words in said)
 
 
+def test_a_process_that_is_killed_takes_nothing_with_it(home, tiny_corpus, unbroken, tmp_path):
+    shutil.copytree(unbroken, tmp_path / "out")
+    for path in (tmp_path / "out" / "pieces").glob("finetune-*"):
+        path.unlink()
+    said = []
+
+    def say(words: str) -> None:
+        said.append(words)
+        if "reviews, seed" in words and not any("begin again" in each for each in said):
+            multiprocessing.active_children()[0].kill()
+
+    found = run(home, tiny_corpus, tmp_path / "out", processes=2, say=say)
+    assert found.ended == "finished" and found.failures == {} and scores(tmp_path / "out") == scores(unbroken)
+    assert any("a process was killed from outside" in words for words in said)
+
+
+def test_what_is_left_out_and_put_back_is_what_it_was(home, tiny_corpus, tmp_path):
+    def begun_with(arm: str) -> None:
+        file, words = write_smallest(tmp_path, "[[tasks]]", f"{arm}[[tasks]]"), {"stop_after": 1e-6, "resume": True}
+        reproduce(file, [tiny_corpus], home / "tasks", tmp_path / "out", say=quiet, **words)
+
+    arm = '[[arms]]\nname = "third"\npreset = "bert-tiny"\nsettings.objective.sentence = "none"\n\n'
+    begun_with(arm)
+    begun_with("")
+    begun_with("")
+    with pytest.raises(ValueError, match=r"of arms 'third' settings objective\.sentence is sop and not none"):
+        begun_with(arm.replace("none", "sop"))
+    begun_with(arm)
+    assert read_json(tmp_path / "out" / "experiment.json")["left_out"] == {"arms": [], "tasks": []}
+
+
+def test_corpora_are_mixed_as_they_were(home, tiny_corpus, tmp_path):
+    shutil.copytree(tiny_corpus, tmp_path / "other")
+
+    def mixed(*weights: int) -> None:
+        corpora = [
+            f"{folder}:{weight}" for folder, weight in zip((tiny_corpus, tmp_path / "other"), weights, strict=True)
+        ]
+        words = {"stop_after": 1e-6, "resume": True, "say": quiet}
+        reproduce(home / "smallest.toml", corpora, home / "tasks", tmp_path / "out", **words)
+
+    mixed(1, 3)
+    mixed(2, 6)  # the same
+    with pytest.raises(ValueError, match=r"begun with corpora mixed 2:6|begun with corpora mixed 1:3"):
+        mixed(1, 9)
+
+
+def test_a_task_whose_data_is_gone_keeps_its_scores(home, tiny_corpus, unbroken, tmp_path):
+    shutil.copytree(unbroken, tmp_path / "out")
+    (tmp_path / "out" / "pieces" / "finetune-nsp-0-at-1-reviews-1.json").unlink()
+    more = '[[tasks]]\nname = "others"\ntask = "classification"\nplaces = ["others.csv"]\nseeds = [0, 1]\n\n[sentences]'
+    file = write_smallest(tmp_path, "[sentences]", more)
+    (tmp_path / "tasks").mkdir()
+    shutil.copy(home / "tasks" / "reviews.csv", tmp_path / "tasks" / "others.csv")
+    found = reproduce(file, [tiny_corpus], tmp_path / "tasks", tmp_path / "out", resume=True, say=quiet)
+    assert found.ended == "incomplete" and (found.num_done, found.num_pieces) == (19, 20)
+    assert {row["task"] for row in found.results["scores"]} == {"mean", "reviews", "others"}
+
+
+def test_weights_that_are_not_here_are_named_once(home, tiny_corpus, unbroken, tmp_path):
+    out, said = tmp_path / "out", []
+    shutil.copytree(unbroken, out)
+    for piece in (out / "pieces").glob("finetune-nsp-0-at-0.5-*"):
+        piece.unlink()
+    shutil.rmtree(out / "pretrained")
+    found = run(home, tiny_corpus, out, say=said.append)
+    assert (found.ended, found.num_done, found.failures) == ("incomplete", 10, {})
+    (words,) = [each for each in said if each.startswith("note: the weights")]
+    assert "bring them from where nsp was trained, or remove" in words and "pretrain-nsp-0.json" in words
+
+
 def test_minutes_are_measured_once(home, tiny_corpus, tmp_path):
     said = []
     found = run(home, tiny_corpus, tmp_path / "out", minutes_each=0.01, stop_after=1e-6, say=said.append)
@@ -179,9 +251,17 @@ def test_minutes_are_measured_once(home, tiny_corpus, tmp_path):
 def test_another_experiment_is_refused_and_more_of_it_is_not(home, tiny_corpus, unbroken, tmp_path):
     shutil.copytree(unbroken, tmp_path / "out")
     for old, new, said in (
-        ("model.width = 32", "model.width = 64", "pretraining of equal is not what"),
-        ('settings.objective.sentence = "nsp"', 'settings.objective.sentence = "sop"', "settings of arms 'nsp'"),
-        ("checkpoints = [0.5, 1.0]", "checkpoints = [1.0]", "checkpoints of equal"),
+        ("model.width = 32", "model.width = 64", "of equal pretraining model.width is 64 and not 32, as"),
+        (
+            'settings.objective.sentence = "nsp"',
+            'settings.objective.sentence = "sop"',
+            "of arms 'nsp' settings objective.sentence is sop and not nsp",
+        ),
+        (
+            "checkpoints = [0.5, 1.0]",
+            "checkpoints = [1.0]",
+            r"of equal checkpoints is \(1\.0,\) and not \(0\.5, 1\.0\)",
+        ),
         ("flops = 1.2e8", "flops = 1.3e8", r"equal\.flops=1.2e\+08"),
     ):
         file = write_smallest(tmp_path, old, new)

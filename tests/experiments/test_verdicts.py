@@ -9,7 +9,7 @@ from smallest import write_smallest
 
 from hornbook.experiments.definition import Claim, Condition, read_experiment
 from hornbook.experiments.scores import Scores
-from hornbook.experiments.verdicts import FAILS, HOLDS, OPEN, judge, lies
+from hornbook.experiments.verdicts import FAILS, HOLDS, OPEN, Quantity, _seeds_needed, judge, lies
 from hornbook.files import write_json
 
 ALL = ("reviews",)
@@ -108,8 +108,34 @@ def test_all_conditions_must_hold(tmp_path, experiment):
         ((BETTER, worse), FAILS),
         ((BETTER, unsure), OPEN),
         ((worse, unsure), FAILS),
+        ((dataclasses.replace(worse, premise=True), BETTER), OPEN),  # without it the other says nothing
+        ((dataclasses.replace(worse, premise=True), worse), OPEN),
+        ((dataclasses.replace(unsure, premise=True), worse), OPEN),
+        ((dataclasses.replace(BETTER, premise=True), worse), FAILS),
     ):
         assert judged(tmp_path, experiment, means, *conditions)["verdict"] == verdict
+
+
+def test_how_many_seeds_would_decide(tmp_path, experiment):
+    """As many as narrow an interval of 1.96 deviations to the bound, whatever the few that there are can say."""
+    equal, a, b = with_equal(experiment, seed_deviation=0.6), [60.0, 60.2], [60.4, 60.6]
+    scores = Scores(tmp_path, decided_for(equal), ALL)
+    deviation = scores.deviation(a, b)
+    assert deviation == pytest.approx(math.hypot(0.6, math.sqrt(0.02 / 2)))
+    found = Quantity(-0.4, -2.0, 1.2, deviation=deviation)
+    assert _seeds_needed(BETTER, found) == math.ceil(2 * (1.96 * deviation / 0.4) ** 2)
+    several = Scores(tmp_path, decided_for(with_equal(experiment, seeds=(0, 1), seed_deviation=50.0)), ALL)
+    assert several.deviation(a, b) == pytest.approx(math.sqrt(0.02))
+
+
+def test_one_task_deviates_more_than_the_mean(tmp_path, experiment):
+    (task,) = experiment.tasks
+    tasks = (task, dataclasses.replace(task, name="others"))
+    experiment = with_equal(dataclasses.replace(experiment, tasks=tasks), seed_deviation=0.6)
+    scores = Scores(tmp_path, decided_for(experiment), ("reviews", "others"))
+    a, b = [60.0, 60.0], [61.0, 61.0]
+    of_mean, of_one = (scores.difference(a, b, tasks) for tasks in (None, ["reviews"]))
+    assert of_one[2] - of_one[1] == pytest.approx(math.sqrt(2) * (of_mean[2] - of_mean[1]))
 
 
 def test_accuracies_and_parameters(tmp_path, experiment):

@@ -30,6 +30,7 @@ FILE = "experiment.json"
 NUM_COUNTED = 8  # batches of each length whose tokens are counted
 SPARE = 0.97  # of the minutes; the rest goes to validating and saving
 DECIDE_PIECES = ("equal", "arms", "tasks", "sentences")  # of an experiment; the rest only judges and shows
+NAMED = ("arms", "tasks")  # of which pieces are done one by one
 FREE = ("label", "panels", "published", "seed_deviation", "flops", "seeds", "places")  # may change on the way
 
 
@@ -85,10 +86,12 @@ def decide(
     """Decided now and written down, or as it was written down. Arms and tasks may be added later, not changed. `data`
     has the fingerprint of each task's."""
     opened = {name: open_for(experiment.settings_of(experiment.arm(name)), corpora) for name in _names(experiment)}
-    fingerprints = [corpus.fingerprint for corpus, _ in next(iter(opened.values()))]
+    read_from = next(iter(opened.values()))
+    fingerprints, weights = [corpus.fingerprint for corpus, _ in read_from], [weight for _, weight in read_from]
     written = read_json(out / FILE) if (out / FILE).exists() else None
     if written is not None:
-        _refuse_other(out, written, experiment, fingerprints, minutes_each)
+        _refuse_other_corpora(out, written, fingerprints, weights)
+        _refuse_other(out, written, experiment, minutes_each)
         _refuse_other_data(out, written, data)
         flops, measured, compile_, device = (written[name] for name in ("flops", "measured", "compile", "device"))
         minutes_each = written["minutes_each"]
@@ -104,7 +107,10 @@ def decide(
             step_flops, step_tokens = flops_of_a_step(experiment.settings_of(experiment.arm(name)), opened[name])
             arms[name] = ArmBudget(max(1, round(flops / step_flops)), step_flops, step_tokens)
     decided = Decided(experiment, flops, arms, minutes_each, compile_, measured, device)
-    _write(out, decided, fingerprints, data, written)
+    about = _about(decided, written or {}) | {"corpora": fingerprints, "corpus_weights": weights}
+    about["data"] = (written or {}).get("data", {}) | data
+    if written != about:
+        write_json(out / FILE, about)
     return decided
 
 
@@ -148,12 +154,13 @@ def _measured(
     return flops, seconds, "yes" if runtime.compiles else "no", runtime.reason
 
 
-def _write(out: Path, decided: Decided, fingerprints: list[str], data: dict[str, str], written: dict | None) -> None:
-    about = {
+def _about(decided: Decided, written: dict) -> dict[str, Any]:
+    """What is decided, as it is written down. Arms and tasks that the file no longer has stay: their pieces do too."""
+    experiment = configuration.to_dict(decided.experiment)
+    return {
         "hornbook": hornbook.__version__,
-        "experiment": configuration.to_dict(decided.experiment),
-        "corpora": fingerprints,
-        "data": (written or {}).get("data", {}) | data,
+        "experiment": experiment,
+        "left_out": {group: _left_out(group, written, experiment) for group in NAMED},
         "flops": decided.flops,
         "minutes_each": decided.minutes_each,
         "measured": decided.measured,
@@ -161,22 +168,32 @@ def _write(out: Path, decided: Decided, fingerprints: list[str], data: dict[str,
         "device": decided.device,
         "arms": {name: vars(budget) for name, budget in decided.arms.items()},
     }
-    if written != about:
-        write_json(out / FILE, about)
 
 
-def _refuse_other(
-    out: Path, written: dict, experiment: Experiment, fingerprints: list[str], minutes_each: float | None
-) -> None:
-    """Pieces that are done stay right: the corpus is the same, and so is all that decides them."""
+def _left_out(group: str, written: dict, now: dict) -> list[dict]:
+    """Of those that were ever in the file, the ones that are not."""
+    before = [*written.get("experiment", {}).get(group, []), *written.get("left_out", {}).get(group, [])]
+    return list({each["name"]: each for each in before if each["name"] not in {e["name"] for e in now[group]}}.values())
+
+
+def _refuse_other_corpora(out: Path, written: dict, fingerprints: list[str], weights: list[float]) -> None:
     if fingerprints != written["corpora"]:
         raise ValueError(
             f"--corpus is not the corpus that {out} began with: put that one back, or choose another --out"
         )
+    before = written.get("corpus_weights", weights)
+    if [each / sum(before) for each in before] != [each / sum(weights) for each in weights]:
+        shown = ":".join(f"{each:g}" for each in before)
+        raise ValueError(f"{out} was begun with corpora mixed {shown}: give them so, or choose another --out")
+
+
+def _refuse_other(out: Path, written: dict, experiment: Experiment, minutes_each: float | None) -> None:
+    """Pieces that are done stay right: all that decides them is the same."""
     if minutes_each is not None and minutes_each != written["minutes_each"]:
         began = f"--minutes-each {written['minutes_each']:g}" if written["minutes_each"] else "the FLOPs of its file"
         raise ValueError(f"{out} was begun with {began}: leave --minutes-each out, or choose another --out")
-    before = configuration.to_dict(experiment_in(written["experiment"], str(out / FILE)))
+    every = {group: [*written["experiment"][group], *written.get("left_out", {}).get(group, [])] for group in NAMED}
+    before = configuration.to_dict(experiment_in(written["experiment"] | every, str(out / FILE)))
     now = configuration.to_dict(experiment)
     if written["minutes_each"] is None and now["equal"]["flops"] != written["flops"]:
         raise ValueError(f"{out} was begun with equal.flops={written['flops']:g}: keep that, or choose another --out")
@@ -189,9 +206,17 @@ def _refuse_other(
                 if name not in FREE and old[name] != new[name]:
                     whose = f"{group} '{new['name']}'" if "name" in new else group
                     raise ValueError(
-                        f"{name} of {whose} is not what {out} was begun with ({old[name]}): keep it, name a new one "
-                        "beside it, or choose another --out"
+                        f"of {whose} {_difference(name, old[name], new[name])}, as {out} was begun with: keep it, name "
+                        "a new one beside it, or choose another --out"
                     )
+
+
+def _difference(name: str, old: Any, new: Any) -> str:
+    """`pretraining optimizer.lr is 0.002 and not 0.001`, of the first setting that differs."""
+    if not isinstance(old, dict) or not isinstance(new, dict):
+        return f"{name} is {new} and not {old}"
+    key = next(each for each in [*old, *new] if old.get(each) != new.get(each))
+    return f"{name} {key} is {new.get(key, 'not said')} and not {old.get(key, 'left unsaid')}"
 
 
 def _refuse_other_data(out: Path, written: dict, data: dict[str, str]) -> None:

@@ -74,8 +74,16 @@ class Piece:
         return kept_folder(self.run_folder(out), decided.arms[self.arm].step_at(self.share))
 
 
+def tasks_of(out: Path, decided: Decided, with_data: list[str]) -> list[str]:
+    """Those whose data is there, and those that have finished pieces: what was found stays, with data or without."""
+    done = {file.stem for file in (Path(out) / "pieces").glob("finetune-*.json")}
+    every = [task.name for task in decided.experiment.tasks]
+    has_pieces = {piece.task for piece in pieces_of(decided, every) if piece.key in done}
+    return [task for task in every if task in with_data or task in has_pieces]
+
+
 def pieces_of(decided: Decided, tasks: list[str]) -> list[Piece]:
-    """All of them, in order, for those tasks whose data is there."""
+    """All of them, in order, for those tasks."""
     experiment = decided.experiment
     plans = [task for task in experiment.tasks if task.name in tasks]
     has_sentences = experiment.sentences.pairs > 0

@@ -6,16 +6,11 @@ OUT/results.json                   scores, records and verdicts, of as many piec
 OUT/report.html, score-by-flops.png, RESULTS-NAME.md
 """
 
-import concurrent.futures
 import contextlib
-import multiprocessing
 import os
-import signal
-import threading
 import time
 import traceback
 from collections.abc import Callable, Iterator
-from concurrent.futures import BrokenExecutor, Future, ProcessPoolExecutor
 from dataclasses import dataclass, field
 from itertools import groupby
 from pathlib import Path
@@ -23,7 +18,8 @@ from pathlib import Path
 from hornbook.experiments.decided import FILE, Decided, decide
 from hornbook.experiments.definition import Experiment, TaskPlan, read_experiment
 from hornbook.experiments.pieces import Finetuning, finetuned, judged, labelled, pretrained
-from hornbook.experiments.plan import Piece, pieces_of
+from hornbook.experiments.plan import Piece, pieces_of, tasks_of
+from hornbook.experiments.pool import Pool
 from hornbook.experiments.results import write_results
 from hornbook.files import num_cores
 from hornbook.report.experiment import write_experiment_page
@@ -32,7 +28,7 @@ from hornbook.train.loop import Status
 from hornbook.train.signals import Signals
 
 Say = Callable[[str], None]
-SECONDS_A_LOOK = 0.5  # between looks at whether a person wants to stop
+SECONDS_A_RESULT = 60.0  # between results that are written while fine-tunings run
 
 
 @dataclass
@@ -118,44 +114,65 @@ class _Runner:
         say: Say,
     ):
         self.out, self.decided, self.corpora, self.places = out, decided, corpora, places
-        self.processes, self.until, self.watch, self.say = processes, until, watch, say
-        self.pieces = pieces_of(decided, list(places))
+        self.pool, self.until, self.watch, self.say = Pool(processes), until, watch, say
+        self.tasks = tasks_of(out, decided, list(places))
+        self.pieces = pieces_of(decided, self.tasks)
         self.numbers = {piece: number for number, piece in enumerate(self.pieces, 1)}
         self.failures: dict[str, str] = {}
-        self.errors: list[Exception] = []
-        self.pool: ProcessPoolExecutor | None = None
+        self.without_weights: set[Path] = set()
+        self.written_at = 0.0
 
     def __enter__(self) -> "_Runner":
         return self
 
     def __exit__(self, *_: object) -> None:
-        if self.pool is not None:
-            self._give_up_pool()
+        self.pool.close()
 
     def run(self, signals: Signals) -> Reproduced:
         missing = [piece for piece in self.pieces if not piece.is_done(self.out)]
         done = len(self.pieces) - len(missing)
         self.say(f"{len(self.pieces)} pieces, {done} done; {self.decided.flops:.3g} FLOPs each pre-training")
         is_stopped = False
+        self._write()
         for kind, group in groupby(missing, key=lambda piece: piece.kind):
             group = [piece for piece in group if self._can_run(piece)]
-            if kind == "finetune" and self.processes > 1:
+            if kind == "finetune" and self.pool.num_processes > 1:
                 is_stopped = not self._side_by_side(group, signals)
             else:
                 is_stopped = not all(self._alone(piece, signals) for piece in group)
-            write_results(self.out, self.decided, self.pieces, list(self.places))
+            self._write()
             if is_stopped:
                 break
-        results = write_results(self.out, self.decided, self.pieces, list(self.places))
+        results = self._write()
         write_experiment_page(self.out)
         num_done = sum(piece.is_done(self.out) for piece in self.pieces)
         ended = "finished" if num_done == len(self.pieces) else "stopped" if is_stopped else "incomplete"
         return Reproduced(ended, num_done, len(self.pieces), results, self.failures)
 
+    def _write(self) -> dict:
+        self.written_at = time.monotonic()
+        return write_results(self.out, self.decided, self.pieces, self.tasks)
+
+    def _write_now_and_then(self) -> None:
+        """So that a kill leaves results that are nearly new."""
+        if time.monotonic() - self.written_at > SECONDS_A_RESULT:
+            self._write()
+
     def _can_run(self, piece: Piece) -> bool:
-        """Not without its pre-training, which may have failed."""
-        needed = Piece("pretrain", piece.arm, piece.seed)
-        return piece.kind in ("pretrain", "overlap") or needed.is_done(self.out)
+        """Not without its data, nor without its pre-training, which may have failed or left no weights here."""
+        if piece.kind in ("pretrain", "overlap"):
+            return True
+        pretraining = Piece("pretrain", piece.arm, piece.seed)
+        if (piece.kind == "finetune" and piece.task not in self.places) or not pretraining.is_done(self.out):
+            return False
+        weights = piece.weights(self.out, self.decided)
+        if not weights.is_dir() and weights not in self.without_weights:
+            self.without_weights.add(weights)
+            self.say(
+                f"note: the weights {weights} are not here, which {piece.words} and others need: bring them from where "
+                f"{piece.arm} was trained, or remove {pretraining.file(self.out)} to train it again"
+            )
+        return weights.is_dir()
 
     def _is_to_stop(self, signals: Signals) -> bool:
         return bool(signals.stop) or (self.until is not None and time.time() > self.until)
@@ -186,45 +203,23 @@ class _Runner:
             return True
         if self._is_to_stop(signals):
             return False
-        self.say(f"{len(group)} fine-tunings, {self.processes} at a time{self._left()}")
-        waiting, is_stopped = self._submitted(group), False
-        while waiting:
-            done, _ = concurrent.futures.wait(waiting, SECONDS_A_LOOK, concurrent.futures.FIRST_COMPLETED)
-            for future in done:
-                piece = waiting.pop(future)
-                with self._noting_failures(piece):
-                    found = future.result()
-                    is_stopped |= found is None
-                    self._say_score(piece, found)
-            if self._is_to_stop(signals) and not is_stopped:
-                is_stopped = True
-                self.stop_asked.set()
-                self.say("stopping: what runs is saved first")
-                for future in [each for each in waiting if each.cancel()]:
-                    del waiting[future]
-        if any(isinstance(error, BrokenExecutor) for error in self.errors):
-            self._give_up_pool()  # the next group gets another
-        return not is_stopped
+        self.say(f"{len(group)} fine-tunings, {self.pool.num_processes} at a time{self._left()}")
 
-    def _submitted(self, group: list[Piece]) -> dict[Future, Piece]:
-        if self.pool is None:
-            context = multiprocessing.get_context("spawn")
-            self.stop_asked = context.Event()
-            self.pool = ProcessPoolExecutor(self.processes, context, _begin_in_pool, (self.stop_asked,))
-        # Ctrl-C goes to every process of a terminal: those of the pool begin without it, and are told by this one.
-        with _without_interrupts():
-            return {self.pool.submit(_run_in_pool, self._finetuning(piece)): piece for piece in group}
+        def tell(job: Finetuning, found: dict | Exception) -> None:
+            with self._noting_failures(job.piece):
+                if isinstance(found, Exception):
+                    raise found
+            self._say_score(job.piece, found)
+            self._write_now_and_then()
 
-    def _give_up_pool(self) -> None:
-        self.pool.shutdown(cancel_futures=True)
-        self.pool, self.errors = None, []
+        return self.pool.run(list(map(self._finetuning, group)), lambda: self._is_to_stop(signals), tell, self.say)
 
     def _finetuning(self, piece: Piece) -> Finetuning:
         equal = self.decided.experiment.equal
         plan = self.decided.experiment.task(piece.task)
         changes = equal.finetuning | plan.settings
-        if self.processes > 1:
-            changes = {"runtime.threads": max(1, num_cores() // self.processes)} | changes
+        if self.pool.num_processes > 1:
+            changes = {"runtime.threads": max(1, num_cores() // self.pool.num_processes)} | changes
         weights = str(piece.weights(self.out, self.decided))
         return Finetuning(piece, plan, weights, str(self.places[piece.task]), str(self.out), changes, self.until)
 
@@ -233,15 +228,14 @@ class _Runner:
         """A piece that fails is said, and the others go on; the same command tries it again."""
         try:
             yield
-        except (ValueError, OSError, RuntimeError) as error:
+        except Exception as error:
             if os.environ.get("HORNBOOK_TRACEBACK"):
                 traceback.print_exc()
-            self.errors.append(error)
-            self.failures[piece.key] = str(error).partition("\n")[0]
+            self.failures[piece.key] = str(error).partition("\n")[0] or type(error).__name__
             self.say(f"note: {piece.words} failed: {self.failures[piece.key]}; the rest goes on")
 
-    def _say_score(self, piece: Piece, found: dict | None) -> None:
-        if found is not None:
+    def _say_score(self, piece: Piece, found: dict | Exception | None) -> None:
+        if isinstance(found, dict):
             wrong = f" (it learned nothing: {found['degenerate']})" if found["degenerate"] else ""
             place = f"[{self.numbers[piece]} of {len(self.pieces)}]"
             self.say(f"{place} {piece.words}: {found['score']:.1f} in {found['seconds']:.0f} s{wrong}")
@@ -264,41 +258,6 @@ class _Runner:
             known = took.get(piece.alike) or took.get((piece.kind,))
             if known is None and piece.kind in ("pretrain", "finetune"):
                 return ""
-            at_once = self.processes if piece.kind == "finetune" else 1
+            at_once = self.pool.num_processes if piece.kind == "finetune" else 1
             seconds += sum(known) / len(known) / at_once if known else 0.0
         return f"; about {max(1, round(seconds / 60))} min left in all" if seconds else ""
-
-
-@contextlib.contextmanager
-def _without_interrupts() -> Iterator[None]:
-    """Processes that begin within it pay no heed to Ctrl-C."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, before)
-
-
-# ---- in a process of the pool
-
-_stop_asked = None  # an event that the parent sets
-
-
-def _begin_in_pool(stop_asked) -> None:
-    """A parent that was killed outright leaves nobody behind to write into its folders."""
-    global _stop_asked
-    _stop_asked = stop_asked
-    parent = multiprocessing.parent_process()
-
-    def wait() -> None:
-        parent.join()
-        os._exit(1)
-
-    threading.Thread(target=wait, daemon=True).start()
-
-
-def _run_in_pool(job: Finetuning) -> dict | None:
-    return finetuned(job, lambda status: _stop_asked.is_set() or (job.until is not None and time.time() > job.until))

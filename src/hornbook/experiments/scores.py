@@ -7,6 +7,7 @@ deviation between pre-training seeds that the experiment states.
 """
 
 import math
+import statistics
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -65,15 +66,29 @@ class Scores:
         names = {task.name for task in plans}
         return wanted - sum(key[:2] == (arm, share) and key[2] in names for key in self.found)
 
-    def difference(self, a: list[float], b: list[float]) -> tuple[float, float, float]:
+    def difference(
+        self, a: list[float], b: list[float], tasks: Sequence[str] | None = None
+    ) -> tuple[float, float, float]:
         """(mean of a - mean of b, low, high), the deviation between pre-training seeds counted in where it is not
         measured."""
         middle = _mean(a) - _mean(b)
         low, high = difference_interval(a, b)
         if len(self.equal.seeds) == 1:
-            reach = math.hypot((high - low) / 2, TWO_SIDED * math.sqrt(2) * self.equal.seed_deviation)
+            reach = math.hypot((high - low) / 2, TWO_SIDED * math.sqrt(2) * self._stated_deviation(tasks))
             low, high = middle - reach, middle + reach
         return middle, low, high
+
+    def deviation(self, a: list[float], b: list[float], tasks: Sequence[str] | None = None) -> float:
+        """Of the score of one pre-training, its fine-tunings' chance counted in: measured, or as it is stated."""
+        variance = (statistics.variance(a) + statistics.variance(b)) / 2
+        if len(self.equal.seeds) > 1:
+            return math.sqrt(variance)
+        return math.hypot(self._stated_deviation(tasks), math.sqrt(variance / min(len(a), len(b))))
+
+    def _stated_deviation(self, tasks: Sequence[str] | None) -> float:
+        """What is stated is of the mean over all tasks: that over some of them deviates more, as if each task had its
+        own chance."""
+        return self.equal.seed_deviation * math.sqrt(len(self.tasks) / len(tasks or self.tasks))
 
     def rows(self, decided: Decided) -> list[dict]:
         """Every point: arm, share, FLOPs, task or `mean`, score with its interval, how many scores it is of."""

@@ -2,7 +2,8 @@
 
 A condition is a quantity with an interval and the bounds that it must lie within. Inside them it holds; outside them it
 does not hold at this scale; across a bound, or while pieces are missing, it is not decided. A claim holds where all its
-conditions do, and does not where one of them does not.
+conditions do, and does not where one of them does not; where that one is a premise, without which the others say
+nothing, the claim is not decided.
 """
 
 import math
@@ -12,20 +13,21 @@ from pathlib import Path
 from hornbook.experiments.decided import Decided
 from hornbook.experiments.definition import Claim, Condition
 from hornbook.experiments.plan import Piece
-from hornbook.experiments.scores import Scores
+from hornbook.experiments.scores import TWO_SIDED, Scores
 
 HOLDS, FAILS, OPEN = "holds", "does not hold at this scale", "not decided"
 
 
 @dataclass(frozen=True)
 class Quantity:
-    """What was found: a value and its interval, or what is missing, in words; `num_seeds` of pre-training behind it."""
+    """What was found: a value and its interval, or what is missing, in words; of a difference between arms also the
+    deviation of one pre-training's score."""
 
     value: float = math.nan
     low: float = math.nan
     high: float = math.nan
     missing: str = ""
-    num_seeds: int = 0
+    deviation: float = math.nan
     unit: str = " points"
 
     @property
@@ -63,8 +65,7 @@ def judge(claim: Claim, out: Path, decided: Decided, scores: Scores) -> dict:
         is_open = bool(found.missing) or math.isnan(found.low)
         verdict = OPEN if is_open else lies(found.low, found.high, condition.least, condition.most)
         conditions.append(_told(condition, found, verdict))
-    verdicts = [each["verdict"] for each in conditions]
-    verdict = FAILS if FAILS in verdicts else HOLDS if set(verdicts) == {HOLDS} else OPEN
+    verdict = _of_all(claim, [each["verdict"] for each in conditions])
     return {
         "name": claim.name,
         "words": claim.words,
@@ -74,6 +75,13 @@ def judge(claim: Claim, out: Path, decided: Decided, scores: Scores) -> dict:
         "published": claim.published,
         "conditions": conditions,
     }
+
+
+def _of_all(claim: Claim, verdicts: list[str]) -> str:
+    if set(verdicts) == {HOLDS}:
+        return HOLDS
+    premises = [verdict for condition, verdict in zip(claim.conditions, verdicts, strict=True) if condition.premise]
+    return FAILS if FAILS in verdicts and set(premises) <= {HOLDS} else OPEN
 
 
 def _told(condition: Condition, found: Quantity, verdict: str) -> dict:
@@ -98,12 +106,13 @@ def _told(condition: Condition, found: Quantity, verdict: str) -> dict:
 
 
 def _seeds_needed(condition: Condition, found: Quantity) -> int | None:
-    """About how many pre-training seeds would narrow the interval to the nearest bound, if the value stayed."""
+    """About how many pre-training seeds of each arm would narrow the interval to the nearest bound, if the value
+    stayed."""
     bounds = [bound for bound in (condition.least, condition.most) if bound is not None]
     distance = min(abs(found.value - bound) for bound in bounds)
-    if not found.num_seeds or distance < 1e-9:
+    if math.isnan(found.deviation) or distance < 1e-9:
         return None
-    return math.ceil(found.num_seeds * ((found.high - found.low) / 2 / distance) ** 2)
+    return max(2, math.ceil(2 * (TWO_SIDED * found.deviation / distance) ** 2))
 
 
 def _would_decide(claim: Claim, conditions: list[dict]) -> str:
@@ -138,7 +147,7 @@ def _difference(condition: Condition, scores: Scores) -> Quantity:
     if min(len(a), len(b)) < 2:
         value = a[0] - b[0] if len(a) == len(b) == 1 else math.fsum(a) / len(a) - math.fsum(b) / len(b)
         return Quantity(value, missing=missing or "one score has no interval")
-    return Quantity(*scores.difference(a, b), missing, len(scores.equal.seeds))
+    return Quantity(*scores.difference(a, b, tasks), missing, scores.deviation(a, b, tasks))
 
 
 def _parameters(condition: Condition, out: Path, decided: Decided) -> Quantity:

@@ -2,6 +2,14 @@
 
 import signal
 
+_are_left_alone = False
+
+
+def leave_alone() -> None:
+    """From here on nothing heeds signals in this process: another one stops it its own way."""
+    global _are_left_alone
+    _are_left_alone = True
+
 
 class Signals:
     """SIGTERM and Ctrl-C ask the loop to stop after this step; a second Ctrl-C stops at once.
@@ -13,6 +21,8 @@ class Signals:
         self.before: dict = {}
 
     def __enter__(self) -> "Signals":
+        if _are_left_alone:
+            return self
         for each in (signal.SIGTERM, signal.SIGINT):
             try:
                 self.before[each] = signal.signal(each, self._ask)

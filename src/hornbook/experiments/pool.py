@@ -1,0 +1,130 @@
+"""Fine-tunings side by side, in processes that share the device."""
+
+import concurrent.futures
+import contextlib
+import multiprocessing
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import BrokenExecutor, Future, ProcessPoolExecutor
+
+from hornbook.experiments.pieces import Finetuning, finetuned
+from hornbook.train import signals
+
+SECONDS_A_LOOK = 0.5  # between looks at whether a person wants to stop
+MOST_TRIES = 3  # of a fine-tuning whose process, or another one beside it, was killed
+Told = Callable[[Finetuning, dict | Exception], None]
+
+
+class Pool:
+    """Processes that stay for the next group of fine-tunings. Only this one heeds signals, and tells them to stop."""
+
+    def __init__(self, num_processes: int):
+        self.num_processes = num_processes
+        self.executor: ProcessPoolExecutor | None = None
+        self.stop_asked = None
+
+    def run(
+        self, jobs: list[Finetuning], is_to_stop: Callable[[], bool], tell: Told, say: Callable[[str], None]
+    ) -> bool:
+        """Tells what each found, or what went wrong with it. False where they were stopped. Where a process is killed
+        from outside, those that were lost with it are run again."""
+        for number in range(1, MOST_TRIES + 1):
+            is_stopped, lost = self._tried(jobs, is_to_stop, tell, say)
+            if is_stopped or not lost:
+                return not is_stopped
+            jobs = [job for job, _ in lost]
+            if number < MOST_TRIES:
+                say(f"note: a process was killed from outside; {len(jobs)} fine-tunings begin again")
+        for job, error in lost:
+            tell(job, error)
+        return True
+
+    def _tried(
+        self, jobs: list[Finetuning], is_to_stop: Callable[[], bool], tell: Told, say: Callable[[str], None]
+    ) -> tuple[bool, list[tuple[Finetuning, Exception]]]:
+        """(whether they were stopped, those that were lost with a process, and how)."""
+        waiting = self._submitted(jobs)
+        is_stopped, is_told, lost = False, False, []
+        while waiting:
+            done, _ = concurrent.futures.wait(waiting, SECONDS_A_LOOK, concurrent.futures.FIRST_COMPLETED)
+            for future in done:
+                job = waiting.pop(future)
+                try:
+                    found = future.result()
+                except BrokenExecutor as error:
+                    lost.append((job, error))
+                except Exception as error:
+                    tell(job, error)
+                else:
+                    is_stopped |= found is None
+                    if found is not None:
+                        tell(job, found)
+            is_stopped |= is_to_stop()
+            if is_stopped and not is_told:
+                is_told = True
+                self.stop_asked.set()
+                say("stopping: what runs is saved first")
+                for future in [each for each in waiting if each.cancel()]:
+                    del waiting[future]
+        if lost:
+            self.close()  # it takes no more work; the next group gets another
+        return is_stopped, lost
+
+    def _submitted(self, jobs: list[Finetuning]) -> dict[Future, Finetuning]:
+        if self.executor is None:
+            context = multiprocessing.get_context("spawn")
+            self.stop_asked = context.Event()
+            self.executor = ProcessPoolExecutor(self.num_processes, context, _begin, (self.stop_asked,))
+        # Ctrl-C goes to every process of a terminal: those of the pool begin without it.
+        with _without_interrupts():
+            return {self.executor.submit(_run, job): job for job in jobs}
+
+    def close(self) -> None:
+        if self.executor is not None:
+            self.stop_asked.set()
+            self.executor.shutdown(cancel_futures=True)
+            self.executor = None
+
+
+@contextlib.contextmanager
+def _without_interrupts() -> Iterator[None]:
+    """Processes that begin within it pay no heed to Ctrl-C."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+# ---- in a process of the pool
+
+_stop_asked = None  # an event that the parent sets
+
+
+def _begin(stop_asked) -> None:
+    """A parent that was killed outright leaves nobody behind to write into its folders."""
+    global _stop_asked
+    _stop_asked = stop_asked
+    signals.leave_alone()
+    parent = multiprocessing.parent_process()
+
+    def wait() -> None:
+        parent.join()
+        os._exit(1)
+
+    threading.Thread(target=wait, daemon=True).start()
+
+
+def _run(job: Finetuning) -> dict | None:
+    """None where it was stopped, also before it began: a pool holds some that can no longer be cancelled."""
+
+    def is_to_stop(_: object = None) -> bool:
+        return _stop_asked.is_set() or (job.until is not None and time.time() > job.until)
+
+    return None if is_to_stop() else finetuned(job, is_to_stop)

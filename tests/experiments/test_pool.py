@@ -1,0 +1,97 @@
+"""Fine-tunings side by side: when they are stopped, and when a process of theirs is killed."""
+
+import time
+from concurrent.futures import Future
+from concurrent.futures.process import BrokenProcessPool
+from threading import Event
+from types import SimpleNamespace
+
+import pytest
+
+from hornbook.experiments import pool as pools
+from hornbook.experiments.pool import MOST_TRIES, Pool
+from hornbook.train import signals
+
+
+class Waiting(Pool):
+    """One whose jobs end as they are told beforehand, round by round: with what they found, an error, or never."""
+
+    def __init__(self, *rounds: list):
+        super().__init__(2)
+        self.rounds, self.submitted, self.stop_asked = list(rounds), [], Event()
+
+    def _submitted(self, jobs):
+        self.submitted.append(jobs)
+        futures = {}
+        for job, end in zip(jobs, self.rounds.pop(0), strict=True):
+            future = Future()
+            if isinstance(end, Exception):
+                future.set_exception(end)
+            elif end != "never":
+                future.set_result(end)
+            futures[future] = job
+        return futures
+
+
+@pytest.fixture
+def told():
+    return []
+
+
+def tell_into(told: list):
+    return lambda job, found: told.append((job, found))
+
+
+def quiet(words: str) -> None:
+    pass
+
+
+def test_one_that_was_stopped_stops_those_that_wait(told):
+    pool = Waiting([{"score": 1}, None, "never", "never"])
+    assert not pool.run([0, 1, 2, 3], lambda: False, tell_into(told), quiet)
+    assert pool.stop_asked.is_set() and told == [(0, {"score": 1})]
+
+
+def test_a_person_who_wants_to_stop(told):
+    pool = Waiting(["never", "never"])
+    assert not pool.run([0, 1], lambda: True, tell_into(told), quiet) and pool.stop_asked.is_set() and told == []
+
+
+def test_an_error_is_told_and_the_others_go_on(told):
+    pool, error = Waiting([KeyError("x"), {"score": 2}]), None
+    assert pool.run([0, 1], lambda: False, tell_into(told), quiet)
+    error = dict(told)[0]
+    assert isinstance(error, KeyError) and dict(told)[1] == {"score": 2}
+
+
+def test_what_is_lost_with_a_process_begins_again(told):
+    pool = Waiting([{"score": 1}, BrokenProcessPool(), BrokenProcessPool()], [{"score": 2}, {"score": 3}])
+    assert pool.run([0, 1, 2], lambda: False, tell_into(told), quiet)
+    assert pool.submitted == [[0, 1, 2], [1, 2]] and dict(told) == {0: {"score": 1}, 1: {"score": 2}, 2: {"score": 3}}
+
+
+def test_what_is_lost_again_and_again_is_told(told):
+    pool = Waiting(*([BrokenProcessPool("killed")] for _ in range(MOST_TRIES)))
+    assert pool.run([0], lambda: False, tell_into(told), quiet)
+    assert [str(error) for _, error in told] == ["killed"]
+
+
+def test_what_is_lost_while_it_stops_is_no_failure(told):
+    pool = Waiting([None, BrokenProcessPool()])
+    assert not pool.run([0, 1], lambda: False, tell_into(told), quiet) and told == []
+
+
+def test_a_job_that_can_no_longer_be_cancelled_does_not_begin(monkeypatch):
+    asked = Event()
+    monkeypatch.setattr(pools, "_stop_asked", asked)
+    monkeypatch.setattr(pools, "finetuned", lambda job, watch: {"score": 1})
+    assert pools._run(SimpleNamespace(until=None)) == {"score": 1}
+    assert pools._run(SimpleNamespace(until=time.time() - 1)) is None
+    asked.set()
+    assert pools._run(SimpleNamespace(until=None)) is None
+
+
+def test_signals_are_left_to_the_parent(monkeypatch):
+    monkeypatch.setattr(signals, "_are_left_alone", True)
+    with signals.Signals() as heard:
+        assert heard.before == {}
