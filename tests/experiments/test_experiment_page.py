@@ -90,7 +90,8 @@ def test_what_is_there_is_drawn_and_what_is_missing_is_said(tmp_path):
     assert any(re.fullmatch(r"ELECTRA [\d.]+ at 0.5", text) for text in texts)
     claims = {claim["name"]: claim for claim in results["claims"]}
     assert claims["replaced-tokens"]["verdict"] == "not decided"
-    assert "3 fine-tunings of electra and bert-mlm are missing" in claims["replaced-tokens"]["would_decide"]
+    assert "3 fine-tunings of electra and bert-mlm are missing" in claims["replaced-tokens"]["reason"]
+    assert claims["replaced-tokens"]["would_decide"] == "the pieces that are missing"
 
 
 def test_without_any_piece_there_is_a_page_too(tmp_path):

@@ -35,7 +35,7 @@ class Pool:
             is_stopped, lost = self._tried(jobs, is_to_stop, tell, say)
             if is_stopped or not lost:
                 return not is_stopped
-            jobs = [job for job, _ in lost]
+            jobs = [job for job in jobs if any(job is each for each, _ in lost)]  # in their order
             if number < MOST_TRIES:
                 say(f"note: a process was killed from outside; {len(jobs)} fine-tunings begin again")
         for job, error in lost:

@@ -66,9 +66,17 @@ def _pairs(found: dict | None) -> dict | None:
 
 
 def _degenerate(out: Path, pieces: list[Piece]) -> list[str]:
-    """Fine-tunings that learned nothing: their scores count, and are named."""
-    tuned = ((piece, piece.found(out)) for piece in pieces if piece.kind == "finetune")
-    return [f"{piece.words}: {found['degenerate']}" for piece, found in tuned if found and found["degenerate"]]
+    """Fine-tunings that learned nothing, those of one checkpoint and task at once. Their scores count all the same."""
+    groups: dict[tuple, list[str | None]] = {}
+    for piece in pieces:
+        if piece.kind == "finetune" and (found := piece.found(out)) is not None:
+            groups.setdefault((piece.arm, piece.seed, piece.share, piece.task), []).append(found["degenerate"])
+    said = []
+    for (arm, seed, share, task), reasons in groups.items():
+        if wrong := [reason for reason in reasons if reason]:
+            where = f"{task} on {arm}{f', seed {seed},' if seed else ''} at {share:.4g} of the FLOPs"
+            said.append(f"{where}: {len(wrong)} of {len(reasons)}, {' or '.join(dict.fromkeys(wrong))}")
+    return said
 
 
 def _missing(pieces: list[Piece]) -> dict[str, int]:

@@ -116,9 +116,8 @@ def _seeds_needed(condition: Condition, found: Quantity) -> int | None:
 
 
 def _would_decide(claim: Claim, conditions: list[dict]) -> str:
-    said = [each["missing"] for each in conditions if each["missing"]]
-    if said:
-        return "the pieces that are missing: " + "; ".join(dict.fromkeys(said))
+    if any(each["missing"] for each in conditions):
+        return "the pieces that are missing"
     needed = [each["seeds_needed"] for each in conditions if each["seeds_needed"]]
     seeds = f"about {max(needed)} pre-training seeds of each arm, if the means stayed as they are" if needed else ""
     return "; ".join(filter(None, (claim.would_decide, seeds)))
@@ -167,9 +166,7 @@ def _accuracy(condition: Condition, out: Path, decided: Decided) -> Quantity:
     else:
         pieces = [Piece("crossed", condition.of, seed) for seed in decided.experiment.equal.seeds]
     found = [left[condition.pairs] for piece in pieces if (left := piece.found(out)) is not None]
-    missing = (
-        f"{len(pieces) - len(found)} of {len(pieces)} measurements are missing" if len(found) < len(pieces) else ""
-    )
+    missing = " and ".join(f"there is nothing yet of {piece.words}" for piece in pieces if not piece.is_done(out))
     if not found:
         return Quantity(missing=missing)
     value = math.fsum(each["value"] for each in found) / len(found)

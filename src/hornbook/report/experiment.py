@@ -73,9 +73,9 @@ def _verdicts(results: dict) -> str:
         reasons = "".join(f"<li>{escape(each['reason'])}</li>" for each in claim["conditions"])
         decide = claim["would_decide"]
         more = f'<p class="small">What would decide it: {escape(decide)}.</p>' if decide else ""
+        published = f'<p class="soft small">Published: {escape(claim["published"])}</p>' if claim["published"] else ""
         rows.append(
-            f"<tr><td><strong>{escape(claim['words'])}</strong>"
-            f'<p class="soft small">Published: {escape(claim["published"])}</p></td>'
+            f"<tr><td><strong>{escape(claim['words'])}</strong>{published}</td>"
             f'<td><span class="badge {kind}">{escape(claim["verdict"])}</span></td>'
             f'<td><ul class="small">{reasons}</ul>{more}</td></tr>'
         )

@@ -81,8 +81,9 @@ def _draw_lines(axes: Axes, results: dict, arms: list[str], task: str, shades: d
             at, values, "o-", color=shades[arm], linewidth=1.2 if is_small else 1.8, markersize=2.6 if is_small else 4.6
         )
         for x, row in zip(at, points, strict=True):
-            if row["low"] is not None and not is_small:
-                axes.plot([x, x], [row["low"], row["high"]], color=shades[arm], linewidth=2.4, alpha=0.35)
+            if row["low"] is not None:
+                width = 1.2 if is_small else 2.4
+                axes.plot([x, x], [row["low"], row["high"]], color=shades[arm], linewidth=width, alpha=0.35)
     return drawn
 
 

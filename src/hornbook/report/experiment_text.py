@@ -113,7 +113,8 @@ def _scores(results: dict) -> str:
             if points:
                 scores = [score_words(points.get(task)) for task in tasks]
                 rows.append([arm["label"], f"{share:.4g}", *scores, arm["published"] if share == 1 else ""])
-    return _table(["arm", "share of the FLOPs", *tasks, "published"], rows)
+    measures = [f"{task}, {wording.measure(results['tasks'][task]['measure'])}" for task in tasks[1:]]
+    return _table(["arm", "share of the FLOPs", "mean", *measures, "published"], rows)
 
 
 def _sentences(results: dict) -> str:
@@ -129,6 +130,8 @@ def _resources(results: dict) -> str:
             arm["label"],
             wording.amount(record["parameters"]),
             f"{record['steps']:,}",
+            wording.amount(record["tokens"]),
+            f"{record['flops']:.3g}",
             f"{record['updates_per_second']:.3g}",
             wording.amount(record["tokens_per_second"]),
             wording.duration(record["seconds"]),
@@ -138,5 +141,5 @@ def _resources(results: dict) -> str:
         for arm in results["arms"].values()
         if (record := arm["record"])
     ]
-    titles = ["arm", "parameters", "updates", "updates/s", "tokens/s", "time", "peak memory", "held-out losses"]
-    return _table(titles, rows)
+    took = ["parameters", "updates", "tokens", "FLOPs", "updates/s", "tokens/s", "time", "peak memory"]
+    return _table(["arm", *took, "held-out losses"], rows)
