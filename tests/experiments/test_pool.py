@@ -91,6 +91,23 @@ def test_a_job_that_can_no_longer_be_cancelled_does_not_begin(monkeypatch):
     assert pools._run(SimpleNamespace(until=None)) is None
 
 
+@pytest.mark.parametrize(("words", "ends"), [("CUDA error: an illegal address", True), ("CUDA out of memory", False)])
+def test_a_process_that_lost_its_device_ends(monkeypatch, words, ends):
+    """Else it would fail whatever it is given next."""
+
+    def fail(job, watch):
+        raise RuntimeError(words)
+
+    def leave(status):
+        raise SystemExit(status)
+
+    monkeypatch.setattr(pools, "_stop_asked", Event())
+    monkeypatch.setattr(pools, "finetuned", fail)
+    monkeypatch.setattr(pools.os, "_exit", leave)
+    with pytest.raises(SystemExit if ends else RuntimeError):
+        pools._run(SimpleNamespace(until=None))
+
+
 def test_signals_are_left_to_the_parent(monkeypatch):
     monkeypatch.setattr(signals, "_are_left_alone", True)
     with signals.Signals() as heard:

@@ -175,7 +175,7 @@ def test_a_process_that_is_killed_takes_nothing_with_it(home, tiny_corpus, unbro
 
     found = run(home, tiny_corpus, tmp_path / "out", processes=2, say=say)
     assert found.ended == "finished" and found.failures == {} and scores(tmp_path / "out") == scores(unbroken)
-    assert any("a process was killed from outside" in words for words in said)
+    assert any("a process was killed or lost its device" in words for words in said)
 
 
 def test_what_is_left_out_and_put_back_is_what_it_was(home, tiny_corpus, tmp_path):

@@ -7,6 +7,7 @@ import os
 import signal
 import threading
 import time
+import traceback
 from collections.abc import Callable, Iterator
 from concurrent.futures import BrokenExecutor, Future, ProcessPoolExecutor
 
@@ -15,6 +16,7 @@ from hornbook.train import signals
 
 SECONDS_A_LOOK = 0.5  # between looks at whether a person wants to stop
 MOST_TRIES = 3  # of a fine-tuning whose process, or another one beside it, was killed
+LOST_DEVICE = "CUDA error"  # in the words of an error after which a process cannot use the device again
 Told = Callable[[Finetuning, dict | Exception], None]
 
 
@@ -29,15 +31,15 @@ class Pool:
     def run(
         self, jobs: list[Finetuning], is_to_stop: Callable[[], bool], tell: Told, say: Callable[[str], None]
     ) -> bool:
-        """Tells what each found, or what went wrong with it. False where they were stopped. Where a process is killed
-        from outside, those that were lost with it are run again."""
+        """Tells what each found, or what went wrong with it. False where they were stopped. Where a process is killed or
+        loses its device, those that were lost with it are run again."""
         for number in range(1, MOST_TRIES + 1):
             is_stopped, lost = self._tried(jobs, is_to_stop, tell, say)
             if is_stopped or not lost:
                 return not is_stopped
             jobs = [job for job in jobs if any(job is each for each, _ in lost)]  # in their order
             if number < MOST_TRIES:
-                say(f"note: a process was killed from outside; {len(jobs)} fine-tunings begin again")
+                say(f"note: a process was killed or lost its device; {len(jobs)} fine-tunings begin again")
         for job, error in lost:
             tell(job, error)
         return True
@@ -127,4 +129,12 @@ def _run(job: Finetuning) -> dict | None:
     def is_to_stop(_: object = None) -> bool:
         return _stop_asked.is_set() or (job.until is not None and time.time() > job.until)
 
-    return None if is_to_stop() else finetuned(job, is_to_stop)
+    if is_to_stop():
+        return None
+    try:
+        return finetuned(job, is_to_stop)
+    except RuntimeError as error:
+        if LOST_DEVICE not in str(error):
+            raise
+        traceback.print_exc()
+        os._exit(1)  # nothing runs on the device in this process any more
