@@ -31,8 +31,8 @@ class Pool:
     def run(
         self, jobs: list[Finetuning], is_to_stop: Callable[[], bool], tell: Told, say: Callable[[str], None]
     ) -> bool:
-        """Tells what each found, or what went wrong with it. False where they were stopped. Where a process is killed or
-        loses its device, those that were lost with it are run again."""
+        """Tells what each found, or what went wrong with it. False where they were stopped. Where a process is killed
+        or loses its device, those that were lost with it are run again."""
         for number in range(1, MOST_TRIES + 1):
             is_stopped, lost = self._tried(jobs, is_to_stop, tell, say)
             if is_stopped or not lost:
