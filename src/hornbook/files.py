@@ -1,12 +1,28 @@
-"""Writing files so that a kill at any moment leaves the old one or the new one, never half of one."""
+"""Writing files so that a kill at any moment leaves the old one or the new one, never half of one, and folders that one
+process writes at a time."""
 
 import contextlib
 import hashlib
 import json
 import os
 import shutil
+import time
 from collections.abc import Iterator
 from pathlib import Path
+from types import ModuleType
+
+SECONDS_TO_LEAVE = 3.0  # that a process which was told to stop may take to do so
+_held: set[int] = set()  # folders that this process is alone in, opened
+
+
+def _leave_to_parent() -> None:
+    """In a process that was forked off: it may outlive its parent, and must not hold what that one held."""
+    while _held:
+        os.close(_held.pop())
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_leave_to_parent)
 
 
 @contextlib.contextmanager
@@ -44,6 +60,42 @@ def replacing_folder(folder: Path) -> Iterator[Path]:
             os.replace(temporary, folder)
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
+
+
+@contextlib.contextmanager
+def alone_in(folder: Path) -> Iterator[None]:
+    """Refuses where another process is within this for the same folder: two that go on with one run would spoil it. A
+    process that ends, however it ends, is no longer within. Where a file system has no locks, nothing is refused."""
+    try:
+        import fcntl
+    except ImportError:  # Windows
+        yield
+        return
+    folder = Path(folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    opened = os.open(folder, os.O_RDONLY)
+    _held.add(opened)
+    try:
+        _lock(opened, folder, fcntl)
+        yield
+    finally:
+        if opened in _held:
+            _held.discard(opened)
+            os.close(opened)
+
+
+def _lock(opened: int, folder: Path, fcntl: ModuleType) -> None:
+    until = time.monotonic() + SECONDS_TO_LEAVE
+    while True:
+        try:
+            return fcntl.flock(opened, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if time.monotonic() > until:
+                ways = "wait until it ends, or stop it, or choose another --out"
+                raise ValueError(f"another process is writing to {folder}: {ways}") from None
+            time.sleep(0.1)
+        except OSError:
+            return None
 
 
 def _umask() -> int:

@@ -16,6 +16,7 @@ from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -28,7 +29,10 @@ from hornbook.data.readers import Document, DocumentsAre, FileReader, check_docu
 from hornbook.data.shards import LARGEST_SHARD_TOKENS, SHARD_TOKENS, ShardWriter, token_dtype
 from hornbook.data.sources import Source, find_sources
 from hornbook.data.state import BuildState, remove_progress
-from hornbook.files import num_cores, replacing, write_json
+from hornbook.files import alone_in, num_cores, replacing, write_json
+
+if TYPE_CHECKING:
+    from hornbook.text.tokenizer import Tokenizer
 
 CHUNK_CHARACTERS = 500_000
 PROGRESS_SECONDS = 0.2
@@ -99,13 +103,27 @@ def build_corpus(
     request = describe_request(sources, tokenizer.fingerprint, settings)
     if manifest := already_built(out, request):
         return {**manifest, "already_built": True}
-    state = prepare_folder(out, request, tokenizer, left_out)
+    with alone_in(out):
+        state = prepare_folder(out, request, tokenizer, left_out)
+        return _built(out, state, sources, tokenizer, workers, progress)
+
+
+def _built(
+    out: Path,
+    state: BuildState,
+    sources: list[Source],
+    tokenizer: "Tokenizer",
+    workers: int,
+    progress: Callable[[BuildProgress], None] | None,
+) -> dict:
+    """Reads, encodes and writes all that the state has not yet, and answers the manifest."""
+    settings = state.request["settings"]
     merger = _Merger(out, state, tokenizer.vocab_size, sum(source.bytes for source in sources), progress)
     pool = None
     try:
         with _terminated_as_interrupted():
-            pool = EncodingPool(out, tokenizer, clean, workers)
-            chunks = read_chunks(sources, state, min(CHUNK_CHARACTERS, 4 * shard_tokens))
+            pool = EncodingPool(out, tokenizer, settings["clean"], workers)
+            chunks = read_chunks(sources, state, min(CHUNK_CHARACTERS, 4 * settings["shard_tokens"]))
             for chunk, encoded in _encode_in_order(chunks, pool):
                 merger.accept(chunk, encoded)
             return merger.finish()

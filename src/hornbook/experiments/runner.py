@@ -21,7 +21,7 @@ from hornbook.experiments.pieces import Finetuning, finetuned, judged, labelled,
 from hornbook.experiments.plan import Piece, pieces_of, tasks_of
 from hornbook.experiments.pool import Pool
 from hornbook.experiments.results import write_results
-from hornbook.files import num_cores
+from hornbook.files import alone_in, num_cores
 from hornbook.report.experiment import write_experiment_page
 from hornbook.tasks.records import fingerprint
 from hornbook.train.loop import Status
@@ -65,11 +65,12 @@ def reproduce(
     places = find_tasks(experiment, Path(data), say)
     named = [str(each) for each in corpora]
     read_data = {name: fingerprint_of(experiment.task(name), place) for name, place in places.items()}
-    decided = decide(out, experiment, named, read_data, minutes_each, say)
     until = None if stop_after is None else began + 60 * stop_after
-    runner = _Runner(out, decided, named, places, processes, until, watch or (lambda status: None), say)
-    with Signals() as signals, runner:
-        return runner.run(signals)
+    with alone_in(out):
+        decided = decide(out, experiment, named, read_data, minutes_each, say)
+        runner = _Runner(out, decided, named, places, processes, until, watch or (lambda status: None), say)
+        with Signals() as signals, runner:
+            return runner.run(signals)
 
 
 def find_tasks(experiment: Experiment, data: Path, say: Say) -> dict[str, Path]:

@@ -15,7 +15,7 @@ from torch import nn
 
 from hornbook.batch import Batch
 from hornbook.data.loader import batches
-from hornbook.files import read_json, write_json
+from hornbook.files import alone_in, read_json, write_json
 from hornbook.train.checkpoint import Checkpoints, read_checkpoint
 from hornbook.train.device import Runtime
 from hornbook.train.guard import Guard, Trouble
@@ -134,12 +134,13 @@ Watch = Callable[[Status], bool | None]  # shown to a person; True asks the run 
 
 def train(run: Path, job: Job, settings: LoopSettings, runtime: Runtime, watch: Watch) -> Outcome:
     """Runs, or goes on with, the training in the folder `run` until its last step, a signal, or `watch` says so."""
-    loop = _Loop(Path(run), job, settings, runtime, watch)
-    try:
-        with Signals() as signals:
-            return loop.run(signals)
-    finally:
-        loop.stepper.captured = None  # it holds the stepper and what lies on the device
+    with alone_in(run):
+        loop = _Loop(Path(run), job, settings, runtime, watch)
+        try:
+            with Signals() as signals:
+                return loop.run(signals)
+        finally:
+            loop.stepper.captured = None  # it holds the stepper and what lies on the device
 
 
 class _Loop:

@@ -1,0 +1,109 @@
+"""One process at a time writes a run, a corpus or an experiment."""
+
+import os
+import signal
+import subprocess
+import sys
+
+import pytest
+
+from hornbook import files
+from hornbook.data.build import build_corpus
+from hornbook.files import alone_in
+from hornbook.pretraining.run import pretrain
+
+HOLDS = """
+import sys, time
+from hornbook.files import alone_in
+with alone_in(sys.argv[1]):
+    print("in", flush=True)
+    time.sleep(60)
+"""
+FORKS = HOLDS.replace('print("in", flush=True)', 'import os; print(os.fork() or "in", flush=True)')
+
+
+@pytest.fixture
+def at_once(monkeypatch):
+    monkeypatch.setattr(files, "SECONDS_TO_LEAVE", 0.2)
+
+
+def started(code: str, folder) -> subprocess.Popen:
+    process = subprocess.Popen([sys.executable, "-c", code, str(folder)], stdout=subprocess.PIPE, text=True)
+    process.stdout.readline()
+    return process
+
+
+def test_another_process_is_refused_until_it_ends(tmp_path, at_once):
+    process = started(HOLDS, tmp_path)
+    try:
+        with (
+            pytest.raises(ValueError, match=f"another process is writing to {tmp_path}: wait until it ends"),
+            alone_in(tmp_path),
+        ):
+            pass
+        with alone_in(tmp_path / "other"):
+            pass
+    finally:
+        process.kill()
+        process.wait()
+    with alone_in(tmp_path):
+        pass
+    with alone_in(tmp_path):
+        pass
+    assert list(tmp_path.iterdir()) == [tmp_path / "other"]  # it leaves nothing
+
+
+def test_one_that_is_told_to_stop_is_waited_for(tmp_path):
+    process = started(HOLDS.replace("60", "0.5"), tmp_path)
+    with alone_in(tmp_path):
+        pass
+    process.wait()
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+def test_a_child_that_outlives_its_parent_holds_nothing(tmp_path, at_once):
+    process = subprocess.Popen([sys.executable, "-c", FORKS, str(tmp_path)], stdout=subprocess.PIPE, text=True)
+    said = {process.stdout.readline().strip() for _ in range(2)}
+    (child,) = said - {"in"}
+    process.kill()
+    process.wait()
+    try:
+        os.kill(int(child), 0)
+        with alone_in(tmp_path):
+            pass
+    finally:
+        os.kill(int(child), signal.SIGKILL)
+
+
+def test_a_file_system_without_locks_refuses_nothing(tmp_path, monkeypatch):
+    import fcntl
+
+    def fail(*_):
+        raise OSError("no locks here")
+
+    monkeypatch.setattr(fcntl, "flock", fail)
+    with alone_in(tmp_path):
+        pass
+
+
+def test_what_is_written_by_one(tmp_path, at_once, tiny_text_file, tiny_tokenizer, tiny_corpus):
+    changes = {"data.length": 32, "data.short_length": 32, "batch.tokens": 64, "runtime.threads": 1}
+
+    def build(out):
+        build_corpus(tiny_text_file, tiny_tokenizer, out, workers=0)
+
+    def train(out):
+        pretrain("bert-tiny", [tiny_corpus], out, steps=1, changes=changes, resume=True, say=lambda words: None)
+
+    for write, whole in ((build, "manifest.json"), (train, "model.safetensors")):
+        out = tmp_path / whole
+        process = started(HOLDS, out)
+        try:
+            with pytest.raises(ValueError, match="another process is writing"):
+                write(out)
+        finally:
+            process.kill()
+            process.wait()
+        assert not (out / whole).exists()
+        write(out)
+        assert (out / whole).exists()
