@@ -5,9 +5,9 @@
 #
 # MODEL learns to fill in masks (OUT/base), students learn from it on plain text, then distillation.py trains and scores
 # teachers and students on the tasks. Without names, all three tables are made: a student of half the layers, one of a
-# quarter of the width, and DistilBERT's, whose students differ on plain text and are only fine-tuned. The same command
-# goes on where it was stopped. Runs on plain text fill a GPU and come one after another; those on tasks do not, and
-# PROCESSES of them run at once, which pays with CUDA's MPS.
+# quarter of the width, and DistilBERT's, whose students differ on plain text and are only fine-tuned (and, as `taught`,
+# the whole one of them taught on the tasks too). The same command goes on where it was stopped. Runs on plain text fill
+# a GPU and come one after another; those on tasks do not, and PROCESSES of them run at once, which pays with CUDA's MPS.
 set -e -o pipefail
 [ $# -ge 4 ] || { echo "usage: $0 MODEL CORPUS TASKS OUT [half] [quarter] [distilbert]" >&2; exit 2; }
 model=$(realpath "$1") corpus=$(realpath "$2") tasks=$(realpath "$3") out=$4
@@ -68,6 +68,8 @@ for name in $tables; do
         table distilbert --general triple --general no-scores=no-scores --general no-cosine=no-cosine \
             --general no-masked-tokens=no-masked-tokens --general random-on-plain-text=random \
             --arms no-task-stage --others-as no-task-stage
+        with_teachers_of taught
+        table taught --general triple --arms full,scores-and-labels
         ;;
     esac
 done

@@ -152,17 +152,7 @@ def test_it_stops_in_time_and_goes_on_elsewhere(home, tiny_corpus, unbroken, tmp
     assert str(tmp_path / "here") not in (tmp_path / "there" / "experiment.json").read_text()
 
 
-def test_processes_side_by_side_come_to_the_same(home, tiny_corpus, unbroken, tmp_path):
-    shutil.copytree(unbroken, tmp_path / "out")
-    for path in (tmp_path / "out" / "pieces").glob("finetune-*-at-1-*"):
-        path.unlink()
-    said = []
-    assert run(home, tiny_corpus, tmp_path / "out", processes=2, say=said.append).ended == "finished"
-    assert scores(tmp_path / "out") == scores(unbroken)
-    assert any("2 at a time" in words for words in said)
-
-
-def test_a_process_that_is_killed_takes_nothing_with_it(home, tiny_corpus, unbroken, tmp_path):
+def test_processes_side_by_side_come_to_the_same_though_one_is_killed(home, tiny_corpus, unbroken, tmp_path):
     shutil.copytree(unbroken, tmp_path / "out")
     for path in (tmp_path / "out" / "pieces").glob("finetune-*"):
         path.unlink()
@@ -175,6 +165,7 @@ def test_a_process_that_is_killed_takes_nothing_with_it(home, tiny_corpus, unbro
 
     found = run(home, tiny_corpus, tmp_path / "out", processes=2, say=say)
     assert found.ended == "finished" and found.failures == {} and scores(tmp_path / "out") == scores(unbroken)
+    assert any("8 fine-tunings, 2 at a time" in words for words in said)
     assert any("a process was killed or lost its device" in words for words in said)
 
 

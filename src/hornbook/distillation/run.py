@@ -133,7 +133,11 @@ def _usual_recipe(begun: dict, teacher: Teacher, preset: str, task: str | None, 
     if not {"mlm", "clm"} & set(teacher.model.heads):
         say("recipe tinybert, as the teacher has no vocabulary head that distilbert could follow")
         return "tinybert"
-    return "tinybert" if preset.startswith("tinybert") else "distilbert"
+    if preset.startswith("tinybert"):
+        return "tinybert"
+    if not isinstance(teacher.model, Gpt):
+        say("recipe distilbert; a student that will learn tasks from a teacher too keeps more with --recipe tinybert")
+    return "distilbert"
 
 
 def _check_model(name: str) -> None:
