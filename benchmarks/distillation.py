@@ -342,21 +342,30 @@ def summary(arms: list[str], tasks: list[str], done: list[dict]) -> list[dict]:
     return rows
 
 
+def differences(rows: list[dict]) -> tuple[str, dict[str, list[float]]]:
+    """The arm that the others are held against, the full one or, without it, the first; and of each other, seed by
+    seed, its mean over tasks less that one's."""
+    means = {row["arm"]: row[MEAN] for row in rows if row["arm"] != TEACHER}
+    whole = FULL if FULL in means else next(iter(means), FULL)
+    of_whole = means.pop(whole, {})
+    return whole, {
+        arm: [mean - of_whole[seed] for seed, mean in by_seed.items() if seed in of_whole]
+        for arm, by_seed in means.items()
+    }
+
+
 def print_table(rows: list[dict], tasks: list[str]) -> None:
-    """Means with deviations, the share of the teacher kept, and the difference to the full arm or, without it, to the
-    first one; both seed by seed."""
-    by_arm = {row["arm"]: row for row in rows}
-    first = FULL if FULL in by_arm else next((arm for arm in by_arm if arm != TEACHER), FULL)
-    teacher, full = by_arm[TEACHER][MEAN], by_arm.get(first, {}).get(MEAN, {})
+    """Means with deviations, the share of the teacher kept, and the difference to the whole; both seed by seed."""
+    teacher = next(row[MEAN] for row in rows if row["arm"] == TEACHER)
+    first, beside = differences(rows)
     print(f"\n| arm | {' | '.join(tasks)} | mean | of the teacher, % | beside {first} |")
     print("|---" * (len(tasks) + 4) + "|")
     for row in rows:
         cells = [shown(list(row["scores"][task].values()), row["learned nothing"][task]) for task in tasks]
         means = row[MEAN]
         share = [100 * mean / teacher[seed] for seed, mean in means.items() if seed in teacher]
-        beside = [mean - full[seed] for seed, mean in means.items() if seed in full]
         cells += [with_interval(list(means.values())), with_interval(share) if row["arm"] != TEACHER else ""]
-        cells += [with_interval(beside, "+") if row["arm"] not in (TEACHER, first) else ""]
+        cells += [with_interval(beside.get(row["arm"], []), "+")]
         print(f"| {row['arm']} | {' | '.join(cells)} |")
     if any(sum(row["learned nothing"].values()) for row in rows):
         print("* so many of the runs give one answer to everything")

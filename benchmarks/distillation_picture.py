@@ -10,7 +10,7 @@ import argparse
 from pathlib import Path
 from statistics import fmean
 
-from distillation import FULL, MEAN, TEACHER
+from distillation import differences
 
 from hornbook.files import read_json
 from hornbook.metrics.bootstrap import mean_interval
@@ -52,14 +52,6 @@ PUBLISHED = {  # TinyBERT: 4 tasks, 4 layers of BERT-base's 12 (Jiao et al. 2020
 }
 
 
-def differences(rows: list[dict]) -> dict[str, list[float]]:
-    """Of each arm, seed by seed, the mean over tasks less that of the whole: of the first arm where none is called
-    so."""
-    means = {row["arm"]: row[MEAN] for row in rows if row["arm"] != TEACHER}
-    whole = means.pop(FULL if FULL in means else next(iter(means)))
-    return {arm: [mean - whole[seed] for seed, mean in by_seed.items()] for arm, by_seed in means.items()}
-
-
 def draw_panel(axes, title: str, found: dict[str, list[float]]) -> None:
     style(axes, LIGHT)
     write_title(axes, title, LIGHT)
@@ -83,7 +75,7 @@ def main() -> None:
     parser.add_argument("results", type=Path, nargs="+")
     parser.add_argument("--out", type=Path, required=True)
     args = parser.parse_args()
-    found = {file.stem: differences(read_json(file)["rows"]) for file in args.results}
+    found = {file.stem: differences(read_json(file)["rows"])[1] for file in args.results}
     figure = new_figure(7.2, 0.8 * len(found) + 0.32 * sum(map(len, found.values())), LIGHT)
     panels = figure.subplots(len(found), 1, squeeze=False, height_ratios=[len(arms) for arms in found.values()])
     for axes, (name, arms) in zip(panels[:, 0], found.items(), strict=True):

@@ -18,6 +18,9 @@ for name in $tables; do
 done
 here=$(dirname "$(realpath "$0")")
 seeds=${SEEDS:-3} processes=${PROCESSES:-14} tokens=${TOKENS:-32768} length=${LENGTH:-256} examples=${EXAMPLES:-4000}
+# Of a student that layers of the base do not fit, no-general-stage is left out.
+ablations=full,no-general-stage,no-task-stage,no-augmentation,no-embeddings,no-prediction-layer
+ablations=$ablations,no-attention,no-hidden,neither-attention-nor-hidden,random-start
 mkdir -p "$out"
 cd "$out"
 
@@ -51,12 +54,12 @@ for name in $tables; do
     case $name in
     half)
         on_plain_text distill base 6000 --student distilbert --recipe tinybert --out half-on-text --set optimizer.lr=5e-4
-        table half --general half-on-text --arms full,no-general-stage,no-task-stage,no-augmentation,no-embeddings,no-prediction-layer,no-attention,no-hidden,neither-attention-nor-hidden,random-start
+        table half --general half-on-text --arms $ablations
         ;;
     quarter)
         on_plain_text distill base 4500 --student tinybert-4 --out quarter-on-text --set optimizer.lr=1e-3 \
             --set model.num_layers=6 --set model.width=96 --set model.num_heads=12 --set model.inner_width=384
-        table quarter --general quarter-on-text --arms full,no-task-stage,no-augmentation,no-embeddings,no-prediction-layer,no-attention,no-hidden,neither-attention-nor-hidden,random-start
+        table quarter --general quarter-on-text --arms $ablations
         ;;
     distilbert)
         follows="distill base 1500 --student distilbert --recipe distilbert --set optimizer.lr=5e-4"

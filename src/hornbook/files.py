@@ -12,17 +12,6 @@ from pathlib import Path
 from types import ModuleType
 
 SECONDS_TO_LEAVE = 3.0  # that a process which was told to stop may take to do so
-_held: set[int] = set()  # folders that this process is alone in, opened
-
-
-def _leave_to_parent() -> None:
-    """In a process that was forked off: it may outlive its parent, and must not hold what that one held."""
-    while _held:
-        os.close(_held.pop())
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_leave_to_parent)
 
 
 @contextlib.contextmanager
@@ -62,6 +51,19 @@ def replacing_folder(folder: Path) -> Iterator[Path]:
         shutil.rmtree(temporary, ignore_errors=True)
 
 
+_held: set[int] = set()  # folders that this process is alone in, opened
+
+
+def _leave_to_parent() -> None:
+    """In a process that was forked off: it may outlive its parent, and must not hold what that one held."""
+    while _held:
+        os.close(_held.pop())
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_leave_to_parent)
+
+
 @contextlib.contextmanager
 def alone_in(folder: Path) -> Iterator[None]:
     """Refuses where another process is within this for the same folder: two that go on with one run would spoil it. A
@@ -72,6 +74,7 @@ def alone_in(folder: Path) -> Iterator[None]:
         yield
         return
     folder = Path(folder)
+    is_new = not folder.exists()
     folder.mkdir(parents=True, exist_ok=True)
     opened = os.open(folder, os.O_RDONLY)
     _held.add(opened)
@@ -82,6 +85,9 @@ def alone_in(folder: Path) -> Iterator[None]:
         if opened in _held:
             _held.discard(opened)
             os.close(opened)
+        if is_new:
+            with contextlib.suppress(OSError):  # it holds something
+                folder.rmdir()
 
 
 def _lock(opened: int, folder: Path, fcntl: ModuleType) -> None:

@@ -207,10 +207,10 @@ class _Runner:
         self.say(f"{len(group)} fine-tunings, {self.pool.num_processes} at a time{self._left()}")
 
         def tell(job: Finetuning, found: dict | Exception) -> None:
-            with self._noting_failures(job.piece):
-                if isinstance(found, Exception):
-                    raise found
-            self._say_score(job.piece, found)
+            if isinstance(found, Exception):
+                self._note_failure(job.piece, found)
+            else:
+                self._say_score(job.piece, found)
             self._write_now_and_then()
 
         return self.pool.run(list(map(self._finetuning, group)), lambda: self._is_to_stop(signals), tell, self.say)
@@ -226,17 +226,20 @@ class _Runner:
 
     @contextlib.contextmanager
     def _noting_failures(self, piece: Piece) -> Iterator[None]:
-        """A piece that fails is said, and the others go on; the same command tries it again."""
         try:
             yield
         except Exception as error:
-            if os.environ.get("HORNBOOK_TRACEBACK"):
-                traceback.print_exc()
-            self.failures[piece.key] = str(error).partition("\n")[0] or type(error).__name__
-            self.say(f"note: {piece.words} failed: {self.failures[piece.key]}; the rest goes on")
+            self._note_failure(piece, error)
 
-    def _say_score(self, piece: Piece, found: dict | Exception | None) -> None:
-        if isinstance(found, dict):
+    def _note_failure(self, piece: Piece, error: Exception) -> None:
+        """A piece that fails is said, and the others go on; the same command tries it again."""
+        if os.environ.get("HORNBOOK_TRACEBACK"):
+            traceback.print_exception(error)
+        self.failures[piece.key] = str(error).partition("\n")[0] or type(error).__name__
+        self.say(f"note: {piece.words} failed: {self.failures[piece.key]}; the rest goes on")
+
+    def _say_score(self, piece: Piece, found: dict | None) -> None:
+        if found is not None:
             wrong = f" (it learned nothing: {found['degenerate']})" if found["degenerate"] else ""
             place = f"[{self.numbers[piece]} of {len(self.pieces)}]"
             self.say(f"{place} {piece.words}: {found['score']:.1f} in {found['seconds']:.0f} s{wrong}")
