@@ -17,9 +17,9 @@ from hornbook.metrics.bootstrap import mean_interval
 from hornbook.report.drawing import LIGHT, as_png, new_figure, show_legend, style, write_png, write_title
 
 PANELS = {
-    "half": "a student of half the layers",
-    "quarter": "a student of a quarter of the width",
-    "distilbert": "DistilBERT on plain text, then only fine-tuned",
+    "half": "A student of half the layers, TinyBERT's way",
+    "quarter": "A student of a quarter of the width, TinyBERT's way",
+    "distilbert": "A student of half the layers, DistilBERT's way",
 }
 WORDS = {
     "no-general-stage": "not on plain text",
@@ -65,9 +65,7 @@ def draw_panel(axes, title: str, found: dict[str, list[float]]) -> None:
             label = "published" if arm == first else None
             axes.plot(PUBLISHED[arm], place, "D", mfc="none", color=LIGHT.validation, markersize=6, label=label)
     axes.set_yticks(range(len(found)), [WORDS.get(arm, arm) for arm in found])
-    axes.invert_yaxis()
-    axes.set_xlabel("points of the mean score, beside the whole")
-    show_legend(axes, LIGHT)
+    axes.set_ylim(len(found) - 0.5, -0.5)
 
 
 def main() -> None:
@@ -77,10 +75,13 @@ def main() -> None:
     args = parser.parse_args()
     found = {file.stem: differences(read_json(file)["rows"])[1] for file in args.results}
     figure = new_figure(7.2, 0.8 * len(found) + 0.32 * sum(map(len, found.values())), LIGHT)
-    panels = figure.subplots(len(found), 1, squeeze=False, height_ratios=[len(arms) for arms in found.values()])
+    heights = [len(arms) for arms in found.values()]
+    panels = figure.subplots(len(found), 1, squeeze=False, sharex=True, height_ratios=heights)
     for axes, (name, arms) in zip(panels[:, 0], found.items(), strict=True):
         table = name.removeprefix("distillation-")
-        draw_panel(axes, f"What each part is worth: {PANELS.get(table, table)}", arms)
+        draw_panel(axes, PANELS.get(table, table), arms)
+    panels[-1, 0].set_xlabel("points of the mean score, beside the whole")
+    show_legend(panels[-1, 0], LIGHT)
     write_png(args.out, as_png(figure))
 
 
