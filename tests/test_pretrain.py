@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 import torch
 import transformers
+from prepared import status_of
 from tiny import TINY_MODEL, tiny_text
 from tiny_runs import FAMILIES, run, same
 
@@ -65,16 +66,13 @@ def test_killed_and_resumed_it_ends_with_the_same_bits(unbroken, tmp_path, tiny_
         unbroken = tmp_path / "unbroken"
         run(unbroken, tiny_corpus, family=family)
     program = (
-        "import os, signal, sys; sys.path.insert(0, sys.argv[3])\n"
-        "import torch; torch.set_num_threads(1)\n"
+        "import os, signal, sys\n"
         "from tiny_runs import run\n"
         "def watch(status):\n"
         "    if status.step == 7: os.kill(os.getpid(), signal.SIGKILL)\n"
-        "run(sys.argv[1], sys.argv[2], watch=watch, family=sys.argv[4])\n"
+        "run(sys.argv[1], sys.argv[2], watch=watch, family=sys.argv[3])\n"
     )
-    words = [sys.executable, "-c", program, str(tmp_path / "run"), str(tiny_corpus), str(TESTS), family]
-    process = subprocess.run(words, env=os.environ | {"OMP_NUM_THREADS": "1"}, check=False, capture_output=True)
-    assert process.returncode == -signal.SIGKILL, process.stderr.decode()
+    assert status_of(program, tmp_path / "run", tiny_corpus, family) == -signal.SIGKILL
     assert not (tmp_path / "run" / "samples.json").exists()
     run(tmp_path / "run", tiny_corpus, resume=True, family=family)
     assert same(unbroken, tmp_path / "run") and same(unbroken / "best", tmp_path / "run" / "best")

@@ -2,16 +2,14 @@
 fit."""
 
 import json
-import os
 import shutil
 import signal
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 from distillation.lessons import ONCE, QUIET, rows_of
 from finetuning import rules
+from prepared import status_of
 from safetensors.torch import load_file, save_file
 from typer.testing import CliRunner
 
@@ -95,8 +93,7 @@ def test_goes_on_after_a_kill_with_the_same_copies(tmp_path, teacher, base, data
     whole = learn(teacher, base, data, tmp_path / "whole").out
     out = tmp_path / "killed"
     for stop in (8, 24):
-        command = [sys.executable, "-c", KILLED, teacher, base, data, out, str(stop)]
-        assert subprocess.run(command, env=os.environ).returncode == -signal.SIGKILL, stop
+        assert status_of(KILLED, teacher, base, data, out, stop) == -signal.SIGKILL, stop
     with pytest.raises(ValueError, match="already holds a run: add --resume"):
         learn(teacher, base, data, out)
     shown = []

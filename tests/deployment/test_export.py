@@ -11,6 +11,7 @@ import onnx
 import pytest
 import torch
 from model_folders import LENGTH, model_folder_of
+from prepared import status_of
 from typer.testing import CliRunner
 
 from hornbook.batch import pack
@@ -140,7 +141,7 @@ def test_a_second_run_makes_good_what_a_stop_left(tmp_path, tiny_tokenizer, is_t
         out.mkdir()
         (out / "mine.txt").write_text("kept")
     words = ["export", str(source), "--to", "onnx", "--out", str(out), "--rounds", "2", "--length", "16"]
-    assert subprocess.run([sys.executable, "-c", KILLED, *words], capture_output=True).returncode == -signal.SIGKILL
+    assert status_of(KILLED, *words) == -signal.SIGKILL
     assert not (out / "model.onnx").exists()
 
     def stop(doing: str, number: int) -> None:

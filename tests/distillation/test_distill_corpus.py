@@ -2,15 +2,13 @@
 it refuses."""
 
 import json
-import os
 import signal
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 import torch
 import transformers
+from prepared import status_of
 from safetensors.torch import load_file
 from tiny import TINY_MODEL, tiny_text
 
@@ -133,11 +131,10 @@ def test_it_starts_from_layers_of_the_teacher(tmp_path, teacher, tiny_corpus):
 
 
 KILLED = """
-import json, os, sys
-sys.path.insert(0, sys.argv[5])
+import os, sys
 from tiny import TINY_MODEL
 from hornbook.distillation.run import distill
-teacher, corpus, out, stop = sys.argv[1:5]
+teacher, corpus, out, stop = sys.argv[1:]
 def watch(status):
     if status.step == int(stop):
         os.kill(os.getpid(), 9)
@@ -150,10 +147,8 @@ distill(teacher, "tinybert-4", out, corpora=[corpus], steps=8, batch_tokens=512,
 def test_goes_on_after_a_kill_with_the_same_bits(tmp_path, teacher, tiny_corpus):
     """The student and the projections."""
     learn(teacher, "tinybert-4", tmp_path / "whole", tiny_corpus, {"model.width": 16})
-    tests = str(Path(__file__).parents[1])
     for stop in (1, 5):
-        command = [sys.executable, "-c", KILLED, teacher, tiny_corpus, tmp_path / "killed", str(stop), tests]
-        assert subprocess.run(command, env=os.environ).returncode == -signal.SIGKILL
+        assert status_of(KILLED, teacher, tiny_corpus, tmp_path / "killed", stop) == -signal.SIGKILL
     outcome = learn(teacher, "tinybert-4", tmp_path / "killed", tiny_corpus, {"model.width": 16}, resume=True)
     assert outcome.ended == "finished"
     whole, killed = bytes_of(tmp_path / "whole"), bytes_of(tmp_path / "killed")

@@ -3,11 +3,8 @@ is refused."""
 
 import dataclasses
 import json
-import os
 import shutil
 import signal
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -15,6 +12,7 @@ import torch
 import transformers
 from distillation.lessons import ONCE, QUIET, SMALL, bytes_of, rows_of
 from finetuning import rules
+from prepared import status_of
 from safetensors.torch import load_file, save_file
 from typer.testing import CliRunner
 
@@ -262,9 +260,8 @@ def test_goes_on_after_a_kill_with_the_same_bits(tmp_path, teacher, small):
     keywords = {"task": "classification", "data": data, "epochs": 1, "lr": 3e-3, "changes": settings, **QUIET}
     whole = distill(teacher.out, small, tmp_path / "whole", **keywords)
     for stage, stop in (("1", 1), ("1", 5), ("2", 1), ("2", 3)):  # the third before the stage has a checkpoint
-        command = [teacher.out, small, data, tmp_path / "killed", str(stop), stage]
-        done = subprocess.run([sys.executable, "-c", KILLED, *command], env=os.environ)
-        assert done.returncode == -signal.SIGKILL, (stage, stop)
+        words = (teacher.out, small, data, tmp_path / "killed", stop, stage)
+        assert status_of(KILLED, *words) == -signal.SIGKILL, (stage, stop)
     said = []
     last = distill(teacher.out, small, tmp_path / "killed", resume=True, **keywords | {"say": said.append})
     assert not any("before its first checkpoint" in words for words in said)

@@ -2,18 +2,16 @@
 
 import dataclasses
 import json
-import os
 import re
 import shutil
 import signal
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 import torch
 from distillation.lessons import ONCE, QUIET, SMALL, rows_of
 from finetuning import rules
+from prepared import status_of
 from safetensors.torch import load_file, save_file
 from typer.testing import CliRunner
 
@@ -175,8 +173,7 @@ def test_goes_on_after_a_kill(tmp_path, teacher, small, data, monkeypatch):
     whole = distill(teacher, small, tmp_path / "whole", **keywords, **QUIET).out
     out = tmp_path / "killed"
     for stop in (1, 5):
-        command = [sys.executable, "-c", KILLED, teacher, small, data, out, str(stop)]
-        assert subprocess.run(command, env=os.environ).returncode == -signal.SIGKILL
+        assert status_of(KILLED, teacher, small, data, out, stop) == -signal.SIGKILL
     assert json.loads((out / "teacher" / "cache.json").read_text())["done_groups"] == 4
     shown = []
     distill(teacher, small, out, watch=shown.append, resume=True, **keywords, **QUIET)

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 import rules
+from prepared import status_of
 
 import hornbook
 from hornbook import cli
@@ -96,8 +97,7 @@ def test_goes_on_after_a_kill_with_the_same_bits(tmp_path, encoder):
     changes = FAST | {"checkpoint.every_steps": 2, "runtime.log_every_steps": 1}
     whole = finetune(encoder, data, out=tmp_path / "whole", epochs=2, lr=3e-3, changes=changes, **QUIET)
     for stop in (1, 5, 8):
-        done = subprocess.run([sys.executable, "-c", KILLED, encoder, data, tmp_path / "killed", str(stop)])
-        assert done.returncode == -signal.SIGKILL, stop
+        assert status_of(KILLED, encoder, data, tmp_path / "killed", stop) == -signal.SIGKILL, stop
         assert not (tmp_path / "killed" / "scores.json").exists()
     last = finetune(encoder, data, out=tmp_path / "killed", epochs=2, lr=3e-3, changes=changes, resume=True, **QUIET)
     assert same_weights(whole.out, last.out)

@@ -4,8 +4,6 @@ in both orders, with the language model's loss beside; the folder opens in `tran
 import json
 import random as chance
 import signal
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -13,6 +11,7 @@ import pytest
 import rules
 import torch
 import transformers
+from prepared import status_of
 from test_finetune_run import KILLED, same_weights
 
 import hornbook
@@ -188,8 +187,7 @@ def test_goes_on_after_a_kill_with_the_same_bits(tmp_path, gpt1):
     changes = {"runtime.threads": 1, "checkpoint.every_steps": 2, "runtime.log_every_steps": 1}
     whole = finetune(gpt1, data, out=tmp_path / "whole", epochs=2, lr=3e-3, changes=changes, **QUIET)
     for stop in (1, 5):
-        done = subprocess.run([sys.executable, "-c", KILLED, gpt1, data, tmp_path / "killed", str(stop)])
-        assert done.returncode == -signal.SIGKILL
+        assert status_of(KILLED, gpt1, data, tmp_path / "killed", stop) == -signal.SIGKILL
     last = finetune(gpt1, data, out=tmp_path / "killed", epochs=2, lr=3e-3, changes=changes, resume=True, **QUIET)
     assert same_weights(whole.out, last.out) and last.scores == whole.scores
 

@@ -3,8 +3,6 @@
 import html
 import json
 import os
-import signal
-import subprocess
 import sys
 import time
 from unittest.mock import Mock
@@ -12,6 +10,7 @@ from unittest.mock import Mock
 import numpy as np
 import pytest
 import torch
+from prepared import begun
 from small_prompting import CONTEXT, QUESTION, WRITING, saved_small_gpt, write_colours, write_rows, write_task
 from tiny import tiny_text
 
@@ -98,15 +97,16 @@ def test_after_a_kill_it_goes_on(gpt, task, data, tmp_path):
         "    if 'train' in prompts[0].text and seed: time.sleep(600)\n"
         "    return ask(self, items, prompts, seed, progress)\n"
         "Asker.ask = slow\n"
-        f"run.prompt({str(gpt)!r}, {str(task)!r}, {str(data)!r}, {str(out)!r}, shots=(0, 1, 2), seeds=2)\n"
+        f"run.prompt({str(gpt)!r}, {str(task)!r}, {str(data)!r}, {str(out)!r}, shots=(0, 1, 2), seeds=2,"
+        " say=lambda words: None)\n"
     )
-    process = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.DEVNULL)
+    process = begun(code)
     wanted = out / "predictions" / "shots-1-seed-0.jsonl"
     deadline = time.monotonic() + 120
-    while not wanted.exists() and process.poll() is None and time.monotonic() < deadline:
+    while not wanted.exists() and process.is_alive() and time.monotonic() < deadline:
         time.sleep(0.05)
-    process.send_signal(signal.SIGKILL)
-    process.wait()
+    process.kill()
+    process.join()
     done = sorted((out / "predictions").glob("*.jsonl"))
     assert [file.stem for file in done] == ["shots-0-seed-0", "shots-1-seed-0"] and not (out / "scores.json").exists()
     before = {file: os.stat(file).st_mtime_ns for file in done}

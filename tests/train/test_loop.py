@@ -4,13 +4,12 @@ import dataclasses
 import json
 import os
 import signal
-import subprocess
-import sys
 import time
 from pathlib import Path
 
 import pytest
 import torch
+from prepared import begun
 from safetensors.torch import load_file
 
 from hornbook.files import read_json
@@ -150,27 +149,26 @@ def test_a_second_ctrl_c_stops_at_once(tmp_path):
 def test_killed_at_any_moment_it_ends_with_the_same_bits(unbroken, tmp_path):
     """A real `kill -9`, several times, at moments that depend on nothing but the clock."""
     program = (
-        "import sys; sys.path.insert(0, sys.argv[2]); import torch; torch.set_num_threads(1)\n"
-        "from pathlib import Path\nfrom train.small import *\nfrom hornbook.train.loop import train\n"
+        "import sys\nfrom pathlib import Path\nfrom train.small import *\nfrom hornbook.train.loop import train\n"
         "import time\n"
         "train(Path(sys.argv[1]), small_job(), small_settings(), CPU, lambda status: time.sleep(0.02))\n"
     )
-    environment = os.environ | {"OMP_NUM_THREADS": "1"}
     kills = 0
     for wait in (0.05, 0.35, 0.25, None):
-        process = subprocess.Popen([sys.executable, "-c", program, str(tmp_path), str(TESTS)], env=environment)
+        process = begun(program, tmp_path)
         if wait is None:
-            assert process.wait(timeout=120) == 0
+            process.join(120)
+            assert process.exitcode == 0
             break
         started = time.monotonic()
         before = len(read_metrics(tmp_path))
-        while process.poll() is None and len(read_metrics(tmp_path)) <= before and time.monotonic() - started < 60:
+        while process.is_alive() and len(read_metrics(tmp_path)) <= before and time.monotonic() - started < 60:
             time.sleep(0.01)
         time.sleep(wait)
-        if process.poll() is None:
-            process.send_signal(signal.SIGKILL)
+        if process.is_alive():
+            process.kill()
             kills += 1
-        process.wait()
+        process.join()
     assert kills >= 2
     assert same(weights(unbroken), weights(tmp_path))
     assert same(weights(unbroken / "best"), weights(tmp_path / "best"))

@@ -1,0 +1,32 @@
+"""Programs in processes of their own, to be killed, which have the library imported when they begin.
+
+A server that has done nothing but import is forked for each: a new Python would spend seconds on importing torch.
+"""
+
+import multiprocessing
+import sys
+from multiprocessing.process import BaseProcess
+
+IMPORTED = ("hornbook.cli", "hornbook.distillation.run", "hornbook.prompting.run")
+_context = multiprocessing.get_context("forkserver")
+_context.set_forkserver_preload([*IMPORTED])
+
+
+def begun(program: str, *words: object) -> BaseProcess:
+    """A process that runs the program, with the words as `sys.argv[1:]`."""
+    process = _context.Process(target=_run, args=(program, [str(word) for word in words]))
+    process.start()
+    return process
+
+
+def status_of(program: str, *words: object) -> int:
+    """Its exit status, below 0 the signal that it died of."""
+    process = begun(program, *words)
+    process.join(120)
+    assert process.exitcode is not None, "it has not ended within two minutes"
+    return process.exitcode
+
+
+def _run(program: str, words: list[str]) -> None:
+    sys.argv[1:] = words
+    exec(compile(program, "<program>", "exec"), {"__name__": "__main__"})
