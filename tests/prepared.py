@@ -7,6 +7,8 @@ import multiprocessing
 import sys
 from multiprocessing.process import BaseProcess
 
+import torch
+
 IMPORTED = ("hornbook.cli", "hornbook.distillation.run", "hornbook.prompting.run")
 _context = multiprocessing.get_context("forkserver")
 _context.set_forkserver_preload([*IMPORTED])
@@ -28,5 +30,6 @@ def status_of(program: str, *words: object) -> int:
 
 
 def _run(program: str, words: list[str]) -> None:
+    torch.set_num_threads(1)
     sys.argv[1:] = words
     exec(compile(program, "<program>", "exec"), {"__name__": "__main__"})

@@ -308,3 +308,18 @@ def test_words_worth_adding_forgets_the_rarest(monkeypatch, tiny_tokenizer):
     found = extension.words_worth_adding(tokenizer, documents, 10)
     assert found[0] == "lanternish"
     assert len(set(found)) == len(found)
+
+
+@pytest.mark.parametrize("kind", EVERY)
+def test_a_text_that_comes_again_has_an_encoding_of_its_own(trained, kind):
+    tokenizer = trained[kind]
+    names = ("ids", "type_ids", "offsets", "word_ids", "sequence_ids", "special_tokens_mask")
+    texts = [*TEXTS[:2], *TEXTS]
+    found = tokenizer.pieces(texts)
+    for text, pieces in zip(texts, found, strict=True):
+        (alone,) = tokenizer.pieces([text])
+        for one, other in ((pieces, alone), (tokenizer.joined(alone, pieces), tokenizer.joined(alone, alone))):
+            assert [getattr(one, name) for name in names] == [getattr(other, name) for name in names]
+    whole = found[2].ids
+    found[0].truncate(1)
+    assert found[2].ids == whole and len(whole) > 1

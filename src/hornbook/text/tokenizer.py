@@ -170,10 +170,16 @@ class Tokenizer:
         return Encoded(encoding.ids, encoding.type_ids, encoding.offsets, encoding.word_ids)
 
     def pieces(self, texts: list[str]) -> list[tokenizers.Encoding]:
-        """Each text without special tokens, on all cores; `joined` puts them around."""
-        for text in texts:
+        """Each text without special tokens, on all cores; `joined` puts them around. One that comes again, as a passage
+        under several questions, is encoded once and copied: an encoding can be cut."""
+        once = list(dict.fromkeys(texts))
+        for text in once:
             refuse_surrogates(text)
-        return self.backend.encode_batch(texts, add_special_tokens=False)
+        encoded = self.backend.encode_batch(once, add_special_tokens=False)
+        if len(once) == len(texts):
+            return encoded
+        found = dict(zip(once, encoded, strict=True))
+        return [tokenizers.Encoding.merge([found[text]], growing_offsets=False) for text in texts]
 
     def parted(self, pairs: Sequence[tuple[str, str]]) -> list[tuple[list[int], list[int]]]:
         """The tokens of two texts that follow each other, encoded together, as those of the first and those of the
