@@ -11,6 +11,7 @@ from smallest import write_reviews, write_smallest
 
 from hornbook.experiments import pieces as running
 from hornbook.experiments.decided import ArmBudget
+from hornbook.experiments.pool import Pool
 from hornbook.experiments.runner import reproduce
 from hornbook.files import read_json
 
@@ -167,6 +168,26 @@ def test_processes_side_by_side_come_to_the_same_though_one_is_killed(home, tiny
     assert found.ended == "finished" and found.failures == {} and scores(tmp_path / "out") == scores(unbroken)
     assert any("8 fine-tunings, 2 at a time" in words for words in said)
     assert any("a process was killed or lost its device" in words for words in said)
+
+
+def test_of_those_side_by_side_the_longest_go_first(home, tiny_corpus, unbroken, tmp_path, monkeypatch):
+    shutil.copytree(unbroken, tmp_path / "out")
+    pieces = tmp_path / "out" / "pieces"
+    slow = read_json(pieces / "finetune-nsp-0-at-1-reviews-0.json") | {"seconds": 1e6}
+    (pieces / "finetune-nsp-0-at-1-others-0.json").write_text(json.dumps(slow))
+    (pieces / "finetune-detecting-0-at-0.5-reviews-0.json").unlink()
+    more = (
+        '[[tasks]]\nname = "others"\ntask = "classification"\nplaces = ["reviews.csv"]\nseeds = [0, 1]\n\n[sentences]'
+    )
+    file, asked = write_smallest(tmp_path, "[sentences]", more), []
+
+    def run_nothing(self, jobs, *_) -> bool:
+        asked.append([job.piece.task for job in jobs])
+        return True
+
+    monkeypatch.setattr(Pool, "run", run_nothing)
+    reproduce(file, [tiny_corpus], home / "tasks", tmp_path / "out", processes=2, resume=True, say=quiet)
+    assert asked == [["others"] * 7 + ["reviews"]]
 
 
 def test_what_is_left_out_and_put_back_is_what_it_was(home, tiny_corpus, tmp_path):

@@ -8,6 +8,7 @@ OUT/report.html, score-by-flops.png, RESULTS-NAME.md
 
 import contextlib
 import os
+import statistics
 import time
 import traceback
 from collections.abc import Callable, Iterator
@@ -205,6 +206,8 @@ class _Runner:
         if self._is_to_stop(signals):
             return False
         self.say(f"{len(group)} fine-tunings, {self.pool.num_processes} at a time{self._left()}")
+        took = self._seconds_a_piece()  # the longest go first, so that none is left alone at the end
+        group = sorted(group, key=lambda piece: took.get(piece.alike, 0.0), reverse=True)
 
         def tell(job: Finetuning, found: dict | Exception) -> None:
             if isinstance(found, Exception):
@@ -246,22 +249,25 @@ class _Runner:
 
     def _left(self) -> str:
         """About how long the rest takes, from the pieces that are done."""
-        took: dict[tuple, list[float]] = {}
-        missing = []
-        for piece in self.pieces:
-            found = piece.found(self.out)
-            if found is None:
-                missing.append(piece)
-                continue
-            for alike in (piece.alike, (piece.kind,)):
-                took.setdefault(alike, []).append(found["seconds"])
+        took = self._seconds_a_piece()
         if self.decided.minutes_each is not None:
-            took.setdefault(("pretrain",), [60 * self.decided.minutes_each])
+            took.setdefault(("pretrain",), 60 * self.decided.minutes_each)
         seconds = 0.0
-        for piece in missing:
-            known = took.get(piece.alike) or took.get((piece.kind,))
+        for piece in self.pieces:
+            if piece.is_done(self.out):
+                continue
+            known = took.get(piece.alike, took.get((piece.kind,)))
             if known is None and piece.kind in ("pretrain", "finetune"):
                 return ""
             at_once = self.pool.num_processes if piece.kind == "finetune" else 1
-            seconds += sum(known) / len(known) / at_once if known else 0.0
+            seconds += (known or 0.0) / at_once
         return f"; about {max(1, round(seconds / 60))} min left in all" if seconds else ""
+
+    def _seconds_a_piece(self) -> dict[tuple, float]:
+        """On average, of those that are done: by what they are alike in, and by their kind."""
+        took: dict[tuple, list[float]] = {}
+        for piece in self.pieces:
+            if (found := piece.found(self.out)) is not None:
+                for alike in (piece.alike, (piece.kind,)):
+                    took.setdefault(alike, []).append(found["seconds"])
+        return {alike: statistics.fmean(seconds) for alike, seconds in took.items()}
