@@ -1,11 +1,15 @@
 """The file of an experiment: what it may say, and one sentence for everything that is wrong in it."""
 
 import re
+from dataclasses import replace
 
 import pytest
+import torch
 from smallest import SMALLEST, write_smallest
 
 from hornbook.experiments.definition import SHIPPED, Experiment, read_experiment
+from hornbook.finetuning.settings import settings_for
+from hornbook.models import registry
 
 
 @pytest.mark.parametrize(
@@ -56,6 +60,20 @@ def test_a_sentence_head_that_is_not_there_is_not_asked(tmp_path):
 def test_an_unknown_name_is_answered_with_those_there_are(tmp_path):
     with pytest.raises(ValueError, match=r"the shipped ones are .*equal-compute"):
         read_experiment("equal-compote")
+
+
+def test_the_shipped_one_fine_tunes_every_family_alike():
+    experiment = read_experiment("equal-compute")
+    for task in experiment.tasks:
+        found = []
+        for arm in experiment.arms:
+            config = experiment.settings_of(arm).model
+            with torch.device("meta"):
+                model = registry.family_of(config)(config, ())
+            settings = settings_for(task.known, model, experiment.equal.finetuning | task.settings)
+            assert settings.layers.decay == 1.0  # so it does not matter from where the rate decays
+            found.append(replace(settings, layers=replace(settings.layers, decay_from="block")))
+        assert all(each == found[0] for each in found), task.name
 
 
 def test_the_shipped_one_varies_one_thing_at_a_time():

@@ -51,6 +51,26 @@ def test_shared_words_tell_the_next_sentence_and_not_the_order(opened):
         assert each["low"] <= each["value"] <= each["high"] and each["pairs"] >= 256
 
 
+def test_pairs_of_one_document_are_drawn_together():
+    """Two documents, one all right and one all wrong, say next to nothing, however many pairs they have."""
+    documents = [(0, 1)] * 300 + [(0, 2)] * 300
+    found = sentences._accuracy(np.array([True] * 300 + [False] * 300), documents)
+    assert (found["value"], found["low"], found["high"], found["documents"]) == (50.0, 0.0, 100.0, 2)
+    apart = sentences._accuracy(np.array([True] * 300 + [False] * 300), [(0, place) for place in range(600)])
+    assert apart["high"] - apart["low"] < 10
+
+
+def test_the_documents_of_a_batch(opened):
+    """Each pair starts with words of the document that is named."""
+    ((batch, documents), *_) = sentences._batches(SETTINGS, opened, "nsp", 64, held_out=True)
+    corpus = opened[0][0]
+    assert len(documents) == batch.num_sequences and len(set(documents)) > 5
+    for (which, document), start in zip(documents, batch.starts_host[:-1].tolist(), strict=True):
+        shard, first, last = corpus.document(document)
+        tokens = np.asarray(shard.tokens[int(shard.sentences[first]) : int(shard.sentences[last])])
+        assert which == 0 and set(batch.ids_T[start + 1 : start + 4].tolist()) <= set(tokens.tolist())
+
+
 class Knowing:
     """A model that sees the labels, and names those of one task rightly and of the other wrongly."""
 

@@ -3,6 +3,7 @@
 import dataclasses
 import math
 
+import numpy as np
 import pytest
 from made_up_pieces import decided_for, leave
 from smallest import write_smallest
@@ -10,7 +11,8 @@ from smallest import write_smallest
 from hornbook.experiments.definition import Claim, Condition, read_experiment
 from hornbook.experiments.scores import Scores
 from hornbook.experiments.verdicts import FAILS, HOLDS, OPEN, Quantity, _seeds_needed, judge, lies
-from hornbook.files import write_json
+from hornbook.files import read_json, write_json
+from hornbook.metrics.bootstrap import difference_interval
 
 ALL = ("reviews",)
 BETTER = Condition(words="better", of="detecting", minus="nsp", least=0.0)
@@ -116,14 +118,24 @@ def test_all_conditions_must_hold(tmp_path, experiment):
         assert judged(tmp_path, experiment, means, *conditions)["verdict"] == verdict
 
 
+def welch(number: int, deviation: float) -> tuple[float, float]:
+    """The interval of a difference of so many scores each, with that deviation."""
+    scores = np.array([-1.0, 1.0] * (number // 2) + [0.0] * (number % 2))
+    scores = list(deviation * scores / np.std(scores, ddof=1))
+    return difference_interval(scores, scores)
+
+
 def test_how_many_seeds_would_decide(tmp_path, experiment):
-    """As many as narrow an interval of 1.96 deviations to the bound, whatever the few that there are can say."""
+    """As many as narrow Welch's interval to the bound, whatever the few that there are can say."""
     equal, a, b = with_equal(experiment, seed_deviation=0.6), [60.0, 60.2], [60.4, 60.6]
     scores = Scores(tmp_path, decided_for(equal), ALL)
     deviation = scores.deviation(a, b)
     assert deviation == pytest.approx(math.hypot(0.6, math.sqrt(0.02 / 2)))
     found = Quantity(-0.4, -2.0, 1.2, deviation=deviation)
-    assert _seeds_needed(BETTER, found) == math.ceil(2 * (1.96 * deviation / 0.4) ** 2)
+    number = _seeds_needed(BETTER, found)
+    half = [(high - low) / 2 for low, high in (welch(number, deviation), welch(number - 1, deviation))]
+    assert half[0] <= 0.4 < half[1]
+    assert _seeds_needed(BETTER, Quantity(1.0, -1.0, 3.0, deviation=0.6)) == 5  # by normal deviations it would be 3
     several = Scores(tmp_path, decided_for(with_equal(experiment, seeds=(0, 1), seed_deviation=50.0)), ALL)
     assert several.deviation(a, b) == pytest.approx(math.sqrt(0.02))
 
@@ -136,6 +148,41 @@ def test_one_task_deviates_more_than_the_mean(tmp_path, experiment):
     a, b = [60.0, 60.0], [61.0, 61.0]
     of_mean, of_one = (scores.difference(a, b, tasks) for tasks in (None, ["reviews"]))
     assert of_one[2] - of_one[1] == pytest.approx(math.sqrt(2) * (of_mean[2] - of_mean[1]))
+
+
+def test_a_mean_over_fewer_tasks_than_planned_deviates_more(tmp_path, experiment):
+    (task,) = experiment.tasks
+    experiment = dataclasses.replace(experiment, tasks=(task, dataclasses.replace(task, name="others")))
+    experiment = with_equal(experiment, seed_deviation=0.6)
+    found = judged(tmp_path, experiment, {"nsp": 60.0, "detecting": 62.0}, spread=0.0)
+    condition = found["conditions"][0]
+    assert (condition["high"] - condition["low"]) / 2 == pytest.approx(1.96 * 2 * 0.6)
+    assert "+2.0 points (-0.4 to +4.4) over 1 of 2 tasks" in found["reason"]
+
+
+@pytest.mark.parametrize(("num_idle", "verdict"), [(0, HOLDS), (1, HOLDS), (2, OPEN)])
+def test_arms_that_learned_nothing_are_not_alike(tmp_path, experiment, num_idle, verdict):
+    """That one costs little beside the other is no finding where neither tells anything apart."""
+    decided = decided_for(with_equal(experiment, seed_deviation=0.1))
+    leave(tmp_path, decided, {"nsp": 60.0, "detecting": 60.0}, 0.0)
+    for seed in range(num_idle):
+        file = tmp_path / "pieces" / f"finetune-detecting-0-at-1-reviews-{seed}.json"
+        write_json(file, read_json(file) | {"degenerate": "it answers 'yes' whatever the text"})
+    little = Claim("claim", "A claim.", conditions=(dataclasses.replace(BETTER, least=-2.0),))
+    found = judge(little, tmp_path, decided, Scores(tmp_path, decided, ALL))
+    assert found["verdict"] == verdict
+    assert ("most fine-tunings of detecting learned nothing" in found["reason"]) == (verdict == OPEN)
+
+
+def test_a_premise_is_one_of_its_arm_alone(tmp_path, experiment):
+    """Counting words fails whatever a head has learned."""
+    words = {"words": "it", "quantity": "crossed", "of": "nsp"}
+    unlearned = Condition(**words, pairs="nsp", least=95.0, premise=True)
+    head = Condition(**words, pairs="sop", least=60.0)
+    counting = Condition(words="it", quantity="overlap", pairs="nsp", least=90.0)
+    means = {"nsp": 60.0, "detecting": 65.0}
+    for conditions, verdict in (((unlearned, head), OPEN), ((unlearned, head, counting), FAILS)):
+        assert judged(tmp_path, experiment, means, *conditions)["verdict"] == verdict
 
 
 def test_accuracies_and_parameters(tmp_path, experiment):

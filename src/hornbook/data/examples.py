@@ -144,18 +144,32 @@ class Examples:
 
     def batch(self, number: int, num_sequences: int, first: int | None = None) -> Batch:
         """`first` is the number of sequences before it, where batches are not all of one size."""
-        random = np.random.default_rng([self.seed, number, self.length, self.held_out])
         first = number * num_sequences if first is None else first
         if self.layout == "documents":
             return self._of_documents(np.arange(first, first + num_sequences))
-        makers = {"packed": self._packed, "segments": self._halves, "nsp": self._next, "sop": self._ordered}
-        make = makers[self.layout]
-        made = [make(which, chunk, random) for which, chunk in self._chunks_of(np.arange(first, first + num_sequences))]
-        # Neighbours of equal length go through attention together on a CPU.
-        made.sort(key=lambda example: len(example[0]))
+        made = [example for example, _ in self._made(number, np.arange(first, first + num_sequences))]
         sequences, segments, word_starts, labels = zip(*made, strict=True)
         has_labels = self.layout in LABELLED
         return pack(sequences, segments, word_starts, np.array(labels) if has_labels else None, self.length)
+
+    def documents_of(self, number: int, num_sequences: int) -> list[tuple[int, int]]:
+        """(corpus, document) that each sequence of that batch starts in, in its order."""
+        found = []
+        for _, (which, chunk) in self._made(number, number * num_sequences + np.arange(num_sequences)):
+            shard, start, _ = self.chunks[which].locate(chunk)
+            corpus = self.corpora[which]
+            found.append((which, int(corpus.first_document[shard]) + document_of(corpus.shards[shard], start)))
+        return found
+
+    def _made(self, number: int, examples: np.ndarray) -> list[tuple[tuple, tuple[int, int]]]:
+        """The sequences of a batch, short ones first, each with its (corpus, chunk)."""
+        random = np.random.default_rng([self.seed, number, self.length, self.held_out])
+        makers = {"packed": self._packed, "segments": self._halves, "nsp": self._next, "sop": self._ordered}
+        make = makers[self.layout]
+        made = [(make(which, chunk, random), (which, chunk)) for which, chunk in self._chunks_of(examples)]
+        # Neighbours of equal length go through attention together on a CPU.
+        made.sort(key=lambda each: len(each[0][0]))
+        return made
 
     def _of_documents(self, examples: np.ndarray) -> Batch:
         """Sequences without special tokens around them, labelled by token."""

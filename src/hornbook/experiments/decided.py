@@ -7,8 +7,8 @@ gets. So every pre-training ends within M minutes on that device, and the faster
 down is never measured again: on another device the same FLOPs take as long as they take.
 
 An arm's steps are the FLOPs over those of a step: the FLOPs a token (`model` convention, at the length limit) times the
-tokens that its batches really hold, counted over a few of them. Layouts fill their sequences differently, and arms
-would else differ by some percent of compute. Rounding leaves each within half a step of the FLOPs.
+tokens that its batches really hold, counted over some of them. Layouts fill their sequences differently, and arms
+would else differ by some percent of compute. What was spent is counted by all tokens in the end.
 """
 
 from collections.abc import Callable
@@ -27,7 +27,7 @@ from hornbook.pretraining.run import measured_pace
 from hornbook.pretraining.settings import PretrainSettings
 
 FILE = "experiment.json"
-NUM_COUNTED = 8  # batches of each length whose tokens are counted
+NUM_COUNTED = 128  # batches of each length whose tokens are counted: to about a thousandth
 SPARE = 0.97  # of the minutes; the rest goes to validating and saving
 DECIDE_PIECES = ("equal", "arms", "tasks", "sentences")  # of an experiment; the rest only judges and shows
 NAMED = ("arms", "tasks")  # of which pieces are done one by one

@@ -128,7 +128,7 @@ class Condition(Typed):
     pairs: Literal["nsp", "sop"] = setting("nsp", "crossed and overlap: the kind of pairs")
     least: float | None = setting(None, "it must be above; scores are in points of 100")
     most: float | None = setting(None, "it must be below")
-    premise: bool = setting(False, "the claim is not decided where this does not hold, instead of not holding")
+    premise: bool = setting(False, "where it does not hold, what the claim says of the same arm is not decided")
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -144,7 +144,7 @@ class Condition(Typed):
 @dataclass(frozen=True)
 class Claim(Typed):
     """What the field says. It holds where all its conditions do, and does not where one of them does not that is no
-    premise."""
+    premise, and whose premise holds."""
 
     name: str = setting("", "short")
     words: str = setting("", "the claim in a sentence")

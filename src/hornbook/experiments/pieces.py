@@ -89,7 +89,7 @@ def _record(run: Path, outcome: Outcome, decided: Decided, piece: Piece) -> dict
         "steps": outcome.step,
         "tokens": outcome.tokens,
         "seconds": outcome.seconds,
-        "flops": outcome.step * budget.step_flops,
+        "flops": outcome.tokens * budget.step_flops / budget.step_tokens,
         "parameters": sum(weight.numel() for weight in kept.parameters()),
         "trained_parameters": about["parameters"],
         "tokens_per_second": speed,

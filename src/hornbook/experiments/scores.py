@@ -26,7 +26,9 @@ class Scores:
     def __init__(self, out: Path, decided: Decided, tasks: Sequence[str]):
         self.equal = decided.experiment.equal
         self.tasks: list[TaskPlan] = [task for task in decided.experiment.tasks if task.name in tasks]
+        self.num_planned = len(decided.experiment.tasks)
         self.found: dict[tuple[str, float, str, int, int], float] = {}
+        self.learned_nothing: set[tuple[str, float, str, int, int]] = set()
         for arm in decided.experiment.arms:
             for seed in self.equal.seeds:
                 for share in self.equal.checkpoints:
@@ -34,7 +36,10 @@ class Scores:
                         for place, task_seed in enumerate(task.seeds):
                             left = Piece("finetune", arm.name, seed, share, task.name, task_seed).found(out)
                             if left is not None:
-                                self.found[arm.name, share, task.name, seed, place] = left["score"]
+                                key = (arm.name, share, task.name, seed, place)
+                                self.found[key] = left["score"]
+                                if left["degenerate"]:
+                                    self.learned_nothing.add(key)
 
     def of_task(self, arm: str, share: float, task: str) -> list[float]:
         """One score for each pre-training seed or, where there is one, for each fine-tuning seed."""
@@ -66,6 +71,13 @@ class Scores:
         names = {task.name for task in plans}
         return wanted - sum(key[:2] == (arm, share) and key[2] in names for key in self.found)
 
+    def has_learned(self, arm: str, share: float, tasks: Sequence[str] | None = None) -> bool:
+        """Whether half of the fine-tunings or more answer by what they are asked: else arms that learned nothing would
+        look alike."""
+        names = tasks or [task.name for task in self.tasks]
+        keys = [key for key in self.found if key[:2] == (arm, share) and key[2] in names]
+        return sum(key in self.learned_nothing for key in keys) <= len(keys) / 2
+
     def difference(
         self, a: list[float], b: list[float], tasks: Sequence[str] | None = None
     ) -> tuple[float, float, float]:
@@ -86,9 +98,9 @@ class Scores:
         return math.hypot(self._stated_deviation(tasks), math.sqrt(variance / min(len(a), len(b))))
 
     def _stated_deviation(self, tasks: Sequence[str] | None) -> float:
-        """What is stated is of the mean over all tasks: that over some of them deviates more, as if each task had its
-        own chance."""
-        return self.equal.seed_deviation * math.sqrt(len(self.tasks) / len(tasks or self.tasks))
+        """What is stated is of the mean over all planned tasks: that over some of them deviates more, as if each task
+        had its own chance."""
+        return self.equal.seed_deviation * math.sqrt(self.num_planned / len(tasks or self.tasks))
 
     def rows(self, decided: Decided) -> list[dict]:
         """Every point: arm, share, FLOPs, task or `mean`, score with its interval, how many scores it is of."""

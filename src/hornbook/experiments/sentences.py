@@ -1,5 +1,6 @@
 """Sentence pairs that no model was trained on: how a sentence head does on the task that it learned and on the other
 one, as it is, and how far counting the words that two segments share goes. Label 0 means in order, in both tasks.
+Intervals are over the documents that pairs start in: pairs of one document are no independent draws.
 
 Shapes: N pairs.
 """
@@ -12,6 +13,7 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
+from hornbook.batch import Batch
 from hornbook.data.examples import LABELLED, Examples
 from hornbook.interop.folder import load_model
 from hornbook.metrics.bootstrap import interval
@@ -23,19 +25,20 @@ PAIRS_A_BATCH = 256
 
 
 def crossed(weights: Path, settings: PretrainSettings, opened: Corpora, num_pairs: int) -> dict[str, dict]:
-    """Accuracy in percent of a saved sentence head on held-out pairs of each task, with its interval over the pairs."""
+    """Accuracy in percent of a saved sentence head on held-out pairs of each task, with its interval."""
     runtime = decide(settings.runtime, 0.0)
     prepare(runtime)
     model = load_model(weights).to(runtime.device)
     found = {}
     for layout in LABELLED:
-        hits = []
-        for batch in _batches(settings, opened, layout, num_pairs, held_out=True):
+        hits, documents = [], []
+        for batch, of in _batches(settings, opened, layout, num_pairs, held_out=True):
+            documents += of
             batch = batch.to(runtime.device)
             with torch.no_grad(), runtime.autocast():
                 logits = model.sentence_logits(model(batch)[batch.starts[:-1].long()])
             hits.append((logits.argmax(-1) == batch.labels_N).cpu().numpy())
-        found[layout] = _accuracy(np.concatenate(hits))
+        found[layout] = _accuracy(np.concatenate(hits), documents)
     return found
 
 
@@ -43,37 +46,42 @@ def overlap(settings: PretrainSettings, opened: Corpora, num_pairs: int, num_fit
     """The same of logistic regression on the words that two segments share, fitted to pairs that are trained on."""
     found = {}
     for layout in LABELLED:
-        (seen, labels), (unseen, wanted) = (
+        (seen, labels, _), (unseen, wanted, documents) = (
             _shared_words(settings, opened, layout, num, held_out)
             for num, held_out in ((num_fitted, False), (num_pairs, True))
         )
         model = make_pipeline(StandardScaler(), LogisticRegression(max_iter=1000)).fit(seen, labels)
-        found[layout] = _accuracy(model.predict(unseen) == wanted)
+        found[layout] = _accuracy(model.predict(unseen) == wanted, documents)
     return found
 
 
-def _batches(settings: PretrainSettings, opened: Corpora, layout: str, num_pairs: int, held_out: bool):
+def _batches(
+    settings: PretrainSettings, opened: Corpora, layout: str, num_pairs: int, held_out: bool
+) -> list[tuple[Batch, list[tuple[int, int]]]]:
+    """Each with the documents of its pairs."""
     data = settings.data
     length = data.short_length if data.short_share > 0 else data.length
     examples = Examples(opened, length, 0, layout, 0.0, held_out=held_out)
     num_pairs = min(num_pairs, sum(chunks.total for chunks in examples.chunks))
     size = min(PAIRS_A_BATCH, num_pairs)
-    return [examples.batch(number, size) for number in range(num_pairs // size)]
+    return [(examples.batch(number, size), examples.documents_of(number, size)) for number in range(num_pairs // size)]
 
 
 def _shared_words(
     settings: PretrainSettings, opened: Corpora, layout: str, num_pairs: int, held_out: bool
-) -> tuple[np.ndarray, np.ndarray]:
-    """(features of N pairs, labels): how many tokens they share, all and distinct, by count, share and rarity."""
+) -> tuple[np.ndarray, np.ndarray, list[tuple[int, int]]]:
+    """(features of N pairs, labels, documents): how many tokens they share, all and distinct, by count, share and
+    rarity."""
     tokenizer = opened[0][0].tokenizer
     counts = sum(corpus.token_counts for corpus, _ in opened).astype(float)
     rarity = np.log((counts.sum() + 1) / (counts + 1))
-    features, labels = [], []
-    for batch in _batches(settings, opened, layout, num_pairs, held_out):
+    features, labels, documents = [], [], []
+    for batch, of in _batches(settings, opened, layout, num_pairs, held_out):
         sequences = np.split(batch.ids_T.numpy(), batch.starts_host[1:-1])
         features += [_features(ids, tokenizer.sep_id, rarity) for ids in sequences]
         labels += batch.labels_N.tolist()
-    return np.array(features), np.array(labels)
+        documents += of
+    return np.array(features), np.array(labels), documents
 
 
 def _features(ids: np.ndarray, sep_id: int, rarity: np.ndarray) -> list[float]:
@@ -94,7 +102,11 @@ def _features(ids: np.ndarray, sep_id: int, rarity: np.ndarray) -> list[float]:
     ]
 
 
-def _accuracy(is_right: np.ndarray) -> dict:
-    is_right = is_right.astype(float)
-    low, high = interval(lambda chosen: float(is_right[chosen].mean()), len(is_right))
-    return {"value": 100 * float(is_right.mean()), "low": 100 * low, "high": 100 * high, "pairs": len(is_right)}
+def _accuracy(is_right: np.ndarray, documents: list[tuple[int, int]]) -> dict:
+    """In percent. Documents are drawn whole for the interval."""
+    _, owner = np.unique(np.array(documents), axis=0, return_inverse=True)
+    sizes = np.bincount(owner)
+    rights = np.bincount(owner, weights=is_right.astype(float))
+    low, high = interval(lambda chosen: float(rights[chosen].sum() / sizes[chosen].sum()), len(sizes))
+    value = 100 * float(is_right.mean())
+    return {"value": value, "low": 100 * low, "high": 100 * high, "pairs": len(is_right), "documents": len(sizes)}

@@ -1,9 +1,9 @@
 """The verdict on each claim, by the rule that the experiment stated beforehand.
 
 A condition is a quantity with an interval and the bounds that it must lie within. Inside them it holds; outside them it
-does not hold at this scale; across a bound, or while pieces are missing, it is not decided. A claim holds where all its
-conditions do, and does not where one of them does not; where that one is a premise, without which the others say
-nothing, the claim is not decided.
+does not hold at this scale; across a bound, while pieces are missing, or where an arm learned next to nothing, it is
+not decided. A claim holds where all its conditions do, and does not where one of them does not. A premise is not judged
+by itself: where it does not hold, the other conditions on its arm say nothing.
 """
 
 import math
@@ -21,7 +21,7 @@ HOLDS, FAILS, OPEN = "holds", "does not hold at this scale", "not decided"
 @dataclass(frozen=True)
 class Quantity:
     """What was found: a value and its interval, or what is missing, in words; of a difference between arms also the
-    deviation of one pre-training's score."""
+    deviation of one pre-training's score, and why it says nothing, if so. `note` stands behind it."""
 
     value: float = math.nan
     low: float = math.nan
@@ -29,6 +29,8 @@ class Quantity:
     missing: str = ""
     deviation: float = math.nan
     unit: str = " points"
+    says_nothing: str = ""
+    note: str = ""
 
     @property
     def words(self) -> str:
@@ -37,7 +39,7 @@ class Quantity:
             if self.low == self.high or math.isnan(self.low)
             else f" ({_signed(self.low, self)} to {_signed(self.high, self)})"
         )
-        return f"{_signed(self.value, self)}{self.unit}{interval}"
+        return f"{_signed(self.value, self)}{self.unit}{interval}{self.note}"
 
 
 def _signed(number: float, quantity: Quantity) -> str:
@@ -62,7 +64,7 @@ def judge(claim: Claim, out: Path, decided: Decided, scores: Scores) -> dict:
     conditions = []
     for condition in claim.conditions:
         found = measured(condition, out, decided, scores)
-        is_open = bool(found.missing) or math.isnan(found.low)
+        is_open = bool(found.missing or found.says_nothing) or math.isnan(found.low)
         verdict = OPEN if is_open else lies(found.low, found.high, condition.least, condition.most)
         conditions.append(_told(condition, found, verdict))
     verdict = _of_all(claim, [each["verdict"] for each in conditions])
@@ -80,8 +82,10 @@ def judge(claim: Claim, out: Path, decided: Decided, scores: Scores) -> dict:
 def _of_all(claim: Claim, verdicts: list[str]) -> str:
     if set(verdicts) == {HOLDS}:
         return HOLDS
-    premises = [verdict for condition, verdict in zip(claim.conditions, verdicts, strict=True) if condition.premise]
-    return FAILS if FAILS in verdicts and set(premises) <= {HOLDS} else OPEN
+    judged = list(zip(claim.conditions, verdicts, strict=True))
+    doubtful = {condition.of for condition, verdict in judged if condition.premise and verdict != HOLDS}
+    fails = [condition for condition, verdict in judged if verdict == FAILS and not condition.premise]
+    return FAILS if any(condition.of not in doubtful for condition in fails) else OPEN
 
 
 def _told(condition: Condition, found: Quantity, verdict: str) -> dict:
@@ -90,7 +94,7 @@ def _told(condition: Condition, found: Quantity, verdict: str) -> dict:
     reason = f"{condition.words}: {verdict}"
     if not math.isnan(found.value):
         reason += f", {found.words}, which must be {' and '.join(bounds)}"
-    reason += f", as {found.missing}" if found.missing else ""
+    reason += "".join(f", as {why}" for why in (found.missing, found.says_nothing) if why)
     number = None if math.isnan(found.value) else found.value
     low, high = (None if math.isnan(end) else end for end in (found.low, found.high))
     return {
@@ -101,18 +105,25 @@ def _told(condition: Condition, found: Quantity, verdict: str) -> dict:
         "high": high,
         "reason": reason,
         "missing": found.missing,
-        "seeds_needed": _seeds_needed(condition, found) if verdict == OPEN and not found.missing else None,
+        "seeds_needed": _seeds_needed(condition, found)
+        if verdict == OPEN and not (found.missing or found.says_nothing)
+        else None,
     }
 
 
 def _seeds_needed(condition: Condition, found: Quantity) -> int | None:
-    """About how many pre-training seeds of each arm would narrow the interval to the nearest bound, if the value
-    stayed."""
+    """How many pre-training seeds of each arm would narrow Welch's interval to the nearest bound, if the value and the
+    deviation stayed."""
+    from scipy.special import stdtrit
+
     bounds = [bound for bound in (condition.least, condition.most) if bound is not None]
     distance = min(abs(found.value - bound) for bound in bounds)
     if math.isnan(found.deviation) or distance < 1e-9:
         return None
-    return max(2, math.ceil(2 * (TWO_SIDED * found.deviation / distance) ** 2))
+    number = max(2, math.ceil(2 * (TWO_SIDED * found.deviation / distance) ** 2))  # a little too low
+    while stdtrit(2 * number - 2, 0.975) * found.deviation * math.sqrt(2 / number) > distance:
+        number += 1
+    return number
 
 
 def _would_decide(claim: Claim, conditions: list[dict]) -> str:
@@ -146,7 +157,13 @@ def _difference(condition: Condition, scores: Scores) -> Quantity:
     if min(len(a), len(b)) < 2:
         value = a[0] - b[0] if len(a) == len(b) == 1 else math.fsum(a) / len(a) - math.fsum(b) / len(b)
         return Quantity(value, missing=missing or "one score has no interval")
-    return Quantity(*scores.difference(a, b, tasks), missing, scores.deviation(a, b, tasks))
+    idle = [arm for arm in (condition.of, condition.minus) if not scores.has_learned(arm, 1.0, tasks)]
+    says_nothing = f"most fine-tunings of {' and '.join(idle)} learned nothing" if idle else ""
+    few = tasks is None and len(scores.tasks) < scores.num_planned
+    note = f" over {len(scores.tasks)} of {scores.num_planned} tasks" if few else ""
+    return Quantity(
+        *scores.difference(a, b, tasks), missing, scores.deviation(a, b, tasks), says_nothing=says_nothing, note=note
+    )
 
 
 def _parameters(condition: Condition, out: Path, decided: Decided) -> Quantity:
@@ -160,7 +177,7 @@ def _parameters(condition: Condition, out: Path, decided: Decided) -> Quantity:
 
 
 def _accuracy(condition: Condition, out: Path, decided: Decided) -> Quantity:
-    """Over several pre-training seeds: their mean, and the widest of their intervals around it."""
+    """Over several pre-training seeds: their mean, and what the intervals of all of them cover."""
     if condition.quantity == "overlap":
         pieces = [Piece("overlap")]
     else:

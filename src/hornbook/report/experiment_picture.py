@@ -12,7 +12,7 @@ from hornbook.report.drawing import DARK, LIGHT, Colours, as_png, new_figure, sh
 MORE_SHADES = ("#9a63c4", "#b98a1d", "#3a9fb3", "#c2527f")
 ROOM_FOR_LABELS = 2.7  # times the last FLOPs, on the logarithmic axis
 LEAST_GAP = 0.062  # between two labels, of the height of a panel
-APART = 0.012  # of the decades shown, between the intervals of two arms at one point
+APART = 0.006  # decades between the intervals of two arms at one point
 
 
 def score_png(results: dict, dark: bool = False) -> bytes:

@@ -1,9 +1,12 @@
 """An experiment in words and in Markdown: what its page and the fragment for RESULTS.md share."""
 
+import math
 from pathlib import Path
 
 from hornbook.files import write_text
 from hornbook.report import wording
+
+TWO_SIDED = 1.96  # deviations of a normal distribution that 95% lie within
 
 
 def notes(results: dict) -> list[str]:
@@ -22,13 +25,19 @@ def notes(results: dict) -> list[str]:
         said.append(f"Intervals are 95% t intervals over {len(results['seeds'])} pre-training seeds.")
     else:
         deviation = results["seed_deviation"]
-        counted_in = f", a deviation of {deviation:g} points, is counted in by the verdicts" if deviation else ""
+        counted_in = (
+            f", a deviation of {deviation:g} points, is counted in by the verdicts, which no difference of less than "
+            f"{TWO_SIDED * math.sqrt(2) * deviation:.1f} points from a bound can decide"
+            if deviation
+            else ""
+        )
         said.append(
             "Intervals are 95% t intervals over fine-tuning seeds of one pre-training; how far another pre-training "
             f"seed would come out elsewhere{counted_in or ' is not in them'}."
         )
     said.append("What stands after ± is half of such an interval.")
     said.append("Scores are on dev, of the last weights of each fine-tuning, in points of 100.")
+    said.append("Arms stand a little apart in the picture, at one and the same number of FLOPs.")
     return said
 
 
@@ -114,7 +123,7 @@ def _scores(results: dict) -> str:
                 scores = [score_words(points.get(task)) for task in tasks]
                 rows.append([arm["label"], f"{share:.4g}", *scores, arm["published"] if share == 1 else ""])
     measures = [f"{task}, {wording.measure(results['tasks'][task]['measure'])}" for task in tasks[1:]]
-    return _table(["arm", "share of the FLOPs", "mean", *measures, "published"], rows)
+    return _table(["arm", "share of the FLOPs", "mean", *measures, "published, of other tasks and sizes"], rows)
 
 
 def _sentences(results: dict) -> str:
