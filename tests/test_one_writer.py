@@ -4,17 +4,20 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 
 import pytest
 
 from hornbook import files
 from hornbook.data.build import build_corpus
 from hornbook.files import alone_in
+from hornbook.finetuning.api import finetune
 from hornbook.pretraining.run import pretrain
 
 HOLDS = """
 import sys, time
 from hornbook.files import alone_in
+from hornbook.finetuning.api import finetune
 with alone_in(sys.argv[1]):
     print("in", flush=True)
     time.sleep(60)
@@ -83,6 +86,41 @@ def test_a_file_system_without_locks_refuses_nothing(tmp_path, monkeypatch):
     monkeypatch.setattr(fcntl, "flock", fail)
     with alone_in(tmp_path):
         pass
+
+
+def test_who_is_within_may_enter_again(tmp_path, at_once):
+    out = tmp_path / "new" / "run"
+    with alone_in(out):
+        with alone_in(tmp_path / "new" / ".." / "new" / "run"):
+            pass
+        refused = []
+
+        def enter() -> None:
+            try:
+                with alone_in(out):
+                    pass
+            except ValueError as error:
+                refused.append(error)
+
+        thread = threading.Thread(target=enter)
+        thread.start()
+        thread.join()
+        assert len(refused) == 1
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_copies_and_answers_are_made_by_one(tmp_path, at_once):
+    """The lock is there before anything is made for a run, and not with its first step."""
+    out, data = tmp_path / "run", tmp_path / "data.csv"
+    data.write_text("text,label\n" + "the river,one\na garden,two\n" * 8)
+    process = started(HOLDS, out)
+    try:
+        with pytest.raises(ValueError, match="another process is writing"):
+            finetune(tmp_path / "no-model", data, out=out, changes={"augment.copies": 1}, say=lambda words: None)
+    finally:
+        process.kill()
+        process.wait()
+    assert list(out.iterdir()) == []
 
 
 def test_what_is_written_by_one(tmp_path, at_once, tiny_text_file, tiny_tokenizer, tiny_corpus):

@@ -8,6 +8,7 @@ import os
 import shutil
 import time
 from collections.abc import Iterator
+from contextvars import ContextVar
 from pathlib import Path
 from types import ModuleType
 
@@ -52,12 +53,14 @@ def replacing_folder(folder: Path) -> Iterator[Path]:
 
 
 _held: set[int] = set()  # folders that this process is alone in, opened
+_within: ContextVar[frozenset[Path]] = ContextVar("_within", default=frozenset())  # those of this thread
 
 
 def _leave_to_parent() -> None:
     """In a process that was forked off: it may outlive its parent, and must not hold what that one held."""
     while _held:
         os.close(_held.pop())
+    _within.set(frozenset())
 
 
 if hasattr(os, "register_at_fork"):
@@ -66,28 +69,35 @@ if hasattr(os, "register_at_fork"):
 
 @contextlib.contextmanager
 def alone_in(folder: Path) -> Iterator[None]:
-    """Refuses where another process is within this for the same folder: two that go on with one run would spoil it. A
-    process that ends, however it ends, is no longer within. Where a file system has no locks, nothing is refused."""
+    """Refuses where another process is within this for the same folder: two that go on with one run would spoil it. Who
+    is within may enter again. A process that ends, however it ends, is no longer within. Where a file system has no
+    locks, nothing is refused."""
     try:
         import fcntl
     except ImportError:  # Windows
         yield
         return
     folder = Path(folder)
-    is_new = not folder.exists()
+    if folder.resolve() in _within.get():
+        yield
+        return
+    new = [each for each in (folder, *folder.parents) if not each.exists()]
     folder.mkdir(parents=True, exist_ok=True)
     opened = os.open(folder, os.O_RDONLY)
     _held.add(opened)
+    before = _within.get()
     try:
         _lock(opened, folder, fcntl)
+        _within.set(before | {folder.resolve()})
         yield
     finally:
+        _within.set(before)
         if opened in _held:
             _held.discard(opened)
             os.close(opened)
-        if is_new:
-            with contextlib.suppress(OSError):  # it holds something
-                folder.rmdir()
+        with contextlib.suppress(OSError):  # it holds something
+            for each in new:
+                each.rmdir()
 
 
 def _lock(opened: int, folder: Path, fcntl: ModuleType) -> None:

@@ -65,6 +65,11 @@ class KeptCopies:
                 if line.endswith(b"\n"):
                     ends.append(ends[-1] + len(line))
             done = len(ends) - 1
+            if done > self.num_examples:
+                raise ValueError(
+                    f"{self.lines} holds copies of {done} examples and there are {self.num_examples}: remove it and "
+                    f"{MADE_FROM} to make the copies anew"
+                )
             done = done if done >= self.num_examples else done // CHUNK * CHUNK
             file.truncate(ends[done])
         return done

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from torch import nn
 
 from hornbook.augmentation.kept import MADE_FROM
+from hornbook.files import alone_in
 from hornbook.finetuning.augmented import with_copies
 from hornbook.finetuning.inputs import Inputs, open_inputs
 from hornbook.finetuning.many import ASKED, run_many
@@ -92,11 +93,6 @@ def finetune(
     if restarts < 1:
         raise ValueError(f"--restarts must be at least 1, not {restarts}")
     out = _new_folder(task) if out is None else Path(out)
-    is_begun = has_begun(out)
-    if is_begun and not resume:
-        raise ValueError(f"{out} already holds a run: add --resume to go on with it, or choose another --out")
-    if not is_begun and out.exists() and any(path for path in out.iterdir() if not path.name.endswith(".tmp")):
-        raise ValueError(f"{out} exists and is not a run: choose another --out, or empty it")
     path = str(Path(data).expanduser().resolve()) if isinstance(data, str | Path) else None
     request = Request(
         str(model),
@@ -114,8 +110,6 @@ def finetune(
         changes or {},
         None if teacher is None else teacher.name,
     )
-    if _has_run(out):
-        request = _as_begun(out, request, restarts, search)
     watch = watch or (lambda status: None)
     read_once: list[Inputs] = []
 
@@ -131,13 +125,25 @@ def finetune(
             read_once.append(with_copies(inputs, request, teacher, out, watch, say))
         return read_once[0].asked_with(asked)
 
-    if restarts > 1 or search:
-        result = run_many(out, request, open_with, teacher, restarts=restarts, search=search, watch=watch, say=say)
-    else:
-        result = run_once(out, request, open_with(request), watch, say, teacher)
+    with alone_in(out):  # before copies and a teacher's answers are made there
+        _refuse_what_is_there(out, resume)
+        if _has_run(out):
+            request = _as_begun(out, request, restarts, search)
+        if restarts > 1 or search:
+            result = run_many(out, request, open_with, teacher, restarts=restarts, search=search, watch=watch, say=say)
+        else:
+            result = run_once(out, request, open_with(request), watch, say, teacher)
     if isinstance(result, Outcome):
         raise Stopped(out, result)
     return Finetuned(**vars(result))
+
+
+def _refuse_what_is_there(out: Path, resume: bool) -> None:
+    is_begun = has_begun(out)
+    if is_begun and not resume:
+        raise ValueError(f"{out} already holds a run: add --resume to go on with it, or choose another --out")
+    if not is_begun and out.exists() and any(path for path in out.iterdir() if not path.name.endswith(".tmp")):
+        raise ValueError(f"{out} exists and is not a run: choose another --out, or empty it")
 
 
 def has_begun(out: Path) -> bool:

@@ -20,6 +20,7 @@ from torch import nn
 
 from hornbook import config as configuration
 from hornbook.data.corpus import Corpus
+from hornbook.files import alone_in
 from hornbook.infer.samples import write_samples
 from hornbook.interop.folder import load_folder
 from hornbook.interop.hub import model_folder
@@ -86,6 +87,11 @@ def pretrain(
     names = [str(each) for each in corpora]
     taught_by = None if teacher is None else teacher.name
     request = Request(preset, names, base, steps, tokens, minutes, batch_tokens, seed, taught_by, changes or {})
+    with alone_in(out):
+        return _pretrain_in(out, request, resume, teacher, watch or (lambda status: None), say)
+
+
+def _pretrain_in(out: Path, request: Request, resume: bool, teacher: Teacher | None, watch: Watch, say: Say) -> Outcome:
     if (out / "run.json").exists():
         if not resume:
             raise ValueError(f"{out} already holds a run: add --resume to go on with it, or choose another --out")
@@ -100,7 +106,6 @@ def pretrain(
         prepared = _begun(out, request, teacher, say)
     for warning in _repetition_warnings(prepared.opened, prepared.settings):
         say(warning)
-    watch = watch or (lambda status: None)
     outcome = train(out, prepared.job, prepared.settings.loop(), prepared.runtime, watch)
     if outcome.ended == "finished":
         _write_samples(out, prepared)
