@@ -17,7 +17,6 @@ from hornbook.pretraining.run import pretrain
 HOLDS = """
 import sys, time
 from hornbook.files import alone_in
-from hornbook.finetuning.api import finetune
 with alone_in(sys.argv[1]):
     print("in", flush=True)
     time.sleep(60)
@@ -125,6 +124,7 @@ def test_copies_and_answers_are_made_by_one(tmp_path, at_once):
 
 def test_what_is_written_by_one(tmp_path, at_once, tiny_text_file, tiny_tokenizer, tiny_corpus):
     changes = {"data.length": 32, "data.short_length": 32, "batch.tokens": 64, "runtime.threads": 1}
+    changes |= {"validation.tokens": 64}
 
     def build(out):
         build_corpus(tiny_text_file, tiny_tokenizer, out, workers=0)
