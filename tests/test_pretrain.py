@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 import torch
 import transformers
-from prepared import status_of
+from forked import status_of
 from tiny import TINY_MODEL, tiny_text
 from tiny_runs import FAMILIES, run, same
 

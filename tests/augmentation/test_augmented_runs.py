@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from distillation.lessons import ONCE, QUIET, rows_of
 from finetuning import rules
-from prepared import status_of
+from forked import status_of
 from safetensors.torch import load_file, save_file
 from typer.testing import CliRunner
 

@@ -10,8 +10,8 @@ import numpy as np
 import onnx
 import pytest
 import torch
+from forked import status_of
 from model_folders import LENGTH, model_folder_of
-from prepared import status_of
 from typer.testing import CliRunner
 
 from hornbook.batch import pack

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 import transformers
-from prepared import status_of
+from forked import status_of
 from safetensors.torch import load_file
 from tiny import TINY_MODEL, tiny_text
 

@@ -12,7 +12,7 @@ import torch
 import transformers
 from distillation.lessons import ONCE, QUIET, SMALL, bytes_of, rows_of
 from finetuning import rules
-from prepared import status_of
+from forked import status_of
 from safetensors.torch import load_file, save_file
 from typer.testing import CliRunner
 

@@ -11,7 +11,7 @@ import pytest
 import torch
 from distillation.lessons import ONCE, QUIET, SMALL, rows_of
 from finetuning import rules
-from prepared import status_of
+from forked import status_of
 from safetensors.torch import load_file, save_file
 from typer.testing import CliRunner
 

@@ -50,10 +50,11 @@ def test_verdicts_come_with_their_reasons(whole):
 
 def test_tables_hold_scores_and_records(whole):
     out, results, page = whole
-    assert re.search(r"ELECTRA<div.*?published: ELECTRA-small, 79.9", page, re.S)
+    assert re.search(r"ELECTRA<div.*?published, of other tasks and sizes: ELECTRA-small, 79.9", page, re.S)
     assert "1.23 million" in page and "3.4 GB" in page and "mlm 2.400" in page
     assert "90.0% (88.5 to 91.5)" in page and "counting shared words" in page
     text = (out / "RESULTS-equal-compute.md").read_text()
+    assert "no difference of less than 2.0 points from a bound can decide" in text  # 1.96 x sqrt(2) x 0.72
     assert text.count("| ELECTRA |") == 4  # three checkpoints and its record
     for row in results["scores"]:
         assert row["low"] < row["score"] < row["high"]

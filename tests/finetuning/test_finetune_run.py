@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 import rules
-from prepared import status_of
+from forked import status_of
 
 import hornbook
 from hornbook import cli

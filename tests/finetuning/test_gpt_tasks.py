@@ -11,7 +11,7 @@ import pytest
 import rules
 import torch
 import transformers
-from prepared import status_of
+from forked import status_of
 from test_finetune_run import KILLED, same_weights
 
 import hornbook

@@ -10,7 +10,7 @@ from unittest.mock import Mock
 import numpy as np
 import pytest
 import torch
-from prepared import begun
+from forked import begun
 from small_prompting import CONTEXT, QUESTION, WRITING, saved_small_gpt, write_colours, write_rows, write_task
 from tiny import tiny_text
 

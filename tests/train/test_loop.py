@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from prepared import begun
+from forked import begun
 from safetensors.torch import load_file
 
 from hornbook.files import read_json

@@ -25,6 +25,7 @@ def write_results(out: Path, decided: Decided, pieces: list[Piece], tasks: list[
         "device": decided.device,
         "seeds": list(experiment.equal.seeds),
         "seed_deviation": experiment.equal.seed_deviation,
+        "least_reach": scores.least_reach(),
         "checkpoints": list(experiment.equal.checkpoints),
         "num_pieces": len(pieces),
         "num_done": len(pieces) - len(missing),

@@ -86,9 +86,13 @@ class Scores:
         middle = _mean(a) - _mean(b)
         low, high = difference_interval(a, b)
         if len(self.equal.seeds) == 1:
-            reach = math.hypot((high - low) / 2, TWO_SIDED * math.sqrt(2) * self._stated_deviation(tasks))
+            reach = math.hypot((high - low) / 2, self.least_reach(tasks))
             low, high = middle - reach, middle + reach
         return middle, low, high
+
+    def least_reach(self, tasks: Sequence[str] | None = None) -> float:
+        """What the interval of a difference has to either side by the stated deviation alone."""
+        return TWO_SIDED * math.sqrt(2) * self._stated_deviation(tasks)
 
     def deviation(self, a: list[float], b: list[float], tasks: Sequence[str] | None = None) -> float:
         """Of the score of one pre-training, its fine-tunings' chance counted in: measured, or as it is stated."""
@@ -100,7 +104,7 @@ class Scores:
     def _stated_deviation(self, tasks: Sequence[str] | None) -> float:
         """What is stated is of the mean over all planned tasks: that over some of them deviates more, as if each task
         had its own chance."""
-        return self.equal.seed_deviation * math.sqrt(self.num_planned / len(tasks or self.tasks))
+        return self.equal.seed_deviation * math.sqrt(self.num_planned / max(1, len(tasks or self.tasks)))
 
     def rows(self, decided: Decided) -> list[dict]:
         """Every point: arm, share, FLOPs, task or `mean`, score with its interval, how many scores it is of."""

@@ -95,6 +95,7 @@ def _told(condition: Condition, found: Quantity, verdict: str) -> dict:
     if not math.isnan(found.value):
         reason += f", {found.words}, which must be {' and '.join(bounds)}"
     reason += "".join(f", as {why}" for why in (found.missing, found.says_nothing) if why)
+    can_narrow = verdict == OPEN and not (found.missing or found.says_nothing)
     number = None if math.isnan(found.value) else found.value
     low, high = (None if math.isnan(end) else end for end in (found.low, found.high))
     return {
@@ -105,9 +106,7 @@ def _told(condition: Condition, found: Quantity, verdict: str) -> dict:
         "high": high,
         "reason": reason,
         "missing": found.missing,
-        "seeds_needed": _seeds_needed(condition, found)
-        if verdict == OPEN and not (found.missing or found.says_nothing)
-        else None,
+        "seeds_needed": _seeds_needed(condition, found) if can_narrow else None,
     }
 
 

@@ -101,7 +101,7 @@ def _score_table(results: dict, share: float, is_last: bool) -> str:
         points = points_at(results, name, share)
         if points:
             cells = [(task, score_words(points.get(task))) for task in tasks]
-            note = f"published: {arm['published']}" if is_last and arm["published"] else ""
+            note = f"published, of other tasks and sizes: {arm['published']}" if is_last and arm["published"] else ""
             rows.append(_arm_row(arm["label"], note, cells))
     titles = [f"{task}<br>{escape(wording.measure(results['tasks'][task]['measure']))}" for task in tasks[1:]]
     return table(("arm", "mean", *titles), rows, amounts_from=1) if rows else ""

@@ -1,12 +1,9 @@
 """An experiment in words and in Markdown: what its page and the fragment for RESULTS.md share."""
 
-import math
 from pathlib import Path
 
 from hornbook.files import write_text
 from hornbook.report import wording
-
-TWO_SIDED = 1.96  # deviations of a normal distribution that 95% lie within
 
 
 def notes(results: dict) -> list[str]:
@@ -27,7 +24,7 @@ def notes(results: dict) -> list[str]:
         deviation = results["seed_deviation"]
         counted_in = (
             f", a deviation of {deviation:g} points, is counted in by the verdicts, which no difference of less than "
-            f"{TWO_SIDED * math.sqrt(2) * deviation:.1f} points from a bound can decide"
+            f"{results['least_reach']:.1f} points from a bound can decide"
             if deviation
             else ""
         )

@@ -1,7 +1,5 @@
-"""Programs in processes of their own, to be killed, which have the library imported when they begin.
-
-A server that has done nothing but import is forked for each: a new Python would spend seconds on importing torch.
-"""
+"""Programs in processes of their own, to be killed. Each is forked from a server that has done nothing but import the
+library: a new Python would spend seconds on importing torch."""
 
 import multiprocessing
 import sys
@@ -9,9 +7,8 @@ from multiprocessing.process import BaseProcess
 
 import torch
 
-IMPORTED = ("hornbook.cli", "hornbook.distillation.run", "hornbook.prompting.run")
 _context = multiprocessing.get_context("forkserver")
-_context.set_forkserver_preload([*IMPORTED])
+_context.set_forkserver_preload(["hornbook.cli", "hornbook.distillation.run", "hornbook.prompting.run"])
 
 
 def begun(program: str, *words: object) -> BaseProcess:
