@@ -285,6 +285,53 @@ def test_another_experiment_is_refused_and_more_of_it_is_not(home, tiny_corpus, 
     assert scores(unbroken).items() <= scores(tmp_path / "out").items()
 
 
+def test_some_arms_first_and_the_others_later(home, tiny_corpus, unbroken, tmp_path):
+    """In a file of three arms; the claim about the third comes with it, and what is done is not done again."""
+    third = '[[arms]]\nname = "mlm"\npreset = "bert-tiny"\nsettings.objective.sentence = "none"\n\n[[tasks]]'
+    file, out = write_smallest(tmp_path, "[[tasks]]", third), tmp_path / "out"
+    claim = '[[claims]]\nname = "masked"\nwords = "So is masking."\n[[claims.conditions]]\nof = "mlm"\nminus = "nsp"'
+    file.write_text(file.read_text() + f"\n{claim}\nleast = 0.0\n")
+    asked = (file, [tiny_corpus], home / "tasks", out)
+    found = reproduce(*asked, arms=["detecting", "nsp"], resume=True, say=quiet)
+    assert found.ended == "finished" and found.num_pieces == 12 and scores(out) == scores(unbroken)
+    assert [claim["name"] for claim in found.results["claims"]] == ["better"]
+    before = left_by(out)
+    found = reproduce(*asked, resume=True, say=quiet)
+    assert found.ended == "finished" and found.num_pieces == 17
+    assert [claim["name"] for claim in found.results["claims"]] == ["better", "masked"]
+    assert {name: each for name, each in left_by(out).items() if name in before} == before
+    for arms, said in (
+        (["nsp", "mml"], "no arm 'mml' in smallest: it has nsp, detecting, mlm"),
+        (["nsp"], "at least two"),
+    ):
+        with pytest.raises(ValueError, match=said):
+            reproduce(*asked, arms=arms, resume=True, say=quiet)
+
+
+def test_other_flops_than_those_of_the_file(home, tiny_corpus, tmp_path):
+    found = run(home, tiny_corpus, tmp_path / "out", flops=2.4e8, stop_after=1e-6)
+    assert found.results["flops"] == 2.4e8
+    arms = read_json(tmp_path / "out" / "experiment.json")["arms"]
+    assert all(arm["steps"] == round(2.4e8 / arm["step_flops"]) > 2 for arm in arms.values())
+    with pytest.raises(ValueError, match=r"begun with equal.flops=2.4e\+08: give it --flops 2.4e\+08, or"):
+        run(home, tiny_corpus, tmp_path / "out", stop_after=1e-6)
+    with pytest.raises(ValueError, match="give one of them"):
+        run(home, tiny_corpus, tmp_path / "other", flops=2.4e8, minutes_each=1.0)
+
+
+def test_an_arm_is_done_before_the_next_begins(unbroken):
+    """So that what a lent machine finished needs no weights on the next one."""
+    written = sorted((unbroken / "pieces").iterdir(), key=lambda file: file.stat().st_mtime_ns)
+    tunings = [f"finetune-nsp-0-at-{share}-reviews-{seed}" for share in ("1", "0.5") for seed in (0, 1)]
+    assert [file.stem for file in written][:8] == [
+        "overlap",
+        "pretrain-nsp-0",
+        "crossed-nsp-0",
+        *tunings,
+        "pretrain-detecting-0",
+    ]
+
+
 def test_other_data_is_refused_before_anything_runs(home, tiny_corpus, unbroken, tmp_path):
     """Else scores of two sets of examples would stand in one table."""
     shutil.copytree(unbroken, tmp_path / "out")
@@ -351,6 +398,8 @@ def test_the_verb(hornbook, home, tiny_corpus, unbroken):
         ({"--data": "."}, "holds none of the tasks: it must hold reviews"),
         ({"--stop-after": "0"}, "--stop-after must be above 0"),
         ({"--minutes-each": "-1"}, "--minutes-each must be above 0"),
+        ({"--flops": "0"}, "--flops must be above 0"),
+        ({"--arms": "nsp,electra"}, "no arm 'electra' in smallest: it has nsp, detecting"),
         ({"--processes": "0"}, "--processes must be at least 1"),
         ({"--corpus": "nowhere"}, "nowhere"),
     ],

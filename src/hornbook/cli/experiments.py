@@ -16,6 +16,10 @@ def reproduce_verb(
     corpus: Annotated[list[str], typer.Option(help="A corpus folder, with :WEIGHT when mixing several.")],
     data: Annotated[Path, typer.Option(help="The folder that holds the tasks, such as glue/CoLA.")],
     out: Annotated[Path, typer.Option(help="The folder of the experiment.")],
+    arms: Annotated[
+        str | None, typer.Option(help="Only these of its arms, and the claims about them: bert-mlm,electra.")
+    ] = None,
+    flops: Annotated[float | None, typer.Option(help="Of every arm, in place of those of the file: 4.8e16.")] = None,
     minutes_each: Annotated[
         float | None, typer.Option(help="Measure, once, the FLOPs that every arm can do in so many minutes.")
     ] = None,
@@ -27,7 +31,7 @@ def reproduce_verb(
     as_json: Json = False,
 ) -> None:
     """Run an experiment to a page with verdicts: arms at equal FLOPs, fine-tuned, compared. Stop it at any moment."""
-    for option, number in (("--minutes-each", minutes_each), ("--stop-after", stop_after)):
+    for option, number in (("--flops", flops), ("--minutes-each", minutes_each), ("--stop-after", stop_after)):
         if number is not None and not 0 < number < float("inf"):
             raise ValueError(f"{option} must be above 0, not {number:g}")
     if processes < 1:
@@ -42,6 +46,8 @@ def reproduce_verb(
             corpus,
             data,
             out,
+            arms=None if arms is None else [each.strip() for each in arms.split(",")],
+            flops=flops,
             minutes_each=minutes_each,
             stop_after=stop_after,
             processes=processes,

@@ -196,7 +196,10 @@ def _refuse_other(out: Path, written: dict, experiment: Experiment, minutes_each
     before = configuration.to_dict(experiment_in(written["experiment"] | every, str(out / FILE)))
     now = configuration.to_dict(experiment)
     if written["minutes_each"] is None and now["equal"]["flops"] != written["flops"]:
-        raise ValueError(f"{out} was begun with equal.flops={written['flops']:g}: keep that, or choose another --out")
+        raise ValueError(
+            f"{out} was begun with equal.flops={written['flops']:g}: give it --flops {written['flops']:g}, or choose "
+            "another --out"
+        )
     for group in DECIDE_PIECES:
         pairs = (
             [(before[group], now[group])] if isinstance(now[group], dict) else _same_names(before[group], now[group])

@@ -5,9 +5,10 @@ experiment = read_experiment("equal-compute")      # by its name, or a path to a
 experiment.arms[0].name
 """
 
+import dataclasses
 import re
 import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -157,6 +158,12 @@ class Claim(Typed):
         if not self.conditions:
             raise ValueError(f"the claim '{self.name}' has no conditions: add [[claims.conditions]]")
 
+    @property
+    def arms(self) -> set[str]:
+        """Those that its conditions name."""
+        named = {name for each in self.conditions for name in (each.of, each.minus, each.over)}
+        return named - {""}
+
 
 @dataclass(frozen=True)
 class Experiment(Typed):
@@ -196,6 +203,17 @@ class Experiment(Typed):
                 raise ValueError(f"the condition '{condition.words}' needs pairs: set pairs in [sentences]")
             if condition.quantity == "crossed" and self.settings_of(self.arm(condition.of)).layout not in LABELLED:
                 raise ValueError(f"the condition '{condition.words}' needs a sentence head, which {condition.of} lacks")
+
+    def of_arms(self, names: Sequence[str]) -> "Experiment":
+        """These arms alone, in the file's order, and the claims that are about no other."""
+        there = [arm.name for arm in self.arms]
+        if unknown := [name for name in names if name not in there]:
+            raise ValueError(f"there is no arm '{unknown[0]}' in {self.name}: it has {', '.join(there)}")
+        arms = tuple(arm for arm in self.arms if arm.name in names)
+        if len(arms) < 2:
+            raise ValueError("an experiment compares at least two arms: name another one")
+        claims = tuple(claim for claim in self.claims if claim.arms <= set(names))
+        return dataclasses.replace(self, arms=arms, claims=claims)
 
     def arm(self, name: str) -> Arm:
         return next(arm for arm in self.arms if arm.name == name)

@@ -4,8 +4,8 @@ OUT/pieces/KEY.json            a finished piece: it is never run again
 OUT/pretrained/ARM-SEED/       the run of a pre-training, with the weights of each checkpoint under kept/
 OUT/running/KEY/               a piece that is not finished; gone when it is
 
-An arm is pre-trained, its sentence head is tried, and its last weights are fine-tuned, before the next arm begins; the
-earlier checkpoints, which draw the curves, come when every arm has its last point.
+An arm is pre-trained, its sentence head is tried, and its checkpoints are fine-tuned, the last weights first, before
+the next arm begins: where a machine is lent for a while, what it finished needs no weights any more.
 """
 
 from dataclasses import dataclass
@@ -99,8 +99,6 @@ def pieces_of(decided: Decided, tasks: list[str]) -> list[Piece]:
             pieces.append(Piece("pretrain", arm.name, seed))
             if has_sentences and experiment.settings_of(arm).layout in LABELLED:
                 pieces.append(Piece("crossed", arm.name, seed))
-            pieces += finetunings(arm.name, seed, 1.0)
-        for share in experiment.equal.checkpoints[-2::-1]:
-            for arm in experiment.arms:
+            for share in reversed(experiment.equal.checkpoints):
                 pieces += finetunings(arm.name, seed, share)
     return pieces

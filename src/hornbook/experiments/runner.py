@@ -7,11 +7,12 @@ OUT/report.html, score-by-flops.png, RESULTS-NAME.md
 """
 
 import contextlib
+import dataclasses
 import os
 import statistics
 import time
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
 from pathlib import Path
@@ -49,6 +50,8 @@ def reproduce(
     data: str | Path,
     out: str | Path,
     *,
+    arms: Sequence[str] | None = None,
+    flops: float | None = None,
     minutes_each: float | None = None,
     stop_after: float | None = None,
     processes: int = 1,
@@ -56,9 +59,16 @@ def reproduce(
     watch: Callable[[Status], None] | None = None,
     say: Say = print,
 ) -> Reproduced:
-    """Runs an experiment, or goes on with it, as the verb does. `stop_after` is in minutes."""
+    """Runs an experiment, or goes on with it, as the verb does: with all of its arms or some, and the FLOPs of its file
+    or others. `stop_after` is in minutes."""
     began, out = time.time(), Path(out)
     experiment = read_experiment(name)
+    if arms is not None:
+        experiment = experiment.of_arms(arms)
+    if flops is not None and minutes_each is not None:
+        raise ValueError("--flops and --minutes-each both say how long an arm is trained: give one of them")
+    if flops is not None:
+        experiment = dataclasses.replace(experiment, equal=dataclasses.replace(experiment.equal, flops=flops))
     if (out / FILE).exists() and not resume:
         raise ValueError(f"{out} already holds an experiment: add --resume to go on with it, or choose another --out")
     if not (out / FILE).exists() and out.exists() and any(path for path in out.iterdir()):
