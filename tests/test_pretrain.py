@@ -17,9 +17,12 @@ from tiny import TINY_MODEL, tiny_text
 from tiny_runs import FAMILIES, run, same
 
 import hornbook
+from hornbook.data.corpus import Corpus
 from hornbook.pretraining import run as running
+from hornbook.pretraining.batches import held_out_batches
 from hornbook.pretraining.run import pretrain, steps_in
-from hornbook.pretraining.settings import preset_settings
+from hornbook.pretraining.settings import preset_settings, settings_in
+from hornbook.train.metrics import read_metrics
 
 TESTS = Path(__file__).parent
 
@@ -49,9 +52,20 @@ def test_a_run_folder_opens_in_transformers(unbroken):
 def test_run_json_holds_every_decision(unbroken, tiny_corpus):
     record = json.loads((unbroken / "run.json").read_text())
     assert record["preset"] == "bert-tiny" and record["settings"]["schedule"]["steps"] == 12
-    assert record["settings"]["validation"]["every_steps"] == 1 and record["runtime"]["threads"] == 1
+    assert record["settings"]["validation"]["every_steps"] == 4 and record["runtime"]["threads"] == 1
     assert Path(record["corpora"][0]["folder"]) == tiny_corpus.resolve()
     assert 0 < record["frequency_baseline"]["mlm"] < 8
+
+
+def test_validating_takes_about_a_tenth_of_a_short_run(unbroken, tiny_corpus):
+    """A validation of all held-out text goes the way forward, a third of a step for as many tokens."""
+    settings = settings_in(json.loads((unbroken / "run.json").read_text()))
+    held_out = sum(
+        batch.num_tokens
+        for batch in held_out_batches(settings, [(Corpus(tiny_corpus, settings.data.held_out_share), 1.0)])
+    )
+    num = len([line for line in read_metrics(unbroken) if line["kind"] == "validation"])
+    assert 2 <= num <= 4 and num * held_out / 3 < 0.15 * 12 * settings.batch.tokens
 
 
 def test_held_out_samples_are_written(unbroken):

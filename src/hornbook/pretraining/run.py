@@ -57,7 +57,8 @@ FREE_OF_THE_BASE = {
     *("model.dropout", "model.attention_dropout", "model.embedding_dropout", "model.head_dropout"),
     *("model.init_std", "model.init_by_width"),
 }
-NUM_VALIDATIONS, VALIDATING_SHARE = 20, 0.1  # in a run, and the share of a run in minutes that they may take
+NUM_VALIDATIONS, VALIDATING_SHARE = 20, 0.1  # in a run, and the share of it that they may take
+FORWARD_SHARE = 1 / 3  # of a step: the way forward, which a validation goes
 NUM_TIMED, MEASURED_SHARE = 12, 0.05  # steps that are timed at each length, in at most this share of the minutes
 FEW_STEPS = 100
 LONGEST_WARMUP = 0.1  # of the steps, where the published number of steps is not run
@@ -137,11 +138,12 @@ def _begun(out: Path, request: Request, teacher: Teacher | None, say: Say) -> _P
         settings = _with_steps_in(request.minutes, settings, job, runtime, began, opened, say)
         job = dataclasses.replace(job, make_batch=BatchMaker(settings, opened))
     settings = _with_warmup_that_fits(settings, request, say)
+    held_out = [batch.to(runtime.device) for batch in held_out_batches(settings, opened)]
     if settings.validation.every_steps is None:
-        every = _steps_between_validations(settings.schedule.steps)
+        steps, a_validation = settings.schedule.steps, sum(batch.num_tokens for batch in held_out) * FORWARD_SHARE
+        every = _steps_between(steps, num_validations(steps * settings.batch.mean_tokens, a_validation))
         settings = configuration.changed(settings, {"validation.every_steps": every})
     counts = sum(corpus.token_counts * weight for corpus, weight in opened)
-    held_out = [batch.to(runtime.device) for batch in held_out_batches(settings, opened)]
     baseline = frequency_baseline(job.objective, held_out, counts) if held_out else {}
     write_run(out, request, settings, opened, runtime, job, baseline, teacher)
     return _Prepared(settings, opened, runtime, job)
@@ -203,9 +205,8 @@ def _with_steps_in(
     say("measuring how long a step takes ...")
     mean = _mean_seconds_a_step(settings, job, runtime, MEASURED_SHARE * minutes * 60)
     num_held_out = sum(batch.num_tokens for batch in held_out_batches(settings, opened))
-    # About 3% goes to checkpoints; the way forward, which validation goes, is a third of a step.
-    left = 0.97 * (minutes * 60 - (time.monotonic() - began))
-    a_validation = mean * num_held_out / settings.batch.tokens / 3
+    left = 0.97 * (minutes * 60 - (time.monotonic() - began))  # about 3% goes to checkpoints
+    a_validation = mean * num_held_out / settings.batch.tokens * FORWARD_SHARE
     steps, every = steps_in(left, mean, a_validation, settings.validation.every_steps)
     say(f"a step takes {mean:.3g} s: {steps:,} steps in {minutes:g} minute{'' if minutes == 1 else 's'}")
     if steps < FEW_STEPS:
@@ -214,22 +215,28 @@ def _with_steps_in(
 
 
 def steps_in(seconds: float, a_step: float, a_validation: float, every: int | None = None) -> tuple[int, int]:
-    """(steps, steps between validations) that take so many seconds together. Where nobody says how often to validate,
-    it is a twentieth of the run, or seldomer, so that validating takes a tenth of the time; twice in any case.
+    """(steps, steps between validations) that take so many seconds together.
 
     >>> steps_in(90, a_step=0.5, a_validation=0), steps_in(90, a_step=0.5, a_validation=3)
     ((180, 9), (162, 54))
     """
     if every is not None:
         return max(1, int(seconds / (a_step + a_validation / every))), every
-    num = NUM_VALIDATIONS
-    if num * a_validation > VALIDATING_SHARE * seconds:
-        num = max(2, int(VALIDATING_SHARE * seconds / a_validation))
+    num = num_validations(seconds, a_validation)
     steps = max(1, int((seconds - num * a_validation) / a_step))
-    return steps, _steps_between_validations(steps, num)
+    return steps, _steps_between(steps, num)
 
 
-def _steps_between_validations(steps: int, num: int = NUM_VALIDATIONS) -> int:
+def num_validations(a_run: float, a_validation: float) -> int:
+    """Where nobody says how often: twenty, or fewer, so that they cost a tenth of the run; two in any case.
+
+    >>> num_validations(1000, a_validation=1), num_validations(1000, a_validation=20), num_validations(10, 20)
+    (20, 5, 2)
+    """
+    return min(NUM_VALIDATIONS, max(2, int(VALIDATING_SHARE * a_run / max(a_validation, 1e-9))))
+
+
+def _steps_between(steps: int, num: int) -> int:
     return max(1, min(1000, steps // num))
 
 

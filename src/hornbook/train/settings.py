@@ -150,7 +150,7 @@ class CheckpointSettings:
 @dataclass(frozen=True)
 class ValidationSettings:
     every_steps: int | None = setting(
-        None, "steps between validations; none takes a twentieth of the run, at most 1,000; of few minutes, more"
+        None, "steps between validations; none takes a twentieth of the run, at most 1,000; of a short run, more"
     )
     tokens: int = setting(262_144, "tokens of held-out text looked at, at most")
     patience: int | None = setting(None, "validations without a better one after which the run ends; none: never")
