@@ -91,6 +91,24 @@ def test_a_job_that_can_no_longer_be_cancelled_does_not_begin(monkeypatch):
     assert pools._run(SimpleNamespace(until=None)) is None
 
 
+def test_a_process_that_stays_keeps_no_memory(monkeypatch):
+    """Fifteen idle ones once held 35 GB of a GPU beside the next pre-training."""
+    given_back = []
+
+    def finetuned(job, watch):
+        assert len(given_back) == job.number
+        if job.number:
+            raise ValueError("no luck")
+
+    monkeypatch.setattr(pools, "_stop_asked", Event())
+    monkeypatch.setattr(pools, "finetuned", finetuned)
+    monkeypatch.setattr(pools, "give_back", lambda: given_back.append(True))
+    pools._run(SimpleNamespace(until=None, number=0))
+    with pytest.raises(ValueError, match="no luck"):
+        pools._run(SimpleNamespace(until=None, number=1))
+    assert len(given_back) == 2
+
+
 @pytest.mark.parametrize(("words", "ends"), [("CUDA error: an illegal address", True), ("CUDA out of memory", False)])
 def test_a_process_that_lost_its_device_ends(monkeypatch, words, ends):
     """Else it would fail whatever it is given next."""

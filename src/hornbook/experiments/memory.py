@@ -1,4 +1,5 @@
-"""The most memory that a stretch of work took: on CUDA what its tensors took, elsewhere what the process took."""
+"""The most memory that a stretch of work took: on CUDA what its tensors took, elsewhere what the process took. And
+memory given back that nothing holds any more."""
 
 import gc
 import resource
@@ -22,9 +23,8 @@ class PeakMemory:
     of: str = ""
 
     def __enter__(self) -> "PeakMemory":
-        gc.collect()  # what earlier work left in cycles is not this one's
+        give_back()  # what earlier work left is not this one's
         if torch.cuda.is_available():
-            torch.cuda.empty_cache()
             torch.cuda.reset_peak_memory_stats()
         self.is_reset = _forget_peak()
         return self
@@ -39,6 +39,14 @@ class PeakMemory:
             unit = 1 if sys.platform == "darwin" else 1024
             self.bytes = unit * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
             self.of = "resident memory of the process, since it began"
+        give_back()
+
+
+def give_back() -> None:
+    """What lies in cycles, and what torch keeps of a device's memory for later: others work on it too."""
+    gc.collect()
+    if torch.cuda.is_initialized():
+        torch.cuda.empty_cache()
 
 
 def _forget_peak() -> bool:

@@ -11,6 +11,7 @@ import traceback
 from collections.abc import Callable, Iterator
 from concurrent.futures import BrokenExecutor, Future, ProcessPoolExecutor
 
+from hornbook.experiments.memory import give_back
 from hornbook.experiments.pieces import Finetuning, finetuned
 from hornbook.train import signals
 
@@ -138,3 +139,5 @@ def _run(job: Finetuning) -> dict | None:
             raise
         traceback.print_exc()
         os._exit(1)  # nothing runs on the device in this process any more
+    finally:
+        give_back()  # this process stays, and the next arm's pre-training has the device beside it
