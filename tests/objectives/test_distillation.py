@@ -306,5 +306,5 @@ def test_attention_of_one_direction_matches_what_is_seen_only():
         scores = [(q @ k.transpose(-2, -1) / q.shape[-1] ** 0.5) for q, k, _ in sides]
         hidden = torch.ones(scores[0].shape[1:], dtype=torch.bool).triu(1)
         q, p = (each.masked_fill(hidden, -torch.inf).log_softmax(-1) for each in scores)
-        total += float((p.exp() * (p - q).masked_fill(hidden, 0)).sum(-1).mean(0).sum())
-    assert float(found) == pytest.approx(total, rel=1e-9)
+        total += (p.exp() * (p - q).masked_fill(hidden, 0)).sum(-1).mean(0).sum().item()
+    assert found.item() == pytest.approx(total, rel=1e-9)
