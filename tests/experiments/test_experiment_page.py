@@ -11,6 +11,7 @@ from hornbook.experiments.results import write_results
 from hornbook.files import read_json, write_json
 from hornbook.report.experiment import write_experiment_page
 from hornbook.report.experiment_picture import LEAST_GAP, _apart, score_figure
+from hornbook.report.experiment_text import notes
 from hornbook.report.page import write_report
 
 MEANS = {
@@ -46,6 +47,14 @@ def test_verdicts_come_with_their_reasons(whole):
     assert "pre-training seeds of each arm, if the means stayed" in page
     assert "points of one schedule, not runs that ended there" in page
     assert '<span class="badge finished">finished</span>' in page
+
+
+def test_arms_of_few_steps_are_named_where_their_flops_differ(whole):
+    _, results, page = whole
+    assert "Steps are whole" not in page
+    arms = results["arms"] | {"electra": results["arms"]["electra"] | {"planned_flops": 1.03 * results["flops"]}}
+    assert "it is not quite so: ELECTRA 1.03e+16." in notes(results | {"arms": arms})[0]
+    assert "is of seed 3; verdicts go over all" in " ".join(notes(results | {"seeds": [3, 4]}))
 
 
 def test_tables_hold_scores_and_records(whole):
@@ -91,7 +100,7 @@ def test_what_is_there_is_drawn_and_what_is_missing_is_said(tmp_path):
     assert any(re.fullmatch(r"ELECTRA [\d.]+ at 0.5", text) for text in texts)
     claims = {claim["name"]: claim for claim in results["claims"]}
     assert claims["replaced-tokens"]["verdict"] == "not decided"
-    assert "3 fine-tunings of electra and bert-mlm are missing" in claims["replaced-tokens"]["reason"]
+    assert "as 3 fine-tunings of electra are missing" in claims["replaced-tokens"]["reason"]
     assert claims["replaced-tokens"]["would_decide"] == "the pieces that are missing"
 
 

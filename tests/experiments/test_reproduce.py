@@ -274,7 +274,7 @@ def test_another_experiment_is_refused_and_more_of_it_is_not(home, tiny_corpus, 
             "checkpoints = [1.0]",
             r"of equal checkpoints is \(1\.0,\) and not \(0\.5, 1\.0\)",
         ),
-        ("flops = 1.2e8", "flops = 1.3e8", r"equal\.flops=1.2e\+08"),
+        ("flops = 1.2e8", "flops = 1.3e8", r"begun with --flops 1\.2e\+08, not 1\.3e\+08"),
     ):
         file = write_smallest(tmp_path, old, new)
         with pytest.raises(ValueError, match=said):
@@ -295,6 +295,7 @@ def test_some_arms_first_and_the_others_later(home, tiny_corpus, unbroken, tmp_p
     found = reproduce(*asked, arms=["detecting", "nsp"], resume=True, say=quiet)
     assert found.ended == "finished" and found.num_pieces == 12 and scores(out) == scores(unbroken)
     assert [claim["name"] for claim in found.results["claims"]] == ["better"]
+    assert "Arms left out here: mlm. Claims not judged without them: masked." in (out / "report.html").read_text()
     before = left_by(out)
     found = reproduce(*asked, resume=True, say=quiet)
     assert found.ended == "finished" and found.num_pieces == 17
@@ -303,6 +304,7 @@ def test_some_arms_first_and_the_others_later(home, tiny_corpus, unbroken, tmp_p
     for arms, said in (
         (["nsp", "mml"], "no arm 'mml' in smallest: it has nsp, detecting, mlm"),
         (["nsp"], "at least two"),
+        ([], "at least two"),
     ):
         with pytest.raises(ValueError, match=said):
             reproduce(*asked, arms=arms, resume=True, say=quiet)
@@ -313,10 +315,24 @@ def test_other_flops_than_those_of_the_file(home, tiny_corpus, tmp_path):
     assert found.results["flops"] == 2.4e8
     arms = read_json(tmp_path / "out" / "experiment.json")["arms"]
     assert all(arm["steps"] == round(2.4e8 / arm["step_flops"]) > 2 for arm in arms.values())
-    with pytest.raises(ValueError, match=r"begun with equal.flops=2.4e\+08: give it --flops 2.4e\+08, or"):
+    with pytest.raises(ValueError, match=r"begun with --flops 2.4e\+08, not 1.2e\+08: give --flops 2.4e\+08, or"):
         run(home, tiny_corpus, tmp_path / "out", stop_after=1e-6)
     with pytest.raises(ValueError, match="give one of them"):
         run(home, tiny_corpus, tmp_path / "other", flops=2.4e8, minutes_each=1.0)
+
+
+def test_other_settings_than_those_of_the_file(home, tiny_corpus, unbroken, tmp_path):
+    found = run(home, tiny_corpus, tmp_path / "out", changes={"optimizer.lr": "2e-3"}, stop_after=1e-6)
+    assert found.results["about"] == "Set for every arm, beside the file: optimizer.lr=2e-3."
+    with pytest.raises(ValueError, match=r"of equal pretraining optimizer.lr is 0.001 and not 2e-3"):
+        run(home, tiny_corpus, tmp_path / "out", stop_after=1e-6)
+    for changes, said in (
+        ({"objective.sentence": "sop"}, "objective.sentence is what varies, arm nsp has its own"),
+        ({"optimizer.rate": "1"}, "optimizer.rate"),
+        ({"schedule.steps": "5"}, "schedule.steps"),
+    ):
+        with pytest.raises(ValueError, match=said):
+            run(home, tiny_corpus, tmp_path / "other", changes=changes)
 
 
 def test_an_arm_is_done_before_the_next_begins(unbroken):

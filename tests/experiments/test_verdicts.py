@@ -95,7 +95,7 @@ def test_missing_pieces_leave_it_open_however_large_the_difference(tmp_path, exp
     experiment = dataclasses.replace(experiment, tasks=three_seeds)
     found = judged(tmp_path / "some", experiment, means, missing=("detecting-0-at-1-reviews-1",))
     assert found["conditions"][0]["low"] > 20  # of the two that are there
-    assert found["verdict"] == OPEN and "1 fine-tunings of detecting and nsp are missing" in found["reason"]
+    assert found["verdict"] == OPEN and "as 1 fine-tuning of detecting is missing" in found["reason"]
     assert found["would_decide"].startswith("the pieces that are missing")
     found = judged(tmp_path / "none", experiment, means, missing=("detecting",))
     assert found["verdict"] == OPEN and found["conditions"][0]["value"] is None
@@ -183,6 +183,14 @@ def test_a_premise_is_one_of_its_arm_alone(tmp_path, experiment):
     means = {"nsp": 60.0, "detecting": 65.0}
     for conditions, verdict in (((unlearned, head), OPEN), ((unlearned, head, counting), FAILS)):
         assert judged(tmp_path, experiment, means, *conditions)["verdict"] == verdict
+
+
+def test_no_number_of_seeds_decides_what_stands_on_a_premise_that_fails(tmp_path, experiment):
+    unsure, means = dataclasses.replace(BETTER, least=5.0), {"nsp": 60.0, "detecting": 65.0}
+    for least, says_how_many in ((-10.0, True), (10.0, False)):
+        premise = dataclasses.replace(BETTER, least=least, premise=True)
+        words = judged(tmp_path, experiment, means, premise, unsure)["would_decide"]
+        assert words.startswith("more seeds") and ("pre-training seeds of each arm" in words) == says_how_many
 
 
 def test_accuracies_and_parameters(tmp_path, experiment):

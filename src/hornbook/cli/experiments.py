@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from hornbook.cli.app import Json, answer, app, check_writable
+from hornbook.cli.app import Json, answer, app, changes_in, check_writable
 
 EXAMPLE = "Example: hornbook reproduce equal-compute --corpus wiki --data tasks --out runs/equal --minutes-each 10"
 
@@ -20,6 +20,9 @@ def reproduce_verb(
         str | None, typer.Option(help="Only these of its arms, and the claims about them: bert-mlm,electra.")
     ] = None,
     flops: Annotated[float | None, typer.Option(help="Of every arm, in place of those of the file: 4.8e16.")] = None,
+    change: Annotated[
+        list[str] | None, typer.Option("--set", help="key=value of every arm's pre-training, as for pretrain.")
+    ] = None,
     minutes_each: Annotated[
         float | None, typer.Option(help="Measure, once, the FLOPs that every arm can do in so many minutes.")
     ] = None,
@@ -46,8 +49,9 @@ def reproduce_verb(
             corpus,
             data,
             out,
-            arms=None if arms is None else [each.strip() for each in arms.split(",")],
+            arms=None if arms is None else [each.strip() for each in arms.split(",") if each.strip()],
             flops=flops,
+            changes=changes_in(change),
             minutes_each=minutes_each,
             stop_after=stop_after,
             processes=processes,

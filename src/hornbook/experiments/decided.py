@@ -11,6 +11,7 @@ tokens that its batches really hold, counted over some of them. Layouts fill the
 would else differ by some percent of compute. What was spent is counted by all tokens in the end.
 """
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,6 +29,7 @@ from hornbook.pretraining.settings import PretrainSettings
 
 FILE = "experiment.json"
 NUM_COUNTED = 128  # batches of each length whose tokens are counted: to about a thousandth
+SAME_FLOPS = 1e-4  # relative: a number that was read off a page is the one that was given
 SPARE = 0.97  # of the minutes; the rest goes to validating and saving
 DECIDE_PIECES = ("equal", "arms", "tasks", "sentences")  # of an experiment; the rest only judges and shows
 NAMED = ("arms", "tasks")  # of which pieces are done one by one
@@ -190,15 +192,17 @@ def _refuse_other_corpora(out: Path, written: dict, fingerprints: list[str], wei
 def _refuse_other(out: Path, written: dict, experiment: Experiment, minutes_each: float | None) -> None:
     """Pieces that are done stay right: all that decides them is the same."""
     if minutes_each is not None and minutes_each != written["minutes_each"]:
-        began = f"--minutes-each {written['minutes_each']:g}" if written["minutes_each"] else "the FLOPs of its file"
+        began = f"--minutes-each {written['minutes_each']:g}" if written["minutes_each"] else _words(written["flops"])
         raise ValueError(f"{out} was begun with {began}: leave --minutes-each out, or choose another --out")
     every = {group: [*written["experiment"][group], *written.get("left_out", {}).get(group, [])] for group in NAMED}
     before = configuration.to_dict(experiment_in(written["experiment"] | every, str(out / FILE)))
     now = configuration.to_dict(experiment)
-    if written["minutes_each"] is None and now["equal"]["flops"] != written["flops"]:
+    if written["minutes_each"] is None and not math.isclose(
+        now["equal"]["flops"], written["flops"], rel_tol=SAME_FLOPS
+    ):
+        words = _words(written["flops"])
         raise ValueError(
-            f"{out} was begun with equal.flops={written['flops']:g}: give it --flops {written['flops']:g}, or choose "
-            "another --out"
+            f"{out} was begun with {words}, not {now['equal']['flops']:g}: give {words}, or choose another --out"
         )
     for group in DECIDE_PIECES:
         pairs = (
@@ -212,6 +216,10 @@ def _refuse_other(out: Path, written: dict, experiment: Experiment, minutes_each
                         f"of {whose} {_difference(name, old[name], new[name])}, as {out} was begun with: keep it, name "
                         "a new one beside it, or choose another --out"
                     )
+
+
+def _words(flops: float) -> str:
+    return f"--flops {flops:g}"
 
 
 def _difference(name: str, old: Any, new: Any) -> str:

@@ -205,7 +205,7 @@ class Experiment(Typed):
                 raise ValueError(f"the condition '{condition.words}' needs a sentence head, which {condition.of} lacks")
 
     def of_arms(self, names: Sequence[str]) -> "Experiment":
-        """These arms alone, in the file's order, and the claims that are about no other."""
+        """These arms alone, in the file's order, and the claims that are about no other. It says so of itself."""
         there = [arm.name for arm in self.arms]
         if unknown := [name for name in names if name not in there]:
             raise ValueError(f"there is no arm '{unknown[0]}' in {self.name}: it has {', '.join(there)}")
@@ -213,7 +213,23 @@ class Experiment(Typed):
         if len(arms) < 2:
             raise ValueError("an experiment compares at least two arms: name another one")
         claims = tuple(claim for claim in self.claims if claim.arms <= set(names))
-        return dataclasses.replace(self, arms=arms, claims=claims)
+        left_out = [name for name in there if name not in names]
+        not_judged = [claim.name for claim in self.claims if claim not in claims]
+        said = f"Arms left out here: {', '.join(left_out)}." if left_out else ""
+        said += f" Claims not judged without them: {', '.join(not_judged)}." if not_judged else ""
+        return dataclasses.replace(self, arms=arms, claims=claims, about=_with(self.about, said))
+
+    def with_settings(self, changes: Mapping[str, Any]) -> "Experiment":
+        """Other settings of every arm's pre-training than the file's. It says so of itself."""
+        for arm in self.arms:
+            if own := [name for name in changes if name in arm.settings]:
+                raise ValueError(f"{own[0]} is what varies, arm {arm.name} has its own: change it in a file of yours")
+        equal = dataclasses.replace(self.equal, pretraining=self.equal.pretraining | dict(changes))
+        said = f"Set for every arm, beside the file: {', '.join(f'{name}={value}' for name, value in changes.items())}."
+        experiment = dataclasses.replace(self, equal=equal, about=_with(self.about, said))
+        for arm in experiment.arms:
+            experiment.settings_of(arm)  # refuses what is no setting
+        return experiment
 
     def arm(self, name: str) -> Arm:
         return next(arm for arm in self.arms if arm.name == name)
@@ -239,6 +255,10 @@ def read_experiment(name: str | Path) -> Experiment:
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise ValueError(f"{path} is not valid TOML: {error}") from None
     return experiment_in(values, str(path))
+
+
+def _with(about: str, said: str) -> str:
+    return f"{about.strip()} {said}".strip()
 
 
 def experiment_in(values: Mapping[str, Any], where: str) -> Experiment:

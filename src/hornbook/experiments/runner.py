@@ -12,10 +12,11 @@ import os
 import statistics
 import time
 import traceback
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
 from pathlib import Path
+from typing import Any
 
 from hornbook.experiments.decided import FILE, Decided, decide
 from hornbook.experiments.definition import Experiment, TaskPlan, read_experiment
@@ -52,6 +53,7 @@ def reproduce(
     *,
     arms: Sequence[str] | None = None,
     flops: float | None = None,
+    changes: Mapping[str, Any] | None = None,
     minutes_each: float | None = None,
     stop_after: float | None = None,
     processes: int = 1,
@@ -59,14 +61,19 @@ def reproduce(
     watch: Callable[[Status], None] | None = None,
     say: Say = print,
 ) -> Reproduced:
-    """Runs an experiment, or goes on with it, as the verb does: with all of its arms or some, and the FLOPs of its file
-    or others. `stop_after` is in minutes."""
+    """Runs an experiment, or goes on with it, as the verb does: with all of its arms or some, and with the FLOPs and
+    the settings of pre-training that its file has or others. `stop_after` is in minutes."""
     began, out = time.time(), Path(out)
-    experiment = read_experiment(name)
-    if arms is not None:
-        experiment = experiment.of_arms(arms)
     if flops is not None and minutes_each is not None:
         raise ValueError("--flops and --minutes-each both say how long an arm is trained: give one of them")
+    experiment = read_experiment(name)
+    if arms is not None:
+        whole, experiment = experiment, experiment.of_arms(arms)
+        if len(experiment.arms) < len(whole.arms):
+            told = f"{len(experiment.claims)} of {len(whole.claims)} claims are about them alone and judged"
+            say(f"{len(experiment.arms)} of {len(whole.arms)} arms; {told}")
+    if changes:
+        experiment = experiment.with_settings(changes)
     if flops is not None:
         experiment = dataclasses.replace(experiment, equal=dataclasses.replace(experiment.equal, flops=flops))
     if (out / FILE).exists() and not resume:

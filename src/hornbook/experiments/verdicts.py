@@ -67,24 +67,30 @@ def judge(claim: Claim, out: Path, decided: Decided, scores: Scores) -> dict:
         is_open = bool(found.missing or found.says_nothing) or math.isnan(found.low)
         verdict = OPEN if is_open else lies(found.low, found.high, condition.least, condition.most)
         conditions.append(_told(condition, found, verdict))
-    verdict = _of_all(claim, [each["verdict"] for each in conditions])
+    doubtful = _doubtful(claim, conditions)
+    verdict = _of_all(claim, conditions, doubtful)
     return {
         "name": claim.name,
         "words": claim.words,
         "verdict": verdict,
         "reason": "; ".join(each["reason"] for each in conditions),
-        "would_decide": _would_decide(claim, conditions) if verdict == OPEN else "",
+        "would_decide": _would_decide(claim, conditions, doubtful) if verdict == OPEN else "",
         "published": claim.published,
         "conditions": conditions,
     }
 
 
-def _of_all(claim: Claim, verdicts: list[str]) -> str:
-    if set(verdicts) == {HOLDS}:
+def _doubtful(claim: Claim, told: list[dict]) -> set[str]:
+    """Arms whose premise does not hold."""
+    judged = zip(claim.conditions, told, strict=True)
+    return {condition.of for condition, each in judged if condition.premise and each["verdict"] != HOLDS}
+
+
+def _of_all(claim: Claim, told: list[dict], doubtful: set[str]) -> str:
+    if all(each["verdict"] == HOLDS for each in told):
         return HOLDS
-    judged = list(zip(claim.conditions, verdicts, strict=True))
-    doubtful = {condition.of for condition, verdict in judged if condition.premise and verdict != HOLDS}
-    fails = [condition for condition, verdict in judged if verdict == FAILS and not condition.premise]
+    judged = zip(claim.conditions, told, strict=True)
+    fails = [condition for condition, each in judged if each["verdict"] == FAILS and not condition.premise]
     return FAILS if any(condition.of not in doubtful for condition in fails) else OPEN
 
 
@@ -125,10 +131,12 @@ def _seeds_needed(condition: Condition, found: Quantity) -> int | None:
     return number
 
 
-def _would_decide(claim: Claim, conditions: list[dict]) -> str:
-    if any(each["missing"] for each in conditions):
+def _would_decide(claim: Claim, told: list[dict], doubtful: set[str]) -> str:
+    """No number of seeds decides a condition whose premise does not hold."""
+    if any(each["missing"] for each in told):
         return "the pieces that are missing"
-    needed = [each["seeds_needed"] for each in conditions if each["seeds_needed"]]
+    judged = zip(claim.conditions, told, strict=True)
+    needed = [each["seeds_needed"] for one, each in judged if each["seeds_needed"] and one.of not in doubtful]
     seeds = f"about {max(needed)} pre-training seeds of each arm, if the means stayed as they are" if needed else ""
     return "; ".join(filter(None, (claim.would_decide, seeds)))
 
@@ -149,8 +157,11 @@ def _difference(condition: Condition, scores: Scores) -> Quantity:
     if not scores.tasks:
         return Quantity(missing="there is no task to fine-tune on")
     a, b = (scores.of_mean(arm, 1.0, tasks) for arm in (condition.of, condition.minus))
-    num_missing = sum(scores.num_missing(arm, 1.0, tasks) for arm in (condition.of, condition.minus))
-    missing = f"{num_missing} fine-tunings of {condition.of} and {condition.minus} are missing" if num_missing else ""
+    num_missing = {arm: scores.num_missing(arm, 1.0, tasks) for arm in (condition.of, condition.minus)}
+    missing = " and ".join(
+        f"{number} fine-tuning{'s' * (number > 1)} of {arm}" for arm, number in num_missing.items() if number
+    )
+    missing += f" {'is' if sum(num_missing.values()) == 1 else 'are'} missing" if missing else ""
     if not a or not b:
         return Quantity(missing=missing)
     if min(len(a), len(b)) < 2:

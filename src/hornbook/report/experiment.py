@@ -123,9 +123,9 @@ def _sentences(results: dict) -> str:
         for name, pairs in found.items()
     ]
     words = (
-        '<p class="soft small">Accuracy on held-out pairs, with 95% intervals over the pairs; a coin gets 50%. A head '
-        "answers the task that it was not trained for as it is. Counting shared words is logistic regression on how "
-        "many tokens two segments share.</p>"
+        '<p class="soft small">Accuracy on held-out pairs, with 95% intervals over the documents that they start in; a '
+        "coin gets 50%. A head answers the task that it was not trained for as it is. Counting shared words is "
+        "logistic regression on how many tokens two segments share.</p>"
     )
     return table(("who answers", "next sentence (NSP)", "order (SOP)"), rows, amounts_from=1) + words if rows else ""
 

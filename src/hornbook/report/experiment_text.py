@@ -5,12 +5,17 @@ from pathlib import Path
 from hornbook.files import write_text
 from hornbook.report import wording
 
+UNEVEN = 0.02  # of the FLOPs: arms that come out further off are named
+
 
 def notes(results: dict) -> list[str]:
     """What must be known to read the picture and the scores rightly."""
     shares = ", ".join(f"{share:.4g}" for share in results["checkpoints"][:-1])
     several = len(results["seeds"]) > 1
     said = [f"Every arm gets {results['flops']:.3g} FLOPs, in the model convention: what the network itself asks for."]
+    if uneven := [arm for arm in results["arms"].values() if abs(arm["planned_flops"] / results["flops"] - 1) > UNEVEN]:
+        each = ", ".join(f"{arm['label']} {arm['planned_flops']:.3g}" for arm in uneven)
+        said[0] += f" Steps are whole, and so few here that it is not quite so: {each}."
     if results["minutes_each"]:
         said[0] += f" That is what the slowest does in {results['minutes_each']:g} minutes ({results['device']})."
     if shares:
@@ -19,7 +24,10 @@ def notes(results: dict) -> list[str]:
             "falls to 0 only at the end of all of them."
         )
     if several:
-        said.append(f"Intervals are 95% t intervals over {len(results['seeds'])} pre-training seeds.")
+        said.append(
+            f"Intervals are 95% t intervals over {len(results['seeds'])} pre-training seeds. What each arm took and "
+            f"what its sentence head answers is of seed {results['seeds'][0]}; verdicts go over all."
+        )
     else:
         deviation = results["seed_deviation"]
         counted_in = (
