@@ -70,8 +70,8 @@ def reproduce(
     if arms is not None:
         whole, experiment = experiment, experiment.of_arms(arms)
         if len(experiment.arms) < len(whole.arms):
-            told = f"{len(experiment.claims)} of {len(whole.claims)} claims are about them alone and judged"
-            say(f"{len(experiment.arms)} of {len(whole.arms)} arms; {told}")
+            claims = f"{len(experiment.claims)} of {len(whole.claims)} claims that are about no other"
+            say(f"{len(experiment.arms)} of {len(whole.arms)} arms, and the {claims}")
     if changes:
         experiment = experiment.with_settings(changes)
     if flops is not None:

@@ -10,6 +10,7 @@ from hornbook.report import wording
 from hornbook.report.drawing import write_png
 from hornbook.report.experiment_picture import score_png
 from hornbook.report.experiment_text import (
+    how_measured,
     interval_words,
     loss_words,
     missing,
@@ -146,9 +147,7 @@ def _resources(results: dict) -> str:
             ]
             rows.append(_arm_row(arm["label"], f"on held-out text: {loss_words(record)}", cells))
     titles = ("parameters", "updates", "FLOPs", "updates/s", "tokens/s", "time", "peak memory")
-    records = [arm["record"] for arm in results["arms"].values() if arm["record"]]
-    said = sorted({f"{each['device']}; memory: {each['memory']['of']}" for each in records})
-    where = "".join(f'<p class="soft small">{escape(each)}</p>' for each in said)
+    where = "".join(f'<p class="soft small">{escape(each)}</p>' for each in how_measured(results))
     return table(("arm", *titles), rows, amounts_from=1) + where if rows else ""
 
 

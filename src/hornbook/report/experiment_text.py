@@ -76,6 +76,13 @@ def loss_words(record: dict) -> str:
     return ", ".join(f"{name.replace('_', ' ')} {last[0][name]:.3f}" for name in names)
 
 
+def how_measured(results: dict) -> list[str]:
+    """Where the arms were trained, and what their times and memory are of."""
+    records = [arm["record"] for arm in results["arms"].values() if arm["record"]]
+    devices = sorted({f"{each['device']}; memory: {each['memory']['of']}." for each in records})
+    return [*devices, "Tokens a second are those of training alone; the time has validating and saving in it."]
+
+
 def write_fragment(folder: Path, results: dict) -> Path:
     """`RESULTS-NAME.md`: the tables of the page, to stand in a document of results."""
     path = Path(folder) / f"RESULTS-{results['name']}.md"
@@ -149,11 +156,11 @@ def _resources(results: dict) -> str:
             f"{record['updates_per_second']:.3g}",
             wording.amount(record["tokens_per_second"]),
             wording.duration(record["seconds"]),
-            f"{wording.size(record['memory']['bytes'])}, {record['memory']['of']}",
+            wording.size(record["memory"]["bytes"]),
             loss_words(record),
         ]
         for arm in results["arms"].values()
         if (record := arm["record"])
     ]
     took = ["parameters", "updates", "tokens", "FLOPs", "updates/s", "tokens/s", "time", "peak memory"]
-    return _table(["arm", *took, "held-out losses"], rows)
+    return _table(["arm", *took, "held-out losses"], rows) + ("\n\n" + " ".join(how_measured(results)) if rows else "")
