@@ -17,8 +17,10 @@ from forked import status_of
 import hornbook
 from hornbook import cli
 from hornbook.files import read_json
+from hornbook.finetuning import run as running
 from hornbook.finetuning.api import finetune
 from hornbook.interop.folder import read_weights
+from hornbook.train.metrics import read_metrics
 
 QUIET = {"say": lambda words: None}
 FAST = {"runtime.threads": 1}
@@ -103,6 +105,25 @@ def test_goes_on_after_a_kill_with_the_same_bits(tmp_path, encoder):
     assert same_weights(whole.out, last.out)
     assert last.scores == whole.scores
     assert (whole.out / "predictions-dev.jsonl").read_text() == (last.out / "predictions-dev.jsonl").read_text()
+
+
+@pytest.mark.parametrize(("lr", "num_after"), [(3e-3, 0), (0.1, 1)])
+def test_dev_is_looked_at_once_more_only_for_other_weights_than_the_last(tmp_path, encoder, monkeypatch, lr, num_after):
+    """With the lower rate the last weights are the best, with the higher they are not. Either way the answers are
+    those of the weights at the root."""
+    looks, evaluate_part = [], running.evaluate_part
+    monkeypatch.setattr(running, "evaluate_part", lambda *each: looks.append(each) or evaluate_part(*each))
+    data = rules.write_rows(tmp_path / "data", made_up(), 40)
+    changes = FAST | {"validation.every_steps": 2}
+    result = finetune(encoder, data, out=tmp_path / "run", epochs=2, lr=lr, changes=changes, **QUIET)
+    checks = [line for line in read_metrics(result.out) if line["kind"] == "validation"]
+    assert (result.outcome.best_step == result.outcome.step) == (num_after == 0)
+    assert len(looks) == len(checks) + num_after
+    before = (result.out / "predictions-dev.jsonl").read_text()
+    (result.out / "scores.json").unlink()
+    again = finetune(encoder, data, out=tmp_path / "run", epochs=2, lr=lr, changes=changes, resume=True, **QUIET)
+    assert len(looks) == len(checks) + num_after + 1
+    assert again.scores == result.scores and (result.out / "predictions-dev.jsonl").read_text() == before
 
 
 def test_a_run_that_was_killed_after_training_is_finished(tmp_path, encoder):

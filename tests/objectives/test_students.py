@@ -130,11 +130,11 @@ def test_a_target_that_is_projected_cannot_collapse():
     first = None
     for _ in range(150):
         loss = objective.sums(pair, drawn_of(objective))["hidden"] / sum(LENGTHS)
-        first = first or float(loss)
+        first = first or loss.item()
         loss.backward()
         optimizer.step()
         optimizer.zero_grad()
-    assert float(loss) < 0.7 * first  # it learns,
+    assert loss.item() < 0.7 * first  # it learns,
     assert torch.equal(weight, pair.projection("hidden").weight)
     batch = drawn_of(objective).batch
     target = pair.projection("hidden")(teacher(batch))
@@ -168,7 +168,7 @@ def test_a_student_that_equals_its_teacher_has_nothing_to_learn():
     objective = corpus_objective(Recipe((*matches, *PLANS["distilbert"].general.matches[:1])), student, teacher)
     student.embeddings.segments.load_state_dict(teacher.embeddings.segments.state_dict())
     sums = objective.sums(pair_of(objective, student, teacher), drawn_of(objective))
-    assert all(abs(float(value)) < 1e-9 for value in sums.values())
+    assert all(abs(value.item()) < 1e-9 for value in sums.values())
 
 
 def test_what_does_not_fit_is_refused_with_the_fix():

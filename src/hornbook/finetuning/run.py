@@ -128,12 +128,14 @@ def run_once(
         if isinstance(found, Outcome):
             return found
         job, model = _job(found, settings, request, runtime, lambda words: None, teacher, kept)
+    on_dev = None
     if not is_trained(out, settings):
         say_where_it_goes_on(out, settings, say)
         outcome = train(out, job, settings.loop(), runtime, watch)
         if outcome.ended == "stopped":
             return outcome
-    _finish(out, inputs, job, model, runtime, settings, say)
+        on_dev = job.validate.last if outcome.best_step == outcome.step else None
+    _finish(out, inputs, job, model, runtime, settings, say, on_dev)
     return read_result(out)
 
 
@@ -188,24 +190,32 @@ def _job(
         trained.compile_parts()
 
     save, load = kept_in_folders(inputs, model, trained)
-    dev = inputs.dev
-
-    def check(micro_tokens: int) -> dict[str, float]:
-        found = evaluate_part(model, task, dev, inputs.dev_features, runtime.autocast, micro_tokens)
-        found = rescored(tuned(task, dev, found.predictions), dev, found)
-        return {"loss": found.loss, **found.scores}
-
     job = Job(
         trained,
         objective,
         TaskBatches(features, settings.batch_size, seed),
-        check,
+        _CheckOnDev(model, inputs, runtime),
         save,
         load,
         decided_by=task.measures[0],
         rate_of=rates(model, settings.layers) if teacher is None else student_rates(model, settings.layers),
     )
     return job, model
+
+
+class _CheckOnDev:
+    """Validates on dev, and keeps what it found there the last time: where those weights are the best, it is what the
+    run ends with."""
+
+    def __init__(self, model: nn.Module, inputs: Inputs, runtime: Runtime):
+        self.model, self.inputs, self.runtime = model, inputs, runtime
+        self.last: Evaluation | None = None
+
+    def __call__(self, micro_tokens: int) -> dict[str, float]:
+        task, dev, features = self.inputs.saved.task, self.inputs.dev, self.inputs.dev_features
+        self.last = evaluate_part(self.model, task, dev, features, self.runtime.autocast, micro_tokens)
+        found = rescored(tuned(task, dev, self.last.predictions), dev, self.last)
+        return {"loss": found.loss, **found.scores}
 
 
 def _class_weights(inputs: Inputs):
@@ -224,9 +234,17 @@ def _say_cut(name: str, features: Features, inputs: Inputs, say: Say) -> None:
 
 
 def _finish(
-    out: Path, inputs: Inputs, job: Job, model: nn.Module, runtime: Runtime, settings: FinetuneSettings, say: Say
+    out: Path,
+    inputs: Inputs,
+    job: Job,
+    model: nn.Module,
+    runtime: Runtime,
+    settings: FinetuneSettings,
+    say: Say,
+    on_dev: Evaluation | None,
 ) -> None:
-    """Scores the best weights on every labelled part, and puts them at the root of the run."""
+    """Scores the best weights on every labelled part, and puts them at the root of the run. `on_dev` is what they were
+    found to be worth on dev, where that is known."""
     load_weights(model, read_weights(out / "best"), out / "best")
 
     def evaluate(task: Task, examples: list[Example], features=None) -> Evaluation:
@@ -234,7 +252,7 @@ def _finish(
         return evaluate_part(model, task, examples, features, runtime.autocast, settings.batch.micro_tokens)
 
     dev = inputs.dev
-    found = evaluate(inputs.saved.task, dev, inputs.dev_features)
+    found = on_dev or evaluate(inputs.saved.task, dev, inputs.dev_features)
     task = tuned(inputs.saved.task, dev, found.predictions)
     found = rescored(task, dev, found)
     parts = {"dev": with_intervals(task, dev, found.predictions)}
