@@ -192,7 +192,9 @@ def _refuse_other_corpora(out: Path, written: dict, fingerprints: list[str], wei
 def _refuse_other(out: Path, written: dict, experiment: Experiment, minutes_each: float | None) -> None:
     """Pieces that are done stay right: all that decides them is the same."""
     if minutes_each is not None and minutes_each != written["minutes_each"]:
-        began = f"--minutes-each {written['minutes_each']:g}" if written["minutes_each"] else _words(written["flops"])
+        began = (
+            f"--minutes-each {written['minutes_each']:g}" if written["minutes_each"] else _as_option(written["flops"])
+        )
         raise ValueError(f"{out} was begun with {began}: leave --minutes-each out, or choose another --out")
     every = {group: [*written["experiment"][group], *written.get("left_out", {}).get(group, [])] for group in NAMED}
     before = configuration.to_dict(experiment_in(written["experiment"] | every, str(out / FILE)))
@@ -200,9 +202,9 @@ def _refuse_other(out: Path, written: dict, experiment: Experiment, minutes_each
     if written["minutes_each"] is None and not math.isclose(
         now["equal"]["flops"], written["flops"], rel_tol=SAME_FLOPS
     ):
-        words = _words(written["flops"])
+        began = _as_option(written["flops"])
         raise ValueError(
-            f"{out} was begun with {words}, not {now['equal']['flops']:g}: give {words}, or choose another --out"
+            f"{out} was begun with {began}, not {now['equal']['flops']:g}: give {began}, or choose another --out"
         )
     for group in DECIDE_PIECES:
         pairs = (
@@ -218,7 +220,7 @@ def _refuse_other(out: Path, written: dict, experiment: Experiment, minutes_each
                     )
 
 
-def _words(flops: float) -> str:
+def _as_option(flops: float) -> str:
     return f"--flops {flops:g}"
 
 
