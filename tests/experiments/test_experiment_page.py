@@ -54,7 +54,7 @@ def test_arms_of_few_steps_are_named_where_their_flops_differ(whole):
     assert "Steps are whole" not in page
     arms = results["arms"] | {"electra": results["arms"]["electra"] | {"planned_flops": 1.03 * results["flops"]}}
     assert "it is not quite so: ELECTRA 1.03e+16." in notes(results | {"arms": arms})[0]
-    assert "is of seed 3; verdicts go over all" in " ".join(notes(results | {"seeds": [3, 4]}))
+    assert "What each arm took is of seed 3." in " ".join(notes(results | {"seeds": [3, 4]}))
 
 
 def test_tables_hold_scores_and_records(whole):

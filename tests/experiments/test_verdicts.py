@@ -9,8 +9,10 @@ from made_up_pieces import decided_for, leave
 from smallest import write_smallest
 
 from hornbook.experiments.definition import Claim, Condition, read_experiment
+from hornbook.experiments.plan import Piece
+from hornbook.experiments.results import write_results
 from hornbook.experiments.scores import Scores
-from hornbook.experiments.verdicts import FAILS, HOLDS, OPEN, Quantity, _seeds_needed, judge, lies
+from hornbook.experiments.verdicts import FAILS, HOLDS, OPEN, Quantity, _seeds_needed, judge, lies, measured
 from hornbook.files import read_json, write_json
 from hornbook.metrics.bootstrap import difference_interval
 
@@ -87,6 +89,17 @@ def test_several_seeds_of_pretraining_are_what_is_drawn(tmp_path, experiment):
     assert len(scores.of_mean("nsp", 1.0)) == len(scores.of_task("nsp", 1.0, "reviews")) == 2
     of_one = [scores.found["nsp", 1.0, "reviews", 1, place] for place in (0, 1)]
     assert scores.of_mean("nsp", 1.0)[1] == pytest.approx(sum(of_one) / 2)
+
+
+def test_sentence_heads_of_several_seeds_are_told_together(tmp_path, experiment):
+    decided = decided_for(with_equal(experiment, seeds=(0, 1)))
+    pieces = leave(tmp_path, decided, {"nsp": 60.0, "detecting": 61.0})
+    second = Piece("crossed", "nsp", 1)
+    write_json(second.file(tmp_path), second.found(tmp_path) | {"nsp": {"value": 80.0, "low": 78.0, "high": 82.0}})
+    crossed = write_results(tmp_path, decided, pieces, ALL)["arms"]["nsp"]["crossed"]
+    assert crossed["nsp"] == {"value": 85.0, "low": 78.0, "high": 91.5}  # of the first 90, 88.5 and 91.5
+    head = Condition(words="it", quantity="crossed", of="nsp", pairs="nsp", least=70.0)
+    assert measured(head, tmp_path, decided, Scores(tmp_path, decided, ALL)).low == 78.0
 
 
 def test_missing_pieces_leave_it_open_however_large_the_difference(tmp_path, experiment):

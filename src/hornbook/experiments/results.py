@@ -5,7 +5,7 @@ from typing import Any
 
 from hornbook.experiments.decided import Decided
 from hornbook.experiments.plan import Piece
-from hornbook.experiments.scores import MEAN, Scores
+from hornbook.experiments.scores import MEAN, Scores, over_seeds
 from hornbook.experiments.verdicts import judge
 from hornbook.files import write_json
 
@@ -39,7 +39,7 @@ def write_results(out: Path, decided: Decided, pieces: list[Piece], tasks: list[
         "arms": {arm.name: _arm(arm.name, out, decided) for arm in experiment.arms},
         "scores": scores.rows(decided),
         "degenerate": _degenerate(out, pieces),
-        "overlap": _pairs(Piece("overlap").found(out)),
+        "overlap": _overlap(out),
         "claims": [judge(claim, out, decided, scores) for claim in experiment.claims],
     }
     write_json(out / FILE, results)
@@ -47,9 +47,9 @@ def write_results(out: Path, decided: Decided, pieces: list[Piece], tasks: list[
 
 
 def _arm(name: str, out: Path, decided: Decided) -> dict[str, Any]:
-    """What is said of an arm and what it took; where it was trained with several seeds, the first of them."""
-    arm, budget, seed = decided.experiment.arm(name), decided.arms[name], decided.experiment.equal.seeds[0]
-    left = Piece("pretrain", name, seed).found(out)
+    """What is said of an arm, what its first seed took, and what the sentence heads of all seeds answer."""
+    arm, budget, seeds = decided.experiment.arm(name), decided.arms[name], decided.experiment.equal.seeds
+    heads = [found for seed in seeds if (found := Piece("crossed", name, seed).found(out)) is not None]
     return {
         "label": arm.words,
         "preset": arm.preset,
@@ -57,12 +57,13 @@ def _arm(name: str, out: Path, decided: Decided) -> dict[str, Any]:
         "published": arm.published,
         "planned_steps": budget.steps,
         "planned_flops": budget.flops_at(1.0),
-        "record": left,
-        "crossed": _pairs(Piece("crossed", name, seed).found(out)),
+        "record": Piece("pretrain", name, seeds[0]).found(out),
+        "crossed": {kind: over_seeds([each[kind] for each in heads]) for kind in ("nsp", "sop")} if heads else None,
     }
 
 
-def _pairs(found: dict | None) -> dict | None:
+def _overlap(out: Path) -> dict | None:
+    found = Piece("overlap").found(out)
     return None if found is None else {name: each for name, each in found.items() if name != "seconds"}
 
 

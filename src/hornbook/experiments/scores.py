@@ -121,5 +121,11 @@ class Scores:
         return rows
 
 
+def over_seeds(accuracies: Sequence[dict[str, float]]) -> dict[str, float]:
+    """Of one kind of pairs, over pre-training seeds: their mean, and what the intervals of all of them cover."""
+    low, high = min(each["low"] for each in accuracies), max(each["high"] for each in accuracies)
+    return {"value": _mean([each["value"] for each in accuracies]), "low": low, "high": high}
+
+
 def _mean(values: Sequence[float]) -> float:
     return math.fsum(values) / len(values)

@@ -13,7 +13,7 @@ from pathlib import Path
 from hornbook.experiments.decided import Decided
 from hornbook.experiments.definition import Claim, Condition
 from hornbook.experiments.plan import Piece
-from hornbook.experiments.scores import TWO_SIDED, Scores
+from hornbook.experiments.scores import TWO_SIDED, Scores, over_seeds
 
 HOLDS, FAILS, OPEN = "holds", "does not hold at this scale", "not decided"
 
@@ -187,7 +187,6 @@ def _parameters(condition: Condition, out: Path, decided: Decided) -> Quantity:
 
 
 def _accuracy(condition: Condition, out: Path, decided: Decided) -> Quantity:
-    """Over several pre-training seeds: their mean, and what the intervals of all of them cover."""
     if condition.quantity == "overlap":
         pieces = [Piece("overlap")]
     else:
@@ -196,6 +195,5 @@ def _accuracy(condition: Condition, out: Path, decided: Decided) -> Quantity:
     missing = " and ".join(f"there is nothing yet of {piece.words}" for piece in pieces if not piece.is_done(out))
     if not found:
         return Quantity(missing=missing)
-    value = math.fsum(each["value"] for each in found) / len(found)
-    low, high = min(each["low"] for each in found), max(each["high"] for each in found)
-    return Quantity(value, low, high, missing, unit="%")
+    together = over_seeds(found)
+    return Quantity(together["value"], together["low"], together["high"], missing, unit="%")

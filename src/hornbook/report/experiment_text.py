@@ -25,8 +25,8 @@ def notes(results: dict) -> list[str]:
         )
     if several:
         said.append(
-            f"Intervals are 95% t intervals over {len(results['seeds'])} pre-training seeds. What each arm took and "
-            f"what its sentence head answers is of seed {results['seeds'][0]}; verdicts go over all."
+            f"Intervals are 95% t intervals over {len(results['seeds'])} pre-training seeds, and of sentence heads "
+            f"what theirs cover together. What each arm took is of seed {results['seeds'][0]}."
         )
     else:
         deviation = results["seed_deviation"]
