@@ -189,6 +189,8 @@ class Experiment(Typed):
             raise ValueError(f"'{self.name}' is no name of an experiment: use small letters, digits and hyphens")
         if len(self.arms) < 2:
             raise ValueError("an experiment compares at least two arms: add [[arms]]")
+        for arm in self.arms:
+            self.settings_of(arm)  # refuses what is no setting
         self._refuse_unknown_arms()
 
     def _refuse_unknown_arms(self) -> None:
@@ -226,10 +228,7 @@ class Experiment(Typed):
                 raise ValueError(f"{own[0]} is what varies, arm {arm.name} has its own: change it in a file of yours")
         equal = dataclasses.replace(self.equal, pretraining=self.equal.pretraining | dict(changes))
         said = f"Set for every arm, beside the file: {', '.join(f'{name}={value}' for name, value in changes.items())}."
-        experiment = dataclasses.replace(self, equal=equal, about=_with(self.about, said))
-        for arm in experiment.arms:
-            experiment.settings_of(arm)  # refuses what is no setting
-        return experiment
+        return dataclasses.replace(self, equal=equal, about=_with(self.about, said))
 
     def arm(self, name: str) -> Arm:
         return next(arm for arm in self.arms if arm.name == name)
@@ -265,8 +264,6 @@ def experiment_in(values: Mapping[str, Any], where: str) -> Experiment:
     """The experiment that a file holds, every name and setting in it checked."""
     try:
         experiment = from_dict(Experiment, dict(_flat_settings(values)))
-        for arm in experiment.arms:
-            experiment.settings_of(arm)
         for task in experiment.tasks:
             settings_for(task.known, None, experiment.equal.finetuning | task.settings)
     except (ValueError, TypeError, AttributeError) as error:

@@ -39,7 +39,7 @@ def write_results(out: Path, decided: Decided, pieces: list[Piece], tasks: list[
         "arms": {arm.name: _arm(arm.name, out, decided) for arm in experiment.arms},
         "scores": scores.rows(decided),
         "degenerate": _degenerate(out, pieces),
-        "overlap": _overlap(out),
+        "overlap": _accuracies([Piece("overlap")], out),
         "claims": [judge(claim, out, decided, scores) for claim in experiment.claims],
     }
     write_json(out / FILE, results)
@@ -49,7 +49,6 @@ def write_results(out: Path, decided: Decided, pieces: list[Piece], tasks: list[
 def _arm(name: str, out: Path, decided: Decided) -> dict[str, Any]:
     """What is said of an arm, what its first seed took, and what the sentence heads of all seeds answer."""
     arm, budget, seeds = decided.experiment.arm(name), decided.arms[name], decided.experiment.equal.seeds
-    heads = [found for seed in seeds if (found := Piece("crossed", name, seed).found(out)) is not None]
     return {
         "label": arm.words,
         "preset": arm.preset,
@@ -58,13 +57,14 @@ def _arm(name: str, out: Path, decided: Decided) -> dict[str, Any]:
         "planned_steps": budget.steps,
         "planned_flops": budget.flops_at(1.0),
         "record": Piece("pretrain", name, seeds[0]).found(out),
-        "crossed": {kind: over_seeds([each[kind] for each in heads]) for kind in ("nsp", "sop")} if heads else None,
+        "crossed": _accuracies([Piece("crossed", name, seed) for seed in seeds], out),
     }
 
 
-def _overlap(out: Path) -> dict | None:
-    found = Piece("overlap").found(out)
-    return None if found is None else {name: each for name, each in found.items() if name != "seconds"}
+def _accuracies(pieces: list[Piece], out: Path) -> dict[str, dict] | None:
+    """On both kinds of pairs, over those of the pieces that are done."""
+    done = [found for piece in pieces if (found := piece.found(out)) is not None]
+    return {kind: over_seeds([each[kind] for each in done]) for kind in ("nsp", "sop")} if done else None
 
 
 def _degenerate(out: Path, pieces: list[Piece]) -> list[str]:
