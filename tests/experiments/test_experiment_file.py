@@ -102,6 +102,12 @@ def test_the_shipped_one_varies_one_thing_at_a_time():
     assert experiment.equal.checkpoints == (0.25, 0.5, 1.0)
 
 
+def test_seeds_of_the_file_come_first():
+    experiment = read_experiment("equal-compute")
+    own = replace(experiment, equal=replace(experiment.equal, seeds=(7, 1)))
+    assert [own.with_seeds(number).equal.seeds for number in (1, 2, 4)] == [(7,), (7, 1), (7, 1, 0, 2)]
+
+
 def test_its_document_names_every_key():
     text = (SHIPPED.parents[2] / "docs" / "experiments.md").read_text(encoding="utf-8")
     keys = set(re.findall(r"^([a-z_]+) =", (SHIPPED / "equal-compute.toml").read_text(encoding="utf-8"), re.M))

@@ -44,7 +44,7 @@ def test_verdicts_come_with_their_reasons(whole):
     }
     for claim in results["claims"]:
         assert claim["words"] in page and claim["published"] in page
-    assert "pre-training seeds of each arm, if the means stayed" in page
+    assert "pre-training seeds of each arm (--seeds " in page
     assert "points of one schedule, not runs that ended there" in page
     assert '<span class="badge finished">finished</span>' in page
 

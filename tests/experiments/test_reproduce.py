@@ -321,6 +321,21 @@ def test_other_flops_than_those_of_the_file(home, tiny_corpus, tmp_path):
         run(home, tiny_corpus, tmp_path / "other", flops=2.4e8, minutes_each=1.0)
 
 
+def test_more_seeds_of_pretraining(home, tiny_corpus, unbroken, tmp_path):
+    """What the first seed came to stays, and verdicts are over the seeds from then on."""
+    out = tmp_path / "out"
+    shutil.copytree(unbroken, out)
+    found = run(home, tiny_corpus, out, seeds=2)
+    assert found.ended == "finished" and found.num_pieces == 1 + 2 * 11 and found.results["seeds"] == [0, 1]
+    assert scores(unbroken).items() < scores(out).items()
+    one, two = (read_json(out / "pieces" / f"pretrain-nsp-{seed}.json")["losses"]["1"] for seed in (0, 1))
+    assert one["mlm"] != two["mlm"]
+    points = [row for row in found.results["scores"] if row["task"] == "mean"]
+    assert points and all(row["of"] == 2 for row in points)
+    assert "t intervals over 2 pre-training seeds" in (out / "report.html").read_text()
+    assert run(home, tiny_corpus, out).num_pieces == 12  # and those of the file alone
+
+
 def test_other_settings_than_those_of_the_file(home, tiny_corpus, unbroken, tmp_path):
     found = run(home, tiny_corpus, tmp_path / "out", changes={"optimizer.lr": "2e-3"}, stop_after=1e-6)
     assert found.results["about"] == "Set for every arm, beside the file: optimizer.lr=2e-3."
@@ -417,6 +432,7 @@ def test_the_verb(hornbook, home, tiny_corpus, unbroken):
         ({"--flops": "0"}, "--flops must be above 0"),
         ({"--arms": "nsp,electra"}, "no arm 'electra' in smallest: it has nsp, detecting"),
         ({"--processes": "0"}, "--processes must be at least 1"),
+        ({"--seeds": "0"}, "--seeds must be at least 1"),
         ({"--corpus": "nowhere"}, "nowhere"),
     ],
 )

@@ -20,6 +20,9 @@ def reproduce_verb(
         str | None, typer.Option(help="Only these of its arms, and the claims about them: bert-mlm,electra.")
     ] = None,
     flops: Annotated[float | None, typer.Option(help="Of every arm, in place of those of the file: 4.8e16.")] = None,
+    seeds: Annotated[
+        int | None, typer.Option(help="Pre-train every arm with so many seeds: the file's, then more.")
+    ] = None,
     change: Annotated[
         list[str] | None, typer.Option("--set", help="key=value of every arm's pre-training, as for pretrain.")
     ] = None,
@@ -37,8 +40,9 @@ def reproduce_verb(
     for option, number in (("--flops", flops), ("--minutes-each", minutes_each), ("--stop-after", stop_after)):
         if number is not None and not 0 < number < float("inf"):
             raise ValueError(f"{option} must be above 0, not {number:g}")
-    if processes < 1:
-        raise ValueError(f"--processes must be at least 1, not {processes}")
+    for option, number in (("--processes", processes), ("--seeds", seeds)):
+        if number is not None and number < 1:
+            raise ValueError(f"{option} must be at least 1, not {number}")
     check_writable(out)
     from hornbook.experiments.runner import reproduce
     from hornbook.terminal import PieceDisplay, say, table
@@ -51,6 +55,7 @@ def reproduce_verb(
             out,
             arms=None if arms is None else [each.strip() for each in arms.split(",") if each.strip()],
             flops=flops,
+            seeds=seeds,
             changes=changes_in(change),
             minutes_each=minutes_each,
             stop_after=stop_after,

@@ -6,6 +6,7 @@ experiment.arms[0].name
 """
 
 import dataclasses
+import itertools
 import re
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
@@ -229,6 +230,12 @@ class Experiment(Typed):
         equal = dataclasses.replace(self.equal, pretraining=self.equal.pretraining | dict(changes))
         said = f"Set for every arm, beside the file: {', '.join(f'{name}={value}' for name, value in changes.items())}."
         return dataclasses.replace(self, equal=equal, about=_with(self.about, said))
+
+    def with_seeds(self, number: int) -> "Experiment":
+        """So many seeds of pre-training: the file's, then the next numbers."""
+        more = (seed for seed in itertools.count() if seed not in self.equal.seeds)
+        seeds = tuple(itertools.islice(itertools.chain(self.equal.seeds, more), number))
+        return dataclasses.replace(self, equal=dataclasses.replace(self.equal, seeds=seeds))
 
     def arm(self, name: str) -> Arm:
         return next(arm for arm in self.arms if arm.name == name)

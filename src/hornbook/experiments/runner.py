@@ -53,6 +53,7 @@ def reproduce(
     *,
     arms: Sequence[str] | None = None,
     flops: float | None = None,
+    seeds: int | None = None,
     changes: Mapping[str, Any] | None = None,
     minutes_each: float | None = None,
     stop_after: float | None = None,
@@ -61,8 +62,9 @@ def reproduce(
     watch: Callable[[Status], None] | None = None,
     say: Say = print,
 ) -> Reproduced:
-    """Runs an experiment, or goes on with it, as the verb does: with all of its arms or some, and with the FLOPs and
-    the settings of pre-training that its file has or others. `stop_after` is in minutes."""
+    """Runs an experiment, or goes on with it, as the verb does: with all of its arms or some, and with the FLOPs, the
+    number of pre-training seeds and the settings of pre-training that its file has or others. `stop_after` is in
+    minutes."""
     began, out = time.time(), Path(out)
     if flops is not None and minutes_each is not None:
         raise ValueError("--flops and --minutes-each both say how long an arm is trained: give one of them")
@@ -76,6 +78,8 @@ def reproduce(
         experiment = experiment.with_settings(changes)
     if flops is not None:
         experiment = dataclasses.replace(experiment, equal=dataclasses.replace(experiment.equal, flops=flops))
+    if seeds is not None:
+        experiment = experiment.with_seeds(seeds)
     if (out / FILE).exists() and not resume:
         raise ValueError(f"{out} already holds an experiment: add --resume to go on with it, or choose another --out")
     if not (out / FILE).exists() and out.exists() and any(path for path in out.iterdir()):

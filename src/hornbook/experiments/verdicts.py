@@ -137,7 +137,9 @@ def _would_decide(claim: Claim, told: list[dict], doubtful: set[str]) -> str:
         return "the pieces that are missing"
     judged = zip(claim.conditions, told, strict=True)
     needed = [each["seeds_needed"] for one, each in judged if each["seeds_needed"] and one.of not in doubtful]
-    seeds = f"about {max(needed)} pre-training seeds of each arm, if the means stayed as they are" if needed else ""
+    number = max(needed, default=0)
+    seeds = f"about {number} pre-training seeds of each arm (--seeds {number}), if the means stayed as they are"
+    seeds = seeds if number else ""
     return "; ".join(filter(None, (claim.would_decide, seeds)))
 
 
