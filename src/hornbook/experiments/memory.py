@@ -46,6 +46,7 @@ def give_back() -> None:
     """What lies in cycles, and what torch keeps of a device's memory for later: others work on it too."""
     gc.collect()
     if torch.cuda.is_initialized():
+        torch._C._cuda_clearCublasWorkspaces()  # else they keep the blocks that they lie in, graphs' among them
         torch.cuda.empty_cache()
 
 

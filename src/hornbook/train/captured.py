@@ -86,6 +86,7 @@ class CapturedSteps:
         self.stepper = stepper
         self.captured: dict[Bucket, _Captured] = {}
         self.pool = None
+        self.side: torch.cuda.Stream | None = None  # one for all: cuBLAS keeps a workspace for each it ever ran on
 
     def take(self, drawn: Drawn, number: int, lr: float) -> tuple[Tensor, list[str]]:
         """One update; the loss, the gradient's norm and the terms as one tensor, and the terms' names."""
@@ -110,7 +111,7 @@ class CapturedSteps:
     def _capture(self, drawn: Drawn) -> _Captured:
         stepper = self.stepper
         stepper.model.train()
-        side = torch.cuda.Stream()
+        side = self.side = self.side or torch.cuda.Stream()
         side.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(side):  # loads, and compiles, every kernel of these shapes; changes no weight
             for _ in range(NUM_WARM_UPS):
