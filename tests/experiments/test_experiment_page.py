@@ -11,7 +11,7 @@ from hornbook.experiments.results import write_results
 from hornbook.files import read_json, write_json
 from hornbook.report.experiment import write_experiment_page
 from hornbook.report.experiment_picture import LEAST_GAP, _apart, score_figure
-from hornbook.report.experiment_text import notes
+from hornbook.report.experiment_text import loss_words, notes
 from hornbook.report.page import write_report
 
 MEANS = {
@@ -68,6 +68,13 @@ def test_tables_hold_scores_and_records(whole):
     for row in results["scores"]:
         assert row["low"] < row["score"] < row["high"]
     assert "src=" not in page.replace('src="data:', "").replace("srcset", "")  # nothing beside it is needed
+
+
+def test_tokens_found_are_of_those_replaced():
+    last = {"loss": 14.7, "rtd": 0.22, "rtd_replaced": 0.1, "rtd_found": 0.033}
+    words = loss_words({"losses": {"0.5": {"loss": 1.0, "mlm": 9.0}, "1": last}})
+    assert words == "rtd 0.220, rtd replaced 0.100, rtd found of these 0.330"
+    assert loss_words({"losses": {}}) == ""
 
 
 def test_what_learned_nothing_is_said_on_the_page_and_in_the_text(tmp_path):

@@ -70,10 +70,13 @@ def interval_words(found: dict, unit: str = "") -> str:
 
 
 def loss_words(record: dict) -> str:
-    """The held-out losses at the end of a pre-training, by their names."""
-    last = list(record["losses"].values())[-1:]
-    names = [name for name in (last[0] if last else {}) if name != "loss"]
-    return ", ".join(f"{name.replace('_', ' ')} {last[0][name]:.3f}" for name in names)
+    """The held-out losses at the end of a pre-training, by their names. Found are so many of the replaced tokens,
+    though the record counts both among all."""
+    last = dict(list(record["losses"].values())[-1]) if record["losses"] else {}
+    last.pop("loss", None)
+    if last.get("rtd_replaced"):
+        last["rtd_found_of_these"] = last.pop("rtd_found") / last["rtd_replaced"]
+    return ", ".join(f"{name.replace('_', ' ')} {value:.3f}" for name, value in last.items())
 
 
 def how_measured(results: dict) -> list[str]:
