@@ -74,7 +74,7 @@ def test_an_unknown_name_is_met_with_the_nearest(name, nearest):
 
 
 def test_a_name_like_no_other():
-    with pytest.raises(ValueError, match="there is no setting 'zzzzzz'; --show lists them all"):
+    with pytest.raises(ValueError, match="there is no setting 'zzzzzz'; names begin with "):
         changed(Settings(), {"zzzzzz": "1"})
 
 

@@ -56,6 +56,7 @@ def test_the_verb(hornbook):
     [
         (["bert-bsae"], "did you mean bert-base"),
         (["bert-base", "--devices", "0"], "at least 1"),
+        (["bert-base", "--tokens", "0"], "--tokens must be at least 1, not 0"),
         (["bert-base", "--utilisation", "2"], "at most 1"),
         (["bert-base", "--set", "model.layers=3"], "no setting"),
     ],

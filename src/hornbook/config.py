@@ -129,7 +129,8 @@ def _unknown(name: str, known: list[str]) -> UnknownSetting:
     beside = [f"{group}.{each}" for each in difflib.get_close_matches(last, of_group, n=1)]
     elsewhere = [each for each in known if each.rpartition(".")[2] == last][:1]
     near = beside or elsewhere or difflib.get_close_matches(name, known, n=1, cutoff=0.4)
-    hint = f"; did you mean '{near[0]}'?" if near else "; --show lists them all"
+    first = dict.fromkeys(each.partition(".")[0] for each in known)
+    hint = f"; did you mean '{near[0]}'?" if near else f"; names begin with {', '.join(first)}"
     return UnknownSetting(name, f"there is no setting '{name}'{hint}")
 
 

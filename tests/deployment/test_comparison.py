@@ -1,18 +1,20 @@
 """Models side by side: every row measured on the same inputs, held against the first, drawn from what was written."""
 
 import shutil
+from pathlib import Path
 
 import pytest
 from model_folders import model_folder_of
 from typer.testing import CliRunner
 
 from hornbook.cli import app
-from hornbook.deployment.comparison import compare
+from hornbook.deployment.comparison import compare, folder_for
 from hornbook.deployment.timing import by_turns
 from hornbook.files import read_json, write_json
 from hornbook.infer.predictor import Predictor
 from hornbook.models.outputs import Output
 from hornbook.report.comparison import figure
+from hornbook.report.info import describe, lines
 from hornbook.report.page import write_report
 
 FAST = {"rounds": 3, "batch_size": 4, "batch_threads": 1}
@@ -76,6 +78,8 @@ def test_a_comparison_of_other_models_is_not_written_over(tiny_tokenizer, tmp_pa
     with pytest.raises(ValueError, match=r"out holds a comparison of .*one, .*two: choose another --out"):
         compare([one], out=out, length=8, **FAST)
     assert len(read_json(out / "comparison.json")["rows"]) == 2
+    with pytest.raises(ValueError, match=r"two holds something else than a comparison: choose another --out"):
+        compare([one], out=two, length=8, **FAST)
 
 
 def test_models_without_a_task_are_compared_by_size_and_speed(tiny_tokenizer, tmp_path):
@@ -86,6 +90,7 @@ def test_models_without_a_task_are_compared_by_size_and_speed(tiny_tokenizer, tm
     assert not any("score" in row or "kept" in row for row in found["rows"])
     assert found["rows"][0]["flops"] > 2 * found["rows"][1]["flops"]
     assert "Inputs a second" in write_report(out).read_text(encoding="utf-8")
+    assert [name for name, _ in lines(describe(out))[1:]] == [str(large), str(small)]
 
 
 def test_there_is_a_picture_without_asking(tiny_tokenizer, tmp_path, monkeypatch):
@@ -94,6 +99,7 @@ def test_there_is_a_picture_without_asking(tiny_tokenizer, tmp_path, monkeypatch
     result = CliRunner().invoke(app, ["compare", *models, "--rounds", "2", "--length", "8", "--batch-size", "2"])
     assert result.exit_code == 0, (result.output, result.exception)
     assert (tmp_path / "comparison" / "comparison.png").stat().st_size > 5000
+    assert folder_for(models) == Path("comparison") and folder_for(models[:1]) == Path("comparison-2")
 
 
 def test_what_cannot_stand_side_by_side_is_refused_with_the_fix(learned, tiny_tokenizer, tmp_path):

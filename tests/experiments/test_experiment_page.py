@@ -12,6 +12,7 @@ from hornbook.files import read_json, write_json
 from hornbook.report.experiment import write_experiment_page
 from hornbook.report.experiment_picture import LEAST_GAP, _apart, score_figure
 from hornbook.report.experiment_text import loss_words, notes
+from hornbook.report.info import describe, lines
 from hornbook.report.page import write_report
 
 MEANS = {
@@ -68,6 +69,17 @@ def test_tables_hold_scores_and_records(whole):
     for row in results["scores"]:
         assert row["low"] < row["score"] < row["high"]
     assert "src=" not in page.replace('src="data:', "").replace("srcset", "")  # nothing beside it is needed
+
+
+def test_info_tells_of_it(whole, tmp_path):
+    results = whole[1]
+    write_json(tmp_path / "experiment.json", {})
+    write_json(tmp_path / "results.json", results)
+    found = describe(tmp_path)
+    assert (found["kind"], found["num_done"]) == ("experiment", results["num_pieces"])
+    told = lines(found)
+    assert ("holds", "Detecting replaced tokens beats filling in masked ones at equal FLOPs.") in told
+    assert ("state", f"{results['num_pieces']} of {results['num_pieces']} pieces done") in told
 
 
 def test_tokens_found_are_of_those_replaced():

@@ -9,6 +9,7 @@ from word_rules import FAST, KEYWORD, tiny_encoder
 
 from hornbook.finetuning.baselines import baseline
 from hornbook.finetuning.counted import window_answers
+from hornbook.report.info import describe, lines
 from hornbook.tasks.records import SpanExample
 from hornbook.text.word_vectors import read_vectors
 
@@ -149,6 +150,19 @@ def test_vector_files_that_are_none(tmp_path, text, words):
     file.write_text(text)
     with pytest.raises(ValueError, match=words):
         read_vectors(file, {"river"})
+
+
+def test_what_came_to_nothing_does_not_block_its_folder(tmp_path, encoder):
+    rows, out = word_rules.keyword_rule(), tmp_path / "out"
+    with pytest.raises(ValueError, match=r"none\.txt does not exist: name a file of word vectors"):
+        baseline("vectors", rows, "classification", out, vectors=tmp_path / "none.txt")
+    found = baseline("vectors", rows, "classification", out, model=encoder)
+    assert run_of(out)["request"]["model"] == str(encoder)
+    with pytest.raises(ValueError, match="was begun with"):
+        baseline("majority", rows, "classification", out)
+    assert baseline("vectors", rows, "classification", out, model=encoder).score == found.score
+    told = dict(lines(describe(out)))
+    assert told["way"] == "vectors" and told["state"] == "finished" and told["dev scores"].startswith("accuracy ")
 
 
 def test_the_same_network_from_random_weights(tmp_path, encoder):

@@ -19,6 +19,7 @@ from hornbook import cli
 from hornbook.files import read_json
 from hornbook.finetuning import run as running
 from hornbook.finetuning.api import finetune
+from hornbook.finetuning.settings import searched_rates
 from hornbook.interop.folder import read_weights
 from hornbook.train.metrics import read_metrics
 
@@ -174,10 +175,19 @@ def test_restarts_keep_the_best_and_change_only_the_seed(tmp_path, encoder):
     assert before == after  # what is finished is not run again
 
 
+def test_rates_of_a_search_are_four_and_higher_for_narrow_models(tmp_path, encoder):
+    assert searched_rates(768) == [5e-5, 4e-5, 3e-5, 2e-5]
+    assert searched_rates(256) == [4.5e-4, 3.6e-4, 2.7e-4, 1.8e-4]
+    assert searched_rates(32) == [1e-3, 8e-4, 6e-4, 4e-4]
+    with pytest.raises(ValueError, match="leave out --search, or --lr"):
+        finetune(encoder, made_up(), out=tmp_path / "run", lr=1e-4, search=True, changes=FAST, **QUIET)
+    assert not (tmp_path / "run").exists()
+
+
 def test_a_search_tries_the_four_rates(tmp_path, encoder):
     result = finetune(encoder, made_up(), out=tmp_path / "run", epochs=1, search=True, changes=FAST, **QUIET)
     tries = read_json(result.out / "tries.json")
-    assert tries["kind"] == "search" and len({each["lr"] for each in tries["tries"]}) <= 4
+    assert tries["kind"] == "search" and len({each["lr"] for each in tries["tries"]}) == 4
     assert len(tries["tries"]) == len({each["lr"] for each in tries["tries"]})
     assert result.score == max(each["score"] for each in tries["tries"])
 
@@ -306,6 +316,16 @@ def test_predicting_refuses_what_is_no_text(tmp_path, encoder, capsys, monkeypat
     assert status == 2 and "--file" in error
     status, out, _ = verb("predict", result.out, "--file", tmp_path / "texts.txt", "--json")
     assert status == 0 and len(json.loads(out.splitlines()[-1])["predictions"]) == 3
+    for words, said in (
+        (("lamp", "--file", tmp_path / "texts.txt"), "a text would do nothing beside --file: leave it out"),
+        (
+            ("--data", "reviews.csv"),
+            "--data goes with --submission: for the predictions of a file say --file",
+        ),
+        (("lamp", "--submission", tmp_path / "to"), "a text would do nothing with --submission"),
+    ):
+        status, _, error = verb("predict", result.out, *words)
+        assert status == 2 and said in error
     status, out, _ = verb("predict", result.out, "lamp ||| apple", "lamp")
     assert status == 0 and "learned from single texts, and 1 of these inputs" in out
     others = [{"text": row["text"], "label": "maybe"} for row in made_up(10)]

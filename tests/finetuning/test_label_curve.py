@@ -10,6 +10,7 @@ from word_rules import FAST, tiny_encoder
 
 from hornbook.finetuning import curve
 from hornbook.finetuning.curve import chosen_sizes, label_curve
+from hornbook.report.info import describe, lines
 
 CHANGES = FAST | {"epochs": 1, "batch_size": 16}
 
@@ -41,6 +42,7 @@ def test_every_way_has_its_points(tmp_path, encoder):
         assert point["low"] <= point["score"] <= point["high"]
         assert len(point["seeds"]) == 2
     assert said[-1] == "16 of 16: tfidf, 90 examples, seed 1"
+    assert ("TF-IDF, 90 labels", "100.0% (100.0% to 100.0%)") in lines(describe(tmp_path))
     assert not list((tmp_path / "pieces").rglob("*.safetensors"))
     run = json.loads((tmp_path / "pieces" / "finetune-8-seed-1" / "run.json").read_text())
     assert (run["train_examples"], run["settings"]["runtime"]["seed"]) == (8, 1)

@@ -53,7 +53,11 @@ def test_a_model_is_opened_where_it_runs_best(gpt, bert, monkeypatch):
     assert library.load(gpt).device.type == library.load(bert).device.type == "cpu"
     with pytest.raises(ValueError, match=r"the device cuda was asked for, and there is no GPU here .*: use cpu"):
         library.load(gpt, device="cuda")
+    for name in ("gpu", "mps", "cuda:x", ""):
+        with pytest.raises(ValueError, match=f"there is no device '{name}' here: use auto, cpu or cuda"):
+            chosen_device(name)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    assert chosen_device("cuda:1") == "cuda:1"
     assert chosen_device() == "cuda" and chosen_device("cpu") == "cpu"
     monkeypatch.setattr("hornbook.infer.opening.chosen_device", lambda asked: {"auto": "meta"}.get(asked, asked))
     assert library.load(gpt).device.type == library.load(bert).device.type == "meta"
@@ -102,6 +106,23 @@ def test_an_encoder_explains_itself_or_fills(run, bert, gpt):
     assert "--fill is for encoders" in run("generate", gpt, "the river", "--fill")[2]
     assert "use a GPT" in run("perplexity", bert, "file.txt")[2]
     assert "reads from left to right" in run("fill-mask", gpt, "the [MASK]")[2]
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        (
+            ["--fill", "--temperature", 3, "--seed", 1],
+            "--temperature and --seed would do nothing with --fill",
+        ),
+        (["--fill", "--beams", 2], "--beams would do nothing with --fill: leave it out"),
+        (["--beams", 3, "--top-k", 5], "--top-k would do nothing with --beams, which draws nothing: leave it out"),
+        (["--length-penalty", 2], "--length-penalty would do nothing without --beams"),
+    ],
+)
+def test_what_would_do_nothing_is_refused(run, gpt, bert, given, said):
+    status, out, error = run("generate", bert if "--fill" in given else gpt, "the river", *given)
+    assert (status, out) == (2, "") and said in error and error.count("\n") == 1
 
 
 def test_a_family_goes_with_the_right_article():

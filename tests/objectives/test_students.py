@@ -1,6 +1,7 @@
 """What moves in distillation and what a student starts from; recipes, their settings, and what is refused."""
 
 import dataclasses
+from pathlib import Path
 
 import pytest
 import torch
@@ -10,7 +11,7 @@ from hornbook.models.bert import Bert, BertConfig
 from hornbook.models.distilbert import Distilbert, DistilbertConfig
 from hornbook.models.gpt import Gpt2
 from hornbook.models.pair import DistillationPair, FixedProjection, first_layers, start_from_teacher
-from hornbook.objectives import matched_losses
+from hornbook.objectives import matched_losses, matching
 from hornbook.objectives.distillation import DistillationSettings
 from hornbook.objectives.matching import PLANS, Match, Recipe, layer_pairs, recipes_in
 
@@ -21,6 +22,17 @@ def told(recipe: Recipe | None) -> tuple:
         return ()
     own, *matches = recipe.own_weight, *recipe.matches
     return own, *((m.quantity, m.loss, m.weight, m.layers, m.temperature, m.projection, m.tokens) for m in matches)
+
+
+def test_the_document_of_recipes_names_what_they_may_say():
+    text = (Path(matching.__file__).parents[3] / "docs" / "recipes.md").read_text(encoding="utf-8")
+    names = [each.name for kind in (Match, Recipe) for each in dataclasses.fields(kind)]
+    words = [
+        *matching.LAYER_WORDS,
+        *matching.LOSSES_OF,
+        *(loss for each in matching.LOSSES_OF.values() for loss in each),
+    ]
+    assert not [name for name in [*names, *words, *PLANS] if f"`{name}`" not in text and f'"{name}"' not in text]
 
 
 def test_published_recipes():

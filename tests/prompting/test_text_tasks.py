@@ -1,8 +1,13 @@
 """The file of a task as text: what it may say, and what is said of mistakes in it."""
 
+import re
+from dataclasses import fields
+from pathlib import Path
+
 import pytest
 from small_prompting import QUESTION, WRITING, write_task
 
+from hornbook.prompting import definition
 from hornbook.prompting.definition import filled, read_task, shipped
 
 
@@ -71,3 +76,10 @@ def test_a_template_takes_texts_as_they_are():
     assert filled("{a} and {b}", {"a": "{b}", "b": "\\1"}) == "{b} and \\1"
     with pytest.raises(ValueError, match=r"names the field \{c\}, and the data has a"):
         filled("{c}", {"a": ""})
+
+
+def test_its_document_names_every_key():
+    text = (Path(definition.__file__).parents[3] / "docs" / "prompting.md").read_text(encoding="utf-8")
+    kinds = (definition.TextTask, definition.Source, definition.Choices, definition.Writing, definition.Baseline)
+    keys = [key.name for kind in (*kinds, definition.Variant) for key in fields(kind)]
+    assert len(keys) > 30 and not [key for key in keys if not re.search(rf"\b{key}\b", text)]

@@ -362,3 +362,21 @@ def test_bad_quotes_on_every_row_are_read_in_one_go():
     assert rows[7] == ("line 8", ['5"', "a"])
     assert len(rows) == notes.problems.count("bad_quotes") == 20_000
     assert time.perf_counter() - start < 5
+
+
+@pytest.mark.parametrize(
+    ("task", "name", "text", "said"),
+    [
+        (
+            "regression",
+            "r.csv",
+            "text,label\nnice film,good\n",
+            r"r.csv line 2: 'good' is not a number",
+        ),
+        ("classification", "r.jsonl", '{"text": "nice film", "lab', "r.jsonl line 1: no row can be read, Unterminated"),
+    ],
+)
+def test_where_nothing_can_be_read_the_first_reason_is_said(tmp_path, task, name, text, said):
+    (tmp_path / name).write_text(text)
+    with pytest.raises(ValueError, match=said):
+        read(task, tmp_path / name)

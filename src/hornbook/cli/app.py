@@ -104,6 +104,13 @@ def refuse_existing(out: Path, file: str, what: str) -> None:
         raise ValueError(f"{out} already holds {what}: choose another --out, or remove it")
 
 
+def refuse_idle(why: str, given: dict[str, bool]) -> None:
+    """What would do nothing is not taken in silence: `--seed and --stop would do nothing with --fill`."""
+    idle = [option for option, is_given in given.items() if is_given]
+    if idle:
+        raise ValueError(f"{' and '.join(idle)} would do nothing {why}: leave {'it' if len(idle) == 1 else 'them'} out")
+
+
 def changes_in(pairs: list[str] | None) -> dict[str, str]:
     for pair in pairs or []:
         if "=" not in pair:

@@ -54,7 +54,9 @@ def compare_verb(
     ],
     data: Data = None,
     part: Annotated[str | None, typer.Option(help="Score this part of the data, such as test.")] = None,
-    out: Annotated[Path, typer.Option(help="Where the numbers, the picture and the page go.")] = Path("comparison"),
+    out: Annotated[
+        Path | None, typer.Option(help="Where the numbers, the picture and the page go; comparison when not said.")
+    ] = None,
     length: Length = 128,
     rounds: Rounds = 100,
     threads: Threads = 1,
@@ -66,11 +68,12 @@ def compare_verb(
     as_json: Json = False,
 ) -> None:
     """Set models side by side: size, FLOPs, latency, throughput, scores, and the share of the first that is kept."""
-    check_writable(out)
-    from hornbook.deployment.comparison import compare
+    from hornbook.deployment.comparison import compare, folder_for
     from hornbook.report.comparison import cells, headings, how_measured, write_comparison_page
     from hornbook.terminal import counting_display, say, table
 
+    out = folder_for(models) if out is None else out
+    check_writable(out)
     with counting_display("opening the models") as show:
         found = compare(
             models,

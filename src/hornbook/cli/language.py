@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from hornbook.cli.app import Device, Json, Model, answer, app, say_problems
+from hornbook.cli.app import Device, Json, Model, answer, app, refuse_idle, say_problems
 
 Weights = Annotated[
     str, typer.Option(help="int8 rounds a GPT's matrices to 8 bits, which is faster on a CPU; or float, as they are.")
@@ -46,6 +46,15 @@ def generate(
     from hornbook.infer.encoder import NUM_MASKS, EncoderModel
     from hornbook.infer.generation import MAX_TOKENS
 
+    drawn = {"--temperature": temperature is not None, "--top-k": top_k is not None, "--top-p": top_p is not None}
+    if fill:
+        searched = {"--beams": beams > 1, "--length-penalty": length_penalty != 1}
+        written = {"--repetition-penalty": repetition_penalty != 1, "--stop": bool(stop), "--seed": seed != 0}
+        refuse_idle("with --fill", drawn | searched | written | {"--num": num > 1, "--slide": slide})
+    elif beams > 1:
+        refuse_idle("with --beams, which draws nothing", drawn | {"--seed": seed != 0})
+    else:
+        refuse_idle("without --beams", {"--length-penalty": length_penalty != 1})
     loaded = hornbook.load(model, weights, device)
     if fill:
         if not isinstance(loaded, EncoderModel):

@@ -155,8 +155,9 @@ def plan_verb(
     ]
     table(rows, ("cut over the devices", "held by each", "tokens at once beside it", "with blocks computed again"))
     if is_here:
-        words = "it fits here" if found.fits(found.sharding[0]) else "it does not fit here"
-        say(f"{words}; how long a step takes on this machine, 'hornbook pretrain {preset} --minutes' measures")
+        measures = f"'hornbook pretrain {preset} --corpus DIR --out DIR --minutes 10' measures"
+        fits = f"it fits here; how long a step takes on this machine, {measures}"
+        say(fits if found.fits(found.sharding[0]) else "it does not fit here")
     answer(as_json, asdict(found))
 
 

@@ -13,6 +13,7 @@ from hornbook.cli.app import (
     app,
     changes_in,
     check_writable,
+    refuse_idle,
     say_problems,
     says_what_is_kept,
     show_settings,
@@ -44,7 +45,9 @@ def finetune_verb(
         str | None, typer.Option(help="Two texts joint, separate, or both: in both orders.")
     ] = None,
     restarts: Annotated[int, typer.Option(help="So many runs with other seeds; the best is kept.")] = 1,
-    search: Annotated[bool, typer.Option("--search", help="Try the four published learning rates.")] = False,
+    search: Annotated[
+        bool, typer.Option("--search", help="Try the four published learning rates, higher for a narrow model.")
+    ] = False,
     text: Text = None,
     pair: Pair = None,
     label: Label = None,
@@ -61,6 +64,10 @@ def finetune_verb(
     if task == "text":
         from hornbook.cli.prompting import finetune_as_text
 
+        columns = {"--text": text is not None, "--pair": pair is not None, "--label": label is not None}
+        several = {"--restarts": restarts > 1, "--search": search, "--strict": strict}
+        layers = {"--head": head is not None, "--pair-encoding": pair_encoding is not None}
+        refuse_idle("with --task text", columns | several | layers)
         flags = {"epochs": epochs, "optimizer.lr": lr, "batch_size": batch_size, "runtime.seed": seed}
         changes |= {name: value for name, value in flags.items() if value is not None}
         finetune_as_text(model, data, out, changes, resume, show, as_json)
@@ -226,11 +233,15 @@ def predict(
     texts = arguments[len(runs) :]
     predictor = load_predictor(runs)
     if submission is not None:
+        refuse_idle("with --submission", {"a text": bool(texts), "--file": file is not None, "--to": to is not None})
         _submit(predictor, data, submission, as_json)
         return
     if paths := [each for each in texts if each.strip() and Path(each).exists()]:
         hint = "is not a fine-tuned run" if Path(paths[0]).is_dir() else f"is a file: say --file {paths[0]}"
         raise ValueError(f"{paths[0]} {hint}")
+    refuse_idle("beside --file", {"a text": bool(texts) and file is not None})
+    if data is not None:
+        raise ValueError(f"--data goes with --submission: for the predictions of a file say --file {data}")
     if not texts and file is None:
         raise ValueError("there is nothing to predict: give texts after the run, or --file FILE")
     if file is not None:

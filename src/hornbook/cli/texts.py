@@ -94,7 +94,7 @@ def tokenizer_extend(
     from hornbook.data.readers import read_documents
     from hornbook.interop.hub import model_folder
     from hornbook.terminal import say
-    from hornbook.text.extension import words_worth_adding
+    from hornbook.text.extension import LEAST_COUNT, words_worth_adding
     from hornbook.text.tokenizer import Tokenizer
 
     check_writable(out)
@@ -107,6 +107,8 @@ def tokenizer_extend(
         chosen = _words_in(word_list)
     added = extended.add_words(chosen)
     extended.save(out)
+    if not added and word_list is None:
+        say(f"note: no word of several pieces is there {LEAST_COUNT} times or more; --word-list adds words as told")
     some = ", ".join(extended.token(number) for number, _ in added[:12]) + (" ..." if len(added) > 12 else "")
     say(f"{out}: {len(added):,} words added{f' ({some})' if some else ''}, {extended.vocab_size:,} tokens")
     fit = _show_fit(extended, files, text_column)

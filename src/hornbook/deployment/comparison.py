@@ -6,6 +6,7 @@ The first model is the one that the others are held against, such as the teacher
 """
 
 import contextlib
+import itertools
 import platform
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -82,11 +83,25 @@ def compare(
     return found
 
 
+def folder_for(names: Sequence[str | Path]) -> Path:
+    """Where none is asked for: `comparison`, or the first after it that holds nothing else."""
+    for number in itertools.count(1):
+        folder = Path("comparison" if number == 1 else f"comparison-{number}")
+        if not _holds(folder, [str(name) for name in names]):
+            return folder
+
+
 def _refuse_another(out: Path, names: list[str]) -> None:
-    """What compares the same models is measured anew; what compares others is not written over."""
-    there = [row["name"] for row in read_json(out / FILE)["rows"]] if (out / FILE).exists() else names
-    if there != names:
-        raise ValueError(f"{out} holds a comparison of {', '.join(there)}: choose another --out, or remove it")
+    if there := _holds(out, names):
+        raise ValueError(f"{out} {there}: choose another --out")
+
+
+def _holds(out: Path, names: list[str]) -> str:
+    """What is not to be written over, in words: what compares the same models is measured anew, and only that."""
+    if (out / FILE).exists():
+        there = [row["name"] for row in read_json(out / FILE)["rows"]]
+        return "" if there == names else f"holds a comparison of {', '.join(there)}"
+    return "holds something else than a comparison" if out.is_dir() and any(out.iterdir()) else ""
 
 
 def _check_tasks(models: Sequence[Opened], data: Any) -> None:

@@ -253,6 +253,8 @@ def read_experiment(name: str | Path) -> Experiment:
     path = Path(name)
     if (shipped := SHIPPED / f"{name}.toml").is_file() and path.suffix != ".toml":
         path = shipped
+    elif not path.is_file() and path.suffix == ".toml":
+        raise ValueError(f"{path} does not exist: give the file of an experiment")
     elif not path.is_file():
         names = ", ".join(sorted(file.stem for file in SHIPPED.glob("*.toml")))
         raise ValueError(f"there is no experiment '{name}': the shipped ones are {names}; or give a .toml file")

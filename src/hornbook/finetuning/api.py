@@ -92,6 +92,8 @@ def finetune(
         raise ValueError("from_random is for a model without a teacher: name a preset as the student instead")
     if restarts < 1:
         raise ValueError(f"--restarts must be at least 1, not {restarts}")
+    if search and lr is not None:
+        raise ValueError("--search chooses the learning rate: leave out --search, or --lr")
     out = _new_folder(task) if out is None else Path(out)
     path = str(Path(data).expanduser().resolve()) if isinstance(data, str | Path) else None
     request = Request(

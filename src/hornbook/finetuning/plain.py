@@ -53,7 +53,8 @@ def open_labelled(request: Request, data: Any, say: Say) -> Labelled:
 
 
 def begin(out: Path, verb: str, request: Request, asked: dict[str, Any], data: DataSet) -> Scored | None:
-    """Writes down what was asked. What is there already from the same words is the answer; other words are refused."""
+    """Writes down what was asked. What is there already from the same words is the answer; other words are refused,
+    unless they came to nothing."""
     wanted = request.to_dict() | asked
     if (out / "run.json").exists():
         run = read_json(out / "run.json")
@@ -64,10 +65,12 @@ def begin(out: Path, verb: str, request: Request, asked: dict[str, Any], data: D
             for name, value in wanted.items()
             if value != run["request"].get(name)
         ]
-        if differences:
+        came_to_nothing = [path.name for path in out.iterdir()] == ["run.json"]
+        if differences and not came_to_nothing:
             raise ValueError(f"{out} was begun with {'; '.join(differences)}: choose another --out")
-        refuse_other_data(run, data)
-        return read_scored(out) if (out / SCORES).exists() else None
+        if not came_to_nothing:
+            refuse_other_data(run, data)
+            return read_scored(out) if (out / SCORES).exists() else None
     write_json(out / "run.json", asked_of(verb, request, data) | {"request": wanted})
     return None
 

@@ -165,7 +165,9 @@ def default_rate(known: KnownDataSet, width: int) -> float:
 
 
 def searched_rates(width: int) -> list[float]:
-    return [rounded(min(HIGHEST_RATE, rate * width_factor(width))) for rate in SEARCHED_RATES]
+    """The published ones, all of them higher for a narrow model by one factor, which leaves none above the highest."""
+    factor = min(width_factor(width), HIGHEST_RATE / max(SEARCHED_RATES))
+    return [rounded(rate * factor) for rate in SEARCHED_RATES]
 
 
 def rounded(rate: float) -> float:

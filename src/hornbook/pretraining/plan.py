@@ -73,6 +73,8 @@ def plan(
         raise ValueError(f"--utilisation must be above 0 and at most 1, not {utilisation:g}")
     if device_bytes <= 0 or device_flops <= 0:
         raise ValueError("the memory and the speed of a device must be above 0")
+    if tokens is not None and tokens < 1:
+        raise ValueError(f"--tokens must be at least 1, not {tokens}")
     settings = preset_settings(preset, changes)
     num_parameters = count_parameters(settings)
     tokens = tokens or round(settings.schedule.steps * settings.batch.mean_tokens)

@@ -7,10 +7,19 @@ from safetensors import SafetensorError, safe_open
 
 from hornbook.files import read_json
 from hornbook.report import wording
+from hornbook.report.comparison import FILE as COMPARISON
 from hornbook.report.exported import about_exported, exported_lines, is_exported
 from hornbook.report.finetuned import KINDS, FinetunedRun
 from hornbook.report.info_finetuned import about_finetuned, about_several, finetuned_lines, label_words, several_lines
 from hornbook.report.info_prompted import about_prompted, prompted_lines
+from hornbook.report.info_scored import (
+    about_comparison,
+    about_experiment,
+    about_plain,
+    comparison_lines,
+    experiment_lines,
+    plain_lines,
+)
 from hornbook.report.run import TOKENS, RunRecord
 from hornbook.report.several import is_several
 
@@ -31,20 +40,29 @@ HEADS = ("num_attention_heads", "n_head", "n_heads", "num_heads")
 
 
 def describe(path: str | Path) -> dict:
-    """What a folder is (`kind`: run, fine-tuned run, several runs, prompted task, corpus, unfinished corpus, model,
-    exported model or tokenizer) and the numbers that go with it."""
+    """What a folder is (`kind`: run, fine-tuned run, several runs, baseline, probe, prompted task, comparison,
+    experiment, corpus, unfinished corpus, model, exported model or tokenizer) and the numbers that go with it."""
     path = Path(path)
     if not path.exists():
         raise ValueError(f"{path} does not exist: check the spelling, or give a run, corpus, model or tokenizer folder")
     if path.is_file():
         raise ValueError(_about_file(path))
-    if (path / "run.json").is_file():
+    verb = _verb(path)
+    if verb in ("baseline", "probe"):
+        found = about_plain(path, read_json(path / "run.json"))
+    elif verb == "label-curve":
+        found = about_several(path)
+    elif verb is not None:
         record = RunRecord.load(path)
         found = about_finetuned(FinetunedRun(record)) if record.is_of_task else _run(record)
     elif is_several(path):
         found = about_several(path)
     elif (path / "prompt.json").is_file():
         found = about_prompted(path)
+    elif (path / COMPARISON).is_file():
+        found = about_comparison(path)
+    elif (path / "experiment.json").is_file():
+        found = about_experiment(path)
     elif (path / "manifest.json").is_file():
         found = _corpus(path)
     elif (path / "progress.json").is_file():
@@ -63,6 +81,14 @@ def describe(path: str | Path) -> dict:
     return {"folder": str(path), **found}
 
 
+def _verb(path: Path) -> str | None:
+    """What wrote the run in a folder; empty where it does not say, none where there is no run."""
+    if not (path / "run.json").is_file():
+        return None
+    run = read_json(path / "run.json")
+    return str(run.get("verb", "")) if isinstance(run, dict) else ""
+
+
 def lines(description: dict) -> list[tuple[str, str]]:
     """The description as labels and words, in the order to print them."""
     write = {
@@ -70,6 +96,10 @@ def lines(description: dict) -> list[tuple[str, str]]:
         "fine-tuned run": finetuned_lines,
         "several runs": several_lines,
         "prompted task": prompted_lines,
+        "baseline": plain_lines,
+        "probe": plain_lines,
+        "comparison": comparison_lines,
+        "experiment": experiment_lines,
         "corpus": _corpus_lines,
         "unfinished corpus": _unfinished_lines,
         "model": _model_lines,

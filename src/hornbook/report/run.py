@@ -37,7 +37,9 @@ class RunRecord:
         run = read_json(folder / "run.json")
         if run.get("verb") in ("baseline", "probe", "label-curve"):
             what = "curve.json and curve.png" if run["verb"] == "label-curve" else "scores.json"
-            raise ValueError(f"{folder} is a {run['verb']}, which is told by its {what} and has no report")
+            raise ValueError(
+                f"{folder} is a {run['verb']}, which is told by its {what} and by hornbook info, and has no report"
+            )
         if not isinstance(run.get("settings"), dict):
             raise ValueError(f"{folder} is not a run: its run.json has no settings, so something else wrote it")
         return cls(folder, run, read_metrics(folder), _read_samples(folder), read_state(folder))

@@ -11,6 +11,8 @@ def read_vectors(file: Path, wanted: set[str] | None, most: int | None = None) -
     """The vectors of the wanted words (None: of all), and how many numbers each has. A line is a word and its numbers,
     with spaces between; a first line that only counts words and numbers is passed over. Other words are not kept, and
     no line is read after `most` kept words."""
+    if not file.exists():
+        raise ValueError(f"{file} does not exist: name a file of word vectors")
     if not file.is_file():
         raise ValueError(f"{file} is not a file of word vectors")
     if file.suffix in PACKED:

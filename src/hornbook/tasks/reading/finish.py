@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import replace
 
+from hornbook.data.problems import LEFT_OUT_OF_TRAINING
 from hornbook.tasks.datasets import KnownDataSet
 from hornbook.tasks.reading.notes import Notes
 from hornbook.tasks.reading.split import hold_out
@@ -11,7 +12,7 @@ from hornbook.tasks.records import PARTS, DataSet, Example, TaggedExample
 from hornbook.tasks.schemes import Scheme, repaired, scheme_of, to_bio
 
 Parts = dict[str, list[Example]]
-WHY_NOTHING = ("empty_file", "bad_json", "bad_row", "no_label", "empty_text", "no_span", "bad_tags", "unreadable")
+WHY_NOTHING = ("empty_file", "unreadable", *LEFT_OUT_OF_TRAINING)
 
 
 def finished(entry: KnownDataSet, parts: Parts, notes: Notes, *, seed: int, held_out: float) -> DataSet:

@@ -127,6 +127,9 @@ def _sample(table: Table, column: str) -> list[Any]:
 
 
 def _unclear(table: Table, what: str) -> ValueError:
+    broken = next((row for row in table.rows if row.broken is not None), None)
+    if not table.columns and broken is not None:
+        return ValueError(f"{table.file} {broken.place}: no row can be read, {broken.broken[1] or broken.broken[0]}")
     there = ", ".join(table.columns[:30]) or "none"
     return ValueError(
         f"{table.file}: it is not clear which column is the {what}; there are: {there}. Name it with {what}="
