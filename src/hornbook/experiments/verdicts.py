@@ -138,9 +138,8 @@ def _would_decide(claim: Claim, told: list[dict], doubtful: set[str]) -> str:
     judged = zip(claim.conditions, told, strict=True)
     needed = [each["seeds_needed"] for one, each in judged if each["seeds_needed"] and one.of not in doubtful]
     number = max(needed, default=0)
-    seeds = f"about {number} pre-training seeds of each arm (--seeds {number}), if the means stayed as they are"
-    seeds = seeds if number else ""
-    return "; ".join(filter(None, (claim.would_decide, seeds)))
+    how_many = f"about {number} pre-training seeds of each arm (--seeds {number}), if the means stayed as they are"
+    return "; ".join(filter(None, (claim.would_decide, how_many if number else "")))
 
 
 def measured(condition: Condition, out: Path, decided: Decided, scores: Scores) -> Quantity:

@@ -11,7 +11,7 @@ IN_PERCENT = "spans"  # the kind of task whose scores are in percent already
 
 def about_plain(folder: Path, run: dict) -> dict:
     """A baseline or a probe."""
-    request, data = run["request"], run.get("data", {})
+    request, data = run.get("request", {}), run.get("data", {})
     scores = read_json(folder / SCORES) if (folder / SCORES).is_file() else None
     in_percent = run.get("kind") == IN_PERCENT
     parts = {} if scores is None else scores["parts"]
