@@ -158,11 +158,7 @@ def _difference(condition: Condition, scores: Scores) -> Quantity:
     if not scores.tasks:
         return Quantity(missing="there is no task to fine-tune on")
     a, b = (scores.of_mean(arm, 1.0, tasks) for arm in (condition.of, condition.minus))
-    num_missing = {arm: scores.num_missing(arm, 1.0, tasks) for arm in (condition.of, condition.minus)}
-    missing = " and ".join(
-        f"{number} fine-tuning{'s' * (number > 1)} of {arm}" for arm, number in num_missing.items() if number
-    )
-    missing += f" {'is' if sum(num_missing.values()) == 1 else 'are'} missing" if missing else ""
+    missing = _missing({arm: scores.num_missing(arm, 1.0, tasks) for arm in (condition.of, condition.minus)})
     if not a or not b:
         return Quantity(missing=missing)
     if min(len(a), len(b)) < 2:
@@ -175,6 +171,13 @@ def _difference(condition: Condition, scores: Scores) -> Quantity:
     return Quantity(
         *scores.difference(a, b, tasks), missing, scores.deviation(a, b, tasks), says_nothing=says_nothing, note=note
     )
+
+
+def _missing(fine_tunings: dict[str, int]) -> str:
+    """`1 fine-tuning of nsp and 2 fine-tunings of mlm are missing`."""
+    said = [f"{number} fine-tuning{'s' * (number > 1)} of {arm}" for arm, number in fine_tunings.items() if number]
+    verb = "is" if sum(fine_tunings.values()) == 1 else "are"
+    return f"{' and '.join(said)} {verb} missing" if said else ""
 
 
 def _parameters(condition: Condition, out: Path, decided: Decided) -> Quantity:

@@ -14,6 +14,7 @@ from hornbook.text.tokenizer import Tokenizer
 
 WEIGHTS = "model.safetensors"
 EXPORTED = "model.onnx"
+RESTORE = "the two files do not belong together; restore the right one"
 # Heads of fine-tuned folders, buffers of old ones and tied weights written twice.
 PASSED_OVER = (
     *("classifier.", "qa_outputs.", "sequence_summary.", "embeddings.position_ids"),
@@ -103,54 +104,63 @@ def _put(model: nn.Module, fitting: dict[str, Tensor]) -> None:
 def _fitting(model: nn.Module, weights: dict[str, Tensor], folder: Path) -> dict[str, Tensor]:
     """The outside weights by our names, each once and of the right shape, the vocabulary not yet padded."""
     where, config_file = _weights_file(folder), folder / "config.json"
-    restore = "the two files do not belong together; restore the right one"
+    weights = _as_named(model, weights)
+    state, firsts, fitting = model.state_dict(), first_names(model), {}
+    outside_names = {
+        ours: [name.removeprefix(model.naming.prefix) for name in names]
+        for ours, names in model.naming.outside_names(model).items()
+    }
+    for ours, outside in outside_names.items():
+        missing = [name for name in outside if name not in weights]
+        if missing:
+            raise ValueError(f"{where} lacks {missing[0]}, which {config_file} asks for: {RESTORE}")
+        num_rows = model.config.vocab_size if ours in PADDED else len(state[ours])
+        shape = (num_rows // len(outside), *state[ours].shape[1:])
+        shape = shape[::-1] if model.naming.is_transposed(ours) else shape
+        for name in outside:
+            _refuse_unfit(name, weights[name], shape, where, config_file)
+        if firsts[ours] == ours:
+            found = torch.cat([weights[name] for name in outside])
+            fitting[ours] = found.T if model.naming.is_transposed(ours) else found
+            continue
+        for first, name in zip(outside_names[firsts[ours]], outside, strict=True):
+            if first != name and not torch.equal(weights[first], weights[name]):
+                raise ValueError(
+                    f"{name} in {where} is not the same as {first}, but {config_file} says that layers share them: "
+                    'set its "sharing" to "none", or restore the right file'
+                )
+    used = {name for names in outside_names.values() for name in names}
+    rest = [name for name in weights if name not in used and not any(part in name for part in PASSED_OVER)]
+    if rest:
+        raise ValueError(
+            f"{where} holds {len(rest)} weights that {model.in_words()} model of {config_file} has no place for, "
+            f"the first is {rest[0]}: {RESTORE}"
+        )
+    return fitting
+
+
+def _as_named(model: nn.Module, weights: dict[str, Tensor]) -> dict[str, Tensor]:
+    """Under one name each, and what some classes leave out filled in from its twin."""
     # Some published folders write the encoder's names without their prefix, fine-tuned ones with it.
-    prefix = model.naming.prefix
-    weights = {name.removeprefix(prefix): value for name, value in weights.items()}
+    weights = {name.removeprefix(model.naming.prefix): value for name, value in weights.items()}
     for bias, twin in _bias_twins(model):
         if twin in weights and (bias not in weights or not model.config.tied):
             weights[bias] = weights[twin]
     if model.config.tied and (tied := [each for each in _tied_heads(model) if each in weights]):
         # Of a tied matrix some classes write the head alone (OpenAIGPTDoubleHeadsModel).
         weights.setdefault(f"{model.naming.encoder['embeddings.tokens']}.weight", weights[tied[0]])
-    state, firsts, fitting, used = model.state_dict(), first_names(model), {}, set()
-    outside_names = model.naming.outside_names(model)
-    for ours, names in outside_names.items():
-        target, outside = state[ours], [name.removeprefix(prefix) for name in names]
-        missing = [name for name in outside if name not in weights]
-        if missing:
-            raise ValueError(f"{where} lacks {missing[0]}, which {config_file} asks for: {restore}")
-        used.update(outside)
-        num_rows = model.config.vocab_size if ours in PADDED else len(target)
-        shape = (num_rows // len(outside), *target.shape[1:])
-        shape = shape[::-1] if model.naming.is_transposed(ours) else shape
-        for name in outside:
-            if weights[name].shape != shape:
-                found = tuple(weights[name].shape)
-                raise ValueError(f"{name} in {where} has shape {found}, but {config_file} asks for {shape}: {restore}")
-            if not weights[name].is_floating_point():
-                raise ValueError(
-                    f"{name} in {where} holds {weights[name].dtype}, not floating-point numbers: "
-                    "copy the file again from where it came"
-                )
-        if firsts[ours] == ours:
-            found = torch.cat([weights[name] for name in outside])
-            fitting[ours] = found.T if model.naming.is_transposed(ours) else found
-            continue
-        shared = [name.removeprefix(prefix) for name in outside_names[firsts[ours]]]
-        for first, name in zip(shared, outside, strict=True):
-            if first != name and not torch.equal(weights[first], weights[name]):
-                raise ValueError(
-                    f"{name} in {where} is not the same as {first}, but {config_file} says that layers share them: "
-                    'set its "sharing" to "none", or restore the right file'
-                )
-    rest = [name for name in weights if name not in used and not any(part in name for part in PASSED_OVER)]
-    if rest:
+    return weights
+
+
+def _refuse_unfit(name: str, weight: Tensor, shape: tuple[int, ...], where: Path, config_file: Path) -> None:
+    if weight.shape != shape:
+        found = tuple(weight.shape)
+        raise ValueError(f"{name} in {where} has shape {found}, but {config_file} asks for {shape}: {RESTORE}")
+    if not weight.is_floating_point():
         raise ValueError(
-            f"{where} holds {len(rest)} weights that {model.in_words()} model of {config_file} has no place for, "
-            f"the first is {rest[0]}: {restore}"
+            f"{name} in {where} holds {weight.dtype}, not floating-point numbers: "
+            "copy the file again from where it came"
         )
-    return fitting
 
 
 def _weights_file(folder: Path) -> Path:

@@ -35,7 +35,14 @@ def decide(
     settings: RuntimeSettings, planned_flops: float, threads: int | None = None, compiled: bool | None = None
 ) -> Runtime:
     """`threads` and `compiled`: what an earlier part of the same run had; its bits depend on both."""
-    name = settings.device
+    device = _device(settings.device)
+    threads = settings.threads or threads or int(os.environ.get("OMP_NUM_THREADS") or 0) or num_cores()
+    if device.type == "cpu":
+        return _on_cpu(device, settings, threads)
+    return _on_cuda(device, settings, planned_flops, threads, compiled)
+
+
+def _device(name: str) -> torch.device:
     if name == "auto":
         name = "cuda" if torch.cuda.is_available() else "cpu"
     try:
@@ -46,19 +53,26 @@ def decide(
         raise ValueError(f"runtime.device='{name}' is not a device that trains; use auto, cpu or cuda")
     if device.type == "cuda" and not torch.cuda.is_available():
         raise ValueError(f"runtime.device='{name}' but no CUDA device is there; use runtime.device=cpu")
-    threads = settings.threads or threads or int(os.environ.get("OMP_NUM_THREADS") or 0) or num_cores()
-    if device.type == "cpu":
-        if settings.precision == "bfloat16":
-            raise ValueError("runtime.precision=bfloat16 is for CUDA; a CPU trains in float32")
-        compiles = settings.compile == "yes"
-        cores = "1 thread" if threads == 1 else f"{threads} threads"
-        reason = f"CPU, {cores}, float32, bit-exact" + (", compiled" if compiles else "")
-        return Runtime(device, torch.float32, compiles, threads, max(settings.loader_workers, 0), reason)
+    return device
+
+
+def _on_cpu(device: torch.device, settings: RuntimeSettings, threads: int) -> Runtime:
+    if settings.precision == "bfloat16":
+        raise ValueError("runtime.precision=bfloat16 is for CUDA; a CPU trains in float32")
+    compiles = settings.compile == "yes"
+    cores = "1 thread" if threads == 1 else f"{threads} threads"
+    reason = f"CPU, {cores}, float32, bit-exact" + (", compiled" if compiles else "")
+    return Runtime(device, torch.float32, compiles, threads, max(settings.loader_workers, 0), reason)
+
+
+def _on_cuda(
+    device: torch.device, settings: RuntimeSettings, planned_flops: float, threads: int, compiled: bool | None
+) -> Runtime:
     has_bfloat16 = torch.cuda.is_bf16_supported(including_emulation=False)
     half = settings.precision == "bfloat16" or (settings.precision == "auto" and has_bfloat16)
-    long_enough = planned_flops >= COMPILE_PAYS_FROM_FLOPS
+    is_long_enough = planned_flops >= COMPILE_PAYS_FROM_FLOPS
     # In float32 attention is a loop over the sequences of each batch, which does not compile.
-    compiles = half and (settings.compile == "yes" or (settings.compile == "auto" and long_enough))
+    compiles = half and (settings.compile == "yes" or (settings.compile == "auto" and is_long_enough))
     compiles = compiles if compiled is None else compiled
     words = [
         torch.cuda.get_device_name(device),
