@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from hornbook.batch import Batch, pack
+from hornbook.kernels import tried_beside
 from hornbook.models.gpt import Gpt
 from hornbook.nn.cache import KeyValues, Places, shortest_kind
 from hornbook.nn.single import SingleToken, goes_single
@@ -113,13 +114,10 @@ class GoingOn:
     def _capture(self) -> None:
         """Trying it first loads every kernel; each try writes the same over the same places."""
         lengths_N = self.lengths_N.clone()
-        side = torch.cuda.Stream()
-        side.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(side):
+        with tried_beside():
             for _ in range(NUM_WARM_UPS):
                 self._step(self.ids_N, self.room)
                 self.lengths_N.copy_(lengths_N)
-        torch.cuda.current_stream().wait_stream(side)
         self.graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(self.graph, capture_error_mode="thread_local"):
             self.logits_NV = self._step(self.ids_N, self.room)

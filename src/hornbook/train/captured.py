@@ -18,6 +18,7 @@ import torch
 from torch import Tensor
 
 from hornbook.batch import Batch
+from hornbook.kernels import tried_beside
 from hornbook.train.objective import Drawn, Targets
 from hornbook.train.optimizer import set_rate
 from hornbook.train.randomness import seed_of
@@ -86,7 +87,6 @@ class CapturedSteps:
         self.stepper = stepper
         self.captured: dict[Bucket, _Captured] = {}
         self.pool = None
-        self.side: torch.cuda.Stream | None = None  # one for all: cuBLAS keeps a workspace for each it ever ran on
 
     def take(self, drawn: Drawn, number: int, lr: float) -> tuple[Tensor, list[str]]:
         """One update; the loss, the gradient's norm and the terms as one tensor, and the terms' names."""
@@ -111,13 +111,10 @@ class CapturedSteps:
     def _capture(self, drawn: Drawn) -> _Captured:
         stepper = self.stepper
         stepper.model.train()
-        side = self.side = self.side or torch.cuda.Stream()
-        side.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(side):  # loads, and compiles, every kernel of these shapes; changes no weight
+        with tried_beside():  # loads, and compiles, every kernel of these shapes; changes no weight
             for _ in range(NUM_WARM_UPS):
                 self._loss(drawn)[0].backward()
                 stepper.optimizer.zero_grad(set_to_none=True)
-        torch.cuda.current_stream().wait_stream(side)
         graph = torch.cuda.CUDAGraph()
         with _nothing_collected(), torch.cuda.graph(graph, pool=self.pool, capture_error_mode="thread_local"):
             loss, terms = self._loss(drawn)

@@ -1,0 +1,45 @@
+"""What our GPU code shares, as far as it shows without a GPU."""
+
+from contextlib import nullcontext
+
+import torch
+
+from hornbook import kernels
+
+
+class Stream:
+    def __init__(self, device: int | None = None):
+        self.device, self.waited_for = device, []
+
+    def wait_stream(self, other: "Stream") -> None:
+        self.waited_for.append(other)
+
+
+def test_all_captures_are_tried_on_one_stream(monkeypatch):
+    """Each side waits for the other; another stream each time would have cuBLAS keep a workspace for each."""
+    main, made, ran_on = Stream(), [], []
+
+    def new(device: int) -> Stream:
+        made.append(Stream(device))
+        return made[-1]
+
+    def on(stream: Stream) -> nullcontext:
+        ran_on.append(stream)
+        return nullcontext()
+
+    for name, value in {
+        "Stream": new,
+        "stream": on,
+        "current_stream": lambda: main,
+        "current_device": lambda: 3,
+    }.items():
+        monkeypatch.setattr(torch.cuda, name, value)
+    kernels._side_stream.cache_clear()
+    try:
+        for _ in range(2):
+            with kernels.tried_beside():
+                assert made[0].waited_for[-1] is main
+            assert main.waited_for[-1] is made[0]
+        assert len(made) == 1 and made[0].device == 3 and ran_on == made * 2
+    finally:
+        kernels._side_stream.cache_clear()
