@@ -138,10 +138,31 @@ def test_what_is_nothing_of_these_is_refused_in_one_sentence(tmp_path):
         describe(tmp_path / "model.bin")
 
 
-@pytest.mark.parametrize("name", ["run.json", "manifest.json", "progress.json", "config.json", "tokenizer.json"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("run.json", "manifest.json", "progress.json", "config.json", "tokenizer.json"),
+        *("comparison.json", "experiment.json"),
+    ],
+)
 @pytest.mark.parametrize("content", [b'{"cut', b"[1, 2]", b"\xff\xfe"])
 def test_damaged_files_are_named(tmp_path, name, content):
     (tmp_path / name).write_bytes(content)
     with pytest.raises(ValueError, match=name.replace(".", r"\.")) as caught:
         describe(tmp_path)
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("run.json", '{"verb": "probe", "request": []}'),
+        ("comparison.json", '{"rows": []}'),
+        ("experiment.json", '{"flops": 1}'),
+        ("prompt.json", "{}"),
+    ],
+)
+def test_files_that_something_else_wrote_are_named(tmp_path, name, content):
+    (tmp_path / name).write_text(content)
+    with pytest.raises(ValueError, match=f"{name} is not as Hornbook writes it: restore it, or make the folder anew"):
+        describe(tmp_path)

@@ -1,6 +1,7 @@
 """What a path holds, read from small files and headers only: the answers of `hornbook info PATH`."""
 
 import math
+from collections.abc import Callable
 from pathlib import Path
 
 from safetensors import SafetensorError, safe_open
@@ -36,6 +37,7 @@ TASKS_OF_CLASSES = {
     "ForMultipleChoice": "choice",
 }
 TASKS_OF_OUTPUTS = {"sequence": "classification", "tokens": "tagging", "spans": "spans", "choice": "choice"}
+TOLD_BY = {"prompt.json": about_prompted, COMPARISON: about_comparison, "experiment.json": about_experiment}
 HEADS = ("num_attention_heads", "n_head", "n_heads", "num_heads")
 
 
@@ -48,8 +50,9 @@ def describe(path: str | Path) -> dict:
     if path.is_file():
         raise ValueError(_about_file(path))
     verb = _verb(path)
+    written = next((name for name in TOLD_BY if (path / name).is_file()), None)
     if verb in ("baseline", "probe"):
-        found = about_plain(path, read_json(path / "run.json"))
+        found = _as_written(path / "run.json", about_plain, path)
     elif verb == "label-curve":
         found = about_several(path)
     elif verb is not None:
@@ -57,12 +60,8 @@ def describe(path: str | Path) -> dict:
         found = about_finetuned(FinetunedRun(record)) if record.is_of_task else _run(record)
     elif is_several(path):
         found = about_several(path)
-    elif (path / "prompt.json").is_file():
-        found = about_prompted(path)
-    elif (path / COMPARISON).is_file():
-        found = about_comparison(path)
-    elif (path / "experiment.json").is_file():
-        found = about_experiment(path)
+    elif written is not None:
+        found = _as_written(path / written, TOLD_BY[written], path)
     elif (path / "manifest.json").is_file():
         found = _corpus(path)
     elif (path / "progress.json").is_file():
@@ -79,6 +78,13 @@ def describe(path: str | Path) -> dict:
             "and tokenizer.json (a tokenizer)"
         )
     return {"folder": str(path), **found}
+
+
+def _as_written(file: Path, about: Callable[[Path], dict], path: Path) -> dict:
+    try:
+        return about(path)
+    except (KeyError, TypeError, AttributeError):
+        raise ValueError(f"{file} is not as Hornbook writes it: restore it, or make the folder anew") from None
 
 
 def _verb(path: Path) -> str | None:

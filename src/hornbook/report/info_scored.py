@@ -9,8 +9,9 @@ SCORES, RESULTS = "scores.json", "results.json"
 IN_PERCENT = "spans"  # the kind of task whose scores are in percent already
 
 
-def about_plain(folder: Path, run: dict) -> dict:
+def about_plain(folder: Path) -> dict:
     """A baseline or a probe."""
+    run = read_json(folder / "run.json")
     request, data = run.get("request", {}), run.get("data", {})
     scores = read_json(folder / SCORES) if (folder / SCORES).is_file() else None
     in_percent = run.get("kind") == IN_PERCENT
@@ -45,16 +46,17 @@ def plain_lines(found: dict) -> list[tuple[str, str]]:
 
 
 def about_comparison(folder: Path) -> dict:
-    return {"kind": "comparison", **read_json(folder / comparison.FILE)}
-
-
-def comparison_lines(found: dict) -> list[tuple[str, str]]:
+    found = read_json(folder / comparison.FILE)
     _, *titles = comparison.headings(found)
-    rows = [
+    in_words = [
         (name, "; ".join(f"{title} {cell}" for title, cell in zip(titles, cells, strict=True)))
         for name, *cells in comparison.cells(found)
     ]
-    return [*rows, ("data", str(found["data"] or ""))]
+    return {"kind": "comparison", **found, "in_words": [*in_words, ("data", str(found["data"] or ""))]}
+
+
+def comparison_lines(found: dict) -> list[tuple[str, str]]:
+    return found["in_words"]
 
 
 def about_experiment(folder: Path) -> dict:
