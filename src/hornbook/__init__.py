@@ -25,6 +25,7 @@ _WHERE = {
     "augment": "hornbook.augmentation.copies",
     "export": "hornbook.deployment.export",
     "compare": "hornbook.deployment.comparison",
+    "reproduce": "hornbook.experiments.runner",
     "train_tokenizer": "hornbook.text.training",
     "measure_fit": "hornbook.text.fit",
     "Tokenizer": "hornbook.text.tokenizer",

@@ -204,6 +204,12 @@ def test_bad_cells_in_memory():
     assert first(data, "no_label") == {"file": "the train table", "place": "row 2", "detail": "the label is empty"}
 
 
+@pytest.mark.parametrize("data", [None, 3, {"train": "text"}])
+def test_what_is_no_table_is_refused(data):
+    with pytest.raises(ValueError, match=r"the train table is a .*: give a data frame, a list of dictionaries, or"):
+        read("classification", data)
+
+
 def test_json_lines_that_are_not_whole(tmp_path):
     good = '{"text": "a", "label": "x"}\n'
     rows = good + '{"text": "b", "lab\n[1]\n' + '{"text": "c", "text": "d", "label": "x"}\n'

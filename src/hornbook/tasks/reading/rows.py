@@ -215,6 +215,9 @@ def in_memory(data: Any, name: str, notes: Notes) -> Table:
             break
     else:
         data = data.to_dict("records") if hasattr(data, "to_dict") else data
+    if not isinstance(data, Iterable) or isinstance(data, str | bytes):
+        kind = type(data).__name__
+        raise ValueError(f"{name} is a {kind}: give a data frame, a list of dictionaries, or as data a path alone")
     rows = []
     for number, value in enumerate(data, 1):
         row = object_row(f"row {number}", without_surrogates(value, name, notes))
