@@ -40,7 +40,7 @@ def distill(
     student: str | Path | None,
     out: str | Path,
     *,
-    corpora: Sequence[str | Path] = (),
+    corpora: Sequence[str | Path] | str | Path = (),
     task: str | None = None,
     data: Any = None,
     recipe: str | None = None,
@@ -79,7 +79,7 @@ def distill(
         changes[RECIPE] = _usual_recipe(begun, opened, student, task, changes, say)
     common = {"seed": seed, "resume": resume, "watch": watch, "say": say, "teacher": opened}
     if task is None:
-        return pretrain(student, list(corpora), out, changes=changes, **common, **more)
+        return pretrain(student, corpora, out, changes=changes, **common, **more)
     shape = shape_in(begun.get("request", {}).get("changes", {}) if begun else changes)
     model = open_student(student, opened, shape, *_seed_and_start(begun, seed, changes), say)
     return finetune(student, data, task, out, changes=changes, opened=model, **common, **more)

@@ -25,6 +25,7 @@ from hornbook.experiments.plan import Piece, pieces_of, tasks_of
 from hornbook.experiments.pool import Pool
 from hornbook.experiments.results import write_results
 from hornbook.files import alone_in, num_cores
+from hornbook.pretraining.batches import names_of
 from hornbook.report.experiment import write_experiment_page
 from hornbook.tasks.records import fingerprint
 from hornbook.train.loop import Status
@@ -47,7 +48,7 @@ class Reproduced:
 
 def reproduce(
     name: str | Path,
-    corpora: list[str | Path],
+    corpora: Sequence[str | Path] | str | Path,
     data: str | Path,
     out: str | Path,
     *,
@@ -85,7 +86,7 @@ def reproduce(
     if not (out / FILE).exists() and out.exists() and any(path for path in out.iterdir()):
         raise ValueError(f"{out} exists and is no experiment: choose another --out, or empty it")
     places = find_tasks(experiment, Path(data), say)
-    named = [str(each) for each in corpora]
+    named = names_of(corpora)
     read_data = {name: fingerprint_of(experiment.task(name), place) for name, place in places.items()}
     until = None if stop_after is None else began + 60 * stop_after
     with alone_in(out):

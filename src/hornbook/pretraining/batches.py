@@ -1,6 +1,7 @@
 """From corpora that a person names to the batches of a run, and those it is validated on."""
 
 import math
+from collections.abc import Sequence
 from pathlib import Path
 
 from hornbook.batch import Batch
@@ -22,6 +23,15 @@ def folder_and_weight(text: str) -> tuple[str, float]:
         return (text, 1.0) if Path(text).exists() or not folder else (folder, float(weight))
     except ValueError:
         return text, 1.0
+
+
+def names_of(corpora: Sequence[str | Path] | str | Path) -> list[str]:
+    """Of one corpus or of several, each perhaps with a weight.
+
+    >>> names_of("wiki:3"), names_of([Path("wiki"), "law:2"])
+    (['wiki:3'], ['wiki', 'law:2'])
+    """
+    return [str(each) for each in ([corpora] if isinstance(corpora, str | Path) else corpora)]
 
 
 def open_corpora(named: list[tuple[str, float]], settings: PretrainSettings) -> Corpora:

@@ -11,7 +11,7 @@ RUN/metrics.jsonl, tensorboard/, samples.json
 import dataclasses
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -30,7 +30,7 @@ from hornbook.models import registry
 from hornbook.models.gpt import Gpt
 from hornbook.models.pair import start_from_teacher
 from hornbook.objectives.baseline import frequency_baseline
-from hornbook.pretraining.batches import BatchMaker, Corpora, held_out_batches, open_corpora
+from hornbook.pretraining.batches import BatchMaker, Corpora, held_out_batches, names_of, open_corpora
 from hornbook.pretraining.record import Request, read_run, refuse_other_corpora, refuse_other_request, write_run
 from hornbook.pretraining.settings import PretrainSettings, preset_settings, settings_in
 from hornbook.pretraining.trained import (
@@ -66,7 +66,7 @@ LONGEST_WARMUP = 0.1  # of the steps, where the published number of steps is not
 
 def pretrain(
     preset: str,
-    corpora: list[str | Path],
+    corpora: Sequence[str | Path] | str | Path,
     out: str | Path,
     *,
     base: str | Path | None = None,
@@ -81,11 +81,11 @@ def pretrain(
     watch: Watch | None = None,
     say: Say = print,
 ) -> Outcome:
-    """Trains a preset on corpora (`folder` or `folder:weight`) into the run folder `out`, as the verb does. With a
-    `teacher` it learns from that: `hornbook.distillation` opens one and calls this."""
+    """Trains a preset on one corpus or several (`folder` or `folder:weight`) into the run folder `out`, as the verb
+    does. With a `teacher` it learns from that: `hornbook.distillation` opens one and calls this."""
     out = Path(out)
     base = None if base is None else str(base)
-    names = [str(each) for each in corpora]
+    names = names_of(corpora)
     taught_by = None if teacher is None else teacher.name
     request = Request(preset, names, base, steps, tokens, minutes, batch_tokens, seed, taught_by, changes or {})
     with alone_in(out):
