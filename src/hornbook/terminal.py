@@ -41,8 +41,8 @@ def short(number: float) -> str:
 def duration(seconds: float) -> str:
     """Seconds as a person says them.
 
-    >>> duration(42), duration(3725)
-    ('42 s', '1 h 02 min')
+    >>> duration(42), duration(3725), duration(7325)
+    ('42 s', '62 min', '2 h 02 min')
     """
     if seconds < 100:
         return f"{seconds:.0f} s"
