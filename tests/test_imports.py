@@ -11,11 +11,12 @@ import pytest
 ROOT = Path(__file__).parents[1]
 SOURCE = ROOT / "src" / "hornbook"
 
-EVERYONES = {"batch", "config", "files", "kernels"}
+EVERYONES = {"batch", "config", "devices", "files", "kernels"}
 PROTOCOL = {"train.objective", "train.randomness"}  # what an objective is, and how its draws are seeded
 ALLOWED: dict[str, set[str]] = {
     "batch": set(),
     "config": set(),
+    "devices": set(),
     "files": set(),
     "kernels": set(),
     "text": set(),
@@ -43,6 +44,7 @@ ALLOWED["__main__"] = {"cli"}
 IMPORT_TORCH = (
     *(
         "batch",
+        "devices",
         "kernels",
         "nn.",
         "models.",

@@ -1,9 +1,6 @@
-"""Whether kernels of our own run on a tensor, and how many programs of one; where kernels are tried before a CUDA graph
-is captured of them. Ours are written in `triton`, which comes with torch for CUDA."""
+"""Whether kernels of our own run on a tensor, and how many programs of one. They are written in `triton`, which comes
+with torch for CUDA."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-from functools import cache
 from importlib.util import find_spec
 
 import torch
@@ -22,22 +19,6 @@ def programs_a_column(device: torch.device, num_blocks: int, num_tiles: int) -> 
     """Of a kernel that sums over rows, for each of so many blocks of columns: each has a partial sum of its own, and
     takes some of so many tiles of rows."""
     return min(-(-PROGRAMS_PER_PROCESSOR * num_processors(device) // num_blocks), num_tiles)
-
-
-@contextmanager
-def tried_beside() -> Iterator[None]:
-    """What runs in it runs on another stream, as torch asks of what is captured afterwards. It is the same one each
-    time: cuBLAS keeps a workspace for every stream that it ever ran on."""
-    side = _side_stream(torch.cuda.current_device())
-    side.wait_stream(torch.cuda.current_stream())
-    with torch.cuda.stream(side):
-        yield
-    torch.cuda.current_stream().wait_stream(side)
-
-
-@cache
-def _side_stream(device: int) -> torch.cuda.Stream:
-    return torch.cuda.Stream(device)
 
 
 def run_on(x: Tensor) -> bool:

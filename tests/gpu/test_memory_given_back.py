@@ -4,8 +4,8 @@ import pytest
 import torch
 from torch import nn
 
+from hornbook.devices import tried_beside
 from hornbook.experiments.memory import give_back
-from hornbook.kernels import tried_beside
 
 pytestmark = pytest.mark.gpu
 MOST_LEFT = 64 * 2**20  # bytes

@@ -10,8 +10,8 @@ from tiny import tiny_text
 
 import hornbook as library
 from hornbook import cli
+from hornbook.devices import chosen_device
 from hornbook.infer.decoder import DecoderModel
-from hornbook.infer.loaded import chosen_device
 from hornbook.interop.folder import save_model
 from hornbook.models.bert import Bert, BertConfig
 from hornbook.text.training import train_tokenizer

@@ -19,8 +19,8 @@ import hornbook
 from hornbook.batch import Batch
 from hornbook.deployment.opened import Opened, alike, opened
 from hornbook.deployment.timing import Answer, by_turns, torch_threads
+from hornbook.devices import chosen_device
 from hornbook.files import num_cores, read_json, write_json
-from hornbook.infer.loaded import chosen_device
 from hornbook.interop.onnx import OnnxModel
 from hornbook.report.comparison import FILE
 from hornbook.report.exported import FILE as EXPORT

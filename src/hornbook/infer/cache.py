@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from hornbook.batch import Batch, pack
-from hornbook.kernels import tried_beside
+from hornbook.devices import tried_beside
 from hornbook.models.gpt import Gpt
 from hornbook.nn.cache import KeyValues, Places, shortest_kind
 from hornbook.nn.single import SingleToken, goes_single

@@ -22,8 +22,8 @@ from torch import Tensor, nn
 
 from hornbook.batch import Batch, pack
 from hornbook.data.problems import Problems
+from hornbook.devices import chosen_device
 from hornbook.files import replacing
-from hornbook.infer.loaded import chosen_device
 from hornbook.interop.folder import load_folder
 from hornbook.interop.hub import model_folder
 from hornbook.tasks.classification import encode_texts

@@ -1,6 +1,5 @@
 """What every opened model has: its tokenizer, its folder, its device."""
 
-import re
 from pathlib import Path
 
 import torch
@@ -8,17 +7,7 @@ from torch import nn
 
 from hornbook.text.tokenizer import Tokenizer
 
-DEVICE = re.compile(r"auto|cpu|cuda(:\d+)?")
 BATCH_TOKENS = 16_384  # texts go through a model in groups of about so many tokens
-
-
-def chosen_device(asked: str = "auto") -> str:
-    """A GPU where there is one, if nothing else is asked for."""
-    if not DEVICE.fullmatch(asked):
-        raise ValueError(f"there is no device '{asked}' here: use auto, cpu or cuda")
-    if asked.startswith("cuda") and not torch.cuda.is_available():
-        raise ValueError(f"the device {asked} was asked for, and there is no GPU here that torch can use: use cpu")
-    return ("cuda" if torch.cuda.is_available() else "cpu") if asked == "auto" else asked
 
 
 class LoadedModel:

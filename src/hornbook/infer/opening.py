@@ -4,9 +4,9 @@ from pathlib import Path
 
 from torch import nn
 
+from hornbook.devices import chosen_device
 from hornbook.infer.decoder import DecoderModel
 from hornbook.infer.encoder import EncoderModel
-from hornbook.infer.loaded import chosen_device
 from hornbook.interop.folder import load_folder
 from hornbook.interop.hub import model_folder
 from hornbook.models.gpt import Gpt

@@ -19,8 +19,8 @@ import numpy as np
 import torch
 from torch import nn
 
+from hornbook.devices import chosen_device
 from hornbook.files import read_json
-from hornbook.infer.loaded import chosen_device
 from hornbook.interop.hub import model_folder
 from hornbook.interop.onnx import is_exported, load_any
 from hornbook.models.outputs import Output

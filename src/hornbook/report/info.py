@@ -53,13 +53,11 @@ def describe(path: str | Path) -> dict:
     written = next((name for name in TOLD_BY if (path / name).is_file()), None)
     if verb in ("baseline", "probe"):
         found = _as_written(path / "run.json", about_plain, path)
-    elif verb == "label-curve":
+    elif verb == "label-curve" or is_several(path):
         found = about_several(path)
     elif verb is not None:
         record = RunRecord.load(path)
         found = about_finetuned(FinetunedRun(record)) if record.is_of_task else _run(record)
-    elif is_several(path):
-        found = about_several(path)
     elif written is not None:
         found = _as_written(path / written, TOLD_BY[written], path)
     elif (path / "manifest.json").is_file():
@@ -91,8 +89,7 @@ def _verb(path: Path) -> str | None:
     """What wrote the run in a folder; empty where it does not say, none where there is no run."""
     if not (path / "run.json").is_file():
         return None
-    run = read_json(path / "run.json")
-    return str(run.get("verb", "")) if isinstance(run, dict) else ""
+    return str(read_json(path / "run.json").get("verb", ""))
 
 
 def lines(description: dict) -> list[tuple[str, str]]:

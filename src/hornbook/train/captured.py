@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from hornbook.batch import Batch
-from hornbook.kernels import tried_beside
+from hornbook.devices import tried_beside
 from hornbook.train.objective import Drawn, Targets
 from hornbook.train.optimizer import set_rate
 from hornbook.train.randomness import seed_of

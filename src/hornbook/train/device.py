@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import torch
 
+from hornbook.devices import chosen_device
 from hornbook.files import num_cores
 from hornbook.train.settings import RuntimeSettings
 
@@ -35,25 +36,11 @@ def decide(
     settings: RuntimeSettings, planned_flops: float, threads: int | None = None, compiled: bool | None = None
 ) -> Runtime:
     """`threads` and `compiled`: what an earlier part of the same run had; its bits depend on both."""
-    device = _device(settings.device)
+    device = torch.device(chosen_device(settings.device))
     threads = settings.threads or threads or int(os.environ.get("OMP_NUM_THREADS") or 0) or num_cores()
     if device.type == "cpu":
         return _on_cpu(device, settings, threads)
     return _on_cuda(device, settings, planned_flops, threads, compiled)
-
-
-def _device(name: str) -> torch.device:
-    if name == "auto":
-        name = "cuda" if torch.cuda.is_available() else "cpu"
-    try:
-        device = torch.device(name)
-    except RuntimeError:
-        device = None
-    if device is None or device.type not in ("cpu", "cuda"):
-        raise ValueError(f"runtime.device='{name}' is not a device that trains; use auto, cpu or cuda")
-    if device.type == "cuda" and not torch.cuda.is_available():
-        raise ValueError(f"runtime.device='{name}' but no CUDA device is there; use runtime.device=cpu")
-    return device
 
 
 def _on_cpu(device: torch.device, settings: RuntimeSettings, threads: int) -> Runtime:

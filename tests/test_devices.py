@@ -1,10 +1,10 @@
-"""What our GPU code shares, as far as it shows without a GPU."""
+"""The stream beside, as far as it shows without a GPU."""
 
 from contextlib import nullcontext
 
 import torch
 
-from hornbook import kernels
+from hornbook import devices
 
 
 class Stream:
@@ -34,12 +34,12 @@ def test_all_captures_are_tried_on_one_stream(monkeypatch):
         "current_device": lambda: 3,
     }.items():
         monkeypatch.setattr(torch.cuda, name, value)
-    kernels._side_stream.cache_clear()
+    devices._side_stream.cache_clear()
     try:
         for _ in range(2):
-            with kernels.tried_beside():
+            with devices.tried_beside():
                 assert made[0].waited_for[-1] is main
             assert main.waited_for[-1] is made[0]
         assert len(made) == 1 and made[0].device == 3 and ran_on == made * 2
     finally:
-        kernels._side_stream.cache_clear()
+        devices._side_stream.cache_clear()
