@@ -26,6 +26,23 @@ def test_verbs_are_found():
     assert {("corpus", "build"), ("pretrain",), ("reproduce",)} <= set(VERBS) and len(VERBS) > 25
 
 
+def test_every_command_that_takes_columns_takes_a_delimiter_and_an_encoding():
+    commands = typer.main.get_command(app).commands
+    options = {name: {each.name for each in command.params} for name, command in commands.items()}
+    with_columns = {name for name, names in options.items() if {"text", "pair"} <= names}
+    assert {
+        "finetune",
+        "evaluate",
+        "predict",
+        "features",
+        "baseline",
+        "probe",
+        "label-curve",
+        "distill",
+    } <= with_columns
+    assert all({"delimiter", "encoding"} <= options[name] for name in with_columns)
+
+
 @pytest.mark.parametrize("verb", VERBS, ids="-".join)
 def test_help_has_an_example(hornbook, verb):
     said = hornbook(*verb, "--help")

@@ -67,6 +67,15 @@ def test_order_and_number_are_kept_with_empty_and_long_inputs(reviews):
     assert predictor.predict("the river") == predictor.predict(["the river"])
 
 
+def test_a_run_keeps_the_columns_that_it_was_trained_on(reviews, tmp_path):
+    predictor = load_predictor(reviews)
+    assert predictor.saved.roles == {"text": "text", "label": "label"}
+    (tmp_path / "other.csv").write_text("review;label\nthe river;dark\n")
+    with pytest.raises(ValueError, match="no column 'text', which the run was trained on"):
+        predictor.evaluate(tmp_path / "other.csv")
+    assert predictor.evaluate(tmp_path / "other.csv", text="review", label="label")["examples"] == {"dev": 1}
+
+
 def test_more_inputs_than_are_held_at_once(reviews, monkeypatch):
     predictor = load_predictor(reviews)
     items = [row["text"] for row in labelled_texts(23)]

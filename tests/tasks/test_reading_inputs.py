@@ -14,7 +14,7 @@ from hornbook.tasks.spans import Spans
 from hornbook.tasks.tagging import Tagging
 
 
-def saved(name: str) -> SavedTask:
+def saved(name: str, **more) -> SavedTask:
     tasks = {
         "spans": Spans(Output("spans", 2)),
         "tagging": Tagging(Output("tokens", 1, ("O",)), ("tag_accuracy",)),
@@ -22,7 +22,8 @@ def saved(name: str) -> SavedTask:
     }
     kinds = {"squad": "spans", "conll2003": "tagging", "swag": "choice", "sts-b": "regression"}
     kind = kinds.get(name) or (name if name in tasks else "classification")
-    return SavedTask(name, kind, tasks.get(kind) or Classification(Output("sequence", 2, ("0", "1")), ("accuracy",)))
+    task = tasks.get(kind) or Classification(Output("sequence", 2, ("0", "1")), ("accuracy",))
+    return SavedTask(name, kind, task, **more)
 
 
 def texts(examples) -> list[tuple]:

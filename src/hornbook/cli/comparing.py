@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from hornbook.cli.app import Json, Model, answer, app, check_writable
-from hornbook.cli.tasks import Label, Pair, Strict, TaskName, Text, say_scores
+from hornbook.cli.tasks import Delimiter, Encoding, Label, Pair, Strict, TaskName, Text, say_scores
 
 NeededData = Annotated[str, typer.Option("--data", help="A folder in the published layout, or your own table.")]
 Out = Annotated[Path, typer.Option(help="The run folder.")]
@@ -25,6 +25,8 @@ def baseline_verb(
     text: Text = None,
     pair: Pair = None,
     label: Label = None,
+    delimiter: Delimiter = None,
+    encoding: Encoding = None,
     strict: Strict = False,
     as_json: Json = False,
 ) -> None:
@@ -34,6 +36,7 @@ def baseline_verb(
     from hornbook.terminal import TrainingDisplay, say
 
     columns = {"text": text, "pair": pair, "label": label, "strict": strict}
+    columns |= {"delimiter": delimiter, "encoding": encoding}
     with TrainingDisplay() as display:
         found = baseline(
             name, data, task, out, model=model, vectors=vectors, seed=seed, **columns, watch=display, say=say
@@ -54,6 +57,8 @@ def probe_verb(
     text: Text = None,
     pair: Pair = None,
     label: Label = None,
+    delimiter: Delimiter = None,
+    encoding: Encoding = None,
     strict: Strict = False,
     as_json: Json = False,
 ) -> None:
@@ -63,6 +68,7 @@ def probe_verb(
     from hornbook.terminal import TrainingDisplay, say
 
     columns = {"text": text, "pair": pair, "label": label, "strict": strict}
+    columns |= {"delimiter": delimiter, "encoding": encoding}
     with TrainingDisplay() as display:
         found = probe(
             model,
@@ -107,6 +113,8 @@ def label_curve_verb(
     text: Text = None,
     pair: Pair = None,
     label: Label = None,
+    delimiter: Delimiter = None,
+    encoding: Encoding = None,
     strict: Strict = False,
     as_json: Json = False,
 ) -> None:
@@ -129,6 +137,8 @@ def label_curve_verb(
             text=text,
             pair=pair,
             label=label,
+            delimiter=delimiter,
+            encoding=encoding,
             strict=strict,
             watch=display,
             say=say,

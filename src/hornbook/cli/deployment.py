@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from hornbook.cli.app import Json, Model, answer, app, check_writable, refuse_existing
-from hornbook.cli.tasks import Data, Label, Pair, Text
+from hornbook.cli.tasks import Data, Delimiter, Encoding, Label, Pair, Text
 
 Threads = Annotated[int, typer.Option(help="Cores that the latency is measured on.")]
 Length = Annotated[int, typer.Option(help="Tokens of the input that is timed.")]
@@ -65,6 +65,8 @@ def compare_verb(
     text: Text = None,
     pair: Pair = None,
     label: Label = None,
+    delimiter: Delimiter = None,
+    encoding: Encoding = None,
     as_json: Json = False,
 ) -> None:
     """Set models side by side: size, FLOPs, latency, throughput, scores, and the share of the first that is kept."""
@@ -82,6 +84,8 @@ def compare_verb(
             text=text,
             pair=pair,
             label=label,
+            delimiter=delimiter,
+            encoding=encoding,
             out=out,
             length=length,
             rounds=rounds,

@@ -8,7 +8,7 @@ import typer
 
 from hornbook.cli.app import Json, answer, app, changes_in, check_writable, says_what_is_kept, show_settings
 from hornbook.cli.pretraining import say_outcome
-from hornbook.cli.tasks import Data, Label, Pair, Strict, Text, say_result
+from hornbook.cli.tasks import Data, Delimiter, Encoding, Label, Pair, Strict, Text, say_result
 
 TEACHER_HELP = "The model to learn from: a run folder, a folder that transformers wrote, or a Hugging Face name."
 STUDENT_HELP = "distilbert (of a GPT distilgpt2) if not said, tinybert-4, -6 or any preset; on a task also a model."
@@ -51,6 +51,8 @@ def distill_verb(
     text: Text = None,
     pair: Pair = None,
     label: Label = None,
+    delimiter: Delimiter = None,
+    encoding: Encoding = None,
     strict: Strict = False,
     change: Annotated[list[str] | None, typer.Option("--set", help="key=value; --show lists the keys.")] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Go on with the run in --out, or start it.")] = False,
@@ -61,6 +63,7 @@ def distill_verb(
     changes = changes_in(change)
     on_text = {"steps": steps, "tokens": tokens, "minutes": minutes, "batch_tokens": batch_tokens}
     on_task = {"epochs": epochs, "lr": lr, "batch_size": batch_size, "text": text, "pair": pair, "label": label}
+    on_task |= {"delimiter": delimiter, "encoding": encoding}
     flags = {"augment": augment, "word_vectors": word_vectors, "augment_model": augment_model}
     flags["cache_teacher"] = cache_teacher
     if corpus and task is not None:

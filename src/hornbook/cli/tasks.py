@@ -23,9 +23,11 @@ TaskName = Annotated[str, typer.Option("--task", help="A data set (mrpc, squad2,
 Data = Annotated[
     str | None, typer.Option(help="A folder in the published layout, or your own .csv, .tsv, .jsonl, .parquet.")
 ]
-Text = Annotated[str | None, typer.Option(help="The column of the text; guessed when not said.")]
+Text = Annotated[str | None, typer.Option(help="The column of the text; inferred by default.")]
 Pair = Annotated[str | None, typer.Option(help="The column of the second text.")]
 Label = Annotated[str | None, typer.Option(help="The column of the label.")]
+Delimiter = Annotated[str | None, typer.Option(help="What separates fields, such as ';' or tab; detected by default.")]
+Encoding = Annotated[str | None, typer.Option(help="Of the files, such as cp949; detected by default.")]
 Strict = Annotated[bool, typer.Option("--strict", help="Stop at the first bad row instead of counting it.")]
 Runs = Annotated[list[str], typer.Argument(help="A fine-tuned run or folder.")]
 
@@ -51,6 +53,8 @@ def finetune_verb(
     text: Text = None,
     pair: Pair = None,
     label: Label = None,
+    delimiter: Delimiter = None,
+    encoding: Encoding = None,
     strict: Strict = False,
     change: Annotated[list[str] | None, typer.Option("--set", help="key=value; --show lists the keys.")] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Go on with the run in --out, or start it.")] = False,
@@ -65,6 +69,7 @@ def finetune_verb(
         from hornbook.cli.prompting import finetune_as_text
 
         columns = {"--text": text is not None, "--pair": pair is not None, "--label": label is not None}
+        columns |= {"--delimiter": delimiter is not None, "--encoding": encoding is not None}
         several = {"--restarts": restarts > 1, "--search": search, "--strict": strict}
         layers = {"--head": head is not None, "--pair-encoding": pair_encoding is not None}
         refuse_idle("with --task text", columns | several | layers)
@@ -95,6 +100,8 @@ def finetune_verb(
             text=text,
             pair=pair,
             label=label,
+            delimiter=delimiter,
+            encoding=encoding,
             epochs=epochs,
             lr=lr,
             batch_size=batch_size,
@@ -167,6 +174,8 @@ def evaluate(
     text: Text = None,
     pair: Pair = None,
     label: Label = None,
+    delimiter: Delimiter = None,
+    encoding: Encoding = None,
     strict: Strict = False,
     as_json: Json = False,
 ) -> None:
@@ -183,6 +192,8 @@ def evaluate(
             text=text,
             pair=pair,
             label=label,
+            delimiter=delimiter,
+            encoding=encoding,
             strict=strict,
             part=part,
             progress=lambda done: show("examples scored", done),
@@ -220,6 +231,8 @@ def predict(
     data: Data = None,
     text: Text = None,
     pair: Pair = None,
+    delimiter: Delimiter = None,
+    encoding: Encoding = None,
     strict: Strict = False,
     as_json: Json = False,
 ) -> None:
@@ -245,7 +258,7 @@ def predict(
     if not texts and file is None:
         raise ValueError("there is nothing to predict: give texts after the run, or --file FILE")
     if file is not None:
-        items = read_inputs(file, predictor.saved, text=text, pair=pair, strict=strict, say=say)
+        items = read_inputs(file, predictor.saved, text, pair, say, strict, delimiter, encoding)
     else:
         items = [tuple(part.strip() for part in each.split("|||")) if "|||" in each else each for each in texts]
     with counting_display("predicting") as show:
@@ -297,6 +310,8 @@ def features(
     pooling: Annotated[str, typer.Option(help="cls (of a GPT the last token), mean, or none (every token).")] = "cls",
     text: Text = None,
     pair: Pair = None,
+    delimiter: Delimiter = None,
+    encoding: Encoding = None,
     strict: Strict = False,
     as_json: Json = False,
 ) -> None:
@@ -314,6 +329,8 @@ def features(
             pooling=pooling,
             text=text,
             pair=pair,
+            delimiter=delimiter,
+            encoding=encoding,
             strict=strict,
             progress=lambda done, total: show(f"of {total:,} texts", done),
         )

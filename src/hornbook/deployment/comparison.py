@@ -40,6 +40,8 @@ def compare(
     text: str | None = None,
     pair: str | None = None,
     label: str | None = None,
+    delimiter: str | None = None,
+    encoding: str | None = None,
     out: Path | None = None,
     length: int = 128,
     rounds: int = 100,
@@ -65,7 +67,7 @@ def compare(
     if out is not None:
         _refuse_another(Path(out), [model.name for model in models])
     _check_tasks(models, data)
-    columns = {"text": text, "pair": pair, "label": label}
+    columns = {"text": text, "pair": pair, "label": label, "delimiter": delimiter, "encoding": encoding}
     scores, about = _scored(models, data, part, columns, show) if data is not None else _recorded(models)
     inputs = _inputs(models, data, about.get("part"), columns, max(batch_size, NUM_TIMED), length)
     rows = [_row(model, features) for model, features in zip(models, inputs, strict=True)]
@@ -130,8 +132,8 @@ def _scored(
     """The score of each on the data, and what it is of."""
     found, noted = [], {}
     device = chosen_device()
-    if not any(columns.values()):
-        columns = models[0].predictor.members[0].columns
+    if not any(columns[role] for role in ("text", "pair", "label")):
+        columns = columns | models[0].predictor.members[0].columns
     for model in models:
         model.predictor.to(device)
         doing = f"{model.name}: examples scored"

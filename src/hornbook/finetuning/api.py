@@ -67,6 +67,8 @@ def finetune(
     text: str | None = None,
     pair: str | None = None,
     label: str | None = None,
+    delimiter: str | None = None,
+    encoding: str | None = None,
     epochs: float | None = None,
     lr: float | None = None,
     batch_size: int | None = None,
@@ -84,8 +86,9 @@ def finetune(
 ) -> Finetuned:
     """Fine-tunes `model` on `data` (a folder, a file, a data frame, a list of dictionaries) into the run folder `out`.
 
-    Without `out` the run goes into a new folder under `runs/`. `changes` sets any setting by its dotted name. With a
-    `teacher` the model learns from that too: `hornbook.distillation` opens one and calls this, with the student
+    `text`, `pair` and `label` name columns, `delimiter` and `encoding` say how files are written; what is not given is
+    inferred. Without `out` the run goes into a new folder under `runs/`. `changes` sets any setting by its dotted name.
+    With a `teacher` the model learns from that too: `hornbook.distillation` opens one and calls this, with the student
     `opened` where it is no folder.
     """
     if from_random and teacher is not None:
@@ -111,6 +114,8 @@ def finetune(
         strict,
         changes or {},
         None if teacher is None else teacher.name,
+        delimiter,
+        encoding,
     )
     watch = watch or (lambda status: None)
     read_once: list[Inputs] = []

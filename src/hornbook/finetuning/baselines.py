@@ -48,6 +48,8 @@ def baseline(
     text: str | None = None,
     pair: str | None = None,
     label: str | None = None,
+    delimiter: str | None = None,
+    encoding: str | None = None,
     strict: bool = False,
     changes: dict | None = None,
     watch: Callable[[Status], None] = lambda status: None,
@@ -63,6 +65,7 @@ def baseline(
         raise ValueError(f"there is no baseline '{name}': use {', '.join(NAMES)}")
     out, path = Path(out), str(data) if isinstance(data, str | Path) else None
     common = {"text": text, "pair": pair, "label": label, "seed": seed, "strict": strict, "changes": changes or {}}
+    common |= {"delimiter": delimiter, "encoding": encoding}
     if model is None and (name == "random" or (name == "vectors" and vectors is None)):
         what = "the size of its network" if name == "random" else "its vectors, if no file of them is given (vectors=)"
         raise ValueError(f"the baseline {name} takes {what} from a model: name one (model=)")

@@ -49,6 +49,8 @@ def label_curve(
     text: str | None = None,
     pair: str | None = None,
     label: str | None = None,
+    delimiter: str | None = None,
+    encoding: str | None = None,
     strict: bool = False,
     changes: dict | None = None,
     keep_models: bool = False,
@@ -64,6 +66,7 @@ def label_curve(
     _check(ways, seeds)
     out, path = Path(out), str(data) if isinstance(data, str | Path) else None
     common = {"text": text, "pair": pair, "label": label, "strict": strict, "changes": dict(changes or {})}
+    common |= {"delimiter": delimiter, "encoding": encoding}
     request = Request(str(model), task, path, seed=0, **common)
     inputs = open_inputs(request, data, say)
     sizes = chosen_sizes(sizes, len(inputs.train))

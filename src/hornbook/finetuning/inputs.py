@@ -103,7 +103,15 @@ def read_labelled(request: Request, data: Any, say: Say) -> tuple[KnownDataSet, 
     named = known(request.task)
     seed = int(request.all_changes().get("runtime.seed", 0))
     read_data = read(
-        request.task, data, text=request.text, pair=request.pair, label=request.label, strict=request.strict, seed=seed
+        request.task,
+        data,
+        text=request.text,
+        pair=request.pair,
+        label=request.label,
+        delimiter=request.delimiter,
+        encoding=request.encoding,
+        strict=request.strict,
+        seed=seed,
     )
     for words in (*read_data.said, *problem_lines(read_data.problems.as_dict()), _number_hint(read_data)):
         if words:

@@ -40,6 +40,8 @@ def probe(
     text: str | None = None,
     pair: str | None = None,
     label: str | None = None,
+    delimiter: str | None = None,
+    encoding: str | None = None,
     strict: bool = False,
     changes: dict | None = None,
     watch: Callable[[Status], None] = lambda status: None,
@@ -53,7 +55,9 @@ def probe(
     `task.pair_encoding` or, for the BiLSTM, `epochs` and `optimizer.lr`. An `Outcome` means that it was stopped.
     """
     path = str(data) if isinstance(data, str | Path) else None
-    request = Request(str(model), task, path, text, pair, label, seed=seed, strict=strict, changes=dict(changes or {}))
+    common = {"seed": seed, "strict": strict, "changes": dict(changes or {})}
+    common |= {"delimiter": delimiter, "encoding": encoding}
+    request = Request(str(model), task, path, text, pair, label, **common)
     inputs = open_inputs(with_defaults(request), data, say)
     return probe_inputs(Path(out), request, inputs, way=way, layers=layers, pooling=pooling, watch=watch, say=say)
 

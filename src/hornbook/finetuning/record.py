@@ -35,6 +35,8 @@ class Request:
     strict: bool = False
     changes: dict = field(default_factory=dict)
     teacher: str | None = None
+    delimiter: str | None = None
+    encoding: str | None = None
 
     def all_changes(self) -> dict:
         """The changes by dotted name, with those that have a flag of their own. `model.*` beside a teacher is the shape

@@ -29,7 +29,7 @@ from hornbook.interop.hub import model_folder
 from hornbook.tasks.classification import encode_texts
 from hornbook.tasks.datasets import known
 from hornbook.tasks.reading.inputs import inputs_in
-from hornbook.tasks.reading.notes import Asked, Notes
+from hornbook.tasks.reading.notes import Asked, Format, Notes
 from hornbook.tasks.records import TextExample
 from hornbook.tasks.running import grouped
 
@@ -143,6 +143,8 @@ def extract_features(
     pooling: Pooling = "cls",
     text: str | None = None,
     pair: str | None = None,
+    delimiter: str | None = None,
+    encoding: str | None = None,
     strict: bool = False,
     device: str = "auto",
     batch_tokens: int = BATCH_TOKENS,
@@ -151,14 +153,15 @@ def extract_features(
     """Writes the features of every text to `out`, in their order.
 
     `texts` are a list, or a file as `read_inputs` takes it: `.txt` with a text on each line, or a table (CSV, TSV, JSON
-    lines, JSON, Parquet) whose columns `text` and, for pairs, `pair` are guessed where they are not named. A text
-    longer than the model takes is cut and counted; an empty one, or a row that cannot be read, still has its row.
+    lines, JSON, Parquet) whose columns `text` and, for pairs, `pair` are inferred where they are not named, and so are
+    `delimiter` and `encoding`. A text longer than the model takes is cut and counted; an empty one, or a row that
+    cannot be read, still has its row.
     `progress` gets (done, total).
     The file is mapped into memory while it is written, so features need not fit there.
     """
     if pooling not in POOLINGS:
         raise ValueError(f"pooling must be cls, mean or none, not '{pooling}'")
-    notes = Notes(strict, needs_labels=False)
+    notes = Notes(strict, needs_labels=False, format=Format(delimiter, encoding))
     if isinstance(texts, str | Path):
         examples = inputs_in(texts, known("classification"), Asked(text, pair), notes)
     else:

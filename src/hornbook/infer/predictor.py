@@ -165,6 +165,8 @@ class Predictor:
         text: str | None = None,
         pair: str | None = None,
         label: str | None = None,
+        delimiter: str | None = None,
+        encoding: str | None = None,
         strict: bool = False,
     ) -> tuple[SavedTask, DataSet]:
         """Data in the layout of the run's own task, nothing held out of it, and the task that it is for.
@@ -181,7 +183,11 @@ class Predictor:
             saved = replace(saved, name=DIAGNOSTIC, task=replace(saved.task, measures=measures))
             if not columns and "full" in Path(data).name:
                 columns = FULL_DIAGNOSTIC
-        return saved, read(saved.name, data, **columns, strict=strict, held_out=0, lone="dev")
+        trained = saved.roles if saved is self.saved else None
+        written = {"delimiter": delimiter, "encoding": encoding}
+        return saved, read(
+            saved.name, data, **columns, **written, trained=trained, strict=strict, held_out=0, lone="dev"
+        )
 
     def _mostly_known(self, found: DataSet) -> list[str]:
         """What to say of examples most of which were trained on, as the run held only a part of them out."""
@@ -203,6 +209,8 @@ class Predictor:
         text: str | None = None,
         pair: str | None = None,
         label: str | None = None,
+        delimiter: str | None = None,
+        encoding: str | None = None,
         strict: bool = False,
         part: str | None = None,
         progress: Callable[[int], None] | None = None,
@@ -214,7 +222,8 @@ class Predictor:
         counted under `unlabelled`. Where questions may have no answer, the scores are also given under the threshold
         that is best on the part itself, which is how development scores are published.
         """
-        saved, found = self.read(data, text=text, pair=pair, label=label, strict=strict)
+        written = {"delimiter": delimiter, "encoding": encoding}
+        saved, found = self.read(data, text=text, pair=pair, label=label, **written, strict=strict)
         scores: dict[str, Any] = {
             **{"task": saved.name, "decided_by": saved.task.measures[0]},
             **{"parts": {}, "examples": {}, "unlabelled": {}, "cut_texts": {}},

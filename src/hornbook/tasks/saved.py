@@ -30,8 +30,8 @@ KIND_OF_OUTPUT: dict[str, Kind] = {
 @dataclass(frozen=True)
 class SavedTask:
     """`name` as it was asked for; `scheme` is how tags are written in the person's files; `longest` is how many tokens
-    a sequence had at most, `has_pairs` whether texts came in pairs, `columns` those that the run was told to read; None
-    where nothing says so."""
+    a sequence had at most, `has_pairs` whether texts came in pairs, `columns` those that the run was told to read,
+    `roles` the columns of its table by role (text, pair, label, key); None where nothing says so."""
 
     name: str
     kind: Kind
@@ -40,6 +40,7 @@ class SavedTask:
     longest: int | None = None
     has_pairs: bool | None = None
     columns: dict[str, str] | None = None
+    roles: dict[str, str] | None = None
 
 
 def output_for(data: DataSet, head: str = "linear", pairs: str = "joint", answerable: bool = False) -> Output:
@@ -68,7 +69,7 @@ def make_task(named: KnownDataSet, data: DataSet, output: Output) -> SavedTask:
     }
     has_pairs = first.pair is not None if isinstance(first, TextExample) else None
     task = _task(data.kind, output, details)
-    return SavedTask(named.name, data.kind, task, data.scheme, has_pairs=has_pairs)
+    return SavedTask(named.name, data.kind, task, data.scheme, has_pairs=has_pairs, roles=data.roles or None)
 
 
 def _measures(named: KnownDataSet, data: DataSet) -> tuple[str, ...]:
@@ -104,7 +105,7 @@ def save_task(folder: Path, saved: SavedTask) -> None:
     names = ("measures", "positive", "or_none", "rules", "threshold", "num_endings")
     details = {name: getattr(task, name) for name in names if hasattr(task, name)}
     about = {"task": saved.name, "kind": saved.kind}
-    about |= {name: getattr(saved, name) for name in ("scheme", "longest", "has_pairs", "columns")}
+    about |= {name: getattr(saved, name) for name in ("scheme", "longest", "has_pairs", "columns", "roles")}
     write_json(folder / FILE, about | details)
 
 
@@ -126,4 +127,5 @@ def load_task(folder: Path, output: Output) -> SavedTask:
         details.get("longest"),
         details.get("has_pairs"),
         details.get("columns"),
+        details.get("roles"),
     )

@@ -8,10 +8,11 @@ from pathlib import Path
 from typing import Any
 
 from hornbook.tasks.reading.content import read_text
+from hornbook.tasks.reading.delimited import plain_records
 from hornbook.tasks.reading.layout import Patterns, own_patterns
 from hornbook.tasks.reading.notes import Asked, Notes
-from hornbook.tasks.reading.rows import Row, Table, is_missing, plain_records, read_table, table_of
-from hornbook.tasks.reading.tables import find_column, joined, main_table
+from hornbook.tasks.reading.rows import Row, Table, is_missing, read_table, table_of
+from hornbook.tasks.reading.tables import find_column, joined, main_table, named_roles
 from hornbook.tasks.reading.texts import key_of, plain
 from hornbook.tasks.records import ChoiceExample
 
@@ -45,7 +46,9 @@ class ChoiceLayout:
         columns = {part: _columns(table, part, asked) for part, table in tables.items() if table.rows}
         if not columns:
             raise ValueError(f"{next(iter(tables.values())).file} has no rows")
-        notes.say(next(iter(columns.values())).described())
+        main = next(iter(columns.values()))
+        notes.roles = named_roles(main.context, main.beginning, main.label, main.key)
+        notes.say(main.described())
         rows = {part: [_choices(row, columns[part]) for row in tables[part].rows] for part in columns}
         part = main_table(tables)[0]
         num_endings = Counter(len(endings) for endings, _ in rows[part] if endings).most_common(1)
@@ -87,9 +90,11 @@ def _flattened(table: Table) -> Table:
 
 
 def _columns(table: Table, part: str, asked: Asked) -> _Columns:
-    context = find_column(table, asked.text, CONTEXTS, "text")
-    beginning = find_column(table, asked.pair, BEGINNINGS, "pair", may_be_missing=asked.pair is None)
-    label = find_column(table, asked.label, LABELS, "label", may_be_missing=part.startswith("test"))
+    context = find_column(table, asked.column("text"), CONTEXTS, "text")
+    beginning = find_column(
+        table, asked.column("pair"), BEGINNINGS, "pair", may_be_missing=asked.column("pair") is None
+    )
+    label = find_column(table, asked.column("label"), LABELS, "label", may_be_missing=part.startswith("test"))
     key = find_column(table, None, ("id", "key", "guid", "qid"), "key", may_be_missing=True)
     numbered = [name for name in table.columns if NUMBERED.fullmatch(name) and name not in (context, label)]
     if len(numbered) > 1:

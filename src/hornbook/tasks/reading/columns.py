@@ -11,7 +11,7 @@ from hornbook.tasks.reading.content import read_text
 from hornbook.tasks.reading.layout import Patterns, own_patterns
 from hornbook.tasks.reading.notes import Asked, Notes
 from hornbook.tasks.reading.rows import FORMATS, Row, Table, is_missing, read_table
-from hornbook.tasks.reading.tables import find_column
+from hornbook.tasks.reading.tables import find_column, named_roles
 from hornbook.tasks.reading.texts import key_of, name_of
 from hornbook.tasks.records import TaggedExample
 
@@ -114,11 +114,12 @@ def table_examples(table: Table, part: str, asked: Asked, notes: Notes) -> list[
     """Rows with a list of words and a list of tags (in a CSV cell: as JSON, or with spaces between)."""
     if not table.rows:
         return []
-    words_column = find_column(table, asked.text, WORDS, "text")
+    words_column = find_column(table, asked.column("text"), WORDS, "text", num_sure=2)
     is_test = part.startswith("test")
-    tags_column = find_column(table, asked.label, TAGS, "label", may_be_missing=is_test)
+    tags_column = find_column(table, asked.column("label"), TAGS, "label", may_be_missing=is_test)
     notes.say(f"columns: words = '{words_column}', tags = " + (f"'{tags_column}'" if tags_column else "none"))
     key_column = next((name for name in table.columns if name.lower() in ("id", "key", "guid")), None)
+    notes.roles = named_roles(words_column, None, tags_column, key_column)
     found = []
     for number, row in enumerate(table.rows):
         key = key_of(row, key_column, number)

@@ -6,6 +6,7 @@ import re
 from pathlib import Path
 from typing import Any
 
+from hornbook.tasks.reading.encoding import UTF_8, encoding_of
 from hornbook.tasks.reading.notes import Notes
 
 SURROGATES = re.compile("[\ud800-\udfff]")
@@ -22,12 +23,7 @@ def read_text(path: Path, notes: Notes) -> str:
         data = path.read_bytes()
     except OSError as error:
         raise ValueError(f"{file} cannot be read ({error.strerror}): check it and its permissions") from None
-    if data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
-        raise ValueError(f"{file} is UTF-16: convert it to UTF-8")
-    if data.startswith(codecs.BOM_UTF8):
-        notes.problem("byte_order_mark", file)
-        data = data.removeprefix(codecs.BOM_UTF8)
-    text = decoded(data, file, "", notes)
+    text = _decoded_as(notes.format.encoding or encoding_of(data), data, file, notes)
     if nuls := text.count("\0"):
         notes.problem("nul_character", file, _line(text, text.index("\0")), count=nuls)
         text = text.replace("\0", "")
@@ -39,6 +35,24 @@ def read_text(path: Path, notes: Notes) -> str:
     if not text.strip():
         notes.problem("empty_file", file)
     return text
+
+
+def _decoded_as(encoding: str, data: bytes, file: str, notes: Notes) -> str:
+    if codecs.lookup(encoding).name == UTF_8:
+        if data.startswith(codecs.BOM_UTF8):
+            notes.problem("byte_order_mark", file)
+        return decoded(data.removeprefix(codecs.BOM_UTF8), file, "", notes)
+    try:
+        text = data.decode(encoding)
+    except UnicodeError as error:
+        if notes.format.encoding is None:
+            return decoded(data, file, "", notes)
+        raise ValueError(
+            f"{file} is not in --encoding {encoding} ({error}): name the right one, or leave it out"
+        ) from None
+    if notes.format.encoding is None:
+        notes.say(f"{file}: encoding {encoding} (detected; --encoding overrides it)")
+    return text.removeprefix("\ufeff")
 
 
 def decoded(data: bytes, file: str, place: str, notes: Notes) -> str:

@@ -39,6 +39,7 @@ def finished(entry: KnownDataSet, parts: Parts, notes: Notes, *, seed: int, held
         said=tuple(notes.said),
         files=tuple(dict.fromkeys(notes.files)),
         scheme=scheme,
+        roles=notes.roles,
     )
 
 

@@ -1,5 +1,11 @@
-"""Which column of a person's own table is which, told from the names and, failing that, from what stands in them."""
+"""Which column of a user's own table is the text, its pair and the label: inferred from the names of the columns and,
+failing that, from what they hold. Where several columns could be meant, none is taken: the user has to name one."""
 
+import datetime
+import itertools
+import re
+import shlex
+from collections.abc import Iterable, Mapping
 from typing import Any, Literal
 
 from hornbook.tasks.reading.notes import Asked
@@ -22,39 +28,71 @@ PAIRS = (
 )
 TEXTS = ("text", "sentence", "review", "document", "content", "body", "comment", "tweet", "message", "utterance")
 TEXTS += ("question", "query", "premise", "sentence1", "input", "title", "headline", "description", "summary")
-LABELS = ("label", "labels", "class", "category", "target", "gold_label", "gold", "sentiment", "stars", "rating")
-LABELS += ("score", "polarity", "intent", "topic", "emotion", "genre", "similarity", "tags", "value", "answer", "y")
+SURE_LABELS = ("label", "labels")
+LABELS = ("class", "category", "target", "gold_label", "gold", "sentiment", "polarity", "intent", "topic", "emotion")
 NUMBERS = ("score", "similarity", "rating", "stars", "value")
-KEYS = ("id", "key", "guid", "idx", "index", "uid")
+WEAK_LABELS = (*NUMBERS, "genre", "tags", "answer", "y")  # often something else beside the label
+KEYS = ("id", "key", "guid", "idx", "index", "uid", "uuid")
+TIMES = ("date", "time", "datetime", "timestamp", "created", "updated", "modified", "year", "month", "day")
 LabelKind = Literal["class", "classes", "number"]
 SAMPLE = 1000
 MOST_CLASSES = 100
+MANY_ROWS = 20  # below, a column of labels may well hold each of them once
+MOST_DISTINCT = 0.8  # values per row of a column that is called a label
+SHORTER = 0.5  # of the longest column of texts: what is shorter is not mistaken for it
+TIME = re.compile(
+    r"""(\d{4}\s*[-/.년]\s*\d{1,2}\s*[-/.월]\s*\d{1,2}  # 2024-03-17, 2024년 3월 17일
+    |\d{1,2}[-/.]\d{1,2}[-/.]\d{4}|\d{1,2}[-/]\d{1,2}[-/]\d{2}|\d\d\.\d\d\.\d\d  # 17/3/2024, 17.03.24
+    |\d{1,2}[. -]+[A-Za-z]{3,9}[., -]+\d{2,4}  # 17 March 2024
+    |[A-Za-z]{3,9}\.?[ ]\d{1,2}(st|nd|rd|th)?,?[ ]\d{4}  # March 17, 2024
+    |\d{1,2}:\d\d)
+    ([ ,T일.:].*)?  # the time of day""",
+    re.VERBOSE,
+)
+NAME_PART = re.compile(r"[A-Z]?[^\W\d_A-Z]+|[A-Z]+(?![a-z])|\d+")
 
 
 def guess_columns(table: Table, asked: Asked, kind: LabelKind, *, needs_label: bool) -> Columns:
-    """The columns of texts with a label. What was asked for is taken, if it is there."""
-    for column, what in ((asked.text, "text"), (asked.pair, "pair")):
+    """The columns of texts with a label. What was asked for is taken, if it is there; what a run was trained on
+    (`asked.trained`) must be there, the label only where one is needed."""
+    for column, role in ((asked.text, "text"), (asked.pair, "pair")):
         if column:
-            table.need(column, what)
-    by_name = {column.lower(): column for column in table.columns}
+            table.need(column, role)
+    _need_trained(table, asked, needs_label)
     label, labels = _asked_labels(table, asked.label) if asked.label and needs_label else (asked.label, ())
-    taken = {asked.text, asked.pair, label, *labels} - {None}
-    text, pair = asked.text, asked.pair
+    trained = {} if asked.text or asked.pair else asked.trained
+    text, pair = asked.text or trained.get("text"), asked.pair or trained.get("pair")
+    taken = {text, pair, label, *labels} - {None}
     if text is None and pair is None:
-        text, pair = _pair(by_name, taken)
-    text = text or _named(by_name, TEXTS, taken) or _longest(table, taken)
-    if text is None:
-        raise _unclear(table, "text")
+        text, pair = _pair(table, taken)
+    text = text or _text(table, taken)
     taken |= {text, pair}
     if not label and not labels:
-        label = _named(by_name, NUMBERS + LABELS if kind == "number" else LABELS, taken)
-        if label is None and kind == "classes":
-            labels = _switches(table, taken)
-        elif label is None:
-            label = _looks_like_label(table, taken, is_number=kind == "number")
-        if label is None and not labels and needs_label:
-            raise _unclear(table, "label")
-    return Columns(text, pair, label, _named(by_name, KEYS, taken | {label}), labels)
+        label, labels = _trained_labels(table, asked)
+    if not label and not labels and not asked.trained:
+        label, labels = _label(table, taken, kind, needs_label)
+    key = _one_of(table, KEYS, taken | {label})
+    return Columns(text, pair, label, key, labels)
+
+
+def _need_trained(table: Table, asked: Asked, needs_label: bool) -> None:
+    """Refuses a table that lacks a column which the run was trained on, unless another one is named in its place."""
+    wanted = [] if asked.text or asked.pair else ["text", "pair"]
+    wanted += ["label"] if needs_label and not asked.label else []
+    for role in wanted:
+        column = asked.trained.get(role)
+        missing = [] if column is None or column in table.columns else _columns_in(column)
+        missing = [name for name in missing if name not in table.columns]
+        if missing:
+            there = ", ".join(table.columns[:30]) or "none"
+            raise ValueError(
+                f"{table.file} has no column '{missing[0]}', which the run was trained on as the {role}; its columns "
+                f"are: {there}. Name the {role} with --{role}"
+            )
+
+
+def _columns_in(label: str) -> list[str]:
+    return [name.strip() for name in label.split(",") if name.strip()]
 
 
 def _asked_labels(table: Table, asked: str) -> tuple[str | None, tuple[str, ...]]:
@@ -62,55 +100,170 @@ def _asked_labels(table: Table, asked: str) -> tuple[str | None, tuple[str, ...]
     if asked in table.columns or "," not in asked:
         table.need(asked, "label")
         return asked, ()
-    names = tuple(name.strip() for name in asked.split(",") if name.strip())
+    names = tuple(_columns_in(asked))
     for name in names:
         table.need(name, "label")
     return None, names
 
 
-def _pair(by_name: dict[str, str], taken: set[str]) -> tuple[str | None, str | None]:
-    for names in PAIRS:
-        columns = tuple(by_name.get(name) for name in names)
-        if all(columns) and not taken & set(columns):
-            return columns
-    return None, None
+def _trained_labels(table: Table, asked: Asked) -> tuple[str | None, tuple[str, ...]]:
+    label = asked.trained.get("label")
+    if label is None or (label not in table.columns and not set(_columns_in(label)) <= set(table.columns)):
+        return None, ()
+    return _asked_labels(table, label)
 
 
-def _named(by_name: dict[str, str], names: tuple[str, ...], taken: set) -> str | None:
-    return next((by_name[name] for name in names if name in by_name and by_name[name] not in taken), None)
+# ---- text
 
 
-def _longest(table: Table, taken: set[str]) -> str | None:
-    """The column with the longest texts, if it has words at all."""
+def _pair(table: Table, taken: set[str]) -> tuple[str | None, str | None]:
+    by_name = {column.lower(): column for column in table.columns}
+    found = [
+        (by_name[first], by_name[second])
+        for first, second in PAIRS
+        if first in by_name and second in by_name and not taken & {by_name[first], by_name[second]}
+    ]
+    if len(found) > 1:
+        several = " or ".join(f"{first} and {second}" for first, second in found)
+        options = f"--text {shlex.quote(found[0][0])} --pair {shlex.quote(found[0][1])}"
+        raise ValueError(f"{table.file}: several columns could be the text and its pair ({several}); pass {options}")
+    return found[0] if found else (None, None)
+
+
+def _text(table: Table, taken: set[str]) -> str:
+    """The column called text; else the only one with another name for it, if no column holds longer texts; else the
+    one that holds texts."""
+    named = _named(table, TEXTS, taken)
+    if sure := [column for column in named if column.lower() == "text"]:
+        return sure[0]
+    lengths = _text_lengths(table, taken)
+    longest = max(lengths.values(), default=0.0)
+    if len(named) == 1 and lengths.get(named[0], 0.0) >= longest:
+        return named[0]
+    comparable = [column for column, length in lengths.items() if length > SHORTER * longest]
+    candidates = [column for column in table.columns if column in {*named, *comparable}]
+    if len(candidates) != 1:
+        raise _unclear(table, "text", candidates)
+    return candidates[0]
+
+
+def _text_lengths(table: Table, taken: set[str]) -> dict[str, float]:
+    """How long the texts of each column are on average, of those columns that hold words and not classes or times."""
     lengths = {}
     for column in table.columns:
         texts = [value for value in _sample(table, column) if isinstance(value, str)]
-        if column not in taken and texts and any(" " in text.strip() for text in texts):
+        has_words = texts and any(" " in text.strip() for text in texts)
+        if column not in taken and has_words and not _is_time(table, column) and not _has_few_values(table, column):
             lengths[column] = sum(map(len, texts)) / len(texts)
-    return max(lengths, key=lengths.get, default=None)
+    return lengths
 
 
-def _looks_like_label(table: Table, taken: set, *, is_number: bool) -> str | None:
-    """The last column that is numbers, or that has few values which come again."""
-    found = None
+# ---- label
+
+
+def _label(table: Table, taken: set, kind: LabelKind, needs_label: bool) -> tuple[str | None, tuple[str, ...]]:
+    candidates: list[str] = []
+    for names in _label_names(kind):
+        named = _named(table, names, taken)
+        candidates = [column for column in named if _may_be_label(table, column, kind)]
+        if names is WEAK_LABELS and kind != "classes":
+            candidates = [*candidates, *(each for each in _look_like_labels(table, taken, kind) if each not in named)]
+        if candidates:
+            break
+    if not candidates and kind == "classes":
+        if switches := _switches(table, taken):
+            return None, switches
+    elif not candidates:
+        candidates = _look_like_labels(table, taken, kind)
+    if len(candidates) == 1:
+        return candidates[0], ()
+    if needs_label:
+        raise _unclear(table, "label", candidates)
+    return None, ()
+
+
+def _label_names(kind: LabelKind) -> Iterable[tuple[str, ...]]:
+    """Names of a label, the surest first."""
+    return (NUMBERS, SURE_LABELS, LABELS, WEAK_LABELS) if kind == "number" else (SURE_LABELS, LABELS, WEAK_LABELS)
+
+
+def _may_be_label(table: Table, column: str, kind: LabelKind) -> bool:
+    """Whether a column that is called a label can be one: no time, and not another value on nearly every row."""
+    if _is_time(table, column):
+        return False
+    num_rows, num_values = _counts(table, column)
+    return kind != "class" or num_rows < MANY_ROWS or num_values <= MOST_DISTINCT * num_rows
+
+
+def _look_like_labels(table: Table, taken: set, kind: LabelKind) -> list[str]:
+    """The columns of numbers, or of few values which come again, that are neither times nor keys."""
+    found = []
     for column in table.columns:
-        values = _sample(table, column)
-        if column in taken or column.lower() in KEYS or not values:
+        if column in taken or _is_key(column) or _is_time(table, column):
             continue
-        if is_number:
-            fits = all(map(_is_number, values))
+        if kind == "number":
+            fits = _holds_numbers(table, column) and not _counts_rows(table, column)
         else:
-            kinds = {str(value) for value in values}
-            fits = 1 < len(kinds) <= min(MOST_CLASSES, max(2, len(values) // 2))
-        found = column if fits else found
+            fits = _has_few_values(table, column)
+        found += [column] if fits else []
     return found
 
 
+def _has_few_values(table: Table, column: str) -> bool:
+    num_rows, num_values = _counts(table, column)
+    return 1 < num_values <= min(MOST_CLASSES, max(2, num_rows // 2))
+
+
+def _holds_numbers(table: Table, column: str) -> bool:
+    values = _values(table, column)
+    return bool(values) and all(map(_is_number, values))
+
+
+def _counts_rows(table: Table, column: str) -> bool:
+    """Whether the column numbers the rows: whole numbers, each one more than the last."""
+    numbers = [float(value) for value in _values(table, column)]
+    return len(numbers) > 1 and all(after - before == 1 for before, after in itertools.pairwise(numbers))
+
+
 def _switches(table: Table, taken: set) -> tuple[str, ...]:
-    """All columns of 0 and 1, one a class."""
-    columns = [column for column in table.columns if column not in taken and column.lower() not in KEYS]
-    samples = {column: {str(value).strip() for value in _sample(table, column)} for column in columns}
+    """All columns of 0 and 1, one per class."""
+    columns = [column for column in table.columns if column not in taken and not _is_key(column)]
+    samples = {column: {str(value).strip() for value in _values(table, column)} for column in columns}
     return tuple(column for column in columns if samples[column] and samples[column] <= {"0", "1", "0.0", "1.0"})
+
+
+# ---- what a column is called and holds
+
+
+def _named(table: Table, names: Iterable[str], taken: set) -> list[str]:
+    by_name = {column.lower(): column for column in table.columns if column not in taken}
+    return [by_name[name] for name in names if name in by_name]
+
+
+def _one_of(table: Table, names: Iterable[str], taken: set) -> str | None:
+    return next(iter(_named(table, names, taken)), None)
+
+
+def _last_word(column: str) -> str:
+    """Of a name such as `Ticket ID`, `ticket_id` or `ticketId`."""
+    return next(iter(NAME_PART.findall(column)[-1:]), "").lower()
+
+
+def _is_key(column: str) -> bool:
+    return column.lower() in KEYS or _last_word(column) in KEYS
+
+
+def _is_time(table: Table, column: str) -> bool:
+    if column.lower() in TIMES or _last_word(column) in TIMES:
+        return True
+    values = _sample(table, column)
+    return bool(values) and sum(map(_is_date, values)) > 0.9 * len(values)
+
+
+def _is_date(value: Any) -> bool:
+    if isinstance(value, datetime.date | datetime.time):
+        return True
+    return isinstance(value, str) and TIME.fullmatch(value.strip()) is not None
 
 
 def _is_number(value: Any) -> bool:
@@ -121,16 +274,39 @@ def _is_number(value: Any) -> bool:
     return True
 
 
+def _counts(table: Table, column: str) -> tuple[int, int]:
+    """How many rows have a value, and how many different ones there are."""
+    values = _values(table, column)
+    return len(values), len({str(value).strip() for value in values})
+
+
+def _values(table: Table, column: str) -> list[Any]:
+    return [value for value in table.values(column) if not is_missing(value)]
+
+
 def _sample(table: Table, column: str) -> list[Any]:
-    values = (row.fields.get(column) for row in table.rows[:SAMPLE] if row.broken is None)
-    return [value for value in values if not is_missing(value)]
+    values = _values(table, column)
+    return values[:: max(1, len(values) // SAMPLE)]
 
 
-def _unclear(table: Table, what: str) -> ValueError:
+def roles_of(columns: Columns) -> Mapping[str, str]:
+    """The column of each role, under the name of the option that sets it; `key` is what names an example."""
+    named = {"text": columns.text, "pair": columns.pair, "label": columns.label or ",".join(columns.labels)}
+    return {role: column for role, column in (named | {"key": columns.key}).items() if column}
+
+
+def several_columns(table: Table, role: str, candidates: list[str]) -> ValueError:
+    option = f"--{role} {shlex.quote(candidates[0])}"
+    return ValueError(
+        f"{table.file}: several columns could be the {role} ({', '.join(candidates)}); name one, such as {option}"
+    )
+
+
+def _unclear(table: Table, role: str, candidates: list[str]) -> ValueError:
     broken = next((row for row in table.rows if row.broken is not None), None)
     if not table.columns and broken is not None:
         return ValueError(f"{table.file} {broken.place}: no row can be read, {broken.broken[1] or broken.broken[0]}")
+    if candidates:
+        return several_columns(table, role, candidates)
     there = ", ".join(table.columns[:30]) or "none"
-    return ValueError(
-        f"{table.file}: it is not clear which column is the {what}; there are: {there}. Name it with {what}="
-    )
+    return ValueError(f"{table.file}: no column is clearly the {role}; there are: {there}. Name it with --{role}")

@@ -11,7 +11,7 @@ from hornbook.tasks.datasets import KnownDataSet, known
 from hornbook.tasks.items import words_in, words_of
 from hornbook.tasks.reading.columns import OWN_TAGS, TABLES, WORDS
 from hornbook.tasks.reading.content import read_text
-from hornbook.tasks.reading.notes import HARMLESS, Asked, Notes
+from hornbook.tasks.reading.notes import HARMLESS, Asked, Format, Notes
 from hornbook.tasks.reading.published import TableLayout
 from hornbook.tasks.reading.rows import FORMATS, read_table
 from hornbook.tasks.reading.squad import read_squad
@@ -33,17 +33,20 @@ def read_inputs(
     pair: str | None = None,
     say: Callable[[str], None] | None = None,
     strict: bool = False,
+    delimiter: str | None = None,
+    encoding: str | None = None,
 ) -> list[Example]:
     """The inputs of a file in their order, as the task of a run takes them; labels that the file has are kept.
 
-    A table (CSV, TSV, JSON lines, JSON, Parquet) has an input a row, its columns guessed from their names unless `text`
-    and `pair` name them. Other files have one a line, an empty line too; a tab parts a text from its pair, a question
-    from its passage, a context from its endings. For tags, columns of words with blank lines between sentences are
-    known too, and for spans SQuAD's JSON. `say` is told what was guessed and what was wrong; with `strict`, the first
-    thing that is wrong is a `ValueError`.
+    A table (CSV, TSV, JSON lines, JSON, Parquet) has one input per row. Its columns are those that the run was trained
+    on, or inferred, unless `text` and `pair` name them; `delimiter` and `encoding` are detected where they are None.
+    Other files have one input per line, an empty line too; a tab separates a text from its pair, a question from its
+    passage, a context from its endings. For tags, columns of words with blank lines between sentences are known too,
+    and for spans SQuAD's JSON. `say` receives what was inferred and what was wrong; with `strict`, the first problem is
+    a `ValueError`.
     """
-    notes = Notes(strict, needs_labels=False)
-    found = inputs_in(file, known(saved.name), Asked(text, pair), notes)
+    notes = Notes(strict, needs_labels=False, format=Format(delimiter, encoding))
+    found = inputs_in(file, known(saved.name), Asked(text, pair, trained=saved.roles or {}), notes)
     for words in [*notes.said, *_problems(notes.problems)] if say else ():
         say(words)
     return found
@@ -87,7 +90,7 @@ def _read(path: Path, entry: KnownDataSet, asked: Asked, notes: Notes) -> list[E
     if not table.rows:
         return []
     own = OwnSpans(may_be_none=True) if entry.kind == "spans" else entry.own_layout
-    if len(table.columns) == 1 and entry.kind != "spans" and not asked:
+    if len(table.columns) == 1 and entry.kind != "spans" and not asked and not asked.trained:
         asked = Asked(table.columns[0])
     return own.from_tables({PART: table}, asked, notes)[PART]
 
@@ -165,7 +168,11 @@ def _table_of_sentences(path: Path, asked: Asked, notes: Notes) -> list[TaggedEx
     table = read_table(path, notes)
     if not table.rows:
         return []
-    column = table.columns[0] if len(table.columns) == 1 else find_column(table, asked.text, WORDS, "text")
+    column = (
+        table.columns[0]
+        if len(table.columns) == 1 and asked.column("text") is None
+        else find_column(table, asked.column("text"), WORDS, "text", num_sure=2)
+    )
     notes.say(f"columns: words = '{column}'")
     found = []
     for number, row in enumerate(table.rows):

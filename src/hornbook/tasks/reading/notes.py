@@ -1,10 +1,33 @@
-"""What a reader writes down while it reads: problems, guesses in words, the files it opened."""
+"""What a reader writes down while it reads: problems, what it inferred, the files it opened."""
 
+import codecs
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from hornbook.data.problems import KINDS, Problem, Problems
 
 HARMLESS = ("byte_order_mark", "carriage_return")  # nothing is lost by them, and published files have them
+
+
+@dataclass(frozen=True)
+class Format:
+    """How the characters of a file are written and its fields separated; None: detected."""
+
+    delimiter: str | None = None
+    encoding: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.delimiter in ("tab", "\\t"):
+            object.__setattr__(self, "delimiter", "\t")
+        if self.delimiter is not None and (len(self.delimiter) != 1 or self.delimiter in '"\r\n'):
+            raise ValueError(f"--delimiter must be a single character or 'tab', not {self.delimiter!r}")
+        if self.encoding is not None:
+            try:
+                codecs.lookup(self.encoding)
+            except LookupError:
+                raise ValueError(
+                    f"--encoding '{self.encoding}' is unknown: use utf-8, utf-16, cp949, cp1252 ..."
+                ) from None
 
 
 @dataclass
@@ -13,11 +36,13 @@ class Notes:
 
     strict: bool = False
     needs_labels: bool = True  # not so of what is to be predicted: a label that is not there is no problem
+    format: Format = Format()
     problems: Problems = field(default_factory=Problems)
     said: list[str] = field(default_factory=list)
     files: list[str] = field(default_factory=list)
     file_of: dict[str, str] = field(default_factory=dict)  # the first file of a part
     places: dict[tuple[str, str], str] = field(default_factory=dict)  # of a part and a key, where it was taken down
+    roles: dict[str, str] = field(default_factory=dict)  # of a table: the column of the text, pair, label and key
 
     def problem(self, kind: str, file: str, place: str = "", detail: str = "", count: int = 1) -> None:
         if self.strict and kind not in HARMLESS:
@@ -45,11 +70,16 @@ class Notes:
 
 @dataclass(frozen=True)
 class Asked:
-    """The columns that the person named; None where they are to be found."""
+    """The columns that the user named; None where they are to be inferred. `trained` are the columns by role of the
+    run that is to read: they are taken where nothing is named, and a table without them is refused."""
 
     text: str | None = None
     pair: str | None = None
     label: str | None = None
+    trained: Mapping[str, str] = field(default_factory=dict)
 
     def __bool__(self) -> bool:
         return any((self.text, self.pair, self.label))
+
+    def column(self, role: str) -> str | None:
+        return getattr(self, role) or self.trained.get(role)

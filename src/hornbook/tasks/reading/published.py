@@ -6,9 +6,10 @@ from pathlib import Path
 from typing import Literal
 
 from hornbook.tasks.reading.content import read_text
+from hornbook.tasks.reading.delimited import plain_records
 from hornbook.tasks.reading.layout import Patterns
 from hornbook.tasks.reading.notes import Asked, Notes
-from hornbook.tasks.reading.rows import Table, plain_records, read_table, table_of
+from hornbook.tasks.reading.rows import Table, read_table, table_of
 from hornbook.tasks.reading.texts import Columns, number, one_class, text_examples
 from hornbook.tasks.records import TextExample
 

@@ -7,7 +7,7 @@ from typing import Any
 from hornbook.tasks.datasets import KnownDataSet, known
 from hornbook.tasks.reading.finish import finished
 from hornbook.tasks.reading.layout import PART_NAMES, find_parts, wanted
-from hornbook.tasks.reading.notes import Asked, Notes
+from hornbook.tasks.reading.notes import Asked, Format, Notes
 from hornbook.tasks.reading.rows import FORMATS, Table, in_memory
 from hornbook.tasks.reading.split import HELD_OUT
 from hornbook.tasks.records import PARTS, DataSet, Example
@@ -20,6 +20,9 @@ def read(
     text: str | None = None,
     pair: str | None = None,
     label: str | None = None,
+    delimiter: str | None = None,
+    encoding: str | None = None,
+    trained: Mapping[str, str] | None = None,
     strict: bool = False,
     seed: int = 0,
     held_out: float = HELD_OUT,
@@ -30,16 +33,22 @@ def read(
     `data` is a folder in the layout in which the data set was published, a file of it, a person's own table (CSV, TSV,
     JSON lines, JSON or Parquet) or a folder with train, dev and test tables, a data frame, a list of dictionaries, or
     several of these by the name of their part. A `DataSet` that was read before is answered as it is.
-    `text`, `pair` and `label` name columns. Where there is no dev part, the share `held_out` of train becomes one,
-    drawn by `seed`; 0 leaves it out. With `strict`, the first problem in the data is a `ValueError`. A single file or
-    table whose name does not say its part is the part `lone`.
+    `text`, `pair` and `label` name columns, `delimiter` and `encoding` say how files are written; what is not given is
+    inferred. `trained` are the columns by role that a run was trained on: a table without them is refused. Where there
+    is no dev part, the share `held_out` of train becomes one, drawn by `seed`; 0 leaves it out. With `strict`, the
+    first problem in the data is a `ValueError`. A single file or table whose name does not say its part is the part
+    `lone`.
 
     >>> read("sst-2", "glue/SST-2").labels  # doctest: +SKIP
     ('0', '1')
     """
     if isinstance(data, DataSet):
         return data
-    entry, asked, notes = known(task), Asked(text, pair, label), Notes(strict)
+    entry, asked, notes = (
+        known(task),
+        Asked(text, pair, label, trained or {}),
+        Notes(strict, format=Format(delimiter, encoding)),
+    )
     if isinstance(data, str | Path):
         parts = _from_files(entry, Path(data).expanduser(), asked, notes, lone)
     else:

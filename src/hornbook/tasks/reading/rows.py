@@ -1,14 +1,14 @@
 """Tables as lists of rows, out of CSV, TSV, JSON lines, JSON, Parquet or what is already in memory."""
 
-import csv
 import json
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from hornbook.tasks.reading.content import LIST_OF_DATA, JsonReader, decoded, read_text, without_surrogates
+from hornbook.tasks.reading.delimited import records
 from hornbook.tasks.reading.notes import Notes
 
 FORMATS = (".csv", ".tsv", ".jsonl", ".json", ".parquet")
@@ -40,7 +40,7 @@ class Table:
             there = ", ".join(self.columns[:30])
             raise ValueError(
                 f"{self.file} has no column '{column}' for the {what}; its columns are: {there}. "
-                f"Name the right one with {what}="
+                f"Name the right one with --{what}"
             )
 
 
@@ -56,65 +56,7 @@ def read_table(path: Path, notes: Notes) -> Table:
     if kind == ".json":
         is_list = text.lstrip().startswith("[") or LIST_OF_DATA.search(text[:2000])
         return json_list(text, str(path), notes) if is_list else json_lines(text, str(path), notes)
-    if kind == ".tsv":
-        return read_tsv(text, str(path), notes)
-    return table_of(csv_records(text, ",", str(path), notes), str(path))
-
-
-def read_tsv(text: str, file: str, notes: Notes) -> Table:
-    """Quotes are plain characters, as in most TSV files, unless they make sense as marks in the whole of this one."""
-    if _quotes_are_marks(text):
-        notes.say(f"{file}: fields are in quotes, which were taken off")
-        return table_of(csv_records(text, "\t", file, notes), file)
-    return table_of(plain_records(text), file)
-
-
-def plain_records(text: str) -> Iterator[tuple[str, list[str]]]:
-    for number, line in enumerate(text.removesuffix("\n").split("\n"), 1):
-        yield f"line {number}", line.split("\t") if line else []
-
-
-def _quotes_are_marks(text: str) -> bool:
-    if '\t"' not in text and '\n"' not in text and not text.startswith('"'):
-        return False
-    try:
-        lengths = {len(record) for record in csv.reader(_lines(text), delimiter="\t", strict=True) if record}
-    except csv.Error:
-        return False
-    return len(lengths) == 1
-
-
-def _lines(text: str) -> list[str]:
-    """With their ends, and cut at line feeds only: texts hold other characters that Python counts as line ends."""
-    lines = [line + "\n" for line in text.split("\n")]
-    return lines[:-1] if lines[-1] == "\n" else lines
-
-
-def csv_records(text: str, delimiter: str, file: str, notes: Notes) -> Iterator[tuple[str, list[str]]]:
-    lines, start, bad_line = _lines(text), 0, 0
-    limit = csv.field_size_limit(1 << 30)
-    try:
-        while start < len(lines):
-            # Within an open quote all that was read before is forgotten, so that a record which is open at the end of
-            # its line, on the way to a line where another one broke, would break there too: it is not followed again.
-            last = start + 1 if start < bad_line else len(lines)
-            reader = csv.reader((lines[i] for i in range(start, last)), delimiter=delimiter, strict=True)
-            done = 0
-            try:
-                for record in reader:
-                    yield f"line {start + done + 1}", record
-                    done = reader.line_num
-                start += done
-            except csv.Error as error:
-                # Only this line is doubtful: an open quote must not swallow the rows after it.
-                bad_line = max(bad_line, start + reader.line_num - 1)
-                start += done
-                place = f"line {start + 1}"
-                notes.problem("bad_quotes", file, place, str(error))
-                yield place, next(csv.reader([lines[start].rstrip("\n")], delimiter=delimiter))
-                start += 1
-    finally:
-        csv.field_size_limit(limit)
+    return table_of(records(text, kind, str(path), notes), str(path))
 
 
 def table_of(

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from hornbook.tasks.reading.guess import LabelKind, guess_columns
+from hornbook.tasks.reading.guess import LabelKind, guess_columns, roles_of, several_columns
 from hornbook.tasks.reading.layout import Patterns, own_patterns
 from hornbook.tasks.reading.notes import Asked, Notes
 from hornbook.tasks.reading.rows import Row, Table, is_missing, read_table
@@ -62,6 +62,7 @@ class OwnTexts:
             raise ValueError(f"{table.file} has no rows")
         needs_label = not part.startswith("test")
         columns = guess_columns(table, asked, self.kind, needs_label=needs_label)
+        notes.roles = dict(roles_of(columns))
         parse = {"class": one_class, "number": number}.get(self.kind)
         separated = ""
         if parse is None:
@@ -107,12 +108,13 @@ class OwnSpans:
 
     def _examples(self, table: Table, part: str, asked: Asked, notes: Notes) -> list[SpanExample]:
         is_test = part.startswith("test")
-        question = find_column(table, asked.text, QUESTIONS, "text")
-        passage = find_column(table, asked.pair, PASSAGES, "pair")
-        answer = find_column(table, asked.label, ANSWERS, "label", may_be_missing=is_test)
+        question = find_column(table, asked.column("text"), QUESTIONS, "text")
+        passage = find_column(table, asked.column("pair"), PASSAGES, "pair")
+        answer = find_column(table, asked.column("label"), ANSWERS, "label", may_be_missing=is_test)
         start = find_column(table, None, STARTS, "start", may_be_missing=True)
         key = find_column(table, None, ("id", "key", "guid"), "key", may_be_missing=True)
         title = find_column(table, None, ("title", "article"), "title", may_be_missing=True)
+        notes.roles = named_roles(question, passage, answer, key)
         columns = {"question": question, "passage": passage, "answer": answer, "start": start}
         notes.say("columns: " + ", ".join(f"{what} = '{name}'" for what, name in columns.items() if name))
         questions = (
@@ -154,19 +156,35 @@ def is_squad(path: Path) -> bool:
         return '"paragraphs"' in file.read(1 << 16)
 
 
+def named_roles(text: str, pair: str | None, label: str | None, key: str | None) -> dict[str, str]:
+    found = {"text": text, "pair": pair, "label": label, "key": key}
+    return {role: column for role, column in found.items() if column}
+
+
 def find_column(
-    table: Table, asked: str | None, names: tuple[str, ...], what: str, *, may_be_missing: bool = False
+    table: Table,
+    asked: str | None,
+    names: tuple[str, ...],
+    what: str,
+    *,
+    may_be_missing: bool = False,
+    num_sure: int = 1,
 ) -> str | None:
-    """The column asked for, or the first of `names` that there is."""
+    """The column asked for, or the one of `names` that is there. Of several the first `num_sure` names win, others are
+    refused."""
     if asked and (asked in table.columns or not may_be_missing):
         table.need(asked, what)
         return asked
     by_name = {column.lower(): column for column in table.columns}
-    found = None if asked else next((by_name[name] for name in names if name in by_name), None)
+    there = [] if asked else [name for name in names if name in by_name]
+    if len(there) > 1 and there[0] not in names[:num_sure] and not may_be_missing:
+        several = [by_name[name] for name in there]
+        raise several_columns(table, what, several)
+    found = by_name[there[0]] if there else None
     if found is None and not may_be_missing:
         there = ", ".join(table.columns) or "none"
         raise ValueError(
             f"{table.file}: no column for the {what} (looked for {', '.join(names)}); there are: {there}. "
-            f"Name it with {what}="
+            f"Name it with --{what}"
         )
     return found

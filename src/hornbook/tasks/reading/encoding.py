@@ -1,0 +1,104 @@
+"""Which encoding a file is in.
+
+UTF-8 is what a file is taken for wherever its bytes allow it, so only others are looked at closely. Few high bytes that
+stand alone are accents of a European language, runs of them that are Hangul are Korean; what is neither is left to
+`charset-normalizer`, which needs some text to be right.
+"""
+
+import codecs
+import re
+import unicodedata
+
+UTF_8 = "utf-8"
+MARKS = {
+    codecs.BOM_UTF8: UTF_8,
+    codecs.BOM_UTF32_LE: "utf-32",  # before UTF-16, whose mark it begins with
+    codecs.BOM_UTF32_BE: "utf-32",
+    codecs.BOM_UTF16_LE: "utf-16",
+    codecs.BOM_UTF16_BE: "utf-16",
+}
+OTHERS = ("cp932", "gb18030", "big5", "cp1250", "cp1251", "cp1253")
+SAMPLE_BYTES = 1 << 18
+FEWEST_BYTES = 6  # beyond ASCII, for a guess that is worth anything
+HIGH_BYTES = re.compile(rb"[\x80-\xff]+")
+VALID = re.compile(rb"[\xc2-\xdf][\x80-\xbf]|[\xe0-\xef][\x80-\xbf]{2}|[\xf0-\xf4][\x80-\xbf]{3}")
+HANGUL = re.compile("[가-힣]")
+RARE = "ÿþÞðÐ"  # in texts of cp1252; so are these kinds of sign:
+RARE_KINDS = ("Cc", "Cf", "No", "So", "Sk", "Sm")
+
+
+def encoding_of(data: bytes) -> str:
+    """The encoding of a file; `utf-8` too where none fits, so that what cannot be read is replaced."""
+    for mark, encoding in MARKS.items():
+        if data.startswith(mark):
+            return encoding
+    if wide := _wide(data[:SAMPLE_BYTES]):
+        return wide
+    try:
+        data.decode(UTF_8)
+        return UTF_8
+    except UnicodeDecodeError as error:
+        start = max(0, error.start - SAMPLE_BYTES // 2)
+    sample = data[start : start + SAMPLE_BYTES]
+    sample = sample[: sample.rfind(b"\n") + 1] or sample
+    return _legacy(sample) or UTF_8
+
+
+def _wide(sample: bytes) -> str | None:
+    """UTF-16 without a mark: line ends, digits and delimiters have a zero in every other byte."""
+    zeros = [sample[side::2].count(0) for side in (0, 1)]
+    if max(zeros) < max(3, len(sample) / 40) or min(zeros) > max(zeros) / 20:
+        return None
+    encoding = "utf-16-le" if zeros[1] > zeros[0] else "utf-16-be"
+    try:
+        sample[: len(sample) // 2 * 2].decode(encoding)
+    except UnicodeDecodeError as error:
+        return encoding if error.reason == "unexpected end of data" else None
+    return encoding
+
+
+def _legacy(sample: bytes) -> str | None:
+    runs = HIGH_BYTES.findall(sample)
+    if sum(map(len, VALID.findall(sample))) >= sum(map(len, runs)) / 2:
+        return None  # UTF-8 in which some bytes are damaged
+    if sum(len(run) == 1 for run in runs) > len(runs) / 2 and (european := _european(sample)):
+        return european
+    korean = _decoded(sample, "cp949")
+    if korean is not None and _share([each for each in HANGUL.findall(korean) if _is_common(each)], korean) > 0.95:
+        return "cp949"
+    if sum(map(len, runs)) < FEWEST_BYTES:
+        return None
+    from charset_normalizer import from_bytes
+
+    best = from_bytes(sample, cp_isolation=list(OTHERS)).best()
+    return best.encoding if best is not None and best.encoding in OTHERS else None
+
+
+def _european(sample: bytes) -> str | None:
+    for encoding in ("cp1252", "latin-1"):
+        text = _decoded(sample, encoding)
+        if text is not None:
+            odd = [each for each in text if each in RARE or _is_rare_sign(each)]
+            return encoding if _share(odd, text) < 0.4 else None
+    return None
+
+
+def _is_rare_sign(character: str) -> bool:
+    return character > "\x7f" and unicodedata.category(character) in RARE_KINDS
+
+
+def _is_common(syllable: str) -> bool:
+    """Whether it is one of the 2,350 that all but a few Korean words are written in."""
+    return len(syllable.encode("euc_kr", "ignore")) == 2
+
+
+def _decoded(sample: bytes, encoding: str) -> str | None:
+    """None where it is not in this encoding; a character cut off at the end of a sample is passed over."""
+    try:
+        return codecs.getincrementaldecoder(encoding)().decode(sample)
+    except UnicodeDecodeError:
+        return None
+
+
+def _share(some: list[str], text: str) -> float:
+    return len(some) / max(1, sum(each > "\x7f" and not unicodedata.category(each).startswith("P") for each in text))

@@ -1,0 +1,113 @@
+"""Which column of a table is the text, its pair and the label."""
+
+import pytest
+
+from hornbook.tasks.reading.read import read
+
+WORDS = ("the printer is out of paper", "I cannot log in", "my invoice is wrong", "a new laptop, please", "it crashed")
+
+
+def tickets(num=60, **columns):
+    """Rows of tickets; each of `columns` is made from the number of its row."""
+    rows = [
+        {"ID": 1000 + n, "Ticket text": f"{WORDS[n % 5]} {n}", "Team": ("IT", "Sales", "HR")[n % 3]} for n in range(num)
+    ]
+    return [row | {name: value(n) for name, value in columns.items()} for n, row in enumerate(rows)]
+
+
+def roles(rows, task="classification", **columns):
+    return read(task, rows, **columns).roles
+
+
+@pytest.mark.parametrize(
+    "date",
+    [
+        lambda n: f"2024-03-{n % 28 + 1:02d}",
+        lambda n: f"{n % 28 + 1}/3/2024",
+        lambda n: f"{n % 28 + 1:02d}.03.2024 09:15",
+        lambda n: f"2024-03-{n % 28 + 1:02d}T09:15:00Z",
+        lambda n: f"March {n % 28 + 1}, 2024",
+        lambda n: f"2024년 3월 {n % 28 + 1}일",
+    ],
+)
+def test_a_date_is_never_the_label(date):
+    rows = tickets(When=date)
+    assert roles(rows) == {"text": "Ticket text", "label": "Team", "key": "ID"}
+    without = [{name: value for name, value in row.items() if name != "Team"} for row in rows]
+    with pytest.raises(ValueError, match=r"no column is clearly the label; there are: ID, Ticket text, When"):
+        roles(without)
+
+
+@pytest.mark.parametrize("name", ["Created", "created_at", "Due date", "label"])
+def test_a_column_of_times_is_known_by_its_name_or_by_what_it_holds(name):
+    rows = tickets(**{name: lambda n: f"2024-03-{n % 28 + 1:02d}"})
+    assert roles(rows)["label"] == "Team"
+
+
+def test_an_id_is_never_the_label():
+    rows = tickets(customer_id=lambda n: n % 7, orderId=lambda n: f"A{n % 9}", label=lambda n: f"x{n}")
+    assert roles(rows)["label"] == "Team"  # and `label` has another value on every row
+
+
+def test_several_candidates_for_the_label_are_refused():
+    rows = tickets(Priority=lambda n: ("low", "high")[n % 2])
+    with pytest.raises(
+        ValueError, match=r"several columns could be the label \(Team, Priority\); name one, such as --label Team"
+    ):
+        roles(rows)
+    assert roles(rows, label="Priority")["label"] == "Priority"
+    rows = tickets(Score=lambda n: n % 5)  # a name that often stands for something else
+    with pytest.raises(ValueError, match=r"the label \(Score, Team\)"):
+        roles(rows)
+    rows = tickets(Category=lambda n: n % 5, Topic=lambda n: n % 4)
+    with pytest.raises(ValueError, match=r"the label \(Category, Topic\)"):
+        roles(rows)
+
+
+def test_the_surest_name_wins():
+    rows = tickets(Label=lambda n: n % 2, Score=lambda n: n % 5)
+    assert roles(rows)["label"] == "Label"
+    assert roles(tickets(Sentiment=lambda n: n % 2))["label"] == "Sentiment"
+
+
+def test_several_candidates_for_the_text_are_refused():
+    rows = tickets(Reply=lambda n: f"thank you for your message number {n}")
+    with pytest.raises(ValueError, match=r"the text \(Ticket text, Reply\); name one, such as --text 'Ticket text'"):
+        roles(rows)
+    rows = [{"title": f"about {n}", "body": f"some more words {n}", "label": n % 2} for n in range(30)]
+    with pytest.raises(ValueError, match=r"the text \(title, body\)"):
+        roles(rows)
+    assert roles(rows, text="body")["text"] == "body"
+    rows = [{"comment": f"ok {n}", "Ticket text": f"{WORDS[n % 5]} {n}", "label": n % 2} for n in range(30)]
+    with pytest.raises(ValueError, match=r"the text \(comment, Ticket text\)"):  # the longer one has no known name
+        roles(rows)
+
+
+def test_several_candidates_for_the_pair_are_refused():
+    names = ("premise", "hypothesis", "question1", "question2")
+    rows = [{**{name: f"{name} words {n}" for name in names}, "label": n % 2} for n in range(30)]
+    with pytest.raises(ValueError, match=r"pass --text premise --pair hypothesis"):
+        roles(rows)
+
+
+def test_a_short_column_is_not_mistaken_for_the_text():
+    rows = tickets(Author=lambda n: f"Ann Lee{n}", Created=lambda n: f"3 March 20{n:02d}")
+    assert roles(rows)["text"] == "Ticket text"
+
+
+def test_a_label_is_found_in_a_file_that_is_sorted_by_it():
+    rows = sorted(tickets(3000), key=lambda row: row["Team"])
+    assert roles(rows)["label"] == "Team"
+
+
+def test_roles_of_other_kinds_of_task():
+    rows = [{"tokens": ["a", "b"], "ner_tags": ["O", "O"], "pos_tags": ["X", "Y"]} for _ in range(4)]
+    with pytest.raises(ValueError, match=r"the label \(ner_tags, pos_tags\)"):
+        roles(rows, "tagging")
+    assert roles(rows, "tagging", label="pos_tags") == {"text": "tokens", "label": "pos_tags"}
+    rows = [{"question": "who", "context": "Ada wrote", "answer": "Ada", "id": n} for n in range(4)]
+    assert roles(rows, "spans") == {"text": "question", "pair": "context", "label": "answer", "key": "id"}
+    rows = [{"text": f"words here {n}", "n": n, "weight": n / 7} for n in range(30)]
+    assert roles(rows, "regression")["label"] == "weight"  # n numbers the rows
+    rows = [{"text": f"words here {n}", "red": n % 2, "blue": n % 3 == 0} for n in range(30)]
+    assert roles([row | {"blue": int(row["blue"])} for row in rows], "multi-label")["label"] == "red,blue"
