@@ -8,7 +8,7 @@ from hornbook.models.outputs import Output
 from hornbook.tasks.choice import Choice
 from hornbook.tasks.classification import Classification
 from hornbook.tasks.items import as_examples, words_of
-from hornbook.tasks.reading.inputs import read_inputs
+from hornbook.tasks.reading.inputs import read_input_rows, read_inputs
 from hornbook.tasks.saved import SavedTask
 from hornbook.tasks.spans import Spans
 from hornbook.tasks.tagging import Tagging
@@ -52,7 +52,7 @@ def test_rows_of_tables_are_kept_whatever_is_wrong_with_them(tmp_path):
     write(tmp_path, a__csv="id,review,stars\n1,fine,5\n2,,4\n3,too,many,fields\n4,good,\n")
     said: list[str] = []
     found = read_inputs(tmp_path / "a.csv", saved("classification"), say=said.append)
-    assert [each.text for each in found] == ["fine", "", "", "good"]
+    assert [each.text for each in found] == ["fine", "", "too,many", "good"]
     assert any(words.startswith("columns: text = 'review'") for words in said)
     assert any("line 4" in words and "4 fields" in words for words in said)
     write(tmp_path, b__jsonl=lines({"premise": "a", "hypothesis": "b"}, "{broken", {"premise": "c", "hypothesis": "d"}))
@@ -67,6 +67,65 @@ def test_rows_of_tables_are_kept_whatever_is_wrong_with_them(tmp_path):
     assert texts(read_inputs(tmp_path / "d.csv", saved("classification"), text="y", pair="x")) == [
         ("second text", "first text")
     ]
+
+
+def test_rows_with_too_few_or_too_many_fields_keep_their_text_where_it_is_clear(tmp_path):
+    write(tmp_path, a__csv="id,review,stars\n1,fine,5\n2,slow, loud, but good,4\n3,short\n4\n\n6, ,1\n7,good,x\n")
+    rows = read_input_rows(tmp_path / "a.csv", saved("classification"))
+    assert [(row.example.text, row.problem, row.is_usable) for row in rows] == [
+        ("fine", "", True),
+        ("slow, loud, but good", "5 fields where there are 3 columns", True),
+        ("short", "2 fields where there are 3 columns", True),
+        ("", "1 fields where there are 3 columns; the text is empty", False),
+        ("", "the line is blank", False),
+        ("", "the text is empty", False),
+        ("good", "", True),
+    ]
+    assert rows[1].columns == {"id": "2", "review": "slow, loud, but good", "stars": "4"}
+    assert rows[3].columns == {"id": "4", "review": "", "stars": ""} and list(rows[4].columns) == [
+        "id",
+        "review",
+        "stars",
+    ]
+
+
+def test_of_a_pair_it_is_not_clear_which_text_a_delimiter_belongs_to(tmp_path):
+    write(tmp_path, a__csv="text1,text2\na,b\na,b,c\na\n", b__tsv="text1\ttext2\na\tb\ta\n", c__txt="a\tb\n\n\tc\n")
+    rows = read_input_rows(tmp_path / "a.csv", saved("mnli"))
+    assert [row.is_usable for row in rows] == [True, False, False]
+    assert [row.problem for row in rows][1:] == [
+        "3 fields where there are 2 columns",
+        "1 fields where there are 2 columns; the pair is empty",
+    ]
+    rows = read_input_rows(tmp_path / "c.txt", saved("mnli"))
+    assert [(row.problem, row.columns) for row in rows] == [
+        ("", {}),
+        ("the text is empty", {}),
+        ("the text is empty", {}),
+    ]
+
+
+def test_what_is_wrong_with_a_label_is_no_problem_of_an_input(tmp_path):
+    write(tmp_path, a__csv="sentence1,sentence2,score\na,b,\nc,d,high\n")
+    rows = read_input_rows(tmp_path / "a.csv", saved("sts-b"), strict=True)
+    assert [row.problem for row in rows] == ["", ""]
+
+
+@pytest.mark.parametrize(
+    ("task", "name", "content", "problems"),
+    [
+        ("spans", "a.csv", "question,context\nwho,Ada\n,Ada\nwho,\n", ["the question is empty", "the passage is .*"]),
+        ("tagging", "a.txt", "Ada said\n \n", ["there are no words"]),
+        ("choice", "a.csv", "context,ending0,ending1\nA,b,c\n,a,b\nA\n", ["the context is empty", "1 fields where .*"]),
+        ("classification", "a.jsonl", '{"text": "a"}\n[1]\n{"text": null}\n', ["a list and .*", "the text is empty"]),
+    ],
+)  # fmt: skip
+def test_every_kind_of_task_says_why_an_input_cannot_be_predicted(tmp_path, task, name, content, problems):
+    (tmp_path / name).write_text(content)
+    rows = read_input_rows(tmp_path / name, saved(task))
+    assert [row.is_usable for row in rows] == [True, *[False] * len(problems)] and not rows[0].problem
+    for row, problem in zip(rows[1:], problems, strict=True):
+        assert re.fullmatch(problem, row.problem)
 
 
 def test_published_files_are_known(tmp_path):

@@ -238,7 +238,7 @@ def predict(
 ) -> None:
     """Predict: labels with probabilities, numbers, answers with spans, tags. Several runs answer together."""
     from hornbook.infer.predictor import load_predictor
-    from hornbook.tasks.reading.inputs import read_inputs
+    from hornbook.tasks.reading.inputs import input_rows, read_input_rows
     from hornbook.tasks.tables_out import readable, write_rows
     from hornbook.terminal import counting_display, say, table
 
@@ -258,17 +258,21 @@ def predict(
     if not texts and file is None:
         raise ValueError("there is nothing to predict: give texts after the run, or --file FILE")
     if file is not None:
-        items = read_inputs(file, predictor.saved, text, pair, say, strict, delimiter, encoding)
+        inputs = read_input_rows(file, predictor.saved, text, pair, say, strict, delimiter, encoding)
     else:
         items = [tuple(part.strip() for part in each.split("|||")) if "|||" in each else each for each in texts]
+        inputs = input_rows(items, predictor.saved.kind)
     with counting_display("predicting") as show:
-        predictions = predictor.predict(items, lambda done: show("predicted", done))
+        predictions = predictor.predict_rows(inputs, lambda done: show("predicted", done))
     if predictor.num_cut:
         say(f"{predictor.num_cut:,} texts are longer than {predictor.longest} tokens allow, and were cut")
     if predictor.num_unlike:
         learned = "pairs ('A ||| B')" if predictor.saved.has_pairs else "single texts"
         say(f"note: the model learned from {learned}, and {predictor.num_unlike:,} of these inputs are not")
-    rows = predictor.describe(items, predictions)
+    rows = predictor.describe([each.example for each in inputs], predictions)
+    rows = [row | ({"problem": each.problem} if each.problem else {}) for row, each in zip(rows, inputs, strict=True)]
+    if num_empty := predictions.count(None):
+        say(f"{num_empty:,} of {len(inputs):,} inputs have no prediction: 'problem' says why")
     if to is not None:
         write_rows(to, rows)
         say(f"{to}: {len(rows):,} predictions")

@@ -21,14 +21,16 @@ from torch import nn
 
 from hornbook.devices import chosen_device
 from hornbook.files import read_json
+from hornbook.infer.ensemble import check_agreement
 from hornbook.interop.hub import model_folder
 from hornbook.interop.onnx import is_exported, load_any
 from hornbook.models.outputs import Output
 from hornbook.tasks.choice import Choice
 from hornbook.tasks.datasets import known
 from hornbook.tasks.evaluation import label_of, tuned, with_intervals
-from hornbook.tasks.items import as_examples, without_label
+from hornbook.tasks.items import as_examples, given, without_label
 from hornbook.tasks.reading.finish import names_in
+from hornbook.tasks.reading.inputs import InputRow
 from hornbook.tasks.reading.read import read
 from hornbook.tasks.reading.split import FEWEST, HELD_OUT, hold_out
 from hornbook.tasks.records import DataSet, Example, TextExample, fingerprint
@@ -69,7 +71,7 @@ class Predictor:
     single where the model learned from pairs, or the other way round."""
 
     def __init__(self, members: Sequence[Member]):
-        _check_agreement(members)
+        check_agreement(members)
         self.members = list(members)
         self.tokenizer, self.saved = members[0].tokenizer, members[0].saved
         self.longest = min(member.longest for member in members)
@@ -148,12 +150,21 @@ class Predictor:
             return torch.autocast("cuda", torch.bfloat16)
         return contextlib.nullcontext()
 
+    def predict_rows(self, rows: Sequence[InputRow], progress: Callable[[int], None] | None = None) -> list:
+        """One prediction for each input of a file; None where there is nothing to predict from."""
+        found = iter(self.predict([row.example for row in rows if row.is_usable], progress))
+        return [next(found) if row.is_usable else None for row in rows]
+
     def describe(self, items: Any, predictions: Sequence[Any]) -> list[dict[str, Any]]:
-        """Plain rows for JSON or CSV. Tags are written in the scheme of the files that the run was trained on."""
+        """Plain rows for JSON or CSV; an input without a prediction is only repeated. Tags are written in the scheme of
+        the files that the run was trained on."""
         examples = as_examples(items, self.saved.kind)
-        rows = [self.task.describe(*pair) for pair in zip(examples, predictions, strict=True)]
+        rows = [
+            given(example) if prediction is None else self.task.describe(example, prediction)
+            for example, prediction in zip(examples, predictions, strict=True)
+        ]
         if self.saved.kind == "tagging" and self.saved.scheme:
-            rows = [row | {"tags": from_bio(row["tags"], self.saved.scheme)} for row in rows]
+            rows = [row | {"tags": from_bio(row["tags"], self.saved.scheme)} if "tags" in row else row for row in rows]
         return rows
 
     # ---- evaluating
@@ -312,47 +323,6 @@ def member_of(folder: Path, model: nn.Module, tokenizer: Tokenizer, run: dict[st
     columns = {each: request[each] for each in ("text", "pair", "label") if request.get(each)}
     trained_on, seed = (run.get("data") or {}).get("fingerprint"), (settings.get("runtime") or {}).get("seed", 0)
     return Member(folder, model, tokenizer, saved, longest, saved.columns or columns, trained_on, seed)
-
-
-def _check_agreement(members: Sequence[Member]) -> None:
-    """Models that answer together must read and answer the same things."""
-    first = members[0]
-    for other in members[1:]:
-        for what in ("kind", "labels", "problem", "pairs", "answerable", "or_none", "tokenizer"):
-            one, two = _trait(first, what), _trait(other, what)
-            if one != two:
-                detail = "another one" if what == "tokenizer" else f"{_words(one)}, and {_words(two)}"
-                raise ValueError(
-                    f"{first.folder} and {other.folder} cannot answer together, for they differ in {TRAITS[what]} "
-                    f"({detail}): give runs of one task and one tokenizer"
-                )
-
-
-TRAITS = {
-    "kind": "their kind of task",
-    "labels": "their labels",
-    "problem": "what they answer",
-    "pairs": "how they read pairs",
-    "answerable": "how they leave a question unanswered",
-    "or_none": "whether they may leave a question unanswered",
-    "tokenizer": "their tokenizer",
-}
-
-
-def _trait(member: Member, what: str) -> Any:
-    if what == "kind":
-        return member.saved.kind
-    if what == "tokenizer":
-        return member.tokenizer.fingerprint
-    task = member.saved.task
-    return getattr(task, "or_none", False) if what == "or_none" else getattr(task.output, what)
-
-
-def _words(trait: Any) -> str:
-    if not isinstance(trait, tuple):
-        return str(trait)
-    shown = ", ".join(trait[:8]) or "none"
-    return f"{shown}, … ({len(trait)})" if len(trait) > 8 else shown
 
 
 def _in_bio(prediction: Any, labels: tuple[str, ...]) -> Any:

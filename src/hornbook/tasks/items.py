@@ -44,6 +44,34 @@ def without_label(example: Example) -> Example:
     return replace(example, **{"tags" if isinstance(example, TaggedExample) else "label": None})
 
 
+def problem_of(example: Example) -> str:
+    """Why there is nothing to predict from, in words; empty where there is something."""
+    if isinstance(example, TaggedExample):
+        return "" if example.words else "there are no words"
+    if isinstance(example, ChoiceExample):
+        missing = {
+            "context": (example.context + example.beginning).strip(),
+            "endings": "".join(example.endings).strip(),
+        }
+    elif isinstance(example, SpanExample):
+        missing = {"question": example.question.strip(), "passage": example.passage.strip()}
+    else:
+        missing = {"text": example.text.strip(), "pair": example.pair is None or example.pair.strip()}
+    empty = [name for name, words in missing.items() if not words]
+    return f"the {empty[0]} is empty" if empty else ""
+
+
+def given(example: Example) -> dict[str, Any]:
+    """The input as a row for a person, without a prediction."""
+    if isinstance(example, TaggedExample):
+        return {"words": list(example.words)}
+    if isinstance(example, ChoiceExample):
+        return {"context": example.context, "endings": list(example.endings)}
+    if isinstance(example, SpanExample):
+        return {"question": example.question}
+    return {"text": example.text} | ({} if example.pair is None else {"pair": example.pair})
+
+
 def words_of(text: str) -> tuple[str, ...]:
     """The words of a text: split at white space, the marks around each apart, those within kept.
 

@@ -36,19 +36,24 @@ class Dialect:
         return ", ".join(words)
 
 
-def records(text: str, suffix: str, file: str, notes: Notes) -> Iterator[Record]:
-    """The records of a .csv or .tsv file, the first of which names the columns."""
+def dialect_for(text: str, suffix: str, file: str, notes: Notes) -> Dialect:
+    """The dialect of a .csv or .tsv file, logged where it is not the usual one."""
     asked = notes.format.delimiter
     usual = Dialect("\t" if suffix == ".tsv" else ",")
     found = detected(text, asked or usual.delimiter, is_asked=asked is not None)
     if found != usual and asked is None:
         notes.say(f"{file}: {found.described()} (detected; --delimiter overrides it)")
-    if suffix == ".tsv" and found == usual:
+    return found
+
+
+def records(text: str, suffix: str, dialect: Dialect, file: str, notes: Notes) -> Iterator[Record]:
+    """The records of a .csv or .tsv file, the first of which names the columns."""
+    if suffix == ".tsv" and dialect == Dialect("\t"):
         # Quotes are plain characters, as in most TSV files, unless they make sense as marks in the whole of this one.
         if not _quotes_are_marks(text):
             return plain_records(text)
         notes.say(f"{file}: fields are in quotes, which were taken off")
-    return csv_records(text, found, file, notes)
+    return csv_records(text, dialect, file, notes)
 
 
 def plain_records(text: str) -> Iterator[Record]:

@@ -3,27 +3,40 @@
 import json
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from hornbook.data.problems import Problems
 from hornbook.tasks.datasets import KnownDataSet, known
-from hornbook.tasks.items import words_in, words_of
+from hornbook.tasks.items import as_examples, problem_of, words_in, words_of
 from hornbook.tasks.reading.columns import OWN_TAGS, TABLES, WORDS
 from hornbook.tasks.reading.content import read_text
+from hornbook.tasks.reading.guess import guess_columns
 from hornbook.tasks.reading.notes import HARMLESS, Asked, Format, Notes
 from hornbook.tasks.reading.published import TableLayout
-from hornbook.tasks.reading.rows import FORMATS, read_table
+from hornbook.tasks.reading.rows import FORMATS, Row, is_missing, read_table
 from hornbook.tasks.reading.squad import read_squad
-from hornbook.tasks.reading.tables import OwnSpans, find_column, is_squad
+from hornbook.tasks.reading.tables import OwnSpans, OwnTexts, find_column, is_squad
 from hornbook.tasks.reading.texts import key_of
-from hornbook.tasks.records import ChoiceExample, Example, SpanExample, TaggedExample, TextExample
+from hornbook.tasks.records import ChoiceExample, Example, Kind, SpanExample, TaggedExample, TextExample
 from hornbook.tasks.saved import SavedTask
 from hornbook.tasks.schemes import repaired, scheme_of, to_bio
 
 COLUMN_FILES = (".conll", ".conllu", ".bio", ".iob", ".iob2", ".tsv")
 PART = "test"  # of which nothing is left out and labels may be missing
 MOSTLY = 0.9  # of the lines
+
+
+@dataclass(frozen=True)
+class InputRow:
+    """One input of a file, with the columns that the file has of it (none, where it is no table). `problem` is what is
+    wrong with it, if anything; where it is not `is_usable`, there is nothing to predict from."""
+
+    example: Example
+    columns: dict[str, Any]
+    problem: str = ""
+    is_usable: bool = True
 
 
 def read_inputs(
@@ -45,11 +58,59 @@ def read_inputs(
     and for spans SQuAD's JSON. `say` receives what was inferred and what was wrong; with `strict`, the first problem is
     a `ValueError`.
     """
+    return [row.example for row in read_input_rows(file, saved, text, pair, say, strict, delimiter, encoding)]
+
+
+def read_input_rows(
+    file: str | Path,
+    saved: SavedTask,
+    text: str | None = None,
+    pair: str | None = None,
+    say: Callable[[str], None] | None = None,
+    strict: bool = False,
+    delimiter: str | None = None,
+    encoding: str | None = None,
+) -> list[InputRow]:
+    """The same with the original columns of each input, and with what is wrong with it."""
     notes = Notes(strict, needs_labels=False, format=Format(delimiter, encoding))
     found = inputs_in(file, known(saved.name), Asked(text, pair, trained=saved.roles or {}), notes)
     for words in [*notes.said, *_problems(notes.problems)] if say else ():
         say(words)
-    return found
+    columns = original_columns(found, notes) or [{} for _ in found]
+    rows = notes.tables[0].rows if notes.tables else [Row("") for _ in found]
+    return [_input_row(*each) for each in zip(found, columns, rows, strict=True)]
+
+
+def input_rows(items: Any, kind: Kind) -> list[InputRow]:
+    """The same of inputs in memory, which have no columns."""
+    return [_input_row(example, {}, Row("")) for example in as_examples(items, kind)]
+
+
+def _input_row(example: Example, columns: dict[str, Any], row: Row) -> InputRow:
+    if row.broken:
+        return InputRow(example, columns, row.broken[1] or row.broken[0], is_usable=False)
+    nothing = problem_of(example)
+    return InputRow(example, columns, "; ".join(filter(None, (row.note, nothing))), not nothing)
+
+
+def original_columns(examples: list[Example], notes: Notes) -> list[dict[str, Any]]:
+    """For each input the columns of its file: the cells of a table, the id and the question of SQuAD's JSON; of other
+    files none, so that the list is empty."""
+    if notes.tables:
+        (table,) = notes.tables
+        assert len(table.rows) == len(examples)
+        nothing = dict.fromkeys(table.columns)
+        return [{name: _plain(cell) for name, cell in (row.fields or nothing).items()} for row in table.rows]
+    if isinstance(examples[0], SpanExample) and notes.files[0].lower().endswith(".json"):
+        return [{"id": each.key, "question": each.question} for each in examples]
+    return []
+
+
+def _plain(cell: Any) -> Any:
+    """As JSON can hold it."""
+    if is_missing(cell) and not isinstance(cell, str):
+        return None
+    return cell if isinstance(cell, str | int | float | list | dict) else str(cell)
 
 
 def inputs_in(file: str | Path, entry: KnownDataSet, asked: Asked, notes: Notes) -> list[Example]:
@@ -92,6 +153,13 @@ def _read(path: Path, entry: KnownDataSet, asked: Asked, notes: Notes) -> list[E
     own = OwnSpans(may_be_none=True) if entry.kind == "spans" else entry.own_layout
     if len(table.columns) == 1 and entry.kind != "spans" and not asked and not asked.trained:
         asked = Asked(table.columns[0])
+    text = None
+    if isinstance(own, OwnTexts):
+        columns = guess_columns(table, asked, own.kind, needs_label=False)
+        asked = replace(asked, text=columns.text, pair=columns.pair)
+        text = columns.text if columns.pair is None else None
+    for row in table.mend(text):
+        notes.problem("kept_bad_row", table.file, row.place, row.note)
     return own.from_tables({PART: table}, asked, notes)[PART]
 
 

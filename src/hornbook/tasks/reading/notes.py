@@ -3,9 +3,14 @@
 import codecs
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from hornbook.data.problems import KINDS, Problem, Problems
 
+if TYPE_CHECKING:
+    from hornbook.tasks.reading.rows import Table
+
+OF_LABELS = ("no_label", "bad_number", "bad_choice", "bad_tags", "no_span")  # and not of what is read
 HARMLESS = ("byte_order_mark", "carriage_return")  # nothing is lost by them, and published files have them
 
 
@@ -40,6 +45,7 @@ class Notes:
     problems: Problems = field(default_factory=Problems)
     said: list[str] = field(default_factory=list)
     files: list[str] = field(default_factory=list)
+    tables: list["Table"] = field(default_factory=list)  # that were read, as their files have them
     file_of: dict[str, str] = field(default_factory=dict)  # the first file of a part
     places: dict[tuple[str, str], str] = field(default_factory=dict)  # of a part and a key, where it was taken down
     roles: dict[str, str] = field(default_factory=dict)  # of a table: the column of the text, pair, label and key
@@ -52,7 +58,7 @@ class Notes:
 
     def leaves_out(self, kind: str, part: str, file: str, place: str, detail: str = "") -> bool:
         """Counts an example that is not whole. True where it is left out: in training only."""
-        if kind == "no_label" and not self.needs_labels:
+        if kind in OF_LABELS and not self.needs_labels:
             return False
         is_training = part == "train"
         self.problem(kind if is_training else f"kept_{kind}", file, place, detail)

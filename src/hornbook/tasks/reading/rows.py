@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from hornbook.tasks.reading.content import LIST_OF_DATA, JsonReader, decoded, read_text, without_surrogates
-from hornbook.tasks.reading.delimited import records
+from hornbook.tasks.reading.delimited import dialect_for, records
 from hornbook.tasks.reading.notes import Notes
 
 FORMATS = (".csv", ".tsv", ".jsonl", ".json", ".parquet")
@@ -17,11 +17,14 @@ BLANK = ("bad_row", "the line is blank")
 
 @dataclass(slots=True)
 class Row:
-    """The fields by column; for a row that could not be read, none, and the kind of problem and its detail."""
+    """The fields by column; for a row that could not be read, none, and the kind of problem and its detail. `cells` are
+    those of a row that has another number of them than there are columns, and `note` says so once it is mended."""
 
     place: str
     fields: dict[str, Any] = field(default_factory=dict)
     broken: tuple[str, str] | None = None
+    cells: list[str] = field(default_factory=list)
+    note: str = ""
 
 
 @dataclass(slots=True)
@@ -29,9 +32,27 @@ class Table:
     file: str
     columns: list[str]
     rows: list[Row]
+    delimiter: str = ","
 
     def values(self, column: str) -> list[Any]:
         return [row.fields.get(column) for row in self.rows if row.broken is None]
+
+    def mend(self, text: str | None) -> list[Row]:
+        """Reads rows with too few or too many fields as far as that is possible and returns them: fields missing at the
+        end are empty, and delimiters too many belong to the column `text`, if one is given."""
+        mended = []
+        for row in self.rows:
+            num_extra = len(row.cells) - len(self.columns)
+            if not row.broken or not row.cells or (num_extra > 0 and text is None):
+                continue
+            cells = [*row.cells, *[""] * -num_extra]
+            if num_extra > 0:
+                first = self.columns.index(text)
+                last = first + num_extra + 1
+                cells = [*cells[:first], self.delimiter.join(cells[first:last]), *cells[last:]]
+            row.fields, row.note, row.broken = dict(zip(self.columns, cells, strict=True)), row.broken[1], None
+            mended.append(row)
+        return mended
 
     def need(self, column: str, what: str) -> None:
         if not self.columns:
@@ -45,6 +66,11 @@ class Table:
 
 
 def read_table(path: Path, notes: Notes) -> Table:
+    notes.tables.append(_table_in(path, notes))
+    return notes.tables[-1]
+
+
+def _table_in(path: Path, notes: Notes) -> Table:
     kind = path.suffix.lower()
     if kind not in FORMATS:
         raise ValueError(f"{path} is of no known kind: write it as one of {', '.join(FORMATS)}")
@@ -56,7 +82,10 @@ def read_table(path: Path, notes: Notes) -> Table:
     if kind == ".json":
         is_list = text.lstrip().startswith("[") or LIST_OF_DATA.search(text[:2000])
         return json_list(text, str(path), notes) if is_list else json_lines(text, str(path), notes)
-    return table_of(records(text, kind, str(path), notes), str(path))
+    dialect = dialect_for(text, kind, str(path), notes)
+    table = table_of(records(text, kind, dialect, str(path), notes), str(path))
+    table.delimiter = dialect.delimiter
+    return table
 
 
 def table_of(
@@ -85,7 +114,8 @@ def _row(columns: list[str], place: str, fields: list[str]) -> Row:
     if not fields:
         return Row(place, broken=BLANK)
     if len(fields) != len(columns):
-        return Row(place, broken=("bad_row", f"{len(fields)} fields where there are {len(columns)} columns"))
+        detail = f"{len(fields)} fields where there are {len(columns)} columns"
+        return Row(place, broken=("bad_row", detail), cells=fields)
     return Row(place, dict(zip(columns, fields, strict=True)))
 
 
