@@ -146,9 +146,13 @@ def read_json(path: Path) -> dict:
 
 
 def read_json_lines(path: Path) -> list[dict]:
-    """The objects of a file with one a line; a last line cut short by a kill is passed over."""
+    """The objects of a file with one per line; a last line cut short by a kill is skipped.
+
+    Lines end at line feeds only: `str.splitlines` would also cut at U+2028, U+2029 and U+0085, which JSON allows within
+    a string."""
     found = []
-    for line in Path(path).read_text(encoding="utf-8", errors="replace").splitlines() if Path(path).exists() else []:
+    text = Path(path).read_text(encoding="utf-8", errors="replace") if Path(path).exists() else ""
+    for line in text.split("\n"):
         with contextlib.suppress(json.JSONDecodeError):
             value = json.loads(line)
             if isinstance(value, dict):
