@@ -6,7 +6,7 @@ import pytest
 from small_prompting import QUESTION, WRITING, write_colours, write_rows, write_task
 
 from hornbook.prompting.definition import read_task
-from hornbook.prompting.prompts import question
+from hornbook.prompting.prompts import drawable, question
 from hornbook.prompting.sources import detokenised, read_items
 
 TURNS = ["Who?", "Where?", "When?"]
@@ -41,6 +41,35 @@ def test_columns_with_words_for_labels(tmp_path):
     assert [len(parts.train), len(parts.test)] == [12, 9]
     assert parts.test[1].answers == ("dark green",) and parts.test[1].choices == ("red", "dark green")
     assert parts.train[0].fields == {"text": "train 0", "label": "r"}
+
+
+def test_columns_of_any_name_and_any_delimiter(tmp_path):
+    text = QUESTION.replace("{text}", "{Ticket text} ({№ of-the ticket.})").replace(
+        'gold = "label"', 'gold = "The team"'
+    )
+    for part, first in (("train", 0), ("test", 8)):
+        rows = "".join(f"{n};broken, {part} {n};{'rg'[n % 2]}\n" for n in range(first, first + 4))
+        (tmp_path / f"{part}.csv").write_text("№ of-the ticket.;Ticket text;The team\n" + rows, encoding="utf-16")
+    task = read_task(write_task(tmp_path / "team.toml", text))
+    parts = read_items(task, tmp_path, quiet)
+    assert question(task, parts.test[1], task.example) == "broken, test 9 (9) is"
+    assert len(drawable(task, parts.train, parts.test)) == 4
+    wrong = read_task(write_task(tmp_path / "wrong.toml", text.replace("Ticket text", "ticket text")))
+    with pytest.raises(
+        ValueError, match=r"names the field \{ticket text\}, and the data has № of-the ticket., Ticket text"
+    ):
+        question(wrong, parts.test[0], wrong.example)
+
+
+def test_a_row_that_lacks_a_column_has_it_empty(tmp_path):
+    task = read_task(write_task(tmp_path / "colour.toml", QUESTION.replace("{text}", "{text} {hint}")))
+    file = write_rows(
+        tmp_path / "a.jsonl", [{"text": "sky", "hint": "up", "label": "r"}, {"text": "sea", "label": "g"}]
+    )
+    assert [question(task, item, task.example) for item in read_items(task, file, quiet).test] == [
+        "sky up is",
+        "sea  is",
+    ]
 
 
 def test_a_lone_file_is_asked(tmp_path):

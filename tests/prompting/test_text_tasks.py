@@ -74,6 +74,7 @@ def test_an_unknown_task_is_answered_with_the_nearest():
 
 def test_a_template_takes_texts_as_they_are():
     assert filled("{a} and {b}", {"a": "{b}", "b": "\\1"}) == "{b} and \\1"
+    assert filled('{{"name": "{my name}"}}', {"my name": "Ada"}) == '{"name": "Ada"}'
     with pytest.raises(ValueError, match=r"names the field \{c\}, and the data has a"):
         filled("{c}", {"a": ""})
 

@@ -17,7 +17,7 @@ from hornbook.config import Typed, from_dict, setting
 from hornbook.prompting.measures import MEASURES
 
 SHIPPED = Path(__file__).parent / "tasks"
-FIELD = re.compile(r"\{(\w+)\}")
+FIELD = re.compile(r"\{\{|\}\}|\{([^{}\n]+)\}")  # doubled braces stand for themselves
 NAME = re.compile(r"[a-z0-9]+(?:[.-][a-z0-9]+)*")  # of a task or a variant: it becomes a part of file names
 AS_WRITTEN = "as written"  # the variant that every task has
 
@@ -124,7 +124,7 @@ class TextTask(Typed):
     name: str = setting("", "of the files that it leaves")
     about: str = setting("", "what is asked, and by whose definition, in a sentence")
     description: str = setting("", "the task in words: what a prompt begins with")
-    example: str = setting("", "template of what is asked; {field} stands for a field of the example")
+    example: str = setting("", "template of what is asked; {field} stands for a field of the example, such as a column")
     answer: str = setting(" {answer}", "template of what follows it, where {answer} is the right answer or a choice")
     separator: str = setting("\n\n", "between the description, the examples and the question")
     gold: str = setting("", "the field with the right answer or label; none: what the data set says")
@@ -200,13 +200,15 @@ def read_task(name: str | Path) -> TextTask:
 
 
 def filled(template: str, fields: Mapping[str, str], where: str = "the template") -> str:
-    """The template with its fields put in.
+    """The template with its fields substituted; `{{` and `}}` are plain braces.
 
-    >>> filled("Q: {question}", {"question": "why {so}?"})
+    >>> filled("Q: {Ticket text}", {"Ticket text": "why {so}?"})
     'Q: why {so}?'
     """
 
     def value(found: re.Match) -> str:
+        if found[1] is None:
+            return found[0][0]
         if found[1] not in fields:
             raise ValueError(f"{where} names the field {{{found[1]}}}, and the data has {', '.join(fields)}")
         return fields[found[1]]

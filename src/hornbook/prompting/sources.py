@@ -160,7 +160,7 @@ def _columns(task: TextTask, path: Path, notes: Notes) -> Iterator[Item]:
         if not answers or is_missing(answers[0]):
             notes.problem("no_label", str(path), row.place, f"'{task.gold}' is empty")
             continue
-        fields = {name: plain(value) for name, value in row.fields.items()}
+        fields = {name: plain(row.fields.get(name)) for name in table.columns}
         yield _labelled(task, key_of(row, task.source.key or None, number), fields, answers)
 
 
