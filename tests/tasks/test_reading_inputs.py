@@ -158,6 +158,7 @@ def test_sentences(tmp_path):
         columns__txt="-DOCSTART- -X- O O\n\nAda NNP I-NP O\nsaid VBD I-VP O\n\nBath NNP I-NP O\n",
         text__txt="Ada said: no.\n\nBath\n",
         words__conll="Ada\nsaid\n\nBath\n",
+        commented__txt="# sent_id = 1\n# text = Ada\nAda O\n# O\n\n# sent_id = 2\n#Bath O\n",
         rows__csv='text,id\n"Ada said: no.",1\n,2\n',
         lists__jsonl=lines({"tokens": ["New York", "is"]}, {"tokens": "as given ."}),
     )
@@ -165,6 +166,7 @@ def test_sentences(tmp_path):
         "columns.txt": [("Ada", "said"), ("Bath",)],
         "text.txt": [("Ada", "said", ":", "no", "."), (), ("Bath",)],
         "words.conll": [("Ada", "said"), ("Bath",)],
+        "commented.txt": [("Ada", "#"), ("#Bath",)],
         "rows.csv": [("Ada", "said", ":", "no", "."), ()],
         "lists.jsonl": [("New York", "is"), ("as", "given", ".")],
     }

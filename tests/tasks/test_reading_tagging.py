@@ -41,7 +41,7 @@ def test_another_column_of_conll(tmp_path, task, label):
 
 def test_an_unknown_column(tmp_path):
     write(tmp_path, train__txt=CONLL)
-    with pytest.raises(ValueError, match=r"label='case' is no column .*word, pos, chunk, ner, last"):
+    with pytest.raises(ValueError, match=r"--label case is no column .*word, pos, chunk, ner, last"):
         read("conll2003", tmp_path, label="case")
 
 
@@ -84,6 +84,44 @@ def test_lines_without_a_tag(tmp_path):
 def test_a_space_within_a_word_that_is_not_a_blank(tmp_path):
     write(tmp_path, train__txt="10\u00a0000 O\nb O\n")
     assert read("tagging", tmp_path).parts["train"][0].words == ("10\u00a0000", "b")
+
+
+ADA, YORK = (("Ada", "saw"), ("B-PER", "O")), (("New York",), ("B-LOC",))
+
+
+@pytest.mark.parametrize(
+    ("content", "expected"),
+    [
+        ("# sent_id = 1\n# text = Ada saw\nAda\tB-PER\nsaw\tO\n", [ADA]),
+        ("# sent_id = 1\nAda NNP x B-PER\nsaw VBD x O\n", [ADA]),  # a comment with as many fields as there are columns
+        ("# id 7\nAda B-PER\nsaw O\n \t\n# id 8\nAda B-PER\nsaw O\n", [ADA, ADA]),
+        ("#begin document (a); part 0\nAda B-PER\nsaw O\n\n#end document\n", [ADA]),
+        ("# O\n1 O\n\n#fun B-TAG\n# I-TAG\n", [(("#", "1"), ("O", "O")), (("#fun", "#"), ("B-TAG", "I-TAG"))]),
+        ("-DOCSTART-\tO\n\nAda\tB-PER\nsaw\tO\n", [ADA]),
+        ("New York\tB-LOC\n\nAda\tB-PER\nsaw\tO\n", [YORK, ADA]),  # words may hold spaces
+        ("Ada\t\tB-PER\nsaw\tVBD\tO\n", [ADA]),
+        ("Ada\t\tB-PER\nlooking\tO\n", [(("Ada", "looking"), ("B-PER", "O"))]),  # aligned by several tabs
+        ("#\thttp://a.de [2009]\n1\tAda\tB-PER\n2\tsaw\tO\n\n#\thttp\n1\tAda\tB-PER\n2\tsaw\tO\n", [ADA, ADA]),
+        ("1 Ada NNP B-PER\n2 saw VBD O\n", [ADA]),
+        ("# a\r\nAda  I-PER \r\nsaw  O\r\n   \r\nAda I-PER\r\nsaw O\r\n", [ADA, ADA]),
+        ("Ada S-PER\nsaw O\n", [ADA]),
+    ],
+)
+def test_column_files_of_other_tools(tmp_path, content, expected):
+    write(tmp_path, **{"train.conll": content})
+    data = read("tagging", tmp_path, held_out=0, strict=True)
+    assert shown(data.parts["train"]) == expected
+
+
+def test_the_column_of_the_words_may_be_named(tmp_path):
+    write(tmp_path, **{"train.conll": "doc 0 Ada B-PER\ndoc 0 saw O\n"})
+    data = read("tagging", tmp_path, text="2", held_out=0, strict=True)
+    assert shown(data.parts["train"]) == [ADA]
+
+
+def test_conll_u_under_another_name(tmp_path):
+    write(tmp_path, train__conll=UD)
+    assert read("tagging", tmp_path, held_out=0).parts["train"][0].tags == ("VERB", "PRON", "ADP", "DET", "NOUN")
 
 
 UD = """# sent_id = 1

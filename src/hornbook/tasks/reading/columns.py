@@ -2,6 +2,7 @@
 
 import json
 import re
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -14,10 +15,14 @@ from hornbook.tasks.reading.rows import FORMATS, Row, Table, is_missing, read_ta
 from hornbook.tasks.reading.tables import find_column, named_roles
 from hornbook.tasks.reading.texts import key_of, name_of
 from hornbook.tasks.records import TaggedExample
+from hornbook.tasks.schemes import MARKED
 
 CONLL_COLUMNS = {"word": 0, "pos": 1, "chunk": 2, "ner": 3}
 CONLLU_COLUMNS = {"form": 1, "lemma": 2, "upos": 3, "xpos": 4, "deprel": 7}
 BLANK = re.compile(r"[ \t]+")  # and not all that Python takes for white space, for words may hold it
+COMMENT = re.compile(r"#\s*[\w.:-]+ = ")  # such as # sent_id = 7
+DOCUMENT = "-DOCSTART-"
+SHAPE_LINES = 5000
 NOT_A_WORD = re.compile(r"\d+[-.]\d+")  # a range such as 1-2, or an empty node such as 1.1
 TABLES = tuple(suffix for suffix in FORMATS if suffix != ".tsv")  # a TSV file is rather a word and its tag a line
 WORDS = ("words", "tokens", "sentence", "text")
@@ -41,26 +46,26 @@ class ColumnLayout:
             for path in files:
                 if path.suffix.lower() in TABLES:
                     examples += table_examples(read_table(path, notes), part, asked, notes)
-                elif path.suffix.lower() == ".conllu":
-                    examples += self._file(path, part, asked.label or "upos", CONLLU_COLUMNS, notes)
                 else:
-                    examples += self._file(path, part, asked.label or self.tag, self.names, notes)
+                    examples += self._file(path, part, asked, notes)
             parts[part] = examples
         return parts
 
     def from_tables(self, tables: Mapping[str, Table], asked: Asked, notes: Notes) -> dict[str, list[TaggedExample]]:
         return {part: table_examples(table, part, asked, notes) for part, table in tables.items()}
 
-    def _file(self, path: Path, part: str, tag: str, names: Mapping[str, int], notes: Notes) -> Iterator[TaggedExample]:
-        is_conllu = names is CONLLU_COLUMNS
-        column = column_number(tag, names)
+    def _file(self, path: Path, part: str, asked: Asked, notes: Notes) -> Iterator[TaggedExample]:
         lines = read_text(path, notes).split("\n")
-        for number, (place, rows) in enumerate(_sentences(lines, is_conllu)):
-            words = tuple(row[1 if is_conllu and len(row) > 1 else 0] for row in rows)
+        shape = shape_of(lines, path.suffix.lower() == ".conllu", may_be_conllu=not self.names)
+        is_conllu, names = shape.is_conllu, CONLLU_COLUMNS if shape.is_conllu else self.names
+        column = column_number(asked.label or ("upos" if is_conllu else self.tag), names)
+        words_column = column_number(asked.text, names, "text") if asked.text else shape.words
+        for number, (place, rows) in enumerate(shape.sentences(lines)):
+            words = tuple(row[words_column if len(row) > words_column else 0] for row in rows)
             width = max(len(row) for row in rows)
             example = TaggedExample(str(number), words)
             notes.places[part, str(number)] = f"line {place}"
-            if part.startswith("test") and width == 1:
+            if part.startswith("test") and width == words_column + 1:
                 yield example
                 continue
             short = next((index for index, row in enumerate(rows) if not _has(row, column, width, is_conllu)), None)
@@ -84,30 +89,97 @@ def _has(row: list[str], column: int, width: int, is_conllu: bool) -> bool:
     return len(row) == width and len(row) > 1 if column < 0 else len(row) > column
 
 
-def column_number(tag: str, names: Mapping[str, int]) -> int:
-    if tag == "last":
+def column_number(asked: str, names: Mapping[str, int], role: str = "label") -> int:
+    if asked == "last":
         return -1
-    if tag.isdigit():
-        return int(tag)
-    if tag.lower() in names:
-        return names[tag.lower()]
+    if asked.isdigit():
+        return int(asked)
+    if asked.lower() in names:
+        return names[asked.lower()]
     known = ", ".join([*names, "last"])
-    raise ValueError(f"label='{tag}' is no column of this file: name one of {known}, or its number, the words being 0")
+    raise ValueError(f"--{role} {asked} is no column of this file: name one of {known}, or its number from 0")
 
 
-def _sentences(lines: list[str], is_conllu: bool) -> Iterator[tuple[int, list[list[str]]]]:
-    """Sentences as lists of split lines, each with the number of its first line."""
-    rows: list[list[str]] = []
-    start = 0
-    for number, line in enumerate([*lines, ""], 1):
-        fields = line.split("\t") if is_conllu else BLANK.split(line.strip(" \t"))
-        if not line.strip() or fields[0] == "-DOCSTART-":
-            if rows:
-                yield start, rows
-            rows = []
-        elif not (is_conllu and (line.startswith("#") or NOT_A_WORD.fullmatch(fields[0]))):
-            start = number if not rows else start
-            rows.append(fields)
+@dataclass(frozen=True)
+class Shape:
+    """How a column file is written: whether fields are separated by tabs alone, so that words may hold spaces; how many
+    there are on a line; what is in the last of them; which one is the word."""
+
+    by_tabs: bool
+    width: int
+    tags: frozenset[str] = frozenset()
+    words: int = 0
+    is_conllu: bool = False
+
+    def fields(self, line: str) -> list[str]:
+        if self.is_conllu:
+            return line.split("\t")
+        return _by_tabs(line) if self.by_tabs else _by_blanks(line)
+
+    def sentences(self, lines: list[str]) -> Iterator[tuple[int, list[list[str]]]]:
+        """Sentences as lists of split lines, each with the number of its first line."""
+        rows: list[list[str]] = []
+        start = 0
+        for number, line in enumerate([*lines, ""], 1):
+            fields = self.fields(line)
+            if not line.strip() or DOCUMENT in fields[:2]:
+                if rows:
+                    yield start, rows
+                rows = []
+            elif not self._is_skipped(line, fields, is_first=not rows):
+                start = number if not rows else start
+                rows.append(fields)
+
+    def _is_skipped(self, line: str, fields: list[str], is_first: bool) -> bool:
+        """Comments, and in CoNLL-U what is no word. Where words are not numbered, # may be a word: only before a
+        sentence, a line that begins with it and has not the columns of the file or no tag is a comment."""
+        if self.is_conllu or self.words:
+            return line.startswith("#") or NOT_A_WORD.fullmatch(fields[0]) is not None
+        if not is_first or not line.startswith("#"):
+            return False
+        has_tag = self.width == 1 or fields[-1] in self.tags or fields[-1] == "O" or MARKED.fullmatch(fields[-1])
+        return len(fields) != self.width or COMMENT.match(line) is not None or not has_tag
+
+
+CONLLU = Shape(True, 10, words=1, is_conllu=True)
+
+
+def _by_tabs(line: str) -> list[str]:
+    return [each.strip(" ") for each in line.strip(" \t").split("\t")]
+
+
+def _by_blanks(line: str) -> list[str]:
+    return BLANK.split(line.strip(" \t"))
+
+
+def shape_of(lines: list[str], is_conllu: bool = False, *, may_be_conllu: bool = True) -> Shape:
+    """The shape of most lines. Files whose words are numbered have them in their second column; those with ten columns
+    besides are CoNLL-U, whatever they are called."""
+    if is_conllu:
+        return CONLLU
+    words = [line for line in lines[:SHAPE_LINES] if line.strip() and not line.startswith(("#", DOCUMENT))]
+    if not words:
+        return Shape(False, 1)
+    widths = [Counter(len(split(line)) for line in words).most_common(1)[0] for split in (_by_blanks, _by_tabs)]
+    by_tabs = widths[1][1] > widths[0][1] and widths[1][0] > 1
+    width = widths[by_tabs][0]
+    split = _by_tabs if by_tabs else _by_blanks
+    shape = Shape(by_tabs, width, frozenset(split(line)[-1] for line in words))
+    if width < 2 or not _are_numbered(shape, lines[:SHAPE_LINES]):
+        return shape
+    return CONLLU if width == 10 and may_be_conllu else replace(shape, words=1)
+
+
+def _are_numbered(shape: Shape, lines: list[str]) -> bool:
+    """Whether the first column counts the words of each sentence."""
+    firsts = [[row[0] for row in rows if not row[0].startswith("#")] for _, rows in shape.sentences(lines)]
+    firsts = [[each for each in first if not NOT_A_WORD.fullmatch(each)] for first in firsts if first]
+    counted = [each in (_counted(0, len(each)), _counted(1, len(each))) for each in firsts]
+    return all(counted) and any(len(each) > 1 for each in firsts)
+
+
+def _counted(start: int, num: int) -> list[str]:
+    return [str(start + place) for place in range(num)]
 
 
 def table_examples(table: Table, part: str, asked: Asked, notes: Notes) -> list[TaggedExample]:

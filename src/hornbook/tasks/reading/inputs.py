@@ -212,7 +212,7 @@ def _sentences(path: Path, asked: Asked, notes: Notes) -> list[TaggedExample]:
     if suffix in TABLES:
         return _table_of_sentences(path, asked, notes)
     if suffix in COLUMN_FILES or _has_columns(_split(path, Notes())):
-        return _in_bio(OWN_TAGS.read({PART: [path]}, Asked(), notes)[PART])
+        return _in_bio(OWN_TAGS.read({PART: [path]}, Asked(asked.text), notes)[PART])
     return [TaggedExample(str(number), words_of(line)) for number, line in enumerate(_split(path, notes))]
 
 
@@ -227,7 +227,7 @@ def _in_bio(examples: list[TaggedExample]) -> list[TaggedExample]:
 
 def _has_columns(lines: list[str]) -> bool:
     """Whether lines are words in columns: about as many fields on each, and blank lines between sentences."""
-    widths = Counter(len(line.split()) for line in lines if line.strip())
+    widths = Counter(len(line.split()) for line in lines if line.strip() and not line.startswith("#"))
     has_blanks = any(not line.strip() for line in lines[1:-1])
     return has_blanks and max(widths.values(), default=0) > MOSTLY * widths.total()
 
