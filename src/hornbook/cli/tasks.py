@@ -21,7 +21,7 @@ from hornbook.cli.app import (
 
 TaskName = Annotated[str, typer.Option("--task", help="A data set (mrpc, squad2, conll2003 ...) or a kind of task.")]
 Data = Annotated[
-    str | None, typer.Option(help="A folder in the published layout, or your own .csv, .tsv, .jsonl, .parquet.")
+    str | None, typer.Option(help="A folder in the published layout, or your own .csv, .tsv, .jsonl, .parquet, .xlsx.")
 ]
 Text = Annotated[str | None, typer.Option(help="The column of the text; inferred by default.")]
 Pair = Annotated[str | None, typer.Option(help="The column of the second text.")]
@@ -222,7 +222,7 @@ def predict(
         ),
     ],
     file: Annotated[
-        Path | None, typer.Option(help="Texts to predict: .txt, .csv, .jsonl, .parquet, column file.")
+        Path | None, typer.Option(help="Texts to predict: .txt, .csv, .jsonl, .parquet, .xlsx, column file.")
     ] = None,
     to: Annotated[Path | None, typer.Option(help="Write to this .json, .jsonl, .csv or .tsv.")] = None,
     submission: Annotated[
@@ -306,7 +306,7 @@ def _submit(predictor, data: str | None, out: Path, as_json: bool) -> None:
 @app.command("features", epilog="Example: hornbook features runs/first texts.txt --out vectors.npy --layers last4")
 def features(
     model: Model,
-    file: Annotated[Path, typer.Argument(help=".txt with a text a line, or .csv, .tsv, .jsonl, .parquet.")],
+    file: Annotated[Path, typer.Argument(help=".txt with one text per line, or .csv, .tsv, .jsonl, .parquet, .xlsx.")],
     out: Annotated[Path, typer.Option(help="The .npy file to write.")],
     layers: Annotated[
         str, typer.Option(help="last, last4, mean-last4, all, embeddings, or numbers: 1,2,-1.")

@@ -1,7 +1,8 @@
-"""Tables as lists of rows, out of CSV, TSV, JSON lines, JSON, Parquet or what is already in memory."""
+"""Tables as lists of rows, out of CSV, TSV, JSON lines, JSON, Parquet, Excel or what is already in memory."""
 
 import json
 import math
+import zipfile
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -11,7 +12,7 @@ from hornbook.tasks.reading.content import LIST_OF_DATA, JsonReader, decoded, re
 from hornbook.tasks.reading.delimited import dialect_for, records
 from hornbook.tasks.reading.notes import Notes
 
-FORMATS = (".csv", ".tsv", ".jsonl", ".json", ".parquet")
+FORMATS = (".csv", ".tsv", ".jsonl", ".json", ".parquet", ".xlsx")
 BLANK = ("bad_row", "the line is blank")
 
 
@@ -76,6 +77,8 @@ def _table_in(path: Path, notes: Notes) -> Table:
         raise ValueError(f"{path} is of no known kind: write it as one of {', '.join(FORMATS)}")
     if kind == ".parquet":
         return read_parquet(path, notes)
+    if kind == ".xlsx":
+        return read_excel(path, notes)
     text = read_text(path, notes)
     if kind == ".jsonl":
         return json_lines(text, str(path), notes)
@@ -163,6 +166,41 @@ def read_parquet(path: Path, notes: Notes) -> Table:
         raise ValueError(f"{path} cannot be read as Parquet ({reason}): write it anew") from None
     records = [dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True)]
     return in_memory(records, str(path), notes)
+
+
+def read_excel(path: Path, notes: Notes) -> Table:
+    """The first sheet, whose first row that is not empty names the columns."""
+    try:
+        import openpyxl
+    except ImportError:
+        raise ValueError(f'{path} needs openpyxl: pip install "hornbook[excel]", or save it as .csv') from None
+    notes.files.append(str(path))
+    try:
+        book = openpyxl.load_workbook(path, read_only=True, data_only=True)
+        sheet = book.worksheets[0]
+        cells = list(sheet.iter_rows(values_only=True))
+    except (zipfile.BadZipFile, openpyxl.utils.exceptions.InvalidFileException, OSError, KeyError, ValueError) as error:
+        raise ValueError(f"{path} cannot be read as Excel ({error}): save it again as .xlsx, or as .csv") from None
+    if len(book.worksheets) > 1:
+        notes.say(f"{path}: sheet '{sheet.title}', the first of {len(book.worksheets)}")
+    records = [(f"row {number}", list(row)) for number, row in enumerate(cells, 1)]
+    while records and all(map(is_missing, records[-1][1])):
+        records.pop()
+    first = next((place for place, (_, row) in enumerate(records) if not all(map(is_missing, row))), 0)
+    return _sheet_table(records[first:], str(path), notes)
+
+
+def _sheet_table(records: list[tuple[str, list[Any]]], file: str, notes: Notes) -> Table:
+    names = ["" if is_missing(cell) else str(cell) for cell in records[0][1]] if records else []
+    used = [place for place, name in enumerate(names) if name]
+    table = table_of([("", [names[place] for place in used])], file)
+    for place, cells in records[1:]:
+        fields = {name: cells[at] if at < len(cells) else None for name, at in zip(table.columns, used, strict=True)}
+        if all(map(is_missing, fields.values())):
+            table.rows.append(Row(place, broken=("bad_row", "the row is blank")))
+        else:
+            table.rows.append(Row(place, without_surrogates(fields, file, notes)))
+    return table
 
 
 def _values(column: Any, file: str, notes: Notes) -> list[Any]:
