@@ -87,7 +87,7 @@ def _need_trained(table: Table, asked: Asked, needs_label: bool) -> None:
             there = ", ".join(table.columns[:30]) or "none"
             raise ValueError(
                 f"{table.file} has no column '{missing[0]}', which the run was trained on as the {role}; its columns "
-                f"are: {there}. Name the {role} with --{role}"
+                f"are {there}; name the {role} with --{role}"
             )
 
 
