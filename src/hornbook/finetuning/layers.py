@@ -24,7 +24,7 @@ def with_head(
     A head of an earlier task is left behind, so a model may go through one task on its way to another.
     """
     with torch.device("meta"):  # drawing weights only to write over them takes longer than a short run
-        model = type(trained)(with_dropout(trained.config, dropout), trained.heads_for(output), output)
+        model = _network(trained, output, dropout)
     model.to_empty(device="cpu")
     kept = {name: value for name, value in trained.state_dict().items() if not name.startswith("task.")}
     missing, _ = model.load_state_dict(kept, strict=False)
@@ -37,9 +37,16 @@ def with_head(
 
 def from_random(trained: nn.Module, output: Output, seed: int, dropout: float | None = None) -> nn.Module:
     """The same network with weights as before any pre-training: what pre-training buys is seen beside it."""
-    model = type(trained)(with_dropout(trained.config, dropout), trained.heads_for(output), output)
+    model = _network(trained, output, dropout)
     model.initialise(torch.Generator().manual_seed(seed_of(seed, "weights")))
     return model
+
+
+def _network(trained: nn.Module, output: Output, dropout: float | None) -> nn.Module:
+    """A network of the same shape with the head of a task; a layer of the task's own replaces the pooler."""
+    config = with_dropout(trained.config, dropout)
+    heads = trained.heads_for(output) if trained.cls_layer(config, output) is None else ()
+    return type(trained)(config, heads, output)
 
 
 def with_dropout(config: TransformerConfig, dropout: float | None) -> TransformerConfig:

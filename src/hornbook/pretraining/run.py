@@ -314,13 +314,7 @@ def _model_to_train(
 def _student_to_train(
     settings: PretrainSettings, tokenizer: Tokenizer, teacher: Teacher, say: Say
 ) -> tuple[PretrainSettings, nn.Module]:
-    if settings.predicts_next != isinstance(teacher.model, Gpt):
-        student = registry.family_of(settings.model)
-        take = "--student distilgpt2 or another GPT" if isinstance(teacher.model, Gpt) else "an encoder as the student"
-        raise ValueError(
-            f"on plain text a GPT predicts next tokens and an encoder masked ones, so {student.in_words()} cannot "
-            f"learn from {teacher.model.in_words()}: take {take}, or let it learn on a task (--task and --data)"
-        )
+    _refuse_other_way_of_reading(settings, teacher)
     if not teacher.knows_tokens_of(tokenizer):
         refuse_other_vocabulary(teacher, tokenizer, "the corpus")
     positions = teacher.model.config.max_positions
@@ -335,6 +329,23 @@ def _student_to_train(
     if settings.objective.start == "teacher":
         say(f"the student {start_from_teacher(pair.student, teacher.model)}")
     return settings, pair
+
+
+def _refuse_other_way_of_reading(settings: PretrainSettings, teacher: Teacher) -> None:
+    theirs, is_gpt = teacher.model.config, isinstance(teacher.model, Gpt)
+    if settings.reads_documents != is_gpt:
+        student = registry.family_of(settings.model)
+        take = "--student distilgpt2 or another GPT" if is_gpt else "an encoder as the student"
+        raise ValueError(
+            f"on plain text a GPT predicts next tokens and an encoder masked ones, so {student.in_words()} cannot "
+            f"learn from {teacher.model.in_words()}: take {take}, or let it learn on a task (--task and --data)"
+        )
+    if settings.model.direction != theirs.direction:
+        raise ValueError(
+            f"the teacher has direction={theirs.direction} and the student {settings.model.direction}, so one "
+            f"predicts next tokens and the other masked ones: set model.direction={theirs.direction} (of a BERT or "
+            "RoBERTa preset as --student)"
+        )
 
 
 def _shaped_like(trained: nn.Module, settings: PretrainSettings, request: Request) -> PretrainSettings:
