@@ -43,6 +43,7 @@ from hornbook.pretraining.trained import (
     save_trained,
     start_from,
 )
+from hornbook.pretraining.warnings import warnings_of
 from hornbook.text.tokenizer import Tokenizer
 from hornbook.train.checkpoint import Checkpoints, read_state
 from hornbook.train.device import Runtime, decide, prepare
@@ -105,7 +106,7 @@ def _pretrain_in(out: Path, request: Request, resume: bool, teacher: Teacher | N
         if out.exists() and any(path for path in out.iterdir() if not path.name.endswith(".tmp")):
             raise ValueError(f"{out} exists and is not a run: choose another --out, or empty it")
         prepared = _begun(out, request, teacher, say)
-    for warning in _repetition_warnings(prepared.opened, prepared.settings):
+    for warning in warnings_of(prepared.settings, prepared.opened, prepared.job.make_batch):
         say(warning)
     outcome = train(out, prepared.job, prepared.settings.loop(), prepared.runtime, watch)
     if outcome.ended == "finished":
@@ -390,14 +391,3 @@ def _job(
 
     made = BatchMaker(settings, opened)
     return Job(model, objective, made, check if held_out else None, save, load, rate_of=rates(settings))
-
-
-def _repetition_warnings(opened: Corpora, settings: PretrainSettings) -> list[str]:
-    total = settings.schedule.steps * settings.batch.mean_tokens
-    weight_sum = sum(weight for _, weight in opened)
-    out = []
-    for corpus, weight in opened:
-        epochs = total * weight / weight_sum / max(1, corpus.num_tokens)
-        if epochs > 100:
-            out.append(f"note: the run reads {corpus.folder} {epochs:,.0f} times over; more text would serve it better")
-    return out
