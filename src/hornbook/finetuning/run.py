@@ -24,7 +24,7 @@ from hornbook.files import link, read_json, replacing, write_json, write_text
 from hornbook.finetuning.batches import TaskBatches
 from hornbook.finetuning.evaluation import degenerate
 from hornbook.finetuning.inputs import Inputs, Say, is_scored, open_inputs
-from hornbook.finetuning.layers import freeze, from_random, rates, with_head
+from hornbook.finetuning.layers import freeze, from_random, keeps_head, rates, with_head
 from hornbook.finetuning.record import (
     SCORES,
     Request,
@@ -50,6 +50,7 @@ from hornbook.infer.attention import MOST_TOKENS, write_attention
 from hornbook.interop.folder import load_weights, read_weights
 from hornbook.interop.teacher import Teacher, refuse_other_teacher
 from hornbook.models.flops import model_flops_per_token, shape_of
+from hornbook.models.outputs import Output
 from hornbook.objectives.kept_teacher import KeptTeacher
 from hornbook.objectives.language import BesideTask
 from hornbook.report.card import write_card
@@ -171,9 +172,11 @@ def _job(
     if request.from_random:
         model, anew = from_random(inputs.trained, output, seed, settings.layers.dropout), []
     else:
-        model, anew = with_head(inputs.trained, output, seed, settings.layers.dropout)
+        keeps = keeps_head(inputs.trained, output, settings.task)
+        _say_of_head(inputs.trained.output, output, keeps, request.model, say)
+        model, anew = with_head(inputs.trained, output, seed, settings.layers.dropout, keeps)
     if anew:
-        say(f"the model has no {', '.join(anew)}, so that starts anew beside the head")
+        say(f"the model has no {', '.join(anew)}, so it is newly initialised, like the head")
     freeze(model, settings.layers, anew)
     model.to(runtime.device)
     features = inputs.train_features
@@ -201,6 +204,15 @@ def _job(
         rate_of=rates(model, settings.layers) if teacher is None else student_rates(model, settings.layers),
     )
     return job, model
+
+
+def _say_of_head(found: Output | None, wanted: Output, keeps: bool, model: str, say: Say) -> None:
+    """What becomes of the head that a fine-tuned model has."""
+    if keeps:
+        say(f"keeping the {wanted.in_words} head of {model}; task.new_head=true initialises a new one")
+    elif found is not None:
+        why = f", as its {found.in_words} head is for other labels or layers" if not wanted.fits(found) else ""
+        say(f"the {wanted.in_words} head is newly initialised, and that of {model} is dropped{why}")
 
 
 class _CheckOnDev:

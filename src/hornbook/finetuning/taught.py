@@ -15,7 +15,7 @@ from hornbook import config as configuration
 from hornbook.files import write_json
 from hornbook.finetuning.batches import TaskBatches
 from hornbook.finetuning.inputs import Inputs, Say
-from hornbook.finetuning.layers import freeze, rates, with_head
+from hornbook.finetuning.layers import freeze, keeps_head, rates, with_head
 from hornbook.finetuning.settings import LayerSettings, TaughtSettings
 from hornbook.finetuning.steps import is_trained, say_where_it_goes_on, with_steps
 from hornbook.interop.folder import load_weights, read_weights, save_model
@@ -184,7 +184,8 @@ def _stage(
     runtime: Runtime,
 ) -> tuple[Job, Transformer]:
     seed, output = settings.runtime.seed, inputs.saved.task.output
-    student, anew = with_head(inputs.trained, output, seed, settings.layers.dropout)
+    keeps = keeps_head(inputs.trained, output, settings.task)
+    student, anew = with_head(inputs.trained, output, seed, settings.layers.dropout, keeps)
     freeze(student, settings.layers, anew)
     student.to(runtime.device)
     own = TaskObjective(output)
