@@ -27,12 +27,12 @@ from hornbook.interop.hub import model_folder
 from hornbook.interop.teacher import Teacher, refuse_other_teacher, refuse_other_vocabulary
 from hornbook.interop.vocabulary import grown
 from hornbook.models import registry
-from hornbook.models.gpt import Gpt
 from hornbook.models.pair import start_from_teacher
 from hornbook.objectives.baseline import frequency_baseline
 from hornbook.pretraining.batches import BatchMaker, Corpora, held_out_batches, names_of, open_corpora
 from hornbook.pretraining.record import Request, read_run, refuse_other_corpora, refuse_other_request, write_run
 from hornbook.pretraining.settings import PretrainSettings, preset_settings, settings_in
+from hornbook.pretraining.students import fitted_to_teacher, refuse_other_way_of_reading
 from hornbook.pretraining.trained import (
     generator_size_in,
     load_trained,
@@ -125,10 +125,7 @@ class _Prepared:
 def _begun(out: Path, request: Request, teacher: Teacher | None, say: Say) -> _Prepared:
     """A new run: everything decided and written down in `run.json`."""
     began = time.monotonic()
-    settings = preset_settings(request.preset, request.all_changes(), teacher is not None)
-    if request.tokens is not None:
-        steps = max(1, math.ceil(request.tokens / settings.batch.mean_tokens))
-        settings = configuration.changed(settings, {"schedule.steps": steps})
+    settings = _asked_settings(request, teacher is not None)
     opened = open_corpora(request.named_corpora(), settings)
     runtime = decide(settings.runtime, settings.planned_flops(request.minutes))
     prepare(runtime)
@@ -148,6 +145,21 @@ def _begun(out: Path, request: Request, teacher: Teacher | None, say: Say) -> _P
     baseline = frequency_baseline(job.objective, held_out, counts) if held_out else {}
     write_run(out, request, settings, opened, runtime, job, baseline, teacher)
     return _Prepared(settings, opened, runtime, job)
+
+
+def _asked_settings(request: Request, has_teacher: bool) -> PretrainSettings:
+    """The published settings with what was asked for, before corpora and teacher decide the rest."""
+    settings = preset_settings(request.preset, request.all_changes(), has_teacher)
+    if request.tokens is None:
+        return settings
+    steps = max(1, math.ceil(request.tokens / settings.batch.mean_tokens))
+    return configuration.changed(settings, {"schedule.steps": steps})
+
+
+def settings_with_teacher(request: Request, teacher: Teacher) -> PretrainSettings:
+    """The settings that a distillation on plain text runs with, but for what it measures on its corpora."""
+    settings = fitted_to_teacher(_asked_settings(request, True), teacher.tokenizer, teacher)
+    return _with_warmup_that_fits(settings, request, lambda words: None)
 
 
 def _reopened(out: Path, run: dict, request: Request, teacher: Teacher | None, say: Say) -> _Prepared:
@@ -315,38 +327,14 @@ def _model_to_train(
 def _student_to_train(
     settings: PretrainSettings, tokenizer: Tokenizer, teacher: Teacher, say: Say
 ) -> tuple[PretrainSettings, nn.Module]:
-    _refuse_other_way_of_reading(settings, teacher)
+    refuse_other_way_of_reading(settings, teacher)  # before vocabularies, which differ for the same reason
     if not teacher.knows_tokens_of(tokenizer):
         refuse_other_vocabulary(teacher, tokenizer, "the corpus")
-    positions = teacher.model.config.max_positions
-    for length in (settings.data.length, settings.data.short_length):
-        if length > positions and settings.data.uses(length):
-            raise ValueError(f"the teacher reads at most {positions} tokens: set data.length={positions}")
-    # The teacher's vocabulary may be larger than its tokenizer's; both sides have a score for each of its tokens.
-    settings = configuration.changed(settings, {"model.vocab_size": teacher.model.config.vocab_size})
-    config = registry.family_of(settings.model).for_tokenizer(settings.model, tokenizer.pad_id, tokenizer.end_id)
-    settings = dataclasses.replace(settings, model=config)
+    settings = fitted_to_teacher(settings, tokenizer, teacher)
     pair = _new_model(settings, teacher)
     if settings.objective.start == "teacher":
         say(f"the student {start_from_teacher(pair.student, teacher.model)}")
     return settings, pair
-
-
-def _refuse_other_way_of_reading(settings: PretrainSettings, teacher: Teacher) -> None:
-    theirs, is_gpt = teacher.model.config, isinstance(teacher.model, Gpt)
-    if settings.reads_documents != is_gpt:
-        student = registry.family_of(settings.model)
-        take = "--student distilgpt2 or another GPT" if is_gpt else "an encoder as the student"
-        raise ValueError(
-            f"on plain text a GPT predicts next tokens and an encoder masked ones, so {student.in_words()} cannot "
-            f"learn from {teacher.model.in_words()}: take {take}, or let it learn on a task (--task and --data)"
-        )
-    if settings.model.direction != theirs.direction:
-        raise ValueError(
-            f"the teacher has direction={theirs.direction} and the student {settings.model.direction}, so one "
-            f"predicts next tokens and the other masked ones: set model.direction={theirs.direction} (of a BERT or "
-            "RoBERTa preset as --student)"
-        )
 
 
 def _shaped_like(trained: nn.Module, settings: PretrainSettings, request: Request) -> PretrainSettings:
