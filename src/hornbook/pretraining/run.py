@@ -44,11 +44,12 @@ from hornbook.pretraining.trained import (
     start_from,
 )
 from hornbook.pretraining.warnings import warnings_of
+from hornbook.report.wording import duration
 from hornbook.text.tokenizer import Tokenizer
 from hornbook.train.checkpoint import Checkpoints, read_state
 from hornbook.train.device import Runtime, decide, prepare
 from hornbook.train.loop import Job, Outcome, Watch, train
-from hornbook.train.pace import seconds_a_step
+from hornbook.train.pace import FORWARD_SHARE, LONG_RUN, seconds_a_step
 from hornbook.train.randomness import seed_of
 from hornbook.train.validation import validate
 
@@ -59,7 +60,7 @@ FREE_OF_THE_BASE = {
     *("model.init_std", "model.init_by_width"),
 }
 NUM_VALIDATIONS, VALIDATING_SHARE = 20, 0.1  # in a run, and the share of it that they may take
-FORWARD_SHARE = 1 / 3  # of a step: the way forward, which a validation goes
+TIMED_TOKENS_ON_CPU, MOST_TIMED_SECONDS = 2048, 5.0  # in a batch and in all, for the expected time of a distillation
 NUM_TIMED, MEASURED_SHARE = 12, 0.05  # steps that are timed at each length, in at most this share of the minutes
 FEW_STEPS = 100
 LONGEST_WARMUP = 0.1  # of the steps, where the published number of steps is not run
@@ -135,6 +136,8 @@ def _begun(out: Path, request: Request, teacher: Teacher | None, say: Say) -> _P
     if request.minutes is not None:
         settings = _with_steps_in(request.minutes, settings, job, runtime, began, opened, say)
         job = dataclasses.replace(job, make_batch=BatchMaker(settings, opened))
+    elif teacher is not None:
+        _say_expected_time(settings, job, runtime, opened, say)
     settings = _with_warmup_that_fits(settings, request, say)
     held_out = [batch.to(runtime.device) for batch in held_out_batches(settings, opened)]
     if settings.validation.every_steps is None:
@@ -225,6 +228,19 @@ def _with_steps_in(
     if steps < FEW_STEPS:
         say(f"note: {steps} steps teach a model little; lower --batch-tokens (now {settings.batch.tokens:,}) for more")
     return configuration.changed(settings, {"schedule.steps": steps, "validation.every_steps": every})
+
+
+def _say_expected_time(settings: PretrainSettings, job: Job, runtime: Runtime, opened: Corpora, say: Say) -> None:
+    """From a few steps on smaller batches, which take time in proportion to their tokens."""
+    most = TIMED_TOKENS_ON_CPU if runtime.device.type == "cpu" else settings.batch.micro_tokens
+    tokens = min(settings.batch.tokens, max(most, settings.data.length, settings.data.short_length))
+    smaller = configuration.changed(settings, {"batch.tokens": tokens, "batch.first_tokens": None})
+    timed = dataclasses.replace(job, make_batch=BatchMaker(smaller, opened))
+    a_step = _mean_seconds_a_step(smaller, timed, runtime, MOST_TIMED_SECONDS) * settings.batch.mean_tokens / tokens
+    seconds = a_step * settings.schedule.steps * (1 + VALIDATING_SHARE)
+    say(f"expected time: about {duration(seconds)} for {settings.schedule.steps:,} steps")
+    if seconds >= LONG_RUN:
+        say("--minutes 60, --steps or a smaller --batch-tokens make the run shorter")
 
 
 def steps_in(seconds: float, a_step: float, a_validation: float, every: int | None = None) -> tuple[int, int]:
