@@ -204,7 +204,7 @@ def test_masked_tokens_alone(tmp_path, tiny_corpus):
 
 
 def test_variants_of_the_model(tmp_path, tiny_corpus):
-    changes = {"model.direction": "left", "model.positions": "sinusoidal"}
+    changes = {"model.direction": "left", "objective.sentence": "none", "model.positions": "sinusoidal"}
     run(tmp_path / "run", tiny_corpus, steps=2, changes=changes)
     again = hornbook.load(tmp_path / "run")
     assert again.model.config.direction == "left" and again.model.config.positions == "sinusoidal"

@@ -9,6 +9,7 @@ from safetensors.torch import load_file
 from tiny import TINY_MODEL
 
 import hornbook
+from hornbook.data.build import build_corpus
 from hornbook.data.corpus import Corpus
 from hornbook.pretraining.batches import BatchMaker, held_out_batches
 from hornbook.pretraining.record import read_run
@@ -142,3 +143,20 @@ def test_a_sentence_task_on_any_encoder(preset, sentence, tmp_path, tiny_corpus)
     model = hornbook.load(tmp_path / "run")
     assert {"pooler", "sentence"} <= set(model.model.heads)
     assert 0 < model.next_sentence("the river.", "a bridge.") < 1
+
+
+def test_one_sided_labels_of_next_sentences_are_warned_of(tmp_path, tiny_tokenizer):
+    text = tmp_path / "text.txt"
+    text.write_text("\n\n".join(f"The river has {number} lanterns." for number in range(80)), encoding="utf-8")
+    build_corpus(text, tiny_tokenizer, tmp_path / "corpus", workers=0)
+    said = []
+    run(tmp_path / "run", tmp_path / "corpus", {}, steps=1, say=said.append)
+    (warning,) = [words for words in said if words.startswith("warning")]
+    assert "100% of the pairs for next-sentence prediction are labelled 'not next'" in warning
+    assert "objective.sentence=none" in warning
+
+
+def test_documents_of_several_sentences_are_not_warned_of(tmp_path, tiny_corpus):
+    said = []
+    run(tmp_path / "run", tiny_corpus, {}, steps=1, say=said.append)
+    assert not [words for words in said if words.startswith("warning")]

@@ -168,7 +168,7 @@ def test_parts_that_the_model_lacks_start_anew():
 
 @pytest.mark.parametrize("second", [Output("sequence", 3, ("x", "y", "z")), Output("sequence", 2, ("x", "y")), SPANS])
 def test_through_another_task_first(second):
-    """The encoder as the first task left it; its head is gone, also where the next one has the same shape."""
+    """The encoder as the first task left it; its head is dropped where nobody asks to keep it."""
     model, _ = with_head(pretrained(), CLASSES, 0)
     trained_for(model, 4)
     learned = copied(model)

@@ -118,13 +118,13 @@ def changes_in(pairs: list[str] | None) -> dict[str, str]:
     return {key.strip(): value.strip() for key, _, value in (pair.partition("=") for pair in pairs or [])}
 
 
-def show_settings(settings, as_json: bool, new_model=None) -> None:
-    """Every setting that is read, with its value and its doc line; those of a `new_model` first, where it is none of
-    the settings."""
+def show_settings(settings, as_json: bool, new_model=None, hidden: tuple[str, ...] = ()) -> None:
+    """Every setting that is read and not `hidden`, with its value and its doc line; those of a `new_model` first, where
+    it is none of the settings."""
     from hornbook.config import listed, unread_names
     from hornbook.terminal import table
 
-    unread = unread_names(settings)
+    unread = {*unread_names(settings), *hidden}
     found = [] if new_model is None else list(listed(new_model, "model."))
     found += [each for each in listed(settings) if each.name not in unread]
     table([(each.name, each.value, each.doc) for each in found], ("setting", "value", "what it is"))

@@ -64,6 +64,7 @@ def distill_verb(
     on_text = {"steps": steps, "tokens": tokens, "minutes": minutes, "batch_tokens": batch_tokens}
     on_task = {"epochs": epochs, "lr": lr, "batch_size": batch_size, "text": text, "pair": pair, "label": label}
     on_task |= {"delimiter": delimiter, "encoding": encoding}
+    on_task["strict"] = strict or None
     flags = {"augment": augment, "word_vectors": word_vectors, "augment_model": augment_model}
     flags["cache_teacher"] = cache_teacher
     if corpus and task is not None:
@@ -75,11 +76,10 @@ def distill_verb(
     changes |= {SETTING_OF[name]: value for name, value in flags.items() if value is not None}
     if sum(each is not None for each in (steps, tokens, minutes)) > 1:
         raise ValueError("give only one of --steps, --tokens and --minutes")
+    more = {name: value for name, value in (on_text | on_task).items() if value is not None}
     if show:
-        named = {"schedule.steps": steps, "batch.tokens": batch_tokens, "epochs": epochs, "optimizer.lr": lr}
-        named |= {"batch_size": batch_size, "runtime.seed": seed, "objective.recipe": recipe}
-        changes |= {name: value for name, value in named.items() if value is not None}
-        _show(teacher, student or "distilbert", task, changes, as_json)
+        asked = {"task": task, "data": data, "recipe": recipe, "changes": changes, "seed": seed}
+        _show(teacher, student, asked, more, as_json)
         return
     if out is None or (not corpus and task is None and not (resume and (out / "run.json").exists())):
         missing = "--out" if out is None else "--corpus, or --task and --data"
@@ -91,7 +91,6 @@ def distill_verb(
     from hornbook.finetuning.api import Finetuned
     from hornbook.terminal import PieceDisplay, say
 
-    more = {name: value for name, value in (on_text | on_task).items() if value is not None}
     with says_what_is_kept(out, as_json), PieceDisplay() as display:
         result = distill(
             teacher,
@@ -106,7 +105,7 @@ def distill_verb(
             resume=resume,
             watch=display,
             say=say,
-            **more | ({"strict": True} if strict else {}),
+            **more,
         )
     if isinstance(result, Finetuned):
         say_result(result, "another --lr or more --epochs")
@@ -119,26 +118,13 @@ def distill_verb(
         raise typer.Exit(130)
 
 
-def _show(teacher: str, student: str, task: str | None, changes: dict, as_json: bool) -> None:
-    from hornbook.distillation.run import half_of, open_student, shape_in
-    from hornbook.interop.teacher import open_teacher
+def _show(teacher: str, student: str | None, asked: dict, more: dict, as_json: bool) -> None:
+    from hornbook.distillation.run import settings_shown
+    from hornbook.terminal import say
 
-    opened_teacher = open_teacher(teacher)
-    changes = half_of(opened_teacher, student, changes, lambda words: None) | changes
-    if task is None:
-        from hornbook.pretraining.settings import preset_settings
-
-        show_settings(preset_settings(student, changes, has_teacher=True), as_json)
-        return
-    from hornbook.finetuning.settings import settings_for
-    from hornbook.interop.folder import load_folder
-    from hornbook.interop.hub import model_folder
-    from hornbook.tasks.datasets import known
-
-    changes = {"objective.recipe": "tinybert"} | changes  # what is taken on a task
-    shape = shape_in(changes)
-    opened = open_student(student, opened_teacher, shape, 0, "random", lambda words: None)
-    trained, _ = opened or load_folder(model_folder(student))
-    changes = {name: value for name, value in changes.items() if name not in shape}
-    settings = settings_for(known(task), trained, changes, has_teacher=True)
-    show_settings(settings, as_json, trained.config if opened else None)
+    settings, new_model = settings_shown(teacher, student, say=say, **asked, **more)
+    measured = ()
+    if more.get("minutes") is not None:
+        say("a step is measured when the run starts, which decides schedule.steps: it is not listed")
+        measured = ("schedule.steps", "schedule.warmup_steps")
+    show_settings(settings, as_json, new_model, measured)

@@ -95,12 +95,16 @@ def say_outcome(out: Path, outcome, can_fill_masks: bool = True) -> None:
     if outcome.ended == "stopped":
         say(f"stopped and saved at {seen}; the same command with --resume goes on")
         return
-    terms = read_json(out / "run.json").get("terms", {})
+    run = read_json(out / "run.json")
+    terms = run.get("terms", {})
     summed = f" ({' + '.join(name if w == 1 else f'{w:g} x {name}' for name, w in terms.items())})" if terms else ""
     best = f", best validation loss {outcome.best:.3f}{summed}" if outcome.best is not None else ""
     say(f"{out}: finished, {seen}{best}")
     fill_mask = f'hornbook fill-mask {out} "...[MASK]..."' if can_fill_masks else ""
-    others = {"rtd": f'hornbook detect {out} "..."', "clm": f'hornbook generate {out} "..."'}
+    others = {
+        "rtd": f'hornbook detect {out} "..."',
+        "clm": f'hornbook {"generate" if "clm" in run["heads"] else "score"} {out} "..."',
+    }
     use = next((words for term, words in others.items() if term in terms), fill_mask)
     say(f"  hornbook report {out}      {use}".rstrip())
 

@@ -7,7 +7,9 @@ is aimed at:
 `nsp`, next-sentence prediction (Devlin et al. 2018 and its published code): half of the time B is what follows A
 (label 0), half of the time it starts at a random sentence of another document (label 1). One difference from that
 code, which reads a document front to back: our A always starts at a chunk of the corpus, each chunk once an epoch in
-random order, so that batch k needs no history.
+random order, so that batch k needs no history. A chunk of one sentence is paired with the text after it or, at the end
+of its document, with the sentence before it, so that both labels stay equally likely; only a document of one sentence
+has no next text, and always gets label 1, as in that code (`not_next_share`).
 
 `sop`, sentence-order prediction (Lan et al. 2019): two segments of one document, one after the other (label 0) or
 swapped (label 1). Only their order may tell the label, so all else is decided by rules that treat front and back alike:
@@ -211,9 +213,11 @@ class Examples:
             room = int(random.integers(2, self.room + 1))
             stop = min(stop, max(_boundary_from(shard, start + room), start + 1))
         bounds = _boundaries_inside(shard, start, stop)
-        # A is one or more of the chunk's sentences, and not all of them unless there is only one.
-        split = int(bounds[random.integers(len(bounds))]) if len(bounds) else stop
-        is_random = len(bounds) == 0 or random.random() < 0.5
+        if len(bounds):
+            split = int(bounds[random.integers(len(bounds))])  # A is one or more of the chunk's sentences, but not all
+        else:
+            start, split, stop = _with_neighbour(shard, start, stop, room)
+        is_random = split == stop or random.random() < 0.5
         if is_random:
             mine = int(corpus.first_document[shard_number]) + document_of(shard, start)
             other = _other(self.documents[which], mine, random)
@@ -222,6 +226,14 @@ class Examples:
             b_shard, b_start, b_stop = shard, split, stop
         a_start, a_stop, b_start, b_stop = _cut_to(self.room, start, split, b_start, b_stop, random)
         return *self._joined((shard, a_start, a_stop), (b_shard, b_start, b_stop)), int(is_random)
+
+    def not_next_share(self) -> float:
+        """The expected share of pairs with label 1: half, and of documents of one sentence all."""
+        shares = []
+        for corpus, chunks in zip(self.corpora, self.chunks, strict=True):
+            of_shards = zip(chunks.starts, chunks.stops, corpus.shards, strict=True)
+            shares.append(np.concatenate([_are_lone_sentences(*each) for each in of_shards]).mean())
+        return float(0.5 + 0.5 * np.average(shares, weights=self.share))
 
     def _random_stretch(
         self, corpus: Corpus, document: int, room: int, random: np.random.Generator
@@ -314,6 +326,26 @@ def _boundary_to(shard: Shard, token: int) -> int:
 def _boundaries_inside(shard: Shard, start: int, stop: int) -> np.ndarray:
     """Sentence boundaries strictly between two tokens."""
     return shard.sentences[find(shard.sentences, start, "right") : find(shard.sentences, stop, "left")]
+
+
+def _with_neighbour(shard: Shard, start: int, stop: int, room: int) -> tuple[int, int, int]:
+    """(start, split, stop) of a chunk without a sentence boundary inside, extended by the text after it or, where its
+    document ends, by the sentence before it; where there is neither, the split is its end."""
+    document = document_of(shard, start)
+    first, last = (int(shard.sentences[shard.documents[number]]) for number in (document, document + 1))
+    if stop < last:
+        return start, stop, min(_boundary_from(shard, stop + max(1, room - (stop - start))), last)
+    if start > first:
+        return _boundary_to(shard, start - 1), start, stop
+    return start, stop, stop
+
+
+def _are_lone_sentences(starts: np.ndarray, stops: np.ndarray, shard: Shard) -> np.ndarray:
+    """Of each chunk, whether it is a whole document of one sentence."""
+    is_single = np.diff(np.asarray(shard.documents, np.int64)) == 1
+    firsts = np.asarray(shard.sentences[shard.documents[:-1][is_single]])
+    lasts = np.asarray(shard.sentences[shard.documents[1:][is_single]])
+    return np.isin(starts, firsts) & np.isin(stops, lasts)
 
 
 def _middle(shard: Shard, start: int, stop: int, random: np.random.Generator) -> int:

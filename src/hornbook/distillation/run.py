@@ -16,16 +16,22 @@ from typing import Any
 import torch
 
 from hornbook.files import read_json
-from hornbook.finetuning.api import Finetuned, finetune
+from hornbook.finetuning import record as finetuning
+from hornbook.finetuning.api import Finetuned, checked_inputs, finetune
 from hornbook.finetuning.record import SHAPE
+from hornbook.finetuning.settings import FinetuneSettings, settings_for
+from hornbook.finetuning.steps import with_steps
+from hornbook.interop.folder import load_folder
 from hornbook.interop.hub import model_folder
 from hornbook.interop.teacher import Teacher, open_teacher
 from hornbook.models import registry
 from hornbook.models.gpt import Gpt
 from hornbook.models.pair import start_from_teacher
 from hornbook.models.transformer import Transformer, TransformerConfig
-from hornbook.pretraining.run import pretrain
-from hornbook.pretraining.settings import changed_of_family
+from hornbook.pretraining import record as pretraining
+from hornbook.pretraining.run import pretrain, settings_with_teacher
+from hornbook.pretraining.settings import PretrainSettings, changed_of_family
+from hornbook.tasks.datasets import known
 from hornbook.text.tokenizer import Tokenizer
 from hornbook.train.loop import Outcome, Status
 from hornbook.train.randomness import seed_of
@@ -63,8 +69,54 @@ def distill(
     if bool(corpora) == (task is not None) and not begun:
         raise ValueError("give either --corpus, to learn from plain text, or --task and --data, to learn on a task")
     opened = open_teacher(str(teacher))
-    usual = "distilgpt2" if isinstance(opened.model, Gpt) else "distilbert"
-    student = str(student or begun.get("preset") or begun.get("model") or usual)
+    student = str(student or begun.get("preset") or begun.get("model") or _usual_student(opened))
+    changes = resolved(opened, student, task, recipe, changes, begun, say)
+    common = {"seed": seed, "resume": resume, "watch": watch, "say": say, "teacher": opened}
+    if task is None:
+        return pretrain(student, corpora, out, changes=changes, **common, **more)
+    shape = shape_in(begun.get("request", {}).get("changes", {}) if begun else changes)
+    model = open_student(student, opened, shape, *_seed_and_start(begun, seed, changes), say)
+    return finetune(student, data, task, out, changes=changes, opened=model, **common, **more)
+
+
+def settings_shown(
+    teacher: str | Path,
+    student: str | Path | None = None,
+    *,
+    task: str | None = None,
+    data: Any = None,
+    recipe: str | None = None,
+    changes: dict | None = None,
+    seed: int | None = None,
+    say: Say = print,
+    **more: Any,
+) -> tuple[PretrainSettings | FinetuneSettings, TransformerConfig | None]:
+    """The settings that `distill` would run with, and the model of a new student on a task; nothing is trained. On a
+    task some follow from the `data` (epochs of a large data set, how often it logs and validates)."""
+    opened = open_teacher(str(teacher))
+    student = str(student or _usual_student(opened))
+    changes = resolved(opened, student, task, recipe, changes, {}, say)
+    common = {"seed": seed, "changes": changes, "teacher": opened.name}
+    if task is None:
+        return settings_with_teacher(pretraining.Request(student, **common, **more), opened), None
+    model = open_student(student, opened, shape_in(changes), *_seed_and_start({}, seed, changes), say)
+    request = finetuning.Request(student, task, str(data), **common, **more)
+    config = None if model is None else model[0].config
+    if data is None:
+        trained = load_folder(model_folder(student))[0] if model is None else model[0]
+        return settings_for(known(task), trained, request.all_changes(), has_teacher=True), config
+    inputs = checked_inputs(request, data, model, opened, say)
+    return with_steps(inputs.settings, inputs), config
+
+
+def _usual_student(teacher: Teacher) -> str:
+    return "distilgpt2" if isinstance(teacher.model, Gpt) else "distilbert"
+
+
+def resolved(
+    teacher: Teacher, student: str, task: str | None, recipe: str | None, changes: dict | None, begun: dict, say: Say
+) -> dict:
+    """The changes with the student's shape and the recipe that were not given, as the teacher decides them."""
     if task is None and student not in registry.PRESETS and Path(student).is_dir():
         raise ValueError(
             f"{student} is a folder, and on plain text a student is a preset, such as distilbert or tinybert-4: name "
@@ -72,17 +124,12 @@ def distill(
         )
     changes = dict(changes or {})
     if changes or not begun:
-        changes = half_of(opened, student, changes, say) | changes
+        changes = half_of(teacher, student, changes, say) | changes
     if recipe is not None:
         changes[RECIPE] = _written_out(recipe)
     elif RECIPE not in changes and (changes or not begun):
-        changes[RECIPE] = _usual_recipe(begun, opened, student, task, changes, say)
-    common = {"seed": seed, "resume": resume, "watch": watch, "say": say, "teacher": opened}
-    if task is None:
-        return pretrain(student, corpora, out, changes=changes, **common, **more)
-    shape = shape_in(begun.get("request", {}).get("changes", {}) if begun else changes)
-    model = open_student(student, opened, shape, *_seed_and_start(begun, seed, changes), say)
-    return finetune(student, data, task, out, changes=changes, opened=model, **common, **more)
+        changes[RECIPE] = _usual_recipe(begun, teacher, student, task, changes, say)
+    return changes
 
 
 def half_of(teacher: Teacher, student: str, changes: dict, say: Say) -> dict:

@@ -17,7 +17,7 @@ from torch import nn
 from hornbook.augmentation.kept import MADE_FROM
 from hornbook.files import alone_in
 from hornbook.finetuning.augmented import with_copies
-from hornbook.finetuning.inputs import Inputs, open_inputs
+from hornbook.finetuning.inputs import Inputs, Say, open_inputs
 from hornbook.finetuning.many import ASKED, run_many
 from hornbook.finetuning.record import Request, read_run, refuse_other_request, verb_of
 from hornbook.finetuning.run import Result, run_once
@@ -123,12 +123,9 @@ def finetune(
     def open_with(asked: Request) -> Inputs:
         """Data and model are read once; settings follow the request."""
         if not read_once:
-            inputs = dataclasses.replace(open_inputs(request, data, say, opened), folder=out)
-            if teacher is not None:
-                refuse_unfit_teacher(teacher, inputs)
-                note_another_data_set(teacher, inputs, say)
-                if opened is None:
-                    inputs = with_projections(inputs, model_folder(request.model), teacher, say)
+            inputs = dataclasses.replace(checked_inputs(request, data, opened, teacher, say), folder=out)
+            if teacher is not None and opened is None:
+                inputs = with_projections(inputs, model_folder(request.model), teacher, say)
             read_once.append(with_copies(inputs, request, teacher, out, watch, say))
         return read_once[0].asked_with(asked)
 
@@ -143,6 +140,17 @@ def finetune(
     if isinstance(result, Outcome):
         raise Stopped(out, result)
     return Finetuned(**vars(result))
+
+
+def checked_inputs(
+    request: Request, data: Any, opened: tuple[nn.Module, Tokenizer] | None, teacher: Teacher | None, say: Say
+) -> Inputs:
+    """Data, model and settings of a run, with a teacher that fits them."""
+    inputs = open_inputs(request, data, say, opened)
+    if teacher is not None:
+        refuse_unfit_teacher(teacher, inputs)
+        note_another_data_set(teacher, inputs, say)
+    return inputs
 
 
 def _refuse_what_is_there(out: Path, resume: bool) -> None:

@@ -1,4 +1,4 @@
-"""A pre-trained model with a new head on top, and how fast each of its layers learns."""
+"""A model with the head of a task on top, and how fast each of its layers learns."""
 
 import dataclasses
 from collections.abc import Callable, Sequence
@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import nn
 
-from hornbook.finetuning.settings import LayerSettings
+from hornbook.finetuning.settings import LayerSettings, TaskSettings
 from hornbook.models.outputs import Output
 from hornbook.models.transformer import TransformerConfig
 from hornbook.nn.block import initialise
@@ -16,30 +16,42 @@ BELOW_HEADS = ("embedding_dropout", "dropout", "attention_dropout")  # a family 
 STEPS_ABOVE_BLOCKS = {"block": 0, "head": 1, "electra": 2}  # from the top block to what has the whole rate
 
 
-def with_head(
-    trained: nn.Module, output: Output, seed: int, dropout: float | None = None
-) -> tuple[nn.Module, list[str]]:
-    """The encoder of `trained` under a head that starts anew; and which parts besides the head do so too.
+def keeps_head(trained: nn.Module, output: Output, settings: TaskSettings) -> bool:
+    """Whether training continues from the head that the model has."""
+    return trained.output is not None and output.fits(trained.output) and not settings.new_head
 
-    A head of an earlier task is left behind, so a model may go through one task on its way to another.
-    """
+
+def with_head(
+    trained: nn.Module, output: Output, seed: int, dropout: float | None = None, keeps_head: bool = False
+) -> tuple[nn.Module, list[str]]:
+    """The encoder of `trained` with its own head or, unless it `keeps_head`, with a newly initialised one; and which
+    parts besides the head are newly initialised."""
     with torch.device("meta"):  # drawing weights only to write over them takes longer than a short run
-        model = type(trained)(with_dropout(trained.config, dropout), trained.heads_for(output), output)
+        model = _network(trained, output, dropout)
     model.to_empty(device="cpu")
-    kept = {name: value for name, value in trained.state_dict().items() if not name.startswith("task.")}
+    kept = {name: value for name, value in trained.state_dict().items() if keeps_head or not name.startswith("task.")}
     missing, _ = model.load_state_dict(kept, strict=False)
-    anew = sorted({name.partition(".")[0] for name in missing})
+    # Of a head that is kept, only the layers that it lacks.
+    depth = 2 if keeps_head else 1
+    new = sorted({".".join(name.split(".")[: depth if name.startswith("task.") else 1]) for name in missing})
     generator = torch.Generator().manual_seed(seed_of(seed, "head"))
-    for part in anew:
-        initialise(getattr(model, part), trained.config.init_std, generator)
-    return model, [part for part in anew if part != "task"]
+    for part in new:
+        initialise(model.get_submodule(part), trained.config.init_std, generator)
+    return model, [part for part in new if not part.startswith("task")]
 
 
 def from_random(trained: nn.Module, output: Output, seed: int, dropout: float | None = None) -> nn.Module:
     """The same network with weights as before any pre-training: what pre-training buys is seen beside it."""
-    model = type(trained)(with_dropout(trained.config, dropout), trained.heads_for(output), output)
+    model = _network(trained, output, dropout)
     model.initialise(torch.Generator().manual_seed(seed_of(seed, "weights")))
     return model
+
+
+def _network(trained: nn.Module, output: Output, dropout: float | None) -> nn.Module:
+    """A network of the same shape with the head of a task; a layer of the task's own replaces the pooler."""
+    config = with_dropout(trained.config, dropout)
+    heads = trained.heads_for(output) if trained.cls_layer(config, output) is None else ()
+    return type(trained)(config, heads, output)
 
 
 def with_dropout(config: TransformerConfig, dropout: float | None) -> TransformerConfig:

@@ -14,17 +14,19 @@ import dataclasses
 import json
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from torch import nn
 
 from hornbook.files import link, read_json, replacing, write_json, write_text
 from hornbook.finetuning.batches import TaskBatches
 from hornbook.finetuning.evaluation import degenerate
+from hornbook.finetuning.expected import Stage, say_expected_time
 from hornbook.finetuning.inputs import Inputs, Say, is_scored, open_inputs
-from hornbook.finetuning.layers import freeze, from_random, rates, with_head
+from hornbook.finetuning.layers import freeze, from_random, keeps_head, rates, with_head
+from hornbook.finetuning.objective import label_objective
 from hornbook.finetuning.record import (
     SCORES,
     Request,
@@ -39,6 +41,7 @@ from hornbook.finetuning.record import (
 from hornbook.finetuning.settings import FinetuneSettings, TaughtSettings
 from hornbook.finetuning.steps import is_trained, say_where_it_goes_on, with_steps
 from hornbook.finetuning.taught import (
+    earlier_stages,
     kept_in_folders,
     run_earlier_stages,
     stage_has_begun,
@@ -50,6 +53,7 @@ from hornbook.infer.attention import MOST_TOKENS, write_attention
 from hornbook.interop.folder import load_weights, read_weights
 from hornbook.interop.teacher import Teacher, refuse_other_teacher
 from hornbook.models.flops import model_flops_per_token, shape_of
+from hornbook.models.outputs import Output
 from hornbook.objectives.kept_teacher import KeptTeacher
 from hornbook.objectives.language import BesideTask
 from hornbook.report.card import write_card
@@ -61,7 +65,6 @@ from hornbook.tasks.evaluation import (
     tuned,
     with_intervals,
 )
-from hornbook.tasks.objective import TaskObjective, class_weights
 from hornbook.tasks.records import ChoiceExample, Example, SpanExample, TaggedExample
 from hornbook.tasks.saved import save_task
 from hornbook.tasks.task import Features, Task
@@ -124,10 +127,14 @@ def run_once(
     _say_cut("dev", inputs.dev_features, inputs, say)
     if teacher is not None and not is_trained(out, settings):
         kept = kept_teacher(inputs, settings, teacher, runtime, inputs.folder or out, watch, say)
+        quiet = partial(_job, say=lambda words: None, teacher=teacher, kept=kept)
+        stages = earlier_stages(out, inputs, settings, runtime, teacher, kept)
+        stages.append(Stage(out, quiet(inputs, settings, request, runtime)[0], settings))
+        say_expected_time(stages, inputs, runtime, say)
         found = run_earlier_stages(out, inputs, settings, runtime, teacher, kept, watch, say)
         if isinstance(found, Outcome):
             return found
-        job, model = _job(found, settings, request, runtime, lambda words: None, teacher, kept)
+        job, model = quiet(found, settings, request, runtime)
     on_dev = None
     if not is_trained(out, settings):
         say_where_it_goes_on(out, settings, say)
@@ -171,16 +178,15 @@ def _job(
     if request.from_random:
         model, anew = from_random(inputs.trained, output, seed, settings.layers.dropout), []
     else:
-        model, anew = with_head(inputs.trained, output, seed, settings.layers.dropout)
+        keeps = keeps_head(inputs.trained, output, settings.task)
+        _say_of_head(inputs.trained.output, output, keeps, request.model, say)
+        model, anew = with_head(inputs.trained, output, seed, settings.layers.dropout, keeps)
     if anew:
-        say(f"the model has no {', '.join(anew)}, so that starts anew beside the head")
+        say(f"the model has no {', '.join(anew)}, so it is newly initialised, like the head")
     freeze(model, settings.layers, anew)
     model.to(runtime.device)
     features = inputs.train_features
-    weights = None
-    if settings.task.class_weights:
-        weights = _class_weights(inputs)
-    trained, objective = model, TaskObjective(output, weights)
+    trained, objective = model, label_objective(inputs, settings)
     if settings.task.language_weight and teacher is None:
         objective = BesideTask(objective, settings.task.language_weight)
     if teacher is not None:
@@ -203,6 +209,15 @@ def _job(
     return job, model
 
 
+def _say_of_head(found: Output | None, wanted: Output, keeps: bool, model: str, say: Say) -> None:
+    """What becomes of the head that a fine-tuned model has."""
+    if keeps:
+        say(f"keeping the {wanted.in_words} head of {model}; task.new_head=true initialises a new one")
+    elif found is not None:
+        why = f", as its {found.in_words} head is for other labels or layers" if not wanted.fits(found) else ""
+        say(f"the {wanted.in_words} head is newly initialised, and that of {model} is dropped{why}")
+
+
 class _CheckOnDev:
     """Validates on dev, and keeps what it found there the last time: where those weights are the best, it is what the
     run ends with."""
@@ -216,15 +231,6 @@ class _CheckOnDev:
         self.last = evaluate_part(self.model, task, dev, features, self.runtime.autocast, micro_tokens)
         found = rescored(tuned(task, dev, self.last.predictions), dev, self.last)
         return {"loss": found.loss, **found.scores}
-
-
-def _class_weights(inputs: Inputs):
-    output, features = inputs.saved.task.output, inputs.train_features
-    if output.kind == "tokens":
-        return class_weights(np.concatenate(features.token_labels), output.num_labels)
-    if output.kind == "sequence" and output.problem == "single":
-        return class_weights(features.labels, output.num_labels)
-    raise ValueError("task.class_weights is for one class of several and for tags: leave it out here")
 
 
 def _say_cut(name: str, features: Features, inputs: Inputs, say: Say) -> None:

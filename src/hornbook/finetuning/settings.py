@@ -47,7 +47,11 @@ class TaskSettings:
     no_answer: Literal["span", "classifier"] = setting(
         "span", "how a question is left unanswered: a span at [CLS], or a classifier of its own there"
     )
-    class_weights: bool = setting(False, "every class counts the same in sum, however rare")
+    new_head: bool = setting(False, "initialise a new head even where the model has one for the same labels")
+    class_weights: bool = setting(
+        False,
+        "every class counts the same in sum, however rare; with a teacher in every stage that has labels or logits",
+    )
     swapped_pairs: bool = setting(False, "train on each pair in both orders")
     threshold_share: float = setting(0.05, "of the training articles, held out to choose the no-answer threshold on")
 

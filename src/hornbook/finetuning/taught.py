@@ -14,8 +14,10 @@ from torch import Tensor
 from hornbook import config as configuration
 from hornbook.files import write_json
 from hornbook.finetuning.batches import TaskBatches
+from hornbook.finetuning.expected import Stage
 from hornbook.finetuning.inputs import Inputs, Say
-from hornbook.finetuning.layers import freeze, rates, with_head
+from hornbook.finetuning.layers import freeze, keeps_head, rates, with_head
+from hornbook.finetuning.objective import label_objective
 from hornbook.finetuning.settings import LayerSettings, TaughtSettings
 from hornbook.finetuning.steps import is_trained, say_where_it_goes_on, with_steps
 from hornbook.interop.folder import load_weights, read_weights, save_model
@@ -129,6 +131,18 @@ def stage_has_begun(out: Path) -> bool:
     return any(Checkpoints(folder).last() is not None for folder in (out / STAGES).glob("*"))
 
 
+def earlier_stages(
+    out: Path, inputs: Inputs, settings: TaughtSettings, runtime: Runtime, teacher: Teacher, kept: KeptTeacher | None
+) -> list[Stage]:
+    """All stages but the last, as they would run from these weights."""
+    found = []
+    for number, recipe in enumerate(settings.objective.stages(is_task=True)[:-1], 1):
+        its_own = with_steps(settings.of_stage(number), inputs)
+        job, _ = _stage(inputs, its_own, recipe, teacher, kept, runtime)
+        found.append(Stage(out / STAGES / str(number), job, its_own))
+    return found
+
+
 def run_earlier_stages(
     out: Path,
     inputs: Inputs,
@@ -184,10 +198,11 @@ def _stage(
     runtime: Runtime,
 ) -> tuple[Job, Transformer]:
     seed, output = settings.runtime.seed, inputs.saved.task.output
-    student, anew = with_head(inputs.trained, output, seed, settings.layers.dropout)
+    keeps = keeps_head(inputs.trained, output, settings.task)
+    student, anew = with_head(inputs.trained, output, seed, settings.layers.dropout, keeps)
     freeze(student, settings.layers, anew)
     student.to(runtime.device)
-    own = TaskObjective(output)
+    own = label_objective(inputs, settings)
     pair, objective = with_teacher(student, own, recipe, teacher, seed, kept, inputs.projections)
     if runtime.compiles:
         pair.compile_parts()

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from hornbook.batch import Batch, pack
 from hornbook.infer.loaded import LoadedModel, grouped
-from hornbook.infer.scoring import Score, masked_scores
+from hornbook.infer.scoring import Score, masked_scores, next_token_scores
 from hornbook.interop.folder import load_model
 from hornbook.models.electra import GENERATOR
 from hornbook.text.tokenizer import Tokenizer
@@ -43,7 +43,7 @@ class JudgedWord:
 
 
 class EncoderModel(LoadedModel):
-    """A model that reads both sides, with its tokenizer, ready to use."""
+    """A model that reads both sides (or, with `direction=left`, one), with its tokenizer, ready to use."""
 
     def __init__(self, model: nn.Module, tokenizer: Tokenizer, folder: Path):
         super().__init__(model, tokenizer, folder)
@@ -88,20 +88,38 @@ class EncoderModel(LoadedModel):
             if self._generator is None:
                 self._generator = load_model(folder)
             return self._generator.to(self.device)
+        if self.is_left_to_right:
+            raise ValueError(
+                f"{self.folder} has direction=left: it predicts next tokens and never saw a mask, so it cannot fill in "
+                "any; compare texts by `score`, or use a model with direction=both"
+            )
         self._needs("mlm", "filling in masks")
         return self.model
 
+    @property
+    def is_left_to_right(self) -> bool:
+        return self.model.config.direction == "left"
+
     def generate(self, *_: object, **__: object) -> None:
+        self._refuse_left_to_right("generate text")
         raise ValueError(
             f"{self.folder} is {self.model.in_words()}, which learned to fill gaps with both sides in view and not to "
             "go on with a text: use a GPT, or let it fill in masks one by one (--fill)"
         )
 
     def perplexity(self, *_: object, **__: object) -> None:
+        self._refuse_left_to_right("measure perplexity")
         raise ValueError(
             f"{self.folder} is {self.model.in_words()}, which sees both sides of a token, so that its probabilities "
             "multiply to none of a text: use a GPT, or compare texts by `score`"
         )
+
+    def _refuse_left_to_right(self, what: str) -> None:
+        if self.is_left_to_right:
+            raise ValueError(
+                f"{self.folder} is {self.model.in_words()} with direction=left, made for tasks and for comparing texts "
+                f"by `score`: use a GPT to {what}"
+            )
 
     @torch.no_grad()
     def fill(self, text: str, num_masks: int = NUM_MASKS) -> str:
@@ -126,7 +144,10 @@ class EncoderModel(LoadedModel):
 
     def score(self, texts: list[str] | str) -> list[Score]:
         """The pseudo-log-likelihood of each text: the log-probability of each of its tokens where it alone is masked.
-        It compares texts, and is the probability of none, as every token is seen by the others."""
+        It compares texts, and is the probability of none, as every token is seen by the others. Of a left-to-right
+        model: the log-probability of each token after those before it."""
+        if self.is_left_to_right:
+            return self._scored_left_to_right([texts] if isinstance(texts, str) else texts)
         filler = self.mask_filler
         assert self._mask_token
         found = []
@@ -136,6 +157,18 @@ class EncoderModel(LoadedModel):
             places = [i for i, word in enumerate(encoded.word_ids) if word is not None]
             scores = masked_scores(filler, encoded.ids, places, self.tokenizer.mask_id)
             found.append(Score(text, [self.tokenizer.token(encoded.ids[i]) for i in places], scores.tolist()))
+        return found
+
+    def _scored_left_to_right(self, texts: list[str]) -> list[Score]:
+        self._needs("mlm", "scoring texts")
+        encoded = [self.tokenizer.encode(text) for text in texts]
+        self._check_length(max((len(each.ids) for each in encoded), default=0))
+        scores = next_token_scores(self.model, [each.ids for each in encoded], self.model.config.max_positions)
+        found = []
+        for text, each, its in zip(texts, encoded, scores, strict=True):
+            places = [i for i, word in enumerate(each.word_ids) if word is not None]
+            tokens = [self.tokenizer.token(each.ids[i]) for i in places]
+            found.append(Score(text, tokens, [float(its[i - 1]) for i in places]))
         return found
 
     @torch.no_grad()
@@ -167,6 +200,8 @@ class EncoderModel(LoadedModel):
     @torch.no_grad()
     def next_sentence(self, first: str, second: str) -> float:
         """The probability that `second` follows `first`."""
+        if self.is_left_to_right:
+            raise ValueError(f"{self.folder} has direction=left: its [CLS] sees neither sentence; use direction=both")
         for head in ("sentence", "pooler"):
             self._needs(head, "judging whether a sentence follows")
         encoded = self.tokenizer.encode(first, second)
@@ -176,7 +211,8 @@ class EncoderModel(LoadedModel):
 
     @torch.no_grad()
     def embed(self, texts: list[str] | str, pooling: Literal["cls", "mean"] = "cls") -> np.ndarray:
-        """One vector a text from the last layer: at `[CLS]`, or the mean over its tokens. float32, texts x width.
+        """One vector per text from the last layer: at `[CLS]` (of a left-to-right model at the last token), or the mean
+        over its tokens. float32, texts x width.
 
         A text longer than the model takes is cut. One without any token, not even a special one, gets zeros.
         """
@@ -191,8 +227,14 @@ class EncoderModel(LoadedModel):
         for group in grouped(order, [len(each) for each in ids]):
             batch = self._pack([ids[i] for i in group], None)
             x_TD = self.model(batch)
-            vectors[group] = _pooled(x_TD, batch, pooling).float().cpu().numpy()
+            vectors[group] = self._pooled(x_TD, batch, pooling).float().cpu().numpy()
         return vectors
+
+    def _pooled(self, x_TD: Tensor, batch: Batch, pooling: str) -> Tensor:
+        if pooling == "cls":
+            return x_TD[self.model.sequence_tokens(x_TD, batch)]
+        lengths = (batch.starts[1:] - batch.starts[:-1]).long()
+        return torch.segment_reduce(x_TD.float(), "mean", lengths=lengths)
 
     def _cut(self, ids: list[int]) -> list[int]:
         """A text longer than the model keeps its start and its last special token."""
@@ -215,10 +257,3 @@ def filler_folder(folder: Path | str) -> Path:
     """The folder of what fills in masks: an ELECTRA's generator, where one stands beside it, or the model itself."""
     generator = Path(folder) / GENERATOR
     return generator if generator.is_dir() else Path(folder)
-
-
-def _pooled(x_TD: Tensor, batch: Batch, pooling: str) -> Tensor:
-    if pooling == "cls":
-        return x_TD[batch.starts[:-1].long()]
-    lengths = (batch.starts[1:] - batch.starts[:-1]).long()
-    return torch.segment_reduce(x_TD.float(), "mean", lengths=lengths)

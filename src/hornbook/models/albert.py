@@ -7,7 +7,7 @@ two segments stand in order (SOP), each of which follows the other in the text.
 
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Literal, get_args
+from typing import ClassVar, Literal, get_args
 
 from torch import Tensor, nn
 
@@ -23,6 +23,8 @@ Sharing = Literal["all", "attention", "ffn", "none"]
 class AlbertConfig(EncoderConfig):
     """Without dropout, as version 2 was published and as the paper found best for xxlarge; base to xlarge of version
     1 were trained with 0.1. The published code's gelu is the one by tanh."""
+
+    may_be_one_sided: ClassVar[bool] = False
 
     vocab_size: int = setting(30000, "number of tokens; taken from the corpus")
     dropout: float = setting(0.0, "dropout in the hidden states")

@@ -42,6 +42,7 @@ class Bert(Encoder):
             (("mlm",), "ForMaskedLM"),
             (("sentence",), "ForNextSentencePrediction"),
         ),
+        causal="LMHeadModel",
         bias_twins=("cls.predictions.bias", "cls.predictions.decoder.bias"),
     )
 

@@ -6,6 +6,7 @@ It knows no segments, and nothing is pre-trained over `[CLS]`: a task brings a l
 
 from dataclasses import dataclass
 from types import MappingProxyType
+from typing import ClassVar
 
 import torch.nn.functional as F
 
@@ -20,6 +21,8 @@ NORM_EPS = 1e-12  # the only one that its outside class knows
 
 @dataclass(frozen=True)
 class DistilbertConfig(EncoderConfig):
+    may_be_one_sided: ClassVar[bool] = False
+
     num_layers: int = setting(6, "number of blocks")
     num_segments: int = setting(0, "kinds of segment: it knows none")
     norm_eps: float = setting(NORM_EPS, "added to the variance in each norm")

@@ -87,6 +87,7 @@ class Electra(Encoder):
             "sentence": "hornbook_sentence",
         },
         classes=((("rtd",), "ForPreTraining"), (("mlm",), "ForMaskedLM")),
+        causal="ForCausalLM",
         task={
             "sequence": {"task.cls.dense": "classifier.dense", "task.out": "classifier.out_proj"},
             "choice": {"task.cls.dense": "sequence_summary.summary", "task.out": "classifier"},

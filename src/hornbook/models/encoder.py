@@ -1,11 +1,14 @@
 """What every encoder family adds to `transformer.py`: it may read both sides, it has segments and a head for masked
-tokens, and `[CLS]`, the first token, stands for a sequence.
+tokens, and `[CLS]`, the first token, stands for a sequence. With `direction=left` it is the BERT paper's left-to-right
+model instead: the same head predicts next tokens, and the last token, which alone has seen all the others, stands for
+a sequence.
 
 Shapes: T tokens, N sequences, K chosen positions, D width, E width of the token vectors, V vocabulary (padded to a
 multiple of 64 inside).
 """
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 import torch.nn.functional as F
@@ -13,7 +16,7 @@ from torch import Tensor, nn
 
 from hornbook.batch import Batch
 from hornbook.config import setting
-from hornbook.models.outputs import NEVER, Output, first_tokens, reads_cls
+from hornbook.models.outputs import NEVER, ClsLayer, Output, first_tokens, last_tokens, reads_cls
 from hornbook.models.transformer import Transformer, TransformerConfig
 from hornbook.nn.activation import ACTIVATIONS
 from hornbook.nn.attention import Direction
@@ -22,7 +25,18 @@ from hornbook.nn.attention import Direction
 @dataclass(frozen=True)
 class EncoderConfig(TransformerConfig):
     num_segments: int = setting(2, "kinds of segment")
-    direction: Direction = setting("both", "what a token attends to: both sides, or only the left or the right one")
+    direction: Direction = setting(
+        "both", "what a token attends to: both sides, or only the left one (then it learns by predicting next tokens)"
+    )
+    may_be_one_sided: ClassVar[bool] = True  # `transformers` reads the direction of this family from `config.json`
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.direction != "both" and not self.may_be_one_sided:
+            raise ValueError(
+                f"model.direction={self.direction}, but transformers has no one-sided model of this family and would "
+                "read both sides of the text: set model.direction=both, or use a BERT, a RoBERTa or a GPT"
+            )
 
 
 class MlmHead(nn.Module):
@@ -56,11 +70,20 @@ class Encoder(Transformer):
     """A stack of blocks with the heads of an encoder."""
 
     config_kind = EncoderConfig
+    vocabulary_head = "mlm"
+    clm_matrix = None  # the head is more than a matrix
 
     @classmethod
     def heads_for(cls, output: Output) -> tuple[str, ...]:
         """What of the pre-training heads a task goes through: `[CLS]` is read through the pooler, if there is one."""
         return ("pooler",) if "pooler" in cls.head_makers and reads_cls(output) else ()
+
+    @classmethod
+    def cls_layer(cls, config: EncoderConfig, output: Output) -> ClsLayer | None:
+        """A left-to-right model pre-trains no pooler, so a task adds its own layer over the last token."""
+        if config.direction != "left" or not reads_cls(output):
+            return None
+        return ClsLayer(config.width, torch.tanh, config.head_dropout)
 
     def initialise(self, generator: torch.Generator) -> None:
         super().initialise(generator)
@@ -73,7 +96,7 @@ class Encoder(Transformer):
                 self.mlm.weight.copy_(self.embeddings.tokens.weight)
 
     def sequence_tokens(self, x_TD: Tensor, batch: Batch) -> Tensor:
-        return first_tokens(x_TD, batch)
+        return last_tokens(batch) if self.config.direction == "left" else first_tokens(x_TD, batch)
 
     def pooled(self, cls_ND: Tensor) -> Tensor:
         """tanh of a layer over the hidden states at `[CLS]`, N x D."""
@@ -82,6 +105,15 @@ class Encoder(Transformer):
     def mlm_logits(self, x_KD: Tensor) -> Tensor:
         """Scores over the padded vocabulary for hidden states at chosen positions, K x V."""
         return self.mlm(x_KD, self.embeddings.tokens.weight)
+
+    def clm_logits(self, x_KD: Tensor) -> Tensor:
+        """The same of the next token, for a left-to-right model."""
+        return self.mlm_logits(x_KD)
+
+    def next_token_logits(self, x_KD: Tensor) -> Tensor:
+        """The same over the true vocabulary, in at least float32."""
+        logits_KV = self.mlm_logits(x_KD)[:, : self.config.vocab_size]
+        return logits_KV.to(torch.promote_types(logits_KV.dtype, torch.float32))
 
     def sentence_logits(self, cls_ND: Tensor) -> Tensor:
         """Scores of (in order, not), N x 2: the second segment is the next, or is random (NSP) or swapped (SOP)."""

@@ -119,6 +119,7 @@ class Gpt(Transformer):
     """The decoder, with the head for the next token (`clm`) or that of a task, which reads the last token."""
 
     head_makers = MappingProxyType({"clm": ClmHead})
+    vocabulary_head = "clm"
     scores_with_bias = False
 
     @classmethod

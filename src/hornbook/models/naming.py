@@ -10,7 +10,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from hornbook.models.outputs import Output, outside_output, read_output
+from hornbook.models.outputs import Output, outside_output, read_output, reads_cls
 
 OWN_HEAD = "hornbook_head"  # layers that no class outside has
 CONFIG_NAMES = {
@@ -60,6 +60,7 @@ class Naming:
     stem: str  # of the outside classes: Bert in BertForMaskedLM
     heads: Mapping[str, str]
     classes: tuple[tuple[tuple[str, ...], str], ...]  # (heads, ending of the class that has them), the first that fits
+    causal: str = ""  # ending of the class of a left-to-right model with a vocabulary head
     encoder: Mapping[str, str] = field(default_factory=lambda: ENCODER)
     block: Mapping[str, tuple[str, ...]] = field(default_factory=lambda: BLOCK)
     place_of_block: Callable[[Any, int], str] = lambda config, number: f"encoder.layer.{number}"
@@ -82,14 +83,17 @@ class Naming:
         """Whether a weight is written the other way round outside."""
         return ours.endswith(".weight") and ours.startswith("blocks.") and ours.split(".", 2)[2][:-7] in self.transposed
 
-    def has_class(self, output: Output) -> bool:
-        """Whether `transformers` has a class with the layers that answer this."""
-        return output.is_published and output.kind in self.task_classes
+    def has_class(self, output: Output, is_causal: bool = False) -> bool:
+        """Whether `transformers` has a class with the layers that answer this. Its encoders (`is_causal`: set to read
+        left to right) read `[CLS]`, which then has seen nothing of the text."""
+        return output.is_published and output.kind in self.task_classes and not (is_causal and reads_cls(output))
 
-    def class_of(self, heads: tuple[str, ...], output: Output | None = None) -> str:
+    def class_of(self, heads: tuple[str, ...], output: Output | None = None, is_causal: bool = False) -> str:
         """The name of the `transformers` class that holds these heads."""
         if output is not None:
-            return self.stem + (self.task_classes[output.kind] if self.has_class(output) else "Model")
+            return self.stem + (self.task_classes[output.kind] if self.has_class(output, is_causal) else "Model")
+        if is_causal and "mlm" in heads:
+            return self.stem + self.causal
         fitting = (ending for wanted, ending in self.classes if set(wanted) <= set(heads))
         return self.stem + next(fitting, "Model")
 
@@ -102,7 +106,7 @@ class Naming:
 
     def outside_names(self, model: nn.Module) -> dict[str, tuple[str, ...]]:
         """For each of our parameters the outside one, or the outside ones that it is made of, end to end."""
-        prefix = "" if self.class_of(model.heads, model.output) == f"{self.stem}Model" else self.prefix
+        prefix = "" if self._class_of(model) == f"{self.stem}Model" else self.prefix
         return {ours: self._outside(ours, model, prefix) for ours in model.state_dict()}
 
     def _outside(self, ours: str, model: nn.Module, prefix: str) -> tuple[str, ...]:
@@ -112,13 +116,20 @@ class Naming:
             place = self.place_of_block(model.config, int(number))
             return tuple(f"{prefix}{place}.{each}.{kind}" for each in self.block[part])
         tables = [(self.encoder, prefix), (self.heads, "")]
-        if model.output is not None and self.has_class(model.output):
+        if model.output is not None and self.has_class(model.output, self._is_causal(model)):
             tables.append((self._task_names(model.output), ""))
         for table, before in tables:
             if ours in table or stem in table:
                 return (before + (table.get(ours) or f"{table[stem]}.{kind}"),)
         assert ours.startswith("task."), ours
         return (ours.replace("task.", f"{OWN_HEAD}.", 1),)
+
+    def _is_causal(self, model: nn.Module) -> bool:
+        """Whether it is an encoder that reads left to right; a GPT always does, and its classes expect it."""
+        return bool(self.causal) and model.config.direction == "left"
+
+    def _class_of(self, model: nn.Module) -> str:
+        return self.class_of(model.heads, model.output, self._is_causal(model))
 
     def _task_names(self, output: Output) -> Mapping[str, str]:
         usual = {"task.out": "qa_outputs" if output.kind == "spans" else "classifier"}
@@ -137,7 +148,7 @@ class Naming:
         config = dataclasses.asdict(model.config)
         names = dict(self.settings) | dict(self.config)
         outside = {
-            "architectures": [self.class_of(model.heads, model.output)],
+            "architectures": [self._class_of(model)],
             "model_type": self.model_type,
             "dtype": "float32",
         }

@@ -56,6 +56,23 @@ class Output:
         """Whether `transformers` has a class with these layers."""
         return self.head == "linear" and self.pairs == "joint"
 
+    def fits(self, other: "Output") -> bool:
+        """Whether a head for the other answers this too: the same layers, and the same labels in the same order."""
+        names = ("kind", "problem", "head", "pairs") + (("num_labels", "labels") if self.has_labels else ())
+        return all(getattr(self, name) == getattr(other, name) for name in names)
+
+    @property
+    def has_labels(self) -> bool:
+        """Whether the rows of the head stand for labels, which each task has its own of."""
+        return self.kind in ("sequence", "tokens")
+
+    @property
+    def in_words(self) -> str:
+        """What the head is for."""
+        if self.kind == "sequence":
+            return {"single": "classification", "multi": "multi-label", "number": "regression"}[self.problem]
+        return {"choice": "multiple-choice", "tokens": "tagging", "spans": "span"}[self.kind]
+
 
 def reads_cls(output: Output) -> bool:
     """Whether a task looks at `[CLS]` alone, through a layer over it."""
@@ -225,7 +242,7 @@ _OWN_FIELDS = ("kind", "num_labels", "problem", "head", "pairs", "answerable")
 def outside_output(output: Output) -> dict:
     """What `config.json` says of a task's head: labels and problem as `transformers` reads them, the rest as ours."""
     outside: dict = {"hornbook_output": {name: getattr(output, name) for name in _OWN_FIELDS}}
-    if output.kind in ("sequence", "tokens"):
+    if output.has_labels:
         labels = output.labels or tuple(f"LABEL_{i}" for i in range(output.num_labels))
         outside["id2label"] = {str(i): label for i, label in enumerate(labels)}
         outside["label2id"] = {label: i for i, label in enumerate(labels)}

@@ -58,6 +58,7 @@ class Roberta(Encoder):
             "sentence": "hornbook_sentence",  # it was published without a sentence task
         },
         classes=((("mlm",), "ForMaskedLM"),),
+        causal="ForCausalLM",
         task={"sequence": {"task.cls.dense": "classifier.dense", "task.out": "classifier.out_proj"}},
         defaults={
             "type_vocab_size": 2,
@@ -76,7 +77,7 @@ class Roberta(Encoder):
     @classmethod
     def cls_layer(cls, config: EncoderConfig, output: Output) -> ClsLayer | None:
         if output.kind == "choice" or not reads_cls(output):
-            return None
+            return super().cls_layer(config, output)
         return ClsLayer(config.width, torch.tanh, config.head_dropout)
 
     @classmethod

@@ -126,6 +126,7 @@ class Transformer(nn.Module):
     family: ClassVar[str]
     config_kind: ClassVar[type[TransformerConfig]]
     head_makers: ClassVar[Mapping[str, Callable[[Any], nn.Module]]]  # the published heads, by name
+    vocabulary_head: ClassVar[str]  # the head with logits over the vocabulary
     naming: ClassVar[Naming]
     always_projects: ClassVar[bool] = False  # from E to D, even where both are the same
     scores_with_bias: ClassVar[bool] = True  # of classes, in a task's head

@@ -235,8 +235,8 @@ class Distillation:
 
 
 class CorpusDistillation(Distillation):
-    """On plain text: the objective's own loss is that of masked tokens (`mlm`) or, without masking, of a GPT's next
-    tokens (`clm`); logits are scores over the vocabulary."""
+    """On plain text: the objective's own loss is that of masked tokens (`mlm`) or, without masking, of next tokens
+    (`clm`); logits are scores over the vocabulary."""
 
     def __init__(
         self,
@@ -278,7 +278,7 @@ class CorpusDistillation(Distillation):
         return self.summed_loss(self._own_logits(student, seen, drawn), own.values_K, own.weights_K)
 
     def _own_hits(self, student: Transformer, seen: Pass, drawn: Drawn) -> dict[str, Tensor]:
-        if self.own_term not in student.heads:
+        if student.vocabulary_head not in student.heads:
             return {}
         own, logits_KV = drawn.targets[self.own_term], self._own_logits(student, seen, drawn)
         return {

@@ -94,10 +94,11 @@ def next_token_loss(
     model: nn.Module, x_TD: Tensor, targets: Targets, plain: Callable[..., Tensor] = summed_loss
 ) -> Tensor:
     """The summed loss of the targets from the hidden states, in one piece with the scores where that runs."""
-    if is_fused(x_TD) and len(targets.positions_K) > NEARLY_ALL * len(x_TD):
+    has_matrix = model.clm_matrix is not None
+    if has_matrix and is_fused(x_TD) and len(targets.positions_K) > NEARLY_ALL * len(x_TD):
         return fused_loss(x_TD, model.clm_matrix, *_at_every_token(targets, len(x_TD)), model.config.vocab_size)
     x_KD = x_TD.index_select(0, targets.positions_K)
-    if is_fused(x_KD):
+    if has_matrix and is_fused(x_KD):
         return fused_loss(x_KD, model.clm_matrix, targets.values_K, targets.weights_K, model.config.vocab_size)
     return plain(model.clm_logits(x_KD), targets.values_K, targets.weights_K)
 

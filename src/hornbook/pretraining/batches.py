@@ -48,11 +48,12 @@ def open_corpora(named: list[tuple[str, float]], settings: PretrainSettings) -> 
             raise ValueError(
                 f"{corpus.folder} and {first.folder} were built with different tokenizers: build both with the same one"
             )
-    is_left_to_right = settings.layout == "documents"
-    for name in ("end_id",) if is_left_to_right else ("cls_id", "sep_id", "mask_id"):
+    is_gpt = settings.reads_documents
+    around = ("cls_id", "sep_id") if settings.predicts_next else ("cls_id", "sep_id", "mask_id")
+    for name in ("end_id",) if is_gpt else around:
         if getattr(first.tokenizer, name) is None:
-            missing = "end-of-text" if is_left_to_right else name.removesuffix("_id")
-            who = "a GPT" if is_left_to_right else "masking"
+            missing = "end-of-text" if is_gpt else name.removesuffix("_id")
+            who = "a GPT" if is_gpt else "an encoder"
             raise ValueError(f"the tokenizer in {first.folder} has no {missing} token, which {who} needs")
     return opened
 

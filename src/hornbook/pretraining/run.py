@@ -27,12 +27,12 @@ from hornbook.interop.hub import model_folder
 from hornbook.interop.teacher import Teacher, refuse_other_teacher, refuse_other_vocabulary
 from hornbook.interop.vocabulary import grown
 from hornbook.models import registry
-from hornbook.models.gpt import Gpt
 from hornbook.models.pair import start_from_teacher
 from hornbook.objectives.baseline import frequency_baseline
 from hornbook.pretraining.batches import BatchMaker, Corpora, held_out_batches, names_of, open_corpora
 from hornbook.pretraining.record import Request, read_run, refuse_other_corpora, refuse_other_request, write_run
 from hornbook.pretraining.settings import PretrainSettings, preset_settings, settings_in
+from hornbook.pretraining.students import fitted_to_teacher, refuse_other_way_of_reading
 from hornbook.pretraining.trained import (
     generator_size_in,
     load_trained,
@@ -43,11 +43,13 @@ from hornbook.pretraining.trained import (
     save_trained,
     start_from,
 )
+from hornbook.pretraining.warnings import warnings_of
+from hornbook.report.wording import duration
 from hornbook.text.tokenizer import Tokenizer
 from hornbook.train.checkpoint import Checkpoints, read_state
 from hornbook.train.device import Runtime, decide, prepare
 from hornbook.train.loop import Job, Outcome, Watch, train
-from hornbook.train.pace import seconds_a_step
+from hornbook.train.pace import FORWARD_SHARE, LONG_RUN, seconds_a_step
 from hornbook.train.randomness import seed_of
 from hornbook.train.validation import validate
 
@@ -58,7 +60,7 @@ FREE_OF_THE_BASE = {
     *("model.init_std", "model.init_by_width"),
 }
 NUM_VALIDATIONS, VALIDATING_SHARE = 20, 0.1  # in a run, and the share of it that they may take
-FORWARD_SHARE = 1 / 3  # of a step: the way forward, which a validation goes
+TIMED_TOKENS_ON_CPU, MOST_TIMED_SECONDS = 2048, 5.0  # in a batch and in all, for the expected time of a distillation
 NUM_TIMED, MEASURED_SHARE = 12, 0.05  # steps that are timed at each length, in at most this share of the minutes
 FEW_STEPS = 100
 LONGEST_WARMUP = 0.1  # of the steps, where the published number of steps is not run
@@ -105,7 +107,7 @@ def _pretrain_in(out: Path, request: Request, resume: bool, teacher: Teacher | N
         if out.exists() and any(path for path in out.iterdir() if not path.name.endswith(".tmp")):
             raise ValueError(f"{out} exists and is not a run: choose another --out, or empty it")
         prepared = _begun(out, request, teacher, say)
-    for warning in _repetition_warnings(prepared.opened, prepared.settings):
+    for warning in warnings_of(prepared.settings, prepared.opened, prepared.job.make_batch):
         say(warning)
     outcome = train(out, prepared.job, prepared.settings.loop(), prepared.runtime, watch)
     if outcome.ended == "finished":
@@ -124,10 +126,7 @@ class _Prepared:
 def _begun(out: Path, request: Request, teacher: Teacher | None, say: Say) -> _Prepared:
     """A new run: everything decided and written down in `run.json`."""
     began = time.monotonic()
-    settings = preset_settings(request.preset, request.all_changes(), teacher is not None)
-    if request.tokens is not None:
-        steps = max(1, math.ceil(request.tokens / settings.batch.mean_tokens))
-        settings = configuration.changed(settings, {"schedule.steps": steps})
+    settings = _asked_settings(request, teacher is not None)
     opened = open_corpora(request.named_corpora(), settings)
     runtime = decide(settings.runtime, settings.planned_flops(request.minutes))
     prepare(runtime)
@@ -137,6 +136,8 @@ def _begun(out: Path, request: Request, teacher: Teacher | None, say: Say) -> _P
     if request.minutes is not None:
         settings = _with_steps_in(request.minutes, settings, job, runtime, began, opened, say)
         job = dataclasses.replace(job, make_batch=BatchMaker(settings, opened))
+    elif teacher is not None:
+        _say_expected_time(settings, job, runtime, opened, say)
     settings = _with_warmup_that_fits(settings, request, say)
     held_out = [batch.to(runtime.device) for batch in held_out_batches(settings, opened)]
     if settings.validation.every_steps is None:
@@ -147,6 +148,21 @@ def _begun(out: Path, request: Request, teacher: Teacher | None, say: Say) -> _P
     baseline = frequency_baseline(job.objective, held_out, counts) if held_out else {}
     write_run(out, request, settings, opened, runtime, job, baseline, teacher)
     return _Prepared(settings, opened, runtime, job)
+
+
+def _asked_settings(request: Request, has_teacher: bool) -> PretrainSettings:
+    """The published settings with what was asked for, before corpora and teacher decide the rest."""
+    settings = preset_settings(request.preset, request.all_changes(), has_teacher)
+    if request.tokens is None:
+        return settings
+    steps = max(1, math.ceil(request.tokens / settings.batch.mean_tokens))
+    return configuration.changed(settings, {"schedule.steps": steps})
+
+
+def settings_with_teacher(request: Request, teacher: Teacher) -> PretrainSettings:
+    """The settings that a distillation on plain text runs with, but for what it measures on its corpora."""
+    settings = fitted_to_teacher(_asked_settings(request, True), teacher.tokenizer, teacher)
+    return _with_warmup_that_fits(settings, request, lambda words: None)
 
 
 def _reopened(out: Path, run: dict, request: Request, teacher: Teacher | None, say: Say) -> _Prepared:
@@ -212,6 +228,19 @@ def _with_steps_in(
     if steps < FEW_STEPS:
         say(f"note: {steps} steps teach a model little; lower --batch-tokens (now {settings.batch.tokens:,}) for more")
     return configuration.changed(settings, {"schedule.steps": steps, "validation.every_steps": every})
+
+
+def _say_expected_time(settings: PretrainSettings, job: Job, runtime: Runtime, opened: Corpora, say: Say) -> None:
+    """From a few steps on smaller batches, which take time in proportion to their tokens."""
+    most = TIMED_TOKENS_ON_CPU if runtime.device.type == "cpu" else settings.batch.micro_tokens
+    tokens = min(settings.batch.tokens, max(most, settings.data.length, settings.data.short_length))
+    smaller = configuration.changed(settings, {"batch.tokens": tokens, "batch.first_tokens": None})
+    timed = dataclasses.replace(job, make_batch=BatchMaker(smaller, opened))
+    a_step = _mean_seconds_a_step(smaller, timed, runtime, MOST_TIMED_SECONDS) * settings.batch.mean_tokens / tokens
+    seconds = a_step * settings.schedule.steps * (1 + VALIDATING_SHARE)
+    say(f"expected time: about {duration(seconds)} for {settings.schedule.steps:,} steps")
+    if seconds >= LONG_RUN:
+        say("--minutes 60, --steps or a smaller --batch-tokens make the run shorter")
 
 
 def steps_in(seconds: float, a_step: float, a_validation: float, every: int | None = None) -> tuple[int, int]:
@@ -314,23 +343,10 @@ def _model_to_train(
 def _student_to_train(
     settings: PretrainSettings, tokenizer: Tokenizer, teacher: Teacher, say: Say
 ) -> tuple[PretrainSettings, nn.Module]:
-    if settings.predicts_next != isinstance(teacher.model, Gpt):
-        student = registry.family_of(settings.model)
-        take = "--student distilgpt2 or another GPT" if isinstance(teacher.model, Gpt) else "an encoder as the student"
-        raise ValueError(
-            f"on plain text a GPT predicts next tokens and an encoder masked ones, so {student.in_words()} cannot "
-            f"learn from {teacher.model.in_words()}: take {take}, or let it learn on a task (--task and --data)"
-        )
+    refuse_other_way_of_reading(settings, teacher)  # before vocabularies, which differ for the same reason
     if not teacher.knows_tokens_of(tokenizer):
         refuse_other_vocabulary(teacher, tokenizer, "the corpus")
-    positions = teacher.model.config.max_positions
-    for length in (settings.data.length, settings.data.short_length):
-        if length > positions and settings.data.uses(length):
-            raise ValueError(f"the teacher reads at most {positions} tokens: set data.length={positions}")
-    # The teacher's vocabulary may be larger than its tokenizer's; both sides have a score for each of its tokens.
-    settings = configuration.changed(settings, {"model.vocab_size": teacher.model.config.vocab_size})
-    config = registry.family_of(settings.model).for_tokenizer(settings.model, tokenizer.pad_id, tokenizer.end_id)
-    settings = dataclasses.replace(settings, model=config)
+    settings = fitted_to_teacher(settings, tokenizer, teacher)
     pair = _new_model(settings, teacher)
     if settings.objective.start == "teacher":
         say(f"the student {start_from_teacher(pair.student, teacher.model)}")
@@ -379,14 +395,3 @@ def _job(
 
     made = BatchMaker(settings, opened)
     return Job(model, objective, made, check if held_out else None, save, load, rate_of=rates(settings))
-
-
-def _repetition_warnings(opened: Corpora, settings: PretrainSettings) -> list[str]:
-    total = settings.schedule.steps * settings.batch.mean_tokens
-    weight_sum = sum(weight for _, weight in opened)
-    out = []
-    for corpus, weight in opened:
-        epochs = total * weight / weight_sum / max(1, corpus.num_tokens)
-        if epochs > 100:
-            out.append(f"note: the run reads {corpus.folder} {epochs:,.0f} times over; more text would serve it better")
-    return out

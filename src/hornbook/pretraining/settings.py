@@ -68,7 +68,7 @@ class PretrainSettings:
                     f"batch.first_tokens={self.batch.first_tokens} is less than one sequence of {length}; "
                     f"raise it or lower data.{name}"
                 )
-        if self.predicts_next:
+        if self.reads_documents:
             if self.data.layout is not None:
                 raise ValueError(
                     f"data.layout={self.data.layout} is for encoders: a GPT reads documents end to end; "
@@ -76,16 +76,45 @@ class PretrainSettings:
                 )
             return
         sentence = self.objective.sentence
+        self._refuse_one_sided(sentence)
         if sentence != "none" and self.data.layout == "packed":
             raise ValueError(
                 f"objective.sentence={sentence} judges pairs of segments, and data.layout=packed makes none: "
                 "set data.layout=pairs, or objective.sentence=none"
             )
 
+    def _refuse_one_sided(self, sentence: str) -> None:
+        """An encoder that reads one side only is the BERT paper's left-to-right model, trained on next tokens alone."""
+        direction = self.model.direction
+        if direction == "right":
+            raise ValueError(
+                "model.direction=right cannot be pre-trained, because transformers would open the model as one that "
+                "reads both sides: set model.direction=left or both"
+            )
+        if direction == "left" and isinstance(self.objective, DetectionSettings):
+            raise ValueError(
+                "model.direction=left predicts next tokens, and ELECTRA detects replaced ones: use a BERT or RoBERTa "
+                "preset, or set model.direction=both"
+            )
+        if direction == "left" and sentence != "none":
+            raise ValueError(
+                f"objective.sentence={sentence} reads [CLS], which sees only itself with model.direction=left: set "
+                "objective.sentence=none, as in the BERT paper's left-to-right model"
+            )
+
+    @property
+    def reads_documents(self) -> bool:
+        """A GPT reads documents end to end, without special tokens around them."""
+        return isinstance(self.model, GptConfig) or isinstance(self.objective, LanguageSettings)
+
     @property
     def predicts_next(self) -> bool:
-        """A GPT predicts every next token, also beside a teacher."""
-        return isinstance(self.model, GptConfig) or isinstance(self.objective, LanguageSettings)
+        """A model that reads left to right predicts every next token, also beside a teacher."""
+        return self.reads_documents or self.model.direction == "left"
+
+    @property
+    def _vocabulary_head(self) -> str:
+        return registry.family_of(self.model).vocabulary_head
 
     @property
     def is_taught(self) -> bool:
@@ -96,16 +125,19 @@ class PretrainSettings:
         """Settings and groups of them that nothing reads in this run, and why."""
         alike = {} if self.batch.grows else {"batch.growth_share": "batches are all alike; set batch.first_tokens too"}
         if self.predicts_next:
-            alike |= {"objective.soft_targets": "of a GPT all tokens are"} if self.is_taught else {}
+            alike["masking"] = "a left-to-right model predicts every next token and masks none"
+            if self.is_taught:
+                alike["objective.soft_targets"] = "a left-to-right model has all tokens as soft targets"
+        if self.reads_documents:
             pairs = "a GPT reads documents end to end, and no pairs"
             unread = dict.fromkeys(("data.layout", "data.shorter_chance", "data.single_chance"), pairs)
-            return alike | unread | {"masking": "a GPT predicts every next token and masks none"}
+            return alike | unread
         return alike | {"data.crosses_documents": "it is for a GPT, which reads documents end to end"}
 
     @property
     def layout(self) -> Layout:
         """How the text is laid out in sequences, which follows from the sentence task and `data.layout`."""
-        if self.predicts_next:
+        if self.reads_documents:
             return "documents"
         if self.objective.sentence != "none":
             return self.objective.sentence
@@ -133,7 +165,7 @@ class PretrainSettings:
         if isinstance(objective, DistillationSettings):
             return self._taught_flops_per_token(length, objective, teacher)
         if self.predicts_next:
-            return model_flops_per_token(shape_of(self.model, length, 1.0, "clm"))
+            return model_flops_per_token(shape_of(self.model, length, 1.0, self._vocabulary_head))
         if not isinstance(objective, DetectionSettings):
             return model_flops_per_token(shape_of(self.model, length, rate))
         generator = generator_config(self.model, objective.generator_share, objective.generator_layers)
@@ -148,7 +180,7 @@ class PretrainSettings:
         (recipe,) = objective.stages(is_task=False)
         has_scores = any(match.quantity == "logits" for match in recipe.matches)
         everywhere = self.predicts_next or (has_scores and objective.soft_targets == "all")
-        share, vocabulary = 1.0 if everywhere else self.masking.rate, "clm" if self.predicts_next else "mlm"
+        share, vocabulary = 1.0 if everywhere else self.masking.rate, self._vocabulary_head
         head = vocabulary if has_scores or recipe.own_weight else "none"
         flops = model_flops_per_token(shape_of(self.model, length, share, head))
         if teacher is not None:

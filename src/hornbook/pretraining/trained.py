@@ -32,7 +32,7 @@ def new_network(settings: PretrainSettings, teacher: Transformer | None = None) 
     if isinstance(objective, DistillationSettings):
         (recipe,) = objective.stages(is_task=False)
         has_logits = any(match.quantity == "logits" for match in recipe.matches)
-        head = "clm" if settings.predicts_next else "mlm"
+        head = registry.family_of(config).vocabulary_head
         if has_logits and head not in teacher.heads:
             raise ValueError(
                 f"the teacher has no {head} head, so it has no scores over the vocabulary to learn from: train one "
@@ -52,7 +52,7 @@ def new_network(settings: PretrainSettings, teacher: Transformer | None = None) 
 
 
 def objective_of(settings: PretrainSettings, tokenizer: Tokenizer, teacher: Transformer | None = None) -> Objective:
-    if isinstance(settings.objective, LanguageSettings):
+    if settings.predicts_next and not settings.is_taught:
         return NextToken()
     masking = None
     if not settings.predicts_next:
@@ -132,9 +132,9 @@ def kept_model(model: nn.Module) -> Transformer:
 
 
 def mask_filler(model: nn.Module) -> Transformer | None:
-    """The encoder that fills in masks, if there is one."""
+    """The encoder that fills in masks, if there is one; a left-to-right model does not."""
     filler = model.generator if isinstance(model, ElectraPair) else kept_model(model)
-    return filler if "mlm" in filler.heads else None
+    return filler if "mlm" in filler.heads and filler.config.direction == "both" else None
 
 
 def _encoders(model: nn.Module) -> dict[str, Transformer]:

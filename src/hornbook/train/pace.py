@@ -10,6 +10,9 @@ from hornbook.train.loop import Job, LoopSettings
 from hornbook.train.optimizer import make_optimizer
 from hornbook.train.step import Stepper
 
+FORWARD_SHARE = 1 / 3  # of a step: the forward pass, which is all that a validation takes
+LONG_RUN = 30 * 60  # seconds from which on a run names what would be quicker
+
 
 def seconds_a_step(
     job: Job, settings: LoopSettings, runtime: Runtime, numbers: Iterable[int], most_seconds: float
