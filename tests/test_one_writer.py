@@ -8,16 +8,16 @@ import threading
 
 import pytest
 
-from hornbook import files
+from hornbook.lifecycle import locking
 from hornbook.data.build import build_corpus
-from hornbook.files import alone_in
+from hornbook.lifecycle.locking import run_lock
 from hornbook.finetuning.api import finetune
 from hornbook.pretraining.run import pretrain
 
 HOLDS = """
 import sys, time
-from hornbook.files import alone_in
-with alone_in(sys.argv[1]):
+from hornbook.lifecycle.locking import run_lock
+with run_lock(sys.argv[1]):
     print("in", flush=True)
     time.sleep(60)
 """
@@ -26,7 +26,7 @@ FORKS = HOLDS.replace('print("in", flush=True)', "import os; child = os.fork(); 
 
 @pytest.fixture
 def at_once(monkeypatch):
-    monkeypatch.setattr(files, "SECONDS_TO_LEAVE", 0.2)
+    monkeypatch.setattr(locking, "WAIT_SECONDS", 0.2)
 
 
 def started(code: str, folder) -> subprocess.Popen:
@@ -40,24 +40,24 @@ def test_another_process_is_refused_until_it_ends(tmp_path, at_once):
     try:
         with (
             pytest.raises(ValueError, match=f"another process is writing to {tmp_path}: wait until it ends"),
-            alone_in(tmp_path),
+            run_lock(tmp_path),
         ):
             pass
-        with alone_in(tmp_path / "other"):
+        with run_lock(tmp_path / "other"):
             pass
     finally:
         process.kill()
         process.wait()
-    with alone_in(tmp_path):
+    with run_lock(tmp_path):
         pass
-    with alone_in(tmp_path):
+    with run_lock(tmp_path):
         pass
     assert list(tmp_path.iterdir()) == []  # it leaves nothing, nor a folder that stayed empty
 
 
 def test_one_that_is_told_to_stop_is_waited_for(tmp_path):
     process = started(HOLDS.replace("60", "0.5"), tmp_path)
-    with alone_in(tmp_path):
+    with run_lock(tmp_path):
         pass
     process.wait()
 
@@ -70,7 +70,7 @@ def test_a_child_that_outlives_its_parent_holds_nothing(tmp_path):
     process.wait()
     try:
         os.kill(child, 0)  # it is there
-        with alone_in(tmp_path):
+        with run_lock(tmp_path):
             pass
     finally:
         os.kill(child, signal.SIGKILL)
@@ -83,20 +83,20 @@ def test_a_file_system_without_locks_refuses_nothing(tmp_path, monkeypatch):
         raise OSError("no locks here")
 
     monkeypatch.setattr(fcntl, "flock", fail)
-    with alone_in(tmp_path):
+    with run_lock(tmp_path):
         pass
 
 
 def test_who_is_within_may_enter_again(tmp_path, at_once):
     out = tmp_path / "new" / "run"
-    with alone_in(out):
-        with alone_in(tmp_path / "new" / ".." / "new" / "run"):
+    with run_lock(out):
+        with run_lock(tmp_path / "new" / ".." / "new" / "run"):
             pass
         refused = []
 
         def enter() -> None:
             try:
-                with alone_in(out):
+                with run_lock(out):
                     pass
             except ValueError as error:
                 refused.append(error)

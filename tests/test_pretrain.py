@@ -296,7 +296,7 @@ def test_a_kill_in_the_last_moment_is_made_good(unbroken, tmp_path, tiny_corpus)
 
 def test_what_a_kill_left_in_an_empty_folder_does_not_block(tmp_path, tiny_corpus):
     (tmp_path / "run").mkdir()
-    (tmp_path / "run" / ".run.json.123.tmp").write_text("{")
+    (tmp_path / "run" / ".run.json.999999999.tmp").write_text("{")
     assert run(tmp_path / "run", tiny_corpus, steps=1, resume=True).ended == "finished"
     assert not list((tmp_path / "run").glob(".*.tmp"))
 

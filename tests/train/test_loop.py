@@ -183,7 +183,7 @@ def test_a_half_written_checkpoint_is_not_used(unbroken, tmp_path):
             signal.raise_signal(signal.SIGTERM)
 
     run(tmp_path, settings, watch=stop)
-    half = tmp_path / "checkpoints" / ".step-00000030.tmp"
+    half = tmp_path / "checkpoints" / ".step-00000030.999999999.tmp"
     half.mkdir()
     (half / "model.safetensors").write_bytes(b"half")
     run(tmp_path, settings)

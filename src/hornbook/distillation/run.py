@@ -20,6 +20,7 @@ from hornbook.finetuning.api import Finetuned, finetune
 from hornbook.finetuning.record import SHAPE
 from hornbook.interop.hub import model_folder
 from hornbook.interop.teacher import Teacher, open_teacher
+from hornbook.lifecycle.locking import locks_out
 from hornbook.models import registry
 from hornbook.models.gpt import Gpt
 from hornbook.models.pair import start_from_teacher
@@ -35,6 +36,7 @@ RECIPE = "objective.recipe"
 HALVES = ("distilbert", "distilgpt2")
 
 
+@locks_out
 def distill(
     teacher: str | Path,
     student: str | Path | None,

@@ -24,7 +24,8 @@ from hornbook.experiments.pieces import Finetuning, finetuned, judged, labelled,
 from hornbook.experiments.plan import Piece, pieces_of, tasks_of
 from hornbook.experiments.pool import Pool
 from hornbook.experiments.results import write_results
-from hornbook.files import alone_in, num_cores
+from hornbook.files import num_cores
+from hornbook.lifecycle.locking import locks_out
 from hornbook.pretraining.batches import names_of
 from hornbook.report.experiment import write_experiment_page
 from hornbook.tasks.records import fingerprint
@@ -46,6 +47,7 @@ class Reproduced:
     failures: dict[str, str] = field(default_factory=dict)
 
 
+@locks_out
 def reproduce(
     name: str | Path,
     corpora: Sequence[str | Path] | str | Path,
@@ -89,11 +91,10 @@ def reproduce(
     named = names_of(corpora)
     read_data = {name: fingerprint_of(experiment.task(name), place) for name, place in places.items()}
     until = None if stop_after is None else began + 60 * stop_after
-    with alone_in(out):
-        decided = decide(out, experiment, named, read_data, minutes_each, say)
-        runner = _Runner(out, decided, named, places, processes, until, watch or (lambda status: None), say)
-        with Signals() as signals, runner:
-            return runner.run(signals)
+    decided = decide(out, experiment, named, read_data, minutes_each, say)
+    runner = _Runner(out, decided, named, places, processes, until, watch or (lambda status: None), say)
+    with Signals() as signals, runner:
+        return runner.run(signals)
 
 
 def find_tasks(experiment: Experiment, data: Path, say: Say) -> dict[str, Path]:

@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any
 from torch import nn
 
 from hornbook.augmentation.kept import MADE_FROM
-from hornbook.files import alone_in
 from hornbook.finetuning.augmented import with_copies
 from hornbook.finetuning.inputs import Inputs, open_inputs
 from hornbook.finetuning.many import ASKED, run_many
@@ -24,6 +23,7 @@ from hornbook.finetuning.run import Result, run_once
 from hornbook.finetuning.taught import note_another_data_set, refuse_unfit_teacher, with_projections
 from hornbook.interop.hub import model_folder
 from hornbook.interop.teacher import Teacher
+from hornbook.lifecycle.locking import run_lock
 from hornbook.text.tokenizer import Tokenizer
 from hornbook.train.loop import Outcome, Status
 
@@ -127,7 +127,7 @@ def finetune(
             read_once.append(with_copies(inputs, request, teacher, out, watch, say))
         return read_once[0].asked_with(asked)
 
-    with alone_in(out):  # before copies and a teacher's answers are made there
+    with run_lock(out):  # before copies and a teacher's answers are made there
         _refuse_what_is_there(out, resume)
         if _has_run(out):
             request = _as_begun(out, request, restarts, search)

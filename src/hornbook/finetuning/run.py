@@ -49,6 +49,7 @@ from hornbook.finetuning.teacher_cache import kept_teacher, what_is_kept
 from hornbook.infer.attention import MOST_TOKENS, write_attention
 from hornbook.interop.folder import load_weights, read_weights
 from hornbook.interop.teacher import Teacher, refuse_other_teacher
+from hornbook.lifecycle.locking import locks_out
 from hornbook.models.flops import model_flops_per_token, shape_of
 from hornbook.objectives.kept_teacher import KeptTeacher
 from hornbook.objectives.language import BesideTask
@@ -78,6 +79,7 @@ class Result(Scored):
     outcome: Outcome
 
 
+@locks_out
 def run_once(
     out: Path,
     request: Request,

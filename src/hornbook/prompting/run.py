@@ -19,11 +19,12 @@ from typing import Any
 import numpy as np
 
 from hornbook.config import to_dict
-from hornbook.files import read_json, replacing, sha256, sweep, write_json
+from hornbook.files import read_json, replacing, sha256, write_json
 from hornbook.infer.decoder import DecoderModel
 from hornbook.infer.opening import load
 from hornbook.infer.sampling import Sampling
 from hornbook.interop.hub import model_folder
+from hornbook.lifecycle.locking import locks_out
 from hornbook.metrics.bleu import check_sacrebleu
 from hornbook.prompting.asking import Asker, Reply
 from hornbook.prompting.baselines import read_dictionary
@@ -55,6 +56,7 @@ class Piece:
         return Path(out) / PREDICTIONS / f"{self.key}.jsonl"
 
 
+@locks_out
 def prompt(
     model: str | Path,
     task: str | Path,
@@ -99,7 +101,6 @@ def prompt(
     pieces = pieces_of(defined, shots, asked["seeds"])
     loaded = opened(model)
     write_json(out / ASKED, asked)
-    sweep(out / PREDICTIONS)
     try:
         _run_pieces(pieces, out, Asker(defined, loaded), pool, test, watch, say)
     finally:  # also of a run that is stopped

@@ -25,6 +25,7 @@ from hornbook.finetuning.batches import TaskBatches
 from hornbook.finetuning.settings import HIGHEST_RATE, rounded, width_factor
 from hornbook.interop.folder import load_folder, load_weights, read_weights, save_model
 from hornbook.interop.hub import model_folder
+from hornbook.lifecycle.locking import locks_out
 from hornbook.models.flops import model_flops_per_token, shape_of
 from hornbook.models.gpt import Gpt
 from hornbook.objectives.language import NextToken
@@ -95,6 +96,7 @@ def opened_gpt(name: str | Path) -> tuple[Gpt, Tokenizer]:
     return model, tokenizer
 
 
+@locks_out
 def finetune_text(
     model: str | Path,
     data: str | Path,
