@@ -122,9 +122,9 @@ def test_an_existing_run_is_never_overwritten(unbroken, tiny_corpus):
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        ({"steps": 13}, "--steps 12, not 13"),
-        ({"changes": {"optimizer.lr": 2e-3}}, r"optimizer\.lr=0\.001, not 0\.002"),
-        ({"minutes": 3.0}, "--minutes"),
+        ({"steps": 13}, r"schedule\.steps is 12, not 13; leave these options out to resume"),
+        ({"changes": {"optimizer.lr": 2e-3}}, r"optimizer\.lr is 0\.001, not 0\.002"),
+        ({"minutes": 3.0}, r"--minutes is not set, not 3\.0"),
         ({"base": "elsewhere"}, "--from"),
     ],
 )

@@ -73,12 +73,12 @@ def distill(
             "one, with model.num_layers and the like for its shape, or teach the folder on a task, by --task and --data"
         )
     changes = dict(changes or {})
-    if changes or not begun:
+    if not begun:
         changes = half_of(opened, student, changes, say) | changes
     if recipe is not None:
         changes[RECIPE] = _written_out(recipe)
-    elif RECIPE not in changes and (changes or not begun):
-        changes[RECIPE] = _usual_recipe(begun, opened, student, task, changes, say)
+    elif RECIPE not in changes and not begun:
+        changes[RECIPE] = _usual_recipe(opened, student, task, changes, say)
     common = {"seed": seed, "resume": resume, "watch": watch, "say": say, "teacher": opened}
     if task is None:
         return pretrain(student, corpora, out, changes=changes, **common, **more)
@@ -121,11 +121,9 @@ def _written_out(recipe: str) -> str:
     return path.read_text(encoding="utf-8").strip()
 
 
-def _usual_recipe(begun: dict, teacher: Teacher, preset: str, task: str | None, changes: dict, say: Say) -> str:
-    """That of the run that is gone on with. On a task TinyBERT's; on plain text DistilBERT's, where hidden states are
-    of one width and the teacher fills in masks, else TinyBERT's."""
-    if begun:
-        return begun.get("request", {}).get("changes", {}).get(RECIPE, "distilbert")
+def _usual_recipe(teacher: Teacher, preset: str, task: str | None, changes: dict, say: Say) -> str:
+    """On a task TinyBERT's; on plain text DistilBERT's, where hidden states are of one width and the teacher fills in
+    masks, else TinyBERT's."""
     if task is not None:
         return "tinybert"
     width = int(changes.get("model.width", registry.preset(preset).model.width))

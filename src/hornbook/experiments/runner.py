@@ -24,7 +24,7 @@ from hornbook.experiments.pieces import Finetuning, finetuned, judged, labelled,
 from hornbook.experiments.plan import Piece, pieces_of, tasks_of
 from hornbook.experiments.pool import Pool
 from hornbook.experiments.results import write_results
-from hornbook.files import num_cores
+from hornbook.files import num_cores, read_json
 from hornbook.lifecycle.locking import locks_out
 from hornbook.pretraining.batches import names_of
 from hornbook.report.experiment import write_experiment_page
@@ -71,6 +71,12 @@ def reproduce(
     began, out = time.time(), Path(out)
     if flops is not None and minutes_each is not None:
         raise ValueError("--flops and --minutes-each both say how long an arm is trained: give one of them")
+    recorded = _recorded_options(out) if resume else {}
+    arms = recorded.get("arms") if arms is None else arms
+    flops = recorded.get("flops") if flops is None and minutes_each is None else flops
+    seeds = recorded.get("seeds") if seeds is None else seeds
+    changes = recorded.get("set", {}) | dict(changes or {})
+    options = {"arms": arms and list(arms), "flops": flops, "seeds": seeds, "set": changes}
     experiment = read_experiment(name)
     if arms is not None:
         whole, experiment = experiment, experiment.of_arms(arms)
@@ -91,10 +97,15 @@ def reproduce(
     named = names_of(corpora)
     read_data = {name: fingerprint_of(experiment.task(name), place) for name, place in places.items()}
     until = None if stop_after is None else began + 60 * stop_after
-    decided = decide(out, experiment, named, read_data, minutes_each, say)
+    decided = decide(out, experiment, named, read_data, minutes_each, say, options)
     runner = _Runner(out, decided, named, places, processes, until, watch or (lambda status: None), say)
     with Signals() as signals, runner:
         return runner.run(signals)
+
+
+def _recorded_options(out: Path) -> dict[str, Any]:
+    """The options that an experiment was started with, which hold where it is resumed without them."""
+    return read_json(out / FILE).get("options", {}) if (out / FILE).exists() else {}
 
 
 def find_tasks(experiment: Experiment, data: Path, say: Say) -> dict[str, Path]:

@@ -93,7 +93,7 @@ def run_once(
         raise ValueError("augment.copies is for finetune and distill alone: leave it out here")
     if (out / "run.json").exists():
         run = read_run(out, verb_of(request))
-        refuse_other_request(run, request)
+        refuse_other_request(out, run, request)
         refuse_other_data(run, inputs.data)
         if teacher is not None:
             refuse_other_teacher(run, teacher)

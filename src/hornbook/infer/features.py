@@ -26,7 +26,7 @@ from hornbook.devices import chosen_device
 from hornbook.files import replacing
 from hornbook.interop.folder import load_folder
 from hornbook.interop.hub import model_folder
-from hornbook.lifecycle.locking import file_lock
+from hornbook.lifecycle.locking import locks_file
 from hornbook.tasks.classification import encode_texts
 from hornbook.tasks.datasets import known
 from hornbook.tasks.reading.inputs import inputs_in
@@ -135,6 +135,7 @@ def frozen_sequences(
     model.train(was_training)
 
 
+@locks_file
 def extract_features(
     model_name: str | Path,
     texts: str | Path | Sequence[str],
@@ -183,7 +184,7 @@ def extract_features(
         starts = np.concatenate([[0], np.cumsum(lengths)])
     num_rows, num_cut, num_done = int(starts[-1]), 0, 0
     _need_room(out, num_rows * width * 4)
-    with file_lock(out), replacing(out) as temporary:
+    with replacing(out) as temporary:
         rows = np.lib.format.open_memmap(temporary, "w+", np.float32, (num_rows, width))
         for first, joined, num_cut_here in encoded():
             num_cut += num_cut_here

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 TEMPORARY = re.compile(r"\..+\.(\d+)\.tmp")  # of the process with this id
-SWEPT_LEVELS = 4  # of folders, such as RUN/tries/NAME/checkpoints: a folder that holds much else is not searched through
+SWEPT_LEVELS = 4  # of folders, such as RUN/tries/NAME/checkpoints: a large tree of other files is not searched
 
 
 def temporary_for(path: Path) -> Path:

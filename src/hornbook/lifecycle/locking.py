@@ -53,26 +53,35 @@ def run_lock(folder: str | Path) -> Iterator[None]:
         yield
 
 
-def locks_out(function: Callable[P, R]) -> Callable[P, R]:
-    """Decorates a function that writes the folder `out`, one of its arguments: the lock is held from its first line to
-    its last. Where `out` is None, nothing is locked."""
-    signature = inspect.signature(function)
-
-    @functools.wraps(function)
-    def locked(*args: P.args, **kwargs: P.kwargs) -> R:
-        out = signature.bind(*args, **kwargs).arguments.get("out")
-        with contextlib.nullcontext() if out is None else run_lock(out):
-            return function(*args, **kwargs)
-
-    return locked
-
-
 @contextlib.contextmanager
 def file_lock(path: str | Path) -> Iterator[None]:
     """The same for a single file: locks a hidden folder beside it, so that other files there can be written."""
     path = Path(path)
     with _locked(path.with_name(f".{path.name}.lock"), path):
         yield
+
+
+def locks_out(function: Callable[P, R]) -> Callable[P, R]:
+    """Decorates a function that writes the folder `out`, one of its arguments: the lock is held from its first line to
+    its last. Where `out` is None, nothing is locked."""
+    return _locking(run_lock, function)
+
+
+def locks_file(function: Callable[P, R]) -> Callable[P, R]:
+    """The same for a function whose `out` is a single file."""
+    return _locking(file_lock, function)
+
+
+def _locking(lock: Callable, function: Callable[P, R]) -> Callable[P, R]:
+    signature = inspect.signature(function)
+
+    @functools.wraps(function)
+    def locked(*args: P.args, **kwargs: P.kwargs) -> R:
+        out = signature.bind(*args, **kwargs).arguments.get("out")
+        with contextlib.nullcontext() if out is None else lock(out):
+            return function(*args, **kwargs)
+
+    return locked
 
 
 @contextlib.contextmanager

@@ -97,7 +97,7 @@ def _pretrain_in(out: Path, request: Request, resume: bool, teacher: Teacher | N
         if not resume:
             raise ValueError(f"{out} already holds a run: add --resume to go on with it, or choose another --out")
         run = read_run(out, is_taught=teacher is not None)
-        refuse_other_request(run, request)
+        refuse_other_request(out, run, request)
         prepared = _reopened(out, run, request, teacher, say)
         if _steps_done(out) >= prepared.settings.schedule.steps:
             return _already_finished(out, prepared)

@@ -1,17 +1,20 @@
 """One process at a time writes a run, a corpus or an experiment."""
 
+import contextlib
 import os
 import signal
 import subprocess
 import sys
 import threading
+import time
 
 import pytest
 
-from hornbook.lifecycle import locking
+import hornbook as library
 from hornbook.data.build import build_corpus
-from hornbook.lifecycle.locking import run_lock
 from hornbook.finetuning.api import finetune
+from hornbook.lifecycle import locking
+from hornbook.lifecycle.locking import run_lock
 from hornbook.pretraining.run import pretrain
 
 HOLDS = """
@@ -106,6 +109,99 @@ def test_who_is_within_may_enter_again(tmp_path, at_once):
         thread.join()
         assert len(refused) == 1
     assert list(tmp_path.iterdir()) == []
+
+
+def test_one_that_is_refused_leaves_the_folder_to_the_holder(tmp_path, at_once):
+    out = tmp_path / "new" / "run"
+    process = started(HOLDS, out)
+    try:
+        with pytest.raises(ValueError, match="another process is writing"), run_lock(out):
+            pass
+        assert out.is_dir()
+        with pytest.raises(ValueError, match="another process is writing"), run_lock(out):
+            pass
+    finally:
+        process.kill()
+        process.wait()
+
+
+def test_a_folder_that_its_holder_removes_is_made_again(tmp_path):
+    """The one that waits has opened a folder that is gone by the time it gets the lock."""
+    out, waits = tmp_path / "run", []
+
+    def wait() -> None:
+        with run_lock(out):
+            waits.append(out.is_dir())
+
+    thread = threading.Thread(target=wait)
+    with run_lock(out):
+        thread.start()
+        time.sleep(0.3)
+    thread.join()
+    assert waits == [True]
+    assert not out.exists()
+
+
+COMMANDS = {
+    "pretrain": lambda out: library.pretrain("bert-tiny", ["no-corpus"], out),
+    "finetune": lambda out: library.finetune("no-model", "no-data", out=out),
+    "finetune --task text": lambda out: library.finetune_text("no-model", "no-data", out),
+    "distill": lambda out: library.distill("no-teacher", None, out, corpora=["no-corpus"]),
+    "prompt": lambda out: library.prompt("no-model", "no-task", "no-data", out),
+    "probe": lambda out: library.probe("no-model", "no-data", "classification", out),
+    "baseline": lambda out: library.baseline("tfidf", "no-data", "classification", out),
+    "baseline random": lambda out: library.baseline("random", "no-data", "classification", out, model="no-model"),
+    "label-curve": lambda out: library.label_curve("no-model", "no-data", "classification", out),
+    "reproduce": lambda out: library.reproduce("no-experiment", ["no-corpus"], "no-data", out),
+    "export": lambda out: library.export("no-model", "onnx", out),
+    "compare": lambda out: library.compare(["no-model"], out=out),
+}
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_command_that_writes_a_folder_locks_it_first(tmp_path, at_once, name):
+    """Before it reads or opens anything: what it is given here is not there."""
+    with held_by_another_thread(tmp_path / "out"):
+        with pytest.raises(ValueError, match="another process is writing"):
+            COMMANDS[name](tmp_path / "out")
+        assert list((tmp_path / "out").iterdir()) == []
+
+
+@pytest.mark.parametrize("words", [["train", "{text}"], ["extend", "{tokenizer}", "{text}"]])
+def test_vocabularies_are_written_by_one(hornbook, tmp_path, at_once, words, tiny_text_file, tiny_tokenizer):
+    words = [each.format(text=tiny_text_file, tokenizer=tiny_tokenizer) for each in words]
+    with held_by_another_thread(tmp_path / "out"):
+        said = hornbook("tokenizer", *words, "--out", tmp_path / "out")
+    assert said.status == 2 and "another process is writing" in said.error
+
+
+def test_a_file_of_features_is_written_by_one(tmp_path, at_once):
+    out = tmp_path / "vectors.npy"
+    with held_by_another_thread(tmp_path / ".vectors.npy.lock"):
+        with pytest.raises(ValueError, match=f"another process is writing to {out}"):
+            library.extract_features("no-model", ["a text"], out)
+        with pytest.raises(ValueError, match="no-model"):
+            library.extract_features("no-model", ["a text"], tmp_path / "others.npy")
+    assert list(tmp_path.iterdir()) == []
+
+
+@contextlib.contextmanager
+def held_by_another_thread(folder):
+    is_held, is_over = threading.Event(), threading.Event()
+
+    def hold() -> None:
+        with run_lock(folder):
+            is_held.set()
+            is_over.wait()
+
+    thread = threading.Thread(target=hold)
+    thread.start()
+    is_held.wait()
+    try:
+        yield
+    finally:
+        is_over.set()
+        thread.join()
 
 
 def test_copies_and_answers_are_made_by_one(tmp_path, at_once):
