@@ -7,6 +7,7 @@ import subprocess
 import sys
 import threading
 import time
+from pathlib import Path
 
 import pytest
 
@@ -111,18 +112,23 @@ def test_who_is_within_may_enter_again(tmp_path, at_once):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_one_that_is_refused_leaves_the_folder_to_the_holder(tmp_path, at_once):
-    out = tmp_path / "new" / "run"
-    process = started(HOLDS, out)
+def test_one_that_is_refused_leaves_the_folder_to_the_holder(tmp_path, at_once, monkeypatch):
+    """Also where both saw that there is no folder yet, and each made it."""
+    out, processes, mkdir = tmp_path / "new" / "run", [], Path.mkdir
+
+    def late(path, *words, **more) -> None:
+        if path == out and not processes:
+            processes.append(started(HOLDS, out))
+        mkdir(path, *words, **more)
+
+    monkeypatch.setattr(Path, "mkdir", late)
     try:
         with pytest.raises(ValueError, match="another process is writing"), run_lock(out):
             pass
         assert out.is_dir()
-        with pytest.raises(ValueError, match="another process is writing"), run_lock(out):
-            pass
     finally:
-        process.kill()
-        process.wait()
+        processes[0].kill()
+        processes[0].wait()
 
 
 def test_a_folder_that_its_holder_removes_is_made_again(tmp_path):

@@ -169,7 +169,7 @@ def die_with_parent() -> None:
 
         set_parent_death_signal = 1  # PR_SET_PDEATHSIG
         ctypes.CDLL(None).prctl(set_parent_death_signal, signal.SIGKILL)
-        if os.getppid() != parent.pid:  # it ended before
+        if not parent.is_alive():  # it ended before
             os._exit(1)
 
     def wait() -> None:
