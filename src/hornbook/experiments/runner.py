@@ -72,11 +72,9 @@ def reproduce(
     if flops is not None and minutes_each is not None:
         raise ValueError("--flops and --minutes-each both say how long an arm is trained: give one of them")
     recorded = _recorded_options(out) if resume else {}
-    arms = recorded.get("arms") if arms is None else arms
     flops = recorded.get("flops") if flops is None and minutes_each is None else flops
-    seeds = recorded.get("seeds") if seeds is None else seeds
     changes = recorded.get("set", {}) | dict(changes or {})
-    options = {"arms": arms and list(arms), "flops": flops, "seeds": seeds, "set": changes}
+    options = {"flops": flops, "set": changes}  # arms and seeds say how much of it is run, and may grow
     experiment = read_experiment(name)
     if arms is not None:
         whole, experiment = experiment, experiment.of_arms(arms)
