@@ -11,7 +11,7 @@ import pytest
 ROOT = Path(__file__).parents[1]
 SOURCE = ROOT / "src" / "hornbook"
 
-EVERYONES = {"batch", "config", "devices", "files", "kernels"}
+EVERYONES = {"batch", "config", "devices", "files", "kernels", "lifecycle"}
 PROTOCOL = {"train.objective", "train.randomness"}  # what an objective is, and how its draws are seeded
 ALLOWED: dict[str, set[str]] = {
     "batch": set(),
@@ -19,6 +19,7 @@ ALLOWED: dict[str, set[str]] = {
     "devices": set(),
     "files": set(),
     "kernels": set(),
+    "lifecycle": set(),
     "text": set(),
     "data": {"text"},
     "nn": set(),

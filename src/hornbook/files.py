@@ -1,28 +1,29 @@
-"""Writing files so that a kill at any moment leaves the old one or the new one, never half of one, and folders that one
-process writes at a time."""
+"""Writing files so that a kill at any moment leaves the old one or the new one, never half of one."""
 
 import contextlib
 import hashlib
 import json
 import os
 import shutil
-import time
 from collections.abc import Iterator
-from contextvars import ContextVar
 from pathlib import Path
-from types import ModuleType
 
-SECONDS_TO_LEAVE = 3.0  # that a process which was told to stop may take to do so
+from hornbook.lifecycle.leftovers import sweep_beside, temporary_for
+from hornbook.lifecycle.locking import check_folder
 
 
 @contextlib.contextmanager
 def replacing(path: Path) -> Iterator[Path]:
-    """Yields a temporary path beside `path`; when the block ends well, what was written there takes its name."""
+    """Yields a temporary path beside `path`; when the block ends well, what was written there takes its name. What a
+    killed process left of it is removed."""
     path = Path(path)
+    check_folder(path)
     path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    sweep_beside(path)
+    temporary = temporary_for(path)
     try:
         yield temporary
+        check_folder(path)
         with open(temporary, "rb") as written:
             os.fsync(written.fileno())
         temporary.chmod(0o666 & ~_umask())  # some writers make files that only their owner can read
@@ -34,14 +35,18 @@ def replacing(path: Path) -> Iterator[Path]:
 @contextlib.contextmanager
 def replacing_folder(folder: Path) -> Iterator[Path]:
     """Yields a temporary folder beside `folder`; when the block ends well, it takes its name. Where there is such a
-    folder already, it is made in there and its files go up into it at the end. What a kill left of it is removed."""
+    folder already, it is made in there and its files are moved up at the end. What a killed process left of it is
+    removed."""
     folder = Path(folder).resolve()
+    check_folder(folder)
     is_there = folder.is_dir()
-    temporary = (folder if is_there else folder.parent) / f".{folder.name}.tmp"
+    temporary = temporary_for(folder / folder.name if is_there else folder)
+    sweep_beside(folder)
     shutil.rmtree(temporary, ignore_errors=True)
     temporary.mkdir(parents=True)
     try:
         yield temporary
+        check_folder(folder)
         if is_there:
             # The largest, such as a model's weights, last: a folder that has it is whole.
             for path in sorted(temporary.iterdir(), key=lambda path: path.stat().st_size):
@@ -50,68 +55,6 @@ def replacing_folder(folder: Path) -> Iterator[Path]:
             os.replace(temporary, folder)
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
-
-
-_held: set[int] = set()  # folders that this process is alone in, opened
-_within: ContextVar[frozenset[Path]] = ContextVar("_within", default=frozenset())  # those of this thread
-
-
-def _leave_to_parent() -> None:
-    """In a process that was forked off: it may outlive its parent, and must not hold what that one held."""
-    while _held:
-        os.close(_held.pop())
-    _within.set(frozenset())
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_leave_to_parent)
-
-
-@contextlib.contextmanager
-def alone_in(folder: Path) -> Iterator[None]:
-    """Refuses where another process is within this for the same folder: two that go on with one run would spoil it. Who
-    is within may enter again. A process that ends, however it ends, is no longer within. Where a file system has no
-    locks, nothing is refused."""
-    try:
-        import fcntl
-    except ImportError:  # Windows
-        yield
-        return
-    folder = Path(folder)
-    if folder.resolve() in _within.get():
-        yield
-        return
-    new = [each for each in (folder, *folder.parents) if not each.exists()]
-    folder.mkdir(parents=True, exist_ok=True)
-    opened = os.open(folder, os.O_RDONLY)
-    _held.add(opened)
-    before = _within.get()
-    try:
-        _lock(opened, folder, fcntl)
-        _within.set(before | {folder.resolve()})
-        yield
-    finally:
-        _within.set(before)
-        if opened in _held:
-            _held.discard(opened)
-            os.close(opened)
-        with contextlib.suppress(OSError):  # it holds something
-            for each in new:
-                each.rmdir()
-
-
-def _lock(opened: int, folder: Path, fcntl: ModuleType) -> None:
-    until = time.monotonic() + SECONDS_TO_LEAVE
-    while True:
-        try:
-            return fcntl.flock(opened, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            if time.monotonic() > until:
-                ways = "wait until it ends, or stop it, or choose another --out"
-                raise ValueError(f"another process is writing to {folder}: {ways}") from None
-            time.sleep(0.1)
-        except OSError:
-            return None
 
 
 def _umask() -> int:
@@ -170,13 +113,6 @@ def write_tensors(path: Path, tensors: dict, metadata: dict[str, str] | None = N
             save_file(tensors, temporary, metadata=metadata)
         except SafetensorError as error:
             raise OSError(f"{path} could not be written ({error}): make room on the disk and go on") from None
-
-
-def sweep(folder: Path) -> None:
-    """Removes what a kill left half-written in a folder."""
-    for path in Path(folder).glob(".*.tmp"):
-        if path.is_file():
-            path.unlink()
 
 
 def sha256(path: Path) -> str:

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from tiny import tiny_text
 
-RUN = "from hornbook.cli import main; main()"
+RUN = "from hornbook.__main__ import main; main()"
 
 
 def interrupted(words: list, is_time: Callable[[int], bool]) -> tuple[int, str]:

@@ -315,8 +315,9 @@ def test_other_flops_than_those_of_the_file(home, tiny_corpus, tmp_path):
     assert found.results["flops"] == 2.4e8
     arms = read_json(tmp_path / "out" / "experiment.json")["arms"]
     assert all(arm["steps"] == round(2.4e8 / arm["step_flops"]) > 2 for arm in arms.values())
+    assert run(home, tiny_corpus, tmp_path / "out", stop_after=1e-6).results["flops"] == 2.4e8  # as it was started
     with pytest.raises(ValueError, match=r"begun with --flops 2.4e\+08, not 1.2e\+08: give --flops 2.4e\+08, or"):
-        run(home, tiny_corpus, tmp_path / "out", stop_after=1e-6)
+        run(home, tiny_corpus, tmp_path / "out", flops=1.2e8, stop_after=1e-6)
     with pytest.raises(ValueError, match="give one of them"):
         run(home, tiny_corpus, tmp_path / "other", flops=2.4e8, minutes_each=1.0)
 
@@ -339,8 +340,9 @@ def test_more_seeds_of_pretraining(home, tiny_corpus, unbroken, tmp_path):
 def test_other_settings_than_those_of_the_file(home, tiny_corpus, unbroken, tmp_path):
     found = run(home, tiny_corpus, tmp_path / "out", changes={"optimizer.lr": "2e-3"}, stop_after=1e-6)
     assert found.results["about"] == "Set for every arm, beside the file: optimizer.lr=2e-3."
+    assert run(home, tiny_corpus, tmp_path / "out", stop_after=1e-6).results["about"] == found.results["about"]
     with pytest.raises(ValueError, match=r"of equal pretraining optimizer.lr is 0.001 and not 2e-3"):
-        run(home, tiny_corpus, tmp_path / "out", stop_after=1e-6)
+        run(home, tiny_corpus, tmp_path / "out", changes={"optimizer.lr": 0.001}, stop_after=1e-6)
     for changes, said in (
         ({"objective.sentence": "sop"}, "objective.sentence is what varies, arm nsp has its own"),
         ({"optimizer.rate": "1"}, "optimizer.rate"),

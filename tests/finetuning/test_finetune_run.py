@@ -232,7 +232,7 @@ def test_other_data_or_another_request_is_not_gone_on_with(tmp_path, encoder):
     finetune(encoder, made_up(60), out=tmp_path / "run", epochs=1, changes=FAST, **QUIET)
     with pytest.raises(ValueError, match="already holds a run"):
         finetune(encoder, made_up(60), out=tmp_path / "run", epochs=1, changes=FAST, **QUIET)
-    with pytest.raises(ValueError, match="epochs 1"):
+    with pytest.raises(ValueError, match=r"epochs is 1, not 2"):
         finetune(encoder, made_up(60), out=tmp_path / "run", epochs=2, changes=FAST, resume=True, **QUIET)
     with pytest.raises(ValueError, match="not what this run began with"):
         finetune(encoder, made_up(60, seed=2), out=tmp_path / "run", epochs=1, changes=FAST, resume=True, **QUIET)
@@ -248,8 +248,12 @@ def test_going_on_needs_no_more_than_the_folder(tmp_path, encoder):
     again = finetune(encoder, made_up(), out=tmp_path / "run", resume=True, **QUIET)
     assert again.outcome.step == whole.outcome.step == 2
     assert again.scores == whole.scores
-    with pytest.raises(ValueError, match="seed 5, not 0"):
+    some = {"optimizer.lr": read_json(whole.out / "run.json")["settings"]["optimizer"]["lr"], "examples": "64"}
+    finetune(encoder, made_up(), out=tmp_path / "run", changes=some, resume=True, **QUIET)
+    with pytest.raises(ValueError, match=r"other settings: runtime\.seed is 5, not 0; leave these options out"):
         finetune(encoder, made_up(), out=tmp_path / "run", seed=0, resume=True, **QUIET)
+    with pytest.raises(ValueError, match=r"task\.max_length is 16, not 32"):
+        finetune(encoder, made_up(), out=tmp_path / "run", changes={"task.max_length": "32"}, resume=True, **QUIET)
 
 
 def test_a_wrong_column_does_not_take_the_folder(tmp_path, encoder):
@@ -257,8 +261,10 @@ def test_a_wrong_column_does_not_take_the_folder(tmp_path, encoder):
         finetune(encoder, made_up(40), out=tmp_path / "run", text="txet", restarts=2, **QUIET)
     result = finetune(encoder, made_up(40), out=tmp_path / "run", restarts=2, epochs=1, changes=FAST, **QUIET)
     assert (result.out / "tries.png").exists()
-    with pytest.raises(ValueError, match="--restarts or --search"):
-        finetune(encoder, made_up(40), out=tmp_path / "run", resume=True, **QUIET)
+    again = finetune(encoder, made_up(40), out=tmp_path / "run", resume=True, **QUIET)
+    assert again.scores == result.scores
+    with pytest.raises(ValueError, match="restarts is 2, not 3"):
+        finetune(encoder, made_up(40), out=tmp_path / "run", restarts=3, resume=True, **QUIET)
 
 
 def test_restarts_count_from_the_seed_that_was_set(tmp_path, encoder):

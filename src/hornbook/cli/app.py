@@ -12,6 +12,8 @@ from typing import Annotated
 import typer
 from typer.core import TyperGroup
 
+from hornbook.lifecycle.stopping import begin_work
+
 IN_ORDER = (
     *("tokenizer", "corpus", "pretrain", "plan", "fill-mask", "next-sentence", "detect"),
     *("generate", "score", "perplexity", "prompt", "lm-eval"),
@@ -22,7 +24,8 @@ IN_ORDER = (
 
 class Verbs(TyperGroup):
     def invoke(self, ctx):
-        """Says that a verb was stopped, which typer would leave unsaid."""
+        """Reports that a command was stopped, which typer would not."""
+        begin_work()
         try:
             return super().invoke(ctx)
         except KeyboardInterrupt as stop:

@@ -36,15 +36,16 @@ def prompt_verb(
     if is_list:
         _list(as_json)
         return
-    if task is None or data is None:
+    is_resumed = resume and out is not None and (out / "prompt.json").exists()
+    if (task is None or data is None) and (show or not is_resumed):
         missing = "task" if task is None else "data"
         raise ValueError(f"prompt needs --{missing}; --list names the shipped tasks")
     nums = _numbers(shots)
     if show:
         _show(task, data, nums, as_json)
         return
-    if model is None or out is None:
-        missing = "a model" if model is None else "--out"
+    if out is None or (model is None and not is_resumed):
+        missing = "--out" if out is None else "a model"
         raise ValueError(f"prompt needs {missing}; see 'hornbook prompt --help'")
     check_writable(out)
     from hornbook.prompting.run import prompt
@@ -124,8 +125,8 @@ def finetune_as_text(
     if show:
         show_settings(text_settings(opened_gpt(model)[0], changes), as_json)
         return
-    if data is None or out is None:
-        raise ValueError(f"finetune --task text needs --{'data' if data is None else 'out'}, and --data a .toml file")
+    if out is None or (data is None and not resume):
+        raise ValueError(f"finetune --task text needs --{'out' if out is None else 'data'}, and --data a .toml file")
     check_writable(out)
     with TrainingDisplay() as display:
         outcome = finetune_text(model, data, out, changes=changes, resume=resume, watch=display, say=say)

@@ -20,6 +20,10 @@ from hornbook.cli.app import (
 )
 
 TaskName = Annotated[str, typer.Option("--task", help="A data set (mrpc, squad2, conll2003 ...) or a kind of task.")]
+TaskToLearn = Annotated[
+    str | None,
+    typer.Option("--task", help="A data set (mrpc, squad2 ...) or kind of task; without it classification."),
+]
 Data = Annotated[
     str | None, typer.Option(help="A folder in the published layout, or your own .csv, .tsv, .jsonl, .parquet, .xlsx.")
 ]
@@ -35,7 +39,7 @@ Runs = Annotated[list[str], typer.Argument(help="A fine-tuned run or folder.")]
 @app.command("finetune", epilog="Example: hornbook finetune runs/first --task mrpc --data glue/MRPC --out runs/mrpc")
 def finetune_verb(
     model: Model,
-    task: TaskName = "classification",
+    task: TaskToLearn = None,
     data: Data = None,
     out: Annotated[Path | None, typer.Option(help="The run folder.")] = None,
     epochs: Annotated[float | None, typer.Option(help="How often the training part is read.")] = None,
@@ -65,7 +69,7 @@ def finetune_verb(
     changes = changes_in(change)
     named = {"task.head": head, "task.pair_encoding": pair_encoding}
     changes |= {name: value for name, value in named.items() if value is not None}
-    if task == "text":
+    if task == "text" or (task is None and resume and _is_of_text(out)):
         from hornbook.cli.prompting import finetune_as_text
 
         columns = {"--text": text is not None, "--pair": pair is not None, "--label": label is not None}
@@ -79,12 +83,12 @@ def finetune_verb(
         return
     if show:
         flags = {"epochs": epochs, "optimizer.lr": lr, "batch_size": batch_size, "runtime.seed": seed}
-        _show(model, task, changes, flags, as_json)
+        _show(model, task or "classification", changes, flags, as_json)
         return
-    if resume and data is None and out is not None and (out / "run.json").exists():
-        from hornbook.files import read_json
+    if resume and data is None and out is not None:
+        from hornbook.finetuning.api import recorded_request
 
-        data = read_json(out / "run.json").get("data", {}).get("path")
+        data = recorded_request(out).get("data")
     if data is None or out is None:
         raise ValueError(f"finetune needs --{'data' if data is None else 'out'}; see 'hornbook finetune --help'")
     check_writable(out)
@@ -116,6 +120,14 @@ def finetune_verb(
         )
     say_result(result)
     answer(as_json, {"out": str(out), "scores": result.scores, "degenerate": result.degenerate})
+
+
+def _is_of_text(out: Path | None) -> bool:
+    """Whether a folder holds a run of --task text, which may be resumed without naming the task again."""
+    from hornbook.files import read_json
+
+    record = None if out is None else out / "run.json"
+    return record is not None and record.exists() and read_json(record).get("verb") == "finetune-text"
 
 
 def _show(model: str, task: str, changes: dict, flags: dict, as_json: bool) -> None:

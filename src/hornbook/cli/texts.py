@@ -38,17 +38,19 @@ def tokenizer_train(
     """Train a vocabulary, and show how it fits the text."""
     from hornbook.data.problems import Problems
     from hornbook.data.readers import read_documents
+    from hornbook.lifecycle.locking import run_lock
     from hornbook.terminal import counting_display, say
     from hornbook.text.training import train_tokenizer
 
     check_writable(out)
-    refuse_existing(out, "tokenizer.json", "a tokenizer")
     problems = Problems()
     texts = (document.text for document in read_documents(files, text_column=text_column, problems=problems))
-    with _stopped_at_once(), counting_display("reading") as show:
-        train = partial(train_tokenizer, texts, kind=kind, vocab_size=vocab_size, cased=cased, progress=show)
-        trained = _in_a_thread(train)
-    trained.save(out)
+    with _stopped_at_once(), run_lock(out):
+        refuse_existing(out, "tokenizer.json", "a tokenizer")
+        with counting_display("reading") as show:
+            train = partial(train_tokenizer, texts, kind=kind, vocab_size=vocab_size, cased=cased, progress=show)
+            trained = _in_a_thread(train)
+        trained.save(out)
     say_problems(problems.as_dict())
     say(f"{out}: {trained.vocab_size:,} tokens, {kind}, {'cased' if cased else 'uncased'}")
     answer(as_json, {"out": str(out), "vocab_size": trained.vocab_size, "fit": _show_fit(trained, files, text_column)})
@@ -93,20 +95,22 @@ def tokenizer_extend(
     """Add a domain's words to a vocabulary, for 'pretrain --from'."""
     from hornbook.data.readers import read_documents
     from hornbook.interop.hub import model_folder
+    from hornbook.lifecycle.locking import run_lock
     from hornbook.terminal import say
     from hornbook.text.extension import LEAST_COUNT, words_worth_adding
     from hornbook.text.tokenizer import Tokenizer
 
     check_writable(out)
-    refuse_existing(out, "tokenizer.json", "a tokenizer")
-    extended = Tokenizer.load(model_folder(tokenizer))
-    if word_list is None:
-        texts = (document.text for document in read_documents(files, text_column=text_column))
-        chosen = words_worth_adding(extended, texts, words)
-    else:
-        chosen = _words_in(word_list)
-    added = extended.add_words(chosen)
-    extended.save(out)
+    with run_lock(out):
+        refuse_existing(out, "tokenizer.json", "a tokenizer")
+        extended = Tokenizer.load(model_folder(tokenizer))
+        if word_list is None:
+            texts = (document.text for document in read_documents(files, text_column=text_column))
+            chosen = words_worth_adding(extended, texts, words)
+        else:
+            chosen = _words_in(word_list)
+        added = extended.add_words(chosen)
+        extended.save(out)
     if not added and word_list is None:
         say(f"note: no word of several pieces is there {LEAST_COUNT} times or more; --word-list adds words as told")
     some = ", ".join(extended.token(number) for number, _ in added[:12]) + (" ..." if len(added) > 12 else "")

@@ -5,10 +5,7 @@ duplicates and writes, in the order of the input. Shards close between chunks on
 closed shard makes the same chunks, and the same bytes, as one that was never stopped.
 """
 
-import contextlib
 import os
-import signal
-import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
@@ -29,7 +26,9 @@ from hornbook.data.readers import Document, DocumentsAre, FileReader, check_docu
 from hornbook.data.shards import LARGEST_SHARD_TOKENS, SHARD_TOKENS, ShardWriter, token_dtype
 from hornbook.data.sources import Source, find_sources
 from hornbook.data.state import BuildState, remove_progress
-from hornbook.files import alone_in, num_cores, replacing, write_json
+from hornbook.files import num_cores, replacing, write_json
+from hornbook.lifecycle.locking import run_lock
+from hornbook.lifecycle.stopping import interruptible
 
 if TYPE_CHECKING:
     from hornbook.text.tokenizer import Tokenizer
@@ -101,9 +100,9 @@ def build_corpus(
         "shard_tokens": shard_tokens,
     }
     request = describe_request(sources, tokenizer.fingerprint, settings)
-    if manifest := already_built(out, request):
-        return {**manifest, "already_built": True}
-    with alone_in(out):
+    with run_lock(out):
+        if manifest := already_built(out, request):
+            return {**manifest, "already_built": True}
         state = prepare_folder(out, request, tokenizer, left_out)
         return _built(out, state, sources, tokenizer, workers, progress)
 
@@ -121,11 +120,12 @@ def _built(
     merger = _Merger(out, state, tokenizer.vocab_size, sum(source.bytes for source in sources), progress)
     pool = None
     try:
-        with _terminated_as_interrupted():
+        with interruptible():
             pool = EncodingPool(out, tokenizer, settings["clean"], workers)
             chunks = read_chunks(sources, state, min(CHUNK_CHARACTERS, 4 * settings["shard_tokens"]))
             for chunk, encoded in _encode_in_order(chunks, pool):
                 merger.accept(chunk, encoded)
+            pool.close()
             return merger.finish()
     except BrokenProcessPool:
         raise ValueError(
@@ -137,7 +137,7 @@ def _built(
         raise KeyboardInterrupt(f"stopped ({stand}): run the same command again to go on from there") from None
     finally:
         if pool:
-            pool.close()
+            pool.kill()
 
 
 def read_chunks(sources: list[Source], state: BuildState, chunk_characters: int) -> Iterator[Chunk]:
@@ -314,20 +314,3 @@ class _Merger:
                     now - self._started,
                 )
             )
-
-
-@contextlib.contextmanager
-def _terminated_as_interrupted() -> Iterator[None]:
-    """Within, SIGTERM ends the build as Ctrl-C does, so that the workers end with it."""
-
-    def interrupt(*_: object) -> None:
-        raise KeyboardInterrupt
-
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    previous = signal.signal(signal.SIGTERM, interrupt)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, previous)

@@ -5,14 +5,13 @@ Nothing here depends on how documents are grouped into chunks, so any number of 
 
 import contextlib
 import os
-import signal
 import sys
 import threading
 from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import Future, ProcessPoolExecutor
 from dataclasses import dataclass
-from multiprocessing import get_context, parent_process, resource_tracker
+from multiprocessing import get_context
 from pathlib import Path
 
 import numpy as np
@@ -20,6 +19,7 @@ import numpy as np
 from hornbook.data.cleaning import clean_wiki
 from hornbook.data.duplicates import counted_lines, hash_lines, hash_text
 from hornbook.data.shards import token_dtype
+from hornbook.lifecycle.stopping import die_with_parent, starting_children
 
 
 @dataclass(slots=True)
@@ -89,25 +89,28 @@ class EncodingPool:
                 initializer=_start_worker,
                 initargs=(str(tokenizer_folder), clean),
             )
-            # Started later, together with a worker, it would unblock the signals that `submit` blocks.
-            resource_tracker.ensure_running()
 
     def submit(self, texts: list[str]) -> Future:
         if not self._executor:
             future = Future()
             future.set_result(encode_chunk(self._tokenizer, texts, self._clean))
             return future
-        # Workers start in here, and keep SIGINT blocked: Ctrl-C reaches them too, and this process alone answers it.
-        before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-        try:
-            with _main_hidden():
-                return self._executor.submit(_encode, texts)
-        finally:
-            signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        with starting_children(), _main_hidden():
+            return self._executor.submit(_encode, texts)
 
     def close(self) -> None:
+        """Ends the workers when they have nothing left to do."""
         if self._executor:
+            self._executor.shutdown(wait=True)
+            self._executor = None
+
+    def kill(self) -> None:
+        """Ends the workers at once, if they have not been closed: nothing they hold is needed any more."""
+        if self._executor:
+            for process in list((self._executor._processes or {}).values()):
+                process.kill()
             self._executor.shutdown(wait=True, cancel_futures=True)
+            self._executor = None
 
 
 _hiding = threading.Lock()
@@ -134,17 +137,11 @@ def _start_worker(tokenizer_folder: str, clean: str | None) -> None:
     # One thread a process: the processes already fill the cores.
     os.environ["TOKENIZERS_PARALLELISM"] = "false"
     os.environ["RAYON_NUM_THREADS"] = "1"
-    threading.Thread(target=_die_with_parent, daemon=True).start()
+    die_with_parent()
     from hornbook.text.tokenizer import Tokenizer
 
     _worker["tokenizer"] = Tokenizer.load(Path(tokenizer_folder))
     _worker["clean"] = clean
-
-
-def _die_with_parent() -> None:
-    # A parent that was killed closes no pipes that its workers wait on, as each worker holds both ends.
-    parent_process().join()
-    os._exit(1)
 
 
 def _encode(texts: list[str]) -> Encoded:

@@ -1,12 +1,12 @@
 """Batches in order, made ahead of time by worker processes. The loader's whole state is one integer: the next batch."""
 
-import signal
 from collections.abc import Callable, Iterable, Iterator
 
 import torch
 from torch.utils.data import DataLoader, Dataset
 
 from hornbook.batch import Batch
+from hornbook.lifecycle.stopping import die_with_parent, ignore
 
 
 class _Numbered(Dataset):
@@ -42,8 +42,8 @@ def _as_it_is(batch: Batch) -> Batch:
 
 
 def _start_worker(_: int) -> None:
-    """A worker needs one thread. It leaves signals to the main process, which saves before it stops; both reach all
-    processes of a group, and a worker whose parent is gone ends by itself."""
+    """A worker needs one thread. It leaves signals, which reach all processes of a group, to the main process: that
+    saves before it stops."""
+    ignore()
+    die_with_parent()
     torch.set_num_threads(1)
-    for each in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(each, signal.SIG_IGN)

@@ -4,7 +4,6 @@
 beside it hold the arrays. So a kill at any moment leaves a state that fits the shards.
 """
 
-import signal
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -14,6 +13,7 @@ from hornbook.data.duplicates import RepeatedLines, SeenHashes
 from hornbook.data.problems import Problems
 from hornbook.data.shards import PARTS, shard_file
 from hornbook.files import read_json, replacing, write_json
+from hornbook.lifecycle.stopping import postponed
 
 PROGRESS = "progress.json"
 
@@ -85,8 +85,6 @@ def remove_progress(folder: Path) -> None:
     (folder / PROGRESS).unlink(missing_ok=True)
     for file in folder.glob("progress-*.np[yz]"):
         file.unlink()
-    for file in folder.glob(".*.tmp"):
-        file.unlink()
 
 
 def difference(built: dict, asked: dict) -> str:
@@ -113,9 +111,5 @@ def difference(built: dict, asked: dict) -> str:
 
 def _save(path: Path, write) -> None:
     # A signal in the middle of an .npz makes the zip module complain on stderr: it waits until the file is written.
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM})
-    try:
-        with replacing(path) as temporary, open(temporary, "wb") as file:
-            write(file)
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+    with postponed(), replacing(path) as temporary, open(temporary, "wb") as file:
+        write(file)

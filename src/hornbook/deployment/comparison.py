@@ -22,6 +22,7 @@ from hornbook.deployment.timing import Answer, by_turns, torch_threads
 from hornbook.devices import chosen_device
 from hornbook.files import num_cores, read_json, write_json
 from hornbook.interop.onnx import OnnxModel
+from hornbook.lifecycle.locking import locks_out
 from hornbook.report.comparison import FILE
 from hornbook.report.exported import FILE as EXPORT
 from hornbook.tasks.task import Features
@@ -32,6 +33,7 @@ ROUNDS_A_BATCH = 10  # so many rounds of single inputs for each round of batches
 Show = Callable[[str, int], None]  # what is being done, how many so far
 
 
+@locks_out
 def compare(
     names: Sequence[str | Path],
     *,

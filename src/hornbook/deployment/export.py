@@ -22,6 +22,7 @@ from hornbook.deployment.readme import readme
 from hornbook.deployment.timing import Times, by_turns, torch_threads
 from hornbook.files import replacing_folder, write_json, write_text
 from hornbook.interop.onnx import FILE, is_exported, needed, write_int8, write_onnx
+from hornbook.lifecycle.locking import locks_out
 from hornbook.models.padded import input_names, output_names, rows_together
 from hornbook.report.exported import FILE as EXPORT
 from hornbook.report.exported import measured_words
@@ -38,6 +39,7 @@ SEED = 0  # of tokens that are drawn
 Show = Callable[[str, int], None]  # what is being done, how many so far
 
 
+@locks_out
 def export(
     model: str | Path,
     to: str,
@@ -50,12 +52,14 @@ def export(
     threads: int = 1,
     show: Show = lambda doing, number: None,
 ) -> dict[str, Any]:
-    """Writes the folder, which appears when it is whole, and answers what `export.json` holds.
+    """Writes the folder, with `model.onnx` last, and answers what `export.json` holds.
 
     The exported model is compared with the one that it was made of on `texts`, else on examples of `data`, else on
     drawn tokens; on `data`, both are scored. Latency is that of one input of `length` tokens on so many `threads`.
     """
     _check(to, length, rounds, threads)
+    if (Path(out) / FILE).exists():
+        raise ValueError(f"{out} already holds an exported model: choose another --out, or remove it")
     source = opened(model)
     if is_exported(source.folder):
         raise ValueError(f"{source.folder} is exported already: give the run or model that it was made of")

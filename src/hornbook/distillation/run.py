@@ -24,6 +24,7 @@ from hornbook.finetuning.steps import with_steps
 from hornbook.interop.folder import load_folder
 from hornbook.interop.hub import model_folder
 from hornbook.interop.teacher import Teacher, open_teacher
+from hornbook.lifecycle.locking import locks_out
 from hornbook.models import registry
 from hornbook.models.gpt import Gpt
 from hornbook.models.pair import start_from_teacher
@@ -41,6 +42,7 @@ RECIPE = "objective.recipe"
 HALVES = ("distilbert", "distilgpt2")
 
 
+@locks_out
 def distill(
     teacher: str | Path,
     student: str | Path | None,
@@ -123,12 +125,12 @@ def resolved(
             "one, with model.num_layers and the like for its shape, or teach the folder on a task, by --task and --data"
         )
     changes = dict(changes or {})
-    if changes or not begun:
+    if not begun:
         changes = half_of(teacher, student, changes, say) | changes
     if recipe is not None:
         changes[RECIPE] = _written_out(recipe)
-    elif RECIPE not in changes and (changes or not begun):
-        changes[RECIPE] = _usual_recipe(begun, teacher, student, task, changes, say)
+    elif RECIPE not in changes and not begun:
+        changes[RECIPE] = _usual_recipe(teacher, student, task, changes, say)
     return changes
 
 
@@ -166,11 +168,9 @@ def _written_out(recipe: str) -> str:
     return path.read_text(encoding="utf-8").strip()
 
 
-def _usual_recipe(begun: dict, teacher: Teacher, preset: str, task: str | None, changes: dict, say: Say) -> str:
-    """That of the run that is gone on with. On a task TinyBERT's; on plain text DistilBERT's, where hidden states are
-    of one width and the teacher fills in masks, else TinyBERT's."""
-    if begun:
-        return begun.get("request", {}).get("changes", {}).get(RECIPE, "distilbert")
+def _usual_recipe(teacher: Teacher, preset: str, task: str | None, changes: dict, say: Say) -> str:
+    """On a task TinyBERT's; on plain text DistilBERT's, where hidden states are of one width and the teacher fills in
+    masks, else TinyBERT's."""
     if task is not None:
         return "tinybert"
     width = int(changes.get("model.width", registry.preset(preset).model.width))

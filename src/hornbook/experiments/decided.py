@@ -12,7 +12,7 @@ would else differ by some percent of compute. What was spent is counted by all t
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -84,6 +84,7 @@ def decide(
     data: dict[str, str],
     minutes_each: float | None,
     say: Callable[[str], None],
+    options: Mapping[str, Any] | None = None,
 ) -> Decided:
     """Decided now and written down, or as it was written down. Arms and tasks may be added later, not changed. `data`
     has the fingerprint of each task's."""
@@ -111,6 +112,7 @@ def decide(
     decided = Decided(experiment, flops, arms, minutes_each, compile_, measured, device)
     about = _about(decided, written or {}) | {"corpora": fingerprints, "corpus_weights": weights}
     about["data"] = (written or {}).get("data", {}) | data
+    about["options"] = dict(options or {})
     if written != about:
         write_json(out / FILE, about)
     return decided

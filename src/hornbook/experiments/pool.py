@@ -1,18 +1,16 @@
 """Fine-tunings side by side, in processes that share the device."""
 
 import concurrent.futures
-import contextlib
 import multiprocessing
 import os
-import signal
-import threading
 import time
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import BrokenExecutor, Future, ProcessPoolExecutor
 
 from hornbook.experiments.memory import give_back
 from hornbook.experiments.pieces import Finetuning, finetuned
+from hornbook.lifecycle.stopping import die_with_parent, starting_children
 from hornbook.train import signals
 
 SECONDS_A_LOOK = 0.5  # between looks at whether a person wants to stop
@@ -81,8 +79,7 @@ class Pool:
             context = multiprocessing.get_context("spawn")
             self.stop_asked = context.Event()
             self.executor = ProcessPoolExecutor(self.num_processes, context, _begin, (self.stop_asked,))
-        # Ctrl-C goes to every process of a terminal: those of the pool begin without it.
-        with _without_interrupts():
+        with starting_children():
             return {self.executor.submit(_run, job): job for job in jobs}
 
     def close(self) -> None:
@@ -90,19 +87,6 @@ class Pool:
             self.stop_asked.set()
             self.executor.shutdown(cancel_futures=True)
             self.executor = None
-
-
-@contextlib.contextmanager
-def _without_interrupts() -> Iterator[None]:
-    """Processes that begin within it pay no heed to Ctrl-C."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, before)
 
 
 # ---- in a process of the pool
@@ -113,15 +97,9 @@ _stop_asked = None  # an event that the parent sets
 def _begin(stop_asked) -> None:
     """A parent that was killed outright leaves nobody behind to write into its folders."""
     global _stop_asked
+    die_with_parent()
     _stop_asked = stop_asked
     signals.leave_alone()
-    parent = multiprocessing.parent_process()
-
-    def wait() -> None:
-        parent.join()
-        os._exit(1)
-
-    threading.Thread(target=wait, daemon=True).start()
 
 
 def _run(job: Finetuning) -> dict | None:

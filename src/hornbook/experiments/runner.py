@@ -24,7 +24,8 @@ from hornbook.experiments.pieces import Finetuning, finetuned, judged, labelled,
 from hornbook.experiments.plan import Piece, pieces_of, tasks_of
 from hornbook.experiments.pool import Pool
 from hornbook.experiments.results import write_results
-from hornbook.files import alone_in, num_cores
+from hornbook.files import num_cores, read_json
+from hornbook.lifecycle.locking import locks_out
 from hornbook.pretraining.batches import names_of
 from hornbook.report.experiment import write_experiment_page
 from hornbook.tasks.records import fingerprint
@@ -46,6 +47,7 @@ class Reproduced:
     failures: dict[str, str] = field(default_factory=dict)
 
 
+@locks_out
 def reproduce(
     name: str | Path,
     corpora: Sequence[str | Path] | str | Path,
@@ -69,6 +71,10 @@ def reproduce(
     began, out = time.time(), Path(out)
     if flops is not None and minutes_each is not None:
         raise ValueError("--flops and --minutes-each both say how long an arm is trained: give one of them")
+    recorded = _recorded_options(out) if resume else {}
+    flops = recorded.get("flops") if flops is None and minutes_each is None else flops
+    changes = recorded.get("set", {}) | dict(changes or {})
+    options = {"flops": flops, "set": changes}  # arms and seeds say how much of it is run, and may grow
     experiment = read_experiment(name)
     if arms is not None:
         whole, experiment = experiment, experiment.of_arms(arms)
@@ -89,11 +95,15 @@ def reproduce(
     named = names_of(corpora)
     read_data = {name: fingerprint_of(experiment.task(name), place) for name, place in places.items()}
     until = None if stop_after is None else began + 60 * stop_after
-    with alone_in(out):
-        decided = decide(out, experiment, named, read_data, minutes_each, say)
-        runner = _Runner(out, decided, named, places, processes, until, watch or (lambda status: None), say)
-        with Signals() as signals, runner:
-            return runner.run(signals)
+    decided = decide(out, experiment, named, read_data, minutes_each, say, options)
+    runner = _Runner(out, decided, named, places, processes, until, watch or (lambda status: None), say)
+    with Signals() as signals, runner:
+        return runner.run(signals)
+
+
+def _recorded_options(out: Path) -> dict[str, Any]:
+    """The options that an experiment was started with, which hold where it is resumed without them."""
+    return read_json(out / FILE).get("options", {}) if (out / FILE).exists() else {}
 
 
 def find_tasks(experiment: Experiment, data: Path, say: Say) -> dict[str, Path]:

@@ -15,15 +15,17 @@ from typing import TYPE_CHECKING, Any
 from torch import nn
 
 from hornbook.augmentation.kept import MADE_FROM
-from hornbook.files import alone_in
+from hornbook.files import read_json
 from hornbook.finetuning.augmented import with_copies
 from hornbook.finetuning.inputs import Inputs, Say, open_inputs
 from hornbook.finetuning.many import ASKED, run_many
-from hornbook.finetuning.record import Request, read_run, refuse_other_request, verb_of
+from hornbook.finetuning.record import Request, read_run, refuse_other_request, refuse_other_tries, verb_of
 from hornbook.finetuning.run import Result, run_once
 from hornbook.finetuning.taught import note_another_data_set, refuse_unfit_teacher, with_projections
 from hornbook.interop.hub import model_folder
 from hornbook.interop.teacher import Teacher
+from hornbook.lifecycle.locking import run_lock
+from hornbook.lifecycle.resuming import other_options, refuse
 from hornbook.text.tokenizer import Tokenizer
 from hornbook.train.loop import Outcome, Status
 
@@ -61,7 +63,7 @@ class Finetuned(Result):
 def finetune(
     model: str | Path,
     data: Any,
-    task: str = "classification",
+    task: str | None = None,
     out: str | Path | None = None,
     *,
     text: str | None = None,
@@ -87,8 +89,9 @@ def finetune(
     """Fine-tunes `model` on `data` (a folder, a file, a data frame, a list of dictionaries) into the run folder `out`.
 
     `text`, `pair` and `label` name columns, `delimiter` and `encoding` say how files are written; what is not given is
-    inferred. Without `out` the run goes into a new folder under `runs/`. `changes` sets any setting by its dotted name.
-    With a `teacher` the model learns from that too: `hornbook.distillation` opens one and calls this, with the student
+    inferred. Without `out` the run goes into a new folder under `runs/`. Without `task` it is that of the run that is
+    resumed, or `classification`. `changes` sets any setting by its dotted name. With a `teacher` the model learns from
+    that too: `hornbook.distillation` opens one and calls this, with the student
     `opened` where it is no folder.
     """
     if from_random and teacher is not None:
@@ -97,6 +100,7 @@ def finetune(
         raise ValueError(f"--restarts must be at least 1, not {restarts}")
     if search and lr is not None:
         raise ValueError("--search chooses the learning rate: leave out --search, or --lr")
+    task = task or (recorded_request(out).get("task") if resume and out is not None else None) or "classification"
     out = _new_folder(task) if out is None else Path(out)
     path = str(Path(data).expanduser().resolve()) if isinstance(data, str | Path) else None
     request = Request(
@@ -129,10 +133,10 @@ def finetune(
             read_once.append(with_copies(inputs, request, teacher, out, watch, say))
         return read_once[0].asked_with(asked)
 
-    with alone_in(out):  # before copies and a teacher's answers are made there
+    with run_lock(out):  # before copies and a teacher's answers are made there
         _refuse_what_is_there(out, resume)
         if _has_run(out):
-            request = _as_begun(out, request, restarts, search)
+            request, restarts, search = _as_started(out, request, restarts, search)
         if restarts > 1 or search:
             result = run_many(out, request, open_with, teacher, restarts=restarts, search=search, watch=watch, say=say)
         else:
@@ -170,17 +174,25 @@ def _has_run(out: Path) -> bool:
     return (out / "run.json").exists() or (out / ASKED).exists()
 
 
-def _as_begun(out: Path, request: Request, restarts: int, search: bool) -> Request:
-    """The request that a run was begun with, so that going on needs no more than its folder; another one is refused."""
-    is_several = (out / ASKED).exists()
-    if is_several != (restarts > 1 or search):
-        how = "with --restarts or --search" if is_several else "as one run"
-        raise ValueError(f"{out} was begun {how}: say the same to go on, or choose another --out")
-    if is_several:
-        return request
-    run = read_run(out, verb_of(request))
-    refuse_other_request(run, request)
-    return Request(**run["request"])
+def recorded_request(out: str | Path) -> dict[str, Any]:
+    """What a run was started with; nothing where there is none."""
+    files = [Path(out) / name for name in (ASKED, "run.json")]
+    return next((read_json(file).get("request", {}) for file in files if file.exists()), {})
+
+
+def _as_started(out: Path, request: Request, restarts: int, search: bool) -> tuple[Request, int, bool]:
+    """The request, restarts and search that a run was started with, so that resuming needs no more than its folder;
+    others are refused."""
+    several = {"restarts": restarts if restarts > 1 else None, "search": search}
+    if not (out / ASKED).exists():
+        run = read_run(out, verb_of(request))
+        refuse(out, other_options({"restarts": 1, "search": False}, several))
+        refuse_other_request(out, run, request)
+        return Request(**run["request"]), 1, False
+    asked = read_json(out / ASKED)
+    refuse(out, other_options(asked, several))
+    refuse_other_tries(out, asked["request"], request)
+    return Request(**asked["request"]), asked["restarts"], asked["search"]
 
 
 def _new_folder(task: str) -> Path:

@@ -24,6 +24,7 @@ from hornbook.finetuning.plain import Labelled, Predict, begin, finish, open_lab
 from hornbook.finetuning.record import Request, Scored
 from hornbook.finetuning.run import Result, open_and_run
 from hornbook.finetuning.vectors import Average, averages, cosines, paired
+from hornbook.lifecycle.locking import locks_out
 from hornbook.tasks.classification import Classification
 from hornbook.tasks.records import ChoiceExample, TaggedExample, TextExample
 from hornbook.tasks.spans import SpanPrediction
@@ -36,6 +37,7 @@ NAMES = ("majority", "tfidf", "vectors", "random")
 NEIGHBOURS = 1  # words to either side whose vectors stand beside a word's own
 
 
+@locks_out
 def baseline(
     name: str,
     data: Any,

@@ -23,6 +23,7 @@ from hornbook.finetuning.probe import probe_inputs, with_defaults
 from hornbook.finetuning.record import SCORES, Request
 from hornbook.finetuning.run import Result, run_once
 from hornbook.infer.features import DEFAULT_LAYERS, Pooling
+from hornbook.lifecycle.locking import locks_out
 from hornbook.metrics.bootstrap import mean_interval
 from hornbook.tasks.records import Example, fingerprint
 from hornbook.train.loop import Outcome, Status
@@ -34,6 +35,7 @@ LEAST_STEPS = 100  # of training: three epochs over 32 examples would be three s
 NUM_VALIDATIONS = 3  # however many epochs: each is a chance to pick a lucky one on dev
 
 
+@locks_out
 def label_curve(
     model: str,
     data: Any,

@@ -33,7 +33,7 @@ def run_many(
 ) -> Result | Outcome:
     """The best of several runs; an `Outcome` when one was stopped. What is finished already is not run again."""
     inputs = open_with(request)
-    _refuse_other(out, request, restarts, search)
+    _record(out, request, restarts, search)
     rates = searched_rates(inputs.trained.config.width) if search else [None]
     tries: dict[str, Result] = {}
     for rate in rates:
@@ -127,12 +127,9 @@ def _write(out: Path, kind: str, tries: dict[str, Result]) -> None:
     write_json(out / TRIES, about)
 
 
-def _refuse_other(out: Path, request: Request, restarts: int, search: bool) -> None:
-    asked = {"request": request.to_dict(), "restarts": restarts, "search": search}
-    file = out / ASKED
-    if file.exists() and read_json(file) != asked:
-        raise ValueError(f"{out} holds tries that were asked for in another way: choose another --out")
-    write_json(file, asked)
+def _record(out: Path, request: Request, restarts: int, search: bool) -> None:
+    if not (out / ASKED).exists():
+        write_json(out / ASKED, {"request": request.to_dict(), "restarts": restarts, "search": search})
 
 
 def _publish(best: Path, out: Path) -> None:

@@ -17,6 +17,7 @@ from hornbook.finetuning.plain import begin, finish
 from hornbook.finetuning.record import Request, Scored
 from hornbook.finetuning.tagger import CHANGES, fit_tagger
 from hornbook.infer.features import DEFAULT_LAYERS, Layers, Pooling, choose_layers, frozen_sequences
+from hornbook.lifecycle.locking import locks_out
 from hornbook.tasks.records import Example
 from hornbook.tasks.task import Features
 from hornbook.train.device import decide
@@ -27,6 +28,7 @@ Way = Literal["logistic", "bilstm"]
 DEFAULT_POOLING = "mean"
 
 
+@locks_out
 def probe(
     model: str,
     data: Any,

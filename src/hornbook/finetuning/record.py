@@ -10,11 +10,13 @@ import hornbook
 from hornbook import config as configuration
 from hornbook.files import read_json, write_json
 from hornbook.finetuning.settings import FinetuneSettings, TaughtSettings
+from hornbook.lifecycle.resuming import other_options, other_settings, refuse
 from hornbook.tasks.records import DataSet, fingerprint
 from hornbook.train.device import Runtime
 
 SCORES = "scores.json"  # written last: a folder with it is finished
 SHAPE = "model."  # what settings of a model's shape begin with
+SETTINGS = ("epochs", "lr", "batch_size", "seed", "changes")  # of a request, all of them settings by dotted name
 
 
 @dataclass(frozen=True)
@@ -127,19 +129,32 @@ def read_run(out: Path, verb: str = "finetune") -> dict:
     return run
 
 
-def refuse_other_request(run: dict, request: Request) -> None:
-    """The same command resumes a run; one that asks for another thing is told so."""
-    before = run["request"]
-    asked = request.to_dict()
-    differences = [
-        f"{name} {'left to its default' if before.get(name) is None else before[name]}, not {value}"
-        for name, value in asked.items()
-        if value is not None and value is not False and value != {} and value != before.get(name)
-    ]
-    if differences:
-        raise ValueError(
-            f"this run was begun with {'; '.join(differences)}: resume it as it is, or start a new run in another --out"
-        )
+def refuse_other_request(out: Path, run: dict, request: Request) -> None:
+    """What is given again must be what the run in `out` was started with; the rest is taken from its record."""
+    before, settings = run["request"], settings_of(run)
+    stages = {f"stages.{name}": value for name, value in getattr(settings, "stages", {}).items()}
+    given = request.all_changes() | request.changes
+    unlisted = {name: str(value) for name, value in given.items() if name.startswith((SHAPE, "stages."))}
+    recorded = {name: str(value) for name, value in (stages | before["changes"]).items()}
+    listed = {name: value for name, value in given.items() if name not in unlisted}
+    refuse(
+        out,
+        other_options(before, _options(request))
+        + other_options(recorded, unlisted)
+        + other_settings(settings, before["changes"], listed),
+    )
+
+
+def refuse_other_tries(out: Path, before: dict, request: Request) -> None:
+    """The same of several runs, of which only the request is recorded."""
+    recorded = Request(**before)
+    known = {name: str(value) for name, value in (recorded.all_changes() | recorded.changes).items()}
+    given = {name: str(value) for name, value in (request.all_changes() | request.changes).items()}
+    refuse(out, other_options(before, _options(request)) + other_options(known, given))
+
+
+def _options(request: Request) -> dict[str, Any]:
+    return {name: value for name, value in vars(request).items() if name not in SETTINGS}
 
 
 def refuse_other_data(run: dict, data: DataSet) -> None:

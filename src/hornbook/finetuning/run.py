@@ -52,6 +52,7 @@ from hornbook.finetuning.teacher_cache import kept_teacher, what_is_kept
 from hornbook.infer.attention import MOST_TOKENS, write_attention
 from hornbook.interop.folder import load_weights, read_weights
 from hornbook.interop.teacher import Teacher, refuse_other_teacher
+from hornbook.lifecycle.locking import locks_out
 from hornbook.models.flops import model_flops_per_token, shape_of
 from hornbook.models.outputs import Output
 from hornbook.objectives.kept_teacher import KeptTeacher
@@ -81,6 +82,7 @@ class Result(Scored):
     outcome: Outcome
 
 
+@locks_out
 def run_once(
     out: Path,
     request: Request,
@@ -94,7 +96,7 @@ def run_once(
         raise ValueError("augment.copies is for finetune and distill alone: leave it out here")
     if (out / "run.json").exists():
         run = read_run(out, verb_of(request))
-        refuse_other_request(run, request)
+        refuse_other_request(out, run, request)
         refuse_other_data(run, inputs.data)
         if teacher is not None:
             refuse_other_teacher(run, teacher)

@@ -26,6 +26,7 @@ from hornbook.devices import chosen_device
 from hornbook.files import replacing
 from hornbook.interop.folder import load_folder
 from hornbook.interop.hub import model_folder
+from hornbook.lifecycle.locking import locks_file
 from hornbook.tasks.classification import encode_texts
 from hornbook.tasks.datasets import known
 from hornbook.tasks.reading.inputs import inputs_in
@@ -134,6 +135,7 @@ def frozen_sequences(
     model.train(was_training)
 
 
+@locks_file
 def extract_features(
     model_name: str | Path,
     texts: str | Path | Sequence[str],

@@ -11,6 +11,7 @@ from hornbook import config as configuration
 from hornbook.data.corpus import Corpus
 from hornbook.files import read_json, write_json
 from hornbook.interop.teacher import Teacher
+from hornbook.lifecycle.resuming import other_options, other_settings, refuse
 from hornbook.pretraining.batches import Corpora, folder_and_weight
 from hornbook.pretraining.settings import PretrainSettings, settings_in
 from hornbook.pretraining.trained import kept_model
@@ -119,39 +120,19 @@ def _todays(name: str, value: Any) -> tuple[str, Any]:
     return {"objective.nsp_weight": "objective.sentence_weight"}.get(name, name), value
 
 
-def refuse_other_request(run: dict, request: Request) -> None:
-    """The same command resumes a run, and so does one that says less; one that asks for another thing is told so."""
-    before = run["request"]
-    differences = []
-    for flag, name in (
-        ("preset", "preset"),
-        ("--from", "base"),
-        ("--steps", "steps"),
-        ("--tokens", "tokens"),
-        ("--minutes", "minutes"),
-        ("--batch-tokens", "batch_tokens"),
-        ("--seed", "seed"),
-        ("teacher", "teacher"),
-    ):
-        asked = getattr(request, name)
-        if asked is not None and asked != before.get(name):
-            was = before.get(name)
-            differences.append(f"{flag} {was if was is not None else 'not given'}, not {asked}")
-    settings = settings_in(run)
-    values = {each.name: each.value for each in configuration.listed(settings)}
-    configuration.changed(settings, {name: values.get(name) for name in request.changes})  # unknown names
-    for name, value in request.changes.items():
-        stored = before["changes"].get(name, str(values[name]))
-        if str(value) not in (stored, str(values[name])):
-            differences.append(f"{name}={values[name]}, not {value}")
+def refuse_other_request(out: Path, run: dict, request: Request) -> None:
+    """What is given again must be what the run in `out` was started with; the rest is taken from its record."""
+    before, settings = run["request"], settings_in(run)
+    names = {"preset": "preset", "--from": "base", "--tokens": "tokens", "--minutes": "minutes", "teacher": "teacher"}
+    recorded = {option: before.get(name) for option, name in names.items()}
+    given = {option: getattr(request, name) for option, name in names.items()}
     folders = [(entry["folder"], entry["weight"]) for entry in run["corpora"]]
     named = [(str(Path(folder).resolve()), weight) for folder, weight in request.named_corpora()]
     if named and named != folders and not _have_moved(named, run["corpora"]):
-        differences.append("other corpora: " + ", ".join(f"{folder}:{weight:g}" for folder, weight in folders))
-    if differences:
-        raise ValueError(
-            f"this run was begun with {'; '.join(differences)}: resume it as it is, or start a new run in another --out"
+        recorded["--corpus"], given["--corpus"] = (
+            ", ".join(f"{folder}:{weight:g}" for folder, weight in each) for each in (folders, named)
         )
+    refuse(out, other_options(recorded, given) + other_settings(settings, before["changes"], request.all_changes()))
 
 
 def _have_moved(named: list[tuple[str, float]], entries: list[dict]) -> bool:

@@ -20,12 +20,12 @@ from torch import nn
 
 from hornbook import config as configuration
 from hornbook.data.corpus import Corpus
-from hornbook.files import alone_in
 from hornbook.infer.samples import write_samples
 from hornbook.interop.folder import load_folder
 from hornbook.interop.hub import model_folder
 from hornbook.interop.teacher import Teacher, refuse_other_teacher, refuse_other_vocabulary
 from hornbook.interop.vocabulary import grown
+from hornbook.lifecycle.locking import run_lock
 from hornbook.models import registry
 from hornbook.models.pair import start_from_teacher
 from hornbook.objectives.baseline import frequency_baseline
@@ -90,7 +90,7 @@ def pretrain(
     names = names_of(corpora)
     taught_by = None if teacher is None else teacher.name
     request = Request(preset, names, base, steps, tokens, minutes, batch_tokens, seed, taught_by, changes or {})
-    with alone_in(out):
+    with run_lock(out):
         return _pretrain_in(out, request, resume, teacher, watch or (lambda status: None), say)
 
 
@@ -99,7 +99,7 @@ def _pretrain_in(out: Path, request: Request, resume: bool, teacher: Teacher | N
         if not resume:
             raise ValueError(f"{out} already holds a run: add --resume to go on with it, or choose another --out")
         run = read_run(out, is_taught=teacher is not None)
-        refuse_other_request(run, request)
+        refuse_other_request(out, run, request)
         prepared = _reopened(out, run, request, teacher, say)
         if _steps_done(out) >= prepared.settings.schedule.steps:
             return _already_finished(out, prepared)
@@ -186,9 +186,10 @@ def _reopened(out: Path, run: dict, request: Request, teacher: Teacher | None, s
 
 def _already_finished(out: Path, prepared: _Prepared) -> Outcome:
     """Nothing is left to train; what a kill in the last moment may have left undone is done."""
-    checkpoints = Checkpoints(out)
+    checkpoints = Checkpoints(out, prepared.settings.checkpoint.keep)
     last = checkpoints.last()
     checkpoints.publish(last)
+    checkpoints.drop_old()
     if not (out / "samples.json").exists():
         prepared.job.load_model(last)
         _write_samples(out, prepared)

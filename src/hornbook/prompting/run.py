@@ -18,12 +18,14 @@ from typing import Any
 
 import numpy as np
 
-from hornbook.config import to_dict
-from hornbook.files import read_json, replacing, sha256, sweep, write_json
+from hornbook.config import from_dict, to_dict
+from hornbook.files import read_json, replacing, sha256, write_json
 from hornbook.infer.decoder import DecoderModel
 from hornbook.infer.opening import load
 from hornbook.infer.sampling import Sampling
 from hornbook.interop.hub import model_folder
+from hornbook.lifecycle.locking import locks_out
+from hornbook.lifecycle.resuming import Difference, other_options, refuse
 from hornbook.metrics.bleu import check_sacrebleu
 from hornbook.prompting.asking import Asker, Reply
 from hornbook.prompting.baselines import read_dictionary
@@ -55,10 +57,11 @@ class Piece:
         return Path(out) / PREDICTIONS / f"{self.key}.jsonl"
 
 
+@locks_out
 def prompt(
-    model: str | Path,
-    task: str | Path,
-    data: str | Path,
+    model: str | Path | None,
+    task: str | Path | None,
+    data: str | Path | None,
     out: str | Path,
     *,
     shots: Sequence[int] = (0,),
@@ -74,12 +77,21 @@ def prompt(
     `scores.json` holds.
 
     `seeds` draws of examples are made for each number of `shots`; `limit` asks only so many questions, always the same.
-    With `resume` what is in `out` is gone on with.
+    With `resume` the run in `out` is resumed: what is None is as it was started with.
     """
     out = Path(out)
-    defined = changed_task(read_task(task), normalise, dictionary)
-    check_request(defined, shots, seeds, limit)
     before = _begun(out, resume)
+    if before:
+        model, data = model or before["model"], data or before["data"]
+        limit = before["limit"] if limit is None else limit
+    if model is None or data is None or (task is None and not before):
+        raise ValueError("a model, a task and its data are needed, unless a run is resumed that has them")
+    defined = _started_task(before["task"]) if task is None else read_task(task)
+    if before and defined.choices.is_there:
+        normalise = normalise or before["task"]["choices"]["normalise"]
+    dictionary = dictionary or (before["task"]["baseline"]["dictionary"] if before else None) or None
+    defined = changed_task(defined, normalise, dictionary)
+    check_request(defined, shots, seeds, limit)
     shots = sorted({*shots, *before.get("shots", ())})
     parts = read_items(defined, data, say)
     check_templates(defined, parts.test[0])
@@ -99,13 +111,16 @@ def prompt(
     pieces = pieces_of(defined, shots, asked["seeds"])
     loaded = opened(model)
     write_json(out / ASKED, asked)
-    sweep(out / PREDICTIONS)
     try:
         _run_pieces(pieces, out, Asker(defined, loaded), pool, test, watch, say)
     finally:  # also of a run that is stopped
         found = write_scores(out, asked, defined, pieces, Parts(parts.train, test))
         write_report(out)
     return found
+
+
+def _started_task(record: dict[str, Any]) -> TextTask:
+    return from_dict(TextTask, record)
 
 
 def changed_task(task: TextTask, normalise: str | None, dictionary: str | Path | None) -> TextTask:
@@ -267,7 +282,20 @@ def _refuse_another(out: Path, before: dict[str, Any], asked: dict[str, Any]) ->
     """More shots and more seeds may be asked for; anything else would mix two runs in one table."""
     now = json.loads(json.dumps(asked))
     words = {"weights": "another model", "questions": "other data", "examples": "other training examples"}
-    for name in ("weights", "task", "limit", "questions", "examples") if before else ():
+    if before:
+        refuse(out, other_options(before, {"limit": now["limit"]}) + _other_task(before["task"], now["task"]))
+    for name in ("weights", "questions", "examples") if before else ():
         is_new = name == "examples" and before[name] is None  # none were shown so far
         if before[name] != now[name] and not is_new:
-            raise ValueError(f"{out} was begun with {words.get(name, f'another {name}')}: choose another --out")
+            raise ValueError(f"{out} was started with {words[name]}: choose another --out")
+
+
+def _other_task(before: dict[str, Any], now: dict[str, Any], prefix: str = "task") -> list[Difference]:
+    """Where two definitions of a task differ, by dotted name."""
+    found = []
+    for name, value in now.items():
+        if isinstance(value, dict) and isinstance(before.get(name), dict):
+            found += _other_task(before[name], value, f"{prefix}.{name}")
+        elif before.get(name) != value:
+            found.append(Difference(f"{prefix}.{name}", before.get(name), value))
+    return found

@@ -25,6 +25,8 @@ from hornbook.finetuning.batches import TaskBatches
 from hornbook.finetuning.settings import HIGHEST_RATE, rounded, width_factor
 from hornbook.interop.folder import load_folder, load_weights, read_weights, save_model
 from hornbook.interop.hub import model_folder
+from hornbook.lifecycle.locking import locks_out
+from hornbook.lifecycle.resuming import other_options, other_settings, refuse
 from hornbook.models.flops import model_flops_per_token, shape_of
 from hornbook.models.gpt import Gpt
 from hornbook.objectives.language import NextToken
@@ -95,9 +97,10 @@ def opened_gpt(name: str | Path) -> tuple[Gpt, Tokenizer]:
     return model, tokenizer
 
 
+@locks_out
 def finetune_text(
     model: str | Path,
-    data: str | Path,
+    data: str | Path | None,
     out: str | Path,
     *,
     changes: dict | None = None,
@@ -105,21 +108,34 @@ def finetune_text(
     watch: Callable[[Status], None] | None = None,
     say: Say = print,
 ) -> Outcome:
-    """Fine-tunes a GPT on the tasks that the file `data` names (`joint.py`) into the run folder `out`."""
-    out, joint = Path(out), read_joint(data)
+    """Fine-tunes a GPT on the tasks that the file `data` names (`joint.py`) into the run folder `out`. To resume a run,
+    `data` and `changes` may be left out."""
+    out = Path(out)
     has_run = (out / "run.json").exists()
     if has_run and not resume:
         raise ValueError(f"{out} already holds a run: add --resume to go on with it, or choose another --out")
     if not has_run and out.exists() and any(path for path in out.iterdir() if not path.name.endswith(".tmp")):
         raise ValueError(f"{out} exists and is not a run: choose another --out, or empty it")
+    record = _read_run(out) if has_run else None
+    data = record["data"]["path"] if data is None and record is not None else data
+    if data is None:
+        raise ValueError("there is no data: give a .toml file that names the tasks")
+    if record is not None:
+        _refuse_other_request(out, record, model, changes or {})
+    joint = read_joint(data)
     trained, tokenizer = opened_gpt(model)
-    settings = text_settings(trained, changes or {})
+    settings = text_settings(trained, changes or {}) if record is None else _settings_in(record)
     found = documents(joint, tokenizer, trained.config.max_positions, settings.learns, say)
-    settings = _with_steps(settings, found.train)
-    asked = _asked(model, data, settings, found)
+    if record is None:
+        settings = _with_steps(settings, found.train)
+    asked = _asked(model, data, settings, found, changes or {})
     flops, before = _planned_flops(trained, settings, found.train), (None, None)
-    if has_run:
-        before = _refuse_another(out, asked)
+    if record is not None:
+        if record["data"]["fingerprint"] != asked["data"]["fingerprint"]:
+            raise ValueError(
+                f"{out} was started with other data than {data} holds: restore it, or choose another --out"
+            )
+        before = record["runtime"]["threads"], record["runtime"]["compiles"]  # the bits of its weights depend on both
     runtime = decide(settings.runtime, flops, *before)
     prepare(runtime)
     say(f"{sum(p.numel() for p in trained.parameters()):,} parameters; {runtime.reason}")
@@ -142,7 +158,9 @@ def _with_steps(settings: TextSettings, features: Features) -> TextSettings:
     return configuration.changed(settings, changes)
 
 
-def _asked(model: str | Path, data: str | Path, settings: TextSettings, found: Documents) -> dict[str, Any]:
+def _asked(
+    model: str | Path, data: str | Path, settings: TextSettings, found: Documents, changes: dict
+) -> dict[str, Any]:
     digest = hashlib.sha256()
     for features in (found.train, found.held_out):
         for ids, wanted in zip(features.ids, features.token_labels, strict=True):
@@ -151,25 +169,27 @@ def _asked(model: str | Path, data: str | Path, settings: TextSettings, found: D
         "verb": VERB,
         "preset": ", ".join(each["task"] for each in found.about),
         "from": str(model),
+        "request": {"changes": {name: str(value) for name, value in changes.items()}},
         "data": {"path": str(Path(data).resolve()), "fingerprint": digest.hexdigest(), "tasks": found.about},
         "settings": configuration.to_dict(settings),
     }
 
 
-def _refuse_another(out: Path, asked: dict[str, Any]) -> tuple[int, bool]:
-    """The threads and whether code was compiled in the run that is gone on with: its bits depend on both."""
-    before = read_json(out / "run.json")
-    if before.get("verb") != VERB:
+def _read_run(out: Path) -> dict[str, Any]:
+    record = read_json(out / "run.json")
+    if record.get("verb") != VERB:
         raise ValueError(f"{out} is not a run of --task text: choose another --out")
-    settings = configuration.from_dict(TextSettings, before["settings"])
-    differs = {
-        "another model": before["from"] != asked["from"],
-        "other settings": configuration.to_dict(settings) != asked["settings"],
-        "other data": before["data"]["fingerprint"] != asked["data"]["fingerprint"],
-    }
-    if words := [name for name, is_so in differs.items() if is_so]:
-        raise ValueError(f"{out} was begun with {words[0]}: say the same to go on, or choose another --out")
-    return before["runtime"]["threads"], before["runtime"]["compiles"]
+    return record
+
+
+def _settings_in(record: dict[str, Any]) -> TextSettings:
+    return configuration.from_dict(TextSettings, record["settings"])
+
+
+def _refuse_other_request(out: Path, record: dict[str, Any], model: str | Path, changes: dict[str, Any]) -> None:
+    other_model = other_options({"model": record["from"]}, {"model": str(model)})
+    recorded = record.get("request", {}).get("changes", {})
+    refuse(out, other_model + other_settings(_settings_in(record), recorded, changes))
 
 
 def _about(model: Gpt, joint: Joint, runtime: Runtime) -> dict[str, Any]:

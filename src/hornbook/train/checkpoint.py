@@ -14,7 +14,8 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor
 
-from hornbook.files import link, read_json, replacing, replacing_folder, sweep, write_json, write_tensors
+from hornbook.files import link, read_json, replacing, replacing_folder, write_json, write_tensors
+from hornbook.lifecycle.leftovers import temporary_for
 
 OWN_FILES = ("optimizer.safetensors", "state.json")
 
@@ -38,12 +39,10 @@ class Checkpoints:
         last = self.last()
         return None if last is None else int(last.name.removeprefix("step-"))
 
-    def sweep(self) -> None:
-        """Removes what an earlier part of the run left half-written when it was killed."""
-        for path in (*self.folder.glob(".step-*"), *(self.run / "kept").glob(".step-*")):
-            shutil.rmtree(path)
-        sweep(self.run)
-        sweep(self.run / "best")
+    def drop_old(self) -> None:
+        """Removes all but the last `keep`: also those that a run which was killed right after saving did not."""
+        for old in self.all()[: -self.keep]:
+            _remove(old)
 
     def save(self, step: int, save_model: Callable[[Path], None], optimizer: dict[str, Tensor], state: dict) -> Path:
         """Writes under a temporary name, renames, publishes the weights at the run's root, drops the oldest.
@@ -58,8 +57,7 @@ class Checkpoints:
             write_tensors(temporary / "optimizer.safetensors", optimizer)
             write_json(temporary / "state.json", state)
         self.publish(final)
-        for old in self.all()[: -self.keep]:
-            _remove(old)
+        self.drop_old()
         return final
 
     def keep_weights(self, step: int, save_model: Callable[[Path], None]) -> None:
@@ -107,7 +105,6 @@ def read_state(path: Path) -> dict:
 def _remove(path: Path) -> None:
     """Renames first: a checkpoint that is half deleted must not look whole."""
     if path.exists():
-        doomed = path.with_name(f".{path.name}.old")
-        shutil.rmtree(doomed, ignore_errors=True)
+        doomed = temporary_for(path)
         os.replace(path, doomed)
         shutil.rmtree(doomed)

@@ -15,7 +15,8 @@ from torch import nn
 
 from hornbook.batch import Batch
 from hornbook.data.loader import batches
-from hornbook.files import alone_in, read_json, write_json
+from hornbook.files import read_json, write_json
+from hornbook.lifecycle.locking import run_lock
 from hornbook.train.checkpoint import Checkpoints, read_checkpoint
 from hornbook.train.device import Runtime
 from hornbook.train.guard import Guard, Trouble
@@ -134,7 +135,7 @@ Watch = Callable[[Status], bool | None]  # shown to a person; True asks the run 
 
 def train(run: Path, job: Job, settings: LoopSettings, runtime: Runtime, watch: Watch) -> Outcome:
     """Runs, or goes on with, the training in the folder `run` until its last step, a signal, or `watch` says so."""
-    with alone_in(run):
+    with run_lock(run):
         loop = _Loop(Path(run), job, settings, runtime, watch)
         try:
             with Signals() as signals:
@@ -152,7 +153,7 @@ class _Loop:
         self.watch = watch
         self.num_steps = settings.schedule.steps
         self.checkpoints = Checkpoints(run, settings.checkpoint.keep)
-        self.checkpoints.sweep()
+        self.checkpoints.drop_old()
         job.model.to(runtime.device)
         self.optimizer = make_optimizer(job.model, settings.optimizer, job.rate_of)
         self.stepper = Stepper(

@@ -5,6 +5,7 @@ import os
 from pathlib import Path
 
 from hornbook.files import read_json_lines, write_text
+from hornbook.lifecycle.locking import check_folder
 
 # Kinds of line: train, validation, event.
 
@@ -20,6 +21,7 @@ class MetricsLog:
         self.board = _board(Path(run) / "tensorboard", at_step) if tensorboard else None
 
     def write(self, kind: str, step: int, **values: object) -> None:
+        check_folder(self.path)
         self.file.write(json.dumps({"kind": kind, "step": step, **values}) + "\n")
         self.file.flush()
         if self.board is not None:

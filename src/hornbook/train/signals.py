@@ -2,6 +2,8 @@
 
 import signal
 
+from hornbook.lifecycle import stopping
+
 _are_left_alone = False
 
 
@@ -12,7 +14,7 @@ def leave_alone() -> None:
 
 
 class Signals:
-    """SIGTERM and Ctrl-C ask the loop to stop after this step; a second Ctrl-C stops at once.
+    """SIGTERM, SIGHUP and Ctrl-C ask the loop to stop after this step; a second Ctrl-C stops at once.
 
     Of several that are within each other all are asked: a run may end by itself before it looks."""
 
@@ -23,7 +25,7 @@ class Signals:
     def __enter__(self) -> "Signals":
         if _are_left_alone:
             return self
-        for each in (signal.SIGTERM, signal.SIGINT):
+        for each in stopping.heeded():
             try:
                 self.before[each] = signal.signal(each, self._ask)
             except ValueError:  # not in the main thread: the caller stops us its own way
@@ -36,7 +38,8 @@ class Signals:
 
     def _ask(self, number: int, _: object) -> None:
         if self.stop and number == signal.SIGINT:
-            raise KeyboardInterrupt
+            stopping.second_interrupt()
+        stopping.note()
         self._hear(signal.Signals(number).name)
 
     def _hear(self, name: str) -> None:
