@@ -38,8 +38,13 @@ __all__ = [
 
 @app.callback(invoke_without_command=True)
 def hornbook(
-    version: Annotated[bool, typer.Option("--version", help="Print the version, and stop.")] = False,
+    version: Annotated[bool, typer.Option("--version", "-V", help="Print the version and exit.")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print only the result and errors.")] = False,
 ) -> None:
+    from hornbook.terminal import set_json, set_quiet
+
+    set_quiet(quiet)
+    set_json(False)
     if version:
         from hornbook import __version__
 

@@ -1,5 +1,6 @@
 """What the verbs share: the application, its common arguments, and how things are said."""
 
+import copy
 import json
 import os
 import re
@@ -21,6 +22,13 @@ IN_ORDER = (
 
 
 class Verbs(TyperGroup):
+    def __init__(self, **settings):
+        """Gives every command the application's own --quiet, so that it may also stand after the command."""
+        super().__init__(**settings)
+        quiet = copy.copy(next(option for option in self.params if option.name == "quiet"))
+        quiet.expose_value, quiet.callback = False, _quiet
+        _add_option(self.commands, quiet)
+
     def invoke(self, ctx):
         """Says that a verb was stopped, which typer would leave unsaid."""
         try:
@@ -32,6 +40,28 @@ class Verbs(TyperGroup):
     def list_commands(self, ctx) -> list[str]:
         """In the order in which a person needs them."""
         return sorted(super().list_commands(ctx), key=IN_ORDER.index)
+
+
+def _add_option(commands: dict, option) -> None:
+    for command in commands.values():
+        if hasattr(command, "commands"):
+            _add_option(command.commands, option)
+        else:
+            command.params.append(option)
+
+
+def _quiet(ctx: object, option: object, value: bool) -> None:
+    from hornbook.terminal import set_quiet
+
+    if value:
+        set_quiet(True)
+
+
+def _json(value: bool) -> bool:
+    from hornbook.terminal import set_json
+
+    set_json(value)
+    return value
 
 
 def complain(error: Exception | str) -> None:
@@ -52,7 +82,7 @@ app = typer.Typer(
     rich_markup_mode="rich",
 )
 
-Json = Annotated[bool, typer.Option("--json", help="Print one JSON object as the last line.")]
+Json = Annotated[bool, typer.Option("--json", callback=_json, help="Print the result as one JSON object.")]
 Device = Annotated[str, typer.Option(help="cpu or cuda; without it a GPU where there is one.")]
 Model = Annotated[str, typer.Argument(help="A run folder, a folder that transformers wrote, or a Hugging Face name.")]
 

@@ -152,7 +152,7 @@ def glue(
     """Put the dev scores of runs on GLUE's tasks together, with their average."""
     from hornbook.files import read_json
     from hornbook.metrics.glue import OFFICIAL, glue_average
-    from hornbook.terminal import say, table
+    from hornbook.terminal import print_result, table
 
     found: dict[str, dict[str, float]] = {}
     for run in runs:
@@ -169,5 +169,5 @@ def glue(
     table(rows, ("task", "measure", "dev"))
     missing = [task for task in OFFICIAL if task not in counted]
     without = f"; without {', '.join(missing)}" if missing else ""
-    say(f"average over {len(counted)} tasks: {100 * average:.1f}{without}")
+    print_result(f"average over {len(counted)} tasks: {100 * average:.1f}{without}")
     answer(as_json, {"average": average, "tasks": list(counted), "missing": missing})

@@ -34,14 +34,14 @@ def export_verb(
         refuse_existing(out, name, f"a {name}, which would be written over")
     from hornbook.deployment.export import export
     from hornbook.report.exported import measured_words
-    from hornbook.terminal import counting_display, say, table
+    from hornbook.terminal import counting_display, print_result, table
 
     with counting_display("opening the model") as show:
         record = export(
             model, to, out, data=data, texts=texts, length=length, rounds=rounds, threads=threads, show=show
         )
     table(measured_words(record))
-    say(f"{out}: model.onnx, and README.md with a program that runs it")
+    print_result(f"{out}: model.onnx, and README.md with a program that runs it")
     answer(as_json, {"out": str(out), **record})
 
 
@@ -70,7 +70,7 @@ def compare_verb(
     """Set models side by side: size, FLOPs, latency, throughput, scores, and the share of the first that is kept."""
     from hornbook.deployment.comparison import compare, folder_for
     from hornbook.report.comparison import cells, headings, how_measured, write_comparison_page
-    from hornbook.terminal import counting_display, say, table
+    from hornbook.terminal import counting_display, print_result, say, table
 
     out = folder_for(models) if out is None else out
     check_writable(out)
@@ -91,8 +91,10 @@ def compare_verb(
             show=show,
         )
     table(cells(found), headings(found))
-    for line in [*how_measured(found), *(f"note: {each}" for each in found["notes"])]:
-        say(line)
+    for line in how_measured(found):
+        print_result(line)
+    for note in found["notes"]:
+        say(f"note: {note}")
     say(f"{write_comparison_page(out)} and {out / 'comparison.png'}")
     answer(as_json, found)
 

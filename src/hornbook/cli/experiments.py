@@ -45,7 +45,7 @@ def reproduce_verb(
             raise ValueError(f"{option} must be at least 1, not {number}")
     check_writable(out)
     from hornbook.experiments.runner import reproduce
-    from hornbook.terminal import PieceDisplay, say, table
+    from hornbook.terminal import PieceDisplay, print_result, say, table
 
     with PieceDisplay() as display:
         found = reproduce(
@@ -67,7 +67,7 @@ def reproduce_verb(
     claims = found.results["claims"]
     if claims:
         table([(claim["verdict"], claim["words"]) for claim in claims], ("verdict", "claim"))
-    say(f"{found.num_done} of {found.num_pieces} pieces; {out / 'report.html'}")
+    print_result(f"{found.num_done} of {found.num_pieces} pieces; {out / 'report.html'}")
     if found.ended == "stopped":
         say("stopped and saved; the same command with --resume goes on")
     elif found.failures:

@@ -1,6 +1,5 @@
 """The verbs of models that go on with a text: `generate`, `score`, `perplexity`, `lm-eval`."""
 
-import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -45,6 +44,7 @@ def generate(
     import hornbook
     from hornbook.infer.encoder import NUM_MASKS, EncoderModel
     from hornbook.infer.generation import MAX_TOKENS
+    from hornbook.terminal import print_result, say
 
     drawn = {"--temperature": temperature is not None, "--top-k": top_k is not None, "--top-p": top_p is not None}
     if fill:
@@ -60,7 +60,7 @@ def generate(
         if not isinstance(loaded, EncoderModel):
             raise ValueError(f"--fill is for encoders, and {model} goes on with a text: leave it out")
         text = loaded.fill(prompt, NUM_MASKS if max_tokens is None else max_tokens)
-        print(text)
+        print_result(text)
         answer(as_json, {"filled": text})
         return
     stream = _Stream(prompt) if num == 1 and not as_json else None
@@ -81,18 +81,18 @@ def generate(
             on_token=stream,
         )
     except KeyboardInterrupt:
-        print()  # what was written so far ends its line
+        print_result("")  # what was written so far ends its line
         raise
     if stream is not None:
-        print(stream.before)  # the prompt, if nothing came after it
+        print_result(stream.before)  # the prompt, if nothing came after it
     else:
         for number, each in enumerate(found, 1):
             if num > 1:
-                print(f"--- {number}")
-            print(prompt + each.text)
+                print_result(f"--- {number}")
+            print_result(prompt + each.text)
     if any(each.ended == "context" for each in found):
         context = loaded.model.config.max_positions
-        print(f"note: the context of {context:,} tokens is full; --slide goes on over its end", file=sys.stderr)
+        say(f"note: the context of {context:,} tokens is full; --slide continues past its end")
     answer(as_json, {"prompt": prompt, "texts": [vars(each) for each in found]})
 
 
@@ -103,7 +103,9 @@ class _Stream:
         self.before = prompt
 
     def __call__(self, prompt: int, sample: int, text: str) -> None:
-        print(self.before + text, end="", flush=True)
+        from hornbook.terminal import print_result
+
+        print_result(self.before + text, end="")
         self.before = ""
 
 
@@ -118,7 +120,7 @@ def score(
     """Say how likely texts are: the log-probability of each, in all and per token."""
     import hornbook
     from hornbook.infer.encoder import EncoderModel
-    from hornbook.terminal import say, table
+    from hornbook.terminal import print_result, table
 
     if empty := [number for number, text in enumerate(texts, start=1) if not text.strip()]:
         raise ValueError(f"text {empty[0]} is empty, so there is nothing to score: leave it out")
@@ -132,7 +134,7 @@ def score(
         if is_pseudo
         else "natural logarithms, each token given those before it"
     )
-    say(definition)
+    print_result(definition)
     found = [
         {"text": each.text, "log_probability": each.total, "per_token": each.per_token}
         | {"tokens": each.tokens, "log_probabilities": each.log_probabilities}
@@ -159,7 +161,7 @@ def perplexity(
     import hornbook
     from hornbook.data.problems import Problems
     from hornbook.report.wording import counted
-    from hornbook.terminal import counting_display, say, table
+    from hornbook.terminal import counting_display, print_result, say, table
 
     if documents not in ("blank-line", "file"):
         raise ValueError(f"--documents must be blank-line or file, not '{documents}'")
@@ -192,9 +194,9 @@ def perplexity(
         [(name, *(f"{getattr(each, what):.4g}" for each in measures), of) for name, what, of in rows],
         () if baseline is None else ("", "model", "5-grams", "of"),
     )
-    say(f"of {counted(found.num_documents, 'document')}; {found.definition}")
+    print_result(f"of {counted(found.num_documents, 'document')}; {found.definition}")
     for each in measures[1:]:
-        say(f"5-grams: {each.definition}")
+        print_result(f"5-grams: {each.definition}")
     answer(as_json, found.as_dict() | ({} if baseline is None else {"baseline": measures[1].as_dict()}))
 
 

@@ -86,7 +86,7 @@ def pretrain_verb(
 def say_outcome(out: Path, outcome, can_fill_masks: bool = True) -> None:
     from hornbook.files import read_json
     from hornbook.report.wording import counted
-    from hornbook.terminal import duration, say, short
+    from hornbook.terminal import duration, print_result, say, short
 
     if outcome.ended == "already finished":
         say(f"{out} is finished: there is nothing to do")
@@ -98,7 +98,7 @@ def say_outcome(out: Path, outcome, can_fill_masks: bool = True) -> None:
     terms = read_json(out / "run.json").get("terms", {})
     summed = f" ({' + '.join(name if w == 1 else f'{w:g} x {name}' for name, w in terms.items())})" if terms else ""
     best = f", best validation loss {outcome.best:.3f}{summed}" if outcome.best is not None else ""
-    say(f"{out}: finished, {seen}{best}")
+    print_result(f"{out}: finished, {seen}{best}")
     fill_mask = f'hornbook fill-mask {out} "...[MASK]..."' if can_fill_masks else ""
     others = {"rtd": f'hornbook detect {out} "..."', "clm": f'hornbook generate {out} "..."'}
     use = next((words for term, words in others.items() if term in terms), fill_mask)
@@ -120,7 +120,7 @@ def plan_verb(
     from dataclasses import asdict
 
     from hornbook.pretraining.plan import GIB, plan, this_machine
-    from hornbook.terminal import duration, say, table
+    from hornbook.terminal import duration, print_result, table
 
     name, memory = this_machine()
     is_here = device_memory is None and devices == 1
@@ -157,7 +157,7 @@ def plan_verb(
     if is_here:
         measures = f"'hornbook pretrain {preset} --corpus DIR --out DIR --minutes 10' measures"
         fits = f"it fits here; how long a step takes on this machine, {measures}"
-        say(fits if found.fits(found.sharding[0]) else "it does not fit here")
+        print_result(fits if found.fits(found.sharding[0]) else "it does not fit here")
     answer(as_json, asdict(found))
 
 

@@ -50,7 +50,7 @@ def prompt_verb(
     from hornbook.prompting.run import prompt
     from hornbook.report.prompted import degenerate_words, rows_of
     from hornbook.report.wording import measure
-    from hornbook.terminal import answering_display, say, table
+    from hornbook.terminal import answering_display, print_result, say, table
 
     with answering_display() as watch, _says_how_to_go_on(out):
         found = prompt(
@@ -70,10 +70,10 @@ def prompt_verb(
     rows = [(name, num, *(words for _, words in cells), note) for name, num, cells, note in rows_of(found)]
     table(rows, ("who answers", "examples", *map(measure, found["measures"]), ""))
     for name, each in found["measures"].items():
-        say(f"{measure(name)}: {each['words']}")
+        print_result(f"{measure(name)}: {each['words']}")
     if words := degenerate_words(found):
         say(f"note: {words}")
-    say(f"{found['interval']}; {found['questions']:,} questions; {out / 'report.html'}")
+    print_result(f"{found['interval']}; {found['questions']:,} questions; {out / 'report.html'}")
     answer(as_json, {"out": str(out), "points": found["points"], "baselines": found["baselines"]})
 
 
@@ -106,11 +106,14 @@ def _show(task: str, data: str, shots: list[int], as_json: bool) -> None:
     """The first question as it is put, whatever the context of a model."""
     from hornbook.prompting.definition import AS_WRITTEN, read_task
     from hornbook.prompting.prompts import shown_prompts
+    from hornbook.terminal import print_result
 
     found = shown_prompts(read_task(task), data, shots)
     for each in found:
         variant = "" if each["variant"] == AS_WRITTEN else f", {each['variant']}"
-        print(f"--- examples: {each['shots']}{variant}\n{each['prompt']}\n--- answers: {' |'.join(each['answers'])}")
+        print_result(
+            f"--- examples: {each['shots']}{variant}\n{each['prompt']}\n--- answers: {' |'.join(each['answers'])}"
+        )
     answer(as_json, {"prompts": found})
 
 
@@ -119,7 +122,7 @@ def finetune_as_text(
 ) -> None:
     """`finetune --task text`: the tasks that the file `data` names, learned together."""
     from hornbook.prompting.teaching import finetune_text, opened_gpt, text_settings
-    from hornbook.terminal import TrainingDisplay, say
+    from hornbook.terminal import TrainingDisplay, print_result, say
 
     if show:
         show_settings(text_settings(opened_gpt(model)[0], changes), as_json)
@@ -132,7 +135,8 @@ def finetune_as_text(
     if outcome.ended == "stopped":
         say(f"stopped at step {outcome.step:,} and saved in {out}: the same with --resume goes on")
     else:
-        say(f"{out}: {outcome.ended}; hornbook prompt {out} --task NAME --data PATH --shots 0 --out SCORES scores it")
+        print_result(f"{out}: {outcome.ended}")
+        say(f"  hornbook prompt {out} --task NAME --data PATH --shots 0 --out SCORES")
     answer(as_json, {"out": str(out), **vars(outcome)})
     if outcome.ended == "stopped":
         raise typer.Exit(130)

@@ -126,7 +126,7 @@ def say_result(result, advice: str = "--restarts 5, another --lr or more --epoch
     from hornbook.files import read_json
     from hornbook.report.stages import read_stages
     from hornbook.report.wording import counted
-    from hornbook.terminal import duration, say, table
+    from hornbook.terminal import duration, print_result, say, table
 
     tries = result.out / "tries.json"
     if tries.exists():
@@ -136,12 +136,12 @@ def say_result(result, advice: str = "--restarts 5, another --lr or more --epoch
             for each in found["tries"]
         ]
         table(rows, ("try", "learning rate", "seed", found["decided_by"], "degenerate"))
-        say(f"best {found['best']}; median {found['median']:.4g}, standard deviation {found['spread']:.2g}")
+        print_result(f"best {found['best']}; median {found['median']:.4g}, standard deviation {found['spread']:.2g}")
     outcome, earlier = result.outcome, [stage.record for stage in read_stages(result.out)]
     steps = outcome.step + sum(record.step for record in earlier)
     seconds = outcome.seconds + sum(record.seconds for record in earlier)
     stages = f" in {len(earlier) + 1} stages" if earlier else ""
-    say(f"{result.out}: {outcome.ended}, {counted(steps, 'step')}{stages}, {duration(seconds)}")
+    print_result(f"{result.out}: {outcome.ended}, {counted(steps, 'step')}{stages}, {duration(seconds)}")
     say_scores(result.scores)
     if result.degenerate:
         say(f"note: this run is degenerate: {result.degenerate}; try {advice}")
@@ -227,7 +227,7 @@ def predict(
     from hornbook.infer.predictor import load_predictor
     from hornbook.tasks.reading.inputs import read_inputs
     from hornbook.tasks.tables_out import readable, write_rows
-    from hornbook.terminal import counting_display, say, table
+    from hornbook.terminal import counting_display, print_result, say, table
 
     runs = list(itertools.takewhile(_is_model, arguments)) or arguments[:1]
     texts = arguments[len(runs) :]
@@ -258,7 +258,7 @@ def predict(
     rows = predictor.describe(items, predictions)
     if to is not None:
         write_rows(to, rows)
-        say(f"{to}: {len(rows):,} predictions")
+        print_result(f"{to}: {len(rows):,} predictions")
     elif not as_json:
         headings, cells = readable(rows)
         table(cells, headings)
@@ -271,7 +271,7 @@ def _is_model(name: str) -> bool:
 
 def _submit(predictor, data: str | None, out: Path, as_json: bool) -> None:
     from hornbook.tasks.submissions import missing_glue, write_submission
-    from hornbook.terminal import say
+    from hornbook.terminal import print_result, say
 
     if data is None:
         raise ValueError("--submission needs --data, the folder with the test part")
@@ -279,7 +279,7 @@ def _submit(predictor, data: str | None, out: Path, as_json: bool) -> None:
     parts = {name: each for name, each in found.parts.items() if name.startswith("test")}
     parts = parts or {name: each for name, each in found.parts.items() if name != "train"}
     files = write_submission(out, saved, parts, {name: predictor.predict(each) for name, each in parts.items()})
-    say(f"{out}: {', '.join(files)}")
+    print_result(f"{out}: {', '.join(files)}")
     missing = missing_glue(out) if saved.name != "diagnostic" and files[0].endswith(".tsv") else []
     if missing:
         say(f"GLUE's grader wants all tasks; still missing: {', '.join(missing)}")
@@ -302,7 +302,7 @@ def features(
 ) -> None:
     """Write the frozen hidden states of texts, for a model of your own on top."""
     from hornbook.infer.features import extract_features
-    from hornbook.terminal import counting_display, say
+    from hornbook.terminal import counting_display, print_result, say
 
     check_writable(out.parent)
     with counting_display("reading") as show:
@@ -322,5 +322,5 @@ def features(
     say_problems(found.problems.as_dict())
     if found.num_cut:
         say(f"{found.num_cut:,} texts were cut to what the model takes")
-    say(f"{found.out}: {found.num_rows:,} x {found.width}, of {found.num_texts:,} texts")
+    print_result(f"{found.out}: {found.num_rows:,} x {found.width}, of {found.num_texts:,} texts")
     answer(as_json, {"out": str(found.out), "texts": found.num_texts, "rows": found.num_rows, "width": found.width})

@@ -38,7 +38,7 @@ def tokenizer_train(
     """Train a vocabulary, and show how it fits the text."""
     from hornbook.data.problems import Problems
     from hornbook.data.readers import read_documents
-    from hornbook.terminal import counting_display, say
+    from hornbook.terminal import counting_display, print_result
     from hornbook.text.training import train_tokenizer
 
     check_writable(out)
@@ -50,7 +50,7 @@ def tokenizer_train(
         trained = _in_a_thread(train)
     trained.save(out)
     say_problems(problems.as_dict())
-    say(f"{out}: {trained.vocab_size:,} tokens, {kind}, {'cased' if cased else 'uncased'}")
+    print_result(f"{out}: {trained.vocab_size:,} tokens, {kind}, {'cased' if cased else 'uncased'}")
     answer(as_json, {"out": str(out), "vocab_size": trained.vocab_size, "fit": _show_fit(trained, files, text_column)})
 
 
@@ -93,7 +93,7 @@ def tokenizer_extend(
     """Add a domain's words to a vocabulary, for 'pretrain --from'."""
     from hornbook.data.readers import read_documents
     from hornbook.interop.hub import model_folder
-    from hornbook.terminal import say
+    from hornbook.terminal import print_result, say
     from hornbook.text.extension import LEAST_COUNT, words_worth_adding
     from hornbook.text.tokenizer import Tokenizer
 
@@ -108,9 +108,9 @@ def tokenizer_extend(
     added = extended.add_words(chosen)
     extended.save(out)
     if not added and word_list is None:
-        say(f"note: no word of several pieces is there {LEAST_COUNT} times or more; --word-list adds words as told")
+        say(f"note: no word that is split occurs {LEAST_COUNT} times or more; --word-list adds the words in a file")
     some = ", ".join(extended.token(number) for number, _ in added[:12]) + (" ..." if len(added) > 12 else "")
-    say(f"{out}: {len(added):,} words added{f' ({some})' if some else ''}, {extended.vocab_size:,} tokens")
+    print_result(f"{out}: {len(added):,} words added{f' ({some})' if some else ''}, {extended.vocab_size:,} tokens")
     fit = _show_fit(extended, files, text_column)
     answer(as_json, {"out": str(out), "added": len(added), "vocab_size": extended.vocab_size, "fit": fit})
 
@@ -125,7 +125,7 @@ def _words_in(word_list: Path) -> list[str]:
 def _show_fit(tokenizer, files: list[Path], text_column: str | None) -> dict:
     """Measures on the first 5 million characters, and prints."""
     from hornbook.data.readers import read_documents
-    from hornbook.terminal import say, table
+    from hornbook.terminal import print_result, table
     from hornbook.text.fit import measure_fit
 
     def beginning():
@@ -137,7 +137,7 @@ def _show_fit(tokenizer, files: list[Path], text_column: str | None) -> dict:
                 return
 
     fit = measure_fit(tokenizer, beginning())
-    say(
+    print_result(
         f"{fit.pieces_per_word:.3f} pieces a word, {fit.characters_per_token:.2f} characters a token, "
         f"{fit.unknown_rate:.3%} unknown, {fit.vocabulary_used:.0%} of the vocabulary used"
     )
@@ -170,7 +170,7 @@ def corpus_build(
     from hornbook.data.build import build_corpus
     from hornbook.interop.hub import model_folder
     from hornbook.report.wording import counted
-    from hornbook.terminal import building_display, say, short
+    from hornbook.terminal import building_display, print_result, say, short
 
     if documents not in ("blank-line", "file"):
         raise ValueError(f"--documents must be blank-line or file, not '{documents}'")
@@ -190,7 +190,7 @@ def corpus_build(
     totals, num_shards = manifest["totals"], len(manifest["shards"])
     if manifest.get("already_built"):
         say(f"{out} is already built")
-    say(
+    print_result(
         f"{out}: {counted(totals['documents'], 'document')}, {counted(totals['sentences'], 'sentence')}, "
         f"{short(totals['tokens'])} tokens in {counted(num_shards, 'shard')}, "
         f"{manifest['megabytes_per_second']:.1f} MB/s"

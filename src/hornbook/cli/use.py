@@ -41,10 +41,10 @@ def next_sentence(
 ) -> None:
     """Say how likely B is to follow A."""
     import hornbook
-    from hornbook.terminal import say
+    from hornbook.terminal import print_result
 
     probability = hornbook.load(model, device=device).next_sentence(a, b)
-    say(f"{probability:.1%} that the second follows the first")
+    print_result(f"{probability:.1%} that the second follows the first")
     answer(as_json, {"is_next": probability})
 
 
@@ -58,7 +58,7 @@ def detect(
 ) -> None:
     """Mark the words that look replaced. The model is an ELECTRA discriminator."""
     import hornbook
-    from hornbook.terminal import say, table
+    from hornbook.terminal import print_result, table
 
     if not 0 < threshold < 1:
         raise ValueError(f"--threshold must lie between 0 and 1, not {threshold:g}")
@@ -69,7 +69,7 @@ def detect(
     for word in reversed(words):
         if word.probability >= threshold:
             marked = f"{marked[: word.start]}[{marked[word.start : word.stop]}]{marked[word.stop :]}"
-    say(marked)
+    print_result(marked)
     table([(f"{word.probability:.1%}", word.word) for word in words], ("replaced", "word"))
     answer(as_json, {"marked": marked, "words": [vars(word) for word in words]})
 
@@ -91,9 +91,9 @@ def info(
 def report(run: Annotated[Path, typer.Argument(help="A run folder.")], as_json: Json = False) -> None:
     """Write report.html and its pictures into a run folder."""
     from hornbook.report.page import write_report
-    from hornbook.terminal import say
+    from hornbook.terminal import print_result
 
     page = write_report(run)
     pictures = [name for name in PICTURES if (run / name).exists()]
-    say(" and ".join([str(page), *(str(run / name) for name in pictures)]))
+    print_result(" and ".join([str(page), *(str(run / name) for name in pictures)]))
     answer(as_json, {"page": str(page), "pictures": [str(run / name) for name in pictures]})
