@@ -8,6 +8,7 @@ import sys
 import pytest
 import typer
 
+from hornbook import __version__
 from hornbook.cli.app import app
 
 
@@ -79,3 +80,16 @@ def test_as_a_module():
     """For where the command is not on the path."""
     found = subprocess.run([sys.executable, "-m", "hornbook", "--help"], capture_output=True, text=True, check=True)
     assert "pretrain" in found.stdout
+
+
+def test_the_version(hornbook):
+    assert hornbook("--version").stdout == hornbook("-V").stdout == f"{__version__}\n"
+
+
+def test_shells_complete_commands_and_options(hornbook, monkeypatch):
+    assert "--install-completion" in hornbook("--help").stdout
+    monkeypatch.setenv("_HORNBOOK_COMPLETE", "complete_bash")
+    for typed, expected in (("hornbook pretr", "pretrain"), ("hornbook finetune --batch-", "--batch-size")):
+        monkeypatch.setenv("COMP_WORDS", typed)
+        monkeypatch.setenv("COMP_CWORD", str(typed.count(" ")))
+        assert hornbook().stdout.split() == [expected]

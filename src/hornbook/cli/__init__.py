@@ -56,7 +56,7 @@ def main() -> None:
     """Runs a verb. What a person did wrong is one sentence and exit status 2, never a traceback."""
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "true")
     try:
-        app()
+        app(prog_name="hornbook")
     except (ValueError, OSError, RuntimeError) as error:
         if os.environ.get("HORNBOOK_TRACEBACK") or not _is_for_the_user(error):
             raise

@@ -77,13 +77,13 @@ app = typer.Typer(
     cls=Verbs,
     help="Raw text to a pre-trained language model, and the model to the people who use it.",
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode="rich",
 )
 
 Json = Annotated[bool, typer.Option("--json", callback=_json, help="Print the result as one JSON object.")]
-Device = Annotated[str, typer.Option(help="cpu or cuda; without it a GPU where there is one.")]
+Device = Annotated[str, typer.Option(help="cpu, cuda or cuda:N; defaults to a GPU if there is one.")]
+Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace what hornbook wrote to --out before.")]
 Model = Annotated[str, typer.Argument(help="A run folder, a folder that transformers wrote, or a Hugging Face name.")]
 
 
@@ -131,7 +131,7 @@ def check_writable(out: Path) -> None:
 
 def refuse_existing(out: Path, file: str, what: str) -> None:
     if (out / file).exists():
-        raise ValueError(f"{out} already holds {what}: choose another --out, or remove it")
+        raise ValueError(f"{out} already holds {what}: add --overwrite to replace it, or choose another --out")
 
 
 def refuse_idle(why: str, given: dict[str, bool]) -> None:
@@ -141,11 +141,13 @@ def refuse_idle(why: str, given: dict[str, bool]) -> None:
         raise ValueError(f"{' and '.join(idle)} would do nothing {why}: leave {'it' if len(idle) == 1 else 'them'} out")
 
 
-def changes_in(pairs: list[str] | None) -> dict[str, str]:
+def changes_in(pairs: list[str] | None, device: str = "auto") -> dict[str, str]:
+    """The settings that --set and --device override."""
     for pair in pairs or []:
         if "=" not in pair:
             raise ValueError(f"--set takes key=value, such as --set optimizer.lr=3e-4, not '{pair}'")
-    return {key.strip(): value.strip() for key, _, value in (pair.partition("=") for pair in pairs or [])}
+    changes = {key.strip(): value.strip() for key, _, value in (pair.partition("=") for pair in pairs or [])}
+    return changes | ({} if device == "auto" else {"runtime.device": device})
 
 
 def show_settings(settings, as_json: bool, new_model=None) -> None:

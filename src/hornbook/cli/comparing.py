@@ -5,7 +5,8 @@ from typing import Annotated
 
 import typer
 
-from hornbook.cli.app import Json, Model, answer, app, check_writable
+from hornbook.cli.app import Device, Json, Model, Overwrite, answer, app, changes_in, check_writable
+from hornbook.cli.overwriting import RUN, overwriting
 from hornbook.cli.tasks import Label, Pair, Strict, TaskName, Text, say_scores
 
 NeededData = Annotated[str, typer.Option("--data", help="A folder in the published layout, or your own table.")]
@@ -26,6 +27,8 @@ def baseline_verb(
     pair: Pair = None,
     label: Label = None,
     strict: Strict = False,
+    overwrite: Overwrite = False,
+    device: Device = "auto",
     as_json: Json = False,
 ) -> None:
     """Score what does without pre-training, to see what pre-training buys."""
@@ -33,10 +36,21 @@ def baseline_verb(
     from hornbook.finetuning.baselines import baseline
     from hornbook.terminal import TrainingDisplay, say
 
+    changes = changes_in(None, device)
     columns = {"text": text, "pair": pair, "label": label, "strict": strict}
-    with TrainingDisplay() as display:
+    with overwriting(out, RUN, overwrite), TrainingDisplay() as display:
         found = baseline(
-            name, data, task, out, model=model, vectors=vectors, seed=seed, **columns, watch=display, say=say
+            name,
+            data,
+            task,
+            out,
+            model=model,
+            vectors=vectors,
+            seed=seed,
+            **columns,
+            changes=changes,
+            watch=display,
+            say=say,
         )
     _say_scored(found, out, as_json)
 
@@ -55,6 +69,8 @@ def probe_verb(
     pair: Pair = None,
     label: Label = None,
     strict: Strict = False,
+    overwrite: Overwrite = False,
+    device: Device = "auto",
     as_json: Json = False,
 ) -> None:
     """Score a separate model on the frozen hidden states of a pre-trained one: the feature-based way."""
@@ -62,8 +78,9 @@ def probe_verb(
     from hornbook.finetuning.probe import probe
     from hornbook.terminal import TrainingDisplay, say
 
+    changes = changes_in(None, device)
     columns = {"text": text, "pair": pair, "label": label, "strict": strict}
-    with TrainingDisplay() as display:
+    with overwriting(out, RUN, overwrite), TrainingDisplay() as display:
         found = probe(
             model,
             data,
@@ -74,6 +91,7 @@ def probe_verb(
             pooling=pooling,
             seed=seed,
             **columns,
+            changes=changes,
             watch=display,
             say=say,
         )
@@ -108,6 +126,8 @@ def label_curve_verb(
     pair: Pair = None,
     label: Label = None,
     strict: Strict = False,
+    overwrite: Overwrite = False,
+    device: Device = "auto",
     as_json: Json = False,
 ) -> None:
     """Score by number of labels: from scratch, on frozen features, and fine-tuned. The same command goes on."""
@@ -117,7 +137,7 @@ def label_curve_verb(
     from hornbook.terminal import TrainingDisplay, say, table
     from hornbook.train.loop import Outcome
 
-    with TrainingDisplay() as display:
+    with overwriting(out, RUN, overwrite), TrainingDisplay() as display:
         found = label_curve(
             model,
             data,
@@ -130,6 +150,7 @@ def label_curve_verb(
             pair=pair,
             label=label,
             strict=strict,
+            changes=changes_in(None, device),
             watch=display,
             say=say,
         )

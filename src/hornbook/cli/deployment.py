@@ -5,7 +5,8 @@ from typing import Annotated
 
 import typer
 
-from hornbook.cli.app import Json, Model, answer, app, check_writable, refuse_existing
+from hornbook.cli.app import Device, Json, Model, Overwrite, answer, app, check_writable, refuse_existing
+from hornbook.cli.overwriting import overwriting
 from hornbook.cli.tasks import Data, Label, Pair, Text
 
 Threads = Annotated[int, typer.Option(help="Cores that the latency is measured on.")]
@@ -23,20 +24,21 @@ def export_verb(
     length: Length = 128,
     rounds: Rounds = 100,
     threads: Threads = 1,
+    overwrite: Overwrite = False,
     as_json: Json = False,
 ) -> None:
     """Write a model for a phone or a small box, and say what it takes and how far it answers as before."""
     out = out or _beside(model, to)
     check_writable(out)
-    refuse_existing(out, "model.onnx", "an exported model")
-    refuse_existing(out, "model.safetensors", "a model")
-    for name in ("README.md", "config.json"):
-        refuse_existing(out, name, f"a {name}, which would be written over")
     from hornbook.deployment.export import export
     from hornbook.report.exported import measured_words
     from hornbook.terminal import counting_display, print_result, table
 
-    with counting_display("opening the model") as show:
+    with overwriting(out, frozenset({"exported model"}), overwrite), counting_display("opening the model") as show:
+        refuse_existing(out, "model.onnx", "an exported model")
+        refuse_existing(out, "model.safetensors", "a model")
+        for name in ("README.md", "config.json"):
+            refuse_existing(out, name, f"a {name}, which would be overwritten")
         record = export(
             model, to, out, data=data, texts=texts, length=length, rounds=rounds, threads=threads, show=show
         )
@@ -65,6 +67,8 @@ def compare_verb(
     text: Text = None,
     pair: Pair = None,
     label: Label = None,
+    overwrite: Overwrite = False,
+    device: Device = "auto",
     as_json: Json = False,
 ) -> None:
     """Set models side by side: size, FLOPs, latency, throughput, scores, and the share of the first that is kept."""
@@ -74,7 +78,7 @@ def compare_verb(
 
     out = folder_for(models) if out is None else out
     check_writable(out)
-    with counting_display("opening the models") as show:
+    with overwriting(out, frozenset({"comparison"}), overwrite), counting_display("opening the models") as show:
         found = compare(
             models,
             data=data,
@@ -88,6 +92,7 @@ def compare_verb(
             threads=threads,
             batch_size=batch_size,
             batch_threads=batch_threads,
+            device=device,
             show=show,
         )
     table(cells(found), headings(found))

@@ -6,7 +6,18 @@ from typing import Annotated
 
 import typer
 
-from hornbook.cli.app import Json, answer, app, changes_in, check_writable, says_what_is_kept, show_settings
+from hornbook.cli.app import (
+    Device,
+    Json,
+    Overwrite,
+    answer,
+    app,
+    changes_in,
+    check_writable,
+    says_what_is_kept,
+    show_settings,
+)
+from hornbook.cli.overwriting import RUN, overwriting
 from hornbook.cli.pretraining import say_outcome
 from hornbook.cli.tasks import Data, Label, Pair, Strict, Text, say_result
 
@@ -55,10 +66,12 @@ def distill_verb(
     change: Annotated[list[str] | None, typer.Option("--set", help="key=value; --show lists the keys.")] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Go on with the run in --out, or start it.")] = False,
     show: Annotated[bool, typer.Option("--show", help="List all settings with their values, and stop.")] = False,
+    overwrite: Overwrite = False,
+    device: Device = "auto",
     as_json: Json = False,
 ) -> None:
     """Make a small model learn from a large one, on text or on a task. Stop it at any moment; --resume goes on."""
-    changes = changes_in(change)
+    changes = changes_in(change, device)
     on_text = {"steps": steps, "tokens": tokens, "minutes": minutes, "batch_tokens": batch_tokens}
     on_task = {"epochs": epochs, "lr": lr, "batch_size": batch_size, "text": text, "pair": pair, "label": label}
     flags = {"augment": augment, "word_vectors": word_vectors, "augment_model": augment_model}
@@ -89,7 +102,8 @@ def distill_verb(
     from hornbook.terminal import PieceDisplay, say
 
     more = {name: value for name, value in (on_text | on_task).items() if value is not None}
-    with says_what_is_kept(out, as_json), PieceDisplay() as display:
+    replaced = overwriting(out, RUN, overwrite, resume)
+    with replaced, says_what_is_kept(out, as_json), PieceDisplay() as display:
         result = distill(
             teacher,
             student,

@@ -5,7 +5,8 @@ from typing import Annotated
 
 import typer
 
-from hornbook.cli.app import Json, answer, app, changes_in, check_writable
+from hornbook.cli.app import Device, Json, Overwrite, answer, app, changes_in, check_writable
+from hornbook.cli.overwriting import overwriting
 
 EXAMPLE = "Example: hornbook reproduce equal-compute --corpus wiki --data tasks --out runs/equal --minutes-each 10"
 
@@ -34,6 +35,8 @@ def reproduce_verb(
     ] = None,
     processes: Annotated[int, typer.Option(help="Fine-tunings that run at a time, sharing the device.")] = 1,
     resume: Annotated[bool, typer.Option("--resume", help="Go on with the experiment in --out, or begin it.")] = False,
+    overwrite: Overwrite = False,
+    device: Device = "auto",
     as_json: Json = False,
 ) -> None:
     """Run an experiment to a page with verdicts: arms at equal FLOPs, fine-tuned, compared. Stop it at any moment."""
@@ -47,7 +50,7 @@ def reproduce_verb(
     from hornbook.experiments.runner import reproduce
     from hornbook.terminal import PieceDisplay, print_result, say, table
 
-    with PieceDisplay() as display:
+    with overwriting(out, frozenset({"experiment"}), overwrite, resume), PieceDisplay() as display:
         found = reproduce(
             experiment,
             corpus,
@@ -61,6 +64,7 @@ def reproduce_verb(
             stop_after=stop_after,
             processes=processes,
             resume=resume,
+            device=device,
             watch=display,
             say=say,
         )

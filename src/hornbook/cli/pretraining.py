@@ -6,7 +6,8 @@ from typing import Annotated
 
 import typer
 
-from hornbook.cli.app import Json, answer, app, changes_in, check_writable, show_settings
+from hornbook.cli.app import Device, Json, Overwrite, answer, app, changes_in, check_writable, show_settings
+from hornbook.cli.overwriting import RUN, overwriting
 
 PRESET_HELP = (
     "bert-tiny, -mini, -small, -medium, -base or -large; albert-base, -large, -xlarge or -xxlarge; "
@@ -34,10 +35,12 @@ def pretrain_verb(
     change: Annotated[list[str] | None, typer.Option("--set", help="key=value; --show lists the keys.")] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Go on with the run in --out, or start it.")] = False,
     show: Annotated[bool, typer.Option("--show", help="List all settings with their values, and stop.")] = False,
+    overwrite: Overwrite = False,
+    device: Device = "auto",
     as_json: Json = False,
 ) -> None:
     """Pre-train a model on corpora. Stop it at any moment; --resume goes on as if nothing had happened."""
-    changes = changes_in(change)
+    changes = changes_in(change, device)
     if sum(each is not None for each in (steps, tokens, minutes)) > 1:
         raise ValueError("give only one of --steps, --tokens and --minutes")
     numbers = {"--steps": (steps, 1), "--tokens": (tokens, 1), "--batch-tokens": (batch_tokens, 8), "--seed": (seed, 0)}
@@ -60,7 +63,7 @@ def pretrain_verb(
     from hornbook.pretraining.run import pretrain
     from hornbook.terminal import TrainingDisplay, say
 
-    with TrainingDisplay() as display:
+    with overwriting(out, RUN, overwrite, resume), TrainingDisplay() as display:
         outcome = pretrain(
             preset,
             corpus or [],

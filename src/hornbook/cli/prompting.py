@@ -7,7 +7,8 @@ from typing import Annotated
 
 import typer
 
-from hornbook.cli.app import Json, answer, app, check_writable, show_settings
+from hornbook.cli.app import Device, Json, Overwrite, answer, app, check_writable, show_settings
+from hornbook.cli.overwriting import RUN, overwriting
 
 EXAMPLE = "Example: hornbook prompt runs/gpt --task sst-2-question --data glue/SST-2 --shots 0,1,8 --out runs/sst-shots"
 
@@ -30,6 +31,8 @@ def prompt_verb(
     resume: Annotated[bool, typer.Option("--resume", help="Go on with what is in --out, or begin it.")] = False,
     is_list: Annotated[bool, typer.Option("--list", help="List the shipped tasks, and stop.")] = False,
     show: Annotated[bool, typer.Option("--show", help="Print the prompt of one question, and stop.")] = False,
+    overwrite: Overwrite = False,
+    device: Device = "auto",
     as_json: Json = False,
 ) -> None:
     """Measure a GPT on a task as text, by number of examples shown. Stop it at any moment; --resume goes on."""
@@ -52,7 +55,8 @@ def prompt_verb(
     from hornbook.report.wording import measure
     from hornbook.terminal import answering_display, print_result, say, table
 
-    with answering_display() as watch, _says_how_to_go_on(out):
+    replaced = overwriting(out, frozenset({"prompted task"}), overwrite, resume)
+    with replaced, answering_display() as watch, _says_how_to_go_on(out):
         found = prompt(
             model,
             task,
@@ -64,6 +68,7 @@ def prompt_verb(
             normalise=normalise,
             dictionary=dictionary,
             resume=resume,
+            device=device,
             watch=watch,
             say=say,
         )
@@ -118,7 +123,14 @@ def _show(task: str, data: str, shots: list[int], as_json: bool) -> None:
 
 
 def finetune_as_text(
-    model: str, data: str | None, out: Path | None, changes: dict, resume: bool, show: bool, as_json: bool
+    model: str,
+    data: str | None,
+    out: Path | None,
+    changes: dict,
+    resume: bool,
+    overwrite: bool,
+    show: bool,
+    as_json: bool,
 ) -> None:
     """`finetune --task text`: the tasks that the file `data` names, learned together."""
     from hornbook.prompting.teaching import finetune_text, opened_gpt, text_settings
@@ -130,7 +142,7 @@ def finetune_as_text(
     if data is None or out is None:
         raise ValueError(f"finetune --task text needs --{'data' if data is None else 'out'}, and --data a .toml file")
     check_writable(out)
-    with TrainingDisplay() as display:
+    with overwriting(out, RUN, overwrite, resume), TrainingDisplay() as display:
         outcome = finetune_text(model, data, out, changes=changes, resume=resume, watch=display, say=say)
     if outcome.ended == "stopped":
         say(f"stopped at step {outcome.step:,} and saved in {out}: the same with --resume goes on")

@@ -7,8 +7,10 @@ from typing import Annotated
 import typer
 
 from hornbook.cli.app import (
+    Device,
     Json,
     Model,
+    Overwrite,
     answer,
     app,
     changes_in,
@@ -18,6 +20,7 @@ from hornbook.cli.app import (
     says_what_is_kept,
     show_settings,
 )
+from hornbook.cli.overwriting import RUN, overwriting, refuse_existing_file
 
 TaskName = Annotated[str, typer.Option("--task", help="A data set (mrpc, squad2, conll2003 ...) or a kind of task.")]
 Data = Annotated[
@@ -55,10 +58,12 @@ def finetune_verb(
     change: Annotated[list[str] | None, typer.Option("--set", help="key=value; --show lists the keys.")] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Go on with the run in --out, or start it.")] = False,
     show: Annotated[bool, typer.Option("--show", help="List all settings with their values, and stop.")] = False,
+    overwrite: Overwrite = False,
+    device: Device = "auto",
     as_json: Json = False,
 ) -> None:
     """Fine-tune a pre-trained model on a task. Stop it at any moment; --resume goes on."""
-    changes = changes_in(change)
+    changes = changes_in(change, device)
     named = {"task.head": head, "task.pair_encoding": pair_encoding}
     changes |= {name: value for name, value in named.items() if value is not None}
     if task == "text":
@@ -70,7 +75,7 @@ def finetune_verb(
         refuse_idle("with --task text", columns | several | layers)
         flags = {"epochs": epochs, "optimizer.lr": lr, "batch_size": batch_size, "runtime.seed": seed}
         changes |= {name: value for name, value in flags.items() if value is not None}
-        finetune_as_text(model, data, out, changes, resume, show, as_json)
+        finetune_as_text(model, data, out, changes, resume, overwrite, show, as_json)
         return
     if show:
         flags = {"epochs": epochs, "optimizer.lr": lr, "batch_size": batch_size, "runtime.seed": seed}
@@ -86,7 +91,8 @@ def finetune_verb(
     from hornbook.finetuning.api import finetune
     from hornbook.terminal import PieceDisplay, say
 
-    with says_what_is_kept(out, as_json), PieceDisplay() as display:
+    replaced = overwriting(out, RUN, overwrite, resume)
+    with replaced, says_what_is_kept(out, as_json), PieceDisplay() as display:
         result = finetune(
             model,
             data,
@@ -168,6 +174,7 @@ def evaluate(
     pair: Pair = None,
     label: Label = None,
     strict: Strict = False,
+    device: Device = "auto",
     as_json: Json = False,
 ) -> None:
     """Give the official scores of a run on labelled data, with 95% intervals. Several runs answer together."""
@@ -176,7 +183,7 @@ def evaluate(
 
     if data is None:
         raise ValueError("evaluate needs --data; see 'hornbook evaluate --help'")
-    predictor = load_predictor(runs)
+    predictor = load_predictor(runs, device)
     with counting_display("reading") as show:
         found = predictor.evaluate(
             data,
@@ -221,6 +228,8 @@ def predict(
     text: Text = None,
     pair: Pair = None,
     strict: Strict = False,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the file --to.")] = False,
+    device: Device = "auto",
     as_json: Json = False,
 ) -> None:
     """Predict: labels with probabilities, numbers, answers with spans, tags. Several runs answer together."""
@@ -231,7 +240,9 @@ def predict(
 
     runs = list(itertools.takewhile(_is_model, arguments)) or arguments[:1]
     texts = arguments[len(runs) :]
-    predictor = load_predictor(runs)
+    if to is not None:
+        refuse_existing_file(to, "--to", overwrite)
+    predictor = load_predictor(runs, device)
     if submission is not None:
         refuse_idle("with --submission", {"a text": bool(texts), "--file": file is not None, "--to": to is not None})
         _submit(predictor, data, submission, as_json)
@@ -298,6 +309,8 @@ def features(
     text: Text = None,
     pair: Pair = None,
     strict: Strict = False,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the file --out.")] = False,
+    device: Device = "auto",
     as_json: Json = False,
 ) -> None:
     """Write the frozen hidden states of texts, for a model of your own on top."""
@@ -305,6 +318,7 @@ def features(
     from hornbook.terminal import counting_display, print_result, say
 
     check_writable(out.parent)
+    refuse_existing_file(out, "--out", overwrite)
     with counting_display("reading") as show:
         found = extract_features(
             model,
@@ -315,6 +329,7 @@ def features(
             text=text,
             pair=pair,
             strict=strict,
+            device=device,
             progress=lambda done, total: show(f"of {total:,} texts", done),
         )
     for words in found.said:

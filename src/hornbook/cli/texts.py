@@ -12,7 +12,8 @@ from typing import Annotated
 
 import typer
 
-from hornbook.cli.app import Json, answer, app, check_writable, complain, refuse_existing, say_problems
+from hornbook.cli.app import Json, Overwrite, answer, app, check_writable, complain, refuse_existing, say_problems
+from hornbook.cli.overwriting import CORPUS, TOKENIZER, overwriting, refuse_foreign
 
 tokenizer_app = typer.Typer(help="Train a vocabulary, or add words to one.", no_args_is_help=True)
 corpus_app = typer.Typer(help="Turn files of text into token shards.", no_args_is_help=True)
@@ -33,6 +34,7 @@ def tokenizer_train(
     vocab_size: Annotated[int, typer.Option(help="Tokens at most.")] = 30000,
     cased: Annotated[bool, typer.Option("--cased", help="Keep upper case and accents.")] = False,
     text_column: TextColumn = None,
+    overwrite: Overwrite = False,
     as_json: Json = False,
 ) -> None:
     """Train a vocabulary, and show how it fits the text."""
@@ -42,13 +44,14 @@ def tokenizer_train(
     from hornbook.text.training import train_tokenizer
 
     check_writable(out)
-    refuse_existing(out, "tokenizer.json", "a tokenizer")
+    _refuse_existing_tokenizer(out, overwrite)
     problems = Problems()
     texts = (document.text for document in read_documents(files, text_column=text_column, problems=problems))
     with _stopped_at_once(), counting_display("reading") as show:
         train = partial(train_tokenizer, texts, kind=kind, vocab_size=vocab_size, cased=cased, progress=show)
         trained = _in_a_thread(train)
-    trained.save(out)
+    with overwriting(out, TOKENIZER, overwrite):
+        trained.save(out)
     say_problems(problems.as_dict())
     print_result(f"{out}: {trained.vocab_size:,} tokens, {kind}, {'cased' if cased else 'uncased'}")
     answer(as_json, {"out": str(out), "vocab_size": trained.vocab_size, "fit": _show_fit(trained, files, text_column)})
@@ -88,6 +91,7 @@ def tokenizer_extend(
     words: Annotated[int, typer.Option(help="How many words to add.")] = 500,
     word_list: Annotated[Path | None, typer.Option(help="Add just these words, one a line.")] = None,
     text_column: TextColumn = None,
+    overwrite: Overwrite = False,
     as_json: Json = False,
 ) -> None:
     """Add a domain's words to a vocabulary, for 'pretrain --from'."""
@@ -98,7 +102,7 @@ def tokenizer_extend(
     from hornbook.text.tokenizer import Tokenizer
 
     check_writable(out)
-    refuse_existing(out, "tokenizer.json", "a tokenizer")
+    _refuse_existing_tokenizer(out, overwrite)
     extended = Tokenizer.load(model_folder(tokenizer))
     if word_list is None:
         texts = (document.text for document in read_documents(files, text_column=text_column))
@@ -106,13 +110,22 @@ def tokenizer_extend(
     else:
         chosen = _words_in(word_list)
     added = extended.add_words(chosen)
-    extended.save(out)
+    with overwriting(out, TOKENIZER, overwrite):
+        extended.save(out)
     if not added and word_list is None:
         say(f"note: no word that is split occurs {LEAST_COUNT} times or more; --word-list adds the words in a file")
     some = ", ".join(extended.token(number) for number, _ in added[:12]) + (" ..." if len(added) > 12 else "")
     print_result(f"{out}: {len(added):,} words added{f' ({some})' if some else ''}, {extended.vocab_size:,} tokens")
     fit = _show_fit(extended, files, text_column)
     answer(as_json, {"out": str(out), "added": len(added), "vocab_size": extended.vocab_size, "fit": fit})
+
+
+def _refuse_existing_tokenizer(out: Path, overwrite: bool) -> None:
+    """Before the work rather than after it."""
+    if not overwrite:
+        refuse_existing(out, "tokenizer.json", "a tokenizer")
+    elif out.exists() and any(out.iterdir()):
+        refuse_foreign(out, TOKENIZER)
 
 
 def _words_in(word_list: Path) -> list[str]:
@@ -164,6 +177,7 @@ def corpus_build(
     keep_duplicates: Annotated[
         bool, typer.Option("--keep-duplicates", help="Keep documents that occur twice.")
     ] = False,
+    overwrite: Overwrite = False,
     as_json: Json = False,
 ) -> None:
     """Turn text into token shards. The same command goes on with a build that was stopped."""
@@ -175,7 +189,7 @@ def corpus_build(
     if documents not in ("blank-line", "file"):
         raise ValueError(f"--documents must be blank-line or file, not '{documents}'")
     check_writable(out)
-    with building_display() as show:
+    with overwriting(out, CORPUS, overwrite), building_display() as show:
         manifest = build_corpus(
             files,
             model_folder(tokenizer),
