@@ -114,6 +114,24 @@ def _lock(opened: int, folder: Path, fcntl: ModuleType) -> None:
             return None
 
 
+def is_locked(folder: Path) -> bool:
+    """Whether a process is within `alone_in` for this folder."""
+    try:
+        import fcntl
+    except ImportError:  # Windows
+        return False
+    opened = os.open(folder, os.O_RDONLY)
+    try:
+        fcntl.flock(opened, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except OSError:  # no locks on this file system
+        return False
+    finally:
+        os.close(opened)
+    return False
+
+
 def _umask() -> int:
     mask = os.umask(0)
     os.umask(mask)

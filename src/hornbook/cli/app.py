@@ -16,7 +16,7 @@ from typer.core import TyperGroup
 IN_ORDER = (
     *("tokenizer", "corpus", "pretrain", "plan", "fill-mask", "next-sentence", "detect"),
     *("generate", "score", "perplexity", "prompt", "lm-eval"),
-    *("finetune", "distill", "evaluate", "predict", "export", "compare", "report", "info"),
+    *("finetune", "distill", "evaluate", "predict", "export", "compare", "report", "info", "runs"),
     *("features", "probe", "baseline", "label-curve", "glue", "reproduce"),
 )
 
