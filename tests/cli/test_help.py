@@ -93,3 +93,31 @@ def test_shells_complete_commands_and_options(hornbook, monkeypatch):
         monkeypatch.setenv("COMP_WORDS", typed)
         monkeypatch.setenv("COMP_CWORD", str(typed.count(" ")))
         assert hornbook().stdout.split() == [expected]
+
+
+DIALECT = re.compile(
+    r"\b(go(es)? on|going on|anew|so many|(not|when|be) said|says?|told|begin it|begun|verbs?|guess(ed)?|part of"
+    r"|(a|one a) (line|step|token|second|core))\b",
+    re.I,
+)
+
+
+def helps(command) -> list[str]:
+    texts = [command.help, *(getattr(option, "help", "") for option in command.params)]
+    return [text for text in texts if text] + [
+        text for inner in getattr(command, "commands", {}).values() for text in helps(inner)
+    ]
+
+
+def test_help_is_in_the_words_of_the_field():
+    texts = helps(typer.main.get_command(app))
+    assert len(texts) > 200
+    assert [text for text in texts if DIALECT.search(text)] == []
+
+
+def test_every_option_is_explained():
+    for verb in VERBS:
+        command = typer.main.get_command(app)
+        for name in verb:
+            command = command.commands[name]
+        assert command.help and all(getattr(option, "help", None) for option in command.params), verb

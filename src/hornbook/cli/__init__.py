@@ -1,4 +1,4 @@
-"""The verbs. Each parses, calls one function and prints; nothing heavy is imported before a verb needs it."""
+"""The commands. Each parses, calls one function and prints; nothing heavy is imported before a command needs it."""
 
 import os
 import sys

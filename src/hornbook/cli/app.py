@@ -75,7 +75,7 @@ def complain(error: Exception | str) -> None:
 app = typer.Typer(
     name="hornbook",
     cls=Verbs,
-    help="Raw text to a pre-trained language model, and the model to the people who use it.",
+    help="Pre-train language models from raw text, fine-tune, distil, evaluate and export them.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     rich_markup_mode="rich",
@@ -84,7 +84,7 @@ app = typer.Typer(
 Json = Annotated[bool, typer.Option("--json", callback=_json, help="Print the result as one JSON object.")]
 Device = Annotated[str, typer.Option(help="cpu, cuda or cuda:N; defaults to a GPU if there is one.")]
 Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace what hornbook wrote to --out before.")]
-Model = Annotated[str, typer.Argument(help="A run folder, a folder that transformers wrote, or a Hugging Face name.")]
+Model = Annotated[str, typer.Argument(help="A run folder, a transformers folder, or a Hugging Face name.")]
 
 
 def answer(as_json: bool, value: dict) -> None:

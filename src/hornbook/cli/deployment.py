@@ -1,4 +1,4 @@
-"""The verbs for machines that use a model: `export`, `compare`."""
+"""Commands for deployment: `export`, `compare`."""
 
 from pathlib import Path
 from typing import Annotated
@@ -9,25 +9,29 @@ from hornbook.cli.app import Device, Json, Model, Overwrite, answer, app, check_
 from hornbook.cli.overwriting import overwriting
 from hornbook.cli.tasks import Data, Label, Pair, Text
 
-Threads = Annotated[int, typer.Option(help="Cores that the latency is measured on.")]
-Length = Annotated[int, typer.Option(help="Tokens of the input that is timed.")]
-Rounds = Annotated[int, typer.Option(help="How often each model is timed, by turns.")]
+Threads = Annotated[int, typer.Option(help="CPU threads for the latency measurement.")]
+Length = Annotated[int, typer.Option(help="Length in tokens of the timed input.")]
+Rounds = Annotated[int, typer.Option(help="Timed repetitions per model, interleaved.")]
 
 
 @app.command("export", epilog="Example: hornbook export runs/small-reviews --to onnx-int8 --out phone")
 def export_verb(
     model: Model,
     to: Annotated[str, typer.Option(help="onnx (as exact as the model) or onnx-int8 (a quarter of the size).")],
-    out: Annotated[Path | None, typer.Option(help="The folder to write; MODEL-onnx-int8 when not said.")] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="Folder to write; defaults to MODEL-onnx or MODEL-onnx-int8.")
+    ] = None,
     data: Data = None,
-    texts: Annotated[Path | None, typer.Option(help="Texts to compare the two models on, as predict takes.")] = None,
+    texts: Annotated[
+        Path | None, typer.Option(help="File of texts to compare both models on, as for predict --file.")
+    ] = None,
     length: Length = 128,
     rounds: Rounds = 100,
     threads: Threads = 1,
     overwrite: Overwrite = False,
     as_json: Json = False,
 ) -> None:
-    """Write a model for a phone or a small box, and say what it takes and how far it answers as before."""
+    """Export a model to ONNX, and measure its size, memory, latency and agreement with the original."""
     out = out or _beside(model, to)
     check_writable(out)
     from hornbook.deployment.export import export
@@ -52,18 +56,18 @@ def export_verb(
 )
 def compare_verb(
     models: Annotated[
-        list[str], typer.Argument(help="Runs, models and exported folders; the others are held against the first.")
+        list[str], typer.Argument(help="Runs, models and exported folders; all are compared with the first.")
     ],
     data: Data = None,
-    part: Annotated[str | None, typer.Option(help="Score this part of the data, such as test.")] = None,
+    part: Annotated[str | None, typer.Option(help="Score this split, such as test.")] = None,
     out: Annotated[
-        Path | None, typer.Option(help="Where the numbers, the picture and the page go; comparison when not said.")
+        Path | None, typer.Option(help="Folder for the numbers, plot and report; defaults to comparison.")
     ] = None,
     length: Length = 128,
     rounds: Rounds = 100,
     threads: Threads = 1,
-    batch_size: Annotated[int, typer.Option(help="Inputs at once, for the throughput.")] = 32,
-    batch_threads: Annotated[int | None, typer.Option(help="Cores for the throughput; all when not said.")] = None,
+    batch_size: Annotated[int, typer.Option(help="Batch size for the throughput measurement.")] = 32,
+    batch_threads: Annotated[int | None, typer.Option(help="CPU threads for the throughput; defaults to all.")] = None,
     text: Text = None,
     pair: Pair = None,
     label: Label = None,
@@ -71,7 +75,7 @@ def compare_verb(
     device: Device = "auto",
     as_json: Json = False,
 ) -> None:
-    """Set models side by side: size, FLOPs, latency, throughput, scores, and the share of the first that is kept."""
+    """Compare models: size, FLOPs, latency, throughput, scores, and scores relative to the first."""
     from hornbook.deployment.comparison import compare, folder_for
     from hornbook.report.comparison import cells, headings, how_measured, write_comparison_page
     from hornbook.terminal import counting_display, print_result, say, table

@@ -1,4 +1,4 @@
-"""The verb `prompt`, and `finetune` with several tasks as text."""
+"""The command `prompt`, and `finetune` with several tasks as text."""
 
 import contextlib
 from collections.abc import Iterator
@@ -16,26 +16,26 @@ EXAMPLE = "Example: hornbook prompt runs/gpt --task sst-2-question --data glue/S
 @app.command("prompt", epilog=EXAMPLE)
 def prompt_verb(
     model: Annotated[str | None, typer.Argument(help="A GPT: a run folder, a folder, or a Hugging Face name.")] = None,
-    task: Annotated[str | None, typer.Option(help="A shipped task (--list), or a .toml file of your own.")] = None,
-    data: Annotated[str | None, typer.Option(help="The folder or file with the task's examples.")] = None,
-    out: Annotated[Path | None, typer.Option(help="The folder of predictions, scores and report.")] = None,
-    shots: Annotated[str, typer.Option(help="Numbers of examples to show, such as 0,1,8.")] = "0",
-    seeds: Annotated[int, typer.Option(help="So many draws of examples for each number.")] = 3,
-    limit: Annotated[int | None, typer.Option(help="Ask only so many questions, always the same ones.")] = None,
+    task: Annotated[str | None, typer.Option(help="A shipped task (see --list), or your own .toml file.")] = None,
+    data: Annotated[str | None, typer.Option(help="Folder or file with the task's examples.")] = None,
+    out: Annotated[Path | None, typer.Option(help="Folder for predictions, scores and report.")] = None,
+    shots: Annotated[str, typer.Option(help="Numbers of few-shot examples, such as 0,1,8.")] = "0",
+    seeds: Annotated[int, typer.Option(help="Random draws of examples per number.")] = 3,
+    limit: Annotated[int | None, typer.Option(help="Ask only this many questions, always the same ones.")] = None,
     normalise: Annotated[
-        str | None, typer.Option(help="How choices of other lengths compare: token, byte, sum or answer.")
+        str | None, typer.Option(help="Length normalisation of choices: token, byte, sum or answer.")
     ] = None,
     dictionary: Annotated[
-        Path | None, typer.Option(help="For the word-by-word baseline: a word and its translation a line.")
+        Path | None, typer.Option(help="Dictionary of the word-by-word baseline: a word and its translation per line.")
     ] = None,
-    resume: Annotated[bool, typer.Option("--resume", help="Go on with what is in --out, or begin it.")] = False,
-    is_list: Annotated[bool, typer.Option("--list", help="List the shipped tasks, and stop.")] = False,
-    show: Annotated[bool, typer.Option("--show", help="Print the prompt of one question, and stop.")] = False,
+    resume: Annotated[bool, typer.Option("--resume", help="Resume what is in --out, or start it.")] = False,
+    is_list: Annotated[bool, typer.Option("--list", help="List the shipped tasks and exit.")] = False,
+    show: Annotated[bool, typer.Option("--show", help="Print the prompt of one question and exit.")] = False,
     overwrite: Overwrite = False,
     device: Device = "auto",
     as_json: Json = False,
 ) -> None:
-    """Measure a GPT on a task as text, by number of examples shown. Stop it at any moment; --resume goes on."""
+    """Evaluate a GPT on a task by prompting, by number of few-shot examples. Ctrl-C saves; --resume resumes."""
     if is_list:
         _list(as_json)
         return

@@ -1,4 +1,4 @@
-"""The verbs of labelled data: `finetune`, `evaluate`, `predict`, `features`."""
+"""Commands for labelled data: `finetune`, `evaluate`, `predict`, `features`."""
 
 import itertools
 from pathlib import Path
@@ -22,15 +22,15 @@ from hornbook.cli.app import (
 )
 from hornbook.cli.overwriting import RUN, overwriting, refuse_existing_file
 
-TaskName = Annotated[str, typer.Option("--task", help="A data set (mrpc, squad2, conll2003 ...) or a kind of task.")]
+TaskName = Annotated[str, typer.Option("--task", help="Data set (mrpc, squad2, conll2003 ...) or task kind.")]
 Data = Annotated[
-    str | None, typer.Option(help="A folder in the published layout, or your own .csv, .tsv, .jsonl, .parquet.")
+    str | None, typer.Option(help="Data in the published layout (a folder), or your own .csv, .tsv, .jsonl, .parquet.")
 ]
-Text = Annotated[str | None, typer.Option(help="The column of the text; guessed when not said.")]
-Pair = Annotated[str | None, typer.Option(help="The column of the second text.")]
-Label = Annotated[str | None, typer.Option(help="The column of the label.")]
-Strict = Annotated[bool, typer.Option("--strict", help="Stop at the first bad row instead of counting it.")]
-Runs = Annotated[list[str], typer.Argument(help="A fine-tuned run or folder.")]
+Text = Annotated[str | None, typer.Option(help="Column of the text; inferred when omitted.")]
+Pair = Annotated[str | None, typer.Option(help="Column of the second text.")]
+Label = Annotated[str | None, typer.Option(help="Column of the label.")]
+Strict = Annotated[bool, typer.Option("--strict", help="Stop at the first bad row instead of skipping it.")]
+Runs = Annotated[list[str], typer.Argument(help="Fine-tuned run or model folder; several form an ensemble.")]
 
 
 @app.command("finetune", epilog="Example: hornbook finetune runs/first --task mrpc --data glue/MRPC --out runs/mrpc")
@@ -38,31 +38,38 @@ def finetune_verb(
     model: Model,
     task: TaskName = "classification",
     data: Data = None,
-    out: Annotated[Path | None, typer.Option(help="The run folder.")] = None,
-    epochs: Annotated[float | None, typer.Option(help="How often the training part is read.")] = None,
+    out: Annotated[Path | None, typer.Option(help="Run folder to write.")] = None,
+    epochs: Annotated[float | None, typer.Option(help="Passes over the training split.")] = None,
     lr: Annotated[float | None, typer.Option(help="Peak learning rate.")] = None,
-    batch_size: Annotated[int | None, typer.Option(help="Examples in a batch.")] = None,
-    seed: Annotated[int | None, typer.Option(help="Everything random follows from it.")] = None,
-    head: Annotated[str | None, typer.Option(help="linear (published), mlp, cnn, bilstm or attention.")] = None,
-    pair_encoding: Annotated[
-        str | None, typer.Option(help="Two texts joint, separate, or both: in both orders.")
+    batch_size: Annotated[int | None, typer.Option(help="Examples per batch.")] = None,
+    seed: Annotated[int | None, typer.Option(help="Random seed.")] = None,
+    head: Annotated[
+        str | None, typer.Option(help="Task head: linear (published), mlp, cnn, bilstm or attention.")
     ] = None,
-    restarts: Annotated[int, typer.Option(help="So many runs with other seeds; the best is kept.")] = 1,
+    pair_encoding: Annotated[
+        str | None, typer.Option(help="Encode a pair jointly (joint), separately (separate), or in both orders (both).")
+    ] = None,
+    restarts: Annotated[int, typer.Option(help="Number of runs with different seeds; the best is kept.")] = 1,
     search: Annotated[
-        bool, typer.Option("--search", help="Try the four published learning rates, higher for a narrow model.")
+        bool,
+        typer.Option(
+            "--search", help="Try the four published learning rates (higher for narrow models) and keep the best."
+        ),
     ] = False,
     text: Text = None,
     pair: Pair = None,
     label: Label = None,
     strict: Strict = False,
-    change: Annotated[list[str] | None, typer.Option("--set", help="key=value; --show lists the keys.")] = None,
-    resume: Annotated[bool, typer.Option("--resume", help="Go on with the run in --out, or start it.")] = False,
-    show: Annotated[bool, typer.Option("--show", help="List all settings with their values, and stop.")] = False,
+    change: Annotated[
+        list[str] | None, typer.Option("--set", help="Override a setting: key=value; --show lists the keys.")
+    ] = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Resume the run in --out, or start it.")] = False,
+    show: Annotated[bool, typer.Option("--show", help="Print all settings with their values and exit.")] = False,
     overwrite: Overwrite = False,
     device: Device = "auto",
     as_json: Json = False,
 ) -> None:
-    """Fine-tune a pre-trained model on a task. Stop it at any moment; --resume goes on."""
+    """Fine-tune a pre-trained model on a task. Ctrl-C saves a checkpoint; --resume resumes."""
     changes = changes_in(change, device)
     named = {"task.head": head, "task.pair_encoding": pair_encoding}
     changes |= {name: value for name, value in named.items() if value is not None}
@@ -169,7 +176,7 @@ def say_scores(parts: dict) -> None:
 def evaluate(
     runs: Runs,
     data: Data = None,
-    part: Annotated[str | None, typer.Option(help="Only this part, such as test or dev-mismatched.")] = None,
+    part: Annotated[str | None, typer.Option(help="Score only this split, such as test or dev-mismatched.")] = None,
     text: Text = None,
     pair: Pair = None,
     label: Label = None,
@@ -177,7 +184,7 @@ def evaluate(
     device: Device = "auto",
     as_json: Json = False,
 ) -> None:
-    """Give the official scores of a run on labelled data, with 95% intervals. Several runs answer together."""
+    """Compute the official scores of a run on labelled data, with 95% intervals. Several runs form an ensemble."""
     from hornbook.infer.predictor import load_predictor
     from hornbook.terminal import counting_display, say
 
@@ -214,15 +221,16 @@ def predict(
     arguments: Annotated[
         list[str],
         typer.Argument(
-            help="Runs, then texts; 'A ||| B' is a pair, a question and its passage, or a context and endings."
+            help="Runs, then texts; 'A ||| B' is a pair, a question and its passage, or a context and its endings."
         ),
     ],
     file: Annotated[
-        Path | None, typer.Option(help="Texts to predict: .txt, .csv, .jsonl, .parquet, column file.")
+        Path | None, typer.Option(help="File of texts: .txt, .csv, .tsv, .jsonl, .parquet or a column file.")
     ] = None,
-    to: Annotated[Path | None, typer.Option(help="Write to this .json, .jsonl, .csv or .tsv.")] = None,
+    to: Annotated[Path | None, typer.Option(help="Write predictions to this .json, .jsonl, .csv or .tsv.")] = None,
     submission: Annotated[
-        Path | None, typer.Option(help="Write the test part of --data as its grader takes it, to this folder or .zip.")
+        Path | None,
+        typer.Option(help="Write predictions of --data's test split in its grader's format, to this folder or .zip."),
     ] = None,
     data: Data = None,
     text: Text = None,
@@ -232,7 +240,7 @@ def predict(
     device: Device = "auto",
     as_json: Json = False,
 ) -> None:
-    """Predict: labels with probabilities, numbers, answers with spans, tags. Several runs answer together."""
+    """Predict labels with probabilities, numbers, answer spans or tags. Several runs form an ensemble."""
     from hornbook.infer.predictor import load_predictor
     from hornbook.tasks.reading.inputs import read_inputs
     from hornbook.tasks.tables_out import readable, write_rows
@@ -300,12 +308,12 @@ def _submit(predictor, data: str | None, out: Path, as_json: bool) -> None:
 @app.command("features", epilog="Example: hornbook features runs/first texts.txt --out vectors.npy --layers last4")
 def features(
     model: Model,
-    file: Annotated[Path, typer.Argument(help=".txt with a text a line, or .csv, .tsv, .jsonl, .parquet.")],
-    out: Annotated[Path, typer.Option(help="The .npy file to write.")],
+    file: Annotated[Path, typer.Argument(help=".txt with one text per line, or .csv, .tsv, .jsonl, .parquet.")],
+    out: Annotated[Path, typer.Option(help=".npy file to write.")],
     layers: Annotated[
-        str, typer.Option(help="last, last4, mean-last4, all, embeddings, or numbers: 1,2,-1.")
+        str, typer.Option(help="Layers to write: last, last4, mean-last4, all, embeddings, or numbers: 1,2,-1.")
     ] = "last4",
-    pooling: Annotated[str, typer.Option(help="cls (of a GPT the last token), mean, or none (every token).")] = "cls",
+    pooling: Annotated[str, typer.Option(help="Pooling: cls (GPT: last token), mean, or none (every token).")] = "cls",
     text: Text = None,
     pair: Pair = None,
     strict: Strict = False,
@@ -313,7 +321,7 @@ def features(
     device: Device = "auto",
     as_json: Json = False,
 ) -> None:
-    """Write the frozen hidden states of texts, for a model of your own on top."""
+    """Write the hidden states of texts to a .npy file, as features for another model."""
     from hornbook.infer.features import extract_features
     from hornbook.terminal import counting_display, print_result, say
 

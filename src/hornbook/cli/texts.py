@@ -1,4 +1,4 @@
-"""The verbs that make vocabularies and corpora: `tokenizer train`, `tokenizer extend`, `corpus build`."""
+"""Commands that make vocabularies and corpora: `tokenizer train`, `tokenizer extend`, `corpus build`."""
 
 import contextlib
 import os
@@ -15,13 +15,13 @@ import typer
 from hornbook.cli.app import Json, Overwrite, answer, app, check_writable, complain, refuse_existing, say_problems
 from hornbook.cli.overwriting import CORPUS, TOKENIZER, overwriting, refuse_foreign
 
-tokenizer_app = typer.Typer(help="Train a vocabulary, or add words to one.", no_args_is_help=True)
-corpus_app = typer.Typer(help="Turn files of text into token shards.", no_args_is_help=True)
+tokenizer_app = typer.Typer(help="Train a tokenizer, or add words to one.", no_args_is_help=True)
+corpus_app = typer.Typer(help="Tokenize text files into a corpus of shards.", no_args_is_help=True)
 app.add_typer(tokenizer_app, name="tokenizer")
 app.add_typer(corpus_app, name="corpus")
 
 Files = Annotated[list[Path], typer.Argument(help="Files or folders: .txt, .jsonl, .parquet, also .gz, .xz, .zst.")]
-TextColumn = Annotated[str | None, typer.Option(help="The column (parquet) or key (jsonl) that holds the text.")]
+TextColumn = Annotated[str | None, typer.Option(help="Column (.parquet) or key (.jsonl) of the text.")]
 
 
 @tokenizer_app.command(
@@ -29,15 +29,15 @@ TextColumn = Annotated[str | None, typer.Option(help="The column (parquet) or ke
 )
 def tokenizer_train(
     files: Files,
-    out: Annotated[Path, typer.Option(help="Where the tokenizer goes.")],
+    out: Annotated[Path, typer.Option(help="Folder to write the tokenizer to.")],
     kind: Annotated[str, typer.Option(help="wordpiece, bpe (byte-level) or unigram.")] = "wordpiece",
-    vocab_size: Annotated[int, typer.Option(help="Tokens at most.")] = 30000,
+    vocab_size: Annotated[int, typer.Option(help="Largest vocabulary size.")] = 30000,
     cased: Annotated[bool, typer.Option("--cased", help="Keep upper case and accents.")] = False,
     text_column: TextColumn = None,
     overwrite: Overwrite = False,
     as_json: Json = False,
 ) -> None:
-    """Train a vocabulary, and show how it fits the text."""
+    """Train a tokenizer, and print how well it fits the text."""
     from hornbook.data.problems import Problems
     from hornbook.data.readers import read_documents
     from hornbook.terminal import counting_display, print_result
@@ -87,14 +87,14 @@ def _stopped_at_once() -> Iterator[None]:
 def tokenizer_extend(
     tokenizer: Annotated[str, typer.Argument(help="A tokenizer or model folder, or a Hugging Face name.")],
     files: Files,
-    out: Annotated[Path, typer.Option(help="Where the larger tokenizer goes.")],
-    words: Annotated[int, typer.Option(help="How many words to add.")] = 500,
-    word_list: Annotated[Path | None, typer.Option(help="Add just these words, one a line.")] = None,
+    out: Annotated[Path, typer.Option(help="Folder to write the extended tokenizer to.")],
+    words: Annotated[int, typer.Option(help="Number of words to add.")] = 500,
+    word_list: Annotated[Path | None, typer.Option(help="Add only the words in this file, one per line.")] = None,
     text_column: TextColumn = None,
     overwrite: Overwrite = False,
     as_json: Json = False,
 ) -> None:
-    """Add a domain's words to a vocabulary, for 'pretrain --from'."""
+    """Add a domain's words to a tokenizer, for 'pretrain --from'."""
     from hornbook.data.readers import read_documents
     from hornbook.interop.hub import model_folder
     from hornbook.terminal import print_result, say
@@ -167,20 +167,18 @@ def _show_fit(tokenizer, files: list[Path], text_column: str | None) -> dict:
 def corpus_build(
     files: Files,
     tokenizer: Annotated[str, typer.Option(help="A tokenizer or model folder, or a Hugging Face name.")],
-    out: Annotated[Path, typer.Option(help="Where the corpus goes.")],
-    workers: Annotated[int | None, typer.Option(help="Processes; one a core when not said.")] = None,
+    out: Annotated[Path, typer.Option(help="Folder to write the corpus to.")],
+    workers: Annotated[int | None, typer.Option(help="Worker processes; defaults to one per core.")] = None,
     documents: Annotated[
-        str, typer.Option(help="In .txt, a document ends at a 'blank-line', or is a 'file'.")
+        str, typer.Option(help="How documents are separated in a .txt: blank-line or file.")
     ] = "blank-line",
     text_column: TextColumn = None,
     clean: Annotated[str | None, typer.Option(help="'wiki' removes lists, tables and headings.")] = None,
-    keep_duplicates: Annotated[
-        bool, typer.Option("--keep-duplicates", help="Keep documents that occur twice.")
-    ] = False,
+    keep_duplicates: Annotated[bool, typer.Option("--keep-duplicates", help="Keep duplicate documents.")] = False,
     overwrite: Overwrite = False,
     as_json: Json = False,
 ) -> None:
-    """Turn text into token shards. The same command goes on with a build that was stopped."""
+    """Tokenize text into shards. Run the same command again to resume a stopped build."""
     from hornbook.data.build import build_corpus
     from hornbook.interop.hub import model_folder
     from hornbook.report.wording import counted
