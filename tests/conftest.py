@@ -73,20 +73,29 @@ def tiny_run(tmp_path_factory, tiny_corpus) -> Path:
 
 class Said(NamedTuple):
     status: int
-    out: str
-    error: str
+    stdout: str
+    stderr: str
+
+    @property
+    def out(self) -> str:
+        """Everything a person sees on a terminal: the log and the result."""
+        return self.stderr + self.stdout
+
+    @property
+    def error(self) -> str:
+        """The error message, without the log before it; all of stderr where there is none."""
+        _, found, message = f"\n{self.stderr}".partition("\nhornbook: ")
+        return f"hornbook: {message}" if found else self.stderr
 
     @property
     def answer(self) -> dict:
-        """The JSON object in the last line; no other line is one."""
-        *before, last = self.out.splitlines()
-        assert not [line for line in before if line.startswith("{")]
-        return json.loads(last)
+        """The JSON object that `--json` printed: stdout holds nothing else."""
+        return json.loads(self.stdout)
 
 
 @pytest.fixture
 def hornbook(monkeypatch, capsys):
-    """Runs the command with some words; what it said."""
+    """Runs the command with these arguments; returns its exit status and what it printed."""
 
     def run(*words) -> Said:
         monkeypatch.setattr(sys, "argv", ["hornbook", *map(str, words)])

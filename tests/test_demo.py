@@ -17,9 +17,9 @@ def test_the_demo_runs(tmp_path, monkeypatch, capsys):
     small = ("model.num_layers=1", "model.width=32", "model.num_heads=1", "model.inner_width=64", "runtime.threads=1")
     monkeypatch.setattr(demo, "SETTINGS", (*demo.SETTINGS, *small))
     demo.main(str(tmp_path / "demo"), "0.02")
-    said = capsys.readouterr().out
-    assert "$ hornbook pretrain bert-tiny" in said and "guessing by word frequency" in said
+    said = capsys.readouterr()
+    assert "$ hornbook pretrain bert-tiny" in said.err and "guessing by word frequency" in said.out
     run = tmp_path / "demo" / "run"
     assert (run / "report.html").exists() and json.loads((run / "samples.json").read_text())
     demo.main(str(tmp_path / "demo"), "0.02")
-    assert "remove it" in capsys.readouterr().out
+    assert "remove it" in capsys.readouterr().err

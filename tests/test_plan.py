@@ -1,7 +1,5 @@
 """What a run would take: parameters to the last one, memory by what is cut over devices, FLOPs and days."""
 
-import json
-
 import pytest
 
 from hornbook.models.registry import PRESETS
@@ -46,9 +44,9 @@ def test_what_does_not_fit_is_said(hornbook):
 
 def test_the_verb(hornbook):
     found = hornbook("plan", "bert-base", "--devices", "8", "--device-memory", "80", "--json")
-    answer = json.loads(found.out.splitlines()[-1])
+    answer = found.answer
     assert answer["parameters"] == 110_106_428 and len(answer["sharding"]) == 4
-    assert "110,106,428" in found.out
+    assert "110,106,428" in hornbook("plan", "bert-base", "--devices", "8", "--device-memory", "80").stdout
 
 
 @pytest.mark.parametrize(

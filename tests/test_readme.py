@@ -2,11 +2,14 @@
 
 import re
 import shlex
+import tomllib
 from pathlib import Path
 
 import pytest
 from tiny import tiny_text
 from typer.testing import CliRunner
+
+from hornbook.files import sha256
 
 README = Path(__file__).parent.parent / "README.md"
 SAME_SIZE = "--steps 2 --batch-tokens 512 --set data.short_length=32 --set data.length=64 --set runtime.threads=1"
@@ -60,10 +63,12 @@ def test_the_files_of_the_page_on_prompting_can_be_read(tmp_path):
     assert [each.task for each in read_joint(tmp_path / "joint.toml").tasks] == ["sst-2-question", "review.toml"]
 
 
-def test_every_command_runs(tmp_path, monkeypatch):
+def test_every_command_runs(tmp_path, monkeypatch, tiny_run):
     from hornbook.cli import app
 
     monkeypatch.chdir(tmp_path)
+    (tmp_path / "distilbert-base-uncased").symlink_to(tiny_run)  # in place of the one on Hugging Face
+    (tmp_path / "new-reviews.csv").write_text("review\na charming film\na slow film\n", encoding="utf-8")
     for name, seed in (("texts", 0), ("law", 1)):
         (tmp_path / name).mkdir()
         (tmp_path / name / "some.txt").write_text(tiny_text(80, seed), encoding="utf-8")
@@ -83,6 +88,7 @@ def test_every_command_runs(tmp_path, monkeypatch):
         assert result.exit_code == 0, (words, result.output, result.exception)
     assert (tmp_path / "runs" / "first" / "report.html").exists()
     assert (tmp_path / "runs" / "law" / "model.safetensors").exists()
+    assert len((tmp_path / "predictions.csv").read_text(encoding="utf-8").splitlines()) == 3
 
 
 def test_the_python_example_runs(tiny_run, monkeypatch, tmp_path):
@@ -93,6 +99,20 @@ def test_the_python_example_runs(tiny_run, monkeypatch, tmp_path):
     space: dict = {}
     exec(example, space)
     assert space["model"].embed(["a"]).shape == (1, 32)
+
+
+def test_the_licence():
+    """The text that pyproject.toml names, as it was published."""
+    project = tomllib.loads((README.parent / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    assert (project["license"], project["license-files"]) == ("Apache-2.0", ["LICENSE"])
+    published = "cfc7749b96f63bd31c3c42b5c471bf756814053e847c10f3eb003417bc523d30"
+    assert sha256(README.parent / "LICENSE") == published
+
+
+def test_a_person_with_a_csv_reads_how_to_use_it_first():
+    text = README.read_text(encoding="utf-8")
+    first = text[: text.index("## Try it")]
+    assert all(command in first for command in ("pip install", "hornbook finetune", "hornbook predict", "--file"))
 
 
 @pytest.mark.parametrize("name", ["docs/architecture.md", "RESULTS.md", "docs/log.md"])

@@ -92,9 +92,9 @@ def main(folder: str = "runs/demo", minutes: str = "3") -> None:
 
 def _verb(*words: str) -> None:
     from hornbook.cli import app
-    from hornbook.terminal import console, say
+    from hornbook.terminal import log_console, say
 
-    console.print(f"$ hornbook {shlex.join(words)}", style="bold", markup=False, soft_wrap=True)
+    log_console.print(f"$ hornbook {shlex.join(words)}", style="bold", markup=False, soft_wrap=True)
     try:
         stopped = app(list(words), standalone_mode=False)
     except ValueError as error:
@@ -120,18 +120,18 @@ def _show_samples(run: Path) -> None:
 
 def _show_result(run: Path, seconds: float) -> None:
     from hornbook.report.run import RunRecord
-    from hornbook.terminal import say
+    from hornbook.terminal import print_result
 
     baseline = read_json(run / "run.json")["frequency_baseline"]
     last = RunRecord.load(run).last_validation
-    say(
+    print_result(
         f"masked-word loss on held-out text: {last['mlm']:.2f}, guessing by word frequency: {baseline['mlm']:.2f}; "
         f"right words: {last['mlm_accuracy']:.0%} against {baseline['mlm_accuracy']:.0%}"
     )
     if last["mlm"] > baseline["mlm"] - 0.3:
         steps = RunRecord.load(run).num_steps
-        say(f"that is little: only {steps:,} steps fit in the time, as the machine was busy; try again when it is not")
-    say(f"the whole life of a model took {seconds / 60:.1f} minutes; open {run / 'report.html'}")
+        print_result(f"little was learned: only {steps:,} steps fit in the time; try again on an idle machine")
+    print_result(f"the whole life of a model took {seconds / 60:.1f} minutes; open {run / 'report.html'}")
 
 
 if __name__ == "__main__":

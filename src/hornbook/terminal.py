@@ -1,4 +1,9 @@
-"""What a person sees while a verb runs: live bars on a terminal, a line now and then elsewhere."""
+"""What a command prints, and where: the result to stdout, everything else to stderr.
+
+The result is what the person asked for: a table of scores, predictions, generated text, a line on what was written. It
+is printed once, as text or (`--json`) as one JSON document. Everything else is the log: progress, notes, warnings. On a
+terminal progress is a live bar, elsewhere a line every few seconds.
+"""
 
 import contextlib
 import math
@@ -15,15 +20,43 @@ if TYPE_CHECKING:
     from hornbook.data.build import BuildProgress
     from hornbook.train.loop import Status
 
-console = Console(highlight=False, markup=False, emoji=False)
-if not console.is_terminal:
-    console.width = 100_000  # what reads a pipe or a file wants whole lines
+
+def _console(stderr: bool) -> Console:
+    console = Console(stderr=stderr, highlight=False, markup=False, emoji=False)
+    if not console.is_terminal:
+        console.width = 100_000  # what reads a pipe or a file wants whole lines
+    return console
+
+
+log_console = _console(stderr=True)
+result_console = _console(stderr=False)
 PAGE_WIDTH = 100
 LINE_EVERY_SECONDS = 10.0
 
 
+def set_quiet(quiet: bool) -> None:
+    """`--quiet`: no log, only the result and errors."""
+    log_console.quiet = quiet
+
+
+def set_json(as_json: bool) -> None:
+    """`--json`: the result is the JSON document, so it is not printed as text too."""
+    result_console.quiet = as_json
+
+
 def say(words: str) -> None:
-    console.print(words)
+    """Logs a line."""
+    log_console.print(words)
+
+
+def print_result(text: str, end: str = "\n") -> None:
+    """Prints text of the result as it is: rich would wrap lines and replace tabs."""
+    if not result_console.quiet:
+        print(text, end=end, flush=True)
+
+
+def _is_live() -> bool:
+    return log_console.is_terminal and not log_console.quiet
 
 
 def short(number: float) -> str:
@@ -54,14 +87,14 @@ class TrainingDisplay:
     """Shows each `Status` of the training loop: step, losses, tokens a second, time left."""
 
     def __init__(self) -> None:
-        self.is_live = console.is_terminal
+        self.is_live = _is_live()
         self.said_at = 0.0
         self.unsaid: str | None = None
         self.progress = Progress(
             TextColumn("{task.completed}/{task.total}"),
             BarColumn(8),
             TextColumn("{task.fields[words]}"),
-            console=console,
+            console=log_console,
         )
         self.task = None
 
@@ -120,10 +153,10 @@ class PieceDisplay(TrainingDisplay):
 @contextlib.contextmanager
 def building_display() -> Iterator:
     """Yields a function that takes `BuildProgress`."""
-    is_live = console.is_terminal
+    is_live = _is_live()
     progress = Progress(
         BarColumn(12), TextColumn("{task.percentage:>3.0f}%"), TextColumn("{task.fields[words]}"),
-        console=console,
+        console=log_console,
     )  # fmt: skip
     task = progress.add_task("", total=None, words="starting") if is_live else None
     last_line = time.monotonic()
@@ -148,8 +181,8 @@ def building_display() -> Iterator:
 @contextlib.contextmanager
 def counting_display(what: str) -> Iterator:
     """Yields a function that takes (what is being done, how many so far)."""
-    is_live = console.is_terminal
-    status = console.status(what) if is_live else contextlib.nullcontext()
+    is_live = _is_live()
+    status = log_console.status(what) if is_live else contextlib.nullcontext()
     last_line = time.monotonic()
 
     def show(doing: str, number: int) -> None:
@@ -168,10 +201,10 @@ def counting_display(what: str) -> Iterator:
 @contextlib.contextmanager
 def answering_display() -> Iterator:
     """Yields a function that takes (questions done, of how many, what is being done)."""
-    is_live = console.is_terminal
+    is_live = _is_live()
     progress = Progress(
         BarColumn(12), TextColumn("{task.completed}/{task.total}"), TextColumn("{task.fields[words]}"),
-        console=console,
+        console=log_console,
     )  # fmt: skip
     task = progress.add_task("", total=None, words="reading") if is_live else None
     start = last_line = time.monotonic()
@@ -191,11 +224,11 @@ def answering_display() -> Iterator:
 
 
 def table(rows: list[tuple], headings: tuple[str, ...] = (), title: str | None = None, is_prose: bool = False) -> None:
-    """Prints rows under headings, as wide as they need to be. Whole sentences, which no program reads, are broken to
-    fit a page where there is no terminal to fit."""
+    """Prints a table of the result: rows under headings, as wide as they need to be. Whole sentences (`is_prose`) are
+    wrapped to a page where stdout is no terminal."""
     drawn = Table(title=title, show_header=bool(headings), box=None, padding=(0, 2, 0, 0), title_justify="left")
     for heading in headings or [""] * len(rows[0] if rows else ()):
         drawn.add_column(Text(heading), overflow="fold")
     for row in rows:
         drawn.add_row(*(Text(str(cell)) for cell in row))
-    console.print(drawn, width=PAGE_WIDTH if is_prose and not console.is_terminal else None)
+    result_console.print(drawn, width=PAGE_WIDTH if is_prose and not result_console.is_terminal else None)

@@ -8,6 +8,7 @@ import sys
 import pytest
 import typer
 
+from hornbook import __version__
 from hornbook.cli.app import app
 
 
@@ -96,3 +97,44 @@ def test_as_a_module():
     """For where the command is not on the path."""
     found = subprocess.run([sys.executable, "-m", "hornbook", "--help"], capture_output=True, text=True, check=True)
     assert "pretrain" in found.stdout
+
+
+def test_the_version(hornbook):
+    assert hornbook("--version").stdout == hornbook("-V").stdout == f"{__version__}\n"
+
+
+def test_shells_complete_commands_and_options(hornbook, monkeypatch):
+    assert "--install-completion" in hornbook("--help").stdout
+    monkeypatch.setenv("_HORNBOOK_COMPLETE", "complete_bash")
+    for typed, expected in (("hornbook pretr", "pretrain"), ("hornbook finetune --batch-", "--batch-size")):
+        monkeypatch.setenv("COMP_WORDS", typed)
+        monkeypatch.setenv("COMP_CWORD", str(typed.count(" ")))
+        assert hornbook().stdout.split() == [expected]
+
+
+DIALECT = re.compile(
+    r"\b(go(es)? on|going on|anew|so many|(not|when|be) said|says?|told|begin it|begun|verbs?|guess(ed)?|part of"
+    r"|(a|one a) (line|step|token|second|core))\b",
+    re.I,
+)
+
+
+def helps(command) -> list[str]:
+    texts = [command.help, *(getattr(option, "help", "") for option in command.params)]
+    return [text for text in texts if text] + [
+        text for inner in getattr(command, "commands", {}).values() for text in helps(inner)
+    ]
+
+
+def test_help_is_in_the_words_of_the_field():
+    texts = helps(typer.main.get_command(app))
+    assert len(texts) > 200
+    assert [text for text in texts if DIALECT.search(text)] == []
+
+
+def test_every_option_is_explained():
+    for verb in VERBS:
+        command = typer.main.get_command(app)
+        for name in verb:
+            command = command.commands[name]
+        assert command.help and all(getattr(option, "help", None) for option in command.params), verb

@@ -46,14 +46,14 @@ def test_scores_are_those_on_record_and_shares_those_of_the_first(learned, tmp_p
 def test_with_data_all_are_scored_and_timed_on_its_examples(learned, tmp_path):
     out = tmp_path / "side-by-side"
     words = ["compare", str(learned.run), str(learned.phone), "--data", learned.data, "--out", str(out)]
-    result = CliRunner().invoke(app, [*words, "--rounds", "3", "--batch-size", "4", "--json"])
+    result = CliRunner().invoke(app, [*words, "--rounds", "3", "--batch-size", "4"])
     assert result.exit_code == 0, (result.output, result.exception)
     found = read_json(out / "comparison.json")
     assert found["data"] == learned.data and found["decided_by"] == "accuracy"
     assert all(row["score"]["value"] > 0.9 for row in found["rows"])
     assert 4 < found["rows"][0]["mean_tokens"] < 16, "as long as the texts, not as --length"
     assert found["rows"][1]["kept"] == pytest.approx(1, abs=0.03)
-    assert str(learned.phone) in result.output and "ONNX, int8" in result.output and "kept" in result.output
+    assert str(learned.phone) in result.stdout and "ONNX, int8" in result.stdout and "kept" in result.stdout
     page = (out / "report.html").read_text(encoding="utf-8")
     assert (out / "comparison.png").stat().st_size > 5000 and str(learned.phone) in page
     (out / "report.html").unlink()

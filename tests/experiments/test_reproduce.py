@@ -441,8 +441,8 @@ def test_the_verb(hornbook, home, tiny_corpus, unbroken):
 def test_what_is_wrong_is_said_in_a_sentence(hornbook, home, tiny_corpus, tmp_path, monkeypatch, changed, said):
     monkeypatch.chdir(tmp_path)
     asked = {"--corpus": tiny_corpus, "--data": home / "tasks", "--out": tmp_path / "out"} | changed
-    status, _, error = hornbook("reproduce", home / "smallest.toml", *(word for pair in asked.items() for word in pair))
-    assert status == 2 and said in error and error.count("\n") == 1
+    found = hornbook("reproduce", home / "smallest.toml", *(word for pair in asked.items() for word in pair))
+    assert found.status == 2 and said in found.error and found.error.count("\n") == 1
     assert not (tmp_path / "out" / "pieces").exists()
 
 

@@ -321,7 +321,7 @@ def test_predicting_refuses_what_is_no_text(tmp_path, encoder, capsys, monkeypat
     status, _, error = verb("predict", result.out, tmp_path / "texts.txt")
     assert status == 2 and "--file" in error
     status, out, _ = verb("predict", result.out, "--file", tmp_path / "texts.txt", "--json")
-    assert status == 0 and len(json.loads(out.splitlines()[-1])["predictions"]) == 3
+    assert status == 0 and len(json.loads(out)["predictions"]) == 3
     for words, said in (
         (("lamp", "--file", tmp_path / "texts.txt"), "a text would do nothing beside --file: leave it out"),
         (
@@ -332,8 +332,8 @@ def test_predicting_refuses_what_is_no_text(tmp_path, encoder, capsys, monkeypat
     ):
         status, _, error = verb("predict", result.out, *words)
         assert status == 2 and said in error
-    status, out, _ = verb("predict", result.out, "lamp ||| apple", "lamp")
-    assert status == 0 and "learned from single texts, and 1 of these inputs" in out
+    status, _, log = verb("predict", result.out, "lamp ||| apple", "lamp")
+    assert status == 0 and "learned from single texts, and 1 of these inputs" in log
     others = [{"text": row["text"], "label": "maybe"} for row in made_up(10)]
     with pytest.raises(ValueError, match="none of the labels here"):
         result.evaluate(others)

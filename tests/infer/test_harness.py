@@ -172,10 +172,11 @@ def run(monkeypatch, capsys):
 
 
 def test_the_verb(run, harness, pair, answers):
-    status, out, _ = run("lm-eval", pair[2], "--tasks", "made_up", "--limit", 4, "--device", "cpu", "--json")
+    words = ["lm-eval", pair[2], "--tasks", "made_up", "--limit", 4, "--device", "cpu"]
+    status, out, error = run(*words)
     total = sum(each for each, _ in answers.log_likelihoods(PAIRS))
-    assert status == 0 and f"{total:.4f}" in out and "± 0.5000" in out and "first 4 examples" in out
-    found = json.loads(out.splitlines()[-1])["results"]["made_up"]
+    assert status == 0 and f"{total:.4f}" in out and "± 0.5000" in out and "first 4 examples" in error
+    found = json.loads(run(*words, "--json")[1])["results"]["made_up"]
     assert found["whole,strict"] == pytest.approx(answers.whole_log_likelihoods(["the river"])[0])
     assert found["text"] == answers.continuations([("the river", {"until": ["."], "max_gen_toks": 3})])[0]
 

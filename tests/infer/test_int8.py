@@ -220,7 +220,7 @@ def test_the_verbs_take_it_and_say_what_they_cannot(tmp_path, monkeypatch, capsy
     status, out, _ = run("generate", tmp_path, "the river", "--weights", "int8", "--max-tokens", 8, "--temperature", 0)
     assert (status, out) == (0, f"the river{rounded.generate('the river', 8, temperature=0)[0].text}\n")
     _, out, _ = run("score", tmp_path, "the river", "--weights", "int8", "--json")
-    (found,) = json.loads(out.splitlines()[-1])["scores"]
+    (found,) = json.loads(out)["scores"]
     assert found["log_probability"] == pytest.approx(rounded.score("the river")[0].total)
     assert found["log_probability"] != pytest.approx(library.load(tmp_path).score("the river")[0].total, abs=1e-5)
     assert "weights must be float or int8, not 'int4'" in run("generate", tmp_path, "the", "--weights", "int4")[2]

@@ -78,11 +78,11 @@ def test_generate_streams_what_python_gives(run, gpt, monkeypatch):
 
 def test_generate_several_and_json(run, gpt):
     status, out, _ = run("generate", gpt, "the", "--num", 2, "--max-tokens", 8, "--stop", "q!", "--json")
-    assert status == 0 and out.startswith("--- 1\nthe")
-    answer = json.loads(out.splitlines()[-1])
-    assert answer["prompt"] == "the" and len(answer["texts"]) == 2
+    answer = json.loads(out)
+    assert status == 0 and answer["prompt"] == "the" and len(answer["texts"]) == 2
     expected = library.load(gpt).generate("the", 8, num=2)
     assert [each["ids"] for each in answer["texts"]] == [each.ids for each in expected]
+    assert run("generate", gpt, "the", "--num", 2, "--max-tokens", 8)[1].startswith("--- 1\nthe")
     status, out, _ = run("generate", gpt, "the", "--beams", 3, "--max-tokens", 8)
     assert (status, out) == (0, f"the{library.load(gpt).generate('the', 8, beams=3)[0].text}\n")
 
@@ -102,7 +102,7 @@ def test_an_encoder_explains_itself_or_fills(run, bert, gpt):
     status, out, error = run("generate", bert, "the river")
     assert (status, out) == (2, "") and "is a bert, which learned to fill gaps" in error and "--fill" in error
     status, out, _ = run("generate", bert, "the river", "--fill", "--max-tokens", 3, "--json")
-    assert status == 0 and json.loads(out.splitlines()[-1])["filled"] == library.load(bert).fill("the river", 3)
+    assert status == 0 and json.loads(out)["filled"] == library.load(bert).fill("the river", 3)
     assert "--fill is for encoders" in run("generate", gpt, "the river", "--fill")[2]
     assert "use a GPT" in run("perplexity", bert, "file.txt")[2]
     assert "reads from left to right" in run("fill-mask", gpt, "the [MASK]")[2]
@@ -134,20 +134,21 @@ def test_a_family_goes_with_the_right_article():
 
 def test_score(run, gpt, bert):
     for folder, words in ((gpt, "given those before it"), (bert, "each token masked in turn")):
-        status, out, _ = run("score", folder, "the river", "[red]bread[/]", "--json")
+        status, out, _ = run("score", folder, "the river", "[red]bread[/]")
         assert status == 0 and words in out and "[red]bread[/]" in out
-        found = json.loads(out.splitlines()[-1])["scores"]
+        found = json.loads(run("score", folder, "the river", "[red]bread[/]", "--json")[1])["scores"]
         expected = library.load(folder).score(["the river", "[red]bread[/]"])
         assert [each["log_probability"] for each in found] == pytest.approx([each.total for each in expected])
 
 
 def test_perplexity_says_its_definition(run, gpt, tmp_path):
     (tmp_path / "text.txt").write_text(tiny_text(3), encoding="utf-8")
-    status, out, _ = run("perplexity", gpt, tmp_path / "text.txt", "--stride", 12, "--documents", "file", "--json")
+    words = ["perplexity", gpt, tmp_path / "text.txt", "--stride", 12, "--documents", "file"]
+    status, out, _ = run(*words)
     assert status == 0
-    for words in ("perplexity per token", "perplexity per word", "bits per byte", "windows of 48 tokens that begin 12"):
-        assert words in out
-    found = json.loads(out.splitlines()[-1])
+    for part in ("perplexity per token", "perplexity per word", "bits per byte", "windows of 48 tokens that begin 12"):
+        assert part in out
+    found = json.loads(run(*words, "--json")[1])
     expected = library.load(gpt).perplexity(tmp_path / "text.txt", 12, "file")
     assert found["per_token"] == pytest.approx(expected.per_token) and found["num_documents"] == 1
     assert "must be blank-line or file" in run("perplexity", gpt, tmp_path / "text.txt", "--documents", "x")[2]
@@ -176,8 +177,10 @@ def test_a_stopped_text_ends_its_line(run, gpt, monkeypatch):
 
 def test_perplexity_says_what_was_wrong_with_the_file(run, gpt, tmp_path):
     (tmp_path / "latin.txt").write_bytes("the river and a caf\u00e9".encode("latin-1"))
-    status, out, _ = run("perplexity", gpt, tmp_path / "latin.txt")
-    assert status == 0 and "byte runs that are not UTF-8, replaced by U+FFFD: 1 (" in out and "\nof 1 document;" in out
+    status, out, error = run("perplexity", gpt, tmp_path / "latin.txt")
+    assert (
+        status == 0 and "byte runs that are not UTF-8, replaced by U+FFFD: 1 (" in error and "\nof 1 document;" in out
+    )
     (tmp_path / "table.jsonl").write_text('{"other": "the river", "more": "x"}\n')
     column = ("--text-column", "other")
     assert run("perplexity", gpt, tmp_path / "table.jsonl", *column, "--baseline", tmp_path / "latin.txt")[0] == 0

@@ -1,8 +1,6 @@
 """The n-gram baseline: as a direct computation from its formula, probabilities that sum to one, and the verb."""
 
-import json
 import math
-import sys
 from collections import Counter, defaultdict
 
 import numpy as np
@@ -11,7 +9,6 @@ from small_gpts import saved_gpt
 from tiny import tiny_text
 
 import hornbook as library
-from hornbook import cli
 from hornbook.data.build import build_corpus
 from hornbook.data.corpus import Corpus
 from hornbook.infer.ngrams import USUAL_DISCOUNTS, NGrams, discounts
@@ -161,14 +158,11 @@ def test_a_corpus_without_what_it_holds_out(folder):
         model.ngram_perplexity(folder / "text.txt", folder / "known.txt", order=0)
 
 
-def test_the_verb_shows_both(folder, monkeypatch, capsys):
-    words = ["perplexity", folder / "gpt", folder / "text.txt", "--baseline", folder / "known.txt", "--json"]
-    monkeypatch.setattr(sys, "argv", ["hornbook", *map(str, words)])
-    with pytest.raises(SystemExit) as ended:
-        cli.main()
-    out = capsys.readouterr().out
-    assert not ended.value.code and "5-grams" in out and "interpolated modified Kneser-Ney" in out
-    found = json.loads(out.splitlines()[-1])
+def test_the_verb_shows_both(folder, hornbook):
+    words = ["perplexity", folder / "gpt", folder / "text.txt", "--baseline", folder / "known.txt"]
+    out = hornbook(*words).stdout
+    assert "5-grams" in out and "interpolated modified Kneser-Ney" in out
+    found = hornbook(*words, "--json").answer
     model = library.load(folder / "gpt")
     expected = _baseline(model, folder)(folder / "text.txt")
     assert found["baseline"]["per_token"] == pytest.approx(expected.per_token)

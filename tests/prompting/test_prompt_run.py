@@ -239,7 +239,7 @@ def test_refusals(gpt, task, data, tmp_path, monkeypatch):
 def test_the_same_answer_to_every_question_is_said(verb, gpt, task, tmp_path):
     """In sum the shorter choice is the likelier one, whatever the question."""
     data, out = write_colours(tmp_path / "data", num_test=41), tmp_path / "out"
-    status, said, _ = verb(gpt, "--task", task, "--data", data, "--normalise", "sum", "--shots", "0,1", "--out", out)
+    status, _, said = verb(gpt, "--task", task, "--data", data, "--normalise", "sum", "--shots", "0,1", "--out", out)
     words = "it answers 'red' to 100.0% of the questions"
     whole = f"with 0 examples {words}, with 1 example {words}: a score near 51.2%, which always taking the commonest "
     assert status == 0 and f"note: {whole}choice gets, then says little\n" in said
@@ -281,9 +281,10 @@ def test_what_shows_that_the_question_does_not_matter(several, words):
 
 
 def test_the_verb(verb, gpt, task, data, tmp_path):
-    status, out, _ = verb(gpt, "--task", task, "--data", data, "--out", tmp_path / "o", "--shots", "0,2", "--json")
+    words = [gpt, "--task", task, "--data", data, "--out", tmp_path / "o", "--shots", "0,2"]
+    status, out, _ = verb(*words)
     assert status == 0 and "who answers" in out and "95% intervals by bootstrap over questions and seeds" in out
-    answer = json.loads(out.splitlines()[-1])
+    answer = json.loads(verb(*words, "--resume", "--json")[1])
     assert [point["shots"] for point in answer["points"]] == [0, 2]
     status, out, _ = verb("--list")
     assert status == 0 and "lambada-paper" in out and "translation-say" in out

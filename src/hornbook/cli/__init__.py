@@ -1,4 +1,4 @@
-"""The verbs. Each parses, calls one function and prints; nothing heavy is imported before a verb needs it."""
+"""The commands. Each parses, calls one function and prints; nothing heavy is imported before a command needs it."""
 
 import os
 import sys
@@ -14,6 +14,7 @@ from hornbook.cli import (
     language,
     pretraining,
     prompting,
+    runs,
     tasks,
     texts,
     use,
@@ -30,6 +31,7 @@ __all__ = [
     "main",
     "pretraining",
     "prompting",
+    "runs",
     "tasks",
     "texts",
     "use",
@@ -38,8 +40,13 @@ __all__ = [
 
 @app.callback(invoke_without_command=True)
 def hornbook(
-    version: Annotated[bool, typer.Option("--version", help="Print the version, and stop.")] = False,
+    version: Annotated[bool, typer.Option("--version", "-V", help="Print the version and exit.")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print only the result and errors.")] = False,
 ) -> None:
+    from hornbook.terminal import set_json, set_quiet
+
+    set_quiet(quiet)
+    set_json(False)
     if version:
         from hornbook import __version__
 
@@ -51,7 +58,7 @@ def main() -> None:
     """Runs a verb. What a person did wrong is one sentence and exit status 2, never a traceback."""
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "true")
     try:
-        app()
+        app(prog_name="hornbook")
     except (ValueError, OSError, RuntimeError) as error:
         if os.environ.get("HORNBOOK_TRACEBACK") or not _is_for_the_user(error):
             raise

@@ -1,5 +1,6 @@
 """What the verbs share: the application, its common arguments, and how things are said."""
 
+import copy
 import json
 import os
 import re
@@ -17,12 +18,19 @@ from hornbook.lifecycle.stopping import begin_work
 IN_ORDER = (
     *("tokenizer", "corpus", "pretrain", "plan", "fill-mask", "next-sentence", "detect"),
     *("generate", "score", "perplexity", "prompt", "lm-eval"),
-    *("finetune", "distill", "evaluate", "predict", "export", "compare", "report", "info"),
+    *("finetune", "distill", "evaluate", "predict", "export", "compare", "report", "info", "runs"),
     *("features", "probe", "baseline", "label-curve", "glue", "reproduce"),
 )
 
 
 class Verbs(TyperGroup):
+    def __init__(self, **settings):
+        """Gives every command the application's own --quiet, so that it may also stand after the command."""
+        super().__init__(**settings)
+        quiet = copy.copy(next(option for option in self.params if option.name == "quiet"))
+        quiet.expose_value, quiet.callback = False, _quiet
+        _add_option(self.commands, quiet)
+
     def invoke(self, ctx):
         """Reports that a command was stopped, which typer would not."""
         begin_work()
@@ -37,6 +45,28 @@ class Verbs(TyperGroup):
         return sorted(super().list_commands(ctx), key=IN_ORDER.index)
 
 
+def _add_option(commands: dict, option) -> None:
+    for command in commands.values():
+        if hasattr(command, "commands"):
+            _add_option(command.commands, option)
+        else:
+            command.params.append(option)
+
+
+def _quiet(ctx: object, option: object, value: bool) -> None:
+    from hornbook.terminal import set_quiet
+
+    if value:
+        set_quiet(True)
+
+
+def _json(value: bool) -> bool:
+    from hornbook.terminal import set_json
+
+    set_json(value)
+    return value
+
+
 def complain(error: Exception | str) -> None:
     if isinstance(error, OSError) and error.filename and error.strerror:
         error = f"{error.filename}: {error.strerror.lower()}"
@@ -48,16 +78,16 @@ def complain(error: Exception | str) -> None:
 app = typer.Typer(
     name="hornbook",
     cls=Verbs,
-    help="Raw text to a pre-trained language model, and the model to the people who use it.",
+    help="Pre-train language models from raw text, fine-tune, distil, evaluate and export them.",
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode="rich",
 )
 
-Json = Annotated[bool, typer.Option("--json", help="Print one JSON object as the last line.")]
-Device = Annotated[str, typer.Option(help="cpu or cuda; without it a GPU where there is one.")]
-Model = Annotated[str, typer.Argument(help="A run folder, a folder that transformers wrote, or a Hugging Face name.")]
+Json = Annotated[bool, typer.Option("--json", callback=_json, help="Print the result as one JSON object.")]
+Device = Annotated[str, typer.Option(help="cpu, cuda or cuda:N; defaults to a GPU if there is one.")]
+Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace what hornbook wrote to --out before.")]
+Model = Annotated[str, typer.Argument(help="A run folder, a transformers folder, or a Hugging Face name.")]
 
 
 def answer(as_json: bool, value: dict) -> None:
@@ -104,7 +134,7 @@ def check_writable(out: Path) -> None:
 
 def refuse_existing(out: Path, file: str, what: str) -> None:
     if (out / file).exists():
-        raise ValueError(f"{out} already holds {what}: choose another --out, or remove it")
+        raise ValueError(f"{out} already holds {what}: add --overwrite to replace it, or choose another --out")
 
 
 def refuse_idle(why: str, given: dict[str, bool]) -> None:
@@ -114,11 +144,13 @@ def refuse_idle(why: str, given: dict[str, bool]) -> None:
         raise ValueError(f"{' and '.join(idle)} would do nothing {why}: leave {'it' if len(idle) == 1 else 'them'} out")
 
 
-def changes_in(pairs: list[str] | None) -> dict[str, str]:
+def changes_in(pairs: list[str] | None, device: str = "auto") -> dict[str, str]:
+    """The settings that --set and --device override."""
     for pair in pairs or []:
         if "=" not in pair:
             raise ValueError(f"--set takes key=value, such as --set optimizer.lr=3e-4, not '{pair}'")
-    return {key.strip(): value.strip() for key, _, value in (pair.partition("=") for pair in pairs or [])}
+    changes = {key.strip(): value.strip() for key, _, value in (pair.partition("=") for pair in pairs or [])}
+    return changes | ({} if device == "auto" else {"runtime.device": device})
 
 
 def show_settings(settings, as_json: bool, new_model=None, hidden: tuple[str, ...] = ()) -> None:

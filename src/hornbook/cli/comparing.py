@@ -1,16 +1,17 @@
-"""The verbs that show what pre-training and fine-tuning buy: `baseline`, `probe`, `label-curve`, `glue`."""
+"""Commands that compare with baselines: `baseline`, `probe`, `label-curve`, `glue`."""
 
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from hornbook.cli.app import Json, Model, answer, app, check_writable
+from hornbook.cli.app import Device, Json, Model, Overwrite, answer, app, changes_in, check_writable
+from hornbook.cli.overwriting import RUN, overwriting
 from hornbook.cli.tasks import Delimiter, Encoding, Label, Pair, Strict, TaskName, Text, say_scores
 
-NeededData = Annotated[str, typer.Option("--data", help="A folder in the published layout, or your own table.")]
-Out = Annotated[Path, typer.Option(help="The run folder.")]
-Seed = Annotated[int, typer.Option(help="Everything random follows from it.")]
+NeededData = Annotated[str, typer.Option("--data", help="Data in the published layout (a folder), or your own table.")]
+Out = Annotated[Path, typer.Option(help="Run folder to write.")]
+Seed = Annotated[int, typer.Option(help="Random seed.")]
 
 
 @app.command("baseline", epilog="Example: hornbook baseline tfidf --task sst-2 --data glue/SST-2 --out runs/tfidf")
@@ -19,8 +20,12 @@ def baseline_verb(
     data: NeededData,
     out: Out,
     task: TaskName = "classification",
-    model: Annotated[str | None, typer.Option(help="The model whose embeddings or whose size is used.")] = None,
-    vectors: Annotated[Path | None, typer.Option(help="Word vectors: a word, then its numbers, a line each.")] = None,
+    model: Annotated[
+        str | None, typer.Option(help="Model whose embeddings (vectors) or shape (random) is used.")
+    ] = None,
+    vectors: Annotated[
+        Path | None, typer.Option(help="Text file of word vectors: a word and its numbers per line.")
+    ] = None,
     seed: Seed = 0,
     text: Text = None,
     pair: Pair = None,
@@ -28,18 +33,31 @@ def baseline_verb(
     delimiter: Delimiter = None,
     encoding: Encoding = None,
     strict: Strict = False,
+    overwrite: Overwrite = False,
+    device: Device = "auto",
     as_json: Json = False,
 ) -> None:
-    """Score what does without pre-training, to see what pre-training buys."""
+    """Score a baseline that uses no pre-training, to compare a fine-tuned model with."""
     check_writable(out)
     from hornbook.finetuning.baselines import baseline
     from hornbook.terminal import TrainingDisplay, say
 
+    changes = changes_in(None, device)
     columns = {"text": text, "pair": pair, "label": label, "strict": strict}
     columns |= {"delimiter": delimiter, "encoding": encoding}
-    with TrainingDisplay() as display:
+    with overwriting(out, RUN, overwrite), TrainingDisplay() as display:
         found = baseline(
-            name, data, task, out, model=model, vectors=vectors, seed=seed, **columns, watch=display, say=say
+            name,
+            data,
+            task,
+            out,
+            model=model,
+            vectors=vectors,
+            seed=seed,
+            **columns,
+            changes=changes,
+            watch=display,
+            say=say,
         )
     _say_scored(found, out, as_json)
 
@@ -50,9 +68,13 @@ def probe_verb(
     data: NeededData,
     out: Out,
     task: TaskName = "classification",
-    way: Annotated[str, typer.Option(help="logistic (regression), or bilstm for tags, as published.")] = "logistic",
-    layers: Annotated[str, typer.Option(help="last, last4, mean-last4, all, embeddings, or numbers.")] = "last4",
-    pooling: Annotated[str | None, typer.Option(help="cls (of a GPT the last token) or mean, for texts.")] = None,
+    way: Annotated[
+        str, typer.Option(help="logistic (regression); for tags also bilstm, as in BERT's paper.")
+    ] = "logistic",
+    layers: Annotated[
+        str, typer.Option(help="Layers to read: last, last4, mean-last4, all, embeddings, or numbers.")
+    ] = "last4",
+    pooling: Annotated[str | None, typer.Option(help="Pooling of texts: cls (GPT: last token) or mean.")] = None,
     seed: Seed = 0,
     text: Text = None,
     pair: Pair = None,
@@ -60,16 +82,19 @@ def probe_verb(
     delimiter: Delimiter = None,
     encoding: Encoding = None,
     strict: Strict = False,
+    overwrite: Overwrite = False,
+    device: Device = "auto",
     as_json: Json = False,
 ) -> None:
-    """Score a separate model on the frozen hidden states of a pre-trained one: the feature-based way."""
+    """Train a classifier on the frozen hidden states of a pre-trained model, and score it."""
     check_writable(out)
     from hornbook.finetuning.probe import probe
     from hornbook.terminal import TrainingDisplay, say
 
+    changes = changes_in(None, device)
     columns = {"text": text, "pair": pair, "label": label, "strict": strict}
     columns |= {"delimiter": delimiter, "encoding": encoding}
-    with TrainingDisplay() as display:
+    with overwriting(out, RUN, overwrite), TrainingDisplay() as display:
         found = probe(
             model,
             data,
@@ -80,6 +105,7 @@ def probe_verb(
             pooling=pooling,
             seed=seed,
             **columns,
+            changes=changes,
             watch=display,
             say=say,
         )
@@ -105,27 +131,31 @@ def label_curve_verb(
     data: NeededData,
     out: Out,
     task: TaskName = "classification",
-    sizes: Annotated[str | None, typer.Option(help="Numbers of labels: 32,128,all; by fours when not said.")] = None,
-    ways: Annotated[str, typer.Option(help="Of random, features, finetune, tfidf, vectors, majority.")] = (
+    sizes: Annotated[
+        str | None, typer.Option(help="Training-set sizes: 32,128,all; defaults to 32, 128, 512 ...")
+    ] = None,
+    ways: Annotated[str, typer.Option(help="Some of random, features, finetune, tfidf, vectors, majority.")] = (
         "random,features,finetune,tfidf"
     ),
-    seeds: Annotated[int, typer.Option(help="Runs of each, for the interval.")] = 3,
+    seeds: Annotated[int, typer.Option(help="Runs with different seeds per point, for the interval.")] = 3,
     text: Text = None,
     pair: Pair = None,
     label: Label = None,
     delimiter: Delimiter = None,
     encoding: Encoding = None,
     strict: Strict = False,
+    overwrite: Overwrite = False,
+    device: Device = "auto",
     as_json: Json = False,
 ) -> None:
-    """Score by number of labels: from scratch, on frozen features, and fine-tuned. The same command goes on."""
+    """Score by number of training labels: from scratch, on frozen features, fine-tuned. Run it again to resume."""
     check_writable(out)
     from hornbook.finetuning.curve import label_curve
     from hornbook.report.several_pictures import write_curve_picture
     from hornbook.terminal import TrainingDisplay, say, table
     from hornbook.train.loop import Outcome
 
-    with TrainingDisplay() as display:
+    with overwriting(out, RUN, overwrite), TrainingDisplay() as display:
         found = label_curve(
             model,
             data,
@@ -140,6 +170,7 @@ def label_curve_verb(
             delimiter=delimiter,
             encoding=encoding,
             strict=strict,
+            changes=changes_in(None, device),
             watch=display,
             say=say,
         )
@@ -159,10 +190,10 @@ def label_curve_verb(
 def glue(
     runs: Annotated[list[Path], typer.Argument(help="Finished runs of GLUE's tasks.")], as_json: Json = False
 ) -> None:
-    """Put the dev scores of runs on GLUE's tasks together, with their average."""
+    """Print the validation scores of runs on GLUE's tasks, and their average."""
     from hornbook.files import read_json
     from hornbook.metrics.glue import OFFICIAL, glue_average
-    from hornbook.terminal import say, table
+    from hornbook.terminal import print_result, table
 
     found: dict[str, dict[str, float]] = {}
     for run in runs:
@@ -179,5 +210,5 @@ def glue(
     table(rows, ("task", "measure", "dev"))
     missing = [task for task in OFFICIAL if task not in counted]
     without = f"; without {', '.join(missing)}" if missing else ""
-    say(f"average over {len(counted)} tasks: {100 * average:.1f}{without}")
+    print_result(f"average over {len(counted)} tasks: {100 * average:.1f}{without}")
     answer(as_json, {"average": average, "tasks": list(counted), "missing": missing})

@@ -1,4 +1,4 @@
-"""The verb `distill`."""
+"""The command `distill`."""
 
 import sys
 from pathlib import Path
@@ -6,14 +6,25 @@ from typing import Annotated
 
 import typer
 
-from hornbook.cli.app import Json, answer, app, changes_in, check_writable, says_what_is_kept, show_settings
+from hornbook.cli.app import (
+    Device,
+    Json,
+    Overwrite,
+    answer,
+    app,
+    changes_in,
+    check_writable,
+    says_what_is_kept,
+    show_settings,
+)
+from hornbook.cli.overwriting import RUN, overwriting
 from hornbook.cli.pretraining import say_outcome
 from hornbook.cli.tasks import Data, Delimiter, Encoding, Label, Pair, Strict, Text, say_result
 
-TEACHER_HELP = "The model to learn from: a run folder, a folder that transformers wrote, or a Hugging Face name."
-STUDENT_HELP = "distilbert (of a GPT distilgpt2) if not said, tinybert-4, -6 or any preset; on a task also a model."
-RECIPE_HELP = "distilbert, tinybert, patient, minilm, or a .json of your own; --show says what --set changes in it."
-CACHE_HELP = "Compute once and keep on disk: none, logits, or all that is matched"
+TEACHER_HELP = "Teacher: a run folder, a transformers folder, or a Hugging Face name."
+STUDENT_HELP = "A preset (tinybert-4, ...), with --task also a model; defaults to distilbert (GPT: distilgpt2)."
+RECIPE_HELP = "distilbert, tinybert, patient, minilm, or your own .json; --show lists its settings."
+CACHE_HELP = "Cache teacher outputs on disk: none, logits, or all"
 SETTING_OF = {
     "augment": "augment.copies",
     "word_vectors": "augment.vectors",
@@ -31,36 +42,42 @@ ON_TEXT, ON_TASK = "with --corpus", "with --task"
 def distill_verb(
     teacher: Annotated[str, typer.Argument(help=TEACHER_HELP)],
     student: Annotated[str | None, typer.Option(help=STUDENT_HELP)] = None,
-    out: Annotated[Path | None, typer.Option(help="The run folder.")] = None,
-    corpus: Annotated[list[str] | None, typer.Option(help="A corpus folder, with :WEIGHT when mixing several.")] = None,
-    task: Annotated[str | None, typer.Option(help="Or: the data set or kind of task that the teacher learned.")] = None,
+    out: Annotated[Path | None, typer.Option(help="Run folder to write.")] = None,
+    corpus: Annotated[list[str] | None, typer.Option(help="Corpus folder; FOLDER:WEIGHT to mix several.")] = None,
+    task: Annotated[
+        str | None, typer.Option(help="Or: the data set or task kind that the teacher was fine-tuned on.")
+    ] = None,
     data: Data = None,
     recipe: Annotated[str | None, typer.Option(help=RECIPE_HELP)] = None,
-    augment: Annotated[int | None, typer.Option(help=f"Changed copies of each training text, {ON_TASK}.")] = None,
+    augment: Annotated[int | None, typer.Option(help=f"Augmented copies of each training text, {ON_TASK}.")] = None,
     word_vectors: Annotated[str | None, typer.Option(help="For --augment: a text file of word vectors.")] = None,
     augment_model: Annotated[str | None, typer.Option(help="For --augment: a model that fills in masks.")] = None,
     cache_teacher: Annotated[str | None, typer.Option(help=f"{CACHE_HELP}, {ON_TASK}.")] = None,
-    steps: Annotated[int | None, typer.Option(help=f"Number of updates, {ON_TEXT}.")] = None,
-    tokens: Annotated[int | None, typer.Option(help=f"Or: number of tokens, {ON_TEXT}.")] = None,
-    minutes: Annotated[float | None, typer.Option(help=f"Or: minutes, {ON_TEXT}.")] = None,
-    batch_tokens: Annotated[int | None, typer.Option(help=f"Tokens in a batch, {ON_TEXT}.")] = None,
-    epochs: Annotated[float | None, typer.Option(help=f"How often the training part is read, {ON_TASK}.")] = None,
+    steps: Annotated[int | None, typer.Option(help=f"Training steps, {ON_TEXT}.")] = None,
+    tokens: Annotated[int | None, typer.Option(help=f"Or: training tokens, {ON_TEXT}.")] = None,
+    minutes: Annotated[float | None, typer.Option(help=f"Or: minutes of training, {ON_TEXT}.")] = None,
+    batch_tokens: Annotated[int | None, typer.Option(help=f"Tokens per batch, {ON_TEXT}.")] = None,
+    epochs: Annotated[float | None, typer.Option(help=f"Passes over the training split, {ON_TASK}.")] = None,
     lr: Annotated[float | None, typer.Option(help=f"Peak learning rate, {ON_TASK}.")] = None,
-    batch_size: Annotated[int | None, typer.Option(help=f"Examples in a batch, {ON_TASK}.")] = None,
-    seed: Annotated[int | None, typer.Option(help="Everything random follows from it.")] = None,
+    batch_size: Annotated[int | None, typer.Option(help=f"Examples per batch, {ON_TASK}.")] = None,
+    seed: Annotated[int | None, typer.Option(help="Random seed.")] = None,
     text: Text = None,
     pair: Pair = None,
     label: Label = None,
     delimiter: Delimiter = None,
     encoding: Encoding = None,
     strict: Strict = False,
-    change: Annotated[list[str] | None, typer.Option("--set", help="key=value; --show lists the keys.")] = None,
-    resume: Annotated[bool, typer.Option("--resume", help="Go on with the run in --out, or start it.")] = False,
-    show: Annotated[bool, typer.Option("--show", help="List all settings with their values, and stop.")] = False,
+    change: Annotated[
+        list[str] | None, typer.Option("--set", help="Override a setting: key=value; --show lists the keys.")
+    ] = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Resume the run in --out, or start it.")] = False,
+    show: Annotated[bool, typer.Option("--show", help="Print all settings with their values and exit.")] = False,
+    overwrite: Overwrite = False,
+    device: Device = "auto",
     as_json: Json = False,
 ) -> None:
-    """Make a small model learn from a large one, on text or on a task. Stop it at any moment; --resume goes on."""
-    changes = changes_in(change)
+    """Distil a large model into a small one, on plain text or on a task. Ctrl-C saves; --resume resumes."""
+    changes = changes_in(change, device)
     on_text = {"steps": steps, "tokens": tokens, "minutes": minutes, "batch_tokens": batch_tokens}
     on_task = {"epochs": epochs, "lr": lr, "batch_size": batch_size, "text": text, "pair": pair, "label": label}
     on_task |= {"delimiter": delimiter, "encoding": encoding}
@@ -91,7 +108,8 @@ def distill_verb(
     from hornbook.finetuning.api import Finetuned
     from hornbook.terminal import PieceDisplay, say
 
-    with says_what_is_kept(out, as_json), PieceDisplay() as display:
+    replaced = overwriting(out, RUN, overwrite, resume)
+    with replaced, says_what_is_kept(out, as_json), PieceDisplay() as display:
         result = distill(
             teacher,
             student,

@@ -1,42 +1,45 @@
-"""The verb `reproduce`."""
+"""The command `reproduce`."""
 
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from hornbook.cli.app import Json, answer, app, changes_in, check_writable
+from hornbook.cli.app import Device, Json, Overwrite, answer, app, changes_in, check_writable
+from hornbook.cli.overwriting import overwriting
 
 EXAMPLE = "Example: hornbook reproduce equal-compute --corpus wiki --data tasks --out runs/equal --minutes-each 10"
 
 
 @app.command("reproduce", epilog=EXAMPLE)
 def reproduce_verb(
-    experiment: Annotated[str, typer.Argument(help="A shipped one (equal-compute), or a .toml file of your own.")],
-    corpus: Annotated[list[str], typer.Option(help="A corpus folder, with :WEIGHT when mixing several.")],
-    data: Annotated[Path, typer.Option(help="The folder that holds the tasks, such as glue/CoLA.")],
-    out: Annotated[Path, typer.Option(help="The folder of the experiment.")],
+    experiment: Annotated[str, typer.Argument(help="A shipped experiment (equal-compute), or your own .toml file.")],
+    corpus: Annotated[list[str], typer.Option(help="Corpus folder; FOLDER:WEIGHT to mix several.")],
+    data: Annotated[Path, typer.Option(help="Folder that holds the task folders, such as glue for glue/CoLA.")],
+    out: Annotated[Path, typer.Option(help="Folder to write the experiment to.")],
     arms: Annotated[
-        str | None, typer.Option(help="Only these of its arms, and the claims about them: bert-mlm,electra.")
+        str | None, typer.Option(help="Run only these arms, and judge the claims about them: bert-mlm,electra.")
     ] = None,
-    flops: Annotated[float | None, typer.Option(help="Of every arm, in place of those of the file: 4.8e16.")] = None,
+    flops: Annotated[float | None, typer.Option(help="Training FLOPs per arm, overriding the file's: 4.8e16.")] = None,
     seeds: Annotated[
-        int | None, typer.Option(help="Pre-train every arm with so many seeds: the file's, then more.")
+        int | None, typer.Option(help="Number of pre-training seeds per arm: the file's first, then further ones.")
     ] = None,
     change: Annotated[
-        list[str] | None, typer.Option("--set", help="key=value of every arm's pre-training, as for pretrain.")
+        list[str] | None, typer.Option("--set", help="Override a pre-training setting of every arm: key=value.")
     ] = None,
     minutes_each: Annotated[
-        float | None, typer.Option(help="Measure, once, the FLOPs that every arm can do in so many minutes.")
+        float | None, typer.Option(help="Minutes per arm; the FLOPs that fit are measured once.")
     ] = None,
     stop_after: Annotated[
-        float | None, typer.Option(help="Stop and save after so many minutes; --resume goes on.")
+        float | None, typer.Option(help="Stop and save after this many minutes; --resume resumes.")
     ] = None,
-    processes: Annotated[int, typer.Option(help="Fine-tunings that run at a time, sharing the device.")] = 1,
-    resume: Annotated[bool, typer.Option("--resume", help="Go on with the experiment in --out, or begin it.")] = False,
+    processes: Annotated[int, typer.Option(help="Fine-tuning runs in parallel, sharing the device.")] = 1,
+    resume: Annotated[bool, typer.Option("--resume", help="Resume the experiment in --out, or start it.")] = False,
+    overwrite: Overwrite = False,
+    device: Device = "auto",
     as_json: Json = False,
 ) -> None:
-    """Run an experiment to a page with verdicts: arms at equal FLOPs, fine-tuned, compared. Stop it at any moment."""
+    """Run an experiment: pre-train arms at equal FLOPs, fine-tune, compare, and report verdicts. Ctrl-C saves."""
     for option, number in (("--flops", flops), ("--minutes-each", minutes_each), ("--stop-after", stop_after)):
         if number is not None and not 0 < number < float("inf"):
             raise ValueError(f"{option} must be above 0, not {number:g}")
@@ -45,9 +48,9 @@ def reproduce_verb(
             raise ValueError(f"{option} must be at least 1, not {number}")
     check_writable(out)
     from hornbook.experiments.runner import reproduce
-    from hornbook.terminal import PieceDisplay, say, table
+    from hornbook.terminal import PieceDisplay, print_result, say, table
 
-    with PieceDisplay() as display:
+    with overwriting(out, frozenset({"experiment"}), overwrite, resume), PieceDisplay() as display:
         found = reproduce(
             experiment,
             corpus,
@@ -61,13 +64,14 @@ def reproduce_verb(
             stop_after=stop_after,
             processes=processes,
             resume=resume,
+            device=device,
             watch=display,
             say=say,
         )
     claims = found.results["claims"]
     if claims:
         table([(claim["verdict"], claim["words"]) for claim in claims], ("verdict", "claim"))
-    say(f"{found.num_done} of {found.num_pieces} pieces; {out / 'report.html'}")
+    print_result(f"{found.num_done} of {found.num_pieces} pieces; {out / 'report.html'}")
     if found.ended == "stopped":
         say("stopped and saved; the same command with --resume goes on")
     elif found.failures:

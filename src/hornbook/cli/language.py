@@ -1,6 +1,5 @@
-"""The verbs of models that go on with a text: `generate`, `score`, `perplexity`, `lm-eval`."""
+"""Commands of language models: `generate`, `score`, `perplexity`, `lm-eval`."""
 
-import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -9,42 +8,45 @@ import typer
 from hornbook.cli.app import Device, Json, Model, answer, app, refuse_idle, say_problems
 
 Weights = Annotated[
-    str, typer.Option(help="int8 rounds a GPT's matrices to 8 bits, which is faster on a CPU; or float, as they are.")
+    str, typer.Option(help="float, or int8: quantise a GPT's matrices to 8 bits, which is faster on a CPU.")
 ]
 
 
 @app.command("generate", epilog='Example: hornbook generate runs/gpt "Once upon a time" --max-tokens 50 --top-p 0.9')
 def generate(
     model: Model,
-    prompt: Annotated[str, typer.Argument(help="What the text begins with; '' begins a new one.")],
+    prompt: Annotated[str, typer.Argument(help="Prompt to continue; '' generates from scratch.")],
     max_tokens: Annotated[
-        int | None, typer.Option(help="At most so many tokens (100); with --fill, masks (10).")
+        int | None, typer.Option(help="Most tokens to generate (default 100); with --fill, masks (10).")
     ] = None,
-    temperature: Annotated[
-        float | None, typer.Option(help="Below 1 the likely gets likelier; 0 takes the likeliest token each time.")
+    temperature: Annotated[float | None, typer.Option(help="Sampling temperature; 0 is greedy decoding.")] = None,
+    top_k: Annotated[int | None, typer.Option(help="Sample from the k most likely tokens.")] = None,
+    top_p: Annotated[
+        float | None, typer.Option(help="Sample from the most likely tokens with this total probability.")
     ] = None,
-    top_k: Annotated[int | None, typer.Option(help="Draw from so many of the likeliest tokens.")] = None,
-    top_p: Annotated[float | None, typer.Option(help="Draw from the likeliest that make up this probability.")] = None,
-    repetition_penalty: Annotated[float, typer.Option(help="Above 1, tokens in the text get less likely.")] = 1.0,
-    beams: Annotated[int, typer.Option(help="Search the likeliest text with so many beams; draws nothing.")] = 1,
-    length_penalty: Annotated[float, typer.Option(help="Of beams: above 0 prefers longer texts.")] = 1.0,
-    stop: Annotated[list[str] | None, typer.Option(help="End before this text; may be said several times.")] = None,
-    seed: Annotated[int, typer.Option(help="Another one writes another text.")] = 0,
-    num: Annotated[int, typer.Option(help="So many texts.")] = 1,
+    repetition_penalty: Annotated[
+        float, typer.Option(help="Above 1, tokens already in the text become less likely.")
+    ] = 1.0,
+    beams: Annotated[int, typer.Option(help="Beam search with this many beams, instead of sampling.")] = 1,
+    length_penalty: Annotated[float, typer.Option(help="For --beams: above 0 prefers longer texts.")] = 1.0,
+    stop: Annotated[list[str] | None, typer.Option(help="Stop before this text; may be given several times.")] = None,
+    seed: Annotated[int, typer.Option(help="Random seed.")] = 0,
+    num: Annotated[int, typer.Option(help="Number of texts to generate.")] = 1,
     slide: Annotated[
-        bool, typer.Option("--slide", help="Go on over the end of the context: its last half is read anew.")
+        bool, typer.Option("--slide", help="Continue past the context length, keeping its last half as context.")
     ] = False,
     fill: Annotated[
-        bool, typer.Option("--fill", help="Let an encoder fill in masks one by one, in the text or at its end.")
+        bool, typer.Option("--fill", help="With an encoder: fill in masks one by one, in the text or after it.")
     ] = False,
     weights: Weights = "float",
     device: Device = "auto",
     as_json: Json = False,
 ) -> None:
-    """Go on with a text. The model is a GPT; what it writes is shown as it comes."""
+    """Generate text with a GPT. It is printed as it is generated."""
     import hornbook
     from hornbook.infer.encoder import NUM_MASKS, EncoderModel
     from hornbook.infer.generation import MAX_TOKENS
+    from hornbook.terminal import print_result, say
 
     drawn = {"--temperature": temperature is not None, "--top-k": top_k is not None, "--top-p": top_p is not None}
     if fill:
@@ -60,7 +62,7 @@ def generate(
         if not isinstance(loaded, EncoderModel):
             raise ValueError(f"--fill is for encoders, and {model} goes on with a text: leave it out")
         text = loaded.fill(prompt, NUM_MASKS if max_tokens is None else max_tokens)
-        print(text)
+        print_result(text)
         answer(as_json, {"filled": text})
         return
     stream = _Stream(prompt) if num == 1 and not as_json else None
@@ -81,18 +83,18 @@ def generate(
             on_token=stream,
         )
     except KeyboardInterrupt:
-        print()  # what was written so far ends its line
+        print_result("")  # what was written so far ends its line
         raise
     if stream is not None:
-        print(stream.before)  # the prompt, if nothing came after it
+        print_result(stream.before)  # the prompt, if nothing came after it
     else:
         for number, each in enumerate(found, 1):
             if num > 1:
-                print(f"--- {number}")
-            print(prompt + each.text)
+                print_result(f"--- {number}")
+            print_result(prompt + each.text)
     if any(each.ended == "context" for each in found):
         context = loaded.model.config.max_positions
-        print(f"note: the context of {context:,} tokens is full; --slide goes on over its end", file=sys.stderr)
+        say(f"note: the context of {context:,} tokens is full; --slide continues past its end")
     answer(as_json, {"prompt": prompt, "texts": [vars(each) for each in found]})
 
 
@@ -103,7 +105,9 @@ class _Stream:
         self.before = prompt
 
     def __call__(self, prompt: int, sample: int, text: str) -> None:
-        print(self.before + text, end="", flush=True)
+        from hornbook.terminal import print_result
+
+        print_result(self.before + text, end="")
         self.before = ""
 
 
@@ -115,10 +119,10 @@ def score(
     device: Device = "auto",
     as_json: Json = False,
 ) -> None:
-    """Say how likely texts are: the log-probability of each, in all and per token."""
+    """Print the log-probability of texts, in total and per token."""
     import hornbook
     from hornbook.infer.encoder import EncoderModel
-    from hornbook.terminal import say, table
+    from hornbook.terminal import print_result, table
 
     if empty := [number for number, text in enumerate(texts, start=1) if not text.strip()]:
         raise ValueError(f"text {empty[0]} is empty, so there is nothing to score: leave it out")
@@ -132,7 +136,7 @@ def score(
         if is_pseudo
         else "natural logarithms, each token given those before it"
     )
-    say(definition)
+    print_result(definition)
     found = [
         {"text": each.text, "log_probability": each.total, "per_token": each.per_token}
         | {"tokens": each.tokens, "log_probabilities": each.log_probabilities}
@@ -145,12 +149,16 @@ def score(
 def perplexity(
     model: Model,
     file: Annotated[Path, typer.Argument(help=".txt, .jsonl or .parquet, plain or .gz, .xz, .zst.")],
-    stride: Annotated[int | None, typer.Option(help="Windows begin so many tokens apart; half the context.")] = None,
-    documents: Annotated[str, typer.Option(help="What a document is in a .txt: blank-line or file.")] = "blank-line",
-    baseline: Annotated[
-        Path | None, typer.Option(help="Beside it, 5-grams learned from this corpus folder or text file.")
+    stride: Annotated[
+        int | None, typer.Option(help="Tokens between window starts; defaults to half the context.")
     ] = None,
-    text_column: Annotated[str | None, typer.Option(help="The column of the text in a .jsonl or .parquet.")] = None,
+    documents: Annotated[
+        str, typer.Option(help="How documents are separated in a .txt: blank-line or file.")
+    ] = "blank-line",
+    baseline: Annotated[
+        Path | None, typer.Option(help="Also score 5-grams trained on this corpus folder or text file.")
+    ] = None,
+    text_column: Annotated[str | None, typer.Option(help="Column of the text in a .jsonl or .parquet.")] = None,
     weights: Weights = "float",
     device: Device = "auto",
     as_json: Json = False,
@@ -159,7 +167,7 @@ def perplexity(
     import hornbook
     from hornbook.data.problems import Problems
     from hornbook.report.wording import counted
-    from hornbook.terminal import counting_display, say, table
+    from hornbook.terminal import counting_display, print_result, say, table
 
     if documents not in ("blank-line", "file"):
         raise ValueError(f"--documents must be blank-line or file, not '{documents}'")
@@ -192,23 +200,23 @@ def perplexity(
         [(name, *(f"{getattr(each, what):.4g}" for each in measures), of) for name, what, of in rows],
         () if baseline is None else ("", "model", "5-grams", "of"),
     )
-    say(f"of {counted(found.num_documents, 'document')}; {found.definition}")
+    print_result(f"of {counted(found.num_documents, 'document')}; {found.definition}")
     for each in measures[1:]:
-        say(f"5-grams: {each.definition}")
+        print_result(f"5-grams: {each.definition}")
     answer(as_json, found.as_dict() | ({} if baseline is None else {"baseline": measures[1].as_dict()}))
 
 
 @app.command("lm-eval", epilog="Example: hornbook lm-eval runs/gpt --tasks lambada_openai,wikitext --limit 200")
 def lm_eval(
     model: Model,
-    tasks: Annotated[str, typer.Option(help="Names of the harness's tasks, with commas between.")],
-    shots: Annotated[int | None, typer.Option(help="Examples before each question; the task's own number.")] = None,
-    limit: Annotated[int | None, typer.Option(help="Only so many examples of each task.")] = None,
+    tasks: Annotated[str, typer.Option(help="Task names of the harness, comma-separated.")],
+    shots: Annotated[int | None, typer.Option(help="Few-shot examples; defaults to the task's own number.")] = None,
+    limit: Annotated[int | None, typer.Option(help="Evaluate only this many examples per task.")] = None,
     weights: Weights = "float",
     device: Device = "auto",
     as_json: Json = False,
 ) -> None:
-    """Ask a GPT the tasks of lm-evaluation-harness."""
+    """Evaluate a GPT on tasks of lm-evaluation-harness."""
     from hornbook.terminal import say, table
 
     try:

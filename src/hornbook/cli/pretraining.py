@@ -1,4 +1,4 @@
-"""The verbs `pretrain` and `plan`."""
+"""The commands `pretrain` and `plan`."""
 
 import sys
 from pathlib import Path
@@ -6,7 +6,8 @@ from typing import Annotated
 
 import typer
 
-from hornbook.cli.app import Json, answer, app, changes_in, check_writable, show_settings
+from hornbook.cli.app import Device, Json, Overwrite, answer, app, changes_in, check_writable, show_settings
+from hornbook.cli.overwriting import RUN, overwriting
 
 PRESET_HELP = (
     "bert-tiny, -mini, -small, -medium, -base or -large; albert-base, -large, -xlarge or -xxlarge; "
@@ -21,23 +22,29 @@ PRESET_HELP = (
 )
 def pretrain_verb(
     preset: Annotated[str, typer.Argument(help=PRESET_HELP)],
-    out: Annotated[Path | None, typer.Option(help="The run folder.")] = None,
-    corpus: Annotated[list[str] | None, typer.Option(help="A corpus folder, with :WEIGHT when mixing several.")] = None,
+    out: Annotated[Path | None, typer.Option(help="Run folder to write.")] = None,
+    corpus: Annotated[list[str] | None, typer.Option(help="Corpus folder; FOLDER:WEIGHT to mix several.")] = None,
     base: Annotated[
-        str | None, typer.Option("--from", help="Go on from this model (its size wins over the preset's).")
+        str | None, typer.Option("--from", help="Initialise from this model, whose size overrides the preset's.")
     ] = None,
-    steps: Annotated[int | None, typer.Option(help="Number of updates.")] = None,
-    tokens: Annotated[int | None, typer.Option(help="Or: number of tokens.")] = None,
-    minutes: Annotated[float | None, typer.Option(help="Or: minutes, measured and turned into steps.")] = None,
-    batch_tokens: Annotated[int | None, typer.Option(help="Tokens in a batch.")] = None,
-    seed: Annotated[int | None, typer.Option(help="Everything random follows from it.")] = None,
-    change: Annotated[list[str] | None, typer.Option("--set", help="key=value; --show lists the keys.")] = None,
-    resume: Annotated[bool, typer.Option("--resume", help="Go on with the run in --out, or start it.")] = False,
-    show: Annotated[bool, typer.Option("--show", help="List all settings with their values, and stop.")] = False,
+    steps: Annotated[int | None, typer.Option(help="Training steps.")] = None,
+    tokens: Annotated[int | None, typer.Option(help="Or: training tokens.")] = None,
+    minutes: Annotated[
+        float | None, typer.Option(help="Or: minutes of training, converted to steps by measuring.")
+    ] = None,
+    batch_tokens: Annotated[int | None, typer.Option(help="Tokens per batch.")] = None,
+    seed: Annotated[int | None, typer.Option(help="Random seed.")] = None,
+    change: Annotated[
+        list[str] | None, typer.Option("--set", help="Override a setting: key=value; --show lists the keys.")
+    ] = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Resume the run in --out, or start it.")] = False,
+    show: Annotated[bool, typer.Option("--show", help="Print all settings with their values and exit.")] = False,
+    overwrite: Overwrite = False,
+    device: Device = "auto",
     as_json: Json = False,
 ) -> None:
-    """Pre-train a model on corpora. Stop it at any moment; --resume goes on as if nothing had happened."""
-    changes = changes_in(change)
+    """Pre-train a model on corpora. Ctrl-C saves a checkpoint; --resume resumes exactly."""
+    changes = changes_in(change, device)
     if sum(each is not None for each in (steps, tokens, minutes)) > 1:
         raise ValueError("give only one of --steps, --tokens and --minutes")
     numbers = {"--steps": (steps, 1), "--tokens": (tokens, 1), "--batch-tokens": (batch_tokens, 8), "--seed": (seed, 0)}
@@ -60,7 +67,7 @@ def pretrain_verb(
     from hornbook.pretraining.run import pretrain
     from hornbook.terminal import TrainingDisplay, say
 
-    with TrainingDisplay() as display:
+    with overwriting(out, RUN, overwrite, resume), TrainingDisplay() as display:
         outcome = pretrain(
             preset,
             corpus or [],
@@ -86,7 +93,7 @@ def pretrain_verb(
 def say_outcome(out: Path, outcome, can_fill_masks: bool = True) -> None:
     from hornbook.files import read_json
     from hornbook.report.wording import counted
-    from hornbook.terminal import duration, say, short
+    from hornbook.terminal import duration, print_result, say, short
 
     if outcome.ended == "already finished":
         say(f"{out} is finished: there is nothing to do")
@@ -99,7 +106,7 @@ def say_outcome(out: Path, outcome, can_fill_masks: bool = True) -> None:
     terms = run.get("terms", {})
     summed = f" ({' + '.join(name if w == 1 else f'{w:g} x {name}' for name, w in terms.items())})" if terms else ""
     best = f", best validation loss {outcome.best:.3f}{summed}" if outcome.best is not None else ""
-    say(f"{out}: finished, {seen}{best}")
+    print_result(f"{out}: finished, {seen}{best}")
     fill_mask = f'hornbook fill-mask {out} "...[MASK]..."' if can_fill_masks else ""
     others = {
         "rtd": f'hornbook detect {out} "..."',
@@ -112,19 +119,23 @@ def say_outcome(out: Path, outcome, can_fill_masks: bool = True) -> None:
 @app.command("plan", epilog="Example: hornbook plan bert-large --devices 8 --device-memory 80")
 def plan_verb(
     preset: Annotated[str, typer.Argument(help=PRESET_HELP)],
-    devices: Annotated[int, typer.Option(help="How many devices train together.")] = 1,
-    device_memory: Annotated[float | None, typer.Option(help="GiB of each; this machine's when not said.")] = None,
-    device_tflops: Annotated[float, typer.Option(help="Peak TFLOP/s of each in half precision.")] = 989.0,
-    utilisation: Annotated[float, typer.Option(help="The share of the peak that is reached.")] = 0.4,
-    tokens: Annotated[int | None, typer.Option(help="Tokens to train on; the published number when not said.")] = None,
-    change: Annotated[list[str] | None, typer.Option("--set", help="key=value, as for pretrain.")] = None,
+    devices: Annotated[int, typer.Option(help="Number of devices.")] = 1,
+    device_memory: Annotated[
+        float | None, typer.Option(help="Memory per device in GiB; defaults to this machine's.")
+    ] = None,
+    device_tflops: Annotated[float, typer.Option(help="Peak half-precision TFLOP/s per device.")] = 989.0,
+    utilisation: Annotated[float, typer.Option(help="Fraction of the peak that is reached.")] = 0.4,
+    tokens: Annotated[int | None, typer.Option(help="Training tokens; defaults to the published number.")] = None,
+    change: Annotated[
+        list[str] | None, typer.Option("--set", help="Override a setting: key=value, as for pretrain.")
+    ] = None,
     as_json: Json = False,
 ) -> None:
-    """Say what pre-training would take: parameters, memory, FLOPs, days. Nothing is trained."""
+    """Estimate what pre-training takes: parameters, memory, FLOPs, days. Nothing is trained."""
     from dataclasses import asdict
 
     from hornbook.pretraining.plan import GIB, plan, this_machine
-    from hornbook.terminal import duration, say, table
+    from hornbook.terminal import duration, print_result, table
 
     name, memory = this_machine()
     is_here = device_memory is None and devices == 1
@@ -161,7 +172,7 @@ def plan_verb(
     if is_here:
         measures = f"'hornbook pretrain {preset} --corpus DIR --out DIR --minutes 10' measures"
         fits = f"it fits here; how long a step takes on this machine, {measures}"
-        say(fits if found.fits(found.sharding[0]) else "it does not fit here")
+        print_result(fits if found.fits(found.sharding[0]) else "it does not fit here")
     answer(as_json, asdict(found))
 
 

@@ -1,4 +1,4 @@
-"""The verb `prompt`, and `finetune` with several tasks as text."""
+"""The command `prompt`, and `finetune` with several tasks as text."""
 
 import contextlib
 from collections.abc import Iterator
@@ -7,7 +7,8 @@ from typing import Annotated
 
 import typer
 
-from hornbook.cli.app import Json, answer, app, check_writable, show_settings
+from hornbook.cli.app import Device, Json, Overwrite, answer, app, check_writable, show_settings
+from hornbook.cli.overwriting import RUN, overwriting
 
 EXAMPLE = "Example: hornbook prompt runs/gpt --task sst-2-question --data glue/SST-2 --shots 0,1,8 --out runs/sst-shots"
 
@@ -15,24 +16,26 @@ EXAMPLE = "Example: hornbook prompt runs/gpt --task sst-2-question --data glue/S
 @app.command("prompt", epilog=EXAMPLE)
 def prompt_verb(
     model: Annotated[str | None, typer.Argument(help="A GPT: a run folder, a folder, or a Hugging Face name.")] = None,
-    task: Annotated[str | None, typer.Option(help="A shipped task (--list), or a .toml file of your own.")] = None,
-    data: Annotated[str | None, typer.Option(help="The folder or file with the task's examples.")] = None,
-    out: Annotated[Path | None, typer.Option(help="The folder of predictions, scores and report.")] = None,
-    shots: Annotated[str, typer.Option(help="Numbers of examples to show, such as 0,1,8.")] = "0",
-    seeds: Annotated[int, typer.Option(help="So many draws of examples for each number.")] = 3,
-    limit: Annotated[int | None, typer.Option(help="Ask only so many questions, always the same ones.")] = None,
+    task: Annotated[str | None, typer.Option(help="A shipped task (see --list), or your own .toml file.")] = None,
+    data: Annotated[str | None, typer.Option(help="Folder or file with the task's examples.")] = None,
+    out: Annotated[Path | None, typer.Option(help="Folder for predictions, scores and report.")] = None,
+    shots: Annotated[str, typer.Option(help="Numbers of few-shot examples, such as 0,1,8.")] = "0",
+    seeds: Annotated[int, typer.Option(help="Random draws of examples per number.")] = 3,
+    limit: Annotated[int | None, typer.Option(help="Ask only this many questions, always the same ones.")] = None,
     normalise: Annotated[
-        str | None, typer.Option(help="How choices of other lengths compare: token, byte, sum or answer.")
+        str | None, typer.Option(help="Length normalisation of choices: token, byte, sum or answer.")
     ] = None,
     dictionary: Annotated[
-        Path | None, typer.Option(help="For the word-by-word baseline: a word and its translation a line.")
+        Path | None, typer.Option(help="Dictionary of the word-by-word baseline: a word and its translation per line.")
     ] = None,
-    resume: Annotated[bool, typer.Option("--resume", help="Go on with what is in --out, or begin it.")] = False,
-    is_list: Annotated[bool, typer.Option("--list", help="List the shipped tasks, and stop.")] = False,
-    show: Annotated[bool, typer.Option("--show", help="Print the prompt of one question, and stop.")] = False,
+    resume: Annotated[bool, typer.Option("--resume", help="Resume what is in --out, or start it.")] = False,
+    is_list: Annotated[bool, typer.Option("--list", help="List the shipped tasks and exit.")] = False,
+    show: Annotated[bool, typer.Option("--show", help="Print the prompt of one question and exit.")] = False,
+    overwrite: Overwrite = False,
+    device: Device = "auto",
     as_json: Json = False,
 ) -> None:
-    """Measure a GPT on a task as text, by number of examples shown. Stop it at any moment; --resume goes on."""
+    """Evaluate a GPT on a task by prompting, by number of few-shot examples. Ctrl-C saves; --resume resumes."""
     if is_list:
         _list(as_json)
         return
@@ -51,9 +54,10 @@ def prompt_verb(
     from hornbook.prompting.run import prompt
     from hornbook.report.prompted import degenerate_words, rows_of
     from hornbook.report.wording import measure
-    from hornbook.terminal import answering_display, say, table
+    from hornbook.terminal import answering_display, print_result, say, table
 
-    with answering_display() as watch, _says_how_to_go_on(out):
+    replaced = overwriting(out, frozenset({"prompted task"}), overwrite, resume)
+    with replaced, answering_display() as watch, _says_how_to_go_on(out):
         found = prompt(
             model,
             task,
@@ -65,16 +69,17 @@ def prompt_verb(
             normalise=normalise,
             dictionary=dictionary,
             resume=resume,
+            device=device,
             watch=watch,
             say=say,
         )
     rows = [(name, num, *(words for _, words in cells), note) for name, num, cells, note in rows_of(found)]
     table(rows, ("who answers", "examples", *map(measure, found["measures"]), ""))
     for name, each in found["measures"].items():
-        say(f"{measure(name)}: {each['words']}")
+        print_result(f"{measure(name)}: {each['words']}")
     if words := degenerate_words(found):
         say(f"note: {words}")
-    say(f"{found['interval']}; {found['questions']:,} questions; {out / 'report.html'}")
+    print_result(f"{found['interval']}; {found['questions']:,} questions; {out / 'report.html'}")
     answer(as_json, {"out": str(out), "points": found["points"], "baselines": found["baselines"]})
 
 
@@ -107,20 +112,30 @@ def _show(task: str, data: str, shots: list[int], as_json: bool) -> None:
     """The first question as it is put, whatever the context of a model."""
     from hornbook.prompting.definition import AS_WRITTEN, read_task
     from hornbook.prompting.prompts import shown_prompts
+    from hornbook.terminal import print_result
 
     found = shown_prompts(read_task(task), data, shots)
     for each in found:
         variant = "" if each["variant"] == AS_WRITTEN else f", {each['variant']}"
-        print(f"--- examples: {each['shots']}{variant}\n{each['prompt']}\n--- answers: {' |'.join(each['answers'])}")
+        print_result(
+            f"--- examples: {each['shots']}{variant}\n{each['prompt']}\n--- answers: {' |'.join(each['answers'])}"
+        )
     answer(as_json, {"prompts": found})
 
 
 def finetune_as_text(
-    model: str, data: str | None, out: Path | None, changes: dict, resume: bool, show: bool, as_json: bool
+    model: str,
+    data: str | None,
+    out: Path | None,
+    changes: dict,
+    resume: bool,
+    overwrite: bool,
+    show: bool,
+    as_json: bool,
 ) -> None:
     """`finetune --task text`: the tasks that the file `data` names, learned together."""
     from hornbook.prompting.teaching import finetune_text, opened_gpt, text_settings
-    from hornbook.terminal import TrainingDisplay, say
+    from hornbook.terminal import TrainingDisplay, print_result, say
 
     if show:
         show_settings(text_settings(opened_gpt(model)[0], changes), as_json)
@@ -128,12 +143,13 @@ def finetune_as_text(
     if out is None or (data is None and not resume):
         raise ValueError(f"finetune --task text needs --{'out' if out is None else 'data'}, and --data a .toml file")
     check_writable(out)
-    with TrainingDisplay() as display:
+    with overwriting(out, RUN, overwrite, resume), TrainingDisplay() as display:
         outcome = finetune_text(model, data, out, changes=changes, resume=resume, watch=display, say=say)
     if outcome.ended == "stopped":
         say(f"stopped at step {outcome.step:,} and saved in {out}: the same with --resume goes on")
     else:
-        say(f"{out}: {outcome.ended}; hornbook prompt {out} --task NAME --data PATH --shots 0 --out SCORES scores it")
+        print_result(f"{out}: {outcome.ended}")
+        say(f"  hornbook prompt {out} --task NAME --data PATH --shots 0 --out SCORES")
     answer(as_json, {"out": str(out), **vars(outcome)})
     if outcome.ended == "stopped":
         raise typer.Exit(130)

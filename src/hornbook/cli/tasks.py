@@ -1,4 +1,4 @@
-"""The verbs of labelled data: `finetune`, `evaluate`, `predict`, `features`."""
+"""Commands for labelled data: `finetune`, `evaluate`, `predict`, `features`."""
 
 import itertools
 from pathlib import Path
@@ -7,8 +7,10 @@ from typing import Annotated
 import typer
 
 from hornbook.cli.app import (
+    Device,
     Json,
     Model,
+    Overwrite,
     answer,
     app,
     changes_in,
@@ -18,22 +20,23 @@ from hornbook.cli.app import (
     says_what_is_kept,
     show_settings,
 )
+from hornbook.cli.overwriting import RUN, overwriting, refuse_existing_file
 
-TaskName = Annotated[str, typer.Option("--task", help="A data set (mrpc, squad2, conll2003 ...) or a kind of task.")]
+TaskName = Annotated[str, typer.Option("--task", help="Data set (mrpc, squad2, conll2003 ...) or task kind.")]
 TaskToLearn = Annotated[
-    str | None,
-    typer.Option("--task", help="A data set (mrpc, squad2 ...) or kind of task; without it classification."),
+    str | None, typer.Option("--task", help="Data set (mrpc, squad2 ...) or task kind; defaults to classification.")
 ]
 Data = Annotated[
-    str | None, typer.Option(help="A folder in the published layout, or your own .csv, .tsv, .jsonl, .parquet, .xlsx.")
+    str | None,
+    typer.Option(help="Data in the published layout (a folder), or your own .csv, .tsv, .jsonl, .parquet, .xlsx."),
 ]
-Text = Annotated[str | None, typer.Option(help="The column of the text; inferred by default.")]
-Pair = Annotated[str | None, typer.Option(help="The column of the second text.")]
-Label = Annotated[str | None, typer.Option(help="The column of the label.")]
-Delimiter = Annotated[str | None, typer.Option(help="What separates fields, such as ';' or tab; detected by default.")]
-Encoding = Annotated[str | None, typer.Option(help="Of the files, such as cp949; detected by default.")]
-Strict = Annotated[bool, typer.Option("--strict", help="Stop at the first bad row instead of counting it.")]
-Runs = Annotated[list[str], typer.Argument(help="A fine-tuned run or folder.")]
+Text = Annotated[str | None, typer.Option(help="Column of the text; inferred when omitted.")]
+Pair = Annotated[str | None, typer.Option(help="Column of the second text.")]
+Label = Annotated[str | None, typer.Option(help="Column of the label.")]
+Delimiter = Annotated[str | None, typer.Option(help="Field separator, such as ';' or tab; detected when omitted.")]
+Encoding = Annotated[str | None, typer.Option(help="File encoding, such as cp949; detected when omitted.")]
+Strict = Annotated[bool, typer.Option("--strict", help="Stop at the first bad row instead of skipping it.")]
+Runs = Annotated[list[str], typer.Argument(help="Fine-tuned run or model folder; several form an ensemble.")]
 
 
 @app.command("finetune", epilog="Example: hornbook finetune runs/first --task mrpc --data glue/MRPC --out runs/mrpc")
@@ -41,18 +44,23 @@ def finetune_verb(
     model: Model,
     task: TaskToLearn = None,
     data: Data = None,
-    out: Annotated[Path | None, typer.Option(help="The run folder.")] = None,
-    epochs: Annotated[float | None, typer.Option(help="How often the training part is read.")] = None,
+    out: Annotated[Path | None, typer.Option(help="Run folder to write.")] = None,
+    epochs: Annotated[float | None, typer.Option(help="Passes over the training split.")] = None,
     lr: Annotated[float | None, typer.Option(help="Peak learning rate.")] = None,
-    batch_size: Annotated[int | None, typer.Option(help="Examples in a batch.")] = None,
-    seed: Annotated[int | None, typer.Option(help="Everything random follows from it.")] = None,
-    head: Annotated[str | None, typer.Option(help="linear (published), mlp, cnn, bilstm or attention.")] = None,
-    pair_encoding: Annotated[
-        str | None, typer.Option(help="Two texts joint, separate, or both: in both orders.")
+    batch_size: Annotated[int | None, typer.Option(help="Examples per batch.")] = None,
+    seed: Annotated[int | None, typer.Option(help="Random seed.")] = None,
+    head: Annotated[
+        str | None, typer.Option(help="Task head: linear (published), mlp, cnn, bilstm or attention.")
     ] = None,
-    restarts: Annotated[int, typer.Option(help="So many runs with other seeds; the best is kept.")] = 1,
+    pair_encoding: Annotated[
+        str | None, typer.Option(help="Encode a pair jointly (joint), separately (separate), or in both orders (both).")
+    ] = None,
+    restarts: Annotated[int, typer.Option(help="Number of runs with different seeds; the best is kept.")] = 1,
     search: Annotated[
-        bool, typer.Option("--search", help="Try the four published learning rates, higher for a narrow model.")
+        bool,
+        typer.Option(
+            "--search", help="Try the four published learning rates (higher for narrow models) and keep the best."
+        ),
     ] = False,
     text: Text = None,
     pair: Pair = None,
@@ -60,13 +68,17 @@ def finetune_verb(
     delimiter: Delimiter = None,
     encoding: Encoding = None,
     strict: Strict = False,
-    change: Annotated[list[str] | None, typer.Option("--set", help="key=value; --show lists the keys.")] = None,
-    resume: Annotated[bool, typer.Option("--resume", help="Go on with the run in --out, or start it.")] = False,
-    show: Annotated[bool, typer.Option("--show", help="List all settings with their values, and stop.")] = False,
+    change: Annotated[
+        list[str] | None, typer.Option("--set", help="Override a setting: key=value; --show lists the keys.")
+    ] = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Resume the run in --out, or start it.")] = False,
+    show: Annotated[bool, typer.Option("--show", help="Print all settings with their values and exit.")] = False,
+    overwrite: Overwrite = False,
+    device: Device = "auto",
     as_json: Json = False,
 ) -> None:
-    """Fine-tune a pre-trained model on a task. Stop it at any moment; --resume goes on."""
-    changes = changes_in(change)
+    """Fine-tune a pre-trained model on a task. Ctrl-C saves a checkpoint; --resume resumes."""
+    changes = changes_in(change, device)
     named = {"task.head": head, "task.pair_encoding": pair_encoding}
     changes |= {name: value for name, value in named.items() if value is not None}
     if task == "text" or (task is None and resume and _is_of_text(out)):
@@ -79,7 +91,7 @@ def finetune_verb(
         refuse_idle("with --task text", columns | several | layers)
         flags = {"epochs": epochs, "optimizer.lr": lr, "batch_size": batch_size, "runtime.seed": seed}
         changes |= {name: value for name, value in flags.items() if value is not None}
-        finetune_as_text(model, data, out, changes, resume, show, as_json)
+        finetune_as_text(model, data, out, changes, resume, overwrite, show, as_json)
         return
     if show:
         flags = {"epochs": epochs, "optimizer.lr": lr, "batch_size": batch_size, "runtime.seed": seed}
@@ -95,7 +107,8 @@ def finetune_verb(
     from hornbook.finetuning.api import finetune
     from hornbook.terminal import PieceDisplay, say
 
-    with says_what_is_kept(out, as_json), PieceDisplay() as display:
+    replaced = overwriting(out, RUN, overwrite, resume)
+    with replaced, says_what_is_kept(out, as_json), PieceDisplay() as display:
         result = finetune(
             model,
             data,
@@ -145,7 +158,7 @@ def say_result(result, advice: str = "--restarts 5, another --lr or more --epoch
     from hornbook.files import read_json
     from hornbook.report.stages import read_stages
     from hornbook.report.wording import counted
-    from hornbook.terminal import duration, say, table
+    from hornbook.terminal import duration, print_result, say, table
 
     tries = result.out / "tries.json"
     if tries.exists():
@@ -155,12 +168,12 @@ def say_result(result, advice: str = "--restarts 5, another --lr or more --epoch
             for each in found["tries"]
         ]
         table(rows, ("try", "learning rate", "seed", found["decided_by"], "degenerate"))
-        say(f"best {found['best']}; median {found['median']:.4g}, standard deviation {found['spread']:.2g}")
+        print_result(f"best {found['best']}; median {found['median']:.4g}, standard deviation {found['spread']:.2g}")
     outcome, earlier = result.outcome, [stage.record for stage in read_stages(result.out)]
     steps = outcome.step + sum(record.step for record in earlier)
     seconds = outcome.seconds + sum(record.seconds for record in earlier)
     stages = f" in {len(earlier) + 1} stages" if earlier else ""
-    say(f"{result.out}: {outcome.ended}, {counted(steps, 'step')}{stages}, {duration(seconds)}")
+    print_result(f"{result.out}: {outcome.ended}, {counted(steps, 'step')}{stages}, {duration(seconds)}")
     say_scores(result.scores)
     if result.degenerate:
         say(f"note: this run is degenerate: {result.degenerate}; try {advice}")
@@ -182,22 +195,23 @@ def say_scores(parts: dict) -> None:
 def evaluate(
     runs: Runs,
     data: Data = None,
-    part: Annotated[str | None, typer.Option(help="Only this part, such as test or dev-mismatched.")] = None,
+    part: Annotated[str | None, typer.Option(help="Score only this split, such as test or dev-mismatched.")] = None,
     text: Text = None,
     pair: Pair = None,
     label: Label = None,
     delimiter: Delimiter = None,
     encoding: Encoding = None,
     strict: Strict = False,
+    device: Device = "auto",
     as_json: Json = False,
 ) -> None:
-    """Give the official scores of a run on labelled data, with 95% intervals. Several runs answer together."""
+    """Compute the official scores of a run on labelled data, with 95% intervals. Several runs form an ensemble."""
     from hornbook.infer.predictor import load_predictor
     from hornbook.terminal import counting_display, say
 
     if data is None:
         raise ValueError("evaluate needs --data; see 'hornbook evaluate --help'")
-    predictor = load_predictor(runs)
+    predictor = load_predictor(runs, device)
     with counting_display("reading") as show:
         found = predictor.evaluate(
             data,
@@ -230,15 +244,16 @@ def predict(
     arguments: Annotated[
         list[str],
         typer.Argument(
-            help="Runs, then texts; 'A ||| B' is a pair, a question and its passage, or a context and endings."
+            help="Runs, then texts; 'A ||| B' is a pair, a question and its passage, or a context and its endings."
         ),
     ],
     file: Annotated[
-        Path | None, typer.Option(help="Texts to predict: .txt, .csv, .jsonl, .parquet, .xlsx, column file.")
+        Path | None, typer.Option(help="File of texts: .txt, .csv, .tsv, .jsonl, .parquet, .xlsx or a column file.")
     ] = None,
-    to: Annotated[Path | None, typer.Option(help="Write to this .json, .jsonl, .csv or .tsv.")] = None,
+    to: Annotated[Path | None, typer.Option(help="Write predictions to this .json, .jsonl, .csv or .tsv.")] = None,
     submission: Annotated[
-        Path | None, typer.Option(help="Write the test part of --data as its grader takes it, to this folder or .zip.")
+        Path | None,
+        typer.Option(help="Write predictions of --data's test split in its grader's format, to this folder or .zip."),
     ] = None,
     data: Data = None,
     text: Text = None,
@@ -246,17 +261,21 @@ def predict(
     delimiter: Delimiter = None,
     encoding: Encoding = None,
     strict: Strict = False,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the file --to.")] = False,
+    device: Device = "auto",
     as_json: Json = False,
 ) -> None:
-    """Predict: labels with probabilities, numbers, answers with spans, tags. Several runs answer together."""
+    """Predict labels with probabilities, numbers, answer spans or tags. Several runs form an ensemble."""
     from hornbook.infer.predictor import load_predictor
     from hornbook.tasks.reading.inputs import input_rows, read_input_rows
     from hornbook.tasks.tables_out import readable, write_rows
-    from hornbook.terminal import counting_display, say, table
+    from hornbook.terminal import counting_display, print_result, say, table
 
     runs = list(itertools.takewhile(_is_model, arguments)) or arguments[:1]
     texts = arguments[len(runs) :]
-    predictor = load_predictor(runs)
+    if to is not None:
+        refuse_existing_file(to, "--to", overwrite)
+    predictor = load_predictor(runs, device)
     if submission is not None:
         refuse_idle("with --submission", {"a text": bool(texts), "--file": file is not None, "--to": to is not None})
         _submit(predictor, data, submission, as_json)
@@ -287,7 +306,7 @@ def predict(
         say(f"{num_empty:,} of {len(inputs):,} inputs have no prediction: 'problem' says why")
     if to is not None:
         write_rows(to, rows)
-        say(f"{to}: {len(rows):,} predictions")
+        print_result(f"{to}: {len(rows):,} predictions")
     elif not as_json:
         headings, cells = readable(rows)
         table(cells, headings)
@@ -300,7 +319,7 @@ def _is_model(name: str) -> bool:
 
 def _submit(predictor, data: str | None, out: Path, as_json: bool) -> None:
     from hornbook.tasks.submissions import missing_glue, write_submission
-    from hornbook.terminal import say
+    from hornbook.terminal import print_result, say
 
     if data is None:
         raise ValueError("--submission needs --data, the folder with the test part")
@@ -308,7 +327,7 @@ def _submit(predictor, data: str | None, out: Path, as_json: bool) -> None:
     parts = {name: each for name, each in found.parts.items() if name.startswith("test")}
     parts = parts or {name: each for name, each in found.parts.items() if name != "train"}
     files = write_submission(out, saved, parts, {name: predictor.predict(each) for name, each in parts.items()})
-    say(f"{out}: {', '.join(files)}")
+    print_result(f"{out}: {', '.join(files)}")
     missing = missing_glue(out) if saved.name != "diagnostic" and files[0].endswith(".tsv") else []
     if missing:
         say(f"GLUE's grader wants all tasks; still missing: {', '.join(missing)}")
@@ -319,23 +338,26 @@ def _submit(predictor, data: str | None, out: Path, as_json: bool) -> None:
 def features(
     model: Model,
     file: Annotated[Path, typer.Argument(help=".txt with one text per line, or .csv, .tsv, .jsonl, .parquet, .xlsx.")],
-    out: Annotated[Path, typer.Option(help="The .npy file to write.")],
+    out: Annotated[Path, typer.Option(help=".npy file to write.")],
     layers: Annotated[
-        str, typer.Option(help="last, last4, mean-last4, all, embeddings, or numbers: 1,2,-1.")
+        str, typer.Option(help="Layers to write: last, last4, mean-last4, all, embeddings, or numbers: 1,2,-1.")
     ] = "last4",
-    pooling: Annotated[str, typer.Option(help="cls (of a GPT the last token), mean, or none (every token).")] = "cls",
+    pooling: Annotated[str, typer.Option(help="Pooling: cls (GPT: last token), mean, or none (every token).")] = "cls",
     text: Text = None,
     pair: Pair = None,
     delimiter: Delimiter = None,
     encoding: Encoding = None,
     strict: Strict = False,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the file --out.")] = False,
+    device: Device = "auto",
     as_json: Json = False,
 ) -> None:
-    """Write the frozen hidden states of texts, for a model of your own on top."""
+    """Write the hidden states of texts to a .npy file, as features for another model."""
     from hornbook.infer.features import extract_features
-    from hornbook.terminal import counting_display, say
+    from hornbook.terminal import counting_display, print_result, say
 
     check_writable(out.parent)
+    refuse_existing_file(out, "--out", overwrite)
     with counting_display("reading") as show:
         found = extract_features(
             model,
@@ -348,6 +370,7 @@ def features(
             delimiter=delimiter,
             encoding=encoding,
             strict=strict,
+            device=device,
             progress=lambda done, total: show(f"of {total:,} texts", done),
         )
     for words in found.said:
@@ -355,5 +378,5 @@ def features(
     say_problems(found.problems.as_dict())
     if found.num_cut:
         say(f"{found.num_cut:,} texts were cut to what the model takes")
-    say(f"{found.out}: {found.num_rows:,} x {found.width}, of {found.num_texts:,} texts")
+    print_result(f"{found.out}: {found.num_rows:,} x {found.width}, of {found.num_texts:,} texts")
     answer(as_json, {"out": str(found.out), "texts": found.num_texts, "rows": found.num_rows, "width": found.width})

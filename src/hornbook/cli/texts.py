@@ -1,4 +1,4 @@
-"""The verbs that make vocabularies and corpora: `tokenizer train`, `tokenizer extend`, `corpus build`."""
+"""Commands that make vocabularies and corpora: `tokenizer train`, `tokenizer extend`, `corpus build`."""
 
 import contextlib
 import os
@@ -12,15 +12,16 @@ from typing import Annotated
 
 import typer
 
-from hornbook.cli.app import Json, answer, app, check_writable, complain, refuse_existing, say_problems
+from hornbook.cli.app import Json, Overwrite, answer, app, check_writable, complain, refuse_existing, say_problems
+from hornbook.cli.overwriting import CORPUS, TOKENIZER, overwriting
 
-tokenizer_app = typer.Typer(help="Train a vocabulary, or add words to one.", no_args_is_help=True)
-corpus_app = typer.Typer(help="Turn files of text into token shards.", no_args_is_help=True)
+tokenizer_app = typer.Typer(help="Train a tokenizer, or add words to one.", no_args_is_help=True)
+corpus_app = typer.Typer(help="Tokenize text files into a corpus of shards.", no_args_is_help=True)
 app.add_typer(tokenizer_app, name="tokenizer")
 app.add_typer(corpus_app, name="corpus")
 
 Files = Annotated[list[Path], typer.Argument(help="Files or folders: .txt, .jsonl, .parquet, also .gz, .xz, .zst.")]
-TextColumn = Annotated[str | None, typer.Option(help="The column (parquet) or key (jsonl) that holds the text.")]
+TextColumn = Annotated[str | None, typer.Option(help="Column (.parquet) or key (.jsonl) of the text.")]
 
 
 @tokenizer_app.command(
@@ -28,31 +29,32 @@ TextColumn = Annotated[str | None, typer.Option(help="The column (parquet) or ke
 )
 def tokenizer_train(
     files: Files,
-    out: Annotated[Path, typer.Option(help="Where the tokenizer goes.")],
+    out: Annotated[Path, typer.Option(help="Folder to write the tokenizer to.")],
     kind: Annotated[str, typer.Option(help="wordpiece, bpe (byte-level) or unigram.")] = "wordpiece",
-    vocab_size: Annotated[int, typer.Option(help="Tokens at most.")] = 30000,
+    vocab_size: Annotated[int, typer.Option(help="Largest vocabulary size.")] = 30000,
     cased: Annotated[bool, typer.Option("--cased", help="Keep upper case and accents.")] = False,
     text_column: TextColumn = None,
+    overwrite: Overwrite = False,
     as_json: Json = False,
 ) -> None:
-    """Train a vocabulary, and show how it fits the text."""
+    """Train a tokenizer, and print how well it fits the text."""
     from hornbook.data.problems import Problems
     from hornbook.data.readers import read_documents
     from hornbook.lifecycle.locking import run_lock
-    from hornbook.terminal import counting_display, say
+    from hornbook.terminal import counting_display, print_result
     from hornbook.text.training import train_tokenizer
 
     check_writable(out)
     problems = Problems()
     texts = (document.text for document in read_documents(files, text_column=text_column, problems=problems))
-    with _stopped_at_once(), run_lock(out):
+    with _stopped_at_once(), overwriting(out, TOKENIZER, overwrite), run_lock(out):
         refuse_existing(out, "tokenizer.json", "a tokenizer")
         with counting_display("reading") as show:
             train = partial(train_tokenizer, texts, kind=kind, vocab_size=vocab_size, cased=cased, progress=show)
             trained = _in_a_thread(train)
         trained.save(out)
     say_problems(problems.as_dict())
-    say(f"{out}: {trained.vocab_size:,} tokens, {kind}, {'cased' if cased else 'uncased'}")
+    print_result(f"{out}: {trained.vocab_size:,} tokens, {kind}, {'cased' if cased else 'uncased'}")
     answer(as_json, {"out": str(out), "vocab_size": trained.vocab_size, "fit": _show_fit(trained, files, text_column)})
 
 
@@ -86,22 +88,23 @@ def _stopped_at_once() -> Iterator[None]:
 def tokenizer_extend(
     tokenizer: Annotated[str, typer.Argument(help="A tokenizer or model folder, or a Hugging Face name.")],
     files: Files,
-    out: Annotated[Path, typer.Option(help="Where the larger tokenizer goes.")],
-    words: Annotated[int, typer.Option(help="How many words to add.")] = 500,
-    word_list: Annotated[Path | None, typer.Option(help="Add just these words, one a line.")] = None,
+    out: Annotated[Path, typer.Option(help="Folder to write the extended tokenizer to.")],
+    words: Annotated[int, typer.Option(help="Number of words to add.")] = 500,
+    word_list: Annotated[Path | None, typer.Option(help="Add only the words in this file, one per line.")] = None,
     text_column: TextColumn = None,
+    overwrite: Overwrite = False,
     as_json: Json = False,
 ) -> None:
-    """Add a domain's words to a vocabulary, for 'pretrain --from'."""
+    """Add a domain's words to a tokenizer, for 'pretrain --from'."""
     from hornbook.data.readers import read_documents
     from hornbook.interop.hub import model_folder
     from hornbook.lifecycle.locking import run_lock
-    from hornbook.terminal import say
+    from hornbook.terminal import print_result, say
     from hornbook.text.extension import LEAST_COUNT, words_worth_adding
     from hornbook.text.tokenizer import Tokenizer
 
     check_writable(out)
-    with run_lock(out):
+    with overwriting(out, TOKENIZER, overwrite), run_lock(out):
         refuse_existing(out, "tokenizer.json", "a tokenizer")
         extended = Tokenizer.load(model_folder(tokenizer))
         if word_list is None:
@@ -112,9 +115,9 @@ def tokenizer_extend(
         added = extended.add_words(chosen)
         extended.save(out)
     if not added and word_list is None:
-        say(f"note: no word of several pieces is there {LEAST_COUNT} times or more; --word-list adds words as told")
+        say(f"note: no word that is split occurs {LEAST_COUNT} times or more; --word-list adds the words in a file")
     some = ", ".join(extended.token(number) for number, _ in added[:12]) + (" ..." if len(added) > 12 else "")
-    say(f"{out}: {len(added):,} words added{f' ({some})' if some else ''}, {extended.vocab_size:,} tokens")
+    print_result(f"{out}: {len(added):,} words added{f' ({some})' if some else ''}, {extended.vocab_size:,} tokens")
     fit = _show_fit(extended, files, text_column)
     answer(as_json, {"out": str(out), "added": len(added), "vocab_size": extended.vocab_size, "fit": fit})
 
@@ -129,7 +132,7 @@ def _words_in(word_list: Path) -> list[str]:
 def _show_fit(tokenizer, files: list[Path], text_column: str | None) -> dict:
     """Measures on the first 5 million characters, and prints."""
     from hornbook.data.readers import read_documents
-    from hornbook.terminal import say, table
+    from hornbook.terminal import print_result, table
     from hornbook.text.fit import measure_fit
 
     def beginning():
@@ -141,7 +144,7 @@ def _show_fit(tokenizer, files: list[Path], text_column: str | None) -> dict:
                 return
 
     fit = measure_fit(tokenizer, beginning())
-    say(
+    print_result(
         f"{fit.pieces_per_word:.3f} pieces a word, {fit.characters_per_token:.2f} characters a token, "
         f"{fit.unknown_rate:.3%} unknown, {fit.vocabulary_used:.0%} of the vocabulary used"
     )
@@ -158,28 +161,27 @@ def _show_fit(tokenizer, files: list[Path], text_column: str | None) -> dict:
 def corpus_build(
     files: Files,
     tokenizer: Annotated[str, typer.Option(help="A tokenizer or model folder, or a Hugging Face name.")],
-    out: Annotated[Path, typer.Option(help="Where the corpus goes.")],
-    workers: Annotated[int | None, typer.Option(help="Processes; one a core when not said.")] = None,
+    out: Annotated[Path, typer.Option(help="Folder to write the corpus to.")],
+    workers: Annotated[int | None, typer.Option(help="Worker processes; defaults to one per core.")] = None,
     documents: Annotated[
-        str, typer.Option(help="In .txt, a document ends at a 'blank-line', or is a 'file'.")
+        str, typer.Option(help="How documents are separated in a .txt: blank-line or file.")
     ] = "blank-line",
     text_column: TextColumn = None,
     clean: Annotated[str | None, typer.Option(help="'wiki' removes lists, tables and headings.")] = None,
-    keep_duplicates: Annotated[
-        bool, typer.Option("--keep-duplicates", help="Keep documents that occur twice.")
-    ] = False,
+    keep_duplicates: Annotated[bool, typer.Option("--keep-duplicates", help="Keep duplicate documents.")] = False,
+    overwrite: Overwrite = False,
     as_json: Json = False,
 ) -> None:
-    """Turn text into token shards. The same command goes on with a build that was stopped."""
+    """Tokenize text into shards. Run the same command again to resume a stopped build."""
     from hornbook.data.build import build_corpus
     from hornbook.interop.hub import model_folder
     from hornbook.report.wording import counted
-    from hornbook.terminal import building_display, say, short
+    from hornbook.terminal import building_display, print_result, say, short
 
     if documents not in ("blank-line", "file"):
         raise ValueError(f"--documents must be blank-line or file, not '{documents}'")
     check_writable(out)
-    with building_display() as show:
+    with overwriting(out, CORPUS, overwrite), building_display() as show:
         manifest = build_corpus(
             files,
             model_folder(tokenizer),
@@ -194,7 +196,7 @@ def corpus_build(
     totals, num_shards = manifest["totals"], len(manifest["shards"])
     if manifest.get("already_built"):
         say(f"{out} is already built")
-    say(
+    print_result(
         f"{out}: {counted(totals['documents'], 'document')}, {counted(totals['sentences'], 'sentence')}, "
         f"{short(totals['tokens'])} tokens in {counted(num_shards, 'shard')}, "
         f"{manifest['megabytes_per_second']:.1f} MB/s"

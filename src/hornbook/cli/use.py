@@ -1,4 +1,4 @@
-"""The verbs that use what is there: `fill-mask`, `next-sentence`, `detect`, `info`, `report`."""
+"""Commands that use a trained model or describe a folder: `fill-mask`, `next-sentence`, `detect`, `info`, `report`."""
 
 from pathlib import Path
 from typing import Annotated
@@ -17,11 +17,11 @@ PICTURES = (
 def fill_mask(
     model: Model,
     text: Annotated[str, typer.Argument(help="A text with [MASK] where words are missing.")],
-    top: Annotated[int, typer.Option(help="How many guesses for each mask.")] = 5,
+    top: Annotated[int, typer.Option(help="Predictions per mask.")] = 5,
     device: Device = "auto",
     as_json: Json = False,
 ) -> None:
-    """Fill in the masks of a text."""
+    """Predict the masked tokens of a text."""
     import hornbook
     from hornbook.terminal import table
 
@@ -34,17 +34,17 @@ def fill_mask(
 @app.command("next-sentence", epilog='Example: hornbook next-sentence runs/first "He went out." "It was raining."')
 def next_sentence(
     model: Model,
-    a: Annotated[str, typer.Argument(help="The first sentence.")],
-    b: Annotated[str, typer.Argument(help="The one that may follow it.")],
+    a: Annotated[str, typer.Argument(help="First sentence.")],
+    b: Annotated[str, typer.Argument(help="Sentence that may follow it.")],
     device: Device = "auto",
     as_json: Json = False,
 ) -> None:
-    """Say how likely B is to follow A."""
+    """Print the probability that sentence B follows sentence A."""
     import hornbook
-    from hornbook.terminal import say
+    from hornbook.terminal import print_result
 
     probability = hornbook.load(model, device=device).next_sentence(a, b)
-    say(f"{probability:.1%} that the second follows the first")
+    print_result(f"{probability:.1%} that the second follows the first")
     answer(as_json, {"is_next": probability})
 
 
@@ -52,13 +52,15 @@ def next_sentence(
 def detect(
     model: Model,
     text: Annotated[str, typer.Argument(help="A text in which words may have been replaced.")],
-    threshold: Annotated[float, typer.Option(help="Mark the words that are at least so likely replaced.")] = 0.5,
+    threshold: Annotated[
+        float, typer.Option(help="Mark words whose probability of being replaced is at least this.")
+    ] = 0.5,
     device: Device = "auto",
     as_json: Json = False,
 ) -> None:
-    """Mark the words that look replaced. The model is an ELECTRA discriminator."""
+    """Mark the words of a text that look replaced, with an ELECTRA discriminator."""
     import hornbook
-    from hornbook.terminal import say, table
+    from hornbook.terminal import print_result, table
 
     if not 0 < threshold < 1:
         raise ValueError(f"--threshold must lie between 0 and 1, not {threshold:g}")
@@ -69,16 +71,16 @@ def detect(
     for word in reversed(words):
         if word.probability >= threshold:
             marked = f"{marked[: word.start]}[{marked[word.start : word.stop]}]{marked[word.stop :]}"
-    say(marked)
+    print_result(marked)
     table([(f"{word.probability:.1%}", word.word) for word in words], ("replaced", "word"))
     answer(as_json, {"marked": marked, "words": [vars(word) for word in words]})
 
 
 @app.command("info", epilog="Example: hornbook info runs/first")
 def info(
-    path: Annotated[Path, typer.Argument(help="Any folder that Hornbook or transformers wrote.")], as_json: Json = False
+    path: Annotated[Path, typer.Argument(help="Any folder that hornbook or transformers wrote.")], as_json: Json = False
 ) -> None:
-    """Say what a folder is: parameters, tokens, data, last loss."""
+    """Describe a folder: what it is, parameters, tokens, data, loss or scores."""
     from hornbook.report.info import describe, lines
     from hornbook.terminal import table
 
@@ -88,12 +90,12 @@ def info(
 
 
 @app.command("report", epilog="Example: hornbook report runs/first")
-def report(run: Annotated[Path, typer.Argument(help="A run folder.")], as_json: Json = False) -> None:
-    """Write report.html and its pictures into a run folder."""
+def report(run: Annotated[Path, typer.Argument(help="Run folder.")], as_json: Json = False) -> None:
+    """Write report.html and its plots into a run folder."""
     from hornbook.report.page import write_report
-    from hornbook.terminal import say
+    from hornbook.terminal import print_result
 
     page = write_report(run)
     pictures = [name for name in PICTURES if (run / name).exists()]
-    say(" and ".join([str(page), *(str(run / name) for name in pictures)]))
+    print_result(" and ".join([str(page), *(str(run / name) for name in pictures)]))
     answer(as_json, {"page": str(page), "pictures": [str(run / name) for name in pictures]})

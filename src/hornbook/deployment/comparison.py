@@ -50,13 +50,15 @@ def compare(
     threads: int = 1,
     batch_size: int = 32,
     batch_threads: int | None = None,
+    device: str = "auto",
     show: Show = lambda doing, number: None,
 ) -> dict[str, Any]:
     """Measures runs, models and exported folders, and answers what `comparison.json` holds.
 
     With `data`, all are scored on it and timed on its examples; without, scores are those that their runs wrote down,
     and inputs of `length` drawn tokens are timed. Latency is of one input on so many `threads`; throughput of
-    `batch_size` at once on `batch_threads` (none: all cores) and, where there is one, on the GPU.
+    `batch_size` at once on `batch_threads` (none: all cores) and, unless `device` is cpu, on the GPU if there is one.
+    Scores are computed on `device`.
     """
     settings = {"length": length, "rounds": rounds, "threads": threads, "batch_size": batch_size}
     settings["batch_threads"] = num_cores() if batch_threads is None else batch_threads
@@ -65,22 +67,23 @@ def compare(
             raise ValueError(f"--{name.replace('_', '-')} must be at least 1, not {value}")
     if not names:
         raise ValueError("there is nothing to compare: give runs, models or exported folders, the first to compare to")
+    device = chosen_device(device)
     models = [opened(name) for name in names]
     if out is not None:
         _refuse_another(Path(out), [model.name for model in models])
     _check_tasks(models, data)
     columns = {"text": text, "pair": pair, "label": label, "delimiter": delimiter, "encoding": encoding}
-    scores, about = _scored(models, data, part, columns, show) if data is not None else _recorded(models)
+    scores, about = _scored(models, data, part, columns, device, show) if data is not None else _recorded(models)
     inputs = _inputs(models, data, about.get("part"), columns, max(batch_size, NUM_TIMED), length)
     rows = [_row(model, features) for model, features in zip(models, inputs, strict=True)]
     for row, score in zip(rows, scores, strict=True):
         row |= {"score": score} if score else {}
     _add_latency(rows, models, inputs, settings, show)
-    _add_throughput(rows, models, inputs, settings, show)
+    _add_throughput(rows, models, inputs, settings, device, show)
     _add_shares(rows)
     found = {
         **{"hornbook": hornbook.__version__, **about, **settings},
-        **{"data": None if data is None else str(data), "devices": _devices(settings), "rows": rows},
+        **{"data": None if data is None else str(data), "devices": _devices(settings, device), "rows": rows},
     }
     if out is not None:
         write_json(Path(out) / FILE, found)
@@ -129,11 +132,10 @@ def _check_tasks(models: Sequence[Opened], data: Any) -> None:
 
 
 def _scored(
-    models: Sequence[Opened], data: Any, part: str | None, columns: dict[str, str | None], show: Show
+    models: Sequence[Opened], data: Any, part: str | None, columns: dict[str, str | None], device: str, show: Show
 ) -> tuple[list[dict | None], dict[str, Any]]:
     """The score of each on the data, and what it is of."""
     found, noted = [], {}
-    device = chosen_device()
     if not any(columns[role] for role in ("text", "pair", "label")):
         columns = columns | models[0].predictor.members[0].columns
     for model in models:
@@ -256,9 +258,14 @@ def _add_latency(
 
 
 def _add_throughput(
-    rows: list[dict], models: Sequence[Opened], inputs: Sequence[Features], settings: dict[str, int], show: Show
+    rows: list[dict],
+    models: Sequence[Opened],
+    inputs: Sequence[Features],
+    settings: dict[str, int],
+    device: str,
+    show: Show,
 ) -> None:
-    """Inputs a second; on a GPU in half precision, and not of exported models."""
+    """Inputs per second; on a GPU in half precision, and not of exported models."""
     threads, rounds = settings["batch_threads"], max(3, settings["rounds"] // ROUNDS_A_BATCH)
     batches = [_batches(features, settings["batch_size"])[:1] for features in inputs]
     on_these = [model.with_threads(threads) for model in models]
@@ -268,12 +275,12 @@ def _add_throughput(
         times = by_turns(answers, rounds, lambda done: show("rounds of batches timed", done), num_warm_up=1)
     for row, found in zip(rows, times, strict=True):
         row["throughput"] = {"cpu": num_inputs / (found.p50_ms / 1000)}
-    if not torch.cuda.is_available():
+    if device == "cpu":
         return
     moved = [i for i, model in enumerate(models) if not isinstance(model.model, OnnxModel)]
     for i in moved:
-        models[i].model.to("cuda")
-    answers = [_answer_on_gpu(models[i], batches[i]) for i in moved]
+        models[i].model.to(device)
+    answers = [_answer_on_gpu(models[i], batches[i], device) for i in moved]
     times = by_turns(answers, settings["rounds"], lambda done: show("rounds on the GPU timed", done))
     for i, found in zip(moved, times, strict=True):
         rows[i]["throughput"]["cuda"] = num_inputs / (found.p50_ms / 1000)
@@ -284,8 +291,7 @@ def _answer(model: Opened, batches: Sequence[Batch]) -> Answer:
     return lambda number: model.answer(batches[number % len(batches)])
 
 
-def _answer_on_gpu(model: Opened, batches: Sequence[Batch]) -> Answer:
-    device = torch.device("cuda")
+def _answer_on_gpu(model: Opened, batches: Sequence[Batch], device: str) -> Answer:
     is_half = torch.cuda.is_bf16_supported(including_emulation=False)
 
     def answer(number: int) -> None:
@@ -305,10 +311,10 @@ def _add_shares(rows: list[dict]) -> None:
             row["kept"] = row["score"]["value"] / first["score"]["value"]
 
 
-def _devices(settings: dict[str, int]) -> dict[str, str]:
+def _devices(settings: dict[str, int], device: str) -> dict[str, str]:
     cores = settings["batch_threads"]
     found = {"cpu": f"{cores} core{'s' if cores > 1 else ''} of {_processor()}"}
-    return found | ({"cuda": torch.cuda.get_device_name()} if torch.cuda.is_available() else {})
+    return found | ({} if device == "cpu" else {"cuda": torch.cuda.get_device_name(device)})
 
 
 def _processor() -> str:

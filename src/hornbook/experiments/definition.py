@@ -231,6 +231,14 @@ class Experiment(Typed):
         said = f"Set for every arm, beside the file: {', '.join(f'{name}={value}' for name, value in changes.items())}."
         return dataclasses.replace(self, equal=equal, about=_with(self.about, said))
 
+    def on_device(self, device: str) -> "Experiment":
+        """The same with pre-training and fine-tuning on this device."""
+        place = {"runtime.device": device}
+        pretraining, finetuning = self.equal.pretraining | place, self.equal.finetuning | place
+        return dataclasses.replace(
+            self, equal=dataclasses.replace(self.equal, pretraining=pretraining, finetuning=finetuning)
+        )
+
     def with_seeds(self, number: int) -> "Experiment":
         """So many seeds of pre-training: the file's, then the next numbers."""
         more = (seed for seed in itertools.count() if seed not in self.equal.seeds)

@@ -62,6 +62,7 @@ def reproduce(
     stop_after: float | None = None,
     processes: int = 1,
     resume: bool = False,
+    device: str = "auto",
     watch: Callable[[Status], None] | None = None,
     say: Say = print,
 ) -> Reproduced:
@@ -83,6 +84,8 @@ def reproduce(
             say(f"{len(experiment.arms)} of {len(whole.arms)} arms, and the {claims}")
     if changes:
         experiment = experiment.with_settings(changes)
+    if device != "auto":
+        experiment = experiment.on_device(device)
     if flops is not None:
         experiment = dataclasses.replace(experiment, equal=dataclasses.replace(experiment.equal, flops=flops))
     if seeds is not None:

@@ -7,7 +7,8 @@ RUN/scores.json           official scores with intervals, for every part that ha
 RUN/augmented.jsonl       where copies are trained on too: what each has other than its example
 RUN/teacher/              where its outputs are kept: may be deleted when the run is finished
 RUN/predictions-dev.jsonl what was said of each dev example, beside what is right
-RUN/checkpoints/, best/, metrics.jsonl
+RUN/checkpoints/          while it trains, what a resumed run needs; of a finished run only how it ended
+RUN/best/, metrics.jsonl
 """
 
 import dataclasses
@@ -41,6 +42,7 @@ from hornbook.finetuning.record import (
 from hornbook.finetuning.settings import FinetuneSettings, TaughtSettings
 from hornbook.finetuning.steps import is_trained, say_where_it_goes_on, with_steps
 from hornbook.finetuning.taught import (
+    STAGES,
     earlier_stages,
     kept_in_folders,
     run_earlier_stages,
@@ -285,6 +287,8 @@ def _finish(
     _publish_best(out)
     _draw_attention(out, inputs, model)
     write_json(out / SCORES, {"decided_by": job.decided_by, "degenerate": wrong, "parts": parts})
+    for trained in (out, *(out / STAGES).glob("*")):
+        Checkpoints(trained).keep_only_state()
     write_card(out)
 
 

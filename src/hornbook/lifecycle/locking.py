@@ -147,6 +147,22 @@ def _is_at(opened: int, folder: Path) -> bool:
         return False
 
 
+def is_locked(folder: Path) -> bool:
+    """Whether a process holds the lock of this folder."""
+    if fcntl is None:
+        return False
+    opened = os.open(folder, os.O_RDONLY)
+    try:
+        fcntl.flock(opened, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except OSError:  # a file system without locks
+        return False
+    finally:
+        os.close(opened)
+    return False
+
+
 def holds_a_lock() -> bool:
     return bool(_held)
 

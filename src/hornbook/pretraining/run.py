@@ -191,7 +191,7 @@ def _already_finished(out: Path, prepared: _Prepared) -> Outcome:
     checkpoints.publish(last)
     checkpoints.drop_old()
     if not (out / "samples.json").exists():
-        prepared.job.load_model(last)
+        prepared.job.load_model(out)
         _write_samples(out, prepared)
     state = read_state(last)
     return Outcome("already finished", state["step"], state["tokens"], state["seconds"], {}, state["best"])

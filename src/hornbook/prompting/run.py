@@ -70,6 +70,7 @@ def prompt(
     normalise: Normalise | None = None,
     dictionary: str | Path | None = None,
     resume: bool = False,
+    device: str = "auto",
     watch: Watch | None = None,
     say: Say = print,
 ) -> dict[str, Any]:
@@ -109,7 +110,7 @@ def prompt(
     }
     _refuse_another(out, before, asked)
     pieces = pieces_of(defined, shots, asked["seeds"])
-    loaded = opened(model)
+    loaded = opened(model, device)
     write_json(out / ASKED, asked)
     try:
         _run_pieces(pieces, out, Asker(defined, loaded), pool, test, watch, say)
@@ -162,8 +163,8 @@ def limited(test: list[Item], limit: int | None) -> list[Item]:
     return [test[i] for i in sorted(chosen)]
 
 
-def opened(model: str | Path) -> DecoderModel:
-    loaded = load(model)
+def opened(model: str | Path, device: str = "auto") -> DecoderModel:
+    loaded = load(model, device=device)
     if not isinstance(loaded, DecoderModel):
         raise ValueError(
             f"{model} is an encoder, which reads in both directions and cannot go on with a prompt: give a GPT, or "

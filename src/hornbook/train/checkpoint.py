@@ -1,6 +1,6 @@
 """Checkpoints: all that a run needs to go on, each a folder that appears whole or not at all.
 
-RUN/checkpoints/step-00001000/   model files, optimizer.safetensors, state.json
+RUN/checkpoints/step-00001000/   model files, optimizer.safetensors, state.json; of a finished run perhaps only the last
 RUN/model.safetensors ...        the same model files, linked from the last checkpoint
 RUN/kept/step-00000500/          model files of steps that were asked for by name; they stay when checkpoints go
 """
@@ -67,6 +67,24 @@ class Checkpoints:
             return
         with replacing_folder(final) as temporary:
             save_model(temporary)
+
+    def finished_files(self) -> list[Path]:
+        """What a finished run no longer needs: all files but the last `state.json`, which says how it ended."""
+        found = self.all()
+        return [path for path in self.folder.rglob("*") if path.is_file() and path.parent not in found[-1:]] + [
+            path for last in found[-1:] for path in last.iterdir() if path.is_file() and path.name != "state.json"
+        ]
+
+    def keep_only_state(self) -> None:
+        """For a finished run: removes its checkpoints, but for the last `state.json`."""
+        *older, last = self.all() or [None]
+        for old in older:
+            _remove(old)
+        for path in last.iterdir() if last else ():
+            if path.is_dir():
+                shutil.rmtree(path)
+            elif path.name != "state.json":
+                path.unlink()
 
     def publish(self, checkpoint: Path) -> None:
         """Links the checkpoint's model files to the root of the run: the same bytes, no copy."""

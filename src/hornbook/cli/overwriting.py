@@ -1,0 +1,71 @@
+"""`--overwrite`: replacing what hornbook wrote to a folder before, and nothing else."""
+
+import fnmatch
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+RUN = frozenset({"run", "fine-tuned run", "several runs", "baseline", "probe"})
+TOKENIZER = frozenset({"tokenizer"})
+CORPUS = frozenset({"corpus", "unfinished corpus"})
+# All that hornbook writes at the top of a folder, of any kind.
+OWN_NAMES = (
+    *("run.json", "metrics.jsonl", "samples.json", "tensorboard", "checkpoints", "best", "kept", "generator", "stages"),
+    *("config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json", "projections.safetensors"),
+    *("task.json", "scores.json", "predictions-*.jsonl", "attention.json", "teacher", "augmented.json*"),
+    *("README.md", "report.html", "*.png", "tries", "tries.json", "asked.json", "curve.json", "pieces"),
+    *("prompt.json", "predictions", "comparison.json", "model.onnx", "export.json", "tagger.safetensors"),
+    *("experiment.json", "results.json", "skipped.json", "pretrained", "running", "RESULTS-*.md"),
+    *("manifest.json", "progress*", "chunks", "shard-*.npy", "token_counts.npy", ".*.tmp"),
+)
+
+
+@contextmanager
+def overwriting(out: Path, kinds: frozenset[str], overwrite: bool, resume: bool = False) -> Iterator[None]:
+    """With `--overwrite`, moves the folder `out` aside while a command writes it newly, and then removes it. A command
+    that fails before it writes anything gets the old folder back. A folder of another kind than `kinds`, or with files
+    that hornbook did not write, is refused."""
+    if overwrite and resume:
+        raise ValueError("--overwrite starts from scratch and --resume continues: give only one of them")
+    if not overwrite or not out.exists() or not any(out.iterdir()):
+        yield
+        return
+    refuse_foreign(out, kinds)
+    folder = out.resolve()
+    old = folder.with_name(f".{folder.name}.old")
+    shutil.rmtree(old, ignore_errors=True)
+    os.replace(folder, old)
+    try:
+        yield
+    finally:
+        if folder.exists() and any(folder.iterdir()):
+            shutil.rmtree(old)
+        else:
+            shutil.rmtree(folder, ignore_errors=True)
+            os.replace(old, folder)
+
+
+def refuse_foreign(out: Path, kinds: frozenset[str]) -> None:
+    """Raises where `--overwrite` would remove something that hornbook did not write, or another kind of folder."""
+    from hornbook.lifecycle.locking import run_lock
+    from hornbook.report.info import describe
+
+    if not out.is_dir():
+        raise ValueError(f"{out} is a file: --overwrite replaces only folders that hornbook wrote")
+    foreign = [path.name for path in out.iterdir() if not any(fnmatch.fnmatch(path.name, own) for own in OWN_NAMES)]
+    if foreign:
+        raise ValueError(f"{out} holds {min(foreign)}, which hornbook did not write: move it, or choose another --out")
+    kind = describe(out)["kind"]
+    if kind not in kinds:
+        raise ValueError(f"{out} holds a {kind}, which this command does not write: choose another --out")
+    with run_lock(out):  # refuses where a process is writing to it
+        pass
+
+
+def refuse_existing_file(path: Path, option: str, overwrite: bool) -> None:
+    if path.is_dir():
+        raise ValueError(f"{path} is a folder: give {option} the name of a file")
+    if path.exists() and not overwrite:
+        raise ValueError(f"{path} already exists: add --overwrite to replace it, or choose another {option}")

@@ -1,0 +1,78 @@
+"""The command `runs`: the run folders there are, and `runs clean`."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from typer.core import TyperGroup
+
+from hornbook.cli.app import Json, answer, app
+
+Folder = Annotated[Path, typer.Argument(help="The folder that holds the runs.")]
+
+
+class RunsGroup(TyperGroup):
+    """`hornbook runs FOLDER` is short for `hornbook runs list FOLDER`."""
+
+    def parse_args(self, ctx, args: list[str]) -> list[str]:
+        is_named = any(word in self.commands for word in args[:1])
+        asks_for_help = args[:1] == ["--help"]
+        return super().parse_args(ctx, args if is_named or asks_for_help else ["list", *args])
+
+
+runs_app = typer.Typer(cls=RunsGroup, help="List the runs in a folder, or remove checkpoints that nothing needs.")
+app.add_typer(runs_app, name="runs")
+
+
+@runs_app.command("list", epilog="Example: hornbook runs list runs")
+def list_verb(folder: Folder = Path("runs"), as_json: Json = False) -> None:
+    """List the runs in a folder: what each is, its state, its score or loss, its size and its age."""
+    from hornbook.report.runs import HEADINGS, about_run, find_runs, row
+    from hornbook.terminal import say, table
+
+    found = [about_run(run) for run in find_runs(folder)]
+    if found:
+        table([row(about, folder) for about in found], HEADINGS)
+    else:
+        say(f"there are no runs in {folder}")
+    answer(as_json, {"runs": found})
+
+
+@runs_app.command("clean", epilog="Example: hornbook runs clean runs --dry-run")
+def clean_verb(
+    folder: Folder = Path("runs"),
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print what would be freed and remove nothing.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Remove the checkpoints of finished runs. Their weights stay; runs that are not finished are not touched."""
+    from hornbook.report.runs import find_runs
+    from hornbook.report.wording import counted, size
+    from hornbook.terminal import print_result, table
+
+    freed = {str(run): _clean(run, dry_run) for run in find_runs(folder)}
+    freed = {run: num_bytes for run, num_bytes in freed.items() if num_bytes}
+    if freed:
+        table([(run, size(num_bytes)) for run, num_bytes in freed.items()], ("run", "checkpoints"))
+    total = sum(freed.values())
+    print_result(f"{size(total)} {'would be freed' if dry_run else 'freed'} in {counted(len(freed), 'run')}")
+    answer(as_json, {"freed": freed, "bytes": total, "dry_run": dry_run})
+
+
+def _clean(run: Path, dry_run: bool) -> int:
+    """Removes the checkpoints of one run if it is finished; the bytes that this frees."""
+    from hornbook.report.info import describe
+    from hornbook.report.runs import about_run, disk_bytes
+    from hornbook.train.checkpoint import Checkpoints
+
+    about = about_run(run)
+    if about["state"] != "finished" or about["kind"] not in ("run", "fine-tuned run"):
+        return 0
+    if describe(run).get("is_of_text"):  # reads its optimizer state even to see that it is finished
+        return 0
+    folders = [Checkpoints(run), *map(Checkpoints, sorted((run / "stages").glob("*")))]
+    unneeded = {path for each in folders for path in each.finished_files()}
+    freed = disk_bytes(run) - disk_bytes(run, without=unneeded)
+    if not dry_run:
+        for each in folders:
+            each.keep_only_state()
+    return freed

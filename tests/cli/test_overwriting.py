@@ -1,0 +1,65 @@
+"""--overwrite replaces what hornbook wrote, and nothing else."""
+
+import pytest
+from tiny import TINY_WORDS
+
+
+@pytest.fixture
+def training(tiny_corpus, tmp_path) -> list:
+    out = tmp_path / "run"
+    return ["pretrain", "bert-tiny", "--corpus", tiny_corpus, "--out", out, *TINY_WORDS, "--steps", 1, "--json"]
+
+
+def test_a_run_is_replaced(hornbook, complaint, training, tmp_path):
+    run = tmp_path / "run"
+    hornbook(*training)
+    before = (run / "model.safetensors").read_bytes()
+    assert "already holds a run" in complaint(*training, "--seed", 5)
+    said = hornbook(*training, "--seed", 5, "--overwrite")
+    assert said.answer["ended"] == "finished" and (run / "model.safetensors").read_bytes() != before
+    assert [path.name for path in tmp_path.iterdir() if path.name != "run"] == []
+
+
+def test_what_fails_at_once_gives_the_old_run_back(hornbook, complaint, training, tmp_path):
+    hornbook(*training)
+    before = sorted(tmp_path.rglob("*"))
+    assert "did you mean" in complaint(*training, "--overwrite", "--set", "optimizer.lrr=1")
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+def test_what_it_refuses(hornbook, complaint, training, tmp_path, tiny_text_file, tiny_tokenizer):
+    run = tmp_path / "run"
+    hornbook(*training)
+    assert "give only one" in complaint(*training, "--overwrite", "--resume")
+    (run / "notes.txt").write_text("mine")
+    assert "notes.txt, which hornbook did not write" in complaint(*training, "--overwrite")
+    assert (run / "notes.txt").exists() and (run / "run.json").exists()
+    (run / "notes.txt").unlink()
+    build = ["corpus", "build", tiny_text_file, "--tokenizer", tiny_tokenizer, "--out", run, "--overwrite"]
+    assert "holds a run" in complaint(*build)
+    mine = tmp_path / "mine"
+    mine.mkdir()
+    (mine / "README.md").write_text("mine")
+    words = [*training[: training.index("--out")], "--out", mine, *training[training.index("--out") + 2 :]]
+    assert "holds none of" in complaint(*words, "--overwrite")
+    assert (mine / "README.md").exists()
+
+
+def test_vocabularies_and_corpora(hornbook, complaint, tmp_path, tiny_text_file, tiny_tokenizer):
+    train = ["tokenizer", "train", tiny_text_file, "--out", tmp_path / "vocabulary", "--json", "--vocab-size"]
+    assert hornbook(*train, 150).answer["vocab_size"] == 150
+    assert "--overwrite" in complaint(*train, 140)
+    assert hornbook(*train, 140, "--overwrite").answer["vocab_size"] == 140
+    (tmp_path / "other.txt").write_text("one document\n\nand another\n")
+    for text, overwrite, number in ((tiny_text_file, [], 200), (tmp_path / "other.txt", ["--overwrite"], 2)):
+        build = ["corpus", "build", text, "--tokenizer", tiny_tokenizer, "--out", tmp_path / "corpus", "--workers", 0]
+        assert hornbook(*build, "--json", *overwrite).answer["totals"]["documents"] == number
+
+
+def test_files_are_not_overwritten_by_accident(hornbook, complaint, tmp_path, tiny_run):
+    (tmp_path / "texts.txt").write_text("a text\n")
+    out = tmp_path / "vectors.npy"
+    words = ["features", tiny_run, tmp_path / "texts.txt", "--out", out]
+    assert hornbook(*words).status == 0
+    assert "already exists: add --overwrite" in complaint(*words)
+    assert hornbook(*words, "--overwrite").status == 0

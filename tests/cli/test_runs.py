@@ -1,0 +1,90 @@
+"""`hornbook runs`: what there is, and checkpoints that nothing needs."""
+
+import shutil
+
+import pytest
+from tiny_runs import run as pretrain_run
+from tiny_runs import same
+
+from hornbook.finetuning.api import finetune
+from hornbook.lifecycle.locking import run_lock
+from hornbook.train.checkpoint import Checkpoints
+
+ROWS = [{"text": f"the {word} of {i}", "label": word} for i in range(20) for word in ("river", "bread")]
+
+
+@pytest.fixture
+def runs(tmp_path, tiny_corpus, tiny_run):
+    """A finished pre-training run, one that was stopped, and a fine-tuned one."""
+    folder = tmp_path / "runs"
+    shutil.copytree(tiny_run, folder / "first")
+    pretrain_run(folder / "group" / "stopped", tiny_corpus, watch=lambda status: status.step == 5)
+    finetune(tiny_run, ROWS, out=folder / "task", epochs=1, changes={"runtime.threads": 1}, say=lambda words: None)
+    return folder
+
+
+def test_the_list(hornbook, runs):
+    found = {each["folder"]: each for each in hornbook("runs", runs, "--json").answer["runs"]}
+    assert set(found) == {str(runs / name) for name in ("first", "group/stopped", "task")}
+    first, stopped, task = (found[str(runs / name)] for name in ("first", "group/stopped", "task"))
+    assert (first["what"], first["state"], first["step"]) == ("bert-tiny", "finished", 3)
+    assert first["result"].startswith("loss ") and first["bytes"] > 10_000
+    assert (stopped["state"], stopped["step"], stopped["num_steps"]) == ("stopped", 5, 12)
+    assert task["what"].startswith("classification from ") and task["result"].startswith("accuracy ")
+    lines = hornbook("runs", runs).stdout.splitlines()
+    assert lines[0].split() == ["run", "what", "state", "result", "steps", "size", "age"]
+    assert [line.split()[0] for line in lines[1:]] == ["first", "group/stopped", "task"]
+
+
+def test_one_that_another_process_writes(hornbook, runs):
+    with run_lock(runs / "first"):
+        (first, *_) = hornbook("runs", runs, "--json").answer["runs"]
+        assert first["state"] == "running"
+        assert hornbook("runs", "clean", runs, "--json").answer["freed"] == {}
+
+
+def test_a_damaged_one_is_listed(hornbook, runs):
+    (runs / "first" / "run.json").write_text("{")
+    (first, *_) = hornbook("runs", runs, "--json").answer["runs"]
+    assert first["state"] == "unreadable" and "run.json" in first["result"]
+
+
+def test_clean(hornbook, runs, tiny_run):
+    before = sorted(runs.rglob("*"))
+    first, stopped = runs / "first", runs / "group" / "stopped"
+    promised = hornbook("runs", "clean", runs, "--dry-run", "--json").answer
+    assert sorted(runs.rglob("*")) == before
+    assert set(promised["freed"]) == {str(first)}, "the fine-tuned run has no checkpoint left to remove"
+    size = {each["folder"]: each["bytes"] for each in hornbook("runs", runs, "--json").answer["runs"]}[str(first)]
+    said = hornbook("runs", "clean", runs)
+    assert "freed in 1 run" in said.stdout
+    (now, *_) = hornbook("runs", runs, "--json").answer["runs"]
+    assert size - now["bytes"] == promised["bytes"] > 10_000 and now["state"] == "finished"
+    assert same(first, tiny_run) and not list(first.rglob("optimizer.safetensors"))
+    assert list(stopped.rglob("optimizer.safetensors")), "it can still be resumed"
+    assert hornbook("runs", "clean", runs, "--json").answer["bytes"] == 0
+
+
+def test_a_cleaned_run_is_still_finished(hornbook, runs, tiny_corpus):
+    first = runs / "first"
+    hornbook("runs", "clean", runs)
+    (first / "samples.json").unlink()
+    said = hornbook("pretrain", "bert-tiny", "--corpus", tiny_corpus, "--out", first, "--resume", "--json")
+    assert said.answer["ended"] == "already finished", said
+    assert (first / "samples.json").exists() and hornbook("report", first).status == 0
+
+
+def test_a_finished_fine_tuning_keeps_no_checkpoint(runs, tiny_run):
+    task = runs / "task"
+    assert [path.name for path in Checkpoints(task).last().iterdir()] == ["state.json"]
+    weights = [path for path in task.rglob("*.safetensors") if path.parent.name != "best"]
+    assert weights == [task / "model.safetensors"]
+    again = finetune(tiny_run, ROWS, out=task, resume=True, say=lambda words: None)
+    assert again.outcome.ended == "finished" and again.predict(["the river"])
+    (task / "scores.json").unlink()
+    assert finetune(tiny_run, ROWS, out=task, resume=True, say=lambda words: None).scores == again.scores
+
+
+def test_no_runs(hornbook, complaint, tmp_path):
+    assert "there are no runs" in hornbook("runs", tmp_path).stderr
+    assert "there is no folder" in complaint("runs", tmp_path / "none")
