@@ -40,12 +40,6 @@ def pretrain_verb(
     changes = changes_in(change)
     if sum(each is not None for each in (steps, tokens, minutes)) > 1:
         raise ValueError("give only one of --steps, --tokens and --minutes")
-    numbers = {"--steps": (steps, 1), "--tokens": (tokens, 1), "--batch-tokens": (batch_tokens, 8), "--seed": (seed, 0)}
-    for option, (number, least) in numbers.items():
-        if number is not None and number < least:
-            raise ValueError(f"{option} must be at least {least}, not {number}")
-    if minutes is not None and not 0 < minutes < float("inf"):
-        raise ValueError(f"--minutes must be above 0, not {minutes:g}")
     if show:
         flags = {"schedule.steps": steps, "batch.tokens": batch_tokens, "runtime.seed": seed}
         named = {name: value for name, value in flags.items() if value is not None}

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from torch import nn
 
 from hornbook.augmentation.kept import MADE_FROM
+from hornbook.config import checked
 from hornbook.files import alone_in
 from hornbook.finetuning.augmented import with_copies
 from hornbook.finetuning.inputs import Inputs, open_inputs
@@ -90,8 +91,7 @@ def finetune(
     """
     if from_random and teacher is not None:
         raise ValueError("from_random is for a model without a teacher: name a preset as the student instead")
-    if restarts < 1:
-        raise ValueError(f"--restarts must be at least 1, not {restarts}")
+    restarts = checked(restarts, int, "--restarts", low=1, high=1000)
     if search and lr is not None:
         raise ValueError("--search chooses the learning rate: leave out --search, or --lr")
     out = _new_folder(task) if out is None else Path(out)

@@ -8,6 +8,7 @@ import torch
 
 import hornbook
 from hornbook import config as configuration
+from hornbook.config import LARGEST_SEED, Typed, setting
 from hornbook.files import read_json, write_json
 from hornbook.finetuning.settings import FinetuneSettings, TaughtSettings
 from hornbook.tasks.records import DataSet, fingerprint
@@ -18,8 +19,8 @@ SHAPE = "model."  # what settings of a model's shape begin with
 
 
 @dataclass(frozen=True)
-class Request:
-    """What a person asked for, as the verb takes it. `data` is None where it was handed over in memory."""
+class Request(Typed, group="--"):
+    """What a person asked for, as the command takes it. `data` is None where it was handed over in memory."""
 
     model: str
     task: str
@@ -27,10 +28,10 @@ class Request:
     text: str | None = None
     pair: str | None = None
     label: str | None = None
-    epochs: float | None = None
-    lr: float | None = None
-    batch_size: int | None = None
-    seed: int | None = None
+    epochs: float | None = setting(None, "passes over the training split", above=0, high=10_000)
+    lr: float | None = setting(None, "peak learning rate", above=0, high=100)
+    batch_size: int | None = setting(None, "examples in a batch", low=1, high=1_000_000)
+    seed: int | None = setting(None, "random seed", low=0, high=LARGEST_SEED)
     from_random: bool = False
     strict: bool = False
     changes: dict = field(default_factory=dict)

@@ -19,7 +19,7 @@ import torch
 
 import hornbook
 from hornbook import config as configuration
-from hornbook.config import setting
+from hornbook.config import Typed, setting
 from hornbook.files import read_json, write_json
 from hornbook.finetuning.batches import TaskBatches
 from hornbook.finetuning.settings import HIGHEST_RATE, rounded, width_factor
@@ -53,12 +53,12 @@ UNITS_TOGETHER = 32  # examples in a batch of validation
 
 
 @dataclass(frozen=True)
-class TextSettings:
+class TextSettings(Typed, group=""):
     """A variant changes a field."""
 
     learns: Learns = setting("answer", "what has a loss: the answers alone, or all tokens")
-    epochs: float = setting(3.0, "how often the training examples are read")
-    batch_size: int = setting(32, "examples in a batch")
+    epochs: float = setting(3.0, "how often the training examples are read", above=0, high=10_000)
+    batch_size: int = setting(32, "examples in a batch", low=1, high=1_000_000)
     optimizer: OptimizerSettings = field(default_factory=lambda: OptimizerSettings(lr=PUBLISHED_RATE))
     schedule: ScheduleSettings = field(default_factory=lambda: ScheduleSettings(steps=1, warmup_fraction=0.002))
     batch: BatchSettings = field(default_factory=BatchSettings)
@@ -68,12 +68,6 @@ class TextSettings:
     )
     guard: GuardSettings = field(default_factory=lambda: GuardSettings(spike_deviations=0.0))
     runtime: RuntimeSettings = field(default_factory=lambda: RuntimeSettings(tensorboard=False, loader_workers=0))
-
-    def __post_init__(self) -> None:
-        if self.epochs <= 0:
-            raise ValueError(f"--epochs must be above 0, not {self.epochs:g}")
-        if self.batch_size < 1:
-            raise ValueError(f"--batch-size must be at least 1, not {self.batch_size}")
 
     def loop(self) -> LoopSettings:
         return LoopSettings(
