@@ -26,6 +26,7 @@ from hornbook.finetuning.taught import note_another_data_set, refuse_unfit_teach
 from hornbook.interop.hub import model_folder
 from hornbook.interop.teacher import Teacher
 from hornbook.text.tokenizer import Tokenizer
+from hornbook.train.device import torch_settings_restored
 from hornbook.train.loop import Outcome, Status
 
 if TYPE_CHECKING:
@@ -59,6 +60,7 @@ class Finetuned(Result):
         return self.predictor.evaluate(data, **columns)
 
 
+@torch_settings_restored()
 def finetune(
     model: str | Path,
     data: Any,

@@ -26,6 +26,7 @@ from hornbook.finetuning.run import Result, run_once
 from hornbook.infer.features import DEFAULT_LAYERS, Pooling
 from hornbook.metrics.bootstrap import mean_interval
 from hornbook.tasks.records import Example, fingerprint
+from hornbook.train.device import torch_settings_restored
 from hornbook.train.loop import Outcome, Status
 from hornbook.train.randomness import seed_of
 
@@ -35,6 +36,7 @@ LEAST_STEPS = 100  # of training: three epochs over 32 examples would be three s
 NUM_VALIDATIONS = 3  # however many epochs: each is a chance to pick a lucky one on dev
 
 
+@torch_settings_restored()
 def label_curve(
     model: str,
     data: Any,

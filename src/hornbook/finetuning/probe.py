@@ -19,7 +19,7 @@ from hornbook.finetuning.tagger import CHANGES, fit_tagger
 from hornbook.infer.features import DEFAULT_LAYERS, Layers, Pooling, choose_layers, frozen_sequences
 from hornbook.tasks.records import Example
 from hornbook.tasks.task import Features
-from hornbook.train.device import decide
+from hornbook.train.device import decide, torch_settings_restored
 from hornbook.train.loop import Outcome, Status
 from hornbook.train.randomness import seed_of
 
@@ -27,6 +27,7 @@ Way = Literal["logistic", "bilstm"]
 DEFAULT_POOLING = "mean"
 
 
+@torch_settings_restored()
 def probe(
     model: str,
     data: Any,

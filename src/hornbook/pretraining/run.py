@@ -46,7 +46,7 @@ from hornbook.pretraining.trained import (
 )
 from hornbook.text.tokenizer import Tokenizer
 from hornbook.train.checkpoint import Checkpoints, read_state
-from hornbook.train.device import Runtime, decide, prepare
+from hornbook.train.device import Runtime, decide, prepare, torch_settings_restored
 from hornbook.train.loop import Job, Outcome, Watch, train
 from hornbook.train.pace import seconds_a_step
 from hornbook.train.randomness import seed_of
@@ -67,6 +67,7 @@ FEW_STEPS = 100
 LONGEST_WARMUP = 0.1  # of the steps, where the published number of steps is not run
 
 
+@torch_settings_restored()
 def pretrain(
     preset: str,
     corpora: Sequence[str | Path] | str | Path,
@@ -257,6 +258,7 @@ def _mean_seconds_a_step(settings: PretrainSettings, job: Job, runtime: Runtime,
     return mean * settings.batch.mean_tokens / settings.batch.tokens
 
 
+@torch_settings_restored()
 def measured_pace(preset: str, corpora: list[str | Path], minutes: float, changes: dict) -> tuple[float, Runtime]:
     """Seconds that a step of a run of so many minutes takes here, and how it was computed; nothing is written."""
     request = Request(preset, [str(each) for each in corpora], changes=changes)

@@ -33,7 +33,7 @@ from hornbook.prompting.sources import Say
 from hornbook.tasks.task import Features
 from hornbook.text.tokenizer import Tokenizer
 from hornbook.train.checkpoint import Checkpoints
-from hornbook.train.device import Runtime, decide, prepare
+from hornbook.train.device import Runtime, decide, prepare, torch_settings_restored
 from hornbook.train.loop import Job, LoopSettings, Outcome, Status, train
 from hornbook.train.settings import (
     BatchSettings,
@@ -89,6 +89,7 @@ def opened_gpt(name: str | Path) -> tuple[Gpt, Tokenizer]:
     return model, tokenizer
 
 
+@torch_settings_restored()
 def finetune_text(
     model: str | Path,
     data: str | Path,
