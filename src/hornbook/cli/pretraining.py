@@ -10,7 +10,8 @@ from hornbook.cli.app import Json, answer, app, changes_in, check_writable, show
 
 PRESET_HELP = (
     "bert-tiny, -mini, -small, -medium, -base or -large; albert-base, -large, -xlarge or -xxlarge; "
-    "roberta-base or -large; electra-small, -base or -large; gpt1-base; gpt2-small, -medium, -large or -xl; "
+    "roberta-base or -large; electra-small, -base or -large; gpt1-base; "
+    "gpt2-tiny, -mini, -small, -medium, -large or -xl; "
     "gpt3-125m, -350m, -760m, -1.3b, -2.7b, -6.7b, -13b or -175b; "
     "tinybert-4 or -6; distilbert; distilgpt2."
 )

@@ -380,6 +380,9 @@ def _distilled() -> Preset:
 PRESETS = {
     "gpt1-base": _gpt1(),
     "distilgpt2": _distilled(),
+    # Not published: the proportions of BERT-tiny and BERT-mini, for a CPU, with the training of the small one.
+    "gpt2-tiny": _as_gpt2(2, 128, 2, 6e-4),
+    "gpt2-mini": _as_gpt2(4, 256, 4, 6e-4),
     "gpt2-small": _as_gpt2(12, 768, 12, 6e-4),
     "gpt2-medium": _as_gpt2(24, 1024, 16, 3e-4),
     "gpt2-large": _as_gpt2(36, 1280, 20, 2.5e-4),
