@@ -39,13 +39,13 @@ class Range(NamedTuple):
     def check(self, value: float, name: str) -> None:
         least = _joined(("at least", self.low), ("above", self.above))
         if (self.low is not None and value < self.low) or (self.above is not None and value <= self.above):
-            raise ValueError(f"{name} must be {least}, not {_shown(value)}")
+            raise ValueError(f"{name} must be {least}, not {shown(value)}")
         is_inside = (self.high is None or value <= self.high) and (self.below is None or value < self.below)
         if not is_inside or (isinstance(value, float) and not math.isfinite(value)):
             whole = _joined(
                 ("at least", self.low), ("above", self.above), ("at most", self.high), ("below", self.below)
             )
-            raise ValueError(f"{name} must be {whole or 'a finite number'}, not {_shown(value)}")
+            raise ValueError(f"{name} must be {whole or 'a finite number'}, not {shown(value)}")
 
 
 def _joined(*bounds: tuple[str, float | None]) -> str:
@@ -57,7 +57,7 @@ def _joined(*bounds: tuple[str, float | None]) -> str:
     return " and ".join(said)
 
 
-def _shown(value: Any) -> str:
+def shown(value: Any) -> str:
     """A wrong value as an error shows it: 0 for 0.0, and no more than its beginning."""
     text = repr(value).removesuffix(".0") if isinstance(value, float) else repr(value)
     return text if len(text) <= LONGEST_SHOWN else f"{text[:LONGEST_SHOWN]}..."
@@ -103,10 +103,13 @@ class Typed:
         return f"{field} of {getattr(self, 'name', '') or type(self).__name__.lower()}"
 
 
+_hints = functools.cache(typing.get_type_hints)
+
+
 @functools.cache
 def _rules(kind: type) -> dict[str, tuple[Any, Range]]:
     """The type and range of each field; a range that a subclass does not repeat is that of its base."""
-    hints, rules = typing.get_type_hints(kind), {}
+    hints, rules = _hints(kind), {}
     for field in dataclasses.fields(kind):
         declared = [getattr(base, "__dataclass_fields__", {}).get(field.name) for base in kind.__mro__]
         ranges = [each.metadata["range"] for each in declared if each is not None and "range" in each.metadata]
@@ -145,7 +148,7 @@ def checked(value: Any, kind: Any, name: str, **bounds: float | None) -> Any:
     else:
         is_right = kind not in (int, float) and origin is not tuple and isinstance(value, origin or kind)
     if not is_right:
-        raise ValueError(f"{name} must be {_kind_in_words(kind)}, not {_shown(value)}")
+        raise ValueError(f"{name} must be {_kind_in_words(kind)}, not {shown(value)}")
     return value
 
 
@@ -213,7 +216,7 @@ def changed(settings: S, changes: Mapping[str, Any], prefix: str = "") -> S:
     """A copy of `settings` with the dotted names in `changes` set; text is read as the field's type."""
     by_group: dict[str, dict[str, Any]] = {}
     direct: dict[str, Any] = {}
-    hints = typing.get_type_hints(type(settings))
+    hints = _hints(type(settings))
     for name, value in changes.items():
         head, _, rest = name.partition(".")
         is_group = head in hints and dataclasses.is_dataclass(getattr(settings, head))
@@ -261,7 +264,7 @@ def parsed(text: str, kind: Any, name: str) -> Any:
     if origin is Literal:
         if text in arguments:
             return text
-        raise ValueError(f"{name} must be one of {', '.join(map(str, arguments))}, not {_shown(text)}")
+        raise ValueError(f"{name} must be one of {', '.join(map(str, arguments))}, not {shown(text)}")
     if origin is tuple:
         return tuple(parsed(part.strip(), arguments[0], name) for part in text.split(",") if part.strip())
     if kind is bool:
@@ -269,7 +272,7 @@ def parsed(text: str, kind: Any, name: str) -> Any:
             return True
         if text.lower() in ("false", "no", "off", "0"):
             return False
-        raise ValueError(f"{name} must be true or false, not {_shown(text)}")
+        raise ValueError(f"{name} must be true or false, not {shown(text)}")
     if kind is int:
         digits = text.replace("_", "").replace(",", "")
         with contextlib.suppress(ValueError):
@@ -277,12 +280,12 @@ def parsed(text: str, kind: Any, name: str) -> Any:
         with contextlib.suppress(ValueError):
             if (number := float(digits)).is_integer():
                 return int(number)
-        raise ValueError(f"{name} must be a whole number, not {_shown(text)}")
+        raise ValueError(f"{name} must be a whole number, not {shown(text)}")
     if kind is float:
         with contextlib.suppress(ValueError):
             if not math.isnan(number := float(text)):
                 return number
-        raise ValueError(f"{name} must be a number, not {_shown(text)}")
+        raise ValueError(f"{name} must be a number, not {shown(text)}")
     return text
 
 
@@ -293,14 +296,14 @@ def to_dict(settings: Any) -> dict[str, Any]:
 def from_dict(kind: type[S], values: Mapping[str, Any], prefix: str = "", **kinds: type) -> S:
     """The settings that `to_dict` wrote down. Names that are not known any more are an error. `kinds` says of which
     class a group is, where that is not the declared one itself. A field `tuple[Group, ...]` is a list of groups."""
-    hints = typing.get_type_hints(kind)
+    hints = _hints(kind)
     arguments = {}
     for name, value in values.items():
         if name not in hints:
             raise _unknown(prefix + name, [prefix + known for known in hints])
         if dataclasses.is_dataclass(group := kinds.get(name, hints[name])):
             if not isinstance(value, Mapping):
-                raise ValueError(f"{prefix}{name} must be a table of settings, not {_shown(value)}")
+                raise ValueError(f"{prefix}{name} must be a table of settings, not {shown(value)}")
             value = from_dict(group, value, f"{prefix}{name}.")
         elif isinstance(value, list | tuple):
             inside = (*typing.get_args(group), None)[0]

@@ -20,7 +20,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from hornbook.batch import Batch
-from hornbook.config import Typed, setting
+from hornbook.config import Typed, setting, shown
 from hornbook.models.pair import DistillationPair, FixedProjection
 from hornbook.models.transformer import Transformer, TransformerConfig
 from hornbook.objectives.language import tokens_after
@@ -70,11 +70,13 @@ class DistillationSettings(Typed, group="objective"):
         found = recipes_in(self.recipe, is_task)
         named = {match.quantity for recipe in found for match in recipe.matches}
         if unknown := [name for name in self.without if name not in named]:
-            raise ValueError(f"objective.without={unknown[0]}, but the recipe matches {', '.join(sorted(named))}")
+            raise ValueError(
+                f"objective.without={shown(unknown[0])}, but the recipe matches {', '.join(sorted(named))}"
+            )
         if self.layers is not None and not any(_is_layered(match) for recipe in found for match in recipe.matches):
             raise ValueError(
-                f"objective.layers={self.layers}, but the recipe matches nothing layer by layer: leave it out, or take "
-                "another recipe, such as tinybert"
+                f"objective.layers={shown(self.layers)}, but the recipe matches nothing layer by layer: leave it out "
+                "or take another recipe, such as tinybert"
             )
         changed = []
         for number, recipe in enumerate(found):

@@ -175,7 +175,9 @@ def layer_pairs(layers: str, num_student: int, num_teacher: int) -> list[tuple[i
         theirs = [int(part) for part in layers.split(",")]
     except ValueError:
         words = ", ".join(LAYER_WORDS)
-        raise ValueError(f"layers must be one of {words}, or numbers such as 3,6,9,12, not '{layers}'") from None
+        raise ValueError(
+            f"layers must be one of {words}, or numbers such as 3,6,9,12, not {configuration.shown(layers)}"
+        ) from None
     if len(theirs) != num_student or not all(1 <= number <= num_teacher for number in theirs):
         raise ValueError(
             f"layers={layers} must name a layer of the teacher, 1 to {num_teacher}, for each of the student's "
@@ -202,7 +204,9 @@ def recipes_in(text: str, is_task: bool) -> tuple[Recipe, ...]:
             raise ValueError(f"the recipe has {len(stages)} stages; on plain text it must have one")
         return stages
     if text not in PLANS:
-        raise ValueError(f"there is no recipe '{text}': take {', '.join(PLANS)}, or name a JSON file with your own")
+        raise ValueError(
+            f"there is no recipe {configuration.shown(text)}: take {', '.join(PLANS)}, or name a JSON file of your own"
+        )
     plan = PLANS[text]
     if not is_task and plan.general is None:
         able = ", ".join(name for name, each in PLANS.items() if each.general)
