@@ -2,9 +2,11 @@ import json
 from dataclasses import FrozenInstanceError, dataclass, field
 from typing import Literal
 
+import numpy as np
 import pytest
+import torch
 
-from hornbook.config import changed, from_dict, listed, parsed, setting, to_dict
+from hornbook.config import Typed, changed, checked, from_dict, listed, parsed, setting, to_dict
 
 
 @dataclass(frozen=True)
@@ -138,6 +140,112 @@ def test_a_bad_value_is_named_in_full():
         changed(Settings(), {"middle.inner.steps": "many"})
     with pytest.raises(ValueError, match=r"inner\.steps must be at least 1, not 0"):
         changed(Settings(), {"inner.steps": "0"})
+
+
+@dataclass(frozen=True)
+class Checked(Typed, group="group"):
+    share: float = setting(0.5, "a share", low=0, below=1)
+    steps: int = setting(10, "how often", low=1, high=1000)
+    on: bool = setting(True, "whether")
+    sizes: tuple[int, ...] = setting((1,), "some sizes", low=1)
+    most: int | None = setting(None, "at most", low=0)
+
+
+@dataclass(frozen=True)
+class Larger(Checked):
+    steps: int = setting(20, "how often")  # the range is that of its base
+
+
+@pytest.mark.parametrize("value", [1000, 1e3, np.int64(1000), np.float32(1000), np.array(1000), torch.tensor(1000)])
+def test_whole_numbers_of_python(value):
+    found = Checked(steps=value).steps
+    assert found == 1000 and type(found) is int
+    assert changed(Checked(), {"steps": value}) == changed(Checked(), {"steps": "1e3"}) == Checked(steps=1000)
+
+
+def test_numpy_scalars_become_numbers_of_python():
+    found = Checked(share=np.float64(0.25), on=np.bool_(False), sizes=[np.int32(3), 4.0], most=np.uint8(0))
+    assert found == Checked(0.25, on=False, sizes=(3, 4), most=0)
+    assert [type(value) for value in (found.share, found.on, *found.sizes)] == [float, bool, int, int]
+    json.dumps(to_dict(found))
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "words"),
+    [
+        ("steps", 1e3 + 0.5, "group.steps must be a whole number, not 1000.5"),
+        ("steps", True, "group.steps must be a whole number, not True"),
+        ("steps", np.bool_(True), "group.steps must be a whole number, not True"),
+        ("steps", None, "group.steps must be a whole number, not None"),
+        ("steps", {}, "group.steps must be a whole number, not {}"),
+        ("steps", float("inf"), "group.steps must be a whole number, not inf"),
+        ("steps", 0, "group.steps must be at least 1, not 0"),
+        ("steps", 1e18, "group.steps must be at least 1 and at most 1,000, not 1000000000000000000"),
+        ("most", 2.5, "group.most must be a whole number, not 2.5"),
+        ("most", -1, "group.most must be at least 0, not -1"),
+        ("share", 1, "group.share must be at least 0 and below 1, not 1"),
+        ("share", float("nan"), "group.share must be at least 0 and below 1, not nan"),
+        ("share", -float("inf"), "group.share must be at least 0, not -inf"),
+        ("share", 10**400, "group.share must be at least 0 and below 1, not inf"),
+        ("on", 1, "group.on must be true or false, not 1"),
+        ("sizes", (1, 0), "group.sizes must be at least 1, not 0"),
+        ("sizes", 3, "group.sizes must be a list, not 3"),
+    ],
+)
+def test_values_of_python_and_of_files_meet_the_checks_of_the_command_line(name, value, words):
+    for make in (
+        lambda: Checked(**{name: value}),
+        lambda: Larger(**{name: value}),
+        lambda: changed(Checked(), {name: value}),
+        lambda: from_dict(Checked, {name: value}),
+    ):
+        with pytest.raises(ValueError) as refused:
+            make()
+        assert str(refused.value) == words
+
+
+def test_one_value_alone_is_checked():
+    with pytest.raises(ValueError, match=r"^n must be a number, not 'x{59}\.\.\.$"):
+        checked("x" * 1000, float, "n")
+    assert checked(1e3, int, "n") == 1000 and checked(None, int | None, "n") is None
+    with pytest.raises(ValueError, match=r"^--top must be at least 1, not 0$"):
+        checked(0, int, "--top", low=1)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ({"steps": 1e3 + 0.5}, "--steps must be a whole number, not 1000.5"),
+        ({"steps": True}, "--steps must be a whole number, not True"),
+        ({"steps": "many"}, "--steps must be a whole number, not 'many'"),
+        ({"minutes": float("nan")}, "--minutes must be above 0"),
+        ({"batch_tokens": [512]}, "--batch-tokens must be a whole number"),
+        ({"seed": -1}, "--seed must be at least 0, not -1"),
+        ({"changes": {"optimizer.lr": "fast"}}, "optimizer.lr must be a number"),
+        ({"changes": {"optimizer.lr": float("inf")}}, "optimizer.lr must be above 0 and at most 100, not inf"),
+        ({"changes": {"model.init_std": -1}}, "model.init_std must be at least 0, not -1"),
+    ],
+)
+def test_pretrain_checks_its_arguments_before_it_begins(tmp_path, tiny_corpus, arguments, words):
+    from hornbook.pretraining.run import pretrain
+
+    with pytest.raises(ValueError, match=f"^{words}"):
+        pretrain("bert-tiny", tiny_corpus, tmp_path / "run", **arguments)
+    assert not (tmp_path / "run").exists()
+
+
+def test_pretrain_takes_a_whole_float_and_numbers_of_numpy(tmp_path, tiny_corpus):
+    from tiny import TINY_MODEL
+
+    from hornbook.files import read_json
+    from hornbook.pretraining.run import pretrain
+
+    sizes = {name: np.int64(value) if isinstance(value, int) else value for name, value in TINY_MODEL.items()}
+    outcome = pretrain(
+        "bert-tiny", tiny_corpus, tmp_path / "run", steps=2e0, seed=np.int64(3), batch_tokens=512.0, changes=sizes
+    )
+    assert outcome.step == 2
+    assert read_json(tmp_path / "run" / "run.json")["request"]["steps"] == 2
 
 
 def test_settings_come_back_from_json():

@@ -5,6 +5,7 @@ import torch
 
 from hornbook.models import registry
 from hornbook.models.registry import PRESETS, family_of
+from hornbook.pretraining.plan import count_parameters
 from hornbook.pretraining.settings import preset_settings
 
 PUBLISHED = {  # steps, of them warm-up, sequences of 512 in a batch, rate, share of the steps at 128, dropout
@@ -69,6 +70,8 @@ def test_electras_carry_the_published_training(preset, steps, sequences, length,
     ("preset", "batch_tokens", "length", "lr", "warmup_tokens"),
     [
         ("gpt1-base", 64 * 512, 512, 2.5e-4, 2000 * 64 * 512),
+        ("gpt2-tiny", 512 * 1024, 1024, 6e-4, 375e6),
+        ("gpt2-mini", 512 * 1024, 1024, 6e-4, 375e6),
         ("gpt2-small", 512 * 1024, 1024, 6e-4, 375e6),
         ("gpt3-125m", 0.5e6, 2048, 6e-4, 375e6),
         ("gpt3-350m", 0.5e6, 2048, 3e-4, 375e6),
@@ -115,6 +118,14 @@ def test_students_carry_the_published_training(preset, steps, sequences, length,
     assert (settings.optimizer.lr, settings.schedule.warmup_fraction, settings.layout) == (lr, warmup, layout)
     taught = preset_settings(preset, has_teacher=True)
     assert taught.layout == "packed" and taught.objective.recipe == "distilbert"
+
+
+@pytest.mark.parametrize(("size", "parameters"), [("tiny", 6_960_768), ("mini", 16_287_488)])
+def test_the_smallest_gpts_have_the_proportions_of_the_smallest_berts(size, parameters):
+    gpt, bert = (PRESETS[f"{family}-{size}"].model for family in ("gpt2", "bert"))
+    for name in ("num_layers", "width", "num_heads", "inner_width"):
+        assert getattr(gpt, name) == getattr(bert, name)
+    assert count_parameters(preset_settings(f"gpt2-{size}")) == parameters
 
 
 def test_what_a_person_says_of_the_warmup_wins_over_published_steps():

@@ -8,6 +8,14 @@
 Nothing heavy is imported until it is used.
 """
 
+import os
+
+# Idle OpenMP threads sleep instead of spinning: beside a busy neighbour, spinning makes training several times slower
+# (benchmarks/busy_neighbour.py). The runtimes read this when torch is imported; what a person has set stays.
+_WAITING = {"OMP_WAIT_POLICY": "passive", "KMP_BLOCKTIME": "0"}
+if not any(name in os.environ for name in (*_WAITING, "GOMP_SPINCOUNT")):
+    os.environ.update(_WAITING)
+
 __version__ = "0.1.0"
 
 _WHERE = {

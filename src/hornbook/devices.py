@@ -1,12 +1,17 @@
-"""Which device work goes to, and the stream beside it on which kernels are tried before a graph is captured of them."""
+"""Which device work goes to, how much memory it has, and the stream beside it on which kernels are tried before a graph
+is captured of them."""
 
+import os
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
+from pathlib import Path
 
 import torch
 
+GIB = 2**30
+CONTAINER_LIMIT = Path("/sys/fs/cgroup/memory.max")
 DEVICE = re.compile(r"auto|cpu|cuda(:\d+)?")
 
 
@@ -17,6 +22,21 @@ def chosen_device(asked: str = "auto") -> str:
     if asked.startswith("cuda") and not torch.cuda.is_available():
         raise ValueError(f"the device {asked} was asked for, and there is no GPU here that torch can use: use cpu")
     return ("cuda" if torch.cuda.is_available() else "cpu") if asked == "auto" else asked
+
+
+def memory_of(device: str | torch.device) -> int:
+    """Bytes of memory that a device has; of a CPU those of the machine, or of its container."""
+    if torch.device(device).type == "cuda":
+        return torch.cuda.get_device_properties(device).total_memory
+    machine = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    limit = CONTAINER_LIMIT.read_text().strip() if CONTAINER_LIMIT.is_file() else ""
+    return min(machine, int(limit)) if limit.isdigit() else machine
+
+
+def refuse_beyond_memory(num_bytes: float, device: str | torch.device, what: str, advice: str) -> None:
+    """Refuses what the device cannot hold, before it is allocated. `what` ends with "need" or "needs"."""
+    if num_bytes > (has := memory_of(device)):
+        raise ValueError(f"{what} {num_bytes / GIB:,.1f} GiB, and {device} has {has / GIB:,.1f} GiB: {advice}")
 
 
 @contextmanager

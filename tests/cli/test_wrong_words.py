@@ -139,7 +139,7 @@ def test_corpus_build_refuses(complaint, tmp_path, tiny_text_file, tiny_tokenize
     build += ["--tokenizer", tiny_tokenizer]
     assert "--documents must be" in complaint(*build, "--documents", "pages")
     assert "clean must be" in complaint(*build, "--clean", "soap")
-    assert "workers must be 0 or more" in complaint(*build, "--workers", -1)
+    assert "workers must be at least 0" in complaint(*build, "--workers", -1)
     (tmp_path / "other.txt").write_text("another text")
     other = ["corpus", "build", tmp_path / "other.txt", "--tokenizer", tiny_tokenizer, "--out", tiny_corpus]
     assert "already holds another corpus" in complaint(*other)

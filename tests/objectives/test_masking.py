@@ -353,8 +353,8 @@ def test_ngrams_stay_within_a_sequence_and_a_segment(random):
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"rate": 0.0}, "masking.rate must lie between 0 and 1"),
-        ({"rate": 1.0}, "masking.rate must lie between 0 and 1"),
+        ({"rate": 0.0}, "masking.rate must be above 0"),
+        ({"rate": 1.0}, "masking.rate must be above 0 and below 1"),
         ({"mask_share": 0.95}, "together at most 1"),
         ({"random_share": -0.1}, "at least 0"),
         ({"max_ngram": 0}, "masking.max_ngram must be at least 1"),

@@ -42,7 +42,7 @@ def test_the_published_settings():
         ("description", "descripton", "did you mean 'description'"),
         ("{r =", "{r = ", ""),
         ('"dark green"', '"red"', "words of its own"),
-        ("[choices]", '[writing]\ntop_k = "two"\n[choices]', "must be a number"),
+        ("[choices]", '[writing]\ntop_k = "two"\n[choices]', "must be a whole number"),
         ("[choices]", '[source]\nlayout = "tables"\n[choices]', "must be one of columns, lambada"),
         ("[choices]", '[baseline]\nkinds = ["lead-4"]\n[choices]', "there is no baseline 'lead-4'"),
         ("[choices]", "[choices]\nfrom_example = true", "exclude each other"),

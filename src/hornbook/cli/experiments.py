@@ -40,12 +40,6 @@ def reproduce_verb(
     as_json: Json = False,
 ) -> None:
     """Run an experiment: pre-train arms at equal FLOPs, fine-tune, compare, and report verdicts. Ctrl-C saves."""
-    for option, number in (("--flops", flops), ("--minutes-each", minutes_each), ("--stop-after", stop_after)):
-        if number is not None and not 0 < number < float("inf"):
-            raise ValueError(f"{option} must be above 0, not {number:g}")
-    for option, number in (("--processes", processes), ("--seeds", seeds)):
-        if number is not None and number < 1:
-            raise ValueError(f"{option} must be at least 1, not {number}")
     check_writable(out)
     from hornbook.experiments.runner import reproduce
     from hornbook.terminal import PieceDisplay, print_result, say, table

@@ -11,7 +11,8 @@ from hornbook.cli.overwriting import RUN, overwriting
 
 PRESET_HELP = (
     "bert-tiny, -mini, -small, -medium, -base or -large; albert-base, -large, -xlarge or -xxlarge; "
-    "roberta-base or -large; electra-small, -base or -large; gpt1-base; gpt2-small, -medium, -large or -xl; "
+    "roberta-base or -large; electra-small, -base or -large; gpt1-base; "
+    "gpt2-tiny, -mini, -small, -medium, -large or -xl; "
     "gpt3-125m, -350m, -760m, -1.3b, -2.7b, -6.7b, -13b or -175b; "
     "tinybert-4 or -6; distilbert; distilgpt2."
 )
@@ -47,12 +48,6 @@ def pretrain_verb(
     changes = changes_in(change, device)
     if sum(each is not None for each in (steps, tokens, minutes)) > 1:
         raise ValueError("give only one of --steps, --tokens and --minutes")
-    numbers = {"--steps": (steps, 1), "--tokens": (tokens, 1), "--batch-tokens": (batch_tokens, 8), "--seed": (seed, 0)}
-    for option, (number, least) in numbers.items():
-        if number is not None and number < least:
-            raise ValueError(f"{option} must be at least {least}, not {number}")
-    if minutes is not None and not 0 < minutes < float("inf"):
-        raise ValueError(f"--minutes must be above 0, not {minutes:g}")
     if show:
         flags = {"schedule.steps": steps, "batch.tokens": batch_tokens, "runtime.seed": seed}
         named = {name: value for name, value in flags.items() if value is not None}

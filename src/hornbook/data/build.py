@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from hornbook.config import checked
 from hornbook.data.cleaning import CLEANERS
 from hornbook.data.duplicates import counted_lines
 from hornbook.data.encoding import Encoded, EncodingPool, clean_text
@@ -83,12 +84,10 @@ def build_corpus(
     check_documents(documents)
     if clean not in (None, *CLEANERS):
         raise ValueError(f"clean must be one of {', '.join(CLEANERS)} or left out, not {clean!r}")
-    if not 1 <= shard_tokens <= LARGEST_SHARD_TOKENS:
-        raise ValueError(f"shard_tokens must lie between 1 and {LARGEST_SHARD_TOKENS:,}, not {shard_tokens}")
+    shard_tokens = checked(shard_tokens, int, "shard_tokens", low=1, high=LARGEST_SHARD_TOKENS)
     # Each worker takes about 45 MB; all together stay under 1 GB.
     workers = min(num_cores(), MOST_WORKERS) if workers is None else workers
-    if workers < 0:
-        raise ValueError(f"workers must be 0 or more, not {workers}")
+    workers = checked(workers, int, "workers", low=0, high=256)
     out = Path(out)
     sources, left_out = find_sources(paths)
     tokenizer = Tokenizer.load(Path(tokenizer_folder))

@@ -36,7 +36,7 @@ from typing import Literal
 import numpy as np
 
 from hornbook.batch import Batch, pack
-from hornbook.config import setting
+from hornbook.config import Typed, setting
 from hornbook.data.chunks import Chunks, cut, document_of
 from hornbook.data.corpus import Corpus, find, shuffled
 from hornbook.data.shards import Shard, unpack_word_starts
@@ -50,28 +50,23 @@ MIX_PERIOD = 1000  # corpora are mixed in a fixed pattern of this length, so wei
 
 
 @dataclass(frozen=True)
-class DataSettings:
-    length: int = setting(512, "tokens in a sequence, at most")
-    short_length: int = setting(128, "tokens in a sequence in the first part of training, at most")
-    short_share: float = setting(0.9, "share of the steps that train on short sequences")
+class DataSettings(Typed, group="data"):
+    length: int = setting(512, "tokens in a sequence, at most", low=8, high=2**20)
+    short_length: int = setting(128, "tokens in a sequence in the first part of training, at most", low=8, high=2**20)
+    short_share: float = setting(0.9, "share of the steps that train on short sequences", low=0, high=1)
     layout: Literal["packed", "pairs"] | None = setting(
         None, "full sentences over document ends, or two segments of one; none: pairs where sentences are judged"
     )
-    shorter_chance: float = setting(0.1, "chance that a pair aims at a random shorter length (ELECTRA: 0.05)")
-    single_chance: float = setting(0.1, "chance that a pair without a sentence task is one segment instead")
+    shorter_chance: float = setting(
+        0.1, "chance that a pair aims at a random shorter length (ELECTRA: 0.05)", low=0, high=1
+    )
+    single_chance: float = setting(
+        0.1, "chance that a pair without a sentence task is one segment instead", low=0, high=1
+    )
     crosses_documents: bool = setting(
         False, "GPT: attend over the ends of documents in a chunk, as published; no: within each"
     )
-    held_out_share: float = setting(0.01, "share of the documents kept for validation")
-
-    def __post_init__(self) -> None:
-        if min(self.length, self.short_length) < 8:
-            raise ValueError("data.length and data.short_length must be at least 8 tokens")
-        if self.layout not in ("packed", "pairs", None):
-            raise ValueError(f"data.layout must be packed, pairs or none, not '{self.layout}'")
-        for name in ("short_share", "shorter_chance", "single_chance", "held_out_share"):
-            if not 0 <= getattr(self, name) <= 1:
-                raise ValueError(f"data.{name} must lie between 0 and 1, not {getattr(self, name)}")
+    held_out_share: float = setting(0.01, "share of the documents kept for validation", low=0, high=1)
 
     def uses(self, length: int) -> bool:
         """Whether any step has this length limit."""

@@ -18,7 +18,7 @@ import torch
 import hornbook
 from hornbook.batch import Batch
 from hornbook.deployment.opened import Opened, alike, opened
-from hornbook.deployment.timing import Answer, by_turns, torch_threads
+from hornbook.deployment.timing import Answer, by_turns, check_timing, torch_threads
 from hornbook.devices import chosen_device
 from hornbook.files import num_cores, read_json, write_json
 from hornbook.interop.onnx import OnnxModel
@@ -62,9 +62,7 @@ def compare(
     """
     settings = {"length": length, "rounds": rounds, "threads": threads, "batch_size": batch_size}
     settings["batch_threads"] = num_cores() if batch_threads is None else batch_threads
-    for name, value in settings.items():
-        if value < 1:
-            raise ValueError(f"--{name.replace('_', '-')} must be at least 1, not {value}")
+    settings = check_timing(settings)
     if not names:
         raise ValueError("there is nothing to compare: give runs, models or exported folders, the first to compare to")
     device = chosen_device(device)

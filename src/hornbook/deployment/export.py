@@ -19,7 +19,7 @@ from hornbook.deployment.agreement import agreement
 from hornbook.deployment.memory import peak_memory
 from hornbook.deployment.opened import Opened, alike, opened
 from hornbook.deployment.readme import readme
-from hornbook.deployment.timing import Times, by_turns, torch_threads
+from hornbook.deployment.timing import Times, by_turns, check_timing, torch_threads
 from hornbook.files import replacing_folder, write_json, write_text
 from hornbook.interop.onnx import FILE, is_exported, needed, write_int8, write_onnx
 from hornbook.lifecycle.locking import locks_out
@@ -100,9 +100,7 @@ def _check(to: str, length: int, rounds: int, threads: int) -> None:
     if to not in FORMATS:
         near = difflib.get_close_matches(to, FORMATS, n=1, cutoff=0.0)[0]
         raise ValueError(f"--to takes {' or '.join(FORMATS)}, not '{to}'; did you mean {near}?")
-    for name, value in (("length", length), ("rounds", rounds), ("threads", threads)):
-        if value < 1:
-            raise ValueError(f"--{name} must be at least 1, not {value}")
+    check_timing({"length": length, "rounds": rounds, "threads": threads})
     for name in ("onnx", "onnxscript", "onnxruntime"):
         needed(name)
 

@@ -8,8 +8,19 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
+from hornbook.config import checked
+
+MOST = {"length": 2**20, "rounds": 1_000_000, "threads": 1024, "batch_size": 1_000_000, "batch_threads": 1024}
 WARM_UP_ROUNDS = 5  # before anything is counted: caches fill, kernels are chosen
 Answer = Callable[[int], object]  # answers input number i, and returns when it is done
+
+
+def check_timing(settings: dict[str, int]) -> dict[str, int]:
+    """The options of a measurement, each within its range."""
+    return {
+        name: checked(value, int, f"--{name.replace('_', '-')}", low=1, high=MOST[name])
+        for name, value in settings.items()
+    }
 
 
 @dataclass(frozen=True)

@@ -15,6 +15,8 @@ from typing import Any
 
 import torch
 
+from hornbook.config import parsed
+from hornbook.devices import refuse_beyond_memory
 from hornbook.files import read_json
 from hornbook.finetuning import record as finetuning
 from hornbook.finetuning.api import Finetuned, checked_inputs, finetune
@@ -154,8 +156,12 @@ def _seed_and_start(begun: dict, seed: int | None, changes: dict) -> tuple[int, 
     if begun:
         settings = begun.get("settings") or {}
         return settings.get("runtime", {}).get("seed", 0), settings.get("objective", {}).get("start", "teacher")
-    seed = int(changes.get("runtime.seed", 0)) if seed is None else seed
+    seed = _whole(changes, "runtime.seed", 0) if seed is None else seed
     return seed, changes.get("objective.start", "teacher")
+
+
+def _whole(changes: dict, name: str, default: int) -> int:
+    return parsed(str(changes.get(name, default)), int, name)
 
 
 def _written_out(recipe: str) -> str:
@@ -173,7 +179,7 @@ def _usual_recipe(teacher: Teacher, preset: str, task: str | None, changes: dict
     masks, else TinyBERT's."""
     if task is not None:
         return "tinybert"
-    width = int(changes.get("model.width", registry.preset(preset).model.width))
+    width = _whole(changes, "model.width", registry.preset(preset).model.width)
     if width != teacher.model.config.width:
         say(f"recipe tinybert, as the student is {width} wide and the teacher {teacher.model.config.width}")
         return "tinybert"
@@ -228,6 +234,12 @@ def open_student(
     if "model.max_positions" in shape and positions < config.max_positions:
         raise ValueError(f"model.max_positions is at most the teacher's {positions}, which teaches no longer sequence")
     config = dataclasses.replace(config, vocab_size=theirs.vocab_size, max_positions=positions)
+    refuse_beyond_memory(
+        4.0 * config.num_matrix_parameters,
+        "cpu",
+        f"the {config.num_matrix_parameters:,} parameters of the student need",
+        "name a smaller preset as --student, or lower model.num_layers, model.width or model.inner_width",
+    )
     family = registry.family_of(config)
     student = family(family.for_tokenizer(config, teacher.tokenizer.pad_id, teacher.tokenizer.end_id), ())
     student.initialise(torch.Generator().manual_seed(seed_of(seed, "weights")))

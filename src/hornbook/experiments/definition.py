@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-from hornbook.config import Typed, from_dict, setting
+from hornbook.config import LARGEST_SEED, Typed, from_dict, setting
 from hornbook.data.examples import LABELLED
 from hornbook.finetuning.settings import settings_for
 from hornbook.pretraining.settings import PretrainSettings, preset_settings
@@ -29,13 +29,20 @@ OF_THE_RUNNER = ("schedule.steps", "checkpoint.keep_at", "runtime.seed", "model.
 class Equal(Typed):
     """What is the same in every arm."""
 
-    flops: float = setting(0.0, "of each pre-training, in the model convention; 0 leaves it to --minutes-each")
-    seeds: tuple[int, ...] = setting((0,), "of pre-training: every arm is trained once with each")
+    flops: float = setting(
+        0.0, "of each pre-training, in the model convention; 0 leaves it to --minutes-each", low=0, high=1e30
+    )
+    seeds: tuple[int, ...] = setting(
+        (0,), "of pre-training: every arm is trained once with each", low=0, high=LARGEST_SEED
+    )
     checkpoints: tuple[float, ...] = setting(
-        (1.0,), "shares of the FLOPs at which the weights are measured; the last 1"
+        (1.0,), "shares of the FLOPs at which the weights are measured; the last 1", above=0, high=1
     )
     seed_deviation: float = setting(
-        0.0, "deviation of the mean score between pre-training seeds, counted in where only one seed was trained"
+        0.0,
+        "deviation of the mean score between pre-training seeds, counted in where only one seed was trained",
+        low=0,
+        high=100,
     )
     pretraining: dict = field(default_factory=dict, metadata={"doc": "settings of pre-training by dotted name"})
     finetuning: dict = field(default_factory=dict, metadata={"doc": "settings of fine-tuning by dotted name"})
@@ -77,7 +84,7 @@ class TaskPlan(Typed):
     task: str = setting("", "as hornbook finetune takes it; none: the name")
     places: tuple[str, ...] = setting((), "where under --data it may lie; the first that is there is taken")
     measure: str = setting("", "the score that counts; none: the task's own first")
-    seeds: tuple[int, ...] = setting((0, 1, 2), "of fine-tuning")
+    seeds: tuple[int, ...] = setting((0, 1, 2), "of fine-tuning", low=0, high=LARGEST_SEED)
     parts: Literal["as published", "by article"] = setting(
         "as published", "by article: trained on half of the dev set's articles, scored on the others"
     )
@@ -110,8 +117,10 @@ class TaskPlan(Typed):
 class Sentences(Typed):
     """Pairs of held-out text on which sentence heads are tried, also on the task that they were not trained for."""
 
-    pairs: int = setting(0, "how many of each kind; 0 leaves it out")
-    fit_pairs: int = setting(8192, "training pairs that the classifier by word overlap is fitted to")
+    pairs: int = setting(0, "how many of each kind; 0 leaves it out", low=0, high=10_000_000)
+    fit_pairs: int = setting(
+        8192, "training pairs that the classifier by word overlap is fitted to", low=1, high=10_000_000
+    )
 
 
 @dataclass(frozen=True)

@@ -18,6 +18,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
+from hornbook.config import checked
 from hornbook.experiments.decided import FILE, Decided, decide
 from hornbook.experiments.definition import Experiment, TaskPlan, read_experiment
 from hornbook.experiments.pieces import Finetuning, finetuned, judged, labelled, pretrained
@@ -70,6 +71,11 @@ def reproduce(
     number of pre-training seeds and the settings of pre-training that its file has or others. `stop_after` is in
     minutes."""
     began, out = time.time(), Path(out)
+    flops = checked(flops, float | None, "--flops", above=0, high=1e30)
+    minutes_each = checked(minutes_each, float | None, "--minutes-each", above=0, high=525_600)
+    stop_after = checked(stop_after, float | None, "--stop-after", above=0, high=525_600)
+    processes = checked(processes, int, "--processes", low=1, high=256)
+    seeds = checked(seeds, int | None, "--seeds", low=1, high=1000)
     if flops is not None and minutes_each is not None:
         raise ValueError("--flops and --minutes-each both say how long an arm is trained: give one of them")
     recorded = _recorded_options(out) if resume else {}

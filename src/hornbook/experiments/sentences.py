@@ -19,11 +19,12 @@ from hornbook.interop.folder import load_model
 from hornbook.metrics.bootstrap import interval
 from hornbook.pretraining.batches import Corpora
 from hornbook.pretraining.settings import PretrainSettings
-from hornbook.train.device import decide, prepare
+from hornbook.train.device import decide, prepare, torch_settings_restored
 
 PAIRS_A_BATCH = 256
 
 
+@torch_settings_restored()
 def crossed(weights: Path, settings: PretrainSettings, opened: Corpora, num_pairs: int) -> dict[str, dict]:
     """Accuracy in percent of a saved sentence head on held-out pairs of each task, with its interval."""
     runtime = decide(settings.runtime, 0.0)

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from torch import nn
 
 from hornbook.augmentation.kept import MADE_FROM
+from hornbook.config import checked
 from hornbook.files import read_json
 from hornbook.finetuning.augmented import with_copies
 from hornbook.finetuning.inputs import Inputs, Say, open_inputs
@@ -27,6 +28,7 @@ from hornbook.interop.teacher import Teacher
 from hornbook.lifecycle.locking import run_lock
 from hornbook.lifecycle.resuming import other_options, refuse
 from hornbook.text.tokenizer import Tokenizer
+from hornbook.train.device import torch_settings_restored
 from hornbook.train.loop import Outcome, Status
 
 if TYPE_CHECKING:
@@ -60,6 +62,7 @@ class Finetuned(Result):
         return self.predictor.evaluate(data, **columns)
 
 
+@torch_settings_restored()
 def finetune(
     model: str | Path,
     data: Any,
@@ -96,8 +99,7 @@ def finetune(
     """
     if from_random and teacher is not None:
         raise ValueError("from_random is for a model without a teacher: name a preset as the student instead")
-    if restarts < 1:
-        raise ValueError(f"--restarts must be at least 1, not {restarts}")
+    restarts = checked(restarts, int, "--restarts", low=1, high=1000)
     if search and lr is not None:
         raise ValueError("--search chooses the learning rate: leave out --search, or --lr")
     task = task or (recorded_request(out).get("task") if resume and out is not None else None) or "classification"

@@ -30,6 +30,7 @@ from hornbook.tasks.records import ChoiceExample, TaggedExample, TextExample
 from hornbook.tasks.spans import SpanPrediction
 from hornbook.tasks.tagging import TagPrediction
 from hornbook.tasks.task import softmax
+from hornbook.train.device import torch_settings_restored
 from hornbook.train.loop import Outcome, Status
 from hornbook.train.randomness import seed_of
 
@@ -38,6 +39,7 @@ NEIGHBOURS = 1  # words to either side whose vectors stand beside a word's own
 
 
 @locks_out
+@torch_settings_restored()
 def baseline(
     name: str,
     data: Any,

@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from hornbook.config import checked
 from hornbook.files import read_json, write_json
 from hornbook.finetuning.baselines import NAMES, baseline_labelled
 from hornbook.finetuning.inputs import Inputs, Say, open_inputs
@@ -26,6 +27,7 @@ from hornbook.infer.features import DEFAULT_LAYERS, Pooling
 from hornbook.lifecycle.locking import locks_out
 from hornbook.metrics.bootstrap import mean_interval
 from hornbook.tasks.records import Example, fingerprint
+from hornbook.train.device import torch_settings_restored
 from hornbook.train.loop import Outcome, Status
 from hornbook.train.randomness import seed_of
 
@@ -36,6 +38,7 @@ NUM_VALIDATIONS = 3  # however many epochs: each is a chance to pick a lucky one
 
 
 @locks_out
+@torch_settings_restored()
 def label_curve(
     model: str,
     data: Any,
@@ -127,8 +130,9 @@ def _check(ways: Sequence[str], seeds: int) -> None:
     for way in ways:
         if way not in known:
             raise ValueError(f"there is no way '{way}' in a label curve: use some of {', '.join(known)}")
-    if not ways or seeds < 1:
-        raise ValueError("a label curve needs at least one way and one seed")
+    if not ways:
+        raise ValueError("a label curve needs at least one way")
+    checked(seeds, int, "--seeds", low=1, high=1000)
 
 
 def _begin(out: Path, request: Request, asked: dict[str, Any], data: Any) -> None:

@@ -104,7 +104,9 @@ def _best_strength(features: Matrix, numbers: np.ndarray, seed: int, decided_by:
         return strengths[len(strengths) // 2]
     features, numbers = features[counts[places] > 1], numbers[counts[places] > 1]
     rarest = int(counts[counts > 1].min())
-    splits = list(StratifiedKFold(min(NUM_FOLDS, rarest), shuffle=True, random_state=seed).split(features, numbers))
+    splits = list(
+        StratifiedKFold(min(NUM_FOLDS, rarest), shuffle=True, random_state=seed % 2**32).split(features, numbers)
+    )
     if len(numbers) > FEW:
         splits = splits[:1]
     right, kinds = np.concatenate([numbers[left_out] for _, left_out in splits]), np.unique(numbers)

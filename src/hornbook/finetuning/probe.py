@@ -20,7 +20,7 @@ from hornbook.infer.features import DEFAULT_LAYERS, Layers, Pooling, choose_laye
 from hornbook.lifecycle.locking import locks_out
 from hornbook.tasks.records import Example
 from hornbook.tasks.task import Features
-from hornbook.train.device import decide
+from hornbook.train.device import decide, torch_settings_restored
 from hornbook.train.loop import Outcome, Status
 from hornbook.train.randomness import seed_of
 
@@ -29,6 +29,7 @@ DEFAULT_POOLING = "mean"
 
 
 @locks_out
+@torch_settings_restored()
 def probe(
     model: str,
     data: Any,

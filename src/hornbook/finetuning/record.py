@@ -8,6 +8,7 @@ import torch
 
 import hornbook
 from hornbook import config as configuration
+from hornbook.config import LARGEST_SEED, Typed, setting
 from hornbook.files import read_json, write_json
 from hornbook.finetuning.settings import FinetuneSettings, TaughtSettings
 from hornbook.lifecycle.resuming import other_options, other_settings, refuse
@@ -20,8 +21,8 @@ SETTINGS = ("epochs", "lr", "batch_size", "seed", "changes")  # of a request, al
 
 
 @dataclass(frozen=True)
-class Request:
-    """What a person asked for, as the verb takes it. `data` is None where it was handed over in memory."""
+class Request(Typed, group="--"):
+    """What a person asked for, as the command takes it. `data` is None where it was handed over in memory."""
 
     model: str
     task: str
@@ -29,10 +30,10 @@ class Request:
     text: str | None = None
     pair: str | None = None
     label: str | None = None
-    epochs: float | None = None
-    lr: float | None = None
-    batch_size: int | None = None
-    seed: int | None = None
+    epochs: float | None = setting(None, "passes over the training split", above=0, high=10_000)
+    lr: float | None = setting(None, "peak learning rate", above=0, high=100)
+    batch_size: int | None = setting(None, "examples in a batch", low=1, high=1_000_000)
+    seed: int | None = setting(None, "random seed", low=0, high=LARGEST_SEED)
     from_random: bool = False
     strict: bool = False
     changes: dict = field(default_factory=dict)

@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 from hornbook import config as configuration
 from hornbook.augmentation.settings import AugmentationSettings
-from hornbook.config import setting
+from hornbook.config import MANY, Typed, setting
 from hornbook.models.outputs import HeadKind, PairEncoding
 from hornbook.models.transformer import Transformer
 from hornbook.objectives.distillation import DistillationSettings
@@ -34,7 +34,7 @@ STAGE_GROUPS = ("epochs", "batch_size", "optimizer", "schedule", "layers", "batc
 
 
 @dataclass(frozen=True)
-class TaskSettings:
+class TaskSettings(Typed, group="task"):
     head: HeadKind = setting("linear", "layers on top: linear is the published one")
     pair_encoding: PairEncoding = setting(
         "joint", "two texts in one sequence, separate: each in its own, or both: in both orders, summed (GPT-1)"
@@ -42,8 +42,12 @@ class TaskSettings:
     format: Literal["tokenizer", "gpt1"] = setting(
         "tokenizer", "what stands around texts: what the tokenizer puts there, or GPT-1's start, delimiter and extract"
     )
-    language_weight: float = setting(0.0, "of the next tokens' loss beside the task's, for a GPT (GPT-1: 0.5)")
-    max_length: int | None = setting(None, "longest sequence; none: what the model takes, for spans at most 384")
+    language_weight: float = setting(
+        0.0, "of the next tokens' loss beside the task's, for a GPT (GPT-1: 0.5)", low=0, high=1e6
+    )
+    max_length: int | None = setting(
+        None, "longest sequence; none: what the model takes, for spans at most 384", low=8, high=2**20
+    )
     no_answer: Literal["span", "classifier"] = setting(
         "span", "how a question is left unanswered: a span at [CLS], or a classifier of its own there"
     )
@@ -53,47 +57,43 @@ class TaskSettings:
         "every class counts the same in sum, however rare; with a teacher in every stage that has labels or logits",
     )
     swapped_pairs: bool = setting(False, "train on each pair in both orders")
-    threshold_share: float = setting(0.05, "of the training articles, held out to choose the no-answer threshold on")
+    threshold_share: float = setting(
+        0.05, "of the training articles, held out to choose the no-answer threshold on", low=0, below=1
+    )
 
     def __post_init__(self) -> None:
-        if self.max_length is not None and self.max_length < 8:
-            raise ValueError(f"task.max_length must be at least 8, not {self.max_length}")
-        if self.language_weight < 0:
-            raise ValueError(f"task.language_weight must be at least 0, not {self.language_weight:g}")
+        super().__post_init__()
         if self.swapped_pairs and self.pair_encoding == "both":
             raise ValueError("task.pair_encoding=both reads both orders already: leave task.swapped_pairs out")
-        if not 0 <= self.threshold_share < 1:
-            raise ValueError(f"task.threshold_share must be at least 0 and below 1, not {self.threshold_share}")
 
 
 @dataclass(frozen=True)
-class LayerSettings:
-    head_rate: float = setting(1.0, "learning rate of the new head, as a multiple of optimizer.lr")
-    decay: float = setting(1.0, "each layer's rate is this share of the rate of the layer above it")
+class LayerSettings(Typed, group="layers"):
+    head_rate: float = setting(1.0, "learning rate of the new head, as a multiple of optimizer.lr", above=0, high=1e6)
+    decay: float = setting(1.0, "each layer's rate is this share of the rate of the layer above it", above=0, high=1)
     decay_from: Literal["block", "head", "electra"] = setting(
         "block", "what has the whole rate: the top block, the head one step above it, or two above as in ELECTRA's code"
     )
-    frozen: int = setting(0, "how many of the lowest layers stay as they are, the embeddings with them; -1: all")
-    dropout: float | None = setting(
-        None, "of embeddings, hidden states and attention while training; none: what the model was pre-trained with"
+    frozen: int = setting(
+        0, "how many of the lowest layers stay as they are, the embeddings with them; -1: all", low=-1, high=10_000
     )
-
-    def __post_init__(self) -> None:
-        if self.dropout is not None and not 0 <= self.dropout < 1:
-            raise ValueError(f"layers.dropout must be at least 0 and below 1, not {self.dropout:g}")
-        if not 0 < self.decay <= 1:
-            raise ValueError(f"layers.decay must be above 0 and at most 1, not {self.decay}")
-        if self.head_rate <= 0:
-            raise ValueError(f"layers.head_rate must be above 0, not {self.head_rate}")
+    dropout: float | None = setting(
+        None,
+        "of embeddings, hidden states and attention while training; none: what the model was pre-trained with",
+        low=0,
+        below=1,
+    )
 
 
 @dataclass(frozen=True)
-class FinetuneSettings:
+class FinetuneSettings(Typed, group=""):
     """A variant changes a field."""
 
-    epochs: float = setting(3.0, "how often the training part is read")
-    batch_size: int = setting(32, "examples in a batch")
-    examples: int | None = setting(None, "train on so many examples, always the same ones; none: on all")
+    epochs: float = setting(3.0, "how often the training part is read", above=0, high=10_000)
+    batch_size: int = setting(32, "examples in a batch", low=1, high=1_000_000)
+    examples: int | None = setting(
+        None, "train on so many examples, always the same ones; none: on all", low=1, high=MANY
+    )
     task: TaskSettings = field(default_factory=TaskSettings)
     augment: AugmentationSettings = field(default_factory=AugmentationSettings)
     layers: LayerSettings = field(default_factory=LayerSettings)
@@ -108,14 +108,6 @@ class FinetuneSettings:
     )
     guard: GuardSettings = field(default_factory=lambda: GuardSettings(spike_deviations=0.0))
     runtime: RuntimeSettings = field(default_factory=lambda: RuntimeSettings(tensorboard=False, loader_workers=0))
-
-    def __post_init__(self) -> None:
-        if self.epochs <= 0:
-            raise ValueError(f"--epochs must be above 0, not {self.epochs:g}")
-        if self.batch_size < 1:
-            raise ValueError(f"--batch-size must be at least 1, not {self.batch_size}")
-        if self.examples is not None and self.examples < 1:
-            raise ValueError(f"examples must be at least 1, not {self.examples}")
 
     @property
     def unread(self) -> dict[str, str]:

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from hornbook.config import Typed, setting
 from hornbook.infer.cache import GoingOn
 from hornbook.infer.generation import Generated, Request, fitting, groups_of, without_spare, written
 from hornbook.infer.sampling import penalised
@@ -24,14 +25,10 @@ FAR = -1e9  # what stands for minus infinity, such that multiples of it keep the
 
 
 @dataclass(frozen=True)
-class BeamSettings:
-    beams: int = 4
-    length_penalty: float = 1.0
+class BeamSettings(Typed, group=""):
+    beams: int = setting(4, "texts that are searched side by side", low=1, high=1000)
+    length_penalty: float = setting(1.0, "above 0 prefers longer texts", low=-100, high=100)
     early_stopping: bool = False
-
-    def __post_init__(self) -> None:
-        if self.beams < 1:
-            raise ValueError(f"beams must be at least 1, not {self.beams}")
 
 
 @dataclass

@@ -9,6 +9,7 @@ On CUDA a step is captured once as a graph, for its shapes never change; on a CP
 filled, and a single sequence goes through the blocks in a way of its own.
 """
 
+import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -16,7 +17,7 @@ import torch
 from torch import Tensor
 
 from hornbook.batch import Batch, pack
-from hornbook.devices import tried_beside
+from hornbook.devices import refuse_beyond_memory, tried_beside
 from hornbook.models.gpt import Gpt
 from hornbook.nn.cache import KeyValues, Places, shortest_kind
 from hornbook.nn.single import SingleToken, goes_single
@@ -33,6 +34,12 @@ class GoingOn:
         shape = (num_sequences, config.num_heads, room, config.width // config.num_heads)
         self.model = model
         self.room = room
+        refuse_beyond_memory(
+            2.0 * config.num_layers * math.prod(shape) * weight.element_size(),
+            weight.device,
+            f"the keys and values of {num_sequences:,} texts of {room:,} tokens need",
+            "ask for fewer texts or beams, or lower max_tokens",
+        )
         kind = weight.dtype if model.clm.int8 is None else shortest_kind(weight)
         self.layers = [KeyValues(shape, weight, kind) for _ in model.blocks]
         is_single = num_sequences == 1 and goes_single(weight) and not model.training

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
+from hornbook.config import checked
 from hornbook.data.corpus import Corpus
 from hornbook.data.problems import Problems
 from hornbook.data.readers import DocumentsAre, check_documents, read_documents
@@ -161,8 +162,7 @@ class DecoderModel(LoadedModel):
         """The same measure of a baseline that knows no more than what follows `order` - 1 tokens: n-grams of the same
         tokens, learned from a corpus folder (without what it holds out) or a file of text. See `infer/ngrams.py`."""
         check_documents(documents)
-        if order < 1:
-            raise ValueError(f"the order of n-grams must be at least 1, not {order}")
+        order = checked(order, int, "the order of n-grams", low=1, high=20)
         texts, ids = self._read(file, documents, text_column)
         is_corpus = Path(learned_from).is_dir()
         known = self._of_corpus(learned_from) if is_corpus else self._read(learned_from, documents, text_column)[1]

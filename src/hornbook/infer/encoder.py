@@ -17,6 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from hornbook.batch import Batch, pack
+from hornbook.config import checked
 from hornbook.infer.loaded import LoadedModel, grouped
 from hornbook.infer.scoring import Score, masked_scores, next_token_scores
 from hornbook.interop.folder import load_model
@@ -54,8 +55,7 @@ class EncoderModel(LoadedModel):
         """For each mask in the text, in order, the `top` most likely tokens. Write the mask as [MASK] or as the
         tokenizer's own mask token."""
         filler = self.mask_filler
-        if top < 1:
-            raise ValueError(f"top must be at least 1, not {top}")
+        top = checked(top, int, "top", low=1)
         mask = self._mask_token
         text = text.replace("[MASK]", mask)
         encoded = self.tokenizer.encode(text)
@@ -126,8 +126,7 @@ class EncoderModel(LoadedModel):
         """Fills in the masks of a text one by one from left to right, each with the likeliest token that is not
         special; in a text without any, so many masks at its end."""
         filler, mask = self.mask_filler, self._mask_token
-        if num_masks < 1:
-            raise ValueError(f"the number of masks must be at least 1, not {num_masks}")
+        num_masks = checked(num_masks, int, "the number of masks", low=1, high=100_000)
         text = text.replace("[MASK]", mask)
         if mask not in text:
             text = " ".join([text, *[mask] * num_masks])

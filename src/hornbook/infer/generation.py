@@ -6,13 +6,14 @@ the prompts beside it.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from hornbook.config import LARGEST_SEED, Typed, setting
 from hornbook.infer.cache import GoingOn
 from hornbook.infer.sampling import Sampling, draws
 from hornbook.infer.writing import Writer
@@ -33,21 +34,19 @@ class Generated:
 
 
 @dataclass(frozen=True)
-class Request:
+class Request(Typed, group=""):
     """What is asked for, the same for every prompt."""
 
-    max_tokens: int
-    sampling: Sampling
+    max_tokens: int = setting(MAX_TOKENS, "at most so many tokens", low=1, high=1_000_000)
+    sampling: Sampling = field(default_factory=Sampling)
     stop: tuple[str, ...] = ()
-    seed: int = 0
-    num: int = 1
+    seed: int = setting(0, "random seed", low=0, high=LARGEST_SEED)
+    num: int = setting(1, "texts for each prompt", low=1, high=10_000)
     slide: bool = False
     not_first: frozenset[int] = frozenset()  # tokens that no text begins with
 
     def __post_init__(self) -> None:
-        for name in ("max_tokens", "num"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} must be at least 1, not {getattr(self, name)}")
+        super().__post_init__()
         if "" in self.stop:
             raise ValueError("a stop string must have at least one character")
 

@@ -11,25 +11,23 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from hornbook.config import setting
+from hornbook.config import MANY, Typed, setting
 
 
 @dataclass(frozen=True)
-class Sampling:
-    temperature: float = setting(1.0, "below 1 the likely gets likelier; 0 takes the likeliest each time")
-    top_k: int | None = setting(None, "only so many of the likeliest tokens are drawn from; none: from all")
-    top_p: float | None = setting(None, "only the likeliest tokens that make up this much probability; none: all")
-    repetition_penalty: float = setting(1.0, "above 1, tokens that stand in the text already get less likely")
-
-    def __post_init__(self) -> None:
-        if not 0 <= self.temperature < float("inf"):
-            raise ValueError(f"temperature must be at least 0, not {self.temperature:g}; 0 takes the likeliest token")
-        if self.top_k is not None and self.top_k < 1:
-            raise ValueError(f"top_k must be at least 1, not {self.top_k}; leave it out to draw from all tokens")
-        if self.top_p is not None and not 0 < self.top_p <= 1:
-            raise ValueError(f"top_p must lie above 0 and at most at 1, not {self.top_p:g}; 1 draws from all tokens")
-        if not self.repetition_penalty > 0:
-            raise ValueError(f"repetition_penalty must be above 0, not {self.repetition_penalty:g}; 1 changes nothing")
+class Sampling(Typed, group=""):
+    temperature: float = setting(
+        1.0, "below 1 the likely gets likelier; 0 takes the likeliest each time", low=0, high=1e4
+    )
+    top_k: int | None = setting(
+        None, "only so many of the likeliest tokens are drawn from; none: from all", low=1, high=MANY
+    )
+    top_p: float | None = setting(
+        None, "only the likeliest tokens that make up this much probability; none: all", above=0, high=1
+    )
+    repetition_penalty: float = setting(
+        1.0, "above 1, tokens that stand in the text already get less likely", above=0, high=1e6
+    )
 
     @property
     def is_greedy(self) -> bool:
@@ -95,6 +93,4 @@ def draws(seed: int, sample: int, num: int) -> np.ndarray:
     >>> bool((draws(0, 1, 5)[:3] == draws(0, 1, 3)).all())
     True
     """
-    if seed < 0:
-        raise ValueError(f"seed must be at least 0, not {seed}")
     return np.random.default_rng([seed, sample]).random(num)

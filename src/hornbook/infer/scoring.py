@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from hornbook.batch import pack
+from hornbook.config import checked
 from hornbook.infer.loaded import grouped
 from hornbook.models.encoder import Encoder
 from hornbook.models.gpt import Gpt
@@ -104,7 +105,7 @@ def windows(num_targets: int, context: int, stride: int) -> Iterator[tuple[int, 
 
 
 def check_stride(stride: int | None, context: int) -> int:
-    stride = max(context // 2, 1) if stride is None else stride
+    stride = max(context // 2, 1) if stride is None else checked(stride, int, "stride")
     if not 1 <= stride <= context:
         raise ValueError(f"stride must lie between 1 and the model's context of {context:,}, not {stride:,}")
     return stride

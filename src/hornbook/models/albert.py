@@ -7,7 +7,7 @@ two segments stand in order (SOP), each of which follows the other in the text.
 
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import ClassVar, Literal, get_args
+from typing import ClassVar, Literal
 
 from torch import Tensor, nn
 
@@ -30,16 +30,15 @@ class AlbertConfig(EncoderConfig):
     dropout: float = setting(0.0, "dropout in the hidden states")
     attention_dropout: float = setting(0.0, "dropout of attention weights")
     activation: Activation = setting("gelu_tanh", "of the feed-forward network")
-    embedding_width: int = setting(128, "width of the token vectors, which are projected to the width of the blocks")
+    embedding_width: int = setting(
+        128, "width of the token vectors, which are projected to the width of the blocks", low=1, high=2**20
+    )
     sharing: Sharing = setting(
         "all", "what all blocks share: all, attention, ffn (feed-forward network), or none of it"
     )
-    head_dropout: float = setting(0.1, "dropout before the layer that judges sentences, and before that of a task")
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.sharing not in get_args(Sharing):
-            raise ValueError(f"model.sharing must be one of {', '.join(get_args(Sharing))}, not '{self.sharing}'")
+    head_dropout: float = setting(
+        0.1, "dropout before the layer that judges sentences, and before that of a task", low=0, below=1
+    )
 
 
 class SentenceHead(nn.Module):

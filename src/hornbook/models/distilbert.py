@@ -26,8 +26,10 @@ class DistilbertConfig(EncoderConfig):
     num_layers: int = setting(6, "number of blocks")
     num_segments: int = setting(0, "kinds of segment: it knows none")
     norm_eps: float = setting(NORM_EPS, "added to the variance in each norm")
-    head_dropout: float = setting(0.2, "dropout before the last layer of a task that judges whole texts")
-    span_dropout: float = setting(0.1, "dropout before the layer that finds spans")
+    head_dropout: float = setting(
+        0.2, "dropout before the last layer of a task that judges whole texts", low=0, below=1
+    )
+    span_dropout: float = setting(0.1, "dropout before the layer that finds spans", low=0, below=1)
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -34,7 +34,9 @@ class ElectraConfig(EncoderConfig):
     width: int = setting(256, "width of the hidden states")
     num_heads: int = setting(4, "attention heads in each block; must divide the width")
     inner_width: int = setting(1024, "width inside the feed-forward network")
-    embedding_width: int = setting(128, "width of the token vectors; a layer brings them to the hidden states' width")
+    embedding_width: int = setting(
+        128, "width of the token vectors; a layer brings them to the hidden states' width", low=1, high=2**20
+    )
 
 
 class RtdHead(nn.Module):

@@ -24,7 +24,7 @@ from hornbook.nn.attention import Direction
 
 @dataclass(frozen=True)
 class EncoderConfig(TransformerConfig):
-    num_segments: int = setting(2, "kinds of segment")
+    num_segments: int = setting(2, "kinds of segment", low=0, high=1024)
     direction: Direction = setting(
         "both", "what a token attends to: both sides, or only the left one (then it learns by predicting next tokens)"
     )

@@ -35,10 +35,12 @@ class GptConfig(TransformerConfig):
 
     activation: Activation = setting("gelu_tanh", "of the feed-forward network")
     norm_eps: float = setting(1e-5, "added to the variance in each norm")
-    embedding_dropout: float = setting(0.1, "dropout of what goes into the first block")
-    head_dropout: float = setting(0.1, "dropout of what a task is read from")
-    end_id: int | None = setting(None, "the token that ends a text; taken from the corpus")
-    pad_id: int | None = setting(None, "the token that fills up batches in transformers; taken from the corpus")
+    embedding_dropout: float = setting(0.1, "dropout of what goes into the first block", low=0, below=1)
+    head_dropout: float = setting(0.1, "dropout of what a task is read from", low=0, below=1)
+    end_id: int | None = setting(None, "the token that ends a text; taken from the corpus", low=0, high=2**24)
+    pad_id: int | None = setting(
+        None, "the token that fills up batches in transformers; taken from the corpus", low=-1, high=2**24
+    )
 
     @property
     def direction(self) -> Direction:
@@ -66,13 +68,11 @@ class Gpt2Config(GptConfig):
     vocab_size: int = setting(50257, "number of tokens; taken from the corpus")
     max_positions: int = setting(1024, "longest sequence")
     window: int | None = setting(
-        None, "every second block attends to so many tokens only, itself and those before it (GPT-3); none: to all"
+        None,
+        "every second block attends to so many tokens only, itself and those before it (GPT-3); none: to all",
+        low=1,
+        high=2**20,
     )
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.window is not None and self.window < 1:
-            raise ValueError(f"model.window must be at least 1, not {self.window}; none attends to all")
 
     @property
     def pre_norm(self) -> bool:
@@ -381,6 +381,9 @@ def _distilled() -> Preset:
 PRESETS = {
     "gpt1-base": _gpt1(),
     "distilgpt2": _distilled(),
+    # Not published: the proportions of BERT-tiny and BERT-mini, for a CPU, with the training of the small one.
+    "gpt2-tiny": _as_gpt2(2, 128, 2, 6e-4),
+    "gpt2-mini": _as_gpt2(4, 256, 4, 6e-4),
     "gpt2-small": _as_gpt2(12, 768, 12, 6e-4),
     "gpt2-medium": _as_gpt2(24, 1024, 16, 3e-4),
     "gpt2-large": _as_gpt2(36, 1280, 20, 2.5e-4),

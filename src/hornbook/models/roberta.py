@@ -24,13 +24,11 @@ class RobertaConfig(EncoderConfig):
     num_segments: int = setting(1, "kinds of segment")
     norm_eps: float = setting(1e-5, "added to the variance in each norm")
     position_offset: int = setting(
-        2, "rows of the position table before that of position 0: the pad token's id + 1; taken from the corpus"
+        2,
+        "rows of the position table before that of position 0: the pad token's id + 1; taken from the corpus",
+        low=1,
+        high=2**24,
     )
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.position_offset < 1:
-            raise ValueError(f"model.position_offset must be at least 1, not {self.position_offset}")
 
 
 def _mlm_head(config: RobertaConfig) -> MlmHead:

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from hornbook.batch import Batch
-from hornbook.config import setting
+from hornbook.config import Typed, setting
 from hornbook.models.naming import Naming
 from hornbook.models.outputs import NEVER, ClsLayer, Output, reads_cls, task_head
 from hornbook.nn.attention import Direction, prefers_dense, runs_flash
@@ -29,38 +29,42 @@ PADDED = {"embeddings.tokens.weight": 0.0, "mlm.bias": NEVER, "mlm.weight": 0.0,
 
 
 @dataclass(frozen=True)
-class TransformerConfig:
-    vocab_size: int = setting(30522, "number of tokens; taken from the corpus")
-    num_layers: int = setting(12, "number of blocks")
-    width: int = setting(768, "width of the hidden states")
-    num_heads: int = setting(12, "attention heads in each block; must divide the width")
-    inner_width: int = setting(3072, "width inside the feed-forward network")
-    max_positions: int = setting(512, "longest sequence")
-    dropout: float = setting(0.1, "dropout in the hidden states")
-    attention_dropout: float = setting(0.1, "dropout of attention weights")
+class TransformerConfig(Typed, group="model"):
+    vocab_size: int = setting(30522, "number of tokens; taken from the corpus", low=1, high=2**24)
+    num_layers: int = setting(12, "number of blocks", low=1, high=10_000)
+    width: int = setting(768, "width of the hidden states", low=1, high=2**20)
+    num_heads: int = setting(12, "attention heads in each block; must divide the width", low=1, high=2**20)
+    inner_width: int = setting(3072, "width inside the feed-forward network", low=1, high=2**22)
+    max_positions: int = setting(512, "longest sequence", low=1, high=2**20)
+    dropout: float = setting(0.1, "dropout in the hidden states", low=0, below=1)
+    attention_dropout: float = setting(0.1, "dropout of attention weights", low=0, below=1)
     activation: Activation = setting("gelu", "of the feed-forward network")
     positions: Literal["learned", "sinusoidal"] = setting("learned", "position vectors: trained, or sines and cosines")
-    norm_eps: float = setting(1e-12, "added to the variance in each norm")
-    init_std: float = setting(0.02, "standard deviation of the first weights")
+    norm_eps: float = setting(1e-12, "added to the variance in each norm", low=0, high=1)
+    init_std: float = setting(0.02, "standard deviation of the first weights", low=0, high=100)
     init_by_width: bool = setting(
         False, "draw the first matrices wider by the root of 768 / width, so that narrow layers act as a BERT-base's do"
     )
     tied: bool = setting(True, "the vocabulary head reads the token embedding as its matrix")
 
     def __post_init__(self) -> None:
-        counts = ("vocab_size", "num_layers", "width", "num_heads", "inner_width", "max_positions", "embedding_width")
-        for name in counts:
-            if getattr(self, name) < 1:
-                raise ValueError(f"model.{name} must be at least 1, not {getattr(self, name)}")
+        super().__post_init__()
         if self.width % self.num_heads:
             near = [h for h in range(1, self.width + 1) if self.width % h == 0]
             best = min(near, key=lambda h: abs(h - self.num_heads))
             raise ValueError(
                 f"model.num_heads={self.num_heads} does not divide model.width={self.width}; {best} would do"
             )
-        for name in ("dropout", "attention_dropout", "embedding_dropout", "head_dropout", "span_dropout"):
-            if not 0 <= getattr(self, name) < 1:
-                raise ValueError(f"model.{name} must be at least 0 and below 1, not {getattr(self, name)}")
+
+    @property
+    def num_matrix_parameters(self) -> int:
+        """Parameters of the blocks' matrices and of the token and position vectors: nearly all of them, counted
+        without building the network."""
+        attention, feed_forward = 4 * self.width**2, 2 * self.width * self.inner_width
+        copies = {"all": (1, 1), "attention": (1, self.num_layers), "ffn": (self.num_layers, 1)}
+        num_attention, num_feed_forward = copies.get(self.sharing, (self.num_layers, self.num_layers))
+        table = (self.padded_vocab_size + self.max_positions) * self.embedding_width
+        return num_attention * attention + num_feed_forward * feed_forward + table
 
     @property
     def padded_vocab_size(self) -> int:

@@ -20,7 +20,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from hornbook.batch import Batch
-from hornbook.config import setting
+from hornbook.config import Typed, setting, shown
 from hornbook.models.pair import DistillationPair, FixedProjection
 from hornbook.models.transformer import Transformer, TransformerConfig
 from hornbook.objectives.language import tokens_after
@@ -32,14 +32,14 @@ from hornbook.train.objective import Drawn, Targets
 
 
 @dataclass(frozen=True)
-class DistillationSettings:
+class DistillationSettings(Typed, group="objective"):
     recipe: str = setting("distilbert", "distilbert, tinybert, patient or minilm; or a recipe of your own as JSON")
     without: tuple[str, ...] = setting((), "quantities of the recipe that are left out, such as attention,hidden")
     layers: str | None = setting(None, "uniform, top, bottom or numbers such as 3,6,9,12; none: as the recipe says")
     projection: Projection | None = setting(None, "of vectors, where the recipe projects; none: as it says")
-    temperature: float | None = setting(None, "of the matched logits; none: as the recipe says")
+    temperature: float | None = setting(None, "of the matched logits; none: as the recipe says", above=0, high=1e4)
     own_weight: float | None = setting(
-        None, "of masked or next tokens, or of a task's labels; none: as the recipe says"
+        None, "of masked or next tokens, or of a task's labels; none: as the recipe says", low=0, high=1e6
     )
     soft_targets: Literal["all", "masked"] = setting(
         "all", "tokens whose scores over the vocabulary are matched: all as in DistilBERT's code, or the masked ones"
@@ -48,25 +48,19 @@ class DistillationSettings:
         "teacher", "first weights of a new student: layers of a teacher of its shape, or random ones"
     )
     earlier_epochs: float | None = setting(
-        None, "epochs of each stage on a task before the last; none: as the recipe says"
+        None, "epochs of each stage on a task before the last; none: as the recipe says", above=0, high=10_000
     )
 
     cache: Literal["none", "logits", "all"] = setting(
         "none",
         "what of the teacher is computed once and kept, on a task: what its head answers, or all that is needed",
     )
-    cache_gigabytes: float = setting(10.0, "the most that may be kept of the teacher on disk")
+    cache_gigabytes: float = setting(10.0, "the most that may be kept of the teacher on disk", low=0, high=1e6)
 
     @property
     def sentence(self) -> str:
         """No sentence task."""
         return "none"
-
-    def __post_init__(self) -> None:
-        if self.temperature is not None and self.temperature <= 0:
-            raise ValueError(f"objective.temperature must be above 0, not {self.temperature:g}")
-        if self.earlier_epochs is not None and self.earlier_epochs <= 0:
-            raise ValueError(f"objective.earlier_epochs must be above 0, not {self.earlier_epochs:g}")
 
     def stages(self, is_task: bool) -> tuple[Recipe, ...]:
         """The recipe of each stage, with what the other settings change in it. A stage that nothing is left of drops
@@ -76,11 +70,13 @@ class DistillationSettings:
         found = recipes_in(self.recipe, is_task)
         named = {match.quantity for recipe in found for match in recipe.matches}
         if unknown := [name for name in self.without if name not in named]:
-            raise ValueError(f"objective.without={unknown[0]}, but the recipe matches {', '.join(sorted(named))}")
+            raise ValueError(
+                f"objective.without={shown(unknown[0])}, but the recipe matches {', '.join(sorted(named))}"
+            )
         if self.layers is not None and not any(_is_layered(match) for recipe in found for match in recipe.matches):
             raise ValueError(
-                f"objective.layers={self.layers}, but the recipe matches nothing layer by layer: leave it out, or take "
-                "another recipe, such as tinybert"
+                f"objective.layers={shown(self.layers)}, but the recipe matches nothing layer by layer: leave it out "
+                "or take another recipe, such as tinybert"
             )
         changed = []
         for number, recipe in enumerate(found):

@@ -16,30 +16,31 @@ import torch
 from torch import Tensor
 
 from hornbook.batch import Batch
-from hornbook.config import setting
+from hornbook.config import Typed, setting
 from hornbook.train.objective import Targets
 
 NUM_ROUNDS = 4  # in which groups are chosen; a fifth would add less than 0.1% of the tokens, even with n-grams
 
 
 @dataclass(frozen=True)
-class MaskingSettings:
-    rate: float = setting(0.15, "share of the tokens that are predicted")
-    mask_share: float = setting(0.8, "of those, how many become the mask token")
-    random_share: float = setting(0.1, "of those, how many become a random token; the rest stay as they are")
+class MaskingSettings(Typed, group="masking"):
+    rate: float = setting(0.15, "share of the tokens that are predicted", above=0, below=1)
+    mask_share: float = setting(0.8, "of those, how many become the mask token", low=0, high=1)
+    random_share: float = setting(
+        0.1, "of those, how many become a random token; the rest stay as they are", low=0, high=1
+    )
     unit: Literal["token", "word", "ngram"] = setting("token", "what is chosen as a whole: a token, a word, an n-gram")
-    max_ngram: int = setting(3, "longest n-gram, in words; n is drawn with probability proportional to 1/n")
+    max_ngram: int = setting(
+        3, "longest n-gram, in words; n is drawn with probability proportional to 1/n", low=1, high=100
+    )
 
     def __post_init__(self) -> None:
-        if not 0 < self.rate < 1:
-            raise ValueError(f"masking.rate must lie between 0 and 1, not {self.rate}")
-        if self.mask_share < 0 or self.random_share < 0 or self.mask_share + self.random_share > 1 + 1e-9:
+        super().__post_init__()
+        if self.mask_share + self.random_share > 1 + 1e-9:
             raise ValueError(
-                "masking.mask_share and masking.random_share must be at least 0 and together at most 1, "
+                "masking.mask_share and masking.random_share must be together at most 1, "
                 f"not {self.mask_share} and {self.random_share}"
             )
-        if self.max_ngram < 1:
-            raise ValueError(f"masking.max_ngram must be at least 1, not {self.max_ngram}")
 
 
 class Masking:

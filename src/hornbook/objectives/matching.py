@@ -24,7 +24,6 @@ Layers are counted from 1. Losses of the layers of one match are added up.
 
 import dataclasses
 import json
-import typing
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
@@ -57,28 +56,23 @@ LAYER_WORDS = ("uniform", "uniform-but-last", "top", "bottom", "last")
 
 
 @dataclass(frozen=True)
-class Match:
+class Match(configuration.Typed, group="match"):
     quantity: Quantity = setting("logits", "what is matched")
     loss: MatchLoss = setting("mse", "by which loss")
-    weight: float = setting(1.0, "how much it counts")
+    weight: float = setting(1.0, "how much it counts", above=0, high=1e6)
     layers: str = setting(
         "uniform", "which layers: uniform, uniform-but-last, top, bottom, last, or the teacher's for each, as 3,6,9,12"
     )
-    temperature: float = setting(1.0, "scores are divided by it before the softmax")
+    temperature: float = setting(1.0, "scores are divided by it before the softmax", above=0, high=1e4)
     projection: Projection = setting("none", "which side is brought to the other's width; the teacher's never learns")
     tokens: Literal["all", "first"] = setting("all", "vectors of all tokens, or of the first of each sequence")
     heads: str = setting("each", "of relations: each head with its like, the mean of heads, or resplit into a number")
 
     def __post_init__(self) -> None:
-        for name in ("quantity", "projection", "tokens"):
-            allowed = typing.get_args(typing.get_type_hints(Match)[name])
-            if getattr(self, name) not in allowed:
-                raise ValueError(f"{name} of a match must be one of {', '.join(allowed)}, not '{getattr(self, name)}'")
+        super().__post_init__()
         if self.loss not in LOSSES_OF[self.quantity]:
             fitting = ", ".join(LOSSES_OF[self.quantity])
             raise ValueError(f"{self.quantity} are matched by {fitting}, not by '{self.loss}'")
-        if self.weight <= 0 or self.temperature <= 0:
-            raise ValueError("weight and temperature of a match must be above 0; leave out what is not to count")
         if self.heads not in ("each", "mean") and not (self.heads.isdigit() and int(self.heads) > 0):
             raise ValueError(f"heads of a match must be each, mean or a number, not '{self.heads}'")
         if self.projection != "none" and self.quantity not in VECTORS:
@@ -99,8 +93,7 @@ class Recipe:
     def __post_init__(self) -> None:
         if not self.matches and not self.own_weight:
             raise ValueError("the recipe is empty: leave in a match, or set objective.own_weight above 0")
-        if self.own_weight < 0:
-            raise ValueError(f"objective.own_weight must be at least 0, not {self.own_weight:g}")
+        configuration.checked(self.own_weight, float, "objective.own_weight", low=0, high=1e6)
 
     def named(self) -> dict[str, Match]:
         """Each match by the name of its loss term: its quantity, numbered where there are several of one."""
@@ -182,7 +175,9 @@ def layer_pairs(layers: str, num_student: int, num_teacher: int) -> list[tuple[i
         theirs = [int(part) for part in layers.split(",")]
     except ValueError:
         words = ", ".join(LAYER_WORDS)
-        raise ValueError(f"layers must be one of {words}, or numbers such as 3,6,9,12, not '{layers}'") from None
+        raise ValueError(
+            f"layers must be one of {words}, or numbers such as 3,6,9,12, not {configuration.shown(layers)}"
+        ) from None
     if len(theirs) != num_student or not all(1 <= number <= num_teacher for number in theirs):
         raise ValueError(
             f"layers={layers} must name a layer of the teacher, 1 to {num_teacher}, for each of the student's "
@@ -209,7 +204,9 @@ def recipes_in(text: str, is_task: bool) -> tuple[Recipe, ...]:
             raise ValueError(f"the recipe has {len(stages)} stages; on plain text it must have one")
         return stages
     if text not in PLANS:
-        raise ValueError(f"there is no recipe '{text}': take {', '.join(PLANS)}, or name a JSON file with your own")
+        raise ValueError(
+            f"there is no recipe {configuration.shown(text)}: take {', '.join(PLANS)}, or name a JSON file of your own"
+        )
     plan = PLANS[text]
     if not is_task and plan.general is None:
         able = ", ".join(name for name, each in PLANS.items() if each.general)
@@ -224,13 +221,6 @@ def _read(stage: Any) -> Recipe:
         raise ValueError(
             'a recipe is {"matches": [{"quantity": ..., "loss": ...}, ...], "own_weight": 0, "settings": {"epochs": 3}}'
         )
-    for each in stage["matches"]:
-        for name in ("weight", "temperature"):
-            if not isinstance(each.get(name, 1.0), int | float):
-                raise ValueError(f"{name} of a match must be a number, not {json.dumps(each[name])}")
-        for name in ("layers", "heads"):
-            if not isinstance(each.get(name, ""), str):
-                raise ValueError(f"{name} of a match must be text in quotes, not {json.dumps(each[name])}")
     matches = tuple(configuration.from_dict(Match, each, "match.") for each in stage["matches"])
     return Recipe(matches, stage.get("own_weight", 0.0), stage.get("settings", {}))
 

@@ -13,7 +13,7 @@ Label 0 means that B really follows A, as `transformers` counts. The total is we
 
 import dataclasses
 from dataclasses import dataclass
-from typing import Literal, get_args
+from typing import Literal
 
 import numpy as np
 import torch
@@ -21,7 +21,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from hornbook.batch import Batch
-from hornbook.config import setting
+from hornbook.config import Typed, setting
 from hornbook.objectives.masking import Masking
 from hornbook.train.objective import Drawn, Targets
 
@@ -29,15 +29,11 @@ SentenceTask = Literal["none", "nsp", "sop"]
 
 
 @dataclass(frozen=True)
-class ObjectiveSettings:
+class ObjectiveSettings(Typed, group="objective"):
     sentence: SentenceTask = setting(
         "nsp", "also predict whether the second segment follows the first (nsp), or whether two were swapped (sop)"
     )
-    sentence_weight: float = setting(1.0, "how much that loss counts beside the masked tokens'")
-
-    def __post_init__(self) -> None:
-        if self.sentence not in get_args(SentenceTask):
-            raise ValueError(f"objective.sentence must be one of none, nsp, sop, not '{self.sentence}'")
+    sentence_weight: float = setting(1.0, "how much that loss counts beside the masked tokens'", low=0, high=1e6)
 
 
 class Pretraining:

@@ -22,7 +22,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from hornbook.batch import Batch
-from hornbook.config import setting
+from hornbook.config import Typed, setting
 from hornbook.models.electra import ElectraPair, Shared
 from hornbook.models.outputs import at_least_single
 from hornbook.objectives.masking import Masking
@@ -47,23 +47,36 @@ DETECTION_WEIGHT, MLM_WEIGHT = 50.0, 1.0
 
 
 @dataclass(frozen=True)
-class DetectionSettings:
+class DetectionSettings(Typed, group="objective"):
     learns: Learns = setting(
         "rtd",
         "what the discriminator does: rtd finds replaced tokens among all; rtd-masked only among the masked ones; "
         "replace-mlm names the masked ones, all-tokens-mlm all of them, from the text with the guesses (ablations)",
     )
-    weight: float | None = setting(None, "how much that counts beside mlm; none takes 50 for rtd, 1 for the others")
-    correction: float = setting(
-        0.0, "above 0 the discriminator also names what stood at the masked tokens, and so much that counts (COCO-LM)"
+    weight: float | None = setting(
+        None, "how much that counts beside mlm; none takes 50 for rtd, 1 for the others", low=0, high=1e6
     )
-    generator_share: float = setting(0.25, "the generator's width, heads and inner width, of the discriminator's")
-    generator_layers: int | None = setting(None, "the generator's blocks; none: as many as the discriminator's")
+    correction: float = setting(
+        0.0,
+        "above 0 the discriminator also names what stood at the masked tokens, and so much that counts (COCO-LM)",
+        low=0,
+        high=1e6,
+    )
+    generator_share: float = setting(
+        0.25, "the generator's width, heads and inner width, of the discriminator's", above=0, high=1
+    )
+    generator_layers: int | None = setting(
+        None, "the generator's blocks; none: as many as the discriminator's", low=1, high=10_000
+    )
     generator_learns: Literal["likelihood", "adversarial"] = setting(
         "likelihood", "mlm, or to mislead the discriminator by policy gradient, which the paper found worse"
     )
-    generator_rate: float = setting(1.0, "share of the learning rate that the generator's own weights get")
-    temperature: float = setting(1.0, "of the generator's guesses; above 1 they are further off and easier to find")
+    generator_rate: float = setting(
+        1.0, "share of the learning rate that the generator's own weights get", low=0, high=1e6
+    )
+    temperature: float = setting(
+        1.0, "of the generator's guesses; above 1 they are further off and easier to find", above=0, high=1e4
+    )
     shared: Shared = setting(
         "embeddings",
         "what both encoders share: embeddings as published, only those of tokens, none, or all layers; followed: the "
@@ -72,17 +85,10 @@ class DetectionSettings:
     sentence: SentenceTask = setting(
         "none", "the discriminator also judges whether segments follow (nsp) or were swapped (sop); none is published"
     )
-    sentence_weight: float = setting(1.0, "how much that counts")
+    sentence_weight: float = setting(1.0, "how much that counts", low=0, high=1e6)
 
     def __post_init__(self) -> None:
-        if self.temperature <= 0:
-            raise ValueError(f"objective.temperature must be above 0, not {self.temperature:g}; 1 is published")
-        if self.generator_rate < 0:
-            raise ValueError(f"objective.generator_rate must be at least 0, not {self.generator_rate:g}")
-        if self.weight is not None and self.weight < 0:
-            raise ValueError(f"objective.weight must be at least 0, not {self.weight}")
-        if self.correction < 0:
-            raise ValueError(f"objective.correction must be at least 0, not {self.correction:g}")
+        super().__post_init__()
         if self.correction and not self.learns.startswith("rtd"):
             raise ValueError(
                 f"objective.correction names tokens beside finding them, and {self.learns} names them already: "

@@ -11,6 +11,8 @@ from dataclasses import dataclass
 
 import torch
 
+from hornbook.config import checked
+from hornbook.devices import GIB, memory_of
 from hornbook.models.transformer import PADDED
 from hornbook.pretraining.settings import PretrainSettings, preset_settings
 from hornbook.pretraining.trained import new_network
@@ -23,7 +25,6 @@ BLOCK_KEEPS, BLOCK_KEEPS_INNER = 8, 2
 LOGIT_BYTES = 10  # a score over the vocabulary in half precision, in float32, and its gradient
 USABLE = 0.9  # of a device's memory
 SECONDS_A_DAY = 86_400
-GIB = 2**30
 
 
 @dataclass(frozen=True)
@@ -67,14 +68,11 @@ def plan(
     >>> plan("bert-base").parameters
     110106428
     """
-    if devices < 1:
-        raise ValueError(f"--devices must be at least 1, not {devices}")
-    if not 0 < utilisation <= 1:
-        raise ValueError(f"--utilisation must be above 0 and at most 1, not {utilisation:g}")
-    if device_bytes <= 0 or device_flops <= 0:
-        raise ValueError("the memory and the speed of a device must be above 0")
-    if tokens is not None and tokens < 1:
-        raise ValueError(f"--tokens must be at least 1, not {tokens}")
+    devices = checked(devices, int, "--devices", low=1, high=1_000_000)
+    utilisation = checked(utilisation, float, "--utilisation", above=0, high=1)
+    checked(device_bytes / GIB, float, "--device-memory", above=0, high=1e6)
+    checked(device_flops / 1e12, float, "--device-tflops", above=0, high=1e6)
+    tokens = checked(tokens, int | None, "--tokens", low=1, high=10**15)
     settings = preset_settings(preset, changes)
     num_parameters = count_parameters(settings)
     tokens = tokens or round(settings.schedule.steps * settings.batch.mean_tokens)
@@ -142,7 +140,5 @@ def activation_bytes(settings: PretrainSettings) -> tuple[float, float]:
 def this_machine() -> tuple[str, float]:
     """In words, and the bytes of memory of the device that would train here."""
     if torch.cuda.is_available():
-        properties = torch.cuda.get_device_properties(0)
-        return properties.name, properties.total_memory
-    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    return f"{os.cpu_count()} cores", float(memory)
+        return torch.cuda.get_device_name(0), float(memory_of("cuda"))
+    return f"{os.cpu_count()} cores", float(memory_of("cpu"))

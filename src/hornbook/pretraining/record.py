@@ -8,6 +8,7 @@ import torch
 
 import hornbook
 from hornbook import config as configuration
+from hornbook.config import LARGEST_SEED, MANY, Typed, setting
 from hornbook.data.corpus import Corpus
 from hornbook.files import read_json, write_json
 from hornbook.interop.teacher import Teacher
@@ -17,20 +18,21 @@ from hornbook.pretraining.settings import PretrainSettings, settings_in
 from hornbook.pretraining.trained import kept_model
 from hornbook.train.device import Runtime
 from hornbook.train.loop import Job
+from hornbook.train.settings import MINUTES_A_YEAR, MOST_BATCH_TOKENS
 
 
 @dataclass(frozen=True)
-class Request:
-    """What a person asked for, as the verb takes it."""
+class Request(Typed, group="--"):
+    """What a person asked for, as the command takes it."""
 
     preset: str
     corpora: list[str] = field(default_factory=list)
     base: str | None = None
-    steps: int | None = None
-    tokens: int | None = None
-    minutes: float | None = None
-    batch_tokens: int | None = None
-    seed: int | None = None
+    steps: int | None = setting(None, "number of updates", low=1, high=MANY)
+    tokens: int | None = setting(None, "or: number of tokens", low=1, high=10**15)
+    minutes: float | None = setting(None, "or: minutes", above=0, high=MINUTES_A_YEAR)
+    batch_tokens: int | None = setting(None, "tokens in a batch", low=8, high=MOST_BATCH_TOKENS)
+    seed: int | None = setting(None, "random seed", low=0, high=LARGEST_SEED)
     teacher: str | None = None
     changes: dict = field(default_factory=dict)
 

@@ -20,6 +20,7 @@ from torch import nn
 
 from hornbook import config as configuration
 from hornbook.data.corpus import Corpus
+from hornbook.devices import chosen_device, refuse_beyond_memory
 from hornbook.infer.samples import write_samples
 from hornbook.interop.folder import load_folder
 from hornbook.interop.hub import model_folder
@@ -47,7 +48,7 @@ from hornbook.pretraining.warnings import warnings_of
 from hornbook.report.wording import duration
 from hornbook.text.tokenizer import Tokenizer
 from hornbook.train.checkpoint import Checkpoints, read_state
-from hornbook.train.device import Runtime, decide, prepare
+from hornbook.train.device import Runtime, decide, prepare, torch_settings_restored
 from hornbook.train.loop import Job, Outcome, Watch, train
 from hornbook.train.pace import FORWARD_SHARE, LONG_RUN, seconds_a_step
 from hornbook.train.randomness import seed_of
@@ -59,6 +60,8 @@ FREE_OF_THE_BASE = {
     *("model.dropout", "model.attention_dropout", "model.embedding_dropout", "model.head_dropout"),
     *("model.init_std", "model.init_by_width"),
 }
+WEIGHT_BYTES, STATE_BYTES = 4, 16  # a parameter: its weight alone; with its gradient and the optimizer's two means
+BATCH_BYTES = 32  # a token: its number, segment, position and label
 NUM_VALIDATIONS, VALIDATING_SHARE = 20, 0.1  # in a run, and the share of it that they may take
 TIMED_TOKENS_ON_CPU, MOST_TIMED_SECONDS = 2048, 5.0  # in a batch and in all, for the expected time of a distillation
 NUM_TIMED, MEASURED_SHARE = 12, 0.05  # steps that are timed at each length, in at most this share of the minutes
@@ -66,6 +69,7 @@ FEW_STEPS = 100
 LONGEST_WARMUP = 0.1  # of the steps, where the published number of steps is not run
 
 
+@torch_settings_restored()
 def pretrain(
     preset: str,
     corpora: Sequence[str | Path] | str | Path,
@@ -217,8 +221,6 @@ def _with_steps_in(
 ) -> PretrainSettings:
     """Measures a few steps of each length and fixes how many, and how many validations, fit in the time that is left of
     the minutes."""
-    if minutes <= 0:
-        raise ValueError(f"--minutes must be above 0, not {minutes:g}")
     say("measuring how long a step takes ...")
     mean = _mean_seconds_a_step(settings, job, runtime, MEASURED_SHARE * minutes * 60)
     num_held_out = sum(batch.num_tokens for batch in held_out_batches(settings, opened))
@@ -286,6 +288,7 @@ def _mean_seconds_a_step(settings: PretrainSettings, job: Job, runtime: Runtime,
     return mean * settings.batch.mean_tokens / settings.batch.tokens
 
 
+@torch_settings_restored()
 def measured_pace(preset: str, corpora: list[str | Path], minutes: float, changes: dict) -> tuple[float, Runtime]:
     """Seconds that a step of a run of so many minutes takes here, and how it was computed; nothing is written."""
     request = Request(preset, [str(each) for each in corpora], changes=changes)
@@ -369,9 +372,28 @@ def _shaped_like(trained: nn.Module, settings: PretrainSettings, request: Reques
 
 
 def _new_model(settings: PretrainSettings, teacher: Teacher | None = None) -> nn.Module:
+    _refuse_too_large(settings)
     model = new_network(settings, teacher and teacher.model)
     model.initialise(torch.Generator().manual_seed(seed_of(settings.runtime.seed, "weights")))
     return model
+
+
+def _refuse_too_large(settings: PretrainSettings) -> None:
+    """Before anything is allocated: a model whose state, or a batch whose tokens, no memory here can hold."""
+    device, num = chosen_device(settings.runtime.device), settings.model.num_matrix_parameters
+    for where, num_bytes in ((device, STATE_BYTES), ("cpu", WEIGHT_BYTES)):
+        refuse_beyond_memory(
+            float(num_bytes * num),
+            where,
+            f"the {num:,} parameters of this model need",
+            "choose a smaller preset, or lower model.num_layers, model.width or model.vocab_size",
+        )
+    refuse_beyond_memory(
+        float(BATCH_BYTES * settings.batch.tokens),
+        "cpu",
+        f"the {settings.batch.tokens:,} tokens of a batch need",
+        "lower batch.tokens (--batch-tokens)",
+    )
 
 
 def _job(

@@ -33,7 +33,7 @@ GPU_FLOPS_A_SECOND = 2e14  # about what plain code gets out of a large GPU: a ru
 
 
 @dataclass(frozen=True)
-class PretrainSettings:
+class PretrainSettings(configuration.Typed, group=""):
     """A variant changes a field."""
 
     model: TransformerConfig = field(default_factory=EncoderConfig)
@@ -51,6 +51,7 @@ class PretrainSettings:
     runtime: RuntimeSettings = field(default_factory=RuntimeSettings)
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         positions = self.model.max_positions
         for name, length in (("length", self.data.length), ("short_length", self.data.short_length)):
             if length > positions and self.data.uses(length):

@@ -75,10 +75,10 @@ class Choices(Typed):
 class Writing(Typed):
     """How a free answer is written."""
 
-    max_tokens: int = setting(50, "at most so many tokens")
-    temperature: float = setting(0.0, "0 takes the likeliest token each time; above, tokens are drawn")
-    top_k: int | None = setting(None, "only so many of the likeliest tokens are drawn from")
-    top_p: float | None = setting(None, "only the likeliest tokens that make up this much probability")
+    max_tokens: int = setting(50, "at most so many tokens", low=1, high=1_000_000)
+    temperature: float = setting(0.0, "0 takes the likeliest token each time; above, tokens are drawn", low=0, high=1e4)
+    top_k: int | None = setting(None, "only so many of the likeliest tokens are drawn from", low=1, high=1_000_000_000)
+    top_p: float | None = setting(None, "only the likeliest tokens that make up this much probability", above=0, high=1)
     stop: tuple[str, ...] = setting((), "the answer ends before one of these")
     keep: Keep = setting("all", "what of the text is the answer")
     stop_words: bool = setting(True, "false: the answer does not begin with a stop word, and does with a letter")

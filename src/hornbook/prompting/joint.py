@@ -34,7 +34,9 @@ HELD_OUT_SHARE, MOST_HELD_OUT = 0.05, 500  # of the training part of each task, 
 class JointTask(Typed):
     task: str = setting("", "a shipped task, or a .toml file")
     data: str = setting("", "where its examples are; relative to the file that names it")
-    examples: int | None = setting(None, "train on so many of them, always the same; none: on all")
+    examples: int | None = setting(
+        None, "train on so many of them, always the same; none: on all", low=2, high=1_000_000_000
+    )
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from hornbook.config import from_dict, to_dict
+from hornbook.config import checked, from_dict, to_dict
 from hornbook.files import read_json, replacing, sha256, write_json
 from hornbook.infer.decoder import DecoderModel
 from hornbook.infer.opening import load
@@ -142,12 +142,11 @@ def changed_task(task: TextTask, normalise: str | None, dictionary: str | Path |
 
 def check_request(task: TextTask, shots: Sequence[int], seeds: int, limit: int | None) -> None:
     """Before anything is read or opened."""
-    if not shots or min(shots) < 0:
+    if not shots:
         raise ValueError("--shots takes numbers of examples from 0 on, such as 0,1,8")
-    if seeds < 1:
-        raise ValueError(f"--seeds must be at least 1, not {seeds}")
-    if limit is not None and limit < 1:
-        raise ValueError(f"--limit must be at least 1, not {limit}")
+    checked(tuple(shots), tuple[int, ...], "--shots", low=0, high=10_000)
+    checked(seeds, int, "--seeds", low=1, high=1000)
+    checked(limit, int | None, "--limit", low=1)
     Sampling(task.writing.temperature, task.writing.top_k, task.writing.top_p)
     if "bleu" in task.measures:
         check_sacrebleu()

@@ -19,7 +19,7 @@ import torch
 
 import hornbook
 from hornbook import config as configuration
-from hornbook.config import setting
+from hornbook.config import Typed, setting
 from hornbook.files import read_json, write_json
 from hornbook.finetuning.batches import TaskBatches
 from hornbook.finetuning.settings import HIGHEST_RATE, rounded, width_factor
@@ -35,7 +35,7 @@ from hornbook.prompting.sources import Say
 from hornbook.tasks.task import Features
 from hornbook.text.tokenizer import Tokenizer
 from hornbook.train.checkpoint import Checkpoints
-from hornbook.train.device import Runtime, decide, prepare
+from hornbook.train.device import Runtime, decide, prepare, torch_settings_restored
 from hornbook.train.loop import Job, LoopSettings, Outcome, Status, train
 from hornbook.train.settings import (
     BatchSettings,
@@ -55,12 +55,12 @@ UNITS_TOGETHER = 32  # examples in a batch of validation
 
 
 @dataclass(frozen=True)
-class TextSettings:
+class TextSettings(Typed, group=""):
     """A variant changes a field."""
 
     learns: Learns = setting("answer", "what has a loss: the answers alone, or all tokens")
-    epochs: float = setting(3.0, "how often the training examples are read")
-    batch_size: int = setting(32, "examples in a batch")
+    epochs: float = setting(3.0, "how often the training examples are read", above=0, high=10_000)
+    batch_size: int = setting(32, "examples in a batch", low=1, high=1_000_000)
     optimizer: OptimizerSettings = field(default_factory=lambda: OptimizerSettings(lr=PUBLISHED_RATE))
     schedule: ScheduleSettings = field(default_factory=lambda: ScheduleSettings(steps=1, warmup_fraction=0.002))
     batch: BatchSettings = field(default_factory=BatchSettings)
@@ -70,12 +70,6 @@ class TextSettings:
     )
     guard: GuardSettings = field(default_factory=lambda: GuardSettings(spike_deviations=0.0))
     runtime: RuntimeSettings = field(default_factory=lambda: RuntimeSettings(tensorboard=False, loader_workers=0))
-
-    def __post_init__(self) -> None:
-        if self.epochs <= 0:
-            raise ValueError(f"--epochs must be above 0, not {self.epochs:g}")
-        if self.batch_size < 1:
-            raise ValueError(f"--batch-size must be at least 1, not {self.batch_size}")
 
     def loop(self) -> LoopSettings:
         return LoopSettings(
@@ -98,6 +92,7 @@ def opened_gpt(name: str | Path) -> tuple[Gpt, Tokenizer]:
 
 
 @locks_out
+@torch_settings_restored()
 def finetune_text(
     model: str | Path,
     data: str | Path | None,

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 
 import numpy as np
 
+from hornbook.config import checked
 from hornbook.text.tokenizer import Tokenizer
 
 WORD = re.compile(r"[^\W\d_]{3,}")
@@ -18,8 +19,7 @@ def words_worth_adding(tokenizer: Tokenizer, documents: Iterable[str], num_words
 
     Only words seen at least five times are looked at.
     """
-    if num_words < 1:
-        raise ValueError(f"the number of words to add must be at least 1, not {num_words}")
+    num_words = checked(num_words, int, "the number of words to add", low=1)
     counts: Counter = Counter()
     forgotten = 0
     for text in documents:

@@ -9,6 +9,7 @@ from typing import IO
 import tokenizers
 from tokenizers import AddedToken, Regex, decoders, models, normalizers, pre_tokenizers, processors, trainers
 
+from hornbook.config import checked
 from hornbook.text.published import sentence_template, unsegmented_template
 from hornbook.text.tokenizer import Tokenizer, guess_names, refuse_surrogates
 
@@ -22,6 +23,7 @@ SPECIAL_TOKENS = {
 USUAL_COVERAGE = 0.9999
 LEAST_COVERAGE = 0.999
 PROGRESS_EVERY = 1000
+LARGEST_VOCABULARY = 2**24
 
 Progress = Callable[[str, int], None]
 
@@ -46,6 +48,7 @@ def train_tokenizer(
     """
     if kind not in SPECIAL_TOKENS:
         raise ValueError(f"kind {kind!r} is unknown: use one of {', '.join(SPECIAL_TOKENS)}")
+    vocab_size = checked(vocab_size, int, "vocab_size", high=LARGEST_VOCABULARY)
     train = {"wordpiece": _train_wordpiece, "bpe": _train_bpe, "unigram": _train_unigram}[kind]
     backend = train(_watched(documents, progress), vocab_size, normaliser(kind, cased), progress)
     special = SPECIAL_TOKENS[kind]

@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import torch
@@ -76,8 +77,26 @@ def _on_cuda(
     return Runtime(device, precision, compiles, threads, workers, ", ".join(words), graphs)
 
 
+@contextlib.contextmanager
+def torch_settings_restored() -> Iterator[None]:
+    """Around a run, as a block or a decorator: what `prepare` sets for the process is as before afterwards, also when
+    the run fails."""
+    threads, precision = torch.get_num_threads(), torch.get_float32_matmul_precision()
+    is_deterministic = torch.are_deterministic_algorithms_enabled()
+    only_warns = torch.is_deterministic_algorithms_warn_only_enabled()
+    fills = torch.utils.deterministic.fill_uninitialized_memory
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)
+        torch.set_float32_matmul_precision(precision)
+        torch.use_deterministic_algorithms(is_deterministic, warn_only=only_warns)
+        torch.utils.deterministic.fill_uninitialized_memory = fills
+
+
 def prepare(runtime: Runtime) -> None:
-    """Settings of the process: threads, and on a CPU only operations that give the same bits each time."""
+    """Settings of the process: threads, and on a CPU only operations that give the same bits each time. Call it within
+    `torch_settings_restored`."""
     torch.set_num_threads(runtime.threads)
     if runtime.device.type == "cpu":
         torch.use_deterministic_algorithms(True)

@@ -1,0 +1,59 @@
+"""A run leaves torch's settings of the process as it found them, also when it fails."""
+
+import pytest
+import torch
+from tiny import TINY_MODEL
+
+from hornbook.finetuning.api import finetune
+from hornbook.pretraining.run import pretrain
+
+QUIET = {"say": lambda words: None}
+
+
+def settings_now() -> tuple:
+    return (
+        torch.get_num_threads(),
+        torch.get_float32_matmul_precision(),
+        torch.are_deterministic_algorithms_enabled(),
+        torch.is_deterministic_algorithms_warn_only_enabled(),
+        torch.utils.deterministic.fill_uninitialized_memory,
+    )
+
+
+@pytest.fixture(params=[False, True], ids=["usual", "deterministic"])
+def before(request) -> tuple:
+    torch.use_deterministic_algorithms(request.param, warn_only=request.param)
+    torch.utils.deterministic.fill_uninitialized_memory = True
+    torch.set_num_threads(2)
+    return settings_now()
+
+
+def test_pretraining_restores_them(before, tmp_path, tiny_corpus):
+    seen = []
+    pretrain(
+        "bert-tiny",
+        tiny_corpus,
+        tmp_path / "run",
+        steps=1,
+        batch_tokens=512,
+        changes=TINY_MODEL,
+        watch=lambda status: seen.append(settings_now()),
+        **QUIET,
+    )
+    assert seen[-1] == (1, before[1], True, False, False)  # within the run, exact on a CPU
+    assert settings_now() == before
+
+
+def test_a_run_that_fails_restores_them(before, tmp_path, tiny_corpus):
+    def fails(status):
+        raise KeyError("the caller's display")
+
+    with pytest.raises(KeyError):
+        pretrain("bert-tiny", tiny_corpus, tmp_path / "run", steps=1, changes=TINY_MODEL, watch=fails, **QUIET)
+    assert settings_now() == before
+
+
+def test_fine_tuning_restores_them(before, tmp_path, tiny_run):
+    rows = [{"text": f"the river {i}", "label": "ab"[i % 2]} for i in range(12)]
+    finetune(tiny_run, rows, out=tmp_path / "run", epochs=1, changes={"runtime.threads": 1}, **QUIET)
+    assert settings_now() == before
