@@ -223,7 +223,7 @@ def test_one_value_alone_is_checked():
         ({"seed": -1}, "--seed must be at least 0, not -1"),
         ({"changes": {"optimizer.lr": "fast"}}, "optimizer.lr must be a number"),
         ({"changes": {"optimizer.lr": float("inf")}}, "optimizer.lr must be above 0 and at most 100, not inf"),
-        ({"changes": {"model.init_std": -1}}, "model.init_std must be at least 0, not -1"),
+        ({"changes": {"model.init_std": -1}}, "model.init_std must be above 0, not -1"),
     ],
 )
 def test_pretrain_checks_its_arguments_before_it_begins(tmp_path, tiny_corpus, arguments, words):

@@ -39,7 +39,7 @@ def test_extreme_settings_are_taken_or_refused_in_a_sentence(kind):
     ("name", "value", "words"),
     [
         ("model.width", "1e18", "model.width must be at least 1 and at most"),
-        ("model.init_std", "-1", "model.init_std must be at least 0, not -1"),
+        ("model.init_std", "-1", "model.init_std must be above 0, not -1"),
         ("runtime.threads", "1e18", "runtime.threads must be at least 0 and at most"),
         ("runtime.loader_workers", "1e18", "runtime.loader_workers must be at least -1 and at most"),
         ("checkpoint.every_minutes", "inf", "checkpoint.every_minutes must be at least 0 and at most"),

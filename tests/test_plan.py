@@ -2,6 +2,7 @@
 
 import pytest
 
+from hornbook.devices import matrix_flops
 from hornbook.models.registry import PRESETS
 from hornbook.pretraining.plan import GIB, count_parameters, plan
 from hornbook.pretraining.settings import preset_settings
@@ -49,9 +50,40 @@ def test_the_verb(hornbook):
     assert "110,106,428" in hornbook("plan", "bert-base", "--devices", "8", "--device-memory", "80").stdout
 
 
+@pytest.fixture
+def no_gpu(monkeypatch):
+    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
+    monkeypatch.setattr("hornbook.pretraining.plan.matrix_flops", lambda device: 5e10)
+
+
+@pytest.mark.parametrize("device", [[], ["--device", "cpu"]])
+def test_a_machine_without_a_gpu_is_planned_at_its_own_speed(hornbook, no_gpu, device):
+    found = hornbook("plan", "bert-tiny", "--json", *device)
+    machine = found.answer["machine"]
+    assert machine["flops"] == 5e10 and machine["is_here"] and "CPU core" in machine["where"]
+    assert "0.05 TFLOP/s, measured here" in " ".join(found.out.split()) and "989" not in found.out
+    assert found.answer["days"] == pytest.approx(found.answer["flops"] / (0.4 * 5e10) / 86_400)
+
+
+@pytest.mark.parametrize("words", [["--device", "cuda"], ["--devices", "8"], ["--device-memory", "80"]])
+def test_the_speed_of_another_machine_is_assumed_and_named(hornbook, no_gpu, words):
+    found = hornbook("plan", "bert-tiny", "--json", *words)
+    assert found.answer["machine"]["flops"] == 989e12 and not found.answer["machine"]["is_here"]
+    assert "which is assumed" in " ".join(found.out.split())
+    given = hornbook("plan", "bert-tiny", "--json", *words, "--device-tflops", "100").answer["machine"]
+    assert given["flops"] == 100e12 and "as given" in given["speed"]
+
+
+def test_matrix_products_are_measured():
+    assert 1e7 < matrix_flops("cpu", seconds=0.01) < 1e15
+
+
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
+        (["bert-base", "--device", "abacus"], "there is no device 'abacus' here"),
+        (["bert-base", "--device-tflops", "nan"], "--device-tflops must be above 0"),
+        (["bert-base", "--device-memory", "-1"], "--device-memory must be above 0, not -1"),
         (["bert-bsae"], "did you mean bert-base"),
         (["bert-base", "--devices", "0"], "at least 1"),
         (["bert-base", "--tokens", "0"], "--tokens must be at least 1, not 0"),

@@ -18,9 +18,10 @@ from tiny_runs import FAMILIES, run, same
 
 import hornbook
 from hornbook.data.corpus import Corpus
-from hornbook.pretraining import run as running
+from hornbook.pretraining import minutes
 from hornbook.pretraining.batches import held_out_batches
-from hornbook.pretraining.run import pretrain, steps_in
+from hornbook.pretraining.minutes import steps_in
+from hornbook.pretraining.run import pretrain
 from hornbook.pretraining.settings import preset_settings, settings_in
 from hornbook.train.metrics import read_metrics
 
@@ -176,7 +177,7 @@ def test_steps_and_validations_fill_the_minutes(a_validation, every):
 def test_a_run_in_minutes_counts_its_validations(tmp_path, tiny_corpus, monkeypatch):
     """Where held-out text is a hundred times a batch, validating twenty times would take most of the time."""
     asked = []
-    monkeypatch.setattr(running, "steps_in", lambda *each: asked.append(each) or (4, 2))
+    monkeypatch.setattr(minutes, "steps_in", lambda *each: asked.append(each) or (4, 2))
     settings = TINY_MODEL | {"batch.tokens": 512, "data.held_out_share": 0.5}
     pretrain("bert-tiny", [tiny_corpus], tmp_path / "run", minutes=0.02, changes=settings, say=lambda words: None)
     ((seconds, a_step, a_validation, every),) = asked

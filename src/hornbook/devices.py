@@ -3,12 +3,15 @@ is captured of them."""
 
 import os
 import re
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 
 import torch
+
+from hornbook.config import shown
 
 GIB = 2**30
 CONTAINER_LIMIT = Path("/sys/fs/cgroup/memory.max")
@@ -18,9 +21,13 @@ DEVICE = re.compile(r"auto|cpu|cuda(:\d+)?")
 def chosen_device(asked: str = "auto") -> str:
     """A GPU where there is one, if nothing else is asked for."""
     if not DEVICE.fullmatch(asked):
-        raise ValueError(f"there is no device '{asked}' here: use auto, cpu or cuda")
+        raise ValueError(f"there is no device {shown(asked)} here: use auto, cpu or cuda")
     if asked.startswith("cuda") and not torch.cuda.is_available():
         raise ValueError(f"the device {asked} was asked for, and there is no GPU here that torch can use: use cpu")
+    if asked.startswith("cuda:") and int(asked[5:]) >= torch.cuda.device_count():
+        raise ValueError(
+            f"there is no device {shown(asked)} here: there are {torch.cuda.device_count()} GPUs, from cuda:0"
+        )
     return ("cuda" if torch.cuda.is_available() else "cpu") if asked == "auto" else asked
 
 
@@ -31,6 +38,24 @@ def memory_of(device: str | torch.device) -> int:
     machine = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     limit = CONTAINER_LIMIT.read_text().strip() if CONTAINER_LIMIT.is_file() else ""
     return min(machine, int(limit)) if limit.isdigit() else machine
+
+
+def matrix_flops(device: str | torch.device, seconds: float = 0.3) -> float:
+    """FLOP/s of large matrix products, measured here: float32 on a CPU, bfloat16 on a GPU."""
+    is_gpu = torch.device(device).type == "cuda"
+    size, kind = (8192, torch.bfloat16) if is_gpu else (1024, torch.float32)
+    matrix = torch.randn(size, size, dtype=kind, device=device)
+
+    def multiply() -> float:
+        matrix @ matrix
+        if is_gpu:
+            torch.cuda.synchronize(device)
+        return time.monotonic()
+
+    began, ended, num = multiply(), 0.0, 0  # the first one warms up
+    while ended - began < seconds:
+        ended, num = multiply(), num + 1
+    return 2.0 * size**3 * num / (ended - began)
 
 
 def refuse_beyond_memory(num_bytes: float, device: str | torch.device, what: str, advice: str) -> None:

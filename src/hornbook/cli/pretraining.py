@@ -115,10 +115,13 @@ def say_outcome(out: Path, outcome, can_fill_masks: bool = True) -> None:
 def plan_verb(
     preset: Annotated[str, typer.Argument(help=PRESET_HELP)],
     devices: Annotated[int, typer.Option(help="Number of devices.")] = 1,
+    device: Device = "auto",
     device_memory: Annotated[
         float | None, typer.Option(help="Memory per device in GiB; defaults to this machine's.")
     ] = None,
-    device_tflops: Annotated[float, typer.Option(help="Peak half-precision TFLOP/s per device.")] = 989.0,
+    device_tflops: Annotated[
+        float | None, typer.Option(help="Peak TFLOP/s per device; measured on this machine, an H100's for others.")
+    ] = None,
     utilisation: Annotated[float, typer.Option(help="Fraction of the peak that is reached.")] = 0.4,
     tokens: Annotated[int | None, typer.Option(help="Training tokens; defaults to the published number.")] = None,
     change: Annotated[
@@ -129,14 +132,14 @@ def plan_verb(
     """Estimate what pre-training takes: parameters, memory, FLOPs, days. Nothing is trained."""
     from dataclasses import asdict
 
-    from hornbook.pretraining.plan import GIB, plan, this_machine
+    from hornbook.pretraining.plan import GIB, machine, plan
+    from hornbook.pretraining.settings import preset_settings
     from hornbook.terminal import duration, print_result, table
 
-    name, memory = this_machine()
-    is_here = device_memory is None and devices == 1
-    each = memory if device_memory is None else device_memory * GIB
-    found = plan(preset, devices, each, device_tflops * 1e12, utilisation, tokens, changes_in(change))
-    where = f"this machine ({name}, {each / GIB:.0f} GiB)" if is_here else f"{devices:,} x {each / GIB:.0f} GiB"
+    changes = changes_in(change)
+    preset_settings(preset, changes)  # refuses before the machine is measured
+    on = machine(device, devices, device_memory, device_tflops)
+    found = plan(preset, devices, on.num_bytes, on.flops, utilisation, tokens, changes)
     took = f"{found.days:,.1f} days" if found.days >= 2 else duration(found.days * 86_400)
     weights = f"{4 * found.parameters / GIB:,.1f} GiB"
     table(
@@ -148,11 +151,11 @@ def plan_verb(
             ),
             ("tokens", f"{found.tokens:,}"),
             ("FLOPs in all", f"{found.flops:.3g}"),
-            ("time", f"{took}, where each device reaches {utilisation:.0%} of {device_tflops:g} TFLOP/s"),
+            ("time", f"{took}, where each device reaches {utilisation:.0%} of {on.speed}"),
             ("weights", f"{weights} in float32; as much for gradients, twice as much for the optimizer"),
             ("activations", f"about {found.bytes_per_token / 2**20:.2f} MiB a token"),
         ],
-        title=f"{preset} on {where}",
+        title=f"{preset} on {on.where}",
     )
     rows = [
         (
@@ -164,11 +167,11 @@ def plan_verb(
         for shard in found.sharding
     ]
     table(rows, ("cut over the devices", "held by each", "tokens at once beside it", "with blocks computed again"))
-    if is_here:
+    if on.is_here:
         measures = f"'hornbook pretrain {preset} --corpus DIR --out DIR --minutes 10' measures"
         fits = f"it fits here; how long a step takes on this machine, {measures}"
         print_result(fits if found.fits(found.sharding[0]) else "it does not fit here")
-    answer(as_json, asdict(found))
+    answer(as_json, asdict(found) | {"machine": asdict(on)})
 
 
 def _tokens_at_once(length: int, most: int) -> str:

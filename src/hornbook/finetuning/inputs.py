@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from torch import Tensor, nn
 
+from hornbook.config import parsed
 from hornbook.data.problems import problem_lines
 from hornbook.finetuning.format import written_for
 from hornbook.finetuning.record import Request
@@ -101,7 +102,7 @@ def longest_for(max_positions: int, kind: str, asked: int | None) -> int:
 def read_labelled(request: Request, data: Any, say: Say) -> tuple[KnownDataSet, DataSet]:
     """The data of a request, which must have something to train on and something to validate on."""
     named = known(request.task)
-    seed = int(request.all_changes().get("runtime.seed", 0))
+    seed = parsed(str(request.all_changes().get("runtime.seed", 0)), int, "runtime.seed")
     read_data = read(
         request.task,
         data,

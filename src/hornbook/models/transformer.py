@@ -41,7 +41,7 @@ class TransformerConfig(Typed, group="model"):
     activation: Activation = setting("gelu", "of the feed-forward network")
     positions: Literal["learned", "sinusoidal"] = setting("learned", "position vectors: trained, or sines and cosines")
     norm_eps: float = setting(1e-12, "added to the variance in each norm", low=0, high=1)
-    init_std: float = setting(0.02, "standard deviation of the first weights", low=0, high=100)
+    init_std: float = setting(0.02, "standard deviation of the first weights", above=0, high=100)
     init_by_width: bool = setting(
         False, "draw the first matrices wider by the root of 768 / width, so that narrow layers act as a BERT-base's do"
     )

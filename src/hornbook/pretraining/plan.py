@@ -6,13 +6,13 @@ Estimated: activations, from what a block keeps for the way back (`BLOCK_KEEPS`)
 device's peak that is reached.
 """
 
-import os
 from dataclasses import dataclass
 
 import torch
 
 from hornbook.config import checked
-from hornbook.devices import GIB, memory_of
+from hornbook.devices import GIB, chosen_device, matrix_flops, memory_of
+from hornbook.files import num_cores
 from hornbook.models.transformer import PADDED
 from hornbook.pretraining.settings import PretrainSettings, preset_settings
 from hornbook.pretraining.trained import new_network
@@ -23,6 +23,7 @@ HALF = 2  # bytes of an activation
 # way out, two sums before norms; expanded and activated. ELECTRA-small at 16,256 tokens: 2.9 GB by this, 2.9 measured.
 BLOCK_KEEPS, BLOCK_KEEPS_INNER = 8, 2
 LOGIT_BYTES = 10  # a score over the vocabulary in half precision, in float32, and its gradient
+GPU_GIB, GPU_TFLOPS = 80.0, 989.0  # an H100's
 USABLE = 0.9  # of a device's memory
 SECONDS_A_DAY = 86_400
 
@@ -57,8 +58,8 @@ class Plan:
 def plan(
     preset: str,
     devices: int = 1,
-    device_bytes: float = 80 * GIB,
-    device_flops: float = 989e12,
+    device_bytes: float = GPU_GIB * GIB,
+    device_flops: float = GPU_TFLOPS * 1e12,
     utilisation: float = 0.4,
     tokens: int | None = None,
     changes: dict | None = None,
@@ -137,8 +138,40 @@ def activation_bytes(settings: PretrainSettings) -> tuple[float, float]:
     return kept, recomputed
 
 
-def this_machine() -> tuple[str, float]:
-    """In words, and the bytes of memory of the device that would train here."""
-    if torch.cuda.is_available():
-        return torch.cuda.get_device_name(0), float(memory_of("cuda"))
-    return f"{os.cpu_count()} cores", float(memory_of("cpu"))
+@dataclass(frozen=True)
+class Machine:
+    """The devices that a plan is for."""
+
+    where: str
+    num_bytes: float  # memory of each
+    flops: float  # FLOP/s of each that are counted as its peak
+    speed: str  # where that number comes from
+    is_here: bool
+
+
+def machine(
+    device: str = "auto", devices: int = 1, gibibytes: float | None = None, tflops: float | None = None
+) -> Machine:
+    """This machine, measured, unless another one is described; of that one, a GPU's speed where none is given."""
+    devices = checked(devices, int, "--devices", low=1, high=1_000_000)
+    gibibytes = checked(gibibytes, float | None, "--device-memory", above=0, high=1e6)
+    tflops = checked(tflops, float | None, "--device-tflops", above=0, high=1e6)
+    is_elsewhere = device.startswith("cuda") and not torch.cuda.is_available()
+    here = "cpu" if is_elsewhere else chosen_device(device)
+    is_here = devices == 1 and gibibytes is None and not is_elsewhere
+    if is_here:
+        name = torch.cuda.get_device_name(here) if here != "cpu" else f"{num_cores()} CPU cores"
+        num_bytes = float(memory_of(here))
+        where = f"this machine ({name}, {num_bytes / GIB:.0f} GiB)"
+    else:
+        num_bytes = (GPU_GIB if gibibytes is None else gibibytes) * GIB
+        where = f"{devices:,} x {num_bytes / GIB:.0f} GiB"
+    if tflops is not None:
+        flops, speed = tflops * 1e12, f"{tflops:g} TFLOP/s, as given by --device-tflops"
+    elif is_here or device == "cpu":
+        flops = matrix_flops(here)
+        speed = f"{flops / 1e12:.3g} TFLOP/s, measured here in matrix products"
+    else:
+        flops = GPU_TFLOPS * 1e12
+        speed = f"{GPU_TFLOPS:g} TFLOP/s, an H100's peak in bfloat16, which is assumed; --device-tflops sets another"
+    return Machine(where, num_bytes, flops, speed, is_here)

@@ -31,6 +31,15 @@ from hornbook.models import registry
 from hornbook.models.pair import start_from_teacher
 from hornbook.objectives.baseline import frequency_baseline
 from hornbook.pretraining.batches import BatchMaker, Corpora, held_out_batches, names_of, open_corpora
+from hornbook.pretraining.minutes import (
+    MEASURED_SHARE,
+    mean_seconds_a_step,
+    num_validations,
+    say_expected_time,
+    steps_between,
+    with_batch_that_fits,
+    with_steps_in,
+)
 from hornbook.pretraining.record import Request, read_run, refuse_other_corpora, refuse_other_request, write_run
 from hornbook.pretraining.settings import PretrainSettings, preset_settings, settings_in
 from hornbook.pretraining.students import fitted_to_teacher, refuse_other_way_of_reading
@@ -45,12 +54,11 @@ from hornbook.pretraining.trained import (
     start_from,
 )
 from hornbook.pretraining.warnings import warnings_of
-from hornbook.report.wording import duration
 from hornbook.text.tokenizer import Tokenizer
 from hornbook.train.checkpoint import Checkpoints, read_state
 from hornbook.train.device import Runtime, decide, prepare, torch_settings_restored
 from hornbook.train.loop import Job, Outcome, Watch, train
-from hornbook.train.pace import FORWARD_SHARE, LONG_RUN, seconds_a_step
+from hornbook.train.pace import FORWARD_SHARE
 from hornbook.train.randomness import seed_of
 from hornbook.train.validation import validate
 
@@ -62,10 +70,6 @@ FREE_OF_THE_BASE = {
 }
 WEIGHT_BYTES, STATE_BYTES = 4, 16  # a parameter: its weight alone; with its gradient and the optimizer's two means
 BATCH_BYTES = 32  # a token: its number, segment, position and label
-NUM_VALIDATIONS, VALIDATING_SHARE = 20, 0.1  # in a run, and the share of it that they may take
-TIMED_TOKENS_ON_CPU, MOST_TIMED_SECONDS = 2048, 5.0  # in a batch and in all, for the expected time of a distillation
-NUM_TIMED, MEASURED_SHARE = 12, 0.05  # steps that are timed at each length, in at most this share of the minutes
-FEW_STEPS = 100
 LONGEST_WARMUP = 0.1  # of the steps, where the published number of steps is not run
 
 
@@ -138,15 +142,17 @@ def _begun(out: Path, request: Request, teacher: Teacher | None, say: Say) -> _P
     say(f"{sum(p.numel() for p in model.parameters()):,} parameters; {runtime.reason}")
     job = _job(settings, opened, model, runtime, teacher)
     if request.minutes is not None:
-        settings = _with_steps_in(request.minutes, settings, job, runtime, began, opened, say)
-        job = dataclasses.replace(job, make_batch=BatchMaker(settings, opened))
+        settings = with_batch_that_fits(request.minutes, settings, job, runtime, opened, request.all_changes(), say)
+        job = _with_batches(job, settings, opened, runtime)
+        settings = with_steps_in(request.minutes, settings, job, runtime, began, opened, say)
+        job = _with_batches(job, settings, opened, runtime)
     elif teacher is not None:
-        _say_expected_time(settings, job, runtime, opened, say)
+        say_expected_time(settings, job, runtime, opened, say)
     settings = _with_warmup_that_fits(settings, request, say)
     held_out = [batch.to(runtime.device) for batch in held_out_batches(settings, opened)]
     if settings.validation.every_steps is None:
         steps, a_validation = settings.schedule.steps, sum(batch.num_tokens for batch in held_out) * FORWARD_SHARE
-        every = _steps_between(steps, num_validations(steps * settings.batch.mean_tokens, a_validation))
+        every = steps_between(steps, num_validations(steps * settings.batch.mean_tokens, a_validation))
         settings = configuration.changed(settings, {"validation.every_steps": every})
     counts = sum(corpus.token_counts * weight for corpus, weight in opened)
     baseline = frequency_baseline(job.objective, held_out, counts) if held_out else {}
@@ -210,84 +216,6 @@ def _steps_done(out: Path) -> int:
     return Checkpoints(out).last_step() or 0
 
 
-def _with_steps_in(
-    minutes: float,
-    settings: PretrainSettings,
-    job: Job,
-    runtime: Runtime,
-    began: float,
-    opened: Corpora,
-    say: Say,
-) -> PretrainSettings:
-    """Measures a few steps of each length and fixes how many, and how many validations, fit in the time that is left of
-    the minutes."""
-    say("measuring how long a step takes ...")
-    mean = _mean_seconds_a_step(settings, job, runtime, MEASURED_SHARE * minutes * 60)
-    num_held_out = sum(batch.num_tokens for batch in held_out_batches(settings, opened))
-    left = 0.97 * (minutes * 60 - (time.monotonic() - began))  # about 3% goes to checkpoints
-    a_validation = mean * num_held_out / settings.batch.tokens * FORWARD_SHARE
-    steps, every = steps_in(left, mean, a_validation, settings.validation.every_steps)
-    say(f"a step takes {mean:.3g} s: {steps:,} steps in {minutes:g} minute{'' if minutes == 1 else 's'}")
-    if steps < FEW_STEPS:
-        say(f"note: {steps} steps teach a model little; lower --batch-tokens (now {settings.batch.tokens:,}) for more")
-    return configuration.changed(settings, {"schedule.steps": steps, "validation.every_steps": every})
-
-
-def _say_expected_time(settings: PretrainSettings, job: Job, runtime: Runtime, opened: Corpora, say: Say) -> None:
-    """From a few steps on smaller batches, which take time in proportion to their tokens."""
-    most = TIMED_TOKENS_ON_CPU if runtime.device.type == "cpu" else settings.batch.micro_tokens
-    tokens = min(settings.batch.tokens, max(most, settings.data.length, settings.data.short_length))
-    smaller = configuration.changed(settings, {"batch.tokens": tokens, "batch.first_tokens": None})
-    timed = dataclasses.replace(job, make_batch=BatchMaker(smaller, opened))
-    a_step = _mean_seconds_a_step(smaller, timed, runtime, MOST_TIMED_SECONDS) * settings.batch.mean_tokens / tokens
-    seconds = a_step * settings.schedule.steps * (1 + VALIDATING_SHARE)
-    say(f"expected time: about {duration(seconds)} for {settings.schedule.steps:,} steps")
-    if seconds >= LONG_RUN:
-        say("--minutes 60, --steps or a smaller --batch-tokens make the run shorter")
-
-
-def steps_in(seconds: float, a_step: float, a_validation: float, every: int | None = None) -> tuple[int, int]:
-    """(steps, steps between validations) that take so many seconds together.
-
-    >>> steps_in(90, a_step=0.5, a_validation=0), steps_in(90, a_step=0.5, a_validation=3)
-    ((180, 9), (162, 54))
-    """
-    if every is not None:
-        return max(1, int(seconds / (a_step + a_validation / every))), every
-    num = num_validations(seconds, a_validation)
-    steps = max(1, int((seconds - num * a_validation) / a_step))
-    return steps, _steps_between(steps, num)
-
-
-def num_validations(a_run: float, a_validation: float) -> int:
-    """Where nobody says how often: twenty, or fewer, so that they cost a tenth of the run; two in any case.
-
-    >>> num_validations(1000, a_validation=1), num_validations(1000, a_validation=20), num_validations(10, 20)
-    (20, 5, 2)
-    """
-    return min(NUM_VALIDATIONS, max(2, int(VALIDATING_SHARE * a_run / max(a_validation, 1e-9))))
-
-
-def _steps_between(steps: int, num: int) -> int:
-    return max(1, min(1000, steps // num))
-
-
-def _mean_seconds_a_step(settings: PretrainSettings, job: Job, runtime: Runtime, most_seconds: float) -> float:
-    """Over the two lengths of a run, each measured for at most so long, on batches as large as they grow there."""
-    data, loop, num_steps = settings.data, settings.loop(), settings.schedule.steps
-    switch = round(data.short_share * num_steps)
-    grown = round(settings.batch.growth_share * num_steps) if settings.batch.grows else 0
-    short = long = 0.0
-    if data.short_share > 0:
-        first = max(0, min(grown, switch - NUM_TIMED))
-        short = seconds_a_step(job, loop, runtime, range(first, first + NUM_TIMED), most_seconds)
-    if data.short_share < 1:
-        first = max(switch, grown)
-        long = seconds_a_step(job, loop, runtime, range(first, first + NUM_TIMED), most_seconds)
-    mean = data.short_share * short + (1 - data.short_share) * long
-    return mean * settings.batch.mean_tokens / settings.batch.tokens
-
-
 @torch_settings_restored()
 def measured_pace(preset: str, corpora: list[str | Path], minutes: float, changes: dict) -> tuple[float, Runtime]:
     """Seconds that a step of a run of so many minutes takes here, and how it was computed; nothing is written."""
@@ -299,7 +227,7 @@ def measured_pace(preset: str, corpora: list[str | Path], minutes: float, change
     settings, model = _model_to_train(settings, opened, request, None, lambda words: None)
     torch.compiler.reset()  # nothing of an earlier measurement counts
     job = _job(settings, opened, model, runtime)
-    return _mean_seconds_a_step(settings, job, runtime, MEASURED_SHARE * minutes * 60), runtime
+    return mean_seconds_a_step(settings, job, runtime, MEASURED_SHARE * minutes * 60), runtime
 
 
 def _with_warmup_that_fits(settings: PretrainSettings, request: Request, say: Say) -> PretrainSettings:
@@ -411,10 +339,16 @@ def _job(
     def load(folder: Path) -> None:
         load_trained(folder, model)
 
+    job = Job(model, objective, BatchMaker(settings, opened), None, save, load, rate_of=rates(settings))
+    return _with_batches(job, settings, opened, runtime)
+
+
+def _with_batches(job: Job, settings: PretrainSettings, opened: Corpora, runtime: Runtime) -> Job:
+    """The job with the batches, of training and of validation, that these settings make."""
     held_out = held_out_batches(settings, opened)
 
     def check(micro_tokens: int) -> dict[str, float]:
-        return validate(model, objective, held_out, runtime, micro_tokens)
+        return validate(job.model, job.objective, held_out, runtime, micro_tokens)
 
     made = BatchMaker(settings, opened)
-    return Job(model, objective, made, check if held_out else None, save, load, rate_of=rates(settings))
+    return dataclasses.replace(job, make_batch=made, validate=check if held_out else None)

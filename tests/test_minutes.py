@@ -1,0 +1,70 @@
+"""With --minutes the batch fits the minutes: a slow machine makes smaller batches, and enough steps."""
+
+import pytest
+from tiny import TINY_MODEL
+from tiny_runs import same
+
+from hornbook.files import read_json
+from hornbook.pretraining import minutes
+from hornbook.pretraining.run import pretrain
+
+TINY = TINY_MODEL | {"data.held_out_share": 0.5}
+
+
+@pytest.fixture
+def slow(monkeypatch):
+    """A machine that needs a hundredth of a second for each token."""
+    monkeypatch.setattr(minutes, "_seconds_a_token", lambda *about: 0.01)
+    monkeypatch.setattr(minutes, "steps_in", lambda *about: (4, 2))
+
+
+def begun(out, corpus, changes=None, **more) -> tuple[dict, list[str]]:
+    said = []
+    pretrain("bert-tiny", corpus, out, minutes=16, changes=TINY | (changes or {}), say=said.append, **more)
+    return read_json(out / "run.json")["settings"], said
+
+
+def test_the_batch_shrinks_until_enough_steps_fit(slow, tmp_path, tiny_corpus):
+    settings, said = begun(tmp_path / "run", tiny_corpus)
+    tokens = settings["batch"]["tokens"]
+    assert tokens == 256  # 16 x 60 s / 200 steps / 0.01 s = 480 tokens
+    (words,) = [each for each in said if "in place of the published" in each]
+    assert "256 tokens in place of the published 131,072" in words and "--batch-tokens 131072 keeps" in words
+
+
+def test_a_batch_that_a_person_asks_for_stays(slow, tmp_path, tiny_corpus):
+    for number, how in enumerate(({"changes": {"batch.tokens": 512}}, {"batch_tokens": 512})):
+        settings, said = begun(tmp_path / str(number), tiny_corpus, **how)
+        assert settings["batch"]["tokens"] == 512 and not [each for each in said if "published" in each]
+
+
+def test_a_fast_machine_keeps_the_published_batch(monkeypatch, tmp_path, tiny_corpus):
+    monkeypatch.setattr(minutes, "_seconds_a_token", lambda *about: 1e-6)
+    monkeypatch.setattr(minutes, "with_steps_in", lambda minutes, settings, *about: settings)
+    with pytest.raises(KeyError):
+        begun(tmp_path / "run", tiny_corpus, watch=lambda status: {}["no steps are needed here"])
+    assert read_json(tmp_path / "run" / "run.json")["settings"]["batch"]["tokens"] == 131_072
+
+
+def test_validation_shrinks_with_it(slow, monkeypatch, tmp_path, tiny_corpus):
+    monkeypatch.setattr(minutes, "_seconds_a_token", lambda *about: 0.1)
+    settings, said = begun(tmp_path / "run", tiny_corpus, {"batch.tokens": 512})
+    assert settings["validation"]["tokens"] < 262_144 and any("--set validation.tokens=262144" in each for each in said)
+    settings, _ = begun(tmp_path / "asked", tiny_corpus, {"batch.tokens": 512, "validation.tokens": 262_144})
+    assert settings["validation"]["tokens"] == 262_144
+
+
+def test_what_was_chosen_is_used_again_on_resume(slow, monkeypatch, tmp_path, tiny_corpus):
+    settings, _ = begun(tmp_path / "whole", tiny_corpus)
+    begun(tmp_path / "stopped", tiny_corpus, watch=lambda status: status.step >= 2)
+    monkeypatch.setattr(minutes, "_seconds_a_token", lambda *about: 1e-6)  # the machine is fast now
+    again, _ = begun(tmp_path / "stopped", tiny_corpus, resume=True)
+    assert again == settings and same(tmp_path / "whole", tmp_path / "stopped")
+
+
+def test_the_speed_is_measured(tmp_path, tiny_corpus, monkeypatch):
+    monkeypatch.setattr(minutes, "steps_in", lambda *about: (2, 1))
+    said = []
+    pretrain("bert-tiny", tiny_corpus, tmp_path / "run", minutes=0.05, changes=TINY, say=said.append)
+    assert read_json(tmp_path / "run" / "run.json")["settings"]["batch"]["tokens"] < 131_072
+    assert any("in place of the published" in each for each in said)
