@@ -26,6 +26,16 @@ def say(words: str) -> None:
     console.print(words)
 
 
+@contextlib.contextmanager
+def messages_on_stderr() -> Iterator[None]:
+    """Where standard output is for the result, messages go to standard error."""
+    console.stderr = True
+    try:
+        yield
+    finally:
+        console.stderr = False
+
+
 def short(number: float) -> str:
     """1234567 as 1.23M.
 

@@ -1,6 +1,8 @@
 """The verbs of labelled data: `finetune`, `evaluate`, `predict`, `features`."""
 
 import itertools
+import sys
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Annotated
 
@@ -27,6 +29,7 @@ Text = Annotated[str | None, typer.Option(help="The column of the text; guessed 
 Pair = Annotated[str | None, typer.Option(help="The column of the second text.")]
 Label = Annotated[str | None, typer.Option(help="The column of the label.")]
 Strict = Annotated[bool, typer.Option("--strict", help="Stop at the first bad row instead of counting it.")]
+STANDARD = Path("-")  # input or output
 Runs = Annotated[list[str], typer.Argument(help="A fine-tuned run or folder.")]
 
 
@@ -211,9 +214,15 @@ def predict(
         ),
     ],
     file: Annotated[
-        Path | None, typer.Option(help="Texts to predict: .txt, .csv, .jsonl, .parquet, column file.")
+        Path | None,
+        typer.Option(help="Inputs to predict: .txt, .csv, .jsonl, .parquet, column file; - for standard input."),
     ] = None,
-    to: Annotated[Path | None, typer.Option(help="Write to this .json, .jsonl, .csv or .tsv.")] = None,
+    to: Annotated[
+        Path | None,
+        typer.Option(
+            help="Write all input columns and the predictions to this .csv, .tsv, .jsonl or .json; - for stdout."
+        ),
+    ] = None,
     submission: Annotated[
         Path | None, typer.Option(help="Write the test part of --data as its grader takes it, to this folder or .zip.")
     ] = None,
@@ -225,9 +234,9 @@ def predict(
 ) -> None:
     """Predict: labels with probabilities, numbers, answers with spans, tags. Several runs answer together."""
     from hornbook.infer.predictor import load_predictor
-    from hornbook.tasks.reading.inputs import read_inputs
-    from hornbook.tasks.tables_out import readable, write_rows
-    from hornbook.terminal import counting_display, say, table
+    from hornbook.tasks.reading.standard_input import spooled
+    from hornbook.tasks.tables_out import format_of
+    from hornbook.terminal import messages_on_stderr, say
 
     runs = list(itertools.takewhile(_is_model, arguments)) or arguments[:1]
     texts = arguments[len(runs) :]
@@ -244,8 +253,34 @@ def predict(
         raise ValueError(f"--data goes with --submission: for the predictions of a file say --file {data}")
     if not texts and file is None:
         raise ValueError("there is nothing to predict: give texts after the run, or --file FILE")
+    if to == STANDARD and as_json:
+        raise ValueError("--to - and --json both write to standard output: leave one out")
+    if to is not None and to != STANDARD:
+        format_of(to)
+    read_from = spooled(sys.stdin.buffer, text) if file == STANDARD else nullcontext(file)
+    with messages_on_stderr() if to == STANDARD else nullcontext(), read_from as path:
+        if file == STANDARD:
+            say(f"standard input is read as {path.suffix.removeprefix('.')}")
+        _predict(predictor, texts, path, to, text, pair, strict, as_json)
+
+
+def _predict(
+    predictor,
+    texts: list[str],
+    file: Path | None,
+    to: Path | None,
+    text: str | None,
+    pair: str | None,
+    strict: bool,
+    as_json: bool,
+) -> None:
+    from hornbook.tasks.reading.inputs import read_inputs_with_columns
+    from hornbook.tasks.tables_out import FORMATS, formatted, readable, renamed, with_columns, write_rows
+    from hornbook.terminal import counting_display, say, table
+
+    columns: list[dict] = []
     if file is not None:
-        items = read_inputs(file, predictor.saved, text=text, pair=pair, strict=strict, say=say)
+        items, columns = read_inputs_with_columns(file, predictor.saved, text, pair, say, strict)
     else:
         items = [tuple(part.strip() for part in each.split("|||")) if "|||" in each else each for each in texts]
     with counting_display("predicting") as show:
@@ -256,13 +291,18 @@ def predict(
         learned = "pairs ('A ||| B')" if predictor.saved.has_pairs else "single texts"
         say(f"note: the model learned from {learned}, and {predictor.num_unlike:,} of these inputs are not")
     rows = predictor.describe(items, predictions)
-    if to is not None:
-        write_rows(to, rows)
+    if to is not None and (names := renamed(rows, columns)):
+        say(f"predictions are in {', '.join(names)}, as the input has columns of the shorter names")
+    if to == STANDARD:
+        is_writable = file is not None and file.suffix.lower() in FORMATS
+        sys.stdout.write(formatted(rows, file.suffix.lower() if is_writable else ".jsonl", columns))
+    elif to is not None:
+        write_rows(to, rows, columns)
         say(f"{to}: {len(rows):,} predictions")
     elif not as_json:
         headings, cells = readable(rows)
         table(cells, headings)
-    answer(as_json, {"predictions": rows})
+    answer(as_json, {"predictions": with_columns(rows, columns)})
 
 
 def _is_model(name: str) -> bool:

@@ -38,11 +38,12 @@ class SpanExample:
 
 @dataclass(frozen=True, slots=True)
 class TaggedExample:
-    """The words of a sentence, each with its tag."""
+    """The words of a sentence, each with its tag; `text` is what they were split from, where that is known."""
 
     key: str
     words: tuple[str, ...]
     tags: tuple[str, ...] | None = None
+    text: str | None = field(default=None, repr=False, compare=False)
 
 
 @dataclass(frozen=True, slots=True)

@@ -37,7 +37,10 @@ class ChoiceLayout:
 
     def _table(self, path: Path, notes: Notes) -> Table:
         if self.unnamed and path.suffix.lower() == ".tsv":
-            return table_of(plain_records(read_text(path, notes)), str(path), self.unnamed, self.unnamed[-1])
+            notes.tables.append(
+                table_of(plain_records(read_text(path, notes)), str(path), self.unnamed, self.unnamed[-1])
+            )
+            return notes.tables[-1]
         return read_table(path, notes)
 
     def from_tables(self, tables: Mapping[str, Table], asked: Asked, notes: Notes) -> dict[str, list[ChoiceExample]]:

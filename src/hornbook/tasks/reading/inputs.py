@@ -5,15 +5,16 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from hornbook.data.problems import Problems
 from hornbook.tasks.datasets import KnownDataSet, known
-from hornbook.tasks.items import words_in, words_of
+from hornbook.tasks.items import sentence_in, words_of
 from hornbook.tasks.reading.columns import OWN_TAGS, TABLES, WORDS
 from hornbook.tasks.reading.content import read_text
 from hornbook.tasks.reading.notes import HARMLESS, Asked, Notes
 from hornbook.tasks.reading.published import TableLayout
-from hornbook.tasks.reading.rows import FORMATS, read_table
+from hornbook.tasks.reading.rows import FORMATS, is_missing, read_table
 from hornbook.tasks.reading.squad import read_squad
 from hornbook.tasks.reading.tables import OwnSpans, find_column, is_squad
 from hornbook.tasks.reading.texts import key_of
@@ -39,14 +40,46 @@ def read_inputs(
     A table (CSV, TSV, JSON lines, JSON, Parquet) has an input a row, its columns guessed from their names unless `text`
     and `pair` name them. Other files have one a line, an empty line too; a tab parts a text from its pair, a question
     from its passage, a context from its endings. For tags, columns of words with blank lines between sentences are
-    known too, and for spans SQuAD's JSON. `say` is told what was guessed and what was wrong; with `strict`, the first
-    thing that is wrong is a `ValueError`.
+    known too, and for spans SQuAD's JSON. `say` receives what was inferred and what was wrong; with `strict`, the
+    first problem is a `ValueError`.
     """
+    return read_inputs_with_columns(file, saved, text, pair, say, strict)[0]
+
+
+def read_inputs_with_columns(
+    file: str | Path,
+    saved: SavedTask,
+    text: str | None = None,
+    pair: str | None = None,
+    say: Callable[[str], None] | None = None,
+    strict: bool = False,
+) -> tuple[list[Example], list[dict[str, Any]]]:
+    """The same, and beside the inputs the columns that the file has of each, by name (see `original_columns`)."""
     notes = Notes(strict, needs_labels=False)
     found = inputs_in(file, known(saved.name), Asked(text, pair), notes)
     for words in [*notes.said, *_problems(notes.problems)] if say else ():
         say(words)
-    return found
+    return found, original_columns(found, notes)
+
+
+def original_columns(examples: list[Example], notes: Notes) -> list[dict[str, Any]]:
+    """For each input the columns of its file: the cells of a table, the id and the question of SQuAD's JSON; of other
+    files none, so that the list is empty."""
+    if notes.tables:
+        (table,) = notes.tables
+        assert len(table.rows) == len(examples)
+        nothing = dict.fromkeys(table.columns)
+        return [{name: _plain(cell) for name, cell in (row.fields or nothing).items()} for row in table.rows]
+    if isinstance(examples[0], SpanExample) and notes.files[0].lower().endswith(".json"):
+        return [{"id": each.key, "question": each.question} for each in examples]
+    return []
+
+
+def _plain(cell: Any) -> Any:
+    """As JSON can hold it."""
+    if is_missing(cell) and not isinstance(cell, str):
+        return None
+    return cell if isinstance(cell, str | int | float | list | dict) else str(cell)
 
 
 def inputs_in(file: str | Path, entry: KnownDataSet, asked: Asked, notes: Notes) -> list[Example]:
@@ -142,7 +175,7 @@ def _sentences(path: Path, asked: Asked, notes: Notes) -> list[TaggedExample]:
         return _table_of_sentences(path, asked, notes)
     if suffix in COLUMN_FILES or _has_columns(_split(path, Notes())):
         return _in_bio(OWN_TAGS.read({PART: [path]}, Asked(), notes)[PART])
-    return [TaggedExample(str(number), words_of(line)) for number, line in enumerate(_split(path, notes))]
+    return [TaggedExample(str(number), words_of(line), text=line) for number, line in enumerate(_split(path, notes))]
 
 
 def _in_bio(examples: list[TaggedExample]) -> list[TaggedExample]:
@@ -172,7 +205,7 @@ def _table_of_sentences(path: Path, asked: Asked, notes: Notes) -> list[TaggedEx
         if row.broken:
             notes.problem(f"kept_{row.broken[0]}", table.file, row.place, row.broken[1])
         cell = row.fields.get(column)
-        found.append(TaggedExample(key_of(row, None, number), words_in(_unpacked(cell), column)))
+        found.append(sentence_in(key_of(row, None, number), _unpacked(cell), column))
     return found
 
 

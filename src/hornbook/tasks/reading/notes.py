@@ -1,8 +1,12 @@
 """What a reader writes down while it reads: problems, guesses in words, the files it opened."""
 
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from hornbook.data.problems import KINDS, Problem, Problems
+
+if TYPE_CHECKING:
+    from hornbook.tasks.reading.rows import Table
 
 HARMLESS = ("byte_order_mark", "carriage_return")  # nothing is lost by them, and published files have them
 
@@ -16,6 +20,7 @@ class Notes:
     problems: Problems = field(default_factory=Problems)
     said: list[str] = field(default_factory=list)
     files: list[str] = field(default_factory=list)
+    tables: list["Table"] = field(default_factory=list)  # that were read, as their files have them
     file_of: dict[str, str] = field(default_factory=dict)  # the first file of a part
     places: dict[tuple[str, str], str] = field(default_factory=dict)  # of a part and a key, where it was taken down
 

@@ -53,7 +53,8 @@ class TableLayout:
     def _table(self, path: Path, notes: Notes) -> Table:
         if path.suffix.lower() in (".jsonl", ".json"):
             return read_table(path, notes)
-        return table_of(plain_records(read_text(path, notes)), str(path), self.unnamed, self.text)
+        notes.tables.append(table_of(plain_records(read_text(path, notes)), str(path), self.unnamed, self.text))
+        return notes.tables[-1]
 
 
 COLA = TableLayout("sentence", folder="CoLA", unnamed=("source", "label", "mark", "sentence"))

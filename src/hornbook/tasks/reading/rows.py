@@ -45,6 +45,11 @@ class Table:
 
 
 def read_table(path: Path, notes: Notes) -> Table:
+    notes.tables.append(_table_in(path, notes))
+    return notes.tables[-1]
+
+
+def _table_in(path: Path, notes: Notes) -> Table:
     kind = path.suffix.lower()
     if kind not in FORMATS:
         raise ValueError(f"{path} is of no known kind: write it as one of {', '.join(FORMATS)}")
