@@ -167,3 +167,36 @@ def test_lines_and_json_lines_from_standard_input(piped, reviews):
 def test_nothing_on_standard_input_is_refused(piped, reviews):
     said = piped("", reviews, "--file", "-")
     assert said.status == 2 and "no inputs" in said.error
+
+
+# ---- evaluate
+
+
+def test_evaluate_prints_each_class_and_the_confusion_matrix(hornbook, reviews, tmp_path):
+    rows = [*labelled_texts(20), {"text": "bread", "label": "unheard"}]
+    write_csv(tmp_path / "dev.csv", rows)
+    said = hornbook("evaluate", reviews, "--data", tmp_path / "dev.csv", "--json")
+    tables = said.answer["tables"]["dev"]
+    gold = [row["label"] for row in rows]
+    assert tables["confusion"]["labels"] == ["dark", "light", "unheard"]
+    assert [sum(row) for row in tables["confusion"]["counts"]] == [
+        gold.count(name) for name in ("dark", "light", "unheard")
+    ]
+    right = sum(tables["confusion"]["counts"][place][place] for place in range(3))
+    assert said.answer["parts"]["dev"]["accuracy"]["value"] == pytest.approx(right / len(rows))
+    assert tables["classes"]["unheard"] == {"precision": 0, "recall": 0, "f1": 0, "gold": 1, "predicted": 0}
+    said = hornbook("evaluate", reviews, "--data", tmp_path / "dev.csv")
+    lines = [line.split() for line in said.out.splitlines()]
+    assert ["dev", "precision", "recall", "f1", "gold", "predicted"] in lines
+    assert ["unheard", "0.000", "0.000", "0.000", "1", "0"] in lines
+    assert ["unheard", *map(str, tables["confusion"]["counts"][2])] in lines
+
+
+def test_evaluate_counts_entities_by_type(hornbook, tags, tmp_path):
+    (tmp_path / "dev.jsonl").write_text("".join(json.dumps(row) + "\n" for row in tagged_words(10)))
+    found = hornbook("evaluate", tags, "--data", tmp_path / "dev.jsonl", "--json").answer
+    assert list(found["tables"]["dev"]["classes"]) == ["PLACE"]
+    assert found["tables"]["dev"]["classes"]["PLACE"]["f1"] == pytest.approx(
+        found["parts"]["dev"]["entity_f1"]["value"]
+    )
+    assert found["tables"]["dev"]["confusion"]["of"] == "words"

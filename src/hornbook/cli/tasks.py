@@ -21,6 +21,7 @@ from hornbook.cli.app import (
     show_settings,
 )
 
+MOST_ROWS = 50  # classes of a table on the terminal
 TaskName = Annotated[str, typer.Option("--task", help="A data set (mrpc, squad2, conll2003 ...) or a kind of task.")]
 Data = Annotated[
     str | None, typer.Option(help="A folder in the published layout, or your own .csv, .tsv, .jsonl, .parquet.")
@@ -162,6 +163,28 @@ def say_scores(parts: dict) -> None:
     table(rows, ("part", "measure", "score", "95% interval"))
 
 
+def print_tables(tables: dict, part: str) -> None:
+    """The scores of each class and the confusion matrix of `Predictor.evaluate`."""
+    from hornbook.terminal import say, table
+
+    if classes := tables.get("classes"):
+        rows = [
+            (
+                name,
+                *(f"{each[measure]:.3f}" for measure in ("precision", "recall", "f1")),
+                each["gold"],
+                each["predicted"],
+            )
+            for name, each in classes.items()
+        ]
+        table(rows[:MOST_ROWS], (part, "precision", "recall", "f1", "gold", "predicted"))
+        if len(rows) > MOST_ROWS:
+            say(f"and {len(rows) - MOST_ROWS} rarer ones (--json has all)")
+    if matrix := tables.get("confusion"):
+        rows = [(name, *counts) for name, counts in zip(matrix["labels"], matrix["counts"], strict=True)]
+        table(rows, ("gold \\ predicted", *matrix["labels"]), f"confusion matrix of {part}, in {matrix['of']}")
+
+
 @app.command("evaluate", epilog="Example: hornbook evaluate runs/mrpc --data glue/MRPC")
 def evaluate(
     runs: Runs,
@@ -173,7 +196,8 @@ def evaluate(
     strict: Strict = False,
     as_json: Json = False,
 ) -> None:
-    """Give the official scores of a run on labelled data, with 95% intervals. Several runs answer together."""
+    """Print the official scores of a run on labelled data with 95% intervals, the scores of each class, and the
+    confusion matrix. Several runs answer together."""
     from hornbook.infer.predictor import load_predictor
     from hornbook.terminal import counting_display, say
 
@@ -202,6 +226,8 @@ def evaluate(
     if found["unknown_labels"]:
         say(f"labels that the model does not know count as missed: {', '.join(found['unknown_labels'])}")
     say_scores(found["parts"])
+    for name, tables in found["tables"].items():
+        print_tables(tables, name)
     answer(as_json, found)
 
 

@@ -26,7 +26,7 @@ from hornbook.interop.onnx import is_exported, load_any
 from hornbook.models.outputs import Output
 from hornbook.tasks.choice import Choice
 from hornbook.tasks.datasets import known
-from hornbook.tasks.evaluation import label_of, tuned, with_intervals
+from hornbook.tasks.evaluation import label_of, tables, tuned, with_intervals
 from hornbook.tasks.items import as_examples, without_label
 from hornbook.tasks.reading.finish import names_in
 from hornbook.tasks.reading.read import read
@@ -208,7 +208,8 @@ class Predictor:
         progress: Callable[[int], None] | None = None,
     ) -> dict[str, Any]:
         """Official scores with their 95% intervals, of every labelled part but train, of the only part there is, or of
-        `part`.
+        `part`; under `tables`, precision, recall and F1 of each class, and the confusion matrix (rows are the gold
+        labels, columns the predicted ones).
 
         A label that the model does not know counts as missed. Examples without a label are left out of the scores, and
         counted under `unlabelled`. Where questions may have no answer, the scores are also given under the threshold
@@ -217,7 +218,7 @@ class Predictor:
         saved, found = self.read(data, text=text, pair=pair, label=label, strict=strict)
         scores: dict[str, Any] = {
             **{"task": saved.name, "decided_by": saved.task.measures[0]},
-            **{"parts": {}, "examples": {}, "unlabelled": {}, "cut_texts": {}},
+            **{"parts": {}, "tables": {}, "examples": {}, "unlabelled": {}, "cut_texts": {}},
             **{"unknown_labels": [], "said": list(found.said), "problems": found.problems.as_dict()},
             "notes": self._mostly_known(found),
         }
@@ -230,6 +231,7 @@ class Predictor:
             predictions = self.predict(examples, progress)
             scores["examples"][name], scores["cut_texts"][name] = len(examples), self.num_cut
             scores["parts"][name] = with_intervals(saved.task, examples, predictions)
+            scores["tables"][name] = tables(saved, examples, predictions)
             if isinstance(saved.task, Spans) and saved.task.or_none:
                 best = tuned(saved.task, examples, predictions)
                 again = with_intervals(best, examples, best.thresholded(predictions))
