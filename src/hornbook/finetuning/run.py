@@ -22,7 +22,7 @@ from torch import nn
 
 from hornbook.files import link, read_json, replacing, write_json, write_text
 from hornbook.finetuning.batches import TaskBatches
-from hornbook.finetuning.evaluation import degenerate
+from hornbook.finetuning.evaluation import verdict
 from hornbook.finetuning.inputs import Inputs, Say, is_scored, open_inputs
 from hornbook.finetuning.layers import freeze, from_random, rates, with_head
 from hornbook.finetuning.record import (
@@ -270,7 +270,7 @@ def _finish(
     # A student's loss has its teacher's entropy as its floor, and may stand there from the start.
     is_taught = isinstance(settings, TaughtSettings)
     losses = [] if is_taught else [line["loss"] for line in read_metrics(out) if line["kind"] == "train"]
-    wrong = degenerate(task, dev, found.predictions, losses)
+    wrong = verdict(task, inputs.train, dev, found.predictions, parts["dev"], losses)
     save_task(out, dataclasses.replace(inputs.saved, task=task, longest=inputs.longest))
     lines = [json.dumps(row, ensure_ascii=False) for row in rows(task, dev, found.predictions)]
     write_text(out / "predictions-dev.jsonl", "\n".join(lines) + "\n")
