@@ -14,6 +14,7 @@ _WHERE = {
     "load": "hornbook.infer.opening",
     "load_predictor": "hornbook.infer.predictor",
     "extract_features": "hornbook.infer.features",
+    "check": "hornbook.finetuning.checking",
     "finetune": "hornbook.finetuning.api",
     "probe": "hornbook.finetuning.probe",
     "baseline": "hornbook.finetuning.baselines",

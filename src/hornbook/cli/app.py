@@ -15,7 +15,7 @@ from typer.core import TyperGroup
 IN_ORDER = (
     *("tokenizer", "corpus", "pretrain", "plan", "fill-mask", "next-sentence", "detect"),
     *("generate", "score", "perplexity", "prompt", "lm-eval"),
-    *("finetune", "distill", "evaluate", "predict", "export", "compare", "report", "info"),
+    *("check", "finetune", "distill", "evaluate", "predict", "export", "compare", "report", "info"),
     *("features", "probe", "baseline", "label-curve", "glue", "reproduce"),
 )
 

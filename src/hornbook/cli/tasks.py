@@ -21,7 +21,6 @@ from hornbook.cli.app import (
     show_settings,
 )
 
-MOST_ROWS = 50  # classes of a table on the terminal
 TaskName = Annotated[str, typer.Option("--task", help="A data set (mrpc, squad2, conll2003 ...) or a kind of task.")]
 Data = Annotated[
     str | None, typer.Option(help="A folder in the published layout, or your own .csv, .tsv, .jsonl, .parquet.")
@@ -59,9 +58,12 @@ def finetune_verb(
     change: Annotated[list[str] | None, typer.Option("--set", help="key=value; --show lists the keys.")] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Go on with the run in --out, or start it.")] = False,
     show: Annotated[bool, typer.Option("--show", help="List all settings with their values, and stop.")] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Summarize the data and the expected training time, and stop.")
+    ] = False,
     as_json: Json = False,
 ) -> None:
-    """Fine-tune a pre-trained model on a task. Stop it at any moment; --resume goes on."""
+    """Fine-tune a pre-trained model on a task. It can be stopped at any moment; --resume continues it."""
     changes = changes_in(change)
     named = {"task.head": head, "task.pair_encoding": pair_encoding}
     changes |= {name: value for name, value in named.items() if value is not None}
@@ -79,6 +81,13 @@ def finetune_verb(
     if show:
         flags = {"epochs": epochs, "optimizer.lr": lr, "batch_size": batch_size, "runtime.seed": seed}
         _show(model, task, changes, flags, as_json)
+        return
+    if dry_run:
+        from hornbook.cli.checking import print_dry_run
+
+        columns = {"text": text, "pair": pair, "label": label, "strict": strict}
+        asked = {"epochs": epochs, "lr": lr, "batch_size": batch_size, "seed": seed, "changes": changes}
+        print_dry_run(model, data, task, restarts, search, as_json, **columns, **asked)
         return
     if resume and data is None and out is not None and (out / "run.json").exists():
         from hornbook.files import read_json
@@ -163,28 +172,6 @@ def say_scores(parts: dict) -> None:
     table(rows, ("part", "measure", "score", "95% interval"))
 
 
-def print_tables(tables: dict, part: str) -> None:
-    """The scores of each class and the confusion matrix of `Predictor.evaluate`."""
-    from hornbook.terminal import say, table
-
-    if classes := tables.get("classes"):
-        rows = [
-            (
-                name,
-                *(f"{each[measure]:.3f}" for measure in ("precision", "recall", "f1")),
-                each["gold"],
-                each["predicted"],
-            )
-            for name, each in classes.items()
-        ]
-        table(rows[:MOST_ROWS], (part, "precision", "recall", "f1", "gold", "predicted"))
-        if len(rows) > MOST_ROWS:
-            say(f"and {len(rows) - MOST_ROWS} rarer ones (--json has all)")
-    if matrix := tables.get("confusion"):
-        rows = [(name, *counts) for name, counts in zip(matrix["labels"], matrix["counts"], strict=True)]
-        table(rows, ("gold \\ predicted", *matrix["labels"]), f"confusion matrix of {part}, in {matrix['of']}")
-
-
 @app.command("evaluate", epilog="Example: hornbook evaluate runs/mrpc --data glue/MRPC")
 def evaluate(
     runs: Runs,
@@ -198,6 +185,7 @@ def evaluate(
 ) -> None:
     """Print the official scores of a run on labelled data with 95% intervals, the scores of each class, and the
     confusion matrix. Several runs answer together."""
+    from hornbook.cli.class_tables import print_tables
     from hornbook.infer.predictor import load_predictor
     from hornbook.terminal import counting_display, say
 

@@ -74,6 +74,8 @@ class DataSet:
     said: tuple[str, ...] = ()
     files: tuple[str, ...] = ()
     scheme: str = ""  # of tags, as the files had them (the examples are in BIO): IOB1, BIO, BIOES or plain
+    roles: dict[str, str] = field(default_factory=dict)  # of a user's own table: the column of text, pair, label, key
+    columns: tuple[str, ...] = ()  # all columns of the first table
 
 
 def fingerprint(data: DataSet) -> str:

@@ -39,6 +39,8 @@ def finished(entry: KnownDataSet, parts: Parts, notes: Notes, *, seed: int, held
         said=tuple(notes.said),
         files=tuple(dict.fromkeys(notes.files)),
         scheme=scheme,
+        roles=notes.roles,
+        columns=tuple(notes.tables[0].columns) if notes.tables else (),
     )
 
 

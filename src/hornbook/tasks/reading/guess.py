@@ -1,5 +1,6 @@
 """Which column of a person's own table is which, told from the names and, failing that, from what stands in them."""
 
+from collections.abc import Mapping
 from typing import Any, Literal
 
 from hornbook.tasks.reading.notes import Asked
@@ -124,6 +125,12 @@ def _is_number(value: Any) -> bool:
 def _sample(table: Table, column: str) -> list[Any]:
     values = (row.fields.get(column) for row in table.rows[:SAMPLE] if row.broken is None)
     return [value for value in values if not is_missing(value)]
+
+
+def roles_of(columns: Columns) -> Mapping[str, str]:
+    """The column of each role, under the name of the option that sets it; `key` is what names an example."""
+    named = {"text": columns.text, "pair": columns.pair, "label": columns.label or ",".join(columns.labels)}
+    return {role: column for role, column in (named | {"key": columns.key}).items() if column}
 
 
 def _unclear(table: Table, what: str) -> ValueError:

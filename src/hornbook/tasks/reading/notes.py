@@ -23,6 +23,7 @@ class Notes:
     tables: list["Table"] = field(default_factory=list)  # that were read, as their files have them
     file_of: dict[str, str] = field(default_factory=dict)  # the first file of a part
     places: dict[tuple[str, str], str] = field(default_factory=dict)  # of a part and a key, where it was taken down
+    roles: dict[str, str] = field(default_factory=dict)  # of a table: the column of the text, pair, label and key
 
     def problem(self, kind: str, file: str, place: str = "", detail: str = "", count: int = 1) -> None:
         if self.strict and kind not in HARMLESS:

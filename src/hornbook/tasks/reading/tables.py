@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from hornbook.tasks.reading.guess import LabelKind, guess_columns
+from hornbook.tasks.reading.guess import LabelKind, guess_columns, roles_of
 from hornbook.tasks.reading.layout import Patterns, own_patterns
 from hornbook.tasks.reading.notes import Asked, Notes
 from hornbook.tasks.reading.rows import Row, Table, is_missing, read_table
@@ -62,6 +62,7 @@ class OwnTexts:
             raise ValueError(f"{table.file} has no rows")
         needs_label = not part.startswith("test")
         columns = guess_columns(table, asked, self.kind, needs_label=needs_label)
+        notes.roles = dict(roles_of(columns))
         parse = {"class": one_class, "number": number}.get(self.kind)
         separated = ""
         if parse is None:
