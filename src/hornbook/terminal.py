@@ -1,10 +1,11 @@
 """What a person sees while a verb runs: live bars on a terminal, a line now and then elsewhere."""
 
 import contextlib
+import functools
 import math
 import time
-from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn
@@ -24,6 +25,22 @@ LINE_EVERY_SECONDS = 10.0
 
 def say(words: str) -> None:
     console.print(words)
+
+
+def with_bar(function: Callable) -> Callable:
+    """A function that takes `watch`, with a progress bar on a terminal or in a notebook unless `progress=False`."""
+
+    @functools.wraps(function)
+    def call(*arguments: Any, progress: bool = True, **named: Any) -> Any:
+        is_shown = progress and (console.is_terminal or console.is_jupyter)
+        if not is_shown or named.get("watch") is not None:
+            return function(*arguments, **named)
+        display = PieceDisplay()
+        display.is_live = True
+        with display:
+            return function(*arguments, **(named | {"watch": display}))
+
+    return call
 
 
 @contextlib.contextmanager

@@ -63,9 +63,13 @@ def reproduce(
     watch: Callable[[Status], None] | None = None,
     say: Say = print,
 ) -> Reproduced:
-    """Runs an experiment, or goes on with it, as the verb does: with all of its arms or some, and with the FLOPs, the
+    """Runs an experiment, or continues it, as the command does: with all of its arms or some, and with the FLOPs, the
     number of pre-training seeds and the settings of pre-training that its file has or others. `stop_after` is in
-    minutes."""
+    minutes.
+
+    >>> import hornbook
+    >>> hornbook.reproduce("equal-compute", "corpus", "tasks", "runs/equal", minutes_each=10)  # doctest: +SKIP
+    """
     began, out = time.time(), Path(out)
     if flops is not None and minutes_each is not None:
         raise ValueError("--flops and --minutes-each both say how long an arm is trained: give one of them")

@@ -21,6 +21,7 @@ from torch import nn
 
 from hornbook.devices import chosen_device
 from hornbook.files import read_json
+from hornbook.infer.ensemble import check_agreement
 from hornbook.interop.hub import model_folder
 from hornbook.interop.onnx import is_exported, load_any
 from hornbook.models.outputs import Output
@@ -36,6 +37,7 @@ from hornbook.tasks.running import device_of, run_model
 from hornbook.tasks.saved import SavedTask, load_task
 from hornbook.tasks.schemes import from_bio, repaired, scheme_of, to_bio
 from hornbook.tasks.spans import Spans
+from hornbook.tasks.tables_out import is_frame, with_predictions
 from hornbook.tasks.tagging import TagPrediction
 from hornbook.tasks.task import Task, softmax
 from hornbook.text.tokenizer import Tokenizer
@@ -69,7 +71,7 @@ class Predictor:
     single where the model learned from pairs, or the other way round."""
 
     def __init__(self, members: Sequence[Member]):
-        _check_agreement(members)
+        check_agreement(members)
         self.members = list(members)
         self.tokenizer, self.saved = members[0].tokenizer, members[0].saved
         self.longest = min(member.longest for member in members)
@@ -97,12 +99,19 @@ class Predictor:
 
     # ---- predicting
 
-    def predict(self, items: Any, progress: Callable[[int], None] | None = None) -> list:
+    def predict(self, items: Any, progress: Callable[[int], None] | None = None) -> Any:
         """One prediction for each item, in their order.
 
         An item is a text, a (text, pair), a (question, passage), a sentence or its words, a (context, endings), a
-        dictionary of these by name, or an example that was read. `progress` is told how many items are done.
+        dictionary of these by name, or an example that was read. Of a data frame (pandas or polars) a frame comes back:
+        its columns, and then those of the prediction. `progress` receives how many items are done.
         """
+        predictions = self._predicted(items, progress)
+        if not is_frame(items):
+            return predictions
+        return with_predictions(items, self.describe(items, predictions))
+
+    def _predicted(self, items: Any, progress: Callable[[int], None] | None) -> list:
         examples = [without_label(example) for example in as_examples(items, self.saved.kind)]
         predictions: list[Any] = [None] * len(examples)
         self.num_cut = num_done = 0
@@ -246,8 +255,18 @@ class Predictor:
 
 
 def load_predictor(runs: str | Path | Sequence[str | Path], device: str = "auto") -> Predictor:
-    """Opens a run of fine-tuning, a fine-tuned folder that `transformers` wrote, an exported one, or a Hugging Face
-    name; of several, an ensemble."""
+    """Opens a fine-tuned run to predict with.
+
+    Args:
+        runs: A run, a fine-tuned folder that `transformers` wrote, an exported folder, or a Hugging Face name; several
+            make an ensemble.
+        device: `cpu`, `cuda`, `cuda:1`; by default a GPU where there is one.
+
+    >>> import hornbook
+    >>> predictor = hornbook.load_predictor("runs/reviews")
+    >>> sorted(predictor.predict("A charming journey.")[0].probabilities)
+    ['bad', 'good']
+    """
     names = [runs] if isinstance(runs, str | Path) else list(runs)
     if not names:
         raise ValueError("no run was given: give at least one")
@@ -305,47 +324,6 @@ def member_of(folder: Path, model: nn.Module, tokenizer: Tokenizer, run: dict[st
     columns = {each: request[each] for each in ("text", "pair", "label") if request.get(each)}
     trained_on, seed = (run.get("data") or {}).get("fingerprint"), (settings.get("runtime") or {}).get("seed", 0)
     return Member(folder, model, tokenizer, saved, longest, saved.columns or columns, trained_on, seed)
-
-
-def _check_agreement(members: Sequence[Member]) -> None:
-    """Models that answer together must read and answer the same things."""
-    first = members[0]
-    for other in members[1:]:
-        for what in ("kind", "labels", "problem", "pairs", "answerable", "or_none", "tokenizer"):
-            one, two = _trait(first, what), _trait(other, what)
-            if one != two:
-                detail = "another one" if what == "tokenizer" else f"{_words(one)}, and {_words(two)}"
-                raise ValueError(
-                    f"{first.folder} and {other.folder} cannot answer together, for they differ in {TRAITS[what]} "
-                    f"({detail}): give runs of one task and one tokenizer"
-                )
-
-
-TRAITS = {
-    "kind": "their kind of task",
-    "labels": "their labels",
-    "problem": "what they answer",
-    "pairs": "how they read pairs",
-    "answerable": "how they leave a question unanswered",
-    "or_none": "whether they may leave a question unanswered",
-    "tokenizer": "their tokenizer",
-}
-
-
-def _trait(member: Member, what: str) -> Any:
-    if what == "kind":
-        return member.saved.kind
-    if what == "tokenizer":
-        return member.tokenizer.fingerprint
-    task = member.saved.task
-    return getattr(task, "or_none", False) if what == "or_none" else getattr(task.output, what)
-
-
-def _words(trait: Any) -> str:
-    if not isinstance(trait, tuple):
-        return str(trait)
-    shown = ", ".join(trait[:8]) or "none"
-    return f"{shown}, … ({len(trait)})" if len(trait) > 8 else shown
 
 
 def _in_bio(prediction: Any, labels: tuple[str, ...]) -> Any:

@@ -105,7 +105,11 @@ def finetune_text(
     watch: Callable[[Status], None] | None = None,
     say: Say = print,
 ) -> Outcome:
-    """Fine-tunes a GPT on the tasks that the file `data` names (`joint.py`) into the run folder `out`."""
+    """Fine-tunes a GPT on the tasks that the file `data` names (`joint.py`) into the run folder `out`.
+
+    >>> import hornbook
+    >>> hornbook.finetune_text("runs/gpt", "joint.toml", "runs/joint", changes={"epochs": 1})  # doctest: +SKIP
+    """
     out, joint = Path(out), read_joint(data)
     has_run = (out / "run.json").exists()
     if has_run and not resume:

@@ -61,6 +61,26 @@ def with_columns(rows: Rows, columns: Columns) -> Rows:
     ]
 
 
+def is_frame(items: Any) -> bool:
+    """Whether these are a data frame of pandas or polars."""
+    return hasattr(items, "columns") and (hasattr(items, "assign") or hasattr(items, "hstack"))
+
+
+def with_predictions(frame: Any, rows: Rows) -> Any:
+    """A data frame with the columns of the prediction after its own; lists stay lists."""
+    names = [str(name) for name in frame.columns]
+    described = [_by_column(row) for row in rows]
+    predicted = with_columns(described, [dict.fromkeys(names) for _ in described])
+    new = list(dict.fromkeys(name for row in predicted for name in row if name not in names))
+    columns = {name: [row.get(name) for row in predicted] for name in new}
+    return frame.assign(**columns) if hasattr(frame, "assign") else frame.hstack(type(frame)(columns))
+
+
+def _by_column(row: dict[str, Any]) -> dict[str, Any]:
+    flat = flattened(row)
+    return {name: row.get(name, value) for name, value in flat.items()}
+
+
 def renamed(rows: Rows, columns: Columns) -> list[str]:
     """The prediction's columns that have another name because the input has one of the same."""
     given = {name for each in columns for name in each}
