@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 import hornbook
+from hornbook.finetuning.api import finetune
 
 ROOT = Path(hornbook.__file__).parent
 WITH_EXAMPLES = sorted(
@@ -16,11 +17,27 @@ WITH_EXAMPLES = sorted(
 )
 
 
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory, tiny_run, tiny_corpus, tiny_tokenizer, tiny_text_file):
+    """Where examples run: the files and runs of the README, tiny."""
+    folder = tmp_path_factory.mktemp("examples")
+    (folder / "runs").mkdir()
+    for name, target in (("runs/first", tiny_run), ("corpus", tiny_corpus), ("vocabulary", tiny_tokenizer)):
+        (folder / name).symlink_to(target)
+    (folder / "texts.txt").symlink_to(tiny_text_file)
+    lines = [f"{word} film {i},{label}" for i in range(12) for word, label in (("charming", "good"), ("slow", "bad"))]
+    (folder / "reviews.csv").write_text("\n".join(["review,label", *lines]))
+    settings = {"epochs": 1, "changes": {"runtime.threads": 1}, "say": lambda words: None}
+    finetune(tiny_run, folder / "reviews.csv", out=folder / "runs" / "reviews", **settings)
+    return folder
+
+
 def test_there_are_some():
     assert "hornbook.experiments.verdicts" in WITH_EXAMPLES and len(WITH_EXAMPLES) > 20
 
 
 @pytest.mark.parametrize("name", WITH_EXAMPLES)
-def test_examples_are_true(name):
+def test_examples_are_true(name, folder, monkeypatch):
+    monkeypatch.chdir(folder)
     found = doctest.testmod(importlib.import_module(name), report=False)
     assert found.failed == 0

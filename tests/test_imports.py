@@ -31,7 +31,7 @@ ALLOWED: dict[str, set[str]] = {
     "tasks": {"text", "data", "models", "metrics", "interop", *PROTOCOL},
     "infer": {"nn", "models", "text", "data", "tasks", "interop"},
     "augmentation": {"text", "tasks", "infer", "interop", *PROTOCOL},
-    "report": set(),
+    "report": {"metrics"},
     "terminal": set(),
 }
 ALLOWED["pretraining"] = ALLOWED["finetuning"] = set(ALLOWED) - {"terminal"}

@@ -5,7 +5,8 @@
     model = hornbook.load("runs/first")
     model.fill_mask("The [MASK] sat on the mat.")
 
-Nothing heavy is imported until it is used.
+Nothing heavy is imported until it is used. Functions that train show a progress bar on a terminal and in notebooks;
+`progress=False` turns it off.
 """
 
 import os
@@ -21,7 +22,9 @@ __version__ = "0.1.0"
 _WHERE = {
     "load": "hornbook.infer.opening",
     "load_predictor": "hornbook.infer.predictor",
+    "evaluate": "hornbook.infer.opening",
     "extract_features": "hornbook.infer.features",
+    "check": "hornbook.finetuning.checking",
     "finetune": "hornbook.finetuning.api",
     "probe": "hornbook.finetuning.probe",
     "baseline": "hornbook.finetuning.baselines",
@@ -42,6 +45,7 @@ _WHERE = {
     "write_report": "hornbook.report.page",
     "describe": "hornbook.report.info",
 }
+_WITH_BAR = ("finetune", "probe", "baseline", "label_curve", "pretrain", "distill", "finetune_text", "reproduce")
 __all__ = ["__version__", *_WHERE]
 
 
@@ -50,7 +54,12 @@ def __getattr__(name: str):
         raise AttributeError(f"module 'hornbook' has no attribute '{name}'")
     from importlib import import_module
 
-    return getattr(import_module(_WHERE[name]), name)
+    found = getattr(import_module(_WHERE[name]), name)
+    if name in _WITH_BAR:
+        from hornbook.terminal import with_bar
+
+        found = with_bar(found)
+    return found
 
 
 def __dir__() -> list[str]:

@@ -6,10 +6,11 @@ terminal progress is a live bar, elsewhere a line every few seconds.
 """
 
 import contextlib
+import functools
 import math
 import time
-from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn
@@ -57,6 +58,22 @@ def print_result(text: str, end: str = "\n") -> None:
 
 def _is_live() -> bool:
     return log_console.is_terminal and not log_console.quiet
+
+
+def with_bar(function: Callable) -> Callable:
+    """A function that takes `watch`, with a progress bar on a terminal or in a notebook unless `progress=False`."""
+
+    @functools.wraps(function)
+    def call(*arguments: Any, progress: bool = True, **named: Any) -> Any:
+        is_shown = progress and (log_console.is_terminal or log_console.is_jupyter)
+        if not is_shown or named.get("watch") is not None:
+            return function(*arguments, **named)
+        display = PieceDisplay()
+        display.is_live = True
+        with display:
+            return function(*arguments, **(named | {"watch": display}))
+
+    return call
 
 
 def short(number: float) -> str:

@@ -12,7 +12,7 @@ from tiny_runs import run, same
 from hornbook.distillation.run import distill
 from hornbook.finetuning import expected
 from hornbook.finetuning.api import finetune
-from hornbook.pretraining import run as text_run
+from hornbook.pretraining import minutes
 
 QUIET = {"say": lambda words: None}
 SHAPE = {f"model.{name}": value for name, value in SMALL.items()} | {"model.num_heads": 4}
@@ -61,7 +61,7 @@ def test_on_plain_text_and_the_weights_do_not_change(tmp_path, tiny_corpus, monk
     said: list[str] = []
     distill(tmp_path / "teacher", "bert-tiny", tmp_path / "run", say=said.append, **words)
     assert any(re.fullmatch(r"expected time: about .* for 3 steps", each) for each in said)
-    monkeypatch.setattr(text_run, "_mean_seconds_a_step", lambda *_: 3600.0)
+    monkeypatch.setattr(minutes, "mean_seconds_a_step", lambda *_: 3600.0)
     distill(tmp_path / "teacher", "bert-tiny", tmp_path / "unmeasured", say=said.append, **words)
     assert any("--minutes 60, --steps or a smaller --batch-tokens" in each for each in said)
     assert same(tmp_path / "run", tmp_path / "unmeasured")

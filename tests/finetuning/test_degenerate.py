@@ -1,11 +1,15 @@
 """What shows that a run learned nothing, and what does not."""
 
+import re
+
 import pytest
 
-from hornbook.finetuning.evaluation import degenerate
+from hornbook.finetuning.evaluation import degenerate, verdict
 from hornbook.models.outputs import Output
 from hornbook.tasks.choice import Choice, ChoicePrediction
-from hornbook.tasks.records import ChoiceExample, TaggedExample
+from hornbook.tasks.classification import Classification, ClassPrediction
+from hornbook.tasks.evaluation import with_intervals
+from hornbook.tasks.records import ChoiceExample, TaggedExample, TextExample
 from hornbook.tasks.tagging import Tagging, TagPrediction
 
 
@@ -34,3 +38,65 @@ def test_one_place_for_every_question(said, right, words):
     examples = [ChoiceExample(str(i), "context", ("a", "b", "c"), label=label) for i, label in enumerate(right)]
     predictions = [ChoicePrediction(choice, ()) for choice in said]
     assert degenerate(Choice(Output("choice"), 3), examples, predictions, []) == words
+
+
+# ---- no better than chance
+
+CLASSES = ("billing", "delivery", "refund")
+
+
+def classified(pairs: list[tuple[str, str]], train: list[str], measure: str = "accuracy") -> str | None:
+    """`pairs` are what is right and what was predicted."""
+    task = Classification(Output("sequence", 3, CLASSES), (measure,))
+    dev = [TextExample(str(i), "text", label=right) for i, (right, _) in enumerate(pairs)]
+    predictions = [ClassPrediction(said, {}) for _, said in pairs]
+    examples = [TextExample(str(i), "text", label=label) for i, label in enumerate(train)]
+    return verdict(task, examples, dev, predictions, with_intervals(task, dev, predictions), [])
+
+
+def test_classes_no_better_than_the_commonest():
+    random_pairs = [(CLASSES[i % 3], CLASSES[(i // 3) % 3]) for i in range(90)]
+    wrong = classified(random_pairs, ["billing"] * 3 + ["refund"])
+    assert wrong == "dev accuracy 0.333 is no better than always answering 'billing' (0.333)"
+    better = [
+        *random_pairs,
+        *[("billing", "delivery")] * 12,
+        *[("refund", "refund")] * 14,
+        *[("delivery", "refund")] * 6,
+    ]
+    wrong = classified(better, ["billing"])
+    assert re.fullmatch(r"dev accuracy 0\.361 \(.*\) is not significantly better than always .* \(0\.344\)", wrong)
+    assert classified([(name, name) for name in CLASSES] * 20, ["billing"]) is None
+
+
+def test_unbalanced_classes_that_are_told_apart_are_no_chance():
+    pairs = [("billing", "billing")] * 178 + [("billing", "refund")] * 7 + [("refund", "refund")] * 10
+    pairs += [("refund", "billing")] * 5
+    assert classified(pairs, ["billing"]) is None  # 0.94 beside 0.925, yet most refunds are found
+    assert "no better than always answering 'billing'" in classified(pairs + [("billing", "refund")] * 9, ["billing"])
+
+
+def test_numbers_no_better_than_their_mean(random):
+    task = Classification(Output("sequence", 1, ("score",), "number"), ("pearson", "spearman"))
+    dev = [TextExample(str(i), "text", label=float(i % 7)) for i in range(70)]
+    guesses = random.permutation([each.label for each in dev]).tolist()
+    wrong = verdict(task, dev, dev, guesses, with_intervals(task, dev, guesses), [])
+    assert wrong.startswith("dev pearson") and "always answering the mean, 3 (0)" in wrong
+    right = [each.label + 0.1 for each in dev]
+    assert verdict(task, dev, dev, right, with_intervals(task, dev, right), []) is None
+
+
+def test_endings_no_better_than_one_place():
+    task = Choice(Output("choice"), 2)
+    dev = [ChoiceExample(str(i), "context", ("a", "b"), label=i % 2) for i in range(40)]
+    guesses = [ChoicePrediction((i // 2) % 2, ()) for i in range(40)]
+    wrong = verdict(task, dev, dev, guesses, with_intervals(task, dev, guesses), [])
+    assert wrong == "dev accuracy 0.5 is no better than always taking ending 1 (0.5)"
+
+
+def test_tags_no_better_than_one_tag():
+    task = Tagging(Output("tokens", 3, ("DET", "NOUN", "VERB")), ("tag_accuracy",))
+    dev = [TaggedExample(str(i), ("a", "b"), ("NOUN", "VERB")) for i in range(30)]
+    guesses = [TagPrediction(("VERB", "NOUN"), ()) for _ in dev]
+    wrong = verdict(task, dev, dev, guesses, with_intervals(task, dev, guesses), [])
+    assert wrong == "dev tag_accuracy 0 is no better than tagging every word 'NOUN' (0.5)"

@@ -61,8 +61,8 @@ def test_order_and_number_are_kept_with_empty_and_long_inputs(reviews):
     assert [each.label for each in together] == [each.label for each in alone]
     for one, two in zip(together, alone, strict=True):
         assert one.probabilities == pytest.approx(two.probabilities, abs=1e-5)
-        assert sum(one.probabilities) == pytest.approx(1, abs=1e-5)
-    assert len({each.probabilities for each in together}) > 3
+        assert sum(one.probabilities.values()) == pytest.approx(1, abs=1e-5)
+    assert len({each.probability for each in together}) > 3
     assert predictor.predict([]) == []
     assert predictor.predict("the river") == predictor.predict(["the river"])
 
@@ -197,14 +197,16 @@ def test_a_folder_of_transformers_gives_its_probabilities(outside_config, tiny_t
         wanted = theirs(**encoded).logits.softmax(-1)
     predictor = load_predictor(tmp_path)
     found = predictor.predict(texts)
-    np.testing.assert_allclose([each.probabilities for each in found], wanted.numpy(), atol=1e-5)
+    np.testing.assert_allclose([list(each.probabilities.values()) for each in found], wanted.numpy(), atol=1e-5)
     assert [each.label for each in found] == [config.id2label[i] for i in wanted.argmax(-1).tolist()]
     assert predictor.num_cut == 1 and predictor.saved.kind == "classification"
     pairs = [("the river", "a bridge"), ("bread", "")]
     encoded = tokenizer(*map(list, zip(*pairs, strict=True)), padding=True, return_tensors="pt")
     with torch.no_grad():
         wanted = theirs(**encoded).logits.softmax(-1)
-    np.testing.assert_allclose([each.probabilities for each in predictor.predict(pairs)], wanted.numpy(), atol=1e-5)
+    np.testing.assert_allclose(
+        [list(each.probabilities.values()) for each in predictor.predict(pairs)], wanted.numpy(), atol=1e-5
+    )
 
 
 def test_a_tagger_of_transformers_in_another_scheme_is_read_as_bio(outside_config, tiny_tokenizer, tmp_path):
@@ -225,9 +227,9 @@ def test_an_ensemble_is_the_mean_of_its_runs(folder, plain_encoder, reviews):
     other = finetuned(folder / "reviews-2", plain_encoder, "classification", labelled_texts(), seed=1)
     items = ["the river", "a lantern", "", LONG]
     one, two, both = (load_predictor(runs).predict(items) for runs in (reviews, other, [reviews, other]))
-    mean = np.mean([[each.probabilities for each in run] for run in (one, two)], 0)
-    assert not np.allclose(one[0].probabilities, two[0].probabilities)
-    np.testing.assert_allclose([each.probabilities for each in both], mean, atol=1e-6)
+    mean = np.mean([[list(each.probabilities.values()) for each in run] for run in (one, two)], 0)
+    assert one[0].probability != pytest.approx(two[0].probability)
+    np.testing.assert_allclose([list(each.probabilities.values()) for each in both], mean, atol=1e-6)
 
 
 def test_an_ensemble_of_numbers_and_of_spans(folder, plain_encoder, questions):

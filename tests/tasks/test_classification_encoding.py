@@ -101,7 +101,9 @@ def test_decoding_one_class():
     found = [np.array(row, np.float32) for row in ([0, 0, 2], [3, 1, 0])]
     predictions = SINGLE.decode(found, None, [])
     assert [each.label for each in predictions] == ["yes", "no"]
-    assert predictions[0].probabilities == pytest.approx(np.exp([0, 0, 2]) / np.exp([0, 0, 2]).sum())
+    assert tuple(predictions[1].probabilities) == LABELS
+    assert predictions[1].probability == predictions[1].probabilities["no"] > 0.8
+    assert list(predictions[0].probabilities.values()) == pytest.approx(np.exp([0, 0, 2]) / np.exp([0, 0, 2]).sum())
     row = SINGLE.describe(TextExample("0", "river", "bank"), predictions[0])
     assert (row["text"], row["pair"], row["label"]) == ("river", "bank", "yes")
     assert row["probability"] == max(row["probabilities"].values())
@@ -113,7 +115,7 @@ def test_decoding_several_classes():
     found = [np.array(row, np.float32) for row in ([-5, -1, -3], [1, -1, 0.5], [9, 9, 9])]
     predictions = MULTI.decode(found, None, [])
     assert [each.label for each in predictions] == [(), ("no", "yes"), LABELS]
-    assert predictions[1].probabilities == pytest.approx(1 / (1 + np.exp([-1, 1, -0.5])))
+    assert list(predictions[1].probabilities.values()) == pytest.approx(1 / (1 + np.exp([-1, 1, -0.5])))
     assert MULTI.decode([], None, []) == []
 
 
@@ -127,7 +129,7 @@ def test_decoding_numbers():
 
 def test_scores_of_chosen_examples():
     gold = [TextExample(str(i), "river", None, label) for i, label in enumerate(("no", "yes", "no", "maybe"))]
-    said = [ClassPrediction(label, (1, 0, 0)) for label in ("no", "no", "no", "no")]
+    said = [ClassPrediction(label, {label: 1.0}) for label in ("no", "no", "no", "no")]
     score = SINGLE.scorer(gold, said)
     assert score(None) == {"accuracy": 0.5}
     assert score(np.array([0, 2, 2])) == {"accuracy": 1.0}

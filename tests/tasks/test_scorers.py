@@ -21,13 +21,13 @@ def classes(generator, num: int, num_labels: int = 3):
     gold = [names[i] for i in generator.integers(0, num_labels, num)]
     found = [right if generator.random() < 0.5 else names[generator.integers(num_labels)] for right in gold]
     examples = [TextExample(str(i), "t", None, label) for i, label in enumerate(gold)]
-    return gold, found, examples, [ClassPrediction(label, ()) for label in found]
+    return gold, found, examples, [ClassPrediction(label, {}) for label in found]
 
 
 def several(generator, num: int):
     sides = [[tuple(label for label in LABELS if generator.random() < 0.4) for _ in range(num)] for _ in range(2)]
     examples = [TextExample(str(i), "t", None, label) for i, label in enumerate(sides[0])]
-    return *sides, examples, [ClassPrediction(label, ()) for label in sides[1]]
+    return *sides, examples, [ClassPrediction(label, {}) for label in sides[1]]
 
 
 def numbers(generator, num: int):
@@ -61,7 +61,7 @@ def test_classes(random, num, num_labels):
 
 def test_a_positive_class_that_is_nowhere_has_f1_0():
     examples = [TextExample("0", "t", None, "no")]
-    score = Classification(Output("sequence", 3, LABELS), ("f1",), "yes").scorer(examples, [ClassPrediction("no", ())])
+    score = Classification(Output("sequence", 3, LABELS), ("f1",), "yes").scorer(examples, [ClassPrediction("no", {})])
     assert score(None) == {"f1": 0.0}
 
 

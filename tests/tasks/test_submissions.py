@@ -22,7 +22,7 @@ ALL_FILES = {
 
 
 def classified(*labels: str) -> list[ClassPrediction]:
-    return [ClassPrediction(label, (1.0,)) for label in labels]
+    return [ClassPrediction(label, {label: 1.0}) for label in labels]
 
 
 def read_zip(path) -> dict[str, list[list[str]]]:

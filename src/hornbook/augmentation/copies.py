@@ -115,6 +115,10 @@ def augment(
 ) -> list[list[Example | str]]:
     """The changed copies of each example or plain text, at most `copies` for each of its texts.
 
+    >>> import hornbook
+    >>> len(hornbook.augment(["the river and the bridge"], "runs/first", copies=2))
+    1
+
     `model` fills in masked words; `vectors` is a text file of word vectors, without which the embeddings of the model
     serve.
     """

@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from hornbook.cli import (
+    checking,
     comparing,
     deployment,
     distilling,
@@ -23,6 +24,7 @@ from hornbook.cli.app import app, complain
 
 __all__ = [
     "app",
+    "checking",
     "comparing",
     "deployment",
     "distilling",

@@ -1,6 +1,8 @@
 """Commands for labelled data: `finetune`, `evaluate`, `predict`, `features`."""
 
 import itertools
+import sys
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Annotated
 
@@ -36,6 +38,7 @@ Label = Annotated[str | None, typer.Option(help="Column of the label.")]
 Delimiter = Annotated[str | None, typer.Option(help="Field separator, such as ';' or tab; detected when omitted.")]
 Encoding = Annotated[str | None, typer.Option(help="File encoding, such as cp949; detected when omitted.")]
 Strict = Annotated[bool, typer.Option("--strict", help="Stop at the first bad row instead of skipping it.")]
+STANDARD = Path("-")  # input or output
 Runs = Annotated[list[str], typer.Argument(help="Fine-tuned run or model folder; several form an ensemble.")]
 
 
@@ -73,6 +76,9 @@ def finetune_verb(
     ] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Resume the run in --out, or start it.")] = False,
     show: Annotated[bool, typer.Option("--show", help="Print all settings with their values and exit.")] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Summarize the data and the expected training time, and exit.")
+    ] = False,
     overwrite: Overwrite = False,
     device: Device = "auto",
     as_json: Json = False,
@@ -96,6 +102,14 @@ def finetune_verb(
     if show:
         flags = {"epochs": epochs, "optimizer.lr": lr, "batch_size": batch_size, "runtime.seed": seed}
         _show(model, task or "classification", changes, flags, as_json)
+        return
+    if dry_run:
+        from hornbook.cli.checking import print_dry_run
+
+        columns = {"text": text, "pair": pair, "label": label, "strict": strict}
+        columns |= {"delimiter": delimiter, "encoding": encoding}
+        asked = {"epochs": epochs, "lr": lr, "batch_size": batch_size, "seed": seed, "changes": changes}
+        print_dry_run(model, data, task, restarts, search, as_json, **columns, **asked)
         return
     if resume and data is None and out is not None:
         from hornbook.finetuning.api import recorded_request
@@ -205,7 +219,9 @@ def evaluate(
     device: Device = "auto",
     as_json: Json = False,
 ) -> None:
-    """Compute the official scores of a run on labelled data, with 95% intervals. Several runs form an ensemble."""
+    """Compute the official scores of a run on labelled data, with 95% intervals, the scores of each class and the
+    confusion matrix. Several runs form an ensemble."""
+    from hornbook.cli.class_tables import print_tables
     from hornbook.infer.predictor import load_predictor
     from hornbook.terminal import counting_display, say
 
@@ -236,6 +252,8 @@ def evaluate(
     if found["unknown_labels"]:
         say(f"labels that the model does not know count as missed: {', '.join(found['unknown_labels'])}")
     say_scores(found["parts"])
+    for name, tables in found["tables"].items():
+        print_tables(tables, name)
     answer(as_json, found)
 
 
@@ -248,9 +266,15 @@ def predict(
         ),
     ],
     file: Annotated[
-        Path | None, typer.Option(help="File of texts: .txt, .csv, .tsv, .jsonl, .parquet, .xlsx or a column file.")
+        Path | None,
+        typer.Option(help="File of inputs: .txt, .csv, .tsv, .jsonl, .parquet, .xlsx, column file; - for stdin."),
     ] = None,
-    to: Annotated[Path | None, typer.Option(help="Write predictions to this .json, .jsonl, .csv or .tsv.")] = None,
+    to: Annotated[
+        Path | None,
+        typer.Option(
+            help="Write all input columns and the predictions to this .csv, .tsv, .jsonl or .json; - for stdout."
+        ),
+    ] = None,
     submission: Annotated[
         Path | None,
         typer.Option(help="Write predictions of --data's test split in its grader's format, to this folder or .zip."),
@@ -267,13 +291,13 @@ def predict(
 ) -> None:
     """Predict labels with probabilities, numbers, answer spans or tags. Several runs form an ensemble."""
     from hornbook.infer.predictor import load_predictor
-    from hornbook.tasks.reading.inputs import input_rows, read_input_rows
-    from hornbook.tasks.tables_out import readable, write_rows
-    from hornbook.terminal import counting_display, print_result, say, table
+    from hornbook.tasks.reading.standard_input import spooled
+    from hornbook.tasks.tables_out import format_of
+    from hornbook.terminal import say
 
     runs = list(itertools.takewhile(_is_model, arguments)) or arguments[:1]
     texts = arguments[len(runs) :]
-    if to is not None:
+    if to is not None and to != STANDARD:
         refuse_existing_file(to, "--to", overwrite)
     predictor = load_predictor(runs, device)
     if submission is not None:
@@ -281,15 +305,39 @@ def predict(
         _submit(predictor, data, submission, as_json)
         return
     if paths := [each for each in texts if each.strip() and Path(each).exists()]:
-        hint = "is not a fine-tuned run" if Path(paths[0]).is_dir() else f"is a file: say --file {paths[0]}"
+        hint = "is not a fine-tuned run" if Path(paths[0]).is_dir() else f"is a file: use --file {paths[0]}"
         raise ValueError(f"{paths[0]} {hint}")
     refuse_idle("beside --file", {"a text": bool(texts) and file is not None})
     if data is not None:
         raise ValueError(f"--data goes with --submission: for the predictions of a file say --file {data}")
     if not texts and file is None:
         raise ValueError("there is nothing to predict: give texts after the run, or --file FILE")
+    if to == STANDARD and as_json:
+        raise ValueError("--to - and --json both write to standard output: leave one out")
+    if to is not None and to != STANDARD:
+        format_of(to)
+    read_from = spooled(sys.stdin.buffer, text) if file == STANDARD else nullcontext(file)
+    with read_from as path:
+        if file == STANDARD:
+            say(f"standard input is read as {path.suffix.removeprefix('.')}")
+        columns = {"text": text, "pair": pair, "strict": strict, "delimiter": delimiter, "encoding": encoding}
+        _predict(predictor, texts, path, to, as_json, columns)
+
+
+def _predict(
+    predictor,
+    texts: list[str],
+    file: Path | None,
+    to: Path | None,
+    as_json: bool,
+    how_to_read: dict,
+) -> None:
+    from hornbook.tasks.reading.inputs import input_rows, read_input_rows
+    from hornbook.tasks.tables_out import FORMATS, formatted, readable, renamed, with_columns, write_rows
+    from hornbook.terminal import counting_display, print_result, say, table
+
     if file is not None:
-        inputs = read_input_rows(file, predictor.saved, text, pair, say, strict, delimiter, encoding)
+        inputs = read_input_rows(file, predictor.saved, say=say, **how_to_read)
     else:
         items = [tuple(part.strip() for part in each.split("|||")) if "|||" in each else each for each in texts]
         inputs = input_rows(items, predictor.saved.kind)
@@ -300,17 +348,23 @@ def predict(
     if predictor.num_unlike:
         learned = "pairs ('A ||| B')" if predictor.saved.has_pairs else "single texts"
         say(f"note: the model learned from {learned}, and {predictor.num_unlike:,} of these inputs are not")
+    columns = [each.columns for each in inputs] if any(each.columns for each in inputs) else []
     rows = predictor.describe([each.example for each in inputs], predictions)
     rows = [row | ({"problem": each.problem} if each.problem else {}) for row, each in zip(rows, inputs, strict=True)]
     if num_empty := predictions.count(None):
-        say(f"{num_empty:,} of {len(inputs):,} inputs have no prediction: 'problem' says why")
-    if to is not None:
-        write_rows(to, rows)
+        say(f"{num_empty:,} of {len(inputs):,} inputs have no prediction: the column 'problem' has the reason")
+    if to is not None and (names := renamed(rows, columns)):
+        say(f"predictions are in {', '.join(names)}, as the input has columns of the shorter names")
+    if to == STANDARD:
+        is_writable = file is not None and file.suffix.lower() in FORMATS
+        sys.stdout.write(formatted(rows, file.suffix.lower() if is_writable else ".jsonl", columns))
+    elif to is not None:
+        write_rows(to, rows, columns)
         print_result(f"{to}: {len(rows):,} predictions")
     elif not as_json:
         headings, cells = readable(rows)
         table(cells, headings)
-    answer(as_json, {"predictions": rows})
+    answer(as_json, {"predictions": with_columns(rows, columns)})
 
 
 def _is_model(name: str) -> bool:

@@ -74,7 +74,11 @@ def build_corpus(
     shard_tokens: int = SHARD_TOKENS,
     progress: Callable[[BuildProgress], None] | None = None,
 ) -> dict:
-    """Builds the corpus folder `out` and answers its manifest; the same call goes on with a build that was stopped.
+    """Builds the corpus folder `out` and returns its manifest; the same call continues a build that was stopped.
+
+    >>> import hornbook
+    >>> hornbook.build_corpus("texts.txt", "vocabulary", "another-corpus", workers=0).get("already_built", False)
+    False
 
     The bytes of the corpus do not depend on `workers` (None: one a core; 0: none, all in this process).
     A finished corpus is not built again: its manifest comes back at once, with `already_built` set.

@@ -53,7 +53,10 @@ def compare(
     device: str = "auto",
     show: Show = lambda doing, number: None,
 ) -> dict[str, Any]:
-    """Measures runs, models and exported folders, and answers what `comparison.json` holds.
+    """Measures runs, models and exported folders, and returns what `comparison.json` holds.
+
+    >>> import hornbook
+    >>> hornbook.compare(["runs/reviews", "runs/small-reviews"], data="reviews.csv")  # doctest: +SKIP
 
     With `data`, all are scored on it and timed on its examples; without, scores are those that their runs wrote down,
     and inputs of `length` drawn tokens are timed. Latency is of one input on so many `threads`; throughput of

@@ -52,7 +52,10 @@ def export(
     threads: int = 1,
     show: Show = lambda doing, number: None,
 ) -> dict[str, Any]:
-    """Writes the folder, with `model.onnx` last, and answers what `export.json` holds.
+    """Writes the folder, with `model.onnx` last, and returns what `export.json` holds.
+
+    >>> import hornbook
+    >>> hornbook.export("runs/reviews", "onnx-int8", Path("phone"), data="reviews.csv")  # doctest: +SKIP
 
     The exported model is compared with the one that it was made of on `texts`, else on examples of `data`, else on
     drawn tokens; on `data`, both are scored. Latency is that of one input of `length` tokens on so many `threads`.

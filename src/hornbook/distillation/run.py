@@ -63,6 +63,9 @@ def distill(
 ) -> Outcome | Finetuned:
     """Makes `student` learn from `teacher`: on `corpora`, or on the `task` of labelled `data`.
 
+    >>> import hornbook
+    >>> hornbook.distill("runs/first", "distilbert", "runs/small", corpora="corpus", steps=20_000)  # doctest: +SKIP
+
     The student is a preset (without one, `distilbert`, or of a GPT `distilgpt2`) or, on a task, also a folder. `recipe`
     is a name (`distilbert`, `tinybert`, `patient`, `minilm`) or a JSON file. `changes` sets any setting by its dotted
     name, `model.*` the shape of a preset. `more` is what `hornbook.pretrain` or `hornbook.finetune` take besides.

@@ -67,9 +67,13 @@ def reproduce(
     watch: Callable[[Status], None] | None = None,
     say: Say = print,
 ) -> Reproduced:
-    """Runs an experiment, or goes on with it, as the verb does: with all of its arms or some, and with the FLOPs, the
+    """Runs an experiment, or continues it, as the command does: with all of its arms or some, and with the FLOPs, the
     number of pre-training seeds and the settings of pre-training that its file has or others. `stop_after` is in
-    minutes."""
+    minutes.
+
+    >>> import hornbook
+    >>> hornbook.reproduce("equal-compute", "corpus", "tasks", "runs/equal", minutes_each=10)  # doctest: +SKIP
+    """
     began, out = time.time(), Path(out)
     flops = checked(flops, float | None, "--flops", above=0, high=1e30)
     minutes_each = checked(minutes_each, float | None, "--minutes-each", above=0, high=525_600)

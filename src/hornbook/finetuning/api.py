@@ -53,8 +53,8 @@ class Finetuned(Result):
 
         return load_predictor(self.out)
 
-    def predict(self, items: list) -> list:
-        """One prediction for each text, pair, question or sentence, in their order."""
+    def predict(self, items: Any) -> Any:
+        """One prediction for each text, pair, question or sentence, in their order; a data frame gives a data frame."""
         return self.predictor.predict(items)
 
     def evaluate(self, data: Any, **columns: str) -> dict:
@@ -89,13 +89,34 @@ def finetune(
     teacher: Teacher | None = None,
     opened: tuple[nn.Module, Tokenizer] | None = None,
 ) -> Finetuned:
-    """Fine-tunes `model` on `data` (a folder, a file, a data frame, a list of dictionaries) into the run folder `out`.
+    """Fine-tunes a pre-trained model on a task.
 
-    `text`, `pair` and `label` name columns, `delimiter` and `encoding` say how files are written; what is not given is
-    inferred. Without `out` the run goes into a new folder under `runs/`. Without `task` it is that of the run that is
-    resumed, or `classification`. `changes` sets any setting by its dotted name. With a `teacher` the model learns from
-    that too: `hornbook.distillation` opens one and calls this, with the student
-    `opened` where it is no folder.
+    Args:
+        model: A run folder, a folder that `transformers` wrote, or a Hugging Face name.
+        data: A folder, a file, a data frame, a list of dictionaries, or a dictionary of these by split.
+        task: The kind of task, or the name of a data set; by default that of the run that is resumed, or
+            `classification`.
+        out: The run folder; by default a new one under `runs/`.
+        text, pair, label: The columns; inferred by default.
+        delimiter, encoding: How the files are written; detected by default.
+        epochs, lr, batch_size, seed: Settings of the run; by default the published ones for the task and the model.
+        restarts: Runs with different seeds, of which the best by dev score is kept.
+        search: Try the four published learning rates.
+        from_random: Start from random weights of the same shape.
+        strict: Raise a `ValueError` at the first bad row.
+        changes: Any setting by its dotted name.
+        resume: Continue the run in `out`.
+        watch, say: Receive the status of training and what there is to report.
+        teacher, opened: A teacher to learn from and the opened student, as `hornbook.distill` passes them.
+
+    Returns:
+        The finished run: `score`, `scores`, `degenerate`, `predict(items)`, `evaluate(data)`.
+
+    >>> import hornbook
+    >>> settings = {"epochs": 1, "progress": False, "say": lambda words: None}
+    >>> result = hornbook.finetune("runs/first", "reviews.csv", out="runs/example", **settings)
+    >>> 0 <= result.score <= 1, len(result.predict(["A charming journey."]))
+    (True, 1)
     """
     if from_random and teacher is not None:
         raise ValueError("from_random is for a model without a teacher: name a preset as the student instead")

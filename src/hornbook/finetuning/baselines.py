@@ -61,6 +61,10 @@ def baseline(
 ) -> Scored | Result | Outcome:
     """Scores a baseline and writes it to the folder `out`, in the form in which fine-tuning writes its scores.
 
+    >>> import hornbook
+    >>> hornbook.baseline("majority", "reviews.csv", "classification", "runs/majority").score
+    0.5
+
     The baseline `vectors` averages those of the text file `vectors`, or the token embeddings of `model`; `random` needs
     `model` for its size, and writes all that fine-tuning writes. `changes` are those of fine-tuning by dotted name,
     such as `examples`. An `Outcome` means that training was stopped.

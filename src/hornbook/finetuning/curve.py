@@ -62,7 +62,13 @@ def label_curve(
     watch: Callable[[Status], None] = lambda status: None,
     say: Say = lambda words: None,
 ) -> dict[str, Any] | Outcome:
-    """What `curve.json` holds. The same words again go on where it stopped; more sizes, ways or seeds are added to it.
+    """Scores by number of labels, as `curve.json` holds them. The same call again continues where it stopped; more
+    sizes, ways or seeds are added.
+
+    >>> import hornbook
+    >>> asked = {"sizes": [8], "ways": ["tfidf"], "seeds": 1}
+    >>> hornbook.label_curve("runs/first", "reviews.csv", "classification", "runs/curve", **asked)["decided_by"]
+    'accuracy'
 
     `sizes` are numbers or "all"; without them 32, 128, 512 and so on below all, and all. Small sizes train for at least
     100 steps where `epochs` is not among the changes. Weights of finished pieces are deleted unless `keep_models`. An

@@ -23,6 +23,7 @@ from hornbook.tasks.reading.read import read
 from hornbook.tasks.reading.split import hold_out
 from hornbook.tasks.records import DataSet, Example, TextExample
 from hornbook.tasks.saved import SavedTask, make_task, output_for
+from hornbook.tasks.summary import in_short, summarize
 from hornbook.tasks.task import Features
 from hornbook.text.tokenizer import Tokenizer
 from hornbook.train.randomness import seed_of
@@ -164,6 +165,8 @@ def open_inputs(request: Request, data: Any, say: Say, opened: tuple[nn.Module, 
     """Reads data and model, decides all settings, and says what was guessed and what was wrong. `opened` is the model
     where it is at hand already."""
     named, read_data = read_labelled(request, data, say)
+    for words in in_short(summarize(read_data)):
+        say(words)
     trained, tokenizer = opened or load_folder(model_folder(request.model))
     width = trained.config.width
     asked = request.all_changes()

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from hornbook.files import read_json, write_json, write_text
-from hornbook.finetuning.evaluation import degenerate
+from hornbook.finetuning.evaluation import verdict
 from hornbook.finetuning.inputs import Inputs, Say, is_scored, read_labelled, training_part
 from hornbook.finetuning.record import SCORES, Request, Scored, asked_of, refuse_other_data
 from hornbook.finetuning.settings import FinetuneSettings, settings_for
@@ -96,7 +96,7 @@ def finish(out: Path, inputs: Inputs | Labelled, predict: Predict, fitted: dict[
         name: num for name, each in {"dev": dev, **others}.items() if (num := len(inputs.data.parts[name]) - len(each))
     }
     write_json(out / "run.json", read_json(out / "run.json") | about)
-    wrong = degenerate(task, dev, predictions, [])
+    wrong = verdict(task, inputs.train, dev, predictions, parts["dev"], [])
     write_json(out / SCORES, {"decided_by": task.measures[0], "degenerate": wrong, "parts": parts})
     return read_scored(out)
 

@@ -52,6 +52,10 @@ def probe(
 ) -> Scored | Outcome:
     """Scores a separate model on frozen features of the encoder `model`, and writes them to the folder `out`.
 
+    >>> import hornbook
+    >>> 0 <= hornbook.probe("runs/first", "reviews.csv", "classification", "runs/probe").score <= 1
+    True
+
     `pooling` is `cls`, of a GPT the last token, or `mean` over the tokens of a text (the default); words are read at
     their first piece.
     `changes` are those of fine-tuning by their dotted name, such as `examples`, `task.max_length`,

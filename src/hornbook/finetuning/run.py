@@ -13,6 +13,7 @@ RUN/best/, metrics.jsonl
 
 import dataclasses
 import json
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
@@ -23,7 +24,7 @@ from torch import nn
 
 from hornbook.files import link, read_json, replacing, write_json, write_text
 from hornbook.finetuning.batches import TaskBatches
-from hornbook.finetuning.evaluation import degenerate
+from hornbook.finetuning.evaluation import verdict
 from hornbook.finetuning.expected import Stage, say_expected_time
 from hornbook.finetuning.inputs import Inputs, Say, is_scored, open_inputs
 from hornbook.finetuning.layers import freeze, from_random, keeps_head, rates, with_head
@@ -75,6 +76,9 @@ from hornbook.train.checkpoint import Checkpoints
 from hornbook.train.device import Runtime, decide, prepare
 from hornbook.train.loop import Job, Outcome, Status, train
 from hornbook.train.metrics import read_metrics
+from hornbook.train.pace import seconds_a_step
+
+MEASURED_STEPS, MEASURING_SECONDS = 4, 10.0  # of which the first step is not counted
 
 
 @dataclass(frozen=True)
@@ -165,6 +169,29 @@ def _planned_flops(inputs: Inputs, settings: FinetuneSettings) -> float:
     share, head = (1.0, "clm") if settings.task.language_weight else (0.0, "none")
     a_token = model_flops_per_token(shape_of(model.config, num_tokens / len(features.ids), share, head))
     return num_tokens * a_token * settings.epochs
+
+
+def expected_seconds(inputs: Inputs, request: Request) -> dict[str, Any]:
+    """How long a run would take, from a few of its steps taken at learning rate 0. Validation costs a third of training
+    per token: the forward pass alone."""
+    settings = with_steps(inputs.settings, inputs)
+    runtime = decide(settings.runtime, _planned_flops(inputs, settings))
+    prepare(runtime)
+    job, model = _job(inputs, settings, request, runtime, lambda words: None, None)
+    numbers = range(min(MEASURED_STEPS, settings.schedule.steps))
+    a_step = seconds_a_step(job, settings.loop(), runtime, numbers, MEASURING_SECONDS)
+    num_train, num_dev = (sum(map(len, each.ids)) for each in (inputs.train_features, inputs.dev_features))
+    an_epoch = a_step * inputs.train_features.num_units / settings.batch_size
+    validations = math.ceil(settings.schedule.steps / settings.validation.every_steps)
+    validation = validations * an_epoch / 3 * num_dev / max(1, num_train)
+    return {
+        "parameters": sum(parameter.numel() for parameter in model.parameters()),
+        "epochs": settings.epochs,
+        "steps": settings.schedule.steps,
+        "seconds": settings.schedule.steps * a_step + validation,
+        "seconds_per_step": a_step,
+        "based_on": f"{len(numbers)} measured steps on {runtime.reason}",
+    }
 
 
 def _job(
@@ -280,7 +307,7 @@ def _finish(
     # A student's loss has its teacher's entropy as its floor, and may stand there from the start.
     is_taught = isinstance(settings, TaughtSettings)
     losses = [] if is_taught else [line["loss"] for line in read_metrics(out) if line["kind"] == "train"]
-    wrong = degenerate(task, dev, found.predictions, losses)
+    wrong = verdict(task, inputs.train, dev, found.predictions, parts["dev"], losses)
     save_task(out, dataclasses.replace(inputs.saved, task=task, longest=inputs.longest))
     lines = [json.dumps(row, ensure_ascii=False) for row in rows(task, dev, found.predictions)]
     write_text(out / "predictions-dev.jsonl", "\n".join(lines) + "\n")

@@ -154,6 +154,11 @@ def extract_features(
 ) -> Extracted:
     """Writes the features of every text to `out`, in their order.
 
+    >>> import hornbook
+    >>> found = hornbook.extract_features("runs/first", ["a text", "another"], "vectors.npy", layers="last")
+    >>> found.num_texts, found.width
+    (2, 32)
+
     `texts` are a list, or a file as `read_inputs` takes it: `.txt` with a text on each line, or a table (CSV, TSV, JSON
     lines, JSON, Parquet) whose columns `text` and, for pairs, `pair` are inferred where they are not named, and so are
     `delimiter` and `encoding`. A text longer than the model takes is cut and counted; an empty one, or a row that

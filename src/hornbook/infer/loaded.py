@@ -1,11 +1,17 @@
-"""What every opened model has: its tokenizer, its folder, its device."""
+"""What every opened model has: its tokenizer, its folder, its device and, of a run on a task, its predictions."""
 
+from collections.abc import Callable
+from functools import cached_property
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import nn
 
 from hornbook.text.tokenizer import Tokenizer
+
+if TYPE_CHECKING:
+    from hornbook.infer.predictor import Predictor
 
 BATCH_TOKENS = 16_384  # texts go through a model in groups of about so many tokens
 
@@ -25,6 +31,26 @@ class LoadedModel:
     def to(self, device: str | torch.device, dtype: torch.dtype | None = None) -> "LoadedModel":
         self.model.to(device, dtype)
         return self
+
+    @cached_property
+    def predictor(self) -> "Predictor":
+        """Of a fine-tuned model: the same weights with what its task needs besides."""
+        from hornbook.infer.predictor import Predictor, finished_run, member_of
+
+        if self.model.output is None:
+            raise ValueError(
+                f"{self.folder} has no head for a task, so that it cannot predict: make one with "
+                f"hornbook.finetune({str(self.folder)!r}, data, task)"
+            )
+        return Predictor([member_of(self.folder, self.model, self.tokenizer, finished_run(self.folder))])
+
+    def predict(self, items: Any, progress: Callable[[int], None] | None = None) -> Any:
+        """Predictions of a fine-tuned model, one for each item: see `Predictor.predict`."""
+        return self.predictor.predict(items, progress)
+
+    def evaluate(self, data: Any, **columns: Any) -> dict[str, Any]:
+        """Official scores of a fine-tuned model on labelled data: see `Predictor.evaluate`."""
+        return self.predictor.evaluate(data, **columns)
 
     def _needs(self, head: str, what: str) -> None:
         if head not in self.model.heads:

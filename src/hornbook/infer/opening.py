@@ -1,12 +1,14 @@
 """From a name to a model that is ready to use."""
 
 from pathlib import Path
+from typing import Any
 
 from torch import nn
 
 from hornbook.devices import chosen_device
 from hornbook.infer.decoder import DecoderModel
 from hornbook.infer.encoder import EncoderModel
+from hornbook.infer.predictor import load_predictor
 from hornbook.interop.folder import load_folder
 from hornbook.interop.hub import model_folder
 from hornbook.models.gpt import Gpt
@@ -14,9 +16,23 @@ from hornbook.models.quantized import Weights, check_weights, quantize
 
 
 def load(name: str | Path, weights: Weights = "float", device: str = "auto") -> EncoderModel | DecoderModel:
-    """Opens a run folder, a folder that `transformers` wrote, or a Hugging Face name, on a GPU where there is one, or
-    on the `device` that is said (cpu, cuda, cuda:1). `weights="int8"` rounds the matrices of a GPT to 8 bits, which
-    makes it write faster on a CPU, and there only."""
+    """Opens a model for use.
+
+    Args:
+        name: A run folder, a folder that `transformers` wrote, or a Hugging Face name.
+        weights: `int8` rounds the matrices of a GPT to 8 bits, which makes it generate faster on a CPU, and only there.
+        device: `cpu`, `cuda`, `cuda:1`; by default a GPU where there is one.
+
+    Returns:
+        An encoder (`fill_mask`, `embed`, `score` ...) or a GPT (`generate`, `score`, `perplexity`). A fine-tuned run
+        also has `predict` and `evaluate`.
+
+    >>> import hornbook
+    >>> hornbook.load("runs/first").embed(["a text", "another"]).shape
+    (2, 32)
+    >>> hornbook.load("runs/reviews").predict(["A charming journey."])[0].label in ("good", "bad")
+    True
+    """
     check_weights(weights)
     if weights == "int8" and device not in ("auto", "cpu"):
         raise ValueError(f"int8 weights are for a CPU: leave out the device {device}, or the int8")
@@ -31,6 +47,40 @@ def load(name: str | Path, weights: Weights = "float", device: str = "auto") -> 
         lay_in_columns(model)
     kind = DecoderModel if isinstance(model, Gpt) else EncoderModel
     return kind(model.to(device), tokenizer, folder)
+
+
+def evaluate(
+    run: str | Path | list[str | Path],
+    data: Any,
+    *,
+    text: str | None = None,
+    pair: str | None = None,
+    label: str | None = None,
+    part: str | None = None,
+    strict: bool = False,
+    device: str = "auto",
+) -> dict[str, Any]:
+    """The official scores of a fine-tuned run on labelled data, with 95% intervals.
+
+    Args:
+        run: A fine-tuned run or folder, or several that answer together.
+        data: A file, a folder, a data frame or a list of dictionaries.
+        text, pair, label: The columns; those of the run, or inferred, by default.
+        part: The split to score; by default every labelled one but train.
+        strict: Raise a `ValueError` at the first bad row.
+        device: `cpu`, `cuda`, `cuda:1`; by default a GPU where there is one.
+
+    Returns:
+        A dictionary: `parts` (by split and measure: value, low, high), `tables` (the scores of each class and the
+        confusion matrix), `examples`, `unlabelled`, `notes` and `problems`.
+
+    >>> import hornbook
+    >>> found = hornbook.evaluate("runs/reviews", "reviews.csv")
+    >>> found["examples"], sorted(found["tables"]["dev"]["classes"])
+    ({'dev': 24}, ['bad', 'good'])
+    """
+    columns = {"text": text, "pair": pair, "label": label}
+    return load_predictor(run, device).evaluate(data, **columns, part=part, strict=strict)
 
 
 def lay_in_columns(model: Gpt) -> None:

@@ -27,7 +27,7 @@ from hornbook.interop.onnx import is_exported, load_any
 from hornbook.models.outputs import Output
 from hornbook.tasks.choice import Choice
 from hornbook.tasks.datasets import known
-from hornbook.tasks.evaluation import label_of, tuned, with_intervals
+from hornbook.tasks.evaluation import label_of, tables, tuned, with_intervals
 from hornbook.tasks.items import as_examples, given, without_label
 from hornbook.tasks.reading.finish import names_in
 from hornbook.tasks.reading.inputs import InputRow
@@ -38,6 +38,7 @@ from hornbook.tasks.running import device_of, run_model
 from hornbook.tasks.saved import SavedTask, load_task
 from hornbook.tasks.schemes import from_bio, repaired, scheme_of, to_bio
 from hornbook.tasks.spans import Spans
+from hornbook.tasks.tables_out import is_frame, with_predictions
 from hornbook.tasks.tagging import TagPrediction
 from hornbook.tasks.task import Task, softmax
 from hornbook.text.tokenizer import Tokenizer
@@ -99,12 +100,19 @@ class Predictor:
 
     # ---- predicting
 
-    def predict(self, items: Any, progress: Callable[[int], None] | None = None) -> list:
+    def predict(self, items: Any, progress: Callable[[int], None] | None = None) -> Any:
         """One prediction for each item, in their order.
 
         An item is a text, a (text, pair), a (question, passage), a sentence or its words, a (context, endings), a
-        dictionary of these by name, or an example that was read. `progress` is told how many items are done.
+        dictionary of these by name, or an example that was read. Of a data frame (pandas or polars) a frame comes back:
+        its columns, and then those of the prediction. `progress` receives how many items are done.
         """
+        predictions = self._predicted(items, progress)
+        if not is_frame(items):
+            return predictions
+        return with_predictions(items, self.describe(items, predictions))
+
+    def _predicted(self, items: Any, progress: Callable[[int], None] | None) -> list:
         examples = [without_label(example) for example in as_examples(items, self.saved.kind)]
         predictions: list[Any] = [None] * len(examples)
         self.num_cut = num_done = 0
@@ -227,7 +235,8 @@ class Predictor:
         progress: Callable[[int], None] | None = None,
     ) -> dict[str, Any]:
         """Official scores with their 95% intervals, of every labelled part but train, of the only part there is, or of
-        `part`.
+        `part`; under `tables`, precision, recall and F1 of each class, and the confusion matrix (rows are the gold
+        labels, columns the predicted ones).
 
         A label that the model does not know counts as missed. Examples without a label are left out of the scores, and
         counted under `unlabelled`. Where questions may have no answer, the scores are also given under the threshold
@@ -237,7 +246,7 @@ class Predictor:
         saved, found = self.read(data, text=text, pair=pair, label=label, **written, strict=strict)
         scores: dict[str, Any] = {
             **{"task": saved.name, "decided_by": saved.task.measures[0]},
-            **{"parts": {}, "examples": {}, "unlabelled": {}, "cut_texts": {}},
+            **{"parts": {}, "tables": {}, "examples": {}, "unlabelled": {}, "cut_texts": {}},
             **{"unknown_labels": [], "said": list(found.said), "problems": found.problems.as_dict()},
             "notes": self._mostly_known(found),
         }
@@ -250,6 +259,7 @@ class Predictor:
             predictions = self.predict(examples, progress)
             scores["examples"][name], scores["cut_texts"][name] = len(examples), self.num_cut
             scores["parts"][name] = with_intervals(saved.task, examples, predictions)
+            scores["tables"][name] = tables(saved, examples, predictions)
             if isinstance(saved.task, Spans) and saved.task.or_none:
                 best = tuned(saved.task, examples, predictions)
                 again = with_intervals(best, examples, best.thresholded(predictions))
@@ -264,8 +274,18 @@ class Predictor:
 
 
 def load_predictor(runs: str | Path | Sequence[str | Path], device: str = "auto") -> Predictor:
-    """Opens a run of fine-tuning, a fine-tuned folder that `transformers` wrote, an exported one, or a Hugging Face
-    name; of several, an ensemble."""
+    """Opens a fine-tuned run to predict with.
+
+    Args:
+        runs: A run, a fine-tuned folder that `transformers` wrote, an exported folder, or a Hugging Face name; several
+            make an ensemble.
+        device: `cpu`, `cuda`, `cuda:1`; by default a GPU where there is one.
+
+    >>> import hornbook
+    >>> predictor = hornbook.load_predictor("runs/reviews")
+    >>> sorted(predictor.predict("A charming journey.")[0].probabilities)
+    ['bad', 'good']
+    """
     names = [runs] if isinstance(runs, str | Path) else list(runs)
     if not names:
         raise ValueError("no run was given: give at least one")

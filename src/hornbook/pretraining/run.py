@@ -91,8 +91,15 @@ def pretrain(
     watch: Watch | None = None,
     say: Say = print,
 ) -> Outcome:
-    """Trains a preset on one corpus or several (`folder` or `folder:weight`) into the run folder `out`, as the verb
-    does. With a `teacher` it learns from that: `hornbook.distillation` opens one and calls this."""
+    """Pre-trains a preset on one corpus or several (`folder` or `folder:weight`) into the run folder `out`, as the
+    command does. With a `teacher` it learns from that: `hornbook.distillation` opens one and calls this.
+
+    >>> import hornbook
+    >>> size = {"model.num_layers": 1, "model.width": 32, "model.num_heads": 2, "model.inner_width": 64}
+    >>> asked = {"steps": 2, "batch_tokens": 512, "changes": size, "progress": False, "say": lambda words: None}
+    >>> hornbook.pretrain("bert-tiny", "corpus", "runs/two-steps", **asked).step
+    2
+    """
     out = Path(out)
     base = None if base is None else str(base)
     names = names_of(corpora)

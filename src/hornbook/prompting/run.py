@@ -74,8 +74,11 @@ def prompt(
     watch: Watch | None = None,
     say: Say = print,
 ) -> dict[str, Any]:
-    """Scores a GPT on a task that is shipped or in a file, with so many examples shown, and answers what
+    """Scores a GPT on a task that is shipped or in a file, with `shots` examples in the prompt, and returns what
     `scores.json` holds.
+
+    >>> import hornbook
+    >>> hornbook.prompt("runs/gpt", "review.toml", "reviews", "runs/shots", shots=[0, 4])  # doctest: +SKIP
 
     `seeds` draws of examples are made for each number of `shots`; `limit` asks only so many questions, always the same.
     With `resume` the run in `out` is resumed: what is None is as it was started with.

@@ -104,7 +104,11 @@ def finetune_text(
     say: Say = print,
 ) -> Outcome:
     """Fine-tunes a GPT on the tasks that the file `data` names (`joint.py`) into the run folder `out`. To resume a run,
-    `data` and `changes` may be left out."""
+    `data` and `changes` may be left out.
+
+    >>> import hornbook
+    >>> hornbook.finetune_text("runs/gpt", "joint.toml", "runs/joint", changes={"epochs": 1})  # doctest: +SKIP
+    """
     out = Path(out)
     has_run = (out / "run.json").exists()
     if has_run and not resume:

@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 from matplotlib.font_manager import FontProperties, findfont, get_font
 from matplotlib.text import Text
 
-from hornbook.report.breakdown import Confusion
+from hornbook.metrics.breakdown import Confusion
 from hornbook.report.drawing import DARK, LIGHT, Colours, as_png, new_figure, style, write_title
 from hornbook.report.finetuned import FinetunedRun
 from hornbook.report.run import number

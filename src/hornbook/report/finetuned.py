@@ -6,6 +6,7 @@ from functools import cached_property
 from pathlib import Path
 
 from hornbook.files import read_json, read_json_lines
+from hornbook.metrics.breakdown import Judged
 from hornbook.report import wording
 from hornbook.report.run import RunRecord, number
 from hornbook.report.stages import Stage, read_stages
@@ -74,6 +75,11 @@ class FinetunedRun:
     def predictions(self) -> list[dict]:
         """The rows of predictions-dev.jsonl whose right answer is known."""
         return [row for row in read_json_lines(self.folder / "predictions-dev.jsonl") if row.get("gold") is not None]
+
+    @cached_property
+    def judged(self) -> Judged:
+        has_entities = "entity_f1" in (self.task.get("measures") or self.parts.get("dev", {}))
+        return Judged(self.kind, self.predictions, self.labels, self.is_multi, self.or_none, has_entities)
 
     @property
     def name(self) -> str:

@@ -5,8 +5,9 @@ from html import escape
 from pathlib import Path
 
 from hornbook.files import write_text
+from hornbook.metrics.breakdown import Confusion, confusion, tallies
 from hornbook.report import usage, wording
-from hornbook.report.breakdown import Confusion, by_length, confusion, has_entities, tallies
+from hornbook.report.breakdown import by_length
 from hornbook.report.confusion import confusion_png, heads_png, scatter_png
 from hornbook.report.curves import curves_png
 from hornbook.report.drawing import write_png
@@ -137,7 +138,7 @@ def _curves(run: FinetunedRun) -> str:
 
 def _breakdown(run: FinetunedRun) -> str:
     parts = []
-    found = confusion(run)
+    found = confusion(run.judged)
     if found is not None:
         write_png(run.folder / "confusion.png", confusion_png(found))
         parts.append(_confusion_table(found))
@@ -167,10 +168,10 @@ def _confusion_table(found: Confusion) -> str:
 
 
 def _tally_table(run: FinetunedRun) -> str:
-    found = tallies(run)
+    found = tallies(run.judged)
     if not found:
         return ""
-    what = "class" if run.kind == "classification" else "type of entity" if has_entities(run) else "tag"
+    what = run.judged.counted
     names = ("precision", "recall", "F1", "in dev", "said")
     rows = []
     for each in found[:MOST_TALLIES]:

@@ -43,7 +43,12 @@ HEADS = ("num_attention_heads", "n_head", "n_heads", "num_heads")
 
 def describe(path: str | Path) -> dict:
     """What a folder is (`kind`: run, fine-tuned run, several runs, baseline, probe, prompted task, comparison,
-    experiment, corpus, unfinished corpus, model, exported model or tokenizer) and the numbers that go with it."""
+    experiment, corpus, unfinished corpus, model, exported model or tokenizer) and the numbers that go with it.
+
+    >>> import hornbook
+    >>> hornbook.describe("corpus")["kind"]
+    'corpus'
+    """
     path = Path(path)
     if not path.exists():
         raise ValueError(f"{path} does not exist: check the spelling, or give a run, corpus, model or tokenizer folder")

@@ -21,7 +21,11 @@ from hornbook.report.several_page import write_several_page
 
 
 def write_report(folder: str | Path) -> Path:
-    """Writes `report.html` and, once there are metrics, `curves.png` into a run folder; answers the page's path.
+    """Writes `report.html` and, once there are metrics, `curves.png` into a run folder; returns the page's path.
+
+    >>> import hornbook
+    >>> hornbook.write_report("runs/reviews").name
+    'report.html'
 
     A fine-tuning run, a search, restarts, a curve by number of labels, an experiment, a task as text and models side by
     side have pages and pictures of their own.

@@ -19,10 +19,17 @@ CHANCE = 0.5  # from here on one of several classes is said to hold
 
 @dataclass(frozen=True)
 class ClassPrediction:
-    """`label` is the likeliest class, or all that hold (a tuple); `probabilities` are in the order of the labels."""
+    """`label` is the likeliest class, or all that hold (a tuple); `probabilities` are by label."""
 
     label: str | tuple[str, ...]
-    probabilities: tuple[float, ...]
+    probabilities: dict[str, float]
+
+    @property
+    def probability(self) -> float:
+        """Of `label`, where it is one."""
+        if isinstance(self.label, tuple):
+            raise AttributeError("several classes at once have no one probability: use `probabilities`")
+        return self.probabilities[self.label]
 
 
 @dataclass(frozen=True)
@@ -70,11 +77,15 @@ class Classification:
         labels = self.output.labels
         if self.output.problem == "single":
             chances = softmax(scores)
-            return [ClassPrediction(labels[int(row.argmax())], tuple(row.tolist())) for row in chances]
+            return [
+                ClassPrediction(labels[int(row.argmax())], dict(zip(labels, row.tolist(), strict=True)))
+                for row in chances
+            ]
         chances = 1 / (1 + np.exp(-scores))
         return [
-            ClassPrediction(tuple(label for label, p in zip(labels, row, strict=True) if p >= CHANCE), tuple(row))
+            ClassPrediction(tuple(label for label, p in by_label.items() if p >= CHANCE), by_label)
             for row in chances.tolist()
+            for by_label in [dict(zip(labels, row, strict=True))]
         ]
 
     def scorer(self, examples: Sequence[TextExample], predictions: list) -> Scorer:
@@ -90,10 +101,10 @@ class Classification:
         row: dict[str, Any] = {"text": example.text} | ({} if example.pair is None else {"pair": example.pair})
         if isinstance(prediction, float):
             return row | {"value": prediction}
-        chances = dict(zip(self.output.labels, prediction.probabilities, strict=True))
+        chances = prediction.probabilities
         if isinstance(prediction.label, tuple):
             return row | {"labels": list(prediction.label), "probabilities": chances}
-        return row | {"label": prediction.label, "probability": chances[prediction.label], "probabilities": chances}
+        return row | {"label": prediction.label, "probability": prediction.probability, "probabilities": chances}
 
 
 def encode_texts(

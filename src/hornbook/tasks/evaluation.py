@@ -5,8 +5,10 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from hornbook.metrics.bootstrap import intervals
+from hornbook.metrics.breakdown import Judged, as_tables
 from hornbook.tasks.records import Example
 from hornbook.tasks.running import AutoCast, run_model
+from hornbook.tasks.saved import SavedTask
 from hornbook.tasks.spans import Spans
 from hornbook.tasks.task import Features, Task
 
@@ -81,3 +83,17 @@ def rows(task: Task, examples: Sequence[Example], predictions: list) -> list[dic
         {"key": example.key, "gold": label_of(example), **task.describe(example, prediction)}
         for example, prediction in zip(examples, predictions, strict=True)
     ]
+
+
+def tables(saved: SavedTask, examples: Sequence[Example], predictions: list) -> dict[str, Any]:
+    """The scores of each class and the confusion matrix, as far as a task has them."""
+    task = saved.task
+    judged = Judged(
+        saved.kind,
+        rows(task, examples, predictions),
+        list(task.output.labels),
+        is_multi=task.output.problem == "multi",
+        or_none=isinstance(task, Spans) and task.or_none,
+        has_entities="entity_f1" in task.measures,
+    )
+    return as_tables(judged)

@@ -102,7 +102,7 @@ def _example(key: str, item: Any, kind: Kind) -> Example:
     elif isinstance(item, str) and kind in ("classification", "regression"):
         made = TextExample(key, item)
     elif isinstance(item, str) and kind == "tagging":
-        made = TaggedExample(key, words_of(item))
+        made = TaggedExample(key, words_of(item), text=item)
     elif kind == "tagging" and _is_list_of_texts(item):
         made = TaggedExample(key, tuple(item))
     elif isinstance(item, tuple | list) and len(item) == 2:
@@ -143,7 +143,12 @@ def _question(key: str, fields: dict[str, Any]) -> SpanExample | None:
 
 def _sentence(key: str, fields: dict[str, Any]) -> TaggedExample | None:
     name = _first(fields, WORDS)
-    return None if name is None else TaggedExample(key, words_in(fields[name], name))
+    return None if name is None else sentence_in(key, fields[name], name)
+
+
+def sentence_in(key: str, cell: Any, column: str) -> TaggedExample:
+    """The sentence of a cell: a list of words, or a text."""
+    return TaggedExample(key, words_in(cell, column), text=cell if isinstance(cell, str) else None)
 
 
 def words_in(cell: Any, column: str) -> tuple[str, ...]:

@@ -38,11 +38,12 @@ class SpanExample:
 
 @dataclass(frozen=True, slots=True)
 class TaggedExample:
-    """The words of a sentence, each with its tag."""
+    """The words of a sentence, each with its tag; `text` is what they were split from, where that is known."""
 
     key: str
     words: tuple[str, ...]
     tags: tuple[str, ...] | None = None
+    text: str | None = field(default=None, repr=False, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +75,7 @@ class DataSet:
     files: tuple[str, ...] = ()
     scheme: str = ""  # of tags, as the files had them (the examples are in BIO): IOB1, BIO, BIOES or plain
     roles: dict[str, str] = field(default_factory=dict)  # of a user's own table: the column of text, pair, label, key
+    columns: tuple[str, ...] = ()  # all columns of the first table
 
 
 def fingerprint(data: DataSet) -> str:

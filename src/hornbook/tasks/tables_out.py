@@ -1,47 +1,115 @@
-"""Predictions as files and tables: rows of `Task.describe` as JSON lines, as CSV, or cut short for a terminal."""
+"""Predictions as files and tables: rows of `Task.describe` as JSON lines, as CSV, or cut short for a terminal.
+
+In files the original columns of each input come first, under their names. A prediction's column whose name the input
+has already is called `predicted_` and its name."""
 
 import csv
 import io
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from hornbook.files import write_text
 
 Rows = Sequence[dict[str, Any]]
+Columns = Sequence[Mapping[str, Any]]  # the original columns of each input; empty where the inputs have none
+FORMATS = (".jsonl", ".json", ".csv", ".tsv")
+GIVEN = ("text", "pair", "question", "context", "endings")  # of a described row, what is the input and no prediction
+NESTED = ("entities", "n_best")  # lists of objects
+SPLIT = {"words", "tokens"}  # input columns that hold the words already
 SHORT_CHARACTERS = 60
 NOT_SHOWN = ("probabilities", "n_best", "start", "end", "no_answer_score", "entities")  # on a terminal
 
 
-def write_rows(path: str | Path, rows: Rows) -> None:
-    """Writes rows in the format that the file's ending names: .jsonl, .json, .csv or .tsv."""
-    path = Path(path)
-    formats = {".jsonl": as_json_lines, ".json": as_json, ".csv": as_csv, ".tsv": lambda rows: as_csv(rows, "\t")}
-    if path.suffix.lower() not in formats:
-        raise ValueError(f"{path} has none of the endings {', '.join(formats)}, which say the format: add one")
-    write_text(path, formats[path.suffix.lower()](rows))
+def write_rows(path: str | Path, rows: Rows, columns: Columns = ()) -> None:
+    """Writes rows in the format that the file's suffix names: .jsonl, .json, .csv or .tsv."""
+    write_text(Path(path), formatted(rows, format_of(path), columns))
 
 
-def as_json_lines(rows: Rows) -> str:
+def format_of(path: str | Path) -> str:
+    """The suffix of a file that predictions can be written to; a `ValueError` for another."""
+    suffix = Path(path).suffix.lower()
+    if suffix not in FORMATS:
+        raise ValueError(f"{path} has none of the suffixes {', '.join(FORMATS)}, which name the format: add one")
+    return suffix
+
+
+def formatted(rows: Rows, suffix: str, columns: Columns = ()) -> str:
+    """Rows as the text of a file with this suffix."""
+    if suffix in (".csv", ".tsv"):
+        return as_csv(rows, "," if suffix == ".csv" else "\t", columns)
+    rows = with_columns(rows, columns)
+    if suffix == ".json":
+        return json.dumps(list(rows), ensure_ascii=False, indent=2) + "\n"
     return "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
 
 
-def as_json(rows: Rows) -> str:
-    return json.dumps(list(rows), ensure_ascii=False, indent=2) + "\n"
+def with_columns(rows: Rows, columns: Columns) -> Rows:
+    """The original columns of each input, and then its prediction.
+
+    >>> with_columns([{"text": "a", "label": "x"}], [{"id": 7, "review": "a", "label": "y"}])
+    [{'id': 7, 'review': 'a', 'label': 'y', 'predicted_label': 'x'}]
+    """
+    if not columns:
+        return rows
+    taken = {name for each in columns for name in each}
+    left_out = {*GIVEN, *(("words",) if SPLIT & {name.lower() for name in taken} else ())}
+    return [
+        {**given, **{_free(name, taken): value for name, value in row.items() if name not in left_out}}
+        for given, row in zip(columns, rows, strict=True)
+    ]
 
 
-def as_csv(rows: Rows, separator: str = ",") -> str:
+def is_frame(items: Any) -> bool:
+    """Whether these are a data frame of pandas or polars."""
+    return hasattr(items, "columns") and (hasattr(items, "assign") or hasattr(items, "hstack"))
+
+
+def with_predictions(frame: Any, rows: Rows) -> Any:
+    """A data frame with the columns of the prediction after its own; lists stay lists."""
+    names = [str(name) for name in frame.columns]
+    described = [_by_column(row) for row in rows]
+    predicted = with_columns(described, [dict.fromkeys(names) for _ in described])
+    new = list(dict.fromkeys(name for row in predicted for name in row if name not in names))
+    columns = {name: [row.get(name) for row in predicted] for name in new}
+    return frame.assign(**columns) if hasattr(frame, "assign") else frame.hstack(type(frame)(columns))
+
+
+def _by_column(row: dict[str, Any]) -> dict[str, Any]:
+    flat = flattened(row)
+    return {name: row.get(name, value) for name, value in flat.items()}
+
+
+def renamed(rows: Rows, columns: Columns) -> list[str]:
+    """The prediction's columns that have another name because the input has one of the same."""
+    given = {name for each in columns for name in each}
+    names = [name for row in with_columns(rows[:1], columns[:1]) for name in row]
+    return [name for name in names if name.startswith("predicted_") and name not in given]
+
+
+def _free(name: str, taken: set[str]) -> str:
+    while name in taken:
+        name = f"predicted_{name}"
+    return name
+
+
+def as_csv(rows: Rows, separator: str = ",", columns: Columns = ()) -> str:
     """With a line of names; a column for each probability, `p_<label>`. Words and tags have spaces between, several
-    labels `|`; what is deeper stands as JSON."""
-    flat = [flattened(row) for row in rows]
-    names = list(dict.fromkeys(name for row in flat for name in row))
+    labels `|`; deeper values are JSON."""
+    given = [{name: _as_json(cell) for name, cell in each.items()} for each in columns]
+    flat = with_columns([flattened(row) for row in rows], given)
+    names = list(dict.fromkeys([*(name for each in given for name in each), *(name for row in flat for name in row)]))
     written = io.StringIO()
     writer = csv.DictWriter(written, names, restval="", delimiter=separator, lineterminator="\n")
     if names:
         writer.writeheader()
     writer.writerows(flat)
     return written.getvalue()
+
+
+def _as_json(cell: Any) -> Any:
+    return json.dumps(cell, ensure_ascii=False) if isinstance(cell, dict | list) else cell
 
 
 def flattened(row: dict[str, Any]) -> dict[str, Any]:
@@ -54,10 +122,10 @@ def flattened(row: dict[str, Any]) -> dict[str, Any]:
             flat |= {f"p_{number}": chance for number, chance in enumerate(value)}
         elif name == "labels":
             flat[name] = "|".join(value)
-        elif isinstance(value, list) and not any(isinstance(each, dict | list) for each in value):
+        elif isinstance(value, list) and name not in NESTED:
             flat[name] = " ".join(str(each) for each in value)
         else:
-            flat[name] = json.dumps(value, ensure_ascii=False) if isinstance(value, dict | list) else value
+            flat[name] = _as_json(value)
     return flat
 
 

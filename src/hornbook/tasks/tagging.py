@@ -95,11 +95,34 @@ class Tagging:
     def describe(self, example: TaggedExample, prediction: TagPrediction) -> dict[str, Any]:
         row: dict[str, Any] = {"words": list(example.words), "tags": list(prediction.tags)}
         if "entity_f1" in self.measures:
-            row["entities"] = [
-                {"type": kind, "text": " ".join(example.words[start:end]), "first_word": start, "last_word": end - 1}
-                for kind, start, end in measured.entities(prediction.tags)
-            ]
+            row["entities"] = _entities(example, prediction.tags)
         return row | {"probabilities": list(prediction.probabilities)}
+
+
+def _entities(example: TaggedExample, tags: Sequence[str]) -> list[dict[str, Any]]:
+    """`start` and `end` are characters of the text that the words were split from, or of the words joined by spaces."""
+    text = " ".join(example.words) if example.text is None else example.text
+    offsets = word_offsets(example.words, text)
+    found = []
+    for kind, first, after in measured.entities(tags):
+        start, end = offsets[first][0], offsets[after - 1][1]
+        place = {"start": start, "end": end, "first_word": first, "last_word": after - 1}
+        found.append({"type": kind, "text": text[start:end]} | place)
+    return found
+
+
+def word_offsets(words: Sequence[str], text: str) -> list[tuple[int, int]]:
+    """The (start, end) of each word in characters of `text`, which has these words in this order.
+
+    >>> word_offsets(("Ada", "ran", "."), " Ada  ran.")
+    [(1, 4), (6, 9), (9, 10)]
+    """
+    found, end = [], 0
+    for word in words:
+        start = text.index(word, end)
+        end = start + len(word)
+        found.append((start, end))
+    return found
 
 
 def _first_pieces(windows: list) -> list[list[tuple[int, int]]]:

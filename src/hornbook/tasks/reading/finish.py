@@ -40,6 +40,7 @@ def finished(entry: KnownDataSet, parts: Parts, notes: Notes, *, seed: int, held
         files=tuple(dict.fromkeys(notes.files)),
         scheme=scheme,
         roles=notes.roles,
+        columns=tuple(notes.tables[0].columns) if notes.tables else (),
     )
 
 

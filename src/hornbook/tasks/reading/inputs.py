@@ -9,7 +9,7 @@ from typing import Any
 
 from hornbook.data.problems import Problems
 from hornbook.tasks.datasets import KnownDataSet, known
-from hornbook.tasks.items import as_examples, problem_of, words_in, words_of
+from hornbook.tasks.items import as_examples, problem_of, sentence_in, words_of
 from hornbook.tasks.reading.columns import OWN_TAGS, TABLES, WORDS
 from hornbook.tasks.reading.content import read_text
 from hornbook.tasks.reading.guess import guess_columns
@@ -213,7 +213,7 @@ def _sentences(path: Path, asked: Asked, notes: Notes) -> list[TaggedExample]:
         return _table_of_sentences(path, asked, notes)
     if suffix in COLUMN_FILES or _has_columns(_split(path, Notes())):
         return _in_bio(OWN_TAGS.read({PART: [path]}, Asked(asked.text), notes)[PART])
-    return [TaggedExample(str(number), words_of(line)) for number, line in enumerate(_split(path, notes))]
+    return [TaggedExample(str(number), words_of(line), text=line) for number, line in enumerate(_split(path, notes))]
 
 
 def _in_bio(examples: list[TaggedExample]) -> list[TaggedExample]:
@@ -247,7 +247,7 @@ def _table_of_sentences(path: Path, asked: Asked, notes: Notes) -> list[TaggedEx
         if row.broken:
             notes.problem(f"kept_{row.broken[0]}", table.file, row.place, row.broken[1])
         cell = row.fields.get(column)
-        found.append(TaggedExample(key_of(row, None, number), words_in(_unpacked(cell), column)))
+        found.append(sentence_in(key_of(row, None, number), _unpacked(cell), column))
     return found
 
 

@@ -64,6 +64,7 @@ def _tables(data: Any, notes: Notes, lone: str) -> dict[str, Table]:
         raise ValueError(f"'{unknown[0]}' is no part of a data set: name it train, dev or test")
     tables = {names[name]: in_memory(each, f"the {names[name]} table", notes) for name, each in several.items()}
     notes.file_of.update({part: table.file for part, table in tables.items()})
+    notes.tables.extend(tables.values())
     if not any(table.rows for table in tables.values()):
         raise ValueError("the table has no rows")
     return dict(sorted(tables.items(), key=lambda item: PARTS.index(item[0])))

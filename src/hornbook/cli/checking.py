@@ -1,0 +1,102 @@
+"""`check`: what labelled data holds, before anything is trained on it."""
+
+from typing import Annotated, Any
+
+import typer
+
+from hornbook.cli.app import Json, answer, app
+from hornbook.cli.tasks import Delimiter, Encoding, Label, Pair, Strict, TaskName, Text
+
+MOST_ROWS = 50  # classes that are printed
+
+
+@app.command("check", epilog="Example: hornbook check reviews.csv --task classification --model runs/first")
+def check_command(
+    data: Annotated[str, typer.Argument(help="Data in the published layout (a folder), or your own table.")],
+    task: TaskName = "classification",
+    model: Annotated[
+        str | None, typer.Option(help="The model to fine-tune: adds lengths in tokens and the expected training time.")
+    ] = None,
+    text: Text = None,
+    pair: Pair = None,
+    label: Label = None,
+    delimiter: Delimiter = None,
+    encoding: Encoding = None,
+    strict: Strict = False,
+    as_json: Json = False,
+) -> None:
+    """Summarize labelled data without training: columns, classes, lengths, duplicates, overlap of the splits."""
+    from hornbook.finetuning.checking import check
+
+    columns = {"text": text, "pair": pair, "label": label, "delimiter": delimiter, "encoding": encoding}
+    found = check(data, task, model, **columns, strict=strict)
+    print_summary(found)
+    answer(as_json, found)
+
+
+def print_dry_run(
+    model: str, data: str | None, task: str | None, restarts: int, search: bool, as_json: bool, **asked: Any
+) -> None:
+    """What `finetune --dry-run` prints."""
+    from hornbook.finetuning.checking import check
+    from hornbook.finetuning.settings import SEARCHED_RATES
+
+    if data is None:
+        raise ValueError("finetune --dry-run needs --data; see 'hornbook finetune --help'")
+    found = check(
+        data, task or "classification", model, **asked, num_runs=(len(SEARCHED_RATES) if search else 1) + restarts - 1
+    )
+    print_summary(found)
+    answer(as_json, found)
+
+
+def print_summary(found: dict[str, Any]) -> None:
+    """Everything of a summary; `finetune --dry-run` prints it too."""
+    from hornbook.data.problems import problem_lines
+    from hornbook.tasks.summary import in_short
+    from hornbook.terminal import print_result, say, table
+
+    if found["columns"]:
+        table([(name, role or "not used") for name, role in found["columns"].items()], ("column", "role"))
+    names = ("examples", "unlabelled", "duplicates", "also_in_train")
+    rows = [
+        (split, *(f"{each[name]:,}" if name in each else "" for name in names), _range(each["characters"]))
+        for split, each in found["splits"].items()
+    ]
+    table(rows, ("split", "examples", "unlabelled", "duplicates", "also in train", "characters"))
+    if classes := found.get("classes"):
+        table(
+            [(label, *(f"{num:,}" for num in counts.values())) for label, counts in list(classes.items())[:MOST_ROWS]],
+            ("label", *found["splits"]),
+        )
+        if len(classes) > MOST_ROWS:
+            say(f"and {len(classes) - MOST_ROWS} more labels (--json has all)")
+    if numbers := found.get("numbers"):
+        print_result(f"numbers from {numbers['min']:g} to {numbers['max']:g}, mean {numbers['mean']:.3g}")
+    _print_cost(found)
+    notes = [words for words in in_short(found) if words.startswith("note")]
+    for words in [*found["inferred"], *problem_lines(found["problems"]), *notes]:
+        print_result(words)
+
+
+def _range(spread: dict[str, int]) -> str:
+    if not spread:
+        return ""
+    return f"{spread['min']:,} to {spread['max']:,}, median {spread['median']:,}, 95% up to {spread['p95']:,}"
+
+
+def _print_cost(found: dict[str, Any]) -> None:
+    from hornbook.report.wording import amount, counted
+    from hornbook.terminal import duration, print_result
+
+    for split, each in found.get("tokens", {}).items():
+        if split != "longest":
+            cut = f"; {each['cut']:,} are cut to {found['tokens']['longest']}" if each["cut"] else ""
+            print_result(f"tokens per sequence of {split}: {_range(each)}{cut}")
+    if training := found.get("training"):
+        runs = f" for {training['runs']} runs" if training["runs"] > 1 else ""
+        print_result(
+            f"expected training time: {duration(training['seconds'])}{runs} "
+            f"({counted(training['steps'], 'step')} in {training['epochs']:g} epochs, {amount(training['parameters'])} "
+            f"parameters; from {training['based_on']})"
+        )

@@ -1,0 +1,110 @@
+"""What labelled data holds, before anything is trained on it: examples, classes, lengths, duplicates, overlap."""
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+
+from hornbook.data.problems import LEFT_OUT_OF_TRAINING
+from hornbook.tasks.evaluation import label_of
+from hornbook.tasks.reading.finish import names_in
+from hornbook.tasks.records import ChoiceExample, DataSet, Example, SpanExample, TaggedExample
+
+MOST_CLASSES = 6  # in the short form
+
+
+def summarize(data: DataSet) -> dict[str, Any]:
+    """Counts of the data as plain values for JSON. An example is a duplicate where all of its texts occur in an earlier
+    example of the split, and overlaps where they occur in the training split."""
+    train = {texts_of(example) for example in data.parts.get("train", [])}
+    splits = {}
+    for name, examples in data.parts.items():
+        texts = [texts_of(example) for example in examples]
+        splits[name] = {
+            "examples": len(examples),
+            "unlabelled": sum(label_of(example) is None for example in examples),
+            "duplicates": len(texts) - len(set(texts)),
+            **({} if name == "train" else {"also_in_train": sum(each in train for each in texts)}),
+            "characters": spread([sum(map(len, each)) for each in texts]),
+        }
+    roles = {column: role for role, columns in data.roles.items() for column in columns.split(",")}
+    problems = data.problems.as_dict()
+    return {
+        "kind": data.kind,
+        "files": list(data.files),
+        "columns": {column: roles.get(column) for column in data.columns},
+        "splits": splits,
+        "left_out": {kind: problems[kind]["count"] for kind in problems if kind in LEFT_OUT_OF_TRAINING},
+        **_labels(data),
+        "inferred": list(data.said),
+        "problems": problems,
+    }
+
+
+def texts_of(example: Example) -> tuple[str, ...]:
+    """Everything that a model reads of an example."""
+    if isinstance(example, SpanExample):
+        return example.question, example.passage
+    if isinstance(example, TaggedExample):
+        return example.words
+    if isinstance(example, ChoiceExample):
+        return example.context, example.beginning, *example.endings
+    return (example.text,) if example.pair is None else (example.text, example.pair)
+
+
+def spread(lengths: Sequence[int]) -> dict[str, int]:
+    """
+    >>> spread([3, 1, 2, 10])
+    {'min': 1, 'median': 2, 'p95': 8, 'max': 10}
+    """
+    if not len(lengths):
+        return {}
+    values = np.quantile(lengths, (0, 0.5, 0.95, 1))
+    return {name: int(value) for name, value in zip(("min", "median", "p95", "max"), values, strict=True)}
+
+
+def _labels(data: DataSet) -> dict[str, Any]:
+    """How often each class or tag occurs in each split; of numbers their range."""
+    if data.kind == "regression":
+        numbers = [each.label for part in data.parts.values() for each in part if each.label is not None]
+        about = {"min": min(numbers), "mean": float(np.mean(numbers)), "max": max(numbers)} if numbers else {}
+        return {"numbers": about}
+    counts = {name: Counter(_names(part)) for name, part in data.parts.items()}
+    names = list(dict.fromkeys([*data.labels, *(label for each in counts.values() for label in each)]))
+    return {"classes": {label: {name: each[label] for name, each in counts.items()} for label in names}}
+
+
+def _names(examples: Iterable[Example]) -> Iterable[str]:
+    for example in examples:
+        label = label_of(example)
+        if isinstance(example, SpanExample):
+            yield from () if label is None else ("answer" if label else "no answer",)
+        elif isinstance(example, ChoiceExample):
+            yield from () if label is None else (f"ending {label + 1}",)
+        else:
+            yield from names_in(example)
+
+
+def in_short(summary: dict[str, Any]) -> list[str]:
+    """The summary in a few lines, those with nothing to tell left out."""
+    splits = summary["splits"]
+    lines = ["data: " + ", ".join(f"{name} {each['examples']:,} examples" for name, each in splits.items())]
+    if classes := summary.get("classes"):
+        totals = sorted(((sum(each.values()), label) for label, each in classes.items()), reverse=True)
+        shown = ", ".join(f"{label} {count:,}" for count, label in totals[:MOST_CLASSES])
+        more = f" and {len(totals) - MOST_CLASSES} more" if len(totals) > MOST_CLASSES else ""
+        lines[0] += f"; {shown}{more}"
+    if numbers := summary.get("numbers"):
+        lines[0] += f"; numbers from {numbers['min']:g} to {numbers['max']:g}, mean {numbers['mean']:.3g}"
+    first = next(iter(splits.values()))["characters"]
+    lines[0] += f"; median {first['median']:,} characters, longest {first['max']:,}" if first else ""
+    for name, each in splits.items():
+        if each["duplicates"]:
+            lines.append(f"note: {each['duplicates']:,} of {each['examples']:,} examples of {name} are duplicates")
+        if each.get("also_in_train"):
+            lines.append(
+                f"note: {each['also_in_train']:,} of {each['examples']:,} examples of {name} are in train too, so "
+                "their score flatters the model"
+            )
+    return lines
