@@ -3,14 +3,18 @@ PYTHON ?= python3
 BIN := .venv/bin
 INSTALLED := .venv/.installed
 
-.PHONY: demo test test-gpu lint clean
+.PHONY: demo test test-faults test-gpu lint clean
 
 demo: $(INSTALLED)
 	rm -rf runs/demo
 	$(BIN)/python -m hornbook.demo runs/demo
 
 test: $(INSTALLED) lint
-	$(BIN)/python -m pytest -n 2 -m "not gpu"
+	$(BIN)/python -m pytest -n 2 -m "not gpu and not faults"
+
+# Crashes, full disks, signals, damaged files, two writers: about a quarter of an hour on 2 cores.
+test-faults: $(INSTALLED)
+	$(BIN)/python -m pytest tests/faults -n 2 -m faults
 
 # Needs CUDA; PYTHON may be one that already has torch and the rest.
 test-gpu:
