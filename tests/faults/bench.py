@@ -150,12 +150,10 @@ def _difference(name: str, whole: object, found: object) -> str:
     while isinstance(whole, dict | list) and isinstance(found, type(whole)):
         if len(whole) != len(found):
             return f"{name} has {len(found)} entries, not {len(whole)}"
-        keys = whole if isinstance(whole, dict) else range(len(whole))
-        key = next((key for key in keys if isinstance(found, list) or (key in found and found[key] != whole[key])), None)
-        if isinstance(whole, list):
-            key = next(key for key in keys if found[key] != whole[key])
-        if key is None:
+        if isinstance(whole, dict) and whole.keys() != found.keys():
             return f"{name} has other keys"
+        keys = whole if isinstance(whole, dict) else range(len(whole))
+        key = next(key for key in keys if found[key] != whole[key])
         name, whole, found = f"{name}/{key}", whole[key], found[key]
     return f"{name} differs" + ("" if isinstance(whole, bytes) else f": {found!r}, not {whole!r}"[:200])
 

@@ -19,7 +19,7 @@ def main(file: str) -> None:
     log = os.open(asked["log"], os.O_WRONLY | os.O_CREAT | os.O_APPEND)
     os.dup2(log, 1)
     os.dup2(log, 2)
-    sys.stdout, sys.stderr = (open(number, "w", buffering=1, closefd=False) for number in (1, 2))
+    sys.stdout, sys.stderr = (os.fdopen(number, "w", buffering=1, closefd=False) for number in (1, 2))
     from hornbook.data.build import build_corpus
 
     build_corpus.__kwdefaults__["shard_tokens"] = SHARD_TOKENS
