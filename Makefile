@@ -1,4 +1,4 @@
-# make demo: the whole life of a model on built-in text; make test: every test. Both make .venv when it is missing.
+# make demo: the whole life of a model on built-in text; make test: every test but those for a GPU and of faults. Both make .venv when it is missing.
 PYTHON ?= python3
 BIN := .venv/bin
 INSTALLED := .venv/.installed

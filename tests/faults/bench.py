@@ -28,7 +28,7 @@ class Trial:
 
     def __init__(self, command: Command, given: Path, work: Path):
         self.command, self.given, self.work = command, given, work / "work"
-        self.log, self.beside = work / "log", work
+        self.log, self.ready, self.beside = work / "log", work / "ready", work
         self.work.mkdir(parents=True)
         for name in command.copied:
             shutil.copytree(given / name, self.work / name)
@@ -37,7 +37,7 @@ class Trial:
         words = self.command.line(self.given, self.work) + (self.command.resume.split() if resume else [])
         self.log.write_text("")
         asked = {"words": words, "work": str(self.work), "log": str(self.log), "points": str(self.beside / "points")}
-        asked |= {"fault": fault, "start": start and str(start)}
+        asked |= {"fault": fault, "start": start and str(start), "ready": str(self.ready)}
         file = self.beside / f"asked-{time.monotonic_ns()}.json"
         file.write_text(json.dumps(asked))
         return forked.begun(PROGRAM, file)

@@ -4,6 +4,7 @@ import json
 import os
 import signal
 import sys
+import time
 import traceback
 from pathlib import Path
 
@@ -39,8 +40,9 @@ def _run_one(asked: dict) -> None:
         operations = Operations(asked["work"], **fault)
         install(operations)
     while asked.get("start") and not os.path.exists(asked["start"]):
-        pass  # several processes begin at the same moment
+        time.sleep(0.001)  # several processes begin at the same moment
     sys.argv = ["hornbook", *asked["words"]]
+    Path(asked["ready"]).touch()
     try:
         cli.main()
     finally:

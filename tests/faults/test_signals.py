@@ -39,7 +39,9 @@ def test_stopped_at_any_moment(command: Command, bench, figures):
 def _stopped(trial, signals: tuple[signal.Signals, ...], moment: float) -> list[str]:
     """What is wrong with how it stopped."""
     process = trial.begin()
-    _wait(process, moment)
+    while process.is_alive() and not trial.ready.exists():
+        time.sleep(0.005)
+    _wait(process, 0.02 + moment)
     for each in signals:
         if process.is_alive() and _leads_a_session(process.pid):
             os.killpg(process.pid, each)  # as a terminal does: to the whole group
