@@ -1,9 +1,9 @@
-# make demo: the whole life of a model on built-in text; make test: every test. Both make .venv when it is missing.
+# make demo: the whole life of a model on built-in text; make test: every test but those for a GPU and of faults. Both make .venv when it is missing.
 PYTHON ?= python3
 BIN := .venv/bin
 INSTALLED := .venv/.installed
 
-.PHONY: demo test test-gpu lint clean
+.PHONY: demo test test-faults test-gpu lint clean
 
 demo: $(INSTALLED)
 	rm -rf runs/demo
@@ -11,6 +11,10 @@ demo: $(INSTALLED)
 
 test: $(INSTALLED) lint
 	$(BIN)/python -m pytest -n 2 -m "not gpu and not faults"
+
+# Crashes, full disks, signals, damaged files, two writers: about a quarter of an hour on 2 cores.
+test-faults: $(INSTALLED)
+	$(BIN)/python -m pytest tests/faults -n 2 -m faults
 
 # Needs CUDA; PYTHON may be one that already has torch and the rest.
 test-gpu:

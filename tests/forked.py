@@ -8,7 +8,14 @@ from multiprocessing.process import BaseProcess
 import torch
 
 _context = multiprocessing.get_context("forkserver")
-_context.set_forkserver_preload(["hornbook.cli", "hornbook.distillation.run", "hornbook.prompting.run"])
+
+
+def preload(*modules: str) -> None:
+    """What the server imports; before the first process begins."""
+    _context.set_forkserver_preload(list(modules))
+
+
+preload("hornbook.cli", "hornbook.distillation.run", "hornbook.prompting.run")
 
 
 def begun(program: str, *words: object) -> BaseProcess:

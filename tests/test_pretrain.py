@@ -17,6 +17,7 @@ from tiny import TINY_MODEL, tiny_text
 from tiny_runs import FAMILIES, run, same
 
 import hornbook
+from hornbook.data.build import build_corpus
 from hornbook.data.corpus import Corpus
 from hornbook.pretraining import minutes
 from hornbook.pretraining.batches import held_out_batches
@@ -144,13 +145,13 @@ def test_a_changed_corpus_is_noticed(tmp_path, unbroken, tiny_corpus):
         run(copy, tiny_corpus, resume=True)
 
 
-def test_a_corpus_that_moved_is_known_again(tmp_path, unbroken, tiny_corpus):
+def test_a_corpus_that_moved_is_known_again(tmp_path, unbroken, tiny_corpus, tiny_tokenizer):
     shutil.copytree(tiny_corpus, tmp_path / "moved")
     assert run(unbroken, tmp_path / "moved", resume=True).ended == "already finished"
-    manifest = json.loads((tmp_path / "moved" / "manifest.json").read_text())
-    (tmp_path / "moved" / "manifest.json").write_text(json.dumps(manifest | {"fingerprint": "0" * 64}))
+    (tmp_path / "other.txt").write_text(tiny_text(20, seed=1), encoding="utf-8")
+    build_corpus(tmp_path / "other.txt", tiny_tokenizer, tmp_path / "other", workers=0)
     with pytest.raises(ValueError, match="other corpora"):
-        run(unbroken, tmp_path / "moved", resume=True)
+        run(unbroken, tmp_path / "other", resume=True)
 
 
 def test_minutes_become_steps_once_and_stay(tmp_path, tiny_corpus):

@@ -81,11 +81,25 @@ def read_json(path: Path) -> dict:
     """The JSON object in a file; a `ValueError` that names the file when it is not one."""
     try:
         value = json.loads(Path(path).read_text(encoding="utf-8"))
-    except (UnicodeDecodeError, json.JSONDecodeError) as error:
-        raise ValueError(f"{path} is not valid JSON ({error}): restore it or make it anew") from None
+    except (ValueError, RecursionError) as error:  # ValueError: also not UTF-8, and numbers of thousands of digits
+        reason = "it is nested too deeply" if isinstance(error, RecursionError) else error
+        raise ValueError(f"{path} is not valid JSON ({reason}): restore the file or make it again") from None
     if not isinstance(value, dict):
         raise ValueError(f"{path} must hold a JSON object, found {type(value).__name__}")
     return value
+
+
+@contextlib.contextmanager
+def refusing_damage(path: Path, repair: str = "restore the file") -> Iterator[None]:
+    """Around code that takes values out of a record: one that lacks them, or has others in their place, is a
+    `ValueError` that names the file and what to do."""
+    try:
+        yield
+    except (LookupError, TypeError, AttributeError, ArithmeticError, RecursionError) as error:
+        reason = (
+            f"it lacks {error}" if isinstance(error, KeyError) else str(error).splitlines()[0] if str(error) else ""
+        )
+        raise ValueError(f"{path} is damaged ({reason or type(error).__name__}): {repair}") from None
 
 
 def read_json_lines(path: Path) -> list[dict]:
@@ -96,7 +110,7 @@ def read_json_lines(path: Path) -> list[dict]:
     found = []
     text = Path(path).read_text(encoding="utf-8", errors="replace") if Path(path).exists() else ""
     for line in text.split("\n"):
-        with contextlib.suppress(json.JSONDecodeError):
+        with contextlib.suppress(ValueError, RecursionError):
             value = json.loads(line)
             if isinstance(value, dict):
                 found.append(value)

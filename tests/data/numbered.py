@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 
 from hornbook.data.corpus import Corpus
+from hornbook.data.manifest import COUNTS, FORMAT_VERSION, content_fingerprint
 from hornbook.data.shards import ShardWriter
 from hornbook.text.tokenizer import Tokenizer
 
@@ -40,7 +41,18 @@ def corpus_of(
             here, rest = np.split(rest, [sum(sentences)])
             writer.add(here, is_word_start(here), np.array(sentences), np.array([0]))
         entries.append(writer.close_shard())
-    manifest = {"fingerprint": f"{hash(str(lengths)) % 2**64:016x}", "shards": entries}
+    tokenizer_fingerprint = Tokenizer.load(folder).fingerprint
+    manifest = {
+        "format_version": FORMAT_VERSION,
+        "fingerprint": content_fingerprint(tokenizer_fingerprint, entries),
+        "tokenizer_fingerprint": tokenizer_fingerprint,
+        "vocab_size": int(tokens.max()) + 1,
+        "totals": {what: sum(entry[what] for entry in entries) for what in COUNTS},
+        "shards": entries,
+        "problems": {},
+        "settings": {},
+        "sources": [],
+    }
     (folder / "manifest.json").write_text(json.dumps(manifest))
     np.save(folder / "token_counts.npy", np.bincount(tokens))
     return Corpus(folder, held_out_share)

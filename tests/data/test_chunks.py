@@ -1,5 +1,6 @@
 """Chunks against a slow reference that walks sentence by sentence."""
 
+import shutil
 from fractions import Fraction
 
 import numpy as np
@@ -167,7 +168,7 @@ def same(a, b) -> bool:
 
 def test_chunks_are_kept_and_used_again(corpus, monkeypatch):
     made = cut(corpus, 30, "reach", False)
-    assert len(list((corpus.folder / "chunks").iterdir())) == 1
+    assert len(list((corpus.folder / "chunks").glob("*.npz"))) == 1
     with monkeypatch.context() as patch:
         patch.setattr(chunks, "_cut_shard", None)
         assert same(cut(corpus, 30, "reach", False), made)
@@ -177,13 +178,13 @@ def test_chunks_are_kept_and_used_again(corpus, monkeypatch):
         cut(corpus, 30, "reach", True),
         cut(Corpus(corpus.folder, 0.3), 30, "reach", False),
     ]
-    assert len(list((corpus.folder / "chunks").iterdir())) == 5
+    assert len(list((corpus.folder / "chunks").glob("*.npz"))) == 5
     assert not any(same(made, other) for other in others)
 
 
 def test_a_damaged_file_of_chunks_is_made_anew(corpus):
     made = cut(corpus, 30, "reach", False)
-    (kept,) = (corpus.folder / "chunks").iterdir()
+    (kept,) = (corpus.folder / "chunks").glob("*.npz")
     whole = kept.read_bytes()
     middle = len(whole) // 2
     flipped = whole[:200] + bytes([whole[200] ^ 255]) + whole[201:]
@@ -193,11 +194,34 @@ def test_a_damaged_file_of_chunks_is_made_anew(corpus):
         assert kept.read_bytes() == whole
 
 
+def test_kept_chunks_that_do_not_fit_the_corpus_are_cut_again(corpus):
+    made = cut(corpus, 30, "reach", False)
+    (kept,) = (corpus.folder / "chunks").glob("*.npz")
+    whole = kept.read_bytes()
+    arrays = {name: np.array(value) for name, value in np.load(kept).items()}
+
+    def damaged(change):
+        return arrays | {"stops_1": change(arrays["stops_1"])}
+
+    for wrong in (
+        damaged(lambda stops: stops + 2**20),
+        damaged(lambda stops: stops[:-1]),
+        damaged(lambda stops: stops * 0),
+        damaged(lambda stops: stops.astype(float)),
+        damaged(lambda stops: stops[None]),
+        arrays | {"starts_0": arrays["starts_0"][::-1]},
+        arrays | {"starts_0": np.array([{}])},
+        {},
+    ):
+        np.savez(kept, **wrong)
+        assert same(cut(corpus, 30, "reach", False), made)
+        assert kept.read_bytes() == whole
+
+
 def test_a_folder_that_cannot_be_written(corpus, monkeypatch):
     made = cut(corpus, 30, "reach", False)
-    (kept,) = (corpus.folder / "chunks").iterdir()
-    kept.unlink()
-    kept.parent.rmdir()
+    (kept,) = (corpus.folder / "chunks").glob("*.npz")
+    shutil.rmtree(kept.parent)
     kept.parent.write_text("")  # root may write into read-only folders, but not make a folder where a file stands
     assert same(cut(corpus, 30, "reach", False), made)
     kept.parent.unlink()

@@ -8,9 +8,13 @@ import numpy as np
 import pytest
 from numbered import numbered_corpus, random_lengths
 
+from hornbook.data import verification
 from hornbook.data.build import build_corpus
 from hornbook.data.corpus import Corpus, scrambled, shuffled
+from hornbook.data.manifest import content_fingerprint
 from hornbook.data.shards import PARTS, shard_file
+from hornbook.files import sha256
+from hornbook.text.training import train_tokenizer
 
 
 @pytest.fixture
@@ -143,9 +147,132 @@ def test_a_damaged_manifest(corpus):
         Corpus(corpus.folder)
 
 
-def test_missing_token_counts(corpus):
-    assert corpus.token_counts.sum() == corpus.num_tokens
-    (corpus.folder / "token_counts.npy").unlink()
+@pytest.mark.parametrize(
+    ("place", "value"),
+    [
+        ("shards", {}),
+        ("shards", []),
+        ("shards", [3]),
+        ("shards.0", None),
+        ("shards.0.name", "../corpus/shard-00000"),
+        ("shards.1.name", "shard-00000"),
+        ("shards.0.tokens", "many"),
+        ("shards.0.tokens", -1),
+        ("shards.0.documents", 2.5),
+        ("shards.0.sha256", "abc"),
+        ("shards.0.sha256.tokens", "0" * 64),
+        ("totals", []),
+        ("totals.tokens", 3),
+        ("fingerprint", 17),
+        ("fingerprint", "0" * 64),
+        ("tokenizer_fingerprint", "0" * 64),
+        ("vocab_size", True),
+        ("vocab_size", 7),
+        ("format_version", "1"),
+    ],
+)
+def test_a_manifest_with_wrong_values(corpus, place, value):
+    path = corpus.folder / "manifest.json"
+    manifest = json.loads(path.read_text())
+    (corpus.folder / "chunks" / "verified.json").unlink()
+    inside, *names = manifest, *(int(name) if name.isdigit() else name for name in place.split("."))
+    for name in names[:-1]:
+        inside = inside[name]
+    inside[names[-1]] = value
+    path.write_text(json.dumps(manifest))
+    assert str(corpus.folder) in message_of(corpus.folder)
+
+
+@pytest.mark.parametrize("text", ["[" * 100_000, '{"a":' * 100_000, '{"shards": ' + "9" * 10_000 + "}", "[]", "\xff"])
+def test_a_manifest_that_is_no_json_object(corpus, text):
+    (corpus.folder / "manifest.json").write_bytes(text.encode("latin-1"))
+    with pytest.raises(ValueError, match=r"manifest\.json (is not valid JSON|must hold a JSON object)"):
+        Corpus(corpus.folder)
+
+
+def change_array(file, place, value) -> None:
+    array = np.load(file)
+    array[place] = value
+    np.save(file, array)
+
+
+@pytest.mark.parametrize(("part", "value"), [("tokens", 2**31), ("tokens", 1003), ("sentences", 5), ("word_starts", 9)])
+def test_a_shard_with_other_values_is_named(corpus, part, value):
+    Corpus(corpus.folder)
+    change_array(shard_file(corpus.folder, 1, part), 7, value)
+    assert f"shard-00001.{part}.npy is not as it was built" in message_of(corpus.folder)
+
+
+@pytest.mark.parametrize(
+    ("part", "place", "value", "words"),
+    [
+        ("tokens", 7, 2**31, "holds token 2147483648"),
+        ("sentences", 1, 2**31, "rising order"),
+        ("documents", 0, 1, "rising order"),
+    ],
+)
+def test_a_shard_with_values_that_no_build_writes(corpus, part, place, value, words):
+    """Where the hashes in the manifest were made from the damaged files."""
+    change_array(shard_file(corpus.folder, 1, part), place, value)
+    path = corpus.folder / "manifest.json"
+    manifest = json.loads(path.read_text())
+    manifest["shards"][1]["sha256"][part] = sha256(shard_file(corpus.folder, 1, part))
+    manifest["fingerprint"] = content_fingerprint(manifest["tokenizer_fingerprint"], manifest["shards"])
+    path.write_text(json.dumps(manifest))
+    assert f"shard-00001.{part}.npy" in message_of(corpus.folder) and words in message_of(corpus.folder)
+
+
+@pytest.mark.parametrize(
+    "array", [np.zeros((4, 4), np.uint32), np.float32(3), np.zeros(4, np.float64), np.array(["a"]), np.zeros(4, "V8")]
+)
+def test_a_shard_of_another_shape_or_type(corpus, array):
+    np.save(shard_file(corpus.folder, 0, "tokens"), array)
+    assert "shard-00000.tokens.npy" in message_of(corpus.folder)
+
+
+def test_files_are_compared_once(corpus, monkeypatch):
+    Corpus(corpus.folder)
+    hashed = []
+    monkeypatch.setattr(verification, "sha256", lambda file: hashed.append(file.name) or sha256(file))
+    Corpus(corpus.folder)
+    assert not hashed
+    tokens = shard_file(corpus.folder, 1, "tokens")
+    tokens.write_bytes(tokens.read_bytes())
+    pickle.loads(pickle.dumps(corpus))
+    assert not hashed
+    Corpus(corpus.folder)
+    assert sorted(hashed) == sorted(shard_file(corpus.folder, 1, part).name for part in PARTS)
+    (corpus.folder / "chunks" / "verified.json").write_text('{"shards": 3}')
+    Corpus(corpus.folder)
+
+
+def test_the_tokenizer_of_another_vocabulary(corpus):
+    train_tokenizer(["some other words here"] * 9, vocab_size=60).save(corpus.folder)
+    with pytest.raises(ValueError, match=r"tokenizer\.json is not the tokenizer that the corpus was built with"):
+        _ = Corpus(corpus.folder).tokenizer
+
+
+@pytest.mark.parametrize("kind", ["wordpiece", "bpe", "unigram"])
+def test_the_tokenizer_of_a_build_is_known_again(tmp_path, kind):
+    text = tmp_path / "text.txt"
+    text.write_text("\n\n".join(f"Story {number} of the river and the mountain." for number in range(40)))
+    train_tokenizer([text.read_text()] * 9, kind=kind, vocab_size=300).save(tmp_path / "tokenizer")
+    build_corpus(text, tmp_path / "tokenizer", tmp_path / "corpus", workers=0)
+    assert Corpus(tmp_path / "corpus").tokenizer.kind == kind
+
+
+def test_damaged_token_counts(corpus):
+    counts = corpus.token_counts
+    assert counts.sum() == corpus.num_tokens
+    path = corpus.folder / "token_counts.npy"
+    for wrong in (counts[:-1], counts + 1, counts.astype(float), np.where(counts == 0, -1, counts)):
+        np.save(path, wrong)
+        with pytest.raises(ValueError, match=r"token_counts\.npy (does not hold|counts other)"):
+            _ = corpus.token_counts
+    path.write_bytes(b"rubbish")
+    with pytest.raises(ValueError, match=r"token_counts\.npy cannot be read"):
+        _ = corpus.token_counts
+    path.unlink()
     with pytest.raises(ValueError, match=r"token_counts\.npy cannot be read"):
         _ = corpus.token_counts
 

@@ -8,9 +8,10 @@ lengths); `fit`, a chunk holds the sentences that fit, and may run over the end 
 sentence that alone is far longer than the wanted length is cut, so no text is lost.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Literal
-from zipfile import BadZipFile
 
 import numpy as np
 
@@ -51,24 +52,39 @@ def cut(corpus: Corpus, length: int, rule: Rule, held_out: bool) -> Chunks:
     part = "held-out" if held_out else "train"
     name = f"{rule}-{length}-{part}-{corpus.held_out_share!r}-v{VERSION}-{corpus.fingerprint[:12]}.npz"
     kept = corpus.folder / "chunks" / name
-    try:
-        with np.load(kept) as arrays:
-            starts = [arrays[f"starts_{i}"] for i in range(len(corpus.shards))]
-            stops = [arrays[f"stops_{i}"] for i in range(len(corpus.shards))]
-    except (OSError, KeyError, ValueError, EOFError, BadZipFile):
+    pairs = _kept(kept, corpus)
+    if pairs is None:
         pairs = [_cut_shard(corpus, i, length, rule, held_out) for i in range(len(corpus.shards))]
-        starts, stops = [p[0] for p in pairs], [p[1] for p in pairs]
-        _keep(kept, starts, stops)
+        _keep(kept, *zip(*pairs, strict=True))
+    starts, stops = map(list, zip(*pairs, strict=True))
     return Chunks(starts, stops, np.concatenate([[0], np.cumsum([len(s) for s in starts])]).astype(np.int64))
 
 
-def _keep(path, starts: list[np.ndarray], stops: list[np.ndarray]) -> None:
+def _kept(path: Path, corpus: Corpus) -> list[tuple[np.ndarray, np.ndarray]] | None:
+    """(starts, stops) of each shard from an earlier cut; None where there is none, or what is there is damaged."""
+    try:
+        with np.load(path, allow_pickle=False) as arrays:
+            pairs = [(arrays[f"starts_{i}"], arrays[f"stops_{i}"]) for i in range(len(corpus.shards))]
+    except Exception:  # damage to an archive shows in a dozen kinds of errors, and this one is only a cache
+        return None
+    fits = all(_are_chunks(*pair, len(shard.tokens)) for pair, shard in zip(pairs, corpus.shards, strict=True))
+    return pairs if fits else None
+
+
+def _are_chunks(starts: np.ndarray, stops: np.ndarray, num_tokens: int) -> bool:
+    if starts.dtype != np.uint32 or stops.dtype != np.uint32 or starts.ndim != 1 or starts.shape != stops.shape:
+        return False
+    is_sorted = (starts[1:] >= starts[:-1]).all() and (stops > starts).all()
+    return bool(is_sorted) and (not len(stops) or int(stops.max()) <= num_tokens)
+
+
+def _keep(path: Path, starts: Sequence[np.ndarray], stops: Sequence[np.ndarray]) -> None:
     arrays = {f"starts_{i}": s for i, s in enumerate(starts)} | {f"stops_{i}": s for i, s in enumerate(stops)}
     try:
         with replacing(path) as temporary, open(temporary, "wb") as file:
             np.savez(file, **arrays)
     except OSError:
-        return  # a corpus on a read-only disk is cut anew each time
+        return  # a corpus on a read-only disk is cut again each time
 
 
 def _cut_shard(corpus: Corpus, number: int, length: int, rule: Rule, held_out: bool) -> tuple[np.ndarray, np.ndarray]:

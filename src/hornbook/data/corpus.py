@@ -13,15 +13,15 @@ from typing import Literal
 
 import numpy as np
 
-from hornbook.data.shards import PARTS, Shard, open_shard
-from hornbook.files import read_json
+from hornbook.data.manifest import MANIFEST, REBUILD, read_manifest
+from hornbook.data.shards import PARTS, Shard, load_array, open_shard
+from hornbook.data.verification import verify
 from hornbook.text.tokenizer import Tokenizer
 
 SMALL_CORPUS_DOCUMENTS = 100_000
 LEAST_HELD_OUT_TOKENS = 50_000  # a loss over fewer moves by more than 0.02 between draws of the masks
 LARGEST_HELD_OUT_SHARE = 0.05
 SPARE_FILES = 256  # descriptors left to everything else: logs, pipes to workers, batches on their way
-REBUILD = "the corpus is damaged; build it anew into another folder"
 
 
 class Corpus:
@@ -31,36 +31,43 @@ class Corpus:
     >>> corpus.num_tokens, corpus.shards[0].tokens[:5]              # doctest: +SKIP
     """
 
-    def __init__(self, folder: Path | str, held_out_share: float = 0.01):
+    def __init__(self, folder: Path | str, held_out_share: float = 0.01, verified: bool = False):
+        """`verified`: another process has compared the files with the manifest already."""
         self.folder = Path(folder)
-        if not (self.folder / "manifest.json").exists():
+        if not (self.folder / MANIFEST).exists():
             unfinished = (self.folder / "progress.json").exists()
             raise ValueError(
-                f"{folder} is a corpus whose building was interrupted: run the same 'hornbook corpus build' to go on"
+                f"{folder} is a corpus whose building was interrupted: run 'hornbook corpus build' again to resume it"
                 if unfinished
                 else f"there is no folder {folder}; make a corpus with 'hornbook corpus build'"
                 if not self.folder.exists()
                 else f"{folder} is not a corpus: it has no manifest.json; make one with 'hornbook corpus build'"
             )
-        self.manifest = read_json(self.folder / "manifest.json")
-        if missing := [name for name in ("fingerprint", "shards") if name not in self.manifest]:
-            raise ValueError(f"{self.folder / 'manifest.json'} lacks {missing[0]}: {REBUILD}")
+        self.manifest = read_manifest(self.folder)
         self.held_out_share = held_out_share
         allow_open_files(len(PARTS) * len(self.manifest["shards"]))
         self.shards: list[Shard] = [open_shard(self.folder, i) for i in range(len(self.manifest["shards"]))]
         for shard, entry in zip(self.shards, self.manifest["shards"], strict=True):
             _check_size(self.folder / entry["name"], shard, entry)
+        if not verified:
+            verify(self.folder, self.manifest, self.shards)
         self.fingerprint: str = self.manifest["fingerprint"]
         # Document d of the corpus is in the shard whose range of numbers holds d.
         self.first_document = np.concatenate([[0], np.cumsum([len(s.documents) - 1 for s in self.shards])])
 
     def __reduce__(self):
         # A worker process opens the files again instead of being sent their contents.
-        return Corpus, (self.folder, self.held_out_share)
+        return Corpus, (self.folder, self.held_out_share, True)
 
     @cached_property
     def tokenizer(self) -> Tokenizer:
-        return Tokenizer.load(self.folder)
+        tokenizer = Tokenizer.load(self.folder)
+        if tokenizer.fingerprint != self.manifest["tokenizer_fingerprint"]:
+            raise ValueError(
+                f"{self.folder / 'tokenizer.json'} is not the tokenizer that the corpus was built with: put that one "
+                "back, or build the corpus again into another folder"
+            )
+        return tokenizer
 
     @property
     def num_tokens(self) -> int:
@@ -74,9 +81,14 @@ class Corpus:
     def token_counts(self) -> np.ndarray:
         path = self.folder / "token_counts.npy"
         try:
-            return np.load(path)
-        except (OSError, ValueError, EOFError) as error:
+            counts = load_array(path)
+        except (OSError, ValueError) as error:
             raise ValueError(f"{path} cannot be read ({error}): {REBUILD}") from None
+        if counts.shape != (self.manifest["vocab_size"],) or counts.dtype.kind not in "iu":
+            raise ValueError(f"{path} does not hold one count for each token of the vocabulary: {REBUILD}")
+        if int(counts.min()) < 0 or int(counts.sum()) != self.num_tokens:
+            raise ValueError(f"{path} counts other tokens than the {self.num_tokens} of the corpus: {REBUILD}")
+        return counts
 
     @cached_property
     def _threshold(self) -> int:

@@ -1,4 +1,5 @@
-"""The corpus folder before and after a build: may this request go into it, and the manifest that crowns it."""
+"""The corpus folder before and after a build: may this request go into it, the manifest that a build writes last, and
+the checks of a manifest that is read."""
 
 import hashlib
 import json
@@ -9,7 +10,7 @@ import numpy as np
 
 from hornbook import __version__
 from hornbook.data.problems import DROPPED, Problem
-from hornbook.data.shards import PARTS, shard_file, token_dtype
+from hornbook.data.shards import PARTS, shard_file, shard_name, token_dtype
 from hornbook.data.sources import Source
 from hornbook.data.state import PROGRESS, BuildState, difference, remove_progress
 from hornbook.files import read_json
@@ -18,6 +19,68 @@ MANIFEST = "manifest.json"
 FORMAT_VERSION = 1
 OTHER_FOLDER = "choose another folder, or remove this one"
 TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json")
+REBUILD = "the corpus is damaged; copy it again, or build it again into another folder"
+COUNTS = ("tokens", "sentences", "documents")
+TYPES = {
+    "format_version": int,
+    "fingerprint": str,
+    "tokenizer_fingerprint": str,
+    "vocab_size": int,
+    "totals": dict,
+    "shards": list,
+    "problems": dict,
+    "settings": dict,
+    "sources": list,
+}
+
+
+def read_manifest(folder: Path) -> dict:
+    """The manifest of a finished corpus; a `ValueError` where it cannot be one that a build wrote."""
+    file = folder / MANIFEST
+    manifest = read_json(file)
+    if isinstance(found := manifest.get("format_version"), int) and found != FORMAT_VERSION:
+        raise ValueError(
+            f"{folder} holds a corpus of format {found}, but this version of hornbook reads {FORMAT_VERSION}: "
+            f"{OTHER_FOLDER}"
+        )
+    _check_types(file, "", manifest, TYPES)
+    if not manifest["shards"]:
+        raise ValueError(f"{file} names no shards: {REBUILD}")
+    for index, entry in enumerate(manifest["shards"]):
+        where = f"shards[{index}]"
+        if not isinstance(entry, dict):
+            raise ValueError(f"{file} has {where} that is not an object: {REBUILD}")
+        _check_types(file, f"{where}.", entry, {"name": str, "sha256": dict, **dict.fromkeys(COUNTS, int)})
+        if entry["name"] != shard_name(index):
+            raise ValueError(
+                f"{file} names {where} {entry['name']!r}, but shards are in the folder itself and this one is called "
+                f"{shard_name(index)}: {REBUILD}"
+            )
+        _check_types(file, f"{where}.sha256.", entry["sha256"], dict.fromkeys(PARTS, str))
+    _check_types(file, "totals.", manifest["totals"], dict.fromkeys(COUNTS, int))
+    for what in COUNTS:
+        total, found = manifest["totals"][what], sum(entry[what] for entry in manifest["shards"])
+        if total != found:
+            raise ValueError(f"{file} counts {total} {what} in all but {found} in its shards: {REBUILD}")
+    if manifest["fingerprint"] != content_fingerprint(manifest["tokenizer_fingerprint"], manifest["shards"]):
+        raise ValueError(f"{file} has a fingerprint that is not that of its shards and tokenizer: {REBUILD}")
+    return manifest
+
+
+def _check_types(file: Path, where: str, values: dict, types: dict[str, type]) -> None:
+    words = {int: "a whole number, 0 or more", str: "a text", dict: "an object", list: "a list"}
+    for name, kind in types.items():
+        if name not in values:
+            raise ValueError(f"{file} lacks {where}{name}: {REBUILD}")
+        value = values[name]
+        if not isinstance(value, kind) or isinstance(value, bool) or (kind is int and value < 0):
+            raise ValueError(f"{file} has {where}{name} that is not {words[kind]}: {REBUILD}")
+
+
+def content_fingerprint(tokenizer_fingerprint: str, shards: list[dict]) -> str:
+    """What a corpus is known by: a hash over the hashes of its tokenizer and its shard files."""
+    content = [tokenizer_fingerprint, [shard["sha256"] for shard in shards]]
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
 
 def describe_request(sources: list[Source], tokenizer_fingerprint: str, settings: dict) -> dict:
@@ -35,18 +98,13 @@ def already_built(folder: Path, request: dict) -> dict | None:
     """The manifest if this very request was built before; None if nothing was; an error if it was another."""
     if not (folder / MANIFEST).exists():
         return None
-    manifest = read_json(folder / MANIFEST)
-    if manifest.get("format_version") != FORMAT_VERSION:
-        found = manifest.get("format_version")
-        raise ValueError(
-            f"{folder} holds a corpus of format {found}, this hornbook writes {FORMAT_VERSION}: {OTHER_FOLDER}"
-        )
+    manifest = read_manifest(folder)
     if reason := difference(manifest, request):
         raise ValueError(f"{folder} already holds another corpus ({reason}): {OTHER_FOLDER}")
     for index in range(len(manifest["shards"])):
         for part in PARTS:
             if not shard_file(folder, index, part).exists():
-                raise ValueError(f"{shard_file(folder, index, part)} is missing: remove {folder} and build anew")
+                raise ValueError(f"{shard_file(folder, index, part)} is missing: remove {folder} and build it again")
     remove_progress(folder)
     return manifest
 
@@ -79,12 +137,11 @@ def prepare_folder(folder: Path, request: dict, tokenizer, left_out: list[Proble
 
 def make_manifest(state: BuildState, vocab_size: int) -> dict:
     request = state.request
-    content = [request["tokenizer_fingerprint"], [shard["sha256"] for shard in state.shards]]
     problems = state.problems
     return {
         "format_version": request["format_version"],
         "hornbook_version": request["hornbook_version"],
-        "fingerprint": hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest(),
+        "fingerprint": content_fingerprint(request["tokenizer_fingerprint"], state.shards),
         "tokenizer_fingerprint": request["tokenizer_fingerprint"],
         "vocab_size": vocab_size,
         "dtype": token_dtype(vocab_size).name,

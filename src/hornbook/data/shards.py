@@ -7,12 +7,19 @@ sentences    where each starts in the tokens  documents    where each starts in 
 import errno
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 
 from hornbook.files import replacing, sha256
 
-PARTS = ("tokens", "word_starts", "sentences", "documents")
+DTYPES = {
+    "tokens": (np.uint16, np.uint32),
+    "word_starts": (np.uint8,),
+    "sentences": (np.uint32,),
+    "documents": (np.uint32,),
+}
+PARTS = tuple(DTYPES)
 SHARD_TOKENS = 32_000_000
 LARGEST_SHARD_TOKENS = 2_000_000_000
 
@@ -39,17 +46,31 @@ class Shard:
     documents: np.ndarray
 
 
+def load_array(path: Path, mmap_mode: Literal["r"] | None = None) -> np.ndarray:
+    """The array of a .npy file; a `ValueError` where it holds none."""
+    try:
+        array = np.load(path, mmap_mode=mmap_mode, allow_pickle=False)
+    except OSError:
+        raise
+    except Exception as error:  # a damaged header is evaluated as Python and may ask for any amount of memory
+        raise ValueError(str(error).splitlines()[0] if str(error) else type(error).__name__) from None
+    if not isinstance(array, np.ndarray):
+        array.close()
+        raise ValueError("it is an archive, not one array")
+    return array
+
+
 def open_shard(folder: Path, index: int) -> Shard:
     arrays = {}
     for part in PARTS:
         path = shard_file(folder, index, part)
         try:
             # A plain view of the map: slicing an np.memmap itself costs 5 times as much.
-            arrays[part] = np.asarray(np.load(path, mmap_mode="r", allow_pickle=False))
+            array = np.asarray(load_array(path, mmap_mode="r"))
         except FileNotFoundError:
-            raise ValueError(f"{path} is missing: build the corpus again") from None
-        except (ValueError, EOFError) as error:
-            raise ValueError(f"{path} is damaged ({error}): build the corpus again") from None
+            raise ValueError(f"{path} is missing: copy the corpus again, or build it again") from None
+        except ValueError as error:
+            raise ValueError(f"{path} is damaged ({error}): copy the corpus again, or build it again") from None
         except OSError as error:
             if error.errno != errno.EMFILE:
                 raise
@@ -57,6 +78,12 @@ def open_shard(folder: Path, index: int) -> Shard:
                 f"{path} cannot be opened beside so many other files: raise the limit (ulimit -n), or build the corpus "
                 "with larger shards"
             ) from None
+        if array.ndim != 1 or array.dtype not in DTYPES[part]:
+            raise ValueError(
+                f"{path} is damaged (it holds {array.dtype} of shape {array.shape}): copy the corpus again, or build "
+                "it again"
+            )
+        arrays[part] = array
     return Shard(**arrays)
 
 

@@ -11,8 +11,8 @@ import numpy as np
 
 from hornbook.data.duplicates import RepeatedLines, SeenHashes
 from hornbook.data.problems import Problems
-from hornbook.data.shards import PARTS, shard_file
-from hornbook.files import read_json, replacing, write_json
+from hornbook.data.shards import PARTS, load_array, shard_file
+from hornbook.files import read_json, refusing_damage, replacing, write_json
 from hornbook.lifecycle.stopping import postponed
 
 PROGRESS = "progress.json"
@@ -56,6 +56,12 @@ class BuildState:
 
     @classmethod
     def load(cls, folder: Path, vocab_size: int) -> "BuildState":
+        """The state of a stopped build; a `ValueError` where its files are damaged."""
+        with refusing_damage(folder / PROGRESS, f"remove {folder} and build it again"):
+            return cls._load(folder, vocab_size)
+
+    @classmethod
+    def _load(cls, folder: Path, vocab_size: int) -> "BuildState":
         saved = read_json(folder / PROGRESS)
         number = len(saved["shards"])
         plain = {name: saved[name] for name in cls.PLAIN}
@@ -67,10 +73,17 @@ class BuildState:
         needed.append(folder / f"progress-{number:05d}.npz")
         for file in needed:
             if not file.exists():
-                raise ValueError(f"{file} is missing, so the build cannot go on: remove {folder} and build anew")
-        with np.load(folder / f"progress-{number:05d}.npz", allow_pickle=False) as stored:
-            arrays = dict(stored)
-        hashes = [np.load(folder / f"progress-{index + 1:05d}.hashes.npy") for index in range(number)]
+                raise ValueError(
+                    f"{file} is missing, so the build cannot be resumed: remove {folder} and build it again"
+                )
+        try:
+            with np.load(folder / f"progress-{number:05d}.npz", allow_pickle=False) as stored:
+                arrays = dict(stored)
+            hashes = [load_array(folder / f"progress-{index + 1:05d}.hashes.npy") for index in range(number)]
+        except Exception as error:  # damage to an archive shows in a dozen kinds of errors
+            raise ValueError(
+                f"a progress file in {folder} is damaged ({error}): remove {folder} and build it again"
+            ) from None
         texts = {int(line): text for line, text in saved["line_texts"].items()}
         return cls(
             token_counts=arrays.pop("token_counts"),

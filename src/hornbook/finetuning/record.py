@@ -9,7 +9,7 @@ import torch
 import hornbook
 from hornbook import config as configuration
 from hornbook.config import LARGEST_SEED, Typed, setting
-from hornbook.files import read_json, write_json
+from hornbook.files import read_json, refusing_damage, write_json
 from hornbook.finetuning.settings import FinetuneSettings, TaughtSettings
 from hornbook.lifecycle.resuming import other_options, other_settings, refuse
 from hornbook.tasks.records import DataSet, fingerprint
@@ -127,6 +127,10 @@ def read_run(out: Path, verb: str = "finetune") -> dict:
     if missing or run.get("verb") != verb:
         lacks = f"lacks {sorted(missing)[0]}" if missing else f"is of '{run.get('verb')}'"
         raise ValueError(f"{out / 'run.json'} {lacks}: it is not one that {verb} wrote; choose another --out")
+    with refusing_damage(out / "run.json"):
+        Request(**run["request"])
+        run["runtime"]["threads"], run["runtime"]["compiles"], run["data"]["fingerprint"], run["data"]["path"]
+        settings_of(run)
     return run
 
 

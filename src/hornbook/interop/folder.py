@@ -81,8 +81,9 @@ def load_model(folder: Path) -> nn.Module:
         with torch.device("meta"):  # no memory is taken before the shapes are known to fit
             output = family.naming.output_in(outside, weights)
             model = family(config, family.naming.heads_in(set(weights), config.tied), output)
-    except (ValueError, TypeError, ArithmeticError, RuntimeError) as error:
-        raise ValueError(f"{config_file} cannot be used: {str(error).splitlines()[0]}") from None
+    except (ValueError, TypeError, LookupError, AttributeError, ArithmeticError, RuntimeError) as error:
+        reason = (str(error) or type(error).__name__).splitlines()[0]
+        raise ValueError(f"{config_file} cannot be used ({reason}): restore the file") from None
     fitting = _fitting(model, weights, folder)
     _put(model.to_empty(device="cpu"), fitting)
     return model.eval()
@@ -194,6 +195,8 @@ def weights_files(folder: Path) -> list[Path]:
         names = read_json(index).get("weight_map")
         if not isinstance(names, dict) or not all(isinstance(name, str) for name in names.values()):
             raise ValueError(f"{index} has no weight_map of names to files: copy it again from where it came")
+        if outside := next((name for name in names.values() if Path(name).name != name), None):
+            raise ValueError(f"{index} names {outside!r}, which is not a file of its own folder: copy it again")
         return [folder / name for name in sorted(set(names.values()))]
     pickles = sorted([*folder.glob("*model*.bin"), *folder.glob("*.pt"), *folder.glob("*.ckpt*")])
     if pickles:

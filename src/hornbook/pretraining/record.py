@@ -10,7 +10,7 @@ import hornbook
 from hornbook import config as configuration
 from hornbook.config import LARGEST_SEED, MANY, Typed, setting
 from hornbook.data.corpus import Corpus
-from hornbook.files import read_json, write_json
+from hornbook.files import read_json, refusing_damage, write_json
 from hornbook.interop.teacher import Teacher
 from hornbook.lifecycle.resuming import other_options, other_settings, refuse
 from hornbook.pretraining.batches import Corpora, folder_and_weight
@@ -104,7 +104,13 @@ def read_run(out: Path, is_taught: bool = False) -> dict:
         raise ValueError(f"{out} holds a run of '{run.get('verb')}', without a teacher: choose another --out")
     if missing:
         raise ValueError(f"{out / 'run.json'} lacks {sorted(missing)[0]}: it is not one that a run wrote; restore it")
-    return _with_todays_names(run)
+    with refusing_damage(out / "run.json"):
+        Request(**run["request"])
+        for entry in run["corpora"]:
+            Path(entry["folder"]), float(entry["weight"]), str(entry["fingerprint"])
+        run["runtime"]["threads"], run["runtime"]["compiles"], float(run["planned_flops"])
+        settings_in(run := _with_todays_names(run))
+    return run
 
 
 def _with_todays_names(run: dict) -> dict:

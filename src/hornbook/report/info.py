@@ -6,7 +6,7 @@ from pathlib import Path
 
 from safetensors import SafetensorError, safe_open
 
-from hornbook.files import read_json
+from hornbook.files import read_json, refusing_damage
 from hornbook.report import wording
 from hornbook.report.comparison import FILE as COMPARISON
 from hornbook.report.exported import about_exported, exported_lines, is_exported
@@ -50,6 +50,11 @@ def describe(path: str | Path) -> dict:
     'corpus'
     """
     path = Path(path)
+    with refusing_damage(path, "restore its JSON files, or make the folder again"):
+        return _described(path)
+
+
+def _described(path: Path) -> dict:
     if not path.exists():
         raise ValueError(f"{path} does not exist: check the spelling, or give a run, corpus, model or tokenizer folder")
     if path.is_file():
@@ -115,7 +120,8 @@ def lines(description: dict) -> list[tuple[str, str]]:
         "tokenizer": _tokenizer_lines,
     }[description["kind"]]
     first = ("what", f"{description['kind']} in {description['folder']}")
-    return [first, *((label, words) for label, words in write(description) if words)]
+    with refusing_damage(description["folder"], "restore its JSON files, or make the folder again"):
+        return [first, *((label, words) for label, words in write(description) if words)]
 
 
 def _about_file(path: Path) -> str:

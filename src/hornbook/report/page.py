@@ -6,7 +6,7 @@ from functools import cache
 from html import escape
 from pathlib import Path
 
-from hornbook.files import read_json, write_text
+from hornbook.files import read_json, refusing_damage, write_text
 from hornbook.report import wording
 from hornbook.report.comparison import is_comparison, write_comparison_page
 from hornbook.report.curves import curves_png
@@ -30,6 +30,11 @@ def write_report(folder: str | Path) -> Path:
     A fine-tuning run, a search, restarts, a curve by number of labels, an experiment, a task as text and models side by
     side have pages and pictures of their own.
     """
+    with refusing_damage(Path(folder), "restore its JSON files, or make the folder again"):
+        return _written_report(folder)
+
+
+def _written_report(folder: str | Path) -> Path:
     if is_comparison(folder):
         return write_comparison_page(folder)
     if is_experiment(folder):

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from hornbook.files import read_json, write_json
+from hornbook.files import read_json, refusing_damage, write_json
 from hornbook.models.outputs import Output
 from hornbook.tasks.choice import Choice
 from hornbook.tasks.classification import Classification
@@ -119,6 +119,11 @@ def load_task(folder: Path, output: Output) -> SavedTask:
     details = read_json(file)
     if details.get("kind") not in (*KIND_OF_OUTPUT.values(), "regression"):
         raise ValueError(f"{file} names no kind of task: it is not one that a run wrote; restore it")
+    with refusing_damage(file):
+        return _saved(details, output)
+
+
+def _saved(details: dict, output: Output) -> SavedTask:
     return SavedTask(
         details.get("task", details["kind"]),
         details["kind"],

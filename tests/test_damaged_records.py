@@ -1,0 +1,124 @@
+"""Records with wrong values: one sentence that names the file."""
+
+import json
+import shutil
+
+import pytest
+
+from hornbook.files import read_json, refusing_damage
+from hornbook.finetuning import record as finetuned
+from hornbook.interop.folder import load_model, weights_files
+from hornbook.models.outputs import Output
+from hornbook.pretraining import record as pretrained
+from hornbook.report.info import describe, lines
+from hornbook.report.page import write_report
+from hornbook.tasks.saved import load_task
+
+
+@pytest.fixture
+def run(tmp_path, tiny_run):
+    return shutil.copytree(tiny_run, tmp_path / "run")
+
+
+def change(file, place: str, value) -> None:
+    """Sets the value at a place such as `request.changes`; `...` takes it out."""
+    whole = inside = json.loads(file.read_text())
+    *names, last = place.split(".")
+    for name in names:
+        inside = inside[name]
+    if value is ...:
+        del inside[last]
+    else:
+        inside[last] = value
+    file.write_text(json.dumps(whole))
+
+
+@pytest.mark.parametrize("text", ["[" * 100_000, '{"a": ' + "9" * 10_000 + "}", "\xff", "{"])
+def test_json_that_cannot_be_read(tmp_path, text):
+    (tmp_path / "a.json").write_bytes(text.encode("latin-1"))
+    with pytest.raises(ValueError, match=r"a\.json is not valid JSON \(.+\): restore"):
+        read_json(tmp_path / "a.json")
+
+
+@pytest.mark.parametrize(
+    "error", [KeyError("a"), TypeError("b\nc"), AttributeError(), IndexError("d"), OverflowError()]
+)
+def test_damage_is_one_sentence(error):
+    with (
+        pytest.raises(ValueError, match=r"^x\.json is damaged \([^\n]+\): restore the file$"),
+        refusing_damage("x.json"),
+    ):
+        raise error
+
+
+@pytest.mark.parametrize(
+    ("place", "value"),
+    [
+        ("request", []),
+        ("request.changes", None),
+        ("request.unheard", 3),
+        ("settings", 3),
+        ("settings.objective", []),
+        ("settings.model", None),
+        ("corpora", {"a": 1}),
+        ("runtime", "cpu"),
+        ("planned_flops", None),
+    ],
+)
+def test_a_pretraining_record(run, place, value):
+    pretrained.read_run(run)
+    change(run / "run.json", place, value)
+    with pytest.raises(ValueError, match=r"run\.json|there is no setting"):
+        pretrained.read_run(run)
+
+
+@pytest.mark.parametrize(("place", "value"), [("request", []), ("settings", 3), ("data", []), ("runtime", {})])
+def test_a_finetuning_record(tmp_path, place, value):
+    whole = {"model": "m", "task": "t", "verb": "finetune", "request": {"model": "m", "task": "t", "data": None}}
+    whole |= {"settings": {}, "data": {"fingerprint": "", "path": None}, "runtime": {"threads": 1, "compiles": False}}
+    (tmp_path / "run.json").write_text(json.dumps(whole))
+    finetuned.read_run(tmp_path)
+    change(tmp_path / "run.json", place, value)
+    with pytest.raises(ValueError, match=r"run\.json is damaged"):
+        finetuned.read_run(tmp_path)
+
+
+@pytest.mark.parametrize("place", ["architectures", "num_attention_heads", "hidden_act", "initializer_range"])
+@pytest.mark.parametrize("value", [{"": None}, [[]], 2**70])
+def test_a_model_config(run, place, value):
+    change(run / "config.json", place, value)
+    try:
+        load_model(run)
+    except ValueError as error:
+        assert "config.json" in str(error) and "\n" not in str(error)
+
+
+def test_weights_in_another_folder_are_not_opened(run):
+    index = run / "model.safetensors.index.json"
+    (run / "model.safetensors").rename(run.parent / "model.safetensors")
+    index.write_text(json.dumps({"weight_map": {"a": "../model.safetensors"}}))
+    with pytest.raises(ValueError, match="is not a file of its own folder"):
+        weights_files(run)
+
+
+@pytest.mark.parametrize(("name", "value"), [("measures", 3), ("measures", [{}, 1]), ("num_endings", [])])
+def test_a_task(tmp_path, name, value):
+    kind, output = ("choice", Output("choice")) if name == "num_endings" else ("tagging", Output("tokens", 1, ("O",)))
+    (tmp_path / "task.json").write_text(json.dumps({"kind": kind, name: value}))
+    try:
+        load_task(tmp_path, output)
+    except ValueError as error:
+        assert "task.json is damaged" in str(error)
+
+
+@pytest.mark.parametrize(
+    ("place", "value"),
+    [("parameters", {}), ("corpora", 3), ("settings", []), ("frequency_baseline", 3), ("heads", None)],
+)
+def test_pages_and_descriptions(run, place, value):
+    change(run / "run.json", place, value)
+    for use in (lambda: lines(describe(run)), lambda: write_report(run)):
+        try:
+            use()
+        except ValueError as error:
+            assert str(run) in str(error)
