@@ -10,8 +10,10 @@ import torch.nn.functional as F
 import transformers
 from tiny import ENGLISH, TINY_MODEL
 from tiny_runs import run, same
+from typer.testing import CliRunner
 
 import hornbook
+from hornbook import cli
 from hornbook.batch import pack
 from hornbook.data.corpus import Corpus
 from hornbook.files import read_json
@@ -174,3 +176,8 @@ def test_a_student_learns_on_plain_text_and_on_a_task(tmp_path, left_run, classi
         **QUIET,
     )
     assert found.score > 0.9
+
+
+def test_the_command_names_what_it_scores_by(left_run):
+    found = CliRunner().invoke(cli.app, ["score", str(left_run), "the river", "--json"])
+    assert found.exit_code == 0 and "masked in turn" not in found.output

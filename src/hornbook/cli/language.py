@@ -130,7 +130,7 @@ def score(
     scores = loaded.score(texts)
     rows = [(f"{each.total:.3f}", f"{each.per_token:.3f}", len(each.tokens), each.text) for each in scores]
     table(rows, ("log p", "per token", "tokens", "text"))
-    is_pseudo = isinstance(loaded, EncoderModel)
+    is_pseudo = isinstance(loaded, EncoderModel) and not loaded.is_left_to_right
     definition = (
         "pseudo-log-likelihood: natural logarithms, each token masked in turn and the others seen"
         if is_pseudo
