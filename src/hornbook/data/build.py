@@ -77,8 +77,8 @@ def build_corpus(
     """Builds the corpus folder `out` and returns its manifest; the same call continues a build that was stopped.
 
     >>> import hornbook
-    >>> hornbook.build_corpus("texts.txt", "vocabulary", "another-corpus", workers=0).get("already_built", False)
-    False
+    >>> hornbook.build_corpus("texts.txt", "vocabulary", "another-corpus", workers=0)["totals"]["documents"]
+    200
 
     The bytes of the corpus do not depend on `workers` (None: one a core; 0: none, all in this process).
     A finished corpus is not built again: its manifest comes back at once, with `already_built` set.
