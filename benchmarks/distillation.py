@@ -42,7 +42,7 @@ from hornbook.interop.projections import FILE as PROJECTIONS
 from hornbook.interop.teacher import weights_fingerprint
 from hornbook.metrics.bootstrap import mean_interval
 from hornbook.models.flops import model_flops_per_token, shape_of
-from hornbook.models.pair import start_from_teacher
+from hornbook.models.pair import initialise_from_teacher
 from hornbook.report.stages import STAGES
 from hornbook.train.checkpoint import Checkpoints
 
@@ -69,7 +69,7 @@ class Arm:
     start: str = "general"
     teacher: bool = True
     copies: bool = True
-    changes: dict = field(default_factory=dict)
+    overrides: dict = field(default_factory=dict)
 
 
 ARMS = {
@@ -77,15 +77,15 @@ ARMS = {
     "no-general-stage": Arm(start="layers"),
     "no-task-stage": Arm(teacher=False, copies=False),
     "no-augmentation": Arm(copies=False),
-    "no-embeddings": Arm(changes={"objective.without": "embeddings"}),
-    "no-prediction-layer": Arm(changes={"objective.without": "logits", "objective.own_weight": 1.0}),
-    "no-attention": Arm(changes={"objective.without": "attention"}),
-    "no-hidden": Arm(changes={"objective.without": "hidden"}),
-    "neither-attention-nor-hidden": Arm(changes={"objective.without": "attention,hidden"}),
-    "top-layers": Arm(changes={"objective.layers": "top"}),
-    "bottom-layers": Arm(changes={"objective.layers": "bottom"}),
+    "no-embeddings": Arm(overrides={"objective.without": "embeddings"}),
+    "no-prediction-layer": Arm(overrides={"objective.without": "logits", "objective.hard_label_weight": 1.0}),
+    "no-attention": Arm(overrides={"objective.without": "attention"}),
+    "no-hidden": Arm(overrides={"objective.without": "hidden"}),
+    "neither-attention-nor-hidden": Arm(overrides={"objective.without": "attention,hidden"}),
+    "top-layers": Arm(overrides={"objective.layers": "top"}),
+    "bottom-layers": Arm(overrides={"objective.layers": "bottom"}),
     "random-start": Arm(start="random"),
-    "scores-and-labels": Arm(changes={"objective.recipe": "distilbert"}),  # one stage, as DistilBERT's on SQuAD
+    "scores-and-labels": Arm(overrides={"objective.recipe": "distilbert"}),  # one stage, as DistilBERT's on SQuAD
 }
 
 
@@ -103,7 +103,7 @@ class Piece:
     examples: int
     copies: int
     work: str
-    changes: dict
+    overrides: dict
     weights: tuple[str, str]  # fingerprints of the base and of the general student
 
     @property
@@ -136,7 +136,7 @@ def run_piece(piece: Piece, threads: int) -> dict:
     began = time.perf_counter()
     try:
         forget_other_threads(piece, threads)
-        result = train(piece, {"validation.every_steps": NEVER, "runtime.threads": threads} | piece.changes)
+        result = train(piece, {"validation.every_steps": NEVER, "runtime.threads": threads} | piece.overrides)
     except Exception:
         return {"arm": piece.arm, "task": piece.task, "seed": piece.seed, "error": traceback.format_exc()}
     measure, unit = MEASURES[piece.task]
@@ -180,33 +180,33 @@ def spent(piece: Piece) -> dict:
 def forget_other_threads(piece: Piece, threads: int) -> None:
     """A run goes on with the threads that it began with; with others it is short enough to begin anew."""
     record = piece.folder / "run.json"
-    if record.exists() and read_json(record)["request"]["changes"].get("runtime.threads") != str(threads):
+    if record.exists() and read_json(record)["request"]["overrides"].get("runtime.threads") != str(threads):
         shutil.rmtree(piece.folder)
 
 
-def train(piece: Piece, changes: dict):
+def train(piece: Piece, overrides: dict):
     data = chosen_data(Path(piece.data) / PLACES[piece.task], piece.task, piece.examples, None)
-    asked = {"seed": piece.seed, "resume": True, "say": lambda words: None}
-    plain = without_teaching(changes)
-    of_teaching = {name: value for name, value in changes.items() if name not in plain}
-    changes = plain
+    asked = {"seed": piece.seed, "resume": True, "log": lambda words: None}
+    plain = without_teaching(overrides)
+    of_teaching = {name: value for name, value in overrides.items() if name not in plain}
+    overrides = plain
     if piece.arm == TEACHER:
-        return finetune(piece.base, data, piece.task, piece.folder, changes=changes, **asked)
+        return finetune(piece.base, data, piece.task, piece.folder, overrides=overrides, **asked)
     arm = ARMS[piece.way]
     student = student_of(piece, arm.start)
     if arm.copies and piece.copies:
-        changes = changes | {"augment.copies": piece.copies, "augment.model": piece.base}
+        overrides = overrides | {"augment.copies": piece.copies, "augment.model": piece.base}
         lay_copies(piece)
     if not arm.teacher:
-        return finetune(student, data, piece.task, piece.folder, changes=changes, **asked)
+        return finetune(student, data, piece.task, piece.folder, overrides=overrides, **asked)
     teacher = Path(piece.work) / TEACHER / piece.name
-    changes = {"objective.cache": "logits"} | changes | of_teaching | arm.changes
-    return distill(teacher, student, piece.folder, task=piece.task, data=data, changes=changes, **asked)
+    overrides = {"objective.cache": "logits"} | overrides | of_teaching | arm.overrides
+    return distill(teacher, student, piece.folder, task=piece.task, data=data, overrides=overrides, **asked)
 
 
-def without_teaching(changes: dict) -> dict:
+def without_teaching(overrides: dict) -> dict:
     """Those that a run without a teacher has too."""
-    return {name: value for name, value in changes.items() if not name.startswith(("objective.", "stages."))}
+    return {name: value for name, value in overrides.items() if not name.startswith(("objective.", "stages."))}
 
 
 def student_of(piece: Piece, start: str) -> str:
@@ -219,7 +219,7 @@ def student_of(piece: Piece, start: str) -> str:
         model = type(trained)(trained.config, ())
         model.initialise(torch.Generator().manual_seed(piece.seed))
         if start == "layers":
-            start_from_teacher(model, load_folder(piece.base)[0])
+            initialise_from_teacher(model, load_folder(piece.base)[0])
         tokenizer.save(folder, model.config.max_positions, model.config.num_segments)
         save_model(folder, model)
     return str(folder)
@@ -263,7 +263,7 @@ def main() -> int:
     if "no-general-stage" in arms and not same_shape(args.base, general[FULL]):
         arms.remove("no-general-stage")
         print("no-general-stage is left out: layers of the base do not fit the student, so it would be random-start")
-    changes = changes_by_task(tasks, args.set)
+    overrides = changes_by_task(tasks, args.set)
     threads = max(1, num_cores() // args.processes)
     work = args.out.with_suffix(".pieces")
     done, failed = [], []
@@ -271,7 +271,7 @@ def main() -> int:
     fingerprints = {folder: fingerprint(Path(folder)) for folder in {args.base, *general.values()}}
 
     def piece(arm: str, task: str, seed: int) -> Piece:
-        student, copies, its_changes = general.get(arm, general[FULL]), args.copies, changes[task]
+        student, copies, its_changes = general.get(arm, general[FULL]), args.copies, overrides[task]
         if arm == TEACHER:  # the same whatever students do: OUT.pieces/teacher may be copied for another table
             student, copies, its_changes = "", 0, without_teaching(its_changes)
         way = args.others_as if arm in general and arm != FULL else arm

@@ -19,10 +19,10 @@ from statistics import median
 import torch
 
 from hornbook.batch import Batch
-from hornbook.config import changed
+from hornbook.config import with_overrides
 from hornbook.finetuning.batches import TaskBatches
 from hornbook.finetuning.layers import with_head
-from hornbook.finetuning.taught import with_teacher
+from hornbook.finetuning.task_distillation import with_teacher
 from hornbook.interop.teacher import Teacher
 from hornbook.models.registry import MODELS, PRESETS, preset
 from hornbook.objectives.matching import PLANS
@@ -31,9 +31,9 @@ from hornbook.tasks.objective import TaskObjective
 from hornbook.tasks.reading.read import read
 from hornbook.tasks.saved import make_task, output_for
 from hornbook.text.tokenizer import Tokenizer
-from hornbook.train.captured import bucket_for, filled
+from hornbook.train.captured import bucket_for, padded_to_bucket
 from hornbook.train.device import Runtime, decide, prepare
-from hornbook.train.objective import Drawn
+from hornbook.train.objective import StepInputs
 from hornbook.train.optimizer import make_optimizer
 from hornbook.train.settings import OptimizerSettings, RuntimeSettings
 from hornbook.train.step import Stepper
@@ -51,10 +51,10 @@ RECIPES = {
 def shape(name: str, vocab_size: int):
     """A preset, or LAYERSxWIDTH of a BERT."""
     if name in PRESETS:
-        return changed(preset(name).model, {"vocab_size": vocab_size})
+        return with_overrides(preset(name).model, {"vocab_size": vocab_size})
     num_layers, width = map(int, name.split("x"))
     sizes = {"num_layers": num_layers, "width": width, "num_heads": width // 32, "inner_width": 4 * width}
-    return changed(preset("bert-base").model, sizes | {"vocab_size": vocab_size})
+    return with_overrides(preset("bert-base").model, sizes | {"vocab_size": vocab_size})
 
 
 def stepping(model, objective, runtime: Runtime, batches: list[Batch]) -> Callable[[], None]:
@@ -82,8 +82,10 @@ def passing(model, runtime: Runtime, batches: list[Batch]) -> Callable[[], None]
     if runtime.device.type != "cuda":
         return lambda: [one(batch) for batch in batches]
     captured, pool = [], torch.cuda.graph_pool_handle()
-    for drawn in (Drawn(batch, {}) for batch in batches):
-        batch = filled(drawn, bucket_for(drawn, model.config.max_positions)).batch  # as a captured step reads it
+    for step_inputs in (StepInputs(batch, {}) for batch in batches):
+        batch = padded_to_bucket(
+            step_inputs, bucket_for(step_inputs, model.config.max_positions)
+        ).batch  # as a captured step reads it
         one(batch)
         graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(graph, pool=pool):
@@ -114,7 +116,7 @@ def measured(name: str, args: argparse.Namespace, runtime: Runtime) -> dict[str,
     made = TaskBatches(task.encode(data.parts["train"], tokenizer, LONGEST), BATCH_SIZE, seed=0)
     batches = [made(number).to(runtime.device) for number in range(args.batches)]
     config = shape(name, tokenizer.vocab_size)
-    half = changed(config, {"num_layers": config.num_layers // 2})
+    half = with_overrides(config, {"num_layers": config.num_layers // 2})
 
     def fresh(config, seed: int):
         encoder = MODELS["bert"](config, ("pooler",))

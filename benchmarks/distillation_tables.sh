@@ -27,7 +27,7 @@ cd "$out"
 on_plain_text() { # a verb with its model, the steps, then what is special
     local steps=$3
     python -m hornbook "$1" "$2" --steps "${STEPS:-$steps}" --corpus "$corpus" --resume --set batch.tokens="$tokens" \
-        --set data.length="$length" --set data.short_share=0 --set validation.every_steps=1500 \
+        --set data.length="$length" --set data.short_fraction=0 --set validation.every_steps=1500 \
         --set checkpoint.keep_optimizer=false --set runtime.loader_workers="${LOADERS:-10}" "${@:4}"
 }
 
@@ -66,7 +66,7 @@ for name in $tables; do
         on_plain_text $follows --out triple
         on_plain_text $follows --out no-scores --set objective.without=logits
         on_plain_text $follows --out no-cosine --set objective.without=hidden
-        on_plain_text $follows --out no-masked-tokens --set objective.own_weight=0
+        on_plain_text $follows --out no-masked-tokens --set objective.hard_label_weight=0
         on_plain_text $follows --out random --set objective.start=random
         table distilbert --general triple --general no-scores=no-scores --general no-cosine=no-cosine \
             --general no-masked-tokens=no-masked-tokens --general random-on-plain-text=random \

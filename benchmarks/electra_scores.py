@@ -38,7 +38,7 @@ DOUBLED = ("mrpc", "sts-b")
 NEVER = 1_000_000_000
 
 
-def run_piece(model: str, data: str, task: str, seed: int, threads: int, work: str, changes: dict) -> dict:
+def run_piece(model: str, data: str, task: str, seed: int, threads: int, work: str, overrides: dict) -> dict:
     """In a process of its own. An error is told, and not written down."""
     folder, measure = TASKS[task]
     out = Path(work) / f"{task}-{seed}.run"
@@ -52,7 +52,7 @@ def run_piece(model: str, data: str, task: str, seed: int, threads: int, work: s
     }
     began = time.perf_counter()
     try:
-        request = Request(model, task, None, seed=seed, changes=settings | changes)
+        request = Request(model, task, None, seed=seed, overrides=settings | overrides)
         result = open_and_run(out, request, f"{data}/{folder}", lambda status: None, lambda words: None)
     except Exception:
         return {"task": task, "seed": seed, "error": traceback.format_exc()}
@@ -85,7 +85,7 @@ def main() -> int:
     work.mkdir(parents=True, exist_ok=True)
     tasks = args.tasks.split(",")
     threads = max(1, num_cores() // args.processes)
-    changes = changes_by_task(tasks, args.set)
+    overrides = changes_by_task(tasks, args.set)
     seeds = range(args.first_seed, args.first_seed + args.seeds)
     pieces = [(task, seed) for task in tasks for seed in seeds]
     done = [read_json(file) for task, seed in pieces if (file := work / f"{task}-{seed}.json").exists()]
@@ -93,20 +93,20 @@ def main() -> int:
     context = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(args.processes, mp_context=context) as pool:
         asked = [
-            pool.submit(run_piece, args.model, args.data, *piece, threads, str(work), changes[piece[0]])
+            pool.submit(run_piece, args.model, args.data, *piece, threads, str(work), overrides[piece[0]])
             for piece in missing
         ]
         for future in as_completed(asked):
             found = future.result()
             print(found.pop("error", None) or found, flush=True)
             done += [found] if "score" in found else []
-    report(args.out, tasks, done, changes)
+    report(args.out, tasks, done, overrides)
     return 0 if len(done) == len(pieces) else 1
 
 
-def report(out: Path, tasks: list[str], done: list[dict], changes: dict[str, dict[str, str]]) -> None:
+def report(out: Path, tasks: list[str], done: list[dict], overrides: dict[str, dict[str, str]]) -> None:
     by_task = {task: [each["score"] for each in done if each["task"] == task] for task in tasks}
-    write_json(out, {"scores": by_task, "pieces": done, "settings": changes})
+    write_json(out, {"scores": by_task, "pieces": done, "settings": overrides})
     print("\n| task | measure | mean | median | deviation | seeds |\n|---|---|---|---|---|---|")
     for task, scores in by_task.items():
         if scores:

@@ -27,7 +27,7 @@ LENGTH = 128
 def measured(corpus: str, sequences: int, way: str, steps: int, workers: int) -> dict:
     compiles, graphs = WAYS[way]
     out = Path(tempfile.mkdtemp()) / "run"
-    changes = {
+    overrides = {
         "batch.micro_tokens": max(65_536, sequences * LENGTH),
         "runtime.compile": compiles,
         "runtime.graphs": graphs,
@@ -45,8 +45,8 @@ def measured(corpus: str, sequences: int, way: str, steps: int, workers: int) ->
         out,
         steps=steps,
         batch_tokens=sequences * LENGTH,
-        changes=changes,
-        say=lambda _: None,
+        overrides=overrides,
+        log=lambda _: None,
     )
     whole = time.perf_counter() - began
     lines = [line for line in read_metrics(out) if line["kind"] == "train"]

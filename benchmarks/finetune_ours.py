@@ -43,9 +43,9 @@ class Clock:
 
 
 def request_for(recipe: Recipe) -> Request:
-    changes = {
+    overrides = {
         "task.max_length": recipe.max_length,
-        "task.threshold_share": 0.0,
+        "task.threshold_fraction": 0.0,
         "schedule.warmup_fraction": recipe.warmup,
         "optimizer.weight_decay": recipe.weight_decay,
         "optimizer.clip": recipe.clip,
@@ -62,7 +62,7 @@ def request_for(recipe: Recipe) -> Request:
         lr=recipe.lr,
         batch_size=recipe.batch_size,
         seed=recipe.seed,
-        changes=changes,
+        overrides=overrides,
     )
 
 
@@ -71,7 +71,7 @@ def fine_tune(recipe: Recipe, data: DataSet, out: Path) -> dict:
     clock = Clock()
     named, request = known(recipe.task), request_for(recipe)
     trained, tokenizer = load_folder(Path(recipe.model))
-    settings = settings_for(named, trained, request.all_changes())
+    settings = settings_for(named, trained, request.all_overrides())
     saved = make_task(named, data, output_for(data))
     inputs = Inputs(named, data, trained, tokenizer, settings, saved, data.parts["train"], [])
     result = run_once(out, request, inputs, clock, lambda words: None)

@@ -15,7 +15,7 @@ import torch
 import transformers
 from finetune_data import Recipe, chosen_data, recipe_for
 
-from hornbook.config import changed
+from hornbook.config import with_overrides
 from hornbook.files import num_cores, write_json
 from hornbook.interop.folder import save_model
 from hornbook.models.registry import MODELS, preset
@@ -38,7 +38,7 @@ def mrpc_folder(given: Path) -> Path:
 def random_model(folder: Path, name: str, vocabulary: str) -> None:
     """A published size with random weights, in a folder that both sides open."""
     tokenizer = Tokenizer.load(vocabulary)
-    config = changed(preset(name).model, {"vocab_size": tokenizer.vocab_size})
+    config = with_overrides(preset(name).model, {"vocab_size": tokenizer.vocab_size})
     model = MODELS["bert"](config, ("pooler",))
     model.initialise(torch.Generator().manual_seed(0))
     tokenizer.save(folder, config.max_positions)

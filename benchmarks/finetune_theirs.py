@@ -206,7 +206,7 @@ def train_with_trainer(prepared: Prepared, recipe: Recipe) -> Timed:
             self.ended = time.perf_counter()
 
     num_steps = math.ceil(len(prepared.train) / recipe.batch_size) * recipe.epochs
-    watch = Stopwatch()
+    on_progress = Stopwatch()
     with tempfile.TemporaryDirectory() as folder:
         settings = transformers.TrainingArguments(
             output_dir=folder,
@@ -232,10 +232,10 @@ def train_with_trainer(prepared: Prepared, recipe: Recipe) -> Timed:
             settings,
             data_collator=prepared.collate,
             train_dataset=Rows(prepared.train),
-            callbacks=[watch],
+            callbacks=[on_progress],
         )
         trainer.train()
-    return Timed(watch.ended - watch.began, trainer.state.global_step, "Trainer")
+    return Timed(on_progress.ended - on_progress.began, trainer.state.global_step, "Trainer")
 
 
 # --- Scoring --------------------------------------------------------------------------------------------------------

@@ -22,7 +22,7 @@ import torch
 import torch.nn.functional as F
 import transformers
 
-from hornbook.config import changed
+from hornbook.config import with_overrides
 from hornbook.infer.generation import Request, generate
 from hornbook.infer.opening import lay_in_columns
 from hornbook.infer.sampling import Sampling
@@ -48,11 +48,11 @@ class Unwritten:
 
 def random_model(preset: str, num_layers: int | None) -> Gpt2:
     config = PRESETS[preset].model
-    model = Gpt2(changed(config, {"num_layers": num_layers or config.num_layers})).eval()
+    model = Gpt2(with_overrides(config, {"num_layers": num_layers or config.num_layers})).eval()
     model.initialise(torch.Generator().manual_seed(0))
     with torch.no_grad():
         for block in model.blocks:
-            for part in (block.attention.qkv, block.attention.out, block.expand, block.contract):
+            for part in (block.attention.qkv, block.attention.out, block.fc1, block.fc2):
                 part.weight.mul_(LOUDER)
     return model
 

@@ -131,8 +131,8 @@ def same_or_not(draw: random.Random):
 KINDS = (by_group, by_place, further_on, translated, reordered, of_group, same_or_not)
 
 
-def is_held_out(kind, drawn: tuple) -> bool:
-    return random.Random(f"{kind.__name__} {drawn}").randrange(HELD_OUT_EVERY) == 0
+def is_held_out(kind, step_inputs: tuple) -> bool:
+    return random.Random(f"{kind.__name__} {step_inputs}").randrange(HELD_OUT_EVERY) == 0
 
 
 def tasks(seed: int, held_out: bool) -> Iterator[tuple[str, list[tuple[str, str]]]]:
@@ -140,9 +140,9 @@ def tasks(seed: int, held_out: bool) -> Iterator[tuple[str, list[tuple[str, str]
     number = 0
     while True:
         kind, chance = KINDS[number % len(KINDS)], random.Random(f"{seed} {held_out} {number}")
-        drawn, example = kind(chance)
-        while is_held_out(kind, drawn) != held_out:
-            drawn, example = kind(chance)
+        step_inputs, example = kind(chance)
+        while is_held_out(kind, step_inputs) != held_out:
+            step_inputs, example = kind(chance)
         yield kind.__name__, [example(chance) for _ in range(NUM_EXAMPLES)]
         number += 1
 
@@ -167,7 +167,7 @@ def write_text(folder: Path, num_documents: int) -> Path:
 def trained(folder: Path, corpus: Path, size: str, seed: int, steps: int) -> Path:
     out = folder / f"{size}-{seed}"
     num_layers, width = map(int, size.split("x"))
-    changes = {
+    overrides = {
         "model.num_layers": num_layers,
         "model.width": width,
         "model.num_heads": max(1, width // 32),
@@ -184,8 +184,10 @@ def trained(folder: Path, corpus: Path, size: str, seed: int, steps: int) -> Pat
         "runtime.tensorboard": False,
         "checkpoint.every_steps": 0,
     }
-    has_begun = (out / "run.json").exists()
-    ended = hornbook.pretrain("gpt2-small", [corpus], out, steps=steps, seed=seed, changes=changes, resume=has_begun)
+    has_started = (out / "run.json").exists()
+    ended = hornbook.pretrain(
+        "gpt2-small", [corpus], out, steps=steps, seed=seed, overrides=overrides, resume=has_started
+    )
     if "finished" not in ended.ended:
         raise SystemExit(f"{out.name} was stopped after {ended.step:,} steps; the same command goes on")
     return out

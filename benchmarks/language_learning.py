@@ -17,7 +17,7 @@ import torch
 import transformers
 from learning import NUM_POINTS, compared, draw, report, their_optimizer
 
-from hornbook.config import changed
+from hornbook.config import with_overrides
 from hornbook.data.build import build_corpus
 from hornbook.data.corpus import Corpus
 from hornbook.data.examples import Examples
@@ -25,7 +25,7 @@ from hornbook.interop.folder import load_weights
 from hornbook.models.flops import model_flops_per_token, shape_of
 from hornbook.models.gpt import Gpt2
 from hornbook.models.registry import PRESETS
-from hornbook.objectives.language import NextToken
+from hornbook.objectives.clm import ClmObjective
 from hornbook.train.device import Runtime, decide, prepare
 from hornbook.train.optimizer import set_rate
 from hornbook.train.settings import OptimizerSettings, RuntimeSettings, ScheduleSettings
@@ -41,8 +41,8 @@ class Comparison:
         size = {"num_layers": num_layers, "width": width, "num_heads": width // 64, "inner_width": 4 * width}
         of_text = {"vocab_size": corpus.tokenizer.vocab_size, "max_positions": args.length}
         dropouts = {f"{part}dropout": args.dropout for part in ("", "attention_", "embedding_")}
-        self.config = changed(PRESETS["gpt2-small"].model, size | of_text | dropouts)
-        self.objective = NextToken()
+        self.config = with_overrides(PRESETS["gpt2-small"].model, size | of_text | dropouts)
+        self.objective = ClmObjective()
         self.schedule = ScheduleSettings(steps=args.steps, warmup_fraction=0.1)
         self.optimizer_settings = OptimizerSettings(lr=args.lr, beta2=0.95, eps=1e-8, weight_decay=0.1)
         self.num_sequences = args.batch_tokens // args.length
@@ -72,7 +72,7 @@ class Comparison:
 
     def their_model(self, seed: int) -> transformers.GPT2LMHeadModel:
         torch.manual_seed(seed)
-        settings = transformers.GPT2Config.from_dict(Gpt2(self.config, ("clm",)).outside_config())
+        settings = transformers.GPT2Config.from_dict(Gpt2(self.config, ("clm",)).hf_config())
         return transformers.GPT2LMHeadModel(settings).to(self.runtime.device)
 
     def as_ours(self, model: transformers.GPT2LMHeadModel) -> Gpt2:

@@ -17,7 +17,7 @@ import transformers
 from pretraining_speed import matmul_rate, timed
 
 from hornbook.batch import Batch
-from hornbook.config import changed
+from hornbook.config import with_overrides
 from hornbook.data.build import build_corpus
 from hornbook.data.corpus import Corpus
 from hornbook.data.examples import Examples
@@ -25,7 +25,7 @@ from hornbook.data.loader import batches
 from hornbook.models.flops import model_flops_per_token, shape_of
 from hornbook.models.gpt import Gpt2
 from hornbook.models.registry import PRESETS
-from hornbook.objectives.language import NextToken
+from hornbook.objectives.clm import ClmObjective
 from hornbook.train.device import decide, prepare
 from hornbook.train.optimizer import make_optimizer
 from hornbook.train.settings import OptimizerSettings, RuntimeSettings
@@ -38,7 +38,7 @@ def ours(config, make, args, runtime) -> tuple[float, float]:
     model = Gpt2(config, ("clm",))
     model.initialise(torch.Generator().manual_seed(0))
     model.to(runtime.device)
-    objective = NextToken()
+    objective = ClmObjective()
     model.compile_parts()
     objective.compile()
     stepper = Stepper(
@@ -67,7 +67,7 @@ def profile(take, made) -> None:
 
 
 def theirs(config, make, args, runtime, compiled: bool) -> tuple[float, float]:
-    settings = Gpt2(config, ("clm",)).outside_config()
+    settings = Gpt2(config, ("clm",)).hf_config()
     model = transformers.GPT2LMHeadModel(transformers.GPT2Config.from_dict(settings)).to(runtime.device).train()
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, weight_decay=0.01, fused=True)
     forward = torch.compile(model) if compiled else model
@@ -127,7 +127,7 @@ def main() -> None:
         )
         for dropout in map(float, args.dropouts.split(",")):
             same = {f"{part}dropout": dropout for part in ("", "attention_", "embedding_")}
-            config = changed(PRESETS[args.preset].model, same | {"vocab_size": corpus.tokenizer.vocab_size})
+            config = with_overrides(PRESETS[args.preset].model, same | {"vocab_size": corpus.tokenizer.vocab_size})
             flops = model_flops_per_token(shape_of(config, args.length, 1.0, "clm"))
             for side in args.sides.split(","):
                 torch.manual_seed(0)

@@ -21,7 +21,7 @@ import transformers
 from scipy.stats import t as student
 
 from hornbook.batch import Batch
-from hornbook.config import changed
+from hornbook.config import with_overrides
 from hornbook.data.build import build_corpus
 from hornbook.data.corpus import Corpus
 from hornbook.data.examples import Examples
@@ -30,7 +30,7 @@ from hornbook.models.bert import Bert, BertConfig
 from hornbook.models.flops import model_flops_per_token, shape_of
 from hornbook.models.registry import PRESETS
 from hornbook.objectives.masking import Masking, MaskingSettings
-from hornbook.objectives.pretraining import Pretraining
+from hornbook.objectives.mlm import MlmObjective
 from hornbook.train.device import Runtime, decide, prepare
 from hornbook.train.optimizer import make_optimizer, set_rate
 from hornbook.train.settings import OptimizerSettings, RuntimeSettings, ScheduleSettings
@@ -47,16 +47,18 @@ class Comparison:
         self.args, self.corpus, self.runtime = args, corpus, runtime
         tokenizer = corpus.tokenizer
         self.mask_id, self.special_ids = tokenizer.mask_id, tokenizer.special_ids
-        self.config: BertConfig = changed(
+        self.config: BertConfig = with_overrides(
             PRESETS[args.preset].model, {"vocab_size": tokenizer.vocab_size, "init_std": args.init_std}
         )
-        self.objective = Pretraining(
+        self.objective = MlmObjective(
             Masking(MaskingSettings(), tokenizer.vocab_size, self.mask_id, self.special_ids), sentence="nsp"
         )
         self.schedule = ScheduleSettings(steps=args.steps, warmup_fraction=0.1)
         self.optimizer_settings = OptimizerSettings(lr=args.lr)
         self.num_sequences = args.batch_tokens // args.length
-        held_out = Examples([(corpus, 1.0)], args.length, 0, layout="nsp", shorter_chance=0.0, held_out=True)
+        held_out = Examples(
+            [(corpus, 1.0)], args.length, 0, layout="nsp", short_sequence_probability=0.0, held_out=True
+        )
         num_batches = min(16, max(1, sum(chunks.total for chunks in held_out.chunks) // self.num_sequences))
         self.held_out = [held_out.batch(i, self.num_sequences) for i in range(num_batches)]
         self.points = {round(args.steps * (i + 1) / NUM_POINTS) for i in range(NUM_POINTS)}
@@ -71,7 +73,7 @@ class Comparison:
 
     def their_model(self, seed: int) -> transformers.BertForPreTraining:
         torch.manual_seed(seed)
-        settings = transformers.BertConfig.from_dict(Bert(self.config).outside_config())
+        settings = transformers.BertConfig.from_dict(Bert(self.config).hf_config())
         return transformers.BertForPreTraining(settings).to(self.runtime.device)
 
     def as_ours(self, model: transformers.BertForPreTraining) -> Bert:

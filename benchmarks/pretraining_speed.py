@@ -18,7 +18,7 @@ import torch
 import transformers
 
 from hornbook.batch import Batch
-from hornbook.config import changed
+from hornbook.config import with_overrides
 from hornbook.data.build import build_corpus
 from hornbook.data.corpus import Corpus
 from hornbook.data.examples import Examples
@@ -27,7 +27,7 @@ from hornbook.models.bert import Bert
 from hornbook.models.flops import model_flops_per_token, shape_of
 from hornbook.models.registry import PRESETS
 from hornbook.objectives.masking import Masking, MaskingSettings
-from hornbook.objectives.pretraining import Pretraining
+from hornbook.objectives.mlm import MlmObjective
 from hornbook.train.device import decide, prepare
 from hornbook.train.optimizer import make_optimizer
 from hornbook.train.settings import OptimizerSettings, RuntimeSettings
@@ -99,7 +99,7 @@ def ours(config, make, args, runtime, special) -> tuple[float, float]:
     model = Bert(config, ("mlm",))
     model.initialise(torch.Generator().manual_seed(0))
     model.to(runtime.device)
-    objective = Pretraining(Masking(MaskingSettings(), config.vocab_size, *special), sentence="none")
+    objective = MlmObjective(Masking(MaskingSettings(), config.vocab_size, *special), sentence="none")
     if runtime.compiles:
         model.compile_parts()
         objective.compile()
@@ -114,7 +114,7 @@ def ours(config, make, args, runtime, special) -> tuple[float, float]:
 
 
 def theirs(config, make, args, runtime, special, compiled: bool) -> tuple[float, float]:
-    settings = Bert(config, ("mlm",)).outside_config()
+    settings = Bert(config, ("mlm",)).hf_config()
     model = transformers.BertForMaskedLM(transformers.BertConfig.from_dict(settings)).to(runtime.device).train()
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, weight_decay=0.01, fused=True)
     forward = torch.compile(model, dynamic=args.dynamic_theirs) if compiled else model
@@ -170,7 +170,7 @@ def main() -> None:
             sizes = [np.diff(make(i).starts_host) for i in range(4)]
             real = float(np.mean([size.mean() for size in sizes]))
             for dropout in map(float, args.attention_dropouts.split(",")):
-                config = changed(
+                config = with_overrides(
                     PRESETS[args.preset].model, {"attention_dropout": dropout, "vocab_size": tokenizer.vocab_size}
                 )
                 flops = model_flops_per_token(shape_of(config, length, 0.15))

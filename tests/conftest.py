@@ -67,7 +67,9 @@ def tiny_run(tmp_path_factory, tiny_corpus) -> Path:
     from hornbook.pretraining.run import pretrain
 
     folder = tmp_path_factory.mktemp("tiny") / "run"
-    pretrain("bert-tiny", [tiny_corpus], folder, steps=3, batch_tokens=512, changes=TINY_MODEL, say=lambda words: None)
+    pretrain(
+        "bert-tiny", [tiny_corpus], folder, steps=3, batch_tokens=512, overrides=TINY_MODEL, log=lambda words: None
+    )
     return folder
 
 

@@ -13,7 +13,7 @@ from typing import Any
 import typer
 
 from hornbook import cli
-from hornbook.config import listed
+from hornbook.config import iter_settings
 
 EXTREMES = ("0", "-1", "1e18", "-1e18", "inf", "nan", "1e-300", "", "none", "true", "x", "9" * 5000)
 NUMBERS = ("0", "-1", "1", "1000000000000000000", "99999999999", "1e18", "inf", "-inf", "nan", "1e-300", "", "x")
@@ -22,7 +22,7 @@ FORKED = multiprocessing.get_context("fork")
 
 def cases(settings: object) -> Iterator[tuple[str, str]]:
     """Every setting with every extreme value."""
-    for each in listed(settings):
+    for each in iter_settings(settings):
         for value in EXTREMES:
             yield each.name, value
 

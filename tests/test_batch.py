@@ -29,7 +29,7 @@ def test_pack_lays_sequences_end_to_end():
     assert batch.starts.tolist() == [0, 3, 4, 6] and batch.starts.dtype == torch.int32
     assert batch.starts_host.tolist() == [0, 3, 4, 6] and batch.starts_host.dtype == np.int64
     assert batch.longest == 3 and batch.labels_N is None
-    assert (batch.num_tokens, batch.num_sequences, batch.num_live_sequences, batch.num_live_tokens) == (6, 3, 3, 6)
+    assert (batch.num_tokens, batch.num_sequences, batch.num_real_sequences, batch.num_real_tokens) == (6, 3, 3, 6)
 
 
 def test_pack_takes_what_it_is_given(batch):
@@ -62,7 +62,7 @@ def test_to_moves_every_tensor(batch):
 def test_bucketed_adds_dead_sequences(batch):
     filled = batch.bucketed(36, 8)
     assert (filled.num_tokens, filled.num_sequences) == (36, 8)
-    assert (filled.num_dead, filled.num_live_sequences, filled.num_live_tokens) == (4, 4, 16)
+    assert (filled.num_padding_sequences, filled.num_real_sequences, filled.num_real_tokens) == (4, 4, 16)
     # 20 dead tokens in sequences of at most 8, and one left empty
     assert filled.starts_host.tolist() == filled.starts.tolist() == [0, 5, 6, 13, 16, 24, 32, 36, 36]
     assert filled.starts.dtype == torch.int32 and filled.starts_host.dtype == np.int64
@@ -73,19 +73,21 @@ def test_bucketed_adds_dead_sequences(batch):
         assert getattr(filled, name)[:16].equal(getattr(batch, name))
         assert getattr(filled, name).dtype == getattr(batch, name).dtype
     again = filled.bucketed(40, 10)
-    assert again.num_dead == 6 and again.num_live_tokens == 16
+    assert again.num_padding_sequences == 6 and again.num_real_tokens == 16
 
 
 def test_a_bucket_that_is_full_already(batch):
     filled = batch.bucketed(16, 4)
-    assert filled.num_dead == 0 and all(getattr(filled, name).equal(getattr(batch, name)) for name in TENSORS)
+    assert filled.num_padding_sequences == 0 and all(
+        getattr(filled, name).equal(getattr(batch, name)) for name in TENSORS
+    )
     assert pack([np.array([1, 2])]).bucketed(4, 2).labels_N is None
 
 
 def test_parts_of_a_bucketed_batch_know_their_dead(batch):
     filled = batch.bucketed(36, 8)
-    assert [filled.part(a, b).num_dead for a, b in ((0, 8), (0, 4), (2, 5), (5, 8))] == [4, 0, 1, 3]
-    assert filled.part(2, 5).num_live_tokens == 10
+    assert [filled.part(a, b).num_padding_sequences for a, b in ((0, 8), (0, 4), (2, 5), (5, 8))] == [4, 0, 1, 3]
+    assert filled.part(2, 5).num_real_tokens == 10
 
 
 @pytest.mark.parametrize(("num_tokens", "num_sequences"), [(15, 8), (36, 3), (36, 4), (36, 6), (17, 4)])

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from hornbook.config import Typed, changed, checked, from_dict, listed, parsed, setting, to_dict
+from hornbook.config import Typed, checked, from_dict, iter_settings, parsed, setting, to_dict, with_overrides
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ class Settings:
 
 
 def test_listed_names_every_setting_with_its_line():
-    found = list(listed(Settings()))
+    found = list(iter_settings(Settings()))
     names = ["inner.rate", "inner.steps", "inner.kind", "middle.inner.rate", "middle.inner.steps", "middle.inner.kind"]
     assert [each.name for each in found] == [*names, "middle.name", "on", "most", "names", "sizes"]
     assert found[0] == ("inner.rate", 0.1, "how fast") and all(each.doc for each in found)
@@ -45,13 +45,15 @@ def test_listed_names_every_setting_with_its_line():
 
 def test_changed_gives_a_new_value():
     old = Settings()
-    new = changed(old, {"inner.rate": "3e-4", "middle.inner.steps": "1e6", "on": "no", "most": "5", "names": "a, b,c"})
+    new = with_overrides(
+        old, {"inner.rate": "3e-4", "middle.inner.steps": "1e6", "on": "no", "most": "5", "names": "a, b,c"}
+    )
     assert new.inner == Inner(rate=3e-4) and new.middle.inner.steps == 1_000_000
     assert new.on is False and new.most == 5 and new.names == ("a", "b", "c")
     assert old == Settings()
-    assert changed(new, {"most": "none"}).most is None
-    assert changed(old, {"inner.steps": 7, "inner.rate": 1.0}).inner == Inner(1.0, 7)  # not text: taken as it is
-    assert changed(old, {}) == old
+    assert with_overrides(new, {"most": "none"}).most is None
+    assert with_overrides(old, {"inner.steps": 7, "inner.rate": 1.0}).inner == Inner(1.0, 7)  # not text: taken as it is
+    assert with_overrides(old, {}) == old
     with pytest.raises(FrozenInstanceError):
         new.on = True
 
@@ -72,12 +74,12 @@ def test_changed_gives_a_new_value():
 )
 def test_an_unknown_name_is_met_with_the_nearest(name, nearest):
     with pytest.raises(ValueError, match=f"no setting '{name}'; did you mean '({nearest})'"):
-        changed(Settings(), {name: "1"})
+        with_overrides(Settings(), {name: "1"})
 
 
 def test_a_name_like_no_other():
     with pytest.raises(ValueError, match="there is no setting 'zzzzzz'; names begin with "):
-        changed(Settings(), {"zzzzzz": "1"})
+        with_overrides(Settings(), {"zzzzzz": "1"})
 
 
 @pytest.mark.parametrize(
@@ -137,9 +139,9 @@ def test_none_and_more():
 
 def test_a_bad_value_is_named_in_full():
     with pytest.raises(ValueError, match=r"^middle\.inner\.steps must be a whole number, not 'many'"):
-        changed(Settings(), {"middle.inner.steps": "many"})
+        with_overrides(Settings(), {"middle.inner.steps": "many"})
     with pytest.raises(ValueError, match=r"inner\.steps must be at least 1, not 0"):
-        changed(Settings(), {"inner.steps": "0"})
+        with_overrides(Settings(), {"inner.steps": "0"})
 
 
 @dataclass(frozen=True)
@@ -160,7 +162,11 @@ class Larger(Checked):
 def test_whole_numbers_of_python(value):
     found = Checked(steps=value).steps
     assert found == 1000 and type(found) is int
-    assert changed(Checked(), {"steps": value}) == changed(Checked(), {"steps": "1e3"}) == Checked(steps=1000)
+    assert (
+        with_overrides(Checked(), {"steps": value})
+        == with_overrides(Checked(), {"steps": "1e3"})
+        == Checked(steps=1000)
+    )
 
 
 def test_numpy_scalars_become_numbers_of_python():
@@ -196,7 +202,7 @@ def test_values_of_python_and_of_files_meet_the_checks_of_the_command_line(name,
     for make in (
         lambda: Checked(**{name: value}),
         lambda: Larger(**{name: value}),
-        lambda: changed(Checked(), {name: value}),
+        lambda: with_overrides(Checked(), {name: value}),
         lambda: from_dict(Checked, {name: value}),
     ):
         with pytest.raises(ValueError) as refused:
@@ -221,9 +227,9 @@ def test_one_value_alone_is_checked():
         ({"minutes": float("nan")}, "--minutes must be above 0"),
         ({"batch_tokens": [512]}, "--batch-tokens must be a whole number"),
         ({"seed": -1}, "--seed must be at least 0, not -1"),
-        ({"changes": {"optimizer.lr": "fast"}}, "optimizer.lr must be a number"),
-        ({"changes": {"optimizer.lr": float("inf")}}, "optimizer.lr must be above 0 and at most 100, not inf"),
-        ({"changes": {"model.init_std": -1}}, "model.init_std must be above 0, not -1"),
+        ({"overrides": {"optimizer.lr": "fast"}}, "optimizer.lr must be a number"),
+        ({"overrides": {"optimizer.lr": float("inf")}}, "optimizer.lr must be above 0 and at most 100, not inf"),
+        ({"overrides": {"model.init_std": -1}}, "model.init_std must be above 0, not -1"),
     ],
 )
 def test_pretrain_checks_its_arguments_before_it_begins(tmp_path, tiny_corpus, arguments, words):
@@ -242,14 +248,16 @@ def test_pretrain_takes_a_whole_float_and_numbers_of_numpy(tmp_path, tiny_corpus
 
     sizes = {name: np.int64(value) if isinstance(value, int) else value for name, value in TINY_MODEL.items()}
     outcome = pretrain(
-        "bert-tiny", tiny_corpus, tmp_path / "run", steps=2e0, seed=np.int64(3), batch_tokens=512.0, changes=sizes
+        "bert-tiny", tiny_corpus, tmp_path / "run", steps=2e0, seed=np.int64(3), batch_tokens=512.0, overrides=sizes
     )
     assert outcome.step == 2
     assert read_json(tmp_path / "run" / "run.json")["request"]["steps"] == 2
 
 
 def test_settings_come_back_from_json():
-    settings = changed(Settings(), {"inner.kind": "b", "most": "3", "names": "z", "middle.name": "y", "sizes": "4,5"})
+    settings = with_overrides(
+        Settings(), {"inner.kind": "b", "most": "3", "names": "z", "middle.name": "y", "sizes": "4,5"}
+    )
     back = from_dict(Settings, json.loads(json.dumps(to_dict(settings))))
     assert back == settings and isinstance(back.middle.inner, Inner) and back.names == ("z",)
     assert from_dict(Settings, {"on": False}) == Settings(on=False)  # what was not written down has its default
@@ -280,12 +288,12 @@ def test_the_settings_of_a_run_survive_json():
     from hornbook.models.registry import PRESETS, family_of
     from hornbook.pretraining.settings import preset_settings, settings_in
 
-    changes = {"data.held_out_share": "0.02", "schedule.steps": "1e3"}
+    overrides = {"data.held_out_fraction": "0.02", "schedule.steps": "1e3"}
     for preset in PRESETS:
-        settings = preset_settings(preset, changes)
+        settings = preset_settings(preset, overrides)
         family = family_of(settings.model).family
         assert settings_in(json.loads(json.dumps({"family": family, "settings": to_dict(settings)}))) == settings
-    assert all(each.doc for each in listed(settings))
+    assert all(each.doc for each in iter_settings(settings))
     with pytest.raises(ValueError, match=r"masking\.unit must be one of token, word, ngram, not 'words'"):
         preset_settings("bert-tiny", {"masking.unit": "words"})
 
@@ -293,8 +301,13 @@ def test_the_settings_of_a_run_survive_json():
 @pytest.mark.parametrize(
     ("preset", "name", "value", "why"),
     [
-        ("gpt2-small", "masking.rate", 0.2, r"masking\.rate would do nothing here: a GPT predicts every next token"),
-        ("gpt1-base", "data.single_chance", 0.2, "reads documents end to end"),
+        (
+            "gpt2-small",
+            "masking.probability",
+            0.2,
+            r"masking\.rate would do nothing here: a GPT predicts every next token",
+        ),
+        ("gpt1-base", "data.single_segment_probability", 0.2, "reads documents end to end"),
         ("bert-tiny", "data.crosses_documents", True, r"would do nothing here: it is for a GPT"),
     ],
 )

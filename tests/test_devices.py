@@ -37,7 +37,7 @@ def test_all_captures_are_tried_on_one_stream(monkeypatch):
     devices._side_stream.cache_clear()
     try:
         for _ in range(2):
-            with devices.tried_beside():
+            with devices.warm_up_on_side_stream():
                 assert made[0].waited_for[-1] is main
             assert main.waited_for[-1] is made[0]
         assert len(made) == 1 and made[0].device == 3 and ran_on == made * 2

@@ -27,7 +27,7 @@ def folder(tmp_path_factory, tiny_run, tiny_corpus, tiny_tokenizer, tiny_text_fi
     (folder / "texts.txt").symlink_to(tiny_text_file)
     lines = [f"{word} film {i},{label}" for i in range(12) for word, label in (("charming", "good"), ("slow", "bad"))]
     (folder / "reviews.csv").write_text("\n".join(["review,label", *lines]))
-    settings = {"epochs": 1, "changes": {"runtime.threads": 1}, "say": lambda words: None}
+    settings = {"epochs": 1, "overrides": {"runtime.threads": 1}, "log": lambda words: None}
     finetune(tiny_run, folder / "reviews.csv", out=folder / "runs" / "reviews", **settings)
     return folder
 

@@ -15,12 +15,12 @@ from hornbook.tasks.datasets import known
 
 RESOLVED = {
     **{
-        preset: lambda changes, preset=preset: preset_settings(preset, changes)
+        preset: lambda overrides, preset=preset: preset_settings(preset, overrides)
         for preset in ("bert-tiny", "albert-base", "roberta-base", "electra-small", "gpt1-base", "gpt2-small")
     },
-    "distilbert from a teacher": lambda changes: preset_settings("distilbert", changes, has_teacher=True),
-    "finetune": lambda changes: settings_for(known("mrpc"), None, changes),
-    "distill on a task": lambda changes: settings_for(known("mrpc"), None, changes, has_teacher=True),
+    "distilbert from a teacher": lambda overrides: preset_settings("distilbert", overrides, has_teacher=True),
+    "finetune": lambda overrides: settings_for(known("mrpc"), None, overrides),
+    "distill on a task": lambda overrides: settings_for(known("mrpc"), None, overrides, has_teacher=True),
 }
 
 
@@ -52,16 +52,16 @@ def test_what_is_out_of_range_is_named(name, value, words):
 
 
 @pytest.mark.parametrize(
-    ("changes", "words"),
+    ("overrides", "words"),
     [
         ({"model.width": 2**20, "model.num_heads": 2**14}, "parameters of this model need .* GiB, and cpu has"),
         ({"model.num_layers": 10_000, "model.width": 8192, "model.num_heads": 64}, "parameters of this model need"),
         ({"model.max_positions": 2**20, "model.width": 2**16}, "lower model.num_layers, model.width"),
     ],
 )
-def test_a_model_that_no_memory_holds_is_refused_before_it_is_made(tmp_path, tiny_corpus, changes, words):
+def test_a_model_that_no_memory_holds_is_refused_before_it_is_made(tmp_path, tiny_corpus, overrides, words):
     with pytest.raises(ValueError, match=words):
-        pretrain("bert-tiny", tiny_corpus, tmp_path / "run", steps=1, changes=TINY_MODEL | changes)
+        pretrain("bert-tiny", tiny_corpus, tmp_path / "run", steps=1, overrides=TINY_MODEL | overrides)
     assert not (tmp_path / "run").exists()
 
 
@@ -74,9 +74,11 @@ def test_some_extreme_settings_are_run(tmp_path, tiny_corpus):
             continue
         accepted.append((name, value))
     for number, (name, value) in enumerate(random.Random(0).sample(accepted, 5)):
-        changes = TINY_MODEL | {"batch.tokens": 512, "schedule.steps": 1} | {name: value}
+        overrides = TINY_MODEL | {"batch.tokens": 512, "schedule.steps": 1} | {name: value}
         out = tmp_path / str(number)
-        fault = fault_of(lambda out=out, changes=changes: pretrain("bert-tiny", tiny_corpus, out, changes=changes), 60)
+        fault = fault_of(
+            lambda out=out, overrides=overrides: pretrain("bert-tiny", tiny_corpus, out, overrides=overrides), 60
+        )
         assert fault is None, f"{name}={value[:20]} {fault}"
 
 

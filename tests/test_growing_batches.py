@@ -17,16 +17,16 @@ from hornbook.pretraining.settings import preset_settings
 from hornbook.train.settings import BatchSettings
 
 STEPS = 30
-GROWING = {"batch.tokens": 1024, "batch.first_tokens": 128, "batch.growth_share": 0.5, "schedule.steps": STEPS}
+GROWING = {"batch.tokens": 1024, "batch.first_tokens": 128, "batch.growth_fraction": 0.5, "schedule.steps": STEPS}
 
 
-def maker(corpus, preset: str = "gpt2-small", **changes) -> BatchMaker:
-    settings = preset_settings(preset, TINY_MODEL | GROWING | {k.replace("__", "."): v for k, v in changes.items()})
+def maker(corpus, preset: str = "gpt2-small", **overrides) -> BatchMaker:
+    settings = preset_settings(preset, TINY_MODEL | GROWING | {k.replace("__", "."): v for k, v in overrides.items()})
     return BatchMaker(settings, [(Corpus(corpus), 1.0)])
 
 
 def test_a_batch_is_a_line_over_the_tokens_seen():
-    batch = BatchSettings(tokens=524_288, first_tokens=32_768, growth_share=0.1)
+    batch = BatchSettings(tokens=524_288, first_tokens=32_768, growth_fraction=0.1)
     growing = batch.tokens_before(10_000, 100_000)
     for step in (0, 2_500, 9_000, 9_999):
         before, after = (batch.tokens_before(each, 100_000) for each in (step, step + 1))
@@ -38,11 +38,11 @@ def test_a_batch_is_a_line_over_the_tokens_seen():
     assert plain.mean_tokens * 7 == plain.tokens_before(7, 100) == 7 * 524_288
 
 
-@pytest.mark.parametrize("short_share", [0.0, 0.3])
-def test_batches_follow_each_other_and_need_no_history(tiny_corpus, short_share):
+@pytest.mark.parametrize("short_fraction", [0.0, 0.3])
+def test_batches_follow_each_other_and_need_no_history(tiny_corpus, short_fraction):
     """The sequences of all batches are those of one stream, each once, whatever was asked before."""
     asked = []
-    make = maker(tiny_corpus, data__short_share=short_share)
+    make = maker(tiny_corpus, data__short_share=short_fraction)
     for length, examples in make.examples.items():
         whole = examples.batch
 
@@ -63,7 +63,7 @@ def test_batches_follow_each_other_and_need_no_history(tiny_corpus, short_share)
     assert all(one <= two + 64 for one, two in pairwise(sizes))
     assert sum(sizes) == pytest.approx(STEPS * make.batch.mean_tokens, abs=128)
     for number in (17, 3, 0, 29):
-        assert torch.equal(maker(tiny_corpus, data__short_share=short_share)(number).ids_T, made[number].ids_T)
+        assert torch.equal(maker(tiny_corpus, data__short_share=short_fraction)(number).ids_T, made[number].ids_T)
 
 
 def test_an_encoder_may_grow_its_batches_too(tiny_corpus):
@@ -73,7 +73,7 @@ def test_an_encoder_may_grow_its_batches_too(tiny_corpus):
 
 
 def test_a_run_learns_on_growing_batches(tmp_path, tiny_corpus):
-    run(tmp_path / "run", tiny_corpus, family="gpt3", changes={"runtime.log_every_steps": 1})
+    run(tmp_path / "run", tiny_corpus, family="gpt3", overrides={"runtime.log_every_steps": 1})
     lines = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
     seen = [line["tokens"] for line in lines if line["kind"] == "train"]
     grown = np.diff([0, *seen])
@@ -81,22 +81,22 @@ def test_a_run_learns_on_growing_batches(tmp_path, tiny_corpus):
 
 
 def test_tokens_and_plans_count_the_mean_batch(tiny_corpus, tmp_path):
-    changes = {"batch.first_tokens": 128, "batch.growth_share": 1.0}
-    run(tmp_path / "run", tiny_corpus, steps=None, tokens=10_000, family="gpt2", changes=changes)
+    overrides = {"batch.first_tokens": 128, "batch.growth_fraction": 1.0}
+    run(tmp_path / "run", tiny_corpus, steps=None, tokens=10_000, family="gpt2", overrides=overrides)
     decided = json.loads((tmp_path / "run" / "run.json").read_text())["settings"]
     assert decided["schedule"]["steps"] == -(-10_000 // BatchSettings(512, 512, 128, 1.0).mean_tokens)
     assert plan("gpt3-125m").tokens == pytest.approx(300e9, rel=1e-4)
 
 
 @pytest.mark.parametrize(
-    ("changes", "words"),
+    ("overrides", "words"),
     [
         ({"batch.first_tokens": 4}, "first_tokens must be at least 8"),
-        ({"batch.first_tokens": 128, "batch.growth_share": 0.0}, "growth_share must be above 0"),
+        ({"batch.first_tokens": 128, "batch.growth_fraction": 0.0}, "growth_share must be above 0"),
         ({"batch.first_tokens": 32}, r"batch\.first_tokens=32 is less than one sequence of 64"),
-        ({"batch.growth_share": 0.5}, r"growth_share would do nothing here: .* set batch\.first_tokens"),
+        ({"batch.growth_fraction": 0.5}, r"growth_share would do nothing here: .* set batch\.first_tokens"),
     ],
 )
-def test_refusals(changes, words):
+def test_refusals(overrides, words):
     with pytest.raises(ValueError, match=words):
-        preset_settings("gpt2-small", TINY_MODEL | {"batch.tokens": 1024} | changes)
+        preset_settings("gpt2-small", TINY_MODEL | {"batch.tokens": 1024} | overrides)

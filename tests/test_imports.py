@@ -70,7 +70,7 @@ MODULES = {
 def imported(file: Path) -> set[str]:
     """Every module that a file names in an import, with `TYPE_CHECKING` ones left out: they are never run."""
     tree = ast.parse(file.read_text(encoding="utf-8"))
-    unread = {
+    unused = {
         inner
         for node in ast.walk(tree)
         if isinstance(node, ast.If) and getattr(node.test, "id", None) == "TYPE_CHECKING"
@@ -78,7 +78,7 @@ def imported(file: Path) -> set[str]:
     }
     found = set()
     for node in ast.walk(tree):
-        if node in unread:
+        if node in unused:
             continue
         if isinstance(node, ast.Import):
             found.update(alias.name for alias in node.names)

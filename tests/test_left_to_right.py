@@ -23,7 +23,7 @@ from hornbook.pretraining.settings import preset_settings, settings_in
 from hornbook.train.metrics import read_metrics
 
 LEFT = {"model.direction": "left", "objective.sentence": "none"}
-QUIET = {"say": lambda words: None}
+QUIET = {"log": lambda words: None}
 OUTSIDE = {  # what `AutoModelFor...` opens a task as
     "classification": transformers.BertModel,
     "tagging": transformers.BertForTokenClassification,
@@ -34,7 +34,7 @@ OUTSIDE = {  # what `AutoModelFor...` opens a task as
 @pytest.fixture(scope="module")
 def left_run(tmp_path_factory, tiny_corpus):
     out = tmp_path_factory.mktemp("left") / "run"
-    run(out, tiny_corpus, steps=12, changes=LEFT)
+    run(out, tiny_corpus, steps=12, overrides=LEFT)
     return out
 
 
@@ -74,7 +74,7 @@ def test_the_loss_is_that_of_the_next_token_by_transformers(left_run, tiny_corpu
     settings = settings_in(read_json(left_run / "run.json"))
     theirs = transformers.AutoModelForCausalLM.from_pretrained(left_run).eval()
     total, num = 0.0, 0
-    for batch in held_out_batches(settings, [(Corpus(tiny_corpus, settings.data.held_out_share), 1.0)]):
+    for batch in held_out_batches(settings, [(Corpus(tiny_corpus, settings.data.held_out_fraction), 1.0)]):
         for ids in batch.ids_T.tensor_split(batch.starts_host[1:-1].tolist()):
             with torch.no_grad():
                 total += float(F.cross_entropy(theirs(ids[None]).logits[0, :-1], ids[1:], reduction="sum"))
@@ -88,23 +88,23 @@ def test_a_resumed_run_ends_with_the_same_weights(tmp_path, left_run, tiny_corpu
     _, *later = sorted((tmp_path / "run" / "checkpoints").iterdir())
     for folder in later:
         shutil.rmtree(folder)
-    outcome = run(tmp_path / "run", tiny_corpus, steps=12, changes=LEFT, resume=True)
+    outcome = run(tmp_path / "run", tiny_corpus, steps=12, overrides=LEFT, resume=True)
     assert outcome.ended == "finished" and same(tmp_path / "run", left_run)
 
 
 @pytest.mark.parametrize(
-    ("preset", "changes", "reason"),
+    ("preset", "overrides", "reason"),
     [
         ("bert-tiny", {"model.direction": "left"}, r"set objective\.sentence=none"),
         ("albert-base", LEFT, "transformers has no one-sided model of this family"),
         ("electra-small", {"model.direction": "left"}, "ELECTRA detects replaced"),
         ("bert-tiny", {"model.direction": "right"}, r"set model\.direction=left or both"),
-        ("bert-tiny", LEFT | {"masking.rate": 0.2}, "masks none"),
+        ("bert-tiny", LEFT | {"masking.probability": 0.2}, "masks none"),
     ],
 )
-def test_what_cannot_be_trained_is_refused_with_what_to_set(preset, changes, reason):
+def test_what_cannot_be_trained_is_refused_with_what_to_set(preset, overrides, reason):
     with pytest.raises(ValueError, match=reason):
-        preset_settings(preset, changes)
+        preset_settings(preset, overrides)
 
 
 def test_masks_and_next_sentences_are_refused_and_texts_are_scored(left_run):
@@ -157,20 +157,20 @@ def test_transformers_opens_a_task_with_the_same_outputs_or_without_its_head(tmp
 
 def test_a_student_learns_on_plain_text_and_on_a_task(tmp_path, left_run, classifier, tiny_corpus):
     shape = {name: value for name, value in TINY_MODEL.items() if name.startswith("model.")}
-    changes = {**TINY_MODEL, "model.direction": "left"}
+    overrides = {**TINY_MODEL, "model.direction": "left"}
     more = {"corpora": [tiny_corpus], "steps": 4, "batch_tokens": 512, **QUIET}
-    hornbook.distill(left_run, "bert-tiny", tmp_path / "student", changes=changes, **more)
+    hornbook.distill(left_run, "bert-tiny", tmp_path / "student", overrides=overrides, **more)
     assert "clm" in read_json(tmp_path / "student" / "run.json")["terms"]
     assert load_model(tmp_path / "student").config.direction == "left"
     with pytest.raises(ValueError, match=r"set model\.direction=left"):
-        hornbook.distill(left_run, "bert-tiny", tmp_path / "other", changes=TINY_MODEL, **more)
+        hornbook.distill(left_run, "bert-tiny", tmp_path / "other", overrides=TINY_MODEL, **more)
     found = hornbook.distill(
         classifier.out,
         "bert-tiny",
         tmp_path / "taught",
         task="classification",
         data=rows("classification"),
-        changes={**shape, "model.direction": "left", "stages.1.epochs": 2},
+        overrides={**shape, "model.direction": "left", "stages.1.epochs": 2},
         epochs=12,
         lr=5e-3,
         **QUIET,

@@ -8,7 +8,7 @@ from hornbook.files import read_json
 from hornbook.pretraining import minutes
 from hornbook.pretraining.run import pretrain
 
-TINY = TINY_MODEL | {"data.held_out_share": 0.5}
+TINY = TINY_MODEL | {"data.held_out_fraction": 0.5}
 
 
 @pytest.fixture
@@ -18,9 +18,9 @@ def slow(monkeypatch):
     monkeypatch.setattr(minutes, "steps_in", lambda *about: (4, 2))
 
 
-def begun(out, corpus, changes=None, **more) -> tuple[dict, list[str]]:
+def begun(out, corpus, overrides=None, **more) -> tuple[dict, list[str]]:
     said = []
-    pretrain("bert-tiny", corpus, out, minutes=16, changes=TINY | (changes or {}), say=said.append, **more)
+    pretrain("bert-tiny", corpus, out, minutes=16, overrides=TINY | (overrides or {}), log=said.append, **more)
     return read_json(out / "run.json")["settings"], said
 
 
@@ -33,7 +33,7 @@ def test_the_batch_shrinks_until_enough_steps_fit(slow, tmp_path, tiny_corpus):
 
 
 def test_a_batch_that_a_person_asks_for_stays(slow, tmp_path, tiny_corpus):
-    for number, how in enumerate(({"changes": {"batch.tokens": 512}}, {"batch_tokens": 512})):
+    for number, how in enumerate(({"overrides": {"batch.tokens": 512}}, {"batch_tokens": 512})):
         settings, said = begun(tmp_path / str(number), tiny_corpus, **how)
         assert settings["batch"]["tokens"] == 512 and not [each for each in said if "published" in each]
 
@@ -42,7 +42,7 @@ def test_a_fast_machine_keeps_the_published_batch(monkeypatch, tmp_path, tiny_co
     monkeypatch.setattr(minutes, "_seconds_a_token", lambda *about: 1e-6)
     monkeypatch.setattr(minutes, "with_steps_in", lambda minutes, settings, *about: settings)
     with pytest.raises(KeyError):
-        begun(tmp_path / "run", tiny_corpus, watch=lambda status: {}["no steps are needed here"])
+        begun(tmp_path / "run", tiny_corpus, on_progress=lambda status: {}["no steps are needed here"])
     assert read_json(tmp_path / "run" / "run.json")["settings"]["batch"]["tokens"] == 131_072
 
 
@@ -56,7 +56,7 @@ def test_validation_shrinks_with_it(slow, monkeypatch, tmp_path, tiny_corpus):
 
 def test_what_was_chosen_is_used_again_on_resume(slow, monkeypatch, tmp_path, tiny_corpus):
     settings, _ = begun(tmp_path / "whole", tiny_corpus)
-    begun(tmp_path / "stopped", tiny_corpus, watch=lambda status: status.step >= 2)
+    begun(tmp_path / "stopped", tiny_corpus, on_progress=lambda status: status.step >= 2)
     monkeypatch.setattr(minutes, "_seconds_a_token", lambda *about: 1e-6)  # the machine is fast now
     again, _ = begun(tmp_path / "stopped", tiny_corpus, resume=True)
     assert again == settings and same(tmp_path / "whole", tmp_path / "stopped")
@@ -65,6 +65,6 @@ def test_what_was_chosen_is_used_again_on_resume(slow, monkeypatch, tmp_path, ti
 def test_the_speed_is_measured(tmp_path, tiny_corpus, monkeypatch):
     monkeypatch.setattr(minutes, "steps_in", lambda *about: (2, 1))
     said = []
-    pretrain("bert-tiny", tiny_corpus, tmp_path / "run", minutes=0.05, changes=TINY, say=said.append)
+    pretrain("bert-tiny", tiny_corpus, tmp_path / "run", minutes=0.05, overrides=TINY, log=said.append)
     assert read_json(tmp_path / "run" / "run.json")["settings"]["batch"]["tokens"] < 131_072
     assert any("in place of the published" in each for each in said)

@@ -4,17 +4,17 @@ import pytest
 
 from hornbook.devices import matrix_flops
 from hornbook.models.registry import PRESETS
+from hornbook.pretraining.assembly import new_network
 from hornbook.pretraining.plan import GIB, count_parameters, plan
 from hornbook.pretraining.settings import preset_settings
-from hornbook.pretraining.trained import new_network
 
 
 def test_parameters_are_those_of_the_network_without_the_rows_that_pad_the_vocabulary():
-    changes = {"model.vocab_size": 1024, "model.num_layers": 2}
+    overrides = {"model.vocab_size": 1024, "model.num_layers": 2}
     for preset in ("bert-tiny", "albert-base", "electra-small", "roberta-base"):
-        settings = preset_settings(preset, changes)
+        settings = preset_settings(preset, overrides)
         assert count_parameters(settings) == sum(p.numel() for p in new_network(settings).parameters())
-        fewer = preset_settings(preset, changes | {"model.vocab_size": 1000})
+        fewer = preset_settings(preset, overrides | {"model.vocab_size": 1000})
         a_row = settings.model.embedding_width + 1  # its vector and its bias
         assert count_parameters(settings) - count_parameters(fewer) == 24 * a_row
 

@@ -19,12 +19,12 @@ PUBLISHED = {  # steps, of them warm-up, sequences of 512 in a batch, rate, shar
 @pytest.mark.parametrize("preset", [name for name in PRESETS if name.startswith(("bert", "albert", "roberta"))])
 def test_presets_carry_the_published_training(preset):
     settings = preset_settings(preset)
-    steps, warmup, sequences, lr, short_share, dropout = PUBLISHED.get(preset) or PUBLISHED[preset.partition("-")[0]]
+    steps, warmup, sequences, lr, short_fraction, dropout = PUBLISHED.get(preset) or PUBLISHED[preset.partition("-")[0]]
     assert settings.schedule.steps == steps and settings.batch.tokens == sequences * 512
     share = settings.schedule.warmup_fraction
     assert settings.optimizer.lr == lr and (settings.schedule.warmup_steps or share * steps) == warmup
-    assert (settings.data.short_share, settings.data.length) == (short_share, 512)
-    assert settings.data.short_length == 128 or not short_share
+    assert (settings.data.short_fraction, settings.data.length) == (short_fraction, 512)
+    assert settings.data.short_length == 128 or not short_fraction
     assert settings.model.dropout == settings.model.attention_dropout == dropout
     optimizer = settings.optimizer
     family = preset.partition("-")[0]
@@ -61,7 +61,11 @@ def test_electras_carry_the_published_training(preset, steps, sequences, length,
     assert {settings.data.length_at(step, steps)[0] for step in (0, steps - 1)} == {length}
     assert (settings.schedule.warmup_steps, settings.schedule.shape) == (10_000, "multiplied")
     assert settings.optimizer.lr == lr and not settings.optimizer.bias_correction
-    assert (settings.masking.rate, settings.masking.mask_share, settings.masking.random_share) == (rate, 0.85, 0.0)
+    assert (settings.masking.probability, settings.masking.mask_fraction, settings.masking.random_fraction) == (
+        rate,
+        0.85,
+        0.0,
+    )
     assert settings.layout == "segments" and settings.objective.weights == {"mlm": 1.0, "rtd": 50.0}
     assert settings.model.dropout == settings.model.attention_dropout == 0.1
 
@@ -91,13 +95,13 @@ def test_gpts_carry_the_published_training(preset, batch_tokens, length, lr, war
     assert settings.batch.tokens_before(settings.schedule.warmup_steps, steps) == pytest.approx(warmup_tokens, rel=0.01)
     assert settings.batch.first_tokens == (32_768 if is_gpt3 else None)
     if is_gpt3:
-        grown, fallen = settings.batch.growth_share * steps, round(settings.schedule.fall_share * steps)
+        grown, fallen = settings.batch.growth_fraction * steps, round(settings.schedule.decay_fraction * steps)
         assert 3.99e9 < settings.batch.tokens_before(grown, steps) < 12.01e9
         assert settings.batch.tokens_before(fallen, steps) == pytest.approx(260e9, rel=1e-4)
         assert settings.schedule.rate(fallen) == 0.1 < settings.schedule.rate(fallen - 1000)
     if preset != "gpt1-base":
         assert settings.batch.mean_tokens * steps == pytest.approx(300e9, rel=1e-4)
-    assert settings.schedule.fall == "cosine" and settings.layout == "documents"
+    assert settings.schedule.decay == "cosine" and settings.layout == "documents"
     is_first = preset == "gpt1-base"
     assert settings.schedule.rate(settings.schedule.steps - 1) == pytest.approx(0.0 if is_first else 0.1, abs=1e-6)
     assert (settings.optimizer.beta2, settings.optimizer.weight_decay) == ((0.999, 0.01) if is_first else (0.95, 0.1))

@@ -64,7 +64,7 @@ def test_validating_takes_about_a_tenth_of_a_short_run(unbroken, tiny_corpus):
     settings = settings_in(json.loads((unbroken / "run.json").read_text()))
     held_out = sum(
         batch.num_tokens
-        for batch in held_out_batches(settings, [(Corpus(tiny_corpus, settings.data.held_out_share), 1.0)])
+        for batch in held_out_batches(settings, [(Corpus(tiny_corpus, settings.data.held_out_fraction), 1.0)])
     )
     num = len([line for line in read_metrics(unbroken) if line["kind"] == "validation"])
     assert 2 <= num <= 4 and num * held_out / 3 < 0.15 * 12 * settings.batch.tokens
@@ -110,7 +110,7 @@ def test_killed_before_the_first_checkpoint(unbroken, tmp_path, tiny_corpus, bas
 
 
 def test_the_number_of_loader_workers_changes_nothing(unbroken, tmp_path, tiny_corpus):
-    run(tmp_path / "run", tiny_corpus, changes={"runtime.loader_workers": 2})
+    run(tmp_path / "run", tiny_corpus, overrides={"runtime.loader_workers": 2})
     assert same(unbroken, tmp_path / "run")
 
 
@@ -125,7 +125,7 @@ def test_an_existing_run_is_never_overwritten(unbroken, tiny_corpus):
     ("change", "said"),
     [
         ({"steps": 13}, r"schedule\.steps is 12, not 13; leave these options out to resume"),
-        ({"changes": {"optimizer.lr": 2e-3}}, r"optimizer\.lr is 0\.001, not 0\.002"),
+        ({"overrides": {"optimizer.lr": 2e-3}}, r"optimizer\.lr is 0\.001, not 0\.002"),
         ({"minutes": 3.0}, r"--minutes is not set, not 3\.0"),
         ({"base": "elsewhere"}, "--from"),
     ],
@@ -157,32 +157,32 @@ def test_a_corpus_that_moved_is_known_again(tmp_path, unbroken, tiny_corpus, tin
 def test_minutes_become_steps_once_and_stay(tmp_path, tiny_corpus):
     said = []
     settings = TINY_MODEL | {"batch.tokens": 512}
-    pretrain("bert-tiny", [tiny_corpus], tmp_path / "run", minutes=0.02, changes=settings, say=said.append)
+    pretrain("bert-tiny", [tiny_corpus], tmp_path / "run", minutes=0.02, overrides=settings, log=said.append)
     steps = json.loads((tmp_path / "run" / "run.json").read_text())["settings"]["schedule"]["steps"]
     assert any("steps" in words and f"{steps:,}" in words for words in said)
     lines = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
     assert max(line["step"] for line in lines) == steps
 
 
-@pytest.mark.parametrize("a_validation", [0.0, 0.1, 3.0, 20.0])
+@pytest.mark.parametrize("validation_seconds", [0.0, 0.1, 3.0, 20.0])
 @pytest.mark.parametrize("every", [None, 1, 50])
-def test_steps_and_validations_fill_the_minutes(a_validation, every):
-    steps, found = steps_in(90, 0.5, a_validation, every)
-    taken = 0.5 * steps + a_validation * (steps // found)
+def test_steps_and_validations_fill_the_minutes(validation_seconds, every):
+    steps, found = steps_in(90, 0.5, validation_seconds, every)
+    taken = 0.5 * steps + validation_seconds * (steps // found)
     assert 80 <= taken <= 90.5 or steps == 1
     assert every in (None, found)
     if every is None:
-        assert steps // found >= 2 and (a_validation < 3 or steps // found < 20)
+        assert steps // found >= 2 and (validation_seconds < 3 or steps // found < 20)
 
 
 def test_a_run_in_minutes_counts_its_validations(tmp_path, tiny_corpus, monkeypatch):
     """Where held-out text is a hundred times a batch, validating twenty times would take most of the time."""
     asked = []
     monkeypatch.setattr(minutes, "steps_in", lambda *each: asked.append(each) or (4, 2))
-    settings = TINY_MODEL | {"batch.tokens": 512, "data.held_out_share": 0.5}
-    pretrain("bert-tiny", [tiny_corpus], tmp_path / "run", minutes=0.02, changes=settings, say=lambda words: None)
-    ((seconds, a_step, a_validation, every),) = asked
-    assert seconds < 1.2 and a_validation > a_step / 3 and every is None
+    settings = TINY_MODEL | {"batch.tokens": 512, "data.held_out_fraction": 0.5}
+    pretrain("bert-tiny", [tiny_corpus], tmp_path / "run", minutes=0.02, overrides=settings, log=lambda words: None)
+    ((seconds, a_step, validation_seconds, every),) = asked
+    assert seconds < 1.2 and validation_seconds > a_step / 3 and every is None
     lines = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
     assert [line["step"] for line in lines if line["kind"] == "validation"] == [2, 4]
 
@@ -190,14 +190,14 @@ def test_a_run_in_minutes_counts_its_validations(tmp_path, tiny_corpus, monkeypa
 def test_measuring_minutes_moves_no_weight(tmp_path, tiny_corpus):
     """A run whose steps came from minutes equals one that was given those steps."""
     settings = TINY_MODEL | {"batch.tokens": 512}
-    pretrain("bert-tiny", [tiny_corpus], tmp_path / "a", minutes=0.01, changes=settings, say=lambda words: None)
+    pretrain("bert-tiny", [tiny_corpus], tmp_path / "a", minutes=0.01, overrides=settings, log=lambda words: None)
     steps = json.loads((tmp_path / "a" / "run.json").read_text())["settings"]["schedule"]["steps"]
-    pretrain("bert-tiny", [tiny_corpus], tmp_path / "b", steps=steps, changes=settings, say=lambda words: None)
+    pretrain("bert-tiny", [tiny_corpus], tmp_path / "b", steps=steps, overrides=settings, log=lambda words: None)
     assert same(tmp_path / "a", tmp_path / "b")
 
 
 def test_masked_tokens_alone(tmp_path, tiny_corpus):
-    run(tmp_path / "run", tiny_corpus, steps=2, changes={"objective.sentence": "none", "masking.unit": "word"})
+    run(tmp_path / "run", tiny_corpus, steps=2, overrides={"objective.sentence": "none", "masking.unit": "word"})
     config = json.loads((tmp_path / "run" / "config.json").read_text())
     assert config["architectures"] == ["BertForMaskedLM"]
     transformers.BertForMaskedLM.from_pretrained(tmp_path / "run")
@@ -206,8 +206,8 @@ def test_masked_tokens_alone(tmp_path, tiny_corpus):
 
 
 def test_variants_of_the_model(tmp_path, tiny_corpus):
-    changes = {"model.direction": "left", "objective.sentence": "none", "model.positions": "sinusoidal"}
-    run(tmp_path / "run", tiny_corpus, steps=2, changes=changes)
+    overrides = {"model.direction": "left", "objective.sentence": "none", "model.positions": "sinusoidal"}
+    run(tmp_path / "run", tiny_corpus, steps=2, overrides=overrides)
     again = hornbook.load(tmp_path / "run")
     assert again.model.config.direction == "left" and again.model.config.positions == "sinusoidal"
     from hornbook.nn.embeddings import sinusoids
@@ -233,7 +233,7 @@ def test_going_on_with_new_words(tmp_path, unbroken):
     build_corpus(text, tmp_path / "vocabulary", tmp_path / "corpus", workers=0)
     said = []
     settings = TINY_MODEL | {"batch.tokens": 512, "schedule.steps": 2}
-    pretrain("bert-tiny", [tmp_path / "corpus"], tmp_path / "law", base=unbroken, changes=settings, say=said.append)
+    pretrain("bert-tiny", [tmp_path / "corpus"], tmp_path / "law", base=unbroken, overrides=settings, log=said.append)
     assert any("new words" in words for words in said)
     model = transformers.BertForPreTraining.from_pretrained(tmp_path / "law")
     assert model.config.vocab_size == tokenizer.vocab_size > old_size
@@ -254,7 +254,7 @@ def test_a_model_without_heads_gets_new_ones(tmp_path):
     said = []
     settings = {"data.short_length": 32, "data.length": 32, "runtime.threads": 1}
     out = tmp_path / "run"
-    keywords = {"base": folder, "steps": 1, "batch_tokens": 256, "changes": settings, "say": said.append}
+    keywords = {"base": folder, "steps": 1, "batch_tokens": 256, "overrides": settings, "log": said.append}
     pretrain("bert-small", [tmp_path / "corpus"], out, **keywords)
     assert any("starts anew" in words for words in said)
     assert set(hornbook.load(out).model.heads) == {"pooler", "mlm", "sentence"}
@@ -277,7 +277,7 @@ def test_corpora_mix_by_weight(tmp_path, tiny_corpus, tiny_run):
     out = tmp_path / "run"
     settings = TINY_MODEL | {"batch.tokens": 512, "schedule.steps": 2}
     folders = [f"{tiny_corpus}:3", tmp_path / "second:3"]
-    pretrain("bert-tiny", folders, out, changes=settings, say=lambda words: None)
+    pretrain("bert-tiny", folders, out, overrides=settings, log=lambda words: None)
     corpora = json.loads((out / "run.json").read_text())["corpora"]
     assert [entry["weight"] for entry in corpora] == [3.0, 1.0]
     assert corpora[1]["folder"].endswith("second:3")
@@ -329,35 +329,40 @@ def test_terminating_the_whole_group_saves(tmp_path, tiny_corpus):
 
 
 def test_going_on_from_a_model_resumes_by_the_same_command(unbroken, tmp_path, tiny_corpus):
-    words = {"base": unbroken, "steps": 2, "changes": {"model.dropout": "0", "model.width": "32"}}
+    words = {"base": unbroken, "steps": 2, "overrides": {"model.dropout": "0", "model.width": "32"}}
     run(tmp_path / "run", tiny_corpus, **words)
     stored = json.loads((tmp_path / "run" / "run.json").read_text())["settings"]["model"]
     assert stored["dropout"] == 0.0 and stored["attention_dropout"] == 0.1
     assert run(tmp_path / "run", tiny_corpus, resume=True, **words).ended == "already finished"
     with pytest.raises(ValueError, match=r"model\.num_layers is 1 .* cannot be changed"):
-        run(tmp_path / "other", tiny_corpus, base=unbroken, changes={"model.num_layers": 2})
+        run(tmp_path / "other", tiny_corpus, base=unbroken, overrides={"model.num_layers": 2})
 
 
 @pytest.mark.parametrize(
-    ("changes", "said"),
+    ("overrides", "said"),
     [
         ({"model.max_positions": 48}, r"data\.length=64 is more than"),
         ({"data.length": 600, "model.max_positions": 512}, r"data\.length"),
     ],
 )
-def test_settings_that_do_not_fit_are_refused_before_anything_is_written(tmp_path, tiny_corpus, changes, said):
+def test_settings_that_do_not_fit_are_refused_before_anything_is_written(tmp_path, tiny_corpus, overrides, said):
     with pytest.raises(ValueError, match=said):
-        run(tmp_path / "run", tiny_corpus, changes=changes)
+        run(tmp_path / "run", tiny_corpus, overrides=overrides)
     assert not (tmp_path / "run").exists()
 
 
-@pytest.mark.parametrize("short_share", [0.0, 0.5, 1.0])
-def test_one_length_for_all_steps(tmp_path, tiny_corpus, short_share):
+@pytest.mark.parametrize("short_fraction", [0.0, 0.5, 1.0])
+def test_one_length_for_all_steps(tmp_path, tiny_corpus, short_fraction):
     from hornbook.data.corpus import Corpus
     from hornbook.pretraining.batches import BatchMaker
 
-    changes = {"data.short_length": 64, "data.length": 64, "data.short_share": short_share, "schedule.steps": 10}
-    make = BatchMaker(preset_settings("bert-tiny", TINY_MODEL | changes), [(Corpus(tiny_corpus), 1.0)])
+    overrides = {
+        "data.short_length": 64,
+        "data.length": 64,
+        "data.short_fraction": short_fraction,
+        "schedule.steps": 10,
+    }
+    make = BatchMaker(preset_settings("bert-tiny", TINY_MODEL | overrides), [(Corpus(tiny_corpus), 1.0)])
     first, later = make(0), make(9)
     assert first.longest == later.longest == 64 and not torch.equal(first.ids_T[:64], later.ids_T[:64])
 

@@ -93,11 +93,11 @@ def test_pairs_are_joined_as_the_tokenizer_joins_them(corpus, layout):
 
 @pytest.mark.parametrize("sharing", ["attention", "ffn", "none"])
 def test_layers_that_share_a_part_go_on_sharing_it(tmp_path, tiny_corpus, sharing):
-    changes = {"model.sharing": sharing, "objective.sentence": "none"}
-    run(tmp_path / "run", tiny_corpus, steps=3, family="albert", changes=changes)
+    overrides = {"model.sharing": sharing, "objective.sentence": "none"}
+    run(tmp_path / "run", tiny_corpus, steps=3, family="albert", overrides=overrides)
     first, second = load_folder(tmp_path / "run")[0].blocks
     assert (first.attention is second.attention) == (sharing == "attention")
-    assert (first.expand is second.expand) == (sharing == "ffn")
+    assert (first.fc1 is second.fc1) == (sharing == "ffn")
     assert not torch.equal(first.norm.weight, torch.ones(32))  # it learned
 
 
@@ -107,7 +107,7 @@ def test_going_on_from_a_model(tmp_path, tiny_corpus, family):
     base = tmp_path / "base"
     run(base, tiny_corpus, steps=2, family=family)
     free = {"model.dropout": 0.2} | ({"model.head_dropout": 0.3} if family == "albert" else {})
-    run(tmp_path / "more", tiny_corpus, steps=2, family=family, base=base, changes=free)
+    run(tmp_path / "more", tiny_corpus, steps=2, family=family, base=base, overrides=free)
     model = load_folder(tmp_path / "more")[0]
     assert model.config.dropout == 0.2 and (family == "roberta" or model.config.head_dropout == 0.3)
     assert not same(base, tmp_path / "more")
@@ -134,7 +134,7 @@ def encoded_alone(folder: Path) -> None:
 def test_a_gpt_run(tmp_path, corpus, family):
     """No mask is needed, a sample neither; what is predicted is every next token, and the end of a text."""
     window = {"model.window": "none"} if family == "gpt2" else {}  # transformers has no windows
-    run(tmp_path / "run", corpus, steps=3, family=family, changes=window)
+    run(tmp_path / "run", corpus, steps=3, family=family, overrides=window)
     encoded_alone(tmp_path / "run")
     record = json.loads((tmp_path / "run" / "run.json").read_text())
     assert record["heads"] == ["clm"] and set(record["frequency_baseline"]) == {"clm", "clm_accuracy"}
@@ -144,7 +144,7 @@ def test_a_gpt_run(tmp_path, corpus, family):
     assert "next-token accuracy" in page and "of next tokens: e to the clm loss" in page
     assert "data.crosses_documents" in page and "masking" not in page and "data.layout" not in page
     assert any("clm" in words for label, words in lines(describe(tmp_path / "run")) if label == "last validation")
-    run(tmp_path / "more", corpus, steps=2, family=family, base=tmp_path / "run", changes=window)
+    run(tmp_path / "more", corpus, steps=2, family=family, base=tmp_path / "run", overrides=window)
     with pytest.raises(ValueError, match="fills in no masks"):
         hornbook.load(tmp_path / "run").fill_mask("the [MASK]")
 
@@ -172,7 +172,13 @@ def test_help_and_readme_name_every_preset():
 def test_a_generator_learns_at_its_own_rate(tmp_path, corpus):
     """At none its own weights stay as they were drawn; those that it shares with the discriminator do not."""
     for steps in (1, 4):
-        run(tmp_path / f"{steps}", corpus, steps=steps, family="electra", changes={"objective.generator_rate": 0.0})
+        run(
+            tmp_path / f"{steps}",
+            corpus,
+            steps=steps,
+            family="electra",
+            overrides={"objective.generator_lr_ratio": 0.0},
+        )
     first, last = (weights(tmp_path / steps / "generator") for steps in ("1", "4"))
     moved = {name for name, value in first.items() if not torch.equal(value, last[name])}
     assert moved and all("embeddings." in name and "project" not in name for name in moved)
@@ -181,7 +187,7 @@ def test_a_generator_learns_at_its_own_rate(tmp_path, corpus):
 
 def test_followed_tokens_resume_with_the_same_bits(tmp_path, corpus):
     """The two tables are all that a step reads of what went before."""
-    words = {"family": "electra", "changes": {"objective.shared": "followed", "checkpoint.every_steps": 5}}
+    words = {"family": "electra", "overrides": {"objective.shared": "followed", "checkpoint.every_steps": 5}}
     run(tmp_path / "whole", corpus, **words)
 
     def stop(status):
@@ -189,7 +195,7 @@ def test_followed_tokens_resume_with_the_same_bits(tmp_path, corpus):
             raise RuntimeError("the light went out")
 
     with pytest.raises(RuntimeError, match="the light went out"):
-        run(tmp_path / "cut", corpus, watch=stop, **words)
+        run(tmp_path / "cut", corpus, on_progress=stop, **words)
     run(tmp_path / "cut", corpus, resume=True, **words)
     for part in (".", "generator"):
         assert same(tmp_path / "whole" / part, tmp_path / "cut" / part)
@@ -202,7 +208,7 @@ def test_followed_tokens_resume_with_the_same_bits(tmp_path, corpus):
 
 def test_a_discriminator_that_corrects_is_still_one(tmp_path, tiny_corpus):
     """It opens in `transformers` as before, masks are filled in by its generator, and a run goes on from it."""
-    run(tmp_path / "run", tiny_corpus, steps=3, family="electra", changes={"objective.correction": 1.0})
+    run(tmp_path / "run", tiny_corpus, steps=3, family="electra", overrides={"objective.correction": 1.0})
     check_same_hidden(tmp_path / "run", pairs=True)
     config = json.loads((tmp_path / "run" / "config.json").read_text())
     assert config["architectures"] == ["ElectraForPreTraining"]

@@ -24,9 +24,9 @@ CASES = {
 }
 
 
-def run(out, corpus, changes, **more):
-    settings = TINY_MODEL | {"checkpoint.every_steps": 2, "optimizer.lr": 1e-3} | changes
-    words = {"steps": 5, "batch_tokens": 512, "changes": settings, "say": lambda words: None}
+def run(out, corpus, overrides, **more):
+    settings = TINY_MODEL | {"checkpoint.every_steps": 2, "optimizer.lr": 1e-3} | overrides
+    words = {"steps": 5, "batch_tokens": 512, "overrides": settings, "log": lambda words: None}
     return pretrain("bert-tiny", [corpus], out, **words | more)
 
 
@@ -46,30 +46,30 @@ def same_weights(one, two) -> bool:
 
 @pytest.mark.parametrize("case", CASES)
 def test_a_run_with_each_task(case, tmp_path, tiny_corpus):
-    changes, layout, terms = CASES[case]
-    assert preset_settings("bert-tiny", changes).layout == layout
-    run(tmp_path / "whole", tiny_corpus, changes)
+    overrides, layout, terms = CASES[case]
+    assert preset_settings("bert-tiny", overrides).layout == layout
+    run(tmp_path / "whole", tiny_corpus, overrides)
     lines = [json.loads(line) for line in (tmp_path / "whole" / "metrics.jsonl").read_text().splitlines()]
     for kind, endings in (("train", [""]), ("validation", ["", "_accuracy"])):
         line = next(line for line in lines if line["kind"] == kind)
         assert [name for name in line if name[:3] in ("mlm", "nsp", "sop")] == [
             f"{term}{ending}" for term in ["mlm", *terms] for ending in endings
         ]
-        weight = changes.get("objective.sentence_weight", 1.0)
+        weight = overrides.get("objective.sentence_weight", 1.0)
         assert line["loss"] == pytest.approx(line["mlm"] + sum(weight * line[term] for term in terms), rel=1e-5)
     config = json.loads((tmp_path / "whole" / "config.json").read_text())
     assert config["architectures"] == ["BertForPreTraining" if terms else "BertForMaskedLM"]
     with pytest.raises(Killed):
-        run(tmp_path / "cut", tiny_corpus, changes, watch=killed_at_step_3)
-    assert run(tmp_path / "cut", tiny_corpus, changes, resume=True).ended == "finished"
+        run(tmp_path / "cut", tiny_corpus, overrides, on_progress=killed_at_step_3)
+    assert run(tmp_path / "cut", tiny_corpus, overrides, resume=True).ended == "finished"
     assert same_weights(tmp_path / "whole", tmp_path / "cut")
 
 
 @pytest.mark.parametrize("case", CASES)
 def test_batches_are_laid_out_as_asked(case, tiny_corpus):
-    changes, layout, terms = CASES[case]
-    more = {"schedule.steps": 10, "batch.tokens": 2048, "data.single_chance": 0.5}
-    settings = preset_settings("bert-tiny", TINY_MODEL | more | changes)
+    overrides, layout, terms = CASES[case]
+    more = {"schedule.steps": 10, "batch.tokens": 2048, "data.single_segment_probability": 0.5}
+    settings = preset_settings("bert-tiny", TINY_MODEL | more | overrides)
     opened = [(Corpus(tiny_corpus), 1.0)]
     for batch in (BatchMaker(settings, opened)(0), *held_out_batches(settings, opened)[:1]):
         assert (batch.labels_N is not None) == bool(terms)
@@ -80,7 +80,7 @@ def test_batches_are_laid_out_as_asked(case, tiny_corpus):
 
 
 def test_what_does_not_fit_is_refused():
-    for changes, said in (
+    for overrides, said in (
         ({"data.layout": "packed"}, r"data\.layout=pairs, or objective\.sentence=none"),
         ({"objective.sentence": "sop", "data.layout": "packed"}, r"objective\.sentence=sop judges pairs"),
         ({"objective.sentence": "order"}, "must be one of none, nsp, sop"),
@@ -89,7 +89,7 @@ def test_what_does_not_fit_is_refused():
         ({"objective.nsp": "false"}, "there is no setting 'objective.nsp'; did you mean 'objective.sentence'"),
     ):
         with pytest.raises(ValueError, match=said):
-            preset_settings("bert-tiny", changes)
+            preset_settings("bert-tiny", overrides)
     assert preset_settings("bert-tiny", {"objective.sentence": "none", "model.num_segments": 1}).layout == "packed"
     assert preset_settings("bert-tiny", {"data.layout": "pairs"}).layout == "nsp"
     assert preset_settings("bert-tiny", {"data.layout": "none"}).data.layout is None
@@ -99,29 +99,29 @@ def as_the_first_version_wrote_it(folder) -> None:
     """Changes run.json back to `objective.nsp` and to the settings of data that there were."""
     path = folder / "run.json"
     record = json.loads(path.read_text())
-    settings, changes = record["settings"], record["request"]["changes"]
+    settings, overrides = record["settings"], record["request"]["overrides"]
     is_nsp = settings["objective"].pop("sentence") == "nsp"
     settings["objective"] = {"nsp": is_nsp, "nsp_weight": settings["objective"].pop("sentence_weight")}
     settings["data"] = {
-        name: value for name, value in settings["data"].items() if name not in ("layout", "single_chance")
+        name: value for name, value in settings["data"].items() if name not in ("layout", "single_segment_probability")
     }
     for new, old in (("objective.sentence", "objective.nsp"), ("objective.sentence_weight", "objective.nsp_weight")):
-        if new in changes:
-            changes[old] = str(changes.pop(new) == "nsp") if old == "objective.nsp" else changes.pop(new)
+        if new in overrides:
+            overrides[old] = str(overrides.pop(new) == "nsp") if old == "objective.nsp" else overrides.pop(new)
     path.write_text(json.dumps(record))
 
 
-@pytest.mark.parametrize("changes", [{}, {"objective.sentence": "none"}, {"objective.sentence_weight": 0.5}])
-def test_a_run_of_the_first_version_goes_on(changes, tmp_path, tiny_corpus):
+@pytest.mark.parametrize("overrides", [{}, {"objective.sentence": "none"}, {"objective.sentence_weight": 0.5}])
+def test_a_run_of_the_first_version_goes_on(overrides, tmp_path, tiny_corpus):
     with pytest.raises(Killed):
-        run(tmp_path / "new", tiny_corpus, changes, watch=killed_at_step_3)
+        run(tmp_path / "new", tiny_corpus, overrides, on_progress=killed_at_step_3)
     shutil.copytree(tmp_path / "new", tmp_path / "old")
     as_the_first_version_wrote_it(tmp_path / "old")
     assert "nsp" in json.loads((tmp_path / "old" / "run.json").read_text())["settings"]["objective"]
     new, old = read_run(tmp_path / "new"), read_run(tmp_path / "old")
     assert old["settings"]["objective"] == new["settings"]["objective"] and old["request"] == new["request"]
     for name in ("new", "old"):
-        assert run(tmp_path / name, tiny_corpus, changes, resume=True).ended == "finished"
+        assert run(tmp_path / name, tiny_corpus, overrides, resume=True).ended == "finished"
     assert same_weights(tmp_path / "new", tmp_path / "old")
     other = {"objective.sentence": "sop"}
     with pytest.raises(ValueError, match=r"objective\.sentence=(nsp|none), not sop"):
@@ -132,10 +132,10 @@ def test_a_run_of_the_first_version_goes_on(changes, tmp_path, tiny_corpus):
 @pytest.mark.parametrize("preset", ["albert-base", "roberta-base", "electra-small"])
 def test_a_sentence_task_on_any_encoder(preset, sentence, tmp_path, tiny_corpus):
     """Published with it or not: it is trained, measured, saved and opened again."""
-    changes = TINY_MODEL | {"objective.sentence": sentence, "data.layout": None}
+    overrides = TINY_MODEL | {"objective.sentence": sentence, "data.layout": None}
     if preset == "electra-small":
-        changes |= {"objective.generator_share": 0.5}
-    words = {"steps": 3, "batch_tokens": 512, "changes": changes, "say": lambda words: None}
+        overrides |= {"objective.generator_size": 0.5}
+    words = {"steps": 3, "batch_tokens": 512, "overrides": overrides, "log": lambda words: None}
     pretrain(preset, [tiny_corpus], tmp_path / "run", **words)
     lines = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
     assert all(sentence in line for line in lines if line["kind"] in ("train", "validation"))
@@ -150,7 +150,7 @@ def test_one_sided_labels_of_next_sentences_are_warned_of(tmp_path, tiny_tokeniz
     text.write_text("\n\n".join(f"The river has {number} lanterns." for number in range(80)), encoding="utf-8")
     build_corpus(text, tiny_tokenizer, tmp_path / "corpus", workers=0)
     said = []
-    run(tmp_path / "run", tmp_path / "corpus", {}, steps=1, say=said.append)
+    run(tmp_path / "run", tmp_path / "corpus", {}, steps=1, log=said.append)
     (warning,) = [words for words in said if words.startswith("warning")]
     assert "100% of the pairs for next-sentence prediction are labelled 'not next'" in warning
     assert "objective.sentence=none" in warning
@@ -158,5 +158,5 @@ def test_one_sided_labels_of_next_sentences_are_warned_of(tmp_path, tiny_tokeniz
 
 def test_documents_of_several_sentences_are_not_warned_of(tmp_path, tiny_corpus):
     said = []
-    run(tmp_path / "run", tiny_corpus, {}, steps=1, say=said.append)
+    run(tmp_path / "run", tiny_corpus, {}, steps=1, log=said.append)
     assert not [words for words in said if words.startswith("warning")]

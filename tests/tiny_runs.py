@@ -12,18 +12,18 @@ FAMILIES = {  # a preset of each, and what makes it tiny besides
     "bert": ("bert-tiny", {}),
     "albert": ("albert-base", {"model.num_layers": 2, "model.embedding_width": 16}),
     "roberta": ("roberta-base", {}),
-    "electra": ("electra-small", {"model.embedding_width": 16, "objective.generator_share": 0.5}),
+    "electra": ("electra-small", {"model.embedding_width": 16, "objective.generator_size": 0.5}),
     "gpt1": ("gpt1-base", {"model.inner_width": 128}),
     "gpt2": ("gpt2-small", {"model.num_layers": 2, "model.window": 16}),
-    "gpt3": ("gpt3-125m", {"batch.first_tokens": 128, "batch.growth_share": 0.8}),
+    "gpt3": ("gpt3-125m", {"batch.first_tokens": 128, "batch.growth_fraction": 0.8}),
 }
 
 
-def run(out, corpus, steps=12, changes=None, family="bert", **more):
+def run(out, corpus, steps=12, overrides=None, family="bert", **more):
     preset, tiny = FAMILIES[family]
-    settings = TINY_MODEL | tiny | {"checkpoint.every_steps": 4, "optimizer.lr": 1e-3} | (changes or {})
+    settings = TINY_MODEL | tiny | {"checkpoint.every_steps": 4, "optimizer.lr": 1e-3} | (overrides or {})
     return pretrain(
-        preset, [corpus], out, steps=steps, batch_tokens=512, changes=settings, say=lambda words: None, **more
+        preset, [corpus], out, steps=steps, batch_tokens=512, overrides=settings, log=lambda words: None, **more
     )
 
 

@@ -29,8 +29,8 @@ class Batch:
     longest: int  # no sequence is longer
     labels_N: Tensor | None = None  # what a task wants of each sequence: a class, a number, or a row of them
     labels_T: Tensor | None = None  # int64, what a task wants of each token; -1 where it wants nothing
-    num_together: int = 1  # neighbouring sequences that are judged together, such as the endings of one question
-    num_dead: int = 0  # sequences at the end that only fill a bucket
+    group_size: int = 1  # neighbouring sequences that are judged together, such as the endings of one question
+    num_padding_sequences: int = 0  # sequences at the end that only fill a bucket
     numbers_host: np.ndarray | None = None  # int64, N: which of all training sequences each is, where that is asked for
 
     @property
@@ -42,8 +42,8 @@ class Batch:
         return len(self.starts_host) - 1
 
     @property
-    def num_live_sequences(self) -> int:
-        return self.num_sequences - self.num_dead
+    def num_real_sequences(self) -> int:
+        return self.num_sequences - self.num_padding_sequences
 
     @property
     def is_even(self) -> bool:
@@ -56,8 +56,8 @@ class Batch:
         return (self.starts[1:] - self.starts[:-1]).long()
 
     @property
-    def num_live_tokens(self) -> int:
-        return int(self.starts_host[self.num_live_sequences])
+    def num_real_tokens(self) -> int:
+        return int(self.starts_host[self.num_real_sequences])
 
     def to(self, device: torch.device, non_blocking: bool = True) -> "Batch":
         return self._each(lambda tensor: tensor.to(device, non_blocking=non_blocking))
@@ -84,8 +84,8 @@ class Batch:
             longest=self.longest,
             labels_N=None if self.labels_N is None else self.labels_N[first:last],
             labels_T=None if self.labels_T is None else self.labels_T[start:stop],
-            num_together=self.num_together,
-            num_dead=max(0, last - max(first, self.num_live_sequences)),
+            group_size=self.group_size,
+            num_padding_sequences=max(0, last - max(first, self.num_real_sequences)),
             numbers_host=None if self.numbers_host is None else self.numbers_host[first:last],
         )
 
@@ -121,8 +121,8 @@ class Batch:
             longest=self.longest,
             labels_N=labels,
             labels_T=token_labels,
-            num_together=self.num_together,
-            num_dead=self.num_dead + dead,
+            group_size=self.group_size,
+            num_padding_sequences=self.num_padding_sequences + dead,
         )
 
 
@@ -133,7 +133,7 @@ def pack(
     labels: np.ndarray | None = None,
     longest: int | None = None,
     token_labels: Sequence[np.ndarray] | None = None,
-    num_together: int = 1,
+    group_size: int = 1,
 ) -> Batch:
     """A batch of these token sequences. Without segments, all are segment 0; without word starts, each token is one.
     Labels of sequences keep their kind: whole numbers as int64, others as float32.
@@ -160,7 +160,7 @@ def pack(
         longest=int(longest or lengths.max(initial=1)),
         labels_N=None if labels is None else torch.from_numpy(_whole_or_not(np.asarray(labels))),
         labels_T=None if token_labels is None else flat(token_labels, -1, np.int64),
-        num_together=num_together,
+        group_size=group_size,
     )
 
 

@@ -4,7 +4,7 @@
 class Optimizer(Typed, group="optimizer"):
     lr: float = setting(1e-4, "peak learning rate", above=0, high=100)
 
-changed(run, {"optimizer.lr": "3e-4"})      # a new value; an unknown name is an error with the nearest known one
+with_overrides(run, {"optimizer.lr": "3e-4"})      # a new value; an unknown name is an error with the nearest known one
 Optimizer(lr=-1)                            # optimizer.lr must be above 0, not -1
 
 Every value is checked when the dataclass is built, so the command line, files and Python meet the same checks.
@@ -183,54 +183,54 @@ class Setting(NamedTuple):
     doc: str
 
 
-def listed(settings: Any, prefix: str = "") -> Iterator[Setting]:
+def iter_settings(settings: Any, prefix: str = "") -> Iterator[Setting]:
     """Every setting with its dotted name, value and doc line, in the order in which they are declared."""
     for field in dataclasses.fields(settings):
         value = getattr(settings, field.name)
         if dataclasses.is_dataclass(value):
-            yield from listed(value, f"{prefix}{field.name}.")
+            yield from iter_settings(value, f"{prefix}{field.name}.")
         else:
             yield Setting(prefix + field.name, value, field.metadata.get("doc", ""))
 
 
-def why_unread(settings: Any, name: str) -> str | None:
+def why_unused(settings: Any, name: str) -> str | None:
     """Why nothing reads a setting in such a run, where the settings say so themselves: `unread` holds the names of
     settings and groups, each with the reason."""
-    reasons = getattr(settings, "unread", {})
+    reasons = getattr(settings, "unused", {})
     return next((why for part, why in reasons.items() if f"{name}.".startswith(f"{part}.")), None)
 
 
-def unread_names(settings: Any) -> list[str]:
+def unused_names(settings: Any) -> list[str]:
     """The dotted names of all settings that nothing reads in such a run."""
-    return [each.name for each in listed(settings) if why_unread(settings, each.name)]
+    return [each.name for each in iter_settings(settings) if why_unused(settings, each.name)]
 
 
-def refuse_unread(settings: Any, names: Iterable[str]) -> None:
+def refuse_unused(settings: Any, names: Iterable[str]) -> None:
     """A setting that would do nothing is not taken in silence."""
     for name in names:
-        if why := why_unread(settings, name):
+        if why := why_unused(settings, name):
             raise ValueError(f"{name} would do nothing here: {why}")
 
 
-def changed(settings: S, changes: Mapping[str, Any], prefix: str = "") -> S:
-    """A copy of `settings` with the dotted names in `changes` set; text is read as the field's type."""
+def with_overrides(settings: S, overrides: Mapping[str, Any], prefix: str = "") -> S:
+    """A copy of `settings` with the dotted names in `overrides` set; text is read as the field's type."""
     by_group: dict[str, dict[str, Any]] = {}
     direct: dict[str, Any] = {}
     hints = _hints(type(settings))
-    for name, value in changes.items():
+    for name, value in overrides.items():
         head, _, rest = name.partition(".")
         is_group = head in hints and dataclasses.is_dataclass(getattr(settings, head))
         if head not in hints or is_group != bool(rest):
-            raise _unknown(name, [known.name for known in listed(settings)])
+            raise _unknown(name, [known.name for known in iter_settings(settings)])
         if is_group:
             by_group.setdefault(head, {})[rest] = value
         else:
             direct[head] = parsed(value, hints[head], prefix + name) if isinstance(value, str) else value
     for head, group in by_group.items():
         try:
-            direct[head] = changed(getattr(settings, head), group, f"{prefix}{head}.")
+            direct[head] = with_overrides(getattr(settings, head), group, f"{prefix}{head}.")
         except UnknownSetting as error:
-            raise _unknown(f"{head}.{error.name}", [known.name for known in listed(settings)]) from None
+            raise _unknown(f"{head}.{error.name}", [known.name for known in iter_settings(settings)]) from None
     return dataclasses.replace(settings, **direct)
 
 

@@ -29,7 +29,7 @@ SETTINGS = (
     "model.dropout=0",
     "model.attention_dropout=0",
     "data.short_length=64",
-    "data.short_share=1",
+    "data.short_fraction=1",
 )
 
 
@@ -68,54 +68,54 @@ def _is_words(paragraph: str) -> bool:
 
 def main(folder: str = "runs/demo", minutes: str = "3") -> None:
     """Runs every step into `folder`, which must not hold an earlier demo."""
-    from hornbook.terminal import say
+    from hornbook.terminal import log
 
     began = time.monotonic()
     home = Path(folder)
     if (home / "run").exists():
-        say(f"{home} holds an earlier demo: remove it to run the demo again (rm -r {shlex.quote(str(home))})")
+        log(f"{home} holds an earlier demo: remove it to run the demo again (rm -r {shlex.quote(str(home))})")
         return
     documents = [text for text in built_in_documents() if len(text) >= SHORTEST_DOCUMENT]
     write_text(home / "python.jsonl", "".join(json.dumps({"text": text}) + "\n" for text in documents))
     characters = sum(map(len, documents)) / 1e6
-    say(f"{len(documents):,} documents, {characters:.1f} million characters of Python's own documentation\n")
+    log(f"{len(documents):,} documents, {characters:.1f} million characters of Python's own documentation\n")
     text, vocabulary, corpus, run = (str(home / name) for name in ("python.jsonl", "vocabulary", "corpus", "run"))
-    _verb("tokenizer", "train", text, "--out", vocabulary, "--vocab-size", "5000")
-    _verb("corpus", "build", text, "--tokenizer", vocabulary, "--out", corpus)
-    changes = [word for setting in SETTINGS for word in ("--set", setting)]
-    settled = ("--minutes", minutes, "--batch-tokens", "2048", *changes)
-    _verb("pretrain", "bert-tiny", "--corpus", corpus, "--out", run, *settled)
+    _run_command("tokenizer", "train", text, "--out", vocabulary, "--vocab-size", "5000")
+    _run_command("corpus", "build", text, "--tokenizer", vocabulary, "--out", corpus)
+    overrides = [word for setting in SETTINGS for word in ("--set", setting)]
+    settled = ("--minutes", minutes, "--batch-tokens", "2048", *overrides)
+    _run_command("pretrain", "bert-tiny", "--corpus", corpus, "--out", run, *settled)
     _show_samples(Path(run))
-    _verb("report", run)
+    _run_command("report", run)
     _show_result(Path(run), time.monotonic() - began)
 
 
-def _verb(*words: str) -> None:
+def _run_command(*words: str) -> None:
     from hornbook.cli import app
-    from hornbook.terminal import log_console, say
+    from hornbook.terminal import log, log_console
 
     log_console.print(f"$ hornbook {shlex.join(words)}", style="bold", markup=False, soft_wrap=True)
     try:
         stopped = app(list(words), standalone_mode=False)
     except ValueError as error:
-        say(f"hornbook: {error}")
+        log(f"hornbook: {error}")
         sys.exit(2)
     if stopped:
         sys.exit(stopped)
-    say("")
+    log("")
 
 
 def _show_samples(run: Path) -> None:
-    from hornbook.terminal import say, table
+    from hornbook.terminal import log, table
 
-    say("sentences that were held out, with a word hidden:")
+    log("sentences that were held out, with a word hidden:")
     rows = []
     for sample in json.loads((run / "samples.json").read_text(encoding="utf-8")):
         guesses = [f"{guess['token']} {guess['probability']:.0%}" for guess in sample["guesses"][:3]]
         mark = "✓" if sample["guesses"][0]["token"] == sample["answer"] else ""
         rows.append((mark, sample["text"], sample["answer"], ", ".join(guesses)))
     table(rows, ("", "sentence", "hidden", "guesses"))
-    say("")
+    log("")
 
 
 def _show_result(run: Path, seconds: float) -> None:

@@ -65,7 +65,7 @@ def refuse_beyond_memory(num_bytes: float, device: str | torch.device, what: str
 
 
 @contextmanager
-def tried_beside() -> Iterator[None]:
+def warm_up_on_side_stream() -> Iterator[None]:
     """What runs in it runs on another stream, as torch asks of what is captured afterwards. It is the same one each
     time: cuBLAS keeps a workspace for every stream that it ever ran on."""
     side = _side_stream(torch.cuda.current_device())

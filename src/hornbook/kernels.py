@@ -21,6 +21,6 @@ def programs_a_column(device: torch.device, num_blocks: int, num_tiles: int) -> 
     return min(-(-PROGRAMS_PER_PROCESSOR * num_processors(device) // num_blocks), num_tiles)
 
 
-def run_on(x: Tensor) -> bool:
+def use_triton(x: Tensor) -> bool:
     """In half precision on CUDA, where gradients are wanted."""
     return x.is_cuda and HAS_TRITON and torch.is_grad_enabled() and torch.is_autocast_enabled("cuda")

@@ -45,7 +45,7 @@ def set_json(as_json: bool) -> None:
     result_console.quiet = as_json
 
 
-def say(words: str) -> None:
+def log(words: str) -> None:
     """Logs a line."""
     log_console.print(words)
 
@@ -66,12 +66,12 @@ def with_bar(function: Callable) -> Callable:
     @functools.wraps(function)
     def call(*arguments: Any, progress: bool = True, **named: Any) -> Any:
         is_shown = progress and (log_console.is_terminal or log_console.is_jupyter)
-        if not is_shown or named.get("watch") is not None:
+        if not is_shown or named.get("on_progress") is not None:
             return function(*arguments, **named)
         display = PieceDisplay()
         display.is_live = True
         with display:
-            return function(*arguments, **(named | {"watch": display}))
+            return function(*arguments, **(named | {"on_progress": display}))
 
     return call
 
@@ -124,12 +124,12 @@ class TrainingDisplay:
         if self.is_live:
             self.progress.stop()
         elif self.unsaid:
-            say(self.unsaid)
+            log(self.unsaid)
 
     def __call__(self, status: "Status") -> None:
         words = self._words(status)
         if status.message:
-            say(status.message)
+            log(status.message)
         if self.is_live:
             if self.task is None:
                 self.task = self.progress.add_task("", total=status.num_steps, words="")
@@ -139,7 +139,7 @@ class TrainingDisplay:
         is_last, is_due = status.step == status.num_steps, time.monotonic() - self.said_at >= LINE_EVERY_SECONDS
         # The last step may come twice, the second time with its validation: it is said at the end.
         if (is_due and not is_last) or (is_last and status.counted != "step"):
-            say(self.unsaid)
+            log(self.unsaid)
             self.said_at, self.unsaid = time.monotonic(), None
 
     @staticmethod
@@ -189,7 +189,7 @@ def building_display() -> Iterator:
             progress.update(task, completed=now.bytes_read, total=max(now.bytes_total, 1), words=words)
         elif time.monotonic() - last_line >= LINE_EVERY_SECONDS:
             last_line = time.monotonic()
-            say(f"read {100 * now.bytes_read / max(now.bytes_total, 1):.0f}%  {words}")
+            log(f"read {100 * now.bytes_read / max(now.bytes_total, 1):.0f}%  {words}")
 
     with progress if is_live else contextlib.nullcontext():
         yield show
@@ -209,7 +209,7 @@ def counting_display(what: str) -> Iterator:
             status.update(words)
         elif time.monotonic() - last_line >= LINE_EVERY_SECONDS:
             last_line = time.monotonic()
-            say(words)
+            log(words)
 
     with status:
         yield show
@@ -234,7 +234,7 @@ def answering_display() -> Iterator:
             progress.update(task, completed=done, total=total, words=words)
         elif time.monotonic() - last_line >= LINE_EVERY_SECONDS:
             last_line = time.monotonic()
-            say(f"answered {done:,} of {total:,}  {words}")
+            log(f"answered {done:,} of {total:,}  {words}")
 
     with progress if is_live else contextlib.nullcontext():
         yield show

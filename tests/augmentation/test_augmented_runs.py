@@ -35,12 +35,12 @@ def data(tmp_path_factory) -> Path:
 
 @pytest.fixture(scope="module")
 def teacher(tmp_path_factory, base, data) -> Path:
-    return finetune(base, data, out=tmp_path_factory.mktemp("t") / "run", epochs=0.1, changes=ONCE, **QUIET).out
+    return finetune(base, data, out=tmp_path_factory.mktemp("t") / "run", epochs=0.1, overrides=ONCE, **QUIET).out
 
 
-def learn(teacher: Path, student: Path, data: Path, out: Path, changes=None, **more):
+def learn(teacher: Path, student: Path, data: Path, out: Path, overrides=None, **more):
     keywords = {"task": "classification", "data": data, "epochs": 1, **QUIET} | more
-    return distill(teacher, student, out, changes=FEW | {"augment.copies": 5} | (changes or {}), **keywords)
+    return distill(teacher, student, out, overrides=FEW | {"augment.copies": 5} | (overrides or {}), **keywords)
 
 
 def lines(run: Path) -> list[list[dict]]:
@@ -50,7 +50,7 @@ def lines(run: Path) -> list[list[dict]]:
 def test_a_student_reads_the_copies_too(tmp_path, teacher, base, data):
     said: list[str] = []
     shown = []
-    out = learn(teacher, base, data, tmp_path / "run", say=said.append, watch=shown.append).out
+    out = learn(teacher, base, data, tmp_path / "run", log=said.append, on_progress=shown.append).out
     record = json.loads((out / "run.json").read_text())
     num_copies = sum(map(len, lines(out)))
     assert len(lines(out)) == NUM_TRAIN and 3 * NUM_TRAIN < num_copies <= 5 * NUM_TRAIN
@@ -66,7 +66,7 @@ def test_copies_are_made_once(tmp_path, teacher, base, data, monkeypatch):
     made = []
     make = kept.KeptCopies.make
     monkeypatch.setattr(kept.KeptCopies, "make", lambda *arguments: (made.append(1), make(*arguments)))
-    keywords = {"restarts": 2, "changes": ONCE | {"augment.copies": 3}, "epochs": 0.1, **QUIET}
+    keywords = {"restarts": 2, "overrides": ONCE | {"augment.copies": 3}, "epochs": 0.1, **QUIET}
     out = finetune(base, data, out=tmp_path / "run", **keywords).out
     finetune(base, data, out=out, resume=True, **keywords)
     assert made == [1] and len(lines(out)) == NUM_TRAIN
@@ -97,7 +97,7 @@ def test_goes_on_after_a_kill_with_the_same_copies(tmp_path, teacher, base, data
     with pytest.raises(ValueError, match="already holds a run: add --resume"):
         learn(teacher, base, data, out)
     shown = []
-    learn(teacher, base, data, out, resume=True, watch=shown.append)
+    learn(teacher, base, data, out, resume=True, on_progress=shown.append)
     assert shown[0].step == 24  # what was done is not done again
     assert (shown[0].counted, shown[-1].counted) == ("copies of example", "step")
     assert (out / kept.LINES).read_bytes() == (whole / kept.LINES).read_bytes()
@@ -135,14 +135,14 @@ TASKS = {
 @pytest.mark.parametrize("task", TASKS)
 def test_every_kind_of_task(tmp_path, base, task):
     data = rules.write_rows(tmp_path / "data", rows_of(TASKS[task], 40), 10)
-    changes = ONCE | {"augment.copies": 2}
-    result = finetune(base, data, task, tmp_path / "run", epochs=0.2, changes=changes, **QUIET)
+    overrides = ONCE | {"augment.copies": 2}
+    result = finetune(base, data, task, tmp_path / "run", epochs=0.2, overrides=overrides, **QUIET)
     assert sum(map(len, lines(result.out))) > 30 and result.scores["dev"]
 
 
 def test_without_a_model_that_fills_in_words(tmp_path, teacher, base, data):
     headless = rules.random_encoder(tmp_path / "headless")
-    other = finetune(headless, data, out=tmp_path / "other", epochs=0.1, changes=ONCE, **QUIET).out
+    other = finetune(headless, data, out=tmp_path / "other", epochs=0.1, overrides=ONCE, **QUIET).out
     with pytest.raises(ValueError, match=r"has no mlm head .*name a masked-language model by --augment-model"):
         learn(other, base, data, tmp_path / "run")
     (other / "run.json").unlink()
@@ -171,7 +171,7 @@ def test_ctrl_c_while_copies_are_made(tmp_path, teacher, base, data, monkeypatch
     def interrupted(*_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(Augmenter, "changes", interrupted)
+    monkeypatch.setattr(Augmenter, "overrides", interrupted)
     asked = ["distill", str(teacher), "--student", str(base), "--task", "classification", "--data", str(data)]
     settings = [f"--set={name}={value}" for name, value in FEW.items()]
     stopped = CliRunner().invoke(cli.app, [*asked, *settings, "--augment", "2", "--out", str(tmp_path / "run")])

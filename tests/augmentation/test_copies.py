@@ -32,17 +32,17 @@ def opened(folder) -> EncoderModel:
     return open_filler(folder)
 
 
-def augmenter(opened: EncoderModel, copies=8, seed=0, **changes) -> Augmenter:
-    return Augmenter(opened, AugmentationSettings(copies=copies, **changes), seed)
+def augmenter(opened: EncoderModel, copies=8, seed=0, **overrides) -> Augmenter:
+    return Augmenter(opened, AugmentationSettings(copies=copies, **overrides), seed)
 
 
-def copies_of(opened: EncoderModel, example, **changes) -> list[dict]:
-    return augmenter(opened, **changes).changes([example])[0]
+def copies_of(opened: EncoderModel, example, **overrides) -> list[dict]:
+    return augmenter(opened, **overrides).overrides([example])[0]
 
 
 def test_words_that_may_be_replaced(opened):
     """No stop words, numbers, punctuation, nor words with a digit."""
-    words = replaceable(TEXT, opened.tokenizer.pieces([TEXT])[0])
+    words = replaceable(TEXT, opened.tokenizer.encode_batch([TEXT])[0])
     assert [word.text for word in words] == REPLACED
     assert all(TEXT[word.start : word.stop] == word.text for word in words)
     assert [word.text for word in words if word.piece is None] == ["Lampriver"]
@@ -54,9 +54,11 @@ def test_words_of_other_tokenizers(kind, tmp_path):
     hornbook.train_tokenizer([TEXT] * 30, kind=kind, vocab_size=300).save(tmp_path)
     tokenizer = Tokenizer.load(tmp_path)
     text = "quiet, lamp near stone."
-    words = replaceable(text, tokenizer.pieces([text])[0])
+    words = replaceable(text, tokenizer.encode_batch([text])[0])
     assert [word.text for word in words] == ["quiet", "lamp", "near", "stone"]
-    pieces = [tokenizer.token(tokenizer.pieces([text])[0].ids[word.piece]) for word in words if word.piece is not None]
+    pieces = [
+        tokenizer.token(tokenizer.encode_batch([text])[0].ids[word.piece]) for word in words if word.piece is not None
+    ]
     assert pieces and all(piece.lstrip("Ġ▁") in text for piece in pieces)
 
 
@@ -97,14 +99,14 @@ def test_words_of_several_pieces_by_a_file_of_vectors(opened, tmp_path, header):
     made = augmenter(opened, vectors=str(file), candidates=2, copies=40)
     words, found = made._candidates({TEXT})[TEXT]
     assert found[len(words) - 1] == ("stream", "brook")
-    texts = [each["text"] for each in made.changes([TextExample("0", TEXT)])[0]]
+    texts = [each["text"] for each in made.overrides([TextExample("0", TEXT)])[0]]
     assert {text.split()[-1] for text in texts} == {"Lampriver", "Stream", "Brook"}
 
 
 def test_words_of_several_pieces_by_the_models_embeddings(opened):
     near = NearestWords.from_model(opened)
     table = opened.model.embeddings.tokens.weight.detach()
-    ids = opened.tokenizer.pieces(["lampriver"])[0].ids
+    ids = opened.tokenizer.encode_batch(["lampriver"])[0].ids
     cosines = torch.cosine_similarity(table[ids].mean(0), table[: opened.tokenizer.vocab_size])
     ordered = [opened.tokenizer.token(each) for each in cosines.argsort(descending=True).tolist()]
     words = [token for token in ordered if token.isalpha() and token != "lampriver"]
@@ -183,12 +185,12 @@ def test_answers_stay_and_their_places_move_along(opened):
 def test_copies_follow_from_seed_and_example_alone(opened):
     """And not from those beside it."""
     examples = [TextExample(str(i), f"some {thing} near the quiet {thing}") for i, thing in enumerate(rules.THINGS)]
-    all_of_them = augmenter(opened).changes(examples)
-    assert augmenter(opened).changes(examples[::-1])[::-1] == all_of_them
-    assert [augmenter(opened).changes([each])[0] for each in examples] == all_of_them
-    assert augmenter(opened, seed=1).changes(examples) != all_of_them
+    all_of_them = augmenter(opened).overrides(examples)
+    assert augmenter(opened).overrides(examples[::-1])[::-1] == all_of_them
+    assert [augmenter(opened).overrides([each])[0] for each in examples] == all_of_them
+    assert augmenter(opened, seed=1).overrides(examples) != all_of_them
     twice = [TextExample(key, "some lamp near the quiet river stone bread") for key in ("a", "b")]
-    first, second = augmenter(opened).changes(twice)
+    first, second = augmenter(opened).overrides(twice)
     assert first != second
 
 

@@ -18,8 +18,8 @@ def runs(tmp_path, tiny_corpus, tiny_run):
     """A finished pre-training run, one that was stopped, and a fine-tuned one."""
     folder = tmp_path / "runs"
     shutil.copytree(tiny_run, folder / "first")
-    pretrain_run(folder / "group" / "stopped", tiny_corpus, watch=lambda status: status.step == 5)
-    finetune(tiny_run, ROWS, out=folder / "task", epochs=1, changes={"runtime.threads": 1}, say=lambda words: None)
+    pretrain_run(folder / "group" / "stopped", tiny_corpus, on_progress=lambda status: status.step == 5)
+    finetune(tiny_run, ROWS, out=folder / "task", epochs=1, overrides={"runtime.threads": 1}, log=lambda words: None)
     return folder
 
 
@@ -79,10 +79,10 @@ def test_a_finished_fine_tuning_keeps_no_checkpoint(runs, tiny_run):
     assert [path.name for path in Checkpoints(task).last().iterdir()] == ["state.json"]
     weights = [path for path in task.rglob("*.safetensors") if path.parent.name != "best"]
     assert weights == [task / "model.safetensors"]
-    again = finetune(tiny_run, ROWS, out=task, resume=True, say=lambda words: None)
+    again = finetune(tiny_run, ROWS, out=task, resume=True, log=lambda words: None)
     assert again.outcome.ended == "finished" and again.predict(["the river"])
     (task / "scores.json").unlink()
-    assert finetune(tiny_run, ROWS, out=task, resume=True, say=lambda words: None).scores == again.scores
+    assert finetune(tiny_run, ROWS, out=task, resume=True, log=lambda words: None).scores == again.scores
 
 
 def test_no_runs(hornbook, complaint, tmp_path):

@@ -21,15 +21,15 @@ def is_word_start(tokens: np.ndarray) -> np.ndarray:
 
 
 def numbered_corpus(
-    folder: Path, tokenizer_folder: Path, lengths: Lengths, held_out_share: float = 0.01, first: int = FIRST
+    folder: Path, tokenizer_folder: Path, lengths: Lengths, held_out_fraction: float = 0.01, first: int = FIRST
 ) -> Corpus:
     """A corpus of sentences of these lengths; its tokens are `first`, `first` + 1 and so on."""
     total = sum(sum(sentences) for documents in lengths for sentences in documents)
-    return corpus_of(np.arange(first, first + total), lengths, folder, tokenizer_folder, held_out_share)
+    return corpus_of(np.arange(first, first + total), lengths, folder, tokenizer_folder, held_out_fraction)
 
 
 def corpus_of(
-    tokens: np.ndarray, lengths: Lengths, folder: Path, tokenizer_folder: Path, held_out_share: float
+    tokens: np.ndarray, lengths: Lengths, folder: Path, tokenizer_folder: Path, held_out_fraction: float
 ) -> Corpus:
     """A corpus of these tokens in sentences of these lengths."""
     folder.mkdir(parents=True)
@@ -55,7 +55,7 @@ def corpus_of(
     }
     (folder / "manifest.json").write_text(json.dumps(manifest))
     np.save(folder / "token_counts.npy", np.bincount(tokens))
-    return Corpus(folder, held_out_share)
+    return Corpus(folder, held_out_fraction)
 
 
 def random_lengths(

@@ -85,7 +85,7 @@ def test_chunks_equal_the_slow_ones(rule, length, tmp_path, tokenizer_folder, mo
     for seed in range(4):
         random = np.random.default_rng([seed, length])
         lengths = random_lengths(random, 2, 60, 15, giants=seed % 2 == 0)
-        corpus = numbered_corpus(tmp_path / str(seed), tokenizer_folder, lengths, held_out_share=0.2)
+        corpus = numbered_corpus(tmp_path / str(seed), tokenizer_folder, lengths, held_out_fraction=0.2)
         for held_out in (False, True):
             made = cut(corpus, length, rule, held_out)
             for number in range(2):
@@ -118,7 +118,7 @@ def test_every_token_is_in_one_chunk(rule, tmp_path, tokenizer_folder, random):
 
 def test_fit_fills_chunks_over_the_ends_of_documents(tmp_path, tokenizer_folder):
     lengths = [[[3, 3], [4], [10], [2], [2, 2], [2], [9]]]
-    corpus = numbered_corpus(tmp_path / "c", tokenizer_folder, lengths, held_out_share=0)
+    corpus = numbered_corpus(tmp_path / "c", tokenizer_folder, lengths, held_out_fraction=0)
     made = cut(corpus, 10, "fit", held_out=False)
     # 6 and 4 make 11 with the separator; 10 fits alone; 2 + 4 + 2 make 10 with two
     assert made.stops[0].tolist() == [6, 10, 20, 28, 37]
@@ -140,7 +140,7 @@ def test_even_cuts_a_document_at_the_same_places_backwards(tmp_path, tokenizer_f
 
 
 def test_documents_of_one_token(tmp_path, tokenizer_folder):
-    corpus = numbered_corpus(tmp_path / "c", tokenizer_folder, [[[1]] * 9], held_out_share=0)
+    corpus = numbered_corpus(tmp_path / "c", tokenizer_folder, [[[1]] * 9], held_out_fraction=0)
     assert cut(corpus, 5, "reach", False).total == cut(corpus, 5, "even", False).total == 9
     assert cut(corpus, 5, "fit", False).stops[0].tolist() == [3, 6, 9]
     assert cut(corpus, 5, "fit", True).total == 0

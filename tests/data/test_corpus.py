@@ -285,7 +285,7 @@ def test_a_pickled_corpus_opens_its_files_again(corpus):
     sent = pickle.dumps(corpus)
     assert len(sent) < 500
     back = pickle.loads(sent)
-    assert back.held_out_share == 0.25 and back.fingerprint == corpus.fingerprint
+    assert back.held_out_fraction == 0.25 and back.fingerprint == corpus.fingerprint
     assert all(np.array_equal(a.tokens, b.tokens) for a, b in zip(back.shards, corpus.shards, strict=True))
 
 

@@ -57,7 +57,7 @@ def test_pairs_are_next_or_random(pairs, corpus):
 
 
 def test_half_of_the_pairs_are_random(corpus):
-    examples = Examples([(corpus, 1.0)], LENGTH, seed=3, layout="nsp", shorter_chance=0.0)
+    examples = Examples([(corpus, 1.0)], LENGTH, seed=3, layout="nsp", short_sequence_probability=0.0)
     starts = sentence_starts_of(corpus)
     found = [pair for number in range(10) for pair in two_segments(examples.batch(number, 400), examples)]
     chunk = chunk_numbers(examples, np.array([a[0] for a, _, _ in found]))
@@ -84,7 +84,7 @@ def test_half_of_the_pairs_are_random(corpus):
 def test_both_labels_are_equally_likely_wherever_a_sentence_has_a_neighbour(
     sentences, share, tmp_path, tokenizer_folder
 ):
-    corpus = numbered_corpus(tmp_path / "c", tokenizer_folder, [[sentences] * 60], held_out_share=0)
+    corpus = numbered_corpus(tmp_path / "c", tokenizer_folder, [[sentences] * 60], held_out_fraction=0)
     examples = Examples([(corpus, 1.0)], 64, seed=0, layout="nsp")
     found = [pair for number in range(5) for pair in two_segments(examples.batch(number, 400), examples)]
     assert np.mean([label for *_, label in found]) == pytest.approx(share, abs=0.045)
@@ -97,8 +97,8 @@ def test_both_labels_are_equally_likely_wherever_a_sentence_has_a_neighbour(
 
 def test_where_a_ends_and_where_random_text_comes_from_are_uniform(tmp_path, tokenizer_folder):
     # chunks of five sentences of 4 tokens; 8 documents
-    corpus = numbered_corpus(tmp_path / "c", tokenizer_folder, [[[4] * 50] * 8], held_out_share=0)
-    examples = Examples([(corpus, 1.0)], 23, seed=0, layout="nsp", shorter_chance=0.0)
+    corpus = numbered_corpus(tmp_path / "c", tokenizer_folder, [[[4] * 50] * 8], held_out_fraction=0)
+    examples = Examples([(corpus, 1.0)], 23, seed=0, layout="nsp", short_sequence_probability=0.0)
     found = [pair for number in range(8) for pair in two_segments(examples.batch(number, 500), examples)]
     assert abs(np.mean([label for *_, label in found]) - 0.5) < 0.025
     ends = np.bincount([len(a) // 4 for a, _, _ in found], minlength=5)[1:]
@@ -118,7 +118,7 @@ def test_one_in_ten_pairs_is_shorter(tmp_path, tokenizer_folder):
     corpus = numbered_corpus(tmp_path / "c", tokenizer_folder, lengths)
 
     def lengths_at(chance: float) -> np.ndarray:
-        examples = Examples([(corpus, 1.0)], 128, seed=0, layout="nsp", shorter_chance=chance)
+        examples = Examples([(corpus, 1.0)], 128, seed=0, layout="nsp", short_sequence_probability=chance)
         return np.concatenate([np.diff(examples.batch(number, 500).starts_host) for number in range(8)])
 
     never, sometimes, always = lengths_at(0.0), lengths_at(0.1), lengths_at(1.0)
@@ -290,7 +290,7 @@ def test_two_documents(tmp_path, tokenizer_folder):
     examples = Examples([(corpus, 1.0)], 32, seed=0, layout="nsp", held_out=True)
     for a, b, _ in two_segments(examples.batch(0, 20), examples):
         assert documents_of(corpus, a[:1]) == documents_of(corpus, b[:1])
-    corpus = numbered_corpus(tmp_path / "both", tokenizer_folder, [[[5] * 30, [4, 3]]], held_out_share=0)
+    corpus = numbered_corpus(tmp_path / "both", tokenizer_folder, [[[5] * 30, [4, 3]]], held_out_fraction=0)
     examples = Examples([(corpus, 1.0)], 32, seed=0, layout="nsp")
     two_segments(examples.batch(0, 200), examples)
     with pytest.raises(ValueError, match="held out"):
@@ -300,7 +300,7 @@ def test_two_documents(tmp_path, tokenizer_folder):
 @pytest.mark.parametrize("length", [8, 128])
 def test_documents_of_a_token_or_a_few(length, tmp_path, tokenizer_folder):
     corpus = numbered_corpus(tmp_path / "few", tokenizer_folder, [[[1], [2, 1]], [[1], [1, 1, 1], [3]]], 0)
-    examples = Examples([(corpus, 1.0)], length, seed=0, layout="nsp", shorter_chance=0.5)
+    examples = Examples([(corpus, 1.0)], length, seed=0, layout="nsp", short_sequence_probability=0.5)
     found = two_segments(examples.batch(0, 300), examples)
     assert {tuple(a) for a, _, _ in found} > {(FIRST,), (FIRST + 4,)}
     assert all(documents_of(corpus, a[:1]) != documents_of(corpus, b[:1]) for a, b, label in found if label)
@@ -312,10 +312,10 @@ def test_documents_of_a_token_or_a_few(length, tmp_path, tokenizer_folder):
 
 
 def test_short_sequences_come_first():
-    data = DataSettings(short_share=0.75)
+    data = DataSettings(short_fraction=0.75)
     assert [data.length_at(step, 8) for step in (0, 5, 6, 7)] == [(128, 0), (128, 5), (512, 0), (512, 1)]
     with pytest.raises(ValueError, match="at least 8"):
         DataSettings(length=7)
-    for name in ("short_share", "shorter_chance", "single_chance", "held_out_share"):
+    for name in ("short_fraction", "short_sequence_probability", "single_segment_probability", "held_out_fraction"):
         with pytest.raises(ValueError, match=f"data.{name} must be at (least 0|most 1)"):
             DataSettings(**{name: 1.5})

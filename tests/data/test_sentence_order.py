@@ -32,7 +32,9 @@ def has_boundary(corpus: Corpus, a: np.ndarray, b: np.ndarray) -> bool:
 
 @pytest.mark.parametrize("held_out", [False, True])
 def test_a_pair_is_two_neighbours_and_label_1_means_swapped(held_out, corpus):
-    examples = Examples([(corpus, 1.0)], LENGTH, seed=0, layout="sop", shorter_chance=0.2, held_out=held_out)
+    examples = Examples(
+        [(corpus, 1.0)], LENGTH, seed=0, layout="sop", short_sequence_probability=0.2, held_out=held_out
+    )
     sentence_starts = set(sentence_starts_of(corpus).tolist())
     num_whole = num_in_one_sentence = num_single_tokens = 0
     for first, second, is_swapped in pairs_of(examples, 6):
@@ -107,7 +109,7 @@ def test_broken_sentences_do_not_tell_the_label(alike):
 def test_shorter_pairs_keep_whole_sentences(alike):
     corpus, _ = alike
     never, sometimes, always = (
-        pairs_of(Examples([(corpus, 1.0)], LENGTH, seed=0, layout="sop", shorter_chance=chance), 4)
+        pairs_of(Examples([(corpus, 1.0)], LENGTH, seed=0, layout="sop", short_sequence_probability=chance), 4)
         for chance in (0.0, 0.1, 1.0)
     )
     mean = {
@@ -180,7 +182,7 @@ def test_one_document_is_enough(tmp_path, tokenizer_folder):
 @pytest.mark.parametrize("length", [8, 128])
 def test_documents_of_a_token_or_a_few_have_an_order(length, tmp_path, tokenizer_folder):
     corpus = numbered_corpus(tmp_path / "few", tokenizer_folder, [[[1], [2, 1]], [[1], [1, 1, 1], [3]]], 0)
-    examples = Examples([(corpus, 1.0)], length, seed=0, layout="sop", shorter_chance=0.5)
+    examples = Examples([(corpus, 1.0)], length, seed=0, layout="sop", short_sequence_probability=0.5)
     found = two_segments(examples.batch(0, 300), examples)
     assert len(np.unique(documents_of(corpus, np.array([a[0] for a, _, _ in found])))) == 5
     alone = {(FIRST,), (FIRST + 4,)}

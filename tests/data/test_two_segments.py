@@ -54,7 +54,7 @@ def test_segments_follow_each_other_in_one_document(held_out, corpus):
 
 @pytest.mark.parametrize("chance", [0.0, 0.1, 0.5])
 def test_a_share_is_one_segment(chance, corpus):
-    examples = Examples([(corpus, 1.0)], LENGTH, seed=0, layout="segments", single_chance=chance)
+    examples = Examples([(corpus, 1.0)], LENGTH, seed=0, layout="segments", single_segment_probability=chance)
     starts = sentence_starts_of(corpus)
     is_single = []
     for parts in all_of(examples, 8):
@@ -69,16 +69,18 @@ def test_a_share_is_one_segment(chance, corpus):
 
 def test_the_first_is_about_half(tmp_path, tokenizer_folder):
     # room for 60: seven sentences of 4 stay below half, and an eighth belongs to the first half of the time
-    corpus = numbered_corpus(tmp_path / "c", tokenizer_folder, [[[4] * 300] * 8], held_out_share=0)
-    examples = Examples([(corpus, 1.0)], 63, seed=0, layout="segments", shorter_chance=0.0, single_chance=0.0)
+    corpus = numbered_corpus(tmp_path / "c", tokenizer_folder, [[[4] * 300] * 8], held_out_fraction=0)
+    examples = Examples(
+        [(corpus, 1.0)], 63, seed=0, layout="segments", short_sequence_probability=0.0, single_segment_probability=0.0
+    )
     sizes = [tuple(map(len, parts)) for parts in all_of(examples, 4)]
     assert set(sizes) == {(28, 32), (32, 28)} and abs(sizes.count((28, 32)) / len(sizes) - 0.5) < 0.04
 
 
 def test_some_are_shorter(tmp_path, tokenizer_folder):
-    corpus = numbered_corpus(tmp_path / "c", tokenizer_folder, [[[4] * 300] * 8], held_out_share=0)
+    corpus = numbered_corpus(tmp_path / "c", tokenizer_folder, [[[4] * 300] * 8], held_out_fraction=0)
     for chance in (0.0, 0.05, 1.0):
-        examples = Examples([(corpus, 1.0)], 63, seed=0, layout="segments", shorter_chance=chance)
+        examples = Examples([(corpus, 1.0)], 63, seed=0, layout="segments", short_sequence_probability=chance)
         num_tokens = np.array([sum(map(len, parts)) for parts in all_of(examples, 6)])
         # one target in fifteen is within the last sentence
         assert abs((num_tokens < 60).mean() - chance * 56 / 59) < 0.015
@@ -87,7 +89,7 @@ def test_some_are_shorter(tmp_path, tokenizer_folder):
 @pytest.mark.parametrize("length", [8, 128])
 def test_documents_of_a_token_or_a_few_are_segments(length, tmp_path, tokenizer_folder):
     corpus = numbered_corpus(tmp_path / "few", tokenizer_folder, [[[1], [2, 1]], [[1], [1, 1, 1], [3]]], 0)
-    examples = Examples([(corpus, 1.0)], length, seed=0, layout="segments", shorter_chance=0.5)
+    examples = Examples([(corpus, 1.0)], length, seed=0, layout="segments", short_sequence_probability=0.5)
     found = one_or_two(examples.batch(0, 300), examples)
     assert {len(parts) for parts in found} == {1, 2}
     assert len(np.unique(documents_of(corpus, np.array([parts[0][0] for parts in found])))) == 5

@@ -30,10 +30,10 @@ def learned(tmp_path_factory, tiny_tokenizer) -> Learned:
     rows = "\n".join(f"the lantern of {i},{text},{'light' if i % 2 else 'dark'}" for i, text in enumerate(texts))
     data = folder / "texts.csv"
     data.write_text(f"text,said,label\n{rows}\n", encoding="utf-8")  # what is called text says nothing
-    changes = {"runtime.threads": 1, "schedule.warmup_fraction": 0.0}
+    overrides = {"runtime.threads": 1, "schedule.warmup_fraction": 0.0}
     run, phone = folder / "run", folder / "phone"
     size = {"epochs": 6, "lr": 3e-3, "batch_size": 16}
-    found = hornbook.finetune(model, str(data), out=run, text="said", label="label", **size, changes=changes)
+    found = hornbook.finetune(model, str(data), out=run, text="said", label="label", **size, overrides=overrides)
     assert found.scores["dev"]["accuracy"]["value"] > 0.9
     words = ["export", str(run), "--to", "onnx-int8", "--out", str(phone), "--data", str(data)]
     result = CliRunner().invoke(app, [*words, "--rounds", "2", "--length", "8"])

@@ -46,8 +46,8 @@ FAST = {"rounds": 2, "length": 16}
 def both(request, tmp_path_factory, tiny_tokenizer):
     """A model's folder, and the one that it was exported to."""
     folder, family = tmp_path_factory.mktemp("export"), request.param
-    changes = CHANGES.get(family, {})
-    source = model_folder_of(folder / "model", tiny_tokenizer, family, KINDS[family], **changes)
+    overrides = CHANGES.get(family, {})
+    source = model_folder_of(folder / "model", tiny_tokenizer, family, KINDS[family], **overrides)
     export(source, "onnx", folder / "exported", **FAST)
     return source, folder / "exported"
 
@@ -55,11 +55,11 @@ def both(request, tmp_path_factory, tiny_tokenizer):
 @torch.no_grad()
 def test_ragged_batches_answer_as_before_and_as_one_at_a_time(both, random):
     (model, tokenizer), exported = load_folder(both[0]), opened(both[1])
-    together = exported.num_together
+    together = exported.group_size
     lengths = random.integers(1, LENGTH, 5 * together, endpoint=True)
     ids = [random.integers(tokenizer.vocab_size, size=length) for length in lengths]
     segments = [(np.arange(length) >= length // 2).astype(np.int64) for length in lengths]
-    batch = pack(ids, segments, num_together=together)
+    batch = pack(ids, segments, group_size=together)
     expected = model(batch) if model.output is None else model.outputs(batch)
     assert expected.std() > 0.01
     assert (exported.answer(batch) - expected).abs().max() < 1e-5

@@ -4,7 +4,7 @@ import random as chance
 from collections.abc import Callable
 from pathlib import Path
 
-QUIET = {"say": lambda words: None}
+QUIET = {"log": lambda words: None}
 ONCE = {"runtime.threads": 1, "validation.every_steps": 10_000}
 SMALL = {"num_layers": 1, "width": 32, "inner_width": 64}
 

@@ -11,7 +11,7 @@ from hornbook.distillation.run import distill
 from hornbook.finetuning.api import finetune
 from hornbook.train.metrics import read_metrics
 
-TWO_STAGES = json.dumps([{"matches": [{"quantity": "logits"}], "own_weight": 1}] * 2)
+TWO_STAGES = json.dumps([{"matches": [{"quantity": "logits"}], "hard_label_weight": 1}] * 2)
 
 
 def rows() -> list[dict]:
@@ -23,7 +23,7 @@ def rows() -> list[dict]:
 def teacher(tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("teacher")
     encoder = rules.random_encoder(folder / "encoder")
-    return finetune(encoder, rows(), out=folder / "run", epochs=1, changes=dict(ONCE), **QUIET).out
+    return finetune(encoder, rows(), out=folder / "run", epochs=1, overrides=dict(ONCE), **QUIET).out
 
 
 def first_losses(folder: Path) -> dict:
@@ -41,8 +41,10 @@ def test_they_count_in_the_first_stage_as_in_the_last(tmp_path, teacher):
             "model.dropout": 0.0,
             "model.attention_dropout": 0.0,
         }
-        changes = ONCE | shape | {"task.class_weights": weighted, "objective.recipe": TWO_STAGES, "stages.1.epochs": 1}
-        words = {"task": "classification", "data": rows(), "epochs": 1, "lr": 1e-12, "changes": changes}
+        overrides = (
+            ONCE | shape | {"task.class_weights": weighted, "objective.recipe": TWO_STAGES, "stages.1.epochs": 1}
+        )
+        words = {"task": "classification", "data": rows(), "epochs": 1, "lr": 1e-12, "overrides": overrides}
         distill(teacher, "bert-tiny", out, **words, **QUIET)
         found[weighted] = first_losses(out / "stages" / "1")
         assert found[weighted] == pytest.approx(first_losses(out), rel=1e-4), "the two stages do not weigh alike"

@@ -19,22 +19,22 @@ from hornbook.interop.folder import load_folder
 from hornbook.pretraining.run import pretrain
 from hornbook.text.training import train_tokenizer
 
-QUIET = {"say": lambda words: None}
-RECIPE = {"matches": [{"quantity": "keys", "loss": "mse", "projection": "student-to-teacher"}], "own_weight": 1}
+QUIET = {"log": lambda words: None}
+RECIPE = {"matches": [{"quantity": "keys", "loss": "mse", "projection": "student-to-teacher"}], "hard_label_weight": 1}
 
 
 @pytest.fixture(scope="module")
 def teacher(tmp_path_factory, tiny_corpus) -> Path:
     folder = tmp_path_factory.mktemp("teacher") / "run"
-    changes = TINY_MODEL | {"model.num_layers": 3, "optimizer.lr": 3e-3}
-    pretrain("bert-tiny", [tiny_corpus], folder, steps=30, batch_tokens=512, changes=changes, **QUIET)
+    overrides = TINY_MODEL | {"model.num_layers": 3, "optimizer.lr": 3e-3}
+    pretrain("bert-tiny", [tiny_corpus], folder, steps=30, batch_tokens=512, overrides=overrides, **QUIET)
     return folder
 
 
-def learn(teacher: Path, student: str, out: Path, corpus: Path, changes=None, steps=8, **more):
-    settings = TINY_MODEL | {"checkpoint.every_steps": 3, "optimizer.lr": 1e-3} | (changes or {})
+def learn(teacher: Path, student: str, out: Path, corpus: Path, overrides=None, steps=8, **more):
+    settings = TINY_MODEL | {"checkpoint.every_steps": 3, "optimizer.lr": 1e-3} | (overrides or {})
     more = {"batch_tokens": 512, **QUIET} | more
-    return distill(teacher, student, out, corpora=[corpus], steps=steps, changes=settings, **more)
+    return distill(teacher, student, out, corpora=[corpus], steps=steps, overrides=settings, **more)
 
 
 def bytes_of(folder: Path) -> dict[str, bytes]:
@@ -42,7 +42,7 @@ def bytes_of(folder: Path) -> dict[str, bytes]:
 
 
 @pytest.mark.parametrize(
-    ("student", "changes", "architecture", "terms"),
+    ("student", "overrides", "architecture", "terms"),
     [
         ("distilbert", {}, "DistilBertForMaskedLM", {"mlm", "logits", "hidden"}),
         ("tinybert-4", {"model.width": 16}, "BertModel", {"embeddings", "hidden", "attention"}),
@@ -51,14 +51,14 @@ def bytes_of(folder: Path) -> dict[str, bytes]:
         ("electra-small", {"model.embedding_width": 8}, "ElectraForMaskedLM", {"mlm", "logits", "hidden"}),
     ],
 )
-def test_a_student_of_every_kind(tmp_path, teacher, tiny_corpus, student, changes, architecture, terms):
+def test_a_student_of_every_kind(tmp_path, teacher, tiny_corpus, student, overrides, architecture, terms):
     before = bytes_of(teacher)
     out = tmp_path / "run"
-    outcome = learn(teacher, student, out, tiny_corpus, changes)
+    outcome = learn(teacher, student, out, tiny_corpus, overrides)
     assert outcome.ended == "finished" and terms <= outcome.last.keys()
     assert bytes_of(teacher) == before
     record = json.loads((out / "run.json").read_text())
-    assert record["verb"] == "distill" and record["teacher"]["layers"] == 3
+    assert record["command"] == "distill" and record["teacher"]["layers"] == 3
     assert not any("teacher" in name for name in load_file(out / "model.safetensors"))
     theirs = transformers.AutoModel.from_pretrained(out)
     assert json.loads((out / "config.json").read_text())["architectures"] == [architecture]
@@ -72,8 +72,8 @@ def test_a_student_of_every_kind(tmp_path, teacher, tiny_corpus, student, change
 @pytest.mark.parametrize(("asked", "num_layers"), [({}, 1), ({"model.num_layers": 2}, 2)])
 def test_a_distilbert_has_half_the_layers_of_any_teacher(tmp_path, teacher, tiny_corpus, asked, num_layers):
     settings = {name: value for name, value in TINY_MODEL.items() if not name.startswith("model.")} | asked
-    said, words = [], {"corpora": [tiny_corpus], "steps": 2, "batch_tokens": 512, "changes": settings}
-    distill(teacher, "distilbert", tmp_path / "run", say=said.append, **words)
+    said, words = [], {"corpora": [tiny_corpus], "steps": 2, "batch_tokens": 512, "overrides": settings}
+    distill(teacher, "distilbert", tmp_path / "run", log=said.append, **words)
     assert any("keeps more with --recipe tinybert" in words for words in said)
     config, theirs = (load_folder(each)[0].config for each in (tmp_path / "run", teacher))
     assert config.num_layers == num_layers and theirs.num_layers == 3
@@ -82,7 +82,7 @@ def test_a_distilbert_has_half_the_layers_of_any_teacher(tmp_path, teacher, tiny
     assert any("in the shape of the teacher: width 32" in each for each in said)
     assert any("starts from layers 1" in each for each in said)
     assert json.loads((tmp_path / "run" / "run.json").read_text())["terms"].keys() == {"mlm", "logits", "hidden"}
-    again = distill(teacher, "distilbert", tmp_path / "run", say=said.append, resume=True, **words)
+    again = distill(teacher, "distilbert", tmp_path / "run", log=said.append, resume=True, **words)
     assert again.ended == "already finished" and again.step == 2
 
 
@@ -95,7 +95,7 @@ def test_show_lists_the_shape_that_a_run_would_have(hornbook, teacher):
 def test_flops_count_the_teachers_way_forward(tmp_path, teacher, tiny_corpus, recipe):
     """Of distilbert with the vocabulary at every token on both sides, of tinybert without it."""
     out = tmp_path / "run"
-    learn(teacher, "distilbert", out, tiny_corpus, {"data.short_share": 0.0}, steps=2, recipe=recipe)
+    learn(teacher, "distilbert", out, tiny_corpus, {"data.short_fraction": 0.0}, steps=2, recipe=recipe)
     width, vocabulary = 32, load_folder(out)[0].config.vocab_size
     block, attention = 4 * width**2 + 2 * width * 64, 12 * 64 * width
     head = 6 * (width * width + width * vocabulary) if recipe == "distilbert" else 0
@@ -105,8 +105,8 @@ def test_flops_count_the_teachers_way_forward(tmp_path, teacher, tiny_corpus, re
 
 
 def test_it_comes_nearer_to_its_teacher(tmp_path, teacher, tiny_corpus):
-    changes = {"model.width": 16, "optimizer.lr": 1e-2, "validation.every_steps": 10}
-    outcome = learn(teacher, "tinybert-4", tmp_path / "run", tiny_corpus, changes, steps=60)
+    overrides = {"model.width": 16, "optimizer.lr": 1e-2, "validation.every_steps": 10}
+    outcome = learn(teacher, "tinybert-4", tmp_path / "run", tiny_corpus, overrides, steps=60)
     lines = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
     checks = [line for line in lines if line["kind"] == "validation"]
     assert outcome.ended == "finished" and checks[-1]["hidden"] < 0.8 * checks[0]["hidden"]
@@ -115,17 +115,17 @@ def test_it_comes_nearer_to_its_teacher(tmp_path, teacher, tiny_corpus):
 def test_it_starts_from_layers_of_the_teacher(tmp_path, teacher, tiny_corpus):
     """Seen before its first step, by a rate of almost nothing."""
     said: list[str] = []
-    changes = {"optimizer.lr": 1e-30, "model.num_layers": 2}
-    learn(teacher, "distilbert", tmp_path / "run", tiny_corpus, changes, steps=1, say=said.append)
+    overrides = {"optimizer.lr": 1e-30, "model.num_layers": 2}
+    learn(teacher, "distilbert", tmp_path / "run", tiny_corpus, overrides, steps=1, log=said.append)
     assert any("starts from layers 1, 3 of the teacher" in words for words in said)
     student, taught = load_folder(tmp_path / "run")[0], load_folder(teacher)[0]
     for block, number in zip(student.blocks, (0, 2), strict=True):
         torch.testing.assert_close(block.state_dict(), taught.blocks[number].state_dict(), rtol=0, atol=1e-6)
-    learn(teacher, "distilbert", tmp_path / "random", tiny_corpus, changes | {"objective.start": "random"}, steps=1)
+    learn(teacher, "distilbert", tmp_path / "random", tiny_corpus, overrides | {"objective.start": "random"}, steps=1)
     other = load_folder(tmp_path / "random")[0]
-    assert (other.blocks[0].expand.weight - taught.blocks[0].expand.weight).abs().max() > 0.01
+    assert (other.blocks[0].fc1.weight - taught.blocks[0].fc1.weight).abs().max() > 0.01
     narrow: list[str] = []
-    learn(teacher, "distilbert", tmp_path / "n", tiny_corpus, {"model.width": 16}, steps=1, say=narrow.append)
+    learn(teacher, "distilbert", tmp_path / "n", tiny_corpus, {"model.width": 16}, steps=1, log=narrow.append)
     assert any("starts from random weights" in words for words in narrow)
     assert any("recipe tinybert" in words for words in narrow)
 
@@ -158,9 +158,9 @@ def test_goes_on_after_a_kill_with_the_same_bits(tmp_path, teacher, tiny_corpus)
 
 
 def test_micro_batches_change_nothing_but_rounding(tmp_path, teacher, tiny_corpus):
-    changes = {"model.dropout": 0.0, "model.attention_dropout": 0.0, "optimizer.lr": 1e-4}
-    learn(teacher, "distilbert", tmp_path / "whole", tiny_corpus, changes, steps=3)
-    learn(teacher, "distilbert", tmp_path / "parts", tiny_corpus, changes | {"batch.micro_tokens": 128}, steps=3)
+    overrides = {"model.dropout": 0.0, "model.attention_dropout": 0.0, "optimizer.lr": 1e-4}
+    learn(teacher, "distilbert", tmp_path / "whole", tiny_corpus, overrides, steps=3)
+    learn(teacher, "distilbert", tmp_path / "parts", tiny_corpus, overrides | {"batch.micro_tokens": 128}, steps=3)
     whole, parts = (load_file(tmp_path / name / "model.safetensors") for name in ("whole", "parts"))
     assert all((value - parts[name]).abs().max() < 2e-5 for name, value in whole.items())
 
@@ -189,11 +189,11 @@ def test_a_gpt_learns_from_a_gpt(tmp_path, tiny_bpe):
     usual = size | {"checkpoint.every_steps": 0, "runtime.tensorboard": False}
     taught = usual | {"model.num_layers": 4, "optimizer.lr": 3e-3}
     teacher, out = tmp_path / "teacher", tmp_path / "student"
-    pretrain("gpt2-small", [tiny_bpe], teacher, steps=20, batch_tokens=512, changes=taught, **QUIET)
+    pretrain("gpt2-small", [tiny_bpe], teacher, steps=20, batch_tokens=512, overrides=taught, **QUIET)
     said = []
-    more = {"corpora": [tiny_bpe], "steps": 4, "batch_tokens": 512, "say": said.append}
-    changes = usual | {"model.num_layers": 2, "optimizer.lr": 1e-12}
-    outcome = distill(teacher, None, out, changes=changes, **more)
+    more = {"corpora": [tiny_bpe], "steps": 4, "batch_tokens": 512, "log": said.append}
+    overrides = usual | {"model.num_layers": 2, "optimizer.lr": 1e-12}
+    outcome = distill(teacher, None, out, overrides=overrides, **more)
     assert {"clm", "logits", "hidden"} <= outcome.last.keys()
     assert any("starts from layers 1, 4 of the teacher" in words for words in said)
     theirs, ours = load_file(teacher / "model.safetensors"), load_file(out / "model.safetensors")
@@ -202,9 +202,9 @@ def test_a_gpt_learns_from_a_gpt(tmp_path, tiny_bpe):
         assert torch.allclose(ours[f"transformer.{name}"], theirs[f"transformer.{of}"], atol=1e-6), name
     assert hornbook.load(out).generate("the", max_tokens=3)[0].text
     with pytest.raises(ValueError, match=r"--student distilgpt2 or another GPT"):
-        distill(teacher, "distilbert", tmp_path / "other", changes=usual, **more)
+        distill(teacher, "distilbert", tmp_path / "other", overrides=usual, **more)
     with pytest.raises(ValueError, match=r"objective\.soft_targets would do nothing here"):
-        distill(teacher, None, tmp_path / "other", changes=changes | {"objective.soft_targets": "masked"}, **more)
+        distill(teacher, None, tmp_path / "other", overrides=overrides | {"objective.soft_targets": "masked"}, **more)
 
 
 def test_what_is_refused(tmp_path, teacher, tiny_corpus, tiny_text_file):

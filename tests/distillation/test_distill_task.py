@@ -48,12 +48,12 @@ def data(tmp_path_factory) -> Path:
 @pytest.fixture(scope="module")
 def teacher(tmp_path_factory, encoder, data) -> Finetuned:
     out = tmp_path_factory.mktemp("teacher") / "run"
-    return finetune(encoder, data, out=out, epochs=5, lr=3e-3, seed=0, changes=ONCE, **QUIET)
+    return finetune(encoder, data, out=out, epochs=5, lr=3e-3, seed=0, overrides=ONCE, **QUIET)
 
 
-def learn(teacher: Path, student: Path | str, out: Path, data: Path, task="classification", changes=None, **more):
-    settings = ONCE | {"objective.earlier_epochs": 3} | (changes or {})
-    return distill(teacher, student, out, task=task, data=data, changes=settings, **{"lr": 3e-3, **QUIET} | more)
+def learn(teacher: Path, student: Path | str, out: Path, data: Path, task="classification", overrides=None, **more):
+    settings = ONCE | {"objective.earlier_epochs": 3} | (overrides or {})
+    return distill(teacher, student, out, task=task, data=data, overrides=settings, **{"lr": 3e-3, **QUIET} | more)
 
 
 @pytest.mark.parametrize("recipe", ["distilbert", "tinybert", "minilm"])
@@ -68,7 +68,7 @@ def test_a_student_learns_what_its_teacher_knows(tmp_path, teacher, small, data,
 def test_more_than_from_few_labels(tmp_path, teacher, small, data):
     """Texts without labels, which the teacher knows an answer for, are worth more than few labels."""
     few = rules.write_rows(tmp_path / "few", rows_of(rules.keyword_pair, 600)[:24] + _dev(data), NUM_DEV)
-    alone = finetune(small, few, out=tmp_path / "alone", epochs=60, lr=3e-3, changes=ONCE, **QUIET)
+    alone = finetune(small, few, out=tmp_path / "alone", epochs=60, lr=3e-3, overrides=ONCE, **QUIET)
     wrong = [row | {"label": "no" if i % 2 else "yes"} for i, row in enumerate(rows_of(rules.keyword_pair, 500))]
     unlabelled = rules.write_rows(tmp_path / "unlabelled", wrong + _dev(data), NUM_DEV)
     taught = learn(teacher.out, small, tmp_path / "taught", unlabelled, epochs=6)
@@ -106,14 +106,14 @@ def test_every_kind_of_task(tmp_path, encoder, small, task):
     """A few steps of each stage, by every term; the run is used as a fine-tuned one is."""
     rule, item, kind = TASKS[task]
     data = rules.write_rows(tmp_path / "data", rows_of(rule, 100), 30)
-    changes = ONCE | ({"task.no_answer": "classifier"} if task == "spans-or-none" else {})
-    taught_by = finetune(encoder, data, task, tmp_path / "teacher", epochs=1, changes=changes, **QUIET)
-    settings = changes | {"objective.earlier_epochs": 1, "objective.own_weight": 0.5}
-    result = learn(taught_by.out, small, tmp_path / "run", data, task, settings, epochs=1)
-    assert result.scores["dev"].keys() == taught_by.scores["dev"].keys()
+    overrides = ONCE | ({"task.no_answer": "classifier"} if task == "spans-or-none" else {})
+    teacher_name = finetune(encoder, data, task, tmp_path / "teacher", epochs=1, overrides=overrides, **QUIET)
+    settings = overrides | {"objective.earlier_epochs": 1, "objective.hard_label_weight": 0.5}
+    result = learn(teacher_name.out, small, tmp_path / "run", data, task, settings, epochs=1)
+    assert result.scores["dev"].keys() == teacher_name.scores["dev"].keys()
     assert len(result.predict([item])) == 1
     record = json.loads((result.out / "run.json").read_text())
-    assert (record["verb"], record["teacher"]["folder"]) == ("distill", str(taught_by.out.resolve()))
+    assert (record["command"], record["teacher"]["folder"]) == ("distill", str(teacher_name.out.resolve()))
     first = [json.loads(line) for line in (result.out / "stages" / "1" / "metrics.jsonl").read_text().splitlines()]
     assert {"embeddings", "hidden", "attention"} <= first[0].keys()
     last = [json.loads(line) for line in (result.out / "metrics.jsonl").read_text().splitlines()]
@@ -121,35 +121,35 @@ def test_every_kind_of_task(tmp_path, encoder, small, task):
     opened = getattr(transformers, f"AutoModelFor{kind}").from_pretrained(result.out)
     assert type(opened).__name__ == f"DistilBertFor{kind}"
     page = hornbook.write_report(result.out).read_text()
-    assert str(taught_by.out) in page and "batch.micro_tokens" in page and "batch.tokens" not in page
-    assert hornbook.describe(result.out)["teacher"] == str(taught_by.out)
+    assert str(teacher_name.out) in page and "batch.micro_tokens" in page and "batch.tokens" not in page
+    assert hornbook.describe(result.out)["teacher"] == str(teacher_name.out)
     assert result.evaluate(data)["parts"]["dev"].keys() == result.scores["dev"].keys()
 
 
 @pytest.mark.parametrize(
-    ("of_teacher", "of_student", "changes"),
+    ("of_teacher", "of_student", "overrides"),
     [("electra", "distilbert", {}), ("bert", "albert", {"embedding_width": 8}), ("roberta", "bert", {})],
 )
-def test_between_families(tmp_path, data, of_teacher, of_student, changes):
+def test_between_families(tmp_path, data, of_teacher, of_student, overrides):
     projected = {"embedding_width": 16} if of_teacher == "electra" else {}
     large = rules.random_encoder(tmp_path / "large", of_teacher, **projected)
-    student = rules.random_encoder(tmp_path / "student", of_student, **SMALL | changes)
-    taught_by = finetune(large, data, out=tmp_path / "teacher", epochs=0.2, changes=ONCE, **QUIET)
+    student = rules.random_encoder(tmp_path / "student", of_student, **SMALL | overrides)
+    teacher_name = finetune(large, data, out=tmp_path / "teacher", epochs=0.2, overrides=ONCE, **QUIET)
     faster = {"objective.earlier_epochs": 0.2}
-    result = learn(taught_by.out, student, tmp_path / "run", data, changes=faster, epochs=0.2)
+    result = learn(teacher_name.out, student, tmp_path / "run", data, overrides=faster, epochs=0.2)
     assert load_folder(result.out)[0].family == of_student
 
 
 def test_layers_and_separate_pairs(tmp_path, encoder, small):
     """Both texts of a pair stand side by side in a batch; rates of layers hold for a student too."""
     data = rules.write_rows(tmp_path / "data", rows_of(rules.same_kind, 80), 20)
-    changes = ONCE | {"task.pair_encoding": "separate"}
-    taught_by = finetune(encoder, data, out=tmp_path / "teacher", epochs=1, changes=changes, **QUIET)
-    decayed = changes | {"layers.decay": 0.5, "layers.head_rate": 2.0, "objective.earlier_epochs": 1}
-    result = learn(taught_by.out, small, tmp_path / "run", data, changes=decayed, epochs=1)
+    overrides = ONCE | {"task.pair_encoding": "separate"}
+    teacher_name = finetune(encoder, data, out=tmp_path / "teacher", epochs=1, overrides=overrides, **QUIET)
+    decayed = overrides | {"layers.decay": 0.5, "layers.head_lr_ratio": 2.0, "objective.earlier_epochs": 1}
+    result = learn(teacher_name.out, small, tmp_path / "run", data, overrides=decayed, epochs=1)
     assert result.scores["dev"]
     with pytest.raises(ValueError, match="its pairs is separate, and the data wants joint"):
-        learn(taught_by.out, small, tmp_path / "other", data)
+        learn(teacher_name.out, small, tmp_path / "other", data)
 
 
 def test_a_preset_starts_from_the_teacher(tmp_path, teacher, data, monkeypatch):
@@ -159,11 +159,13 @@ def test_a_preset_starts_from_the_teacher(tmp_path, teacher, data, monkeypatch):
     monkeypatch.setitem(registry.PRESETS, "distilbert", tiny)
     said: list[str] = []
     few = {"objective.earlier_epochs": 0.1}
-    result = learn(teacher.out, "distilbert", tmp_path / "run", data, changes=few, epochs=0.1, lr=1e-9, say=said.append)
+    result = learn(
+        teacher.out, "distilbert", tmp_path / "run", data, overrides=few, epochs=0.1, lr=1e-9, log=said.append
+    )
     assert any("starts from layers 1 of the teacher, its embeddings" in words for words in said)
     student, taught = load_folder(result.out)[0], load_folder(teacher.out)[0]
-    torch.testing.assert_close(student.blocks[0].expand.weight, taught.blocks[0].expand.weight, rtol=0, atol=1e-5)
-    again = learn(teacher.out, "distilbert", tmp_path / "run", data, changes=few, epochs=0.1, lr=1e-9, resume=True)
+    torch.testing.assert_close(student.blocks[0].fc1.weight, taught.blocks[0].fc1.weight, rtol=0, atol=1e-5)
+    again = learn(teacher.out, "distilbert", tmp_path / "run", data, overrides=few, epochs=0.1, lr=1e-9, resume=True)
     assert again.scores == result.scores
 
 
@@ -172,7 +174,7 @@ def test_a_preset_in_another_shape(tmp_path, teacher, small, data):
     named = {f"model.{name}": str(value) for name, value in shape.items()}
     few = named | {"objective.earlier_epochs": 0.1}
     keywords = {"epochs": 0.1, "lr": 3e-3}
-    result = learn(teacher.out, "tinybert-4", tmp_path / "run", data, changes=few, **keywords)
+    result = learn(teacher.out, "tinybert-4", tmp_path / "run", data, overrides=few, **keywords)
     config = load_folder(result.out)[0].config
     assert {name: getattr(config, name) for name in shape} == shape
     weights = bytes_of(result.out)
@@ -181,17 +183,19 @@ def test_a_preset_in_another_shape(tmp_path, teacher, small, data):
             shutil.rmtree(path) if path.is_dir() else path.unlink()
     assert bytes_of(distill(teacher.out, None, result.out, resume=True, **QUIET).out) == weights != {}
     with pytest.raises(ValueError, match=r"model\.num_layers.* not "):
-        learn(teacher.out, None, tmp_path / "run", data, changes=few | {"model.num_layers": 2}, resume=True, **keywords)
+        learn(
+            teacher.out, None, tmp_path / "run", data, overrides=few | {"model.num_layers": 2}, resume=True, **keywords
+        )
     with pytest.raises(ValueError, match=r"model\.num_layers cannot be changed, as .*small.* name a preset"):
-        learn(teacher.out, small, tmp_path / "other", data, changes=few)
+        learn(teacher.out, small, tmp_path / "other", data, overrides=few)
     with pytest.raises(ValueError, match=r"no setting 'model\.num_layer'; did you mean 'model\.num_layers'"):
-        learn(teacher.out, "tinybert-4", tmp_path / "other", data, changes={"model.num_layer": 2})
+        learn(teacher.out, "tinybert-4", tmp_path / "other", data, overrides={"model.num_layer": 2})
     with pytest.raises(ValueError, match=r"no setting 'model\.sharing' of bert; albert has it"):
-        learn(teacher.out, "tinybert-4", tmp_path / "other", data, changes={"model.sharing": "all"})
+        learn(teacher.out, "tinybert-4", tmp_path / "other", data, overrides={"model.sharing": "all"})
     with pytest.raises(ValueError, match=r"model\.vocab_size is that of the teacher"):
-        learn(teacher.out, "tinybert-4", tmp_path / "other", data, changes={"model.vocab_size": 99})
+        learn(teacher.out, "tinybert-4", tmp_path / "other", data, overrides={"model.vocab_size": 99})
     with pytest.raises(ValueError, match=r"model\.max_positions is at most the teacher's \d+"):
-        learn(teacher.out, "tinybert-4", tmp_path / "other", data, changes={"model.max_positions": 100_000})
+        learn(teacher.out, "tinybert-4", tmp_path / "other", data, overrides={"model.max_positions": 100_000})
     assert not (tmp_path / "other").exists()
     words = ["distill", teacher.out, "--student", "tinybert-4", "--task", "classification", "--show", "--json"]
     shown = CliRunner().invoke(cli.app, [*map(str, words), "--set", "model.num_layers=3"])
@@ -211,11 +215,11 @@ def test_projections_go_on_from_plain_text_and_from_stage_to_stage(tmp_path, tea
     save_file(learned | of_another, student / "projections.safetensors")
     first = {"matches": [HIDDEN, HIDDEN | {"quantity": "embeddings"}]}
     stages = [first, *({"matches": [{"quantity": name, "loss": "kl"}]} for name in between), {"matches": [HIDDEN]}]
-    changes = {"objective.earlier_epochs": 1, "optimizer.lr": 1e-12, "optimizer.weight_decay": 0.0}
+    overrides = {"objective.earlier_epochs": 1, "optimizer.lr": 1e-12, "optimizer.weight_decay": 0.0}
     said = []
-    asked = {"task": "classification", "data": data, "recipe": json.dumps(stages), "epochs": 1, "say": said.append}
-    changes = ONCE | changes | {"stages.1.optimizer.lr": 1e-3}
-    run = distill(teacher.out, student, tmp_path / "run", changes=changes, **asked)
+    asked = {"task": "classification", "data": data, "recipe": json.dumps(stages), "epochs": 1, "log": said.append}
+    overrides = ONCE | overrides | {"stages.1.optimizer.lr": 1e-3}
+    run = distill(teacher.out, student, tmp_path / "run", overrides=overrides, **asked)
     assert [words for words in said if "projections" in words] == [
         "projections of hidden go on from those that the student learned before",
         "projections of embeddings are new: the student has none that fit this teacher",
@@ -255,15 +259,15 @@ def test_goes_on_after_a_kill_with_the_same_bits(tmp_path, teacher, small):
     """In either stage."""
     rows = rows_of(rules.keyword_pair, 240)
     data = rules.write_rows(tmp_path / "data", rows, 40)
-    changes = {"checkpoint.every_steps": 2, "runtime.log_every_steps": 1, "objective.earlier_epochs": 1}
-    del (settings := ONCE | changes)["validation.every_steps"]
-    keywords = {"task": "classification", "data": data, "epochs": 1, "lr": 3e-3, "changes": settings, **QUIET}
+    overrides = {"checkpoint.every_steps": 2, "runtime.log_every_steps": 1, "objective.earlier_epochs": 1}
+    del (settings := ONCE | overrides)["validation.every_steps"]
+    keywords = {"task": "classification", "data": data, "epochs": 1, "lr": 3e-3, "overrides": settings, **QUIET}
     whole = distill(teacher.out, small, tmp_path / "whole", **keywords)
     for stage, stop in (("1", 1), ("1", 5), ("2", 1), ("2", 3)):  # the third before the stage has a checkpoint
         words = (teacher.out, small, data, tmp_path / "killed", stop, stage)
         assert status_of(KILLED, *words) == -signal.SIGKILL, (stage, stop)
     said = []
-    last = distill(teacher.out, small, tmp_path / "killed", resume=True, **keywords | {"say": said.append})
+    last = distill(teacher.out, small, tmp_path / "killed", resume=True, **keywords | {"log": said.append})
     assert not any("before its first checkpoint" in words for words in said)
     assert sum(words.startswith("going on at step ") for words in said) == 1
     assert bytes_of(whole.out) == bytes_of(last.out) and whole.scores == last.scores
@@ -297,15 +301,15 @@ def test_what_is_refused(tmp_path, teacher, encoder, small, data):
     for second in ({"quantity": "hidden"}, {"quantity": "hidden", "projection": "student-to-teacher", "layers": "odd"}):
         stages = json.dumps([{"matches": [{"quantity": "logits"}]}, {"matches": [second]}])
         with pytest.raises(ValueError, match=r"cannot be matched with a teacher|layers must be one of"):
-            learn(teacher.out, small, tmp_path / "run", data, changes={"augment.copies": 2}, recipe=stages)
+            learn(teacher.out, small, tmp_path / "run", data, overrides={"augment.copies": 2}, recipe=stages)
     with pytest.raises(ValueError, match=r"all layers but the last, .* leave it out by objective\.without=hidden"):
         one = rules.random_encoder(tmp_path / "one", "bert", **SMALL | {"num_layers": 1, "width": 32})
         learn(teacher.out, one, tmp_path / "run", data, recipe="patient")
     with pytest.raises(ValueError, match=r"objective\.layers=top, but the recipe matches nothing layer by layer"):
-        learn(teacher.out, small, tmp_path / "run", data, recipe="distilbert", changes={"objective.layers": "top"})
+        learn(teacher.out, small, tmp_path / "run", data, recipe="distilbert", overrides={"objective.layers": "top"})
     with pytest.raises(ValueError, match=r"GB on disk: raise objective\.cache_gigabytes"):
         room = {"objective.cache": "all", "objective.cache_gigabytes": 1e-6}
-        learn(teacher.out, small, tmp_path / "run", data, changes=room)
+        learn(teacher.out, small, tmp_path / "run", data, overrides=room)
     assert not (tmp_path / "run").exists()
 
 
@@ -321,10 +325,10 @@ def test_a_teacher_of_another_data_set_is_noted(tmp_path, encoder, small, data):
         table = "".join(f"x\t{label}\t\t{text}\n" for text, label in rows)
         (folders["cola"] / f"{part}.tsv").write_text(table)
     settings = ONCE | {"task.max_length": 16}
-    own = finetune(encoder, folders["sst-2"], "sst-2", tmp_path / "own", epochs=1, changes=settings, **QUIET)
+    own = finetune(encoder, folders["sst-2"], "sst-2", tmp_path / "own", epochs=1, overrides=settings, **QUIET)
     for name in folders:
         said: list[str] = []
-        more = {"epochs": 1, "recipe": "minilm", "say": said.append, "changes": {"task.max_length": 16}}
+        more = {"epochs": 1, "recipe": "minilm", "log": said.append, "overrides": {"task.max_length": 16}}
         learn(own.out, small, tmp_path / name, folders[name], name, **more)
         noted = [words for words in said if "was fine-tuned on sst-2, and this is cola" in words]
         assert len(noted) == (name == "cola")

@@ -14,7 +14,7 @@ from hornbook.finetuning import expected
 from hornbook.finetuning.api import finetune
 from hornbook.pretraining import minutes
 
-QUIET = {"say": lambda words: None}
+QUIET = {"log": lambda words: None}
 SHAPE = {f"model.{name}": value for name, value in SMALL.items()} | {"model.num_heads": 4}
 
 
@@ -26,12 +26,12 @@ def rows() -> list[dict]:
 def teacher(tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("teacher")
     encoder = rules.random_encoder(folder / "encoder")
-    return finetune(encoder, rows(), out=folder / "run", epochs=1, changes=dict(ONCE), **QUIET).out
+    return finetune(encoder, rows(), out=folder / "run", epochs=1, overrides=dict(ONCE), **QUIET).out
 
 
-def taught(teacher, out, said, **changes):
-    words = {"task": "classification", "data": rows(), "epochs": 1, "say": said.append}
-    return distill(teacher, "bert-tiny", out, changes=ONCE | SHAPE | {"stages.1.epochs": 3} | changes, **words)
+def taught(teacher, out, said, **overrides):
+    words = {"task": "classification", "data": rows(), "epochs": 1, "log": said.append}
+    return distill(teacher, "bert-tiny", out, overrides=ONCE | SHAPE | {"stages.1.epochs": 3} | overrides, **words)
 
 
 def test_on_a_task_with_each_stage_and_before_the_first(tmp_path, teacher, monkeypatch):
@@ -57,11 +57,11 @@ def test_a_long_one_names_the_quick_recipe(tmp_path, teacher, monkeypatch):
 
 def test_on_plain_text_and_the_weights_do_not_change(tmp_path, tiny_corpus, monkeypatch):
     run(tmp_path / "teacher", tiny_corpus, steps=2)
-    words = {"corpora": [tiny_corpus], "steps": 3, "batch_tokens": 512, "changes": TINY_MODEL}
+    words = {"corpora": [tiny_corpus], "steps": 3, "batch_tokens": 512, "overrides": TINY_MODEL}
     said: list[str] = []
-    distill(tmp_path / "teacher", "bert-tiny", tmp_path / "run", say=said.append, **words)
+    distill(tmp_path / "teacher", "bert-tiny", tmp_path / "run", log=said.append, **words)
     assert any(re.fullmatch(r"expected time: about .* for 3 steps", each) for each in said)
-    monkeypatch.setattr(minutes, "mean_seconds_a_step", lambda *_: 3600.0)
-    distill(tmp_path / "teacher", "bert-tiny", tmp_path / "unmeasured", say=said.append, **words)
+    monkeypatch.setattr(minutes, "mean_seconds_per_step", lambda *_: 3600.0)
+    distill(tmp_path / "teacher", "bert-tiny", tmp_path / "unmeasured", log=said.append, **words)
     assert any("--minutes 60, --steps or a smaller --batch-tokens" in each for each in said)
     assert same(tmp_path / "run", tmp_path / "unmeasured")

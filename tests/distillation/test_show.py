@@ -12,12 +12,12 @@ from hornbook import cli
 from hornbook.distillation.run import distill
 from hornbook.files import read_json
 from hornbook.finetuning import run as task_run
-from hornbook.finetuning import taught
+from hornbook.finetuning import task_distillation
 from hornbook.finetuning.api import finetune
 from hornbook.interop.folder import load_folder
 from hornbook.pretraining import run as text_run
 
-QUIET = {"say": lambda words: None}
+QUIET = {"log": lambda words: None}
 SMALL = {"model.num_layers": 1, "model.width": 16, "model.num_heads": 2, "model.inner_width": 64}
 STUDENTS = {  # settings besides those of a preset
     "distilbert": {},
@@ -43,8 +43,8 @@ class Began(Exception):
 def teachers(tmp_path_factory, tiny_corpus):
     folder, found = tmp_path_factory.mktemp("teachers"), {}
     for family in ("bert", "gpt2"):
-        changes = {"model.num_layers": 2} | ({"model.window": None} if family == "gpt2" else {})
-        run(folder / family, tiny_corpus, steps=2, changes=changes, family=family)
+        overrides = {"model.num_layers": 2} | ({"model.window": None} if family == "gpt2" else {})
+        run(folder / family, tiny_corpus, steps=2, overrides=overrides, family=family)
         found[family, "text"] = folder / family
         found[family, "task"] = folder / f"{family}-task"
         finetune(folder / family, rows(), out=folder / f"{family}-task", epochs=1, **QUIET)
@@ -62,7 +62,7 @@ def stopped_after_deciding(monkeypatch):
     def began(*_, **__):
         raise Began
 
-    for module in (task_run, taught, text_run):
+    for module in (task_run, task_distillation, text_run):
         monkeypatch.setattr(module, "train", began)
     monkeypatch.setattr(task_run, "_planned_flops", lambda *_: 0.0)
 
@@ -73,11 +73,13 @@ def stopped_after_deciding(monkeypatch):
 def test_what_is_shown_is_what_runs(student, kind, family, teachers, tiny_corpus, tmp_path, stopped_after_deciding):
     teacher, data = teachers[family, kind], tmp_path / "rows.jsonl"
     data.write_text("\n".join(map(json.dumps, rows())), encoding="utf-8")
-    changes = STUDENTS[student] | {"data.length": 32, "data.short_length": 32} if kind == "text" else STUDENTS[student]
-    changes = changes | {"runtime.threads": 1}
+    overrides = (
+        STUDENTS[student] | {"data.length": 32, "data.short_length": 32} if kind == "text" else STUDENTS[student]
+    )
+    overrides = overrides | {"runtime.threads": 1}
     words = ["distill", teacher, "--show", "--json", "--seed", 3]
     words += [] if student is None else ["--student", student]
-    for name, value in changes.items():
+    for name, value in overrides.items():
         words += ["--set", f"{name}={value}"]
     asked = {"corpora": [tiny_corpus], "tokens": 4000, "batch_tokens": 512}
     words += ["--tokens", 4000, "--batch-tokens", 512] if kind == "text" else ["--task", "classification"]
@@ -86,7 +88,7 @@ def test_what_is_shown_is_what_runs(student, kind, family, teachers, tiny_corpus
         words += ["--data", data, "--epochs", 2]
     shown = CliRunner().invoke(cli.app, list(map(str, words)))
     try:
-        distill(teacher, student, tmp_path / "run", changes=changes, seed=3, **asked, **QUIET)
+        distill(teacher, student, tmp_path / "run", overrides=overrides, seed=3, **asked, **QUIET)
     except ValueError as error:
         assert shown.exit_code and str(error) == str(shown.exception), (shown.output, shown.exception)
         return

@@ -10,7 +10,7 @@ from finetuning import rules
 
 from hornbook.distillation.run import distill
 from hornbook.finetuning.api import Stopped, finetune
-from hornbook.finetuning.settings import FinetuneSettings, TaughtSettings, settings_for
+from hornbook.finetuning.settings import FinetuneSettings, TaskDistillationSettings, settings_for
 from hornbook.report.finetuned import FinetunedRun
 from hornbook.report.info import describe, lines
 from hornbook.report.page import write_report
@@ -20,8 +20,8 @@ from hornbook.tasks.datasets import known
 TINYBERT = {"objective.recipe": "tinybert"}
 
 
-def resolved(changes: dict, num_examples: int = 1000) -> TaughtSettings:
-    return settings_for(known("sst-2"), None, TINYBERT | changes, True, num_examples)
+def resolved(overrides: dict, num_examples: int = 1000) -> TaskDistillationSettings:
+    return settings_for(known("sst-2"), None, TINYBERT | overrides, True, num_examples)
 
 
 def run_by(settings: FinetuneSettings) -> tuple[float, float, int]:
@@ -43,7 +43,7 @@ def test_what_the_person_sets():
     assert (one.of_stage(1).schedule.warmup_fraction, one.schedule.warmup_fraction) == (0.3, 0.1)
     both = resolved({"objective.earlier_epochs": 4, "stages.1.batch_size": 16})
     assert run_by(both.of_stage(1)) == (4.0, 5e-5, 16)
-    own = '[{"matches": [{"quantity": "hidden"}], "settings": {"epochs": 5}}, {"matches": [], "own_weight": 1}]'
+    own = '[{"matches": [{"quantity": "hidden"}], "settings": {"epochs": 5}}, {"matches": [], "hard_label_weight": 1}]'
     mine = resolved({"objective.recipe": own})
     assert mine.of_stage(1).epochs == 5 and mine.epochs == 3 and mine.optimizer.lr == 5e-5
 
@@ -67,12 +67,12 @@ def lesson(tmp_path_factory) -> tuple[Path, Path, Path]:
     folder = tmp_path_factory.mktemp("lesson")
     encoder = rules.random_encoder(folder / "encoder")
     data = rules.write_rows(folder / "data", rows_of(rules.keyword_pair, 60), 20)
-    return finetune(encoder, data, out=folder / "teacher", epochs=1, changes=ONCE, **QUIET).out, encoder, data
+    return finetune(encoder, data, out=folder / "teacher", epochs=1, overrides=ONCE, **QUIET).out, encoder, data
 
 
 def asked_of(data: Path) -> dict:
-    changes = {"stages.1.epochs": 2, "stages.1.optimizer.lr": 1e-3, "stages.1.batch_size": 10, "optimizer.lr": 1e-4}
-    return {"task": "classification", "data": data, "changes": ONCE | changes, "epochs": 1}
+    overrides = {"stages.1.epochs": 2, "stages.1.optimizer.lr": 1e-3, "stages.1.batch_size": 10, "optimizer.lr": 1e-4}
+    return {"task": "classification", "data": data, "overrides": ONCE | overrides, "epochs": 1}
 
 
 def test_a_run_of_two_rates(tmp_path, lesson):
@@ -113,11 +113,11 @@ def test_a_stop_in_the_last_step_of_a_stage(tmp_path, lesson):
             signal.raise_signal(signal.SIGINT)
 
     with pytest.raises(Stopped):
-        distill(teacher, encoder, out, **asked_of(data), say=said.append, watch=interrupt)
+        distill(teacher, encoder, out, **asked_of(data), log=said.append, on_progress=interrupt)
     assert not any(words.startswith("stage 2") for words in said)
     assert dict(lines(describe(out)))["state"] == "not finished: after stage 1 of 2"
     said.clear()
-    resumed = distill(teacher, encoder, out, resume=True, **asked_of(data), say=said.append)
+    resumed = distill(teacher, encoder, out, resume=True, **asked_of(data), log=said.append)
     assert resumed.scores and not any(words.startswith("stage 1") for words in said)
     assert len(_train_lines(out / "stages" / "1")) == 8
 

@@ -23,7 +23,7 @@ from hornbook.finetuning.batches import TaskBatches
 from hornbook.finetuning.inputs import Inputs, open_inputs
 from hornbook.finetuning.layers import with_head
 from hornbook.finetuning.record import Request
-from hornbook.finetuning.taught import with_teacher
+from hornbook.finetuning.task_distillation import with_teacher
 from hornbook.finetuning.teacher_cache import TeacherCache, kept_teacher
 from hornbook.interop.teacher import Teacher, open_teacher
 from hornbook.objectives.distillation import Distillation, DistillationSettings
@@ -59,38 +59,44 @@ def data(tmp_path_factory) -> Path:
 
 @pytest.fixture(scope="module")
 def teacher(tmp_path_factory, encoder, data) -> Path:
-    return finetune(encoder, data, out=tmp_path_factory.mktemp("t") / "run", epochs=1, changes=ONCE, **QUIET).out
+    return finetune(encoder, data, out=tmp_path_factory.mktemp("t") / "run", epochs=1, overrides=ONCE, **QUIET).out
 
 
-def opened(student: Path, teacher: Path, data: Path, task: str, changes: dict) -> tuple[Inputs, Teacher]:
-    request = Request(str(student), task, str(data), changes=ONCE | changes, teacher=str(teacher))
+def opened(student: Path, teacher: Path, data: Path, task: str, overrides: dict) -> tuple[Inputs, Teacher]:
+    request = Request(str(student), task, str(data), overrides=ONCE | overrides, teacher=str(teacher))
     return open_inputs(request, data, lambda words: None), open_teacher(str(teacher))
 
 
-def kept_of(inputs: Inputs, teacher: Teacher, folder: Path, watch=lambda status: None) -> TeacherCache:
+def kept_of(inputs: Inputs, teacher: Teacher, folder: Path, on_progress=lambda status: None) -> TeacherCache:
     settings = inputs.settings
-    return kept_teacher(inputs, settings, teacher, decide(settings.runtime, 0.0), folder, watch, lambda words: None)
+    return kept_teacher(
+        inputs, settings, teacher, decide(settings.runtime, 0.0), folder, on_progress, lambda words: None
+    )
 
 
 @pytest.mark.parametrize("task", TASKS)
 def test_losses_are_those_of_a_teacher_that_runs(tmp_path, encoder, small, task):
     """Of each stage of every kind of task; in parts, and filled up to a bucket. The teacher itself is out of reach."""
     data = rules.write_rows(tmp_path / "data", rows_of(TASKS[task], 40), 10)
-    changes = {"task.no_answer": "classifier"} if task == "spans-or-none" else {}
-    taught_by = finetune(encoder, data, task, tmp_path / "t", epochs=0.1, changes=ONCE | changes, **QUIET).out
-    changes |= {"objective.recipe": "tinybert", "objective.cache": "all", "batch.micro_tokens": 100}
-    inputs, teacher = opened(small, taught_by, data, task, changes)
+    overrides = {"task.no_answer": "classifier"} if task == "spans-or-none" else {}
+    teacher_name = finetune(encoder, data, task, tmp_path / "t", epochs=0.1, overrides=ONCE | overrides, **QUIET).out
+    overrides |= {"objective.recipe": "tinybert", "objective.cache": "all", "batch.micro_tokens": 100}
+    inputs, teacher = opened(small, teacher_name, data, task, overrides)
     kept = kept_of(inputs, teacher, tmp_path)
     output = inputs.saved.task.output
     batch = TaskBatches(inputs.train_features, 7, 0)(1)
     for recipe in inputs.settings.objective.stages(is_task=True):
         student = with_head(inputs.trained, output, 0)[0].eval()
         pair, plain = with_teacher(student, TaskObjective(output), recipe, teacher, 0, None)
-        wanted = plain.sums(pair, plain.draw(batch, torch.Generator()))
+        wanted = plain.sums(pair, plain.prepare(batch, torch.Generator()))
         pair, objective = with_teacher(student, TaskObjective(output), recipe, teacher, 0, kept)
         pair._outside = (None,)
-        drawn = objective.draw(batch, torch.Generator())
-        for name, drawings in {"whole": [drawn], "parts": drawn.split(40), "bucket": [bucketed(drawn, 256)]}.items():
+        step_inputs = objective.prepare(batch, torch.Generator())
+        for name, drawings in {
+            "whole": [step_inputs],
+            "parts": step_inputs.split(40),
+            "bucket": [bucketed(step_inputs, 256)],
+        }.items():
             sums = [objective.sums(pair, each) for each in drawings]
             assert len(sums) > 1 or name != "parts"
             for term, value in wanted.items():
@@ -103,13 +109,13 @@ def test_losses_are_those_of_a_teacher_that_runs(tmp_path, encoder, small, task)
 )
 def test_a_run_is_the_same(tmp_path, teacher, small, data, cache, recipe, num_taught, monkeypatch):
     """Weights to 1e-6. With all of it kept, the teacher reads only the dev part of the first stage."""
-    changes = ONCE | {"objective.cache": cache, "stages.1.epochs": 2}
+    overrides = ONCE | {"objective.cache": cache, "stages.1.epochs": 2}
     keywords = {"task": "classification", "data": data, "recipe": recipe, "epochs": 2, "lr": 1e-4, "batch_size": 10}
-    without = changes | {"objective.cache": "none"}
-    plain = distill(teacher, small, tmp_path / "plain", changes=without, **keywords, **QUIET)
+    without = overrides | {"objective.cache": "none"}
+    plain = distill(teacher, small, tmp_path / "plain", overrides=without, **keywords, **QUIET)
     taught, run = [], Distillation._taught
     monkeypatch.setattr(Distillation, "_taught", lambda *arguments: (taught.append(1), run(*arguments))[1])
-    result = distill(teacher, small, tmp_path / "run", changes=changes, **keywords, **QUIET)
+    result = distill(teacher, small, tmp_path / "run", overrides=overrides, **keywords, **QUIET)
     assert len(taught) == num_taught
     ours, theirs = (load_file(each.out / "model.safetensors") for each in (result, plain))
     for name, value in ours.items():
@@ -120,24 +126,24 @@ def test_a_run_is_the_same(tmp_path, teacher, small, data, cache, recipe, num_ta
 def test_one_weight_of_the_teacher(tmp_path, teacher, small, data):
     copy = tmp_path / "copy"
     shutil.copytree(teacher, copy)
-    changes = {"objective.recipe": "minilm", "objective.cache": "logits"}
-    inputs, first = opened(small, copy, data, "classification", changes)
+    overrides = {"objective.recipe": "minilm", "objective.cache": "logits"}
+    inputs, first = opened(small, copy, data, "classification", overrides)
     kept_of(inputs, first, tmp_path / "run")
     assert kept_of(inputs, first, tmp_path / "run").open() > 0
     weights = load_file(copy / "model.safetensors")
     next(iter(weights.values())).view(-1)[0] += 1e-3
     save_file(weights, copy / "model.safetensors", metadata={"format": "pt"})
-    _, other = opened(small, copy, data, "classification", changes)
+    _, other = opened(small, copy, data, "classification", overrides)
     with pytest.raises(ValueError, match="follows from other teacher: remove that folder"):
         kept_of(inputs, other, tmp_path / "run")
-    fewer, _ = opened(small, copy, data, "classification", changes | {"examples": 20})
+    fewer, _ = opened(small, copy, data, "classification", overrides | {"examples": 20})
     with pytest.raises(ValueError, match="follows from other data"):
         kept_of(fewer, first, tmp_path / "run")
 
 
 def test_too_much_to_keep(tmp_path, teacher, small, data):
-    changes = {"objective.recipe": "tinybert", "objective.cache": "all", "objective.cache_gigabytes": 1e-6}
-    inputs, opened_teacher = opened(small, teacher, data, "classification", changes)
+    overrides = {"objective.recipe": "tinybert", "objective.cache": "all", "objective.cache_gigabytes": 1e-6}
+    inputs, opened_teacher = opened(small, teacher, data, "classification", overrides)
     with pytest.raises(ValueError, match=r"would take \S+ GB on disk: raise objective.cache_gigabytes"):
         kept_of(inputs, opened_teacher, tmp_path)
     said: list[str] = []
@@ -168,24 +174,31 @@ distill(teacher, student, out, task="classification", data=data, recipe="minilm"
 def test_goes_on_after_a_kill(tmp_path, teacher, small, data, monkeypatch):
     """With the same bits, and without computing again what was saved."""
     monkeypatch.setattr(teacher_cache, "GROUPS_BETWEEN_SAVES", 2)
-    changes = ONCE | {"objective.cache": "logits", "batch.micro_tokens": 40}
-    keywords = {"task": "classification", "data": data, "recipe": "minilm", "epochs": 2, "lr": 1e-3, "changes": changes}
+    overrides = ONCE | {"objective.cache": "logits", "batch.micro_tokens": 40}
+    keywords = {
+        "task": "classification",
+        "data": data,
+        "recipe": "minilm",
+        "epochs": 2,
+        "lr": 1e-3,
+        "overrides": overrides,
+    }
     whole = distill(teacher, small, tmp_path / "whole", **keywords, **QUIET).out
     out = tmp_path / "killed"
     for stop in (1, 5):
         assert status_of(KILLED, teacher, small, data, out, stop) == -signal.SIGKILL
     assert json.loads((out / "teacher" / "cache.json").read_text())["done_groups"] == 4
     shown = []
-    distill(teacher, small, out, watch=shown.append, resume=True, **keywords, **QUIET)
+    distill(teacher, small, out, on_progress=shown.append, resume=True, **keywords, **QUIET)
     assert shown[0].step == 5
     for name in ("teacher/units.npy", "model.safetensors"):
         assert (out / name).read_bytes() == (whole / name).read_bytes()
 
 
 def test_restarts_share_it(tmp_path, teacher, small, data):
-    changes = ONCE | {"objective.cache": "logits"}
+    overrides = ONCE | {"objective.cache": "logits"}
     keywords = {"task": "classification", "data": data, "recipe": "minilm", "epochs": 1, "restarts": 2}
-    out = distill(teacher, small, tmp_path / "run", changes=changes, **keywords, **QUIET).out
+    out = distill(teacher, small, tmp_path / "run", overrides=overrides, **keywords, **QUIET).out
     assert (out / "teacher" / "units.npy").exists() and not list(out.glob("tries/*/teacher"))
 
 

@@ -48,7 +48,7 @@ def data(tmp_path_factory) -> Path:
 @pytest.fixture(scope="module")
 def teacher(tmp_path_factory, encoder, data) -> Path:
     out = tmp_path_factory.mktemp("teacher") / "run"
-    return finetune(encoder, data, out=out, epochs=5, lr=3e-3, seed=0, changes=ONCE, **QUIET).out
+    return finetune(encoder, data, out=out, epochs=5, lr=3e-3, seed=0, overrides=ONCE, **QUIET).out
 
 
 def test_scores_of_texts_are_learned(tmp_path, teacher, student, data):
@@ -57,14 +57,14 @@ def test_scores_of_texts_are_learned(tmp_path, teacher, student, data):
     rows = [row | {"label": "no" if i % 2 else "yes"} for i, row in enumerate(rows_of(rules.keyword_pair, 500))]
     dev = rows_of(rules.keyword_pair, 600)[-100:]
     wrong = rules.write_rows(tmp_path / "data", rows + dev, 100)
-    keywords = {"task": "classification", "data": wrong, "changes": SCORES, "lr": 3e-3, "epochs": 8, **QUIET}
+    keywords = {"task": "classification", "data": wrong, "overrides": SCORES, "lr": 3e-3, "epochs": 8, **QUIET}
     result = distill(teacher, student, tmp_path / "run", **keywords)
     assert result.score >= 0.95
 
 
 def test_the_teacher_reads_with_its_own_tokenizer(tmp_path, teacher, student, data):
     """Kept scores are those that it predicts by itself."""
-    request = Request(str(student), "classification", str(data), changes=SCORES, teacher=str(teacher))
+    request = Request(str(student), "classification", str(data), overrides=SCORES, teacher=str(teacher))
     inputs = open_inputs(request, data, lambda words: None)
     runtime = decide(inputs.settings.runtime, 0.0)
     kept = kept_teacher(
@@ -78,9 +78,9 @@ def test_the_teacher_reads_with_its_own_tokenizer(tmp_path, teacher, student, da
 
 def test_endings_too(tmp_path, encoder, student):
     data = rules.write_rows(tmp_path / "data", rows_of(rules.ending_with_the_thing, 40), 10)
-    taught_by = finetune(encoder, data, "choice", tmp_path / "teacher", epochs=0.2, changes=ONCE, **QUIET).out
+    teacher_name = finetune(encoder, data, "choice", tmp_path / "teacher", epochs=0.2, overrides=ONCE, **QUIET).out
     result = distill(
-        taught_by, student, tmp_path / "run", task="choice", data=data, changes=SCORES, epochs=0.5, **QUIET
+        teacher_name, student, tmp_path / "run", task="choice", data=data, overrides=SCORES, epochs=0.5, **QUIET
     )
     assert result.scores["dev"]
 
@@ -90,9 +90,9 @@ def test_what_stands_at_tokens_is_refused(tmp_path, teacher, encoder, student, d
         ValueError, match=r"different vocabularies.*What still works.*--recipe minilm or distilbert"
     )
     with refused:
-        distill(teacher, student, tmp_path / "run", task="classification", data=data, changes=ONCE, **QUIET)
+        distill(teacher, student, tmp_path / "run", task="classification", data=data, overrides=ONCE, **QUIET)
     tagged = rules.write_rows(tmp_path / "tagged", rows_of(rules.titled_names, 40), 10)
-    tagger = finetune(encoder, tagged, "tagging", tmp_path / "tagger", epochs=0.2, changes=ONCE, **QUIET).out
+    tagger = finetune(encoder, tagged, "tagging", tmp_path / "tagger", epochs=0.2, overrides=ONCE, **QUIET).out
     with refused:
-        distill(tagger, student, tmp_path / "run", task="tagging", data=tagged, changes=SCORES, **QUIET)
+        distill(tagger, student, tmp_path / "run", task="tagging", data=tagged, overrides=SCORES, **QUIET)
     assert not (tmp_path / "run").exists()

@@ -4,19 +4,19 @@ from pathlib import Path
 
 import numpy as np
 
-from hornbook.experiments.decided import ArmBudget, Decided
 from hornbook.experiments.definition import Experiment
 from hornbook.experiments.plan import Piece, pieces_of
+from hornbook.experiments.resolved import ArmBudget, ResolvedExperiment
 from hornbook.files import write_json
 
 
-def decided_for(experiment: Experiment, flops: float = 1.0e16) -> Decided:
+def decided_for(experiment: Experiment, flops: float = 1.0e16) -> ResolvedExperiment:
     arms = {arm.name: ArmBudget(10_000, flops / 10_000, 15_000.0) for arm in experiment.arms}
-    return Decided(experiment, flops, arms, 10.0, "yes", {}, "a made-up device")
+    return ResolvedExperiment(experiment, flops, arms, 10.0, "yes", {}, "a made-up device")
 
 
 def leave(
-    out: Path, decided: Decided, means: dict[str, float], spread: float = 0.5, missing: tuple[str, ...] = ()
+    out: Path, decided: ResolvedExperiment, means: dict[str, float], spread: float = 0.5, missing: tuple[str, ...] = ()
 ) -> list[Piece]:
     """Leaves every piece but those whose key holds one of `missing`. An arm's scores lie `spread` around its mean, and
     lower at the earlier checkpoints."""
@@ -30,7 +30,7 @@ def leave(
     return pieces
 
 
-def found_by(piece: Piece, decided: Decided, means: dict[str, float], spread: float, random) -> dict:
+def found_by(piece: Piece, decided: ResolvedExperiment, means: dict[str, float], spread: float, random) -> dict:
     if piece.kind == "finetune":
         score = means[piece.arm] + 4 * float(np.log2(piece.share)) + spread * float(random.normal())
         score += {"cola": -40.0, "squad": -10.0}.get(piece.task, 5.0)

@@ -19,7 +19,7 @@ model.inner_width = 64
 data.short_length = 32
 data.length = 32
 data.layout = "pairs"
-data.held_out_share = 0.2
+data.held_out_fraction = 0.2
 batch.tokens = 512
 optimizer.lr = 1e-3
 checkpoint.every_steps = 1
@@ -37,7 +37,7 @@ settings.objective.sentence = "nsp"
 [[arms]]
 name = "detecting"
 preset = "electra-small"
-settings.objective.generator_share = 0.5
+settings.objective.generator_size = 0.5
 settings.schedule.warmup_steps = 1
 
 [[tasks]]

@@ -86,7 +86,7 @@ def test_the_shipped_one_varies_one_thing_at_a_time():
         assert (model.dropout, model.attention_dropout, model.head_dropout, model.activation) == (0.0, 0.0, 0.0, "gelu")
         assert found.masking == settings["bert-mlm"].masking or name == "electra"
         assert found.batch.tokens == 128 * 128 and found.data == settings["bert-mlm"].data
-        assert found.data.single_chance == 0.0
+        assert found.data.single_segment_probability == 0.0
         assert found.optimizer == settings["bert-mlm"].optimizer
         schedule = found.schedule
         assert (schedule.warmup_fraction, schedule.warmup_steps, schedule.shape) == (0.05, None, "joined")

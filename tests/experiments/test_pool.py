@@ -84,7 +84,7 @@ def test_what_is_lost_while_it_stops_is_no_failure(told):
 def test_a_job_that_can_no_longer_be_cancelled_does_not_begin(monkeypatch):
     asked = Event()
     monkeypatch.setattr(pools, "_stop_asked", asked)
-    monkeypatch.setattr(pools, "finetuned", lambda job, watch: {"score": 1})
+    monkeypatch.setattr(pools, "finetuned", lambda job, on_progress: {"score": 1})
     assert pools._run(SimpleNamespace(until=None)) == {"score": 1}
     assert pools._run(SimpleNamespace(until=time.time() - 1)) is None
     asked.set()
@@ -95,7 +95,7 @@ def test_a_process_that_stays_keeps_no_memory(monkeypatch):
     """Fifteen idle ones once held 35 GB of a GPU beside the next pre-training."""
     given_back = []
 
-    def finetuned(job, watch):
+    def finetuned(job, on_progress):
         assert len(given_back) == job.number
         if job.number:
             raise ValueError("no luck")
@@ -113,7 +113,7 @@ def test_a_process_that_stays_keeps_no_memory(monkeypatch):
 def test_a_process_that_lost_its_device_ends(monkeypatch, words, ends):
     """Else it would fail whatever it is given next."""
 
-    def fail(job, watch):
+    def fail(job, on_progress):
         raise RuntimeError(words)
 
     def leave(status):

@@ -10,8 +10,8 @@ from safetensors.torch import load_file
 from smallest import write_reviews, write_smallest
 
 from hornbook.experiments import pieces as running
-from hornbook.experiments.decided import ArmBudget
 from hornbook.experiments.pool import Pool
+from hornbook.experiments.resolved import ArmBudget
 from hornbook.experiments.runner import reproduce
 from hornbook.files import read_json
 
@@ -33,7 +33,7 @@ def home(tmp_path_factory):
 
 
 def run(home, corpus, out, **more):
-    words = {"resume": True, "say": quiet} | more
+    words = {"resume": True, "log": quiet} | more
     return reproduce(home / "smallest.toml", [corpus], home / "tasks", out, **words)
 
 
@@ -115,18 +115,18 @@ def killed_at(number):
     """Kills at the n-th look at a run, whichever it is."""
     looks = iter(range(1, 10**6))
 
-    def watch(status):
+    def on_progress(status):
         if next(looks) == number:
             raise Killed
 
-    return watch
+    return on_progress
 
 
 def test_killed_again_and_again_it_comes_to_the_same(home, tiny_corpus, unbroken, tmp_path):
     out, kills, done = tmp_path / "out", 0, []
     while True:
         try:
-            found = run(home, tiny_corpus, out, watch=killed_at(4))
+            found = run(home, tiny_corpus, out, on_progress=killed_at(4))
             break
         except Killed:
             kills += 1
@@ -144,7 +144,7 @@ def test_it_stops_in_time_and_goes_on_elsewhere(home, tiny_corpus, unbroken, tmp
     assert (found.ended, found.num_done) == ("stopped", 0)
     assert (tmp_path / "here" / "report.html").exists()  # of nothing yet
     with pytest.raises(Killed):  # in the midst of a fine-tuning
-        run(home, tiny_corpus, tmp_path / "here", watch=killed_at(9))
+        run(home, tiny_corpus, tmp_path / "here", on_progress=killed_at(9))
     assert [path for path in (tmp_path / "here" / "running").iterdir() if path.name.startswith("finetune")]
     shutil.move(tmp_path / "here", tmp_path / "there")
     shutil.copytree(tiny_corpus, tmp_path / "corpus")
@@ -159,12 +159,12 @@ def test_processes_side_by_side_come_to_the_same_though_one_is_killed(home, tiny
         path.unlink()
     said = []
 
-    def say(words: str) -> None:
+    def log(words: str) -> None:
         said.append(words)
         if "reviews, seed" in words and not any("begin again" in each for each in said):
             multiprocessing.active_children()[0].kill()
 
-    found = run(home, tiny_corpus, tmp_path / "out", processes=2, say=say)
+    found = run(home, tiny_corpus, tmp_path / "out", processes=2, log=log)
     assert found.ended == "finished" and found.failures == {} and scores(tmp_path / "out") == scores(unbroken)
     assert any("8 fine-tunings, 2 at a time" in words for words in said)
     assert any("a process was killed or lost its device" in words for words in said)
@@ -186,14 +186,14 @@ def test_of_those_side_by_side_the_longest_go_first(home, tiny_corpus, unbroken,
         return True
 
     monkeypatch.setattr(Pool, "run", run_nothing)
-    reproduce(file, [tiny_corpus], home / "tasks", tmp_path / "out", processes=2, resume=True, say=quiet)
+    reproduce(file, [tiny_corpus], home / "tasks", tmp_path / "out", processes=2, resume=True, log=quiet)
     assert asked == [["others"] * 7 + ["reviews"]]
 
 
 def test_what_is_left_out_and_put_back_is_what_it_was(home, tiny_corpus, tmp_path):
     def begun_with(arm: str) -> None:
         file, words = write_smallest(tmp_path, "[[tasks]]", f"{arm}[[tasks]]"), {"stop_after": 1e-6, "resume": True}
-        reproduce(file, [tiny_corpus], home / "tasks", tmp_path / "out", say=quiet, **words)
+        reproduce(file, [tiny_corpus], home / "tasks", tmp_path / "out", log=quiet, **words)
 
     arm = '[[arms]]\nname = "third"\npreset = "bert-tiny"\nsettings.objective.sentence = "none"\n\n'
     begun_with(arm)
@@ -212,7 +212,7 @@ def test_corpora_are_mixed_as_they_were(home, tiny_corpus, tmp_path):
         corpora = [
             f"{folder}:{weight}" for folder, weight in zip((tiny_corpus, tmp_path / "other"), weights, strict=True)
         ]
-        words = {"stop_after": 1e-6, "resume": True, "say": quiet}
+        words = {"stop_after": 1e-6, "resume": True, "log": quiet}
         reproduce(home / "smallest.toml", corpora, home / "tasks", tmp_path / "out", **words)
 
     mixed(1, 3)
@@ -228,7 +228,7 @@ def test_a_task_whose_data_is_gone_keeps_its_scores(home, tiny_corpus, unbroken,
     file = write_smallest(tmp_path, "[sentences]", more)
     (tmp_path / "tasks").mkdir()
     shutil.copy(home / "tasks" / "reviews.csv", tmp_path / "tasks" / "others.csv")
-    found = reproduce(file, [tiny_corpus], tmp_path / "tasks", tmp_path / "out", resume=True, say=quiet)
+    found = reproduce(file, [tiny_corpus], tmp_path / "tasks", tmp_path / "out", resume=True, log=quiet)
     assert found.ended == "incomplete" and (found.num_done, found.num_pieces) == (19, 20)
     assert {row["task"] for row in found.results["scores"]} == {"mean", "reviews", "others"}
 
@@ -239,7 +239,7 @@ def test_weights_that_are_not_here_are_named_once(home, tiny_corpus, unbroken, t
     for piece in (out / "pieces").glob("finetune-nsp-0-at-0.5-*"):
         piece.unlink()
     shutil.rmtree(out / "pretrained")
-    found = run(home, tiny_corpus, out, say=said.append)
+    found = run(home, tiny_corpus, out, log=said.append)
     assert (found.ended, found.num_done, found.failures) == ("incomplete", 10, {})
     (words,) = [each for each in said if each.startswith("note: the weights")]
     assert "bring them from where nsp was trained, or remove" in words and "pretrain-nsp-0.json" in words
@@ -247,7 +247,7 @@ def test_weights_that_are_not_here_are_named_once(home, tiny_corpus, unbroken, t
 
 def test_minutes_are_measured_once(home, tiny_corpus, tmp_path):
     said = []
-    found = run(home, tiny_corpus, tmp_path / "out", minutes_each=0.01, stop_after=1e-6, say=said.append)
+    found = run(home, tiny_corpus, tmp_path / "out", minutes_each=0.01, stop_after=1e-6, log=said.append)
     assert found.ended == "stopped" and any("the slowest" in words for words in said)
     decided = read_json(tmp_path / "out" / "experiment.json")
     assert set(decided["measured"]) == {"nsp", "detecting"} and decided["compile"] == "no"
@@ -278,9 +278,9 @@ def test_another_experiment_is_refused_and_more_of_it_is_not(home, tiny_corpus, 
     ):
         file = write_smallest(tmp_path, old, new)
         with pytest.raises(ValueError, match=said):
-            reproduce(file, [tiny_corpus], home / "tasks", tmp_path / "out", resume=True, say=quiet)
+            reproduce(file, [tiny_corpus], home / "tasks", tmp_path / "out", resume=True, log=quiet)
     file = write_smallest(tmp_path, "seeds = [0, 1]", "seeds = [0, 1, 2]")
-    found = reproduce(file, [tiny_corpus], home / "tasks", tmp_path / "out", resume=True, say=quiet)
+    found = reproduce(file, [tiny_corpus], home / "tasks", tmp_path / "out", resume=True, log=quiet)
     assert found.ended == "finished" and found.num_pieces == 16
     assert scores(unbroken).items() <= scores(tmp_path / "out").items()
 
@@ -292,12 +292,12 @@ def test_some_arms_first_and_the_others_later(home, tiny_corpus, unbroken, tmp_p
     claim = '[[claims]]\nname = "masked"\nwords = "So is masking."\n[[claims.conditions]]\nof = "mlm"\nminus = "nsp"'
     file.write_text(file.read_text() + f"\n{claim}\nleast = 0.0\n")
     asked = (file, [tiny_corpus], home / "tasks", out)
-    found = reproduce(*asked, arms=["detecting", "nsp"], resume=True, say=quiet)
+    found = reproduce(*asked, arms=["detecting", "nsp"], resume=True, log=quiet)
     assert found.ended == "finished" and found.num_pieces == 12 and scores(out) == scores(unbroken)
     assert [claim["name"] for claim in found.results["claims"]] == ["better"]
     assert "Arms left out here: mlm. Claims not judged without them: masked." in (out / "report.html").read_text()
     before = left_by(out)
-    found = reproduce(*asked, resume=True, say=quiet)
+    found = reproduce(*asked, resume=True, log=quiet)
     assert found.ended == "finished" and found.num_pieces == 17
     assert [claim["name"] for claim in found.results["claims"]] == ["better", "masked"]
     assert {name: each for name, each in left_by(out).items() if name in before} == before
@@ -307,7 +307,7 @@ def test_some_arms_first_and_the_others_later(home, tiny_corpus, unbroken, tmp_p
         ([], "at least two"),
     ):
         with pytest.raises(ValueError, match=said):
-            reproduce(*asked, arms=arms, resume=True, say=quiet)
+            reproduce(*asked, arms=arms, resume=True, log=quiet)
 
 
 def test_other_flops_than_those_of_the_file(home, tiny_corpus, tmp_path):
@@ -338,18 +338,18 @@ def test_more_seeds_of_pretraining(home, tiny_corpus, unbroken, tmp_path):
 
 
 def test_other_settings_than_those_of_the_file(home, tiny_corpus, unbroken, tmp_path):
-    found = run(home, tiny_corpus, tmp_path / "out", changes={"optimizer.lr": "2e-3"}, stop_after=1e-6)
+    found = run(home, tiny_corpus, tmp_path / "out", overrides={"optimizer.lr": "2e-3"}, stop_after=1e-6)
     assert found.results["about"] == "Set for every arm, beside the file: optimizer.lr=2e-3."
     assert run(home, tiny_corpus, tmp_path / "out", stop_after=1e-6).results["about"] == found.results["about"]
     with pytest.raises(ValueError, match=r"of equal pretraining optimizer.lr is 0.001 and not 2e-3"):
-        run(home, tiny_corpus, tmp_path / "out", changes={"optimizer.lr": 0.001}, stop_after=1e-6)
-    for changes, said in (
+        run(home, tiny_corpus, tmp_path / "out", overrides={"optimizer.lr": 0.001}, stop_after=1e-6)
+    for overrides, said in (
         ({"objective.sentence": "sop"}, "objective.sentence is what varies, arm nsp has its own"),
         ({"optimizer.rate": "1"}, "optimizer.rate"),
         ({"schedule.steps": "5"}, "schedule.steps"),
     ):
         with pytest.raises(ValueError, match=said):
-            run(home, tiny_corpus, tmp_path / "other", changes=changes)
+            run(home, tiny_corpus, tmp_path / "other", overrides=overrides)
 
 
 def test_an_arm_is_done_before_the_next_begins(unbroken):
@@ -372,7 +372,7 @@ def test_other_data_is_refused_before_anything_runs(home, tiny_corpus, unbroken,
         piece.unlink()
     write_reviews(tmp_path / "tasks")
     file = tmp_path / "tasks" / "reviews.csv"
-    asked = {"resume": True, "say": quiet}
+    asked = {"resume": True, "log": quiet}
     words = (home / "smallest.toml", [tiny_corpus], tmp_path / "tasks", tmp_path / "out")
     file.write_text(file.read_text().replace("number 3,good", "number 3,bad"))
     with pytest.raises(ValueError, match=r"the data of reviews is not what .* began with: put that back"):
@@ -389,7 +389,7 @@ def test_arms_done_elsewhere_need_their_weights_no_more(home, tiny_corpus, unbro
     before = left_by(out)
     more = '[[arms]]\nname = "mlm"\npreset = "bert-tiny"\nsettings.objective.sentence = "none"\n\n[[tasks]]'
     write_smallest(tmp_path, "[[tasks]]", more)
-    found = reproduce(tmp_path / "smallest.toml", [tiny_corpus], home / "tasks", out, resume=True, say=quiet)
+    found = reproduce(tmp_path / "smallest.toml", [tiny_corpus], home / "tasks", out, resume=True, log=quiet)
     assert found.ended == "finished" and found.failures == {}
     after = left_by(out)
     assert {name: after[name] for name in before} == before and len(after) == len(before) + 5
@@ -406,7 +406,7 @@ def test_a_piece_that_fails_does_not_end_the_rest(home, tiny_corpus, tmp_path, m
     pretrain = running.pretrain
     monkeypatch.setattr(running, "pretrain", fail)
     said = []
-    found = run(home, tiny_corpus, tmp_path / "out", say=said.append)
+    found = run(home, tiny_corpus, tmp_path / "out", log=said.append)
     assert found.ended == "incomplete" and found.failures == {"pretrain-nsp-0": "no luck"}
     assert found.num_done == 6 and any("pre-training nsp failed: no luck; the rest goes on" in each for each in said)
     assert "fine-tuning nsp at 1: 2 pieces" in (tmp_path / "out" / "report.html").read_text()
@@ -449,7 +449,7 @@ def test_what_is_wrong_is_said_in_a_sentence(hornbook, home, tiny_corpus, tmp_pa
 def test_missing_data_is_named_and_the_rest_goes_on(home, tiny_corpus, tmp_path):
     more = '[[tasks]]\nname = "cola"\nplaces = ["glue/CoLA"]\n\n[sentences]'
     file, said = write_smallest(tmp_path, "[sentences]", more), []
-    found = reproduce(file, [tiny_corpus], home / "tasks", tmp_path / "out", stop_after=1e-6, say=said.append)
+    found = reproduce(file, [tiny_corpus], home / "tasks", tmp_path / "out", stop_after=1e-6, log=said.append)
     assert any("no data for cola (looked for" in words and "the rest goes on" in words for words in said)
     assert found.num_pieces == 12 and not found.results["tasks"]["cola"]["has_data"]
     assert "cola is left out" in (tmp_path / "out" / "report.html").read_text()

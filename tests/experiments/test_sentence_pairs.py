@@ -14,7 +14,7 @@ from hornbook.pretraining.settings import preset_settings
 from hornbook.text.training import train_tokenizer
 
 SETTINGS = preset_settings(
-    "bert-tiny", {"data.short_length": 48, "data.length": 48, "data.held_out_share": 0.5, "runtime.device": "cpu"}
+    "bert-tiny", {"data.short_length": 48, "data.length": 48, "data.held_out_fraction": 0.5, "runtime.device": "cpu"}
 )
 SYLLABLES = ("ba", "ko", "mi", "tu", "re", "sa", "lo", "ni", "ve", "du")
 

@@ -25,8 +25,8 @@ def experiment(tmp_path):
     return read_experiment(write_smallest(tmp_path))
 
 
-def with_equal(experiment, **changes):
-    return dataclasses.replace(experiment, equal=dataclasses.replace(experiment.equal, **changes))
+def with_equal(experiment, **overrides):
+    return dataclasses.replace(experiment, equal=dataclasses.replace(experiment.equal, **overrides))
 
 
 def judged(out, experiment, means, *conditions, spread=0.1, **more) -> dict:

@@ -59,7 +59,7 @@ COMMANDS = (
     Command(
         "pretrain electra",
         "pretrain electra-small --corpus {work}/corpus --out {work}/out --steps 3 --batch-tokens 64",
-        (*TINY, "model.embedding_width=8", "objective.generator_share=0.5"),
+        (*TINY, "model.embedding_width=8", "objective.generator_size=0.5"),
         "--resume",
         ("corpus",),
     ),
@@ -135,7 +135,7 @@ def make_materials(folder: Path) -> Path:
     build_corpus(folder / "texts.txt", folder / "tokenizer", folder / "corpus", workers=0, shard_tokens=600)
     size = {"num_layers": 2, "width": 16, "num_heads": 2, "inner_width": 32, "max_positions": 32}
     encoder = Bert(BertConfig(vocab_size=tokenizer.vocab_size, **size), ("mlm", "pooler"))
-    gpt_tokenizer = train_tokenizer(text.split("\n\n"), kind="bpe", vocab_size=300).without_ends()
+    gpt_tokenizer = train_tokenizer(text.split("\n\n"), kind="bpe", vocab_size=300).without_special_tokens()
     config = Gpt2Config(
         vocab_size=gpt_tokenizer.vocab_size, end_id=gpt_tokenizer.end_id, **size | {"max_positions": 128}
     )
@@ -149,7 +149,7 @@ def make_materials(folder: Path) -> Path:
         its.save(folder / name, size["max_positions"])
     changes = {"runtime.threads": 1}
     finetune(
-        folder / "run", folder / "texts.csv", out=folder / "reviews", epochs=1, changes=changes, say=lambda words: None
+        folder / "run", folder / "texts.csv", out=folder / "reviews", epochs=1, changes=changes, log=lambda words: None
     )
     return folder
 

@@ -100,7 +100,7 @@ def install(operations: Operations) -> None:
 
     builtins.open = io.open = opened
 
-    def watch(module: Any, name: str, what: str, which: int = 0) -> None:
+    def on_progress(module: Any, name: str, what: str, which: int = 0) -> None:
         plain = getattr(module, name)
 
         def watched(*given, **options):
@@ -113,11 +113,11 @@ def install(operations: Operations) -> None:
         *(("replace", "rename"), ("rename", "rename"), ("unlink", "remove"), ("remove", "remove")),
         *(("rmdir", "remove"), ("mkdir", "mkdir"), ("fsync", "fsync"), ("truncate", "truncate")),
     ):
-        watch(os, name, what)
-    watch(os, "link", "link", which=1)
+        on_progress(os, name, what)
+    on_progress(os, "link", "link", which=1)
     import safetensors.torch
 
-    watch(safetensors.torch, "save_file", "tensors", which=1)  # written by a library that is not Python
+    on_progress(safetensors.torch, "save_file", "tensors", which=1)  # written by a library that is not Python
 
 
 def _within(path: Any, folder: int | None) -> Any:

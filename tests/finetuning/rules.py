@@ -20,13 +20,13 @@ OTHERS = ["went", "to", "Then", "they", "and", "in", "Where", "is", "said", "hel
 WORDS = PEOPLE + PLACES + THINGS + FILLERS + TITLES + NAMES + OTHERS
 
 
-def random_encoder(folder: Path, family: str = "bert", heads: tuple[str, ...] | None = None, **changes) -> Path:
+def random_encoder(folder: Path, family: str = "bert", heads: tuple[str, ...] | None = None, **overrides) -> Path:
     """A folder with two layers of width 64, weights as before any training, and a tokenizer with a piece a word."""
     sentences = [" ".join(WORDS)] * 20
     tokenizer = train_tokenizer(sentences, vocab_size=400)
     size = {"num_layers": 2, "width": 64, "num_heads": 4, "inner_width": 128, "max_positions": 48}
     # With a wider start than published so narrow a network learns in fewer steps.
-    settings = size | {"dropout": 0.0, "attention_dropout": 0.0, "init_std": 0.2} | changes
+    settings = size | {"dropout": 0.0, "attention_dropout": 0.0, "init_std": 0.2} | overrides
     kind = MODELS[family]
     config = kind.for_tokenizer(kind.config_kind(vocab_size=tokenizer.vocab_size, **settings), tokenizer.pad_id)
     usual = ("pooler",) if "pooler" in kind.head_makers else ()
@@ -37,13 +37,13 @@ def random_encoder(folder: Path, family: str = "bert", heads: tuple[str, ...] | 
     return folder
 
 
-def random_gpt(folder: Path, family: str = "openai-gpt", dropout: float = 0.0, **changes) -> Path:
+def random_gpt(folder: Path, family: str = "openai-gpt", dropout: float = 0.0, **overrides) -> Path:
     """The same for a GPT: weights as before any training, and the same vocabulary with nothing put around a text."""
-    tokenizer = train_tokenizer([" ".join(WORDS)] * 20, vocab_size=400).without_ends()
+    tokenizer = train_tokenizer([" ".join(WORDS)] * 20, vocab_size=400).without_special_tokens()
     size = {"num_layers": 2, "width": 64, "num_heads": 4, "inner_width": 256, "max_positions": 48, "init_std": 0.2}
     dropouts = dict.fromkeys(("dropout", "attention_dropout", "embedding_dropout", "head_dropout"), dropout)
     kind = MODELS[family]
-    config = kind.config_kind(vocab_size=tokenizer.vocab_size, **size | dropouts | changes)
+    config = kind.config_kind(vocab_size=tokenizer.vocab_size, **size | dropouts | overrides)
     model = kind(kind.for_tokenizer(config, tokenizer.pad_id, tokenizer.end_id))
     model.initialise(torch.Generator().manual_seed(0))
     tokenizer.save(folder, config.max_positions, config.num_segments)

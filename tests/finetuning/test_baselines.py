@@ -8,7 +8,7 @@ import word_rules
 from word_rules import FAST, KEYWORD, tiny_encoder
 
 from hornbook.finetuning.baselines import baseline
-from hornbook.finetuning.counted import window_answers
+from hornbook.finetuning.tfidf import window_answers
 from hornbook.report.info import describe, lines
 from hornbook.tasks.records import SpanExample
 from hornbook.text.word_vectors import read_vectors
@@ -32,7 +32,7 @@ def test_counted_words_learn_a_keyword(tmp_path):
     found = baseline("tfidf", word_rules.keyword_rule(), "classification", tmp_path)
     assert found.score == 1.0
     run, scores = run_of(tmp_path), json.loads((tmp_path / "scores.json").read_text())
-    assert (run["verb"], run["request"]["baseline"], run["model"]) == ("baseline", "tfidf", None)
+    assert (run["command"], run["request"]["baseline"], run["model"]) == ("baseline", "tfidf", None)
     assert scores.keys() == {"decided_by", "degenerate", "parts"}
     assert scores["parts"]["dev"]["accuracy"]["high"] == 1.0
 
@@ -82,7 +82,7 @@ def test_tags(tmp_path, encoder):
     folder = str(word_rules.write_tags(tmp_path / "tags"))
     assert baseline("tfidf", folder, "tagging", tmp_path / "tfidf").score == 1.0
     assert baseline("majority", folder, "tagging", tmp_path / "majority").score == 0.0
-    assert baseline("vectors", folder, "tagging", tmp_path / "vectors", model=encoder, changes=FAST).score >= 0.95
+    assert baseline("vectors", folder, "tagging", tmp_path / "vectors", model=encoder, overrides=FAST).score >= 0.95
 
 
 def test_endings(tmp_path, encoder):
@@ -134,7 +134,7 @@ def test_vectors_of_a_file(tmp_path, random):
     file.write_text("\n".join(lines) + "\n")
     said = []
     found = baseline(
-        "vectors", word_rules.keyword_rule(), "classification", tmp_path / "out", vectors=file, say=said.append
+        "vectors", word_rules.keyword_rule(), "classification", tmp_path / "out", vectors=file, log=said.append
     )
     assert found.score >= 0.95
     assert any("for 4 of the words" in words for words in said)
@@ -166,8 +166,10 @@ def test_what_came_to_nothing_does_not_block_its_folder(tmp_path, encoder):
 
 
 def test_the_same_network_from_random_weights(tmp_path, encoder):
-    changes = FAST | {"epochs": 1}
-    found = baseline("random", word_rules.keyword_rule(), "classification", tmp_path, model=encoder, changes=changes)
+    overrides = FAST | {"epochs": 1}
+    found = baseline(
+        "random", word_rules.keyword_rule(), "classification", tmp_path, model=encoder, overrides=overrides
+    )
     assert run_of(tmp_path)["request"]["from_random"]
     assert 0 <= found.score <= 1
     assert (tmp_path / "model.safetensors").exists()
@@ -176,10 +178,10 @@ def test_the_same_network_from_random_weights(tmp_path, encoder):
 def test_the_same_examples_as_fine_tuning(tmp_path, encoder):
     """Of the 80 examples, the 16 that fine-tuning takes: a rule that holds for these alone shows it."""
     from hornbook.finetuning.inputs import open_inputs
-    from hornbook.finetuning.plain import open_labelled
     from hornbook.finetuning.record import Request
+    from hornbook.finetuning.shallow import open_labelled
 
-    request = Request(encoder, "classification", None, seed=3, changes={"examples": 16})
+    request = Request(encoder, "classification", None, seed=3, overrides={"examples": 16})
     rows = word_rules.keyword_rule()
     opened = open_inputs(request, rows, print)
     assert open_labelled(request, rows, print).train == opened.train

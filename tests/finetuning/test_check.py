@@ -87,7 +87,7 @@ def test_a_dry_run_measures_and_writes_nothing(hornbook, data, encoder, tmp_path
 
 def test_a_fine_tuning_opens_with_the_summary(data, encoder, tmp_path):
     said = []
-    finetune(encoder, data, out=tmp_path / "run", epochs=1, changes={"runtime.threads": 1}, say=said.append)
+    finetune(encoder, data, out=tmp_path / "run", epochs=1, overrides={"runtime.threads": 1}, log=said.append)
     (line,) = [words for words in said if words.startswith("data: ")]
     assert "train 11 examples, dev 2 examples; light 8, fruit 5" in line
     assert any("1 of 2 examples of dev are in train too" in words for words in said)

@@ -23,7 +23,7 @@ from hornbook.finetuning.settings import searched_rates
 from hornbook.interop.folder import read_weights
 from hornbook.train.metrics import read_metrics
 
-QUIET = {"say": lambda words: None}
+QUIET = {"log": lambda words: None}
 FAST = {"runtime.threads": 1}
 
 
@@ -44,7 +44,7 @@ def same_weights(one: Path, other: Path) -> bool:
 
 def test_what_a_run_leaves_opens_and_predicts(tmp_path, encoder):
     rows = made_up()
-    result = finetune(encoder, rows, out=tmp_path / "run", epochs=2, lr=3e-3, changes=FAST, **QUIET)
+    result = finetune(encoder, rows, out=tmp_path / "run", epochs=2, lr=3e-3, overrides=FAST, **QUIET)
     names = {path.name for path in result.out.iterdir()}
     assert {
         *("run.json", "task.json", "scores.json", "predictions-dev.jsonl", "README.md", "attention.json"),
@@ -63,8 +63,8 @@ def test_what_a_run_leaves_opens_and_predicts(tmp_path, encoder):
 
 def test_the_best_weights_are_at_the_root(tmp_path, encoder):
     """At this rate the score falls again: the last weights are not the best."""
-    changes = FAST | {"validation.every_steps": 1}
-    result = finetune(encoder, made_up(), out=tmp_path / "run", epochs=2, lr=0.1, changes=changes, **QUIET)
+    overrides = FAST | {"validation.every_steps": 1}
+    result = finetune(encoder, made_up(), out=tmp_path / "run", epochs=2, lr=0.1, overrides=overrides, **QUIET)
     lines = [json.loads(line) for line in (result.out / "metrics.jsonl").read_text().splitlines()]
     checks = [line for line in lines if line["kind"] == "validation"]
     best = max(line["accuracy"] for line in checks)
@@ -73,11 +73,11 @@ def test_the_best_weights_are_at_the_root(tmp_path, encoder):
 
 
 def test_ends_early_when_nothing_gets_better(tmp_path, encoder):
-    changes = FAST | {"validation.every_steps": 1, "validation.patience": 2, "layers.frozen": -1}
-    result = finetune(encoder, made_up(), out=tmp_path / "run", epochs=20, lr=1e-9, changes=changes, **QUIET)
+    overrides = FAST | {"validation.every_steps": 1, "validation.patience": 2, "layers.frozen": -1}
+    result = finetune(encoder, made_up(), out=tmp_path / "run", epochs=20, lr=1e-9, overrides=overrides, **QUIET)
     assert result.outcome.ended == "finished early" and result.outcome.step == 3
     again = finetune(
-        encoder, made_up(), out=tmp_path / "run", epochs=20, lr=1e-9, changes=changes, resume=True, **QUIET
+        encoder, made_up(), out=tmp_path / "run", epochs=20, lr=1e-9, overrides=overrides, resume=True, **QUIET
     )
     assert again.outcome.step == 3
 
@@ -97,12 +97,14 @@ finetune(encoder, data, out=out, epochs=2, lr=3e-3, resume=True, watch=watch, sa
 
 def test_goes_on_after_a_kill_with_the_same_bits(tmp_path, encoder):
     data = rules.write_rows(tmp_path / "data", made_up(), 40)
-    changes = FAST | {"checkpoint.every_steps": 2, "runtime.log_every_steps": 1}
-    whole = finetune(encoder, data, out=tmp_path / "whole", epochs=2, lr=3e-3, changes=changes, **QUIET)
+    overrides = FAST | {"checkpoint.every_steps": 2, "runtime.log_every_steps": 1}
+    whole = finetune(encoder, data, out=tmp_path / "whole", epochs=2, lr=3e-3, overrides=overrides, **QUIET)
     for stop in (1, 5, 8):
         assert status_of(KILLED, encoder, data, tmp_path / "killed", stop) == -signal.SIGKILL, stop
         assert not (tmp_path / "killed" / "scores.json").exists()
-    last = finetune(encoder, data, out=tmp_path / "killed", epochs=2, lr=3e-3, changes=changes, resume=True, **QUIET)
+    last = finetune(
+        encoder, data, out=tmp_path / "killed", epochs=2, lr=3e-3, overrides=overrides, resume=True, **QUIET
+    )
     assert same_weights(whole.out, last.out)
     assert last.scores == whole.scores
     assert (whole.out / "predictions-dev.jsonl").read_text() == (last.out / "predictions-dev.jsonl").read_text()
@@ -115,24 +117,24 @@ def test_dev_is_looked_at_once_more_only_for_other_weights_than_the_last(tmp_pat
     looks, evaluate_part = [], running.evaluate_part
     monkeypatch.setattr(running, "evaluate_part", lambda *each: looks.append(each) or evaluate_part(*each))
     data = rules.write_rows(tmp_path / "data", made_up(), 40)
-    changes = FAST | {"validation.every_steps": 2}
-    result = finetune(encoder, data, out=tmp_path / "run", epochs=2, lr=lr, changes=changes, **QUIET)
+    overrides = FAST | {"validation.every_steps": 2}
+    result = finetune(encoder, data, out=tmp_path / "run", epochs=2, lr=lr, overrides=overrides, **QUIET)
     checks = [line for line in read_metrics(result.out) if line["kind"] == "validation"]
     assert (result.outcome.best_step == result.outcome.step) == (num_after == 0)
     assert len(looks) == len(checks) + num_after
     before = (result.out / "predictions-dev.jsonl").read_text()
     (result.out / "scores.json").unlink()
-    again = finetune(encoder, data, out=tmp_path / "run", epochs=2, lr=lr, changes=changes, resume=True, **QUIET)
+    again = finetune(encoder, data, out=tmp_path / "run", epochs=2, lr=lr, overrides=overrides, resume=True, **QUIET)
     assert len(looks) == len(checks) + num_after + 1
     assert again.scores == result.scores and (result.out / "predictions-dev.jsonl").read_text() == before
 
 
 def test_a_run_that_was_killed_after_training_is_finished(tmp_path, encoder):
     data = rules.write_rows(tmp_path / "data", made_up(), 40)
-    result = finetune(encoder, data, out=tmp_path / "run", epochs=1, changes=FAST, **QUIET)
+    result = finetune(encoder, data, out=tmp_path / "run", epochs=1, overrides=FAST, **QUIET)
     for name in ("scores.json", "predictions-dev.jsonl", "task.json", "README.md"):
         (result.out / name).unlink()
-    again = finetune(encoder, data, out=tmp_path / "run", epochs=1, changes=FAST, resume=True, **QUIET)
+    again = finetune(encoder, data, out=tmp_path / "run", epochs=1, overrides=FAST, resume=True, **QUIET)
     assert again.scores == result.scores and (result.out / "README.md").exists()
 
 
@@ -155,7 +157,7 @@ def test_ctrl_c_saves_and_the_verb_goes_on(tmp_path, encoder):
 
 def test_restarts_keep_the_best_and_change_only_the_seed(tmp_path, encoder):
     result = finetune(
-        encoder, made_up(), out=tmp_path / "run", epochs=1, lr=3e-3, restarts=3, seed=5, changes=FAST, **QUIET
+        encoder, made_up(), out=tmp_path / "run", epochs=1, lr=3e-3, restarts=3, seed=5, overrides=FAST, **QUIET
     )
     tries = read_json(result.out / "tries.json")
     assert [each["seed"] for each in tries["tries"]] == [5, 6, 7]
@@ -168,7 +170,7 @@ def test_restarts_keep_the_best_and_change_only_the_seed(tmp_path, encoder):
     assert not weights[0]["classifier.weight"].equal(weights[1]["classifier.weight"])
     before = {each["name"]: (result.out / each["folder"] / "scores.json").stat().st_mtime_ns for each in tries["tries"]}
     finetune(
-        encoder, made_up(), out=tmp_path / "run", epochs=1, lr=3e-3, restarts=3, seed=5, changes=FAST, resume=True,
+        encoder, made_up(), out=tmp_path / "run", epochs=1, lr=3e-3, restarts=3, seed=5, overrides=FAST, resume=True,
         **QUIET,
     )  # fmt: skip
     after = {each["name"]: (result.out / each["folder"] / "scores.json").stat().st_mtime_ns for each in tries["tries"]}
@@ -180,12 +182,12 @@ def test_rates_of_a_search_are_four_and_higher_for_narrow_models(tmp_path, encod
     assert searched_rates(256) == [4.5e-4, 3.6e-4, 2.7e-4, 1.8e-4]
     assert searched_rates(32) == [1e-3, 8e-4, 6e-4, 4e-4]
     with pytest.raises(ValueError, match="leave out --search, or --lr"):
-        finetune(encoder, made_up(), out=tmp_path / "run", lr=1e-4, search=True, changes=FAST, **QUIET)
+        finetune(encoder, made_up(), out=tmp_path / "run", lr=1e-4, search=True, overrides=FAST, **QUIET)
     assert not (tmp_path / "run").exists()
 
 
 def test_a_search_tries_the_four_rates(tmp_path, encoder):
-    result = finetune(encoder, made_up(), out=tmp_path / "run", epochs=1, search=True, changes=FAST, **QUIET)
+    result = finetune(encoder, made_up(), out=tmp_path / "run", epochs=1, search=True, overrides=FAST, **QUIET)
     tries = read_json(result.out / "tries.json")
     assert tries["kind"] == "search" and len({each["lr"] for each in tries["tries"]}) == 4
     assert len(tries["tries"]) == len({each["lr"] for each in tries["tries"]})
@@ -193,17 +195,17 @@ def test_a_search_tries_the_four_rates(tmp_path, encoder):
 
 
 def test_a_degenerate_run_is_called_so(tmp_path, encoder):
-    changes = FAST | {"layers.frozen": -1}
-    result = finetune(encoder, made_up(), out=tmp_path / "run", epochs=4, lr=1e-9, changes=changes, **QUIET)
+    overrides = FAST | {"layers.frozen": -1}
+    result = finetune(encoder, made_up(), out=tmp_path / "run", epochs=4, lr=1e-9, overrides=overrides, **QUIET)
     assert "did not move" in result.degenerate or "whatever the text" in result.degenerate
     assert result.degenerate in (result.out / "README.md").read_text()
 
 
 def test_a_fine_tuned_model_goes_through_another_task(tmp_path, encoder):
-    first = finetune(encoder, made_up(), out=tmp_path / "first", epochs=1, lr=3e-3, changes=FAST, **QUIET)
+    first = finetune(encoder, made_up(), out=tmp_path / "first", epochs=1, lr=3e-3, overrides=FAST, **QUIET)
     pairs = [rules.named_word(chance.Random(i)) for i in range(120)]
-    changes = FAST | {"layers.frozen": -1}
-    second = finetune(first.out, pairs, out=tmp_path / "second", epochs=1, changes=changes, **QUIET)
+    overrides = FAST | {"layers.frozen": -1}
+    second = finetune(first.out, pairs, out=tmp_path / "second", epochs=1, overrides=overrides, **QUIET)
     before, after = read_weights(first.out), read_weights(second.out)
     assert all(before[name].equal(after[name]) for name in before if name.startswith("bert."))
     assert not before["classifier.weight"].equal(after["classifier.weight"])
@@ -213,13 +215,13 @@ def test_a_fine_tuned_model_goes_through_another_task(tmp_path, encoder):
     ("arguments", "words"),
     [
         ({"task": "clasification"}, "did you mean classification"),
-        ({"changes": {"optimizer.rate": "1"}}, "did you mean"),
-        ({"changes": {"layers.frozen": 9}}, "the model has 2 layers"),
+        ({"overrides": {"optimizer.rate": "1"}}, "did you mean"),
+        ({"overrides": {"layers.frozen": 9}}, "the model has 2 layers"),
         ({"epochs": 0}, "--epochs must be above 0"),
         ({"restarts": 0}, "--restarts must be at least 1"),
         ({"text": "txet"}, "txet"),
-        ({"changes": {"task.head": "tower"}}, "must be one of"),
-        ({"changes": {"task.pair_encoding": "separate"}}, "pairs of texts"),
+        ({"overrides": {"task.head": "tower"}}, "must be one of"),
+        ({"overrides": {"task.pair_encoding": "separate"}}, "pairs of texts"),
     ],
 )
 def test_what_it_refuses(tmp_path, encoder, arguments, words):
@@ -229,19 +231,19 @@ def test_what_it_refuses(tmp_path, encoder, arguments, words):
 
 
 def test_other_data_or_another_request_is_not_gone_on_with(tmp_path, encoder):
-    finetune(encoder, made_up(60), out=tmp_path / "run", epochs=1, changes=FAST, **QUIET)
+    finetune(encoder, made_up(60), out=tmp_path / "run", epochs=1, overrides=FAST, **QUIET)
     with pytest.raises(ValueError, match="already holds a run"):
-        finetune(encoder, made_up(60), out=tmp_path / "run", epochs=1, changes=FAST, **QUIET)
+        finetune(encoder, made_up(60), out=tmp_path / "run", epochs=1, overrides=FAST, **QUIET)
     with pytest.raises(ValueError, match=r"epochs is 1, not 2"):
-        finetune(encoder, made_up(60), out=tmp_path / "run", epochs=2, changes=FAST, resume=True, **QUIET)
+        finetune(encoder, made_up(60), out=tmp_path / "run", epochs=2, overrides=FAST, resume=True, **QUIET)
     with pytest.raises(ValueError, match="not what this run began with"):
-        finetune(encoder, made_up(60, seed=2), out=tmp_path / "run", epochs=1, changes=FAST, resume=True, **QUIET)
+        finetune(encoder, made_up(60, seed=2), out=tmp_path / "run", epochs=1, overrides=FAST, resume=True, **QUIET)
 
 
 def test_going_on_needs_no_more_than_the_folder(tmp_path, encoder):
     """What the run was begun with is taken from it, whatever is left unsaid; and 0 is something said."""
-    changes = FAST | {"examples": 64, "task.max_length": 16}
-    whole = finetune(encoder, made_up(), out=tmp_path / "run", epochs=1, seed=5, changes=changes, **QUIET)
+    overrides = FAST | {"examples": 64, "task.max_length": 16}
+    whole = finetune(encoder, made_up(), out=tmp_path / "run", epochs=1, seed=5, overrides=overrides, **QUIET)
     (whole.out / "scores.json").unlink()
     for folder in (whole.out / "checkpoints").iterdir():
         shutil.rmtree(folder)
@@ -249,17 +251,17 @@ def test_going_on_needs_no_more_than_the_folder(tmp_path, encoder):
     assert again.outcome.step == whole.outcome.step == 2
     assert again.scores == whole.scores
     some = {"optimizer.lr": read_json(whole.out / "run.json")["settings"]["optimizer"]["lr"], "examples": "64"}
-    finetune(encoder, made_up(), out=tmp_path / "run", changes=some, resume=True, **QUIET)
+    finetune(encoder, made_up(), out=tmp_path / "run", overrides=some, resume=True, **QUIET)
     with pytest.raises(ValueError, match=r"other settings: runtime\.seed is 5, not 0; leave these options out"):
         finetune(encoder, made_up(), out=tmp_path / "run", seed=0, resume=True, **QUIET)
     with pytest.raises(ValueError, match=r"task\.max_length is 16, not 32"):
-        finetune(encoder, made_up(), out=tmp_path / "run", changes={"task.max_length": "32"}, resume=True, **QUIET)
+        finetune(encoder, made_up(), out=tmp_path / "run", overrides={"task.max_length": "32"}, resume=True, **QUIET)
 
 
 def test_a_wrong_column_does_not_take_the_folder(tmp_path, encoder):
     with pytest.raises(ValueError, match="txet"):
         finetune(encoder, made_up(40), out=tmp_path / "run", text="txet", restarts=2, **QUIET)
-    result = finetune(encoder, made_up(40), out=tmp_path / "run", restarts=2, epochs=1, changes=FAST, **QUIET)
+    result = finetune(encoder, made_up(40), out=tmp_path / "run", restarts=2, epochs=1, overrides=FAST, **QUIET)
     assert (result.out / "tries.png").exists()
     again = finetune(encoder, made_up(40), out=tmp_path / "run", resume=True, **QUIET)
     assert again.scores == result.scores
@@ -268,8 +270,8 @@ def test_a_wrong_column_does_not_take_the_folder(tmp_path, encoder):
 
 
 def test_restarts_count_from_the_seed_that_was_set(tmp_path, encoder):
-    changes = FAST | {"runtime.seed": 3}
-    result = finetune(encoder, made_up(60), out=tmp_path / "run", restarts=2, epochs=1, changes=changes, **QUIET)
+    overrides = FAST | {"runtime.seed": 3}
+    result = finetune(encoder, made_up(60), out=tmp_path / "run", restarts=2, epochs=1, overrides=overrides, **QUIET)
     assert [each["seed"] for each in read_json(result.out / "tries.json")["tries"]] == [3, 4]
 
 
@@ -286,7 +288,7 @@ def test_questions_without_an_answer_are_not_scored_where_there_must_be_one(tmp_
     }.items():
         (data / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
     said = []
-    result = finetune(encoder, data, "spans", tmp_path / "run", epochs=1, changes=FAST, say=said.append)
+    result = finetune(encoder, data, "spans", tmp_path / "run", epochs=1, overrides=FAST, log=said.append)
     assert {"dev", "test"} <= result.scores.keys()
     assert any("1 examples of dev" in words for words in said)
 
@@ -300,12 +302,12 @@ def test_one_class_is_nothing_to_learn(tmp_path, encoder):
 def test_classes_that_look_like_numbers_are_pointed_out(tmp_path, encoder):
     rows = [{"text": row["text"], "score": str(i / 7)} for i, row in enumerate(made_up(40))]
     said = []
-    finetune(encoder, rows, out=tmp_path / "run", label="score", epochs=1, changes=FAST, say=said.append)
+    finetune(encoder, rows, out=tmp_path / "run", label="score", epochs=1, overrides=FAST, log=said.append)
     assert any("--task regression" in words for words in said)
 
 
 def test_predicting_refuses_what_is_no_text(tmp_path, encoder, capsys, monkeypatch):
-    result = finetune(encoder, made_up(60), out=tmp_path / "run", epochs=1, changes=FAST, **QUIET)
+    result = finetune(encoder, made_up(60), out=tmp_path / "run", epochs=1, overrides=FAST, **QUIET)
     (tmp_path / "texts.txt").write_text("lamp\n\napple\n", encoding="utf-8")
 
     def verb(*words: str) -> tuple[int, str, str]:

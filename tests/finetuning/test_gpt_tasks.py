@@ -30,10 +30,10 @@ from hornbook.tasks.datasets import known
 from hornbook.tasks.records import TextExample
 from hornbook.text.marks import DELIMITER, EXTRACT, MARKS, START
 
-QUIET = {"say": lambda words: None}
+QUIET = {"log": lambda words: None}
 FAST = {"runtime.threads": 1, "validation.every_steps": 10_000}
 BOTH = {"task.pair_encoding": "both"}
-GPT1 = {"task.format": "gpt1", "task.language_weight": 0.5}
+GPT1 = {"task.format": "gpt1", "task.lm_weight": 0.5}
 LEARNED = 0.95
 
 
@@ -52,10 +52,10 @@ def data_of(folder: Path, rule, number: int, num_dev: int = 100, seed: int = 1) 
     return rules.write_rows(folder / "data", [rule(draw) for _ in range(number + num_dev)], num_dev)
 
 
-def run(folder: Path, model: Path, task: str, rule, number: int, epochs: float, **changes):
+def run(folder: Path, model: Path, task: str, rule, number: int, epochs: float, **overrides):
     data = data_of(folder, rule, number)
-    settings = FAST | GPT1 | {name.replace("__", "."): value for name, value in changes.items()}
-    return finetune(model, data, task, folder / "run", epochs=epochs, lr=3e-3, changes=settings, **QUIET)
+    settings = FAST | GPT1 | {name.replace("__", "."): value for name, value in overrides.items()}
+    return finetune(model, data, task, folder / "run", epochs=epochs, lr=3e-3, overrides=settings, **QUIET)
 
 
 def dev_score(result, name: str = "accuracy") -> float:
@@ -66,7 +66,7 @@ def dev_score(result, name: str = "accuracy") -> float:
 
 
 @pytest.mark.parametrize(
-    ("task", "rule", "number", "epochs", "changes", "measure"),
+    ("task", "rule", "number", "epochs", "overrides", "measure"),
     [
         ("classification", rules.keyword_pair, 500, 5, {}, "accuracy"),
         ("classification", rules.named_word, 1000, 8, {}, "accuracy"),
@@ -75,8 +75,8 @@ def dev_score(result, name: str = "accuracy") -> float:
     ],
     ids=["text", "pair", "number", "choice"],
 )
-def test_a_gpt_learns_a_rule(tmp_path, gpt, task, rule, number, epochs, changes, measure):
-    result = run(tmp_path, gpt, task, rule, number, epochs, **changes)
+def test_a_gpt_learns_a_rule(tmp_path, gpt, task, rule, number, epochs, overrides, measure):
+    result = run(tmp_path, gpt, task, rule, number, epochs, **overrides)
     assert dev_score(result, measure) >= LEARNED and result.degenerate is None
 
 
@@ -107,8 +107,10 @@ def judged(tmp_path_factory, gpt1):
     found = {}
     for name in ("both", "joint"):
         data = data_of(folder / name, rules.named_word, 60, 40)
-        changes = FAST | {"task.pair_encoding": name}
-        found[name] = finetune(gpt1, data, "classification", folder / name / "run", lr=1e-3, changes=changes, **QUIET)
+        overrides = FAST | {"task.pair_encoding": name}
+        found[name] = finetune(
+            gpt1, data, "classification", folder / name / "run", lr=1e-3, overrides=overrides, **QUIET
+        )
     return found
 
 
@@ -165,7 +167,7 @@ def test_the_new_tokens_are_new_and_learn(judged, gpt1):
 def test_a_second_task_keeps_the_tokens_of_the_first(tmp_path, judged):
     result = finetune(
         judged["joint"].out, data_of(tmp_path, rules.keyword_pair, 60, 40), out=tmp_path / "run", lr=1e-9,
-        changes=FAST, **QUIET,
+        overrides=FAST, **QUIET,
     )  # fmt: skip
     (one, first), (two, second) = load_folder(judged["joint"].out), load_folder(result.out)
     assert first.vocab_size == second.vocab_size
@@ -184,11 +186,11 @@ def test_both_losses_are_told(judged):
 
 def test_goes_on_after_a_kill_with_the_same_bits(tmp_path, gpt1):
     data = data_of(tmp_path, rules.keyword_pair, 120, 40)
-    changes = {"runtime.threads": 1, "checkpoint.every_steps": 2, "runtime.log_every_steps": 1}
-    whole = finetune(gpt1, data, out=tmp_path / "whole", epochs=2, lr=3e-3, changes=changes, **QUIET)
+    overrides = {"runtime.threads": 1, "checkpoint.every_steps": 2, "runtime.log_every_steps": 1}
+    whole = finetune(gpt1, data, out=tmp_path / "whole", epochs=2, lr=3e-3, overrides=overrides, **QUIET)
     for stop in (1, 5):
         assert status_of(KILLED, gpt1, data, tmp_path / "killed", stop) == -signal.SIGKILL
-    last = finetune(gpt1, data, out=tmp_path / "killed", epochs=2, lr=3e-3, changes=changes, resume=True, **QUIET)
+    last = finetune(gpt1, data, out=tmp_path / "killed", epochs=2, lr=3e-3, overrides=overrides, resume=True, **QUIET)
     assert same_weights(whole.out, last.out) and last.scores == whole.scores
 
 
@@ -210,34 +212,34 @@ def test_published_settings(family):
         )
     found = {name: settings_for(known(name), model, {}) for name in ("mnli", "mrpc", "qqp", "sts-b", "swag", "squad2")}
     if family == "gpt2":
-        assert all(each.task.format == "tokenizer" and not each.task.language_weight for each in found.values())
+        assert all(each.task.format == "tokenizer" and not each.task.lm_weight for each in found.values())
         changed = settings_for(known("rte"), model, GPT1)
-        assert (changed.task.format, changed.task.language_weight) == ("gpt1", 0.5)
+        assert (changed.task.format, changed.task.lm_weight) == ("gpt1", 0.5)
         return
     for name, each in found.items():
-        assert (each.task.format, each.task.language_weight, each.epochs, each.batch_size) == ("gpt1", 0.5, 3, 32)
+        assert (each.task.format, each.task.lm_weight, each.epochs, each.batch_size) == ("gpt1", 0.5, 3, 32)
         assert (each.optimizer.lr, each.schedule.warmup_fraction, each.schedule.power) == (6.25e-5, 0.002, 1)
         assert (each.task.pair_encoding == "both") == (name in ("mrpc", "qqp", "sts-b"))
     assert model.config.head_dropout == 0.1
     taught = settings_for(known("mrpc"), model, {}, has_teacher=True)  # who learns from a teacher, and not beside it
-    assert (taught.task.format, taught.task.language_weight) == ("gpt1", 0.0)
+    assert (taught.task.format, taught.task.lm_weight) == ("gpt1", 0.0)
     with pytest.raises(ValueError, match=r"task\.language_weight would do nothing here: a student"):
-        settings_for(known("mrpc"), model, {"task.language_weight": 0.5}, has_teacher=True)
+        settings_for(known("mrpc"), model, {"task.lm_weight": 0.5}, has_teacher=True)
 
 
 def test_refusals(tmp_path, gpt1):
     encoder = rules.random_encoder(tmp_path / "encoder")
     data = data_of(tmp_path, rules.keyword_pair, 60, 40)
-    for changes, words in (
+    for overrides, words in (
         ({"task.format": "gpt1"}, "task.format is for GPTs, .* and the model is a bert"),
-        ({"task.language_weight": 0.5}, "task.language_weight is for GPTs"),
-        ({"task.language_weight": -1.0}, "at least 0"),
+        ({"task.lm_weight": 0.5}, "task.lm_weight is for GPTs"),
+        ({"task.lm_weight": -1.0}, "at least 0"),
         (BOTH, "for pairs of texts"),
         (BOTH | {"task.swapped_pairs": True}, "reads both orders already"),
         (BOTH | {"task.head": "mlp"}, "both pairs go with the linear head"),
     ):
         with pytest.raises(ValueError, match=words):
-            finetune(encoder, data, out=tmp_path / "run", changes=changes, **QUIET)
+            finetune(encoder, data, out=tmp_path / "run", overrides=overrides, **QUIET)
 
 
 # --- In `transformers` ------------------------------------------------------------------------------------------------
@@ -286,8 +288,8 @@ def test_an_empty_text_is_read_at_the_end_of_text_token_whatever_stands_beside_i
     task = Classification(Output("sequence", 2, ("no", "yes"), pairs=pair_encoding), ("accuracy",))
     pair = None if pair_encoding == "joint" else ""
     features = task.encode([TextExample("1", "the lamp", pair), TextExample("2", "", pair)], tokenizer, 48)
-    num_together = task.output.num_together
-    assert [each.tolist() for each in features.ids[-num_together:]] == [[tokenizer.end_id]] * num_together
+    group_size = task.output.group_size
+    assert [each.tolist() for each in features.ids[-group_size:]] == [[tokenizer.end_id]] * group_size
 
 
 def test_an_empty_text_predicts_the_same_alone_and_beside_others(tmp_path, gpt1):

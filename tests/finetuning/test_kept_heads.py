@@ -33,9 +33,9 @@ def rows(task: str, yes: str = "yes", number: int = 40) -> list[dict]:
     return made
 
 
-def trained(model, task, out, lr=1e-12, said=None, data=None, **changes):
-    say = (lambda words: None) if said is None else said.append
-    return finetune(model, data or rows(task), task, out, epochs=1, lr=lr, changes=STILL | changes, say=say).out
+def trained(model, task, out, lr=1e-12, said=None, data=None, **overrides):
+    log = (lambda words: None) if said is None else said.append
+    return finetune(model, data or rows(task), task, out, epochs=1, lr=lr, overrides=STILL | overrides, log=log).out
 
 
 def head_of(folder, task) -> torch.Tensor:

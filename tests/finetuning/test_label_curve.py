@@ -28,7 +28,7 @@ def test_every_way_has_its_points(tmp_path, encoder):
     rows = word_rules.three_classes(90, 45)
     said = []
     found = label_curve(
-        encoder, rows, "classification", tmp_path, sizes=(8, "all"), seeds=2, changes=CHANGES, say=said.append
+        encoder, rows, "classification", tmp_path, sizes=(8, "all"), seeds=2, overrides=CHANGES, log=said.append
     )
     points = points_of(found)
     assert set(points) == {(way, size) for way in ("random", "features", "finetune", "tfidf") for size in (8, 90)}
@@ -61,7 +61,7 @@ def test_it_goes_on_where_it_stopped(tmp_path, encoder, monkeypatch):
         return real(way, folder, *arguments, **more)
 
     monkeypatch.setattr(curve, "baseline_labelled", counted)
-    asked = {"sizes": (8, 32), "ways": ("tfidf",), "seeds": 2, "changes": FAST}
+    asked = {"sizes": (8, 32), "ways": ("tfidf",), "seeds": 2, "overrides": FAST}
     with pytest.raises(KeyboardInterrupt):
         label_curve(encoder, rows, "classification", tmp_path, **asked)
     part = json.loads((tmp_path / "curve.json").read_text())
@@ -80,18 +80,18 @@ def test_it_goes_on_where_it_stopped(tmp_path, encoder, monkeypatch):
 def test_other_words_in_the_same_folder_are_refused(tmp_path, encoder):
     rows = word_rules.keyword_rule()
     asked = {"sizes": (8,), "ways": ("majority",), "seeds": 1}
-    label_curve(encoder, rows, "classification", tmp_path, changes=FAST, **asked)
+    label_curve(encoder, rows, "classification", tmp_path, overrides=FAST, **asked)
     with pytest.raises(ValueError, match="another changes"):
-        label_curve(encoder, rows, "classification", tmp_path, changes={}, **asked)
+        label_curve(encoder, rows, "classification", tmp_path, overrides={}, **asked)
     with pytest.raises(ValueError, match="another data"):
-        label_curve(encoder, word_rules.keyword_rule(70), "classification", tmp_path, changes=FAST, **asked)
+        label_curve(encoder, word_rules.keyword_rule(70), "classification", tmp_path, overrides=FAST, **asked)
 
 
 def test_each_seed_draws_its_examples_and_all_ways_get_the_same(tmp_path, encoder, monkeypatch):
-    drawn = {}
+    step_inputs = {}
 
     def remember(way, folder, request, inputs, **_):
-        drawn[folder.name] = [example.key for example in inputs.train]
+        step_inputs[folder.name] = [example.key for example in inputs.train]
         raise StopIteration
 
     monkeypatch.setattr(curve, "baseline_labelled", remember)
@@ -106,18 +106,18 @@ def test_each_seed_draws_its_examples_and_all_ways_get_the_same(tmp_path, encode
                 with pytest.raises(StopIteration):
                     label_curve(
                         encoder, word_rules.keyword_rule(), "classification", folder, sizes=(size,), ways=(way,),
-                        seeds=seeds, changes=FAST,
+                        seeds=seeds, overrides=FAST,
                     )  # fmt: skip
-    assert drawn["tfidf-8-seed-0"] == drawn["majority-8-seed-0"] != drawn["tfidf-8-seed-1"]
-    assert set(drawn["tfidf-8-seed-0"]) < set(drawn["tfidf-16-seed-0"])
+    assert step_inputs["tfidf-8-seed-0"] == step_inputs["majority-8-seed-0"] != step_inputs["tfidf-8-seed-1"]
+    assert set(step_inputs["tfidf-8-seed-0"]) < set(step_inputs["tfidf-16-seed-0"])
 
 
 def test_few_examples_train_for_enough_steps(tmp_path, encoder, monkeypatch):
     monkeypatch.setattr(curve, "LEAST_STEPS", 12)
-    changes = FAST | {"batch_size": 16}
+    overrides = FAST | {"batch_size": 16}
     label_curve(
         encoder, word_rules.keyword_rule(), "classification", tmp_path, sizes=(16,), ways=("finetune",), seeds=1,
-        changes=changes,
+        overrides=overrides,
     )  # fmt: skip
     settings = json.loads((tmp_path / "pieces" / "finetune-16-seed-0" / "run.json").read_text())["settings"]
     assert settings["schedule"]["steps"] == 12

@@ -98,7 +98,7 @@ def test_more_frozen_layers_than_there_are():
 def test_decay_by_depth():
     """The highest block at the whole rate, each below at a share of the one above, embeddings lowest."""
     model, _ = with_head(pretrained(), CLASSES, 0)
-    share = rates(model, LayerSettings(decay=0.5, head_rate=3.0))
+    share = rates(model, LayerSettings(decay=0.5, head_lr_ratio=3.0))
     expected = {"embeddings": 0.125, "0": 0.25, "1": 0.5, "2": 1.0, "pooler": 1.0, "task": 3.0}
     assert {part_of(name): share(name) for name, _ in model.named_parameters()} == expected
     for name, _ in model.named_parameters():
@@ -129,7 +129,7 @@ def test_usual_rates_are_all_one():
 def test_the_optimizer_steps_by_these_shares():
     """Adam's first step is the rate itself, whatever the gradient: so far does every parameter move."""
     model, _ = with_head(pretrained(), CLASSES, 0)
-    settings = LayerSettings(decay=0.5, head_rate=3.0)
+    settings = LayerSettings(decay=0.5, head_lr_ratio=3.0)
     before = copied(model)
     lr = 1e-3
     optimizer = make_optimizer(model, OptimizerSettings(lr=lr, weight_decay=0.0, eps=1e-12), rates(model, settings))
@@ -206,7 +206,7 @@ def test_random_weights_share_nothing_with_the_trained_ones():
             assert not torch.equal(value, before[name]), name
     same, other = from_random(trained, CLASSES, 0), from_random(trained, CLASSES, 1)
     assert all(torch.equal(value, same.state_dict()[name]) for name, value in model.state_dict().items())
-    assert not torch.equal(model.blocks[0].expand.weight, other.blocks[0].expand.weight)
+    assert not torch.equal(model.blocks[0].fc1.weight, other.blocks[0].fc1.weight)
 
 
 # ---- batches

@@ -32,10 +32,10 @@ def data_of(folder: Path, rule: Callable, number: int) -> Path:
     return rules.write_rows(folder / "data", [rule(draw) for _ in range(number + NUM_DEV)], NUM_DEV)
 
 
-def learned(folder: Path, encoder: Path, task: str, data: Path, **changes) -> Result:
+def learned(folder: Path, encoder: Path, task: str, data: Path, **overrides) -> Result:
     settings = {"optimizer.lr": 3e-3, "runtime.threads": 1, "validation.every_steps": 10_000}
-    settings |= {name.replace("__", "."): value for name, value in changes.items()}
-    request = Request(str(encoder), task, str(data), seed=0, changes=settings)
+    settings |= {name.replace("__", "."): value for name, value in overrides.items()}
+    request = Request(str(encoder), task, str(data), seed=0, overrides=settings)
     result = open_and_run(folder / "run", request, data, lambda status: None, lambda words: None)
     assert isinstance(result, Result)
     return result

@@ -20,20 +20,20 @@ def encoder(tmp_path_factory, tiny_tokenizer):
 
 @pytest.mark.parametrize("pooling", ["cls", "mean", None])
 def test_a_class(tmp_path, encoder, pooling):
-    found = probe(encoder, word_rules.keyword_rule(), "classification", tmp_path, pooling=pooling, changes=FAST)
+    found = probe(encoder, word_rules.keyword_rule(), "classification", tmp_path, pooling=pooling, overrides=FAST)
     assert found.decided_by == "accuracy"
     assert found.score >= 0.9
     assert found.degenerate is None
 
 
 def test_the_folder_says_what_happened(tmp_path, encoder):
-    found = probe(encoder, word_rules.keyword_rule(), "classification", tmp_path, layers="1,-1", changes=FAST)
+    found = probe(encoder, word_rules.keyword_rule(), "classification", tmp_path, layers="1,-1", overrides=FAST)
     scores = json.loads((tmp_path / "scores.json").read_text())
     assert scores.keys() == {"decided_by", "degenerate", "parts"}
     accuracy = scores["parts"]["dev"]["accuracy"]
     assert accuracy["low"] <= accuracy["value"] <= accuracy["high"]
     run = json.loads((tmp_path / "run.json").read_text())
-    assert (run["verb"], run["train_examples"], run["fitted"]["width"]) == ("probe", 80, 64)
+    assert (run["command"], run["train_examples"], run["fitted"]["width"]) == ("probe", 80, 64)
     assert run["request"]["layers"] == "1,-1"
     rows = [json.loads(line) for line in (tmp_path / "predictions-dev.jsonl").read_text().splitlines()]
     assert np.mean([row["gold"] == row["label"] for row in rows]) == accuracy["value"] == found.score
@@ -41,7 +41,7 @@ def test_the_folder_says_what_happened(tmp_path, encoder):
 
 def test_several_classes_pairs_numbers_and_endings(tmp_path, encoder):
     def score(rows, task: str, **arguments) -> float:
-        return probe(encoder, rows, task, tmp_path / f"{task}-{len(arguments)}", changes=FAST, **arguments).score
+        return probe(encoder, rows, task, tmp_path / f"{task}-{len(arguments)}", overrides=FAST, **arguments).score
 
     assert score(word_rules.three_classes(), "classification") >= 0.9
     assert score(word_rules.several_words(), "multi-label", label="labels") >= 0.85
@@ -50,15 +50,17 @@ def test_several_classes_pairs_numbers_and_endings(tmp_path, encoder):
 
 
 def test_pairs_apart(tmp_path, encoder):
-    changes = FAST | {"task.pair_encoding": "separate"}
-    found = probe(encoder, word_rules.same_words(200), "classification", tmp_path, layers="embeddings", changes=changes)
+    overrides = FAST | {"task.pair_encoding": "separate"}
+    found = probe(
+        encoder, word_rules.same_words(200), "classification", tmp_path, layers="embeddings", overrides=overrides
+    )
     assert found.score >= 0.75
     assert json.loads((tmp_path / "run.json").read_text())["fitted"]["width"] == 4 * 32
 
 
 def test_tags_by_logistic_regression(tmp_path, encoder):
     folder = word_rules.write_tags(tmp_path / "tags")
-    found = probe(encoder, str(folder), "tagging", tmp_path / "out", changes=FAST)
+    found = probe(encoder, str(folder), "tagging", tmp_path / "out", overrides=FAST)
     assert found.decided_by == "entity_f1"
     assert found.score >= 0.95
 
@@ -67,11 +69,11 @@ def test_tags_by_the_bilstm(tmp_path, encoder, monkeypatch):
     """The tag is of the word after the keyword: embeddings alone do not tell, the BiLSTM carries it over."""
     monkeypatch.setattr(tagger, "WIDTH", 24)
     folder = word_rules.write_tags(tmp_path / "tags", num_train=120, follows=True)
-    changes = FAST | {"epochs": 10, "batch_size": 8, "optimizer.lr": 1e-2}
-    arguments = {"layers": "embeddings", "way": "bilstm", "changes": changes}
+    overrides = FAST | {"epochs": 10, "batch_size": 8, "optimizer.lr": 1e-2}
+    arguments = {"layers": "embeddings", "way": "bilstm", "overrides": overrides}
     found = probe(encoder, str(folder), "tagging", tmp_path / "out", **arguments)
     assert found.score >= 0.95
-    apart = probe(encoder, str(folder), "tagging", tmp_path / "logistic", layers="embeddings", changes=FAST)
+    apart = probe(encoder, str(folder), "tagging", tmp_path / "logistic", layers="embeddings", overrides=FAST)
     assert apart.score < 0.6
     run = json.loads((tmp_path / "out" / "run.json").read_text())
     assert run["fitted"]["layers"] == 2
@@ -88,20 +90,20 @@ def test_the_published_tagger_has_two_layers_of_768():
 
 
 def test_fewer_examples_and_the_seed(tmp_path, encoder):
-    changes = FAST | {"examples": 16}
-    probe(encoder, word_rules.keyword_rule(), "classification", tmp_path, changes=changes)
+    overrides = FAST | {"examples": 16}
+    probe(encoder, word_rules.keyword_rule(), "classification", tmp_path, overrides=overrides)
     assert json.loads((tmp_path / "run.json").read_text())["train_examples"] == 16
 
 
 def test_what_is_finished_is_not_done_again(tmp_path, encoder, monkeypatch):
     rows = word_rules.keyword_rule()
-    first = probe(encoder, rows, "classification", tmp_path, changes=FAST)
+    first = probe(encoder, rows, "classification", tmp_path, overrides=FAST)
     monkeypatch.setattr("hornbook.finetuning.probe.frozen_sequences", None)
-    assert probe(encoder, rows, "classification", tmp_path, changes=FAST) == first
+    assert probe(encoder, rows, "classification", tmp_path, overrides=FAST) == first
     with pytest.raises(ValueError, match="layers last4, not last"):
-        probe(encoder, rows, "classification", tmp_path, layers="last", changes=FAST)
+        probe(encoder, rows, "classification", tmp_path, layers="last", overrides=FAST)
     with pytest.raises(ValueError, match="not what this run began with"):
-        probe(encoder, word_rules.three_classes(), "classification", tmp_path, changes=FAST)
+        probe(encoder, word_rules.three_classes(), "classification", tmp_path, overrides=FAST)
 
 
 @pytest.mark.parametrize(
@@ -117,7 +119,7 @@ def test_bad_requests_say_what_to_do(tmp_path, encoder, task, arguments, words):
     question = {"question": "who", "context": "the teacher", "answer": "teacher"}
     rows = word_rules.keyword_rule() if task != "spans" else {"train": [question] * 4, "dev": [question]}
     with pytest.raises(ValueError, match=words):
-        probe(encoder, rows, task, tmp_path, changes=FAST, **arguments)
+        probe(encoder, rows, task, tmp_path, overrides=FAST, **arguments)
 
 
 def test_a_class_that_training_lacks_is_never_said(random):
@@ -164,7 +166,7 @@ def test_the_steps_of_the_bilstm_are_not_captured(tmp_path, encoder, monkeypatch
     monkeypatch.setattr(tagger, "train", stopped)
     monkeypatch.setattr(tagger, "WIDTH", 8)
     folder = word_rules.write_tags(tmp_path / "tags")
-    found = probe(encoder, str(folder), "tagging", tmp_path / "out", way="bilstm", changes=FAST)
+    found = probe(encoder, str(folder), "tagging", tmp_path / "out", way="bilstm", overrides=FAST)
     assert found.ended == "stopped" and seen == [False]
 
 
@@ -172,7 +174,7 @@ def test_the_bilstm_scores_what_has_tags(tmp_path, encoder, monkeypatch):
     monkeypatch.setattr(tagger, "WIDTH", 8)
     rows = [{"words": ["the", "river"], "tags": ["O", "B-A" if n % 2 else "O"]} for n in range(12)]
     data = {"train": rows, "dev": rows[:6], "test": [*rows[:5], {"words": ["a", "bridge"], "tags": None}]}
-    changes = FAST | {"epochs": 1}
-    found = probe(encoder, data, "tagging", tmp_path, way="bilstm", layers="last", changes=changes)
+    overrides = FAST | {"epochs": 1}
+    found = probe(encoder, data, "tagging", tmp_path, way="bilstm", layers="last", overrides=overrides)
     assert found.scores["test"].keys() == found.scores["dev"].keys()
     assert json.loads((tmp_path / "run.json").read_text())["not_scored"] == {"test": 1}

@@ -11,9 +11,9 @@ from hornbook.models.bert import Bert, BertConfig
 from hornbook.models.electra import ElectraConfig, ElectraPair, generator_config
 from hornbook.models.gpt import Gpt1, Gpt1Config, Gpt2, Gpt2Config
 from hornbook.models.outputs import Output
-from hornbook.objectives.language import BesideTask, NextToken
+from hornbook.objectives.clm import AuxiliaryLanguageModel, ClmObjective
 from hornbook.objectives.masking import Masking, MaskingSettings
-from hornbook.objectives.replaced import DetectionSettings, ReplacedTokens
+from hornbook.objectives.rtd import RtdObjective, RtdSettings
 from hornbook.tasks.objective import TaskObjective
 from hornbook.train.device import Runtime
 from hornbook.train.optimizer import make_optimizer
@@ -49,7 +49,7 @@ def small(output: Output, dropout: float = 0.0) -> Bert:
 
 def batch_of(output: Output, number: int):
     random = np.random.default_rng(number)
-    together = 4 if output.kind == "choice" else output.num_together
+    together = 4 if output.kind == "choice" else output.group_size
     num_units = (8, 8, 3, 12, 8)[number % 5]
     ids = [random.integers(5, 200, random.integers(3, 60)) for _ in range(num_units * together)]
     labels = token_labels = None
@@ -63,7 +63,7 @@ def batch_of(output: Output, number: int):
         labels = random.integers(0, 2, (len(ids), 4)).astype(np.float32)
     else:
         labels = np.repeat(random.integers(0, together if output.kind == "choice" else 2, num_units), together)
-    return pack(ids, labels=labels, token_labels=token_labels, num_together=together).to(torch.device("cuda"))
+    return pack(ids, labels=labels, token_labels=token_labels, group_size=together).to(torch.device("cuda"))
 
 
 def stepper(model: Bert, graphs: bool, settings: OptimizerSettings | None = None) -> Stepper:
@@ -114,7 +114,7 @@ def test_even_and_uneven_batches_of_the_same_size_by_turns(compiled):
         captured_model.compile_parts()
     steppers = [
         Stepper(
-            model, NextToken(), make_optimizer(model, OptimizerSettings(lr=1e-3)),
+            model, ClmObjective(), make_optimizer(model, OptimizerSettings(lr=1e-3)),
             Runtime(torch.device("cuda"), torch.bfloat16, compiled, 1, 0, "test", graphs), 0, 1.0, 65_536,
         )
         for model, graphs in ((plain_model, False), (captured_model, True))
@@ -167,7 +167,7 @@ def test_captured_next_tokens_beside_a_task_equal_plain_ones(name):
     for graphs in (False, True):
         each = copy.deepcopy(model).cuda()
         runtime = Runtime(torch.device("cuda"), torch.bfloat16, False, 1, 0, "test", graphs)
-        objective = BesideTask(TaskObjective(output), 0.5)
+        objective = AuxiliaryLanguageModel(TaskObjective(output), 0.5)
         made.append(Stepper(each, objective, make_optimizer(each, OptimizerSettings()), runtime, 0, 1.0, 65_536))
     for number in range(6):
         a, b = (each.take(batch_of(output, number), number, 1e-3) for each in made)
@@ -178,7 +178,7 @@ def test_captured_next_tokens_beside_a_task_equal_plain_ones(name):
 
 def electra_steppers(compiled: bool, shared: str = "embeddings") -> tuple[Stepper, Stepper]:
     """Plain and captured steps of the same pair on the same objective, with dropout 0."""
-    settings = DetectionSettings(generator_share=0.5, shared=shared)
+    settings = RtdSettings(generator_size=0.5, shared=shared)
     config = ElectraConfig(
         200, 2, 64, 2, 128, 128, dropout=0.0, attention_dropout=0.0, embedding_width=32, init_std=0.1
     )
@@ -187,8 +187,8 @@ def electra_steppers(compiled: bool, shared: str = "embeddings") -> tuple[Steppe
     made = []
     for graphs in (False, True):
         pair = copy.deepcopy(model).cuda()
-        masking = Masking(MaskingSettings(mask_share=0.85, random_share=0.0), 200, 4, [0, 1, 2, 3, 4])
-        objective = ReplacedTokens(masking, settings)
+        masking = Masking(MaskingSettings(mask_fraction=0.85, random_fraction=0.0), 200, 4, [0, 1, 2, 3, 4])
+        objective = RtdObjective(masking, settings)
         if compiled and graphs:
             pair.compile_parts()
             objective.compile()

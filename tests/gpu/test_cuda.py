@@ -11,9 +11,9 @@ from hornbook.batch import pack
 from hornbook.models.bert import Bert
 from hornbook.models.gpt import Gpt2, Gpt2Config
 from hornbook.nn.attention import attention
-from hornbook.objectives import language
-from hornbook.objectives.language import NextToken
-from hornbook.objectives.pretraining import summed_loss
+from hornbook.objectives import clm
+from hornbook.objectives.clm import ClmObjective
+from hornbook.objectives.mlm import summed_loss
 from hornbook.objectives.vocabulary_loss import is_fused
 from hornbook.train.device import decide
 from hornbook.train.loop import train
@@ -114,8 +114,8 @@ def test_float32_parity_with_transformers(tmp_path):
     assert (found - expected).abs().max() <= 1e-5 * expected.abs().max()
 
 
-def runtime(**changes):
-    return decide(RuntimeSettings(device="cuda", **changes), planned_flops=0)
+def runtime(**overrides):
+    return decide(RuntimeSettings(device="cuda", **overrides), planned_flops=0)
 
 
 def stepper(micro_tokens: int = 4096, compiled: bool = False, **model_changes) -> Stepper:
@@ -130,9 +130,9 @@ def stepper(micro_tokens: int = 4096, compiled: bool = False, **model_changes) -
 def test_bfloat16_losses_are_near_float32_ones():
     half = stepper(dropout=0.0, attention_dropout=0.0).take(small_batch(0).to(CUDA), 0, 1e-3)
     model = small_model(width=64, num_heads=1, dropout=0.0, attention_dropout=0.0)
-    drawn = small_objective().draw(small_batch(0).to(CUDA), torch.Generator(CUDA).manual_seed(_seed(0)))
-    sums = small_objective().sums(model.to(CUDA), drawn)
-    counts = drawn.counts()
+    step_inputs = small_objective().prepare(small_batch(0).to(CUDA), torch.Generator(CUDA).manual_seed(_seed(0)))
+    sums = small_objective().sums(model.to(CUDA), step_inputs)
+    counts = step_inputs.counts()
     for term, value in half.terms.items():
         assert float(value) == pytest.approx(float(sums[term] / counts[term]), rel=1e-2)
 
@@ -156,12 +156,12 @@ def test_compiled_equals_plain():
 
 def test_bucketed_equals_unbucketed():
     objective, model = small_objective(), small_model(width=64, num_heads=1).eval().to(CUDA)
-    drawn = objective.draw(small_batch(3).to(CUDA), torch.Generator(CUDA).manual_seed(1))
-    whole, filled = objective.sums(model, drawn), objective.sums(model, bucketed(drawn, 512, 64))
+    step_inputs = objective.prepare(small_batch(3).to(CUDA), torch.Generator(CUDA).manual_seed(1))
+    whole, filled = objective.sums(model, step_inputs), objective.sums(model, bucketed(step_inputs, 512, 64))
     for term, value in whole.items():
         assert float(filled[term]) == pytest.approx(float(value), rel=1e-5)
     with torch.autocast("cuda", torch.bfloat16):
-        whole, filled = objective.sums(model, drawn), objective.sums(model, bucketed(drawn, 512, 64))
+        whole, filled = objective.sums(model, step_inputs), objective.sums(model, bucketed(step_inputs, 512, 64))
     for term, value in whole.items():
         assert float(filled[term]) == pytest.approx(float(value), rel=1e-3)
 
@@ -220,15 +220,15 @@ def test_a_gpts_fused_loss_equals_the_plain_one(monkeypatch, tied, nearly_all):
     model.cuda().eval()  # no dropout
     random = np.random.default_rng(0)
     batch = pack([random.integers(0, 1000, length) for length in (64, 40, 7)]).to(CUDA)
-    objective = NextToken()
-    drawn = objective.draw(batch, torch.Generator("cuda"))
-    monkeypatch.setattr(language, "NEARLY_ALL", nearly_all)
-    targets = drawn.targets["clm"]
+    objective = ClmObjective()
+    step_inputs = objective.prepare(batch, torch.Generator("cuda"))
+    monkeypatch.setattr(clm, "NEARLY_ALL", nearly_all)
+    targets = step_inputs.targets["clm"]
     with torch.autocast("cuda", torch.bfloat16):
         x_KD = model(batch).index_select(0, targets.positions_K)
         assert is_fused(x_KD)
         plain = summed_loss(model.clm_logits(x_KD), targets.values_K, targets.weights_K)
-        fused = objective.sums(model, drawn)["clm"]
+        fused = objective.sums(model, step_inputs)["clm"]
     assert fused.item() == pytest.approx(plain.item(), rel=1e-3)
     parameters = list(model.parameters())
     for one, other in zip(*(torch.autograd.grad(loss, parameters) for loss in (fused, plain)), strict=True):

@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from hornbook.batch import pack
-from hornbook.infer.cache import GoingOn
+from hornbook.infer.cache import DecodingState
 from hornbook.models.gpt import Gpt2, Gpt2Config
 
 pytestmark = [
@@ -24,14 +24,14 @@ def test_captured_steps_equal_reading_anew(random, window, dtype, tolerance):
     model.initialise(torch.Generator().manual_seed(0))
     model.to("cuda", dtype)
     texts = [random.integers(0, 90, length).tolist() for length in (5, 1, 17)]
-    going_on = GoingOn(model, len(texts), 48)
-    logits = going_on.read(texts)
+    decoding = DecodingState(model, len(texts), 48)
+    logits = decoding.read(texts)
     for _ in range(20):
         with torch.no_grad():
             batch = pack([np.array(text) for text in texts]).to("cuda")
             expected = model.clm_logits(model(batch)[batch.starts[1:].long() - 1])[:, :90].float()
         assert (logits - expected).norm() / expected.norm() < tolerance
         chosen = random.integers(0, 90, len(texts))
-        logits = going_on.step(torch.from_numpy(chosen).to("cuda"))
+        logits = decoding.step(torch.from_numpy(chosen).to("cuda"))
         texts = [[*text, int(token)] for text, token in zip(texts, chosen, strict=True)]
-    assert going_on.graph is not None
+    assert decoding.graph is not None

@@ -9,7 +9,7 @@ import torch
 
 from gpu.test_captured import OUTPUTS, batch_of, small
 from hornbook.batch import Batch
-from hornbook.finetuning.taught import with_teacher
+from hornbook.finetuning.task_distillation import with_teacher
 from hornbook.interop.teacher import Teacher
 from hornbook.models.outputs import Output
 from hornbook.models.transformer import Transformer
@@ -41,7 +41,7 @@ class InMemory:
         for number, batch in enumerate(batches):
             with torch.no_grad(), runtime.autocast():
                 units, tokens = teacher_rows(teacher, columns, batch)
-            together = batch.num_together
+            together = batch.group_size
             if units is not None:
                 first = number * A_BATCH // together
                 self.of_units |= {first + i: row for i, row in enumerate(units.cpu().numpy())}
@@ -63,7 +63,7 @@ def losses_of(output: Output, recipe: Recipe, is_kept: bool, runtime: Runtime) -
             parameter.mul_(1.5)
     plain = TaskDistillation(TaskObjective(output), output, recipe, student.config, large.config)
     batches = [batch_of(output, number).to(runtime.device) for number in range(5)]
-    columns = columns_for(needed(plain.matches, plain.layers), output, large.config, batches[0].num_together)
+    columns = columns_for(needed(plain.matches, plain.layers), output, large.config, batches[0].group_size)
     kept = InMemory(large.eval(), columns, batches, runtime) if is_kept else None
     teacher = Teacher("", None, copy.deepcopy(large), None, "")
     pair, objective = with_teacher(student, TaskObjective(output), recipe, teacher, 0, kept)

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from hornbook.devices import tried_beside
+from hornbook.devices import warm_up_on_side_stream
 from hornbook.experiments.memory import give_back
 
 pytestmark = pytest.mark.gpu
@@ -13,7 +13,7 @@ MOST_LEFT = 64 * 2**20  # bytes
 
 def captured(net: nn.Module, num_rows: int, pool):
     x_ND = torch.randn(num_rows, 256, device="cuda")
-    with tried_beside():
+    with warm_up_on_side_stream():
         net(x_ND).sum().backward()
         net.zero_grad(set_to_none=True)
     graph = torch.cuda.CUDAGraph()

@@ -32,9 +32,9 @@ def encoder(folder: Path, tokenizer_folder: Path, seed: int = 0) -> Path:
     return folder
 
 
-def finetuned(out: Path, model: Path, task: str, data, seed: int = 0, **changes) -> Path:
-    changes = {"runtime.threads": 1, "schedule.warmup_fraction": 0.0} | changes
-    request = Request(str(model), task, None, epochs=1, lr=1e-2, batch_size=8, seed=seed, changes=changes)
+def finetuned(out: Path, model: Path, task: str, data, seed: int = 0, **overrides) -> Path:
+    overrides = {"runtime.threads": 1, "schedule.warmup_fraction": 0.0} | overrides
+    request = Request(str(model), task, None, epochs=1, lr=1e-2, batch_size=8, seed=seed, overrides=overrides)
     open_and_run(out, request, data, lambda status: None, lambda said: None)
     return out
 

@@ -36,8 +36,8 @@ def test_equal_transformers_packed_and_alone(both):
     ours, theirs = both
     found = ours.continuations(PAIRS)
     for (context, text), each in zip(PAIRS, found, strict=True):
-        ids = [pieces.ids for pieces in byte_tokenizer().pieces([context, text])]
-        if byte_tokenizer().pieces([context + text])[0].ids != ids[0] + ids[1]:
+        ids = [pieces.ids for pieces in byte_tokenizer().encode_batch([context, text])]
+        if byte_tokenizer().encode_batch([context + text])[0].ids != ids[0] + ids[1]:
             continue
         scores, is_likeliest = theirs_of(theirs, *ids)
         np.testing.assert_allclose(each.log_probabilities, scores, atol=1e-9)
@@ -54,7 +54,7 @@ def test_a_long_context_loses_its_beginning(both):
 
 def test_what_the_model_would_have_written(both):
     ours, _ = both
-    context = byte_tokenizer().pieces(["the river"])[0].ids
+    context = byte_tokenizer().encode_batch(["the river"])[0].ids
     (free,) = ours.generate("the river", 4, temperature=0)
     other = [*free.ids[:-1], free.ids[-1] - 1]
     found = continuation_scores(ours.model, [(context, free.ids), (context, other)])
@@ -77,7 +77,7 @@ def test_what_is_read_alike_is_read_once(both, monkeypatch):
 
 def test_a_token_across_the_border_counts_to_the_continuation(both):
     ours, _ = both
-    whole = byte_tokenizer().pieces(["the river"])[0]
+    whole = byte_tokenizer().encode_batch(["the river"])[0]
     border = whole.offsets[-1][1] - 1  # within the last token
     (found,) = ours.continuations([("the river"[:border], "the river"[border:])])
     assert len(found.log_probabilities) == 1

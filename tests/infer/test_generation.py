@@ -13,7 +13,7 @@ from small_gpts import CONTEXT, FAMILIES, PROMPTS, saved_gpt, their_continuation
 
 import hornbook
 from hornbook.batch import pack
-from hornbook.infer.cache import GoingOn
+from hornbook.infer.cache import DecodingState
 from hornbook.infer.decoder import DecoderModel
 from hornbook.infer.sampling import Sampling, drawn, draws
 from hornbook.interop.folder import save_model
@@ -43,7 +43,7 @@ def banded(ours: DecoderModel, window: int) -> DecoderModel:
 
 
 def ids_of(ours: DecoderModel, texts: list[str] = PROMPTS) -> list[list[int]]:
-    return [pieces.ids for pieces in ours.tokenizer.pieces(texts)]
+    return [pieces.ids for pieces in ours.tokenizer.encode_batch(texts)]
 
 
 # ---- cached equals uncached
@@ -57,30 +57,30 @@ def test_every_step_equals_reading_all_anew(ours, random, window, lengths):
         pytest.skip("only GPT-3 has bands")
     model = ours.model if window is None else banded(ours, window).model
     texts = [random.integers(0, 200, each).tolist() for each in lengths] if lengths else ids_of(ours)
-    going_on = GoingOn(model.eval(), len(texts), CONTEXT)
-    assert (going_on.single_blocks is not None) == (len(texts) == 1)
-    logits = going_on.read(texts)
+    decoding = DecodingState(model.eval(), len(texts), CONTEXT)
+    assert (decoding.single_blocks is not None) == (len(texts) == 1)
+    logits = decoding.read(texts)
     for _ in range(CONTEXT - max(map(len, texts)) + 1):  # until one is full
         with torch.no_grad():
             batch = pack([np.array(text) for text in texts])
             expected = model.clm_logits(model(batch)[batch.starts[1:].long() - 1])[:, : model.config.vocab_size]
         assert (logits - expected).abs().max() < 1e-10
         chosen = random.integers(0, model.config.vocab_size, len(texts))
-        logits = going_on.step(torch.from_numpy(chosen))
+        logits = decoding.step(torch.from_numpy(chosen))
         texts = [[*text, int(token)] for text, token in zip(texts, chosen, strict=True)]
 
 
 def test_rows_are_read_anew_and_copied(ours):
     first, second, third = ids_of(ours)[:3]
-    going_on = GoingOn(ours.model, 3, CONTEXT)
-    going_on.read([first, second, third])
+    decoding = DecodingState(ours.model, 3, CONTEXT)
+    decoding.read([first, second, third])
     token = torch.tensor([9, 9, 9])
-    alone = GoingOn(ours.model, 1, CONTEXT)
-    assert torch.allclose(alone.read([third]), going_on.read([third], [0])[0], atol=1e-12)
-    going_on.choose(torch.tensor([1, 0, 0]))
-    found = going_on.step(token)
+    alone = DecodingState(ours.model, 1, CONTEXT)
+    assert torch.allclose(alone.read([third]), decoding.read([third], [0])[0], atol=1e-12)
+    decoding.choose(torch.tensor([1, 0, 0]))
+    found = decoding.step(token)
     for place, text in enumerate((second, third, third)):
-        alone = GoingOn(ours.model, 1, CONTEXT)
+        alone = DecodingState(ours.model, 1, CONTEXT)
         alone.read([text])
         assert torch.allclose(found[place], alone.step(token[:1])[0], atol=1e-12)
 
@@ -88,11 +88,11 @@ def test_rows_are_read_anew_and_copied(ours):
 def test_a_full_room_harms_no_neighbour(ours):
     texts = ids_of(ours)[:2]
     long = [*texts[0], *[11] * (CONTEXT - len(texts[0]))]
-    going_on, alone = GoingOn(ours.model, 2, CONTEXT), GoingOn(ours.model, 1, CONTEXT)
-    going_on.read([long, texts[1]])
+    decoding, alone = DecodingState(ours.model, 2, CONTEXT), DecodingState(ours.model, 1, CONTEXT)
+    decoding.read([long, texts[1]])
     alone.read([texts[1]])
     for token in (5, 6, 7):
-        found = going_on.step(torch.tensor([token, token]))
+        found = decoding.step(torch.tensor([token, token]))
         assert torch.allclose(found[1], alone.step(torch.tensor([token]))[0], atol=1e-12)
 
 
@@ -262,13 +262,13 @@ def test_a_prompt_that_is_too_long(ours):
     with pytest.raises(ValueError, match="prompt 2 has"):
         ours.generate(["a", prompt], 3, beams=2)
     (found,) = ours.generate(prompt, 1, temperature=0, slide=True)
-    logits = GoingOn(ours.model, 1, CONTEXT).read([ids[-CONTEXT:]])
+    logits = DecodingState(ours.model, 1, CONTEXT).read([ids[-CONTEXT:]])
     assert found.ids == [int(logits.argmax())]
 
 
 def test_an_empty_prompt_begins_a_text(ours, tmp_path):
     (found,) = ours.generate("", 5, temperature=0)
-    logits = GoingOn(ours.model, 1, CONTEXT).read([[ours.end_id]])
+    logits = DecodingState(ours.model, 1, CONTEXT).read([[ours.end_id]])
     assert found.ids[:1] == [int(logits.argmax())]
     saved_gpt(tmp_path, end=None)
     with pytest.raises(ValueError, match="the prompt is empty"):
@@ -330,7 +330,7 @@ def test_an_opened_gpt_lies_in_columns_and_is_saved_as_it_was(pair, tmp_path):
     _, _, folder = pair
     opened = hornbook.load(folder)
     block = opened.model.blocks[0]
-    for weight in (block.attention.qkv.weight, block.contract.weight, opened.model.embeddings.tokens.weight):
+    for weight in (block.attention.qkv.weight, block.fc2.weight, opened.model.embeddings.tokens.weight):
         assert weight.stride() == (1, weight.shape[0])
     save_model(tmp_path, opened.model)
     kept, saved = (load_file(where / "model.safetensors") for where in (folder, tmp_path))

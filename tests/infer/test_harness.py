@@ -51,7 +51,9 @@ def test_with_a_context(pair, answers):
     ours, theirs, _ = pair
     found = answers.log_likelihoods(PAIRS)
     for (context, continuation), (total, is_likeliest) in zip(PAIRS, found, strict=True):
-        whole, before = (ours.tokenizer.pieces([text])[0].ids for text in (context + continuation, context.rstrip()))
+        whole, before = (
+            ours.tokenizer.encode_batch([text])[0].ids for text in (context + continuation, context.rstrip())
+        )
         assert whole[: len(before)] == before
         expected = directly(theirs, whole, len(whole) - len(before))
         assert (total, is_likeliest) == (pytest.approx(expected[0], abs=1e-4), expected[1])
@@ -59,8 +61,8 @@ def test_with_a_context(pair, answers):
 
 def test_the_likeliest_continuation_is_said_to_be_that(pair, answers):
     (text,) = pair[0].generate("the river", 4, temperature=0)
-    before = pair[0].tokenizer.pieces(["the river"])[0].ids
-    ids = pair[0].tokenizer.pieces(["the river" + text.text])[0].ids
+    before = pair[0].tokenizer.encode_batch(["the river"])[0].ids
+    ids = pair[0].tokenizer.encode_batch(["the river" + text.text])[0].ids
     if ids == before + text.ids:  # it could be cut otherwise when read again
         assert answers.log_likelihoods([("the river", text.text)])[0][1]
     assert not all(is_likeliest for _, is_likeliest in answers.log_likelihoods(PAIRS))
@@ -69,8 +71,8 @@ def test_the_likeliest_continuation_is_said_to_be_that(pair, answers):
 def test_what_is_too_long_loses_its_beginning(pair, answers):
     ours, theirs, _ = pair
     context, continuation = "the river " * 40, "and bread"
-    ids = ours.tokenizer.pieces([context + continuation])[0].ids
-    num = len(ids) - len(ours.tokenizer.pieces([context.rstrip()])[0].ids)
+    ids = ours.tokenizer.encode_batch([context + continuation])[0].ids
+    num = len(ids) - len(ours.tokenizer.encode_batch([context.rstrip()])[0].ids)
     found = answers.log_likelihoods([(context, continuation)])[0]
     assert found[0] == pytest.approx(directly(theirs, ids[-CONTEXT - 1 :], num)[0], abs=1e-4)
 
@@ -78,7 +80,7 @@ def test_what_is_too_long_loses_its_beginning(pair, answers):
 def test_a_long_text_in_windows_of_which_the_last_is_full(pair, answers):
     ours, theirs, _ = pair
     text = "A teacher of the garden, and letters. " * 12
-    ids = [ours.end_id, *ours.tokenizer.pieces([text])[0].ids]
+    ids = [ours.end_id, *ours.tokenizer.encode_batch([text])[0].ids]
     expected, done = 0.0, 0
     while done < len(ids) - 1:
         end = min(done + CONTEXT, len(ids) - 1)
@@ -100,7 +102,7 @@ def test_continuations(pair, answers):
     assert found[2] == ours.generate("A teacher", 9, temperature=0, stop=["e", "zz"])[0].text and "e" not in found[2]
     assert found[3] == ours.generate("bread", 9, temperature=0)[0].text
     long = "bread 🙂 " * 40
-    ids = ours.tokenizer.pieces([long])[0].ids[-(CONTEXT - 4) :]
+    ids = ours.tokenizer.encode_batch([long])[0].ids[-(CONTEXT - 4) :]
     assert answers.continuations([(long, {"max_gen_toks": 4})]) == answers.continuations(
         [(ours.tokenizer.decode(ids), {"max_gen_toks": 4})]
     )

@@ -15,7 +15,7 @@ import hornbook as library
 from hornbook import cli
 from hornbook.batch import pack
 from hornbook.infer import cache as going_on_file
-from hornbook.infer.cache import GoingOn
+from hornbook.infer.cache import DecodingState
 from hornbook.infer.decoder import DecoderModel
 from hornbook.models.gpt import Gpt2, Gpt2Config
 from hornbook.models.quantized import quantize
@@ -125,7 +125,7 @@ def test_written_text_is_cached_and_batched_as_ever(tmp_path, way):
     model = library.load(tmp_path, weights="int8")
     found = model.generate(PROMPTS, 12, temperature=0)
     assert found == [model.generate(prompt, 12, temperature=0) for prompt in PROMPTS]
-    window = model.tokenizer.pieces([PROMPTS[0]])[0].ids
+    window = model.tokenizer.encode_batch([PROMPTS[0]])[0].ids
     for token in found[0][0].ids:
         with torch.no_grad():
             logits = model.model.next_token_logits(model.model(pack([np.array(window)]))[-1:])
@@ -147,7 +147,7 @@ def trained_gpt() -> DecoderModel:
     )
     model = Gpt2(config).eval()
     model.initialise(torch.Generator().manual_seed(0))
-    ids = np.concatenate([pieces.ids for pieces in tokenizer.pieces([tiny_text(60)])])
+    ids = np.concatenate([pieces.ids for pieces in tokenizer.encode_batch([tiny_text(60)])])
     optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3)
     random = np.random.default_rng(0)
     for _ in range(60):
@@ -171,28 +171,28 @@ def test_the_perplexity_of_a_trained_model_changes_by_less_than_a_hundredth(tmp_
     assert found != plain and abs(found / plain - 1) < 0.01
 
 
-def loss_by_steps(model: Gpt2, rows: np.ndarray, monkeypatch, kind: torch.dtype) -> tuple[float, GoingOn]:
+def loss_by_steps(model: Gpt2, rows: np.ndarray, monkeypatch, kind: torch.dtype) -> tuple[float, DecodingState]:
     """Of each next token, going on with all rows at once."""
     monkeypatch.setattr(going_on_file, "shortest_kind", lambda like: kind)
-    going_on = GoingOn(model, len(rows), rows.shape[1])
+    decoding = DecodingState(model, len(rows), rows.shape[1])
     ids_NL = torch.from_numpy(rows).long()
-    logits_NV, losses = going_on.read(rows[:, :1]), []
+    logits_NV, losses = decoding.read(rows[:, :1]), []
     for place in range(1, rows.shape[1]):
         losses.append(torch.nn.functional.cross_entropy(logits_NV, ids_NL[:, place]).item())
-        logits_NV = going_on.step(ids_NL[:, place])
-    return float(np.mean(losses)), going_on
+        logits_NV = decoding.step(ids_NL[:, place])
+    return float(np.mean(losses)), decoding
 
 
 @pytest.mark.parametrize("num_rows", [1, 8])
 def test_keys_and_values_in_bfloat16_hardly_change_a_trained_model(monkeypatch, num_rows):
     """One text, which takes a way of its own, and several."""
     model = trained_gpt()
-    ids = np.concatenate([pieces.ids for pieces in model.tokenizer.pieces([tiny_text(12)])])
+    ids = np.concatenate([pieces.ids for pieces in model.tokenizer.encode_batch([tiny_text(12)])])
     rows = ids[: num_rows * CONTEXT].reshape(num_rows, CONTEXT)
     quantized = quantize(model.model)
-    exact, going_on = loss_by_steps(quantized, rows, monkeypatch, torch.float32)
+    exact, decoding = loss_by_steps(quantized, rows, monkeypatch, torch.float32)
     found, shorter = loss_by_steps(quantized, rows, monkeypatch, torch.bfloat16)
-    assert shorter.layers[0].held_2NHLC.nbytes * 2 == going_on.layers[0].held_2NHLC.nbytes
+    assert shorter.layers[0].held_2NHLC.nbytes * 2 == decoding.layers[0].held_2NHLC.nbytes
     assert found != exact and abs(found - exact) < 0.005
 
 
@@ -203,7 +203,7 @@ def test_only_with_int8_weights_and_where_it_is_faster(tmp_path, monkeypatch):
         for num_texts in (1, 2):
             for weights, expected in (("int8", kind), ("float", torch.float32)):
                 model = library.load(tmp_path, weights=weights, device="cpu").model
-                assert GoingOn(model, num_texts, CONTEXT).layers[0].held_2NHLC.dtype == expected
+                assert DecodingState(model, num_texts, CONTEXT).layers[0].held_2NHLC.dtype == expected
 
 
 def test_the_verbs_take_it_and_say_what_they_cannot(tmp_path, monkeypatch, capsys):

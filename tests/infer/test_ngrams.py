@@ -125,7 +125,7 @@ def test_the_same_tokens_are_scored(folder, tmp_path):
         assert getattr(found, name) == getattr(plain, name)
     assert found.per_token < 60  # 300 tokens alike would be 300
     known, texts = (
-        [np.array(pieces.ids) for pieces in model.tokenizer.pieces([each.strip() for each in text.split("\n\n")])]
+        [np.array(pieces.ids) for pieces in model.tokenizer.encode_batch([each.strip() for each in text.split("\n\n")])]
         for text in ((folder / name).read_text(encoding="utf-8") for name in ("known.txt", "text.txt"))
     )
     expected = sum(each.sum() for each in NGrams.trained(known, model.model.config.vocab_size).scores(texts))
@@ -150,7 +150,7 @@ def test_a_corpus_without_what_it_holds_out(folder):
     assert np.array_equal(found[3], shard.tokens[shard.sentences[first] : shard.sentences[last]])
     definition = model.ngram_perplexity(folder / "text.txt", folder / "corpus").definition
     assert f"learned from {sum(map(len, found)):,} tokens of {folder / 'corpus'}" in definition
-    corpus.tokenizer.without_ends().save(model.folder)  # as a run has it
+    corpus.tokenizer.without_special_tokens().save(model.folder)  # as a run has it
     assert library.load(model.folder).ngram_perplexity(folder / "text.txt", folder / "corpus").definition == definition
     with pytest.raises(ValueError, match="built with another tokenizer"):
         model.ngram_perplexity(folder / "text.txt", folder / "other")

@@ -173,7 +173,7 @@ def test_a_run_reads_as_many_tokens_as_it_was_trained_on(tmp_path, questions):
 
 
 @pytest.fixture(scope="module")
-def outside_config(tiny_tokenizer):
+def hf_config(tiny_tokenizer):
     transformers = pytest.importorskip("transformers")
     sizes = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 64}
     tokenizer = Tokenizer.load(tiny_tokenizer)
@@ -182,8 +182,8 @@ def outside_config(tiny_tokenizer):
     )
 
 
-def test_a_folder_of_transformers_gives_its_probabilities(outside_config, tiny_tokenizer, tmp_path):
-    transformers, config = outside_config
+def test_a_folder_of_transformers_gives_its_probabilities(hf_config, tiny_tokenizer, tmp_path):
+    transformers, config = hf_config
     config.id2label = {0: "no", 1: "perhaps", 2: "yes"}
     config.label2id = {name: number for number, name in config.id2label.items()}
     torch.manual_seed(0)
@@ -209,8 +209,8 @@ def test_a_folder_of_transformers_gives_its_probabilities(outside_config, tiny_t
     )
 
 
-def test_a_tagger_of_transformers_in_another_scheme_is_read_as_bio(outside_config, tiny_tokenizer, tmp_path):
-    transformers, config = outside_config
+def test_a_tagger_of_transformers_in_another_scheme_is_read_as_bio(hf_config, tiny_tokenizer, tmp_path):
+    transformers, config = hf_config
     config.id2label = {0: "S-PLACE", 1: "E-PLACE"}
     config.label2id = {name: number for number, name in config.id2label.items()}
     torch.manual_seed(0)

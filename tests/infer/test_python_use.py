@@ -98,7 +98,7 @@ def finetuning(monkeypatch, plain_encoder, tmp_path):
 
     def run(**more) -> bool:
         out = tmp_path / str(len(list(tmp_path.iterdir())))
-        settings = {"epochs": 1, "changes": {"runtime.threads": 1}, "say": lambda words: None}
+        settings = {"epochs": 1, "overrides": {"runtime.threads": 1}, "log": lambda words: None}
         shown.clear()
         hornbook.finetune(plain_encoder, labelled_texts(), out=out, **settings, **more)
         return any(shown)
@@ -108,7 +108,7 @@ def finetuning(monkeypatch, plain_encoder, tmp_path):
 
 @pytest.mark.parametrize("place", ["_force_terminal", "is_jupyter"])
 def test_a_script_shows_a_bar_on_a_terminal_and_in_a_notebook(finetuning, monkeypatch, place):
-    monkeypatch.setattr(terminal.console, place, True)
+    monkeypatch.setattr(terminal.log_console, place, True)
     monkeypatch.setattr("rich.progress.Progress.start", lambda self: None)
     assert finetuning()
     assert not finetuning(progress=False)

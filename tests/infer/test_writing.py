@@ -26,7 +26,7 @@ def model(tmp_path_factory):
 
 
 def ids_of(tokenizer, text: str) -> list[int]:
-    return tokenizer.pieces([text])[0].ids
+    return tokenizer.encode_batch([text])[0].ids
 
 
 def pieces_of(writer: Writer, ids: list[int]) -> list[str]:

@@ -13,21 +13,21 @@ from safetensors.torch import load_file, save_file
 from hornbook.batch import pack
 from hornbook.interop.folder import WEIGHTS, load_folder, load_model, save_model
 from hornbook.models.bert import Bert, BertConfig
-from hornbook.models.outputs import NEVER
+from hornbook.models.outputs import MASKED_LOGIT
 from hornbook.text.tokenizer import Tokenizer
 
 IDS = [[2, 9, 17, 25, 33, 3], [2, 8, 3]]
 VOCABULARY = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "한국", "##어", "the", "cat", "##s", "sat", ".", ","]
 
 
-def their_config(**changes) -> transformers.BertConfig:
+def their_config(**overrides) -> transformers.BertConfig:
     size = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 24}
-    return transformers.BertConfig(**size | {"vocab_size": 40, "max_position_embeddings": 24} | changes)
+    return transformers.BertConfig(**size | {"vocab_size": 40, "max_position_embeddings": 24} | overrides)
 
 
-def written(folder: Path, kind: type = transformers.BertForPreTraining, **changes):
+def written(folder: Path, kind: type = transformers.BertForPreTraining, **overrides):
     torch.manual_seed(0)
-    model = kind(their_config(**changes)).eval()
+    model = kind(their_config(**overrides)).eval()
     with torch.no_grad():
         for parameter in model.parameters():  # norms and biases away from 1 and 0
             parameter.add_(0.05 * torch.randn_like(parameter))
@@ -39,9 +39,9 @@ def rewrite(folder: Path, change) -> None:
     save_file(change(load_file(folder / WEIGHTS)), folder / WEIGHTS, metadata={"format": "pt"})
 
 
-def change_config(folder: Path, **changes) -> None:
+def change_config(folder: Path, **overrides) -> None:
     config = json.loads((folder / "config.json").read_text())
-    (folder / "config.json").write_text(json.dumps(config | changes))
+    (folder / "config.json").write_text(json.dumps(config | overrides))
 
 
 def assert_same_hidden(ours: Bert, theirs: transformers.BertModel, tolerance: float = 1e-5) -> None:
@@ -201,7 +201,7 @@ def test_written_and_read_again(tmp_path, heads):
     for name, value in model.state_dict().items():
         assert torch.equal(again.state_dict()[name], value), name
     if "mlm" in heads:
-        assert (again.mlm.bias[70:] == NEVER).all()
+        assert (again.mlm.bias[70:] == MASKED_LOGIT).all()
     assert len(load_file(tmp_path / WEIGHTS)[_word_embeddings(tmp_path)]) == 70
 
 
@@ -273,7 +273,7 @@ def test_integers_for_weights(folder):
 
 
 @pytest.mark.parametrize(
-    "changes",
+    "overrides",
     [
         {"hidden_size": 32},
         {"hidden_size": 10**7},
@@ -301,8 +301,8 @@ def test_integers_for_weights(folder):
     ],
     ids=str,
 )
-def test_config_that_does_not_fit(folder, changes):
-    change_config(folder, **changes)
+def test_config_that_does_not_fit(folder, overrides):
+    change_config(folder, **overrides)
     assert "config.json" in complaint(folder)
 
 

@@ -7,7 +7,7 @@ from hornbook.interop.folder import load_folder, save_model
 from hornbook.interop.vocabulary import grown, with_new_tokens
 from hornbook.models.bert import Bert, BertConfig
 from hornbook.models.gpt import Gpt2, Gpt2Config
-from hornbook.models.outputs import NEVER, Output
+from hornbook.models.outputs import MASKED_LOGIT, Output
 from hornbook.models.transformer import PADDED
 from hornbook.text.marks import filled_up, marked
 from hornbook.text.tokenizer import Tokenizer
@@ -26,8 +26,8 @@ def extended(old: Tokenizer, tiny_tokenizer, words: list[str]) -> Tokenizer:
     return new
 
 
-def random_model(vocab_size: int, tied: bool = True, **changes) -> Bert:
-    size = {"num_layers": 1, "width": 16, "num_heads": 2, "inner_width": 24, "max_positions": 32} | changes
+def random_model(vocab_size: int, tied: bool = True, **overrides) -> Bert:
+    size = {"num_layers": 1, "width": 16, "num_heads": 2, "inner_width": 24, "max_positions": 32} | overrides
     model = Bert(BertConfig(vocab_size=vocab_size, tied=tied, **size))
     model.initialise(torch.Generator().manual_seed(1))
     with torch.no_grad():
@@ -58,7 +58,7 @@ def test_rows(old, tiny_tokenizer, tied, num_words, num_spare):
             pieces = torch.tensor(old.encode(new.token(token)).ids[1:-1])
             assert torch.allclose(value[token], before[name][pieces].mean(0), atol=1e-7)
         assert (value[size:] == PADDED[name]).all()
-    assert PADDED["mlm.bias"] == NEVER
+    assert PADDED["mlm.bias"] == MASKED_LOGIT
     assert torch.equal(model.state_dict()["mlm.bias"], before["mlm.bias"])
 
 

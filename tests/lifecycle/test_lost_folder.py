@@ -23,12 +23,12 @@ def lose(run, how: str) -> None:
 def test_training_stops(tmp_path, tiny_corpus, how, tensorboard):
     run = tmp_path / "run"
 
-    def watch(status) -> None:
+    def on_progress(status) -> None:
         if status.step == 5:
             lose(run, how)
 
     with pytest.raises(FolderLost, match=f"{run} was removed, moved or replaced"):
-        tiny_runs.run(run, tiny_corpus, changes={"runtime.tensorboard": tensorboard}, watch=watch)
+        tiny_runs.run(run, tiny_corpus, changes={"runtime.tensorboard": tensorboard}, on_progress=on_progress)
     assert not run.exists() or list(run.iterdir()) == []
     if how != "removed":
         shutil.rmtree(run, ignore_errors=True)

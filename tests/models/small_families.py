@@ -51,9 +51,9 @@ class Family:
         longest = max(map(len, ids))
         kinds = segments if self.config().num_segments > 1 else [np.zeros_like(row) for row in segments]
         inputs = {
-            "input_ids": rectangle(ids, longest, self.pad_id),
-            "token_type_ids": rectangle(kinds, longest),
-            "attention_mask": rectangle([np.ones(len(row), int) for row in ids], longest),
+            "input_ids": to_padded(ids, longest, self.pad_id),
+            "token_type_ids": to_padded(kinds, longest),
+            "attention_mask": to_padded([np.ones(len(row), int) for row in ids], longest),
         }
         return inputs if self.config().num_segments else {n: x for n, x in inputs.items() if n != "token_type_ids"}
 
@@ -75,7 +75,7 @@ FAMILIES = {
 }
 
 
-def rectangle(rows: list[np.ndarray], longest: int, filler: int = 0) -> torch.Tensor:
+def to_padded(rows: list[np.ndarray], longest: int, filler: int = 0) -> torch.Tensor:
     return torch.tensor([[*row, *[filler] * (longest - len(row))] for row in rows])
 
 
@@ -100,7 +100,7 @@ def check_gradients(ours: Encoder, theirs: torch.nn.Module, tolerance: float) ->
     weight with a gradient besides."""
     gradients = {name: parameter.grad for name, parameter in theirs.named_parameters()}
     assert any(each is not None and each.abs().max() > 0.01 for each in gradients.values())
-    firsts, names = first_names(ours), ours.naming.outside_names(ours)
+    firsts, names = first_names(ours), ours.naming.hf_names(ours)
     used = set()
     for name, parameter in ours.named_parameters():
         places = dict.fromkeys(names[other] for other, first in firsts.items() if first == name)

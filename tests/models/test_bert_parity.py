@@ -71,7 +71,7 @@ def test_outputs_and_gradients(tmp_path, random, paired, dtype, tolerance):
     loss_of(*expected).backward()
     loss_of(*found).backward()
     checked = 0
-    for name, outside in Bert.naming.outside_names(ours).items():
+    for name, outside in Bert.naming.hf_names(ours).items():
         gradient = dict(ours.named_parameters())[name].grad
         if name in PADDED:
             assert gradient[ours.config.vocab_size :].abs().max() == 0

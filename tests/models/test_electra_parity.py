@@ -63,7 +63,7 @@ def test_outputs_and_gradients(tmp_path, random, head, changes, dtype, tolerance
     (found**2).mean().backward()
     gradients = {name: parameter.grad for name, parameter in theirs.named_parameters()}
     parameters = dict(ours.named_parameters())
-    for name, outside in ours.naming.outside_names(ours).items():
+    for name, outside in ours.naming.hf_names(ours).items():
         gradient = parameters[name].grad
         if name in PADDED:
             assert gradient[ours.config.vocab_size :].abs().max() == 0
@@ -101,7 +101,7 @@ def test_published_sizes(preset, published_millions, generator_width):
     with torch.device("meta"):
         model = Electra(found.model, ("rtd",))
     assert round(sum(p.numel() for p in model.parameters()) / 1e6) == pytest.approx(published_millions, abs=1)
-    generator = generator_config(found.model, found.published["objective.generator_share"])
+    generator = generator_config(found.model, found.published["objective.generator_size"])
     assert generator.width == generator_width and generator.width // generator.num_heads == 64
     assert generator.num_layers == found.model.num_layers
     assert generator.embedding_width == found.model.embedding_width
@@ -144,7 +144,7 @@ def test_matrices_drawn_by_width_act_as_those_of_a_base():
     pair.initialise(torch.Generator().manual_seed(0))
     for encoder in (pair.generator, pair.discriminator):
         block = encoder.blocks[1]
-        gain = float(block.expand.weight.detach().std()) * encoder.config.width**0.5
+        gain = float(block.fc1.weight.detach().std()) * encoder.config.width**0.5
         assert gain == pytest.approx(0.88 * 0.02 * 768**0.5, rel=0.03)  # cut at two deviations, 0.88 is left
     assert float(pair.discriminator.embeddings.tokens.weight[:500].detach().std()) == pytest.approx(
         0.88 * 0.02, rel=0.03

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 import transformers
-from small_families import moved, rectangle
+from small_families import moved, to_padded
 
 from hornbook.batch import pack
 from hornbook.interop.folder import load_model, save_model
@@ -49,8 +49,8 @@ def texts(random: np.random.Generator, lengths: list[int] = LENGTHS) -> list[np.
 
 def padded(ids: list[np.ndarray]) -> dict[str, torch.Tensor]:
     longest = max(map(len, ids))
-    mask = rectangle([np.ones(len(row), int) for row in ids], longest)
-    return {"input_ids": rectangle(ids, longest), "attention_mask": mask}
+    mask = to_padded([np.ones(len(row), int) for row in ids], longest)
+    return {"input_ids": to_padded(ids, longest), "attention_mask": mask}
 
 
 def check_equal(ours: Gpt, theirs, random, tolerance: float = 1e-9) -> None:
@@ -65,7 +65,7 @@ def check_equal(ours: Gpt, theirs, random, tolerance: float = 1e-9) -> None:
     for scores in (expected, found):
         (scores.log_softmax(-1)[:, ::7] ** 2).mean().backward()
     gradients = {name: parameter.grad for name, parameter in theirs.named_parameters()}
-    names = ours.naming.outside_names(ours)
+    names = ours.naming.hf_names(ours)
     for name, parameter in ours.named_parameters():
         gradient, (outside,) = parameter.grad, names[name]
         if name in PADDED:
@@ -213,8 +213,8 @@ def test_double_heads(tmp_path, random, family):
     rows = padded(ids)["input_ids"]
     last = torch.tensor([len(row) - 1 for row in ids])
     expected = theirs(input_ids=rows.view(2, 3, -1), mc_token_ids=last.view(2, 3))
-    x_TD = ours(pack(ids, num_together=3))
-    scores, next_scores = ours.outputs_of(x_TD, pack(ids, num_together=3)), ours.clm_logits(x_TD)[:, :VOCABULARY]
+    x_TD = ours(pack(ids, group_size=3))
+    scores, next_scores = ours.outputs_of(x_TD, pack(ids, group_size=3)), ours.clm_logits(x_TD)[:, :VOCABULARY]
     is_there = torch.arange(POSITIONS) < (last + 1)[:, None]
     expected_next = expected.logits.view(6, POSITIONS, -1)[is_there]
     assert (scores - expected.mc_logits).abs().max() < 1e-9
@@ -225,7 +225,7 @@ def test_double_heads(tmp_path, random, family):
         (torch.nn.functional.cross_entropy(endings, labels) + 0.5 * language).backward()
     gradients = {name: parameter.grad for name, parameter in theirs.named_parameters()}
     for name, parameter in ours.named_parameters():
-        (outside,) = ours.naming.outside_names(ours)[name]
+        (outside,) = ours.naming.hf_names(ours)[name]
         reference = gradients[outside].T if ours.naming.is_transposed(name) else gradients[outside]
         found = parameter.grad[:VOCABULARY] if name in PADDED else parameter.grad
         assert (found - reference).abs().max() <= 1e-9 * max(reference.abs().max(), 1e-2), name
@@ -290,8 +290,8 @@ def test_what_is_added_to_the_stream_starts_smaller():
         kind = FAMILIES[family][0]
         model = kind(kind.config_kind(vocab_size=90, num_layers=8, width=64, num_heads=4, inner_width=256))
         model.initialise(torch.Generator().manual_seed(0))
-        usual = model.blocks[3].expand.weight.detach().std()
-        for part in (model.blocks[3].attention.out, model.blocks[5].contract):
+        usual = model.blocks[3].fc1.weight.detach().std()
+        for part in (model.blocks[3].attention.out, model.blocks[5].fc2):
             assert float(part.weight.detach().std() / usual) == pytest.approx(shrunk, rel=0.05)
 
 

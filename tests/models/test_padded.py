@@ -3,11 +3,11 @@
 import numpy as np
 import pytest
 import torch
-from small_families import FAMILIES, OUR_SIZE, moved, rectangle, sequences
+from small_families import FAMILIES, OUR_SIZE, moved, sequences, to_padded
 
 from hornbook.batch import pack
 from hornbook.models.gpt import Gpt1, Gpt1Config, Gpt2, Gpt2Config
-from hornbook.models.outputs import NEVER, Output
+from hornbook.models.outputs import MASKED_LOGIT, Output
 from hornbook.models.padded import PaddedModel, input_names, output_names
 
 LABELS = ("no", "maybe", "yes")
@@ -49,9 +49,9 @@ def model_of(name: str, output: Output | None):
 def padded_inputs(model, ids: list, segments: list, together: int, filler: int) -> list[torch.Tensor]:
     longest = max(map(len, ids))
     rows = {
-        "input_ids": rectangle(ids, longest, filler),
-        "attention_mask": rectangle([np.ones(len(row), int) for row in ids], longest),
-        "token_type_ids": rectangle(segments, longest, filler % 2),
+        "input_ids": to_padded(ids, longest, filler),
+        "attention_mask": to_padded([np.ones(len(row), int) for row in ids], longest),
+        "token_type_ids": to_padded(segments, longest, filler % 2),
     }
     named = [rows[name] for name in input_names(model.config)]
     return [each.unflatten(0, (-1, together)) for each in named] if together > 1 else named
@@ -73,14 +73,14 @@ def test_padded_rows_answer_as_a_packed_batch(name, kind, random):
     output, together = OUTPUTS[kind], TOGETHER.get(kind, 1)
     model = model_of(name, output)
     ids, segments = sequences(random, LENGTHS)
-    batch = pack(ids, segments, num_together=together)
+    batch = pack(ids, segments, group_size=together)
     expected = model(batch) if output is None else model.outputs(batch)
     for filler in (0, 55):
         found = PaddedModel(model)(*padded_inputs(model, ids, segments, together, filler))
         assert len(found) == len(output_names(output))
         assert (as_packed(found, output) - expected).abs().max() < 1e-9
         if output is not None and output.kind == "spans":
-            assert (found[0][1, LENGTHS[1] :] == NEVER).all()
+            assert (found[0][1, LENGTHS[1] :] == MASKED_LOGIT).all()
 
 
 @torch.no_grad()

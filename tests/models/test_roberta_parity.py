@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 import transformers
-from small_families import FAMILIES, POSITIONS, check_gradients, moved, rectangle, sequences
+from small_families import FAMILIES, POSITIONS, check_gradients, moved, sequences, to_padded
 
 from hornbook.batch import pack
 from hornbook.interop.folder import load_model, save_model
@@ -36,7 +36,7 @@ def check_equal(ours: Roberta, theirs, random, tolerance: float = 1e-9, gradient
     ids, segments = sequences(random, LENGTHS)
     pad_id = ours.config.position_offset - 1
     ids = [np.where(row == pad_id, pad_id + 1, row) for row in ids]  # padding inside a text would shift their count
-    inputs = SMALL.padded(ids, segments) | {"input_ids": rectangle(ids, max(LENGTHS), pad_id)}
+    inputs = SMALL.padded(ids, segments) | {"input_ids": to_padded(ids, max(LENGTHS), pad_id)}
     expected = theirs(**inputs).logits[inputs["attention_mask"].bool()]
     found = ours.mlm_logits(ours(pack(ids, segments)))[:, : ours.config.vocab_size]
     assert (found - expected).abs().max() <= tolerance * max(1.0, expected.abs().max())
@@ -78,7 +78,7 @@ def test_two_kinds_of_segment(tmp_path, random):
     theirs = their_model(tmp_path, transformers.RobertaModel, type_vocab_size=2).double()
     ours = load_model(tmp_path).double()
     ids, segments = sequences(random, LENGTHS)
-    inputs = SMALL.padded(ids, segments) | {"token_type_ids": rectangle(segments, max(LENGTHS))}
+    inputs = SMALL.padded(ids, segments) | {"token_type_ids": to_padded(segments, max(LENGTHS))}
     out = theirs(**inputs)
     x_TD = ours(pack(ids, segments))
     assert (x_TD - out.last_hidden_state[inputs["attention_mask"].bool()]).abs().max() <= 1e-9
@@ -181,6 +181,6 @@ def test_published_sizes(preset, exact):
     config = PRESETS[preset].model
     with torch.device("meta"):
         model = Roberta(config, ("pooler",))
-        theirs = transformers.RobertaModel(transformers.RobertaConfig(**model.outside_config()))
+        theirs = transformers.RobertaModel(transformers.RobertaConfig(**model.hf_config()))
     padding = (config.padded_vocab_size - config.vocab_size) * config.width
     assert sum(each.numel() for each in model.parameters()) - padding == theirs.num_parameters() == exact

@@ -11,7 +11,7 @@ from small_families import FAMILIES, VOCABULARY, moved, sequences
 from hornbook.batch import pack
 from hornbook.finetuning.layers import freeze, from_random, rates, with_head
 from hornbook.finetuning.settings import LayerSettings
-from hornbook.interop.folder import WEIGHTS, load_model, load_weights, outside_weights, read_weights, save_model
+from hornbook.interop.folder import WEIGHTS, hf_weights, load_model, load_weights, read_weights, save_model
 from hornbook.interop.vocabulary import grown
 from hornbook.models.albert import Albert
 from hornbook.models.outputs import Output
@@ -23,9 +23,9 @@ from hornbook.train.settings import OptimizerSettings
 CLASSES = Output("sequence", 3, ("a", "b", "c"))
 LAYERS = 3
 SHARED = {
-    "all": ("attention", "attention_norm", "expand", "contract", "norm"),
+    "all": ("attention", "attention_norm", "fc1", "fc2", "norm"),
     "attention": ("attention", "attention_norm"),
-    "ffn": ("expand", "contract", "norm"),
+    "ffn": ("fc1", "fc2", "norm"),
     "none": (),
 }
 
@@ -63,8 +63,8 @@ def test_the_first_weights(sharing):
     """Each is drawn once: a layer that has its own differs from the others."""
     model = model_of(sharing)
     check_shares(model, sharing)
-    same = torch.equal(model.blocks[0].expand.weight, model.blocks[2].expand.weight)
-    assert same == ("expand" in SHARED[sharing])
+    same = torch.equal(model.blocks[0].fc1.weight, model.blocks[2].fc1.weight)
+    assert same == ("fc1" in SHARED[sharing])
 
 
 def test_a_folder_ties_them_again(tmp_path, sharing):
@@ -102,9 +102,9 @@ def test_weights_that_are_not_numbers_can_still_be_opened(tmp_path):
     """As a run that failed may leave them; what is one tensor is not compared with itself."""
     model = model_of("all")
     with torch.no_grad():
-        model.blocks[0].expand.weight[0] = torch.nan
+        model.blocks[0].fc1.weight[0] = torch.nan
     save_model(tmp_path, model)
-    assert load_model(tmp_path).blocks[2].expand.weight[0].isnan().all()
+    assert load_model(tmp_path).blocks[2].fc1.weight[0].isnan().all()
 
 
 def test_under_a_new_head(random, sharing):
@@ -189,6 +189,6 @@ def test_freezing_some_layers_leaves_free_what_others_share(sharing, frozen):
 
 def test_outside_weights_share_no_memory(sharing):
     """A safetensors file refuses tensors that do."""
-    weights = outside_weights(model_of(sharing))
+    weights = hf_weights(model_of(sharing))
     starts = [value.data_ptr() for value in weights.values()]
     assert len(starts) == len(set(starts))

@@ -5,12 +5,12 @@ import numpy as np
 import pytest
 import torch
 import transformers
-from small_families import FAMILIES, Family, check_gradients, moved, rectangle, sequences
+from small_families import FAMILIES, Family, check_gradients, moved, sequences, to_padded
 
 from hornbook.batch import pack
 from hornbook.interop.folder import load_model, save_model
 from hornbook.models.encoder import Encoder
-from hornbook.models.outputs import NEVER, Output
+from hornbook.models.outputs import MASKED_LOGIT, Output
 from hornbook.tasks.objective import TaskObjective
 from hornbook.tasks.saved import load_task
 
@@ -83,7 +83,7 @@ def their_inputs(family: Family, ids: list, segments: list, together: int = 1) -
 
 def their_labels(output: Output, labels: dict, longest: int, together: int) -> dict[str, torch.Tensor]:
     if output.kind == "tokens":
-        return {"labels": rectangle([np.where(row < 0, -100, row) for row in labels["token_labels"]], longest, -100)}
+        return {"labels": to_padded([np.where(row < 0, -100, row) for row in labels["token_labels"]], longest, -100)}
     values = torch.from_numpy(labels["labels"][::together])
     if output.kind == "spans":
         return {"start_positions": values[:, 0], "end_positions": values[:, 1]}
@@ -102,7 +102,7 @@ def their_answers(output: Output, out, lengths: list[int]) -> list[torch.Tensor]
 
 def our_answers(output: Output, found: torch.Tensor, lengths: list[int]) -> list[torch.Tensor]:
     if output.kind == "spans":
-        assert all((row[n : max(lengths)] == NEVER).all() for row, n in zip(found, lengths, strict=False))
+        assert all((row[n : max(lengths)] == MASKED_LOGIT).all() for row, n in zip(found, lengths, strict=False))
         return [row[:n] for row, n in zip(found, lengths, strict=False)]
     return list(found.split(lengths)) if output.kind == "tokens" else list(found)
 
@@ -126,14 +126,14 @@ def test_answers_loss_and_gradients(tmp_path, random, family, name, lengths):
     ours = load_model(tmp_path).double()
     ids, segments = sequences(random, lengths)
     labels = labels_for(output, random, lengths, together)
-    batch = pack(ids, segments, **labels, num_together=together)
+    batch = pack(ids, segments, **labels, group_size=together)
     expected = theirs(
         **their_inputs(family, ids, segments, together), **their_labels(output, labels, max(lengths), together)
     )
     check_close(our_answers(output, ours.outputs(batch), lengths), their_answers(output, expected, lengths))
     objective = TaskObjective(output)
-    drawn = objective.draw(batch, torch.Generator())
-    loss = objective.sums(ours, drawn)["task"] / drawn.counts()["task"]
+    step_inputs = objective.prepare(batch, torch.Generator())
+    loss = objective.sums(ours, step_inputs)["task"] / step_inputs.counts()["task"]
     assert loss.dtype == torch.float64 and abs(loss.item() - expected.loss.item()) <= 1e-9
     loss.backward()
     expected.loss.backward()
@@ -192,7 +192,7 @@ def test_transformers_opens_what_is_saved(tmp_path, random, family, name):
     assert theirs.config.architectures == [type(theirs).__name__]
     ids, segments = sequences(random, LENGTHS)
     expected = theirs.double().eval()(**their_inputs(family, ids, segments, together))
-    found = ours.double().outputs(pack(ids, segments, num_together=together))
+    found = ours.double().outputs(pack(ids, segments, group_size=together))
     check_close(our_answers(output, found, LENGTHS), their_answers(output, expected, LENGTHS))
 
 
@@ -229,19 +229,19 @@ def test_no_neighbour_changes_an_answer(random, family, name):
     output, together = (KINDS | OWN)[name], TOGETHER.get(name, 1)
     model = our_model(family, output).double()
     ids, segments = sequences(random, LENGTHS)
-    batch = pack(ids, segments, num_together=together)
+    batch = pack(ids, segments, group_size=together)
     groups = range(0, len(ids), together)
     num_filled = {1: 10, 2: 10, 3: 12}[together]
     filled = [batch.bucketed(batch.num_tokens + 9, num_filled), batch.bucketed(128, num_filled)]
     for each in (batch, *filled):
         found = model.outputs(each)
         if output.kind == "tokens":
-            rows = found[: each.num_live_tokens].split(LENGTHS)
+            rows = found[: each.num_real_tokens].split(LENGTHS)
         else:
             rows = found[: len(groups)]
         for row, first in zip(rows, groups, strict=True):
             own = slice(first, first + together)
-            alone = model.outputs(pack(ids[own], segments[own], num_together=together))
+            alone = model.outputs(pack(ids[own], segments[own], group_size=together))
             alone = alone if output.kind == "tokens" else alone[0]
             if output.kind == "spans":
                 classifier = [row[-1:]] if output.answerable else []
@@ -258,7 +258,7 @@ def test_every_layer_of_a_head_learns(random, family, name):
     ids, segments = sequences(random, LENGTHS)
     labels = labels_for(output, random, LENGTHS, together)
     objective = TaskObjective(output)
-    batch = pack(ids, segments, **labels, num_together=together)
-    objective.sums(model, objective.draw(batch, torch.Generator()))["task"].backward()
+    batch = pack(ids, segments, **labels, group_size=together)
+    objective.sums(model, objective.prepare(batch, torch.Generator()))["task"].backward()
     for parameter_name, parameter in model.named_parameters():
         assert parameter.grad is not None and parameter.grad.any(), parameter_name

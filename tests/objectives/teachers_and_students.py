@@ -27,8 +27,8 @@ def encoder(kind: type[Encoder], seed: int, heads=("mlm",), output: Output | Non
     return model.double().eval()
 
 
-def teacher_of(seed: int = 1, **changes) -> Encoder:
-    return encoder(Bert, seed, **{"num_layers": 4, "width": 40, "num_heads": 2} | changes)
+def teacher_of(seed: int = 1, **overrides) -> Encoder:
+    return encoder(Bert, seed, **{"num_layers": 4, "width": 40, "num_heads": 2} | overrides)
 
 
 def batch_of(seed: int = 0, **labels) -> Batch:
@@ -38,7 +38,7 @@ def batch_of(seed: int = 0, **labels) -> Batch:
 
 
 def corpus_objective(recipe: Recipe, student: Encoder, teacher: Encoder, soft_targets="all") -> CorpusDistillation:
-    masking = Masking(MaskingSettings(rate=0.3), VOCABULARY, MASK, SPECIAL)
+    masking = Masking(MaskingSettings(probability=0.3), VOCABULARY, MASK, SPECIAL)
     return CorpusDistillation(masking, recipe, student.config, teacher.config, soft_targets)
 
 
@@ -49,7 +49,7 @@ def pair_of(objective, student: Encoder, teacher: Encoder) -> DistillationPair:
 
 
 def drawn_of(objective, batch: Batch | None = None):
-    return objective.draw(batch or batch_of(), torch.Generator().manual_seed(0))
+    return objective.prepare(batch or batch_of(), torch.Generator().manual_seed(0))
 
 
 def alone(batch: Batch) -> list[Batch]:

@@ -99,13 +99,13 @@ MATCHES = [
 def test_a_match_of_layers_equals_its_definition(match, kind):
     student, teacher = encoder(kind, 0), teacher_of()
     objective = corpus_objective(Recipe((match,)), student, teacher)
-    pair, drawn = pair_of(objective, student, teacher), drawn_of(objective)
-    found = objective.sums(pair, drawn)
+    pair, step_inputs = pair_of(objective, student, teacher), drawn_of(objective)
+    found = objective.sums(pair, step_inputs)
     assert list(found) == [match.quantity] and found[match.quantity] > 1e-3
-    expected = by_hand(match, pair, drawn.batch, match.quantity)
+    expected = by_hand(match, pair, step_inputs.batch, match.quantity)
     assert float(found[match.quantity].detach()) == pytest.approx(expected, rel=1e-9)
     count = len(LENGTHS) if match.tokens == "first" else sum(LENGTHS)
-    assert float(drawn.counts()[match.quantity]) == count
+    assert float(step_inputs.counts()[match.quantity]) == count
 
 
 def test_heads_resplit_into_a_number_equal_those_of_a_model_with_so_many():
@@ -132,12 +132,12 @@ def test_scores_over_the_vocabulary(loss, soft_targets):
     recipe = Recipe((Match("logits", loss, 5.0, temperature=2.0),), 2.0)
     objective = corpus_objective(recipe, student, teacher, soft_targets)
     assert objective.weights == {"mlm": 2.0, "logits": 5.0}
-    pair, drawn = pair_of(objective, student, teacher), drawn_of(objective)
-    assert (drawn.batch.ids_T != batch_of().ids_T).any()  # both read the masked text
-    found = objective.sums(pair, drawn)
-    mlm = drawn.targets["mlm"]
+    pair, step_inputs = pair_of(objective, student, teacher), drawn_of(objective)
+    assert (step_inputs.batch.ids_T != batch_of().ids_T).any()  # both read the masked text
+    found = objective.sums(pair, step_inputs)
+    mlm = step_inputs.targets["mlm"]
     places = set(mlm.positions_K.tolist()) if soft_targets == "masked" else set(range(sum(LENGTHS)))
-    ours, theirs = (m.mlm_logits(m(drawn.batch))[:, :VOCABULARY].detach() for m in (student, teacher))
+    ours, theirs = (m.mlm_logits(m(step_inputs.batch))[:, :VOCABULARY].detach() for m in (student, teacher))
     expected = 0.0
     for place in places:
         s, t = ours[place], theirs[place]
@@ -148,7 +148,7 @@ def test_scores_over_the_vocabulary(loss, soft_targets):
             "mse": lambda s=s, t=t: float(((s - t) ** 2).mean()),
         }[loss]()
     assert float(found["logits"].detach()) == pytest.approx(expected, rel=1e-9)
-    assert float(drawn.counts()["logits"]) == len(places)
+    assert float(step_inputs.counts()["logits"]) == len(places)
     right = ours.log_softmax(-1)[mlm.positions_K, mlm.values_K]
     assert float(found["mlm"].detach()) == pytest.approx(-float(right.sum()), rel=1e-9)
 
@@ -175,7 +175,7 @@ def labelled_batch(name: str) -> Batch:
     if name == "number":
         return batch_of(labels=np.array([0.5, 1.5, -1.0, 2.0]))
     if name == "choice":
-        return batch_of(labels=np.array([1, 1, 0, 0]), num_together=2)
+        return batch_of(labels=np.array([1, 1, 0, 0]), group_size=2)
     return batch_of(labels=np.array([0, 2, 1, 1]))
 
 
@@ -195,12 +195,12 @@ def soft(s: torch.Tensor, t: torch.Tensor, temperature: float) -> float:
 def test_what_a_task_answers(name):
     recipe = Recipe((Match("logits", "soft-cross-entropy", temperature=3.0),), 0.5)
     objective, pair = task_pair(name, recipe)
-    drawn = drawn_of(objective, labelled_batch(name))
-    found = objective.sums(pair, drawn)
+    step_inputs = drawn_of(objective, labelled_batch(name))
+    found = objective.sums(pair, step_inputs)
     own = TaskObjective(OUTPUTS[name])
-    expected_own = own.sums(pair.student, own.draw(labelled_batch(name), torch.Generator()))["task"]
+    expected_own = own.sums(pair.student, own.prepare(labelled_batch(name), torch.Generator()))["task"]
     assert float(found["task"].detach()) == pytest.approx(float(expected_own.detach()), rel=1e-9)
-    ours, theirs = (model.outputs(drawn.batch).detach() for model in (pair.student, pair.teacher))
+    ours, theirs = (model.outputs(step_inputs.batch).detach() for model in (pair.student, pair.teacher))
     if name == "number":
         expected = float(((ours - theirs) ** 2).sum())
     elif name == "multi":
@@ -225,11 +225,11 @@ def test_what_a_task_answers(name):
 def test_no_split_and_no_filling_up_changes_a_sum(plan):
     student, teacher = encoder(Bert, 0), teacher_of(width=24)
     objective = corpus_objective(PLANS[plan].general, student, teacher)
-    pair, drawn = pair_of(objective, student, teacher), drawn_of(objective)
-    whole = objective.sums(pair, drawn)
-    parts = [objective.sums(pair, part) for part in drawn.split(32)]
+    pair, step_inputs = pair_of(objective, student, teacher), drawn_of(objective)
+    whole = objective.sums(pair, step_inputs)
+    parts = [objective.sums(pair, part) for part in step_inputs.split(32)]
     assert len(parts) > 1
-    filled = objective.sums(pair, bucketed(drawn, 128, 64))
+    filled = objective.sums(pair, bucketed(step_inputs, 128, 64))
     for term, value in whole.items():
         expected = pytest.approx(value.item(), rel=1e-9)
         assert sum(part[term] for part in parts).item() == expected and filled[term].item() == expected
@@ -239,9 +239,9 @@ def test_no_split_and_no_filling_up_changes_a_sum(plan):
 @pytest.mark.parametrize("stage", [0, 1])
 def test_no_split_changes_a_sum_of_a_task(name, stage):
     objective, pair = task_pair(name, PLANS["tinybert"].task[stage])
-    drawn = drawn_of(objective, labelled_batch(name))
-    whole, filled = objective.sums(pair, drawn), objective.sums(pair, bucketed(drawn, 128, 64))
-    parts = [objective.sums(pair, part) for part in drawn.split(45)]
+    step_inputs = drawn_of(objective, labelled_batch(name))
+    whole, filled = objective.sums(pair, step_inputs), objective.sums(pair, bucketed(step_inputs, 128, 64))
+    parts = [objective.sums(pair, part) for part in step_inputs.split(45)]
     assert len(parts) > 1
     for term, value in whole.items():
         expected = pytest.approx(value.item(), rel=1e-9)
@@ -282,18 +282,18 @@ def test_a_gpts_scores_over_the_vocabulary():
     recipe = Recipe((Match("logits", "kl", 5.0, temperature=2.0),), 2.0)
     objective = CorpusDistillation(None, recipe, student.config, teacher.config)
     assert objective.weights == {"clm": 2.0, "logits": 5.0}
-    pair, drawn = pair_of(objective, student, teacher), drawn_of(objective)
-    assert torch.equal(drawn.batch.ids_T, batch_of().ids_T)
-    found = objective.sums(pair, drawn)
-    ours, theirs = (m.clm_logits(m(drawn.batch))[:, :VOCABULARY] for m in (student, teacher))
+    pair, step_inputs = pair_of(objective, student, teacher), drawn_of(objective)
+    assert torch.equal(step_inputs.batch.ids_T, batch_of().ids_T)
+    found = objective.sums(pair, step_inputs)
+    ours, theirs = (m.clm_logits(m(step_inputs.batch))[:, :VOCABULARY] for m in (student, teacher))
     p, q = (theirs / 2).softmax(-1), (ours / 2).softmax(-1)
     assert float(found["logits"].detach()) == pytest.approx(4 * float((p * (p / q).log()).sum().detach()), rel=1e-9)
     starts = np.cumsum([0, *LENGTHS])
     places = [place for first, end in itertools.pairwise(starts) for place in range(first, end - 1)]
-    after = drawn.batch.ids_T[torch.tensor(places) + 1]
+    after = step_inputs.batch.ids_T[torch.tensor(places) + 1]
     expected = -ours.log_softmax(-1)[torch.tensor(places), after].sum()
     assert float(found["clm"].detach()) == pytest.approx(float(expected.detach()), rel=1e-9)
-    assert float(drawn.counts()["clm"]) == len(places)
+    assert float(step_inputs.counts()["clm"]) == len(places)
 
 
 def test_attention_of_one_direction_matches_what_is_seen_only():

@@ -10,12 +10,12 @@ import torch
 from hornbook.batch import Batch, pack
 from hornbook.models.gpt import Gpt1, Gpt1Config, Gpt2, Gpt2Config
 from hornbook.models.outputs import Output
-from hornbook.objectives import language
+from hornbook.objectives import clm
 from hornbook.objectives.baseline import frequency_baseline
-from hornbook.objectives.language import BesideTask, NextToken, next_tokens
-from hornbook.objectives.pretraining import summed_loss
+from hornbook.objectives.clm import AuxiliaryLanguageModel, ClmObjective, next_tokens
+from hornbook.objectives.mlm import summed_loss
 from hornbook.tasks.objective import TaskObjective
-from hornbook.train.objective import Drawn
+from hornbook.train.objective import StepInputs
 from hornbook.train.step import bucketed
 
 SIZE = {"vocab_size": 90, "num_layers": 2, "width": 16, "num_heads": 2, "inner_width": 64, "max_positions": 40}
@@ -23,9 +23,9 @@ NO_DROPOUT = {"dropout": 0.0, "attention_dropout": 0.0, "embedding_dropout": 0.0
 MODELS = {"gpt1": (Gpt1, Gpt1Config), "gpt2": (Gpt2, Gpt2Config)}
 
 
-def model_of(family: str = "gpt2", output: Output | None = None, **changes):
+def model_of(family: str = "gpt2", output: Output | None = None, **overrides):
     kind, config = MODELS[family]
-    model = kind(config(**SIZE | NO_DROPOUT | changes), output=output)
+    model = kind(config(**SIZE | NO_DROPOUT | overrides), output=output)
     model.initialise(torch.Generator().manual_seed(0))
     return model.double().eval()
 
@@ -36,15 +36,15 @@ def batch_of(random: np.random.Generator, lengths, labelled: bool, longest: int 
     return pack([row[:-1] for row in rows], longest=longest, token_labels=labels)
 
 
-def drawn_of(random, lengths, labelled: bool) -> Drawn:
-    return NextToken().draw(batch_of(random, lengths, labelled), torch.Generator())
+def drawn_of(random, lengths, labelled: bool) -> StepInputs:
+    return ClmObjective().prepare(batch_of(random, lengths, labelled), torch.Generator())
 
 
-def sums_and_gradients(model, parts: list[Drawn]) -> tuple[float, dict]:
+def sums_and_gradients(model, parts: list[StepInputs]) -> tuple[float, dict]:
     model.zero_grad()
     total = 0.0
     for part in parts:
-        loss = NextToken().sums(model, part)["clm"]
+        loss = ClmObjective().sums(model, part)["clm"]
         loss.backward()
         total += loss.item()
     return total, {name: p.grad.clone() for name, p in model.named_parameters()}
@@ -52,8 +52,8 @@ def sums_and_gradients(model, parts: list[Drawn]) -> tuple[float, dict]:
 
 @pytest.mark.parametrize("labelled", [False, True])
 def test_the_sum_is_the_cross_entropy_of_every_next_token(random, labelled):
-    model, drawn = model_of(), drawn_of(random, [20, 1, 31, 8], labelled)
-    batch, targets = drawn.batch, drawn.targets["clm"]
+    model, step_inputs = model_of(), drawn_of(random, [20, 1, 31, 8], labelled)
+    batch, targets = step_inputs.batch, step_inputs.targets["clm"]
     expected = count = 0
     with torch.no_grad():
         for start, stop in zip(batch.starts_host[:-1], batch.starts_host[1:], strict=True):
@@ -62,7 +62,7 @@ def test_the_sum_is_the_cross_entropy_of_every_next_token(random, labelled):
                 after = batch.labels_T[start + place] if labelled else batch.ids_T[start + place + 1]
                 expected -= float(scores[place, after])
                 count += 1
-        found, hits = NextToken().sums(model, drawn), NextToken().hits(model, drawn)
+        found, hits = ClmObjective().sums(model, step_inputs), ClmObjective().evaluate(model, step_inputs)
     assert float(targets.count) == count == (60 if labelled else 56)
     assert float(found["clm"]) == pytest.approx(expected, rel=1e-10) == float(hits["clm"])
     assert 0 <= hits["clm_accuracy"] <= count
@@ -72,23 +72,28 @@ def test_a_token_without_a_next_one_enters_no_sum(random):
     batch = batch_of(random, [20, 12], labelled=True)
     labels = batch.labels_T.clone()
     labels[[3, 19, 31]] = -1
-    drawn = NextToken().draw(dataclasses.replace(batch, labels_T=labels), torch.Generator())
-    assert float(drawn.targets["clm"].count) == 29
-    whole = NextToken().draw(batch, torch.Generator())
+    step_inputs = ClmObjective().prepare(dataclasses.replace(batch, labels_T=labels), torch.Generator())
+    assert float(step_inputs.targets["clm"].count) == 29
+    whole = ClmObjective().prepare(batch, torch.Generator())
     with torch.no_grad():
         model = model_of()
         scores = model.clm_logits(model(batch)).log_softmax(-1)
         left_out = -sum(float(scores[place, batch.labels_T[place]]) for place in (3, 19, 31))
-        sums = [float(NextToken().sums(model, each)["clm"]) for each in (whole, drawn)]
+        sums = [float(ClmObjective().sums(model, each)["clm"]) for each in (whole, step_inputs)]
     assert sums[0] - sums[1] == pytest.approx(left_out)
 
 
 @pytest.mark.parametrize("labelled", [False, True])
 @pytest.mark.parametrize("family", MODELS)
 def test_parts_and_buckets_change_nothing(random, family, labelled):
-    model, drawn = model_of(family), drawn_of(random, [3, 8, 8, 20, 31, 40, 40, 1], labelled)
-    whole = sums_and_gradients(model, [drawn])
-    for parts in (drawn.split(50), drawn.split(8), [bucketed(drawn, 128, 32)], [bucketed(p) for p in drawn.split(60)]):
+    model, step_inputs = model_of(family), drawn_of(random, [3, 8, 8, 20, 31, 40, 40, 1], labelled)
+    whole = sums_and_gradients(model, [step_inputs])
+    for parts in (
+        step_inputs.split(50),
+        step_inputs.split(8),
+        [bucketed(step_inputs, 128, 32)],
+        [bucketed(p) for p in step_inputs.split(60)],
+    ):
         total, gradients = sums_and_gradients(model, parts)
         assert total == pytest.approx(whole[0], rel=1e-12)
         for name, gradient in gradients.items():
@@ -98,8 +103,8 @@ def test_parts_and_buckets_change_nothing(random, family, labelled):
 def test_targets_of_a_bucketed_batch_are_those_of_the_live_ones(random):
     for labelled in (False, True):
         batch = batch_of(random, [9, 14], labelled)
-        plain = NextToken().draw(batch, torch.Generator()).targets["clm"]
-        filled = NextToken().draw(batch.bucketed(128, 8), torch.Generator()).targets["clm"]
+        plain = ClmObjective().prepare(batch, torch.Generator()).targets["clm"]
+        filled = ClmObjective().prepare(batch.bucketed(128, 8), torch.Generator()).targets["clm"]
         assert torch.equal(plain.positions_K, filled.positions_K) and torch.equal(plain.values_K, filled.values_K)
         assert len(filled.starts_host) == 9 and filled.starts_host[-1] == len(plain.values_K)
 
@@ -132,13 +137,13 @@ OUTPUTS = {
 }
 
 
-def drawn_beside_task(random, output: Output, together: int) -> tuple[BesideTask, Drawn]:
+def drawn_beside_task(random, output: Output, together: int) -> tuple[AuxiliaryLanguageModel, StepInputs]:
     rows = [random.integers(5, 90, length) for length in (12, 7, 20, 3, 9, 31)]
     labels = None if output.kind == "tokens" else np.repeat(random.integers(0, 3, 6 // together), together)
     tags = [random.integers(-1, 4, len(row)) for row in rows] if output.kind == "tokens" else None
-    objective = BesideTask(TaskObjective(output), 0.5)
-    batch = pack(rows, labels=labels, token_labels=tags, num_together=together, longest=40)
-    return objective, objective.draw(batch, torch.Generator())
+    objective = AuxiliaryLanguageModel(TaskObjective(output), 0.5)
+    batch = pack(rows, labels=labels, token_labels=tags, group_size=together, longest=40)
+    return objective, objective.prepare(batch, torch.Generator())
 
 
 @pytest.mark.parametrize("name", OUTPUTS)
@@ -147,11 +152,11 @@ def test_beside_a_task_the_loss_is_that_of_both(random, family, name):
     """The task's as alone, and the mean over the texts of the mean cross-entropy of their next tokens, text by text."""
     output, together = OUTPUTS[name]
     model = model_of(family, output)
-    objective, drawn = drawn_beside_task(random, output, together)
-    counts, batch = drawn.counts(), drawn.batch
+    objective, step_inputs = drawn_beside_task(random, output, together)
+    counts, batch = step_inputs.counts(), step_inputs.batch
     with torch.no_grad():
-        found, hits = objective.sums(model, drawn), objective.hits(model, drawn)
-        alone = TaskObjective(output).sums(model, drawn)["task"]
+        found, hits = objective.sums(model, step_inputs), objective.evaluate(model, step_inputs)
+        alone = TaskObjective(output).sums(model, step_inputs)["task"]
         means = []
         for start, stop in zip(batch.starts_host[:-1], batch.starts_host[1:], strict=True):
             ids = batch.ids_T[start:stop]
@@ -167,17 +172,21 @@ def test_beside_a_task_the_loss_is_that_of_both(random, family, name):
 def test_beside_a_task_parts_and_buckets_change_nothing(random, name):
     output, together = OUTPUTS[name]
     model = model_of("gpt1", output)
-    objective, drawn = drawn_beside_task(random, output, together)
+    objective, step_inputs = drawn_beside_task(random, output, together)
 
-    def gradients(parts: list[Drawn]) -> dict:
+    def gradients(parts: list[StepInputs]) -> dict:
         model.zero_grad()
         for part in parts:
             found = objective.sums(model, part)
             sum(objective.weights[term] * found[term] for term in found).backward()
         return {name: p.grad.clone() for name, p in model.named_parameters()}
 
-    whole = gradients([drawn])
-    for parts in (drawn.split(40), drawn.split(8), [bucketed(part, 64, 16) for part in drawn.split(50)]):
+    whole = gradients([step_inputs])
+    for parts in (
+        step_inputs.split(40),
+        step_inputs.split(8),
+        [bucketed(part, 64, 16) for part in step_inputs.split(50)],
+    ):
         for weight, gradient in gradients(parts).items():
             torch.testing.assert_close(gradient, whole[weight], rtol=1e-9, atol=1e-11)
 
@@ -185,7 +194,7 @@ def test_beside_a_task_parts_and_buckets_change_nothing(random, name):
 def test_guessing_by_frequency(random):
     batch = batch_of(random, [30, 40, 12], labelled=True)
     counts = np.bincount(batch.labels_T.numpy(), minlength=90)
-    found = frequency_baseline(NextToken(), [batch], counts)
+    found = frequency_baseline(ClmObjective(), [batch], counts)
     share = np.log((counts + 1) / (counts + 1).sum())
     assert found["clm"] == pytest.approx(-share[batch.labels_T.numpy()].mean())
     assert found["clm_accuracy"] == pytest.approx(counts.max() / 82)
@@ -198,20 +207,20 @@ def test_it_learns_to_go_on(family):
     model = model_of(family, width=32, inner_width=128, init_std=0.1).float().train()
     optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3)
     warmup = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: min(1.0, (step + 1) / 50))
-    objective = NextToken()
+    objective = ClmObjective()
 
-    def drawn() -> Drawn:
-        return objective.draw(pack([np.tile(random.integers(0, 20, 2), 6) for _ in range(64)]), torch.Generator())
+    def step_inputs() -> StepInputs:
+        return objective.prepare(pack([np.tile(random.integers(0, 20, 2), 6) for _ in range(64)]), torch.Generator())
 
     for _ in range(200):
-        each = drawn()
+        each = step_inputs()
         (objective.sums(model, each)["clm"] / each.targets["clm"].count).backward()
         optimizer.step()
         warmup.step()
         optimizer.zero_grad()
     with torch.no_grad():
-        last = drawn()
-        hits = {name: float(value) / 64 for name, value in objective.hits(model.eval(), last).items()}
+        last = step_inputs()
+        hits = {name: float(value) / 64 for name, value in objective.evaluate(model.eval(), last).items()}
     assert hits["clm"] < np.log(20) + 0.5  # the second token is any of 20, and the ten after it are certain
     assert hits["clm_accuracy"] > 9.9
 
@@ -224,16 +233,16 @@ def test_the_loss_at_every_token_is_that_of_the_targets(random, monkeypatch):
         seen.append(len(x_TD))
         return summed_loss((x_TD @ matrix_VD.mT)[:, :vocab_size], values_T, weights_T)
 
-    monkeypatch.setattr(language, "is_fused", lambda x: True)
-    monkeypatch.setattr(language, "fused_loss", plain)
-    model, objective = model_of(), NextToken()
-    drawn = bucketed(objective.draw(batch_of(random, (30, 9, 21), labelled=False), torch.Generator()), 64, 128)
-    targets = drawn.targets["clm"]
+    monkeypatch.setattr(clm, "is_fused", lambda x: True)
+    monkeypatch.setattr(clm, "fused_loss", plain)
+    model, objective = model_of(), ClmObjective()
+    step_inputs = bucketed(objective.prepare(batch_of(random, (30, 9, 21), labelled=False), torch.Generator()), 64, 128)
+    targets = step_inputs.targets["clm"]
     targets.values_K[targets.weights_K == 0] = 7  # a captured step leaves there what it had before
     losses = []
     for nearly_all in (0.5, 10.0):
-        monkeypatch.setattr(language, "NEARLY_ALL", nearly_all)
-        losses.append(objective.sums(model, drawn)["clm"])
+        monkeypatch.setattr(clm, "NEARLY_ALL", nearly_all)
+        losses.append(objective.sums(model, step_inputs)["clm"])
     assert seen == [64, 128]
     assert losses[0].item() == pytest.approx(losses[1].item(), rel=1e-12)
     for one, other in zip(*(torch.autograd.grad(loss, model.parameters()) for loss in losses), strict=True):

@@ -6,8 +6,8 @@ from hornbook.batch import Batch, pack
 from hornbook.models.bert import Bert, BertConfig
 from hornbook.objectives.baseline import frequency_baseline
 from hornbook.objectives.masking import Masking, MaskingSettings
-from hornbook.objectives.pretraining import Pretraining, summed_loss
-from hornbook.train.objective import Drawn
+from hornbook.objectives.mlm import MlmObjective, summed_loss
+from hornbook.train.objective import StepInputs
 from hornbook.train.randomness import seed_of
 from hornbook.train.step import bucketed
 
@@ -15,8 +15,8 @@ CONFIG = BertConfig(vocab_size=90, num_layers=2, width=16, num_heads=2, inner_wi
 SPECIAL = [0, 1, 2, 3, 4]
 
 
-def pretraining(sentence: str = "nsp", **settings) -> Pretraining:
-    return Pretraining(Masking(MaskingSettings(**settings), CONFIG.vocab_size, 4, SPECIAL), sentence)
+def pretraining(sentence: str = "nsp", **settings) -> MlmObjective:
+    return MlmObjective(Masking(MaskingSettings(**settings), CONFIG.vocab_size, 4, SPECIAL), sentence)
 
 
 @pytest.fixture(scope="module")
@@ -33,11 +33,11 @@ def batch_of(random: np.random.Generator, lengths, longest: int = 40) -> Batch:
     return pack(sequences, segments, words, random.integers(0, 2, len(lengths)), longest)
 
 
-def drawn_of(random, lengths, seed: int = 0, **settings) -> Drawn:
-    return pretraining(**settings).draw(batch_of(random, lengths), torch.Generator().manual_seed(seed))
+def drawn_of(random, lengths, seed: int = 0, **settings) -> StepInputs:
+    return pretraining(**settings).prepare(batch_of(random, lengths), torch.Generator().manual_seed(seed))
 
 
-def sums_and_gradients(model: Bert, parts: list[Drawn], sentence: str = "nsp") -> tuple[dict, dict]:
+def sums_and_gradients(model: Bert, parts: list[StepInputs], sentence: str = "nsp") -> tuple[dict, dict]:
     model.zero_grad()
     totals = {}
     for part in parts:
@@ -58,47 +58,47 @@ def assert_same(first: tuple[dict, dict], second: tuple[dict, dict]) -> None:
 
 
 def test_the_sums_are_cross_entropies(model, random):
-    drawn = drawn_of(random, [20, 31, 8])
-    mlm = drawn.targets["mlm"]
+    step_inputs = drawn_of(random, [20, 31, 8])
+    mlm = step_inputs.targets["mlm"]
     with torch.no_grad():
-        sums = pretraining().sums(model, drawn)
-        x_TD = model(drawn.batch)
+        sums = pretraining().sums(model, step_inputs)
+        x_TD = model(step_inputs.batch)
         expected = 0.0
         for position, value in zip(mlm.positions_K.tolist(), mlm.values_K.tolist(), strict=True):
             expected -= float(model.mlm_logits(x_TD[position : position + 1])[0].log_softmax(0)[value])
         assert float(sums["mlm"]) == pytest.approx(expected)
         nsp = model.sentence_logits(x_TD[[0, 20, 51]]).log_softmax(-1)
-        expected = -sum(float(nsp[i, label]) for i, label in enumerate(drawn.batch.labels_N.tolist()))
+        expected = -sum(float(nsp[i, label]) for i, label in enumerate(step_inputs.batch.labels_N.tolist()))
         assert float(sums["nsp"]) == pytest.approx(expected)
-    assert float(mlm.count) == 3 + 5 + 1 and float(drawn.counts()["nsp"]) == 3
+    assert float(mlm.count) == 3 + 5 + 1 and float(step_inputs.counts()["nsp"]) == 3
 
 
 def test_hits_count_right_guesses(model, random):
-    drawn = drawn_of(random, [40] * 20)
+    step_inputs = drawn_of(random, [40] * 20)
     with torch.no_grad():
-        hits, sums = pretraining().hits(model, drawn), pretraining().sums(model, drawn)
-        mlm = drawn.targets["mlm"]
-        guesses = model.mlm_logits(model(drawn.batch)[mlm.positions_K]).argmax(-1)
+        hits, sums = pretraining().evaluate(model, step_inputs), pretraining().sums(model, step_inputs)
+        mlm = step_inputs.targets["mlm"]
+        guesses = model.mlm_logits(model(step_inputs.batch)[mlm.positions_K]).argmax(-1)
     assert hits["mlm_accuracy"] == (guesses == mlm.values_K).sum()
     assert 0 <= hits["nsp_accuracy"] <= 20
     assert hits["mlm"] == pytest.approx(float(sums["mlm"])) and hits["nsp"] == pytest.approx(float(sums["nsp"]))
-    right = dict(drawn.targets)
+    right = dict(step_inputs.targets)
     right["mlm"] = type(mlm)(mlm.positions_K, guesses, mlm.weights_K, mlm.starts_host)
     with torch.no_grad():
-        assert pretraining().hits(model, Drawn(drawn.batch, right))["mlm_accuracy"] == len(guesses)
+        assert pretraining().evaluate(model, StepInputs(step_inputs.batch, right))["mlm_accuracy"] == len(guesses)
 
 
 def test_without_a_sentence_task_there_is_one_term(model, random):
-    drawn = drawn_of(random, [20, 30], sentence="none")
-    assert list(drawn.targets) == ["mlm"] and list(pretraining("none").sums(model, drawn)) == ["mlm"]
+    step_inputs = drawn_of(random, [20, 30], sentence="none")
+    assert list(step_inputs.targets) == ["mlm"] and list(pretraining("none").sums(model, step_inputs)) == ["mlm"]
     assert pretraining("none").weights == {"mlm": 1.0}
 
 
 def test_sentence_order_is_a_term_of_its_own_name(model, random):
-    assert Pretraining(pretraining().masking, "sop", 0.5).weights == {"mlm": 1.0, "sop": 0.5}
+    assert MlmObjective(pretraining().masking, "sop", 0.5).weights == {"mlm": 1.0, "sop": 0.5}
     one, other = (drawn_of(np.random.default_rng(0), [20, 30], sentence=task) for task in ("nsp", "sop"))
     with torch.no_grad():
-        nsp, sop = pretraining("nsp").hits(model, one), pretraining("sop").hits(model, other)
+        nsp, sop = pretraining("nsp").evaluate(model, one), pretraining("sop").evaluate(model, other)
     assert list(sop) == ["mlm", "mlm_accuracy", "sop", "sop_accuracy"]
     assert list(nsp.values()) == list(sop.values())
 
@@ -116,9 +116,9 @@ def test_targets_of_no_weight_enter_no_sum():
 def test_the_draw_leaves_the_batch_as_it_was(random):
     batch = batch_of(random, [30, 30])
     before = batch.ids_T.clone()
-    drawn = pretraining().draw(batch, torch.Generator().manual_seed(0))
-    assert batch.ids_T.equal(before) and not drawn.batch.ids_T.equal(before)
-    assert drawn.batch.labels_N.equal(batch.labels_N) and drawn.batch.starts.equal(batch.starts)
+    step_inputs = pretraining().prepare(batch, torch.Generator().manual_seed(0))
+    assert batch.ids_T.equal(before) and not step_inputs.batch.ids_T.equal(before)
+    assert step_inputs.batch.labels_N.equal(batch.labels_N) and step_inputs.batch.starts.equal(batch.starts)
 
 
 # ---- buckets
@@ -127,19 +127,19 @@ def test_the_draw_leaves_the_batch_as_it_was(random):
 @pytest.mark.parametrize(("sentence", "unit"), [("nsp", "token"), ("none", "word")])
 @pytest.mark.parametrize(("token_bucket", "target_bucket"), [(64, 8), (256, 128), (7, 1)])
 def test_dead_tokens_change_nothing(token_bucket, target_bucket, sentence, unit, model, random):
-    drawn = drawn_of(random, [20, 33, 9, 40, 12], sentence=sentence, unit=unit)
-    filled = bucketed(drawn, token_bucket, target_bucket)
-    assert filled.batch.num_tokens % token_bucket == 0 and filled.batch.num_live_tokens == 114
+    step_inputs = drawn_of(random, [20, 33, 9, 40, 12], sentence=sentence, unit=unit)
+    filled = bucketed(step_inputs, token_bucket, target_bucket)
+    assert filled.batch.num_tokens % token_bucket == 0 and filled.batch.num_real_tokens == 114
     assert all(len(targets.positions_K) % target_bucket == 0 for targets in filled.targets.values())
-    assert {t: float(c) for t, c in filled.counts().items()} == {t: float(c) for t, c in drawn.counts().items()}
+    assert {t: float(c) for t, c in filled.counts().items()} == {t: float(c) for t, c in step_inputs.counts().items()}
     assert all(len(t.starts_host) == filled.batch.num_sequences + 1 for t in filled.targets.values())
-    assert_same(sums_and_gradients(model, [drawn], sentence), sums_and_gradients(model, [filled], sentence))
+    assert_same(sums_and_gradients(model, [step_inputs], sentence), sums_and_gradients(model, [filled], sentence))
 
 
 def test_dead_tokens_get_no_gradient_where_they_could(model, random):
     """The same, but the dead tokens would be seen if they leaked: their embedding is made huge."""
-    drawn = drawn_of(random, [20, 33])
-    filled = bucketed(drawn, 256, 64)
+    step_inputs = drawn_of(random, [20, 33])
+    filled = bucketed(step_inputs, 256, 64)
     before = sums_and_gradients(model, [filled])
     weight = model.embeddings.tokens.weight
     with torch.no_grad():
@@ -154,9 +154,9 @@ def test_dead_tokens_get_no_gradient_where_they_could(model, random):
 
 
 def test_too_small_a_bucket_is_refused(random):
-    drawn = drawn_of(random, [20, 33])
+    step_inputs = drawn_of(random, [20, 33])
     with pytest.raises(ValueError, match="do not fit a bucket"):
-        drawn.targets["mlm"].filled_up(3, 2)
+        step_inputs.targets["mlm"].padded_to(3, 2)
 
 
 # ---- parts
@@ -176,7 +176,7 @@ LENGTHS = [
 @pytest.mark.parametrize("micro_tokens", [100, 150, 1000, 10**6])
 def test_parts_hold_all_sequences_in_order(lengths, micro_tokens, random):
     batch = batch_of(random, lengths, longest=100)
-    whole = pretraining().draw(batch, torch.Generator().manual_seed(0))
+    whole = pretraining().prepare(batch, torch.Generator().manual_seed(0))
     parts = whole.split(micro_tokens)
     assert torch.cat([part.batch.ids_T for part in parts]).equal(whole.batch.ids_T)
     assert torch.cat([part.batch.labels_N for part in parts]).equal(whole.batch.labels_N)
@@ -213,10 +213,10 @@ def test_a_sequence_longer_than_a_part_stands_alone(random):
 @pytest.mark.parametrize("unit", ["token", "ngram"])
 @pytest.mark.parametrize("micro_tokens", [40, 100])
 def test_parts_add_up_to_the_whole(unit, micro_tokens, model, random):
-    drawn = drawn_of(random, [20, 33, 9, 40, 12, 38, 38], unit=unit)
-    parts = drawn.split(micro_tokens)
+    step_inputs = drawn_of(random, [20, 33, 9, 40, 12, 38, 38], unit=unit)
+    parts = step_inputs.split(micro_tokens)
     assert len(parts) > 1
-    whole = sums_and_gradients(model, [drawn])
+    whole = sums_and_gradients(model, [step_inputs])
     assert_same(whole, sums_and_gradients(model, parts))
     assert_same(whole, sums_and_gradients(model, [bucketed(part, 64, 16) for part in parts]))
 
@@ -233,7 +233,7 @@ def test_the_frequency_baseline(random):
     values = []
     for i, batch in enumerate(held_out):
         generator = torch.Generator().manual_seed(seed_of("validation", i))
-        values += objective.draw(batch, generator).targets["mlm"].values_K.tolist()
+        values += objective.prepare(batch, generator).targets["mlm"].values_K.tolist()
     losses = [-np.log((counts[value] + 1) / (counts.sum() + 90)) for value in values]
     assert found["mlm"] == pytest.approx(np.mean(losses))
     assert found["mlm_accuracy"] == pytest.approx(values.count(7) / len(values)) and 7 in values
@@ -244,7 +244,7 @@ def test_the_baseline_leaves_out_targets_of_no_weight(random):
     objective = pretraining(unit="ngram")
     batch = batch_of(random, [9] * 200)
     generator = torch.Generator().manual_seed(seed_of("validation", 0))
-    targets = objective.draw(batch, generator).targets["mlm"]
+    targets = objective.prepare(batch, generator).targets["mlm"]
     wanted = targets.values_K[targets.weights_K > 0].numpy()
     assert len(wanted) < len(targets.values_K)
     counts = np.arange(90) * 10

@@ -10,7 +10,7 @@ from teachers_and_students import LENGTHS, batch_of, corpus_objective, drawn_of,
 from hornbook.models.bert import Bert, BertConfig
 from hornbook.models.distilbert import Distilbert, DistilbertConfig
 from hornbook.models.gpt import Gpt2
-from hornbook.models.pair import DistillationPair, FixedProjection, first_layers, start_from_teacher
+from hornbook.models.pair import DistillationPair, FixedProjection, first_layers, initialise_from_teacher
 from hornbook.objectives import matched_losses, matching
 from hornbook.objectives.distillation import DistillationSettings
 from hornbook.objectives.matching import PLANS, Match, Recipe, layer_pairs, recipes_in
@@ -20,7 +20,7 @@ def told(recipe: Recipe | None) -> tuple:
     """(own weight, each match in the order of its fields)."""
     if recipe is None:
         return ()
-    own, *matches = recipe.own_weight, *recipe.matches
+    own, *matches = recipe.hard_label_weight, *recipe.matches
     return own, *((m.quantity, m.loss, m.weight, m.layers, m.temperature, m.projection, m.tokens) for m in matches)
 
 
@@ -98,8 +98,8 @@ def test_gradients_reach_the_student_and_the_projections_only():
     pair.train()
     assert not pair.teacher.training
     for _ in range(2):
-        drawn = drawn_of(objective)
-        sum(objective.sums(pair, drawn).values()).backward()
+        step_inputs = drawn_of(objective)
+        sum(objective.sums(pair, step_inputs).values()).backward()
         assert all(each.grad is not None and each.grad.any() for each in pair.parameters())
         optimizer.step()
         optimizer.zero_grad()
@@ -119,7 +119,7 @@ def test_gradients_go_through_queries_keys_and_values(quantity):
     rows = student.blocks[-1].attention.qkv.weight.grad.chunk(3)
     expected = {"attention": (True, True, False), "value-relations": (False, False, True), "keys": (False, True, False)}
     assert tuple(bool(each.any()) for each in rows) == expected[quantity]
-    assert student.embeddings.tokens.weight.grad.any() and student.blocks[-1].expand.weight.grad is None
+    assert student.embeddings.tokens.weight.grad.any() and student.blocks[-1].fc1.weight.grad is None
 
 
 def test_the_teacher_goes_along_to_a_type():
@@ -158,7 +158,9 @@ def test_a_target_that_is_projected_cannot_collapse():
 def test_first_weights_from_every_other_layer():
     teacher = teacher_of(num_layers=4, width=24)
     student = encoder(Distilbert, 9, num_layers=2)
-    assert "layers 1, 4 of the teacher, its embeddings, its vocabulary head" in start_from_teacher(student, teacher)
+    assert "layers 1, 4 of the teacher, its embeddings, its vocabulary head" in initialise_from_teacher(
+        student, teacher
+    )
     for block, number in zip(student.blocks, (1, 4), strict=True):
         expected = teacher.blocks[number - 1].state_dict()
         assert all(torch.equal(value, expected[name]) for name, value in block.state_dict().items())
@@ -167,15 +169,15 @@ def test_first_weights_from_every_other_layer():
     assert first_layers(6, 12) == [1, 3, 5, 8, 10, 12] and first_layers(1, 3) == [1]
     narrow = encoder(Distilbert, 9, width=12)
     untouched = {name: value.clone() for name, value in narrow.state_dict().items()}
-    assert "random weights: it has width 12 and the teacher 24" in start_from_teacher(narrow, teacher)
-    assert "random weights: its norms stand elsewhere" in start_from_teacher(encoder(Gpt2, 9, ()), teacher)
+    assert "random weights: it has width 12 and the teacher 24" in initialise_from_teacher(narrow, teacher)
+    assert "random weights: its norms stand elsewhere" in initialise_from_teacher(encoder(Gpt2, 9, ()), teacher)
     assert all(torch.equal(value, untouched[name]) for name, value in narrow.state_dict().items())
 
 
 def test_a_student_that_equals_its_teacher_has_nothing_to_learn():
     teacher = teacher_of()
     student = teacher_of(seed=2)
-    start_from_teacher(student, teacher)
+    initialise_from_teacher(student, teacher)
     matches = tuple(dataclasses.replace(each, projection="none") for each in PLANS["tinybert"].general.matches)
     objective = corpus_objective(Recipe((*matches, *PLANS["distilbert"].general.matches[:1])), student, teacher)
     student.embeddings.segments.load_state_dict(teacher.embeddings.segments.state_dict())
@@ -220,7 +222,7 @@ def test_settings_change_a_recipe():
     assert len(settings.stages(True)) == 2
     alone = DistillationSettings("tinybert", without=("embeddings", "hidden", "attention")).stages(True)
     assert [each.named().keys() for each in alone] == [{"logits"}]
-    hard = DistillationSettings("distilbert", without=("logits",), own_weight=1.0).stages(True)
+    hard = DistillationSettings("distilbert", without=("logits",), hard_label_weight=1.0).stages(True)
     assert hard == (Recipe((), 1.0),)
     with pytest.raises(ValueError, match="leaves nothing to learn"):
         DistillationSettings("tinybert", without=("embeddings", "hidden", "attention")).stages(False)
@@ -235,7 +237,7 @@ def test_settings_change_a_recipe():
         ('{"matches": [', r"the recipe is not JSON: line 1, column \d+"),
         ('{"matches": ["hidden"]}', "a recipe is"),
         ('{"matches": [], "own_wieght": 1}', "a recipe has no 'own_wieght', but matches, own_weight, settings"),
-        ('{"matches": [], "own_weight": "1"}', "a recipe is"),
+        ('{"matches": [], "hard_label_weight": "1"}', "a recipe is"),
         ('{"matches": [{"quantity": "logits"}], "settings": 3}', "a recipe is"),
         ('{"matches": [{"quantity": "logits", "weight": "2"}]}', r"match\.weight must be a number, not '2'"),
         ('{"matches": [{"quantity": "attention", "heads": 4}]}', r"match\.heads must be a text, not 4"),

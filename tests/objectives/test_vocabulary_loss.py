@@ -12,7 +12,7 @@ pytest.importorskip("triton", reason="comes with torch for CUDA")
 IN_PYTHON = """
     import torch
     from hornbook.objectives import vocabulary_kernel, vocabulary_loss
-    from hornbook.objectives.pretraining import summed_loss
+    from hornbook.objectives.mlm import summed_loss
 
     vocabulary_kernel.BLOCK, vocabulary_loss.PART_ROWS = 64, 7
     torch.manual_seed(0)

@@ -34,7 +34,7 @@ max_tokens = 4
 
 @cache
 def bytes_tokenizer() -> Tokenizer:
-    return train_tokenizer(tiny_text(60).split("\n\n"), kind="bpe", vocab_size=300, cased=True).without_ends()
+    return train_tokenizer(tiny_text(60).split("\n\n"), kind="bpe", vocab_size=300, cased=True).without_special_tokens()
 
 
 def saved_small_gpt(folder: Path, context: int = CONTEXT) -> Path:

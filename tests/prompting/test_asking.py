@@ -37,7 +37,7 @@ def writing(tmp_path):
 
 
 def tokens_of(text: str) -> list[int]:
-    return bytes_tokenizer().pieces([text])[0].ids
+    return bytes_tokenizer().encode_batch([text])[0].ids
 
 
 def log_p(gpt, context: str, text: str) -> float:

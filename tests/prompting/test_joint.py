@@ -67,11 +67,11 @@ def gpt(tmp_path_factory):
 @pytest.fixture(scope="module")
 def taught(tasks, gpt, tmp_path_factory):
     out = tmp_path_factory.mktemp("runs") / "taught"
-    return finetune_text(gpt, tasks / "joint.toml", out, changes=QUICK, say=quiet), out
+    return finetune_text(gpt, tasks / "joint.toml", out, overrides=QUICK, log=quiet), out
 
 
 def score(model, tasks, name, data, out) -> float:
-    found = hornbook.prompt(model, tasks / f"{name}.toml", tasks / data, out, shots=(0,), say=quiet)
+    found = hornbook.prompt(model, tasks / f"{name}.toml", tasks / data, out, shots=(0,), log=quiet)
     return found["points"][0]["scores"][found["decided_by"]]["value"]
 
 
@@ -131,21 +131,21 @@ def test_long_documents_keep_their_answer(tasks):
 def test_stopped_and_gone_on_with_it_ends_the_same(taught, tasks, gpt, tmp_path):
     out = tmp_path / "out"
     outcome = finetune_text(
-        gpt, tasks / "joint.toml", out, changes=QUICK, watch=lambda status: status.step == 7, say=quiet
+        gpt, tasks / "joint.toml", out, overrides=QUICK, on_progress=lambda status: status.step == 7, log=quiet
     )
     assert outcome.ended == "stopped"
     with pytest.raises(ValueError, match="add --resume"):
-        finetune_text(gpt, tasks / "joint.toml", out, changes=QUICK, say=quiet)
+        finetune_text(gpt, tasks / "joint.toml", out, overrides=QUICK, log=quiet)
     with pytest.raises(ValueError, match=r"started with other settings: epochs is 12, not 3"):
-        finetune_text(gpt, tasks / "joint.toml", out, changes=QUICK | {"epochs": 3}, resume=True, say=quiet)
+        finetune_text(gpt, tasks / "joint.toml", out, overrides=QUICK | {"epochs": 3}, resume=True, log=quiet)
     write_task(tasks / "other.toml", QUESTION.replace("which colour", "what colour"))
     other = write_task(tasks / "others.toml", JOINT.replace("colour.toml", "other.toml"))
     with pytest.raises(ValueError, match="started with other data"):
-        finetune_text(gpt, other, out, changes=QUICK, resume=True, say=quiet)
+        finetune_text(gpt, other, out, overrides=QUICK, resume=True, log=quiet)
     command = write_report(out).read_text(encoding="utf-8")
     assert "--task text --data" in command
     for _ in range(2):  # the second time there is nothing left to do
-        finetune_text(gpt, None, out, changes={"epochs": QUICK["epochs"]}, resume=True, say=quiet)
+        finetune_text(gpt, None, out, overrides={"epochs": QUICK["epochs"]}, resume=True, log=quiet)
         ours, theirs = read_weights(out), read_weights(taught[1])
         assert all(np.array_equal(ours[name], theirs[name]) for name in theirs)
 
@@ -153,8 +153,8 @@ def test_stopped_and_gone_on_with_it_ends_the_same(taught, tasks, gpt, tmp_path)
 def test_the_best_weights_are_kept(tasks, gpt, tmp_path, monkeypatch):
     losses = iter(range(100))
     monkeypatch.setattr(teaching, "validate", lambda *_: {"loss": float(next(losses))})  # each worse than the last
-    changes = QUICK | {"epochs": 2}
-    outcome = finetune_text(gpt, tasks / "joint.toml", tmp_path / "run", changes=changes, say=quiet)
+    overrides = QUICK | {"epochs": 2}
+    outcome = finetune_text(gpt, tasks / "joint.toml", tmp_path / "run", overrides=overrides, log=quiet)
     ours, best = read_weights(tmp_path / "run"), read_weights(tmp_path / "run" / "best")
     last = read_weights(max((tmp_path / "run" / "checkpoints").glob("step-*")))
     assert outcome.best_step < outcome.step

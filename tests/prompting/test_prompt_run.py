@@ -59,7 +59,7 @@ def quiet(words: str) -> None:
 def test_what_a_run_leaves(gpt, task, data, tmp_path):
     out, watched = tmp_path / "out", []
     found = hornbook.prompt(
-        gpt, task, data, out, shots=(0, 1, 3), seeds=2, watch=lambda *each: watched.append(each), say=quiet
+        gpt, task, data, out, shots=(0, 1, 3), seeds=2, on_progress=lambda *each: watched.append(each), log=quiet
     )
     names = {file.stem for file in (out / "predictions").iterdir()}
     assert names == {"shots-0-seed-0", *(f"shots-{num}-seed-{seed}" for num in (1, 3) for seed in (0, 1))}
@@ -89,7 +89,7 @@ def test_what_a_run_leaves(gpt, task, data, tmp_path):
 
 def test_after_a_kill_it_goes_on(gpt, task, data, tmp_path):
     whole, out = tmp_path / "whole", tmp_path / "out"
-    expected = hornbook.prompt(gpt, task, data, whole, shots=(0, 1, 2), seeds=2, say=quiet)
+    expected = hornbook.prompt(gpt, task, data, whole, shots=(0, 1, 2), seeds=2, log=quiet)
     code = (
         "import time\nfrom hornbook.prompting import run\nfrom hornbook.prompting.asking import Asker\n"
         "ask = Asker.ask\n"
@@ -111,7 +111,7 @@ def test_after_a_kill_it_goes_on(gpt, task, data, tmp_path):
     assert [file.stem for file in done] == ["shots-0-seed-0", "shots-1-seed-0"] and not (out / "scores.json").exists()
     before = {file: os.stat(file).st_mtime_ns for file in done}
     said = []
-    found = hornbook.prompt(gpt, task, data, out, shots=(0, 1, 2), seeds=2, resume=True, say=said.append)
+    found = hornbook.prompt(gpt, task, data, out, shots=(0, 1, 2), seeds=2, resume=True, log=said.append)
     assert said[0] == "2 of 5 pieces are there already"
     assert {file: os.stat(file).st_mtime_ns for file in done} == before
     assert found["points"] == expected["points"]
@@ -127,7 +127,7 @@ def test_a_stopped_run_has_the_scores_of_what_is_done(gpt, task, data, tmp_path,
 
     monkeypatch.setattr(running, "_run_piece", stopping)
     with pytest.raises(KeyboardInterrupt):
-        hornbook.prompt(gpt, task, data, out, shots=(0, 1), seeds=1, say=quiet)
+        hornbook.prompt(gpt, task, data, out, shots=(0, 1), seeds=1, log=quiet)
     assert [point["shots"] for point in read_json(out / "scores.json")["points"]] == [0]
     assert "1 of 2 pieces" in (out / "report.html").read_text(encoding="utf-8")
     assert dict(info.lines(info.describe(out)))["state"] == "1 of 2 pieces done; the same command with --resume goes on"
@@ -141,12 +141,12 @@ def test_a_stopped_verb_says_how_to_go_on(verb, gpt, task, data, tmp_path, monke
 
 def test_more_may_be_asked_for_and_nothing_else(gpt, task, data, tmp_path):
     out = tmp_path / "out"
-    hornbook.prompt(gpt, task, data, out, shots=(0,), say=quiet)
+    hornbook.prompt(gpt, task, data, out, shots=(0,), log=quiet)
     with pytest.raises(ValueError, match="already holds a run: add --resume"):
-        hornbook.prompt(gpt, task, data, out, shots=(0,), say=quiet)
-    hornbook.prompt(gpt, task, data, out, shots=(2,), seeds=2, resume=True, say=quiet)
+        hornbook.prompt(gpt, task, data, out, shots=(0,), log=quiet)
+    hornbook.prompt(gpt, task, data, out, shots=(2,), seeds=2, resume=True, log=quiet)
     (out / "predictions" / "shots-2-seed-1.jsonl").unlink()  # as if it had been stopped before it
-    found = hornbook.prompt(gpt, task, data, out, shots=(0,), resume=True, say=quiet)
+    found = hornbook.prompt(gpt, task, data, out, shots=(0,), resume=True, log=quiet)
     assert [(point["shots"], len(point["seeds"])) for point in found["points"]] == [(0, 1), (2, 3)]
     for changed, words in (
         ({"limit": 3}, "other settings: limit is not set, not 3"),
@@ -155,15 +155,15 @@ def test_more_may_be_asked_for_and_nothing_else(gpt, task, data, tmp_path):
     ):
         arguments = {"model": gpt, "task": task, "data": data, "out": out} | changed
         with pytest.raises(ValueError, match=f"was started with {words}"):
-            hornbook.prompt(**arguments, resume=True, say=quiet)
+            hornbook.prompt(**arguments, resume=True, log=quiet)
     write_colours(data, num_train=13)
     with pytest.raises(ValueError, match="was started with other training examples"):
-        hornbook.prompt(gpt, task, data, out, shots=(2,), resume=True, say=quiet)
+        hornbook.prompt(gpt, task, data, out, shots=(2,), resume=True, log=quiet)
 
 
 def test_what_does_not_fit_is_said_and_written_down(gpt, task, tmp_path):
     data, said = write_colours(tmp_path / "data", num_train=40), []
-    found = hornbook.prompt(gpt, task, data, tmp_path / "out", shots=(20,), seeds=1, say=said.append)
+    found = hornbook.prompt(gpt, task, data, tmp_path / "out", shots=(20,), seeds=1, log=said.append)
     shown = found["points"][0]["shown"]
     assert 0 < shown["fewest"] <= shown["mean"] < 20 and shown["whole"] == 0
     (warning,) = [words for words in said if words.startswith("warning")]
@@ -173,7 +173,7 @@ def test_what_does_not_fit_is_said_and_written_down(gpt, task, tmp_path):
 
 
 def test_limit_asks_the_same_questions(gpt, task, data, tmp_path):
-    runs = [hornbook.prompt(gpt, task, data, tmp_path / name, shots=(0,), limit=4, say=quiet) for name in "ab"]
+    runs = [hornbook.prompt(gpt, task, data, tmp_path / name, shots=(0,), limit=4, log=quiet) for name in "ab"]
     keys = [
         [line["key"] for line in read_json_lines(tmp_path / name / "predictions" / "shots-0-seed-0.jsonl")]
         for name in "ab"
@@ -189,7 +189,7 @@ def test_variants_baselines_and_drawn_answers(gpt, tmp_path):
     rows = [{"text": f"One {i}. Two. Three. Four.", "label": f"one {i} two three"} for i in range(4)]
     data = write_rows(tmp_path / "test.jsonl", rows)
     found = hornbook.prompt(
-        gpt, write_task(tmp_path / "sum.toml", text), data, tmp_path / "out", shots=(0,), seeds=2, say=quiet
+        gpt, write_task(tmp_path / "sum.toml", text), data, tmp_path / "out", shots=(0,), seeds=2, log=quiet
     )
     assert [(p["variant"], p["seeds"]) for p in found["points"]] == [("as written", [0, 1]), ("bare", [0, 1])]
     assert found["baselines"]["lead-3"]["rouge1"]["value"] == pytest.approx(100)
@@ -204,7 +204,7 @@ def test_refusals(gpt, task, data, tmp_path, monkeypatch):
     def refused(words: str, **changed) -> None:
         arguments = {"model": gpt, "task": task, "data": data, "out": tmp_path / "no"} | changed
         with pytest.raises(ValueError, match=words) as error:
-            hornbook.prompt(**arguments, say=quiet)
+            hornbook.prompt(**arguments, log=quiet)
         assert "\n" not in str(error.value) and not (tmp_path / "no").exists()
 
     tokenizer = train_tokenizer(tiny_text(60).split("\n\n"), vocab_size=200)
@@ -234,7 +234,7 @@ def test_refusals(gpt, task, data, tmp_path, monkeypatch):
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "note.txt").write_text("mine")
     with pytest.raises(ValueError, match="holds something else"):
-        hornbook.prompt(gpt, task, data, tmp_path / "full", shots=(0,), say=quiet)
+        hornbook.prompt(gpt, task, data, tmp_path / "full", shots=(0,), log=quiet)
 
 
 def test_the_same_answer_to_every_question_is_said(verb, gpt, task, tmp_path):

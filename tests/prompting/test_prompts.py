@@ -65,7 +65,7 @@ def test_zero_shot_shows_the_description_alone(task):
 
 
 def num_tokens(text: str) -> int:
-    return len(bytes_tokenizer().pieces([text])[0].ids)
+    return len(bytes_tokenizer().encode_batch([text])[0].ids)
 
 
 @pytest.mark.parametrize("context", range(24, 140, 7))

@@ -25,14 +25,14 @@ def metrics(decided_by="accuracy", start=0.5, num_steps=60):
     return lines
 
 
-def write_task_run(folder, kind, rows, found, labels=(), config=None, degenerate=None, leave_out=(), **changes):
+def write_task_run(folder, kind, rows, found, labels=(), config=None, degenerate=None, leave_out=(), **overrides):
     """`rows` are the dev predictions and `found` the dev scores, of which the first decides."""
     folder.mkdir()
     decided_by = next(iter(found))
     run = {
         "hornbook": "0.1.0",
         "torch": "2.0",
-        "verb": "finetune",
+        "command": "finetune",
         "model": "owner/small-encoder",
         "task": "reviews",
         "kind": kind,
@@ -63,9 +63,9 @@ def write_task_run(folder, kind, rows, found, labels=(), config=None, degenerate
             "runtime": {"seed": 3},
         },
     }
-    task = {"task": "reviews", "kind": kind, "measures": list(found)} | changes.pop("task_details", {})
+    task = {"task": "reviews", "kind": kind, "measures": list(found)} | overrides.pop("task_details", {})
     files = {
-        "run.json": json.dumps(run | changes),
+        "run.json": json.dumps(run | overrides),
         "scores.json": json.dumps({"decided_by": decided_by, "degenerate": degenerate, "parts": {"dev": found}}),
         "task.json": json.dumps(task),
         "config.json": json.dumps({"model_type": "bert", "architectures": ["BertFor" + HEADS[kind]]} | (config or {})),

@@ -36,7 +36,7 @@ def validation_lines(num_steps, sentence="nsp", times=20):
 
 RUN = {
     "hornbook": "0.1.0",
-    "verb": "pretrain",
+    "command": "pretrain",
     "preset": "bert-mini",
     "from": None,
     "parameters": 11_171_074,
@@ -66,11 +66,11 @@ SAMPLES = [
 ]
 
 
-def write_run(folder, metrics=(), samples=None, steps=3000, state=None, **changes):
+def write_run(folder, metrics=(), samples=None, steps=3000, state=None, **overrides):
     """A run folder: `steps` planned, the metrics given, and what else a test wants changed."""
     folder.mkdir()
     settings = RUN["settings"] | {"schedule": {"steps": steps, "warmup_fraction": 0.1}}
-    (folder / "run.json").write_text(json.dumps(RUN | {"settings": settings} | changes))
+    (folder / "run.json").write_text(json.dumps(RUN | {"settings": settings} | overrides))
     if metrics:
         (folder / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in metrics))
     if samples is not None:

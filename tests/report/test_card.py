@@ -22,8 +22,8 @@ from hornbook.text.tokenizer import Tokenizer
 def make_card(tmp_path):
     """(what the head holds, the text) of the card of a made-up run."""
 
-    def make(kind="classification", name="run", **changes):
-        folder = write_task_run(tmp_path / name, kind, **(KINDS[kind] | changes))
+    def make(kind="classification", name="run", **overrides):
+        folder = write_task_run(tmp_path / name, kind, **(KINDS[kind] | overrides))
         path = write_card(folder)
         assert path == folder / "README.md"
         _, head, text = path.read_text(encoding="utf-8").split("---\n", 2)

@@ -24,8 +24,8 @@ from hornbook.report.several_pictures import curve_figure, tries_figure, write_c
 
 @pytest.fixture
 def make_task_run(tmp_path):
-    def make(kind="classification", **changes):
-        return write_task_run(tmp_path / kind, kind, **(KINDS[kind] | changes))
+    def make(kind="classification", **overrides):
+        return write_task_run(tmp_path / kind, kind, **(KINDS[kind] | overrides))
 
     return make
 
@@ -266,7 +266,7 @@ def test_names_that_the_font_lacks_or_that_look_like_formulas(make_task_run):
 # --- several runs ---------------------------------------------------------------------------------------------------
 
 
-def write_tries(folder, kind="search", **changes):
+def write_tries(folder, kind="search", **overrides):
     tries = [
         {"name": f"try {i}", "folder": f"t{i}", "lr": lr, "seed": i, "score": s, "low": s - 0.02, "high": s + 0.03}
         | {"degenerate": "it answers '<b>' whatever the text" if s < 0.6 else None, "seconds": 75.0}
@@ -274,7 +274,7 @@ def write_tries(folder, kind="search", **changes):
     ]
     found = {"kind": kind, "decided_by": "accuracy", "tries": tries, "best": "try 1", "median": 0.82, "spread": 0.34}
     folder.mkdir(exist_ok=True)
-    (folder / "tries.json").write_text(json.dumps(found | changes))
+    (folder / "tries.json").write_text(json.dumps(found | overrides))
     return folder
 
 

@@ -98,10 +98,10 @@ def test_a_model(tmp_path, sharded):
     assert said["tokenizer"] == "none beside it"
 
 
-@pytest.mark.parametrize(("changes", "longest"), [({}, 512), ({"pad_token_id": 0}, 513)])
-def test_the_positions_of_a_roberta(tmp_path, changes, longest):
+@pytest.mark.parametrize(("overrides", "longest"), [({}, 512), ({"pad_token_id": 0}, 513)])
+def test_the_positions_of_a_roberta(tmp_path, overrides, longest):
     """Of its 514 rows those before the first token's are no positions."""
-    write(tmp_path / "config.json", CONFIG | {"model_type": "roberta", "max_position_embeddings": 514} | changes)
+    write(tmp_path / "config.json", CONFIG | {"model_type": "roberta", "max_position_embeddings": 514} | overrides)
     save_file({"weight": np.zeros((2, 2), np.float32)}, tmp_path / "model.safetensors")
     assert describe(tmp_path)["max_positions"] == longest
 
@@ -156,7 +156,7 @@ def test_damaged_files_are_named(tmp_path, name, content):
 @pytest.mark.parametrize(
     ("name", "content"),
     [
-        ("run.json", '{"verb": "probe", "request": []}'),
+        ("run.json", '{"command": "probe", "request": []}'),
         ("comparison.json", '{"rows": []}'),
         ("experiment.json", '{"flops": 1}'),
         ("prompt.json", "{}"),

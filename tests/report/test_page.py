@@ -110,10 +110,10 @@ def test_a_sentence_task_has_its_tile(sentence, objective, words, make_run):
 
 def test_settings_that_nothing_reads_are_left_out(make_run):
     settings = {"schedule": {"steps": 3000, "warmup_fraction": 0.1}, "masking": {"rate": 0.15}, "epochs": 1, "size": 2}
-    unread = ["schedule.warmup_fraction", "masking.rate", "epochs"]
-    page = Page(write_report(make_run(settings=settings, unread=unread)))
+    unused = ["schedule.warmup_fraction", "masking.probability", "epochs"]
+    page = Page(write_report(make_run(settings=settings, unused=unused)))
     assert "schedule.steps" in page.text and "size" in page.text
-    assert not [name for name in (*unread, "masking") if name in page.text]
+    assert not [name for name in (*unused, "masking") if name in page.text]
 
 
 def test_an_unfinished_run_says_how_to_go_on(make_run):

@@ -4,7 +4,7 @@ import random as chance
 
 import numpy as np
 
-from hornbook.models.outputs import NEVER, Output
+from hornbook.models.outputs import MASKED_LOGIT, Output
 from hornbook.tasks.records import SpanExample
 from hornbook.tasks.task import Features
 from hornbook.text.tokenizer import Tokenizer
@@ -58,7 +58,7 @@ def windows_of(features: Features, owner: int) -> list[int]:
 
 
 def passage_tokens(tokenizer: Tokenizer, passage: str) -> list[int]:
-    return tokenizer.pieces([passage])[0].ids
+    return tokenizer.encode_batch([passage])[0].ids
 
 
 def gold_scores(features: Features, answerable: bool = False) -> list[np.ndarray]:
@@ -66,7 +66,7 @@ def gold_scores(features: Features, answerable: bool = False) -> list[np.ndarray
     longest = max(map(len, features.ids))
     found = []
     for ids, (start, end) in zip(features.ids, features.labels, strict=True):
-        scores = np.full((longest + answerable, 2), NEVER, np.float32)
+        scores = np.full((longest + answerable, 2), MASKED_LOGIT, np.float32)
         scores[: len(ids)] = 0
         scores[start, 0] += 10
         scores[end, 1] += 10

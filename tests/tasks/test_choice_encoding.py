@@ -24,7 +24,7 @@ def example(number: int, label: int | None = 0, beginning: str = "") -> ChoiceEx
 def test_each_ending_stands_beside_its_context(tokenizer):
     examples = [example(0, 2), example(1, 0, "a lantern")]
     features = TASK.encode(examples, tokenizer, 64)
-    assert features.num_units == len(examples) and len(features.ids) == 6 and features.num_together == 3
+    assert features.num_units == len(examples) and len(features.ids) == 6 and features.group_size == 3
     assert features.owners.tolist() == [0, 0, 0, 1, 1, 1]
     assert features.labels.tolist() == [2, 2, 2, 0, 0, 0]
     for number, ids in enumerate(features.ids):
@@ -40,7 +40,7 @@ def test_a_batch_keeps_the_endings_of_a_question_in_order(tokenizer):
     examples = [example(number, number % 3) for number in (5, 0, 3, 1)]
     features = TASK.encode(examples, tokenizer, 64)
     batch = features.batch([0, 2, 3, 1])
-    assert batch.num_together == 3 and batch.num_sequences == 12
+    assert batch.group_size == 3 and batch.num_sequences == 12
     sizes = np.diff(batch.starts_host[::3])
     assert sizes.tolist() == sorted(sizes)
     whole = {tuple(features.packed(range(3 * i, 3 * i + 3)).ids_T.tolist()): i for i in range(4)}
@@ -81,5 +81,5 @@ def test_long_contexts_are_cut_and_counted(tokenizer):
     assert features.num_cut == 3
     assert [len(ids) for ids in features.ids[:3]] == [32] * 3
     for ids, ending in zip(features.ids, long.endings, strict=False):
-        wanted = tokenizer.pieces([ending])[0].ids
+        wanted = tokenizer.encode_batch([ending])[0].ids
         assert ids[-1 - len(wanted) : -1].tolist() == wanted, "the short ending stays whole"

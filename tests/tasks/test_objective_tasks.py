@@ -11,7 +11,7 @@ from hornbook.batch import Batch, pack
 from hornbook.models.bert import Bert, BertConfig
 from hornbook.models.outputs import Output
 from hornbook.tasks.objective import TaskObjective, class_weights
-from hornbook.train.objective import Drawn
+from hornbook.train.objective import StepInputs
 from hornbook.train.step import bucketed
 
 VOCABULARY = 64
@@ -60,18 +60,18 @@ def batch_for(name: str, random: np.random.Generator, num_groups: int = 9) -> Ba
     else:
         labels = random.integers(-1, 3, num_groups)
         labels[:2] = (-1, 2)
-    return pack(ids, labels=np.repeat(labels, together, 0), num_together=together)
+    return pack(ids, labels=np.repeat(labels, together, 0), group_size=together)
 
 
 def objective_for(name: str, weights: torch.Tensor | None = None) -> TaskObjective:
     return TaskObjective(KINDS[name], weights)
 
 
-def drawn_for(objective: TaskObjective, batch: Batch) -> Drawn:
-    return objective.draw(batch, torch.Generator())
+def drawn_for(objective: TaskObjective, batch: Batch) -> StepInputs:
+    return objective.prepare(batch, torch.Generator())
 
 
-def loss_and_gradients(objective: TaskObjective, model: Bert, parts: list[Drawn]) -> tuple[float, float, dict]:
+def loss_and_gradients(objective: TaskObjective, model: Bert, parts: list[StepInputs]) -> tuple[float, float, dict]:
     """(sum, count, gradients) of several parts after each other, as a step takes them."""
     model.zero_grad()
     total = count = 0.0
@@ -95,23 +95,23 @@ def check_same(found: tuple, expected: tuple) -> None:
 @pytest.mark.parametrize("name", KINDS)
 def test_micro_batches_change_nothing(random, name, micro_tokens):
     objective, model = objective_for(name), model_for(KINDS[name])
-    drawn = drawn_for(objective, batch_for(name, random))
-    parts = drawn.split(micro_tokens)
+    step_inputs = drawn_for(objective, batch_for(name, random))
+    parts = step_inputs.split(micro_tokens)
     assert len(parts) > 1
     assert all(part.batch.num_sequences % TOGETHER.get(name, 1) == 0 for part in parts), "a group was cut"
-    assert sum(part.batch.num_sequences for part in parts) == drawn.batch.num_sequences
-    check_same(loss_and_gradients(objective, model, parts), loss_and_gradients(objective, model, [drawn]))
+    assert sum(part.batch.num_sequences for part in parts) == step_inputs.batch.num_sequences
+    check_same(loss_and_gradients(objective, model, parts), loss_and_gradients(objective, model, [step_inputs]))
 
 
 @pytest.mark.parametrize(("token_bucket", "target_bucket"), [(16, 2), (100, 7), (512, 128)])
 @pytest.mark.parametrize("name", KINDS)
 def test_dead_sequences_change_nothing(random, name, token_bucket, target_bucket):
     objective, model = objective_for(name), model_for(KINDS[name])
-    drawn = drawn_for(objective, batch_for(name, random))
-    filled = bucketed(drawn, token_bucket, target_bucket)
-    assert filled.batch.num_dead > 0 and filled.batch.num_tokens % token_bucket == 0
+    step_inputs = drawn_for(objective, batch_for(name, random))
+    filled = bucketed(step_inputs, token_bucket, target_bucket)
+    assert filled.batch.num_padding_sequences > 0 and filled.batch.num_tokens % token_bucket == 0
     assert filled.batch.num_sequences % TOGETHER.get(name, 1) == 0
-    check_same(loss_and_gradients(objective, model, [filled]), loss_and_gradients(objective, model, [drawn]))
+    check_same(loss_and_gradients(objective, model, [filled]), loss_and_gradients(objective, model, [step_inputs]))
 
 
 @pytest.mark.parametrize("name", KINDS)
@@ -133,15 +133,15 @@ def test_class_weights_are_those_of_torch(random, name):
     batch = batch_for(name, random)
     labels = batch.labels_T if name == "tokens" else batch.labels_N[:: TOGETHER.get(name, 1)]
     assert (labels == -1).any() and len(set(labels.tolist())) == 4
-    drawn = drawn_for(objective, batch)
-    total, count, gradients = loss_and_gradients(objective, model, [drawn])
+    step_inputs = drawn_for(objective, batch)
+    total, count, gradients = loss_and_gradients(objective, model, [step_inputs])
     model.zero_grad()
     expected = F.cross_entropy(model.outputs(batch), labels, weights.double(), ignore_index=-1)
     expected.backward()
     assert total / count == pytest.approx(expected.item(), rel=1e-12)
     for key, parameter in model.named_parameters():
         assert (gradients[key] / count - parameter.grad).abs().max() <= 1e-12, key
-    check_same(loss_and_gradients(objective, model, drawn.split(40)), (total, count, gradients))
+    check_same(loss_and_gradients(objective, model, step_inputs.split(40)), (total, count, gradients))
 
 
 def test_class_weights_make_every_class_count_the_same():
@@ -176,9 +176,9 @@ def test_answerable_classifier(random):
     """Spans count only where there is an answer; the classifier, (has one, has none), everywhere."""
     objective, model = objective_for("answerable"), model_for(KINDS["answerable"])
     batch = batch_for("answerable", random)
-    drawn = drawn_for(objective, batch)
+    step_inputs = drawn_for(objective, batch)
     found = model.outputs(batch)
-    losses, is_right, weights = objective.losses(found, drawn)
+    losses, is_right, weights = objective.losses(found, step_inputs)
     assert weights.tolist() == [1.0] * batch.num_sequences
     for row, loss, right, (start, end) in zip(found, losses, is_right, batch.labels_N.tolist(), strict=True):
         spans, classifier = row[:-1].log_softmax(0), row[-1].log_softmax(0)
@@ -191,10 +191,10 @@ def test_answerable_classifier(random):
 def test_hits_say_the_same_sums(random, name):
     """For validation: the loss again, and how often the answer is right: between none and all."""
     objective, model = objective_for(name), model_for(KINDS[name])
-    drawn = drawn_for(objective, batch_for(name, random))
-    hits = objective.hits(model, drawn)
-    assert hits["task"].item() == objective.sums(model, drawn)["task"].item()
-    assert 0 <= hits["task_accuracy"].item() <= drawn.counts()["task"].item()
+    step_inputs = drawn_for(objective, batch_for(name, random))
+    hits = objective.evaluate(model, step_inputs)
+    assert hits["task"].item() == objective.sums(model, step_inputs)["task"].item()
+    assert 0 <= hits["task_accuracy"].item() <= step_inputs.counts()["task"].item()
 
 
 def test_right_answers_are_all_hits():
@@ -206,5 +206,5 @@ def test_right_answers_are_all_hits():
 
     batch = pack([np.arange(1, 4)] * 3, labels=np.array([2, 0, 1]))
     objective = objective_for("single")
-    hits = objective.hits(Sure(), drawn_for(objective, batch))
+    hits = objective.evaluate(Sure(), drawn_for(objective, batch))
     assert hits["task_accuracy"].item() == 3 and hits["task"].item() < 1e-6

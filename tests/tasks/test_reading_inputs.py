@@ -41,7 +41,7 @@ def test_every_line_is_an_input(tmp_path):
     assert len(read_inputs(tmp_path / "a.txt", saved("classification"))) == 2
     write(tmp_path, b__txt=b"one\ttwo\r\nthree\r\n\tfour\r\n\r\nno\xffte\tx")
     said: list[str] = []
-    found = texts(read_inputs(tmp_path / "b.txt", saved("sts-b"), say=said.append))
+    found = texts(read_inputs(tmp_path / "b.txt", saved("sts-b"), log=said.append))
     assert found == [("one", "two"), ("three", ""), ("", "four"), ("", ""), ("no\ufffdte", "x")]
     assert any("not UTF-8" in words and "line 5" in words for words in said)
     write(tmp_path, c__txt="a\tb\nplain\nlines\nhere\n")
@@ -51,7 +51,7 @@ def test_every_line_is_an_input(tmp_path):
 def test_rows_of_tables_are_kept_whatever_is_wrong_with_them(tmp_path):
     write(tmp_path, a__csv="id,review,stars\n1,fine,5\n2,,4\n3,too,many,fields\n4,good,\n")
     said: list[str] = []
-    found = read_inputs(tmp_path / "a.csv", saved("classification"), say=said.append)
+    found = read_inputs(tmp_path / "a.csv", saved("classification"), log=said.append)
     assert [each.text for each in found] == ["fine", "", "too,many", "good"]
     assert any(words.startswith("columns: text = 'review'") for words in said)
     assert any("line 4" in words and "4 fields" in words for words in said)
@@ -232,7 +232,7 @@ def test_strict_stops_at_the_first_bad_row(tmp_path, name, content, place):
 def test_a_missing_label_is_nothing_wrong_with_an_input(tmp_path):
     write(tmp_path, a__csv="text,label\none,1\ntwo,\n")
     said: list[str] = []
-    found = read_inputs(tmp_path / "a.csv", saved("classification"), strict=True, say=said.append)
+    found = read_inputs(tmp_path / "a.csv", saved("classification"), strict=True, log=said.append)
     assert [each.label for each in found] == ["1", None] and len(said) == 1
 
 
@@ -241,7 +241,7 @@ def test_blank_lines_are_inputs_but_not_at_the_end(tmp_path, name, mark):
     rows = [f"text{mark}label", f"one{mark}1", "", f"two{mark}2", "", ""]
     (tmp_path / name).write_text("\n".join(rows) + "\n")
     said: list[str] = []
-    found = read_inputs(tmp_path / name, saved("classification"), say=said.append)
+    found = read_inputs(tmp_path / name, saved("classification"), log=said.append)
     assert [each.text for each in found] == ["one", "", "two"]
     assert any("line 3: the line is blank" in words for words in said)
 

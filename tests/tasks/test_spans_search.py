@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from made_up_passages import SPAN, examples_of, gold_scores, plain, trained, windows_of
 
-from hornbook.models.outputs import NEVER, Output
+from hornbook.models.outputs import MASKED_LOGIT, Output
 from hornbook.tasks.records import SpanExample
 from hornbook.tasks.spans import Spans
 from hornbook.tasks.task import Features
@@ -38,7 +38,7 @@ def random_scores(features: Features, seed: int, answerable: bool = False) -> li
     longest = max(map(len, features.ids))
     found = []
     for ids in features.ids:
-        scores = np.full((longest, 2), NEVER)
+        scores = np.full((longest, 2), MASKED_LOGIT)
         scores[: len(ids)] = draw.normal(0, 3, (len(ids), 2))
         found.append(np.concatenate([scores, draw.normal(0, 3, (1, 2))]) if answerable else scores)
     return found

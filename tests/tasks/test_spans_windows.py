@@ -29,7 +29,7 @@ def test_windows_cover_every_token(wordpiece, longest, step):
     features = task.encode(examples, wordpiece, longest)
     assert max(map(len, features.ids)) <= longest
     assert len(features.ids) > len(examples), "nothing was long enough"
-    question = wordpiece.pieces(["where is it?"])[0].ids
+    question = wordpiece.encode_batch(["where is it?"])[0].ids
     for owner, example in enumerate(examples):
         tokens = passage_tokens(wordpiece, example.passage)
         seen: dict[int, int] = {}
@@ -60,7 +60,7 @@ def test_windows_start_every_128_tokens(wordpiece):
     features = Spans(SPAN).encode([SpanExample("0", "where is it?", passage)], wordpiece, 384)
     room = features.places[0].last - features.places[0].first
     assert [place.offsets[0, 0] for place in features.places] == [
-        wordpiece.pieces([passage])[0].offsets[128 * i][0] for i in range(len(features.ids))
+        wordpiece.encode_batch([passage])[0].offsets[128 * i][0] for i in range(len(features.ids))
     ]
     assert len(features.ids) == 1 + -(-(len(tokens) - room) // 128)
 
@@ -75,7 +75,7 @@ def test_most_context_is_the_published_rule(wordpiece, longest, step):
     for owner in range(len(examples)):
         numbers = windows_of(features, owner)
         lengths = [features.places[number].last - features.places[number].first for number in numbers]
-        room = longest - len(wordpiece.pieces(["where is it?"])[0].ids) - 3
+        room = longest - len(wordpiece.encode_batch(["where is it?"])[0].ids) - 3
         starts = [i * min(step, -(-room // 2)) for i in range(len(numbers))]
         for token in range(starts[-1] + lengths[-1]):
             best, holder = None, None
@@ -98,9 +98,9 @@ def test_short_windows_overlap_by_half(wordpiece):
     """A step of 128 in windows of less would leave answers between two of them that neither holds."""
     examples = examples_of(3, 40)
     features = Spans(SPAN).encode(examples, wordpiece, 40)
-    room = 40 - 3 - len(wordpiece.pieces(["where is it?"])[0].ids)
+    room = 40 - 3 - len(wordpiece.encode_batch(["where is it?"])[0].ids)
     for owner, example in enumerate(examples):
-        answer = wordpiece.pieces([example.answers[0]])[0].ids
+        answer = wordpiece.encode_batch([example.answers[0]])[0].ids
         held = [number for number in windows_of(features, owner) if features.labels[number].any()]
         assert held or len(answer) > room // 2
 
@@ -145,7 +145,7 @@ def test_every_window_that_holds_the_answer_points_at_it(wordpiece):
     features = Spans(SPAN, step_tokens=5).encode(examples, wordpiece, 40)
     num_several = 0
     for owner, example in enumerate(examples):
-        encoding = wordpiece.pieces([example.passage])[0]
+        encoding = wordpiece.encode_batch([example.passage])[0]
         start, end = example.starts[0], example.starts[0] + len(example.answers[0])
         wanted = [i for i, (a, b) in enumerate(encoding.offsets) if a < end and b > start]
         held = 0
@@ -167,10 +167,10 @@ def test_one_word_answer_has_start_equal_to_end(wordpiece):
         start = passage.index(word)
         example = SpanExample("0", "where is it?", passage, (word,), (start,))
         features = Spans(SPAN).encode([example], wordpiece, 64)
-        assert len(wordpiece.pieces([word])[0].ids) == 1
+        assert len(wordpiece.encode_batch([word])[0].ids) == 1
         ((first, last),) = features.labels.tolist()
         assert first == last > 0
-        assert features.ids[0][first] == wordpiece.pieces([word])[0].ids[0]
+        assert features.ids[0][first] == wordpiece.encode_batch([word])[0].ids[0]
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -13,7 +13,7 @@ TEXTS = ["the river", "A teacher, of letters 한국어", ""]
 
 @pytest.fixture(scope="module", params=["wordpiece", "bpe", "unigram"])
 def plain(request) -> Tokenizer:
-    return train_tokenizer(tiny_text(60).split("\n\n"), kind=request.param, vocab_size=320).without_ends()
+    return train_tokenizer(tiny_text(60).split("\n\n"), kind=request.param, vocab_size=320).without_special_tokens()
 
 
 def test_they_stand_around_a_text_and_between_two(plain):
@@ -26,8 +26,8 @@ def test_they_stand_around_a_text_and_between_two(plain):
         pair = found.encode(one, two)
         assert pair.ids == [start, *a, delimiter, *b, extract] and set(pair.segments) == {0}
     assert (found.num_special(False), found.num_special(True)) == (2, 3)
-    assert found.pieces(["the river"])[0].offsets == plain.pieces(["the river"])[0].offsets
-    assert plain.id(START) is None and plain.encode("the river").ids == plain.pieces(["the river"])[0].ids
+    assert found.encode_batch(["the river"])[0].offsets == plain.encode_batch(["the river"])[0].offsets
+    assert plain.id(START) is None and plain.encode("the river").ids == plain.encode_batch(["the river"])[0].ids
 
 
 def test_a_vocabulary_that_has_them_stays_as_it_is(plain, tmp_path):

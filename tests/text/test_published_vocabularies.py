@@ -128,7 +128,7 @@ def test_a_tokenizer_of_our_own_ends_a_text_too(tmp_path, kind, end):
 
     tokenizer = train_tokenizer(DOCUMENTS, kind=kind, vocab_size=480)
     assert tokenizer.token(tokenizer.end_id) == end
-    bare = tokenizer.without_ends()
+    bare = tokenizer.without_special_tokens()
     bare.save(tmp_path)
     text = "The quick brown fox"
     plain = [i for i in tokenizer.encode(text).ids if i not in tokenizer.special_ids]

@@ -315,9 +315,9 @@ def test_a_text_that_comes_again_has_an_encoding_of_its_own(trained, kind):
     tokenizer = trained[kind]
     names = ("ids", "type_ids", "offsets", "word_ids", "sequence_ids", "special_tokens_mask")
     texts = [*TEXTS[:2], *TEXTS]
-    found = tokenizer.pieces(texts)
+    found = tokenizer.encode_batch(texts)
     for text, pieces in zip(texts, found, strict=True):
-        (alone,) = tokenizer.pieces([text])
+        (alone,) = tokenizer.encode_batch([text])
         for one, other in ((pieces, alone), (tokenizer.joined(alone, pieces), tokenizer.joined(alone, alone))):
             assert [getattr(one, name) for name in names] == [getattr(other, name) for name in names]
     whole = found[2].ids

@@ -10,7 +10,7 @@ from hornbook.batch import Batch, pack
 from hornbook.interop.folder import load_weights, read_weights, save_model
 from hornbook.models.bert import Bert, BertConfig
 from hornbook.objectives.masking import Masking, MaskingSettings
-from hornbook.objectives.pretraining import Pretraining
+from hornbook.objectives.mlm import MlmObjective
 from hornbook.train.device import Runtime
 from hornbook.train.loop import Job, LoopSettings
 from hornbook.train.settings import (
@@ -28,15 +28,15 @@ VOCABULARY, CLS, SEP, MASK = 64, 1, 2, 3
 CPU = Runtime(torch.device("cpu"), torch.float32, False, 1, 0, "test")
 
 
-def small_model(seed: int = 0, **changes) -> Bert:
-    settings = {"num_layers": 2, "width": 32, "num_heads": 2, "inner_width": 64, "max_positions": 48} | changes
+def small_model(seed: int = 0, **overrides) -> Bert:
+    settings = {"num_layers": 2, "width": 32, "num_heads": 2, "inner_width": 64, "max_positions": 48} | overrides
     model = Bert(BertConfig(vocab_size=VOCABULARY, **settings))
     model.initialise(torch.Generator().manual_seed(seed))
     return model
 
 
-def small_objective(**changes) -> Pretraining:
-    return Pretraining(Masking(MaskingSettings(**changes), VOCABULARY, MASK, [0, CLS, SEP, MASK]), sentence="nsp")
+def small_objective(**overrides) -> MlmObjective:
+    return MlmObjective(Masking(MaskingSettings(**overrides), VOCABULARY, MASK, [0, CLS, SEP, MASK]), sentence="nsp")
 
 
 def small_batch(number: int, num_sequences: int = 8, longest: int = 24) -> Batch:

@@ -9,23 +9,23 @@ import torch
 
 from hornbook.batch import pack
 from hornbook.models.outputs import Output
-from hornbook.objectives.language import NextToken
+from hornbook.objectives.clm import ClmObjective
 from hornbook.tasks.objective import TaskObjective
-from hornbook.train.captured import _nothing_collected, bucket_for, filled, starts_host
-from hornbook.train.objective import Drawn
+from hornbook.train.captured import _no_garbage_collection, bucket_for, padded_to_bucket, starts_host
+from hornbook.train.objective import StepInputs
 
 
-def drawn_of(lengths: list[int], num_together: int = 1) -> Drawn:
+def drawn_of(lengths: list[int], group_size: int = 1) -> StepInputs:
     batch = pack(
-        [np.ones(length, int) for length in lengths], labels=np.zeros(len(lengths), int), num_together=num_together
+        [np.ones(length, int) for length in lengths], labels=np.zeros(len(lengths), int), group_size=group_size
     )
-    return TaskObjective(Output("choice" if num_together > 1 else "sequence", 2)).draw(batch, torch.Generator())
+    return TaskObjective(Output("choice" if group_size > 1 else "sequence", 2)).prepare(batch, torch.Generator())
 
 
-def next_tokens_of(lengths: list[int]) -> Drawn:
+def next_tokens_of(lengths: list[int]) -> StepInputs:
     ids = [np.ones(length + 1, int) for length in lengths]
     batch = pack([each[:-1] for each in ids], token_labels=[each[1:] for each in ids])
-    return NextToken().draw(batch, torch.Generator())
+    return ClmObjective().prepare(batch, torch.Generator())
 
 
 @pytest.mark.parametrize("max_positions", [40, 128, 300, 512])
@@ -35,15 +35,15 @@ def test_never_longer_than_the_model_takes(max_positions):
     )
 
 
-@pytest.mark.parametrize("num_together", [1, 2, 4])
-def test_dead_sequences_take_up_every_dead_token(num_together):
+@pytest.mark.parametrize("group_size", [1, 2, 4])
+def test_dead_sequences_take_up_every_dead_token(group_size):
     random = np.random.default_rng(0)
     for _ in range(200):
-        lengths = random.integers(1, 100, num_together * random.integers(1, 20)).tolist()
-        drawn = drawn_of(lengths, num_together)
-        bucket = bucket_for(drawn, 128)
+        lengths = random.integers(1, 100, group_size * random.integers(1, 20)).tolist()
+        step_inputs = drawn_of(lengths, group_size)
+        bucket = bucket_for(step_inputs, 128)
         assert bucket.tokens >= sum(lengths) and bucket.sequences >= len(lengths)
-        assert bucket.sequences % num_together == 0
+        assert bucket.sequences % group_size == 0
         assert (bucket.sequences - len(lengths)) * bucket.longest >= bucket.tokens - sum(lengths)
         assert bucket.tokens - sum(lengths) <= max(128, 0.08 * sum(lengths) + 128)
 
@@ -56,8 +56,8 @@ def test_few_buckets_serve_a_run():
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="the offsets are copied from pinned memory")
 def test_a_filled_bucket_holds_the_step():
-    drawn = drawn_of([5, 9])
-    assert filled(drawn, bucket_for(drawn, 128)).batch.num_tokens == 128
+    step_inputs = drawn_of([5, 9])
+    assert padded_to_bucket(step_inputs, bucket_for(step_inputs, 128)).batch.num_tokens == 128
 
 
 def test_few_buckets_serve_documents():
@@ -69,7 +69,7 @@ def test_few_buckets_serve_documents():
             np.diff([0, *sorted(random.choice(np.arange(1, 256), random.poisson(2), False)), 256]) for _ in range(64)
         ]
         batch = pack([np.ones(length, int) for row in rows for length in row], longest=256)
-        buckets.add(bucket_for(NextToken().draw(batch, torch.Generator()), 256))
+        buckets.add(bucket_for(ClmObjective().prepare(batch, torch.Generator()), 256))
     assert len(buckets) <= 8
 
 
@@ -92,7 +92,7 @@ def test_nothing_is_collected_while_a_step_is_captured(was_on):
     before = gc.isenabled()
     try:
         (gc.enable if was_on else gc.disable)()
-        with pytest.raises(RuntimeError), _nothing_collected():
+        with pytest.raises(RuntimeError), _no_garbage_collection():
             assert not gc.isenabled()
             raise RuntimeError
         assert gc.isenabled() == was_on

@@ -13,8 +13,8 @@ from train.small import CPU, small_job, small_settings
 KEEP_AT = (7, 20, 40)
 
 
-def settings(**changes):
-    return small_settings(checkpoint=CheckpointSettings(**{"every_steps": 10, "every_minutes": 0} | changes))
+def settings(**overrides):
+    return small_settings(checkpoint=CheckpointSettings(**{"every_steps": 10, "every_minutes": 0} | overrides))
 
 
 def same(one, two) -> bool:
@@ -56,11 +56,11 @@ class Killed(Exception):
 
 
 def killed_at(step):
-    def watch(status):
+    def on_progress(status):
         if status.step == step:
             raise Killed
 
-    return watch
+    return on_progress
 
 
 @pytest.mark.parametrize("step", [6, 8, 25])

@@ -31,8 +31,8 @@ from train.small import CPU, small_batch, small_job, small_model, small_settings
 TESTS = Path(__file__).parent.parent
 
 
-def run(folder: Path, settings=None, job=None, watch=lambda status: None):
-    return train(folder, job or small_job(), settings or small_settings(), CPU, watch)
+def run(folder: Path, settings=None, job=None, on_progress=lambda status: None):
+    return train(folder, job or small_job(), settings or small_settings(), CPU, on_progress)
 
 
 def weights(folder: Path) -> dict[str, torch.Tensor]:
@@ -99,7 +99,7 @@ def test_a_stopped_run_goes_on_bit_for_bit(unbroken, tmp_path):
         if status.step == 17:
             signal.raise_signal(signal.SIGTERM)
 
-    first = run(tmp_path, watch=stop)
+    first = run(tmp_path, on_progress=stop)
     assert (first.ended, first.step) == ("stopped", 17)
     second = run(tmp_path)
     assert (second.ended, second.step) == ("finished", 40)
@@ -131,7 +131,7 @@ def test_who_waits_around_a_run_hears_of_a_stop_that_came_too_late_for_it(tmp_pa
             signal.raise_signal(signal.SIGTERM)
 
     with Signals() as around:
-        assert run(tmp_path, watch=stop).step == 40
+        assert run(tmp_path, on_progress=stop).step == 40
     assert around.stop == "SIGTERM"
 
 
@@ -142,7 +142,7 @@ def test_a_second_ctrl_c_stops_at_once(tmp_path):
             signal.raise_signal(signal.SIGINT)
 
     with pytest.raises(KeyboardInterrupt):
-        run(tmp_path, watch=stop)
+        run(tmp_path, on_progress=stop)
     assert run(tmp_path).ended == "finished"
 
 
@@ -182,7 +182,7 @@ def test_a_half_written_checkpoint_is_not_used(unbroken, tmp_path):
         if status.step == 20:
             signal.raise_signal(signal.SIGTERM)
 
-    run(tmp_path, settings, watch=stop)
+    run(tmp_path, settings, on_progress=stop)
     half = tmp_path / "checkpoints" / ".step-00000030.999999999.tmp"
     half.mkdir()
     (half / "model.safetensors").write_bytes(b"half")
@@ -200,21 +200,21 @@ class Poisoned:
         return small_batch(number)
 
     def break_losses(self, job):
-        sums, draw = job.objective.sums, job.objective.draw
+        sums, draw = job.objective.sums, job.objective.prepare
         current = {}
 
         def drawing(batch, generator):
             current["seed"] = generator.initial_seed()
             return draw(batch, generator)
 
-        def breaking(model, drawn):
+        def breaking(model, step_inputs):
             from hornbook.train.randomness import seed_of
 
-            found = sums(model, drawn)
+            found = sums(model, step_inputs)
             bad = any(current["seed"] == seed_of(0, number, "draw") for number in self.bad)
             return {term: value * float("nan") for term, value in found.items()} if bad else found
 
-        job.objective.draw, job.objective.sums = drawing, breaking
+        job.objective.prepare, job.objective.sums = drawing, breaking
         return job
 
 
@@ -237,7 +237,7 @@ def test_a_rollback_survives_a_stop(tmp_path):
         if status.step == 25:
             signal.raise_signal(signal.SIGTERM)
 
-    run(tmp_path / "cut", job=bad.break_losses(small_job(make_batch=bad)), watch=stop)
+    run(tmp_path / "cut", job=bad.break_losses(small_job(make_batch=bad)), on_progress=stop)
     run(tmp_path / "cut", job=bad.break_losses(small_job(make_batch=bad)))
     assert same(weights(tmp_path / "whole"), weights(tmp_path / "cut"))
 
@@ -284,20 +284,20 @@ def test_frozen_losses(tmp_path):
 def doubled_from(first: int, last: int):
     """A job whose losses are many times as large for some batches: a spike, or a divergence that stays."""
     job = small_job()
-    sums, draw = job.objective.sums, job.objective.draw
+    sums, draw = job.objective.sums, job.objective.prepare
     current = {}
 
     def drawing(batch, generator):
         current["seed"] = generator.initial_seed()
         return draw(batch, generator)
 
-    def growing(model, drawn):
+    def growing(model, step_inputs):
         from hornbook.train.randomness import seed_of
 
         bad = any(current["seed"] == seed_of(0, number, "draw") for number in range(first, last))
-        return {term: value * (9.0 if bad else 1.0) for term, value in sums(model, drawn).items()}
+        return {term: value * (9.0 if bad else 1.0) for term, value in sums(model, step_inputs).items()}
 
-    job.objective.draw, job.objective.sums = drawing, growing
+    job.objective.prepare, job.objective.sums = drawing, growing
     return job
 
 
@@ -326,9 +326,9 @@ def test_nothing_bad_is_saved_when_losses_are_read_late(tmp_path):
     sums = job.objective.sums
     count = {"steps": 0}
 
-    def poisoned(model, drawn):
+    def poisoned(model, step_inputs):
         count["steps"] += 1
-        found = sums(model, drawn)
+        found = sums(model, step_inputs)
         return {t: v * float("nan") for t, v in found.items()} if count["steps"] > 66 else found
 
     job.objective.sums = poisoned
@@ -405,7 +405,7 @@ def test_going_back_puts_the_optimizer_where_it_lay():
 
 
 def test_a_run_of_the_first_version_goes_on(tmp_path, unbroken):
-    run(tmp_path, small_settings(schedule=ScheduleSettings(steps=40, warmup_fraction=0.1)), watch=_stop_at(20))
+    run(tmp_path, small_settings(schedule=ScheduleSettings(steps=40, warmup_fraction=0.1)), on_progress=_stop_at(20))
     last = Checkpoints(tmp_path).last()
     state = json.loads((last / "state.json").read_text())
     new = ("best_step", "num_not_better", "ended_early")
@@ -416,8 +416,8 @@ def test_a_run_of_the_first_version_goes_on(tmp_path, unbroken):
 
 
 def _stop_at(step: int):
-    def watch(status) -> None:
+    def on_progress(status) -> None:
         if status.step == step:
             os.kill(os.getpid(), signal.SIGTERM)
 
-    return watch
+    return on_progress

@@ -20,11 +20,11 @@ class Small(nn.Module):
         super().__init__()
         random = torch.Generator().manual_seed(0)
         shapes = {"wide": (4, 12), "tall": (12, 4), "square": (6, 6), "bias": (4,)}
-        drawn = lambda shape: nn.Parameter(torch.randn(shape, generator=random))  # noqa: E731
+        step_inputs = lambda shape: nn.Parameter(torch.randn(shape, generator=random))  # noqa: E731
         self.blocks = nn.ModuleList(
-            nn.ParameterDict({name: drawn(shape) for name, shape in shapes.items()}) for _ in range(2)
+            nn.ParameterDict({name: step_inputs(shape) for name, shape in shapes.items()}) for _ in range(2)
         )
-        self.table = drawn((7, 4))
+        self.table = step_inputs((7, 4))
 
 
 def test_equal_to_that_of_torch_and_adamw_for_the_rest():

@@ -22,9 +22,9 @@ CHANGES = [{}, {"weight_decay": 0.0}, {"beta1": 0.0, "beta2": 0.98}, {"beta2": 0
 
 @pytest.mark.parametrize("name", ["adamw", "lamb"])
 @pytest.mark.parametrize("bias_correction", [True, False])
-@pytest.mark.parametrize("changes", CHANGES)
-def test_equal_to_the_published_formulas(name, bias_correction, changes):
-    settings = OptimizerSettings(name, bias_correction=bias_correction, **({"weight_decay": 0.1} | changes))
+@pytest.mark.parametrize("overrides", CHANGES)
+def test_equal_to_the_published_formulas(name, bias_correction, overrides):
+    settings = OptimizerSettings(name, bias_correction=bias_correction, **({"weight_decay": 0.1} | overrides))
     check(settings, torch.device("cpu"))
 
 
@@ -132,8 +132,8 @@ def test_a_run_that_was_stopped_ends_like_one_that_was_not(tmp_path, settings):
         if status.step == 15:
             os.kill(os.getpid(), signal.SIGTERM)
 
-    def run(folder: Path, watch=lambda status: None) -> dict[str, torch.Tensor]:
-        train(folder, small_job(), small_settings(optimizer=settings), CPU, watch)
+    def run(folder: Path, on_progress=lambda status: None) -> dict[str, torch.Tensor]:
+        train(folder, small_job(), small_settings(optimizer=settings), CPU, on_progress)
         return load_file(folder / "model.safetensors")
 
     whole = run(tmp_path / "whole")

@@ -7,7 +7,7 @@ from tiny import TINY_MODEL
 from hornbook.finetuning.api import finetune
 from hornbook.pretraining.run import pretrain
 
-QUIET = {"say": lambda words: None}
+QUIET = {"log": lambda words: None}
 
 
 def settings_now() -> tuple:
@@ -36,8 +36,8 @@ def test_pretraining_restores_them(before, tmp_path, tiny_corpus):
         tmp_path / "run",
         steps=1,
         batch_tokens=512,
-        changes=TINY_MODEL,
-        watch=lambda status: seen.append(settings_now()),
+        overrides=TINY_MODEL,
+        on_progress=lambda status: seen.append(settings_now()),
         **QUIET,
     )
     assert seen[-1] == (1, before[1], True, False, False)  # within the run, exact on a CPU
@@ -49,11 +49,11 @@ def test_a_run_that_fails_restores_them(before, tmp_path, tiny_corpus):
         raise KeyError("the caller's display")
 
     with pytest.raises(KeyError):
-        pretrain("bert-tiny", tiny_corpus, tmp_path / "run", steps=1, changes=TINY_MODEL, watch=fails, **QUIET)
+        pretrain("bert-tiny", tiny_corpus, tmp_path / "run", steps=1, overrides=TINY_MODEL, on_progress=fails, **QUIET)
     assert settings_now() == before
 
 
 def test_fine_tuning_restores_them(before, tmp_path, tiny_run):
     rows = [{"text": f"the river {i}", "label": "ab"[i % 2]} for i in range(12)]
-    finetune(tiny_run, rows, out=tmp_path / "run", epochs=1, changes={"runtime.threads": 1}, **QUIET)
+    finetune(tiny_run, rows, out=tmp_path / "run", epochs=1, overrides={"runtime.threads": 1}, **QUIET)
     assert settings_now() == before

@@ -12,8 +12,8 @@ from hornbook.train.step import Stepper
 from train.small import CPU, small_batch, small_model, small_objective
 
 
-def stepper(micro_tokens: int, **changes) -> Stepper:
-    model = small_model(**({"dropout": 0.0, "attention_dropout": 0.0} | changes))
+def stepper(micro_tokens: int, **overrides) -> Stepper:
+    model = small_model(**({"dropout": 0.0, "attention_dropout": 0.0} | overrides))
     return Stepper(model, small_objective(), make_optimizer(model, OptimizerSettings()), CPU, 0, 1.0, micro_tokens)
 
 
@@ -38,8 +38,8 @@ def test_four_micro_batches_equal_one_large_batch():
     one.model = whole
     parts.model.double()
     parts.model.load_state_dict(whole.state_dict())
-    drawn = parts.objective.draw(batch, torch.Generator().manual_seed(1))
-    sizes = [len(part.targets["mlm"].positions_K) for part in drawn.split(parts.micro_tokens)]
+    step_inputs = parts.objective.prepare(batch, torch.Generator().manual_seed(1))
+    sizes = [len(part.targets["mlm"].positions_K) for part in step_inputs.split(parts.micro_tokens)]
     assert len(sizes) >= 4 and len(set(sizes)) > 1
     expected, found = gradients(one, batch), gradients(parts, batch)
     for name, gradient in expected.items():
@@ -51,10 +51,10 @@ def test_averaging_over_micro_batches_would_not_be_equal():
     """The same comparison with each part divided by its own count is far off, so the test above can fail."""
     batch = small_batch(0, num_sequences=12)
     one = stepper(4096)
-    drawn = one.objective.draw(batch, torch.Generator().manual_seed(1))
-    counts = drawn.counts()
-    whole = {term: value / counts[term] for term, value in one.objective.sums(one.model, drawn).items()}
-    parts = drawn.split(batch.num_tokens // 4 + 8)
+    step_inputs = one.objective.prepare(batch, torch.Generator().manual_seed(1))
+    counts = step_inputs.counts()
+    whole = {term: value / counts[term] for term, value in one.objective.sums(one.model, step_inputs).items()}
+    parts = step_inputs.split(batch.num_tokens // 4 + 8)
     naive = [{t: v / p.counts()[t] for t, v in one.objective.sums(one.model, p).items()} for p in parts]
     mean = {term: sum(each[term] for each in naive) / len(naive) for term in whole}
     assert any(abs(mean[term] - whole[term]) > 1e-3 for term in whole)

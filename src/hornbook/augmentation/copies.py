@@ -64,7 +64,7 @@ class Augmenter:
     def _candidates(self, texts: set[str]) -> dict[str, tuple[list[Word], Candidates]]:
         """The replaceable words of each text with their candidates."""
         ordered = sorted(texts)
-        pieces = self.tokenizer.pieces(ordered)
+        pieces = self.tokenizer.encode_batch(ordered)
         words = [replaceable(text, each) for text, each in zip(ordered, pieces, strict=True)]
         found = self.filling.candidates(list(zip(pieces, words, strict=True)))
         several = [word.text for each in words for word in each if word.piece is None]

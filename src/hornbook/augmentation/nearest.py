@@ -39,7 +39,7 @@ class NearestWords:
         before = " " if tokenizer.kind == "bpe" else ""  # whose pieces carry the space before a word
 
         def vector_of(word: str) -> np.ndarray | None:
-            ids = [each for each in tokenizer.pieces([before + word])[0].ids if each != tokenizer.unk_id]
+            ids = [each for each in tokenizer.encode_batch([before + word])[0].ids if each != tokenizer.unk_id]
             return table[ids].mean(0) if ids else None
 
         return cls(list(numbers), table[list(numbers.values())], vector_of)

@@ -20,7 +20,7 @@ from hornbook.cli import (
     texts,
     use,
 )
-from hornbook.cli.app import app, complain
+from hornbook.cli.app import app, print_error
 
 __all__ = [
     "app",
@@ -64,7 +64,7 @@ def main() -> None:
     except (ValueError, OSError, RuntimeError) as error:
         if os.environ.get("HORNBOOK_TRACEBACK") or not _is_for_the_user(error):
             raise
-        complain(error)
+        print_error(error)
         sys.exit(2)
 
 

@@ -23,7 +23,7 @@ IN_ORDER = (
 )
 
 
-class Verbs(TyperGroup):
+class Commands(TyperGroup):
     def __init__(self, **settings):
         """Gives every command the application's own --quiet, so that it may also stand after the command."""
         super().__init__(**settings)
@@ -37,7 +37,7 @@ class Verbs(TyperGroup):
         try:
             return super().invoke(ctx)
         except KeyboardInterrupt as stop:
-            complain(str(stop) or "stopped")
+            print_error(str(stop) or "stopped")
             raise typer.Exit(130) from None
 
     def list_commands(self, ctx) -> list[str]:
@@ -67,7 +67,7 @@ def _json(value: bool) -> bool:
     return value
 
 
-def complain(error: Exception | str) -> None:
+def print_error(error: Exception | str) -> None:
     if isinstance(error, OSError) and error.filename and error.strerror:
         error = f"{error.filename}: {error.strerror.lower()}"
     # The library names its arguments, the verb its flags.
@@ -77,7 +77,7 @@ def complain(error: Exception | str) -> None:
 
 app = typer.Typer(
     name="hornbook",
-    cls=Verbs,
+    cls=Commands,
     help="Pre-train language models from raw text, fine-tune, distil, evaluate and export them.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
@@ -90,36 +90,36 @@ Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace what hornb
 Model = Annotated[str, typer.Argument(help="A run folder, a transformers folder, or a Hugging Face name.")]
 
 
-def answer(as_json: bool, value: dict) -> None:
+def print_json(as_json: bool, value: dict) -> None:
     if as_json:
         print(json.dumps(value, ensure_ascii=False), flush=True)
 
 
-def say_problems(problems: dict) -> None:
+def log_problems(problems: dict) -> None:
     from hornbook.data.problems import problem_lines
-    from hornbook.terminal import say
+    from hornbook.terminal import log
 
     for line in problem_lines(problems):
-        say(line)
+        log(line)
 
 
 @contextmanager
-def says_what_is_kept(out: Path, as_json: bool) -> Iterator[None]:
+def reporting_what_is_kept(out: Path, as_json: bool) -> Iterator[None]:
     """Around a run on a task: where Ctrl-C ends it, that it goes on with --resume."""
-    from hornbook.finetuning.api import Stopped, has_begun
-    from hornbook.terminal import say
+    from hornbook.finetuning.api import Stopped, has_started
+    from hornbook.terminal import log
 
     try:
         yield
     except Stopped as stopped:
-        say(str(stopped))
-        answer(as_json, {"out": str(out), **vars(stopped.outcome)})
+        log(str(stopped))
+        print_json(as_json, {"out": str(out), **vars(stopped.outcome)})
         sys.stdout.flush()
         raise typer.Exit(130) from None
     except KeyboardInterrupt:  # while copies are made or a teacher answers, before training
-        if not has_begun(out):
+        if not has_started(out):
             raise
-        say(f"stopped: what is made so far is kept in {out}, and the same with --resume goes on")
+        log(f"stopped: what is made so far is kept in {out}, and the same with --resume goes on")
         raise typer.Exit(130) from None
 
 
@@ -137,30 +137,30 @@ def refuse_existing(out: Path, file: str, what: str) -> None:
         raise ValueError(f"{out} already holds {what}: add --overwrite to replace it, or choose another --out")
 
 
-def refuse_idle(why: str, given: dict[str, bool]) -> None:
+def refuse_unused_options(why: str, given: dict[str, bool]) -> None:
     """What would do nothing is not taken in silence: `--seed and --stop would do nothing with --fill`."""
     idle = [option for option, is_given in given.items() if is_given]
     if idle:
         raise ValueError(f"{' and '.join(idle)} would do nothing {why}: leave {'it' if len(idle) == 1 else 'them'} out")
 
 
-def changes_in(pairs: list[str] | None, device: str = "auto") -> dict[str, str]:
+def parse_overrides(pairs: list[str] | None, device: str = "auto") -> dict[str, str]:
     """The settings that --set and --device override."""
     for pair in pairs or []:
         if "=" not in pair:
             raise ValueError(f"--set takes key=value, such as --set optimizer.lr=3e-4, not '{pair}'")
-    changes = {key.strip(): value.strip() for key, _, value in (pair.partition("=") for pair in pairs or [])}
-    return changes | ({} if device == "auto" else {"runtime.device": device})
+    overrides = {key.strip(): value.strip() for key, _, value in (pair.partition("=") for pair in pairs or [])}
+    return overrides | ({} if device == "auto" else {"runtime.device": device})
 
 
 def show_settings(settings, as_json: bool, new_model=None, hidden: tuple[str, ...] = ()) -> None:
     """Every setting that is read and not `hidden`, with its value and its doc line; those of a `new_model` first, where
     it is none of the settings."""
-    from hornbook.config import listed, unread_names
+    from hornbook.config import iter_settings, unused_names
     from hornbook.terminal import table
 
-    unread = {*unread_names(settings), *hidden}
-    found = [] if new_model is None else list(listed(new_model, "model."))
-    found += [each for each in listed(settings) if each.name not in unread]
+    unused = {*unused_names(settings), *hidden}
+    found = [] if new_model is None else list(iter_settings(new_model, "model."))
+    found += [each for each in iter_settings(settings) if each.name not in unused]
     table([(each.name, each.value, each.doc) for each in found], ("setting", "value", "what it is"))
-    answer(as_json, {each.name: each.value for each in found})
+    print_json(as_json, {each.name: each.value for each in found})

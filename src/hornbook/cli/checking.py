@@ -4,7 +4,7 @@ from typing import Annotated, Any
 
 import typer
 
-from hornbook.cli.app import Json, answer, app
+from hornbook.cli.app import Json, app, print_json
 from hornbook.cli.tasks import Delimiter, Encoding, Label, Pair, Strict, TaskName, Text
 
 MOST_ROWS = 50  # classes that are printed
@@ -31,7 +31,7 @@ def check_command(
     columns = {"text": text, "pair": pair, "label": label, "delimiter": delimiter, "encoding": encoding}
     found = check(data, task, model, **columns, strict=strict)
     print_summary(found)
-    answer(as_json, found)
+    print_json(as_json, found)
 
 
 def print_dry_run(
@@ -47,14 +47,14 @@ def print_dry_run(
         data, task or "classification", model, **asked, num_runs=(len(SEARCHED_RATES) if search else 1) + restarts - 1
     )
     print_summary(found)
-    answer(as_json, found)
+    print_json(as_json, found)
 
 
 def print_summary(found: dict[str, Any]) -> None:
     """Everything of a summary; `finetune --dry-run` prints it too."""
     from hornbook.data.problems import problem_lines
     from hornbook.tasks.summary import in_short
-    from hornbook.terminal import print_result, say, table
+    from hornbook.terminal import log, print_result, table
 
     if found["columns"]:
         table([(name, role or "not used") for name, role in found["columns"].items()], ("column", "role"))
@@ -70,7 +70,7 @@ def print_summary(found: dict[str, Any]) -> None:
             ("label", *found["splits"]),
         )
         if len(classes) > MOST_ROWS:
-            say(f"and {len(classes) - MOST_ROWS} more labels (--json has all)")
+            log(f"and {len(classes) - MOST_ROWS} more labels (--json has all)")
     if numbers := found.get("numbers"):
         print_result(f"numbers from {numbers['min']:g} to {numbers['max']:g}, mean {numbers['mean']:.3g}")
     _print_cost(found)

@@ -5,7 +5,7 @@ MOST_ROWS = 50  # classes that are printed
 
 def print_tables(tables: dict, part: str) -> None:
     """The scores of each class and the confusion matrix of `Predictor.evaluate`."""
-    from hornbook.terminal import say, table
+    from hornbook.terminal import log, table
 
     if classes := tables.get("classes"):
         rows = [
@@ -19,7 +19,7 @@ def print_tables(tables: dict, part: str) -> None:
         ]
         table(rows[:MOST_ROWS], (part, "precision", "recall", "f1", "gold", "predicted"))
         if len(rows) > MOST_ROWS:
-            say(f"and {len(rows) - MOST_ROWS} rarer ones (--json has all)")
+            log(f"and {len(rows) - MOST_ROWS} rarer ones (--json has all)")
     if matrix := tables.get("confusion"):
         rows = [(name, *counts) for name, counts in zip(matrix["labels"], matrix["counts"], strict=True)]
         table(rows, ("gold \\ predicted", *matrix["labels"]), f"confusion matrix of {part}, in {matrix['of']}")

@@ -5,9 +5,9 @@ from typing import Annotated
 
 import typer
 
-from hornbook.cli.app import Device, Json, Model, Overwrite, answer, app, changes_in, check_writable
+from hornbook.cli.app import Device, Json, Model, Overwrite, app, check_writable, parse_overrides, print_json
 from hornbook.cli.overwriting import RUN, overwriting
-from hornbook.cli.tasks import Delimiter, Encoding, Label, Pair, Strict, TaskName, Text, say_scores
+from hornbook.cli.tasks import Delimiter, Encoding, Label, Pair, Strict, TaskName, Text, print_scores
 
 NeededData = Annotated[str, typer.Option("--data", help="Data in the published layout (a folder), or your own table.")]
 Out = Annotated[Path, typer.Option(help="Run folder to write.")]
@@ -15,7 +15,7 @@ Seed = Annotated[int, typer.Option(help="Random seed.")]
 
 
 @app.command("baseline", epilog="Example: hornbook baseline tfidf --task sst-2 --data glue/SST-2 --out runs/tfidf")
-def baseline_verb(
+def baseline_command(
     name: Annotated[str, typer.Argument(help="majority, tfidf, vectors (averaged), or random (untrained network).")],
     data: NeededData,
     out: Out,
@@ -40,9 +40,9 @@ def baseline_verb(
     """Score a baseline that uses no pre-training, to compare a fine-tuned model with."""
     check_writable(out)
     from hornbook.finetuning.baselines import baseline
-    from hornbook.terminal import TrainingDisplay, say
+    from hornbook.terminal import TrainingDisplay, log
 
-    changes = changes_in(None, device)
+    overrides = parse_overrides(None, device)
     columns = {"text": text, "pair": pair, "label": label, "strict": strict}
     columns |= {"delimiter": delimiter, "encoding": encoding}
     with overwriting(out, RUN, overwrite), TrainingDisplay() as display:
@@ -55,15 +55,15 @@ def baseline_verb(
             vectors=vectors,
             seed=seed,
             **columns,
-            changes=changes,
-            watch=display,
-            say=say,
+            overrides=overrides,
+            on_progress=display,
+            log=log,
         )
-    _say_scored(found, out, as_json)
+    _report_scored(found, out, as_json)
 
 
 @app.command("probe", epilog="Example: hornbook probe runs/first --task conll2003 --data conll2003 --out runs/probe")
-def probe_verb(
+def probe_command(
     model: Model,
     data: NeededData,
     out: Out,
@@ -89,9 +89,9 @@ def probe_verb(
     """Train a classifier on the frozen hidden states of a pre-trained model, and score it."""
     check_writable(out)
     from hornbook.finetuning.probe import probe
-    from hornbook.terminal import TrainingDisplay, say
+    from hornbook.terminal import TrainingDisplay, log
 
-    changes = changes_in(None, device)
+    overrides = parse_overrides(None, device)
     columns = {"text": text, "pair": pair, "label": label, "strict": strict}
     columns |= {"delimiter": delimiter, "encoding": encoding}
     with overwriting(out, RUN, overwrite), TrainingDisplay() as display:
@@ -105,28 +105,28 @@ def probe_verb(
             pooling=pooling,
             seed=seed,
             **columns,
-            changes=changes,
-            watch=display,
-            say=say,
+            overrides=overrides,
+            on_progress=display,
+            log=log,
         )
-    _say_scored(found, out, as_json)
+    _report_scored(found, out, as_json)
 
 
-def _say_scored(found, out: Path, as_json: bool) -> None:
-    from hornbook.terminal import say
+def _report_scored(found, out: Path, as_json: bool) -> None:
+    from hornbook.terminal import log
     from hornbook.train.loop import Outcome
 
     if isinstance(found, Outcome):
-        say(f"stopped and saved in {out}; the same command goes on")
+        log(f"stopped and saved in {out}; the same command goes on")
         raise typer.Exit(130)
-    say_scores(found.scores)
+    print_scores(found.scores)
     if found.degenerate:
-        say(f"note: it learned nothing: {found.degenerate}")
-    answer(as_json, {"out": str(out), "scores": found.scores, "degenerate": found.degenerate})
+        log(f"note: it learned nothing: {found.degenerate}")
+    print_json(as_json, {"out": str(out), "scores": found.scores, "degenerate": found.degenerate})
 
 
 @app.command("label-curve", epilog="Example: hornbook label-curve runs/first --data reviews.csv --out runs/curve")
-def label_curve_verb(
+def label_curve_command(
     model: Model,
     data: NeededData,
     out: Out,
@@ -152,7 +152,7 @@ def label_curve_verb(
     check_writable(out)
     from hornbook.finetuning.curve import label_curve
     from hornbook.report.several_pictures import write_curve_picture
-    from hornbook.terminal import TrainingDisplay, say, table
+    from hornbook.terminal import TrainingDisplay, log, table
     from hornbook.train.loop import Outcome
 
     with overwriting(out, RUN, overwrite), TrainingDisplay() as display:
@@ -170,20 +170,20 @@ def label_curve_verb(
             delimiter=delimiter,
             encoding=encoding,
             strict=strict,
-            changes=changes_in(None, device),
-            watch=display,
-            say=say,
+            overrides=parse_overrides(None, device),
+            on_progress=display,
+            log=log,
         )
     if isinstance(found, Outcome):
-        say(f"stopped and saved in {out}; the same command goes on")
+        log(f"stopped and saved in {out}; the same command goes on")
         raise typer.Exit(130)
     rows = [
         (point["way"], point["examples"], f"{point['score']:.4g}", f"{point['low']:.4g} to {point['high']:.4g}")
         for point in found["points"]
     ]
     table(rows, ("way", "labels", found["decided_by"], "95% interval"))
-    say(f"{write_curve_picture(out)}")
-    answer(as_json, {"out": str(out), **found})
+    log(f"{write_curve_picture(out)}")
+    print_json(as_json, {"out": str(out), **found})
 
 
 @app.command("glue", epilog="Example: hornbook glue runs/cola runs/mrpc runs/rte")
@@ -211,4 +211,4 @@ def glue(
     missing = [task for task in OFFICIAL if task not in counted]
     without = f"; without {', '.join(missing)}" if missing else ""
     print_result(f"average over {len(counted)} tasks: {100 * average:.1f}{without}")
-    answer(as_json, {"average": average, "tasks": list(counted), "missing": missing})
+    print_json(as_json, {"average": average, "tasks": list(counted), "missing": missing})

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from hornbook.cli.app import Device, Json, Model, Overwrite, answer, app, check_writable, refuse_existing
+from hornbook.cli.app import Device, Json, Model, Overwrite, app, check_writable, print_json, refuse_existing
 from hornbook.cli.overwriting import overwriting
 from hornbook.cli.tasks import Data, Delimiter, Encoding, Label, Pair, Text
 
@@ -15,7 +15,7 @@ Rounds = Annotated[int, typer.Option(help="Timed repetitions per model, interlea
 
 
 @app.command("export", epilog="Example: hornbook export runs/small-reviews --to onnx-int8 --out phone")
-def export_verb(
+def export_command(
     model: Model,
     to: Annotated[str, typer.Option(help="onnx (as exact as the model) or onnx-int8 (a quarter of the size).")],
     out: Annotated[
@@ -48,13 +48,13 @@ def export_verb(
         )
     table(measured_words(record))
     print_result(f"{out}: model.onnx, and README.md with a program that runs it")
-    answer(as_json, {"out": str(out), **record})
+    print_json(as_json, {"out": str(out), **record})
 
 
 @app.command(
     "compare", epilog="Example: hornbook compare runs/reviews runs/small-reviews phone --data reviews.csv --out c"
 )
-def compare_verb(
+def compare_command(
     models: Annotated[
         list[str], typer.Argument(help="Runs, models and exported folders; all are compared with the first.")
     ],
@@ -80,7 +80,7 @@ def compare_verb(
     """Compare models: size, FLOPs, latency, throughput, scores, and scores relative to the first."""
     from hornbook.deployment.comparison import compare, folder_for
     from hornbook.report.comparison import cells, headings, how_measured, write_comparison_page
-    from hornbook.terminal import counting_display, print_result, say, table
+    from hornbook.terminal import counting_display, log, print_result, table
 
     out = folder_for(models) if out is None else out
     check_writable(out)
@@ -107,9 +107,9 @@ def compare_verb(
     for line in how_measured(found):
         print_result(line)
     for note in found["notes"]:
-        say(f"note: {note}")
-    say(f"{write_comparison_page(out)} and {out / 'comparison.png'}")
-    answer(as_json, found)
+        log(f"note: {note}")
+    log(f"{write_comparison_page(out)} and {out / 'comparison.png'}")
+    print_json(as_json, found)
 
 
 def _beside(model: str, to: str) -> Path:

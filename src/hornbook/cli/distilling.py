@@ -10,16 +10,16 @@ from hornbook.cli.app import (
     Device,
     Json,
     Overwrite,
-    answer,
     app,
-    changes_in,
     check_writable,
-    says_what_is_kept,
+    parse_overrides,
+    print_json,
+    reporting_what_is_kept,
     show_settings,
 )
 from hornbook.cli.overwriting import RUN, overwriting
-from hornbook.cli.pretraining import say_outcome
-from hornbook.cli.tasks import Data, Delimiter, Encoding, Label, Pair, Strict, Text, say_result
+from hornbook.cli.pretraining import report_outcome
+from hornbook.cli.tasks import Data, Delimiter, Encoding, Label, Pair, Strict, Text, report_result
 
 TEACHER_HELP = "Teacher: a run folder, a transformers folder, or a Hugging Face name."
 STUDENT_HELP = "A preset (tinybert-4, ...), with --task also a model; defaults to distilbert (GPT: distilgpt2)."
@@ -39,7 +39,7 @@ ON_TEXT, ON_TASK = "with --corpus", "with --task"
     epilog="Example: hornbook distill runs/base --student distilbert --corpus wiki --out runs/small\n\n"
     "hornbook distill runs/sst-2 --student runs/small --task sst-2 --data glue/SST-2 --out runs/small-sst-2",
 )
-def distill_verb(
+def distill_command(
     teacher: Annotated[str, typer.Argument(help=TEACHER_HELP)],
     student: Annotated[str | None, typer.Option(help=STUDENT_HELP)] = None,
     out: Annotated[Path | None, typer.Option(help="Run folder to write.")] = None,
@@ -67,7 +67,7 @@ def distill_verb(
     delimiter: Delimiter = None,
     encoding: Encoding = None,
     strict: Strict = False,
-    change: Annotated[
+    override: Annotated[
         list[str] | None, typer.Option("--set", help="Override a setting: key=value; --show lists the keys.")
     ] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Resume the run in --out, or start it.")] = False,
@@ -77,7 +77,7 @@ def distill_verb(
     as_json: Json = False,
 ) -> None:
     """Distil a large model into a small one, on plain text or on a task. Ctrl-C saves; --resume resumes."""
-    changes = changes_in(change, device)
+    overrides = parse_overrides(override, device)
     on_text = {"steps": steps, "tokens": tokens, "minutes": minutes, "batch_tokens": batch_tokens}
     on_task = {"epochs": epochs, "lr": lr, "batch_size": batch_size, "text": text, "pair": pair, "label": label}
     on_task |= {"delimiter": delimiter, "encoding": encoding}
@@ -90,12 +90,12 @@ def distill_verb(
     if said := [name for name, value in wrong.items() if value is not None]:
         kind = ON_TEXT if task is not None else ON_TASK
         raise ValueError(f"--{said[0].replace('_', '-')} goes {kind}: leave it out here")
-    changes |= {SETTING_OF[name]: value for name, value in flags.items() if value is not None}
+    overrides |= {SETTING_OF[name]: value for name, value in flags.items() if value is not None}
     if sum(each is not None for each in (steps, tokens, minutes)) > 1:
         raise ValueError("give only one of --steps, --tokens and --minutes")
     more = {name: value for name, value in (on_text | on_task).items() if value is not None}
     if show:
-        asked = {"task": task, "data": data, "recipe": recipe, "changes": changes, "seed": seed}
+        asked = {"task": task, "data": data, "recipe": recipe, "overrides": overrides, "seed": seed}
         _show(teacher, student, asked, more, as_json)
         return
     if out is None or (not corpus and task is None and not (resume and (out / "run.json").exists())):
@@ -106,10 +106,10 @@ def distill_verb(
     check_writable(out)
     from hornbook.distillation.run import distill
     from hornbook.finetuning.api import Finetuned
-    from hornbook.terminal import PieceDisplay, say
+    from hornbook.terminal import PieceDisplay, log
 
     replaced = overwriting(out, RUN, overwrite, resume)
-    with replaced, says_what_is_kept(out, as_json), PieceDisplay() as display:
+    with replaced, reporting_what_is_kept(out, as_json), PieceDisplay() as display:
         result = distill(
             teacher,
             student,
@@ -118,19 +118,19 @@ def distill_verb(
             task=task,
             data=data,
             recipe=recipe,
-            changes=changes,
+            overrides=overrides,
             seed=seed,
             resume=resume,
-            watch=display,
-            say=say,
+            on_progress=display,
+            log=log,
             **more,
         )
     if isinstance(result, Finetuned):
-        say_result(result, "another --lr or more --epochs")
-        answer(as_json, {"out": str(out), "scores": result.scores, "degenerate": result.degenerate})
+        report_result(result, "another --lr or more --epochs")
+        print_json(as_json, {"out": str(out), "scores": result.scores, "degenerate": result.degenerate})
         return
-    say_outcome(out, result, can_fill_masks="mlm" in result.last)
-    answer(as_json, {"out": str(out), **vars(result)})
+    report_outcome(out, result, can_fill_masks="mlm" in result.last)
+    print_json(as_json, {"out": str(out), **vars(result)})
     if result.ended == "stopped":
         sys.stdout.flush()
         raise typer.Exit(130)
@@ -138,11 +138,11 @@ def distill_verb(
 
 def _show(teacher: str, student: str | None, asked: dict, more: dict, as_json: bool) -> None:
     from hornbook.distillation.run import settings_shown
-    from hornbook.terminal import say
+    from hornbook.terminal import log
 
-    settings, new_model = settings_shown(teacher, student, say=say, **asked, **more)
+    settings, new_model = settings_shown(teacher, student, log=log, **asked, **more)
     measured = ()
     if more.get("minutes") is not None:
-        say("a step is measured when the run starts, which decides schedule.steps: it is not listed")
+        log("a step is measured when the run starts, which decides schedule.steps: it is not listed")
         measured = ("schedule.steps", "schedule.warmup_steps")
     show_settings(settings, as_json, new_model, measured)

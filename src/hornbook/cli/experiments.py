@@ -5,14 +5,14 @@ from typing import Annotated
 
 import typer
 
-from hornbook.cli.app import Device, Json, Overwrite, answer, app, changes_in, check_writable
+from hornbook.cli.app import Device, Json, Overwrite, app, check_writable, parse_overrides, print_json
 from hornbook.cli.overwriting import overwriting
 
 EXAMPLE = "Example: hornbook reproduce equal-compute --corpus wiki --data tasks --out runs/equal --minutes-each 10"
 
 
 @app.command("reproduce", epilog=EXAMPLE)
-def reproduce_verb(
+def reproduce_command(
     experiment: Annotated[str, typer.Argument(help="A shipped experiment (equal-compute), or your own .toml file.")],
     corpus: Annotated[list[str], typer.Option(help="Corpus folder; FOLDER:WEIGHT to mix several.")],
     data: Annotated[Path, typer.Option(help="Folder that holds the task folders, such as glue for glue/CoLA.")],
@@ -24,7 +24,7 @@ def reproduce_verb(
     seeds: Annotated[
         int | None, typer.Option(help="Number of pre-training seeds per arm: the file's first, then further ones.")
     ] = None,
-    change: Annotated[
+    override: Annotated[
         list[str] | None, typer.Option("--set", help="Override a pre-training setting of every arm: key=value.")
     ] = None,
     minutes_each: Annotated[
@@ -42,7 +42,7 @@ def reproduce_verb(
     """Run an experiment: pre-train arms at equal FLOPs, fine-tune, compare, and report verdicts. Ctrl-C saves."""
     check_writable(out)
     from hornbook.experiments.runner import reproduce
-    from hornbook.terminal import PieceDisplay, print_result, say, table
+    from hornbook.terminal import PieceDisplay, log, print_result, table
 
     with overwriting(out, frozenset({"experiment"}), overwrite, resume), PieceDisplay() as display:
         found = reproduce(
@@ -53,25 +53,25 @@ def reproduce_verb(
             arms=None if arms is None else [each.strip() for each in arms.split(",") if each.strip()],
             flops=flops,
             seeds=seeds,
-            changes=changes_in(change),
+            overrides=parse_overrides(override),
             minutes_each=minutes_each,
             stop_after=stop_after,
             processes=processes,
             resume=resume,
             device=device,
-            watch=display,
-            say=say,
+            on_progress=display,
+            log=log,
         )
     claims = found.results["claims"]
     if claims:
         table([(claim["verdict"], claim["words"]) for claim in claims], ("verdict", "claim"))
     print_result(f"{found.num_done} of {found.num_pieces} pieces; {out / 'report.html'}")
     if found.ended == "stopped":
-        say("stopped and saved; the same command with --resume goes on")
+        log("stopped and saved; the same command with --resume goes on")
     elif found.failures:
-        say(f"{len(found.failures)} pieces failed; the same command with --resume tries them again")
+        log(f"{len(found.failures)} pieces failed; the same command with --resume tries them again")
     verdicts = {claim["name"]: claim["verdict"] for claim in claims}
     ended = {"ended": found.ended, "done": found.num_done, "pieces": found.num_pieces}
-    answer(as_json, {"out": str(out), **ended, "verdicts": verdicts, "failures": found.failures})
+    print_json(as_json, {"out": str(out), **ended, "verdicts": verdicts, "failures": found.failures})
     if found.ended != "finished":
         raise typer.Exit(130 if found.ended == "stopped" else 1)

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from hornbook.cli.app import Device, Json, Model, answer, app, refuse_idle, say_problems
+from hornbook.cli.app import Device, Json, Model, app, log_problems, print_json, refuse_unused_options
 
 Weights = Annotated[
     str, typer.Option(help="float, or int8: quantise a GPT's matrices to 8 bits, which is faster on a CPU.")
@@ -46,24 +46,24 @@ def generate(
     import hornbook
     from hornbook.infer.encoder import NUM_MASKS, EncoderModel
     from hornbook.infer.generation import MAX_TOKENS
-    from hornbook.terminal import print_result, say
+    from hornbook.terminal import log, print_result
 
     drawn = {"--temperature": temperature is not None, "--top-k": top_k is not None, "--top-p": top_p is not None}
     if fill:
         searched = {"--beams": beams > 1, "--length-penalty": length_penalty != 1}
         written = {"--repetition-penalty": repetition_penalty != 1, "--stop": bool(stop), "--seed": seed != 0}
-        refuse_idle("with --fill", drawn | searched | written | {"--num": num > 1, "--slide": slide})
+        refuse_unused_options("with --fill", drawn | searched | written | {"--num": num > 1, "--slide": slide})
     elif beams > 1:
-        refuse_idle("with --beams, which draws nothing", drawn | {"--seed": seed != 0})
+        refuse_unused_options("with --beams, which draws nothing", drawn | {"--seed": seed != 0})
     else:
-        refuse_idle("without --beams", {"--length-penalty": length_penalty != 1})
+        refuse_unused_options("without --beams", {"--length-penalty": length_penalty != 1})
     loaded = hornbook.load(model, weights, device)
     if fill:
         if not isinstance(loaded, EncoderModel):
             raise ValueError(f"--fill is for encoders, and {model} goes on with a text: leave it out")
         text = loaded.fill(prompt, NUM_MASKS if max_tokens is None else max_tokens)
         print_result(text)
-        answer(as_json, {"filled": text})
+        print_json(as_json, {"filled": text})
         return
     stream = _Stream(prompt) if num == 1 and not as_json else None
     try:
@@ -94,8 +94,8 @@ def generate(
             print_result(prompt + each.text)
     if any(each.ended == "context" for each in found):
         context = loaded.model.config.max_positions
-        say(f"note: the context of {context:,} tokens is full; --slide continues past its end")
-    answer(as_json, {"prompt": prompt, "texts": [vars(each) for each in found]})
+        log(f"note: the context of {context:,} tokens is full; --slide continues past its end")
+    print_json(as_json, {"prompt": prompt, "texts": [vars(each) for each in found]})
 
 
 class _Stream:
@@ -142,7 +142,7 @@ def score(
         | {"tokens": each.tokens, "log_probabilities": each.log_probabilities}
         for each in scores
     ]
-    answer(as_json, {"definition": definition, "scores": found})
+    print_json(as_json, {"definition": definition, "scores": found})
 
 
 @app.command("perplexity", epilog="Example: hornbook perplexity runs/gpt book.txt --stride 512")
@@ -167,7 +167,7 @@ def perplexity(
     import hornbook
     from hornbook.data.problems import Problems
     from hornbook.report.wording import counted
-    from hornbook.terminal import counting_display, print_result, say, table
+    from hornbook.terminal import counting_display, log, print_result, table
 
     if documents not in ("blank-line", "file"):
         raise ValueError(f"--documents must be blank-line or file, not '{documents}'")
@@ -186,10 +186,10 @@ def perplexity(
             text_column=text_column,
             problems=problems,
         )
-    say_problems(problems.as_dict())
+    log_problems(problems.as_dict())
     measures = [found]
     if baseline is not None:
-        say(f"counting 5-grams of {baseline}")
+        log(f"counting 5-grams of {baseline}")
         measures.append(loaded.ngram_perplexity(file, baseline, documents, text_column=text_column))
     rows = [
         ("perplexity per token", "per_token", f"{found.num_tokens:,} tokens"),
@@ -203,7 +203,7 @@ def perplexity(
     print_result(f"of {counted(found.num_documents, 'document')}; {found.definition}")
     for each in measures[1:]:
         print_result(f"5-grams: {each.definition}")
-    answer(as_json, found.as_dict() | ({} if baseline is None else {"baseline": measures[1].as_dict()}))
+    print_json(as_json, found.as_dict() | ({} if baseline is None else {"baseline": measures[1].as_dict()}))
 
 
 @app.command("lm-eval", epilog="Example: hornbook lm-eval runs/gpt --tasks lambada_openai,wikitext --limit 200")
@@ -217,7 +217,7 @@ def lm_eval(
     as_json: Json = False,
 ) -> None:
     """Evaluate a GPT on tasks of lm-evaluation-harness."""
-    from hornbook.terminal import say, table
+    from hornbook.terminal import log, table
 
     try:
         import lm_eval as harness
@@ -239,5 +239,5 @@ def lm_eval(
                 rows.append((task, metric, "" if filtered == "none" else filtered, f"{value:.4f}", spread))
     table(rows, ("task", "metric", "filter", "value", "standard error"))
     if limit is not None:
-        say(f"over the first {limit} examples of each task only: not to be compared with whole ones")
-    answer(as_json, {"results": found["results"], "versions": found.get("versions", {}), "limit": limit})
+        log(f"over the first {limit} examples of each task only: not to be compared with whole ones")
+    print_json(as_json, {"results": found["results"], "versions": found.get("versions", {}), "limit": limit})

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from hornbook.cli.app import Device, Json, Overwrite, answer, app, changes_in, check_writable, show_settings
+from hornbook.cli.app import Device, Json, Overwrite, app, check_writable, parse_overrides, print_json, show_settings
 from hornbook.cli.overwriting import RUN, overwriting
 
 PRESET_HELP = (
@@ -21,7 +21,7 @@ PRESET_HELP = (
 @app.command(
     "pretrain", epilog="Example: hornbook pretrain bert-base --corpus wiki:3 --corpus law --out runs/law --minutes 60"
 )
-def pretrain_verb(
+def pretrain_command(
     preset: Annotated[str, typer.Argument(help=PRESET_HELP)],
     out: Annotated[Path | None, typer.Option(help="Run folder to write.")] = None,
     corpus: Annotated[list[str] | None, typer.Option(help="Corpus folder; FOLDER:WEIGHT to mix several.")] = None,
@@ -35,7 +35,7 @@ def pretrain_verb(
     ] = None,
     batch_tokens: Annotated[int | None, typer.Option(help="Tokens per batch.")] = None,
     seed: Annotated[int | None, typer.Option(help="Random seed.")] = None,
-    change: Annotated[
+    override: Annotated[
         list[str] | None, typer.Option("--set", help="Override a setting: key=value; --show lists the keys.")
     ] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Resume the run in --out, or start it.")] = False,
@@ -45,7 +45,7 @@ def pretrain_verb(
     as_json: Json = False,
 ) -> None:
     """Pre-train a model on corpora. Ctrl-C saves a checkpoint; --resume resumes exactly."""
-    changes = changes_in(change, device)
+    overrides = parse_overrides(override, device)
     if sum(each is not None for each in (steps, tokens, minutes)) > 1:
         raise ValueError("give only one of --steps, --tokens and --minutes")
     if show:
@@ -53,14 +53,14 @@ def pretrain_verb(
         named = {name: value for name, value in flags.items() if value is not None}
         from hornbook.pretraining.settings import preset_settings
 
-        show_settings(preset_settings(preset, changes | named), as_json)
+        show_settings(preset_settings(preset, overrides | named), as_json)
         return
     if out is None or (not corpus and not (resume and (out / "run.json").exists())):
         missing = "--out" if out is None else "--corpus"
         raise ValueError(f"pretrain needs {missing}; see 'hornbook pretrain --help'")
     check_writable(out)
     from hornbook.pretraining.run import pretrain
-    from hornbook.terminal import TrainingDisplay, say
+    from hornbook.terminal import TrainingDisplay, log
 
     with overwriting(out, RUN, overwrite, resume), TrainingDisplay() as display:
         outcome = pretrain(
@@ -73,29 +73,29 @@ def pretrain_verb(
             minutes=minutes,
             batch_tokens=batch_tokens,
             seed=seed,
-            changes=changes,
+            overrides=overrides,
             resume=resume,
-            watch=display,
-            say=say,
+            on_progress=display,
+            log=log,
         )
-    say_outcome(out, outcome)
-    answer(as_json, {"out": str(out), **vars(outcome)})
+    report_outcome(out, outcome)
+    print_json(as_json, {"out": str(out), **vars(outcome)})
     if outcome.ended == "stopped":
         sys.stdout.flush()
         raise typer.Exit(130)
 
 
-def say_outcome(out: Path, outcome, can_fill_masks: bool = True) -> None:
+def report_outcome(out: Path, outcome, can_fill_masks: bool = True) -> None:
     from hornbook.files import read_json
     from hornbook.report.wording import counted
-    from hornbook.terminal import duration, print_result, say, short
+    from hornbook.terminal import duration, log, print_result, short
 
     if outcome.ended == "already finished":
-        say(f"{out} is finished: there is nothing to do")
+        log(f"{out} is finished: there is nothing to do")
         return
     seen = f"{counted(outcome.step, 'step')}, {short(outcome.tokens)} tokens, {duration(outcome.seconds)}"
     if outcome.ended == "stopped":
-        say(f"stopped and saved at {seen}; the same command with --resume goes on")
+        log(f"stopped and saved at {seen}; the same command with --resume goes on")
         return
     run = read_json(out / "run.json")
     terms = run.get("terms", {})
@@ -108,11 +108,11 @@ def say_outcome(out: Path, outcome, can_fill_masks: bool = True) -> None:
         "clm": f'hornbook {"generate" if "clm" in run["heads"] else "score"} {out} "..."',
     }
     use = next((words for term, words in others.items() if term in terms), fill_mask)
-    say(f"  hornbook report {out}      {use}".rstrip())
+    log(f"  hornbook report {out}      {use}".rstrip())
 
 
 @app.command("plan", epilog="Example: hornbook plan bert-large --devices 8 --device-memory 80")
-def plan_verb(
+def plan_command(
     preset: Annotated[str, typer.Argument(help=PRESET_HELP)],
     devices: Annotated[int, typer.Option(help="Number of devices.")] = 1,
     device: Device = "auto",
@@ -124,7 +124,7 @@ def plan_verb(
     ] = None,
     utilisation: Annotated[float, typer.Option(help="Fraction of the peak that is reached.")] = 0.4,
     tokens: Annotated[int | None, typer.Option(help="Training tokens; defaults to the published number.")] = None,
-    change: Annotated[
+    override: Annotated[
         list[str] | None, typer.Option("--set", help="Override a setting: key=value, as for pretrain.")
     ] = None,
     as_json: Json = False,
@@ -136,10 +136,10 @@ def plan_verb(
     from hornbook.pretraining.settings import preset_settings
     from hornbook.terminal import duration, print_result, table
 
-    changes = changes_in(change)
-    preset_settings(preset, changes)  # refuses before the machine is measured
+    overrides = parse_overrides(override)
+    preset_settings(preset, overrides)  # refuses before the machine is measured
     on = machine(device, devices, device_memory, device_tflops)
-    found = plan(preset, devices, on.num_bytes, on.flops, utilisation, tokens, changes)
+    found = plan(preset, devices, on.num_bytes, on.flops, utilisation, tokens, overrides)
     took = f"{found.days:,.1f} days" if found.days >= 2 else duration(found.days * 86_400)
     weights = f"{4 * found.parameters / GIB:,.1f} GiB"
     table(
@@ -171,7 +171,7 @@ def plan_verb(
         measures = f"'hornbook pretrain {preset} --corpus DIR --out DIR --minutes 10' measures"
         fits = f"it fits here; how long a step takes on this machine, {measures}"
         print_result(fits if found.fits(found.sharding[0]) else "it does not fit here")
-    answer(as_json, asdict(found) | {"machine": asdict(on)})
+    print_json(as_json, asdict(found) | {"machine": asdict(on)})
 
 
 def _tokens_at_once(length: int, most: int) -> str:

@@ -7,14 +7,14 @@ from typing import Annotated
 
 import typer
 
-from hornbook.cli.app import Device, Json, Overwrite, answer, app, check_writable, show_settings
+from hornbook.cli.app import Device, Json, Overwrite, app, check_writable, print_json, show_settings
 from hornbook.cli.overwriting import RUN, overwriting
 
 EXAMPLE = "Example: hornbook prompt runs/gpt --task sst-2-question --data glue/SST-2 --shots 0,1,8 --out runs/sst-shots"
 
 
 @app.command("prompt", epilog=EXAMPLE)
-def prompt_verb(
+def prompt_command(
     model: Annotated[str | None, typer.Argument(help="A GPT: a run folder, a folder, or a Hugging Face name.")] = None,
     task: Annotated[str | None, typer.Option(help="A shipped task (see --list), or your own .toml file.")] = None,
     data: Annotated[str | None, typer.Option(help="Folder or file with the task's examples.")] = None,
@@ -54,10 +54,10 @@ def prompt_verb(
     from hornbook.prompting.run import prompt
     from hornbook.report.prompted import degenerate_words, rows_of
     from hornbook.report.wording import measure
-    from hornbook.terminal import answering_display, print_result, say, table
+    from hornbook.terminal import answering_display, log, print_result, table
 
     replaced = overwriting(out, frozenset({"prompted task"}), overwrite, resume)
-    with replaced, answering_display() as watch, _says_how_to_go_on(out):
+    with replaced, answering_display() as on_progress, _explaining_how_to_resume(out):
         found = prompt(
             model,
             task,
@@ -70,21 +70,21 @@ def prompt_verb(
             dictionary=dictionary,
             resume=resume,
             device=device,
-            watch=watch,
-            say=say,
+            on_progress=on_progress,
+            log=log,
         )
     rows = [(name, num, *(words for _, words in cells), note) for name, num, cells, note in rows_of(found)]
     table(rows, ("who answers", "examples", *map(measure, found["measures"]), ""))
     for name, each in found["measures"].items():
         print_result(f"{measure(name)}: {each['words']}")
     if words := degenerate_words(found):
-        say(f"note: {words}")
+        log(f"note: {words}")
     print_result(f"{found['interval']}; {found['questions']:,} questions; {out / 'report.html'}")
-    answer(as_json, {"out": str(out), "points": found["points"], "baselines": found["baselines"]})
+    print_json(as_json, {"out": str(out), "points": found["points"], "baselines": found["baselines"]})
 
 
 @contextlib.contextmanager
-def _says_how_to_go_on(out: Path) -> Iterator[None]:
+def _explaining_how_to_resume(out: Path) -> Iterator[None]:
     try:
         yield
     except KeyboardInterrupt:
@@ -105,7 +105,7 @@ def _list(as_json: bool) -> None:
     tasks = [read_task(name) for name in shipped()]
     rows = [(each.name, ", ".join(each.measures), each.about) for each in tasks]
     table(rows, ("task", "measures", "what is asked"), is_prose=True)
-    answer(as_json, {each.name: each.about for each in tasks})
+    print_json(as_json, {each.name: each.about for each in tasks})
 
 
 def _show(task: str, data: str, shots: list[int], as_json: bool) -> None:
@@ -120,14 +120,14 @@ def _show(task: str, data: str, shots: list[int], as_json: bool) -> None:
         print_result(
             f"--- examples: {each['shots']}{variant}\n{each['prompt']}\n--- answers: {' |'.join(each['answers'])}"
         )
-    answer(as_json, {"prompts": found})
+    print_json(as_json, {"prompts": found})
 
 
 def finetune_as_text(
     model: str,
     data: str | None,
     out: Path | None,
-    changes: dict,
+    overrides: dict,
     resume: bool,
     overwrite: bool,
     show: bool,
@@ -135,21 +135,21 @@ def finetune_as_text(
 ) -> None:
     """`finetune --task text`: the tasks that the file `data` names, learned together."""
     from hornbook.prompting.teaching import finetune_text, opened_gpt, text_settings
-    from hornbook.terminal import TrainingDisplay, print_result, say
+    from hornbook.terminal import TrainingDisplay, log, print_result
 
     if show:
-        show_settings(text_settings(opened_gpt(model)[0], changes), as_json)
+        show_settings(text_settings(opened_gpt(model)[0], overrides), as_json)
         return
     if out is None or (data is None and not resume):
         raise ValueError(f"finetune --task text needs --{'out' if out is None else 'data'}, and --data a .toml file")
     check_writable(out)
     with overwriting(out, RUN, overwrite, resume), TrainingDisplay() as display:
-        outcome = finetune_text(model, data, out, changes=changes, resume=resume, watch=display, say=say)
+        outcome = finetune_text(model, data, out, overrides=overrides, resume=resume, on_progress=display, log=log)
     if outcome.ended == "stopped":
-        say(f"stopped at step {outcome.step:,} and saved in {out}: the same with --resume goes on")
+        log(f"stopped at step {outcome.step:,} and saved in {out}: the same with --resume goes on")
     else:
         print_result(f"{out}: {outcome.ended}")
-        say(f"  hornbook prompt {out} --task NAME --data PATH --shots 0 --out SCORES")
-    answer(as_json, {"out": str(out), **vars(outcome)})
+        log(f"  hornbook prompt {out} --task NAME --data PATH --shots 0 --out SCORES")
+    print_json(as_json, {"out": str(out), **vars(outcome)})
     if outcome.ended == "stopped":
         raise typer.Exit(130)

@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 from typer.core import TyperGroup
 
-from hornbook.cli.app import Json, answer, app
+from hornbook.cli.app import Json, app, print_json
 
 Folder = Annotated[Path, typer.Argument(help="The folder that holds the runs.")]
 
@@ -28,14 +28,14 @@ app.add_typer(runs_app, name="runs")
 def list_verb(folder: Folder = Path("runs"), as_json: Json = False) -> None:
     """List the runs in a folder: what each is, its state, its score or loss, its size and its age."""
     from hornbook.report.runs import HEADINGS, about_run, find_runs, row
-    from hornbook.terminal import say, table
+    from hornbook.terminal import log, table
 
     found = [about_run(run) for run in find_runs(folder)]
     if found:
         table([row(about, folder) for about in found], HEADINGS)
     else:
-        say(f"there are no runs in {folder}")
-    answer(as_json, {"runs": found})
+        log(f"there are no runs in {folder}")
+    print_json(as_json, {"runs": found})
 
 
 @runs_app.command("clean", epilog="Example: hornbook runs clean runs --dry-run")
@@ -55,7 +55,7 @@ def clean_verb(
         table([(run, size(num_bytes)) for run, num_bytes in freed.items()], ("run", "checkpoints"))
     total = sum(freed.values())
     print_result(f"{size(total)} {'would be freed' if dry_run else 'freed'} in {counted(len(freed), 'run')}")
-    answer(as_json, {"freed": freed, "bytes": total, "dry_run": dry_run})
+    print_json(as_json, {"freed": freed, "bytes": total, "dry_run": dry_run})
 
 
 def _clean(run: Path, dry_run: bool) -> int:

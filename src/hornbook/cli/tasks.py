@@ -13,13 +13,13 @@ from hornbook.cli.app import (
     Json,
     Model,
     Overwrite,
-    answer,
     app,
-    changes_in,
     check_writable,
-    refuse_idle,
-    say_problems,
-    says_what_is_kept,
+    log_problems,
+    parse_overrides,
+    print_json,
+    refuse_unused_options,
+    reporting_what_is_kept,
     show_settings,
 )
 from hornbook.cli.overwriting import RUN, overwriting, refuse_existing_file
@@ -43,7 +43,7 @@ Runs = Annotated[list[str], typer.Argument(help="Fine-tuned run or model folder;
 
 
 @app.command("finetune", epilog="Example: hornbook finetune runs/first --task mrpc --data glue/MRPC --out runs/mrpc")
-def finetune_verb(
+def finetune_command(
     model: Model,
     task: TaskToLearn = None,
     data: Data = None,
@@ -71,7 +71,7 @@ def finetune_verb(
     delimiter: Delimiter = None,
     encoding: Encoding = None,
     strict: Strict = False,
-    change: Annotated[
+    override: Annotated[
         list[str] | None, typer.Option("--set", help="Override a setting: key=value; --show lists the keys.")
     ] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Resume the run in --out, or start it.")] = False,
@@ -84,9 +84,9 @@ def finetune_verb(
     as_json: Json = False,
 ) -> None:
     """Fine-tune a pre-trained model on a task. Ctrl-C saves a checkpoint; --resume resumes."""
-    changes = changes_in(change, device)
+    overrides = parse_overrides(override, device)
     named = {"task.head": head, "task.pair_encoding": pair_encoding}
-    changes |= {name: value for name, value in named.items() if value is not None}
+    overrides |= {name: value for name, value in named.items() if value is not None}
     if task == "text" or (task is None and resume and _is_of_text(out)):
         from hornbook.cli.prompting import finetune_as_text
 
@@ -94,21 +94,21 @@ def finetune_verb(
         columns |= {"--delimiter": delimiter is not None, "--encoding": encoding is not None}
         several = {"--restarts": restarts > 1, "--search": search, "--strict": strict}
         layers = {"--head": head is not None, "--pair-encoding": pair_encoding is not None}
-        refuse_idle("with --task text", columns | several | layers)
+        refuse_unused_options("with --task text", columns | several | layers)
         flags = {"epochs": epochs, "optimizer.lr": lr, "batch_size": batch_size, "runtime.seed": seed}
-        changes |= {name: value for name, value in flags.items() if value is not None}
-        finetune_as_text(model, data, out, changes, resume, overwrite, show, as_json)
+        overrides |= {name: value for name, value in flags.items() if value is not None}
+        finetune_as_text(model, data, out, overrides, resume, overwrite, show, as_json)
         return
     if show:
         flags = {"epochs": epochs, "optimizer.lr": lr, "batch_size": batch_size, "runtime.seed": seed}
-        _show(model, task or "classification", changes, flags, as_json)
+        _show(model, task or "classification", overrides, flags, as_json)
         return
     if dry_run:
         from hornbook.cli.checking import print_dry_run
 
         columns = {"text": text, "pair": pair, "label": label, "strict": strict}
         columns |= {"delimiter": delimiter, "encoding": encoding}
-        asked = {"epochs": epochs, "lr": lr, "batch_size": batch_size, "seed": seed, "changes": changes}
+        asked = {"epochs": epochs, "lr": lr, "batch_size": batch_size, "seed": seed, "overrides": overrides}
         print_dry_run(model, data, task, restarts, search, as_json, **columns, **asked)
         return
     if resume and data is None and out is not None:
@@ -119,10 +119,10 @@ def finetune_verb(
         raise ValueError(f"finetune needs --{'data' if data is None else 'out'}; see 'hornbook finetune --help'")
     check_writable(out)
     from hornbook.finetuning.api import finetune
-    from hornbook.terminal import PieceDisplay, say
+    from hornbook.terminal import PieceDisplay, log
 
     replaced = overwriting(out, RUN, overwrite, resume)
-    with replaced, says_what_is_kept(out, as_json), PieceDisplay() as display:
+    with replaced, reporting_what_is_kept(out, as_json), PieceDisplay() as display:
         result = finetune(
             model,
             data,
@@ -140,13 +140,13 @@ def finetune_verb(
             restarts=restarts,
             search=search,
             strict=strict,
-            changes=changes,
+            overrides=overrides,
             resume=resume,
-            watch=display,
-            say=say,
+            on_progress=display,
+            log=log,
         )
-    say_result(result)
-    answer(as_json, {"out": str(out), "scores": result.scores, "degenerate": result.degenerate})
+    report_result(result)
+    print_json(as_json, {"out": str(out), "scores": result.scores, "degenerate": result.degenerate})
 
 
 def _is_of_text(out: Path | None) -> bool:
@@ -154,10 +154,10 @@ def _is_of_text(out: Path | None) -> bool:
     from hornbook.files import read_json
 
     record = None if out is None else out / "run.json"
-    return record is not None and record.exists() and read_json(record).get("verb") == "finetune-text"
+    return record is not None and record.exists() and read_json(record).get("command") == "finetune-text"
 
 
-def _show(model: str, task: str, changes: dict, flags: dict, as_json: bool) -> None:
+def _show(model: str, task: str, overrides: dict, flags: dict, as_json: bool) -> None:
     from hornbook.finetuning.settings import settings_for
     from hornbook.interop.folder import load_folder
     from hornbook.interop.hub import model_folder
@@ -165,14 +165,14 @@ def _show(model: str, task: str, changes: dict, flags: dict, as_json: bool) -> N
 
     trained, _ = load_folder(model_folder(model))
     said = {name: value for name, value in flags.items() if value is not None}
-    show_settings(settings_for(known(task), trained, changes | said), as_json)
+    show_settings(settings_for(known(task), trained, overrides | said), as_json)
 
 
-def say_result(result, advice: str = "--restarts 5, another --lr or more --epochs") -> None:
+def report_result(result, advice: str = "--restarts 5, another --lr or more --epochs") -> None:
     from hornbook.files import read_json
     from hornbook.report.stages import read_stages
     from hornbook.report.wording import counted
-    from hornbook.terminal import duration, print_result, say, table
+    from hornbook.terminal import duration, log, print_result, table
 
     tries = result.out / "tries.json"
     if tries.exists():
@@ -188,13 +188,13 @@ def say_result(result, advice: str = "--restarts 5, another --lr or more --epoch
     seconds = outcome.seconds + sum(record.seconds for record in earlier)
     stages = f" in {len(earlier) + 1} stages" if earlier else ""
     print_result(f"{result.out}: {outcome.ended}, {counted(steps, 'step')}{stages}, {duration(seconds)}")
-    say_scores(result.scores)
+    print_scores(result.scores)
     if result.degenerate:
-        say(f"note: this run is degenerate: {result.degenerate}; try {advice}")
-    say(f'  hornbook predict {result.out} "..."      hornbook report {result.out}')
+        log(f"note: this run is degenerate: {result.degenerate}; try {advice}")
+    log(f'  hornbook predict {result.out} "..."      hornbook report {result.out}')
 
 
-def say_scores(parts: dict) -> None:
+def print_scores(parts: dict) -> None:
     from hornbook.terminal import table
 
     rows = [
@@ -223,7 +223,7 @@ def evaluate(
     confusion matrix. Several runs form an ensemble."""
     from hornbook.cli.class_tables import print_tables
     from hornbook.infer.predictor import load_predictor
-    from hornbook.terminal import counting_display, say
+    from hornbook.terminal import counting_display, log
 
     if data is None:
         raise ValueError("evaluate needs --data; see 'hornbook evaluate --help'")
@@ -241,20 +241,20 @@ def evaluate(
             progress=lambda done: show("examples scored", done),
         )
     for words in [*found["said"], *(f"note: {each}" for each in found["notes"])]:
-        say(words)
-    say_problems(found["problems"])
+        log(words)
+    log_problems(found["problems"])
     for name, count in found["unlabelled"].items():
         if count:
-            say(f"{count:,} examples of {name} have no label and are not scored")
+            log(f"{count:,} examples of {name} have no label and are not scored")
     for name, count in found["cut_texts"].items():
         if count:
-            say(f"{count:,} texts of {name} are longer than {predictor.longest} tokens allow, and were cut")
+            log(f"{count:,} texts of {name} are longer than {predictor.longest} tokens allow, and were cut")
     if found["unknown_labels"]:
-        say(f"labels that the model does not know count as missed: {', '.join(found['unknown_labels'])}")
-    say_scores(found["parts"])
+        log(f"labels that the model does not know count as missed: {', '.join(found['unknown_labels'])}")
+    print_scores(found["parts"])
     for name, tables in found["tables"].items():
         print_tables(tables, name)
-    answer(as_json, found)
+    print_json(as_json, found)
 
 
 @app.command("predict", epilog="Example: hornbook predict runs/mrpc --file pairs.tsv --to predictions.csv")
@@ -293,7 +293,7 @@ def predict(
     from hornbook.infer.predictor import load_predictor
     from hornbook.tasks.reading.standard_input import spooled
     from hornbook.tasks.tables_out import format_of
-    from hornbook.terminal import say
+    from hornbook.terminal import log
 
     runs = list(itertools.takewhile(_is_model, arguments)) or arguments[:1]
     texts = arguments[len(runs) :]
@@ -301,13 +301,15 @@ def predict(
         refuse_existing_file(to, "--to", overwrite)
     predictor = load_predictor(runs, device)
     if submission is not None:
-        refuse_idle("with --submission", {"a text": bool(texts), "--file": file is not None, "--to": to is not None})
+        refuse_unused_options(
+            "with --submission", {"a text": bool(texts), "--file": file is not None, "--to": to is not None}
+        )
         _submit(predictor, data, submission, as_json)
         return
     if paths := [each for each in texts if each.strip() and Path(each).exists()]:
         hint = "is not a fine-tuned run" if Path(paths[0]).is_dir() else f"is a file: use --file {paths[0]}"
         raise ValueError(f"{paths[0]} {hint}")
-    refuse_idle("beside --file", {"a text": bool(texts) and file is not None})
+    refuse_unused_options("beside --file", {"a text": bool(texts) and file is not None})
     if data is not None:
         raise ValueError(f"--data goes with --submission: for the predictions of a file say --file {data}")
     if not texts and file is None:
@@ -319,7 +321,7 @@ def predict(
     read_from = spooled(sys.stdin.buffer, text) if file == STANDARD else nullcontext(file)
     with read_from as path:
         if file == STANDARD:
-            say(f"standard input is read as {path.suffix.removeprefix('.')}")
+            log(f"standard input is read as {path.suffix.removeprefix('.')}")
         columns = {"text": text, "pair": pair, "strict": strict, "delimiter": delimiter, "encoding": encoding}
         _predict(predictor, texts, path, to, as_json, columns)
 
@@ -334,27 +336,27 @@ def _predict(
 ) -> None:
     from hornbook.tasks.reading.inputs import input_rows, read_input_rows
     from hornbook.tasks.tables_out import FORMATS, formatted, readable, renamed, with_columns, write_rows
-    from hornbook.terminal import counting_display, print_result, say, table
+    from hornbook.terminal import counting_display, log, print_result, table
 
     if file is not None:
-        inputs = read_input_rows(file, predictor.saved, say=say, **how_to_read)
+        inputs = read_input_rows(file, predictor.saved, log=log, **how_to_read)
     else:
         items = [tuple(part.strip() for part in each.split("|||")) if "|||" in each else each for each in texts]
         inputs = input_rows(items, predictor.saved.kind)
     with counting_display("predicting") as show:
         predictions = predictor.predict_rows(inputs, lambda done: show("predicted", done))
     if predictor.num_cut:
-        say(f"{predictor.num_cut:,} texts are longer than {predictor.longest} tokens allow, and were cut")
+        log(f"{predictor.num_cut:,} texts are longer than {predictor.longest} tokens allow, and were cut")
     if predictor.num_unlike:
         learned = "pairs ('A ||| B')" if predictor.saved.has_pairs else "single texts"
-        say(f"note: the model learned from {learned}, and {predictor.num_unlike:,} of these inputs are not")
+        log(f"note: the model learned from {learned}, and {predictor.num_unlike:,} of these inputs are not")
     columns = [each.columns for each in inputs] if any(each.columns for each in inputs) else []
     rows = predictor.describe([each.example for each in inputs], predictions)
     rows = [row | ({"problem": each.problem} if each.problem else {}) for row, each in zip(rows, inputs, strict=True)]
     if num_empty := predictions.count(None):
-        say(f"{num_empty:,} of {len(inputs):,} inputs have no prediction: the column 'problem' has the reason")
+        log(f"{num_empty:,} of {len(inputs):,} inputs have no prediction: the column 'problem' has the reason")
     if to is not None and (names := renamed(rows, columns)):
-        say(f"predictions are in {', '.join(names)}, as the input has columns of the shorter names")
+        log(f"predictions are in {', '.join(names)}, as the input has columns of the shorter names")
     if to == STANDARD:
         is_writable = file is not None and file.suffix.lower() in FORMATS
         sys.stdout.write(formatted(rows, file.suffix.lower() if is_writable else ".jsonl", columns))
@@ -364,7 +366,7 @@ def _predict(
     elif not as_json:
         headings, cells = readable(rows)
         table(cells, headings)
-    answer(as_json, {"predictions": with_columns(rows, columns)})
+    print_json(as_json, {"predictions": with_columns(rows, columns)})
 
 
 def _is_model(name: str) -> bool:
@@ -373,7 +375,7 @@ def _is_model(name: str) -> bool:
 
 def _submit(predictor, data: str | None, out: Path, as_json: bool) -> None:
     from hornbook.tasks.submissions import missing_glue, write_submission
-    from hornbook.terminal import print_result, say
+    from hornbook.terminal import log, print_result
 
     if data is None:
         raise ValueError("--submission needs --data, the folder with the test part")
@@ -384,8 +386,8 @@ def _submit(predictor, data: str | None, out: Path, as_json: bool) -> None:
     print_result(f"{out}: {', '.join(files)}")
     missing = missing_glue(out) if saved.name != "diagnostic" and files[0].endswith(".tsv") else []
     if missing:
-        say(f"GLUE's grader wants all tasks; still missing: {', '.join(missing)}")
-    answer(as_json, {"out": str(out), "files": files, "missing": missing})
+        log(f"GLUE's grader wants all tasks; still missing: {', '.join(missing)}")
+    print_json(as_json, {"out": str(out), "files": files, "missing": missing})
 
 
 @app.command("features", epilog="Example: hornbook features runs/first texts.txt --out vectors.npy --layers last4")
@@ -408,7 +410,7 @@ def features(
 ) -> None:
     """Write the hidden states of texts to a .npy file, as features for another model."""
     from hornbook.infer.features import extract_features
-    from hornbook.terminal import counting_display, print_result, say
+    from hornbook.terminal import counting_display, log, print_result
 
     check_writable(out.parent)
     refuse_existing_file(out, "--out", overwrite)
@@ -428,9 +430,9 @@ def features(
             progress=lambda done, total: show(f"of {total:,} texts", done),
         )
     for words in found.said:
-        say(words)
-    say_problems(found.problems.as_dict())
+        log(words)
+    log_problems(found.problems.as_dict())
     if found.num_cut:
-        say(f"{found.num_cut:,} texts were cut to what the model takes")
+        log(f"{found.num_cut:,} texts were cut to what the model takes")
     print_result(f"{found.out}: {found.num_rows:,} x {found.width}, of {found.num_texts:,} texts")
-    answer(as_json, {"out": str(found.out), "texts": found.num_texts, "rows": found.num_rows, "width": found.width})
+    print_json(as_json, {"out": str(found.out), "texts": found.num_texts, "rows": found.num_rows, "width": found.width})

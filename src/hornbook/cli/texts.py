@@ -12,7 +12,16 @@ from typing import Annotated
 
 import typer
 
-from hornbook.cli.app import Json, Overwrite, answer, app, check_writable, complain, refuse_existing, say_problems
+from hornbook.cli.app import (
+    Json,
+    Overwrite,
+    app,
+    check_writable,
+    log_problems,
+    print_error,
+    print_json,
+    refuse_existing,
+)
 from hornbook.cli.overwriting import CORPUS, TOKENIZER, overwriting
 
 tokenizer_app = typer.Typer(help="Train a tokenizer, or add words to one.", no_args_is_help=True)
@@ -53,9 +62,11 @@ def tokenizer_train(
             train = partial(train_tokenizer, texts, kind=kind, vocab_size=vocab_size, cased=cased, progress=show)
             trained = _in_a_thread(train)
         trained.save(out)
-    say_problems(problems.as_dict())
+    log_problems(problems.as_dict())
     print_result(f"{out}: {trained.vocab_size:,} tokens, {kind}, {'cased' if cased else 'uncased'}")
-    answer(as_json, {"out": str(out), "vocab_size": trained.vocab_size, "fit": _show_fit(trained, files, text_column)})
+    print_json(
+        as_json, {"out": str(out), "vocab_size": trained.vocab_size, "fit": _show_fit(trained, files, text_column)}
+    )
 
 
 def _in_a_thread(work: Callable):
@@ -77,7 +88,7 @@ def _stopped_at_once() -> Iterator[None]:
     try:
         yield
     except KeyboardInterrupt:
-        complain("stopped; nothing was written")
+        print_error("stopped; nothing was written")
         sys.stdout.flush()
         os._exit(130)  # without waiting for the thread
 
@@ -99,7 +110,7 @@ def tokenizer_extend(
     from hornbook.data.readers import read_documents
     from hornbook.interop.hub import model_folder
     from hornbook.lifecycle.locking import run_lock
-    from hornbook.terminal import print_result, say
+    from hornbook.terminal import log, print_result
     from hornbook.text.extension import LEAST_COUNT, words_worth_adding
     from hornbook.text.tokenizer import Tokenizer
 
@@ -115,11 +126,11 @@ def tokenizer_extend(
         added = extended.add_words(chosen)
         extended.save(out)
     if not added and word_list is None:
-        say(f"note: no word that is split occurs {LEAST_COUNT} times or more; --word-list adds the words in a file")
+        log(f"note: no word that is split occurs {LEAST_COUNT} times or more; --word-list adds the words in a file")
     some = ", ".join(extended.token(number) for number, _ in added[:12]) + (" ..." if len(added) > 12 else "")
     print_result(f"{out}: {len(added):,} words added{f' ({some})' if some else ''}, {extended.vocab_size:,} tokens")
     fit = _show_fit(extended, files, text_column)
-    answer(as_json, {"out": str(out), "added": len(added), "vocab_size": extended.vocab_size, "fit": fit})
+    print_json(as_json, {"out": str(out), "added": len(added), "vocab_size": extended.vocab_size, "fit": fit})
 
 
 def _words_in(word_list: Path) -> list[str]:
@@ -176,7 +187,7 @@ def corpus_build(
     from hornbook.data.build import build_corpus
     from hornbook.interop.hub import model_folder
     from hornbook.report.wording import counted
-    from hornbook.terminal import building_display, print_result, say, short
+    from hornbook.terminal import building_display, log, print_result, short
 
     if documents not in ("blank-line", "file"):
         raise ValueError(f"--documents must be blank-line or file, not '{documents}'")
@@ -195,23 +206,23 @@ def corpus_build(
         )
     totals, num_shards = manifest["totals"], len(manifest["shards"])
     if manifest.get("already_built"):
-        say(f"{out} is already built")
+        log(f"{out} is already built")
     print_result(
         f"{out}: {counted(totals['documents'], 'document')}, {counted(totals['sentences'], 'sentence')}, "
         f"{short(totals['tokens'])} tokens in {counted(num_shards, 'shard')}, "
         f"{manifest['megabytes_per_second']:.1f} MB/s"
     )
     for kind, count in manifest["cleaned"].items():
-        say(f"  removed {count:,}: {kind.replace('_', ' ')}")
-    say_problems(manifest["problems"])
-    _say_repeated_lines(manifest["repeated_lines"])
-    answer(as_json, {"out": str(out), **{key: value for key, value in manifest.items() if key != "sources"}})
+        log(f"  removed {count:,}: {kind.replace('_', ' ')}")
+    log_problems(manifest["problems"])
+    _log_repeated_lines(manifest["repeated_lines"])
+    print_json(as_json, {"out": str(out), **{key: value for key, value in manifest.items() if key != "sources"}})
 
 
-def _say_repeated_lines(report: dict) -> None:
-    from hornbook.terminal import say
+def _log_repeated_lines(report: dict) -> None:
+    from hornbook.terminal import log
 
     if report.get("repeated_share", 0) > 0.01:
-        say(f"  note: {report['repeated_share']:.1%} of the lines repeat earlier ones, most often:")
+        log(f"  note: {report['repeated_share']:.1%} of the lines repeat earlier ones, most often:")
         for line in report.get("most_repeated", [])[:3]:
-            say(f"    {line['count']:,} x {line['line'][:90]}")
+            log(f"    {line['count']:,} x {line['line'][:90]}")

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from hornbook.cli.app import Device, Json, Model, answer, app
+from hornbook.cli.app import Device, Json, Model, app, print_json
 
 PICTURES = (
     *("curves.png", "confusion.png", "scatter.png", "tries.png", "curve.png", "score-by-flops.png"),
@@ -28,7 +28,7 @@ def fill_mask(
     masks = hornbook.load(model, device=device).fill_mask(text, top)
     for guesses in masks:
         table([(f"{guess.probability:.2%}", guess.word, guess.text) for guess in guesses], ("", "word", "text"))
-    answer(as_json, {"masks": [[vars(guess) for guess in guesses] for guesses in masks]})
+    print_json(as_json, {"masks": [[vars(guess) for guess in guesses] for guesses in masks]})
 
 
 @app.command("next-sentence", epilog='Example: hornbook next-sentence runs/first "He went out." "It was raining."')
@@ -45,7 +45,7 @@ def next_sentence(
 
     probability = hornbook.load(model, device=device).next_sentence(a, b)
     print_result(f"{probability:.1%} that the second follows the first")
-    answer(as_json, {"is_next": probability})
+    print_json(as_json, {"is_next": probability})
 
 
 @app.command("detect", epilog='Example: hornbook detect runs/electra "The chef ate the meal for his guests."')
@@ -73,7 +73,7 @@ def detect(
             marked = f"{marked[: word.start]}[{marked[word.start : word.stop]}]{marked[word.stop :]}"
     print_result(marked)
     table([(f"{word.probability:.1%}", word.word) for word in words], ("replaced", "word"))
-    answer(as_json, {"marked": marked, "words": [vars(word) for word in words]})
+    print_json(as_json, {"marked": marked, "words": [vars(word) for word in words]})
 
 
 @app.command("info", epilog="Example: hornbook info runs/first")
@@ -86,7 +86,7 @@ def info(
 
     description = describe(path)
     table(lines(description))
-    answer(as_json, description)
+    print_json(as_json, description)
 
 
 @app.command("report", epilog="Example: hornbook report runs/first")
@@ -98,4 +98,4 @@ def report(run: Annotated[Path, typer.Argument(help="Run folder.")], as_json: Js
     page = write_report(run)
     pictures = [name for name in PICTURES if (run / name).exists()]
     print_result(" and ".join([str(page), *(str(run / name) for name in pictures)]))
-    answer(as_json, {"page": str(page), "pictures": [str(run / name) for name in pictures]})
+    print_json(as_json, {"page": str(page), "pictures": [str(run / name) for name in pictures]})

@@ -50,7 +50,7 @@ def cut(corpus: Corpus, length: int, rule: Rule, held_out: bool) -> Chunks:
     They are kept in the corpus folder (a large corpus takes minutes to cut), under a name that says how they were cut.
     """
     part = "held-out" if held_out else "train"
-    name = f"{rule}-{length}-{part}-{corpus.held_out_share!r}-v{VERSION}-{corpus.fingerprint[:12]}.npz"
+    name = f"{rule}-{length}-{part}-{corpus.held_out_fraction!r}-v{VERSION}-{corpus.fingerprint[:12]}.npz"
     kept = corpus.folder / "chunks" / name
     pairs = _kept(kept, corpus)
     if pairs is None:

@@ -31,7 +31,7 @@ class Corpus:
     >>> corpus.num_tokens, corpus.shards[0].tokens[:5]              # doctest: +SKIP
     """
 
-    def __init__(self, folder: Path | str, held_out_share: float = 0.01, verified: bool = False):
+    def __init__(self, folder: Path | str, held_out_fraction: float = 0.01, verified: bool = False):
         """`verified`: another process has compared the files with the manifest already."""
         self.folder = Path(folder)
         if not (self.folder / MANIFEST).exists():
@@ -44,7 +44,7 @@ class Corpus:
                 else f"{folder} is not a corpus: it has no manifest.json; make one with 'hornbook corpus build'"
             )
         self.manifest = read_manifest(self.folder)
-        self.held_out_share = held_out_share
+        self.held_out_fraction = held_out_fraction
         allow_open_files(len(PARTS) * len(self.manifest["shards"]))
         self.shards: list[Shard] = [open_shard(self.folder, i) for i in range(len(self.manifest["shards"]))]
         for shard, entry in zip(self.shards, self.manifest["shards"], strict=True):
@@ -57,7 +57,7 @@ class Corpus:
 
     def __reduce__(self):
         # A worker process opens the files again instead of being sent their contents.
-        return Corpus, (self.folder, self.held_out_share, True)
+        return Corpus, (self.folder, self.held_out_fraction, True)
 
     @cached_property
     def tokenizer(self) -> Tokenizer:
@@ -96,9 +96,9 @@ class Corpus:
 
         That is about the share asked for; in a small corpus as many more as it takes to measure anything by.
         """
-        if self.num_documents < 2 or self.held_out_share <= 0:
+        if self.num_documents < 2 or self.held_out_fraction <= 0:
             return 0
-        wanted = int(self.held_out_share * 2**64)
+        wanted = int(self.held_out_fraction * 2**64)
         if self.num_documents > SMALL_CORPUS_DOCUMENTS:
             return wanted
         lengths = [np.diff(np.asarray(s.sentences, np.int64)[np.asarray(s.documents, np.int64)]) for s in self.shards]

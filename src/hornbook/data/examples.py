@@ -53,32 +53,32 @@ MIX_PERIOD = 1000  # corpora are mixed in a fixed pattern of this length, so wei
 class DataSettings(Typed, group="data"):
     length: int = setting(512, "tokens in a sequence, at most", low=8, high=2**20)
     short_length: int = setting(128, "tokens in a sequence in the first part of training, at most", low=8, high=2**20)
-    short_share: float = setting(0.9, "share of the steps that train on short sequences", low=0, high=1)
+    short_fraction: float = setting(0.9, "share of the steps that train on short sequences", low=0, high=1)
     layout: Literal["packed", "pairs"] | None = setting(
         None, "full sentences over document ends, or two segments of one; none: pairs where sentences are judged"
     )
-    shorter_chance: float = setting(
+    short_sequence_probability: float = setting(
         0.1, "chance that a pair aims at a random shorter length (ELECTRA: 0.05)", low=0, high=1
     )
-    single_chance: float = setting(
+    single_segment_probability: float = setting(
         0.1, "chance that a pair without a sentence task is one segment instead", low=0, high=1
     )
     crosses_documents: bool = setting(
         False, "GPT: attend over the ends of documents in a chunk, as published; no: within each"
     )
-    held_out_share: float = setting(0.01, "share of the documents kept for validation", low=0, high=1)
+    held_out_fraction: float = setting(0.01, "share of the documents kept for validation", low=0, high=1)
 
     def uses(self, length: int) -> bool:
         """Whether any step has this length limit."""
-        return (length == self.short_length and self.short_share > 0) or (
-            length == self.length and self.short_share < 1
+        return (length == self.short_length and self.short_fraction > 0) or (
+            length == self.length and self.short_fraction < 1
         )
 
     def length_at(self, step: int, num_steps: int) -> tuple[int, int]:
         """(length limit, steps already done at this limit) for a step of a run."""
         if self.short_length == self.length:
             return self.length, step
-        switch = round(self.short_share * num_steps)
+        switch = round(self.short_fraction * num_steps)
         return (self.short_length, step) if step < switch else (self.length, step - switch)
 
 
@@ -91,8 +91,8 @@ class Examples:
         length: int,
         seed: int,
         layout: Layout,
-        shorter_chance: float = 0.1,
-        single_chance: float = 0.1,
+        short_sequence_probability: float = 0.1,
+        single_segment_probability: float = 0.1,
         held_out: bool = False,
         crosses_documents: bool = False,
     ):
@@ -100,8 +100,8 @@ class Examples:
         self.length = length
         self.seed = seed
         self.layout = layout
-        self.shorter_chance = shorter_chance
-        self.single_chance = single_chance
+        self.short_sequence_probability = short_sequence_probability
+        self.single_segment_probability = single_segment_probability
         self.held_out = held_out
         self.crosses_documents = crosses_documents
         tokenizer: Tokenizer = self.corpora[0].tokenizer
@@ -130,7 +130,7 @@ class Examples:
         if not num_chunks:
             raise ValueError(
                 f"{corpus.folder} has no documents {which} ({corpus.num_documents} in all): "
-                "add text, or set data.held_out_share=0 to train without validation"
+                "add text, or set data.held_out_fraction=0 to train without validation"
             )
         if self.layout == "nsp" and not self.held_out and num_documents < 2:
             raise ValueError(
@@ -204,7 +204,7 @@ class Examples:
         shard_number, start, stop = self.chunks[which].locate(chunk)
         shard = corpus.shards[shard_number]
         room = self.room
-        if random.random() < self.shorter_chance:
+        if random.random() < self.short_sequence_probability:
             room = int(random.integers(2, self.room + 1))
             stop = min(stop, max(_boundary_from(shard, start + room), start + 1))
         bounds = _boundaries_inside(shard, start, stop)
@@ -245,7 +245,7 @@ class Examples:
         shard = self.corpora[which].shards[shard_number]
         bounds = _boundaries_inside(shard, start, stop)
         split = int(bounds[random.integers(len(bounds))]) if len(bounds) else _middle(shard, start, stop, random)
-        if random.random() < self.shorter_chance:
+        if random.random() < self.short_sequence_probability:
             room = int(random.integers(2, self.room + 1))
             num_before = int(random.integers(1, room))
             start = max(start, _boundary_to(shard, split - num_before))
@@ -262,11 +262,11 @@ class Examples:
         shard_number, start, stop = self.chunks[which].locate(chunk)
         shard = self.corpora[which].shards[shard_number]
         room = self.room
-        if random.random() < self.shorter_chance:
+        if random.random() < self.short_sequence_probability:
             room = int(random.integers(2, self.room + 1))
             stop = min(stop, max(_boundary_from(shard, start + room), start + 1))
         bounds = _boundaries_inside(shard, start, stop)
-        if len(bounds) == 0 or random.random() < self.single_chance:
+        if len(bounds) == 0 or random.random() < self.single_segment_probability:
             # No [SEP] between two segments to make room for.
             return *self._joined((shard, start, min(stop, start + self.room + len(self.between)))), 0
         # A holds the sentences that fit in half, at least one; the next is A's or B's by a coin, unless it is the last.

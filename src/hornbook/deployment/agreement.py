@@ -47,7 +47,7 @@ def agreement(
 
 def answers(model: Opened, features: Features, progress: Callable[[int], None] | None = None) -> list[np.ndarray]:
     """What a model answers to each unit; of tokens and of vectors, to each sequence."""
-    together = features.num_together
+    together = features.group_size
     sizes = [sum(len(features.ids[unit * together + i]) for i in range(together)) for unit in range(features.num_units)]
     found: list[np.ndarray | None] = [None] * features.num_units
     num_done = 0

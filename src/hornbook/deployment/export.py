@@ -87,7 +87,7 @@ def export(
         before, after = _latency([source, exported], length, rounds, threads, random, show)
         record["latency_ms"] = {"p50": after.p50_ms, "p99": after.p99_ms}
         record["latency_ms_before"] = {"p50": before.p50_ms, "p99": before.p99_ms}
-        shape = (1, *([source.num_together] if rows_together(source.output) else []), length)
+        shape = (1, *([source.group_size] if rows_together(source.output) else []), length)
         memory = peak_memory(folder / FILE, shape)
         record["memory_bytes"] = {"peak": memory.whole, "without_model": memory.before}
         if data is not None:
@@ -111,7 +111,7 @@ def _check(to: str, length: int, rounds: int, threads: int) -> None:
 def _write(source: Opened, to: str, out: Path) -> None:
     """Everything but the record and the page."""
     source.tokenizer.save(out, source.model.config.max_positions, source.model.config.num_segments)
-    write_json(out / "config.json", source.model.outside_config())
+    write_json(out / "config.json", source.model.hf_config())
     if source.predictor is not None:
         longest, columns = source.predictor.longest, source.predictor.members[0].columns
         save_task(out, replace(source.predictor.saved, longest=longest, columns=columns or None))

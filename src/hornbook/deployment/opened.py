@@ -49,7 +49,7 @@ class Opened:
         return self.model.output
 
     @property
-    def num_together(self) -> int:
+    def group_size(self) -> int:
         """Sequences of one input."""
         if not rows_together(self.output):
             return 1
@@ -78,10 +78,10 @@ class Opened:
                 f"{self.name} reads at most {self.model.config.max_positions} tokens, not {max(lengths)}: "
                 f"set --length {self.model.config.max_positions} or less"
             )
-        together = self.num_together
+        together = self.group_size
         ids = [random.integers(self.tokenizer.vocab_size, size=length) for length in np.repeat(lengths, together)]
         owners = np.repeat(np.arange(len(lengths)), together)
-        return Features(ids, [np.zeros_like(each) for each in ids], owners, len(lengths), num_together=together)
+        return Features(ids, [np.zeros_like(each) for each in ids], owners, len(lengths), group_size=together)
 
     def encoded(self, examples: Sequence[Example]) -> Features:
         """The same for examples of its task that are `alike`."""

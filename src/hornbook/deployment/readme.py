@@ -23,7 +23,7 @@ ENDINGS = [("She opened the door", ending) for ending in ("and went in.", "of th
 def readme(model: Opened, to: str, longest: int, numbers: list[tuple[str, str]]) -> str:
     output = model.output
     what = "a model without a task" if output is None else f"a model for {model.predictor.saved.name}"
-    together = ", rows that are judged together in a dimension of their own" if model.num_together > 1 else ""
+    together = ", rows that are judged together in a dimension of their own" if model.group_size > 1 else ""
     rows = "\n".join(f"| {name} | {value} |" for name, value in numbers)
     return f"""# {model.model.family}, exported as {to}
 
@@ -70,7 +70,7 @@ def _of_kind(model: Opened) -> tuple[list, str]:
             "print(texts[0][1][rows[0].offsets[first][0] : rows[0].offsets[last][1]])\n"
         )
     if output.kind == "choice":
-        endings = (ENDINGS * model.num_together)[: model.num_together]
+        endings = (ENDINGS * model.group_size)[: model.group_size]
         return endings, (
             'logits = session.run(["logits"], {name: each[None] for name, each in fed.items()})[0]\n'
             "print(texts[logits[0].argmax()][1])\n"

@@ -29,7 +29,7 @@ from hornbook.interop.teacher import Teacher, open_teacher
 from hornbook.lifecycle.locking import locks_out
 from hornbook.models import registry
 from hornbook.models.gpt import Gpt
-from hornbook.models.pair import start_from_teacher
+from hornbook.models.pair import initialise_from_teacher
 from hornbook.models.transformer import Transformer, TransformerConfig
 from hornbook.pretraining import record as pretraining
 from hornbook.pretraining.run import pretrain, settings_with_teacher
@@ -39,7 +39,7 @@ from hornbook.text.tokenizer import Tokenizer
 from hornbook.train.loop import Outcome, Status
 from hornbook.train.randomness import seed_of
 
-Say = Callable[[str], None]
+Log = Callable[[str], None]
 RECIPE = "objective.recipe"
 HALVES = ("distilbert", "distilgpt2")
 
@@ -54,11 +54,11 @@ def distill(
     task: str | None = None,
     data: Any = None,
     recipe: str | None = None,
-    changes: dict | None = None,
+    overrides: dict | None = None,
     seed: int | None = None,
     resume: bool = False,
-    watch: Callable[[Status], None] | None = None,
-    say: Say = print,
+    on_progress: Callable[[Status], None] | None = None,
+    log: Log = print,
     **more: Any,
 ) -> Outcome | Finetuned:
     """Makes `student` learn from `teacher`: on `corpora`, or on the `task` of labelled `data`.
@@ -67,23 +67,23 @@ def distill(
     >>> hornbook.distill("runs/first", "distilbert", "runs/small", corpora="corpus", steps=20_000)  # doctest: +SKIP
 
     The student is a preset (without one, `distilbert`, or of a GPT `distilgpt2`) or, on a task, also a folder. `recipe`
-    is a name (`distilbert`, `tinybert`, `patient`, `minilm`) or a JSON file. `changes` sets any setting by its dotted
+    is a name (`distilbert`, `tinybert`, `patient`, `minilm`) or a JSON file. `overrides` sets any setting by its dotted
     name, `model.*` the shape of a preset. `more` is what `hornbook.pretrain` or `hornbook.finetune` take besides.
     """
-    begun = read_json(Path(out) / "run.json") if resume and (Path(out) / "run.json").exists() else {}
-    if not corpora and "task" in begun:
-        task, data = task or begun["task"], data if data is not None else begun["data"]["path"]
-    if bool(corpora) == (task is not None) and not begun:
+    started_run = read_json(Path(out) / "run.json") if resume and (Path(out) / "run.json").exists() else {}
+    if not corpora and "task" in started_run:
+        task, data = task or started_run["task"], data if data is not None else started_run["data"]["path"]
+    if bool(corpora) == (task is not None) and not started_run:
         raise ValueError("give either --corpus, to learn from plain text, or --task and --data, to learn on a task")
     opened = open_teacher(str(teacher))
-    student = str(student or begun.get("preset") or begun.get("model") or _usual_student(opened))
-    changes = resolved(opened, student, task, recipe, changes, begun, say)
-    common = {"seed": seed, "resume": resume, "watch": watch, "say": say, "teacher": opened}
+    student = str(student or started_run.get("preset") or started_run.get("model") or _usual_student(opened))
+    overrides = resolved(opened, student, task, recipe, overrides, started_run, log)
+    common = {"seed": seed, "resume": resume, "on_progress": on_progress, "log": log, "teacher": opened}
     if task is None:
-        return pretrain(student, corpora, out, changes=changes, **common, **more)
-    shape = shape_in(begun.get("request", {}).get("changes", {}) if begun else changes)
-    model = open_student(student, opened, shape, *_seed_and_start(begun, seed, changes), say)
-    return finetune(student, data, task, out, changes=changes, opened=model, **common, **more)
+        return pretrain(student, corpora, out, overrides=overrides, **common, **more)
+    shape = shape_in(started_run.get("request", {}).get("overrides", {}) if started_run else overrides)
+    model = open_student(student, opened, shape, *_seed_and_start(started_run, seed, overrides), log)
+    return finetune(student, data, task, out, overrides=overrides, opened=model, **common, **more)
 
 
 def settings_shown(
@@ -93,26 +93,26 @@ def settings_shown(
     task: str | None = None,
     data: Any = None,
     recipe: str | None = None,
-    changes: dict | None = None,
+    overrides: dict | None = None,
     seed: int | None = None,
-    say: Say = print,
+    log: Log = print,
     **more: Any,
 ) -> tuple[PretrainSettings | FinetuneSettings, TransformerConfig | None]:
     """The settings that `distill` would run with, and the model of a new student on a task; nothing is trained. On a
     task some follow from the `data` (epochs of a large data set, how often it logs and validates)."""
     opened = open_teacher(str(teacher))
     student = str(student or _usual_student(opened))
-    changes = resolved(opened, student, task, recipe, changes, {}, say)
-    common = {"seed": seed, "changes": changes, "teacher": opened.name}
+    overrides = resolved(opened, student, task, recipe, overrides, {}, log)
+    common = {"seed": seed, "overrides": overrides, "teacher": opened.name}
     if task is None:
         return settings_with_teacher(pretraining.Request(student, **common, **more), opened), None
-    model = open_student(student, opened, shape_in(changes), *_seed_and_start({}, seed, changes), say)
+    model = open_student(student, opened, shape_in(overrides), *_seed_and_start({}, seed, overrides), log)
     request = finetuning.Request(student, task, str(data), **common, **more)
     config = None if model is None else model[0].config
     if data is None:
         trained = load_folder(model_folder(student))[0] if model is None else model[0]
-        return settings_for(known(task), trained, request.all_changes(), has_teacher=True), config
-    inputs = checked_inputs(request, data, model, opened, say)
+        return settings_for(known(task), trained, request.all_overrides(), has_teacher=True), config
+    inputs = checked_inputs(request, data, model, opened, log)
     return with_steps(inputs.settings, inputs), config
 
 
@@ -121,7 +121,13 @@ def _usual_student(teacher: Teacher) -> str:
 
 
 def resolved(
-    teacher: Teacher, student: str, task: str | None, recipe: str | None, changes: dict | None, begun: dict, say: Say
+    teacher: Teacher,
+    student: str,
+    task: str | None,
+    recipe: str | None,
+    overrides: dict | None,
+    started_run: dict,
+    log: Log,
 ) -> dict:
     """The changes with the student's shape and the recipe that were not given, as the teacher decides them."""
     if task is None and student not in registry.PRESETS and Path(student).is_dir():
@@ -129,17 +135,17 @@ def resolved(
             f"{student} is a folder, and on plain text a student is a preset, such as distilbert or tinybert-4: name "
             "one, with model.num_layers and the like for its shape, or teach the folder on a task, by --task and --data"
         )
-    changes = dict(changes or {})
-    if not begun:
-        changes = half_of(teacher, student, changes, say) | changes
+    overrides = dict(overrides or {})
+    if not started_run:
+        overrides = half_of(teacher, student, overrides, log) | overrides
     if recipe is not None:
-        changes[RECIPE] = _written_out(recipe)
-    elif RECIPE not in changes and not begun:
-        changes[RECIPE] = _usual_recipe(teacher, student, task, changes, say)
-    return changes
+        overrides[RECIPE] = _written_out(recipe)
+    elif RECIPE not in overrides and not started_run:
+        overrides[RECIPE] = _usual_recipe(teacher, student, task, overrides, log)
+    return overrides
 
 
-def half_of(teacher: Teacher, student: str, changes: dict, say: Say) -> dict:
+def half_of(teacher: Teacher, student: str, overrides: dict, log: Log) -> dict:
     """The shape of DistilBERT or DistilGPT2 beside this teacher, where it is none of the published size: half its
     layers, and all else as it has it. What is asked for otherwise stays as it is asked."""
     if student not in HALVES or Path(student).is_dir():
@@ -147,24 +153,24 @@ def half_of(teacher: Teacher, student: str, changes: dict, say: Say) -> dict:
     theirs, published = teacher.model.config, registry.preset(student).model
     shape = {name: getattr(theirs, name) for name in ("width", "num_heads", "inner_width")}
     shape |= {"num_layers": max(1, theirs.num_layers // 2)}
-    shape = {name: value for name, value in shape.items() if f"model.{name}" not in changes}
+    shape = {name: value for name, value in shape.items() if f"model.{name}" not in overrides}
     if all(getattr(published, name) == value for name, value in shape.items()):
         return {}
-    say(f"{student} in the shape of the teacher: " + ", ".join(f"{name} {value}" for name, value in shape.items()))
+    log(f"{student} in the shape of the teacher: " + ", ".join(f"{name} {value}" for name, value in shape.items()))
     return {f"model.{name}": str(value) for name, value in shape.items()}
 
 
-def _seed_and_start(begun: dict, seed: int | None, changes: dict) -> tuple[int, str]:
+def _seed_and_start(started_run: dict, seed: int | None, overrides: dict) -> tuple[int, str]:
     """What the first weights of a new student follow from: as the run was begun, or as it is asked for now."""
-    if begun:
-        settings = begun.get("settings") or {}
+    if started_run:
+        settings = started_run.get("settings") or {}
         return settings.get("runtime", {}).get("seed", 0), settings.get("objective", {}).get("start", "teacher")
-    seed = _whole(changes, "runtime.seed", 0) if seed is None else seed
-    return seed, changes.get("objective.start", "teacher")
+    seed = _whole(overrides, "runtime.seed", 0) if seed is None else seed
+    return seed, overrides.get("objective.start", "teacher")
 
 
-def _whole(changes: dict, name: str, default: int) -> int:
-    return parsed(str(changes.get(name, default)), int, name)
+def _whole(overrides: dict, name: str, default: int) -> int:
+    return parsed(str(overrides.get(name, default)), int, name)
 
 
 def _written_out(recipe: str) -> str:
@@ -177,22 +183,22 @@ def _written_out(recipe: str) -> str:
     return path.read_text(encoding="utf-8").strip()
 
 
-def _usual_recipe(teacher: Teacher, preset: str, task: str | None, changes: dict, say: Say) -> str:
+def _usual_recipe(teacher: Teacher, preset: str, task: str | None, overrides: dict, log: Log) -> str:
     """On a task TinyBERT's; on plain text DistilBERT's, where hidden states are of one width and the teacher fills in
     masks, else TinyBERT's."""
     if task is not None:
         return "tinybert"
-    width = _whole(changes, "model.width", registry.preset(preset).model.width)
+    width = _whole(overrides, "model.width", registry.preset(preset).model.width)
     if width != teacher.model.config.width:
-        say(f"recipe tinybert, as the student is {width} wide and the teacher {teacher.model.config.width}")
+        log(f"recipe tinybert, as the student is {width} wide and the teacher {teacher.model.config.width}")
         return "tinybert"
     if not {"mlm", "clm"} & set(teacher.model.heads):
-        say("recipe tinybert, as the teacher has no vocabulary head that distilbert could follow")
+        log("recipe tinybert, as the teacher has no vocabulary head that distilbert could follow")
         return "tinybert"
     if preset.startswith("tinybert"):
         return "tinybert"
     if not isinstance(teacher.model, Gpt):
-        say("recipe distilbert; a student that will learn tasks from a teacher too keeps more with --recipe tinybert")
+        log("recipe distilbert; a student that will learn tasks from a teacher too keeps more with --recipe tinybert")
     return "distilbert"
 
 
@@ -206,9 +212,9 @@ def _check_model(name: str) -> None:
         raise ValueError(f"{error}{hint}") from None
 
 
-def shape_in(changes: dict) -> dict:
+def shape_in(overrides: dict) -> dict:
     """Those of the changes that are about the shape of the student."""
-    return {name: value for name, value in changes.items() if name.startswith(SHAPE)}
+    return {name: value for name, value in overrides.items() if name.startswith(SHAPE)}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -217,7 +223,7 @@ class _Student:
 
 
 def open_student(
-    name: str, teacher: Teacher, shape: dict, seed: int, start: str, say: Say
+    name: str, teacher: Teacher, shape: dict, seed: int, start: str, log: Log
 ) -> tuple[Transformer, Tokenizer] | None:
     """A preset in such a shape as a new model with the teacher's vocabulary; None for a folder, which is opened as any
     model is."""
@@ -247,5 +253,5 @@ def open_student(
     student = family(family.for_tokenizer(config, teacher.tokenizer.pad_id, teacher.tokenizer.end_id), ())
     student.initialise(torch.Generator().manual_seed(seed_of(seed, "weights")))
     if start == "teacher":
-        say(f"the student {start_from_teacher(student, teacher.model)}")
+        log(f"the student {initialise_from_teacher(student, teacher.model)}")
     return student.eval(), teacher.tokenizer

@@ -231,13 +231,15 @@ class Experiment(Typed):
         said += f" Claims not judged without them: {', '.join(not_judged)}." if not_judged else ""
         return dataclasses.replace(self, arms=arms, claims=claims, about=_with(self.about, said))
 
-    def with_settings(self, changes: Mapping[str, Any]) -> "Experiment":
+    def with_settings(self, overrides: Mapping[str, Any]) -> "Experiment":
         """Other settings of every arm's pre-training than the file's. It says so of itself."""
         for arm in self.arms:
-            if own := [name for name in changes if name in arm.settings]:
+            if own := [name for name in overrides if name in arm.settings]:
                 raise ValueError(f"{own[0]} is what varies, arm {arm.name} has its own: change it in a file of yours")
-        equal = dataclasses.replace(self.equal, pretraining=self.equal.pretraining | dict(changes))
-        said = f"Set for every arm, beside the file: {', '.join(f'{name}={value}' for name, value in changes.items())}."
+        equal = dataclasses.replace(self.equal, pretraining=self.equal.pretraining | dict(overrides))
+        said = (
+            f"Set for every arm, beside the file: {', '.join(f'{name}={value}' for name, value in overrides.items())}."
+        )
         return dataclasses.replace(self, equal=equal, about=_with(self.about, said))
 
     def on_device(self, device: str) -> "Experiment":

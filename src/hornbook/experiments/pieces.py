@@ -12,10 +12,10 @@ from typing import Any
 
 import torch
 
-from hornbook.experiments.decided import Decided, open_for
 from hornbook.experiments.definition import TaskPlan
 from hornbook.experiments.memory import PeakMemory
 from hornbook.experiments.plan import Piece
+from hornbook.experiments.resolved import ResolvedExperiment, open_for
 from hornbook.experiments.sentences import crossed, overlap
 from hornbook.files import read_json, write_json
 from hornbook.finetuning.record import Request
@@ -25,12 +25,12 @@ from hornbook.pretraining.run import pretrain
 from hornbook.tasks.reading.read import read
 from hornbook.tasks.reading.split import by_article
 from hornbook.tasks.records import DataSet
-from hornbook.train.loop import Outcome, Status, Watch
+from hornbook.train.loop import OnProgress, Outcome, Status
 from hornbook.train.metrics import read_metrics
 
 NEVER = 1_000_000_000  # steps: the last weights are scored, and none are chosen by their dev score
 IN_PERCENT = "spans"  # the kind of task whose scores are in percent already
-Say = Callable[[str], None]
+Log = Callable[[str], None]
 
 
 @dataclass(frozen=True)
@@ -42,12 +42,17 @@ class Finetuning:
     weights: str
     place: str
     out: str
-    changes: dict[str, Any]
+    overrides: dict[str, Any]
     until: float | None = None  # seconds since the epoch, at which it stops and saves
 
 
 def pretrained(
-    piece: Piece, out: Path, decided: Decided, corpora: list[str], watch: Callable[[Status], bool | None], say: Say
+    piece: Piece,
+    out: Path,
+    decided: ResolvedExperiment,
+    corpora: list[str],
+    on_progress: Callable[[Status], bool | None],
+    log: Log,
 ) -> dict | None:
     """Pre-trains an arm for its FLOPs, with its checkpoints kept, and writes down what it took."""
     arm, run = decided.experiment.arm(piece.arm), piece.run_folder(out)
@@ -59,10 +64,10 @@ def pretrained(
             corpora,
             run,
             seed=piece.seed,
-            changes=decided.changes_of(arm),
+            overrides=decided.changes_of(arm),
             resume=True,
-            watch=watch,
-            say=say,
+            on_progress=on_progress,
+            log=log,
         )
     before = read_json(peak_file) if peak_file.exists() else {"bytes": 0}
     memory = max(before, {"bytes": peak.bytes, "of": peak.of}, key=lambda each: each["bytes"])
@@ -77,7 +82,7 @@ def pretrained(
     return found
 
 
-def _record(run: Path, outcome: Outcome, decided: Decided, piece: Piece) -> dict[str, Any]:
+def _record(run: Path, outcome: Outcome, decided: ResolvedExperiment, piece: Piece) -> dict[str, Any]:
     about, lines = read_json(run / "run.json"), read_metrics(run)
     budget = decided.arms[piece.arm]
     speeds = [line["tokens_per_second"] for line in lines if line["kind"] == "train"]
@@ -103,7 +108,7 @@ def _record(run: Path, outcome: Outcome, decided: Decided, piece: Piece) -> dict
     }
 
 
-def finetuned(job: Finetuning, watch: Watch) -> dict | None:
+def finetuned(job: Finetuning, on_progress: OnProgress) -> dict | None:
     """Fine-tunes a checkpoint on a task and writes down its score; the run itself is not kept."""
     out, piece, plan = Path(job.out), job.piece, job.plan
     folder = out / "running" / piece.key
@@ -112,13 +117,13 @@ def finetuned(job: Finetuning, watch: Watch) -> dict | None:
         plan.task or plan.name,
         None,
         seed=piece.task_seed,
-        changes={"validation.every_steps": NEVER, **job.changes},
+        overrides={"validation.every_steps": NEVER, **job.overrides},
     )
     if (folder / "run.json").exists() and read_json(folder / "run.json")["request"] != request.to_dict():
         # Begun where the weights lay elsewhere, or with other threads: it is short enough to begin anew.
         shutil.rmtree(folder)
     began = time.monotonic()
-    result = open_and_run(folder, request, labelled(plan, Path(job.place)), watch, lambda words: None)
+    result = open_and_run(folder, request, labelled(plan, Path(job.place)), on_progress, lambda words: None)
     if isinstance(result, Outcome):
         return None
     unit = 1.0 if plan.known.kind == IN_PERCENT else 100.0
@@ -143,7 +148,7 @@ def labelled(plan: TaskPlan, place: Path) -> DataSet | str:
     return dataclasses.replace(data, parts={"train": train, "dev": dev})
 
 
-def judged(piece: Piece, out: Path, decided: Decided, corpora: list[str]) -> dict:
+def judged(piece: Piece, out: Path, decided: ResolvedExperiment, corpora: list[str]) -> dict:
     """A piece about sentence pairs: `crossed` or `overlap`."""
     experiment, began = decided.experiment, time.monotonic()
     arm = experiment.arm(piece.arm) if piece.arm else experiment.arms[0]

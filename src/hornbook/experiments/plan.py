@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Literal
 
 from hornbook.data.examples import LABELLED
-from hornbook.experiments.decided import Decided
+from hornbook.experiments.resolved import ResolvedExperiment
 from hornbook.files import read_json
 from hornbook.train.checkpoint import kept_folder
 
@@ -69,12 +69,12 @@ class Piece:
         """Of the pre-training that it belongs to."""
         return Path(out) / "pretrained" / f"{self.arm}-{self.seed}"
 
-    def weights(self, out: Path, decided: Decided) -> Path:
+    def weights(self, out: Path, decided: ResolvedExperiment) -> Path:
         """The checkpoint that it measures."""
         return kept_folder(self.run_folder(out), decided.arms[self.arm].step_at(self.share))
 
 
-def tasks_of(out: Path, decided: Decided, with_data: list[str]) -> list[str]:
+def tasks_of(out: Path, decided: ResolvedExperiment, with_data: list[str]) -> list[str]:
     """Those whose data is there, and those that have finished pieces: what was found stays, with data or without."""
     done = {file.stem for file in (Path(out) / "pieces").glob("finetune-*.json")}
     every = [task.name for task in decided.experiment.tasks]
@@ -82,7 +82,7 @@ def tasks_of(out: Path, decided: Decided, with_data: list[str]) -> list[str]:
     return [task for task in every if task in with_data or task in has_pieces]
 
 
-def pieces_of(decided: Decided, tasks: list[str]) -> list[Piece]:
+def pieces_of(decided: ResolvedExperiment, tasks: list[str]) -> list[Piece]:
     """All of them, in order, for those tasks."""
     experiment = decided.experiment
     plans = [task for task in experiment.tasks if task.name in tasks]

@@ -28,23 +28,23 @@ class Pool:
         self.stop_asked = None
 
     def run(
-        self, jobs: list[Finetuning], is_to_stop: Callable[[], bool], tell: Told, say: Callable[[str], None]
+        self, jobs: list[Finetuning], is_to_stop: Callable[[], bool], tell: Told, log: Callable[[str], None]
     ) -> bool:
         """Tells what each found, or what went wrong with it. False where they were stopped. Where a process is killed
         or loses its device, those that were lost with it are run again."""
         for number in range(1, MOST_TRIES + 1):
-            is_stopped, lost = self._tried(jobs, is_to_stop, tell, say)
+            is_stopped, lost = self._tried(jobs, is_to_stop, tell, log)
             if is_stopped or not lost:
                 return not is_stopped
             jobs = [job for job in jobs if any(job is each for each, _ in lost)]  # in their order
             if number < MOST_TRIES:
-                say(f"note: a process was killed or lost its device; {len(jobs)} fine-tunings begin again")
+                log(f"note: a process was killed or lost its device; {len(jobs)} fine-tunings begin again")
         for job, error in lost:
             tell(job, error)
         return True
 
     def _tried(
-        self, jobs: list[Finetuning], is_to_stop: Callable[[], bool], tell: Told, say: Callable[[str], None]
+        self, jobs: list[Finetuning], is_to_stop: Callable[[], bool], tell: Told, log: Callable[[str], None]
     ) -> tuple[bool, list[tuple[Finetuning, Exception]]]:
         """(whether they were stopped, those that were lost with a process, and how)."""
         waiting = self._submitted(jobs)
@@ -67,7 +67,7 @@ class Pool:
             if is_stopped and not is_told:
                 is_told = True
                 self.stop_asked.set()
-                say("stopping: what runs is saved first")
+                log("stopping: what runs is saved first")
                 for future in [each for each in waiting if each.cancel()]:
                     del waiting[future]
         if lost:

@@ -3,8 +3,8 @@
 from pathlib import Path
 from typing import Any
 
-from hornbook.experiments.decided import Decided
 from hornbook.experiments.plan import Piece
+from hornbook.experiments.resolved import ResolvedExperiment
 from hornbook.experiments.scores import MEAN, Scores, over_seeds
 from hornbook.experiments.verdicts import judge
 from hornbook.files import write_json
@@ -12,7 +12,7 @@ from hornbook.files import write_json
 FILE = "results.json"
 
 
-def write_results(out: Path, decided: Decided, pieces: list[Piece], tasks: list[str]) -> dict[str, Any]:
+def write_results(out: Path, decided: ResolvedExperiment, pieces: list[Piece], tasks: list[str]) -> dict[str, Any]:
     experiment, scores = decided.experiment, Scores(out, decided, tasks)
     missing = [piece for piece in pieces if not piece.is_done(out)]
     results = {
@@ -46,7 +46,7 @@ def write_results(out: Path, decided: Decided, pieces: list[Piece], tasks: list[
     return results
 
 
-def _arm(name: str, out: Path, decided: Decided) -> dict[str, Any]:
+def _arm(name: str, out: Path, decided: ResolvedExperiment) -> dict[str, Any]:
     """What is said of an arm, what its first seed took, and what the sentence heads of all seeds answer."""
     arm, budget, seeds = decided.experiment.arm(name), decided.arms[name], decided.experiment.equal.seeds
     return {

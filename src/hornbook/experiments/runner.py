@@ -19,11 +19,11 @@ from pathlib import Path
 from typing import Any
 
 from hornbook.config import checked
-from hornbook.experiments.decided import FILE, Decided, decide
 from hornbook.experiments.definition import Experiment, TaskPlan, read_experiment
 from hornbook.experiments.pieces import Finetuning, finetuned, judged, labelled, pretrained
 from hornbook.experiments.plan import Piece, pieces_of, tasks_of
 from hornbook.experiments.pool import Pool
+from hornbook.experiments.resolved import FILE, ResolvedExperiment, decide
 from hornbook.experiments.results import write_results
 from hornbook.files import num_cores, read_json
 from hornbook.lifecycle.locking import locks_out
@@ -33,7 +33,7 @@ from hornbook.tasks.records import fingerprint
 from hornbook.train.loop import Status
 from hornbook.train.signals import Signals
 
-Say = Callable[[str], None]
+Log = Callable[[str], None]
 SECONDS_A_RESULT = 60.0  # between results that are written while fine-tunings run
 
 
@@ -58,14 +58,14 @@ def reproduce(
     arms: Sequence[str] | None = None,
     flops: float | None = None,
     seeds: int | None = None,
-    changes: Mapping[str, Any] | None = None,
+    overrides: Mapping[str, Any] | None = None,
     minutes_each: float | None = None,
     stop_after: float | None = None,
     processes: int = 1,
     resume: bool = False,
     device: str = "auto",
-    watch: Callable[[Status], None] | None = None,
-    say: Say = print,
+    on_progress: Callable[[Status], None] | None = None,
+    log: Log = print,
 ) -> Reproduced:
     """Runs an experiment, or continues it, as the command does: with all of its arms or some, and with the FLOPs, the
     number of pre-training seeds and the settings of pre-training that its file has or others. `stop_after` is in
@@ -84,16 +84,16 @@ def reproduce(
         raise ValueError("--flops and --minutes-each both say how long an arm is trained: give one of them")
     recorded = _recorded_options(out) if resume else {}
     flops = recorded.get("flops") if flops is None and minutes_each is None else flops
-    changes = recorded.get("set", {}) | dict(changes or {})
-    options = {"flops": flops, "set": changes}  # arms and seeds say how much of it is run, and may grow
+    overrides = recorded.get("set", {}) | dict(overrides or {})
+    options = {"flops": flops, "set": overrides}  # arms and seeds say how much of it is run, and may grow
     experiment = read_experiment(name)
     if arms is not None:
         whole, experiment = experiment, experiment.of_arms(arms)
         if len(experiment.arms) < len(whole.arms):
             claims = f"{len(experiment.claims)} of {len(whole.claims)} claims that are about no other"
-            say(f"{len(experiment.arms)} of {len(whole.arms)} arms, and the {claims}")
-    if changes:
-        experiment = experiment.with_settings(changes)
+            log(f"{len(experiment.arms)} of {len(whole.arms)} arms, and the {claims}")
+    if overrides:
+        experiment = experiment.with_settings(overrides)
     if device != "auto":
         experiment = experiment.on_device(device)
     if flops is not None:
@@ -104,12 +104,12 @@ def reproduce(
         raise ValueError(f"{out} already holds an experiment: add --resume to go on with it, or choose another --out")
     if not (out / FILE).exists() and out.exists() and any(path for path in out.iterdir()):
         raise ValueError(f"{out} exists and is no experiment: choose another --out, or empty it")
-    places = find_tasks(experiment, Path(data), say)
+    places = find_tasks(experiment, Path(data), log)
     named = names_of(corpora)
     read_data = {name: fingerprint_of(experiment.task(name), place) for name, place in places.items()}
     until = None if stop_after is None else began + 60 * stop_after
-    decided = decide(out, experiment, named, read_data, minutes_each, say, options)
-    runner = _Runner(out, decided, named, places, processes, until, watch or (lambda status: None), say)
+    decided = decide(out, experiment, named, read_data, minutes_each, log, options)
+    runner = _Runner(out, decided, named, places, processes, until, on_progress or (lambda status: None), log)
     with Signals() as signals, runner:
         return runner.run(signals)
 
@@ -119,7 +119,7 @@ def _recorded_options(out: Path) -> dict[str, Any]:
     return read_json(out / FILE).get("options", {}) if (out / FILE).exists() else {}
 
 
-def find_tasks(experiment: Experiment, data: Path, say: Say) -> dict[str, Path]:
+def find_tasks(experiment: Experiment, data: Path, log: Log) -> dict[str, Path]:
     """Where each task lies. Those that are not there, or that cannot be read, are left out, and said."""
     if experiment.tasks and not data.is_dir():
         raise ValueError(f"{data} is not a folder: give --data the folder that holds the tasks")
@@ -128,7 +128,7 @@ def find_tasks(experiment: Experiment, data: Path, say: Say) -> dict[str, Path]:
         place = next((data / each for each in task.places if (data / each).exists()), None)
         if place is None:
             looked = " or ".join(str(data / each) for each in task.places)
-            say(f"note: no data for {task.name} (looked for {looked}); the rest goes on without it")
+            log(f"note: no data for {task.name} (looked for {looked}); the rest goes on without it")
             continue
         found[task.name] = place
     if experiment.tasks and not found:
@@ -152,16 +152,16 @@ class _Runner:
     def __init__(
         self,
         out: Path,
-        decided: Decided,
+        decided: ResolvedExperiment,
         corpora: list[str],
         places: dict[str, Path],
         processes: int,
         until: float | None,
-        watch: Callable[[Status], None],
-        say: Say,
+        on_progress: Callable[[Status], None],
+        log: Log,
     ):
         self.out, self.decided, self.corpora, self.places = out, decided, corpora, places
-        self.pool, self.until, self.watch, self.say = Pool(processes), until, watch, say
+        self.pool, self.until, self.on_progress, self.log = Pool(processes), until, on_progress, log
         self.tasks = tasks_of(out, decided, list(places))
         self.pieces = pieces_of(decided, self.tasks)
         self.numbers = {piece: number for number, piece in enumerate(self.pieces, 1)}
@@ -178,7 +178,7 @@ class _Runner:
     def run(self, signals: Signals) -> Reproduced:
         missing = [piece for piece in self.pieces if not piece.is_done(self.out)]
         done = len(self.pieces) - len(missing)
-        self.say(f"{len(self.pieces)} pieces, {done} done; {self.decided.flops:.3g} FLOPs each pre-training")
+        self.log(f"{len(self.pieces)} pieces, {done} done; {self.decided.flops:.3g} FLOPs each pre-training")
         is_stopped = False
         self._write()
         for kind, group in groupby(missing, key=lambda piece: piece.kind):
@@ -215,7 +215,7 @@ class _Runner:
         weights = piece.weights(self.out, self.decided)
         if not weights.is_dir() and weights not in self.without_weights:
             self.without_weights.add(weights)
-            self.say(
+            self.log(
                 f"note: the weights {weights} are not here, which {piece.words} and others need: bring them from where "
                 f"{piece.arm} was trained, or remove {pretraining.file(self.out)} to train it again"
             )
@@ -228,18 +228,18 @@ class _Runner:
         """Runs a piece in this process. False where the experiment is to stop."""
         if self._is_to_stop(signals):
             return False
-        self.say(f"[{self.numbers[piece]} of {len(self.pieces)}] {piece.words}{self._left()}")
+        self.log(f"[{self.numbers[piece]} of {len(self.pieces)}] {piece.words}{self._left()}")
 
-        def watch(status: Status) -> bool:
-            self.watch(status)
+        def on_progress(status: Status) -> bool:
+            self.on_progress(status)
             return self._is_to_stop(signals)
 
         with self._noting_failures(piece):
             if piece.kind == "pretrain":
-                return pretrained(piece, self.out, self.decided, self.corpora, watch, self.say) is not None
+                return pretrained(piece, self.out, self.decided, self.corpora, on_progress, self.log) is not None
             if piece.kind == "finetune":
-                found = finetuned(self._finetuning(piece), watch)
-                self._say_score(piece, found)
+                found = finetuned(self._finetuning(piece), on_progress)
+                self._log_score(piece, found)
                 return found is not None
             judged(piece, self.out, self.decided, self.corpora)
         return True
@@ -250,27 +250,27 @@ class _Runner:
             return True
         if self._is_to_stop(signals):
             return False
-        self.say(f"{len(group)} fine-tunings, {self.pool.num_processes} at a time{self._left()}")
-        took = self._seconds_a_piece()  # the longest go first, so that none is left alone at the end
+        self.log(f"{len(group)} fine-tunings, {self.pool.num_processes} at a time{self._left()}")
+        took = self._seconds_per_piece()  # the longest go first, so that none is left alone at the end
         group = sorted(group, key=lambda piece: took.get(piece.alike, 0.0), reverse=True)
 
         def tell(job: Finetuning, found: dict | Exception) -> None:
             if isinstance(found, Exception):
                 self._note_failure(job.piece, found)
             else:
-                self._say_score(job.piece, found)
+                self._log_score(job.piece, found)
             self._write_now_and_then()
 
-        return self.pool.run(list(map(self._finetuning, group)), lambda: self._is_to_stop(signals), tell, self.say)
+        return self.pool.run(list(map(self._finetuning, group)), lambda: self._is_to_stop(signals), tell, self.log)
 
     def _finetuning(self, piece: Piece) -> Finetuning:
         equal = self.decided.experiment.equal
         plan = self.decided.experiment.task(piece.task)
-        changes = equal.finetuning | plan.settings
+        overrides = equal.finetuning | plan.settings
         if self.pool.num_processes > 1:
-            changes = {"runtime.threads": max(1, num_cores() // self.pool.num_processes)} | changes
+            overrides = {"runtime.threads": max(1, num_cores() // self.pool.num_processes)} | overrides
         weights = str(piece.weights(self.out, self.decided))
-        return Finetuning(piece, plan, weights, str(self.places[piece.task]), str(self.out), changes, self.until)
+        return Finetuning(piece, plan, weights, str(self.places[piece.task]), str(self.out), overrides, self.until)
 
     @contextlib.contextmanager
     def _noting_failures(self, piece: Piece) -> Iterator[None]:
@@ -284,17 +284,17 @@ class _Runner:
         if os.environ.get("HORNBOOK_TRACEBACK"):
             traceback.print_exception(error)
         self.failures[piece.key] = str(error).partition("\n")[0] or type(error).__name__
-        self.say(f"note: {piece.words} failed: {self.failures[piece.key]}; the rest goes on")
+        self.log(f"note: {piece.words} failed: {self.failures[piece.key]}; the rest goes on")
 
-    def _say_score(self, piece: Piece, found: dict | None) -> None:
+    def _log_score(self, piece: Piece, found: dict | None) -> None:
         if found is not None:
             wrong = f" (it learned nothing: {found['degenerate']})" if found["degenerate"] else ""
             place = f"[{self.numbers[piece]} of {len(self.pieces)}]"
-            self.say(f"{place} {piece.words}: {found['score']:.1f} in {found['seconds']:.0f} s{wrong}")
+            self.log(f"{place} {piece.words}: {found['score']:.1f} in {found['seconds']:.0f} s{wrong}")
 
     def _left(self) -> str:
         """About how long the rest takes, from the pieces that are done."""
-        took = self._seconds_a_piece()
+        took = self._seconds_per_piece()
         if self.decided.minutes_each is not None:
             took.setdefault(("pretrain",), 60 * self.decided.minutes_each)
         seconds = 0.0
@@ -308,7 +308,7 @@ class _Runner:
             seconds += (known or 0.0) / at_once
         return f"; about {max(1, round(seconds / 60))} min left in all" if seconds else ""
 
-    def _seconds_a_piece(self) -> dict[tuple, float]:
+    def _seconds_per_piece(self) -> dict[tuple, float]:
         """On average, of those that are done: by what they are alike in, and by their kind."""
         took: dict[tuple, list[float]] = {}
         for piece in self.pieces:

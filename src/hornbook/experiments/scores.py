@@ -11,9 +11,9 @@ import statistics
 from collections.abc import Sequence
 from pathlib import Path
 
-from hornbook.experiments.decided import Decided
 from hornbook.experiments.definition import TaskPlan
 from hornbook.experiments.plan import Piece
+from hornbook.experiments.resolved import ResolvedExperiment
 from hornbook.metrics.bootstrap import difference_interval, mean_interval
 
 MEAN = "mean"  # over the tasks
@@ -23,7 +23,7 @@ TWO_SIDED = 1.96  # deviations of a normal distribution that 95% lie within
 class Scores:
     """The scores, in points of 100, of all fine-tunings that are done."""
 
-    def __init__(self, out: Path, decided: Decided, tasks: Sequence[str]):
+    def __init__(self, out: Path, decided: ResolvedExperiment, tasks: Sequence[str]):
         self.equal = decided.experiment.equal
         self.tasks: list[TaskPlan] = [task for task in decided.experiment.tasks if task.name in tasks]
         self.num_planned = len(decided.experiment.tasks)
@@ -106,7 +106,7 @@ class Scores:
         had its own chance."""
         return self.equal.seed_deviation * math.sqrt(self.num_planned / max(1, len(tasks or self.tasks)))
 
-    def rows(self, decided: Decided) -> list[dict]:
+    def rows(self, decided: ResolvedExperiment) -> list[dict]:
         """Every point: arm, share, FLOPs, task or `mean`, score with its interval, how many scores it is of."""
         rows = []
         for arm, budget in decided.arms.items():

@@ -61,7 +61,7 @@ def _batches(
 ) -> list[tuple[Batch, list[tuple[int, int]]]]:
     """Each with the documents of its pairs."""
     data = settings.data
-    length = data.short_length if data.short_share > 0 else data.length
+    length = data.short_length if data.short_fraction > 0 else data.length
     examples = Examples(opened, length, 0, layout, 0.0, held_out=held_out)
     num_pairs = min(num_pairs, sum(chunks.total for chunks in examples.chunks))
     size = min(PAIRS_A_BATCH, num_pairs)

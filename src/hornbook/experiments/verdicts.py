@@ -10,9 +10,9 @@ import math
 from dataclasses import dataclass
 from pathlib import Path
 
-from hornbook.experiments.decided import Decided
 from hornbook.experiments.definition import Claim, Condition
 from hornbook.experiments.plan import Piece
+from hornbook.experiments.resolved import ResolvedExperiment
 from hornbook.experiments.scores import TWO_SIDED, Scores, over_seeds
 
 HOLDS, FAILS, OPEN = "holds", "does not hold at this scale", "not decided"
@@ -59,7 +59,7 @@ def lies(low: float, high: float, least: float | None, most: float | None) -> st
     return FAILS if high <= least or low >= most else OPEN
 
 
-def judge(claim: Claim, out: Path, decided: Decided, scores: Scores) -> dict:
+def judge(claim: Claim, out: Path, decided: ResolvedExperiment, scores: Scores) -> dict:
     """The verdict on a claim, its reason in words, and that of each condition."""
     conditions = []
     for condition in claim.conditions:
@@ -142,7 +142,7 @@ def _would_decide(claim: Claim, told: list[dict], doubtful: set[str]) -> str:
     return "; ".join(filter(None, (claim.would_decide, how_many if number else "")))
 
 
-def measured(condition: Condition, out: Path, decided: Decided, scores: Scores) -> Quantity:
+def measured(condition: Condition, out: Path, decided: ResolvedExperiment, scores: Scores) -> Quantity:
     """The quantity of a condition, at all of the FLOPs."""
     if condition.quantity == "score":
         return _difference(condition, scores)
@@ -180,7 +180,7 @@ def _missing(fine_tunings: dict[str, int]) -> str:
     return f"{' and '.join(said)} {verb} missing" if said else ""
 
 
-def _parameters(condition: Condition, out: Path, decided: Decided) -> Quantity:
+def _parameters(condition: Condition, out: Path, decided: ResolvedExperiment) -> Quantity:
     seed = decided.experiment.equal.seeds[0]
     of, over = (Piece("pretrain", arm, seed).found(out) for arm in (condition.of, condition.over))
     if of is None or over is None:
@@ -190,7 +190,7 @@ def _parameters(condition: Condition, out: Path, decided: Decided) -> Quantity:
     return Quantity(percent, percent, percent, unit="%")
 
 
-def _accuracy(condition: Condition, out: Path, decided: Decided) -> Quantity:
+def _accuracy(condition: Condition, out: Path, decided: ResolvedExperiment) -> Quantity:
     if condition.quantity == "overlap":
         pieces = [Piece("overlap")]
     else:

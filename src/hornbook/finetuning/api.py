@@ -18,11 +18,11 @@ from hornbook.augmentation.kept import MADE_FROM
 from hornbook.config import checked
 from hornbook.files import read_json
 from hornbook.finetuning.augmented import with_copies
-from hornbook.finetuning.inputs import Inputs, Say, open_inputs
-from hornbook.finetuning.many import ASKED, run_many
-from hornbook.finetuning.record import Request, read_run, refuse_other_request, refuse_other_tries, verb_of
+from hornbook.finetuning.inputs import Inputs, Log, open_inputs
+from hornbook.finetuning.record import Request, command_of, read_run, refuse_other_request, refuse_other_tries
 from hornbook.finetuning.run import Result, run_once
-from hornbook.finetuning.taught import note_another_data_set, refuse_unfit_teacher, with_projections
+from hornbook.finetuning.sweep import ASKED, run_many
+from hornbook.finetuning.task_distillation import note_another_data_set, refuse_unfit_teacher, with_projections
 from hornbook.interop.hub import model_folder
 from hornbook.interop.teacher import Teacher
 from hornbook.lifecycle.locking import run_lock
@@ -82,10 +82,10 @@ def finetune(
     search: bool = False,
     from_random: bool = False,
     strict: bool = False,
-    changes: dict | None = None,
+    overrides: dict | None = None,
     resume: bool = False,
-    watch: Callable[[Status], None] | None = None,
-    say: Callable[[str], None] = print,
+    on_progress: Callable[[Status], None] | None = None,
+    log: Callable[[str], None] = print,
     teacher: Teacher | None = None,
     opened: tuple[nn.Module, Tokenizer] | None = None,
 ) -> Finetuned:
@@ -113,7 +113,7 @@ def finetune(
         The finished run: `score`, `scores`, `degenerate`, `predict(items)`, `evaluate(data)`.
 
     >>> import hornbook
-    >>> settings = {"epochs": 1, "progress": False, "say": lambda words: None}
+    >>> settings = {"epochs": 1, "progress": False, "log": lambda words: None}
     >>> result = hornbook.finetune("runs/first", "reviews.csv", out="runs/example", **settings)
     >>> 0 <= result.score <= 1, len(result.predict(["A charming journey."]))
     (True, 1)
@@ -139,21 +139,21 @@ def finetune(
         seed,
         from_random,
         strict,
-        changes or {},
+        overrides or {},
         None if teacher is None else teacher.name,
         delimiter,
         encoding,
     )
-    watch = watch or (lambda status: None)
+    on_progress = on_progress or (lambda status: None)
     read_once: list[Inputs] = []
 
     def open_with(asked: Request) -> Inputs:
         """Data and model are read once; settings follow the request."""
         if not read_once:
-            inputs = dataclasses.replace(checked_inputs(request, data, opened, teacher, say), folder=out)
+            inputs = dataclasses.replace(checked_inputs(request, data, opened, teacher, log), folder=out)
             if teacher is not None and opened is None:
-                inputs = with_projections(inputs, model_folder(request.model), teacher, say)
-            read_once.append(with_copies(inputs, request, teacher, out, watch, say))
+                inputs = with_projections(inputs, model_folder(request.model), teacher, log)
+            read_once.append(with_copies(inputs, request, teacher, out, on_progress, log))
         return read_once[0].asked_with(asked)
 
     with run_lock(out):  # before copies and a teacher's answers are made there
@@ -161,34 +161,36 @@ def finetune(
         if _has_run(out):
             request, restarts, search = _as_started(out, request, restarts, search)
         if restarts > 1 or search:
-            result = run_many(out, request, open_with, teacher, restarts=restarts, search=search, watch=watch, say=say)
+            result = run_many(
+                out, request, open_with, teacher, restarts=restarts, search=search, on_progress=on_progress, log=log
+            )
         else:
-            result = run_once(out, request, open_with(request), watch, say, teacher)
+            result = run_once(out, request, open_with(request), on_progress, log, teacher)
     if isinstance(result, Outcome):
         raise Stopped(out, result)
     return Finetuned(**vars(result))
 
 
 def checked_inputs(
-    request: Request, data: Any, opened: tuple[nn.Module, Tokenizer] | None, teacher: Teacher | None, say: Say
+    request: Request, data: Any, opened: tuple[nn.Module, Tokenizer] | None, teacher: Teacher | None, log: Log
 ) -> Inputs:
     """Data, model and settings of a run, with a teacher that fits them."""
-    inputs = open_inputs(request, data, say, opened)
+    inputs = open_inputs(request, data, log, opened)
     if teacher is not None:
         refuse_unfit_teacher(teacher, inputs)
-        note_another_data_set(teacher, inputs, say)
+        note_another_data_set(teacher, inputs, log)
     return inputs
 
 
 def _refuse_what_is_there(out: Path, resume: bool) -> None:
-    is_begun = has_begun(out)
+    is_begun = has_started(out)
     if is_begun and not resume:
         raise ValueError(f"{out} already holds a run: add --resume to go on with it, or choose another --out")
     if not is_begun and out.exists() and any(path for path in out.iterdir() if not path.name.endswith(".tmp")):
         raise ValueError(f"{out} exists and is not a run: choose another --out, or empty it")
 
 
-def has_begun(out: Path) -> bool:
+def has_started(out: Path) -> bool:
     """Whether a folder holds a run, or copies that were made for one."""
     return _has_run(out) or (out / MADE_FROM).exists()
 
@@ -208,7 +210,7 @@ def _as_started(out: Path, request: Request, restarts: int, search: bool) -> tup
     others are refused."""
     several = {"restarts": restarts if restarts > 1 else None, "search": search}
     if not (out / ASKED).exists():
-        run = read_run(out, verb_of(request))
+        run = read_run(out, command_of(request))
         refuse(out, other_options({"restarts": 1, "search": False}, several))
         refuse_other_request(out, run, request)
         return Request(**run["request"]), 1, False

@@ -9,7 +9,7 @@ from pathlib import Path
 from hornbook.augmentation.copies import Augmenter, open_filler
 from hornbook.augmentation.kept import KeptCopies, made_from
 from hornbook.files import read_json
-from hornbook.finetuning.inputs import Inputs, Say
+from hornbook.finetuning.inputs import Inputs, Log
 from hornbook.finetuning.record import Request
 from hornbook.infer.encoder import EncoderModel
 from hornbook.interop.hub import model_folder
@@ -17,10 +17,12 @@ from hornbook.interop.teacher import Teacher
 from hornbook.train.device import decide, prepare
 from hornbook.train.loop import Status
 
-Watch = Callable[[Status], None]
+OnProgress = Callable[[Status], None]
 
 
-def with_copies(inputs: Inputs, request: Request, teacher: Teacher | None, out: Path, watch: Watch, say: Say) -> Inputs:
+def with_copies(
+    inputs: Inputs, request: Request, teacher: Teacher | None, out: Path, on_progress: OnProgress, log: Log
+) -> Inputs:
     """The inputs with the copies that `augment.copies` asks for, made or found in the folder `out`."""
     settings, seed = inputs.settings.augment, inputs.settings.runtime.seed
     if not settings.copies:
@@ -28,13 +30,13 @@ def with_copies(inputs: Inputs, request: Request, teacher: Teacher | None, out: 
     model = _filler_folder(settings.model, request, teacher)
     kept = KeptCopies(out, made_from(inputs.train, model, settings, seed), len(inputs.train))
     if kept.num_done() < len(inputs.train):
-        say(f"up to {settings.copies} copies of each text of {len(inputs.train):,} examples, words by {model}")
+        log(f"up to {settings.copies} copies of each text of {len(inputs.train):,} examples, words by {model}")
         runtime = decide(inputs.settings.runtime, 0.0)
         prepare(runtime)
         augmenter = Augmenter(_opened(model, teacher, str(runtime.device)), settings, seed, runtime.autocast)
-        kept.make(inputs.train, augmenter.changes, _shown_by(watch, len(inputs.train), augmenter))
+        kept.make(inputs.train, augmenter.overrides, _shown_by(on_progress, len(inputs.train), augmenter))
     copies = kept.read(inputs.train)
-    say(f"{len(copies):,} changed copies are trained on beside {len(inputs.train):,} examples")
+    log(f"{len(copies):,} changed copies are trained on beside {len(inputs.train):,} examples")
     return replace(inputs, copies=copies)
 
 
@@ -68,7 +70,7 @@ def _opened(model: Path, teacher: Teacher | None, device: str) -> EncoderModel:
         raise ValueError(f"{error}: name a masked-language model by {flag} for the copies") from None
 
 
-def _shown_by(watch: Watch, num_examples: int, augmenter: Augmenter) -> Callable[[int], None]:
+def _shown_by(on_progress: OnProgress, num_examples: int, augmenter: Augmenter) -> Callable[[int], None]:
     """Tells how far it is, as of a run's steps."""
     started, first = time.monotonic(), None
 
@@ -78,6 +80,6 @@ def _shown_by(watch: Watch, num_examples: int, augmenter: Augmenter) -> Callable
         seconds = max(time.monotonic() - started, 1e-9)
         left = (num_examples - num_done) * seconds / (num_done - first) if num_done > first else math.inf
         speed = augmenter.num_tokens / seconds
-        watch(Status(num_done, num_examples, {}, speed, left, counted="copies of example"))
+        on_progress(Status(num_done, num_examples, {}, speed, left, counted="copies of example"))
 
     return show

@@ -17,12 +17,12 @@ from typing import Any
 
 import numpy as np
 
-from hornbook.finetuning.counted import CountedTexts, nearest_ending, usual_tags, window_answers
-from hornbook.finetuning.inputs import Inputs, Say
+from hornbook.finetuning.inputs import Inputs, Log
 from hornbook.finetuning.linear import MOST_WORDS, Fitted, fit_classes, fit_number, fit_several
-from hornbook.finetuning.plain import Labelled, Predict, begin, finish, open_labelled
 from hornbook.finetuning.record import Request, Scored
 from hornbook.finetuning.run import Result, open_and_run
+from hornbook.finetuning.shallow import Labelled, Predict, begin, finish, open_labelled
+from hornbook.finetuning.tfidf import CountedTexts, nearest_ending, usual_tags, window_answers
 from hornbook.finetuning.vectors import Average, averages, cosines, paired
 from hornbook.lifecycle.locking import locks_out
 from hornbook.tasks.classification import Classification
@@ -55,9 +55,9 @@ def baseline(
     delimiter: str | None = None,
     encoding: str | None = None,
     strict: bool = False,
-    changes: dict | None = None,
-    watch: Callable[[Status], None] = lambda status: None,
-    say: Say = lambda words: None,
+    overrides: dict | None = None,
+    on_progress: Callable[[Status], None] = lambda status: None,
+    log: Log = lambda words: None,
 ) -> Scored | Result | Outcome:
     """Scores a baseline and writes it to the folder `out`, in the form in which fine-tuning writes its scores.
 
@@ -66,21 +66,21 @@ def baseline(
     0.5
 
     The baseline `vectors` averages those of the text file `vectors`, or the token embeddings of `model`; `random` needs
-    `model` for its size, and writes all that fine-tuning writes. `changes` are those of fine-tuning by dotted name,
+    `model` for its size, and writes all that fine-tuning writes. `overrides` are those of fine-tuning by dotted name,
     such as `examples`. An `Outcome` means that training was stopped.
     """
     if name not in NAMES:
         raise ValueError(f"there is no baseline '{name}': use {', '.join(NAMES)}")
     out, path = Path(out), str(data) if isinstance(data, str | Path) else None
-    common = {"text": text, "pair": pair, "label": label, "seed": seed, "strict": strict, "changes": changes or {}}
+    common = {"text": text, "pair": pair, "label": label, "seed": seed, "strict": strict, "overrides": overrides or {}}
     common |= {"delimiter": delimiter, "encoding": encoding}
     if model is None and (name == "random" or (name == "vectors" and vectors is None)):
         what = "the size of its network" if name == "random" else "its vectors, if no file of them is given (vectors=)"
         raise ValueError(f"the baseline {name} takes {what} from a model: name one (model=)")
     if name == "random":
-        return open_and_run(out, Request(str(model), task, path, from_random=True, **common), data, watch, say)
+        return open_and_run(out, Request(str(model), task, path, from_random=True, **common), data, on_progress, log)
     request = Request(str(model or ""), task, path, **common)
-    return baseline_labelled(name, out, request, open_labelled(request, data, say), vectors=vectors, say=say)
+    return baseline_labelled(name, out, request, open_labelled(request, data, log), vectors=vectors, log=log)
 
 
 def baseline_labelled(
@@ -90,7 +90,7 @@ def baseline_labelled(
     labelled: Labelled | Inputs,
     *,
     vectors: str | Path | None = None,
-    say: Say = lambda words: None,
+    log: Log = lambda words: None,
 ) -> Scored:
     """The same with data that is open already, for all but `random`."""
     source, model = None if vectors is None else str(vectors), request.model or None
@@ -103,7 +103,7 @@ def baseline_labelled(
     elif name == "tfidf":
         predict = _counted(labelled, fitted)
     else:
-        predict = _averaged(labelled, source, model, fitted, say)
+        predict = _averaged(labelled, source, model, fitted, log)
     return finish(out, labelled, predict, fitted)
 
 
@@ -142,13 +142,13 @@ def _counted(labelled: Labelled | Inputs, fitted: dict[str, Any]) -> Predict:
 
 
 def _averaged(
-    labelled: Labelled | Inputs, source: str | None, model: str | None, fitted: dict[str, Any], say: Say
+    labelled: Labelled | Inputs, source: str | None, model: str | None, fitted: dict[str, Any], log: Log
 ) -> Predict:
     kind, task = labelled.data.kind, labelled.saved.task
     if kind == "spans":
         raise ValueError("averaged word vectors do not find spans: use the tfidf baseline")
     everything = (each for part in labelled.data.parts.values() for each in part)
-    average = averages(source, model, everything, say)
+    average = averages(source, model, everything, log)
     if kind == "choice":
 
         def nearest(examples: Sequence[ChoiceExample]) -> list:
@@ -158,7 +158,7 @@ def _averaged(
 
         return nearest
     if kind == "tagging":
-        return _tagged(labelled, average, fitted, say)
+        return _tagged(labelled, average, fitted, log)
     return _linear(labelled, lambda examples: paired(average, examples), fitted)
 
 
@@ -184,7 +184,7 @@ def _holds(task: Classification, train: Sequence[TextExample]) -> np.ndarray:
     return np.array([[label in each.label for label in task.output.labels] for each in train], int)
 
 
-def _tagged(labelled: Labelled | Inputs, average: Average, fitted: dict[str, Any], say: Say) -> Predict:
+def _tagged(labelled: Labelled | Inputs, average: Average, fitted: dict[str, Any], log: Log) -> Predict:
     """Logistic regression on the vectors of a word and its neighbours."""
     labels, train = labelled.saved.task.output.labels, labelled.train
     number = {label: i for i, label in enumerate(labels)}
@@ -197,7 +197,7 @@ def _tagged(labelled: Labelled | Inputs, average: Average, fitted: dict[str, Any
     rows = np.concatenate([features(each) for each in train])
     tags = np.array([number[tag] for each in train for tag in each.tags])
     if len(tags) > MOST_WORDS:
-        say(f"logistic regression on {MOST_WORDS:,} of {len(tags):,} words of train, drawn by the seed")
+        log(f"logistic regression on {MOST_WORDS:,} of {len(tags):,} words of train, drawn by the seed")
         generator = np.random.default_rng(seed_of(labelled.settings.runtime.seed, "words"))
         some = np.sort(generator.permutation(len(tags))[:MOST_WORDS])
         rows, tags = rows[some], tags[some]

@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Any
 
-from hornbook.finetuning.inputs import Inputs, Say, open_inputs
+from hornbook.finetuning.inputs import Inputs, Log, open_inputs
 from hornbook.finetuning.record import Request
 from hornbook.finetuning.run import expected_seconds
 from hornbook.tasks.reading.read import read
@@ -25,9 +25,9 @@ def check(
     batch_size: int | None = None,
     seed: int | None = None,
     strict: bool = False,
-    changes: dict | None = None,
+    overrides: dict | None = None,
     num_runs: int = 1,
-    say: Say = lambda words: None,
+    log: Log = lambda words: None,
 ) -> dict[str, Any]:
     """Summarizes labelled data as fine-tuning would read it, and writes nothing.
 
@@ -57,8 +57,8 @@ def check(
         return summarize(read(task, data, **columns, strict=strict, seed=seed or 0))
     path = str(Path(data).expanduser().resolve()) if isinstance(data, str | Path) else None
     asked = {"epochs": epochs, "lr": lr, "batch_size": batch_size, "seed": seed, "strict": strict}
-    request = Request(str(model), task, path, **columns, **asked, changes=changes or {})
-    inputs = open_inputs(request, data, say)
+    request = Request(str(model), task, path, **columns, **asked, overrides=overrides or {})
+    inputs = open_inputs(request, data, log)
     return summarize(inputs.data) | {"tokens": _tokens(inputs), "training": _training(inputs, request, num_runs)}
 
 

@@ -19,7 +19,7 @@ import numpy as np
 from hornbook.config import checked
 from hornbook.files import read_json, write_json
 from hornbook.finetuning.baselines import NAMES, baseline_labelled
-from hornbook.finetuning.inputs import Inputs, Say, open_inputs
+from hornbook.finetuning.inputs import Inputs, Log, open_inputs
 from hornbook.finetuning.probe import probe_inputs, with_defaults
 from hornbook.finetuning.record import SCORES, Request
 from hornbook.finetuning.run import Result, run_once
@@ -57,10 +57,10 @@ def label_curve(
     delimiter: str | None = None,
     encoding: str | None = None,
     strict: bool = False,
-    changes: dict | None = None,
+    overrides: dict | None = None,
     keep_models: bool = False,
-    watch: Callable[[Status], None] = lambda status: None,
-    say: Say = lambda words: None,
+    on_progress: Callable[[Status], None] = lambda status: None,
+    log: Log = lambda words: None,
 ) -> dict[str, Any] | Outcome:
     """Scores by number of labels, as `curve.json` holds them. The same call again continues where it stopped; more
     sizes, ways or seeds are added.
@@ -76,10 +76,10 @@ def label_curve(
     """
     _check(ways, seeds)
     out, path = Path(out), str(data) if isinstance(data, str | Path) else None
-    common = {"text": text, "pair": pair, "label": label, "strict": strict, "changes": dict(changes or {})}
+    common = {"text": text, "pair": pair, "label": label, "strict": strict, "overrides": dict(overrides or {})}
     common |= {"delimiter": delimiter, "encoding": encoding}
     request = Request(str(model), task, path, seed=0, **common)
-    inputs = open_inputs(request, data, say)
+    inputs = open_inputs(request, data, log)
     sizes = chosen_sizes(sizes, len(inputs.train))
     _begin(out, request, {"layers": layers, "pooling": pooling, "vectors": vectors and str(vectors)}, inputs.data)
     pieces = [(size, way, seed) for size in sizes for way in ways for seed in range(seeds)]
@@ -87,16 +87,16 @@ def label_curve(
         folder = _folder(out, way, size, seed)
         if (folder / SCORES).exists():
             continue
-        say(f"{number} of {len(pieces)}: {way}, {size:,} examples, seed {seed}")
-        piece = replace(request, seed=seed, changes=request.changes | {"examples": size})
-        drawn = _draw(inputs, size, seed)
+        log(f"{number} of {len(pieces)}: {way}, {size:,} examples, seed {seed}")
+        piece = replace(request, seed=seed, overrides=request.overrides | {"examples": size})
+        step_inputs = _draw(inputs, size, seed)
         if way in ("finetune", "random") or (way == "features" and inputs.data.kind == "spans"):
-            result = _train(way, folder, piece, inputs, drawn, watch)
+            result = _train(way, folder, piece, inputs, step_inputs, on_progress)
         elif way == "features":
-            opened = _with_train(inputs, with_defaults(piece), drawn)
-            result = probe_inputs(folder, piece, opened, layers=layers, pooling=pooling, watch=watch)
+            opened = _with_train(inputs, with_defaults(piece), step_inputs)
+            result = probe_inputs(folder, piece, opened, layers=layers, pooling=pooling, on_progress=on_progress)
         else:
-            result = baseline_labelled(way, folder, piece, _with_train(inputs, piece, drawn), vectors=vectors)
+            result = baseline_labelled(way, folder, piece, _with_train(inputs, piece, step_inputs), vectors=vectors)
         if isinstance(result, Outcome):
             return result
         if not keep_models:
@@ -144,12 +144,12 @@ def _check(ways: Sequence[str], seeds: int) -> None:
 def _begin(out: Path, request: Request, asked: dict[str, Any], data: Any) -> None:
     """Sizes, ways and seeds may grow; what each piece depends on besides may not change."""
     wanted = request.to_dict() | asked
-    found = {"verb": "label-curve", "request": wanted, "fingerprint": fingerprint(data)}
+    found = {"command": "label-curve", "request": wanted, "fingerprint": fingerprint(data)}
     if not (out / "run.json").exists():
         write_json(out / "run.json", found)
         return
     before = read_json(out / "run.json")
-    if before.get("verb") != "label-curve":
+    if before.get("command") != "label-curve":
         raise ValueError(f"{out} holds a run of '{before.get('verb')}' and not a label curve: choose another --out")
     if before != found:
         names = [name for name, value in wanted.items() if value != before["request"].get(name)] or ["data"]
@@ -161,23 +161,28 @@ def _folder(out: Path, way: str, size: int, seed: int) -> Path:
 
 
 def _train(
-    way: str, folder: Path, piece: Request, inputs: Inputs, drawn: list[Example], watch: Callable[[Status], None]
+    way: str,
+    folder: Path,
+    piece: Request,
+    inputs: Inputs,
+    step_inputs: list[Example],
+    on_progress: Callable[[Status], None],
 ) -> Result | Outcome:
-    settings, changes = inputs.settings, dict(piece.changes)
-    if "epochs" not in changes:
-        steps_an_epoch = math.ceil(len(drawn) / settings.batch_size)
-        changes["epochs"] = max(settings.epochs, LEAST_STEPS / steps_an_epoch)
-    if "validation.every_steps" not in changes:
-        num_steps = math.ceil(len(drawn) / settings.batch_size) * float(changes["epochs"])
-        changes["validation.every_steps"] = max(1, round(num_steps / NUM_VALIDATIONS))
+    settings, overrides = inputs.settings, dict(piece.overrides)
+    if "epochs" not in overrides:
+        steps_an_epoch = math.ceil(len(step_inputs) / settings.batch_size)
+        overrides["epochs"] = max(settings.epochs, LEAST_STEPS / steps_an_epoch)
+    if "validation.every_steps" not in overrides:
+        num_steps = math.ceil(len(step_inputs) / settings.batch_size) * float(overrides["epochs"])
+        overrides["validation.every_steps"] = max(1, round(num_steps / NUM_VALIDATIONS))
     if way == "features":  # spans have no probe of scikit-learn: their head alone is trained
-        changes["layers.frozen"] = -1
-    request = replace(piece, from_random=way == "random", changes=changes)
-    return run_once(folder, request, _with_train(inputs, request, drawn), watch, _quiet)
+        overrides["layers.frozen"] = -1
+    request = replace(piece, from_random=way == "random", overrides=overrides)
+    return run_once(folder, request, _with_train(inputs, request, step_inputs), on_progress, _quiet)
 
 
-def _with_train(inputs: Inputs, request: Request, drawn: list[Example]) -> Inputs:
-    opened = replace(inputs.asked_with(request), train=drawn)
+def _with_train(inputs: Inputs, request: Request, step_inputs: list[Example]) -> Inputs:
+    opened = replace(inputs.asked_with(request), train=step_inputs)
     vars(opened)["dev_features"] = inputs.dev_features
     return opened
 

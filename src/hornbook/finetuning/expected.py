@@ -4,13 +4,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from hornbook.finetuning.inputs import Inputs, Say
-from hornbook.finetuning.settings import TaughtSettings
+from hornbook.finetuning.inputs import Inputs, Log
+from hornbook.finetuning.settings import TaskDistillationSettings
 from hornbook.report.wording import duration
 from hornbook.train.checkpoint import Checkpoints
 from hornbook.train.device import Runtime
 from hornbook.train.loop import Job
-from hornbook.train.pace import FORWARD_SHARE, LONG_RUN, seconds_a_step
+from hornbook.train.pace import FORWARD_SHARE, LONG_RUN, seconds_per_step
 
 NUM_TIMED, MOST_SECONDS = 4, 10.0  # steps that are timed in each stage, and the limit on their time
 
@@ -21,19 +21,19 @@ class Stage:
 
     folder: Path
     job: Job
-    settings: TaughtSettings
+    settings: TaskDistillationSettings
 
 
-def say_expected_time(stages: Sequence[Stage], inputs: Inputs, runtime: Runtime, say: Say) -> None:
+def log_expected_time(stages: Sequence[Stage], inputs: Inputs, runtime: Runtime, log: Log) -> None:
     seconds = [_expected_seconds(stage, inputs, runtime) for stage in stages]
     numbered = [f"stage {number}: {duration(each)}" for number, each in enumerate(seconds, 1)]
-    say(f"expected time: about {duration(sum(seconds))}" + (f" ({', '.join(numbered)})" if len(stages) > 1 else ""))
+    log(f"expected time: about {duration(sum(seconds))}" + (f" ({', '.join(numbered)})" if len(stages) > 1 else ""))
     if sum(seconds) < LONG_RUN:
         return
     if len(stages) > 1:
-        say(f"--recipe distilbert has one stage on a task, and takes about {duration(seconds[-1])}")
+        log(f"--recipe distilbert has one stage on a task, and takes about {duration(seconds[-1])}")
     else:
-        say("fewer --epochs, or a smaller student, take less time")
+        log("fewer --epochs, or a smaller student, take less time")
 
 
 def _expected_seconds(stage: Stage, inputs: Inputs, runtime: Runtime) -> float:
@@ -42,6 +42,6 @@ def _expected_seconds(stage: Stage, inputs: Inputs, runtime: Runtime) -> float:
     num_left = settings.schedule.steps - (Checkpoints(stage.folder).last_step() or 0)
     if num_left <= 0:
         return 0.0
-    a_step = seconds_a_step(stage.job, settings.loop(), runtime, range(min(NUM_TIMED, num_left)), MOST_SECONDS)
-    a_validation = FORWARD_SHARE * a_step * inputs.dev_features.num_units / settings.batch_size
-    return num_left * (a_step + a_validation / settings.validation.every_steps)
+    step_seconds = seconds_per_step(stage.job, settings.loop(), runtime, range(min(NUM_TIMED, num_left)), MOST_SECONDS)
+    a_validation = FORWARD_SHARE * step_seconds * inputs.dev_features.num_units / settings.batch_size
+    return num_left * (step_seconds + a_validation / settings.validation.every_steps)

@@ -13,7 +13,7 @@ def written_for(trained: nn.Module, tokenizer: Tokenizer, settings: TaskSettings
     """The model and the tokenizer that writes the task's texts. An encoder's stays as it is; a GPT's may put GPT-1's
     tokens around a text, whose embeddings start anew, and always names what fills up a batch in `transformers`."""
     if "clm" not in trained.head_makers:
-        for name, usual in (("format", "tokenizer"), ("language_weight", 0.0)):
+        for name, usual in (("format", "tokenizer"), ("lm_weight", 0.0)):
             if getattr(settings, name) != usual:
                 raise ValueError(
                     f"task.{name} is for GPTs, which predict next tokens, and the model is {trained.in_words()}: "

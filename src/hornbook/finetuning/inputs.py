@@ -28,7 +28,7 @@ from hornbook.tasks.task import Features
 from hornbook.text.tokenizer import Tokenizer
 from hornbook.train.randomness import seed_of
 
-Say = Callable[[str], None]
+Log = Callable[[str], None]
 MANY_CLASSES = 10
 
 
@@ -66,7 +66,7 @@ class Inputs:
         """The same data and model under the settings of another request: its rate, its seed."""
         num_examples = len(self.data.parts["train"])
         has_teacher = request.teacher is not None
-        settings = settings_for(self.named, self.trained, request.all_changes(), has_teacher, num_examples)
+        settings = settings_for(self.named, self.trained, request.all_overrides(), has_teacher, num_examples)
         if settings == self.settings:
             return self
         train, threshold_part = training_part(self.data, self.named, settings)
@@ -76,7 +76,7 @@ class Inputs:
         vars(other)["dev_features"] = self.dev_features
         return other
 
-    def starting_from(self, model: nn.Module, projections: Mapping[str, Tensor]) -> "Inputs":
+    def initialised_from(self, model: nn.Module, projections: Mapping[str, Tensor]) -> "Inputs":
         """The same for other weights of the same model."""
         other = replace(self, trained=model, projections=projections)
         vars(other).update(train_features=self.train_features, dev_features=self.dev_features)
@@ -100,10 +100,10 @@ def longest_for(max_positions: int, kind: str, asked: int | None) -> int:
     return min(max_positions, asked or (SPAN_LENGTH if kind == "spans" else max_positions))
 
 
-def read_labelled(request: Request, data: Any, say: Say) -> tuple[KnownDataSet, DataSet]:
+def read_labelled(request: Request, data: Any, log: Log) -> tuple[KnownDataSet, DataSet]:
     """The data of a request, which must have something to train on and something to validate on."""
     named = known(request.task)
-    seed = parsed(str(request.all_changes().get("runtime.seed", 0)), int, "runtime.seed")
+    seed = parsed(str(request.all_overrides().get("runtime.seed", 0)), int, "runtime.seed")
     read_data = read(
         request.task,
         data,
@@ -117,7 +117,7 @@ def read_labelled(request: Request, data: Any, say: Say) -> tuple[KnownDataSet, 
     )
     for words in (*read_data.said, *problem_lines(read_data.problems.as_dict()), _number_hint(read_data)):
         if words:
-            say(words)
+            log(words)
     if not read_data.parts.get("train"):
         raise ValueError("there is no training part in the data: give a train file beside the dev one")
     _refuse_one_class(read_data)
@@ -127,7 +127,7 @@ def read_labelled(request: Request, data: Any, say: Say) -> tuple[KnownDataSet, 
         raise ValueError("there is nothing to validate on: give a dev file with labels, or more examples")
     if num_scored < len(dev):
         hint = "; --task squad2 or spans-or-none is for them" if named.kind == "spans" else ""
-        say(f"{len(dev) - num_scored:,} examples of dev have no label and are not scored{hint}")
+        log(f"{len(dev) - num_scored:,} examples of dev have no label and are not scored{hint}")
     return named, read_data
 
 
@@ -161,21 +161,21 @@ def is_scored(example: Example, named: KnownDataSet) -> bool:
     return label is not None and (named.kind != "spans" or named.may_be_none or bool(label))
 
 
-def open_inputs(request: Request, data: Any, say: Say, opened: tuple[nn.Module, Tokenizer] | None = None) -> Inputs:
+def open_inputs(request: Request, data: Any, log: Log, opened: tuple[nn.Module, Tokenizer] | None = None) -> Inputs:
     """Reads data and model, decides all settings, and says what was guessed and what was wrong. `opened` is the model
     where it is at hand already."""
-    named, read_data = read_labelled(request, data, say)
+    named, read_data = read_labelled(request, data, log)
     for words in in_short(summarize(read_data)):
-        say(words)
+        log(words)
     trained, tokenizer = opened or load_folder(model_folder(request.model))
     width = trained.config.width
-    asked = request.all_changes()
+    asked = request.all_overrides()
     settings = settings_for(named, trained, asked, request.teacher is not None, len(read_data.parts["train"]))
     of_family = published_for(named, trained, settings)
     if published := [f"{name}={value}" for name, value in of_family.items() if name not in asked]:
-        say(f"as published for {trained.family}: {', '.join(published)}")
+        log(f"as published for {trained.family}: {', '.join(published)}")
     if "optimizer.lr" not in asked | of_family and width_factor(width) > 1:
-        say(f"learning rate {settings.optimizer.lr:g}: higher than the published one, as the model is {width} wide")
+        log(f"learning rate {settings.optimizer.lr:g}: higher than the published one, as the model is {width} wide")
     trained, tokenizer = written_for(trained, tokenizer, settings.task)
     answerable = named.may_be_none and settings.task.no_answer == "classifier"
     output = output_for(read_data, settings.task.head, settings.task.pair_encoding, answerable)
@@ -189,8 +189,8 @@ def training_part(
 ) -> tuple[list[Example], list[Example]]:
     """What is trained on, and what of train is held out to choose a threshold on."""
     train, held_out = data.parts["train"], []
-    if named.may_be_none and settings.task.threshold_share > 0 and len(train) > 20:
-        train, held_out, _ = hold_out(train, settings.task.threshold_share, seed=0)
+    if named.may_be_none and settings.task.threshold_fraction > 0 and len(train) > 20:
+        train, held_out, _ = hold_out(train, settings.task.threshold_fraction, seed=0)
     if settings.examples is not None and settings.examples < len(train):
         generator = np.random.default_rng(seed_of("examples"))
         train = [train[i] for i in sorted(generator.permutation(len(train))[: settings.examples])]

@@ -84,13 +84,13 @@ def rates(model: nn.Module, settings: LayerSettings) -> Callable[[str], float] |
     ELECTRA's code leaves a step between the top block and the head, where BERT's pooler stands: the top block has
     decay^2, a pooler decay^1. Its paper reads as if there were none (`head`); a pooler then goes with the head.
     """
-    if settings.decay == 1 and settings.head_rate == 1:
+    if settings.decay == 1 and settings.head_lr_ratio == 1:
         return None
     top = model.config.num_layers + STEPS_ABOVE_BLOCKS[settings.decay_from]
 
     def share(name: str) -> float:
         if name.startswith("task."):
-            return settings.head_rate
+            return settings.head_lr_ratio
         return settings.decay ** max(0, top - model.depth_of(name))
 
     return share

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from hornbook.models.outputs import NEVER
+from hornbook.models.outputs import MASKED_LOGIT
 
 Matrix = Any  # a NumPy array, or a sparse one of SciPy
 Score = Callable[[Matrix], np.ndarray]  # N x F to N x L
@@ -72,7 +72,7 @@ def fit_number(features: Matrix, numbers: np.ndarray) -> Fitted:
 
 
 def _spread(scores: np.ndarray, kinds: np.ndarray, num_labels: int) -> np.ndarray:
-    found = np.full((len(scores), num_labels), NEVER)
+    found = np.full((len(scores), num_labels), MASKED_LOGIT)
     found[:, kinds] = scores
     return found
 

@@ -11,10 +11,10 @@ from typing import Any, Literal
 
 import numpy as np
 
-from hornbook.finetuning.inputs import Inputs, Say, open_inputs
+from hornbook.finetuning.inputs import Inputs, Log, open_inputs
 from hornbook.finetuning.linear import MOST_WORDS, Fitted, fit_classes, fit_number, fit_several
-from hornbook.finetuning.plain import begin, finish
 from hornbook.finetuning.record import Request, Scored
+from hornbook.finetuning.shallow import begin, finish
 from hornbook.finetuning.tagger import CHANGES, fit_tagger
 from hornbook.infer.features import DEFAULT_LAYERS, Layers, Pooling, choose_layers, frozen_sequences
 from hornbook.lifecycle.locking import locks_out
@@ -46,9 +46,9 @@ def probe(
     delimiter: str | None = None,
     encoding: str | None = None,
     strict: bool = False,
-    changes: dict | None = None,
-    watch: Callable[[Status], None] = lambda status: None,
-    say: Say = lambda words: None,
+    overrides: dict | None = None,
+    on_progress: Callable[[Status], None] = lambda status: None,
+    log: Log = lambda words: None,
 ) -> Scored | Outcome:
     """Scores a separate model on frozen features of the encoder `model`, and writes them to the folder `out`.
 
@@ -58,20 +58,22 @@ def probe(
 
     `pooling` is `cls`, of a GPT the last token, or `mean` over the tokens of a text (the default); words are read at
     their first piece.
-    `changes` are those of fine-tuning by their dotted name, such as `examples`, `task.max_length`,
+    `overrides` are those of fine-tuning by their dotted name, such as `examples`, `task.max_length`,
     `task.pair_encoding` or, for the BiLSTM, `epochs` and `optimizer.lr`. An `Outcome` means that it was stopped.
     """
     path = str(data) if isinstance(data, str | Path) else None
-    common = {"seed": seed, "strict": strict, "changes": dict(changes or {})}
+    common = {"seed": seed, "strict": strict, "overrides": dict(overrides or {})}
     common |= {"delimiter": delimiter, "encoding": encoding}
     request = Request(str(model), task, path, text, pair, label, **common)
-    inputs = open_inputs(with_defaults(request), data, say)
-    return probe_inputs(Path(out), request, inputs, way=way, layers=layers, pooling=pooling, watch=watch, say=say)
+    inputs = open_inputs(with_defaults(request), data, log)
+    return probe_inputs(
+        Path(out), request, inputs, way=way, layers=layers, pooling=pooling, on_progress=on_progress, log=log
+    )
 
 
 def with_defaults(request: Request) -> Request:
     """The same request with what the BiLSTM is trained by, where nothing else is asked for."""
-    return replace(request, changes=CHANGES | request.changes)
+    return replace(request, overrides=CHANGES | request.overrides)
 
 
 def probe_inputs(
@@ -82,8 +84,8 @@ def probe_inputs(
     way: Way = "logistic",
     layers: str = DEFAULT_LAYERS,
     pooling: Pooling | None = None,
-    watch: Callable[[Status], None] = lambda status: None,
-    say: Say = lambda words: None,
+    on_progress: Callable[[Status], None] = lambda status: None,
+    log: Log = lambda words: None,
 ) -> Scored | Outcome:
     """The same with data and model that are open already."""
     kind = inputs.data.kind
@@ -97,12 +99,12 @@ def probe_inputs(
     inputs.trained.to(runtime.device)
     if kind == "tagging":
         if way == "bilstm":
-            return fit_tagger(out, inputs, chosen, runtime, watch, say)
-        return _tag_by_word(out, inputs, chosen, say)
+            return fit_tagger(out, inputs, chosen, runtime, on_progress, log)
+        return _tag_by_word(out, inputs, chosen, log)
     features = inputs.train_features
     if features.num_cut:
-        say(f"{features.num_cut:,} texts of train are longer than {inputs.longest} tokens allow, and were cut")
-    say(f"frozen features of {len(inputs.train):,} examples: {layers}, {pooling}")
+        log(f"{features.num_cut:,} texts of train are longer than {inputs.longest} tokens allow, and were cut")
+    log(f"frozen features of {len(inputs.train):,} examples: {layers}, {pooling}")
     vectors = _vectors(inputs, features, chosen, pooling)
     fitted = _fit(inputs, vectors, features)
 
@@ -110,7 +112,7 @@ def probe_inputs(
         encoded = inputs.encode(examples)
         scores = fitted.score(_vectors(inputs, encoded, chosen, pooling))
         if kind == "choice":
-            scores = (scores[:, 1] - scores[:, 0]).reshape(-1, encoded.num_together)
+            scores = (scores[:, 1] - scores[:, 0]).reshape(-1, encoded.group_size)
         return inputs.saved.task.decode(list(scores), encoded, examples)
 
     return finish(out, inputs, predict, {"strength": fitted.strength, "width": vectors.shape[1]})
@@ -146,9 +148,9 @@ def _vectors(inputs: Inputs, features: Features, layers: Layers, pooling: Poolin
 def _fit(inputs: Inputs, vectors: np.ndarray, features: Features) -> Fitted:
     output, seed = inputs.saved.task.output, inputs.settings.runtime.seed
     if output.kind == "choice":  # every ending is right or wrong; the likeliest of a question is taken
-        is_right = np.tile(np.arange(features.num_together), features.num_units) == features.labels
+        is_right = np.tile(np.arange(features.group_size), features.num_units) == features.labels
         return fit_classes(vectors, is_right.astype(int), 2, seed)
-    labels = features.labels[:: features.num_together]
+    labels = features.labels[:: features.group_size]
     if output.problem == "number":
         return fit_number(vectors, labels)
     if output.problem == "multi":
@@ -157,7 +159,7 @@ def _fit(inputs: Inputs, vectors: np.ndarray, features: Features) -> Fitted:
     return fit_classes(vectors[known], labels[known], output.num_labels, seed, decided_by)
 
 
-def _tag_by_word(out: Path, inputs: Inputs, layers: Layers, say: Say) -> Scored:
+def _tag_by_word(out: Path, inputs: Inputs, layers: Layers, log: Log) -> Scored:
     """Logistic regression at each word's first piece."""
     features, width = inputs.train_features, layers.width(inputs.trained.config.width)
     places = [
@@ -165,7 +167,7 @@ def _tag_by_word(out: Path, inputs: Inputs, layers: Layers, say: Say) -> Scored:
         if features.token_labels[sequence][token] >= 0
     ]  # fmt: skip
     if len(places) > MOST_WORDS:
-        say(f"logistic regression on {MOST_WORDS:,} of {len(places):,} words of train, drawn by the seed")
+        log(f"logistic regression on {MOST_WORDS:,} of {len(places):,} words of train, drawn by the seed")
         generator = np.random.default_rng(seed_of(inputs.settings.runtime.seed, "words"))
         places = [places[i] for i in sorted(generator.permutation(len(places))[:MOST_WORDS])]
     wanted: dict[int, list[tuple[int, int]]] = {}

@@ -10,14 +10,14 @@ import hornbook
 from hornbook import config as configuration
 from hornbook.config import LARGEST_SEED, Typed, setting
 from hornbook.files import read_json, refusing_damage, write_json
-from hornbook.finetuning.settings import FinetuneSettings, TaughtSettings
+from hornbook.finetuning.settings import FinetuneSettings, TaskDistillationSettings
 from hornbook.lifecycle.resuming import other_options, other_settings, refuse
 from hornbook.tasks.records import DataSet, fingerprint
 from hornbook.train.device import Runtime
 
 SCORES = "scores.json"  # written last: a folder with it is finished
 SHAPE = "model."  # what settings of a model's shape begin with
-SETTINGS = ("epochs", "lr", "batch_size", "seed", "changes")  # of a request, all of them settings by dotted name
+SETTINGS = ("epochs", "lr", "batch_size", "seed", "overrides")  # of a request, all of them settings by dotted name
 
 
 @dataclass(frozen=True)
@@ -36,12 +36,12 @@ class Request(Typed, group="--"):
     seed: int | None = setting(None, "random seed", low=0, high=LARGEST_SEED)
     from_random: bool = False
     strict: bool = False
-    changes: dict = field(default_factory=dict)
+    overrides: dict = field(default_factory=dict)
     teacher: str | None = None
     delimiter: str | None = None
     encoding: str | None = None
 
-    def all_changes(self) -> dict:
+    def all_overrides(self) -> dict:
         """The changes by dotted name, with those that have a flag of their own. `model.*` beside a teacher is the shape
         of a new student, which is made before (`hornbook.distillation`)."""
         flags = {
@@ -50,14 +50,14 @@ class Request(Typed, group="--"):
             "batch_size": self.batch_size,
             "runtime.seed": self.seed,
         }
-        changes = self.changes
+        overrides = self.overrides
         if self.teacher is not None:
-            changes = {name: value for name, value in changes.items() if not name.startswith(SHAPE)}
-        return changes | {name: value for name, value in flags.items() if value is not None}
+            overrides = {name: value for name, value in overrides.items() if not name.startswith(SHAPE)}
+        return overrides | {name: value for name, value in flags.items() if value is not None}
 
     def to_dict(self) -> dict:
         """As it is written down: the changes as text, however they were given."""
-        return asdict(self) | {"changes": {name: str(value) for name, value in self.changes.items()}}
+        return asdict(self) | {"overrides": {name: str(value) for name, value in self.overrides.items()}}
 
 
 @dataclass(frozen=True)
@@ -80,7 +80,7 @@ def asked_of(verb: str, request: Request, data: DataSet) -> dict[str, Any]:
     return {
         "hornbook": hornbook.__version__,
         "torch": torch.__version__,
-        "verb": verb,
+        "command": verb,
         "model": request.model or None,
         "task": request.task,
         "kind": data.kind,
@@ -103,7 +103,7 @@ def write_run(
     write_json(
         out / "run.json",
         {
-            **asked_of(verb_of(request), request, data),
+            **asked_of(command_of(request), request, data),
             "runtime": {
                 "device": str(runtime.device),
                 "threads": runtime.threads,
@@ -112,19 +112,19 @@ def write_run(
             },
             **about,
             "settings": configuration.to_dict(settings),
-            "unread": configuration.unread_names(settings),
+            "unused": configuration.unused_names(settings),
         },
     )
 
 
-def verb_of(request: Request) -> str:
+def command_of(request: Request) -> str:
     return "distill" if request.teacher else "finetune"
 
 
 def read_run(out: Path, verb: str = "finetune") -> dict:
     run = read_json(out / "run.json")
     missing = {"model", "task", "request", "settings", "data", "runtime"} - run.keys()
-    if missing or run.get("verb") != verb:
+    if missing or run.get("command") != verb:
         lacks = f"lacks {sorted(missing)[0]}" if missing else f"is of '{run.get('verb')}'"
         raise ValueError(f"{out / 'run.json'} {lacks}: it is not one that {verb} wrote; choose another --out")
     with refusing_damage(out / "run.json"):
@@ -138,23 +138,23 @@ def refuse_other_request(out: Path, run: dict, request: Request) -> None:
     """What is given again must be what the run in `out` was started with; the rest is taken from its record."""
     before, settings = run["request"], settings_of(run)
     stages = {f"stages.{name}": value for name, value in getattr(settings, "stages", {}).items()}
-    given = request.all_changes() | request.changes
+    given = request.all_overrides() | request.overrides
     unlisted = {name: str(value) for name, value in given.items() if name.startswith((SHAPE, "stages."))}
-    recorded = {name: str(value) for name, value in (stages | before["changes"]).items()}
-    listed = {name: value for name, value in given.items() if name not in unlisted}
+    recorded = {name: str(value) for name, value in (stages | before["overrides"]).items()}
+    iter_settings = {name: value for name, value in given.items() if name not in unlisted}
     refuse(
         out,
         other_options(before, _options(request))
         + other_options(recorded, unlisted)
-        + other_settings(settings, before["changes"], listed),
+        + other_settings(settings, before["overrides"], iter_settings),
     )
 
 
 def refuse_other_tries(out: Path, before: dict, request: Request) -> None:
     """The same of several runs, of which only the request is recorded."""
     recorded = Request(**before)
-    known = {name: str(value) for name, value in (recorded.all_changes() | recorded.changes).items()}
-    given = {name: str(value) for name, value in (request.all_changes() | request.changes).items()}
+    known = {name: str(value) for name, value in (recorded.all_overrides() | recorded.overrides).items()}
+    given = {name: str(value) for name, value in (request.all_overrides() | request.overrides).items()}
     refuse(out, other_options(before, _options(request)) + other_options(known, given))
 
 
@@ -171,5 +171,5 @@ def refuse_other_data(run: dict, data: DataSet) -> None:
 
 
 def settings_of(run: dict) -> FinetuneSettings:
-    kind = TaughtSettings if run["verb"] == "distill" else FinetuneSettings
+    kind = TaskDistillationSettings if run["command"] == "distill" else FinetuneSettings
     return configuration.from_dict(kind, run["settings"])

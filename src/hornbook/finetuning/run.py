@@ -25,24 +25,24 @@ from torch import nn
 from hornbook.files import link, read_json, replacing, write_json, write_text
 from hornbook.finetuning.batches import TaskBatches
 from hornbook.finetuning.evaluation import verdict
-from hornbook.finetuning.expected import Stage, say_expected_time
-from hornbook.finetuning.inputs import Inputs, Say, is_scored, open_inputs
+from hornbook.finetuning.expected import Stage, log_expected_time
+from hornbook.finetuning.inputs import Inputs, Log, is_scored, open_inputs
 from hornbook.finetuning.layers import freeze, from_random, keeps_head, rates, with_head
 from hornbook.finetuning.objective import label_objective
 from hornbook.finetuning.record import (
     SCORES,
     Request,
     Scored,
+    command_of,
     read_run,
     refuse_other_data,
     refuse_other_request,
     settings_of,
-    verb_of,
     write_run,
 )
-from hornbook.finetuning.settings import FinetuneSettings, TaughtSettings
-from hornbook.finetuning.steps import is_trained, say_where_it_goes_on, with_steps
-from hornbook.finetuning.taught import (
+from hornbook.finetuning.settings import FinetuneSettings, TaskDistillationSettings
+from hornbook.finetuning.steps import is_trained, log_where_it_resumes, with_steps
+from hornbook.finetuning.task_distillation import (
     STAGES,
     earlier_stages,
     kept_in_folders,
@@ -58,8 +58,8 @@ from hornbook.interop.teacher import Teacher, refuse_other_teacher
 from hornbook.lifecycle.locking import locks_out
 from hornbook.models.flops import model_flops_per_token, shape_of
 from hornbook.models.outputs import Output
+from hornbook.objectives.clm import AuxiliaryLanguageModel
 from hornbook.objectives.kept_teacher import KeptTeacher
-from hornbook.objectives.language import BesideTask
 from hornbook.report.card import write_card
 from hornbook.tasks.evaluation import (
     Evaluation,
@@ -76,7 +76,7 @@ from hornbook.train.checkpoint import Checkpoints
 from hornbook.train.device import Runtime, decide, prepare
 from hornbook.train.loop import Job, Outcome, Status, train
 from hornbook.train.metrics import read_metrics
-from hornbook.train.pace import seconds_a_step
+from hornbook.train.pace import seconds_per_step
 
 MEASURED_STEPS, MEASURING_SECONDS = 4, 10.0  # of which the first step is not counted
 
@@ -93,15 +93,15 @@ def run_once(
     out: Path,
     request: Request,
     inputs: Inputs,
-    watch: Callable[[Status], None],
-    say: Say,
+    on_progress: Callable[[Status], None],
+    log: Log,
     teacher: Teacher | None = None,
 ) -> Result | Outcome:
     """One run in the folder `out`, begun or gone on with. An `Outcome` alone means that it was stopped."""
     if inputs.settings.augment.copies and inputs.copies is None:
         raise ValueError("augment.copies is for finetune and distill alone: leave it out here")
     if (out / "run.json").exists():
-        run = read_run(out, verb_of(request))
+        run = read_run(out, command_of(request))
         refuse_other_request(out, run, request)
         refuse_other_data(run, inputs.data)
         if teacher is not None:
@@ -115,9 +115,9 @@ def run_once(
         settings = with_steps(inputs.settings, inputs)
         runtime = decide(settings.runtime, _planned_flops(inputs, settings))
     if (out / "run.json").exists() and Checkpoints(out).last() is None and not stage_has_begun(out):
-        say("it was stopped before its first checkpoint: it begins again, from the same weights")
+        log("it was stopped before its first checkpoint: it begins again, from the same weights")
     prepare(runtime)
-    job, model = _job(inputs, settings, request, runtime, say, teacher)
+    job, model = _job(inputs, settings, request, runtime, log, teacher)
     if not (out / "run.json").exists():
         if teacher is not None:
             what_is_kept(inputs, settings, teacher)  # refuses before there is a run
@@ -131,26 +131,26 @@ def run_once(
             **({} if teacher is None else {"teacher": teacher.about()}),
         }
         write_run(out, request, settings, inputs.data, runtime, about)
-    _say_cut("train", inputs.train_features, inputs, say)
-    _say_cut("dev", inputs.dev_features, inputs, say)
+    _log_cut_texts("train", inputs.train_features, inputs, log)
+    _log_cut_texts("dev", inputs.dev_features, inputs, log)
     if teacher is not None and not is_trained(out, settings):
-        kept = kept_teacher(inputs, settings, teacher, runtime, inputs.folder or out, watch, say)
-        quiet = partial(_job, say=lambda words: None, teacher=teacher, kept=kept)
+        kept = kept_teacher(inputs, settings, teacher, runtime, inputs.folder or out, on_progress, log)
+        quiet = partial(_job, log=lambda words: None, teacher=teacher, kept=kept)
         stages = earlier_stages(out, inputs, settings, runtime, teacher, kept)
         stages.append(Stage(out, quiet(inputs, settings, request, runtime)[0], settings))
-        say_expected_time(stages, inputs, runtime, say)
-        found = run_earlier_stages(out, inputs, settings, runtime, teacher, kept, watch, say)
+        log_expected_time(stages, inputs, runtime, log)
+        found = run_earlier_stages(out, inputs, settings, runtime, teacher, kept, on_progress, log)
         if isinstance(found, Outcome):
             return found
         job, model = quiet(found, settings, request, runtime)
     on_dev = None
     if not is_trained(out, settings):
-        say_where_it_goes_on(out, settings, say)
-        outcome = train(out, job, settings.loop(), runtime, watch)
+        log_where_it_resumes(out, settings, log)
+        outcome = train(out, job, settings.loop(), runtime, on_progress)
         if outcome.ended == "stopped":
             return outcome
         on_dev = job.validate.last if outcome.best_step == outcome.step else None
-    _finish(out, inputs, job, model, runtime, settings, say, on_dev)
+    _finish(out, inputs, job, model, runtime, settings, log, on_dev)
     return read_result(out)
 
 
@@ -166,9 +166,9 @@ def _planned_flops(inputs: Inputs, settings: FinetuneSettings) -> float:
     """Useful FLOPs of the whole run: it decides whether compiling pays."""
     model, features = inputs.trained, inputs.train_features
     num_tokens = sum(map(len, features.ids))
-    share, head = (1.0, "clm") if settings.task.language_weight else (0.0, "none")
-    a_token = model_flops_per_token(shape_of(model.config, num_tokens / len(features.ids), share, head))
-    return num_tokens * a_token * settings.epochs
+    share, head = (1.0, "clm") if settings.task.lm_weight else (0.0, "none")
+    token_seconds = model_flops_per_token(shape_of(model.config, num_tokens / len(features.ids), share, head))
+    return num_tokens * token_seconds * settings.epochs
 
 
 def expected_seconds(inputs: Inputs, request: Request) -> dict[str, Any]:
@@ -179,17 +179,17 @@ def expected_seconds(inputs: Inputs, request: Request) -> dict[str, Any]:
     prepare(runtime)
     job, model = _job(inputs, settings, request, runtime, lambda words: None, None)
     numbers = range(min(MEASURED_STEPS, settings.schedule.steps))
-    a_step = seconds_a_step(job, settings.loop(), runtime, numbers, MEASURING_SECONDS)
+    step_seconds = seconds_per_step(job, settings.loop(), runtime, numbers, MEASURING_SECONDS)
     num_train, num_dev = (sum(map(len, each.ids)) for each in (inputs.train_features, inputs.dev_features))
-    an_epoch = a_step * inputs.train_features.num_units / settings.batch_size
+    an_epoch = step_seconds * inputs.train_features.num_units / settings.batch_size
     validations = math.ceil(settings.schedule.steps / settings.validation.every_steps)
     validation = validations * an_epoch / 3 * num_dev / max(1, num_train)
     return {
         "parameters": sum(parameter.numel() for parameter in model.parameters()),
         "epochs": settings.epochs,
         "steps": settings.schedule.steps,
-        "seconds": settings.schedule.steps * a_step + validation,
-        "seconds_per_step": a_step,
+        "seconds": settings.schedule.steps * step_seconds + validation,
+        "seconds_per_step": step_seconds,
         "based_on": f"{len(numbers)} measured steps on {runtime.reason}",
     }
 
@@ -199,7 +199,7 @@ def _job(
     settings: FinetuneSettings,
     request: Request,
     runtime: Runtime,
-    say: Say,
+    log: Log,
     teacher: Teacher | None,
     kept: KeptTeacher | None = None,
 ) -> tuple[Job, nn.Module]:
@@ -210,16 +210,16 @@ def _job(
         model, anew = from_random(inputs.trained, output, seed, settings.layers.dropout), []
     else:
         keeps = keeps_head(inputs.trained, output, settings.task)
-        _say_of_head(inputs.trained.output, output, keeps, request.model, say)
+        _say_of_head(inputs.trained.output, output, keeps, request.model, log)
         model, anew = with_head(inputs.trained, output, seed, settings.layers.dropout, keeps)
     if anew:
-        say(f"the model has no {', '.join(anew)}, so it is newly initialised, like the head")
+        log(f"the model has no {', '.join(anew)}, so it is newly initialised, like the head")
     freeze(model, settings.layers, anew)
     model.to(runtime.device)
     features = inputs.train_features
     trained, objective = model, label_objective(inputs, settings)
-    if settings.task.language_weight and teacher is None:
-        objective = BesideTask(objective, settings.task.language_weight)
+    if settings.task.lm_weight and teacher is None:
+        objective = AuxiliaryLanguageModel(objective, settings.task.lm_weight)
     if teacher is not None:
         recipe = settings.objective.stages(is_task=True)[-1]
         trained, objective = with_teacher(model, objective, recipe, teacher, seed, kept, inputs.projections)
@@ -240,13 +240,13 @@ def _job(
     return job, model
 
 
-def _say_of_head(found: Output | None, wanted: Output, keeps: bool, model: str, say: Say) -> None:
+def _say_of_head(found: Output | None, wanted: Output, keeps: bool, model: str, log: Log) -> None:
     """What becomes of the head that a fine-tuned model has."""
     if keeps:
-        say(f"keeping the {wanted.in_words} head of {model}; task.new_head=true initialises a new one")
+        log(f"keeping the {wanted.in_words} head of {model}; task.new_head=true initialises a new one")
     elif found is not None:
         why = f", as its {found.in_words} head is for other labels or layers" if not wanted.fits(found) else ""
-        say(f"the {wanted.in_words} head is newly initialised, and that of {model} is dropped{why}")
+        log(f"the {wanted.in_words} head is newly initialised, and that of {model} is dropped{why}")
 
 
 class _CheckOnDev:
@@ -264,10 +264,10 @@ class _CheckOnDev:
         return {"loss": found.loss, **found.scores}
 
 
-def _say_cut(name: str, features: Features, inputs: Inputs, say: Say) -> None:
+def _log_cut_texts(name: str, features: Features, inputs: Inputs, log: Log) -> None:
     if features.num_cut:
         what = "questions" if inputs.data.kind == "spans" else "texts"
-        say(f"{features.num_cut:,} {what} of {name} are longer than {inputs.longest} tokens allow, and were cut")
+        log(f"{features.num_cut:,} {what} of {name} are longer than {inputs.longest} tokens allow, and were cut")
 
 
 def _finish(
@@ -277,7 +277,7 @@ def _finish(
     model: nn.Module,
     runtime: Runtime,
     settings: FinetuneSettings,
-    say: Say,
+    log: Log,
     on_dev: Evaluation | None,
 ) -> None:
     """Scores the best weights on every labelled part, and puts them at the root of the run. `on_dev` is what they were
@@ -302,11 +302,11 @@ def _finish(
         examples = [each for each in examples if is_scored(each, inputs.named)]
         if name not in ("train", "dev") and examples:
             features = inputs.encode(examples)
-            _say_cut(name, features, inputs, say)
+            _log_cut_texts(name, features, inputs, log)
             parts[name] = with_intervals(task, examples, evaluate(task, examples, features).predictions)
     # A student's loss has its teacher's entropy as its floor, and may stand there from the start.
-    is_taught = isinstance(settings, TaughtSettings)
-    losses = [] if is_taught else [line["loss"] for line in read_metrics(out) if line["kind"] == "train"]
+    is_distilled = isinstance(settings, TaskDistillationSettings)
+    losses = [] if is_distilled else [line["loss"] for line in read_metrics(out) if line["kind"] == "train"]
     wrong = verdict(task, inputs.train, dev, found.predictions, parts["dev"], losses)
     save_task(out, dataclasses.replace(inputs.saved, task=task, longest=inputs.longest))
     lines = [json.dumps(row, ensure_ascii=False) for row in rows(task, dev, found.predictions)]
@@ -345,5 +345,7 @@ def _publish_best(out: Path) -> None:
             link(file, temporary)
 
 
-def open_and_run(out: Path, request: Request, data: Any, watch: Callable[[Status], None], say: Say) -> Result | Outcome:
-    return run_once(out, request, open_inputs(request, data, say), watch, say)
+def open_and_run(
+    out: Path, request: Request, data: Any, on_progress: Callable[[Status], None], log: Log
+) -> Result | Outcome:
+    return run_once(out, request, open_inputs(request, data, log), on_progress, log)

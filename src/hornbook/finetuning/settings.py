@@ -42,7 +42,7 @@ class TaskSettings(Typed, group="task"):
     format: Literal["tokenizer", "gpt1"] = setting(
         "tokenizer", "what stands around texts: what the tokenizer puts there, or GPT-1's start, delimiter and extract"
     )
-    language_weight: float = setting(
+    lm_weight: float = setting(
         0.0, "of the next tokens' loss beside the task's, for a GPT (GPT-1: 0.5)", low=0, high=1e6
     )
     max_length: int | None = setting(
@@ -57,7 +57,7 @@ class TaskSettings(Typed, group="task"):
         "every class counts the same in sum, however rare; with a teacher in every stage that has labels or logits",
     )
     swapped_pairs: bool = setting(False, "train on each pair in both orders")
-    threshold_share: float = setting(
+    threshold_fraction: float = setting(
         0.05, "of the training articles, held out to choose the no-answer threshold on", low=0, below=1
     )
 
@@ -69,7 +69,9 @@ class TaskSettings(Typed, group="task"):
 
 @dataclass(frozen=True)
 class LayerSettings(Typed, group="layers"):
-    head_rate: float = setting(1.0, "learning rate of the new head, as a multiple of optimizer.lr", above=0, high=1e6)
+    head_lr_ratio: float = setting(
+        1.0, "learning rate of the new head, as a multiple of optimizer.lr", above=0, high=1e6
+    )
     decay: float = setting(1.0, "each layer's rate is this share of the rate of the layer above it", above=0, high=1)
     decay_from: Literal["block", "head", "electra"] = setting(
         "block", "what has the whole rate: the top block, the head one step above it, or two above as in ELECTRA's code"
@@ -110,9 +112,11 @@ class FinetuneSettings(Typed, group=""):
     runtime: RuntimeSettings = field(default_factory=lambda: RuntimeSettings(tensorboard=False, loader_workers=0))
 
     @property
-    def unread(self) -> dict[str, str]:
+    def unused(self) -> dict[str, str]:
         """Settings of the loop that only pre-training reads, and what stands in their place."""
-        size = dict.fromkeys(("tokens", "first_tokens", "growth_share"), "a batch is a number of examples, batch_size")
+        size = dict.fromkeys(
+            ("tokens", "first_tokens", "growth_fraction"), "a batch is a number of examples, batch_size"
+        )
         return {
             "schedule.steps": "the number of steps follows from epochs and batch_size",
             **{f"batch.{name}": why for name, why in size.items()},
@@ -126,7 +130,7 @@ class FinetuneSettings(Typed, group=""):
 
 
 @dataclass(frozen=True)
-class TaughtSettings(FinetuneSettings):
+class TaskDistillationSettings(FinetuneSettings):
     """With a teacher: what is learned from it. The last stage is the run itself; `stages` holds what is other in those
     before it, by number and dotted name."""
 
@@ -136,17 +140,17 @@ class TaughtSettings(FinetuneSettings):
     )
 
     @property
-    def unread(self) -> dict[str, str]:
-        return super().unread | {"task.language_weight": "a student learns from its teacher and the labels alone"}
+    def unused(self) -> dict[str, str]:
+        return super().unused | {"task.lm_weight": "a student learns from its teacher and the labels alone"}
 
-    def of_stage(self, number: int) -> "TaughtSettings":
+    def of_stage(self, number: int) -> "TaskDistillationSettings":
         """The settings of a stage before the last, counted from 1."""
-        return configuration.changed(self, _of_number(self.stages, number))
+        return configuration.with_overrides(self, _of_number(self.stages, number))
 
 
-def _of_number(changes: Mapping[str, Any], number: int) -> dict[str, Any]:
+def _of_number(overrides: Mapping[str, Any], number: int) -> dict[str, Any]:
     prefix = f"{number}."
-    return {name.removeprefix(prefix): value for name, value in changes.items() if name.startswith(prefix)}
+    return {name.removeprefix(prefix): value for name, value in overrides.items() if name.startswith(prefix)}
 
 
 def width_factor(width: int) -> float:
@@ -173,45 +177,45 @@ def rounded(rate: float) -> float:
 def settings_for(
     known: KnownDataSet,
     trained: Transformer | None,
-    changes: dict,
+    overrides: dict,
     has_teacher: bool = False,
     num_examples: int | None = None,
 ) -> FinetuneSettings:
     """What is published for a task and for the model's family, with changes by dotted name. Where the family says
     nothing of it, `optimizer.lr` follows the model's width. Without a model: as for a BERT-base."""
     width = BASE_WIDTH if trained is None else trained.config.width
-    settings = (TaughtSettings if has_teacher else FinetuneSettings)(
+    settings = (TaskDistillationSettings if has_teacher else FinetuneSettings)(
         epochs=float(known.epochs),
         batch_size=known.batch_size,
         optimizer=OptimizerSettings(lr=default_rate(known, width)),
     )
-    configuration.refuse_unread(settings, changes)
+    configuration.refuse_unused(settings, overrides)
     published = published_for(known, trained, settings)
-    if isinstance(settings, TaughtSettings):
-        return _in_stages(settings, published, changes, width, num_examples)
-    return configuration.changed(settings, published | changes)
+    if isinstance(settings, TaskDistillationSettings):
+        return _in_stages(settings, published, overrides, width, num_examples)
+    return configuration.with_overrides(settings, published | overrides)
 
 
 def published_for(known: KnownDataSet, trained: Transformer | None, settings: FinetuneSettings) -> dict[str, Any]:
     """What the model's family was published with, as far as such a run reads it."""
     published = {} if trained is None else trained.finetuning(trained.config, known.name)
-    return {name: value for name, value in published.items() if configuration.why_unread(settings, name) is None}
+    return {name: value for name, value in published.items() if configuration.why_unused(settings, name) is None}
 
 
 def _in_stages(
-    settings: TaughtSettings, of_family: dict, changes: dict, width: int, num_examples: int | None
-) -> TaughtSettings:
+    settings: TaskDistillationSettings, of_family: dict, overrides: dict, width: int, num_examples: int | None
+) -> TaskDistillationSettings:
     """The same for each stage of a recipe. What the person sets holds in all of them but for `epochs`, which are those
     of the last; `stages.1.NAME` sets it in one."""
-    whole = {name: value for name, value in changes.items() if not name.startswith("stages.")}
-    by_stage = {name.removeprefix("stages."): value for name, value in changes.items() if name not in whole}
+    whole = {name: value for name, value in overrides.items() if not name.startswith("stages.")}
+    by_stage = {name.removeprefix("stages."): value for name, value in overrides.items() if name not in whole}
     about_recipe = {name: value for name, value in whole.items() if name.startswith("objective.")}
-    objective = configuration.changed(settings, about_recipe).objective
+    objective = configuration.with_overrides(settings, about_recipe).objective
     *earlier, last = objective.stages(is_task=True)
     _refuse_unknown_stages(by_stage, len(earlier) + 1)
     asked = of_family | whole
     of_last = _of_number(by_stage, len(earlier) + 1)
-    settings = configuration.changed(settings, _published_settings(last, width) | asked | of_last)
+    settings = configuration.with_overrides(settings, _published_settings(last, width) | asked | of_last)
     stages: dict[str, Any] = {}
     for number, recipe in enumerate(earlier, 1):
         found = {"epochs": EARLIER_EPOCHS} | _published_settings(recipe, width)
@@ -221,9 +225,11 @@ def _in_stages(
             found["epochs"] = objective.earlier_epochs
         found = {name: value for name, value in found.items() if name == "epochs" or name not in asked}
         found |= _of_number(by_stage, number)
-        values = {each.name: each.value for each in configuration.listed(configuration.changed(settings, found))}
+        values = {
+            each.name: each.value for each in configuration.iter_settings(configuration.with_overrides(settings, found))
+        }
         stages |= {f"{number}.{name}": values[name] for name in found}
-    return configuration.changed(settings, {"stages": stages})
+    return configuration.with_overrides(settings, {"stages": stages})
 
 
 def _published_settings(recipe: Recipe, width: int) -> dict[str, Any]:

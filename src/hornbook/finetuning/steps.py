@@ -6,7 +6,7 @@ from typing import Any
 
 from hornbook import config as configuration
 from hornbook.files import read_json
-from hornbook.finetuning.inputs import Inputs, Say
+from hornbook.finetuning.inputs import Inputs, Log
 from hornbook.finetuning.settings import FinetuneSettings
 from hornbook.train.checkpoint import Checkpoints
 
@@ -15,12 +15,14 @@ LONGEST_WITHOUT_VALIDATION = 1000  # steps
 
 def with_steps(settings: FinetuneSettings, inputs: Inputs) -> FinetuneSettings:
     steps_per_epoch = math.ceil(inputs.train_features.num_units / settings.batch_size)
-    changes: dict[str, Any] = {"schedule.steps": max(1, round(steps_per_epoch * settings.epochs))}
+    overrides: dict[str, Any] = {"schedule.steps": max(1, round(steps_per_epoch * settings.epochs))}
     # A short run has lines enough to tell whether its loss moved.
-    changes["runtime.log_every_steps"] = max(1, min(settings.runtime.log_every_steps, changes["schedule.steps"] // 50))
+    overrides["runtime.log_every_steps"] = max(
+        1, min(settings.runtime.log_every_steps, overrides["schedule.steps"] // 50)
+    )
     if settings.validation.every_steps is None:
-        changes["validation.every_steps"] = min(steps_per_epoch, LONGEST_WITHOUT_VALIDATION)
-    return configuration.changed(settings, changes)
+        overrides["validation.every_steps"] = min(steps_per_epoch, LONGEST_WITHOUT_VALIDATION)
+    return configuration.with_overrides(settings, overrides)
 
 
 def is_trained(out: Path, settings: FinetuneSettings) -> bool:
@@ -31,7 +33,7 @@ def is_trained(out: Path, settings: FinetuneSettings) -> bool:
     return state["ended_early"] or state["step"] >= settings.schedule.steps
 
 
-def say_where_it_goes_on(out: Path, settings: FinetuneSettings, say: Say) -> None:
+def log_where_it_resumes(out: Path, settings: FinetuneSettings, log: Log) -> None:
     """Of a run or a stage that has taken steps already."""
     if step := Checkpoints(out).last_step():
-        say(f"going on at step {step:,} of {settings.schedule.steps:,}")
+        log(f"going on at step {step:,} of {settings.schedule.steps:,}")

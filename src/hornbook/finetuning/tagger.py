@@ -19,11 +19,11 @@ from hornbook import config as configuration
 from hornbook.batch import Batch
 from hornbook.files import replacing, write_tensors
 from hornbook.finetuning.batches import TaskBatches
-from hornbook.finetuning.inputs import Inputs, Say
-from hornbook.finetuning.plain import finish, scored_parts
+from hornbook.finetuning.inputs import Inputs, Log
 from hornbook.finetuning.record import Scored
+from hornbook.finetuning.shallow import finish, scored_parts
 from hornbook.infer.features import Layers, frozen_sequences
-from hornbook.models.outputs import Output, rectangle
+from hornbook.models.outputs import Output, to_padded
 from hornbook.tasks.evaluation import Evaluation, evaluate_part
 from hornbook.tasks.objective import TaskObjective
 from hornbook.tasks.records import Example
@@ -50,7 +50,7 @@ class Tagger(nn.Module):
     def outputs(self, batch: Batch) -> Tensor:
         """Scores of tags, T x L."""
         x_TF = torch.from_numpy(self.words_WF[batch.ids_T.cpu().numpy()]).to(batch.ids_T.device)
-        x_NSF, is_there_NS = rectangle(self.dropout(x_TF), batch)
+        x_NSF, is_there_NS = to_padded(self.dropout(x_TF), batch)
         lengths = is_there_NS.sum(1).clamp(min=1).cpu()
         packed = nn.utils.rnn.pack_padded_sequence(x_NSF, lengths, batch_first=True, enforce_sorted=False)
         found, _ = self.lstm(packed)
@@ -60,7 +60,7 @@ class Tagger(nn.Module):
 
 
 def fit_tagger(
-    out: Path, inputs: Inputs, layers: Layers, runtime: Runtime, watch: Callable[[Status], None], say: Say
+    out: Path, inputs: Inputs, layers: Layers, runtime: Runtime, on_progress: Callable[[Status], None], log: Log
 ) -> Scored | Outcome:
     """Trains, or goes on with, the tagger in the folder `out`, and scores it."""
     parts: dict[str, tuple[list[Example], Features]] = {
@@ -69,10 +69,10 @@ def fit_tagger(
     }
     for name, examples in scored_parts(inputs).items():
         parts[name] = (examples, inputs.encode(examples))
-    say("frozen features of all words")
+    log("frozen features of all words")
     table, by_part = _write_words(out / WORDS, inputs, layers, parts)
     steps = -(-by_part["train"].num_units // inputs.settings.batch_size)
-    settings = configuration.changed(
+    settings = configuration.with_overrides(
         inputs.settings,
         {
             "schedule.steps": max(1, round(steps * inputs.settings.epochs)),
@@ -103,7 +103,7 @@ def fit_tagger(
 
     batches = TaskBatches(by_part["train"], settings.batch_size, settings.runtime.seed)
     job = Job(model, objective, batches, check, save, load, decided_by=task.measures[0])
-    outcome = train(out, job, settings.loop(), runtime, watch)
+    outcome = train(out, job, settings.loop(), runtime, on_progress)
     if outcome.ended == "stopped":
         return outcome
     load(out / "best")

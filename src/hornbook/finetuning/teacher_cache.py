@@ -14,8 +14,8 @@ import numpy as np
 import torch
 
 from hornbook.files import read_json, write_json
-from hornbook.finetuning.inputs import Inputs, Say
-from hornbook.finetuning.settings import TaughtSettings
+from hornbook.finetuning.inputs import Inputs, Log
+from hornbook.finetuning.settings import TaskDistillationSettings
 from hornbook.interop.teacher import Teacher
 from hornbook.objectives.kept_teacher import ANSWERS, Columns, columns_for, needed, teacher_rows
 from hornbook.objectives.task_distillation import TaskDistillation
@@ -90,7 +90,7 @@ class TeacherCache:
 
 
 def _sequences(units: list[int], features: Features) -> np.ndarray:
-    together = features.num_together
+    together = features.group_size
     return (np.array(units)[:, None] * together + np.arange(together)).ravel()
 
 
@@ -100,7 +100,9 @@ def _chosen(rows: np.ndarray, all_of_them: Mapping[str, int], asked: Mapping[str
     return np.ascontiguousarray(rows if is_asked.all() else rows[:, is_asked])
 
 
-def what_is_kept(inputs: Inputs, settings: TaughtSettings, teacher: Teacher) -> tuple[Features, Columns] | None:
+def what_is_kept(
+    inputs: Inputs, settings: TaskDistillationSettings, teacher: Teacher
+) -> tuple[Features, Columns] | None:
     """The examples as the teacher reads them, and the columns of it that `objective.cache` asks to keep; None where it
     asks for none. What would take too much room is refused."""
     names = _names(settings, inputs, teacher)
@@ -109,7 +111,7 @@ def what_is_kept(inputs: Inputs, settings: TaughtSettings, teacher: Teacher) -> 
     features = inputs.train_features
     if not teacher.reads_as(inputs.tokenizer):
         features = inputs.train_features_read_by(teacher.tokenizer, teacher.model.config.max_positions)
-    columns = columns_for(names, inputs.saved.task.output, teacher.model.config, features.num_together)
+    columns = columns_for(names, inputs.saved.task.output, teacher.model.config, features.group_size)
     if (num_bytes := _num_bytes(features, columns)) > settings.objective.cache_gigabytes * 1e9:
         raise ValueError(
             f"what is matched of the teacher would take {num_bytes / 1e9:.3g} GB on disk: raise "
@@ -125,12 +127,12 @@ def _num_bytes(features: Features, columns: Columns) -> int:
 
 def kept_teacher(
     inputs: Inputs,
-    settings: TaughtSettings,
+    settings: TaskDistillationSettings,
     teacher: Teacher,
     runtime: Runtime,
     folder: Path,
-    watch: Callable[[Status], None],
-    say: Say,
+    on_progress: Callable[[Status], None],
+    log: Log,
 ) -> TeacherCache | None:
     """What `objective.cache` asks to keep of the teacher, computed as far as it is not there yet."""
     found = what_is_kept(inputs, settings, teacher)
@@ -148,11 +150,11 @@ def kept_teacher(
     cache = TeacherCache(folder / FOLDER, columns, features, follows_from)
     room = size(_num_bytes(features, columns))
     announce = f"the teacher's outputs are computed once and kept: {room} in {cache.folder}"
-    _fill(cache, teacher, runtime, micro_tokens, lambda: say(announce), watch)
+    _fill(cache, teacher, runtime, micro_tokens, lambda: log(announce), on_progress)
     return cache
 
 
-def _names(settings: TaughtSettings, inputs: Inputs, teacher: Teacher) -> set[str]:
+def _names(settings: TaskDistillationSettings, inputs: Inputs, teacher: Teacher) -> set[str]:
     """The columns that all stages need together; a stage that would need more than is asked for runs the teacher. One
     that reads other tokens cannot run beside the student: its answers are always kept."""
     asked = settings.objective.cache
@@ -168,7 +170,7 @@ def _names(settings: TaughtSettings, inputs: Inputs, teacher: Teacher) -> set[st
 
 
 def _fingerprint(features: Features) -> str:
-    digest = hashlib.sha256(str(features.num_together).encode())
+    digest = hashlib.sha256(str(features.group_size).encode())
     for ids, segments in zip(features.ids, features.segments, strict=True):
         digest.update(len(ids).to_bytes(8, "little") + ids.tobytes() + segments.tobytes())
     return digest.hexdigest()
@@ -181,11 +183,11 @@ def _fill(
     runtime: Runtime,
     micro_tokens: int,
     announce: Callable[[], None],
-    watch: Callable[[Status], None],
+    on_progress: Callable[[Status], None],
 ) -> None:
     """Short sequences first, in groups that follow from the data alone, so that a resumed cache holds the same."""
     features = cache.features
-    lengths = cache.lengths.reshape(-1, features.num_together)
+    lengths = cache.lengths.reshape(-1, features.group_size)
     order = np.argsort(lengths.max(1, initial=0), kind="stable").tolist()
     groups = list(grouped(order, lengths.sum(1).tolist(), micro_tokens))
     first = cache.open()
@@ -204,4 +206,4 @@ def _fill(
             cache.save(done)
         seconds = max(time.monotonic() - started, 1e-9)
         left = seconds / (done - first) * (len(groups) - done)
-        watch(Status(done, len(groups), {}, num_tokens / seconds, left, counted="answers to batch"))
+        on_progress(Status(done, len(groups), {}, num_tokens / seconds, left, counted="answers to batch"))

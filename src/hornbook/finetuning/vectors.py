@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from hornbook.finetuning.counted import TOKEN
+from hornbook.finetuning.tfidf import TOKEN
 from hornbook.interop.folder import load_folder
 from hornbook.interop.hub import model_folder
 from hornbook.tasks.records import Example, TextExample
@@ -24,7 +24,7 @@ def texts_in(example: Example) -> tuple[str, ...]:
     return (f"{example.context} {example.beginning}", *example.endings)
 
 
-def averages(source: str | None, model: str | None, examples: Iterable[Example], say: Callable[[str], None]) -> Average:
+def averages(source: str | None, model: str | None, examples: Iterable[Example], log: Callable[[str], None]) -> Average:
     """How a text becomes the mean of its words' vectors; one without any known word is all 0."""
     if source is not None:
         parts = {part for each in examples for text in texts_in(each) for part in text.split()}
@@ -32,7 +32,7 @@ def averages(source: str | None, model: str | None, examples: Iterable[Example],
         vectors, width = read_vectors(Path(source), wanted)
         if not vectors:
             raise ValueError(f"{source} has a vector for none of the words in the data: is it of another language?")
-        say(f"{source}: vectors of {width} numbers for {len(vectors):,} of the words in the data")
+        log(f"{source}: vectors of {width} numbers for {len(vectors):,} of the words in the data")
         return lambda texts: np.stack([_mean(_found(text, vectors), width) for text in texts])
     if model is None:
         raise ValueError("averaged word vectors need a file of them (vectors=) or a model whose token embeddings serve")
@@ -40,7 +40,7 @@ def averages(source: str | None, model: str | None, examples: Iterable[Example],
     table = network.embeddings.tokens.weight.detach().numpy()
 
     def average(texts: Sequence[str]) -> np.ndarray:
-        pieces = [each.ids for each in tokenizer.pieces(list(texts))]
+        pieces = [each.ids for each in tokenizer.encode_batch(list(texts))]
         return np.stack([_mean(list(table[ids]), table.shape[1]) for ids in pieces])
 
     return average

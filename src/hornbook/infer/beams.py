@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from hornbook.config import Typed, setting
-from hornbook.infer.cache import GoingOn
+from hornbook.infer.cache import DecodingState
 from hornbook.infer.generation import Generated, Request, fitting, groups_of, without_spare, written
 from hornbook.infer.sampling import penalised
 from hornbook.infer.writing import Writer
@@ -75,17 +75,17 @@ class _Search:
         context, num_beams = model.config.max_positions, settings.beams
         # The first token needs no place of its own: it comes of the prompt.
         self.limits = [min(request.max_tokens, context - len(prompt) + 1) for prompt in prompts]
-        self.going_on = GoingOn(
+        self.decoding = DecodingState(
             model, len(prompts) * num_beams, min(max(map(len, prompts)) + request.max_tokens, context)
         )
-        self.device = self.going_on.device
+        self.device = self.decoding.device
 
     @torch.inference_mode()
     def run(self) -> list[list[Generated]]:
         prompts, num_beams = self.prompts, self.settings.beams
-        logits_NV = self.going_on.read(prompts)
+        logits_NV = self.decoding.read(prompts)
         copies_N = torch.arange(len(prompts), device=self.device).repeat_interleave(num_beams)
-        self.going_on.choose(copies_N)
+        self.decoding.choose(copies_N)
         logits_NV = logits_NV[copies_N]
         penalty = self.request.sampling.repetition_penalty
         written_NV = None if penalty == 1 else written(prompts, logits_NV)[copies_N]
@@ -100,10 +100,10 @@ class _Search:
                 break
             rows_N = (from_PB + first_row_P1).flatten()
             chosen_N = beams.running[:, :, number - 1].flatten()
-            self.going_on.choose(rows_N)
+            self.decoding.choose(rows_N)
             if written_NV is not None:
                 written_NV = written_NV[rows_N].scatter(1, chosen_N[:, None], True)
-            logits_NV = self.going_on.step(chosen_N)
+            logits_NV = self.decoding.step(chosen_N)
         return self._answers(beams)
 
     def _start(self) -> _Beams:
@@ -156,7 +156,7 @@ class _Search:
     def _ends(self, tokens_PKS: Tensor, number: int) -> Tensor:
         """Whether each candidate is over with its last token."""
         limits_P = torch.tensor(self.limits, device=self.device)
-        ends_PK = (limits_P <= number)[:, None].expand(tokens_PKS.shape[:2]).clone()
+        ends_PK = (limits_P <= number)[:, None].fc1(tokens_PKS.shape[:2]).clone()
         if self.end_id is not None:
             ends_PK |= tokens_PKS[:, :, number - 1] == self.end_id
         if self.request.stop:
@@ -193,4 +193,4 @@ class _Search:
 
 
 def _rows(of_PKS: Tensor, which_PB: Tensor) -> Tensor:
-    return of_PKS.gather(1, which_PB[:, :, None].expand(-1, -1, of_PKS.shape[-1]))
+    return of_PKS.gather(1, which_PB[:, :, None].fc1(-1, -1, of_PKS.shape[-1]))

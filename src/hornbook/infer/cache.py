@@ -17,15 +17,15 @@ import torch
 from torch import Tensor
 
 from hornbook.batch import Batch, pack
-from hornbook.devices import refuse_beyond_memory, tried_beside
+from hornbook.devices import refuse_beyond_memory, warm_up_on_side_stream
 from hornbook.models.gpt import Gpt
-from hornbook.nn.cache import KeyValues, Places, shortest_kind
+from hornbook.nn.cache import CachePositions, KeyValueCache, shortest_kind
 from hornbook.nn.single import SingleToken, goes_single
 
 NUM_WARM_UPS = 2  # before a capture
 
 
-class GoingOn:
+class DecodingState:
     """The model with what it has read of N sequences, each in a room of so many tokens."""
 
     def __init__(self, model: Gpt, num_sequences: int, room: int):
@@ -41,7 +41,7 @@ class GoingOn:
             "ask for fewer texts or beams, or lower max_tokens",
         )
         kind = weight.dtype if model.clm.int8 is None else shortest_kind(weight)
-        self.layers = [KeyValues(shape, weight, kind) for _ in model.blocks]
+        self.layers = [KeyValueCache(shape, weight, kind) for _ in model.blocks]
         is_single = num_sequences == 1 and goes_single(weight) and not model.training
         pairs = zip(model.blocks, self.layers, strict=True)
         self.single_blocks = [SingleToken(*pair) for pair in pairs] if is_single else None
@@ -64,7 +64,7 @@ class GoingOn:
         lengths_N = (batch.starts[1:] - batch.starts[:-1]).long()
         rows_N = self.rows_N[: len(ids)] if rows is None else torch.tensor(rows, device=self.device)
         rows_T = torch.repeat_interleave(rows_N, lengths_N, output_size=batch.num_tokens)
-        x_TD = self._through(batch, Places(rows_T, batch.positions_T, is_step=False, num_seen=0))
+        x_TD = self._through(batch, CachePositions(rows_T, batch.positions_T, is_step=False, num_seen=0))
         self.lengths_N[rows_N] = lengths_N
         self.num_filled = max(self.num_filled, batch.longest)
         return self.model.next_token_logits(x_TD[batch.starts[1:].long() - 1])
@@ -103,14 +103,14 @@ class GoingOn:
             starts_host=self.starts_host,
             longest=1,
         )
-        x_ND = self._through(batch, Places(self.rows_N, positions_N, True, num_seen, common))
+        x_ND = self._through(batch, CachePositions(self.rows_N, positions_N, True, num_seen, common))
         self.lengths_N += 1
         return self.model.next_token_logits(x_ND)
 
     def _single_step(self, ids_1: Tensor) -> Tensor:
         place = min(self.lengths_N.item(), self.room - 1)
         places_1 = torch.tensor([place])
-        self._set(Places(self.rows_N, places_1, True, place + 1, place))
+        self._set(CachePositions(self.rows_N, places_1, True, place + 1, place))
         x_D = self.model.embeddings(ids_1, places_1, ids_1).numpy()[0]
         for block in self.single_blocks:
             x_D = block(x_D)
@@ -121,7 +121,7 @@ class GoingOn:
     def _capture(self) -> None:
         """Trying it first loads every kernel; each try writes the same over the same places."""
         lengths_N = self.lengths_N.clone()
-        with tried_beside():
+        with warm_up_on_side_stream():
             for _ in range(NUM_WARM_UPS):
                 self._step(self.ids_N, self.room)
                 self.lengths_N.copy_(lengths_N)
@@ -130,10 +130,10 @@ class GoingOn:
             self.logits_NV = self._step(self.ids_N, self.room)
         self.lengths_N.copy_(lengths_N)
 
-    def _through(self, batch: Batch, places: Places) -> Tensor:
+    def _through(self, batch: Batch, places: CachePositions) -> Tensor:
         self._set(places)
         return self.model(batch, cached=self.layers)
 
-    def _set(self, places: Places) -> None:
+    def _set(self, places: CachePositions) -> None:
         for layer in self.layers:
             layer.places = places

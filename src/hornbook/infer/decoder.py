@@ -83,7 +83,7 @@ class DecoderModel(LoadedModel):
         if num > 1 and sampling.is_greedy and beams == 1:
             raise ValueError("temperature 0 writes the same text every time: ask for one, or set a temperature")
         texts = [prompts] if isinstance(prompts, str) else list(prompts)
-        ids = [pieces.ids or self._start for pieces in self.tokenizer.pieces(texts)]
+        ids = [pieces.ids or self._start for pieces in self.tokenizer.encode_batch(texts)]
         settings = BeamSettings(beams, length_penalty, early_stopping)
         around = (lambda prompt: Writer(self.tokenizer, prompt, stops), self.end_id, self.tokenizer.vocab_size)
         if beams > 1:
@@ -106,7 +106,7 @@ class DecoderModel(LoadedModel):
         read in windows that overlap by half."""
         self._needs("clm", "scoring a text")
         texts = [texts] if isinstance(texts, str) else list(texts)
-        ids = [self._start + pieces.ids for pieces in self.tokenizer.pieces(texts)]
+        ids = [self._start + pieces.ids for pieces in self.tokenizer.encode_batch(texts)]
         found = next_token_scores(self.model, ids, check_stride(None, self.model.config.max_positions))
         return [
             Score(text, [self.tokenizer.token(each) for each in its[1:]], scores.tolist())
@@ -119,7 +119,7 @@ class DecoderModel(LoadedModel):
         """How likely the second text of each pair is behind the first. They are encoded together; a token that reaches
         from the one into the other counts to the second. An empty context is the beginning of a document."""
         self._needs("clm", "scoring a text")
-        ids = [(context or self._start, text) for context, text in self.tokenizer.parted(pairs)]
+        ids = [(context or self._start, text) for context, text in self.tokenizer.split_encode(pairs)]
         return continuation_scores(self.model, ids, progress)
 
     def perplexity(
@@ -196,7 +196,7 @@ class DecoderModel(LoadedModel):
         """The tokens of its documents that are not held out."""
         corpus = Corpus(folder)
         # A run's own puts nothing around a text, whatever the corpus's does, and a corpus holds no such tokens.
-        if corpus.tokenizer.without_ends().fingerprint != self.tokenizer.without_ends().fingerprint:
+        if corpus.tokenizer.without_special_tokens().fingerprint != self.tokenizer.without_special_tokens().fingerprint:
             raise ValueError(
                 f"{folder} was built with another tokenizer than {self.folder} has: build one with 'hornbook corpus "
                 f"build TEXTS --tokenizer {self.folder}', or give a file of text"

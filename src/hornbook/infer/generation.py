@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from hornbook.config import LARGEST_SEED, Typed, setting
-from hornbook.infer.cache import GoingOn
+from hornbook.infer.cache import DecodingState
 from hornbook.infer.sampling import Sampling, draws
 from hornbook.infer.writing import Writer
 from hornbook.models.gpt import Gpt
@@ -158,12 +158,12 @@ def _write_all(
     num_tokens: int | None,
 ) -> None:
     context, num, sampling = model.config.max_positions, request.num, request.sampling
-    going_on = GoingOn(model, len(sequences), min(max(map(len, prompts)) + request.max_tokens, context))
-    logits_NV = going_on.read(prompts)
+    decoding = DecodingState(model, len(sequences), min(max(map(len, prompts)) + request.max_tokens, context))
+    logits_NV = decoding.read(prompts)
     device = logits_NV.device
     copies_N = torch.arange(len(prompts), device=device).repeat_interleave(num)
     if num > 1:
-        going_on.choose(copies_N)
+        decoding.choose(copies_N)
         logits_NV = logits_NV[copies_N]
     if request.not_first:
         logits_NV = logits_NV.index_fill(1, torch.tensor(sorted(request.not_first), device=device), -torch.inf)
@@ -177,16 +177,16 @@ def _write_all(
             written_NV.scatter_(1, chosen_N[:, None], True)
         is_last = number + 1 == request.max_tokens
         if launches_ahead and not is_last:
-            logits_NV = going_on.step(chosen_N)
+            logits_NV = decoding.step(chosen_N)
         full = _take(sequences, chosen_N.tolist(), end_id, context, request.slide, is_last)
         if all(sequence.ended for sequence in sequences):
             return
         if not launches_ahead:
-            logits_NV = going_on.step(chosen_N)
+            logits_NV = decoding.step(chosen_N)
         if full:
             for place in full:
                 sequences[place].window = sequences[place].window[-max(context // 2, 1) :]
-            logits_NV[full] = going_on.read([sequences[place].window for place in full], full)
+            logits_NV[full] = decoding.read([sequences[place].window for place in full], full)
 
 
 def _take(

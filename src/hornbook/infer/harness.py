@@ -92,7 +92,7 @@ class Answers:
         return before, whole[len(before) :]
 
     def _tokens(self, texts: Sequence[str]) -> list[list[int]]:
-        return [pieces.ids for pieces in self.model.tokenizer.pieces(list(texts))]
+        return [pieces.ids for pieces in self.model.tokenizer.encode_batch(list(texts))]
 
 
 def request_for(settings: dict[str, Any]) -> Request:

@@ -325,9 +325,9 @@ def _opened(name: str | Path) -> Member:
 def finished_run(folder: Path) -> dict[str, Any]:
     """What `run.json` says of a folder, if it has one; a `ValueError` where there is no model to open yet, or ever."""
     run = read_json(folder / "run.json") if (folder / "run.json").is_file() else {}
-    if run.get("verb") in ("baseline", "probe", "label-curve"):
+    if run.get("command") in ("baseline", "probe", "label-curve"):
         raise ValueError(f"{folder} is a {run['verb']}, which is scored and not kept: predict with a fine-tuned run")
-    is_of_task = run.get("verb") == "finetune" or (run.get("verb") == "distill" and "task" in run)
+    is_of_task = run.get("command") == "finetune" or (run.get("command") == "distill" and "task" in run)
     if is_of_task and not all((folder / name).is_file() for name in WRITTEN_LAST):
         raise ValueError(f"the run in {folder} is not finished: go on with --resume")
     return run

@@ -25,14 +25,14 @@ PASSED_OVER = (
 
 def save_model(folder: Path, model: nn.Module) -> None:
     """Writes config and weights; the weights last, so that a folder with weights is whole."""
-    write_json(Path(folder) / "config.json", model.outside_config())
-    write_tensors(Path(folder) / WEIGHTS, outside_weights(model), {"format": "pt"})
+    write_json(Path(folder) / "config.json", model.hf_config())
+    write_tensors(Path(folder) / WEIGHTS, hf_weights(model), {"format": "pt"})
 
 
-def outside_weights(model: nn.Module) -> dict[str, Tensor]:
+def hf_weights(model: nn.Module) -> dict[str, Tensor]:
     """The weights under their outside names, the vocabulary cut to its true size."""
     state, firsts, weights = model.state_dict(), first_names(model), {}
-    for ours, outside in model.naming.outside_names(model).items():
+    for ours, outside in model.naming.hf_names(model).items():
         if outside[0] in weights:
             continue  # layers that share all are one outside too
         value = state[ours].detach()
@@ -107,11 +107,11 @@ def _fitting(model: nn.Module, weights: dict[str, Tensor], folder: Path) -> dict
     where, config_file = _weights_file(folder), folder / "config.json"
     weights = _as_named(model, weights)
     state, firsts, fitting = model.state_dict(), first_names(model), {}
-    outside_names = {
+    hf_names = {
         ours: [name.removeprefix(model.naming.prefix) for name in names]
-        for ours, names in model.naming.outside_names(model).items()
+        for ours, names in model.naming.hf_names(model).items()
     }
-    for ours, outside in outside_names.items():
+    for ours, outside in hf_names.items():
         missing = [name for name in outside if name not in weights]
         if missing:
             raise ValueError(f"{where} lacks {missing[0]}, which {config_file} asks for: {RESTORE}")
@@ -124,13 +124,13 @@ def _fitting(model: nn.Module, weights: dict[str, Tensor], folder: Path) -> dict
             found = torch.cat([weights[name] for name in outside])
             fitting[ours] = found.T if model.naming.is_transposed(ours) else found
             continue
-        for first, name in zip(outside_names[firsts[ours]], outside, strict=True):
+        for first, name in zip(hf_names[firsts[ours]], outside, strict=True):
             if first != name and not torch.equal(weights[first], weights[name]):
                 raise ValueError(
                     f"{name} in {where} is not the same as {first}, but {config_file} says that layers share them: "
                     'set its "sharing" to "none", or restore the right file'
                 )
-    used = {name for names in outside_names.values() for name in names}
+    used = {name for names in hf_names.values() for name in names}
     rest = [name for name in weights if name not in used and not any(part in name for part in PASSED_OVER)]
     if rest:
         raise ValueError(

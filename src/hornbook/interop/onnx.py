@@ -131,7 +131,7 @@ class OnnxModel(nn.Module):
             "attention_mask": is_there_NS.astype(np.int64),
             "token_type_ids": segments_NS,
         }
-        shape = (-1, batch.num_together, ids_NS.shape[1]) if rows_together(self.output) else ids_NS.shape
+        shape = (-1, batch.group_size, ids_NS.shape[1]) if rows_together(self.output) else ids_NS.shape
         fed = {name: rows[name].reshape(shape) for name in input_names(self.config)}
         return self.session.run(list(output_names(self.output)), fed), is_there_NS
 

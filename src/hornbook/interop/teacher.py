@@ -29,7 +29,7 @@ class Teacher:
     def knows_tokens_of(self, tokenizer: Tokenizer) -> bool:
         """Whether it reads the same tokens, whatever stands around a text: a GPT's folder puts nothing there, the
         tokenizer of its corpus may."""
-        return self.tokenizer.without_ends().fingerprint == tokenizer.without_ends().fingerprint
+        return self.tokenizer.without_special_tokens().fingerprint == tokenizer.without_special_tokens().fingerprint
 
     def about(self) -> dict:
         """As `run.json` keeps it."""

@@ -34,7 +34,7 @@ def other_settings(settings: Any, recorded: Mapping[str, Any], given: Mapping[st
             continue
         before, now = _value(settings, name), value
         try:
-            now = _value(configuration.changed(settings, {name: value}), name)
+            now = _value(configuration.with_overrides(settings, {name: value}), name)
         except configuration.UnknownSetting:
             raise
         except ValueError:  # it does not fit the recorded settings, so it is another value

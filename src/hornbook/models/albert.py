@@ -85,8 +85,8 @@ class Albert(Encoder):
             "attention.qkv": ("attention.query", "attention.key", "attention.value"),
             "attention.out": ("attention.dense",),
             "attention_norm": ("attention.LayerNorm",),
-            "expand": ("ffn",),
-            "contract": ("ffn_output",),
+            "fc1": ("ffn",),
+            "fc2": ("ffn_output",),
             "norm": ("full_layer_layer_norm",),
         },
         place_of_block=_place_of_block,
@@ -100,11 +100,11 @@ class Albert(Encoder):
         settings = cls.naming.settings_in(outside)
         return AlbertConfig(**settings | {"sharing": _sharing_in(outside)})
 
-    def outside_config(self) -> dict:
+    def hf_config(self) -> dict:
         """Layers that share only a part have no class outside: they are written out one by one, and what they share
         stands under our own name."""
         num_groups = 1 if self.config.sharing == "all" else self.config.num_layers
-        return super().outside_config() | {"num_hidden_groups": num_groups, "inner_group_num": 1}
+        return super().hf_config() | {"num_hidden_groups": num_groups, "inner_group_num": 1}
 
 
 def _sharing_in(outside: dict) -> str:
@@ -134,7 +134,7 @@ def _size(num_layers: int, width: int, num_heads: int) -> Preset:
             "schedule.warmup_steps": 3125,
             "batch.tokens": 4096 * 512,
             "data.length": 512,
-            "data.short_share": 0.0,
+            "data.short_fraction": 0.0,
             "objective.sentence": "sop",
             "masking.unit": "ngram",
             "masking.max_ngram": 3,

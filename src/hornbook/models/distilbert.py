@@ -68,8 +68,8 @@ class Distilbert(Encoder):
             "attention.qkv": ("attention.q_lin", "attention.k_lin", "attention.v_lin"),
             "attention.out": ("attention.out_lin",),
             "attention_norm": ("sa_layer_norm",),
-            "expand": ("ffn.lin1",),
-            "contract": ("ffn.lin2",),
+            "fc1": ("ffn.lin1",),
+            "fc2": ("ffn.lin2",),
             "norm": ("output_layer_norm",),
         },
         place_of_block=lambda config, number: f"transformer.layer.{number}",
@@ -101,8 +101,8 @@ class Distilbert(Encoder):
         positions = "sinusoidal" if outside.get("sinusoidal_pos_embds") else "learned"
         return DistilbertConfig(**settings | {"positions": positions})
 
-    def outside_config(self) -> dict:
-        outside = super().outside_config()
+    def hf_config(self) -> dict:
+        outside = super().hf_config()
         outside.pop("position_kind", None)
         return outside | {"sinusoidal_pos_embds": self.config.positions == "sinusoidal"}
 
@@ -119,7 +119,7 @@ PRESETS = {
             "schedule.warmup_fraction": 0.05,
             "batch.tokens": 4096 * 512,
             "data.length": 512,
-            "data.short_share": 0.0,
+            "data.short_fraction": 0.0,
             "objective.sentence": "none",
         },
     )

@@ -186,7 +186,7 @@ def generator_config(config: ElectraConfig, share: float, num_layers: int | None
     (64, 1)
     """
     if not 0 < share <= 1:
-        raise ValueError(f"objective.generator_share must be above 0 and at most 1, not {share:g}")
+        raise ValueError(f"objective.generator_size must be above 0 and at most 1, not {share:g}")
     if num_layers is not None and num_layers < 1:
         raise ValueError(f"objective.generator_layers must be at least 1, not {num_layers}")
     width = round(share * config.width)
@@ -195,7 +195,7 @@ def generator_config(config: ElectraConfig, share: float, num_layers: int | None
         fitting = [w / config.width for w in range(HEAD_MULTIPLE, config.width + 1) if _generator_heads(config, w)]
         near = " or ".join(f"{each:.4g}" for each in sorted(sorted(fitting, key=lambda each: abs(each - share))[:2]))
         raise ValueError(
-            f"objective.generator_share={share:g} of model.width={config.width} leaves heads whose width is not a "
+            f"objective.generator_size={share:g} of model.width={config.width} leaves heads whose width is not a "
             f"multiple of {HEAD_MULTIPLE}; {near or 'a wider model'} would do"
         )
     return dataclasses.replace(
@@ -222,14 +222,14 @@ def _size(num_layers: int, width: int, embedding_width: int, share: float, **pub
         embedding_width=embedding_width,
     )
     as_published = {
-        "objective.generator_share": share,
+        "objective.generator_size": share,
         "schedule.warmup_steps": 10_000,
         "schedule.shape": "multiplied",
         "optimizer.bias_correction": False,
-        "masking.mask_share": 0.85,
-        "masking.random_share": 0.0,
+        "masking.mask_fraction": 0.85,
+        "masking.random_fraction": 0.0,
         "data.layout": "pairs",
-        "data.shorter_chance": 0.05,
+        "data.short_sequence_probability": 0.05,
     }
     return Preset(config, as_published | {name.replace("__", "."): value for name, value in published.items()})
 

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from hornbook.batch import Batch
 from hornbook.config import setting
-from hornbook.models.outputs import NEVER, ClsLayer, Output, first_tokens, last_tokens, reads_cls
+from hornbook.models.outputs import MASKED_LOGIT, ClsLayer, Output, first_tokens, last_tokens, reads_cls
 from hornbook.models.transformer import Transformer, TransformerConfig
 from hornbook.nn.activation import ACTIVATIONS
 from hornbook.nn.attention import Direction
@@ -91,7 +91,7 @@ class Encoder(Transformer):
             return
         with torch.no_grad():
             self.mlm.bias.zero_()
-            self.mlm.bias[self.config.vocab_size :] = NEVER
+            self.mlm.bias[self.config.vocab_size :] = MASKED_LOGIT
             if self.mlm.weight is not None:
                 self.mlm.weight.copy_(self.embeddings.tokens.weight)
 

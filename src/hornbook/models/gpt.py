@@ -23,7 +23,7 @@ from torch import Tensor, nn
 from hornbook.batch import Batch
 from hornbook.config import setting
 from hornbook.models.naming import TASK_CLASSES, Naming
-from hornbook.models.outputs import NEVER, Output, last_tokens
+from hornbook.models.outputs import MASKED_LOGIT, Output, last_tokens
 from hornbook.models.transformer import BASE_WIDTH, Activation, Preset, Transformer, TransformerConfig
 from hornbook.nn.attention import Direction
 from hornbook.nn.int8 import Int8Linear
@@ -96,8 +96,10 @@ class ClmHead(nn.Module):
     def forward(self, x_KD: Tensor, embedding_VD: Tensor) -> Tensor:
         """Over the padded vocabulary; rows that pad it are never the next token."""
         weight_VD = embedding_VD if self.weight is None else self.weight
-        never_V = F.pad(weight_VD.new_zeros(self.vocab_size), (0, len(weight_VD) - self.vocab_size), value=NEVER)
-        return F.linear(x_KD, weight_VD, never_V)
+        padding_V = F.pad(
+            weight_VD.new_zeros(self.vocab_size), (0, len(weight_VD) - self.vocab_size), value=MASKED_LOGIT
+        )
+        return F.linear(x_KD, weight_VD, padding_V)
 
     def of_tokens(self, x_KD: Tensor, embedding_VD: Tensor) -> Tensor:
         """The same over the true vocabulary."""
@@ -132,8 +134,8 @@ class Gpt(Transformer):
             settings["end_id"] = None
         return cls.config_kind(**settings)
 
-    def outside_config(self) -> dict:
-        return super().outside_config() | {"bos_token_id": self.config.end_id}
+    def hf_config(self) -> dict:
+        return super().hf_config() | {"bos_token_id": self.config.end_id}
 
     @classmethod
     def for_tokenizer(cls, config: GptConfig, pad_id: int | None, end_id: int | None = None) -> GptConfig:
@@ -150,7 +152,7 @@ class Gpt(Transformer):
         with torch.no_grad():
             if self.config.pre_norm:
                 for block in self.blocks:
-                    for part in (block.attention.out, block.contract):
+                    for part in (block.attention.out, block.fc2):
                         part.weight.mul_((2 * self.config.num_layers) ** -0.5)
             if self.clm is not None and self.clm.weight is not None:
                 self.clm.weight.copy_(self.embeddings.tokens.weight)
@@ -178,8 +180,8 @@ BLOCK = {
     "attention.qkv": ("attn.c_attn",),
     "attention.out": ("attn.c_proj",),
     "attention_norm": ("ln_1",),
-    "expand": ("mlp.c_fc",),
-    "contract": ("mlp.c_proj",),
+    "fc1": ("mlp.c_fc",),
+    "fc2": ("mlp.c_proj",),
     "norm": ("ln_2",),
 }
 SETTINGS = {
@@ -212,7 +214,7 @@ def _naming(model_type: str, stem: str, outer: dict[str, str], **more: Any) -> N
         classes=((("clm",), "LMHeadModel"),),
         block=BLOCK,
         place_of_block=lambda config, number: f"h.{number}",
-        transposed=("attention.qkv", "attention.out", "expand", "contract"),
+        transposed=("attention.qkv", "attention.out", "fc1", "fc2"),
         task={"sequence": {"task.out": "score"}, "choice": {"task.out": "multiple_choice_head.summary"}},
         **more,
     )
@@ -242,7 +244,7 @@ class Gpt1(Gpt):
         """Sections 3.3 and 4.1 of the paper. A narrow model takes the rate that its width asks for."""
         settings = {
             "task.format": "gpt1",
-            "task.language_weight": 0.5,
+            "task.lm_weight": 0.5,
             "batch_size": 32,
             "epochs": 3.0,
             "optimizer.eps": 1e-8,
@@ -294,11 +296,11 @@ def _gpt1() -> Preset:
             "optimizer.weight_decay": 0.01,
             "schedule.steps": 3_000_000,
             "schedule.warmup_steps": 2000,
-            "schedule.fall": "cosine",
+            "schedule.decay": "cosine",
             "batch.tokens": 64 * 512,
             "batch.micro_tokens": MICRO_TOKENS,
             "data.length": 512,
-            "data.short_share": 0.0,
+            "data.short_fraction": 0.0,
         },
     )
 
@@ -327,12 +329,12 @@ def _gpt2(
             "optimizer.weight_decay": 0.1,
             "schedule.steps": round(300e9 / batch_tokens),
             "schedule.warmup_steps": round(375e6 / batch_tokens),
-            "schedule.fall": "cosine",
-            "schedule.floor": 0.1,
+            "schedule.decay": "cosine",
+            "schedule.min_lr_ratio": 0.1,
             "batch.tokens": batch_tokens,
             "batch.micro_tokens": MICRO_TOKENS,
             "data.length": max_positions,
-            "data.short_share": 0.0,
+            "data.short_fraction": 0.0,
         },
     )
 
@@ -355,10 +357,10 @@ def _as_gpt3(num_layers: int, width: int, num_heads: int, batch_tokens: int, lr:
     steps, fallen = (round(growing_steps + (total - growing_tokens) / batch_tokens) for total in (300e9, 260e9))
     grown = {
         "batch.first_tokens": FIRST_TOKENS,
-        "batch.growth_share": growing_steps / steps,
+        "batch.growth_fraction": growing_steps / steps,
         "schedule.steps": steps,
         "schedule.warmup_steps": round(math.log1p(375e6 * exponent / FIRST_TOKENS) / exponent),
-        "schedule.fall_share": fallen / steps,
+        "schedule.decay_fraction": fallen / steps,
     }
     return Preset(preset.model, preset.published | grown)
 
@@ -372,8 +374,8 @@ def _distilled() -> Preset:
         "optimizer.clip": 5.0,
         "schedule.steps": 5_000,
         "schedule.warmup_steps": 250,
-        "schedule.fall": "power",
-        "schedule.floor": 0.0,
+        "schedule.decay": "power",
+        "schedule.min_lr_ratio": 0.0,
     }
     return Preset(dataclasses.replace(small.model, num_layers=6), dict(small.published) | of_distilbert)
 

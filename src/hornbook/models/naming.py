@@ -10,7 +10,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from hornbook.models.outputs import Output, outside_output, read_output, reads_cls
+from hornbook.models.outputs import Output, hf_output, read_output, reads_cls
 
 OWN_HEAD = "hornbook_head"  # layers that no class outside has
 CONFIG_NAMES = {
@@ -38,8 +38,8 @@ BLOCK = {
     "attention.qkv": ("attention.self.query", "attention.self.key", "attention.self.value"),
     "attention.out": ("attention.output.dense",),
     "attention_norm": ("attention.output.LayerNorm",),
-    "expand": ("intermediate.dense",),
-    "contract": ("output.dense",),
+    "fc1": ("intermediate.dense",),
+    "fc2": ("output.dense",),
     "norm": ("output.LayerNorm",),
 }
 ACTIVATIONS_READ = {"gelu": "gelu", "gelu_new": "gelu_tanh", "gelu_pytorch_tanh": "gelu_tanh", "relu": "relu"}
@@ -104,7 +104,7 @@ class Naming:
         found = [ours.partition(".")[0] for ours, outside in parts.items() if f"{outside}.weight" in bare]
         return tuple(dict.fromkeys([*found, *(self.tied_heads if is_tied else ())]))
 
-    def outside_names(self, model: nn.Module) -> dict[str, tuple[str, ...]]:
+    def hf_names(self, model: nn.Module) -> dict[str, tuple[str, ...]]:
         """For each of our parameters the outside one, or the outside ones that it is made of, end to end."""
         prefix = "" if self._class_of(model) == f"{self.stem}Model" else self.prefix
         return {ours: self._outside(ours, model, prefix) for ours in model.state_dict()}
@@ -143,7 +143,7 @@ class Naming:
         head = weights.get(f"{name}.weight")
         return read_output(outside, None if head is None else kind, 1 if head is None else len(head))
 
-    def outside_config(self, model: nn.Module) -> dict:
+    def hf_config(self, model: nn.Module) -> dict:
         """`config.json` as `transformers` writes it. What it has no name for stands under our own names."""
         config = dataclasses.asdict(model.config)
         names = dict(self.settings) | dict(self.config)
@@ -156,7 +156,7 @@ class Naming:
         written = {ours: theirs for theirs, ours in reversed(self.activations.items())}  # the first of several names
         outside[self.activation] = written[model.config.activation]
         if model.output is not None:
-            outside |= outside_output(model.output)
+            outside |= hf_output(model.output)
         if model.config.positions != "learned":
             outside["position_kind"] = model.config.positions
         if config.get("direction", "both") != "both":

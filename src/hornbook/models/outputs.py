@@ -21,7 +21,7 @@ from torch import Tensor, nn
 
 from hornbook.batch import Batch
 
-NEVER = -1e4  # exp underflows to 0
+MASKED_LOGIT = -1e4  # exp underflows to 0
 OutputKind = Literal["sequence", "choice", "tokens", "spans"]
 HeadKind = Literal["linear", "mlp", "cnn", "bilstm", "attention"]
 PairEncoding = Literal["joint", "separate", "both"]  # two texts in one sequence, in one each, or in both orders
@@ -47,7 +47,7 @@ class Output:
             raise ValueError(f"{self.pairs} pairs go with the linear head: drop --head or --pair-encoding {self.pairs}")
 
     @property
-    def num_together(self) -> int:
+    def group_size(self) -> int:
         """How many sequences one text or pair is written as, where it is no matter of endings."""
         return 1 if self.pairs == "joint" else 2
 
@@ -136,7 +136,7 @@ class SequenceHead(nn.Module):
             return pooled_ND
         if self.output.head == "mlp":
             return torch.tanh(self.inner(self.dropout(pooled_ND)))
-        x_NSD, is_there_NS = rectangle(x_TD, batch)
+        x_NSD, is_there_NS = to_padded(x_TD, batch)
         return getattr(self, f"_{self.output.head}")(x_NSD, is_there_NS)
 
     def _cnn(self, x_NSD: Tensor, is_there_NS: Tensor) -> Tensor:
@@ -149,15 +149,13 @@ class SequenceHead(nn.Module):
     def _bilstm(self, x_NSD: Tensor, is_there_NS: Tensor) -> Tensor:
         """The last state of each direction."""
         lengths = is_there_NS.sum(1).clamp(min=1).cpu()
-        packed = nn.utils.rnn.pack_padded_sequence(
-            at_least_single(x_NSD), lengths, batch_first=True, enforce_sorted=False
-        )
+        packed = nn.utils.rnn.pack_padded_sequence(upcast(x_NSD), lengths, batch_first=True, enforce_sorted=False)
         _, (last, _) = self.lstm(packed)
         return torch.cat([last[0], last[1]], -1)
 
     def _attention(self, x_NSD: Tensor, is_there_NS: Tensor) -> Tensor:
         """A mean of the tokens, weighted by a learned query."""
-        scores_NS = at_least_single(self.query(torch.tanh(self.inner(x_NSD)))[..., 0]).masked_fill(~is_there_NS, NEVER)
+        scores_NS = upcast(self.query(torch.tanh(self.inner(x_NSD)))[..., 0]).masked_fill(~is_there_NS, MASKED_LOGIT)
         return (scores_NS.softmax(-1).to(x_NSD.dtype)[..., None] * x_NSD).sum(1)
 
 
@@ -170,7 +168,7 @@ class ChoiceHead(nn.Module):
         self.out = nn.Linear(width, 1)
 
     def forward(self, x_TD: Tensor, batch: Batch, pooled_ND: Tensor | None) -> Tensor:
-        return self.out(self.dropout(pooled_ND)).view(-1, batch.num_together)
+        return self.out(self.dropout(pooled_ND)).view(-1, batch.group_size)
 
 
 class TokenHead(nn.Module):
@@ -196,15 +194,15 @@ class SpanHead(nn.Module):
         self.answerable = nn.Linear(width, 2) if answerable else None
 
     def forward(self, x_TD: Tensor, batch: Batch, pooled_ND: Tensor | None) -> Tensor:
-        scores_NS2, is_there_NS = rectangle(self.out(self.dropout(x_TD)), batch)
-        scores_NS2 = at_least_single(scores_NS2).masked_fill(~is_there_NS[..., None], NEVER)
+        scores_NS2, is_there_NS = to_padded(self.out(self.dropout(x_TD)), batch)
+        scores_NS2 = upcast(scores_NS2).masked_fill(~is_there_NS[..., None], MASKED_LOGIT)
         if self.answerable is None:
             return scores_NS2
         has_answer_N2 = self.answerable(pooled_ND)
-        return torch.cat([scores_NS2, at_least_single(has_answer_N2)[:, None]], 1)
+        return torch.cat([scores_NS2, upcast(has_answer_N2)[:, None]], 1)
 
 
-def rectangle(x_TD: Tensor, batch: Batch) -> tuple[Tensor, Tensor]:
+def to_padded(x_TD: Tensor, batch: Batch) -> tuple[Tensor, Tensor]:
     """The sequences as rows, N x S x D, and where there is a token, N x S; the rest repeats other tokens."""
     starts = batch.starts.long()
     steps_S = torch.arange(batch.longest, device=x_TD.device)
@@ -214,7 +212,7 @@ def rectangle(x_TD: Tensor, batch: Batch) -> tuple[Tensor, Tensor]:
     return x_TD.index_select(0, places_NS.flatten()).unflatten(0, places_NS.shape), is_there_NS
 
 
-def at_least_single(x: Tensor) -> Tensor:
+def upcast(x: Tensor) -> Tensor:
     """Half precision as single; what is finer stays as it is."""
     return x.to(torch.promote_types(x.dtype, torch.float32))
 
@@ -239,7 +237,7 @@ _PROBLEMS = {
 _OWN_FIELDS = ("kind", "num_labels", "problem", "head", "pairs", "answerable")
 
 
-def outside_output(output: Output) -> dict:
+def hf_output(output: Output) -> dict:
     """What `config.json` says of a task's head: labels and problem as `transformers` reads them, the rest as ours."""
     outside: dict = {"hornbook_output": {name: getattr(output, name) for name in _OWN_FIELDS}}
     if output.has_labels:

@@ -62,7 +62,7 @@ class PaddedModel(nn.Module):
             starts=torch.arange(num_rows + 1) * length,
             starts_host=None,
             longest=length,
-            num_together=together,
+            group_size=together,
             num_there_N=mask_NS.sum(-1),
         )
         rows = PaddedRows(mask_NS != 0, self.model.config.direction)

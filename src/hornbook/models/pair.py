@@ -117,7 +117,7 @@ def first_layers(num_student: int, num_teacher: int) -> list[int]:
     return [1 + round(i * (num_teacher - 1) / (num_student - 1)) for i in range(num_student)]
 
 
-def start_from_teacher(student: Transformer, teacher: Transformer) -> str:
+def initialise_from_teacher(student: Transformer, teacher: Transformer) -> str:
     """Puts layers, embeddings and the vocabulary head of the teacher into the student as far as they are of one shape.
     In words, what the student starts from."""
     ours, theirs = student.config, teacher.config

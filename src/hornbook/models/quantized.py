@@ -19,7 +19,7 @@ def quantize(model: Gpt) -> Gpt:
     """Rounds the matrices of the blocks and of the vocabulary head to int8, in place; it is not to be trained or saved
     any more. Tables, biases and norms stay as they are: a token reads a row of them."""
     for block in model.blocks:
-        for owner, name in ((block.attention, "qkv"), (block.attention, "out"), (block, "expand"), (block, "contract")):
+        for owner, name in ((block.attention, "qkv"), (block.attention, "out"), (block, "fc1"), (block, "fc2")):
             part = getattr(owner, name)
             if isinstance(part, nn.Linear):  # layers that share it meet it again
                 setattr(owner, name, Int8Linear(part.weight, part.bias))

@@ -92,10 +92,10 @@ class Roberta(Encoder):
         settings["max_positions"] -= pad_id + 1
         return RobertaConfig(**settings, position_offset=pad_id + 1)
 
-    def outside_config(self) -> dict:
+    def hf_config(self) -> dict:
         offset = self.config.position_offset
         num_rows = self.config.max_positions + offset
-        return super().outside_config() | {"max_position_embeddings": num_rows, "pad_token_id": offset - 1}
+        return super().hf_config() | {"max_position_embeddings": num_rows, "pad_token_id": offset - 1}
 
 
 def _size(num_layers: int, width: int, lr: float, warmup_steps: int) -> Preset:
@@ -112,7 +112,7 @@ def _size(num_layers: int, width: int, lr: float, warmup_steps: int) -> Preset:
             "schedule.warmup_steps": warmup_steps,
             "batch.tokens": 8192 * 512,
             "data.length": 512,
-            "data.short_share": 0.0,
+            "data.short_fraction": 0.0,
             "objective.sentence": "none",
         },
     )

@@ -15,17 +15,17 @@ from torch import Tensor, nn
 from hornbook.batch import Batch
 from hornbook.config import Typed, setting
 from hornbook.models.naming import Naming
-from hornbook.models.outputs import NEVER, ClsLayer, Output, reads_cls, task_head
+from hornbook.models.outputs import MASKED_LOGIT, ClsLayer, Output, reads_cls, task_head
 from hornbook.nn.attention import Direction, prefers_dense, runs_flash
 from hornbook.nn.block import SHARED_PARTS, initialise, stack
-from hornbook.nn.cache import KeyValues
+from hornbook.nn.cache import KeyValueCache
 from hornbook.nn.embeddings import Embeddings
 
 Activation = Literal["gelu", "gelu_tanh", "relu"]
 BASE_WIDTH = 768
 VOCABULARY_MULTIPLE = 64  # matrix products over the vocabulary run on whole tiles
 # Rows beyond the true vocabulary.
-PADDED = {"embeddings.tokens.weight": 0.0, "mlm.bias": NEVER, "mlm.weight": 0.0, "clm.weight": 0.0}
+PADDED = {"embeddings.tokens.weight": 0.0, "mlm.bias": MASKED_LOGIT, "mlm.weight": 0.0, "clm.weight": 0.0}
 
 
 @dataclass(frozen=True)
@@ -207,9 +207,9 @@ class Transformer(nn.Module):
         """Our config for a `config.json` of this family; `ValueError` for what it cannot do."""
         return cls.config_kind(**cls.naming.settings_in(outside))
 
-    def outside_config(self) -> dict:
+    def hf_config(self) -> dict:
         """What `config.json` says of this model."""
-        return self.naming.outside_config(self)
+        return self.naming.hf_config(self)
 
     def initialise(self, generator: torch.Generator) -> None:
         """Published start of every weight; rows that pad the vocabulary are 0 and stay 0."""
@@ -232,7 +232,7 @@ class Transformer(nn.Module):
         self,
         batch: Batch,
         kept: list[Tensor] | None = None,
-        cached: Sequence[KeyValues] | None = None,
+        cached: Sequence[KeyValueCache] | None = None,
         qkv: dict[int, Tensor | None] | None = None,
     ) -> Tensor:
         """The last block's hidden states, after the last norm if there is one, T x D. `kept` gets what goes into each

@@ -12,11 +12,11 @@ from torch import Tensor, nn
 
 from hornbook.nn.activation import activated
 from hornbook.nn.attention import Direction, attention
-from hornbook.nn.cache import KeyValues
-from hornbook.nn.qkv import apart, queries_keys_values
-from hornbook.nn.residual import added_and_normed
+from hornbook.nn.cache import KeyValueCache
+from hornbook.nn.qkv import queries_keys_values, split_qkv
+from hornbook.nn.residual import dropout_add_norm
 
-_ATTENTION, _FFN = ("attention", "attention_norm"), ("expand", "contract", "norm")
+_ATTENTION, _FFN = ("attention", "attention_norm"), ("fc1", "fc2", "norm")
 SHARED_PARTS = {"none": (), "attention": _ATTENTION, "ffn": _FFN, "all": _ATTENTION + _FFN}
 
 
@@ -38,20 +38,20 @@ class SelfAttention(nn.Module):
         starts: Tensor | None,
         starts_host: np.ndarray | None,
         longest: int,
-        cached: KeyValues | None = None,
+        cached: KeyValueCache | None = None,
         kept: list[Tensor] | None = None,
     ) -> Tensor:
         """`cached` keeps the keys and values; in a step, a token attends to those it has kept. `kept` gets the
         queries, keys and values, T x 3 x H x C. What comes out has not gone through `out`, which ends in the stream."""
         if kept is None and cached is None:
-            q, k, v = apart(x_TD, self.qkv, self.num_heads)
+            q, k, v = split_qkv(x_TD, self.qkv, self.num_heads)
         else:
             qkv_T3HC = queries_keys_values(x_TD, self.qkv, self.num_heads)
             q, k, v = qkv_T3HC.unbind(1)
         if kept is not None:
             kept.append(qkv_T3HC)
         if cached is not None:
-            cached.lay(qkv_T3HC[:, 1:])
+            cached.write(qkv_T3HC[:, 1:])
             if cached.attends:
                 return cached.attend(q, self.window).flatten(1)
         dropout = self.dropout if self.training else 0.0
@@ -82,8 +82,8 @@ class Block(nn.Module):
         self.dropout = dropout
         self.attention = SelfAttention(width, num_heads, attention_dropout, direction, window)
         self.attention_norm = nn.LayerNorm(width, norm_eps)
-        self.expand = nn.Linear(width, inner_width)
-        self.contract = nn.Linear(inner_width, width)
+        self.fc1 = nn.Linear(width, inner_width)
+        self.fc2 = nn.Linear(inner_width, width)
         self.norm = nn.LayerNorm(width, norm_eps)
 
     def forward(
@@ -94,7 +94,7 @@ class Block(nn.Module):
         starts: Tensor | None,
         starts_host: np.ndarray | None,
         longest: int,
-        cached: KeyValues | None = None,
+        cached: KeyValueCache | None = None,
         kept: list[Tensor] | None = None,
     ) -> tuple[Tensor, Tensor]:
         """The stream after this block, and what the next one reads of it.
@@ -108,15 +108,15 @@ class Block(nn.Module):
         if self.pre_norm:
             normed_TD = self.attention_norm(x_TD) if normed_TD is None else normed_TD
             attended_TD = self.attention(normed_TD, starts, starts_host, longest, cached, kept)
-            x_TD, normed_TD = added_and_normed(x_TD, attended_TD, out, self.norm, dropout)
-            fed_TI = activated(normed_TD, self.expand, self.activation)
-            return added_and_normed(x_TD, fed_TI, self.contract, next_norm, dropout)
+            x_TD, normed_TD = dropout_add_norm(x_TD, attended_TD, out, self.norm, dropout)
+            fed_TI = activated(normed_TD, self.fc1, self.activation)
+            return dropout_add_norm(x_TD, fed_TI, self.fc2, next_norm, dropout)
         # Under autocast a norm answers in float32; what goes on is of the type that came in, half the memory traffic.
         kind = x_TD.dtype
         attended_TD = self.attention(x_TD, starts, starts_host, longest, cached, kept)
-        x_TD = added_and_normed(x_TD, attended_TD, out, self.attention_norm, dropout)[1].to(kind)
-        fed_TI = activated(x_TD, self.expand, self.activation)
-        x_TD = added_and_normed(x_TD, fed_TI, self.contract, self.norm, dropout)[1].to(kind)
+        x_TD = dropout_add_norm(x_TD, attended_TD, out, self.attention_norm, dropout)[1].to(kind)
+        fed_TI = activated(x_TD, self.fc1, self.activation)
+        x_TD = dropout_add_norm(x_TD, fed_TI, self.fc2, self.norm, dropout)[1].to(kind)
         return x_TD, x_TD
 
 

@@ -15,7 +15,7 @@ from torch import Tensor
 
 
 @dataclass
-class Places:
+class CachePositions:
     """Where the tokens that are read now belong, the same for all blocks."""
 
     rows_T: Tensor  # int64, the sequence of each token
@@ -43,19 +43,19 @@ def shortest_kind(like: Tensor) -> torch.dtype:
     return torch.bfloat16 if is_faster else like.dtype
 
 
-class KeyValues:
+class KeyValueCache:
     """Those of one block."""
 
     def __init__(self, shape_NHLC: tuple[int, int, int, int], like: Tensor, kind: torch.dtype | None = None):
         self.held_2NHLC = like.new_zeros((2, *shape_NHLC), dtype=kind)  # keys, then values
-        self.places: Places | None = None
+        self.places: CachePositions | None = None
 
     @property
     def attends(self) -> bool:
         """Whether tokens attend to what is kept here, and not to each other."""
         return self.places.is_step
 
-    def lay(self, kv_T2HC: Tensor) -> None:
+    def write(self, kv_T2HC: Tensor) -> None:
         places = self.places
         if places.common is not None:
             self.held_2NHLC[:, :, :, places.common] = kv_T2HC.transpose(0, 1)

@@ -23,7 +23,7 @@ class PaddedRows:
         self.direction = direction
         self._added: dict[int | None, Tensor] = {}
 
-    def lay(self, kv_T2HC: Tensor) -> None:
+    def write(self, kv_T2HC: Tensor) -> None:
         self.keys_THC, self.values_THC = kv_T2HC.unbind(1)
 
     def attend(self, q_THC: Tensor, window: int | None) -> Tensor:

@@ -19,7 +19,7 @@ def queries_keys_values(x_TD: Tensor, linear: nn.Module, num_heads: int) -> Tens
     return linear(x_TD).unflatten(-1, (3, num_heads, -1))
 
 
-def apart(x_TD: Tensor, linear: nn.Module, num_heads: int) -> tuple[Tensor, Tensor, Tensor]:
+def split_qkv(x_TD: Tensor, linear: nn.Module, num_heads: int) -> tuple[Tensor, Tensor, Tensor]:
     """The same as three, T x H x C."""
     if not is_fused(x_TD, linear):
         return queries_keys_values(x_TD, linear, num_heads).unbind(1)

@@ -18,7 +18,7 @@ from hornbook import kernels
 WIDEST = 8192  # of a row that a program holds
 
 
-def added_and_normed(
+def dropout_add_norm(
     x_TD: Tensor, h_TI: Tensor, linear: nn.Module, norm: nn.LayerNorm, dropout: float
 ) -> tuple[Tensor, Tensor]:
     """x + dropout(linear(h)), and what a norm makes of it."""
@@ -34,7 +34,7 @@ def added_and_normed(
 
 def is_fused(x_TD: Tensor, linear: nn.Module) -> bool:
     """Whether what is done with a linear layer's product is done by a kernel of ours."""
-    return kernels.run_on(x_TD) and isinstance(linear, nn.Linear) and x_TD.shape[-1] <= WIDEST
+    return kernels.use_triton(x_TD) and isinstance(linear, nn.Linear) and x_TD.shape[-1] <= WIDEST
 
 
 def _seed(x_TD: Tensor, dropout: float) -> Tensor | None:

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from hornbook.nn.activation import ACTIVATIONS
 from hornbook.nn.block import Block
-from hornbook.nn.cache import KeyValues
+from hornbook.nn.cache import KeyValueCache
 from hornbook.nn.int8 import Int8Linear
 
 Part = Callable[[np.ndarray], np.ndarray]
@@ -29,13 +29,13 @@ def goes_single(x: Tensor) -> bool:
 class SingleToken:
     """One block, without dropout, for the sequence whose keys and values are `cached`."""
 
-    def __init__(self, block: Block, cached: KeyValues):
+    def __init__(self, block: Block, cached: KeyValueCache):
         attention = block.attention
         self.pre_norm, self.window, self.cached = block.pre_norm, attention.window, cached
         self.held_2HLC = cached.held_2NHLC[:, 0]
         self.shape_3HC = 3, attention.num_heads, self.held_2HLC.shape[-1]
         self.qkv, self.out = _product(attention.qkv), _product(attention.out)
-        self.expand, self.contract = _product(block.expand), _product(block.contract)
+        self.fc1, self.fc2 = _product(block.fc1), _product(block.fc2)
         self.attention_norm, self.norm = _norm(block.attention_norm), _norm(block.norm)
         self.activation = _activation(block.activation)
 
@@ -52,7 +52,7 @@ class SingleToken:
         return self.out(self.cached.attend(qkv_3HC[:1], self.window).numpy().reshape(-1))
 
     def _fed(self, x_D: np.ndarray) -> np.ndarray:
-        return self.contract(self.activation(self.expand(x_D)))
+        return self.fc2(self.activation(self.fc1(x_D)))
 
 
 def _product(part: nn.Module) -> Part:

@@ -23,9 +23,9 @@ def frequency_baseline(objective: Objective, held_out: list[Batch], token_counts
     loss = hits = total = 0.0
     for i, batch in enumerate(held_out):
         generator.manual_seed(seed_of("validation", i))
-        drawn = objective.draw(batch, generator).targets
-        term = next(name for name in PREDICTED if name in drawn)
-        targets = drawn[term]
+        step_inputs = objective.prepare(batch, generator).targets
+        term = next(name for name in PREDICTED if name in step_inputs)
+        targets = step_inputs[term]
         values, weights = targets.values_K.cpu().numpy(), targets.weights_K.cpu().numpy()
         loss -= float((log_share[values] * weights).sum())
         hits += float(((values == most_frequent) * weights).sum())

@@ -23,12 +23,12 @@ from hornbook.batch import Batch
 from hornbook.config import Typed, setting, shown
 from hornbook.models.pair import DistillationPair, FixedProjection
 from hornbook.models.transformer import Transformer, TransformerConfig
-from hornbook.objectives.language import tokens_after
+from hornbook.objectives.clm import tokens_after
 from hornbook.objectives.masking import Masking
 from hornbook.objectives.matched_losses import PLACES, relation_sum, row_losses, vector_sum
 from hornbook.objectives.matching import RELATIONS, VECTORS, Match, Projection, Recipe, layer_pairs, recipes_in
-from hornbook.objectives.pretraining import every_token, summed_loss
-from hornbook.train.objective import Drawn, Targets
+from hornbook.objectives.mlm import every_token, summed_loss
+from hornbook.train.objective import StepInputs, Targets
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ class DistillationSettings(Typed, group="objective"):
     layers: str | None = setting(None, "uniform, top, bottom or numbers such as 3,6,9,12; none: as the recipe says")
     projection: Projection | None = setting(None, "of vectors, where the recipe projects; none: as it says")
     temperature: float | None = setting(None, "of the matched logits; none: as the recipe says", above=0, high=1e4)
-    own_weight: float | None = setting(
+    hard_label_weight: float | None = setting(
         None, "of masked or next tokens, or of a task's labels; none: as the recipe says", low=0, high=1e6
     )
     soft_targets: Literal["all", "masked"] = setting(
@@ -82,9 +82,9 @@ class DistillationSettings(Typed, group="objective"):
         for number, recipe in enumerate(found):
             matches = tuple(self._changed(match) for match in recipe.matches if match.quantity not in self.without)
             is_last = number == len(found) - 1
-            own = recipe.own_weight if self.own_weight is None or not is_last else self.own_weight
+            own = recipe.hard_label_weight if self.hard_label_weight is None or not is_last else self.hard_label_weight
             if matches or own:
-                changed.append(dataclasses.replace(recipe, matches=matches, own_weight=own))
+                changed.append(dataclasses.replace(recipe, matches=matches, hard_label_weight=own))
         if not changed:
             raise ValueError("objective.without leaves nothing to learn: leave a quantity in, or set own_weight")
         return tuple(changed)
@@ -136,36 +136,36 @@ class Distillation:
         self.matches = recipe.named()
         self.direction = student.direction
         self.layers = {term: _layers(match, student, teacher) for term, match in self.matches.items()}
-        self.weights = {self.own_term: recipe.own_weight} if recipe.own_weight else {}
+        self.weights = {self.own_term: recipe.hard_label_weight} if recipe.hard_label_weight else {}
         self.weights |= {term: match.weight for term, match in self.matches.items()}
         _refuse_what_does_not_fit(self.matches, student, teacher)
 
-    def sums(self, model: DistillationPair, drawn: Drawn) -> dict[str, Tensor]:
-        return self._sums(model, drawn)[0]
+    def sums(self, model: DistillationPair, step_inputs: StepInputs) -> dict[str, Tensor]:
+        return self._sums(model, step_inputs)[0]
 
-    def hits(self, model: DistillationPair, drawn: Drawn) -> dict[str, Tensor]:
-        sums, student = self._sums(model, drawn)
-        return sums | self._own_hits(model.student, student, drawn)
+    def evaluate(self, model: DistillationPair, step_inputs: StepInputs) -> dict[str, Tensor]:
+        sums, student = self._sums(model, step_inputs)
+        return sums | self._own_hits(model.student, student, step_inputs)
 
-    def _sums(self, model: DistillationPair, drawn: Drawn) -> tuple[dict[str, Tensor], Pass]:
-        teacher = self._taught(model.teacher, drawn)
-        student = self._look(model.student, drawn.batch, 0)
+    def _sums(self, model: DistillationPair, step_inputs: StepInputs) -> tuple[dict[str, Tensor], Pass]:
+        teacher = self._taught(model.teacher, step_inputs)
+        student = self._look(model.student, step_inputs.batch, 0)
         sums = {}
-        if self.recipe.own_weight:
-            sums[self.own_term] = self._own_sum(model.student, student, drawn)
+        if self.recipe.hard_label_weight:
+            sums[self.own_term] = self._own_sum(model.student, student, step_inputs)
         for term, match in self.matches.items():
             if match.quantity == "logits":
-                sums[term] = self._logits_sum(term, match, model, student, teacher, drawn)
+                sums[term] = self._logits_sum(term, match, model, student, teacher, step_inputs)
             else:
                 sums[term] = sum(
-                    self._layer_sum(term, match, model, (student, of_student), (teacher, of_teacher), drawn)
+                    self._layer_sum(term, match, model, (student, of_student), (teacher, of_teacher), step_inputs)
                     for of_student, of_teacher in self.layers[term]
                 )
         return sums, student
 
     @torch.no_grad()
-    def _taught(self, teacher: Transformer, drawn: Drawn) -> Pass:
-        return self._look(teacher, drawn.batch, 1)
+    def _taught(self, teacher: Transformer, step_inputs: StepInputs) -> Pass:
+        return self._look(teacher, step_inputs.batch, 1)
 
     def _look(self, encoder: Transformer, batch: Batch, side: int) -> Pass:
         """`side` 0 is the student's of each pair of layers, 1 the teacher's."""
@@ -186,14 +186,14 @@ class Distillation:
         model: DistillationPair,
         of_student: tuple[Pass, int],
         of_teacher: tuple[Pass, int],
-        drawn: Drawn,
+        step_inputs: StepInputs,
     ) -> Tensor:
-        targets = drawn.targets[term]
+        targets = step_inputs.targets[term]
         (student, number), (teacher, their_number) = of_student, of_teacher
         if match.quantity in RELATIONS:
             weights_T = _up_to(targets.weights_K, len(student.x_TD))
             ours, theirs = student.qkv[number], teacher.qkv[their_number]
-            return relation_sum(match, ours, theirs, drawn.batch, weights_T, self.direction)
+            return relation_sum(match, ours, theirs, step_inputs.batch, weights_T, self.direction)
         ours, theirs = student.vectors(match.quantity, number), teacher.vectors(match.quantity, their_number)
         if match.tokens == "first":
             ours, theirs = (each.index_select(0, targets.positions_K) for each in (ours, theirs))
@@ -215,17 +215,17 @@ class Distillation:
             if match.quantity != "logits"
         }
 
-    def draw(self, batch: Batch, generator: torch.Generator) -> Drawn:
+    def prepare(self, batch: Batch, generator: torch.Generator) -> StepInputs:
         raise NotImplementedError
 
-    def _own_sum(self, student: Transformer, seen: Pass, drawn: Drawn) -> Tensor:
+    def _own_sum(self, student: Transformer, seen: Pass, step_inputs: StepInputs) -> Tensor:
         raise NotImplementedError
 
-    def _own_hits(self, student: Transformer, seen: Pass, drawn: Drawn) -> dict[str, Tensor]:
+    def _own_hits(self, student: Transformer, seen: Pass, step_inputs: StepInputs) -> dict[str, Tensor]:
         raise NotImplementedError
 
     def _logits_sum(
-        self, term: str, match: Match, model: DistillationPair, student: Pass, teacher: Pass, drawn: Drawn
+        self, term: str, match: Match, model: DistillationPair, student: Pass, teacher: Pass, step_inputs: StepInputs
     ) -> Tensor:
         raise NotImplementedError
 
@@ -253,39 +253,41 @@ class CorpusDistillation(Distillation):
         self.summed_loss = torch.compile(summed_loss, dynamic=True)
         self.row_losses = torch.compile(row_losses, dynamic=True)
 
-    def draw(self, batch: Batch, generator: torch.Generator) -> Drawn:
+    def prepare(self, batch: Batch, generator: torch.Generator) -> StepInputs:
         """As in pre-training; the teacher reads the masked text too."""
-        ids_T, own = (batch.ids_T, tokens_after(batch)) if self.masking is None else self.masking.draw(batch, generator)
+        ids_T, own = (
+            (batch.ids_T, tokens_after(batch)) if self.masking is None else self.masking.prepare(batch, generator)
+        )
         targets = {self.own_term: own} | self._token_targets(batch)
         for term, match in self.matches.items():
             if match.quantity == "logits":
                 targets[term] = every_token(batch) if self.soft_targets == "all" else own
-        return Drawn(dataclasses.replace(batch, ids_T=ids_T), targets)
+        return StepInputs(dataclasses.replace(batch, ids_T=ids_T), targets)
 
     def _logits(self, network: Transformer, x_KD: Tensor) -> Tensor:
         """Scores over the vocabulary."""
         return network.clm_logits(x_KD) if self.own_term == "clm" else network.mlm_logits(x_KD)
 
-    def _own_logits(self, student: Transformer, seen: Pass, drawn: Drawn) -> Tensor:
-        return self._logits(student, seen.x_TD.index_select(0, drawn.targets[self.own_term].positions_K))
+    def _own_logits(self, student: Transformer, seen: Pass, step_inputs: StepInputs) -> Tensor:
+        return self._logits(student, seen.x_TD.index_select(0, step_inputs.targets[self.own_term].positions_K))
 
-    def _own_sum(self, student: Transformer, seen: Pass, drawn: Drawn) -> Tensor:
-        own = drawn.targets[self.own_term]
-        return self.summed_loss(self._own_logits(student, seen, drawn), own.values_K, own.weights_K)
+    def _own_sum(self, student: Transformer, seen: Pass, step_inputs: StepInputs) -> Tensor:
+        own = step_inputs.targets[self.own_term]
+        return self.summed_loss(self._own_logits(student, seen, step_inputs), own.values_K, own.weights_K)
 
-    def _own_hits(self, student: Transformer, seen: Pass, drawn: Drawn) -> dict[str, Tensor]:
+    def _own_hits(self, student: Transformer, seen: Pass, step_inputs: StepInputs) -> dict[str, Tensor]:
         if student.vocabulary_head not in student.heads:
             return {}
-        own, logits_KV = drawn.targets[self.own_term], self._own_logits(student, seen, drawn)
+        own, logits_KV = step_inputs.targets[self.own_term], self._own_logits(student, seen, step_inputs)
         return {
             self.own_term: summed_loss(logits_KV, own.values_K, own.weights_K),
             f"{self.own_term}_accuracy": ((logits_KV.argmax(-1) == own.values_K) * own.weights_K).sum(),
         }
 
     def _logits_sum(
-        self, term: str, match: Match, model: DistillationPair, student: Pass, teacher: Pass, drawn: Drawn
+        self, term: str, match: Match, model: DistillationPair, student: Pass, teacher: Pass, step_inputs: StepInputs
     ) -> Tensor:
-        targets = drawn.targets[term]
+        targets = step_inputs.targets[term]
         if self.soft_targets == "all":
             num = min(len(student.x_TD), len(targets.weights_K))
             ours, theirs, weights_K = student.x_TD[:num], teacher.x_TD[:num], targets.weights_K[:num]
@@ -364,9 +366,9 @@ def _refuse_what_does_not_fit(
 
 def first_tokens(batch: Batch) -> Targets:
     """One target a sequence, at its first token."""
-    num_live = batch.num_live_sequences
-    starts = batch.starts[:num_live].long()
-    starts_host = (torch.arange(batch.num_sequences + 1).clamp(max=num_live)).numpy()
+    num_real = batch.num_real_sequences
+    starts = batch.starts[:num_real].long()
+    starts_host = (torch.arange(batch.num_sequences + 1).clamp(max=num_real)).numpy()
     return Targets(starts, torch.zeros_like(starts), torch.ones_like(starts, dtype=torch.float32), starts_host)
 
 

@@ -21,7 +21,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from hornbook.batch import Batch
-from hornbook.models.outputs import NEVER, Output, rectangle
+from hornbook.models.outputs import MASKED_LOGIT, Output, to_padded
 from hornbook.models.transformer import Transformer, TransformerConfig
 from hornbook.objectives.matching import Match
 
@@ -73,13 +73,13 @@ def needed(matches: Mapping[str, Match], layers: Mapping[str, list[tuple[int, in
     return found
 
 
-def columns_for(names: set[str], output: Output, teacher: TransformerConfig, num_together: int) -> Columns:
+def columns_for(names: set[str], output: Output, teacher: TransformerConfig, group_size: int) -> Columns:
     """Where the named columns stand for a task's output, and how wide they are."""
     units: dict[str, int] = {}
     tokens = {name: (3 if name.startswith("qkv") else 1) * teacher.width for name in sorted(names - {ANSWERS})}
     if ANSWERS in names:
         if output.kind in ("sequence", "choice"):
-            units[ANSWERS] = num_together if output.kind == "choice" else output.num_labels
+            units[ANSWERS] = group_size if output.kind == "choice" else output.num_labels
         else:
             tokens[ANSWERS] = 2 if output.kind == "spans" else output.num_labels
         if output.answerable:
@@ -141,8 +141,8 @@ def taken_apart(
     }
     answers = of_units.get(ANSWERS, of_tokens.get(ANSWERS))
     if output.kind == "spans" and answers is not None:
-        scores_NS2, is_there_NS = rectangle(answers, batch)
-        answers = scores_NS2.masked_fill(~is_there_NS[..., None], NEVER)
+        scores_NS2, is_there_NS = to_padded(answers, batch)
+        answers = scores_NS2.masked_fill(~is_there_NS[..., None], MASKED_LOGIT)
         if output.answerable:
             has_answer_N2 = of_units[ANSWERABLE]
             missing = max(0, len(answers) - len(has_answer_N2))

@@ -24,9 +24,9 @@ NUM_ROUNDS = 4  # in which groups are chosen; a fifth would add less than 0.1% o
 
 @dataclass(frozen=True)
 class MaskingSettings(Typed, group="masking"):
-    rate: float = setting(0.15, "share of the tokens that are predicted", above=0, below=1)
-    mask_share: float = setting(0.8, "of those, how many become the mask token", low=0, high=1)
-    random_share: float = setting(
+    probability: float = setting(0.15, "share of the tokens that are predicted", above=0, below=1)
+    mask_fraction: float = setting(0.8, "of those, how many become the mask token", low=0, high=1)
+    random_fraction: float = setting(
         0.1, "of those, how many become a random token; the rest stay as they are", low=0, high=1
     )
     unit: Literal["token", "word", "ngram"] = setting("token", "what is chosen as a whole: a token, a word, an n-gram")
@@ -36,10 +36,10 @@ class MaskingSettings(Typed, group="masking"):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.mask_share + self.random_share > 1 + 1e-9:
+        if self.mask_fraction + self.random_fraction > 1 + 1e-9:
             raise ValueError(
-                "masking.mask_share and masking.random_share must be together at most 1, "
-                f"not {self.mask_share} and {self.random_share}"
+                "masking.mask_fraction and masking.random_fraction must be together at most 1, "
+                f"not {self.mask_fraction} and {self.random_fraction}"
             )
 
 
@@ -54,7 +54,7 @@ class Masking:
         self.is_special_V = is_special
         self.ordinary_ids = torch.nonzero(~is_special).flatten()
 
-    def draw(self, batch: Batch, generator: torch.Generator) -> tuple[Tensor, Targets]:
+    def prepare(self, batch: Batch, generator: torch.Generator) -> tuple[Tensor, Targets]:
         """The corrupted token ids, T, and what stood at the chosen positions."""
         device = batch.ids_T.device
         if self.is_special_V.device != device:
@@ -64,9 +64,9 @@ class Masking:
         shape = {"device": device, "generator": generator}
         coin_K = torch.rand(len(positions_K), **shape)
         random_K = self.ordinary_ids[torch.randint(len(self.ordinary_ids), (len(positions_K),), **shape)]
-        mask_share, random_share = self.settings.mask_share, self.settings.random_share
-        put_K = torch.where(coin_K < mask_share, self.mask_id, values_K)
-        put_K = torch.where((coin_K >= mask_share) & (coin_K < mask_share + random_share), random_K, put_K)
+        mask_fraction, random_fraction = self.settings.mask_fraction, self.settings.random_fraction
+        put_K = torch.where(coin_K < mask_fraction, self.mask_id, values_K)
+        put_K = torch.where((coin_K >= mask_fraction) & (coin_K < mask_fraction + random_fraction), random_K, put_K)
         put_K = torch.where(weights_K > 0, put_K, values_K)
         ids_T = batch.ids_T.scatter(0, positions_K, put_K)
         return ids_T, Targets(positions_K, values_K, weights_K, starts_host)
@@ -75,9 +75,9 @@ class Masking:
         device = batch.ids_T.device
         num_tokens = batch.num_tokens
         lengths = np.diff(batch.starts_host)
-        num_chosen = np.maximum(np.round(self.settings.rate * lengths).astype(np.int64), 1)
+        num_chosen = np.maximum(np.round(self.settings.probability * lengths).astype(np.int64), 1)
         num_chosen = np.minimum(num_chosen, lengths)
-        num_chosen[batch.num_live_sequences :] = 0
+        num_chosen[batch.num_real_sequences :] = 0
         starts_host = np.concatenate([[0], np.cumsum(num_chosen)])
 
         sequence_T = torch.repeat_interleave(

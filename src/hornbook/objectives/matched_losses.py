@@ -15,7 +15,7 @@ from torch.autograd.function import once_differentiable
 
 from hornbook import kernels
 from hornbook.batch import Batch
-from hornbook.models.outputs import NEVER, Output, at_least_single, rectangle
+from hornbook.models.outputs import MASKED_LOGIT, Output, to_padded, upcast
 from hornbook.objectives.matching import Match
 
 QUERIES, KEYS, VALUES = 0, 1, 2
@@ -31,7 +31,7 @@ WIDEST_VECTOR, WIDEST_HEAD = 8192, 128  # that a program of the kernels holds
 
 def vector_losses(loss: str, ours_KD: Tensor, theirs_KD: Tensor) -> Tensor:
     """Of each vector, K."""
-    ours_KD, theirs_KD = at_least_single(ours_KD), at_least_single(theirs_KD)
+    ours_KD, theirs_KD = upcast(ours_KD), upcast(theirs_KD)
     if loss == "cosine":
         return 1 - F.cosine_similarity(ours_KD, theirs_KD, dim=-1)
     return ((ours_KD - theirs_KD) ** 2).mean(-1)
@@ -39,7 +39,7 @@ def vector_losses(loss: str, ours_KD: Tensor, theirs_KD: Tensor) -> Tensor:
 
 def vector_sum(loss: str, ours_KD: Tensor, theirs_KD: Tensor, weights_K: Tensor) -> Tensor:
     """Of all vectors, each by its weight."""
-    if loss == "mse" and kernels.run_on(ours_KD) and len(ours_KD) and ours_KD.shape[-1] <= WIDEST_VECTOR:
+    if loss == "mse" and kernels.use_triton(ours_KD) and len(ours_KD) and ours_KD.shape[-1] <= WIDEST_VECTOR:
         from hornbook.objectives.matched_kernel import vectors_apart
 
         ours_KD, theirs_KD = ours_KD.contiguous(), theirs_KD.contiguous()
@@ -67,10 +67,10 @@ class _WithGradient(torch.autograd.Function):
 
 def row_losses(loss: str, ours_KV: Tensor, theirs_KV: Tensor, temperature: float, dim: int = -1) -> Tensor:
     """Of each row of scores along `dim`."""
-    ours_KV, theirs_KV = at_least_single(ours_KV), at_least_single(theirs_KV)
+    ours_KV, theirs_KV = upcast(ours_KV), upcast(theirs_KV)
     if loss == "mse":  # what can never be chosen is NEVER on both sides
         squared = (ours_KV - theirs_KV) ** 2
-        return squared.sum(dim) / (theirs_KV > NEVER / 2).sum(dim).clamp(min=1)
+        return squared.sum(dim) / (theirs_KV > MASKED_LOGIT / 2).sum(dim).clamp(min=1)
     log_ours, log_theirs = ((each / temperature).log_softmax(dim) for each in (ours_KV, theirs_KV))
     chances = log_theirs.exp()
     found = (chances * (log_theirs - log_ours)) if loss == "kl" else -chances * log_ours
@@ -81,7 +81,7 @@ def relation_sum(
     match: Match, ours_T3HC: Tensor, theirs_T3HC: Tensor, batch: Batch, weights_T: Tensor, direction: str
 ) -> Tensor:
     """Of the tokens of each sequence with each other: the mean over heads, added up over the tokens that look."""
-    if match.loss == "mse" and match.heads != "mean" and kernels.run_on(ours_T3HC):
+    if match.loss == "mse" and match.heads != "mean" and kernels.use_triton(ours_T3HC):
         theirs_T3HC = theirs_T3HC.to(ours_T3HC.dtype)  # what was kept of a teacher is float32
         ours_T3HC, theirs_T3HC = (_resplit(match, each).contiguous() for each in (ours_T3HC, theirs_T3HC))
         if len(ours_T3HC) and max(ours_T3HC.shape[-1], theirs_T3HC.shape[-1]) <= WIDEST_HEAD:
@@ -93,9 +93,11 @@ def relation_sum(
         squared_NHSS = (ours_NHSS - theirs_NHSS) ** 2 * is_seen_NSS[:, None]
         losses_NHS = squared_NHSS.sum(-1) / is_seen_NSS.sum(-1).clamp(min=1)[:, None]
     else:
-        ours_NHSS, theirs_NHSS = (each.masked_fill(~is_seen_NSS[:, None], NEVER) for each in (ours_NHSS, theirs_NHSS))
+        ours_NHSS, theirs_NHSS = (
+            each.masked_fill(~is_seen_NSS[:, None], MASKED_LOGIT) for each in (ours_NHSS, theirs_NHSS)
+        )
         losses_NHS = row_losses(match.loss, ours_NHSS, theirs_NHSS, match.temperature)
-    weights_NS = rectangle(weights_T[:, None], batch)[0][..., 0] * is_there_NS
+    weights_NS = to_padded(weights_T[:, None], batch)[0][..., 0] * is_there_NS
     return (losses_NHS.mean(1) * weights_NS).sum()
 
 
@@ -117,10 +119,10 @@ def relation_scores(match: Match, qkv_T3HC: Tensor, batch: Batch) -> tuple[Tenso
     """Products of queries, keys or values within each sequence / sqrt(C), N x H x S x S; where tokens are, N x S."""
     qkv_T3HC = _resplit(match, qkv_T3HC)
     first, second = SIDES[match.quantity]
-    x_NSHC, is_there_NS = rectangle(qkv_T3HC[:, first], batch)
-    y_NSHC = x_NSHC if first == second else rectangle(qkv_T3HC[:, second], batch)[0]
+    x_NSHC, is_there_NS = to_padded(qkv_T3HC[:, first], batch)
+    y_NSHC = x_NSHC if first == second else to_padded(qkv_T3HC[:, second], batch)[0]
     scores_NHSS = (x_NSHC.transpose(1, 2) * x_NSHC.shape[-1] ** -0.5) @ y_NSHC.permute(0, 2, 3, 1)
-    scores_NHSS = at_least_single(scores_NHSS)
+    scores_NHSS = upcast(scores_NHSS)
     return (scores_NHSS.mean(1, keepdim=True) if match.heads == "mean" else scores_NHSS), is_there_NS
 
 
@@ -135,7 +137,7 @@ def output_losses(output: Output, match: Match, ours: Tensor, theirs: Tensor) ->
     if output.kind == "spans":
         return _span_losses(output, match, ours, theirs)
     if output.kind == "sequence" and output.problem == "number":
-        return (at_least_single(ours) - at_least_single(theirs))[:, 0] ** 2
+        return (upcast(ours) - upcast(theirs))[:, 0] ** 2
     if output.kind == "sequence" and output.problem == "multi" and match.loss != "mse":
         # Each class is a choice of two, with scores x and 0.
         ours, theirs = (torch.stack([each, torch.zeros_like(each)], -1) for each in (ours, theirs))

@@ -87,13 +87,13 @@ class Recipe:
     """
 
     matches: tuple[Match, ...]
-    own_weight: float = 0.0
+    hard_label_weight: float = 0.0
     settings: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        if not self.matches and not self.own_weight:
-            raise ValueError("the recipe is empty: leave in a match, or set objective.own_weight above 0")
-        configuration.checked(self.own_weight, float, "objective.own_weight", low=0, high=1e6)
+        if not self.matches and not self.hard_label_weight:
+            raise ValueError("the recipe is empty: leave in a match, or set objective.hard_label_weight above 0")
+        configuration.checked(self.hard_label_weight, float, "objective.hard_label_weight", low=0, high=1e6)
 
     def named(self) -> dict[str, Match]:
         """Each match by the name of its loss term: its quantity, numbered where there are several of one."""
@@ -189,7 +189,8 @@ def layer_pairs(layers: str, num_student: int, num_teacher: int) -> list[tuple[i
 def recipes_in(text: str, is_task: bool) -> tuple[Recipe, ...]:
     """The stages that a name or a recipe written as JSON stands for; one on plain text.
 
-    >>> recipes_in('{"matches": [{"quantity": "hidden", "loss": "cosine"}], "own_weight": 1}', False)[0].own_weight
+    >>> hidden = '{"matches": [{"quantity": "hidden", "loss": "cosine"}], "hard_label_weight": 1}'
+    >>> recipes_in(hidden, False)[0].hard_label_weight
     1
     """
     if text.lstrip()[:1] in ("{", "["):
@@ -219,10 +220,11 @@ def _read(stage: Any) -> Recipe:
         raise ValueError(f"a recipe has no '{unknown[0]}', but {', '.join(sorted(_RECIPE_NAMES))}")
     if not _is_recipe(stage):
         raise ValueError(
-            'a recipe is {"matches": [{"quantity": ..., "loss": ...}, ...], "own_weight": 0, "settings": {"epochs": 3}}'
+            'a recipe is {"matches": [{"quantity": ..., "loss": ...}, ...], "hard_label_weight": 0, '
+            '"settings": {"epochs": 3}}'
         )
     matches = tuple(configuration.from_dict(Match, each, "match.") for each in stage["matches"])
-    return Recipe(matches, stage.get("own_weight", 0.0), stage.get("settings", {}))
+    return Recipe(matches, stage.get("hard_label_weight", 0.0), stage.get("settings", {}))
 
 
 def _is_recipe(stage: Any) -> bool:
@@ -230,7 +232,7 @@ def _is_recipe(stage: Any) -> bool:
         isinstance(stage, dict)
         and isinstance(stage.get("matches"), list)
         and all(isinstance(each, dict) for each in stage["matches"])
-        and isinstance(stage.get("own_weight", 0.0), int | float)
+        and isinstance(stage.get("hard_label_weight", 0.0), int | float)
         and isinstance(stage.get("settings", {}), dict)
     )
 

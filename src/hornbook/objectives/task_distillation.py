@@ -16,8 +16,8 @@ from hornbook.objectives.distillation import Distillation, Pass
 from hornbook.objectives.kept_teacher import KeptTeacher, needed, taken_apart
 from hornbook.objectives.matched_losses import output_losses
 from hornbook.objectives.matching import Match, Recipe
-from hornbook.objectives.pretraining import every_token
-from hornbook.train.objective import Drawn, Objective, Targets
+from hornbook.objectives.mlm import every_token
+from hornbook.train.objective import Objective, StepInputs, Targets
 
 UNITS, TOKENS = "teacher-units", "teacher-tokens"  # targets that hold kept rows of the teacher
 
@@ -49,33 +49,35 @@ class TaskDistillation(Distillation):
         self.num_heads = teacher.num_heads
         self.is_capturable = own.is_capturable
 
-    def draw(self, batch: Batch, generator: torch.Generator) -> Drawn:
-        drawn = self.own.draw(batch, generator)
-        targets = drawn.targets | self._token_targets(batch)
+    def prepare(self, batch: Batch, generator: torch.Generator) -> StepInputs:
+        step_inputs = self.own.prepare(batch, generator)
+        targets = step_inputs.targets | self._token_targets(batch)
         targets |= {term: targets["task"] for term, match in self.matches.items() if match.quantity == "logits"}
         if self.kept is not None and batch.numbers_host is not None:
             targets |= self._kept_targets(batch, targets["task"])
-        return Drawn(drawn.batch, targets)
+        return StepInputs(step_inputs.batch, targets)
 
     def _kept_targets(self, batch: Batch, own: Targets) -> dict[str, Targets]:
         """Rows of the teacher as values of targets, which are split and filled up as the batch is."""
         device, found = batch.ids_T.device, {}
         if self.columns.units:
-            rows = self.kept.units(batch.numbers_host[:: batch.num_together] // batch.num_together, self.columns)
+            rows = self.kept.units(batch.numbers_host[:: batch.group_size] // batch.group_size, self.columns)
             found[UNITS] = dataclasses.replace(own, values_K=torch.from_numpy(rows).to(device))
         if self.columns.tokens:
             rows = torch.from_numpy(self.kept.tokens(batch.numbers_host, self.columns)).to(device)
             found[TOKENS] = dataclasses.replace(every_token(batch), values_K=rows)
         return found
 
-    def _taught(self, teacher: Transformer, drawn: Drawn) -> Pass:
+    def _taught(self, teacher: Transformer, step_inputs: StepInputs) -> Pass:
         """From what was kept, as far as a batch has it."""
         if not self.matches:
             return Pass([], {})
-        if UNITS not in drawn.targets and TOKENS not in drawn.targets:
-            return super()._taught(teacher, drawn)
-        units, tokens = (drawn.targets[name].values_K if name in drawn.targets else None for name in (UNITS, TOKENS))
-        found = taken_apart(self.columns, units, tokens, self.output, self.num_heads, drawn.batch)
+        if UNITS not in step_inputs.targets and TOKENS not in step_inputs.targets:
+            return super()._taught(teacher, step_inputs)
+        units, tokens = (
+            step_inputs.targets[name].values_K if name in step_inputs.targets else None for name in (UNITS, TOKENS)
+        )
+        found = taken_apart(self.columns, units, tokens, self.output, self.num_heads, step_inputs.batch)
         return Pass(found.hidden, found.qkv, found.answers)
 
     def _answers(self, encoder: Transformer, seen: Pass, batch: Batch) -> Tensor:
@@ -84,20 +86,20 @@ class TaskDistillation(Distillation):
             seen.answers = encoder.outputs_of(seen.x_TD, batch)
         return seen.answers
 
-    def _own_sum(self, student: Transformer, seen: Pass, drawn: Drawn) -> Tensor:
-        losses, _, weights = self.own.losses(self._answers(student, seen, drawn.batch), drawn)
+    def _own_sum(self, student: Transformer, seen: Pass, step_inputs: StepInputs) -> Tensor:
+        losses, _, weights = self.own.losses(self._answers(student, seen, step_inputs.batch), step_inputs)
         return (losses * weights).sum()
 
-    def _own_hits(self, student: Transformer, seen: Pass, drawn: Drawn) -> dict[str, Tensor]:
-        losses, is_right, weights = self.own.losses(self._answers(student, seen, drawn.batch), drawn)
+    def _own_hits(self, student: Transformer, seen: Pass, step_inputs: StepInputs) -> dict[str, Tensor]:
+        losses, is_right, weights = self.own.losses(self._answers(student, seen, step_inputs.batch), step_inputs)
         return {"task": (losses * weights).sum(), "task_accuracy": (is_right * weights).sum()}
 
     def _logits_sum(
-        self, term: str, match: Match, model: DistillationPair, student: Pass, teacher: Pass, drawn: Drawn
+        self, term: str, match: Match, model: DistillationPair, student: Pass, teacher: Pass, step_inputs: StepInputs
     ) -> Tensor:
         with torch.no_grad():
-            theirs = self._answers(model.teacher, teacher, drawn.batch)
-        ours = self._answers(model.student, student, drawn.batch)
-        weights_K = drawn.targets[term].weights_K
+            theirs = self._answers(model.teacher, teacher, step_inputs.batch)
+        ours = self._answers(model.student, student, step_inputs.batch)
+        weights_K = step_inputs.targets[term].weights_K
         num = min(len(ours), len(weights_K))
         return (output_losses(self.output, match, ours[:num], theirs[:num]) * weights_K[:num]).sum()

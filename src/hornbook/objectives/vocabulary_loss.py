@@ -19,7 +19,7 @@ PART_ROWS = 32_768
 
 def is_fused(x_KD: Tensor) -> bool:
     """Whether `fused_loss` can run."""
-    return len(x_KD) > 0 and kernels.run_on(x_KD)
+    return len(x_KD) > 0 and kernels.use_triton(x_KD)
 
 
 def fused_loss(x_KD: Tensor, matrix_VD: Tensor, values_K: Tensor, weights_K: Tensor, vocab_size: int) -> Tensor:

@@ -41,7 +41,7 @@ def open_corpora(named: list[tuple[str, float]], settings: PretrainSettings) -> 
     for folder, weight in named:
         if not (math.isfinite(weight) and weight > 0):
             raise ValueError(f"the weight of {folder} must be above 0, not {weight:g}")
-    opened = [(Corpus(folder, settings.data.held_out_share), weight) for folder, weight in named]
+    opened = [(Corpus(folder, settings.data.held_out_fraction), weight) for folder, weight in named]
     first = opened[0][0]
     for corpus, _ in opened[1:]:
         if corpus.tokenizer.fingerprint != first.tokenizer.fingerprint:
@@ -71,8 +71,8 @@ class BatchMaker:
                 length,
                 settings.runtime.seed,
                 settings.layout,
-                self.data.shorter_chance,
-                self.data.single_chance,
+                self.data.short_sequence_probability,
+                self.data.single_segment_probability,
                 crosses_documents=self.data.crosses_documents,
             )
             for length in {self.data.short_length, self.data.length}
@@ -95,16 +95,16 @@ class BatchMaker:
 def held_out_batches(settings: PretrainSettings, opened: Corpora) -> list[Batch]:
     """Fixed batches of documents that are never trained on; the same in every run on these corpora."""
     data = settings.data
-    if data.held_out_share <= 0:
+    if data.held_out_fraction <= 0:
         return []
-    length = data.short_length if data.short_share > 0 else data.length
+    length = data.short_length if data.short_fraction > 0 else data.length
     examples = Examples(
         opened,
         length,
         0,
         settings.layout,
         0.0,
-        data.single_chance,
+        data.single_segment_probability,
         held_out=True,
         crosses_documents=data.crosses_documents,
     )

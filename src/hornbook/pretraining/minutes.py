@@ -10,9 +10,9 @@ from hornbook.pretraining.settings import PretrainSettings
 from hornbook.report.wording import duration
 from hornbook.train.device import Runtime
 from hornbook.train.loop import Job
-from hornbook.train.pace import FORWARD_SHARE, LONG_RUN, seconds_a_step
+from hornbook.train.pace import FORWARD_SHARE, LONG_RUN, seconds_per_step
 
-Say = Callable[[str], None]
+Log = Callable[[str], None]
 NUM_VALIDATIONS, VALIDATING_SHARE = 20, 0.1  # in a run, and the share of it that they may take
 NUM_TIMED, MEASURED_SHARE = 12, 0.05  # steps that are timed at each length, in at most this share of the minutes
 FEW_STEPS, ENOUGH_STEPS = 100, 200
@@ -28,30 +28,30 @@ def with_batch_that_fits(
     runtime: Runtime,
     opened: Corpora,
     asked: Mapping[str, object],
-    say: Say,
+    log: Log,
 ) -> PretrainSettings:
     """Halves the batch until about `ENOUGH_STEPS` steps fit in the minutes, and the tokens of a validation until two of
     them fit in their share. What a person asked for stays, and what is changed is logged."""
     if {"batch.tokens", "validation.tokens"} <= asked.keys():
         return settings
     lengths = [length for length in (settings.data.length, settings.data.short_length) if settings.data.uses(length)]
-    a_token = _seconds_a_token(MEASURED_SHARE * minutes * 60, settings, job, runtime, opened)
-    changes = {}
-    fitting = _halved(settings.batch.tokens, minutes * 60 / ENOUGH_STEPS / a_token, max(lengths))
+    token_seconds = _seconds_per_token(MEASURED_SHARE * minutes * 60, settings, job, runtime, opened)
+    overrides = {}
+    fitting = _halved(settings.batch.tokens, minutes * 60 / ENOUGH_STEPS / token_seconds, max(lengths))
     if "batch.tokens" not in asked and fitting < settings.batch.tokens:
-        changes["batch.tokens"] = fitting
+        overrides["batch.tokens"] = fitting
         published = settings.batch.tokens
-        say(
+        log(
             f"batches of {fitting:,} tokens in place of the published {published:,}, so that {minutes:g} minutes make "
             f"about {ENOUGH_STEPS} steps or more; --batch-tokens {published} keeps the published ones"
         )
-    most = VALIDATING_SHARE * minutes * 60 / 2 / (a_token * FORWARD_SHARE)
+    most = VALIDATING_SHARE * minutes * 60 / 2 / (token_seconds * FORWARD_SHARE)
     fitting = _halved(settings.validation.tokens, most, LEAST_VALIDATION_TOKENS)
     num_held_out = sum(batch.num_tokens for batch in held_out_batches(settings, opened))
     if "validation.tokens" not in asked and fitting < min(settings.validation.tokens, num_held_out):
-        changes["validation.tokens"] = fitting
-        say(f"validation on {fitting:,} tokens; --set validation.tokens={settings.validation.tokens} keeps them all")
-    return configuration.changed(settings, changes)
+        overrides["validation.tokens"] = fitting
+        log(f"validation on {fitting:,} tokens; --set validation.tokens={settings.validation.tokens} keeps them all")
+    return configuration.with_overrides(settings, overrides)
 
 
 def _halved(tokens: int, most: float, least: int) -> int:
@@ -64,24 +64,24 @@ def _halved(tokens: int, most: float, least: int) -> int:
     return tokens
 
 
-def say_expected_time(settings: PretrainSettings, job: Job, runtime: Runtime, opened: Corpora, say: Say) -> None:
-    a_token = _seconds_a_token(TIMED_SECONDS, settings, job, runtime, opened)
-    seconds = a_token * settings.batch.mean_tokens * settings.schedule.steps * (1 + VALIDATING_SHARE)
-    say(f"expected time: about {duration(seconds)} for {settings.schedule.steps:,} steps")
+def log_expected_time(settings: PretrainSettings, job: Job, runtime: Runtime, opened: Corpora, log: Log) -> None:
+    token_seconds = _seconds_per_token(TIMED_SECONDS, settings, job, runtime, opened)
+    seconds = token_seconds * settings.batch.mean_tokens * settings.schedule.steps * (1 + VALIDATING_SHARE)
+    log(f"expected time: about {duration(seconds)} for {settings.schedule.steps:,} steps")
     if seconds >= LONG_RUN:
-        say("--minutes 60, --steps or a smaller --batch-tokens make the run shorter")
+        log("--minutes 60, --steps or a smaller --batch-tokens make the run shorter")
 
 
-def _seconds_a_token(
+def _seconds_per_token(
     most_seconds: float, settings: PretrainSettings, job: Job, runtime: Runtime, opened: Corpora
 ) -> float:
     """Measured on one part of a batch: all that goes through a GPU at once, or a few sequences on a CPU."""
     most = CPU_PROBE_TOKENS if runtime.device.type == "cpu" else settings.batch.micro_tokens
     longest = max(each for each in (settings.data.length, settings.data.short_length) if settings.data.uses(each))
     tokens = min(settings.batch.tokens, max(longest, most))
-    small = configuration.changed(settings, {"batch.tokens": tokens, "batch.first_tokens": None})
+    small = configuration.with_overrides(settings, {"batch.tokens": tokens, "batch.first_tokens": None})
     trial = dataclasses.replace(job, make_batch=BatchMaker(small, opened))
-    return mean_seconds_a_step(small, trial, runtime, most_seconds) / tokens
+    return mean_seconds_per_step(small, trial, runtime, most_seconds) / tokens
 
 
 def with_steps_in(
@@ -91,62 +91,64 @@ def with_steps_in(
     runtime: Runtime,
     began: float,
     opened: Corpora,
-    say: Say,
+    log: Log,
 ) -> PretrainSettings:
     """Measures a few steps of each length and fixes how many, and how many validations, fit in the time that is left of
     the minutes."""
-    say("measuring how long a step takes ...")
-    mean = mean_seconds_a_step(settings, job, runtime, MEASURED_SHARE * minutes * 60)
+    log("measuring how long a step takes ...")
+    mean = mean_seconds_per_step(settings, job, runtime, MEASURED_SHARE * minutes * 60)
     num_held_out = sum(batch.num_tokens for batch in held_out_batches(settings, opened))
     left = 0.97 * (minutes * 60 - (time.monotonic() - began))  # about 3% goes to checkpoints
-    a_validation = mean * num_held_out / settings.batch.tokens * FORWARD_SHARE
-    steps, every = steps_in(left, mean, a_validation, settings.validation.every_steps)
-    say(f"a step takes {mean:.3g} s: {steps:,} steps in {minutes:g} minute{'' if minutes == 1 else 's'}")
+    validation_seconds = mean * num_held_out / settings.batch.tokens * FORWARD_SHARE
+    steps, every = steps_in(left, mean, validation_seconds, settings.validation.every_steps)
+    log(f"a step takes {mean:.3g} s: {steps:,} steps in {minutes:g} minute{'' if minutes == 1 else 's'}")
     if steps < FEW_STEPS:
-        say(
+        log(
             f"note: {steps} steps teach a model little; give it more --minutes, a smaller preset or fewer "
             f"--batch-tokens (now {settings.batch.tokens:,})"
         )
-    return configuration.changed(settings, {"schedule.steps": steps, "validation.every_steps": every})
+    return configuration.with_overrides(settings, {"schedule.steps": steps, "validation.every_steps": every})
 
 
-def steps_in(seconds: float, a_step: float, a_validation: float, every: int | None = None) -> tuple[int, int]:
+def steps_in(
+    seconds: float, step_seconds: float, validation_seconds: float, every: int | None = None
+) -> tuple[int, int]:
     """(steps, steps between validations) that take so many seconds together.
 
-    >>> steps_in(90, a_step=0.5, a_validation=0), steps_in(90, a_step=0.5, a_validation=3)
+    >>> steps_in(90, step_seconds=0.5, validation_seconds=0), steps_in(90, step_seconds=0.5, validation_seconds=3)
     ((180, 9), (162, 54))
     """
     if every is not None:
-        return max(1, int(seconds / (a_step + a_validation / every))), every
-    num = num_validations(seconds, a_validation)
-    steps = max(1, int((seconds - num * a_validation) / a_step))
+        return max(1, int(seconds / (step_seconds + validation_seconds / every))), every
+    num = num_validations(seconds, validation_seconds)
+    steps = max(1, int((seconds - num * validation_seconds) / step_seconds))
     return steps, steps_between(steps, num)
 
 
-def num_validations(a_run: float, a_validation: float) -> int:
+def num_validations(run_seconds: float, validation_seconds: float) -> int:
     """Where nobody says how often: twenty, or fewer, so that they cost a tenth of the run; two in any case.
 
-    >>> num_validations(1000, a_validation=1), num_validations(1000, a_validation=20), num_validations(10, 20)
+    >>> num_validations(1000, 1), num_validations(1000, 20), num_validations(10, 20)
     (20, 5, 2)
     """
-    return min(NUM_VALIDATIONS, max(2, int(VALIDATING_SHARE * a_run / max(a_validation, 1e-9))))
+    return min(NUM_VALIDATIONS, max(2, int(VALIDATING_SHARE * run_seconds / max(validation_seconds, 1e-9))))
 
 
 def steps_between(steps: int, num: int) -> int:
     return max(1, min(1000, steps // num))
 
 
-def mean_seconds_a_step(settings: PretrainSettings, job: Job, runtime: Runtime, most_seconds: float) -> float:
+def mean_seconds_per_step(settings: PretrainSettings, job: Job, runtime: Runtime, most_seconds: float) -> float:
     """Over the two lengths of a run, each measured for at most so long, on batches as large as they grow there."""
     data, loop, num_steps = settings.data, settings.loop(), settings.schedule.steps
-    switch = round(data.short_share * num_steps)
-    grown = round(settings.batch.growth_share * num_steps) if settings.batch.grows else 0
+    switch = round(data.short_fraction * num_steps)
+    grown = round(settings.batch.growth_fraction * num_steps) if settings.batch.grows else 0
     short = long = 0.0
-    if data.short_share > 0:
+    if data.short_fraction > 0:
         first = max(0, min(grown, switch - NUM_TIMED))
-        short = seconds_a_step(job, loop, runtime, range(first, first + NUM_TIMED), most_seconds)
-    if data.short_share < 1:
+        short = seconds_per_step(job, loop, runtime, range(first, first + NUM_TIMED), most_seconds)
+    if data.short_fraction < 1:
         first = max(switch, grown)
-        long = seconds_a_step(job, loop, runtime, range(first, first + NUM_TIMED), most_seconds)
-    mean = data.short_share * short + (1 - data.short_share) * long
+        long = seconds_per_step(job, loop, runtime, range(first, first + NUM_TIMED), most_seconds)
+    mean = data.short_fraction * short + (1 - data.short_fraction) * long
     return mean * settings.batch.mean_tokens / settings.batch.tokens

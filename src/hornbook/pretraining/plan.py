@@ -14,8 +14,8 @@ from hornbook.config import checked
 from hornbook.devices import GIB, chosen_device, matrix_flops, memory_of
 from hornbook.files import num_cores
 from hornbook.models.transformer import PADDED
+from hornbook.pretraining.assembly import new_network
 from hornbook.pretraining.settings import PretrainSettings, preset_settings
-from hornbook.pretraining.trained import new_network
 
 WEIGHT, GRADIENT, MEANS = 4, 4, 8  # bytes a parameter
 HALF = 2  # bytes of an activation
@@ -62,7 +62,7 @@ def plan(
     device_flops: float = GPU_TFLOPS * 1e12,
     utilisation: float = 0.4,
     tokens: int | None = None,
-    changes: dict | None = None,
+    overrides: dict | None = None,
 ) -> Plan:
     """What pre-training a preset takes on so many devices of so much memory and peak speed.
 
@@ -74,13 +74,13 @@ def plan(
     checked(device_bytes / GIB, float, "--device-memory", above=0, high=1e6)
     checked(device_flops / 1e12, float, "--device-tflops", above=0, high=1e6)
     tokens = checked(tokens, int | None, "--tokens", low=1, high=10**15)
-    settings = preset_settings(preset, changes)
+    settings = preset_settings(preset, overrides)
     num_parameters = count_parameters(settings)
     tokens = tokens or round(settings.schedule.steps * settings.batch.mean_tokens)
-    length = settings.data.length if settings.data.short_share < 1 else settings.data.short_length
-    share = settings.data.short_share
-    a_token = share * settings.flops_per_token(settings.data.short_length)
-    a_token += (1 - share) * settings.flops_per_token(settings.data.length)
+    length = settings.data.length if settings.data.short_fraction < 1 else settings.data.short_length
+    share = settings.data.short_fraction
+    token_seconds = share * settings.flops_per_token(settings.data.short_length)
+    token_seconds += (1 - share) * settings.flops_per_token(settings.data.length)
     bytes_per_token, recomputed = activation_bytes(settings)
     sharded = []
     for name, kept in (
@@ -93,12 +93,12 @@ def plan(
         state = num_parameters * (whole - kept + kept / devices)
         room = max(0.0, USABLE * device_bytes - state)
         sharded.append(Sharding(name, state, int(room / bytes_per_token), int(room / recomputed)))
-    flops = tokens * a_token
+    flops = tokens * token_seconds
     days = flops / (devices * device_flops * utilisation) / SECONDS_A_DAY
     return Plan(
         preset,
         num_parameters,
-        a_token,
+        token_seconds,
         tokens,
         flops,
         days,
@@ -131,7 +131,7 @@ def activation_bytes(settings: PretrainSettings) -> tuple[float, float]:
         config = encoder.config
         block = HALF * (BLOCK_KEEPS * config.width + BLOCK_KEEPS_INNER * config.inner_width)
         masks = 2 * config.width if config.dropout else 0
-        share = 1.0 if settings.predicts_next else settings.masking.rate if "mlm" in encoder.heads else 0.0
+        share = 1.0 if settings.predicts_next else settings.masking.probability if "mlm" in encoder.heads else 0.0
         head = share * LOGIT_BYTES * config.padded_vocab_size
         kept += config.num_layers * (block + masks) + head
         recomputed += config.num_layers * HALF * config.width + block + masks + head

@@ -13,9 +13,9 @@ from hornbook.data.corpus import Corpus
 from hornbook.files import read_json, refusing_damage, write_json
 from hornbook.interop.teacher import Teacher
 from hornbook.lifecycle.resuming import other_options, other_settings, refuse
+from hornbook.pretraining.assembly import kept_model
 from hornbook.pretraining.batches import Corpora, folder_and_weight
 from hornbook.pretraining.settings import PretrainSettings, settings_in
-from hornbook.pretraining.trained import kept_model
 from hornbook.train.device import Runtime
 from hornbook.train.loop import Job
 from hornbook.train.settings import MINUTES_A_YEAR, MOST_BATCH_TOKENS
@@ -34,12 +34,12 @@ class Request(Typed, group="--"):
     batch_tokens: int | None = setting(None, "tokens in a batch", low=8, high=MOST_BATCH_TOKENS)
     seed: int | None = setting(None, "random seed", low=0, high=LARGEST_SEED)
     teacher: str | None = None
-    changes: dict = field(default_factory=dict)
+    overrides: dict = field(default_factory=dict)
 
-    def all_changes(self) -> dict:
+    def all_overrides(self) -> dict:
         """The changes by dotted name, with those that have a flag of their own."""
         flags = {"schedule.steps": self.steps, "batch.tokens": self.batch_tokens, "runtime.seed": self.seed}
-        return self.changes | {name: value for name, value in flags.items() if value is not None}
+        return self.overrides | {name: value for name, value in flags.items() if value is not None}
 
     def named_corpora(self) -> list[tuple[str, float]]:
         return [folder_and_weight(each) for each in self.corpora]
@@ -70,12 +70,12 @@ def write_run(
         {
             "hornbook": hornbook.__version__,
             "torch": torch.__version__,
-            "verb": "distill" if teacher else "pretrain",
+            "command": "distill" if teacher else "pretrain",
             **({"teacher": teacher.about()} if teacher else {}),
             "preset": request.preset,
             "family": job.model.family,
             "from": request.base,
-            "request": asdict(request) | {"changes": {name: str(value) for name, value in request.changes.items()}},
+            "request": asdict(request) | {"overrides": {name: str(value) for name, value in request.overrides.items()}},
             "parameters": sum(p.numel() for p in job.model.parameters()),
             "kept_parameters": sum(p.numel() for p in kept_model(job.model).parameters()),
             "terms": job.objective.weights,
@@ -90,17 +90,17 @@ def write_run(
                 "reason": runtime.reason,
             },
             "settings": configuration.to_dict(settings),
-            "unread": configuration.unread_names(settings),
+            "unused": configuration.unused_names(settings),
         },
     )
 
 
-def read_run(out: Path, is_taught: bool = False) -> dict:
+def read_run(out: Path, is_distilled: bool = False) -> dict:
     run = read_json(out / "run.json")
     missing = {"preset", "request", "settings", "corpora", "runtime", "heads"} - run.keys()
-    if run.get("verb") == "distill" and not is_taught:
+    if run.get("command") == "distill" and not is_distilled:
         raise ValueError(f"{out} holds a run of 'distill': go on with it by that verb, or choose another --out")
-    if is_taught and run.get("verb") != "distill":
+    if is_distilled and run.get("command") != "distill":
         raise ValueError(f"{out} holds a run of '{run.get('verb')}', without a teacher: choose another --out")
     if missing:
         raise ValueError(f"{out / 'run.json'} lacks {sorted(missing)[0]}: it is not one that a run wrote; restore it")
@@ -116,9 +116,9 @@ def read_run(out: Path, is_taught: bool = False) -> dict:
 def _with_todays_names(run: dict) -> dict:
     objective = dict(_todays(f"objective.{name}", value) for name, value in run["settings"]["objective"].items())
     objective = {name.removeprefix("objective."): value for name, value in objective.items()}
-    changes = dict(_todays(name, value) for name, value in run["request"]["changes"].items())
+    overrides = dict(_todays(name, value) for name, value in run["request"]["overrides"].items())
     settings = run["settings"] | {"objective": objective}
-    return run | {"settings": settings, "request": run["request"] | {"changes": changes}}
+    return run | {"settings": settings, "request": run["request"] | {"overrides": overrides}}
 
 
 def _todays(name: str, value: Any) -> tuple[str, Any]:
@@ -140,7 +140,7 @@ def refuse_other_request(out: Path, run: dict, request: Request) -> None:
         recorded["--corpus"], given["--corpus"] = (
             ", ".join(f"{folder}:{weight:g}" for folder, weight in each) for each in (folders, named)
         )
-    refuse(out, other_options(recorded, given) + other_settings(settings, before["changes"], request.all_changes()))
+    refuse(out, other_options(recorded, given) + other_settings(settings, before["overrides"], request.all_overrides()))
 
 
 def _have_moved(named: list[tuple[str, float]], entries: list[dict]) -> bool:

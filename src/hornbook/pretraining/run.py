@@ -28,14 +28,24 @@ from hornbook.interop.teacher import Teacher, refuse_other_teacher, refuse_other
 from hornbook.interop.vocabulary import grown
 from hornbook.lifecycle.locking import run_lock
 from hornbook.models import registry
-from hornbook.models.pair import start_from_teacher
+from hornbook.models.pair import initialise_from_teacher
 from hornbook.objectives.baseline import frequency_baseline
+from hornbook.pretraining.assembly import (
+    generator_size_in,
+    initialise_from,
+    load_trained,
+    mask_filler,
+    new_network,
+    objective_of,
+    rates,
+    save_trained,
+)
 from hornbook.pretraining.batches import BatchMaker, Corpora, held_out_batches, names_of, open_corpora
 from hornbook.pretraining.minutes import (
     MEASURED_SHARE,
-    mean_seconds_a_step,
+    log_expected_time,
+    mean_seconds_per_step,
     num_validations,
-    say_expected_time,
     steps_between,
     with_batch_that_fits,
     with_steps_in,
@@ -43,26 +53,16 @@ from hornbook.pretraining.minutes import (
 from hornbook.pretraining.record import Request, read_run, refuse_other_corpora, refuse_other_request, write_run
 from hornbook.pretraining.settings import PretrainSettings, preset_settings, settings_in
 from hornbook.pretraining.students import fitted_to_teacher, refuse_other_way_of_reading
-from hornbook.pretraining.trained import (
-    generator_size_in,
-    load_trained,
-    mask_filler,
-    new_network,
-    objective_of,
-    rates,
-    save_trained,
-    start_from,
-)
 from hornbook.pretraining.warnings import warnings_of
 from hornbook.text.tokenizer import Tokenizer
 from hornbook.train.checkpoint import Checkpoints, read_state
 from hornbook.train.device import Runtime, decide, prepare, torch_settings_restored
-from hornbook.train.loop import Job, Outcome, Watch, train
+from hornbook.train.loop import Job, OnProgress, Outcome, train
 from hornbook.train.pace import FORWARD_SHARE
 from hornbook.train.randomness import seed_of
 from hornbook.train.validation import validate
 
-Say = Callable[[str], None]
+Log = Callable[[str], None]
 # What may differ from the model that a run goes on from; the rest is its shape.
 FREE_OF_THE_BASE = {
     *("model.dropout", "model.attention_dropout", "model.embedding_dropout", "model.head_dropout"),
@@ -85,46 +85,48 @@ def pretrain(
     minutes: float | None = None,
     batch_tokens: int | None = None,
     seed: int | None = None,
-    changes: dict | None = None,
+    overrides: dict | None = None,
     resume: bool = False,
     teacher: Teacher | None = None,
-    watch: Watch | None = None,
-    say: Say = print,
+    on_progress: OnProgress | None = None,
+    log: Log = print,
 ) -> Outcome:
     """Pre-trains a preset on one corpus or several (`folder` or `folder:weight`) into the run folder `out`, as the
     command does. With a `teacher` it learns from that: `hornbook.distillation` opens one and calls this.
 
     >>> import hornbook
     >>> size = {"model.num_layers": 1, "model.width": 32, "model.num_heads": 2, "model.inner_width": 64}
-    >>> asked = {"steps": 2, "batch_tokens": 512, "changes": size, "progress": False, "say": lambda words: None}
+    >>> asked = {"steps": 2, "batch_tokens": 512, "overrides": size, "progress": False, "log": lambda words: None}
     >>> hornbook.pretrain("bert-tiny", "corpus", "runs/two-steps", **asked).step
     2
     """
     out = Path(out)
     base = None if base is None else str(base)
     names = names_of(corpora)
-    taught_by = None if teacher is None else teacher.name
-    request = Request(preset, names, base, steps, tokens, minutes, batch_tokens, seed, taught_by, changes or {})
+    teacher_name = None if teacher is None else teacher.name
+    request = Request(preset, names, base, steps, tokens, minutes, batch_tokens, seed, teacher_name, overrides or {})
     with run_lock(out):
-        return _pretrain_in(out, request, resume, teacher, watch or (lambda status: None), say)
+        return _pretrain_in(out, request, resume, teacher, on_progress or (lambda status: None), log)
 
 
-def _pretrain_in(out: Path, request: Request, resume: bool, teacher: Teacher | None, watch: Watch, say: Say) -> Outcome:
+def _pretrain_in(
+    out: Path, request: Request, resume: bool, teacher: Teacher | None, on_progress: OnProgress, log: Log
+) -> Outcome:
     if (out / "run.json").exists():
         if not resume:
             raise ValueError(f"{out} already holds a run: add --resume to go on with it, or choose another --out")
-        run = read_run(out, is_taught=teacher is not None)
+        run = read_run(out, is_distilled=teacher is not None)
         refuse_other_request(out, run, request)
-        prepared = _reopened(out, run, request, teacher, say)
+        prepared = _reopened(out, run, request, teacher, log)
         if _steps_done(out) >= prepared.settings.schedule.steps:
             return _already_finished(out, prepared)
     else:
         if out.exists() and any(path for path in out.iterdir() if not path.name.endswith(".tmp")):
             raise ValueError(f"{out} exists and is not a run: choose another --out, or empty it")
-        prepared = _begun(out, request, teacher, say)
+        prepared = _started(out, request, teacher, log)
     for warning in warnings_of(prepared.settings, prepared.opened, prepared.job.make_batch):
-        say(warning)
-    outcome = train(out, prepared.job, prepared.settings.loop(), prepared.runtime, watch)
+        log(warning)
+    outcome = train(out, prepared.job, prepared.settings.loop(), prepared.runtime, on_progress)
     if outcome.ended == "finished":
         _write_samples(out, prepared)
     return outcome
@@ -138,29 +140,29 @@ class _Prepared:
     job: Job
 
 
-def _begun(out: Path, request: Request, teacher: Teacher | None, say: Say) -> _Prepared:
+def _started(out: Path, request: Request, teacher: Teacher | None, log: Log) -> _Prepared:
     """A new run: everything decided and written down in `run.json`."""
     began = time.monotonic()
     settings = _asked_settings(request, teacher is not None)
     opened = open_corpora(request.named_corpora(), settings)
     runtime = decide(settings.runtime, settings.planned_flops(request.minutes))
     prepare(runtime)
-    settings, model = _model_to_train(settings, opened, request, teacher, say)
-    say(f"{sum(p.numel() for p in model.parameters()):,} parameters; {runtime.reason}")
+    settings, model = _model_to_train(settings, opened, request, teacher, log)
+    log(f"{sum(p.numel() for p in model.parameters()):,} parameters; {runtime.reason}")
     job = _job(settings, opened, model, runtime, teacher)
     if request.minutes is not None:
-        settings = with_batch_that_fits(request.minutes, settings, job, runtime, opened, request.all_changes(), say)
+        settings = with_batch_that_fits(request.minutes, settings, job, runtime, opened, request.all_overrides(), log)
         job = _with_batches(job, settings, opened, runtime)
-        settings = with_steps_in(request.minutes, settings, job, runtime, began, opened, say)
+        settings = with_steps_in(request.minutes, settings, job, runtime, began, opened, log)
         job = _with_batches(job, settings, opened, runtime)
     elif teacher is not None:
-        say_expected_time(settings, job, runtime, opened, say)
-    settings = _with_warmup_that_fits(settings, request, say)
+        log_expected_time(settings, job, runtime, opened, log)
+    settings = _with_warmup_that_fits(settings, request, log)
     held_out = [batch.to(runtime.device) for batch in held_out_batches(settings, opened)]
     if settings.validation.every_steps is None:
-        steps, a_validation = settings.schedule.steps, sum(batch.num_tokens for batch in held_out) * FORWARD_SHARE
-        every = steps_between(steps, num_validations(steps * settings.batch.mean_tokens, a_validation))
-        settings = configuration.changed(settings, {"validation.every_steps": every})
+        steps, validation_seconds = settings.schedule.steps, sum(batch.num_tokens for batch in held_out) * FORWARD_SHARE
+        every = steps_between(steps, num_validations(steps * settings.batch.mean_tokens, validation_seconds))
+        settings = configuration.with_overrides(settings, {"validation.every_steps": every})
     counts = sum(corpus.token_counts * weight for corpus, weight in opened)
     baseline = frequency_baseline(job.objective, held_out, counts) if held_out else {}
     write_run(out, request, settings, opened, runtime, job, baseline, teacher)
@@ -169,11 +171,11 @@ def _begun(out: Path, request: Request, teacher: Teacher | None, say: Say) -> _P
 
 def _asked_settings(request: Request, has_teacher: bool) -> PretrainSettings:
     """The published settings with what was asked for, before corpora and teacher decide the rest."""
-    settings = preset_settings(request.preset, request.all_changes(), has_teacher)
+    settings = preset_settings(request.preset, request.all_overrides(), has_teacher)
     if request.tokens is None:
         return settings
     steps = max(1, math.ceil(request.tokens / settings.batch.mean_tokens))
-    return configuration.changed(settings, {"schedule.steps": steps})
+    return configuration.with_overrides(settings, {"schedule.steps": steps})
 
 
 def settings_with_teacher(request: Request, teacher: Teacher) -> PretrainSettings:
@@ -182,12 +184,12 @@ def settings_with_teacher(request: Request, teacher: Teacher) -> PretrainSetting
     return _with_warmup_that_fits(settings, request, lambda words: None)
 
 
-def _reopened(out: Path, run: dict, request: Request, teacher: Teacher | None, say: Say) -> _Prepared:
+def _reopened(out: Path, run: dict, request: Request, teacher: Teacher | None, log: Log) -> _Prepared:
     """The run as it was decided, from `run.json`; its weights come from the last checkpoint, if there is one yet. The
     corpora may have moved, if they are named again."""
     settings = settings_in(run)
     folders = request.named_corpora() or [(entry["folder"], entry["weight"]) for entry in run["corpora"]]
-    opened = [(Corpus(folder, settings.data.held_out_share), weight) for folder, weight in folders]
+    opened = [(Corpus(folder, settings.data.held_out_fraction), weight) for folder, weight in folders]
     refuse_other_corpora(run, opened)
     if teacher is not None:
         refuse_other_teacher(run, teacher)
@@ -197,7 +199,7 @@ def _reopened(out: Path, run: dict, request: Request, teacher: Teacher | None, s
         _, model = _model_to_train(settings, opened, Request(**run["request"]), teacher, lambda words: None)
     else:
         model = new_network(settings, teacher and teacher.model)
-    say(f"going on with {out} at step {_steps_done(out):,} of {settings.schedule.steps:,}; {runtime.reason}")
+    log(f"going on with {out} at step {_steps_done(out):,} of {settings.schedule.steps:,}; {runtime.reason}")
     return _Prepared(settings, opened, runtime, _job(settings, opened, model, runtime, teacher))
 
 
@@ -224,37 +226,37 @@ def _steps_done(out: Path) -> int:
 
 
 @torch_settings_restored()
-def measured_pace(preset: str, corpora: list[str | Path], minutes: float, changes: dict) -> tuple[float, Runtime]:
+def measured_pace(preset: str, corpora: list[str | Path], minutes: float, overrides: dict) -> tuple[float, Runtime]:
     """Seconds that a step of a run of so many minutes takes here, and how it was computed; nothing is written."""
-    request = Request(preset, [str(each) for each in corpora], changes=changes)
-    settings = preset_settings(preset, changes)
+    request = Request(preset, [str(each) for each in corpora], overrides=overrides)
+    settings = preset_settings(preset, overrides)
     opened = open_corpora(request.named_corpora(), settings)
     runtime = decide(settings.runtime, settings.planned_flops(minutes))
     prepare(runtime)
     settings, model = _model_to_train(settings, opened, request, None, lambda words: None)
     torch.compiler.reset()  # nothing of an earlier measurement counts
     job = _job(settings, opened, model, runtime)
-    return mean_seconds_a_step(settings, job, runtime, MEASURED_SHARE * minutes * 60), runtime
+    return mean_seconds_per_step(settings, job, runtime, MEASURED_SHARE * minutes * 60), runtime
 
 
-def _with_warmup_that_fits(settings: PretrainSettings, request: Request, say: Say) -> PretrainSettings:
+def _with_warmup_that_fits(settings: PretrainSettings, request: Request, log: Log) -> PretrainSettings:
     """A published warm-up in steps is for the published number of them: in a short run it would never end."""
     published, most = settings.schedule.warmup_steps, round(LONGEST_WARMUP * settings.schedule.steps)
-    if published is None or published <= most or "schedule.warmup_steps" in request.changes:
+    if published is None or published <= most or "schedule.warmup_steps" in request.overrides:
         return settings
-    say(f"the published warm-up of {published:,} steps is cut to {most:,}, a tenth of this run")
-    return configuration.changed(settings, {"schedule.warmup_steps": most})
+    log(f"the published warm-up of {published:,} steps is cut to {most:,}, a tenth of this run")
+    return configuration.with_overrides(settings, {"schedule.warmup_steps": most})
 
 
 def _model_to_train(
-    settings: PretrainSettings, opened: Corpora, request: Request, teacher: Teacher | None, say: Say
+    settings: PretrainSettings, opened: Corpora, request: Request, teacher: Teacher | None, log: Log
 ) -> tuple[PretrainSettings, nn.Module]:
     """The model with its first weights: drawn, those of the model to go on from, or layers of its teacher."""
     tokenizer = opened[0][0].tokenizer
     if teacher is not None:
-        return _student_to_train(settings, tokenizer, teacher, say)
+        return _student_to_train(settings, tokenizer, teacher, log)
     if request.base is None:
-        settings = configuration.changed(settings, {"model.vocab_size": tokenizer.vocab_size})
+        settings = configuration.with_overrides(settings, {"model.vocab_size": tokenizer.vocab_size})
         config = registry.family_of(settings.model).for_tokenizer(settings.model, tokenizer.pad_id, tokenizer.end_id)
         settings = dataclasses.replace(settings, model=config)
         return settings, _new_model(settings)
@@ -269,18 +271,18 @@ def _model_to_train(
         num_new = tokenizer.vocab_size - old_tokenizer.vocab_size
         trained = grown(trained, old_tokenizer, tokenizer)
         if num_new:
-            say(f"{num_new:,} new words start from the mean of their old pieces")
+            log(f"{num_new:,} new words start from the mean of their old pieces")
     settings = _shaped_like(trained, settings, request)
-    settings = configuration.changed(settings, generator_size_in(folder, settings, request.changes))
+    settings = configuration.with_overrides(settings, generator_size_in(folder, settings, request.overrides))
     model = _new_model(settings)
-    say(f"goes on from {request.base}: {trained.config.num_layers} layers, {trained.config.width} wide")
-    if anew := start_from(model, folder, tokenizer):
-        say(f"it has no {', '.join(anew)}, so that starts anew")
+    log(f"goes on from {request.base}: {trained.config.num_layers} layers, {trained.config.width} wide")
+    if newly_initialised := initialise_from(model, folder, tokenizer):
+        log(f"it has no {', '.join(newly_initialised)}, so that starts anew")
     return settings, model
 
 
 def _student_to_train(
-    settings: PretrainSettings, tokenizer: Tokenizer, teacher: Teacher, say: Say
+    settings: PretrainSettings, tokenizer: Tokenizer, teacher: Teacher, log: Log
 ) -> tuple[PretrainSettings, nn.Module]:
     refuse_other_way_of_reading(settings, teacher)  # before vocabularies, which differ for the same reason
     if not teacher.knows_tokens_of(tokenizer):
@@ -288,22 +290,22 @@ def _student_to_train(
     settings = fitted_to_teacher(settings, tokenizer, teacher)
     pair = _new_model(settings, teacher)
     if settings.objective.start == "teacher":
-        say(f"the student {start_from_teacher(pair.student, teacher.model)}")
+        log(f"the student {initialise_from_teacher(pair.student, teacher.model)}")
     return settings, pair
 
 
 def _shaped_like(trained: nn.Module, settings: PretrainSettings, request: Request) -> PretrainSettings:
     """The settings with the shape of a trained model; a person may change its dropouts, not its shape."""
-    shape = {f"model.{each.name}": each.value for each in configuration.listed(trained.config)}
-    asked = configuration.changed(settings, {})
-    for name in request.changes:
+    shape = {f"model.{each.name}": each.value for each in configuration.iter_settings(trained.config)}
+    asked = configuration.with_overrides(settings, {})
+    for name in request.overrides:
         if name in FREE_OF_THE_BASE:
             shape.pop(name, None)
         elif name in shape and getattr(asked.model, name.removeprefix("model.")) != shape[name]:
             raise ValueError(f"{name} is {shape[name]} in the model that --from names, and cannot be changed")
     positions = trained.config.max_positions
     shorter = {f"data.{name}": min(getattr(settings.data, name), positions) for name in ("length", "short_length")}
-    return configuration.changed(settings, shape | shorter)
+    return configuration.with_overrides(settings, shape | shorter)
 
 
 def _new_model(settings: PretrainSettings, teacher: Teacher | None = None) -> nn.Module:

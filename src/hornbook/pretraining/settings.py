@@ -12,11 +12,11 @@ from hornbook.models.encoder import EncoderConfig
 from hornbook.models.flops import model_flops_per_token, shape_of
 from hornbook.models.gpt import GptConfig
 from hornbook.models.transformer import TransformerConfig
+from hornbook.objectives.clm import ClmSettings
 from hornbook.objectives.distillation import DistillationSettings
-from hornbook.objectives.language import LanguageSettings
 from hornbook.objectives.masking import MaskingSettings
-from hornbook.objectives.pretraining import ObjectiveSettings
-from hornbook.objectives.replaced import DetectionSettings
+from hornbook.objectives.mlm import MlmSettings
+from hornbook.objectives.rtd import RtdSettings
 from hornbook.train.loop import LoopSettings
 from hornbook.train.settings import (
     BatchSettings,
@@ -38,9 +38,7 @@ class PretrainSettings(configuration.Typed, group=""):
 
     model: TransformerConfig = field(default_factory=EncoderConfig)
     data: DataSettings = field(default_factory=DataSettings)
-    objective: ObjectiveSettings | DetectionSettings | LanguageSettings | DistillationSettings = field(
-        default_factory=ObjectiveSettings
-    )
+    objective: MlmSettings | RtdSettings | ClmSettings | DistillationSettings = field(default_factory=MlmSettings)
     masking: MaskingSettings = field(default_factory=MaskingSettings)
     optimizer: OptimizerSettings = field(default_factory=OptimizerSettings)
     schedule: ScheduleSettings = field(default_factory=ScheduleSettings)
@@ -92,7 +90,7 @@ class PretrainSettings(configuration.Typed, group=""):
                 "model.direction=right cannot be pre-trained, because transformers would open the model as one that "
                 "reads both sides: set model.direction=left or both"
             )
-        if direction == "left" and isinstance(self.objective, DetectionSettings):
+        if direction == "left" and isinstance(self.objective, RtdSettings):
             raise ValueError(
                 "model.direction=left predicts next tokens, and ELECTRA detects replaced ones: use a BERT or RoBERTa "
                 "preset, or set model.direction=both"
@@ -106,7 +104,7 @@ class PretrainSettings(configuration.Typed, group=""):
     @property
     def reads_documents(self) -> bool:
         """A GPT reads documents end to end, without special tokens around them."""
-        return isinstance(self.model, GptConfig) or isinstance(self.objective, LanguageSettings)
+        return isinstance(self.model, GptConfig) or isinstance(self.objective, ClmSettings)
 
     @property
     def predicts_next(self) -> bool:
@@ -118,21 +116,25 @@ class PretrainSettings(configuration.Typed, group=""):
         return registry.family_of(self.model).vocabulary_head
 
     @property
-    def is_taught(self) -> bool:
+    def is_distilled(self) -> bool:
         return isinstance(self.objective, DistillationSettings)
 
     @property
-    def unread(self) -> dict[str, str]:
+    def unused(self) -> dict[str, str]:
         """Settings and groups of them that nothing reads in this run, and why."""
-        alike = {} if self.batch.grows else {"batch.growth_share": "batches are all alike; set batch.first_tokens too"}
+        alike = (
+            {} if self.batch.grows else {"batch.growth_fraction": "batches are all alike; set batch.first_tokens too"}
+        )
         if self.predicts_next:
             alike["masking"] = "a left-to-right model predicts every next token and masks none"
-            if self.is_taught:
+            if self.is_distilled:
                 alike["objective.soft_targets"] = "a left-to-right model has all tokens as soft targets"
         if self.reads_documents:
             pairs = "a GPT reads documents end to end, and no pairs"
-            unread = dict.fromkeys(("data.layout", "data.shorter_chance", "data.single_chance"), pairs)
-            return alike | unread
+            unused = dict.fromkeys(
+                ("data.layout", "data.short_sequence_probability", "data.single_segment_probability"), pairs
+            )
+            return alike | unused
         return alike | {"data.crosses_documents": "it is for a GPT, which reads documents end to end"}
 
     @property
@@ -155,21 +157,21 @@ class PretrainSettings(configuration.Typed, group=""):
         if minutes is not None:
             return minutes * 60 * GPU_FLOPS_A_SECOND
         tokens = self.schedule.steps * self.batch.mean_tokens
-        share = self.data.short_share
+        share = self.data.short_fraction
         lengths = (self.data.short_length, self.data.length)
-        a_token = {length: self.flops_per_token(length, teacher) for length in lengths}
-        return tokens * (share * a_token[self.data.short_length] + (1 - share) * a_token[self.data.length])
+        token_seconds = {length: self.flops_per_token(length, teacher) for length in lengths}
+        return tokens * (share * token_seconds[self.data.short_length] + (1 - share) * token_seconds[self.data.length])
 
     def flops_per_token(self, length: int, teacher: TransformerConfig | None = None) -> float:
         """Useful FLOPs of a step at a length, in the `model` convention."""
-        objective, rate = self.objective, self.masking.rate
+        objective, rate = self.objective, self.masking.probability
         if isinstance(objective, DistillationSettings):
             return self._taught_flops_per_token(length, objective, teacher)
         if self.predicts_next:
             return model_flops_per_token(shape_of(self.model, length, 1.0, self._vocabulary_head))
-        if not isinstance(objective, DetectionSettings):
+        if not isinstance(objective, RtdSettings):
             return model_flops_per_token(shape_of(self.model, length, rate))
-        generator = generator_config(self.model, objective.generator_share, objective.generator_layers)
+        generator = generator_config(self.model, objective.generator_size, objective.generator_layers)
         head = "+".join(head for head in ("rtd", "mlm") if head in objective.heads)
         predicted = 1.0 if objective.learns == "all-tokens-mlm" else rate
         return model_flops_per_token(shape_of(generator, length, rate), shape_of(self.model, length, predicted, head))
@@ -181,8 +183,8 @@ class PretrainSettings(configuration.Typed, group=""):
         (recipe,) = objective.stages(is_task=False)
         has_scores = any(match.quantity == "logits" for match in recipe.matches)
         everywhere = self.predicts_next or (has_scores and objective.soft_targets == "all")
-        share, vocabulary = 1.0 if everywhere else self.masking.rate, self._vocabulary_head
-        head = vocabulary if has_scores or recipe.own_weight else "none"
+        share, vocabulary = 1.0 if everywhere else self.masking.probability, self._vocabulary_head
+        head = vocabulary if has_scores or recipe.hard_label_weight else "none"
         flops = model_flops_per_token(shape_of(self.model, length, share, head))
         if teacher is not None:
             theirs = shape_of(teacher, length, share, vocabulary if has_scores else "none")
@@ -190,7 +192,7 @@ class PretrainSettings(configuration.Typed, group=""):
         return flops
 
 
-def preset_settings(preset: str, changes: dict | None = None, has_teacher: bool = False) -> PretrainSettings:
+def preset_settings(preset: str, overrides: dict | None = None, has_teacher: bool = False) -> PretrainSettings:
     """The published settings of a preset, with changes by dotted name; with a teacher, the objective follows it."""
     found = registry.preset(preset)
     family = registry.family_of(found.model).family
@@ -200,20 +202,20 @@ def preset_settings(preset: str, changes: dict | None = None, has_teacher: bool 
         if not (has_teacher and group == "objective"):
             groups.setdefault(group, {})[inside] = value
     # All at once: the model alone, or the data alone, need not fit what is usual.
-    changed = {group: configuration.changed(getattr(usual, group), values) for group, values in groups.items()}
+    changed = {group: configuration.with_overrides(getattr(usual, group), values) for group, values in groups.items()}
     settings = dataclasses.replace(usual, model=found.model, **changed)
-    changes = dict(changes or {})
-    if "schedule.warmup_fraction" in changes:  # what a person says of it wins over a published number of steps
-        changes.setdefault("schedule.warmup_steps", None)
-    settings = changed_of_family(settings, changes, family)
-    configuration.refuse_unread(settings, changes)
+    overrides = dict(overrides or {})
+    if "schedule.warmup_fraction" in overrides:  # what a person says of it wins over a published number of steps
+        overrides.setdefault("schedule.warmup_steps", None)
+    settings = changed_of_family(settings, overrides, family)
+    configuration.refuse_unused(settings, overrides)
     return settings
 
 
-def changed_of_family(settings: S, changes: dict, family: str) -> S:
+def changed_of_family(settings: S, overrides: dict, family: str) -> S:
     """Settings with a group `model`, changed by dotted name; a setting of another family says whose it is."""
     try:
-        return configuration.changed(settings, changes)
+        return configuration.with_overrides(settings, overrides)
     except configuration.UnknownSetting as error:
         owners = [name for name, model in registry.MODELS.items() if _has_setting(model.config_kind, error.name)]
         if not owners or family in owners:
@@ -229,8 +231,8 @@ def _has_setting(kind: type, name: str) -> bool:
 def _objective_kind(family: str, has_teacher: bool) -> type:
     if has_teacher:
         return DistillationSettings
-    kinds = {"electra": DetectionSettings, "openai-gpt": LanguageSettings, "gpt2": LanguageSettings}
-    return kinds.get(family, ObjectiveSettings)
+    kinds = {"electra": RtdSettings, "openai-gpt": ClmSettings, "gpt2": ClmSettings}
+    return kinds.get(family, MlmSettings)
 
 
 def settings_in(run: dict) -> PretrainSettings:
@@ -240,5 +242,5 @@ def settings_in(run: dict) -> PretrainSettings:
         PretrainSettings,
         run["settings"],
         model=registry.MODELS[family].config_kind,
-        objective=_objective_kind(family, run.get("verb") == "distill"),
+        objective=_objective_kind(family, run.get("command") == "distill"),
     )

@@ -46,7 +46,7 @@ class Asker:
         texts = [[answer(self.task, words) for words in item.choices or item.answers[:1]] for item in items]
         if self.task.needs == {"text"}:
             return [written] * len(items)
-        encoded = iter(self.model.tokenizer.pieces([text for its in texts for text in its]))
+        encoded = iter(self.model.tokenizer.encode_batch([text for its in texts for text in its]))
         return [max(written, *(len(next(encoded).ids) for _ in its)) for its in texts]
 
     def ask(self, items: Sequence[Item], prompts: Sequence[Prompt], seed: int, progress: Progress) -> list[Reply]:
@@ -128,7 +128,7 @@ class Asker:
         """Tokens that begin no word behind another one, or that are a stop word."""
         if self._not_first is None:
             tokenizer = self.model.tokenizer
-            (before,) = tokenizer.pieces(["word"])
+            (before,) = tokenizer.encode_batch(["word"])
             num_before = len(tokenizer.decode(before.ids))
             texts = tokenizer.backend.decode_batch([[*before.ids, i] for i in range(tokenizer.vocab_size)])
             new = [text[num_before:] for text in texts]

@@ -21,7 +21,7 @@ import numpy as np
 from hornbook.config import Typed, from_dict, setting
 from hornbook.prompting.definition import TextTask, read_task
 from hornbook.prompting.prompts import PromptWriter, answer, check_templates, drawable
-from hornbook.prompting.sources import Item, Say, read_items
+from hornbook.prompting.sources import Item, Log, read_items
 from hornbook.tasks.task import Features
 from hornbook.text.tokenizer import Tokenizer
 from hornbook.train.randomness import seed_of
@@ -81,18 +81,18 @@ def read_joint(path: str | Path) -> Joint:
         raise ValueError(f"{path}: {error}") from None
 
 
-def documents(joint: Joint, tokenizer: Tokenizer, context: int, learns: Learns, say: Say) -> Documents:
+def documents(joint: Joint, tokenizer: Tokenizer, context: int, learns: Learns, log: Log) -> Documents:
     """Every task's training examples as documents. None that is asked in a test part is among them."""
     train, held_out, about = [], [], []
     for each in joint.tasks:
         task = read_task(each.task if Path(each.task).suffix != ".toml" else Path(joint.folder) / each.task)
-        parts = read_items(task, Path(joint.folder) / each.data, say)
+        parts = read_items(task, Path(joint.folder) / each.data, log)
         if len(parts.train) < 2:
             raise ValueError(f"{each.data} has no training part for {task.name}, which learning it needs: give one")
         check_templates(task, parts.train[0])
         known = drawable(task, parts.train, parts.test)
         if len(known) < len(parts.train):
-            say(f"{task.name}: {len(parts.train) - len(known):,} training examples are also asked, and are left out")
+            log(f"{task.name}: {len(parts.train) - len(known):,} training examples are also asked, and are left out")
         order = np.random.default_rng(seed_of("joint", task.name)).permutation(len(known))[: each.examples]
         num_held_out = max(1, min(MOST_HELD_OUT, round(HELD_OUT_SHARE * len(order))))
         chosen = [known[i] for i in order]
@@ -100,7 +100,7 @@ def documents(joint: Joint, tokenizer: Tokenizer, context: int, learns: Learns, 
         held_out += encoded[:num_held_out]
         train += encoded[num_held_out:]
         about.append({"task": task.name, "data": str(each.data), "examples": len(order) - num_held_out})
-        say(f"{task.name}: {len(order) - num_held_out:,} examples to learn from, {num_held_out:,} to validate on")
+        log(f"{task.name}: {len(order) - num_held_out:,} examples to learn from, {num_held_out:,} to validate on")
     return Documents(_features(train), _features(held_out), about)
 
 
@@ -109,11 +109,11 @@ def _encoded(
 ) -> list[tuple[np.ndarray, np.ndarray]]:
     """What is read, and for each token the one after it where that is to be learned, else -1."""
     answers = [answer(task, item.answers[0]) for item in items]
-    rooms = [len(pieces.ids) + 1 for pieces in tokenizer.pieces(answers)]
+    rooms = [len(pieces.ids) + 1 for pieces in tokenizer.encode_batch(answers)]
     prompts = PromptWriter(task, task.example, tokenizer, context).write(items, [()] * len(items), rooms)
     end = [] if tokenizer.end_id is None else [tokenizer.end_id]
     found = []
-    for asked, said in tokenizer.parted([(p.text, words) for p, words in zip(prompts, answers, strict=True)]):
+    for asked, said in tokenizer.split_encode([(p.text, words) for p, words in zip(prompts, answers, strict=True)]):
         ids = np.array([*asked, *said, *end], np.int64)[: context + 1]
         wanted = ids[1:].copy()
         if learns == "answer":

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from hornbook.prompting.definition import TextTask, filled
-from hornbook.prompting.sources import Item, Parts, Say, read_items
+from hornbook.prompting.sources import Item, Log, Parts, read_items
 from hornbook.text.tokenizer import Tokenizer
 from hornbook.train.randomness import seed_of
 
@@ -77,7 +77,7 @@ def drawn(task: TextTask, pool_size: int, num: int, seed: int, number: int) -> l
     return list(found)
 
 
-def pool_for(task: TextTask, parts: Parts, num: int, say: Say) -> list[Item]:
+def pool_for(task: TextTask, parts: Parts, num: int, log: Log) -> list[Item]:
     """The training examples that may be shown."""
     if not num:
         return []
@@ -88,7 +88,7 @@ def pool_for(task: TextTask, parts: Parts, num: int, say: Say) -> list[Item]:
         )
     pool = drawable(task, parts.train, parts.test)
     if len(pool) < len(parts.train):
-        say(f"{len(parts.train) - len(pool):,} training examples are also asked, and are not shown")
+        log(f"{len(parts.train) - len(pool):,} training examples are also asked, and are not shown")
     drawn(task, len(pool), num, 0, 0)  # refuses more than there are
     return pool
 
@@ -149,7 +149,7 @@ class PromptWriter:
         return found
 
     def _counted(self, texts: Sequence[str]) -> list[int]:
-        return [len(pieces.ids) for pieces in self.tokenizer.pieces(list(texts))] if texts else []
+        return [len(pieces.ids) for pieces in self.tokenizer.encode_batch(list(texts))] if texts else []
 
     def _cut(self, item: Item, prompt: Prompt, limit: int) -> Prompt:
         """The field that the task shortens loses its end; where that is not enough, the prompt its beginning."""
@@ -162,10 +162,10 @@ class PromptWriter:
                 item = replace(item, fields=item.fields | {field: self._shortened(item.fields[field], excess)})
                 text = composed(self.task, (), question(self.task, item, self.template))
             else:
-                offsets = self.tokenizer.pieces([text])[0].offsets
+                offsets = self.tokenizer.encode_batch([text])[0].offsets
                 text = text[max(offsets[excess][0], 1) :]
         raise ValueError(f"example {item.key} cannot be cut to the {limit} tokens that the model has room for")
 
     def _shortened(self, text: str, excess: int) -> str:
-        offsets = self.tokenizer.pieces([text])[0].offsets
+        offsets = self.tokenizer.encode_batch([text])[0].offsets
         return text[: offsets[-excess - 1][1]].rstrip() if excess < len(offsets) else ""

@@ -38,8 +38,8 @@ from hornbook.report.page import write_report
 from hornbook.train.randomness import seed_of
 
 ASKED, PREDICTIONS = "prompt.json", "predictions"
-Say = Callable[[str], None]
-Watch = Callable[[int, int, str], None]  # questions done, of how many, what is being done
+Log = Callable[[str], None]
+OnProgress = Callable[[int, int, str], None]  # questions done, of how many, what is being done
 
 
 @dataclass(frozen=True)
@@ -71,8 +71,8 @@ def prompt(
     dictionary: str | Path | None = None,
     resume: bool = False,
     device: str = "auto",
-    watch: Watch | None = None,
-    say: Say = print,
+    on_progress: OnProgress | None = None,
+    log: Log = print,
 ) -> dict[str, Any]:
     """Scores a GPT on a task that is shipped or in a file, with `shots` examples in the prompt, and returns what
     `scores.json` holds.
@@ -84,7 +84,7 @@ def prompt(
     With `resume` the run in `out` is resumed: what is None is as it was started with.
     """
     out = Path(out)
-    before = _begun(out, resume)
+    before = _started(out, resume)
     if before:
         model, data = model or before["model"], data or before["data"]
         limit = before["limit"] if limit is None else limit
@@ -97,9 +97,9 @@ def prompt(
     defined = changed_task(defined, normalise, dictionary)
     check_request(defined, shots, seeds, limit)
     shots = sorted({*shots, *before.get("shots", ())})
-    parts = read_items(defined, data, say)
+    parts = read_items(defined, data, log)
     check_templates(defined, parts.test[0])
-    pool, test = pool_for(defined, parts, max(shots), say), limited(parts.test, limit)
+    pool, test = pool_for(defined, parts, max(shots), log), limited(parts.test, limit)
     asked = {
         "model": str(model),
         "weights": _weights(model),
@@ -116,7 +116,7 @@ def prompt(
     loaded = opened(model, device)
     write_json(out / ASKED, asked)
     try:
-        _run_pieces(pieces, out, Asker(defined, loaded), pool, test, watch, say)
+        _run_pieces(pieces, out, Asker(defined, loaded), pool, test, on_progress, log)
     finally:  # also of a run that is stopped
         found = write_scores(out, asked, defined, pieces, Parts(parts.train, test))
         write_report(out)
@@ -196,19 +196,19 @@ def _run_pieces(
     asker: Asker,
     pool: list[Item],
     test: list[Item],
-    watch: Watch | None,
-    say: Say,
+    on_progress: OnProgress | None,
+    log: Log,
 ) -> None:
     left = [piece for piece in pieces if not piece.file(out).exists()]
     if len(left) < len(pieces):
-        say(f"{len(pieces) - len(left)} of {len(pieces)} pieces are there already")
+        log(f"{len(pieces) - len(left)} of {len(pieces)} pieces are there already")
     for place, piece in enumerate(left):
 
         def show(done: int, place: int = place, piece: Piece = piece) -> None:
-            if watch is not None:
-                watch(place * len(test) + done, len(left) * len(test), words_of(piece))
+            if on_progress is not None:
+                on_progress(place * len(test) + done, len(left) * len(test), words_of(piece))
 
-        _run_piece(piece, out, asker, pool, test, show, say)
+        _run_piece(piece, out, asker, pool, test, show, log)
 
 
 def _run_piece(
@@ -218,29 +218,29 @@ def _run_piece(
     pool: list[Item],
     test: list[Item],
     progress: Callable[[int], None],
-    say: Say,
+    log: Log,
 ) -> None:
     task, model = asker.task, asker.model
     writer = PromptWriter(task, task.templates[piece.variant], model.tokenizer, model.model.config.max_positions)
     shown = [[pool[i] for i in drawn(task, len(pool), piece.shots, piece.seed, number)] for number in range(len(test))]
     progress(0)
     prompts = writer.write(test, shown, asker.rooms(test))
-    _warn(piece, prompts, writer.context, say)
+    _warn(piece, prompts, writer.context, log)
     replies = asker.ask(test, prompts, piece.seed, progress)
     lines = _lines(task, test, prompts, replies)
     with replacing(piece.file(out)) as temporary:
         temporary.write_text("".join(f"{json.dumps(line, ensure_ascii=False)}\n" for line in lines), encoding="utf-8")
 
 
-def _warn(piece: Piece, prompts: list[Prompt], context: int, say: Say) -> None:
+def _warn(piece: Piece, prompts: list[Prompt], context: int, log: Log) -> None:
     nums = [prompt.num_examples for prompt in prompts]
     if num_short := sum(num < piece.shots for num in nums):
-        say(
+        log(
             f"warning: {words_of(piece)}: the examples do not fit the context of {context:,} tokens for "
             f"{num_short:,} of {len(nums):,} questions; {np.mean(nums):.3g} were shown on average, at least {min(nums)}"
         )
     if num_cut := sum(prompt.is_cut for prompt in prompts):
-        say(f"warning: {words_of(piece)}: {num_cut:,} of {len(nums):,} questions are too long for it and were cut")
+        log(f"warning: {words_of(piece)}: {num_cut:,} of {len(nums):,} questions are too long for it and were cut")
 
 
 def _lines(task: TextTask, items: list[Item], prompts: list[Prompt], replies: list[Reply]) -> list[dict[str, Any]]:
@@ -270,7 +270,7 @@ def _fingerprint(items: list[Item]) -> str:
     return hashlib.sha256(told.encode()).hexdigest()
 
 
-def _begun(out: Path, resume: bool) -> dict[str, Any]:
+def _started(out: Path, resume: bool) -> dict[str, Any]:
     """What a run that is gone on with was asked; nothing where it is a new one."""
     if (out / ASKED).exists():
         if not resume:

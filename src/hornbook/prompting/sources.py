@@ -28,7 +28,7 @@ from hornbook.tasks.reading.rows import is_missing, read_table
 from hornbook.tasks.reading.texts import key_of, plain
 from hornbook.tasks.records import ChoiceExample, Example, SpanExample, TextExample
 
-Say = Callable[[str], None]
+Log = Callable[[str], None]
 CONVERSATIONS = {"train": ("coqa*train*.json", "train.json"), "test": ("coqa*dev*.json", "dev.json")}
 LAMBADA = {"train": ("*train*.jsonl", "*train*.txt"), "test": ("lambada_test*", "*test*.jsonl", "*test*.txt")}
 
@@ -49,12 +49,12 @@ class Parts:
     test: list[Item]
 
 
-def read_items(task: TextTask, data: str | Path, say: Say) -> Parts:
+def read_items(task: TextTask, data: str | Path, log: Log) -> Parts:
     """Both parts of the data; what was wrong in it is said."""
     path = Path(data).expanduser()
     if not path.exists():
         raise ValueError(f"{path} does not exist: check the spelling of --data")
-    train, test = _known(task, path, say) if task.source.known else _from_files(task, path, say)
+    train, test = _known(task, path, log) if task.source.known else _from_files(task, path, log)
     if not test:
         raise ValueError(f"{path} has no examples with an answer to ask for: {_wanted(task)}")
     return Parts(train, test)
@@ -70,11 +70,11 @@ def _wanted(task: TextTask) -> str:
 # ---- known data sets
 
 
-def _known(task: TextTask, path: Path, say: Say) -> list[list[Item]]:
+def _known(task: TextTask, path: Path, log: Log) -> list[list[Item]]:
     source = task.source
     found = read(source.known, path, held_out=0.0, lone="dev")
     for words in (*found.said, *problem_lines(found.problems.as_dict())):
-        say(words)
+        log(words)
     wanted_parts = (source.train or ("train",), source.test or ("dev", "test"))
     parts = [next((found.parts[name] for name in names if name in found.parts), []) for names in wanted_parts]
     return [[item for each in part if (item := _item(task, each)) is not None] for part in parts]
@@ -131,7 +131,7 @@ def _parallel(source: Source) -> dict[str, tuple[str, ...]]:
     return {"train": (f"train*.{ending}",), "test": (f"test*.{ending}", f"dev*.{ending}")}
 
 
-def _from_files(task: TextTask, path: Path, say: Say) -> list[list[Item]]:
+def _from_files(task: TextTask, path: Path, log: Log) -> list[list[Item]]:
     notes, patterns = Notes(), _patterns(task.source)
     files = find_parts(path, patterns)
     if path.is_file():  # a lone file is asked, unless its name says that it is for training
@@ -142,7 +142,7 @@ def _from_files(task: TextTask, path: Path, say: Say) -> list[list[Item]]:
     read_one = {"columns": _columns, "lambada": _lambada, "coqa": _coqa, "parallel": _sentences}[task.source.layout]
     found = [[item for file in files.get(part, ()) for item in read_one(task, file, notes)] for part in patterns]
     for words in (*notes.said, *problem_lines(notes.problems.as_dict())):
-        say(words)
+        log(words)
     return found
 
 

@@ -29,9 +29,9 @@ from hornbook.lifecycle.locking import locks_out
 from hornbook.lifecycle.resuming import other_options, other_settings, refuse
 from hornbook.models.flops import model_flops_per_token, shape_of
 from hornbook.models.gpt import Gpt
-from hornbook.objectives.language import NextToken
+from hornbook.objectives.clm import ClmObjective
 from hornbook.prompting.joint import Documents, Joint, Learns, documents, read_joint
-from hornbook.prompting.sources import Say
+from hornbook.prompting.sources import Log
 from hornbook.tasks.task import Features
 from hornbook.text.tokenizer import Tokenizer
 from hornbook.train.checkpoint import Checkpoints
@@ -77,11 +77,11 @@ class TextSettings(Typed, group=""):
         )
 
 
-def text_settings(model: Gpt, changes: dict) -> TextSettings:
+def text_settings(model: Gpt, overrides: dict) -> TextSettings:
     """GPT-1's published ones; a narrow model gets a higher rate."""
     rate = rounded(min(HIGHEST_RATE, PUBLISHED_RATE * width_factor(model.config.width)))
     usual = dataclasses.replace(TextSettings(), optimizer=OptimizerSettings(lr=rate))
-    return configuration.changed(usual, changes)
+    return configuration.with_overrides(usual, overrides)
 
 
 def opened_gpt(name: str | Path) -> tuple[Gpt, Tokenizer]:
@@ -98,16 +98,16 @@ def finetune_text(
     data: str | Path | None,
     out: str | Path,
     *,
-    changes: dict | None = None,
+    overrides: dict | None = None,
     resume: bool = False,
-    watch: Callable[[Status], None] | None = None,
-    say: Say = print,
+    on_progress: Callable[[Status], None] | None = None,
+    log: Log = print,
 ) -> Outcome:
     """Fine-tunes a GPT on the tasks that the file `data` names (`joint.py`) into the run folder `out`. To resume a run,
-    `data` and `changes` may be left out.
+    `data` and `overrides` may be left out.
 
     >>> import hornbook
-    >>> hornbook.finetune_text("runs/gpt", "joint.toml", "runs/joint", changes={"epochs": 1})  # doctest: +SKIP
+    >>> hornbook.finetune_text("runs/gpt", "joint.toml", "runs/joint", overrides={"epochs": 1})  # doctest: +SKIP
     """
     out = Path(out)
     has_run = (out / "run.json").exists()
@@ -120,14 +120,14 @@ def finetune_text(
     if data is None:
         raise ValueError("there is no data: give a .toml file that names the tasks")
     if record is not None:
-        _refuse_other_request(out, record, model, changes or {})
+        _refuse_other_request(out, record, model, overrides or {})
     joint = read_joint(data)
     trained, tokenizer = opened_gpt(model)
-    settings = text_settings(trained, changes or {}) if record is None else _settings_in(record)
-    found = documents(joint, tokenizer, trained.config.max_positions, settings.learns, say)
+    settings = text_settings(trained, overrides or {}) if record is None else _settings_in(record)
+    found = documents(joint, tokenizer, trained.config.max_positions, settings.learns, log)
     if record is None:
         settings = _with_steps(settings, found.train)
-    asked = _asked(model, data, settings, found, changes or {})
+    asked = _asked(model, data, settings, found, overrides or {})
     flops, before = _planned_flops(trained, settings, found.train), (None, None)
     if record is not None:
         if record["data"]["fingerprint"] != asked["data"]["fingerprint"]:
@@ -137,11 +137,11 @@ def finetune_text(
         before = record["runtime"]["threads"], record["runtime"]["compiles"]  # the bits of its weights depend on both
     runtime = decide(settings.runtime, flops, *before)
     prepare(runtime)
-    say(f"{sum(p.numel() for p in trained.parameters()):,} parameters; {runtime.reason}")
+    log(f"{sum(p.numel() for p in trained.parameters()):,} parameters; {runtime.reason}")
     if not has_run:
         write_json(out / "run.json", asked | _about(trained, joint, runtime))
     job = _job(trained, tokenizer, found, settings, runtime)
-    outcome = train(out, job, settings.loop(), runtime, watch or (lambda status: None))
+    outcome = train(out, job, settings.loop(), runtime, on_progress or (lambda status: None))
     if outcome.ended != "stopped":
         Checkpoints(out).publish(out / "best")
     return outcome
@@ -150,25 +150,25 @@ def finetune_text(
 def _with_steps(settings: TextSettings, features: Features) -> TextSettings:
     steps_per_epoch = math.ceil(features.num_units / settings.batch_size)
     steps = max(1, round(steps_per_epoch * settings.epochs))
-    changes: dict[str, Any] = {"schedule.steps": steps}
-    changes["runtime.log_every_steps"] = max(1, min(settings.runtime.log_every_steps, steps // 50))
+    overrides: dict[str, Any] = {"schedule.steps": steps}
+    overrides["runtime.log_every_steps"] = max(1, min(settings.runtime.log_every_steps, steps // 50))
     if settings.validation.every_steps is None:
-        changes["validation.every_steps"] = min(steps_per_epoch, LONGEST_WITHOUT_VALIDATION)
-    return configuration.changed(settings, changes)
+        overrides["validation.every_steps"] = min(steps_per_epoch, LONGEST_WITHOUT_VALIDATION)
+    return configuration.with_overrides(settings, overrides)
 
 
 def _asked(
-    model: str | Path, data: str | Path, settings: TextSettings, found: Documents, changes: dict
+    model: str | Path, data: str | Path, settings: TextSettings, found: Documents, overrides: dict
 ) -> dict[str, Any]:
     digest = hashlib.sha256()
     for features in (found.train, found.held_out):
         for ids, wanted in zip(features.ids, features.token_labels, strict=True):
             digest.update(ids.tobytes() + b"|" + wanted.tobytes() + b"\n")
     return {
-        "verb": VERB,
+        "command": VERB,
         "preset": ", ".join(each["task"] for each in found.about),
         "from": str(model),
-        "request": {"changes": {name: str(value) for name, value in changes.items()}},
+        "request": {"overrides": {name: str(value) for name, value in overrides.items()}},
         "data": {"path": str(Path(data).resolve()), "fingerprint": digest.hexdigest(), "tasks": found.about},
         "settings": configuration.to_dict(settings),
     }
@@ -176,7 +176,7 @@ def _asked(
 
 def _read_run(out: Path) -> dict[str, Any]:
     record = read_json(out / "run.json")
-    if record.get("verb") != VERB:
+    if record.get("command") != VERB:
         raise ValueError(f"{out} is not a run of --task text: choose another --out")
     return record
 
@@ -185,10 +185,10 @@ def _settings_in(record: dict[str, Any]) -> TextSettings:
     return configuration.from_dict(TextSettings, record["settings"])
 
 
-def _refuse_other_request(out: Path, record: dict[str, Any], model: str | Path, changes: dict[str, Any]) -> None:
+def _refuse_other_request(out: Path, record: dict[str, Any], model: str | Path, overrides: dict[str, Any]) -> None:
     other_model = other_options({"model": record["from"]}, {"model": str(model)})
-    recorded = record.get("request", {}).get("changes", {})
-    refuse(out, other_model + other_settings(_settings_in(record), recorded, changes))
+    recorded = record.get("request", {}).get("overrides", {})
+    refuse(out, other_model + other_settings(_settings_in(record), recorded, overrides))
 
 
 def _about(model: Gpt, joint: Joint, runtime: Runtime) -> dict[str, Any]:
@@ -215,7 +215,7 @@ def _planned_flops(model: Gpt, settings: TextSettings, features: Features) -> fl
 
 
 def _job(model: Gpt, tokenizer: Tokenizer, found: Documents, settings: TextSettings, runtime: Runtime) -> Job:
-    objective = NextToken()
+    objective = ClmObjective()
     if runtime.compiles:
         model.compile_parts()
         objective.compile()

@@ -25,7 +25,7 @@ SHOWN_SETTINGS = (
     ("task.max_length", "longest sequence"),
     ("task.no_answer", "no answer as"),
     ("task.class_weights", "class weights"),
-    ("layers.head_rate", "learning rate of the head, times"),
+    ("layers.head_lr_ratio", "learning rate of the head, times"),
     ("layers.decay", "decay of the rate by layer"),
     ("layers.decay_from", "counted from"),
     ("layers.frozen", "frozen layers"),
@@ -83,7 +83,7 @@ def _head(run: FinetunedRun) -> str:
     lines = ["library_name: transformers"] if run.is_published else []
     if run.kind in usage.PIPELINES:
         lines.append(f"pipeline_tag: {usage.PIPELINES[run.kind]}")
-    if is_hub_name(run.model) and not run.starts_from_random:
+    if is_hub_name(run.model) and not run.is_from_scratch:
         lines.append(f"base_model: {quoted(run.model)}")
     tags = ["hornbook", run.config.get("model_type"), run.name, run.kind]
     lines += ["tags:", *(f"- {quoted(str(tag))}" for tag in dict.fromkeys(filter(None, tags)))]
@@ -99,7 +99,7 @@ def is_hub_name(model: str) -> bool:
 
 def _opening(run: FinetunedRun) -> str:
     model = _code(run.model)
-    how = f"The network of {model} trained from random weights" if run.starts_from_random else f"{model}, fine-tuned"
+    how = f"The network of {model} trained from random weights" if run.is_from_scratch else f"{model}, fine-tuned"
     examples = run.train_examples
     on = f" on {examples:,} examples" if examples is not None else ""
     on += f" and {run.copies_in_words}" if on and run.copies_in_words else ""

@@ -98,7 +98,7 @@ class FinetunedRun:
         return str(self.run.get("model", "a model"))
 
     @property
-    def starts_from_random(self) -> bool:
+    def is_from_scratch(self) -> bool:
         return bool((self.run.get("request") or {}).get("from_random"))
 
     @property
@@ -150,18 +150,18 @@ class FinetunedRun:
     def is_published(self) -> bool:
         """Whether `transformers` has a class with the layers of this head."""
         own = self.config.get("hornbook_output") or {}
-        has_class = "For" in self.outside_class or self.has_double_heads
+        has_class = "For" in self.hf_class or self.has_double_heads
         return has_class and not own.get("answerable") and own.get("head", "linear") == "linear"
 
     @property
-    def outside_class(self) -> str:
+    def hf_class(self) -> str:
         """The class of `transformers` that the folder opens as."""
         return str((self.config.get("architectures") or [""])[0])
 
     @property
     def has_double_heads(self) -> bool:
         """A GPT's scores of endings beside those of the next token: no class for multiple choice is called so."""
-        return self.outside_class.endswith("DoubleHeadsModel")
+        return self.hf_class.endswith("DoubleHeadsModel")
 
     @property
     def best_validation(self) -> dict | None:

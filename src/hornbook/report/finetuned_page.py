@@ -48,7 +48,7 @@ def write_finetuned_page(record: RunRecord) -> Path:
 
 
 def _head(run: FinetunedRun) -> str:
-    start = "the same network from random weights, of" if run.starts_from_random else "fine-tuned from"
+    start = "the same network from random weights, of" if run.is_from_scratch else "fine-tuned from"
     parameters, trained = run.run.get("parameters"), run.run.get("trained_parameters")
     size = f"{wording.amount(parameters)} parameters" if parameters else ""
     if parameters and trained is not None and trained != parameters:

@@ -99,7 +99,7 @@ def _verb(path: Path) -> str | None:
     """What wrote the run in a folder; empty where it does not say, none where there is no run."""
     if not (path / "run.json").is_file():
         return None
-    return str(read_json(path / "run.json").get("verb", ""))
+    return str(read_json(path / "run.json").get("command", ""))
 
 
 def lines(description: dict) -> list[tuple[str, str]]:

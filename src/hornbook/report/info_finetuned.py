@@ -15,7 +15,7 @@ def about_finetuned(run: FinetunedRun) -> dict:
         "what": run.kind_in_words,
         "model": run.model,
         "teacher": run.record.teacher,
-        "from_random": run.starts_from_random,
+        "from_random": run.is_from_scratch,
         "labels": run.labels,
         "parameters": run.run.get("parameters"),
         "trained_parameters": run.run.get("trained_parameters"),

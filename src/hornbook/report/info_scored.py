@@ -17,7 +17,7 @@ def about_plain(folder: Path) -> dict:
     in_percent = run.get("kind") == IN_PERCENT
     parts = {} if scores is None else scores["parts"]
     return {
-        "kind": run["verb"],
+        "kind": run["command"],
         "way": request.get("baseline") or request.get("way"),
         "model": request.get("model") or None,
         "task": request.get("task"),

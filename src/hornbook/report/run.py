@@ -35,8 +35,8 @@ class RunRecord:
         if not (folder / "run.json").is_file():
             raise ValueError(f"{folder} is not a run: it has no run.json; give the --out folder of a run")
         run = read_json(folder / "run.json")
-        if run.get("verb") in ("baseline", "probe", "label-curve"):
-            what = "curve.json and curve.png" if run["verb"] == "label-curve" else "scores.json"
+        if run.get("command") in ("baseline", "probe", "label-curve"):
+            what = "curve.json and curve.png" if run["command"] == "label-curve" else "scores.json"
             raise ValueError(
                 f"{folder} is a {run['verb']}, which is told by its {what} and by hornbook info, and has no report"
             )
@@ -47,13 +47,13 @@ class RunRecord:
     @property
     def is_of_task(self) -> bool:
         """Whether it learned a task: a fine-tuning run, with a teacher or without."""
-        verb = self.run.get("verb")
+        verb = self.run.get("command")
         return verb == "finetune" or (verb == "distill" and "task" in self.run)
 
     @property
     def is_of_text(self) -> bool:
         """Whether it learned several tasks as text."""
-        return self.run.get("verb") == "finetune-text"
+        return self.run.get("command") == "finetune-text"
 
     @property
     def predicted_tokens(self) -> dict[str, str]:
@@ -131,12 +131,12 @@ class RunRecord:
     @property
     def read_settings(self) -> dict:
         """The settings without those that nothing reads in such a run, as far as it says which."""
-        unread = set(self.run.get("unread") or [])
+        unused = set(self.run.get("unused") or [])
         found = {}
         for name, value in self.settings.items():
             if isinstance(value, dict):
-                value = {key: each for key, each in value.items() if f"{name}.{key}" not in unread}
-            if value != {} and name not in unread:
+                value = {key: each for key, each in value.items() if f"{name}.{key}" not in unused}
+            if value != {} and name not in unused:
                 found[name] = value
         return found
 

@@ -57,7 +57,7 @@ def transformers_code(run: FinetunedRun) -> str:
 def _opened_by_hand(run: FinetunedRun, folder: str, given: tuple) -> str:
     """For what `transformers` has a class and, from version 5 on, no pipeline."""
     name = "AutoModelForMultipleChoice" if run.kind == "choice" else "AutoModelForQuestionAnswering"
-    name = run.outside_class if run.has_double_heads else name
+    name = run.hf_class if run.has_double_heads else name
     start = (
         f"from transformers import {name}, AutoTokenizer\n\n"
         f"model = {name}.from_pretrained({folder!r})\n"

@@ -46,7 +46,7 @@ class Choice:
             owners=np.repeat(np.arange(len(examples)), self.num_endings),
             num_examples=len(examples),
             labels=labels,
-            num_together=self.num_endings,
+            group_size=self.num_endings,
             num_cut=num_cut,
         )
 

@@ -42,14 +42,14 @@ class Classification:
 
     def encode(self, examples: Sequence[TextExample], tokenizer: Tokenizer, longest: int) -> Features:
         joined, num_cut = encode_texts(examples, tokenizer, longest, self.output.pairs)
-        together = self.output.num_together
+        together = self.output.group_size
         return Features(
             ids=[np.array(each.ids, np.int64) for each in joined],
             segments=[np.array(each.type_ids, np.int64) for each in joined],
             owners=np.repeat(np.arange(len(examples)), together),
             num_examples=len(examples),
             labels=self._targets(examples, together),
-            num_together=together,
+            group_size=together,
             num_cut=num_cut,
         )
 
@@ -112,9 +112,9 @@ def encode_texts(
 ) -> tuple:
     """(encodings with special tokens, none of them without any token, how many were cut). Of a pair, the longer is cut
     first, as published; in both orders it is cut alike."""
-    first = tokenizer.pieces([each.text for each in examples])
+    first = tokenizer.encode_batch([each.text for each in examples])
     has_pair = [each.pair is not None for each in examples]
-    second = iter(tokenizer.pieces([each.pair for each in examples if each.pair is not None]))
+    second = iter(tokenizer.encode_batch([each.pair for each in examples if each.pair is not None]))
     joined, num_cut = [], 0
     for one, paired in zip(first, has_pair, strict=True):
         two = next(second) if paired else None

@@ -17,8 +17,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from hornbook.batch import Batch
-from hornbook.models.outputs import Output, at_least_single
-from hornbook.train.objective import Drawn, Targets
+from hornbook.models.outputs import Output, upcast
+from hornbook.train.objective import StepInputs, Targets
 
 
 class TaskObjective:
@@ -31,8 +31,8 @@ class TaskObjective:
         self.output = output
         self.class_weights = class_weights
 
-    def draw(self, batch: Batch, generator: torch.Generator) -> Drawn:
-        return Drawn(
+    def prepare(self, batch: Batch, generator: torch.Generator) -> StepInputs:
+        return StepInputs(
             batch, {"task": self._token_targets(batch) if batch.labels_T is not None else self._targets(batch)}
         )
 
@@ -43,16 +43,16 @@ class TaskObjective:
 
     def _targets(self, batch: Batch) -> Targets:
         """One target for each group of sequences that stand together; an unknown class (-1) has weight 0."""
-        together = batch.num_together
-        num_live = batch.num_live_sequences // together
-        values = batch.labels_N[::together][:num_live]
-        weights = torch.ones(num_live, device=values.device)
+        together = batch.group_size
+        num_real = batch.num_real_sequences // together
+        values = batch.labels_N[::together][:num_real]
+        weights = torch.ones(num_real, device=values.device)
         if self.output.kind == "choice" or (self.output.kind == "sequence" and self.output.problem == "single"):
             weights = (values >= 0).float()
             values = values.clamp(min=0)
             weights = weights * self._class_weights(values)
-        starts_host = np.minimum((np.arange(batch.num_sequences + 1) + together - 1) // together, num_live)
-        return Targets(batch.starts[:-1].long()[::together][:num_live], values, weights, starts_host)
+        starts_host = np.minimum((np.arange(batch.num_sequences + 1) + together - 1) // together, num_real)
+        return Targets(batch.starts[:-1].long()[::together][:num_real], values, weights, starts_host)
 
     def _class_weights(self, values: Tensor) -> Tensor | float:
         if self.class_weights is None:
@@ -60,18 +60,18 @@ class TaskObjective:
         self.class_weights = self.class_weights.to(values.device)
         return self.class_weights[values]
 
-    def sums(self, model: nn.Module, drawn: Drawn) -> dict[str, Tensor]:
-        losses, _, weights = self.losses(model.outputs(drawn.batch), drawn)
+    def sums(self, model: nn.Module, step_inputs: StepInputs) -> dict[str, Tensor]:
+        losses, _, weights = self.losses(model.outputs(step_inputs.batch), step_inputs)
         return {"task": (losses * weights).sum()}
 
-    def hits(self, model: nn.Module, drawn: Drawn) -> dict[str, Tensor]:
-        losses, is_right, weights = self.losses(model.outputs(drawn.batch), drawn)
+    def evaluate(self, model: nn.Module, step_inputs: StepInputs) -> dict[str, Tensor]:
+        losses, is_right, weights = self.losses(model.outputs(step_inputs.batch), step_inputs)
         return {"task": (losses * weights).sum(), "task_accuracy": (is_right * weights).sum()}
 
-    def losses(self, found: Tensor, drawn: Drawn) -> tuple[Tensor, Tensor, Tensor]:
+    def losses(self, found: Tensor, step_inputs: StepInputs) -> tuple[Tensor, Tensor, Tensor]:
         """(loss, whether it was right, weight) of each target, from what the model answered."""
-        found = at_least_single(found)
-        targets = drawn.targets["task"]
+        found = upcast(found)
+        targets = step_inputs.targets["task"]
         num = min(len(found), len(targets.values_K))
         found, values, weights = found[:num], targets.values_K[:num], targets.weights_K[:num]
         if self.output.kind == "spans":

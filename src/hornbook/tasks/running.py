@@ -36,18 +36,16 @@ def run_model(
     outputs: list[np.ndarray | None] = [None] * features.num_units
     loss = count = 0.0
     num_done = 0
-    lengths = np.array([len(each) for each in features.ids]).reshape(-1, features.num_together)
+    lengths = np.array([len(each) for each in features.ids]).reshape(-1, features.group_size)
     order = np.argsort(lengths.max(1, initial=0), kind="stable").tolist()
     for units in grouped(order, lengths.sum(1).tolist(), micro_tokens):
-        batch = features.packed(
-            [unit * features.num_together + i for unit in units for i in range(features.num_together)]
-        )
+        batch = features.packed([unit * features.group_size + i for unit in units for i in range(features.group_size)])
         batch = batch.to(device)
         with autocast():
             found = model.outputs(batch)
         if has_labels:
-            drawn = objective.draw(batch, generator)
-            losses, _, weights = objective.losses(found, drawn)
+            step_inputs = objective.prepare(batch, generator)
+            losses, _, weights = objective.losses(found, step_inputs)
             loss += float((losses * weights).sum())
             count += float(weights.sum())
         per_unit = found.float().cpu().numpy()

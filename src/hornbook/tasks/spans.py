@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from hornbook.metrics import spans as measured
-from hornbook.models.outputs import NEVER, Output
+from hornbook.models.outputs import MASKED_LOGIT, Output
 from hornbook.tasks.records import SpanExample
 from hornbook.tasks.task import Features, Scorer, softmax
 from hornbook.text.tokenizer import Tokenizer
@@ -73,8 +73,8 @@ class Spans:
         return replace(self, threshold=threshold)
 
     def encode(self, examples: Sequence[SpanExample], tokenizer: Tokenizer, longest: int) -> Features:
-        questions = tokenizer.pieces([each.question for each in examples])
-        passages = tokenizer.pieces([each.passage for each in examples])
+        questions = tokenizer.encode_batch([each.question for each in examples])
+        passages = tokenizer.encode_batch([each.passage for each in examples])
         ids, segments, owners, places, labels = [], [], [], [], []
         num_cut = 0
         for number, (example, question, passage) in enumerate(zip(examples, questions, passages, strict=True)):
@@ -130,7 +130,7 @@ class Spans:
             if len(best) == self.num_best:
                 break
         if not best:
-            return SpanPrediction("", 0, 0, -NEVER, ())
+            return SpanPrediction("", 0, 0, -MASKED_LOGIT, ())
         shares = softmax(np.array([score for score, *_ in best]))
         n_best = tuple(Answer(*each[1:], float(share)) for each, share in zip(best, shares, strict=True))
         no_answer = min(none_scores) - (0.0 if self.output.answerable else best[0][0])

@@ -34,19 +34,19 @@ class Features:
     num_examples: int
     labels: np.ndarray | None = None  # one or a row for each sequence
     token_labels: list[np.ndarray] | None = None
-    num_together: int = 1
+    group_size: int = 1
     num_cut: int = 0  # texts that were cut to fit
     places: list[Any] = field(default_factory=list)  # what decoding needs of each sequence, by kind of task
 
     @property
     def num_units(self) -> int:
         """What is shuffled and counted in a batch: groups of sequences that stand together."""
-        return len(self.ids) // self.num_together
+        return len(self.ids) // self.group_size
 
     def batch(self, units: Sequence[int], numbered: bool = False) -> Batch:
         """These units as a packed batch, the short ones first: equal lengths side by side are cheap on a CPU. When
         `numbered`, the batch says which sequences of the features it holds."""
-        together = self.num_together
+        together = self.group_size
         size = {unit: sum(len(self.ids[unit * together + i]) for i in range(together)) for unit in units}
         chosen = [unit * together + i for unit in sorted(units, key=size.get) for i in range(together)]
         batch = self.packed(chosen)
@@ -59,7 +59,7 @@ class Features:
             [self.segments[i] for i in sequences],
             labels=None if self.labels is None else self.labels[list(sequences)],
             token_labels=None if self.token_labels is None else [self.token_labels[i] for i in sequences],
-            num_together=self.num_together,
+            group_size=self.group_size,
         )
 
 

@@ -122,7 +122,7 @@ class Tokenizer:
         write_json(Path(folder) / "tokenizer_config.json", settings)
         write_text(Path(folder) / "tokenizer.json", self.backend.to_str(pretty=True))  # last: its presence says whole
 
-    def without_ends(self) -> "Tokenizer":
+    def without_special_tokens(self) -> "Tokenizer":
         """The same vocabulary with nothing put around a text, as a left-to-right model goes on from its last token."""
         backend = tokenizers.Tokenizer.from_str(self.backend.to_str())
         backend.post_processor = processors.ByteLevel(trim_offsets=False)
@@ -169,7 +169,7 @@ class Tokenizer:
         encoding = self.backend.encode(text, pair)
         return Encoded(encoding.ids, encoding.type_ids, encoding.offsets, encoding.word_ids)
 
-    def pieces(self, texts: list[str]) -> list[tokenizers.Encoding]:
+    def encode_batch(self, texts: list[str]) -> list[tokenizers.Encoding]:
         """Each text without special tokens, on all cores; `joined` puts them around. One that comes again, as a passage
         under several questions, is encoded once and copied: an encoding can be cut."""
         once = list(dict.fromkeys(texts))
@@ -181,11 +181,13 @@ class Tokenizer:
         found = dict(zip(once, encoded, strict=True))
         return [tokenizers.Encoding.merge([found[text]], growing_offsets=False) for text in texts]
 
-    def parted(self, pairs: Sequence[tuple[str, str]]) -> list[tuple[list[int], list[int]]]:
+    def split_encode(self, pairs: Sequence[tuple[str, str]]) -> list[tuple[list[int], list[int]]]:
         """The tokens of two texts that follow each other, encoded together, as those of the first and those of the
         second; one that reaches from the one into the other counts to the second."""
         found = []
-        for (first, _), pieces in zip(pairs, self.pieces([first + second for first, second in pairs]), strict=True):
+        for (first, _), pieces in zip(
+            pairs, self.encode_batch([first + second for first, second in pairs]), strict=True
+        ):
             num_first = sum(end <= len(first) for _, end in pieces.offsets) if first else 0
             found.append((pieces.ids[:num_first], pieces.ids[num_first:]))
         return found

@@ -130,13 +130,13 @@ class Diverged(RuntimeError):
     """The loss is no number even after going back and leaving out the batches where it happened."""
 
 
-Watch = Callable[[Status], bool | None]  # shown to a person; True asks the run to stop, with everything saved
+OnProgress = Callable[[Status], bool | None]  # shown to a person; True asks the run to stop, with everything saved
 
 
-def train(run: Path, job: Job, settings: LoopSettings, runtime: Runtime, watch: Watch) -> Outcome:
+def train(run: Path, job: Job, settings: LoopSettings, runtime: Runtime, on_progress: OnProgress) -> Outcome:
     """Runs, or goes on with, the training in the folder `run` until its last step, a signal, or `watch` says so."""
     with run_lock(run):
-        loop = _Loop(Path(run), job, settings, runtime, watch)
+        loop = _Loop(Path(run), job, settings, runtime, on_progress)
         try:
             with Signals() as signals:
                 return loop.run(signals)
@@ -145,12 +145,12 @@ def train(run: Path, job: Job, settings: LoopSettings, runtime: Runtime, watch: 
 
 
 class _Loop:
-    def __init__(self, run: Path, job: Job, settings: LoopSettings, runtime: Runtime, watch: Watch):
+    def __init__(self, run: Path, job: Job, settings: LoopSettings, runtime: Runtime, on_progress: OnProgress):
         self.run_folder = run
         self.job = job
         self.settings = settings
         self.runtime = runtime
-        self.watch = watch
+        self.on_progress = on_progress
         self.num_steps = settings.schedule.steps
         self.checkpoints = Checkpoints(run, settings.checkpoint.keep)
         self.checkpoints.drop_old()
@@ -212,7 +212,7 @@ class _Loop:
             step = self.state.step
             lr = settings.optimizer.lr * settings.schedule.rate(step)
             result = self.stepper.take(batch, number, lr)
-            self._notice_smaller_parts()
+            self._note_smaller_micro_batch()
             self.state.step += 1
             self.state.tokens += result.num_tokens
             self.pending.append((self.state.step, number, lr, result))
@@ -244,13 +244,13 @@ class _Loop:
         # The last step is saved after its validation.
         return self.state.step < self.num_steps and (self._is_due(self.settings.checkpoint.every_steps) or is_time)
 
-    def _notice_smaller_parts(self) -> None:
+    def _note_smaller_micro_batch(self) -> None:
         if self.stepper.micro_tokens != self.state.micro_tokens:
             self.state.micro_tokens = self.stepper.micro_tokens
             words = (
                 f"out of memory: parts of {self.stepper.micro_tokens:,} tokens from here on; the batch stays the same"
             )
-            self._say("smaller_parts", words, micro_tokens=self.stepper.micro_tokens)
+            self._log_event("smaller_parts", words, micro_tokens=self.stepper.micro_tokens)
 
     def _rolled_back_on_reading(self) -> bool:
         """Reads and judges the numbers of all steps not read yet. True when one of them made the run go back."""
@@ -290,14 +290,14 @@ class _Loop:
 
     def _show(self, message: str | None = None) -> None:
         done = self.state.step
-        seconds_a_step = self.state.seconds / done if done else 0.0
-        left = seconds_a_step * (self.num_steps - done)
+        seconds_per_step = self.state.seconds / done if done else 0.0
+        left = seconds_per_step * (self.num_steps - done)
         speed = self.stretch_tokens_per_second
         status = Status(done, self.num_steps, dict(self.values), speed, left, message, self.job.decided_by)
-        if self.watch(status) is True:
+        if self.on_progress(status) is True:
             self.signals.stop = self.signals.stop or "asked"
 
-    def _say(self, event: str, words: str, **values: object) -> None:
+    def _log_event(self, event: str, words: str, **values: object) -> None:
         self.log.write("event", self.state.step, event=event, words=words, **values)
         self._show(words)
 
@@ -305,8 +305,8 @@ class _Loop:
         job = self.job
         if job.validate is None:
             return
-        found = self.stepper.in_smaller_parts(1, lambda: job.validate(self.stepper.micro_tokens))
-        self._notice_smaller_parts()
+        found = self.stepper.retry_on_oom(1, lambda: job.validate(self.stepper.micro_tokens))
+        self._note_smaller_micro_batch()
         value = found[job.decided_by]
         is_best = job.is_better(found, self.state)
         if is_best:
@@ -323,7 +323,7 @@ class _Loop:
         if patience and self.state.num_not_better >= patience:
             self.state.ended_early = True
             words = f"nothing better in {patience} validations: ended at step {self.state.step:,}"
-            self._say("ended_early", f"{words}, the best was at {self.state.best_step:,}")
+            self._log_event("ended_early", f"{words}, the best was at {self.state.best_step:,}")
 
     def _save(self) -> None:
         self.state.guard = self.guard.state()
@@ -351,13 +351,13 @@ class _Loop:
         checkpoint = self.checkpoints.last()
         if checkpoint is None:
             if trouble.kind == "spike":
-                self._say("spike", f"at step {step} {wrong}; there is nothing to go back to, so it goes on")
+                self._log_event("spike", f"at step {step} {wrong}; there is nothing to go back to, so it goes on")
                 return False
             raise Diverged(f"at step {step} {wrong}, and no checkpoint is there to go back to; lower optimizer.lr")
         back_to = read_json(checkpoint / "state.json")["step"]
         if back_to in self.skips.rolled_back_to:
             if trouble.kind == "spike":
-                self._say("spike", f"at step {step} {wrong}; it was rolled back once already, so it goes on")
+                self._log_event("spike", f"at step {step} {wrong}; it was rolled back once already, so it goes on")
                 return False
             raise Diverged(
                 f"at step {step} {wrong}, again after going back to step {back_to} and leaving out the batch where it "
@@ -371,7 +371,7 @@ class _Loop:
         self.log.close()
         self.log = MetricsLog(self.run_folder, self.state.step, self.settings.runtime.tensorboard)
         words = f"at step {step} {wrong}; went back to step {back_to} and left out batch {number}"
-        self._say("rollback", words, at_step=step, skipped_batch=number)
+        self._log_event("rollback", words, at_step=step, skipped_batch=number)
         return True
 
 

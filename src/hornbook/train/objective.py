@@ -44,7 +44,7 @@ class Targets:
             starts_host=self.starts_host[first : last + 1] - start,
         )
 
-    def filled_up(self, num_targets: int, num_sequences: int) -> "Targets":
+    def padded_to(self, num_targets: int, num_sequences: int) -> "Targets":
         """The same targets and then ones of weight 0, up to this number, for a batch of so many sequences."""
         missing = num_targets - len(self.positions_K)
         if missing < 0:
@@ -59,7 +59,7 @@ class Targets:
 
 
 @dataclass(frozen=True)
-class Drawn:
+class StepInputs:
     """A batch as the model will see it, and the targets of each loss term by its name."""
 
     batch: Batch
@@ -68,10 +68,10 @@ class Drawn:
     def counts(self) -> dict[str, Tensor]:
         return {term: targets.count for term, targets in self.targets.items()}
 
-    def split(self, micro_tokens: int) -> list["Drawn"]:
+    def split(self, micro_tokens: int) -> list["StepInputs"]:
         """Few parts of at most so many tokens, of about equal size; what is longer alone is a part of its own.
         Sequences that are judged together stay together."""
-        together = self.batch.num_together
+        together = self.batch.group_size
         starts = self.batch.starts_host[::together]
         num_groups = len(starts) - 1
         least = max(1, -(-int(starts[-1]) // micro_tokens))
@@ -87,11 +87,11 @@ class Drawn:
                 edges.append(max(end, edges[-1] + 1))
         return [self.part(int(a) * together, int(b) * together) for a, b in pairwise(edges)]
 
-    def part(self, first: int, last: int) -> "Drawn":
+    def part(self, first: int, last: int) -> "StepInputs":
         if (first, last) == (0, self.batch.num_sequences):
             return self
         token_start = int(self.batch.starts_host[first])
-        return Drawn(
+        return StepInputs(
             self.batch.part(first, last),
             {term: targets.part(first, last, token_start) for term, targets in self.targets.items()},
         )
@@ -102,14 +102,14 @@ class Objective(Protocol):
 
     weights: dict[str, float]
 
-    def draw(self, batch: Batch, generator: torch.Generator) -> Drawn:
+    def prepare(self, batch: Batch, generator: torch.Generator) -> StepInputs:
         """The inputs and targets of one step, a function of the batch and the generator's seed alone."""
         ...
 
-    def sums(self, model: nn.Module, drawn: Drawn) -> dict[str, Tensor]:
+    def sums(self, model: nn.Module, step_inputs: StepInputs) -> dict[str, Tensor]:
         """The loss of each term, summed over its targets (not averaged)."""
         ...
 
-    def hits(self, model: nn.Module, drawn: Drawn) -> dict[str, Tensor]:
+    def evaluate(self, model: nn.Module, step_inputs: StepInputs) -> dict[str, Tensor]:
         """For validation: besides the sums, `<term>_accuracy` (and others, `<term>_...`) summed over targets."""
         ...

@@ -14,7 +14,7 @@ FORWARD_SHARE = 1 / 3  # of a step: the forward pass, which is all that a valida
 LONG_RUN = 30 * 60  # seconds from which on a run names what would be quicker
 
 
-def seconds_a_step(
+def seconds_per_step(
     job: Job, settings: LoopSettings, runtime: Runtime, numbers: Iterable[int], most_seconds: float
 ) -> float:
     """Median time of a step on these batches, after the first, which also compiles; fewer when they take too long.

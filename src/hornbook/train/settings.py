@@ -53,9 +53,9 @@ class ScheduleSettings(Typed, group="schedule"):
         "joined", "up to the peak, then down from there; or the rise times a fall that starts at once, as in ELECTRA"
     )
     power: float = setting(1.0, "of the way down: 1 is a line", above=0, high=100)
-    fall: Literal["power", "cosine"] = setting("power", "the way down: a power of the steps left, or half a cosine")
-    floor: float = setting(0.0, "share of the peak rate at the end (GPT-3: 0.1)", low=0, high=1)
-    fall_share: float = setting(
+    decay: Literal["power", "cosine"] = setting("power", "the way down: a power of the steps left, or half a cosine")
+    min_lr_ratio: float = setting(0.0, "share of the peak rate at the end (GPT-3: 0.1)", low=0, high=1)
+    decay_fraction: float = setting(
         1.0, "share of the steps after which the rate is at its floor, and stays there", above=0, high=1
     )
 
@@ -66,7 +66,7 @@ class ScheduleSettings(Typed, group="schedule"):
         longer than the run never gets to the peak.
         """
         warmup = round(self.warmup_fraction * self.steps) if self.warmup_steps is None else self.warmup_steps
-        last = self.steps if self.fall_share == 1 else round(self.fall_share * self.steps)
+        last = self.steps if self.decay_fraction == 1 else round(self.decay_fraction * self.steps)
         if self.shape == "multiplied":
             return min(1.0, (step + 1) / max(warmup, 1)) * self._down(max(0.0, 1 - step / max(last, 1)))
         if step < warmup:
@@ -75,8 +75,8 @@ class ScheduleSettings(Typed, group="schedule"):
 
     def _down(self, share_left: float) -> float:
         """The rate with such a share of the way down left."""
-        fallen = share_left**self.power if self.fall == "power" else (1 - math.cos(math.pi * share_left)) / 2
-        return self.floor + (1 - self.floor) * fallen
+        fallen = share_left**self.power if self.decay == "power" else (1 - math.cos(math.pi * share_left)) / 2
+        return self.min_lr_ratio + (1 - self.min_lr_ratio) * fallen
 
 
 @dataclass(frozen=True)
@@ -97,7 +97,7 @@ class BatchSettings(Typed, group="batch"):
         low=8,
         high=MOST_BATCH_TOKENS,
     )
-    growth_share: float = setting(
+    growth_fraction: float = setting(
         0.02, "share of the steps in which they grow, in a line over the tokens seen", above=0, high=1
     )
 
@@ -111,7 +111,7 @@ class BatchSettings(Typed, group="batch"):
         if not self.grows:
             return self.tokens
         growing = (self.tokens - self.first_tokens) / math.log(self.tokens / self.first_tokens)
-        return self.growth_share * growing + (1 - self.growth_share) * self.tokens
+        return self.growth_fraction * growing + (1 - self.growth_fraction) * self.tokens
 
     def tokens_before(self, step: float, num_steps: int) -> float:
         """Tokens in all batches before a step of a run.
@@ -120,7 +120,7 @@ class BatchSettings(Typed, group="batch"):
         """
         if not self.grows:
             return step * self.tokens
-        growing = self.growth_share * num_steps
+        growing = self.growth_fraction * num_steps
         exponent = math.log(self.tokens / self.first_tokens) / growing
         while_growing = self.first_tokens / exponent * math.expm1(exponent * min(step, growing))
         return while_growing + self.tokens * max(0.0, step - growing)

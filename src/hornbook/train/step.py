@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from hornbook.batch import Batch
 from hornbook.train.captured import CapturedSteps
 from hornbook.train.device import Runtime
-from hornbook.train.objective import Drawn, Objective
+from hornbook.train.objective import Objective, StepInputs
 from hornbook.train.optimizer import set_rate
 from hornbook.train.randomness import seed_of
 
@@ -57,9 +57,9 @@ class Stepper:
 
     def take(self, batch: Batch, number: int, lr: float) -> StepResult:
         """One update on batch `number`. When memory runs out, the same step again in parts of half the size."""
-        return self.in_smaller_parts(batch.longest, lambda: self._take(batch, number, lr))
+        return self.retry_on_oom(batch.longest, lambda: self._take(batch, number, lr))
 
-    def in_smaller_parts(self, longest: int, compute: Callable[[], Result]) -> Result:
+    def retry_on_oom(self, longest: int, compute: Callable[[], Result]) -> Result:
         """What `compute` answers; as often as memory runs out, `micro_tokens` halves and it is asked again."""
         while True:
             try:
@@ -76,15 +76,15 @@ class Stepper:
     def _take(self, batch: Batch, number: int, lr: float) -> StepResult:
         self.model.train()
         self.generator.manual_seed(seed_of(self.seed, number, "draw"))
-        drawn = self.objective.draw(batch, self.generator)
+        step_inputs = self.objective.prepare(batch, self.generator)
         if self.captured is not None and batch.num_tokens <= self.micro_tokens:
-            numbers, names = self.captured.take(drawn, number, lr)
+            numbers, names = self.captured.take(step_inputs, number, lr)
             terms = dict(zip(names, numbers[2:], strict=True))
-            return StepResult(terms, numbers[0], numbers[1], batch.num_live_tokens)
-        counts = {term: torch.where(count > 0, count, 1.0) for term, count in drawn.counts().items()}
+            return StepResult(terms, numbers[0], numbers[1], batch.num_real_tokens)
+        counts = {term: torch.where(count > 0, count, 1.0) for term, count in step_inputs.counts().items()}
         weights = self.objective.weights
         terms = dict.fromkeys(weights, 0.0)
-        for i, part in enumerate(drawn.split(self.micro_tokens)):
+        for i, part in enumerate(step_inputs.split(self.micro_tokens)):
             torch.manual_seed(seed_of(self.seed, number, i, "dropout"))
             with self.runtime.autocast():
                 sums = self.objective.sums(self.model, self._shaped(part))
@@ -98,28 +98,30 @@ class Stepper:
         self.optimizer.step()
         self.optimizer.zero_grad(set_to_none=True)
         loss = sum(weights[term] * terms[term] for term in weights)
-        return StepResult(terms, loss, norm, batch.num_live_tokens)
+        return StepResult(terms, loss, norm, batch.num_real_tokens)
 
     def grad_norm(self) -> Tensor:
         return torch.nn.utils.get_total_norm([p.grad for p in self.model.parameters() if p.grad is not None])
 
-    def _shaped(self, drawn: Drawn) -> Drawn:
+    def _shaped(self, step_inputs: StepInputs) -> StepInputs:
         """On CUDA, filled up to a bucket, so that compiled code meets few shapes."""
-        return bucketed(drawn) if self.runtime.device.type == "cuda" else drawn
+        return bucketed(step_inputs) if self.runtime.device.type == "cuda" else step_inputs
 
 
-def bucketed(drawn: Drawn, token_bucket: int = TOKEN_BUCKET, target_bucket: int = TARGET_BUCKET) -> Drawn:
+def bucketed(
+    step_inputs: StepInputs, token_bucket: int = TOKEN_BUCKET, target_bucket: int = TARGET_BUCKET
+) -> StepInputs:
     """The same step with dead tokens, dead sequences and targets of weight 0 at the end: same sums, same gradients."""
-    batch = drawn.batch
+    batch = step_inputs.batch
     num_tokens = -(-batch.num_tokens // token_bucket) * token_bucket
-    num_dead = -(-(num_tokens - batch.num_tokens) // batch.longest)
-    num_dead = -(-num_dead // batch.num_together) * batch.num_together
-    filled = batch.bucketed(num_tokens, batch.num_sequences + num_dead)
+    num_padding_sequences = -(-(num_tokens - batch.num_tokens) // batch.longest)
+    num_padding_sequences = -(-num_padding_sequences // batch.group_size) * batch.group_size
+    filled = batch.bucketed(num_tokens, batch.num_sequences + num_padding_sequences)
     targets = {
-        term: target.filled_up(-(-len(target.positions_K) // target_bucket) * target_bucket, filled.num_sequences)
-        for term, target in drawn.targets.items()
+        term: target.padded_to(-(-len(target.positions_K) // target_bucket) * target_bucket, filled.num_sequences)
+        for term, target in step_inputs.targets.items()
     }
-    return Drawn(filled, targets)
+    return StepInputs(filled, targets)
 
 
 def _is_out_of_memory(error: Exception) -> bool:

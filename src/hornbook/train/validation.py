@@ -25,12 +25,12 @@ def validate(
     counts: dict[str, Tensor] = {}
     for i, batch in enumerate(held_out):
         generator.manual_seed(seed_of("validation", i))
-        drawn = objective.draw(batch.to(runtime.device), generator)
-        for part in drawn.split(micro_tokens):
+        step_inputs = objective.prepare(batch.to(runtime.device), generator)
+        for part in step_inputs.split(micro_tokens):
             with runtime.autocast():
-                found = objective.hits(model, part)
+                found = objective.evaluate(model, part)
             sums = {name: sums.get(name, 0.0) + value.double() for name, value in found.items()}
-        counts = {term: counts.get(term, 0.0) + count for term, count in drawn.counts().items()}
+        counts = {term: counts.get(term, 0.0) + count for term, count in step_inputs.counts().items()}
     model.train(was_training)
     of_term = {name: name if name in counts else name.rpartition("_")[0] for name in sums}
     means = {name: float(value / counts[of_term[name]]) for name, value in sums.items()}

@@ -51,7 +51,7 @@ class ChoiceLayout:
             raise ValueError(f"{next(iter(tables.values())).file} has no rows")
         main = next(iter(columns.values()))
         notes.roles = named_roles(main.context, main.beginning, main.label, main.key)
-        notes.say(main.described())
+        notes.log(main.described())
         rows = {part: [_choices(row, columns[part]) for row in tables[part].rows] for part in columns}
         part = main_table(tables)[0]
         num_endings = Counter(len(endings) for endings, _ in rows[part] if endings).most_common(1)
@@ -137,7 +137,7 @@ def _first_number(
         if found.label and not any(names for _, names in rows[part]):
             labels |= {plain(value) for value in tables[part].values(found.label)}
     if str(num) in labels and "0" not in labels:
-        notes.say(f"labels go from 1 to {num}, 1 being the first ending")
+        notes.log(f"labels go from 1 to {num}, 1 being the first ending")
         return 1
     return 0
 

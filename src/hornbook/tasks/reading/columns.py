@@ -189,7 +189,7 @@ def table_examples(table: Table, part: str, asked: Asked, notes: Notes) -> list[
     words_column = find_column(table, asked.column("text"), WORDS, "text", num_sure=2)
     is_test = part.startswith("test")
     tags_column = find_column(table, asked.column("label"), TAGS, "label", may_be_missing=is_test)
-    notes.say(f"columns: words = '{words_column}', tags = " + (f"'{tags_column}'" if tags_column else "none"))
+    notes.log(f"columns: words = '{words_column}', tags = " + (f"'{tags_column}'" if tags_column else "none"))
     key_column = next((name for name in table.columns if name.lower() in ("id", "key", "guid")), None)
     notes.roles = named_roles(words_column, None, tags_column, key_column)
     found = []

@@ -51,7 +51,7 @@ def _decoded_as(encoding: str, data: bytes, file: str, notes: Notes) -> str:
             f"{file} is not in --encoding {encoding} ({error}): name the right one, or leave it out"
         ) from None
     if notes.format.encoding is None:
-        notes.say(f"{file}: encoding {encoding} (detected; --encoding overrides it)")
+        notes.log(f"{file}: encoding {encoding} (detected; --encoding overrides it)")
     return text.removeprefix("\ufeff")
 
 

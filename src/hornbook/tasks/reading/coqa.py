@@ -30,7 +30,7 @@ class CoqaLayout:
     takes_columns = False
 
     def read(self, paths: Mapping[str, list[Path]], asked: Asked, notes: Notes) -> dict[str, list[SpanExample]]:
-        notes.say(
+        notes.log(
             f"each question has the {NUM_TURNS} turns before it in front; 'yes' and 'no' stand behind the story; "
             "'unknown' is no answer"
         )

@@ -42,7 +42,7 @@ def dialect_for(text: str, suffix: str, file: str, notes: Notes) -> Dialect:
     usual = Dialect("\t" if suffix == ".tsv" else ",")
     found = detected(text, asked or usual.delimiter, is_asked=asked is not None)
     if found != usual and asked is None:
-        notes.say(f"{file}: {found.described()} (detected; --delimiter overrides it)")
+        notes.log(f"{file}: {found.described()} (detected; --delimiter overrides it)")
     return found
 
 
@@ -52,7 +52,7 @@ def records(text: str, suffix: str, dialect: Dialect, file: str, notes: Notes) -
         # Quotes are plain characters, as in most TSV files, unless they make sense as marks in the whole of this one.
         if not _quotes_are_marks(text):
             return plain_records(text)
-        notes.say(f"{file}: fields are in quotes, which were taken off")
+        notes.log(f"{file}: fields are in quotes, which were taken off")
     return csv_records(text, dialect, file, notes)
 
 

@@ -21,7 +21,7 @@ def finished(entry: KnownDataSet, parts: Parts, notes: Notes, *, seed: int, held
         reason = notes.problems.first(*WHY_NOTHING) or ", ".join(notes.files)
         raise ValueError(f"no example could be read ({reason}): check the data")
     for part in [part for part in parts if not parts[part]]:
-        notes.say(f"the {part} part has no examples: it is left out")
+        notes.log(f"the {part} part has no examples: it is left out")
         del parts[part]
     scheme = ""
     if entry.kind == "tagging":
@@ -69,9 +69,9 @@ def _distinct(examples: list[Example], part: str, notes: Notes) -> list[Example]
 def _in_bio(parts: Parts, notes: Notes) -> tuple[Parts, Scheme]:
     scheme = scheme_of(example.tags for examples in parts.values() for example in examples if example.tags)
     if scheme == "plain":
-        notes.say("tags: plain, one a word")
+        notes.log("tags: plain, one a word")
         return parts, scheme
-    notes.say(f"tags: {scheme}" + ("" if scheme == "BIO" else ", read as BIO"))
+    notes.log(f"tags: {scheme}" + ("" if scheme == "BIO" else ", read as BIO"))
     parts = {part: [_repaired(each, scheme, part, notes) for each in examples] for part, examples in parts.items()}
     return parts, scheme
 
@@ -90,7 +90,7 @@ def _repaired(example: TaggedExample, scheme: Scheme, part: str, notes: Notes) -
 
 def _with_dev(parts: Parts, notes: Notes, seed: int, share: float) -> Parts:
     train, dev, how = hold_out(parts["train"], share, seed)
-    notes.say(f"no dev part: {len(dev)} of {len(train) + len(dev)} train examples were held out {how} (seed {seed})")
+    notes.log(f"no dev part: {len(dev)} of {len(train) + len(dev)} train examples were held out {how} (seed {seed})")
     return {"train": train, "dev": dev, **{part: each for part, each in parts.items() if part != "train"}}
 
 

@@ -44,7 +44,7 @@ def read_inputs(
     saved: SavedTask,
     text: str | None = None,
     pair: str | None = None,
-    say: Callable[[str], None] | None = None,
+    log: Callable[[str], None] | None = None,
     strict: bool = False,
     delimiter: str | None = None,
     encoding: str | None = None,
@@ -58,7 +58,7 @@ def read_inputs(
     and for spans SQuAD's JSON. `say` receives what was inferred and what was wrong; with `strict`, the first problem is
     a `ValueError`.
     """
-    return [row.example for row in read_input_rows(file, saved, text, pair, say, strict, delimiter, encoding)]
+    return [row.example for row in read_input_rows(file, saved, text, pair, log, strict, delimiter, encoding)]
 
 
 def read_input_rows(
@@ -66,7 +66,7 @@ def read_input_rows(
     saved: SavedTask,
     text: str | None = None,
     pair: str | None = None,
-    say: Callable[[str], None] | None = None,
+    log: Callable[[str], None] | None = None,
     strict: bool = False,
     delimiter: str | None = None,
     encoding: str | None = None,
@@ -74,8 +74,8 @@ def read_input_rows(
     """The same with the original columns of each input, and with what is wrong with it."""
     notes = Notes(strict, needs_labels=False, format=Format(delimiter, encoding))
     found = inputs_in(file, known(saved.name), Asked(text, pair, trained=saved.roles or {}), notes)
-    for words in [*notes.said, *_problems(notes.problems)] if say else ():
-        say(words)
+    for words in [*notes.said, *_problems(notes.problems)] if log else ():
+        log(words)
     columns = original_columns(found, notes) or [{} for _ in found]
     rows = notes.tables[0].rows if notes.tables else [Row("") for _ in found]
     return [_input_row(*each) for each in zip(found, columns, rows, strict=True)]
@@ -194,7 +194,7 @@ def _lines(path: Path, entry: KnownDataSet, notes: Notes) -> list[Example]:
             for number, (context, *endings) in enumerate(line.split("\t") for line in lines)
         ]
     if has_tabs:
-        notes.say(f"{path}: the tab on each line parts two texts")
+        notes.log(f"{path}: the tab on each line parts two texts")
     made = SpanExample if entry.kind == "spans" else TextExample
     found: list[Example] = []
     for number, line in enumerate(lines):
@@ -241,7 +241,7 @@ def _table_of_sentences(path: Path, asked: Asked, notes: Notes) -> list[TaggedEx
         if len(table.columns) == 1 and asked.column("text") is None
         else find_column(table, asked.column("text"), WORDS, "text", num_sure=2)
     )
-    notes.say(f"columns: words = '{column}'")
+    notes.log(f"columns: words = '{column}'")
     found = []
     for number, row in enumerate(table.rows):
         if row.broken:

@@ -69,7 +69,7 @@ class Notes:
         place = self.places.get((part, key), f"example {key}")
         self.problem(kind, self.file_of.get(part, part), place, detail, count)
 
-    def say(self, sentence: str) -> None:
+    def log(self, sentence: str) -> None:
         if sentence not in self.said:
             self.said.append(sentence)
 

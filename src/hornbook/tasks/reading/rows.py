@@ -182,7 +182,7 @@ def read_excel(path: Path, notes: Notes) -> Table:
     except (zipfile.BadZipFile, openpyxl.utils.exceptions.InvalidFileException, OSError, KeyError, ValueError) as error:
         raise ValueError(f"{path} cannot be read as Excel ({error}): save it again as .xlsx, or as .csv") from None
     if len(book.worksheets) > 1:
-        notes.say(f"{path}: sheet '{sheet.title}', the first of {len(book.worksheets)}")
+        notes.log(f"{path}: sheet '{sheet.title}', the first of {len(book.worksheets)}")
     records = [(f"row {number}", list(row)) for number, row in enumerate(cells, 1)]
     while records and all(map(is_missing, records[-1][1])):
         records.pop()

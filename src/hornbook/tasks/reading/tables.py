@@ -71,7 +71,7 @@ class OwnTexts:
             parse = several_classes(separator)
             separated = f", separated by '{separator}'" if any(isinstance(cell, str) for cell in cells) else ""
         parts = {name: text_examples(each, columns, name, parse, notes) for name, each in tables.items()}
-        notes.say(columns.described() + self._described(parts.get(part, [])) + separated)
+        notes.log(columns.described() + self._described(parts.get(part, [])) + separated)
         return parts
 
     def _described(self, examples: list[TextExample]) -> str:
@@ -116,7 +116,7 @@ class OwnSpans:
         title = find_column(table, None, ("title", "article"), "title", may_be_missing=True)
         notes.roles = named_roles(question, passage, answer, key)
         columns = {"question": question, "passage": passage, "answer": answer, "start": start}
-        notes.say("columns: " + ", ".join(f"{what} = '{name}'" for what, name in columns.items() if name))
+        notes.log("columns: " + ", ".join(f"{what} = '{name}'" for what, name in columns.items() if name))
         questions = (
             Found(
                 str(index) if key is None or is_missing(row.fields.get(key)) else plain(row.fields[key]),

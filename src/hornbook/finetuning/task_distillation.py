@@ -15,11 +15,11 @@ from hornbook import config as configuration
 from hornbook.files import write_json
 from hornbook.finetuning.batches import TaskBatches
 from hornbook.finetuning.expected import Stage
-from hornbook.finetuning.inputs import Inputs, Say
+from hornbook.finetuning.inputs import Inputs, Log
 from hornbook.finetuning.layers import freeze, keeps_head, rates, with_head
 from hornbook.finetuning.objective import label_objective
-from hornbook.finetuning.settings import LayerSettings, TaughtSettings
-from hornbook.finetuning.steps import is_trained, say_where_it_goes_on, with_steps
+from hornbook.finetuning.settings import LayerSettings, TaskDistillationSettings
+from hornbook.finetuning.steps import is_trained, log_where_it_resumes, with_steps
 from hornbook.interop.folder import load_weights, read_weights, save_model
 from hornbook.interop.projections import load_projections, read_projections, save_projections
 from hornbook.interop.teacher import Teacher, refuse_other_vocabulary
@@ -60,7 +60,7 @@ def with_teacher(
     return pair, TaskDistillation(own, own.output, recipe, student.config, teacher.model.config, kept)
 
 
-def with_projections(inputs: Inputs, folder: Path, teacher: Teacher, say: Say) -> Inputs:
+def with_projections(inputs: Inputs, folder: Path, teacher: Teacher, log: Log) -> Inputs:
     """Those that the student in a folder learned before, on plain text, where a stage has such; says which go on."""
     stages = inputs.settings.objective.stages(is_task=True)
     pairs = [pair_for(recipe, inputs.trained, teacher.model) for recipe in stages]
@@ -70,9 +70,9 @@ def with_projections(inputs: Inputs, folder: Path, teacher: Teacher, say: Say) -
         return inputs
     fitting = {term: None for pair in pairs for term in pair.adopt_projections(found)}
     if fitting:
-        say(f"projections of {', '.join(fitting)} go on from those that the student learned before")
+        log(f"projections of {', '.join(fitting)} go on from those that the student learned before")
     if new := [term for term in asked if term not in fitting]:
-        say(f"projections of {', '.join(new)} are new: the student has none that fit this teacher")
+        log(f"projections of {', '.join(new)} are new: the student has none that fit this teacher")
     return replace(inputs, projections=found)
 
 
@@ -81,7 +81,9 @@ def student_rates(student: Transformer, settings: LayerSettings) -> Callable[[st
     share = rates(student, settings)
     if share is None:
         return None
-    return lambda name: settings.head_rate if name.startswith("projections.") else share(name.removeprefix("student."))
+    return lambda name: (
+        settings.head_lr_ratio if name.startswith("projections.") else share(name.removeprefix("student."))
+    )
 
 
 def refuse_unfit_teacher(teacher: Teacher, inputs: Inputs) -> None:
@@ -112,11 +114,11 @@ def refuse_unfit_teacher(teacher: Teacher, inputs: Inputs) -> None:
         TaskDistillation(TaskObjective(wanted), wanted, recipe, inputs.trained.config, teacher.model.config)
 
 
-def note_another_data_set(teacher: Teacher, inputs: Inputs, say: Say) -> None:
+def note_another_data_set(teacher: Teacher, inputs: Inputs, log: Log) -> None:
     """Labels may be called the same and mean something else, as the 0 and 1 of most data sets do."""
     theirs, ours = known(load_task(teacher.folder, teacher.model.output).name), inputs.named
     if theirs.name != ours.name and theirs.layout.folder and ours.layout.folder:  # both are published ones
-        say(
+        log(
             f"note: the teacher {teacher.name} was fine-tuned on {theirs.name}, and this is {ours.name}: go on only "
             "where the labels of both mean the same"
         )
@@ -132,7 +134,12 @@ def stage_has_begun(out: Path) -> bool:
 
 
 def earlier_stages(
-    out: Path, inputs: Inputs, settings: TaughtSettings, runtime: Runtime, teacher: Teacher, kept: KeptTeacher | None
+    out: Path,
+    inputs: Inputs,
+    settings: TaskDistillationSettings,
+    runtime: Runtime,
+    teacher: Teacher,
+    kept: KeptTeacher | None,
 ) -> list[Stage]:
     """All stages but the last, as they would run from these weights."""
     found = []
@@ -146,12 +153,12 @@ def earlier_stages(
 def run_earlier_stages(
     out: Path,
     inputs: Inputs,
-    settings: TaughtSettings,
+    settings: TaskDistillationSettings,
     runtime: Runtime,
     teacher: Teacher,
     kept: KeptTeacher | None,
-    watch: Callable[[Status], None],
-    say: Say,
+    on_progress: Callable[[Status], None],
+    log: Log,
 ) -> Inputs | Outcome:
     """Runs, or goes on with, all stages but the last; what the last starts from. An `Outcome` means a stop."""
     stages = settings.objective.stages(is_task=True)
@@ -162,28 +169,28 @@ def run_earlier_stages(
         if is_trained(folder, its_own):
             job.load_model(Checkpoints(folder).last())
         else:
-            say(_begins(number, stages, its_own))
-            say_where_it_goes_on(folder, its_own, say)
+            log(_begins(number, stages, its_own))
+            log_where_it_resumes(folder, its_own, log)
             folder.mkdir(parents=True, exist_ok=True)
             _write_about(folder, number, stages, its_own)
             with Signals() as signals:
-                outcome = train(folder, job, its_own.loop(), runtime, watch)
+                outcome = train(folder, job, its_own.loop(), runtime, on_progress)
             if signals.stop:  # perhaps during the last step, after which the stage is finished
                 outcome = replace(outcome, ended="stopped")
             if outcome.ended == "stopped":
                 return outcome
-        inputs = inputs.starting_from(student, {**inputs.projections, **job.model.projections.state_dict()})
+        inputs = inputs.initialised_from(student, {**inputs.projections, **job.model.projections.state_dict()})
     if len(stages) > 1:
-        say(_begins(len(stages), stages, settings))
+        log(_begins(len(stages), stages, settings))
     return inputs
 
 
-def _write_about(folder: Path, number: int, stages: Sequence[Recipe], settings: TaughtSettings) -> None:
+def _write_about(folder: Path, number: int, stages: Sequence[Recipe], settings: TaskDistillationSettings) -> None:
     about = {"number": number, "num_stages": len(stages), "terms": list(stages[number - 1].named())}
     write_json(folder / ABOUT, {**about, "settings": configuration.to_dict(settings)})
 
 
-def _begins(number: int, stages: Sequence[Recipe], settings: TaughtSettings) -> str:
+def _begins(number: int, stages: Sequence[Recipe], settings: TaskDistillationSettings) -> str:
     terms = ", ".join(stages[number - 1].named()) or "labels alone"
     epochs = f"{settings.epochs:g} epoch{'' if settings.epochs == 1 else 's'}"
     return f"stage {number} of {len(stages)}: {terms}, {epochs} at a rate of {settings.optimizer.lr:g}"
@@ -191,7 +198,7 @@ def _begins(number: int, stages: Sequence[Recipe], settings: TaughtSettings) -> 
 
 def _stage(
     inputs: Inputs,
-    settings: TaughtSettings,
+    settings: TaskDistillationSettings,
     recipe: Recipe,
     teacher: Teacher,
     kept: KeptTeacher | None,

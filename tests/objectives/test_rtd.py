@@ -10,7 +10,7 @@ import torch
 from hornbook.batch import pack
 from hornbook.models.electra import ElectraConfig, ElectraPair, generator_config
 from hornbook.objectives.masking import Masking, MaskingSettings
-from hornbook.objectives.replaced import DetectionSettings, ReplacedTokens, guess, put, uniform
+from hornbook.objectives.rtd import RtdObjective, RtdSettings, guess, put, uniform
 from hornbook.train.objective import Targets
 from hornbook.train.optimizer import make_optimizer
 from hornbook.train.settings import OptimizerSettings
@@ -20,19 +20,19 @@ VOCABULARY, MASK, SPECIAL = 70, 4, [0, 1, 2, 3, 4]
 LENGTHS = [12, 30, 7, 21]
 
 
-def pair_of(settings: DetectionSettings, seed: int = 0, **changes) -> ElectraPair:
+def pair_of(settings: RtdSettings, seed: int = 0, **overrides) -> ElectraPair:
     size = {"num_layers": 2, "width": 16, "num_heads": 2, "inner_width": 24, "max_positions": 32, "embedding_width": 8}
-    config = ElectraConfig(VOCABULARY, **size | {"dropout": 0.0, "attention_dropout": 0.0, "init_std": 0.3} | changes)
-    smaller = generator_config(config, settings.generator_share, settings.generator_layers)
+    config = ElectraConfig(VOCABULARY, **size | {"dropout": 0.0, "attention_dropout": 0.0, "init_std": 0.3} | overrides)
+    smaller = generator_config(config, settings.generator_size, settings.generator_layers)
     adversarial = settings.generator_learns == "adversarial"
     pair = ElectraPair(config, smaller, settings.shared, settings.heads, predicts_reward=adversarial)
     pair.initialise(torch.Generator().manual_seed(seed))
     return pair.double()
 
 
-def objective_of(settings: DetectionSettings) -> ReplacedTokens:
-    masking = MaskingSettings(rate=0.3, mask_share=0.85, random_share=0.0)
-    return ReplacedTokens(Masking(masking, VOCABULARY, MASK, SPECIAL), settings)
+def objective_of(settings: RtdSettings) -> RtdObjective:
+    masking = MaskingSettings(probability=0.3, mask_fraction=0.85, random_fraction=0.0)
+    return RtdObjective(Masking(masking, VOCABULARY, MASK, SPECIAL), settings)
 
 
 def batch_of(seed: int = 0):
@@ -40,18 +40,18 @@ def batch_of(seed: int = 0):
     return pack([np.concatenate([[2], random.integers(5, VOCABULARY, n - 2), [3]]) for n in LENGTHS], longest=32)
 
 
-def drawn_of(objective: ReplacedTokens, seed: int = 0):
-    return objective.draw(batch_of(), torch.Generator().manual_seed(seed))
+def drawn_of(objective: RtdObjective, seed: int = 0):
+    return objective.prepare(batch_of(), torch.Generator().manual_seed(seed))
 
 
-def settings_of(learns: str = "rtd", **changes) -> DetectionSettings:
-    return DetectionSettings(learns=learns, generator_share=0.5, **changes)
+def settings_of(learns: str = "rtd", **overrides) -> RtdSettings:
+    return RtdSettings(learns=learns, generator_size=0.5, **overrides)
 
 
-def guessed_by_hand(pair: ElectraPair, drawn) -> tuple[torch.Tensor, list[int], list[int]]:
+def guessed_by_hand(pair: ElectraPair, step_inputs) -> tuple[torch.Tensor, list[int], list[int]]:
     """(generator's log-probabilities at the masked tokens, their positions, the guesses), token by token."""
-    mlm, numbers = drawn.targets["mlm"], drawn.targets["guesses"].values_K
-    logits = pair.generator.mlm_logits(pair.generator(drawn.batch)[mlm.positions_K])
+    mlm, numbers = step_inputs.targets["mlm"], step_inputs.targets["guesses"].values_K
+    logits = pair.generator.mlm_logits(pair.generator(step_inputs.batch)[mlm.positions_K])
     guesses = []
     for row, number in zip(logits, numbers, strict=True):
         scores = [
@@ -68,11 +68,11 @@ def guessed_by_hand(pair: ElectraPair, drawn) -> tuple[torch.Tensor, list[int], 
 def test_the_losses_are_those_of_the_definition(learns):
     settings = settings_of(learns)
     pair, objective = pair_of(settings), objective_of(settings)
-    drawn = drawn_of(objective)
+    step_inputs = drawn_of(objective)
     original = batch_of().ids_T.tolist()
-    log_p, positions, guesses = guessed_by_hand(pair, drawn)
-    sums, hits = objective.sums(pair, drawn), objective.hits(pair, drawn)
-    values = drawn.targets["mlm"].values_K.tolist()
+    log_p, positions, guesses = guessed_by_hand(pair, step_inputs)
+    sums, hits = objective.sums(pair, step_inputs), objective.evaluate(pair, step_inputs)
+    values = step_inputs.targets["mlm"].values_K.tolist()
     assert [original[place] for place in positions] == values
     assert float(sums["mlm"]) == pytest.approx(-sum(float(row[v]) for row, v in zip(log_p, values, strict=True)))
 
@@ -103,7 +103,7 @@ def test_the_losses_are_those_of_the_definition(learns):
     if objective.term == "rtd":
         assert float(hits["rtd_replaced"]) == sum(text[place] != original[place] for place in places)
         assert 0 <= float(hits["rtd_found"]) <= float(hits["rtd_replaced"])
-    assert float(drawn.counts()[objective.term]) == len(places)
+    assert float(step_inputs.counts()[objective.term]) == len(places)
     assert 0 < sum(a != b for a, b in zip(text, original, strict=True)) < len(positions)
 
 
@@ -111,10 +111,10 @@ def test_the_losses_are_those_of_the_definition(learns):
 def test_a_correction_names_or_copies_what_stood_at_the_masked_tokens():
     settings = settings_of(correction=2.0)
     pair, objective = pair_of(settings), objective_of(settings)
-    drawn = drawn_of(objective)
+    step_inputs = drawn_of(objective)
     assert objective.weights == {"mlm": 1.0, "rtd": 50.0, "correction": 2.0}
     original = batch_of().ids_T.tolist()
-    _, positions, guesses = guessed_by_hand(pair, drawn)
+    _, positions, guesses = guessed_by_hand(pair, step_inputs)
     text = list(original)
     for place, token in zip(positions, guesses, strict=True):
         text[place] = token
@@ -126,11 +126,11 @@ def test_a_correction_names_or_copies_what_stood_at_the_masked_tokens():
         copied = text[place] == original[place]
         loss -= math.log((1 - p if copied else 0) + p * float(named[original[place]]))
         num_right += int(named.argmax()) == original[place] if p > 0.5 else copied
-    sums, hits = objective.sums(pair, drawn), objective.hits(pair, drawn)
+    sums, hits = objective.sums(pair, step_inputs), objective.evaluate(pair, step_inputs)
     assert float(sums["correction"]) == pytest.approx(loss, rel=1e-9)
     assert float(hits["correction"]) == pytest.approx(loss, rel=1e-9)
     assert float(hits["correction_accuracy"]) == num_right
-    assert float(drawn.counts()["correction"]) == len(positions)
+    assert float(step_inputs.counts()["correction"]) == len(positions)
     alone = objective_of(settings_of())  # beside it, the published terms stay as they are
     assert {term: float(sums[term]) for term in ("mlm", "rtd")} == {
         term: float(value) for term, value in alone.sums(pair, drawn_of(alone)).items()
@@ -143,7 +143,7 @@ def test_a_correction_teaches_the_discriminator_and_neither_the_scores_nor_the_g
     objective.sums(pair, drawn_of(objective))["correction"].backward()
     assert all(parameter.grad is None for parameter in pair.generator.parameters())
     assert all(parameter.grad is None for parameter in pair.discriminator.rtd.parameters())
-    assert all(bool(block.expand.weight.grad.any()) for block in pair.discriminator.blocks)
+    assert all(bool(block.fc1.weight.grad.any()) for block in pair.discriminator.blocks)
     with pytest.raises(ValueError, match=r"names them already: set objective\.learns=rtd"):
         settings_of("replace-mlm", correction=1.0)
     with pytest.raises(ValueError, match=r"objective\.correction must be at least 0"):
@@ -151,9 +151,9 @@ def test_a_correction_teaches_the_discriminator_and_neither_the_scores_nor_the_g
 
 
 def test_published_weights():
-    assert DetectionSettings().weights == {"mlm": 1.0, "rtd": 50.0}
-    assert DetectionSettings(learns="replace-mlm").weights == {"mlm": 1.0, "replace_mlm": 1.0}
-    assert DetectionSettings(weight=20.0).weights == {"mlm": 1.0, "rtd": 20.0}
+    assert RtdSettings().weights == {"mlm": 1.0, "rtd": 50.0}
+    assert RtdSettings(learns="replace-mlm").weights == {"mlm": 1.0, "replace_mlm": 1.0}
+    assert RtdSettings(weight=20.0).weights == {"mlm": 1.0, "rtd": 20.0}
 
 
 @torch.no_grad()
@@ -163,8 +163,8 @@ def test_a_guess_that_is_the_original_counts_as_original():
     pair, objective = pair_of(settings), objective_of(settings)
     pair.generator.mlm.bias[9] += 1000.0
     batch = pack([np.full(20, 9), np.full(20, 8)])
-    drawn = objective.draw(batch, torch.Generator().manual_seed(1))
-    guessed = objective._guessed(pair, drawn)
+    step_inputs = objective.prepare(batch, torch.Generator().manual_seed(1))
+    guessed = objective._guessed(pair, step_inputs)
     is_replaced = guessed.batch.ids_T != guessed.original_T
     assert not is_replaced[:20].any() and int(is_replaced[20:].sum()) == round(0.3 * 20)
     assert torch.equal(guessed.original_T, batch.ids_T)
@@ -175,11 +175,11 @@ def test_no_mask_is_left_for_the_discriminator_and_none_is_drawn_at_random():
     """85% of the chosen tokens become the mask, the rest stay: never a random one."""
     objective = objective_of(settings_of())
     batch = pack([np.random.default_rng(3).integers(5, VOCABULARY, 400) for _ in range(30)])
-    drawn = objective.draw(batch, torch.Generator().manual_seed(0))
-    put_there = drawn.batch.ids_T[drawn.targets["mlm"].positions_K]
+    step_inputs = objective.prepare(batch, torch.Generator().manual_seed(0))
+    put_there = step_inputs.batch.ids_T[step_inputs.targets["mlm"].positions_K]
     is_mask = put_there == MASK
     assert 0.83 < float(is_mask.float().mean()) < 0.87
-    assert torch.equal(put_there[~is_mask], drawn.targets["mlm"].values_K[~is_mask])
+    assert torch.equal(put_there[~is_mask], step_inputs.targets["mlm"].values_K[~is_mask])
 
 
 def test_gradients_do_not_go_through_the_guess():
@@ -233,9 +233,9 @@ def test_followed_tokens_take_over_what_the_generators_learn(optimizer):
 def test_splitting_and_filling_up_change_nothing(learns, how):
     settings = settings_of(correction=1.0) if learns == "corrected" else settings_of(learns)
     pair, objective = pair_of(settings), objective_of(settings)
-    drawn = drawn_of(objective)
-    whole = objective.sums(pair, drawn)
-    parts = drawn.split(32) if how == "split" else [bucketed(drawn, 128, 64)]
+    step_inputs = drawn_of(objective)
+    whole = objective.sums(pair, step_inputs)
+    parts = step_inputs.split(32) if how == "split" else [bucketed(step_inputs, 128, 64)]
     assert len(parts) > 1 or how == "bucketed"
     for term in whole:
         found = sum(float(objective.sums(pair, part)[term]) for part in parts)
@@ -259,7 +259,7 @@ def test_at_a_low_temperature_the_guesses_are_the_likeliest_tokens():
     guessed = objective._guessed(pair, drawn_of(objective))
     assert torch.equal(guessed.guesses_K, guessed.logits_KV.argmax(-1))
     with pytest.raises(ValueError, match=r"objective\.temperature must be above 0"):
-        DetectionSettings(temperature=0.0)
+        RtdSettings(temperature=0.0)
 
 
 def test_noise_is_even_and_never_at_the_ends():
@@ -282,20 +282,20 @@ def test_a_target_of_weight_0_puts_nothing():
 class TestAdversarial:
     """The generator by policy gradient."""
 
-    settings = DetectionSettings(generator_learns="adversarial", generator_share=0.5, shared="none")
+    settings = RtdSettings(generator_learns="adversarial", generator_size=0.5, shared="none")
 
     def test_the_terms_are_those_of_the_paper(self):
         pair, objective = pair_of(self.settings), objective_of(self.settings)
-        drawn = drawn_of(objective)
-        sums = objective.sums(pair, drawn)
+        step_inputs = drawn_of(objective)
+        sums = objective.sums(pair, step_inputs)
         assert objective.weights == {"mlm": 0.0, "rtd": 50.0, "policy": 1.0, "baseline": 1.0} and set(sums) == set(
             objective.weights
         )
         with torch.no_grad():
-            guessed = objective._guessed(pair, drawn)
+            guessed = objective._guessed(pair, step_inputs)
             scores = pair.discriminator.rtd_logits(pair.discriminator(guessed.batch))
             policy = baseline = 0.0
-            for i, place in enumerate(drawn.targets["mlm"].positions_K.tolist()):
+            for i, place in enumerate(step_inputs.targets["mlm"].positions_K.tolist()):
                 replaced = guessed.guesses_K[i] != guessed.original_T[place]
                 p_right = float(torch.sigmoid(scores[place] if replaced else -scores[place]))
                 expected = float(torch.sigmoid(pair.generator.reward(guessed.x_KD[i]))[0])
@@ -316,9 +316,9 @@ class TestAdversarial:
 
     def test_needs_a_discriminator(self):
         with pytest.raises(ValueError, match=r"objective\.learns=rtd"):
-            DetectionSettings(generator_learns="adversarial", learns="replace-mlm")
+            RtdSettings(generator_learns="adversarial", learns="replace-mlm")
 
 
 def test_all_layers_shared_needs_one_size():
     with pytest.raises(ValueError, match=r"generator_share=1"):
-        DetectionSettings(shared="all")
+        RtdSettings(shared="all")

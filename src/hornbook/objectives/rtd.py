@@ -24,10 +24,10 @@ from torch import Tensor
 from hornbook.batch import Batch
 from hornbook.config import Typed, setting
 from hornbook.models.electra import ElectraPair, Shared
-from hornbook.models.outputs import at_least_single
+from hornbook.models.outputs import upcast
 from hornbook.objectives.masking import Masking
-from hornbook.objectives.pretraining import SentenceTask, every_token, sentence_targets, summed_loss
-from hornbook.train.objective import Drawn, Targets
+from hornbook.objectives.mlm import SentenceTask, every_token, sentence_targets, summed_loss
+from hornbook.train.objective import StepInputs, Targets
 
 Learns = Literal["rtd", "rtd-masked", "replace-mlm", "all-tokens-mlm"]
 TERMS: dict[str, str] = {  # the discriminator's loss, as it is called in the metrics
@@ -47,7 +47,7 @@ DETECTION_WEIGHT, MLM_WEIGHT = 50.0, 1.0
 
 
 @dataclass(frozen=True)
-class DetectionSettings(Typed, group="objective"):
+class RtdSettings(Typed, group="objective"):
     learns: Learns = setting(
         "rtd",
         "what the discriminator does: rtd finds replaced tokens among all; rtd-masked only among the masked ones; "
@@ -62,7 +62,7 @@ class DetectionSettings(Typed, group="objective"):
         low=0,
         high=1e6,
     )
-    generator_share: float = setting(
+    generator_size: float = setting(
         0.25, "the generator's width, heads and inner width, of the discriminator's", above=0, high=1
     )
     generator_layers: int | None = setting(
@@ -71,7 +71,7 @@ class DetectionSettings(Typed, group="objective"):
     generator_learns: Literal["likelihood", "adversarial"] = setting(
         "likelihood", "mlm, or to mislead the discriminator by policy gradient, which the paper found worse"
     )
-    generator_rate: float = setting(
+    generator_lr_ratio: float = setting(
         1.0, "share of the learning rate that the generator's own weights get", low=0, high=1e6
     )
     temperature: float = setting(
@@ -94,9 +94,9 @@ class DetectionSettings(Typed, group="objective"):
                 f"objective.correction names tokens beside finding them, and {self.learns} names them already: "
                 "set objective.learns=rtd or leave it out"
             )
-        if self.shared == "all" and (self.generator_share != 1 or self.generator_layers is not None):
+        if self.shared == "all" and (self.generator_size != 1 or self.generator_layers is not None):
             raise ValueError(
-                "objective.shared=all needs two encoders of one size: set objective.generator_share=1 and leave "
+                "objective.shared=all needs two encoders of one size: set objective.generator_size=1 and leave "
                 "objective.generator_layers out"
             )
         if self.generator_learns == "adversarial" and not self.learns.startswith("rtd"):
@@ -141,14 +141,14 @@ class _Judged:
     weights_K: Tensor
 
 
-class ReplacedTokens:
+class RtdObjective:
     """The objective of an `ElectraPair`."""
 
     is_capturable = True
 
-    def __init__(self, masking: Masking, settings: DetectionSettings | None = None):
+    def __init__(self, masking: Masking, settings: RtdSettings | None = None):
         self.masking = masking
-        self.settings = settings or DetectionSettings()
+        self.settings = settings or RtdSettings()
         self.weights = self.settings.weights
         self.term = TERMS[self.settings.learns]
         self.wants_every_token = self.settings.learns in ("rtd", "all-tokens-mlm")
@@ -160,9 +160,9 @@ class ReplacedTokens:
         self.guess = torch.compile(guess, dynamic=True)
         self.copied_or_named = torch.compile(copied_or_named, dynamic=True)
 
-    def draw(self, batch: Batch, generator: torch.Generator) -> Drawn:
+    def prepare(self, batch: Batch, generator: torch.Generator) -> StepInputs:
         """Targets of `mlm` and, under `guesses`, the numbers that the noise is made from; `rtd` wants every token."""
-        ids_T, mlm = self.masking.draw(batch, generator)
+        ids_T, mlm = self.masking.prepare(batch, generator)
         device = ids_T.device
         numbers_K = torch.randint(-(2**31), 2**31, mlm.values_K.shape, device=device, generator=generator)
         targets = {"mlm": mlm, "guesses": dataclasses.replace(mlm, values_K=numbers_K)}
@@ -173,29 +173,29 @@ class ReplacedTokens:
             targets |= {"policy": mlm, "baseline": mlm}
         if self.settings.sentence != "none":
             targets[self.settings.sentence] = sentence_targets(batch)
-        return Drawn(dataclasses.replace(batch, ids_T=ids_T), targets)
+        return StepInputs(dataclasses.replace(batch, ids_T=ids_T), targets)
 
-    def sums(self, model: ElectraPair, drawn: Drawn) -> dict[str, Tensor]:
-        guessed = self._guessed(model, drawn)
-        mlm = drawn.targets["mlm"]
+    def sums(self, model: ElectraPair, step_inputs: StepInputs) -> dict[str, Tensor]:
+        guessed = self._guessed(model, step_inputs)
+        mlm = step_inputs.targets["mlm"]
         sums = {"mlm": self.summed_loss(guessed.logits_KV, mlm.values_K, mlm.weights_K)}
         x_TD = model.discriminator(guessed.batch)
-        judged = self._judged(model, x_TD, guessed, drawn)
+        judged = self._judged(model, x_TD, guessed, step_inputs)
         sums[self.term] = (judged.losses_K * judged.weights_K).sum()
         if self.settings.correction:
             corrected = self._corrected(model, x_TD, guessed, mlm)
             sums[CORRECTION] = (corrected.losses_K * corrected.weights_K).sum()
         if "policy" in self.weights:
-            sums |= self._adversarial(model, x_TD, guessed, drawn)
-        if (sentence := drawn.targets.get(self.settings.sentence)) is not None:
+            sums |= self._adversarial(model, x_TD, guessed, step_inputs)
+        if (sentence := step_inputs.targets.get(self.settings.sentence)) is not None:
             logits_N2 = model.discriminator.sentence_logits(x_TD[sentence.positions_K])
             sums[self.settings.sentence] = summed_loss(logits_N2, sentence.values_K, sentence.weights_K)
         return {term: sums[term] for term in self.weights}
 
-    def hits(self, model: ElectraPair, drawn: Drawn) -> dict[str, Tensor]:
-        guessed = self._guessed(model, drawn)
-        mlm, x_TD = drawn.targets["mlm"], model.discriminator(guessed.batch)
-        judged = self._judged(model, x_TD, guessed, drawn)
+    def evaluate(self, model: ElectraPair, step_inputs: StepInputs) -> dict[str, Tensor]:
+        guessed = self._guessed(model, step_inputs)
+        mlm, x_TD = step_inputs.targets["mlm"], model.discriminator(guessed.batch)
+        judged = self._judged(model, x_TD, guessed, step_inputs)
         is_right_K = judged.is_right_K()
         found = {
             "mlm": summed_loss(guessed.logits_KV, mlm.values_K, mlm.weights_K),
@@ -211,26 +211,26 @@ class ReplacedTokens:
             found[CORRECTION] = (corrected.losses_K * corrected.weights_K).sum()
             found[f"{CORRECTION}_accuracy"] = (corrected.is_right_K() * corrected.weights_K).sum()
         if "policy" in self.weights:
-            found |= self._adversarial(model, x_TD, guessed, drawn)
-        if (sentence := drawn.targets.get(self.settings.sentence)) is not None:
+            found |= self._adversarial(model, x_TD, guessed, step_inputs)
+        if (sentence := step_inputs.targets.get(self.settings.sentence)) is not None:
             logits_N2 = model.discriminator.sentence_logits(x_TD[sentence.positions_K])
             found[self.settings.sentence] = summed_loss(logits_N2, sentence.values_K, sentence.weights_K)
             is_right_N = logits_N2.argmax(-1) == sentence.values_K
             found[f"{self.settings.sentence}_accuracy"] = (is_right_N * sentence.weights_K).sum()
         return found
 
-    def _guessed(self, model: ElectraPair, drawn: Drawn) -> _Guessed:
-        mlm = drawn.targets["mlm"]
-        x_KD = model.generator(drawn.batch).index_select(0, mlm.positions_K)
+    def _guessed(self, model: ElectraPair, step_inputs: StepInputs) -> _Guessed:
+        mlm = step_inputs.targets["mlm"]
+        x_KD = model.generator(step_inputs.batch).index_select(0, mlm.positions_K)
         logits_KV = model.generator.mlm_logits(x_KD)
-        guesses_K = self.guess(logits_KV.detach(), drawn.targets["guesses"].values_K, self.settings.temperature)
-        original_T = put(drawn.batch.ids_T, mlm, mlm.values_K)
-        batch = dataclasses.replace(drawn.batch, ids_T=put(drawn.batch.ids_T, mlm, guesses_K))
+        guesses_K = self.guess(logits_KV.detach(), step_inputs.targets["guesses"].values_K, self.settings.temperature)
+        original_T = put(step_inputs.batch.ids_T, mlm, mlm.values_K)
+        batch = dataclasses.replace(step_inputs.batch, ids_T=put(step_inputs.batch.ids_T, mlm, guesses_K))
         return _Guessed(x_KD, logits_KV, guesses_K, original_T, batch)
 
-    def _judged(self, model: ElectraPair, x_KD: Tensor, guessed: _Guessed, drawn: Drawn) -> _Judged:
+    def _judged(self, model: ElectraPair, x_KD: Tensor, guessed: _Guessed, step_inputs: StepInputs) -> _Judged:
         """What the discriminator makes of it, at the targets of its term."""
-        targets = drawn.targets[self.term]
+        targets = step_inputs.targets[self.term]
         original_K, text_K = guessed.original_T, guessed.batch.ids_T
         if self.wants_every_token:  # they stand in order: what is paired goes as far as both
             num = min(len(x_KD), len(targets.weights_K))
@@ -240,10 +240,10 @@ class ReplacedTokens:
             original_K, text_K = original_K[targets.positions_K], text_K[targets.positions_K]
         is_replaced_K = text_K != original_K
         if self.settings.learns == "replace-mlm":
-            logits_KV = at_least_single(model.discriminator.mlm_logits(x_KD))
+            logits_KV = upcast(model.discriminator.mlm_logits(x_KD))
             losses_K = F.cross_entropy(logits_KV, original_K, reduction="none")
             return _Judged(losses_K, lambda: logits_KV.argmax(-1) == original_K, is_replaced_K, weights_K)
-        scores_K = at_least_single(model.discriminator.rtd_logits(x_KD))
+        scores_K = upcast(model.discriminator.rtd_logits(x_KD))
         if self.settings.learns == "all-tokens-mlm":
             return self._named(model.discriminator.mlm_logits(x_KD), scores_K, original_K, is_replaced_K, weights_K)
         losses_K = F.binary_cross_entropy_with_logits(scores_K, is_replaced_K.to(scores_K.dtype), reduction="none")
@@ -265,25 +265,27 @@ class ReplacedTokens:
         arXiv 2102.08473, "corrective language modeling")."""
         x_KD = x_TD.index_select(0, mlm.positions_K)
         with torch.no_grad():
-            scores_K = at_least_single(model.discriminator.rtd_logits(x_KD))
+            scores_K = upcast(model.discriminator.rtd_logits(x_KD))
         logits_KV = model.discriminator.mlm_logits(x_KD)
         is_replaced_K = guessed.guesses_K != mlm.values_K
         return self._named(logits_KV, scores_K, mlm.values_K, is_replaced_K, mlm.weights_K)
 
-    def _adversarial(self, model: ElectraPair, x_TD: Tensor, guessed: _Guessed, drawn: Drawn) -> dict[str, Tensor]:
+    def _adversarial(
+        self, model: ElectraPair, x_TD: Tensor, guessed: _Guessed, step_inputs: StepInputs
+    ) -> dict[str, Tensor]:
         """REINFORCE (appendix F of the paper): a guess earns the discriminator's loss on it, less a learned baseline.
 
         policy = - sum of (reward - baseline) x log p_G(guess); the baseline is - log sigmoid(w x), and sigmoid(w x) is
         trained towards the probability that the discriminator gives to what is true.
         """
-        targets = drawn.targets["policy"]
+        targets = step_inputs.targets["policy"]
         with torch.no_grad():
-            scores_K = at_least_single(model.discriminator.rtd_logits(x_TD.index_select(0, targets.positions_K)))
+            scores_K = upcast(model.discriminator.rtd_logits(x_TD.index_select(0, targets.positions_K)))
             is_replaced_K = (guessed.guesses_K != targets.values_K).to(scores_K.dtype)
             rewards_K = F.binary_cross_entropy_with_logits(scores_K, is_replaced_K, reduction="none")
-        expected_K = at_least_single(model.generator.reward(guessed.x_KD.detach())[:, 0])
+        expected_K = upcast(model.generator.reward(guessed.x_KD.detach())[:, 0])
         gains_K = rewards_K + F.logsigmoid(expected_K.detach())
-        costs_K = F.cross_entropy(at_least_single(guessed.logits_KV), guessed.guesses_K, reduction="none")
+        costs_K = F.cross_entropy(upcast(guessed.logits_KV), guessed.guesses_K, reduction="none")
         off_K = F.binary_cross_entropy_with_logits(expected_K, torch.exp(-rewards_K), reduction="none")
         return {
             "policy": (gains_K * costs_K * targets.weights_K).sum(),
@@ -301,7 +303,7 @@ def put(ids_T: Tensor, targets: Targets, values_K: Tensor) -> Tensor:
 def copied_or_named(logits_KV: Tensor, scores_K: Tensor, original_K: Tensor, is_replaced_K: Tensor) -> Tensor:
     """- log p(token) of p(token) = p(copy) x [it stands there] + (1 - p(copy)) x softmax(token), K; the scores of `rtd`
     say not to copy."""
-    named_K = F.logsigmoid(scores_K) - F.cross_entropy(at_least_single(logits_KV), original_K, reduction="none")
+    named_K = F.logsigmoid(scores_K) - F.cross_entropy(upcast(logits_KV), original_K, reduction="none")
     copied_K = F.logsigmoid(-scores_K).masked_fill(is_replaced_K, -torch.inf)
     return -torch.logaddexp(named_K, copied_K)
 

@@ -16,7 +16,7 @@ from typing import Any
 
 from hornbook.files import read_json, write_json, write_text
 from hornbook.finetuning.evaluation import verdict
-from hornbook.finetuning.inputs import Inputs, Say, is_scored, read_labelled, training_part
+from hornbook.finetuning.inputs import Inputs, Log, is_scored, read_labelled, training_part
 from hornbook.finetuning.record import SCORES, Request, Scored, asked_of, refuse_other_data
 from hornbook.finetuning.settings import FinetuneSettings, settings_for
 from hornbook.tasks.datasets import KnownDataSet
@@ -44,10 +44,10 @@ class Labelled:
         return [each for each in self.data.parts["dev"] if is_scored(each, self.named)]
 
 
-def open_labelled(request: Request, data: Any, say: Say) -> Labelled:
+def open_labelled(request: Request, data: Any, log: Log) -> Labelled:
     """The same examples that fine-tuning would train on, for the same request."""
-    named, found = read_labelled(request, data, say)
-    settings = settings_for(named, None, request.all_changes())
+    named, found = read_labelled(request, data, log)
+    settings = settings_for(named, None, request.all_overrides())
     saved = make_task(named, found, output_for(found))
     return Labelled(named, found, settings, saved, *training_part(found, named, settings))
 
@@ -58,7 +58,7 @@ def begin(out: Path, verb: str, request: Request, asked: dict[str, Any], data: D
     wanted = request.to_dict() | asked
     if (out / "run.json").exists():
         run = read_json(out / "run.json")
-        if run.get("verb") != verb:
+        if run.get("command") != verb:
             raise ValueError(f"{out} holds a run of '{run.get('verb')}' and not of '{verb}': choose another --out")
         differences = [
             f"{name} {run['request'].get(name)}, not {value}"

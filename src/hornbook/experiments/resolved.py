@@ -53,7 +53,7 @@ class ArmBudget:
 
 
 @dataclass(frozen=True)
-class Decided:
+class ResolvedExperiment:
     experiment: Experiment
     flops: float
     arms: dict[str, ArmBudget]
@@ -83,9 +83,9 @@ def decide(
     corpora: list[str],
     data: dict[str, str],
     minutes_each: float | None,
-    say: Callable[[str], None],
+    log: Callable[[str], None],
     options: Mapping[str, Any] | None = None,
-) -> Decided:
+) -> ResolvedExperiment:
     """Decided now and written down, or as it was written down. Arms and tasks may be added later, not changed. `data`
     has the fingerprint of each task's."""
     opened = {name: open_for(experiment.settings_of(experiment.arm(name)), corpora) for name in _names(experiment)}
@@ -99,7 +99,7 @@ def decide(
         flops, measured, compile_, device = (written[name] for name in ("flops", "measured", "compile", "device"))
         minutes_each = written["minutes_each"]
     elif minutes_each is not None:
-        flops, measured, compile_, device = _measured(experiment, opened, corpora, minutes_each, say)
+        flops, measured, compile_, device = _measured(experiment, opened, corpora, minutes_each, log)
     else:
         flops, measured, compile_, device = experiment.equal.flops, {}, None, ""
     if not flops:
@@ -107,9 +107,9 @@ def decide(
     arms = {name: ArmBudget(**each) for name, each in (written["arms"] if written else {}).items()}
     for name in _names(experiment):
         if name not in arms:
-            step_flops, step_tokens = flops_of_a_step(experiment.settings_of(experiment.arm(name)), opened[name])
+            step_flops, step_tokens = flops_per_step(experiment.settings_of(experiment.arm(name)), opened[name])
             arms[name] = ArmBudget(max(1, round(flops / step_flops)), step_flops, step_tokens)
-    decided = Decided(experiment, flops, arms, minutes_each, compile_, measured, device)
+    decided = ResolvedExperiment(experiment, flops, arms, minutes_each, compile_, measured, device)
     about = _about(decided, written or {}) | {"corpora": fingerprints, "corpus_weights": weights}
     about["data"] = (written or {}).get("data", {}) | data
     about["options"] = dict(options or {})
@@ -126,13 +126,13 @@ def open_for(settings: PretrainSettings, corpora: list[str]) -> Corpora:
     return open_corpora([folder_and_weight(str(each)) for each in corpora], settings)
 
 
-def flops_of_a_step(settings: PretrainSettings, opened: Corpora) -> tuple[float, float]:
+def flops_per_step(settings: PretrainSettings, opened: Corpora) -> tuple[float, float]:
     """(FLOPs, tokens) of a mean step: what its batches really hold, at the FLOPs of the length limit."""
-    settings = configuration.changed(settings, {"model.vocab_size": opened[0][0].tokenizer.vocab_size})
+    settings = configuration.with_overrides(settings, {"model.vocab_size": opened[0][0].tokenizer.vocab_size})
     data, flops, tokens = settings.data, 0.0, 0.0
     for length, examples in BatchMaker(settings, opened).examples.items():
         is_only = data.short_length == data.length
-        share = 1.0 if is_only else data.short_share if length == data.short_length else 1 - data.short_share
+        share = 1.0 if is_only else data.short_fraction if length == data.short_length else 1 - data.short_fraction
         num_sequences = max(1, settings.batch.tokens // length)
         held = float(np.mean([examples.batch(number, num_sequences).num_tokens for number in range(NUM_COUNTED)]))
         held *= settings.batch.mean_tokens / settings.batch.tokens
@@ -142,23 +142,23 @@ def flops_of_a_step(settings: PretrainSettings, opened: Corpora) -> tuple[float,
 
 
 def _measured(
-    experiment: Experiment, opened: dict[str, Corpora], corpora: list[str], minutes: float, say: Callable[[str], None]
+    experiment: Experiment, opened: dict[str, Corpora], corpora: list[str], minutes: float, log: Callable[[str], None]
 ) -> tuple[float, dict[str, float], str, str]:
     """(FLOPs that fit, seconds a step of each arm, whether they compile, device)."""
     seconds, rates, runtime = {}, {}, None
     for number, arm in enumerate(experiment.arms, 1):
-        say(f"measuring how fast {arm.name} trains ({number} of {len(experiment.arms)}) ...")
-        changes = experiment.equal.pretraining | arm.settings
-        seconds[arm.name], runtime = measured_pace(arm.preset, corpora, minutes, changes)
-        step_flops, _ = flops_of_a_step(experiment.settings_of(arm), opened[arm.name])
+        log(f"measuring how fast {arm.name} trains ({number} of {len(experiment.arms)}) ...")
+        overrides = experiment.equal.pretraining | arm.settings
+        seconds[arm.name], runtime = measured_pace(arm.preset, corpora, minutes, overrides)
+        step_flops, _ = flops_per_step(experiment.settings_of(arm), opened[arm.name])
         rates[arm.name] = step_flops / seconds[arm.name]
     slowest = min(rates, key=rates.get)
     flops = float(f"{SPARE * minutes * 60 * rates[slowest]:.3g}")
-    say(f"{flops:.3g} FLOPs each: what {slowest}, the slowest, does in {minutes:g} minutes")
+    log(f"{flops:.3g} FLOPs each: what {slowest}, the slowest, does in {minutes:g} minutes")
     return flops, seconds, "yes" if runtime.compiles else "no", runtime.reason
 
 
-def _about(decided: Decided, written: dict) -> dict[str, Any]:
+def _about(decided: ResolvedExperiment, written: dict) -> dict[str, Any]:
     """What is decided, as it is written down. Arms and tasks that the file no longer has stay: their pieces do too."""
     experiment = configuration.to_dict(decided.experiment)
     return {

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from hornbook.models.outputs import NEVER
+from hornbook.models.outputs import MASKED_LOGIT
 from hornbook.tasks.choice import Choice
 from hornbook.tasks.records import ChoiceExample, SpanExample, TaggedExample, TextExample
 from hornbook.tasks.spans import Answer, SpanPrediction
@@ -120,7 +120,7 @@ def _window_answer(example: SpanExample, size: int, rarity: Any) -> SpanPredicti
     # Lower-casing may change how many characters there are, so places are those of the passage as it stands.
     found = [(match[0].lower(), match.start(), match.end()) for match in TOKEN.finditer(example.passage)]
     if not found:
-        return SpanPrediction("", 0, 0, -NEVER, ())
+        return SpanPrediction("", 0, 0, -MASKED_LOGIT, ())
     size, num_words = min(size, len(found)), len(found)
     places: dict[str, list[int]] = {}
     for place, (word, _, _) in enumerate(found):

@@ -7,7 +7,7 @@ nsp, sop = - sum over sequences of log p(label | [CLS])
 Label 0 means that B really follows A, as `transformers` counts. The total is weight x sum / count, added over terms.
 
     objective = Pretraining(Masking(MaskingSettings(), vocab_size, mask_id, special_ids), sentence="nsp")
-    drawn = objective.draw(batch, generator)
+    drawn = objective.prepare(batch, generator)
     objective.sums(model, drawn)                    # {"mlm": ..., "nsp": ...}
 """
 
@@ -23,20 +23,20 @@ from torch import Tensor, nn
 from hornbook.batch import Batch
 from hornbook.config import Typed, setting
 from hornbook.objectives.masking import Masking
-from hornbook.train.objective import Drawn, Targets
+from hornbook.train.objective import StepInputs, Targets
 
 SentenceTask = Literal["none", "nsp", "sop"]
 
 
 @dataclass(frozen=True)
-class ObjectiveSettings(Typed, group="objective"):
+class MlmSettings(Typed, group="objective"):
     sentence: SentenceTask = setting(
         "nsp", "also predict whether the second segment follows the first (nsp), or whether two were swapped (sop)"
     )
     sentence_weight: float = setting(1.0, "how much that loss counts beside the masked tokens'", low=0, high=1e6)
 
 
-class Pretraining:
+class MlmObjective:
     """MLM alone, or together with a sentence task from one pass through the encoder."""
 
     is_capturable = True
@@ -51,47 +51,47 @@ class Pretraining:
         """Fuses the loss over the vocabulary, which otherwise goes over the scores several times."""
         self.summed_loss = torch.compile(summed_loss, dynamic=True)
 
-    def draw(self, batch: Batch, generator: torch.Generator) -> Drawn:
-        ids_T, mlm = self.masking.draw(batch, generator)
+    def prepare(self, batch: Batch, generator: torch.Generator) -> StepInputs:
+        ids_T, mlm = self.masking.prepare(batch, generator)
         targets = {"mlm": mlm}
         if self.sentence:
             targets[self.sentence] = sentence_targets(batch)
-        return Drawn(dataclasses.replace(batch, ids_T=ids_T), targets)
+        return StepInputs(dataclasses.replace(batch, ids_T=ids_T), targets)
 
-    def sums(self, model: nn.Module, drawn: Drawn) -> dict[str, Tensor]:
+    def sums(self, model: nn.Module, step_inputs: StepInputs) -> dict[str, Tensor]:
         return {
-            term: self.summed_loss(logits, drawn.targets[term].values_K, drawn.targets[term].weights_K)
-            for term, logits in self._logits(model, drawn).items()
+            term: self.summed_loss(logits, step_inputs.targets[term].values_K, step_inputs.targets[term].weights_K)
+            for term, logits in self._logits(model, step_inputs).items()
         }
 
-    def hits(self, model: nn.Module, drawn: Drawn) -> dict[str, Tensor]:
+    def evaluate(self, model: nn.Module, step_inputs: StepInputs) -> dict[str, Tensor]:
         found = {}
-        for term, logits in self._logits(model, drawn).items():
-            targets = drawn.targets[term]
+        for term, logits in self._logits(model, step_inputs).items():
+            targets = step_inputs.targets[term]
             found[term] = summed_loss(logits, targets.values_K, targets.weights_K)
             found[f"{term}_accuracy"] = ((logits.argmax(-1) == targets.values_K) * targets.weights_K).sum()
         return found
 
-    def _logits(self, model: nn.Module, drawn: Drawn) -> dict[str, Tensor]:
-        x_TD = model(drawn.batch)
-        logits = {"mlm": model.mlm_logits(x_TD.index_select(0, drawn.targets["mlm"].positions_K))}
+    def _logits(self, model: nn.Module, step_inputs: StepInputs) -> dict[str, Tensor]:
+        x_TD = model(step_inputs.batch)
+        logits = {"mlm": model.mlm_logits(x_TD.index_select(0, step_inputs.targets["mlm"].positions_K))}
         if self.sentence:
-            logits[self.sentence] = model.sentence_logits(x_TD[drawn.targets[self.sentence].positions_K])
+            logits[self.sentence] = model.sentence_logits(x_TD[step_inputs.targets[self.sentence].positions_K])
         return logits
 
 
 def sentence_targets(batch: Batch) -> Targets:
     """One target a sequence, at its `[CLS]`: the batch's own label."""
-    num_live = batch.num_live_sequences
-    starts_host = np.minimum(np.arange(batch.num_sequences + 1), num_live)
-    labels = batch.labels_N[:num_live]
-    return Targets(batch.starts[:num_live].long(), labels, torch.ones_like(labels, dtype=torch.float32), starts_host)
+    num_real = batch.num_real_sequences
+    starts_host = np.minimum(np.arange(batch.num_sequences + 1), num_real)
+    labels = batch.labels_N[:num_real]
+    return Targets(batch.starts[:num_real].long(), labels, torch.ones_like(labels, dtype=torch.float32), starts_host)
 
 
 def every_token(batch: Batch) -> Targets:
     """One target a token, whatever it is."""
-    index_T = torch.arange(batch.num_live_tokens, device=batch.ids_T.device)
-    starts_host = batch.starts_host.clip(max=batch.num_live_tokens)
+    index_T = torch.arange(batch.num_real_tokens, device=batch.ids_T.device)
+    starts_host = batch.starts_host.clip(max=batch.num_real_tokens)
     return Targets(index_T, torch.zeros_like(index_T), torch.ones_like(index_T, dtype=torch.float32), starts_host)
 
 

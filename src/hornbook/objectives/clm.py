@@ -6,7 +6,7 @@ The token after the last one of a sequence is unknown, unless the batch says it:
 the one after it, so that the end of a document is predicted too, and so is the token behind a chunk that was cut.
 
     objective = NextToken()
-    drawn = objective.draw(batch, generator)
+    drawn = objective.prepare(batch, generator)
     objective.sums(model, drawn)                    # {"clm": ...}
 """
 
@@ -18,19 +18,19 @@ import torch
 from torch import Tensor, nn
 
 from hornbook.batch import Batch
-from hornbook.objectives.pretraining import summed_loss
+from hornbook.objectives.mlm import summed_loss
 from hornbook.objectives.vocabulary_loss import fused_loss, is_fused
-from hornbook.train.objective import Drawn, Objective, Targets
+from hornbook.train.objective import Objective, StepInputs, Targets
 
 NEARLY_ALL = 0.95  # of the tokens have targets, with those that fill a bucket up: scoring all costs less than picking
 
 
 @dataclass(frozen=True)
-class LanguageSettings:
+class ClmSettings:
     """There is nothing to choose: every token is predicted."""
 
 
-class NextToken:
+class ClmObjective:
     """Each token of each sequence from those before it."""
 
     is_capturable = True
@@ -43,22 +43,22 @@ class NextToken:
         """Fuses the loss over the vocabulary, which otherwise goes over the scores several times."""
         self.summed_loss = torch.compile(summed_loss, dynamic=True)
 
-    def draw(self, batch: Batch, generator: torch.Generator) -> Drawn:
-        return Drawn(batch, {"clm": tokens_after(batch)})
+    def prepare(self, batch: Batch, generator: torch.Generator) -> StepInputs:
+        return StepInputs(batch, {"clm": tokens_after(batch)})
 
-    def sums(self, model: nn.Module, drawn: Drawn) -> dict[str, Tensor]:
-        return {"clm": next_token_loss(model, model(drawn.batch), drawn.targets["clm"], self.summed_loss)}
+    def sums(self, model: nn.Module, step_inputs: StepInputs) -> dict[str, Tensor]:
+        return {"clm": next_token_loss(model, model(step_inputs.batch), step_inputs.targets["clm"], self.summed_loss)}
 
-    def hits(self, model: nn.Module, drawn: Drawn) -> dict[str, Tensor]:
-        targets = drawn.targets["clm"]
-        logits = model.clm_logits(model(drawn.batch).index_select(0, targets.positions_K))
+    def evaluate(self, model: nn.Module, step_inputs: StepInputs) -> dict[str, Tensor]:
+        targets = step_inputs.targets["clm"]
+        logits = model.clm_logits(model(step_inputs.batch).index_select(0, targets.positions_K))
         return {
             "clm": summed_loss(logits, targets.values_K, targets.weights_K),
             "clm_accuracy": ((logits.argmax(-1) == targets.values_K) * targets.weights_K).sum(),
         }
 
 
-class BesideTask:
+class AuxiliaryLanguageModel:
     """A task's own objective and, beside it, the next tokens of its texts (Radford et al. 2018, section 3.2).
 
     task + weight x clm, clm = mean over the sequences of the mean over their tokens, as in its published code
@@ -72,17 +72,19 @@ class BesideTask:
         self.weights = own.weights | {"clm": weight}
         self.is_capturable = own.is_capturable
 
-    def draw(self, batch: Batch, generator: torch.Generator) -> Drawn:
-        drawn = self.own.draw(batch, generator)
-        return Drawn(drawn.batch, drawn.targets | {"clm": next_tokens(drawn.batch, each_sequence_once=True)})
+    def prepare(self, batch: Batch, generator: torch.Generator) -> StepInputs:
+        step_inputs = self.own.prepare(batch, generator)
+        return StepInputs(
+            step_inputs.batch, step_inputs.targets | {"clm": next_tokens(step_inputs.batch, each_sequence_once=True)}
+        )
 
-    def sums(self, model: nn.Module, drawn: Drawn) -> dict[str, Tensor]:
-        found = self.hits(model, drawn)
+    def sums(self, model: nn.Module, step_inputs: StepInputs) -> dict[str, Tensor]:
+        found = self.evaluate(model, step_inputs)
         return {term: found[term] for term in self.weights}
 
-    def hits(self, model: nn.Module, drawn: Drawn) -> dict[str, Tensor]:
-        x_TD, targets = model(drawn.batch), drawn.targets["clm"]
-        losses, is_right, weights = self.own.losses(model.outputs_of(x_TD, drawn.batch), drawn)
+    def evaluate(self, model: nn.Module, step_inputs: StepInputs) -> dict[str, Tensor]:
+        x_TD, targets = model(step_inputs.batch), step_inputs.targets["clm"]
+        losses, is_right, weights = self.own.losses(model.outputs_of(x_TD, step_inputs.batch), step_inputs)
         return {
             "task": (losses * weights).sum(),
             "task_accuracy": (is_right * weights).sum(),
@@ -118,13 +120,13 @@ def tokens_after(batch: Batch) -> Targets:
 
 def next_tokens(batch: Batch, each_sequence_once: bool = False) -> Targets:
     """At every token of a sequence but the last, the one after it; each counts once, or each sequence does in all."""
-    device, num_live = batch.ids_T.device, batch.num_live_sequences
-    num_targets = np.maximum(np.diff(batch.starts_host[: num_live + 1]) - 1, 0)
-    starts_host = np.concatenate([[0], np.cumsum(num_targets), np.full(batch.num_dead, num_targets.sum())])
-    starts_N = batch.starts[:num_live].long()
-    num_targets_N = (batch.starts[1 : num_live + 1] - starts_N - 1).clamp(min=0)
+    device, num_real = batch.ids_T.device, batch.num_real_sequences
+    num_targets = np.maximum(np.diff(batch.starts_host[: num_real + 1]) - 1, 0)
+    starts_host = np.concatenate([[0], np.cumsum(num_targets), np.full(batch.num_padding_sequences, num_targets.sum())])
+    starts_N = batch.starts[:num_real].long()
+    num_targets_N = (batch.starts[1 : num_real + 1] - starts_N - 1).clamp(min=0)
     sequence_K = torch.repeat_interleave(
-        torch.arange(num_live, device=device), num_targets_N, output_size=int(starts_host[-1])
+        torch.arange(num_real, device=device), num_targets_N, output_size=int(starts_host[-1])
     )
     # As far into its sequence as target k is behind the first target of it.
     moved_N = starts_N - (num_targets_N.cumsum(0) - num_targets_N)
@@ -136,7 +138,7 @@ def next_tokens(batch: Batch, each_sequence_once: bool = False) -> Targets:
 
 def stated_tokens(batch: Batch) -> Targets:
     """At every token what the batch says comes after it; -1 is no token."""
-    values_K = batch.labels_T[: batch.num_live_tokens]
-    starts_host = np.minimum(batch.starts_host, batch.num_live_tokens)
+    values_K = batch.labels_T[: batch.num_real_tokens]
+    starts_host = np.minimum(batch.starts_host, batch.num_real_tokens)
     positions_K = torch.arange(len(values_K), device=values_K.device)
     return Targets(positions_K, values_K.clamp(min=0), (values_K >= 0).float(), starts_host)

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from hornbook.files import link, read_json, replacing, write_json
-from hornbook.finetuning.inputs import Inputs, Say
+from hornbook.finetuning.inputs import Inputs, Log
 from hornbook.finetuning.record import Request
 from hornbook.finetuning.run import Result, run_once
 from hornbook.finetuning.settings import searched_rates
@@ -28,8 +28,8 @@ def run_many(
     *,
     restarts: int,
     search: bool,
-    watch: Inform,
-    say: Say,
+    on_progress: Inform,
+    log: Log,
 ) -> Result | Outcome:
     """The best of several runs; an `Outcome` when one was stopped. What is finished already is not run again."""
     inputs = open_with(request)
@@ -39,7 +39,7 @@ def run_many(
     for rate in rates:
         asked = request if rate is None else dataclasses.replace(request, lr=rate)
         name = f"seed-{inputs.settings.runtime.seed}" if rate is None else f"lr-{rate:g}"
-        stopped = _try(out, name, asked, open_with, teacher, tries, watch, say)
+        stopped = _try(out, name, asked, open_with, teacher, tries, on_progress, log)
         if stopped is not None:
             return stopped
         if search:
@@ -51,7 +51,7 @@ def run_many(
         restarted = {f"seed-{first_seed}": _best(tries).result}
         for seed in range(first_seed + 1, first_seed + restarts):
             asked = dataclasses.replace(request, lr=best_rate, seed=seed)
-            stopped = _try(out, f"seed-{seed}", asked, open_with, teacher, restarted, watch, say)
+            stopped = _try(out, f"seed-{seed}", asked, open_with, teacher, restarted, on_progress, log)
             if stopped is not None:
                 return stopped
             _write(out, "restarts", restarted)
@@ -79,15 +79,15 @@ def _try(
     open_with: Callable[[Request], Inputs],
     teacher: Teacher | None,
     tries: dict[str, Result],
-    watch: Inform,
-    say: Say,
+    on_progress: Inform,
+    log: Log,
 ) -> Outcome | None:
-    result = run_once(out / "tries" / name, request, open_with(request), watch, say, teacher)
+    result = run_once(out / "tries" / name, request, open_with(request), on_progress, log, teacher)
     if isinstance(result, Outcome):
         return result
     tries[name] = result
     wrong = f"; degenerate: {result.degenerate}" if result.degenerate else ""
-    say(f"{name}: {result.decided_by} {result.score:.4g}{wrong}")
+    log(f"{name}: {result.decided_by} {result.score:.4g}{wrong}")
     return None
 
 

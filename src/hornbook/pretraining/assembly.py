@@ -16,11 +16,11 @@ from hornbook.models import registry
 from hornbook.models.electra import GENERATOR, ElectraPair, generator_config
 from hornbook.models.pair import DistillationPair
 from hornbook.models.transformer import Transformer
+from hornbook.objectives.clm import ClmObjective, ClmSettings
 from hornbook.objectives.distillation import CorpusDistillation, DistillationSettings, pair_for
-from hornbook.objectives.language import LanguageSettings, NextToken
 from hornbook.objectives.masking import Masking
-from hornbook.objectives.pretraining import Pretraining
-from hornbook.objectives.replaced import DetectionSettings, ReplacedTokens
+from hornbook.objectives.mlm import MlmObjective
+from hornbook.objectives.rtd import RtdObjective, RtdSettings
 from hornbook.pretraining.settings import PretrainSettings
 from hornbook.text.tokenizer import Tokenizer
 from hornbook.train.objective import Objective
@@ -39,21 +39,21 @@ def new_network(settings: PretrainSettings, teacher: Transformer | None = None) 
                 "first (hornbook pretrain --from), take objective.recipe=tinybert, or leave them out by "
                 "objective.without=logits"
             )
-        student = registry.family_of(config)(config, (head,) if has_logits or recipe.own_weight else ())
+        student = registry.family_of(config)(config, (head,) if has_logits or recipe.hard_label_weight else ())
         return pair_for(recipe, student, teacher)
-    if isinstance(objective, DetectionSettings):
-        smaller = generator_config(config, objective.generator_share, objective.generator_layers)
+    if isinstance(objective, RtdSettings):
+        smaller = generator_config(config, objective.generator_size, objective.generator_layers)
         is_adversarial = objective.generator_learns == "adversarial"
         return ElectraPair(config, smaller, objective.shared, objective.heads, is_adversarial)
-    if isinstance(objective, LanguageSettings):
+    if isinstance(objective, ClmSettings):
         return registry.family_of(config)(config, ("clm",))
     heads = ("mlm",) if objective.sentence == "none" else ("pooler", "mlm", "sentence")
     return registry.family_of(config)(config, heads)
 
 
 def objective_of(settings: PretrainSettings, tokenizer: Tokenizer, teacher: Transformer | None = None) -> Objective:
-    if settings.predicts_next and not settings.is_taught:
-        return NextToken()
+    if settings.predicts_next and not settings.is_distilled:
+        return ClmObjective()
     masking = None
     if not settings.predicts_next:
         masking = Masking(settings.masking, tokenizer.vocab_size, tokenizer.mask_id, tokenizer.special_ids)
@@ -61,23 +61,23 @@ def objective_of(settings: PretrainSettings, tokenizer: Tokenizer, teacher: Tran
         (recipe,) = settings.objective.stages(is_task=False)
         soft_targets = settings.objective.soft_targets
         return CorpusDistillation(masking, recipe, settings.model, teacher.config, soft_targets)
-    if isinstance(settings.objective, DetectionSettings):
-        return ReplacedTokens(masking, settings.objective)
-    return Pretraining(masking, settings.objective.sentence, settings.objective.sentence_weight)
+    if isinstance(settings.objective, RtdSettings):
+        return RtdObjective(masking, settings.objective)
+    return MlmObjective(masking, settings.objective.sentence, settings.objective.sentence_weight)
 
 
 def rates(settings: PretrainSettings) -> Callable[[str], float] | None:
     """Of a parameter, by its name, the share of the learning rate that it gets; None where all get the whole."""
-    if not isinstance(settings.objective, DetectionSettings) or settings.objective.generator_rate == 1:
+    if not isinstance(settings.objective, RtdSettings) or settings.objective.generator_lr_ratio == 1:
         return None
-    return lambda name: settings.objective.generator_rate if name.startswith(f"{GENERATOR}.") else 1.0
+    return lambda name: settings.objective.generator_lr_ratio if name.startswith(f"{GENERATOR}.") else 1.0
 
 
 def save_trained(folder: Path, model: nn.Module, tokenizer: Tokenizer) -> None:
     """Every encoder with its tokenizer; the one that is kept and fine-tuned last."""
     save_projections(folder, model)
     if "clm" in model.heads:
-        tokenizer = tokenizer.without_ends()
+        tokenizer = tokenizer.without_special_tokens()
     for name, encoder in reversed(_encoders(model).items()):
         tokenizer.save(Path(folder) / name, encoder.config.max_positions, encoder.config.num_segments)
         save_model(Path(folder) / name, encoder)
@@ -90,13 +90,13 @@ def load_trained(folder: Path, model: nn.Module) -> None:
     load_projections(folder, model)
 
 
-def start_from(model: nn.Module, folder: Path, tokenizer: Tokenizer) -> list[str]:
+def initialise_from(model: nn.Module, folder: Path, tokenizer: Tokenizer) -> list[str]:
     """Puts the weights of a trained folder into the network, for a vocabulary that may have grown; which parts it does
     not hold, and which therefore start anew."""
-    anew = []
+    newly_initialised = []
     for name, encoder in reversed(_encoders(model).items()):
         if not (Path(folder) / name / "config.json").exists():
-            anew.append(name)
+            newly_initialised.append(name)
             continue
         trained, old_tokenizer = load_folder(Path(folder) / name)
         if tokenizer.fingerprint != old_tokenizer.fingerprint:
@@ -105,23 +105,23 @@ def start_from(model: nn.Module, folder: Path, tokenizer: Tokenizer) -> list[str
             found = trained.config
             raise ValueError(
                 f"the generator in {folder} has {found.num_layers} layers and is {found.width} wide, not "
-                f"{encoder.config.num_layers} and {encoder.config.width}: set objective.generator_share and "
+                f"{encoder.config.num_layers} and {encoder.config.width}: set objective.generator_size and "
                 "objective.generator_layers as it was trained with"
             )
         missing, _ = encoder.load_state_dict(trained.state_dict(), strict=False)
-        anew += sorted({f"{part.partition('.')[0]} head" for part in missing})
-    return anew
+        newly_initialised += sorted({f"{part.partition('.')[0]} head" for part in missing})
+    return newly_initialised
 
 
 def generator_size_in(folder: Path, settings: PretrainSettings, asked: dict) -> dict[str, float]:
     """The size of the generator beside a trained discriminator, as settings, where a person did not ask for another."""
     file = Path(folder) / GENERATOR / "config.json"
-    names = {"objective.generator_share", "objective.generator_layers"}
-    if not isinstance(settings.objective, DetectionSettings) or not file.exists() or names & asked.keys():
+    names = {"objective.generator_size", "objective.generator_layers"}
+    if not isinstance(settings.objective, RtdSettings) or not file.exists() or names & asked.keys():
         return {}
     outside = read_json(file)
     return {
-        "objective.generator_share": outside["hidden_size"] / settings.model.width,
+        "objective.generator_size": outside["hidden_size"] / settings.model.width,
         "objective.generator_layers": outside["num_hidden_layers"],
     }
 

@@ -41,7 +41,7 @@ def test_the_whole_way(hornbook, tmp_path, tiny_text_file):
 def test_show_lists_what_is_read(hornbook, tiny_run):
     gpt, bert = (hornbook("pretrain", preset, "--show", "--json").answer for preset in ("gpt2-small", "bert-tiny"))
     assert "data.crosses_documents" in gpt.keys() - bert.keys()
-    assert {"masking.rate", "data.layout", "data.single_chance"} <= bert.keys() - gpt.keys()
+    assert {"masking.probability", "data.layout", "data.single_segment_probability"} <= bert.keys() - gpt.keys()
     on_task = hornbook("finetune", tiny_run, "--task", "mrpc", "--show", "--json").answer
     assert "epochs" in on_task and not {"schedule.steps", "batch.tokens", "validation.tokens"} & on_task.keys()
 
