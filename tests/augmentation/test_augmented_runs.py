@@ -83,8 +83,8 @@ def watch(status):
         with open(os.path.join(out, kept.LINES), "a") as file:
             file.write('[]\\n[{"text": "cut sh')
         os.kill(os.getpid(), 9)
-distill(teacher, student, out, task="classification", data=data, epochs=1, watch=watch, resume=True,
-        changes={"runtime.threads": 1, "augment.copies": 5}, say=lambda words: None)
+distill(teacher, student, out, task="classification", data=data, epochs=1, on_progress=watch, resume=True,
+        overrides={"runtime.threads": 1, "augment.copies": 5}, log=lambda words: None)
 """
 
 
@@ -171,7 +171,7 @@ def test_ctrl_c_while_copies_are_made(tmp_path, teacher, base, data, monkeypatch
     def interrupted(*_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(Augmenter, "overrides", interrupted)
+    monkeypatch.setattr(Augmenter, "changes", interrupted)
     asked = ["distill", str(teacher), "--student", str(base), "--task", "classification", "--data", str(data)]
     settings = [f"--set={name}={value}" for name, value in FEW.items()]
     stopped = CliRunner().invoke(cli.app, [*asked, *settings, "--augment", "2", "--out", str(tmp_path / "run")])

@@ -139,8 +139,8 @@ def watch(status):
     if status.step == int(stop):
         os.kill(os.getpid(), 9)
 changes = TINY_MODEL | {"checkpoint.every_steps": 3, "optimizer.lr": 1e-3, "model.width": 16}
-distill(teacher, "tinybert-4", out, corpora=[corpus], steps=8, batch_tokens=512, changes=changes, resume=True,
-        watch=watch, say=lambda words: None)
+distill(teacher, "tinybert-4", out, corpora=[corpus], steps=8, batch_tokens=512, overrides=changes, resume=True,
+        on_progress=watch, log=lambda words: None)
 """
 
 

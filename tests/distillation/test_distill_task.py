@@ -248,8 +248,8 @@ def watch(status):
     first = "hidden" in status.values
     if status.step == int(stop) and first == (stage == "1"):
         os.kill(os.getpid(), 9)
-distill(teacher, student, out, task="classification", data=data, epochs=1, lr=3e-3, resume=True, watch=watch,
-        say=lambda words: None, changes={"runtime.threads": 1, "checkpoint.every_steps": 2,
+distill(teacher, student, out, task="classification", data=data, epochs=1, lr=3e-3, resume=True, on_progress=watch,
+        log=lambda words: None, overrides={"runtime.threads": 1, "checkpoint.every_steps": 2,
         "runtime.log_every_steps": 1, "objective.earlier_epochs": 1})
 """
 

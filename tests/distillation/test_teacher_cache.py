@@ -165,8 +165,8 @@ teacher_cache.GROUPS_BETWEEN_SAVES = 2
 def watch(status):
     if "loss" not in status.values and status.step == int(stop):
         os.kill(os.getpid(), 9)
-distill(teacher, student, out, task="classification", data=data, recipe="minilm", epochs=2, lr=1e-3, watch=watch,
-        resume=True, say=lambda words: None, changes={"runtime.threads": 1, "validation.every_steps": 10_000,
+distill(teacher, student, out, task="classification", data=data, recipe="minilm", epochs=2, lr=1e-3, on_progress=watch,
+        resume=True, log=lambda words: None, overrides={"runtime.threads": 1, "validation.every_steps": 10_000,
         "objective.cache": "logits", "batch.micro_tokens": 40})
 """
 

@@ -90,8 +90,8 @@ encoder, data, out, stop = sys.argv[1:]
 def watch(status):
     if status.step == int(stop):
         os.kill(os.getpid(), 9)
-finetune(encoder, data, out=out, epochs=2, lr=3e-3, resume=True, watch=watch, say=lambda words: None,
-         changes={"runtime.threads": 1, "checkpoint.every_steps": 2, "runtime.log_every_steps": 1})
+finetune(encoder, data, out=out, epochs=2, lr=3e-3, resume=True, on_progress=watch, log=lambda words: None,
+         overrides={"runtime.threads": 1, "checkpoint.every_steps": 2, "runtime.log_every_steps": 1})
 """
 
 

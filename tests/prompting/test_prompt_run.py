@@ -98,7 +98,7 @@ def test_after_a_kill_it_goes_on(gpt, task, data, tmp_path):
         "    return ask(self, items, prompts, seed, progress)\n"
         "Asker.ask = slow\n"
         f"run.prompt({str(gpt)!r}, {str(task)!r}, {str(data)!r}, {str(out)!r}, shots=(0, 1, 2), seeds=2,"
-        " say=lambda words: None)\n"
+        " log=lambda words: None)\n"
     )
     process = begun(code)
     wanted = out / "predictions" / "shots-1-seed-0.jsonl"

@@ -4,7 +4,7 @@ from typing import Annotated, Any
 
 import typer
 
-from hornbook.cli.app import Json, app, print_json
+from hornbook.cli.app import Device, Json, app, parse_overrides, print_json
 from hornbook.cli.tasks import Delimiter, Encoding, Label, Pair, Strict, TaskName, Text
 
 MOST_ROWS = 50  # classes that are printed
@@ -23,13 +23,14 @@ def check_command(
     delimiter: Delimiter = None,
     encoding: Encoding = None,
     strict: Strict = False,
+    device: Device = "auto",
     as_json: Json = False,
 ) -> None:
     """Summarize labelled data without training: columns, classes, lengths, duplicates, overlap of the splits."""
     from hornbook.finetuning.checking import check
 
     columns = {"text": text, "pair": pair, "label": label, "delimiter": delimiter, "encoding": encoding}
-    found = check(data, task, model, **columns, strict=strict)
+    found = check(data, task, model, **columns, strict=strict, overrides=parse_overrides(None, device))
     print_summary(found)
     print_json(as_json, found)
 

@@ -34,7 +34,7 @@ def with_copies(
         runtime = decide(inputs.settings.runtime, 0.0)
         prepare(runtime)
         augmenter = Augmenter(_opened(model, teacher, str(runtime.device)), settings, seed, runtime.autocast)
-        kept.make(inputs.train, augmenter.overrides, _shown_by(on_progress, len(inputs.train), augmenter))
+        kept.make(inputs.train, augmenter.changes, _shown_by(on_progress, len(inputs.train), augmenter))
     copies = kept.read(inputs.train)
     log(f"{len(copies):,} changed copies are trained on beside {len(inputs.train):,} examples")
     return replace(inputs, copies=copies)

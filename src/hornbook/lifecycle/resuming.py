@@ -59,4 +59,4 @@ def refuse(folder: Path, differences: list[Difference]) -> None:
 
 
 def _value(settings: Any, name: str) -> Any:
-    return next((each.value for each in configuration.listed(settings) if each.name == name), None)
+    return next((each.value for each in configuration.iter_settings(settings) if each.name == name), None)
