@@ -157,8 +157,8 @@ def test_documents_may_be_crossed(tmp_path, tiny_corpus):
         run(tmp_path / "other", tiny_corpus, 2, {"data.layout": "packed"}, "gpt2")
 
 
-def test_help_and_readme_name_every_preset():
-    readme = (Path(__file__).parent.parent / "README.md").read_text(encoding="utf-8")
+def test_help_and_documents_name_every_preset():
+    readme = (Path(__file__).parent.parent / "docs" / "pretraining.md").read_text(encoding="utf-8")
     tables = {line.split("`")[1].partition("-")[0]: line for line in readme.splitlines() if line.startswith("| `")}
     helps = {part.split("-")[0]: part for part in PRESET_HELP.rstrip(".").split("; ")}
     for preset in PRESETS:
