@@ -20,7 +20,7 @@ import torch
 from torch import nn
 
 from hornbook.devices import chosen_device
-from hornbook.files import read_json
+from hornbook.files import read_json, refusing_damage
 from hornbook.infer.ensemble import check_agreement
 from hornbook.interop.hub import model_folder
 from hornbook.interop.onnx import is_exported, load_any
@@ -319,7 +319,8 @@ def _opened(name: str | Path) -> Member:
             f"{folder} has no head for a task, it is a model as pre-training leaves it: make one with "
             f"hornbook finetune {name} --task NAME --data PATH --out RUN"
         )
-    return member_of(folder, model, tokenizer, run)
+    with refusing_damage(folder / "run.json"):
+        return member_of(folder, model, tokenizer, run)
 
 
 def finished_run(folder: Path) -> dict[str, Any]:

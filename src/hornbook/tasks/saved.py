@@ -19,6 +19,7 @@ from hornbook.tasks.tagging import Tagging
 from hornbook.tasks.task import Task
 
 FILE = "task.json"
+COLUMNS = {"text", "pair", "label"}
 KIND_OF_OUTPUT: dict[str, Kind] = {
     "sequence": "classification",
     "tokens": "tagging",
@@ -119,8 +120,15 @@ def load_task(folder: Path, output: Output) -> SavedTask:
     details = read_json(file)
     if details.get("kind") not in (*KIND_OF_OUTPUT.values(), "regression"):
         raise ValueError(f"{file} names no kind of task: it is not one that a run wrote; restore it")
+    columns = details.get("columns") or {}
+    if not isinstance(columns, dict) or not columns.keys() <= COLUMNS or not all(map(_is_text, columns.values())):
+        raise ValueError(f"{file} is damaged (its columns are not names of text, pair and label): restore the file")
     with refusing_damage(file):
         return _saved(details, output)
+
+
+def _is_text(value: Any) -> bool:
+    return isinstance(value, str)
 
 
 def _saved(details: dict, output: Output) -> SavedTask:
