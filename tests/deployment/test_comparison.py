@@ -89,7 +89,7 @@ def test_models_without_a_task_are_compared_by_size_and_speed(tiny_tokenizer, tm
     found = compare([large, small], length=8, out=out, **FAST)
     assert not any("score" in row or "kept" in row for row in found["rows"])
     assert found["rows"][0]["flops"] > 2 * found["rows"][1]["flops"]
-    assert "Inputs a second" in write_report(out).read_text(encoding="utf-8")
+    assert "Inputs per second" in write_report(out).read_text(encoding="utf-8")
     assert [name for name, _ in lines(describe(out))[1:]] == [str(large), str(small)]
 
 

@@ -203,7 +203,7 @@ def test_info_says_what_was_exported(learned):
     description = describe(learned.phone)
     assert description["kind"] == "exported model" and description["task"] == "classification"
     said = dict(lines(description))
-    assert said["as"] == "onnx-int8" and said["comes out"] == "logits" and "% of these " in said["same predictions"]
+    assert said["format"] == "onnx-int8" and said["outputs"] == "logits" and "% of " in said["same predictions"]
     assert "examples are what the run was trained on" in said["note"]
     assert said["note"] in (learned.phone / "README.md").read_text(encoding="utf-8")
 
@@ -272,7 +272,7 @@ def test_data_of_another_task_leaves_no_folder(learned, tmp_path):
 def test_what_an_exported_folder_is_not_for_says_so(both):
     with pytest.raises(ValueError, match=r"holds an exported model .* give the run or model that it was made of"):
         load_folder(both[1])
-    with pytest.raises(ValueError, match="is an exported model and no run: hornbook info"):
+    with pytest.raises(ValueError, match="is an exported model, not a run: describe it with hornbook info"):
         RunRecord.load(both[1])
     if opened(both[1]).output is None:
         with pytest.raises(ValueError, match="exported from a model without a task: export a fine-tuned run"):

@@ -83,7 +83,9 @@ def test_it_learns_both_tasks(taught, tasks, gpt, tmp_path):
         assert score(out, tasks, name, data, tmp_path / name) == 100
     assert [each["examples"] for each in read_json(out / "run.json")["data"]["tasks"]] == [57, 38]
     page = write_report(out).read_text(encoding="utf-8")
-    assert "colour, size" in page and "of answer tokens: e to the clm loss" in page and "answer-token accuracy" in page
+    assert (
+        "colour, size" in page and "of answer tokens: exp of the clm loss" in page and "answer-token accuracy" in page
+    )
     assert "next token" not in page and "next-token" not in page
     titles = [axes.get_title(loc="left") for axes in curves_figure(RunRecord.load(out)).axes]
     assert "Loss on answer tokens (clm)" in titles
@@ -178,7 +180,7 @@ def test_the_verb_and_refusals(tasks, gpt, tmp_path, capsys, monkeypatch):
     status, out, log = verb(gpt, "--task", "text", "--data", tasks / "joint.toml", "--out", tmp_path / "run", *short)
     assert status == 0 and json.loads(out)["ended"] == "finished"
     assert f"hornbook prompt {tmp_path / 'run'} --task NAME --data PATH --shots 0 --out SCORES" in log
-    assert dict(lines(describe(tmp_path / "run")))["tasks"].endswith(f", going on from {gpt}")
+    assert dict(lines(describe(tmp_path / "run")))["tasks"].endswith(f", initialised from {gpt}")
     assert hornbook.load(tmp_path / "run").generate("the", 3)
     _, _, error = verb(gpt, "--task", "text", "--data", "joint.toml", "--restarts", 3, "--label", "x", "--head", "cnn")
     assert "--label and --restarts and --head would do nothing with --task text: leave them out" in error

@@ -81,7 +81,7 @@ def test_what_a_run_leaves(gpt, task, data, tmp_path):
             assert line["answer"] == line["choices"][int(np.argmax(line["scores"]))]
     said = dict(info.lines(info.describe(out)))
     assert said["what"].startswith("prompted task in ") and said["state"] == "finished"
-    assert said["examples shown"] == "0, 1, 3, drawn by 2 seeds" and said["data"].endswith(", 9 questions")
+    assert said["examples in the prompt"] == "0, 1, 3, sampled with 2 seeds" and said["data"].endswith(", 9 questions")
     assert said["as written, 1 example"].startswith("accuracy ") and said["chance"] == "accuracy 50.0%"
     assert found["baselines"]["chance"]["accuracy"]["value"] == 50
     assert found["baselines"]["commonest answer"]["accuracy"]["value"] == pytest.approx(100 * 5 / 9)
@@ -130,7 +130,10 @@ def test_a_stopped_run_has_the_scores_of_what_is_done(gpt, task, data, tmp_path,
         hornbook.prompt(gpt, task, data, out, shots=(0, 1), seeds=1, log=quiet)
     assert [point["shots"] for point in read_json(out / "scores.json")["points"]] == [0]
     assert "1 of 2 pieces" in (out / "report.html").read_text(encoding="utf-8")
-    assert dict(info.lines(info.describe(out)))["state"] == "1 of 2 pieces done; the same command with --resume goes on"
+    assert (
+        dict(info.lines(info.describe(out)))["state"]
+        == "1 of 2 pieces done; run the same command with --resume to continue"
+    )
 
 
 def test_a_stopped_verb_says_how_to_go_on(verb, gpt, task, data, tmp_path, monkeypatch):
@@ -169,7 +172,7 @@ def test_what_does_not_fit_is_said_and_written_down(gpt, task, tmp_path):
     (warning,) = [words for words in said if words.startswith("warning")]
     assert f"do not fit the context of {CONTEXT} tokens for 9 of 9 questions" in warning
     assert f"{shown['mean']:.3g} were shown on average, at least {shown['fewest']}" in warning
-    assert "examples fitted on average" in (tmp_path / "out" / "report.html").read_text(encoding="utf-8")
+    assert "examples fitted the context on average" in (tmp_path / "out" / "report.html").read_text(encoding="utf-8")
 
 
 def test_limit_asks_the_same_questions(gpt, task, data, tmp_path):
@@ -242,8 +245,8 @@ def test_the_same_answer_to_every_question_is_said(verb, gpt, task, tmp_path):
     data, out = write_colours(tmp_path / "data", num_test=41), tmp_path / "out"
     status, _, said = verb(gpt, "--task", task, "--data", data, "--normalise", "sum", "--shots", "0,1", "--out", out)
     words = "it answers 'red' to 100.0% of the questions"
-    whole = f"with 0 examples {words}, with 1 example {words}: a score near 51.2%, which always taking the commonest "
-    assert status == 0 and f"note: {whole}choice gets, then says little\n" in said
+    whole = f"with 0 examples {words}, with 1 example {words}: a score near 51.2%, the score of always choosing the "
+    assert status == 0 and f"note: {whole}most frequent answer, then means little\n" in said
     assert f"W{whole[1:]}" in html.unescape((out / "report.html").read_text(encoding="utf-8"))
     assert dict(info.lines(info.describe(out)))["degenerate"].startswith(whole)
 

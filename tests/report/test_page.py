@@ -66,7 +66,7 @@ def test_the_page_tells_what_matters(finished):
         "hornbook fill-mask",
         "hornbook.load(",
         "river ✓",
-        "of 2 hidden words, 0 are the first guess and 1 are among the guesses",
+        "of 2 masked words, 0 are the top prediction and 1 are among the listed predictions",
     ):
         assert words in page.text, words
     assert "--resume" not in page.text
