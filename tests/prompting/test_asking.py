@@ -149,4 +149,4 @@ def test_a_word_is_compared_as_the_vocabulary_writes_it(gpt, writing, monkeypatc
 def test_room_for_the_longest_choice(gpt, task, writing):
     assert Asker(task, gpt).answer_lengths(ITEMS[:1]) == [len(tokens_of(f" {CHOICES[2]}"))]
     assert Asker(writing, gpt).answer_lengths(ITEMS[:2]) == [4, 4]
-    assert Choices().is_there is False
+    assert Choices().is_given is False

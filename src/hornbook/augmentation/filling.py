@@ -28,13 +28,13 @@ class _Masked(NamedTuple):
 class WordFilling:
     """Finds candidate words with a masked-language model."""
 
-    def __init__(self, opened: EncoderModel, num_candidates: int, beside: bool, autocast: Callable[[], object]):
+    def __init__(self, opened: EncoderModel, num_candidates: int, with_unmasked: bool, autocast: Callable[[], object]):
         self.filler, self.tokenizer = opened.mask_filler, opened.tokenizer
         if self.tokenizer.mask_id is None:
             raise ValueError(
                 f"the tokenizer in {opened.folder} has no mask token, which augmentation needs: name another model"
             )
-        self.num_candidates, self.beside, self.autocast = num_candidates, beside, autocast
+        self.num_candidates, self.with_unmasked, self.autocast = num_candidates, with_unmasked, autocast
         self.forms = _word_forms(self.tokenizer)
         self.num_tokens = 0  # processed so far
 
@@ -57,11 +57,11 @@ class WordFilling:
         return found
 
     def _masked(self, text: int, encoding, words: list[Word]) -> list[_Masked]:
-        """The text once for each one-token word; with `beside`, the unmasked text is its second segment if it fits."""
+        """The text once for each one-token word; the unmasked text is added as the second segment if that fits."""
         longest = self.filler.config.max_positions
         encoding.truncate(min(len(encoding.ids), longest - self.tokenizer.num_special(False)))
         fits = 2 * len(encoding.ids) + self.tokenizer.num_special(True) <= longest
-        joined = self.tokenizer.joined(encoding, encoding if self.beside and fits else None)
+        joined = self.tokenizer.joined(encoding, encoding if self.with_unmasked and fits else None)
         first = joined.special_tokens_mask.index(0) if len(encoding.ids) else 0
         ids, segments = np.array(joined.ids, np.int64), np.array(joined.type_ids, np.int64)
         return [

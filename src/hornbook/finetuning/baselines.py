@@ -57,7 +57,7 @@ def baseline(
     strict: bool = False,
     overrides: dict | None = None,
     on_progress: Callable[[Status], None] = lambda status: None,
-    log: Log = lambda words: None,
+    log: Log = lambda message: None,
 ) -> Scored | Result | Outcome:
     """Scores a baseline and writes the scores to the folder `out`, in the format of fine-tuning.
 
@@ -90,7 +90,7 @@ def baseline_labelled(
     labelled: Labelled | Inputs,
     *,
     vectors: str | Path | None = None,
-    log: Log = lambda words: None,
+    log: Log = lambda message: None,
 ) -> Scored:
     """Like `baseline`, for data that is already read; any baseline except `random`."""
     source, model = None if vectors is None else str(vectors), request.model or None

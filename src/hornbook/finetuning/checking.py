@@ -27,7 +27,7 @@ def check(
     strict: bool = False,
     overrides: dict | None = None,
     num_runs: int = 1,
-    log: Log = lambda words: None,
+    log: Log = lambda message: None,
 ) -> dict[str, Any]:
     """Summarizes labelled data as fine-tuning would read it. Writes nothing.
 

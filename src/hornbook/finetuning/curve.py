@@ -60,7 +60,7 @@ def label_curve(
     overrides: dict | None = None,
     keep_models: bool = False,
     on_progress: Callable[[Status], None] = lambda status: None,
-    log: Log = lambda words: None,
+    log: Log = lambda message: None,
 ) -> dict[str, Any] | Outcome:
     """Scores by number of labels, as in `curve.json`. Calling it again continues where it stopped, or adds more sizes,
     ways or seeds.

@@ -72,7 +72,7 @@ class Inputs:
         settings = settings_for(self.named, self.trained, request.all_overrides(), has_teacher, num_examples)
         if settings == self.settings:
             return self
-        train, threshold_part = training_part(self.data, self.named, settings)
+        train, threshold_part = training_split(self.data, self.named, settings)
         other = replace(self, settings=settings, train=train, threshold_part=threshold_part)
         if train == self.train:
             vars(other)["train_features"] = self.train_features
@@ -184,11 +184,11 @@ def open_inputs(request: Request, data: Any, log: Log, opened: tuple[nn.Module, 
     answerable = named.may_be_none and settings.task.no_answer == "classifier"
     output = output_for(read_data, settings.task.head, settings.task.pair_encoding, answerable)
     saved = make_task(named, read_data, output)
-    train, threshold_part = training_part(read_data, named, settings)
+    train, threshold_part = training_split(read_data, named, settings)
     return Inputs(named, read_data, trained, tokenizer, settings, saved, train, threshold_part)
 
 
-def training_part(
+def training_split(
     data: DataSet, named: KnownDataSet, settings: FinetuneSettings
 ) -> tuple[list[Example], list[Example]]:
     """The examples to train on, and those of train that are held out to choose a threshold on."""

@@ -101,10 +101,10 @@ def _best_strength(features: Matrix, numbers: np.ndarray, seed: int, decided_by:
     if len(numbers) > MANY:
         some = np.sort(np.random.default_rng(seed).permutation(len(numbers))[:MANY])
         features, numbers = features[some], numbers[some]
-    kinds, places, counts = np.unique(numbers, return_inverse=True, return_counts=True)
+    kinds, inverse, counts = np.unique(numbers, return_inverse=True, return_counts=True)
     if (counts > 1).sum() < 2:
         return strengths[len(strengths) // 2]
-    features, numbers = features[counts[places] > 1], numbers[counts[places] > 1]
+    features, numbers = features[counts[inverse] > 1], numbers[counts[inverse] > 1]
     rarest = int(counts[counts > 1].min())
     splits = list(
         StratifiedKFold(min(NUM_FOLDS, rarest), shuffle=True, random_state=seed % 2**32).split(features, numbers)

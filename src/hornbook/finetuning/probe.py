@@ -48,7 +48,7 @@ def probe(
     strict: bool = False,
     overrides: dict | None = None,
     on_progress: Callable[[Status], None] = lambda status: None,
-    log: Log = lambda words: None,
+    log: Log = lambda message: None,
 ) -> Scored | Outcome:
     """Fits a separate model on frozen features of the encoder `model`, and writes its scores to the folder `out`.
 
@@ -85,7 +85,7 @@ def probe_inputs(
     layers: str = DEFAULT_LAYERS,
     pooling: Pooling | None = None,
     on_progress: Callable[[Status], None] = lambda status: None,
-    log: Log = lambda words: None,
+    log: Log = lambda message: None,
 ) -> Scored | Outcome:
     """Like `probe`, for data and a model that are already loaded."""
     kind = inputs.data.kind

@@ -16,7 +16,7 @@ from typing import Any
 
 from hornbook.files import read_json, write_json, write_text
 from hornbook.finetuning.evaluation import verdict
-from hornbook.finetuning.inputs import Inputs, Log, is_scored, read_labelled, training_part
+from hornbook.finetuning.inputs import Inputs, Log, is_scored, read_labelled, training_split
 from hornbook.finetuning.record import SCORES, Request, Scored, base_record, refuse_other_data
 from hornbook.finetuning.settings import FinetuneSettings, settings_for
 from hornbook.tasks.datasets import KnownDataSet
@@ -49,7 +49,7 @@ def open_labelled(request: Request, data: Any, log: Log) -> Labelled:
     named, found = read_labelled(request, data, log)
     settings = settings_for(named, None, request.all_overrides())
     saved = make_task(named, found, output_for(found))
-    return Labelled(named, found, settings, saved, *training_part(found, named, settings))
+    return Labelled(named, found, settings, saved, *training_split(found, named, settings))
 
 
 def start_run(out: Path, command: str, request: Request, options: dict[str, Any], data: DataSet) -> Scored | None:
@@ -85,7 +85,7 @@ def finish(out: Path, inputs: Inputs | Labelled, predict: Predict, fitted: dict[
         tuned_on_train = tuned(task, inputs.threshold_part, predict(inputs.threshold_part))
         name = "dev, threshold chosen on a part of train"
         parts[name] = with_intervals(tuned_on_train, dev, _thresholded(tuned_on_train, predictions))
-    others = scored_parts(inputs)
+    others = scored_splits(inputs)
     for name, examples in others.items():
         parts[name] = with_intervals(task, examples, _thresholded(task, predict(examples)))
     save_task(out, dataclasses.replace(inputs.saved, task=task))
@@ -101,14 +101,14 @@ def finish(out: Path, inputs: Inputs | Labelled, predict: Predict, fitted: dict[
     return read_scored(out)
 
 
-def scored_parts(inputs: Inputs | Labelled) -> dict[str, list[Example]]:
+def scored_splits(inputs: Inputs | Labelled) -> dict[str, list[Example]]:
     """The examples with labels of each split besides train and dev; splits without any are left out."""
-    parts = {
+    splits = {
         name: [each for each in examples if is_scored(each, inputs.named)]
         for name, examples in inputs.data.parts.items()
         if name not in ("train", "dev")
     }
-    return {name: examples for name, examples in parts.items() if examples}
+    return {name: examples for name, examples in splits.items() if examples}
 
 
 def _thresholded(task: Any, predictions: list) -> list:

@@ -22,7 +22,7 @@ from hornbook.files import replacing, write_tensors
 from hornbook.finetuning.batches import TaskBatches
 from hornbook.finetuning.inputs import Inputs, Log
 from hornbook.finetuning.record import Scored
-from hornbook.finetuning.shallow import finish, scored_parts
+from hornbook.finetuning.shallow import finish, scored_splits
 from hornbook.infer.features import Layers, frozen_sequences
 from hornbook.models.outputs import Output, to_padded
 from hornbook.tasks.evaluation import Evaluation, evaluate_part
@@ -68,7 +68,7 @@ def fit_tagger(
         "train": (inputs.train, inputs.train_features),
         "dev": (inputs.dev, inputs.dev_features),
     }
-    for name, examples in scored_parts(inputs).items():
+    for name, examples in scored_splits(inputs).items():
         splits[name] = (examples, inputs.encode(examples))
     log("computing frozen features of all words")
     table, sentences = _write_words(out / WORDS, inputs, layers, splits)

@@ -101,18 +101,18 @@ def learn_dictionary(train: Sequence[Item], field: str) -> dict[str, str]:
                 (
                     np.repeat([numbers[0][w] for w in first], len(second)),
                     np.tile([numbers[1][w] for w in second], len(first)),
-                    np.full(len(first) * len(second), place),
+                    np.full(len(first) * len(second), sentence),
                 )
-                for place, (first, second) in enumerate(pairs)
+                for sentence, (first, second) in enumerate(pairs)
                 if first and second
             ),
             strict=True,
         )
     )
     both = words.astype(np.int64) * len(numbers[1]) + others
-    known, places = np.unique(both, return_inverse=True)
-    score = _translation_probabilities(known // len(numbers[1]), known % len(numbers[1]), places, others, sentences)
-    score *= _translation_probabilities(known % len(numbers[1]), known // len(numbers[1]), places, words, sentences)
+    known, pair_of = np.unique(both, return_inverse=True)
+    score = _translation_probabilities(known // len(numbers[1]), known % len(numbers[1]), pair_of, others, sentences)
+    score *= _translation_probabilities(known % len(numbers[1]), known // len(numbers[1]), pair_of, words, sentences)
     spelled = [list(side) for side in numbers]
     found: dict[str, str] = {}
     for i in np.argsort(-score, kind="stable"):
@@ -126,19 +126,20 @@ def _numbered(words: Sequence[str]) -> dict[str, int]:
 
 
 def _translation_probabilities(
-    source: np.ndarray, target: np.ndarray, places: np.ndarray, target_words: np.ndarray, sentences: np.ndarray
+    source: np.ndarray, target: np.ndarray, pair_of: np.ndarray, target_words: np.ndarray, sentences: np.ndarray
 ) -> np.ndarray:
     """p(target | source) of each known pair, by expectation maximisation: each occurrence of a target word is
     distributed over the source words of its sentence.
 
-    `source` and `target` are the words of each known pair; for each co-occurrence in the data, `places` is the index of
-    its pair, `target_words` its target word and `sentences` its sentence."""
+    `source` and `target` are the words of each known pair. For each co-occurrence in the data, `pair_of` is the index
+    of its pair, `target_words` its target word and `sentences` its sentence.
+    """
     _, occurrence = np.unique(sentences * (int(target.max()) + 1) + target_words, return_inverse=True)
     probability = np.ones(len(source))
     for _ in range(NUM_ROUNDS):
-        expected = probability[places]
+        expected = probability[pair_of]
         expected /= np.bincount(occurrence, expected)[occurrence]
-        counts = np.bincount(places, expected, len(source))
+        counts = np.bincount(pair_of, expected, len(source))
         probability = counts / np.bincount(source, counts)[source]
     return probability
 

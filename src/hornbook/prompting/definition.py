@@ -69,7 +69,7 @@ class Choices(Typed):
             raise ValueError("choices.labels must give each label a different text, such as {0 = 'bad', 1 = 'good'}")
 
     @property
-    def is_there(self) -> bool:
+    def is_given(self) -> bool:
         return bool(self.labels) or self.from_example
 
 
@@ -160,8 +160,8 @@ class TextTask(Typed):
                 near = difflib.get_close_matches(name, MEASURES, n=1)
                 hint = f"did you mean {near[0]}?" if near else f"use {', '.join(MEASURES)}"
                 raise ValueError(f"there is no measure '{name}'; {hint}")
-            if (MEASURES[name].needs == "choice") != self.choices.is_there:
-                kind = "has [choices]" if self.choices.is_there else "generates a free answer"
+            if (MEASURES[name].needs == "choice") != self.choices.is_given:
+                kind = "has [choices]" if self.choices.is_given else "generates a free answer"
                 raise ValueError(f"{name} is not a measure for a task that {kind}: use another, or change [choices]")
 
     @property

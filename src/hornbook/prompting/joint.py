@@ -87,13 +87,15 @@ def documents(joint: Joint, tokenizer: Tokenizer, context: int, learns: Learns, 
     train, held_out, about = [], [], []
     for each in joint.tasks:
         task = read_task(each.task if Path(each.task).suffix != ".toml" else Path(joint.folder) / each.task)
-        parts = read_items(task, Path(joint.folder) / each.data, log)
-        if len(parts.train) < 2:
+        splits = read_items(task, Path(joint.folder) / each.data, log)
+        if len(splits.train) < 2:
             raise ValueError(f"{each.data} has no training split for {task.name}: add one")
-        check_templates(task, parts.train[0])
-        known = drawable(task, parts.train, parts.test)
-        if len(known) < len(parts.train):
-            log(f"{task.name}: {len(parts.train) - len(known):,} training examples are also in the test split: dropped")
+        check_templates(task, splits.train[0])
+        known = drawable(task, splits.train, splits.test)
+        if len(known) < len(splits.train):
+            log(
+                f"{task.name}: {len(splits.train) - len(known):,} training examples are also in the test split: dropped"
+            )
         order = np.random.default_rng(seed_of("joint", task.name)).permutation(len(known))[: each.examples]
         num_held_out = max(1, min(MOST_HELD_OUT, round(HELD_OUT_SHARE * len(order))))
         chosen = [known[i] for i in order]

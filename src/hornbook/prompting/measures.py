@@ -37,7 +37,7 @@ Rows = Callable[[Sequence[Answered]], np.ndarray]
 class Measure:
     needs: Needs
     rows: Rows
-    words: str  # description for reports
+    description: str  # for reports
     score: Callable[[np.ndarray, int], float]  # from the sum of the rows and their number
     is_share: bool = True
     is_better_high: bool = True
@@ -47,20 +47,20 @@ def _percent(sums: np.ndarray, num: int) -> float:
     return float(100 * sums[0] / num)
 
 
-def _mean(needs: Needs, of_one: Callable[[Answered], float], words: str) -> Measure:
-    return Measure(needs, lambda found: np.array([[float(of_one(each))] for each in found]), words, _percent)
+def _mean(needs: Needs, of_one: Callable[[Answered], float], description: str) -> Measure:
+    return Measure(needs, lambda found: np.array([[float(of_one(each))] for each in found]), description, _percent)
 
 
-def _by(rules: Rules, place: int) -> Callable[[Answered], float]:
-    return lambda found: rules.score(found.text, found.answers)[place]
+def _by(rules: Rules, index: int) -> Callable[[Answered], float]:
+    return lambda found: rules.score(found.text, found.answers)[index]
 
 
 def _is_the_word(found: Answered) -> bool:
     return found.text in {answer.strip(MARKS) for answer in found.answers}
 
 
-def _rouge(name: str, words: str) -> Measure:
-    return _mean("text", lambda found: best_rouge(found.text, found.answers)[name], words)
+def _rouge(name: str, description: str) -> Measure:
+    return _mean("text", lambda found: best_rouge(found.text, found.answers)[name], description)
 
 
 def _log_probability(found: Sequence[Answered]) -> np.ndarray:

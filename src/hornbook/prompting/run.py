@@ -92,7 +92,7 @@ def prompt(
     if model is None or data is None or (task is None and not before):
         raise ValueError("the model, the task or its data is missing: give all three, or --resume a run")
     defined = _started_task(before["task"]) if task is None else read_task(task)
-    if before and defined.choices.is_there:
+    if before and defined.choices.is_given:
         normalise = normalise or before["task"]["choices"]["normalise"]
     dictionary = dictionary or (before["task"]["baseline"]["dictionary"] if before else None) or None
     defined = with_options(defined, normalise, dictionary)
@@ -131,7 +131,7 @@ def _started_task(record: dict[str, Any]) -> TextTask:
 def with_options(task: TextTask, normalise: str | None, dictionary: str | Path | None) -> TextTask:
     """The task with the options --normalise and --dictionary applied."""
     if normalise is not None:
-        if not task.choices.is_there:
+        if not task.choices.is_given:
             raise ValueError(f"--normalise is for choices, and {task.name} has none: leave it out")
         choices = dataclasses.replace(task.choices, normalise=normalise)
         task = dataclasses.replace(task, choices=choices)

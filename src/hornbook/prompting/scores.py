@@ -47,7 +47,7 @@ def write_scores(
         "pieces": len(pieces),
         "done": len(done),
         "points": points,
-        "majority": majority(splits.test) if task.choices.is_there else None,
+        "majority": majority(splits.test) if task.choices.is_given else None,
         "baselines": _baselines(task, splits.train, splits.test),
     }
     write_json(out / SCORES, found)
@@ -56,12 +56,12 @@ def write_scores(
 
 def _described(task: TextTask, name: str) -> dict[str, Any]:
     measure = MEASURES[name]
-    words = measure.words
+    description = measure.description
     if name == "accuracy":
-        words += f"; normalised by {task.choices.normalise}"
+        description += f"; normalised by {task.choices.normalise}"
     if name == "bleu":
-        words += f" ({signature()})"
-    return {"words": words, "share": measure.is_share, "higher_is_better": measure.is_better_high}
+        description += f" ({signature()})"
+    return {"words": description, "share": measure.is_share, "higher_is_better": measure.is_better_high}
 
 
 def _point(out: Path, task: TextTask, pieces: Sequence["Piece"]) -> dict[str, Any]:
@@ -80,7 +80,7 @@ def _point(out: Path, task: TextTask, pieces: Sequence["Piece"]) -> dict[str, An
         "shown": {"mean": float(np.mean(nums)), "fewest": min(nums), "whole": nums.count(pieces[0].shots)},
         "cut": sum(line["cut"] for line in lines),
         "asked": len(lines),
-        "degenerate": degenerate(several) if task.choices.is_there else None,
+        "degenerate": degenerate(several) if task.choices.is_given else None,
     }
 
 
