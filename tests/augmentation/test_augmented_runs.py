@@ -57,7 +57,7 @@ def test_a_student_reads_the_copies_too(tmp_path, teacher, base, data):
     assert (record["train_examples"], record["augmented_examples"]) == (NUM_TRAIN, num_copies)
     steps = record["settings"]["schedule"]["steps"]
     assert steps == -(-(NUM_TRAIN + num_copies) // record["settings"]["batch_size"])
-    assert any(f"words by {base}" in words for words in said)  # what the teacher was fine-tuned from
+    assert any(f"examples with {base}" in words for words in said)  # what the teacher was fine-tuned from
     assert any((each.step, each.num_steps) == (NUM_TRAIN, NUM_TRAIN) for each in shown)
 
 

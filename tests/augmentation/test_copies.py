@@ -45,7 +45,7 @@ def test_words_that_may_be_replaced(opened):
     words = replaceable(TEXT, opened.tokenizer.encode_batch([TEXT])[0])
     assert [word.text for word in words] == REPLACED
     assert all(TEXT[word.start : word.stop] == word.text for word in words)
-    assert [word.text for word in words if word.piece is None] == ["Lampriver"]
+    assert [word.text for word in words if word.token is None] == ["Lampriver"]
 
 
 @pytest.mark.parametrize("kind", ["bpe", "unigram"])
@@ -57,7 +57,7 @@ def test_words_of_other_tokenizers(kind, tmp_path):
     words = replaceable(text, tokenizer.encode_batch([text])[0])
     assert [word.text for word in words] == ["quiet", "lamp", "near", "stone"]
     pieces = [
-        tokenizer.token(tokenizer.encode_batch([text])[0].ids[word.piece]) for word in words if word.piece is not None
+        tokenizer.token(tokenizer.encode_batch([text])[0].ids[word.token]) for word in words if word.token is not None
     ]
     assert pieces and all(piece.lstrip("Ġ▁") in text for piece in pieces)
 
@@ -68,7 +68,7 @@ def test_candidates_are_the_likeliest_in_place_of_a_masked_word(opened, beside):
     made = augmenter(opened, beside=beside, candidates=5)
     words, found = made._candidates({TEXT, "some letter"})[TEXT]
     for number, word in enumerate(words):
-        if word.piece is None:
+        if word.token is None:
             continue
         masked = TEXT[: word.start] + "[MASK]" + TEXT[word.stop :]
         encoded = opened.tokenizer.encode(masked, TEXT if beside else None)

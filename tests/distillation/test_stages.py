@@ -52,7 +52,7 @@ def test_what_the_person_sets():
     ("name", "words"),
     [
         ("stages.3.epochs", "the recipe has 2 stages"),
-        ("stages.1.task.head", "a stage has no task.head of its own"),
+        ("stages.1.task.head", "task.head cannot be set per stage"),
         ("stages.1.optimizer.rate", "there is no setting 'optimizer.rate'"),
     ],
 )

@@ -134,10 +134,10 @@ def test_one_weight_of_the_teacher(tmp_path, teacher, small, data):
     next(iter(weights.values())).view(-1)[0] += 1e-3
     save_file(weights, copy / "model.safetensors", metadata={"format": "pt"})
     _, other = opened(small, copy, data, "classification", overrides)
-    with pytest.raises(ValueError, match="follows from other teacher: remove that folder"):
+    with pytest.raises(ValueError, match="computed with other teacher: remove that folder"):
         kept_of(inputs, other, tmp_path / "run")
     fewer, _ = opened(small, copy, data, "classification", overrides | {"examples": 20})
-    with pytest.raises(ValueError, match="follows from other data"):
+    with pytest.raises(ValueError, match="computed with other data"):
         kept_of(fewer, first, tmp_path / "run")
 
 
@@ -206,7 +206,7 @@ def test_the_flag(tmp_path, teacher, small, data):
     asked = ["distill", str(teacher), "--student", str(small), "--task", "classification", "--data", str(data)]
     asked += ["--recipe", "minilm", "--epochs", "0.2", "--set", "runtime.threads=1"]
     done = CliRunner().invoke(cli.app, [*asked, "--cache-teacher", "logits", "--out", str(tmp_path / "run")])
-    assert done.exit_code == 0 and "are computed once and kept" in done.output, (done.output, done.exception)
+    assert done.exit_code == 0 and "caching the teacher's outputs" in done.output, (done.output, done.exception)
     wrong = CliRunner().invoke(cli.app, [*asked, "--cache-teacher", "some", "--out", str(tmp_path / "other")])
     assert "objective.cache must be one of none, logits, all" in str(wrong.exception)
     wrong = CliRunner().invoke(

@@ -119,7 +119,7 @@ def test_what_is_asked_is_not_learned(tasks, tmp_path):
     found = documents(read_joint(folder / "joint.toml"), bytes_tokenizer(), 160, "answer", said.append)
     texts = [bytes_tokenizer().decode(ids.tolist()) for part in (found.train, found.held_out) for ids in part.ids]
     assert len(texts) == 8 and not any("thing 4" in text for text in texts)
-    assert said[0] == "colour: 1 training examples are also asked, and are left out"
+    assert said[0] == "colour: 1 training examples are also in the test split: dropped"
 
 
 def test_long_documents_keep_their_answer(tasks):
@@ -187,15 +187,15 @@ def test_the_verb_and_refusals(tasks, gpt, tmp_path, capsys, monkeypatch):
     status, out, _ = verb(gpt, "--task", "text", "--show")
     assert status == 0 and "learns" in out
     for text, words in (
-        ("[[tasks]]\ntask = 'size.toml'\n", "needs a task and its data"),
+        ("[[tasks]]\ntask = 'size.toml'\n", "lacks its task or its data"),
         ("", "there are no"),
-        ("[[tasks]]\ntask = 'size.toml'\ndata = 'sizes/test.jsonl'\n", "no training part for size"),
+        ("[[tasks]]\ntask = 'size.toml'\ndata = 'sizes/test.jsonl'\n", "no training split for size"),
         ("[[tasks]]\ntask = 'size.toml'\ndata = 'sizes'\nexamples = 1\n", "must be at least 2"),
     ):
         file = write_task(tasks / "wrong.toml", text)
         status, _, error = verb(gpt, "--task", "text", "--data", file, "--out", tmp_path / "no")
         assert status == 2 and words in error and error.count("\n") == 1
     status, _, error = verb(gpt, "--task", "text", "--data", tasks, "--out", tmp_path / "no")
-    assert status == 2 and "is no .toml file" in error
+    assert status == 2 and "is not a .toml file" in error
     status, _, error = verb(gpt, "--task", "text", "--data", tasks / "none.toml", "--out", tmp_path / "no")
     assert status == 2 and "none.toml does not exist" in error

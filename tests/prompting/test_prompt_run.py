@@ -112,7 +112,7 @@ def test_after_a_kill_it_goes_on(gpt, task, data, tmp_path):
     before = {file: os.stat(file).st_mtime_ns for file in done}
     said = []
     found = hornbook.prompt(gpt, task, data, out, shots=(0, 1, 2), seeds=2, resume=True, log=said.append)
-    assert said[0] == "2 of 5 pieces are there already"
+    assert said[0] == "2 of 5 pieces are already finished"
     assert {file: os.stat(file).st_mtime_ns for file in done} == before
     assert found["points"] == expected["points"]
 
@@ -217,10 +217,10 @@ def test_refusals(gpt, task, data, tmp_path, monkeypatch):
     (tmp_path / "bert").mkdir()
     save_model(tmp_path / "bert", bert)
     tokenizer.save(tmp_path / "bert")
-    refused("is an encoder, which reads in both directions", model=tmp_path / "bert")
+    refused("is an encoder and cannot continue a prompt", model=tmp_path / "bert")
     refused("there is no file .*no.toml: check", task=tmp_path / "no.toml")
     refused("a shipped one: sst-2-question", task="sst2-question")
-    refused("no training part", data=data / "test.jsonl", shots=(1,))
+    refused("no training split", data=data / "test.jsonl", shots=(1,))
     refused("fewer than the 13", shots=(13,))
     refused("--shots must be at least 0, not -1", shots=(-1,))
     refused("--shots takes numbers", shots=())
@@ -236,7 +236,7 @@ def test_refusals(gpt, task, data, tmp_path, monkeypatch):
     refused("needs sacrebleu", task="translation-pairs")
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "note.txt").write_text("mine")
-    with pytest.raises(ValueError, match="holds something else"):
+    with pytest.raises(ValueError, match="exists and is not a run"):
         hornbook.prompt(gpt, task, data, tmp_path / "full", shots=(0,), log=quiet)
 
 
@@ -275,7 +275,7 @@ def answered(said: str, right: str, choices: str = "abc", shift: int = 0) -> lis
         ([answered("a" * 30, "abc" * 10, shift=1)], None),
         (
             [answered("a" * 40, "ab" * 20), answered("b" * 40, "ab" * 20)],
-            "it answers 100.0% of the questions alike, by each seed in another way",
+            "it gives the same answer to 100.0% of the questions, a different one for each seed",
         ),
         ([answered("a" * 40, "ab" * 20), answered("ab" * 20, "ab" * 20)], None),
     ],

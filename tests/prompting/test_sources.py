@@ -158,5 +158,5 @@ def test_parallel_lines(tmp_path):
     with pytest.raises(ValueError, match=r"has 1 lines and newstest2014\.fr 2"):
         read_items(task, tmp_path, quiet)
     (tmp_path / "newstest2014.fr").unlink()
-    with pytest.raises(ValueError, match="have its translations beside it in newstest2014"):
+    with pytest.raises(ValueError, match="with its translations in the same folder in newstest2014"):
         read_items(task, tmp_path, quiet)

@@ -40,12 +40,12 @@ def print_dry_run(
 ) -> None:
     """What `finetune --dry-run` prints."""
     from hornbook.finetuning.checking import check
-    from hornbook.finetuning.settings import SEARCHED_RATES
+    from hornbook.finetuning.settings import SEARCHED_LRS
 
     if data is None:
         raise ValueError("finetune --dry-run needs --data; see 'hornbook finetune --help'")
     found = check(
-        data, task or "classification", model, **asked, num_runs=(len(SEARCHED_RATES) if search else 1) + restarts - 1
+        data, task or "classification", model, **asked, num_runs=(len(SEARCHED_LRS) if search else 1) + restarts - 1
     )
     print_summary(found)
     print_json(as_json, found)

@@ -137,10 +137,10 @@ def distill_command(
 
 
 def _show(teacher: str, student: str | None, asked: dict, more: dict, as_json: bool) -> None:
-    from hornbook.distillation.run import settings_shown
+    from hornbook.distillation.run import resolve_settings
     from hornbook.terminal import log
 
-    settings, new_model = settings_shown(teacher, student, log=log, **asked, **more)
+    settings, new_model = resolve_settings(teacher, student, log=log, **asked, **more)
     measured = ()
     if more.get("minutes") is not None:
         log("a step is measured when the run starts, which decides schedule.steps: it is not listed")
