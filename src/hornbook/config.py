@@ -4,8 +4,8 @@
 class Optimizer(Typed, group="optimizer"):
     lr: float = setting(1e-4, "peak learning rate", above=0, high=100)
 
-with_overrides(run, {"optimizer.lr": "3e-4"})      # a new object; an error for an unknown name suggests the nearest known one
-Optimizer(lr=-1)                            # optimizer.lr must be above 0, not -1
+with_overrides(run, {"optimizer.lr": "3e-4"})   # a copy; the error for an unknown name suggests the nearest known one
+Optimizer(lr=-1)                                # ValueError: optimizer.lr must be above 0, not -1
 
 Every value is validated when the dataclass is built, whether it comes from the command line, a file or Python.
 """
@@ -118,8 +118,8 @@ def _rules(kind: type) -> dict[str, tuple[Any, Range]]:
 
 
 def checked(value: Any, kind: Any, name: str, **bounds: float | None) -> Any:
-    """`value`, validated against the type `kind` and the bounds of `Range`; raises a `ValueError` that names the allowed
-    values. Integral floats are converted to int where `kind` is int, and numpy scalars to Python numbers.
+    """`value`, validated against the type `kind` and the bounds of `Range`; raises a `ValueError` that names the
+    allowed values. Integral floats are converted to int where `kind` is int, and numpy scalars to Python numbers.
 
     >>> checked(1e3, int, "steps", low=1)
     1000
@@ -213,7 +213,7 @@ def refuse_unused(settings: Any, names: Iterable[str]) -> None:
 
 
 def with_overrides(settings: S, overrides: Mapping[str, Any], prefix: str = "") -> S:
-    """A copy of `settings` with `overrides` (dotted name -> value) applied; strings are parsed as the type of the field."""
+    """A copy of `settings` with `overrides` (dotted name -> value) applied; strings are parsed as the field's type."""
     by_group: dict[str, dict[str, Any]] = {}
     direct: dict[str, Any] = {}
     hints = _hints(type(settings))

@@ -14,8 +14,8 @@ from hornbook.lifecycle.locking import check_folder
 
 @contextlib.contextmanager
 def replacing(path: Path) -> Iterator[Path]:
-    """Yields a temporary path in the same folder and renames it to `path` when the block ends without an error. Temporary
-    files of `path` that killed processes left are removed."""
+    """Yields a temporary path in the same folder and renames it to `path` when the block ends without an error.
+    Temporary files of `path` that killed processes left are removed."""
     path = Path(path)
     check_folder(path)
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -103,7 +103,7 @@ def refusing_damage(path: Path, repair: str = "restore the file") -> Iterator[No
 
 
 def read_json_lines(path: Path) -> list[dict]:
-    """The JSON objects of a file with one per line; lines that are not valid, such as a truncated last one, are skipped.
+    """The JSON objects of a file with one per line; invalid lines, such as a truncated last one, are skipped.
 
     Lines end at line feeds only: `str.splitlines` would also split at U+2028, U+2029 and U+0085, which JSON allows
     within a string."""

@@ -16,8 +16,8 @@ def temporary_for(path: Path) -> Path:
 
 
 def sweep(folder: Path) -> bool:
-    """Removes the abandoned temporary files in a folder and its subfolders, and returns whether there were any. Only the
-    process that holds the folder's lock may call this."""
+    """Removes the abandoned temporary files in a folder and its subfolders, and returns whether there were any. Only
+    the process that holds the folder's lock may call this."""
     found = False
     for parent, folders, files in os.walk(folder):
         found |= _remove_abandoned(Path(parent), (*folders, *files))
@@ -47,8 +47,8 @@ def _remove_abandoned(parent: Path, names: Iterable[str]) -> bool:
 
 
 def _is_another_process(process_id: int) -> bool:
-    """Whether a running process other than this one has this id. Containers reuse process ids quickly, so a file with our
-    own id may be left over from an earlier process."""
+    """Whether a running process other than this one has this id. Containers reuse process ids quickly, so a file with
+    our own id may be left over from an earlier process."""
     if process_id == os.getpid():
         return False
     if os.name == "nt":  # `os.kill` would terminate the process there

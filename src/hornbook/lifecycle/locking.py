@@ -1,5 +1,5 @@
-"""Folder locks: one process at a time writes a folder. The lock is an advisory lock (flock) on the folder itself, so the
-operating system releases it when the process ends for any reason, and no lock file is left behind."""
+"""Folder locks: one process at a time writes a folder. The lock is an advisory lock (flock) on the folder itself, so
+the operating system releases it when the process ends for any reason, and no lock file is left behind."""
 
 import contextlib
 import functools
@@ -55,7 +55,7 @@ def run_lock(folder: str | Path) -> Iterator[None]:
 
 @contextlib.contextmanager
 def file_lock(path: str | Path) -> Iterator[None]:
-    """Like `run_lock`, for a single file: locks a hidden folder next to it, so other files in its folder stay writable."""
+    """Like `run_lock`, for a single file: locks a hidden folder next to it, so its neighbours stay writable."""
     path = Path(path)
     with _locked(path.with_name(f".{path.name}.lock"), path):
         yield
@@ -104,7 +104,7 @@ def _locked(folder: Path, target: Path) -> Iterator[None]:
         _entered.set(before)
         if _held.get(key) == descriptor:  # False in a forked process
             with contextlib.suppress(OSError):  # a folder is not empty
-                # Removed before the lock is released: a waiting process then sees that the folder is gone and recreates it.
+                # Removed before the lock is released, so a waiting process sees that the folder is gone and recreates it.
                 for each in created if _is_at(descriptor, folder) else ():
                     each.rmdir()
             del _held[key]
@@ -112,8 +112,8 @@ def _locked(folder: Path, target: Path) -> Iterator[None]:
 
 
 def _acquire(folder: Path, target: Path) -> tuple[int, list[Path]]:
-    """Returns (file descriptor that holds the lock, folders created for it, innermost first). `target` is the path named in
-    the error."""
+    """Returns (file descriptor that holds the lock, folders created for it, innermost first). `target` is the path
+    named in the error."""
     deadline = time.monotonic() + WAIT_SECONDS
     while True:
         created = [each for each in (folder, *folder.parents) if not each.exists()]
@@ -176,6 +176,6 @@ def check_folder(path: Path) -> None:
     for folder, descriptor in list(_held.items()):
         if (path.is_relative_to(folder) or path.resolve().is_relative_to(folder)) and not _is_at(descriptor, folder):
             raise FolderLost(
-                f"{folder} was removed, moved or replaced while it was being written, so the command stopped; if it was "
-                "moved, resume it at its new path"
+                f"{folder} was removed, moved or replaced while it was being written, so the command stopped; if "
+                "it was moved, resume it at its new path"
             )

@@ -1,5 +1,5 @@
-"""Checks for every command with --resume: options that are given must equal the recorded ones; the others are taken from
-the record."""
+"""Checks for every command with --resume: options that are given must equal the recorded ones; the others are taken
+from the record."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -15,7 +15,7 @@ class Difference(NamedTuple):
 
 
 def other_options(recorded: Mapping[str, Any], given: Mapping[str, Any]) -> list[Difference]:
-    """The options whose given value differs from the recorded one. None and False mean that the option was not given."""
+    """The options whose given value differs from the recorded one. None and False mean: not given."""
     return [
         Difference(name, recorded.get(name), value)
         for name, value in given.items()
@@ -53,8 +53,8 @@ def refuse(folder: Path, differences: list[Difference]) -> None:
             for name, recorded, given in differences
         )
         raise ValueError(
-            f"{folder} was started with other settings: {details}; leave these options out to resume, or choose another "
-            "--out"
+            f"{folder} was started with other settings: {details}; leave these options out to resume, or choose "
+            "another --out"
         )
 
 

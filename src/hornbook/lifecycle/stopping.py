@@ -1,7 +1,7 @@
 """How a process is stopped: Ctrl-C (SIGINT), SIGTERM and SIGHUP.
 
-On the first signal a training loop saves a checkpoint and ends; all other code gets a KeyboardInterrupt. A second Ctrl-C
-ends the process immediately. Before there is anything to clean up, for example during imports, the first signal does.
+On the first signal a training loop saves a checkpoint and ends; all other code gets a KeyboardInterrupt. A second
+Ctrl-C ends the process immediately. So does the first signal while there is nothing to clean up, as during imports.
 """
 
 import contextlib
@@ -105,7 +105,7 @@ def _unraisable(unraisable: "sys.UnraisableHookArgs") -> None:
 
 @contextlib.contextmanager
 def interruptible() -> Iterator[None]:
-    """Context in which SIGTERM and SIGHUP raise a KeyboardInterrupt, as Ctrl-C does, also in programs that use the library."""
+    """Context in which SIGTERM and SIGHUP raise a KeyboardInterrupt, as Ctrl-C does, also when used as a library."""
     if _is_command or threading.current_thread() is not threading.main_thread():
         yield
         return

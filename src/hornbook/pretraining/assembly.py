@@ -1,6 +1,6 @@
-"""Builds, saves and loads the network of a run and its objective: a single model, ELECTRA's generator and discriminator,
-or a student with its teacher. On disk, ELECTRA's run folder is that of the discriminator, with the generator in a
-subfolder; a student's run folder is that of the student, with the projections in a separate file.
+"""Builds, saves and loads the network of a run and its objective: a single model, ELECTRA's generator and
+discriminator, or a student with its teacher. On disk, ELECTRA's run folder is that of the discriminator, with the
+generator in a subfolder; a student's run folder is that of the student, with the projections in a separate file.
 """
 
 from collections.abc import Callable
@@ -66,7 +66,7 @@ def objective_of(settings: PretrainSettings, tokenizer: Tokenizer, teacher: Tran
 
 
 def lr_multiplier(settings: PretrainSettings) -> Callable[[str], float] | None:
-    """A function from parameter name to the factor on its learning rate, or None if the factor is 1 for all parameters."""
+    """A function from parameter name to the factor on its learning rate, or None if all factors are 1."""
     if not isinstance(settings.objective, RtdSettings) or settings.objective.generator_lr_ratio == 1:
         return None
     return lambda name: settings.objective.generator_lr_ratio if name.startswith(f"{GENERATOR}.") else 1.0

@@ -13,7 +13,7 @@ Corpora = list[tuple[Corpus, float]]
 
 
 def folder_and_weight(text: str) -> tuple[str, float]:
-    """(folder, weight) of a corpus argument: `wiki:3` is the folder wiki with weight 3, unless a folder `wiki:3` exists.
+    """(folder, weight) of a corpus argument: `wiki:3` is the folder wiki with weight 3, unless `wiki:3` exists.
 
     >>> folder_and_weight("wiki:3"), folder_and_weight("wiki")
     (('wiki', 3.0), ('wiki', 1.0))
@@ -59,7 +59,7 @@ def open_corpora(named: list[tuple[str, float]], settings: PretrainSettings) -> 
 
 
 class BatchMaker:
-    """Makes batch k of the run: short sequences first, then long ones. If batches grow, early ones have fewer sequences."""
+    """Makes batch k of the run: short sequences first, then long ones. Growing batches start with fewer sequences."""
 
     def __init__(self, settings: PretrainSettings, opened: Corpora):
         self.data = settings.data

@@ -19,9 +19,9 @@ from hornbook.pretraining.settings import PretrainSettings, preset_settings
 
 WEIGHT, GRADIENT, MOMENTS = 4, 4, 8  # bytes per parameter
 HALF = 2  # bytes per activation
-# Activations that a block keeps per token. In units of the width: input, queries, keys, values, attention output, output
-# projection, two sums before norms; of the inner width: fc1 output, activation. ELECTRA-small at 16,256 tokens: 2.9 GB
-# estimated, 2.9 GB measured.
+# Activations that a block keeps per token. In units of the width: input, queries, keys, values, attention output,
+# output projection, two sums before norms; of the inner width: fc1 output, activation. ELECTRA-small at 16,256 tokens:
+# 2.9 GB estimated, 2.9 GB measured.
 BLOCK_KEEPS, BLOCK_KEEPS_INNER = 8, 2
 LOGIT_BYTES = 10  # per logit: half precision (2), float32 (4) and gradient (4)
 GPU_GIB, GPU_TFLOPS = 80.0, 989.0  # H100
@@ -123,8 +123,8 @@ def count_parameters(settings: PretrainSettings) -> int:
 
 
 def activation_bytes(settings: PretrainSettings) -> tuple[float, float]:
-    """Bytes of activations per token that are kept for the backward pass: (without, with activation checkpointing, which
-    keeps the input of every block and recomputes one block at a time)."""
+    """Bytes of activations per token that are kept for the backward pass: (without, with activation checkpointing,
+    which keeps the input of every block and recomputes one block at a time)."""
     with torch.device("meta"):
         model = new_network(settings)
     encoders = [model.generator, model.discriminator] if hasattr(model, "discriminator") else [model]

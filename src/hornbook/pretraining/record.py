@@ -129,7 +129,7 @@ def _current(name: str, value: Any) -> tuple[str, Any]:
 
 
 def refuse_other_request(out: Path, run: dict, request: Request) -> None:
-    """Raises a ValueError if an option of `request` differs from the recorded one; options not given are not compared."""
+    """Raises a ValueError if an option of `request` differs from the recorded one; others are skipped."""
     before, settings = run["request"], settings_in(run)
     names = {"preset": "preset", "--from": "base", "--tokens": "tokens", "--minutes": "minutes", "teacher": "teacher"}
     recorded = {option: before.get(name) for option, name in names.items()}
@@ -155,5 +155,5 @@ def refuse_other_corpora(run: dict, opened: Corpora) -> None:
     for (corpus, _), entry in zip(opened, run["corpora"], strict=True):
         if corpus.fingerprint != entry["fingerprint"]:
             raise ValueError(
-                f"{corpus.folder} is not the corpus that this run was started with: restore that one, or start a new run"
+                f"{corpus.folder} is not the corpus that this run was started with: restore it, or start a new run"
             )

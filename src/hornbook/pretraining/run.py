@@ -185,8 +185,8 @@ def settings_with_teacher(request: Request, teacher: Teacher) -> PretrainSetting
 
 
 def _reopen(out: Path, run: dict, request: Request, teacher: Teacher | None, log: Log) -> _Prepared:
-    """Prepares a run to be resumed, with the settings in `run.json`. The training loop loads the last checkpoint, if there
-    is one. `request` may name other paths of the same corpora."""
+    """Prepares a run to be resumed, with the settings in `run.json`. The training loop loads the last checkpoint, if
+    there is one. `request` may name other paths of the same corpora."""
     settings = settings_in(run)
     folders = request.named_corpora() or [(entry["folder"], entry["weight"]) for entry in run["corpora"]]
     opened = [(Corpus(folder, settings.data.held_out_fraction), weight) for folder, weight in folders]
@@ -251,7 +251,7 @@ def _with_warmup_that_fits(settings: PretrainSettings, request: Request, log: Lo
 def _model_to_train(
     settings: PretrainSettings, opened: Corpora, request: Request, teacher: Teacher | None, log: Log
 ) -> tuple[PretrainSettings, nn.Module]:
-    """The resolved settings and the model with its initial weights: random, those of --from, or layers of the teacher."""
+    """The resolved settings and the model with its initial weights: random, those of --from, or teacher layers."""
     tokenizer = opened[0][0].tokenizer
     if teacher is not None:
         return _student_to_train(settings, tokenizer, teacher, log)
@@ -295,7 +295,7 @@ def _student_to_train(
 
 
 def _with_shape_of(trained: nn.Module, settings: PretrainSettings, request: Request) -> PretrainSettings:
-    """The settings with the shape of a trained model. Overrides of its shape raise a ValueError; dropouts may differ."""
+    """The settings with the shape of a trained model. Overriding its shape is an error; dropouts may differ."""
     shape = {f"model.{each.name}": each.value for each in configuration.iter_settings(trained.config)}
     requested = configuration.with_overrides(settings, {})
     for name in request.overrides:

@@ -83,8 +83,8 @@ class PretrainSettings(configuration.Typed, group=""):
             )
 
     def _check_direction(self, sentence: str) -> None:
-        """The only unidirectional encoder that can be pre-trained is the BERT paper's left-to-right model, which predicts next
-        tokens."""
+        """The only unidirectional encoder that can be pre-trained is the BERT paper's left-to-right model, which
+        predicts next tokens."""
         direction = self.model.direction
         if direction == "right":
             raise ValueError(
@@ -150,8 +150,8 @@ class PretrainSettings(configuration.Typed, group=""):
         )
 
     def planned_flops(self, minutes: float | None = None, teacher: TransformerConfig | None = None) -> float:
-        """Model FLOPs of the whole run, including the teacher's forward passes. With `minutes`, an estimate: the FLOPs of a
-        large GPU in that time."""
+        """Model FLOPs of the whole run, including the teacher's forward passes. With `minutes`, an estimate: the FLOPs
+        of a large GPU in that time."""
         if minutes is not None:
             return minutes * 60 * GPU_FLOPS_PER_SECOND
         tokens = self.schedule.steps * self.batch.mean_tokens
@@ -161,7 +161,7 @@ class PretrainSettings(configuration.Typed, group=""):
         return tokens * (share * per_token[self.data.short_length] + (1 - share) * per_token[self.data.length])
 
     def flops_per_token(self, length: int, teacher: TransformerConfig | None = None) -> float:
-        """Model FLOPs per token of a training step on sequences of `length` tokens (the `model` convention of models/flops)."""
+        """Model FLOPs per token of a training step at a sequence length (`model` convention of models/flops.py)."""
         objective, masked_share = self.objective, self.masking.probability
         if isinstance(objective, DistillationSettings):
             return self._distillation_flops_per_token(length, objective, teacher)
@@ -193,7 +193,7 @@ class PretrainSettings(configuration.Typed, group=""):
 
 
 def preset_settings(preset: str, overrides: dict | None = None, has_teacher: bool = False) -> PretrainSettings:
-    """The published settings of a preset with `overrides` by dotted name. With a teacher, the objective is distillation."""
+    """The published settings of a preset with `overrides` by dotted name. With a teacher the objective is distillation."""
     found = registry.preset(preset)
     family = registry.family_of(found.model).family
     defaults, groups = PretrainSettings(objective=_objective_kind(family, has_teacher)()), {}
@@ -215,7 +215,7 @@ def preset_settings(preset: str, overrides: dict | None = None, has_teacher: boo
 
 
 def changed_of_family(settings: S, overrides: dict, family: str) -> S:
-    """Applies overrides to settings with a group `model`; the error for a setting of another family names that family."""
+    """Applies overrides to settings with a group `model`; an error for another family's setting names that family."""
     try:
         return configuration.with_overrides(settings, overrides)
     except configuration.UnknownSetting as error:

@@ -11,8 +11,8 @@ from hornbook.text.tokenizer import Tokenizer
 
 
 def fitted_to_teacher(settings: PretrainSettings, tokenizer: Tokenizer, teacher: Teacher) -> PretrainSettings:
-    """The settings with the teacher's vocabulary size; raises a `ValueError` if this student cannot learn from the teacher on
-    plain text."""
+    """The settings with the teacher's vocabulary size; raises a `ValueError` if this student cannot learn from the
+    teacher on plain text."""
     refuse_other_objective(settings, teacher)
     positions = teacher.model.config.max_positions
     for length in (settings.data.length, settings.data.short_length):
@@ -37,6 +37,6 @@ def refuse_other_objective(settings: PretrainSettings, teacher: Teacher) -> None
     if settings.model.direction != teacher_config.direction:
         raise ValueError(
             f"the teacher has direction={teacher_config.direction} and the student {settings.model.direction}, so one "
-            f"predicts next tokens and the other masked ones: set model.direction={teacher_config.direction} (of a BERT or "
-            "RoBERTa preset as --student)"
+            "predicts next tokens and the other masked ones: set "
+            f"model.direction={teacher_config.direction} (with a BERT or RoBERTa preset as --student)"
         )
