@@ -1,5 +1,4 @@
-"""Device selection, memory and speed of a device, and the side stream for warming up kernels before a CUDA graph is
-captured."""
+"""Device selection, memory and speed of a device, and the side stream for warming up kernels before a CUDA graph."""
 
 import os
 import re
@@ -19,14 +18,14 @@ DEVICE = re.compile(r"auto|cpu|cuda(:\d+)?")
 
 
 def chosen_device(requested: str = "auto") -> str:
-    """The requested device, or for "auto" a GPU if there is one, else the CPU. Raises a ValueError if it is unavailable."""
+    """The requested device; "auto" is a GPU if there is one, else the CPU. An unavailable device is a ValueError."""
     if not DEVICE.fullmatch(requested):
         raise ValueError(f"there is no device {shown(requested)} here: use auto, cpu or cuda")
     if requested.startswith("cuda") and not torch.cuda.is_available():
         raise ValueError(f"device {requested} was requested, but torch finds no GPU on this machine: use cpu")
     if requested.startswith("cuda:") and int(requested[5:]) >= torch.cuda.device_count():
         raise ValueError(
-            f"there is no device {shown(requested)} here: there are {torch.cuda.device_count()} GPUs, starting at cuda:0"
+            f"there is no device {shown(requested)} here: the {torch.cuda.device_count()} GPUs start at cuda:0"
         )
     return ("cuda" if torch.cuda.is_available() else "cpu") if requested == "auto" else requested
 

@@ -104,7 +104,7 @@ def _locked(folder: Path, target: Path) -> Iterator[None]:
         _entered.set(before)
         if _held.get(key) == descriptor:  # False in a forked process
             with contextlib.suppress(OSError):  # a folder is not empty
-                # Removed before the lock is released, so a waiting process sees that the folder is gone and recreates it.
+                # Removed while still locked, so a waiting process sees that the folder is gone and recreates it.
                 for each in created if _is_at(descriptor, folder) else ():
                     each.rmdir()
             del _held[key]

@@ -51,9 +51,8 @@ def with_batch_that_fits(
     num_held_out = sum(batch.num_tokens for batch in held_out_batches(settings, opened))
     if "validation.tokens" not in given and fitting < min(settings.validation.tokens, num_held_out):
         overrides["validation.tokens"] = fitting
-        log(
-            f"validation on {fitting:,} tokens; --set validation.tokens={settings.validation.tokens} keeps the original number"
-        )
+        default = settings.validation.tokens
+        log(f"validation on {fitting:,} tokens; --set validation.tokens={default} restores the default")
     return configuration.with_overrides(settings, overrides)
 
 

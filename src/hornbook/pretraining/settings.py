@@ -193,7 +193,8 @@ class PretrainSettings(configuration.Typed, group=""):
 
 
 def preset_settings(preset: str, overrides: dict | None = None, has_teacher: bool = False) -> PretrainSettings:
-    """The published settings of a preset with `overrides` by dotted name. With a teacher the objective is distillation."""
+    """The published settings of a preset with overrides by dotted name; with a teacher the objective is
+    distillation."""
     found = registry.preset(preset)
     family = registry.family_of(found.model).family
     defaults, groups = PretrainSettings(objective=_objective_kind(family, has_teacher)()), {}
@@ -215,7 +216,7 @@ def preset_settings(preset: str, overrides: dict | None = None, has_teacher: boo
 
 
 def changed_of_family(settings: S, overrides: dict, family: str) -> S:
-    """Applies overrides to settings with a group `model`; an error for another family's setting names that family."""
+    """Applies overrides to settings with a group `model`; the error for another family's setting names it."""
     try:
         return configuration.with_overrides(settings, overrides)
     except configuration.UnknownSetting as error:
