@@ -14,8 +14,7 @@ START, DELIMITER, EXTRACT = MARKS = ("_start_", "_delimiter_", "_classify_")  # 
 
 
 def marked(tokenizer: Tokenizer) -> Tokenizer:
-    """A copy of the tokenizer with the three special tokens, appended to the vocabulary if missing, around every
-    text."""
+    """A copy that puts the three special tokens around every text, appended to the vocabulary if they are missing."""
     backend = tokenizers.Tokenizer.from_str(tokenizer.backend.to_str())
     missing = [token for token in MARKS if tokenizer.id(token) is None]
     backend.add_special_tokens(list(MARKS))

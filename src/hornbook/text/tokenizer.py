@@ -24,15 +24,14 @@ from hornbook.text.published import (
 )
 
 OTHER_TOKENS = ("bos_token", "eos_token")
-# End-of-text tokens to try if the settings name no eos_token: GPT-2's; the final tokens of RoBERTa and BERT; and the line
-# end in the vocabulary of GPT-1, which has no end-of-text token and drops line ends in a text.
+# End-of-text tokens to try if the settings name no eos_token: GPT-2's; the final tokens of RoBERTa and BERT; and the
+# line end in the vocabulary of GPT-1, which has no end-of-text token and drops line ends in a text.
 END_TOKENS = ("<|endoftext|>", "</s>", "[SEP]", "\n</w>")
 MODEL_INPUTS = ("input_ids", "token_type_ids", "attention_mask")
 
 
 class EncodedSentences(NamedTuple):
-    """Concatenated tokens of many texts: `ids` (uint32) and `word_starts` (bool) per token, `lengths` (int64) per
-    text."""
+    """Concatenated tokens of texts: `ids` (uint32) and `word_starts` (bool) per token, `lengths` (int64) per text."""
 
     ids: np.ndarray
     word_starts: np.ndarray
@@ -108,7 +107,7 @@ class Tokenizer:
         else:
             raise ValueError(
                 f"{folder} has no vocab.json with merges.txt, no tokenizer.json and no vocab.txt: train a tokenizer, "
-                "or write tokenizer.json there with transformers.AutoTokenizer.from_pretrained(...).save_pretrained(...)"
+                "or write tokenizer.json with transformers.AutoTokenizer.from_pretrained(...).save_pretrained(...)"
             )
         names = {name: content_of(stated[name]) for name in (*DEFAULT_TOKENS, *OTHER_TOKENS) if stated.get(name)}
         inputs = settings.get("model_input_names") or MODEL_INPUTS
@@ -134,8 +133,7 @@ class Tokenizer:
         )  # last: its presence means that the folder is complete
 
     def without_special_tokens(self) -> "Tokenizer":
-        """A copy that adds no special tokens around a text, for a left-to-right model, which continues after the last
-        token."""
+        """A copy that adds no special tokens, for left-to-right models, which continue a text after its last token."""
         backend = tokenizers.Tokenizer.from_str(self.backend.to_str())
         backend.post_processor = processors.ByteLevel(trim_offsets=False)
         names = dict(self.names)
@@ -183,8 +181,7 @@ class Tokenizer:
 
     def encode_batch(self, texts: list[str]) -> list[tokenizers.Encoding]:
         """Encodes each text without special tokens, on all cores; `joined` adds them. A repeated text, such as a
-        passage with several questions, is encoded once and copied, because callers may truncate an encoding in
-        place."""
+        passage with several questions, is encoded once and copied, because callers may truncate it in place."""
         distinct = list(dict.fromkeys(texts))
         for text in distinct:
             refuse_surrogates(text)
@@ -335,7 +332,7 @@ def refuse_surrogates(text: str) -> None:
         text.encode()
     except UnicodeEncodeError as error:
         raise ValueError(
-            f"character {error.start} of the text is a lone surrogate ({text[error.start]!r}), which is not a character: "
+            f"character {error.start} of the text is a lone surrogate ({text[error.start]!r}), not a character: "
             "remove it or decode the file with the right encoding"
         ) from None
 
@@ -366,8 +363,7 @@ def _read_backend(path: Path) -> tokenizers.Tokenizer:
 
 
 def _apply_stated_normalisation(backend: tokenizers.Tokenizer, settings: dict) -> None:
-    """Applies the settings of tokenizer_config.json to BERT's normaliser, because they take precedence if the two
-    differ."""
+    """Applies the settings of tokenizer_config.json, which take precedence, to BERT's normaliser."""
     generic = settings.get("tokenizer_class") in (None, "PreTrainedTokenizerFast", "TokenizersBackend")
     if generic or not isinstance(backend.normalizer, normalizers.BertNormalizer):
         return
