@@ -305,10 +305,10 @@ def test_the_settings_of_a_run_survive_json():
             "gpt2-small",
             "masking.probability",
             0.2,
-            r"masking\.rate would do nothing here: a GPT predicts every next token",
+            r"masking\.probability would have no effect: a left-to-right model predicts every next token",
         ),
-        ("gpt1-base", "data.single_segment_probability", 0.2, "reads documents end to end"),
-        ("bert-tiny", "data.crosses_documents", True, r"would do nothing here: it is for a GPT"),
+        ("gpt1-base", "data.single_segment_probability", 0.2, "reads concatenated documents"),
+        ("bert-tiny", "data.crosses_documents", True, r"would have no effect: it is for a GPT"),
     ],
 )
 def test_what_an_objective_does_not_read_is_refused(preset, name, value, why):
@@ -328,5 +328,5 @@ def test_fine_tuning_refuses_what_only_pretraining_reads(name, words):
     from hornbook.finetuning.settings import settings_for
     from hornbook.tasks.datasets import known
 
-    with pytest.raises(ValueError, match=f"{name} would do nothing here: .*{words}"):
+    with pytest.raises(ValueError, match=f"{name} would have no effect: .*{words}"):
         settings_for(known("mrpc"), None, {name: 100})

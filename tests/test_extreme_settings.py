@@ -54,7 +54,7 @@ def test_what_is_out_of_range_is_named(name, value, words):
 @pytest.mark.parametrize(
     ("overrides", "words"),
     [
-        ({"model.width": 2**20, "model.num_heads": 2**14}, "parameters of this model need .* GiB, and cpu has"),
+        ({"model.width": 2**20, "model.num_heads": 2**14}, "parameters of this model need .* GiB, but cpu has"),
         ({"model.num_layers": 10_000, "model.width": 8192, "model.num_heads": 64}, "parameters of this model need"),
         ({"model.max_positions": 2**20, "model.width": 2**16}, "lower model.num_layers, model.width"),
     ],

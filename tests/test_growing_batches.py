@@ -92,9 +92,9 @@ def test_tokens_and_plans_count_the_mean_batch(tiny_corpus, tmp_path):
     ("overrides", "words"),
     [
         ({"batch.first_tokens": 4}, "first_tokens must be at least 8"),
-        ({"batch.first_tokens": 128, "batch.growth_fraction": 0.0}, "growth_share must be above 0"),
+        ({"batch.first_tokens": 128, "batch.growth_fraction": 0.0}, "growth_fraction must be above 0"),
         ({"batch.first_tokens": 32}, r"batch\.first_tokens=32 is less than one sequence of 64"),
-        ({"batch.growth_fraction": 0.5}, r"growth_share would do nothing here: .* set batch\.first_tokens"),
+        ({"batch.growth_fraction": 0.5}, r"growth_fraction would have no effect: .* set batch\.first_tokens"),
     ],
 )
 def test_refusals(overrides, words):

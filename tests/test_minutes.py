@@ -28,8 +28,8 @@ def test_the_batch_shrinks_until_enough_steps_fit(slow, tmp_path, tiny_corpus):
     settings, said = begun(tmp_path / "run", tiny_corpus)
     tokens = settings["batch"]["tokens"]
     assert tokens == 256  # 16 x 60 s / 200 steps / 0.01 s = 480 tokens
-    (words,) = [each for each in said if "in place of the published" in each]
-    assert "256 tokens in place of the published 131,072" in words and "--batch-tokens 131072 keeps" in words
+    (words,) = [each for each in said if "instead of the published" in each]
+    assert "256 tokens instead of the published 131,072" in words and "--batch-tokens 131072 keeps" in words
 
 
 def test_a_batch_that_a_person_asks_for_stays(slow, tmp_path, tiny_corpus):
@@ -67,4 +67,4 @@ def test_the_speed_is_measured(tmp_path, tiny_corpus, monkeypatch):
     said = []
     pretrain("bert-tiny", tiny_corpus, tmp_path / "run", minutes=0.05, overrides=TINY, log=said.append)
     assert read_json(tmp_path / "run" / "run.json")["settings"]["batch"]["tokens"] < 131_072
-    assert any("in place of the published" in each for each in said)
+    assert any("instead of the published" in each for each in said)

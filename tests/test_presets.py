@@ -141,7 +141,7 @@ def test_what_a_person_says_of_the_warmup_wins_over_published_steps():
 
 
 def test_a_setting_of_another_family_says_whose_it_is():
-    with pytest.raises(ValueError, match=r"no setting 'model\.sharing' of bert; albert has it"):
+    with pytest.raises(ValueError, match=r"bert has no setting 'model\.sharing'; albert has it"):
         preset_settings("bert-tiny", {"model.sharing": "all"})
 
 

@@ -256,7 +256,7 @@ def test_a_model_without_heads_gets_new_ones(tmp_path):
     out = tmp_path / "run"
     keywords = {"base": folder, "steps": 1, "batch_tokens": 256, "overrides": settings, "log": said.append}
     pretrain("bert-small", [tmp_path / "corpus"], out, **keywords)
-    assert any("starts anew" in words for words in said)
+    assert any("newly initialised" in words for words in said)
     assert set(hornbook.load(out).model.heads) == {"pooler", "mlm", "sentence"}
 
 
@@ -335,7 +335,7 @@ def test_going_on_from_a_model_resumes_by_the_same_command(unbroken, tmp_path, t
     stored = json.loads((tmp_path / "run" / "run.json").read_text())["settings"]["model"]
     assert stored["dropout"] == 0.0 and stored["attention_dropout"] == 0.1
     assert run(tmp_path / "run", tiny_corpus, resume=True, **words).ended == "already finished"
-    with pytest.raises(ValueError, match=r"model\.num_layers is 1 .* cannot be changed"):
+    with pytest.raises(ValueError, match=r"model\.num_layers is 1 .* cannot be overridden"):
         run(tmp_path / "other", tiny_corpus, base=unbroken, overrides={"model.num_layers": 2})
 
 

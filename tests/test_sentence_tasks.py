@@ -82,7 +82,7 @@ def test_batches_are_laid_out_as_asked(case, tiny_corpus):
 def test_what_does_not_fit_is_refused():
     for overrides, said in (
         ({"data.layout": "packed"}, r"data\.layout=pairs, or objective\.sentence=none"),
-        ({"objective.sentence": "sop", "data.layout": "packed"}, r"objective\.sentence=sop judges pairs"),
+        ({"objective.sentence": "sop", "data.layout": "packed"}, r"objective\.sentence=sop needs pairs"),
         ({"objective.sentence": "order"}, "must be one of none, nsp, sop"),
         ({"objective.sentence": None}, "must be one of none, nsp, sop"),
         ({"data.layout": "rows"}, r"data\.layout must be"),

@@ -1,13 +1,13 @@
-"""Typed settings: dataclasses whose fields carry a doc line and a range each, changed by dotted names.
+"""Typed settings: dataclasses whose fields have a doc line and a range, with overrides by dotted name.
 
 @dataclass(frozen=True)
 class Optimizer(Typed, group="optimizer"):
     lr: float = setting(1e-4, "peak learning rate", above=0, high=100)
 
-with_overrides(run, {"optimizer.lr": "3e-4"})      # a new value; an unknown name is an error with the nearest known one
-Optimizer(lr=-1)                            # optimizer.lr must be above 0, not -1
+with_overrides(run, {"optimizer.lr": "3e-4"})   # a copy; the error for an unknown name suggests the nearest known one
+Optimizer(lr=-1)                                # ValueError: optimizer.lr must be above 0, not -1
 
-Every value is checked when the dataclass is built, so the command line, files and Python meet the same checks.
+Every value is validated when the dataclass is built, whether it comes from the command line, a file or Python.
 """
 
 import contextlib
@@ -23,13 +23,13 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, ClassVar, Literal, NamedTuple, TypeVar
 
 S = TypeVar("S")
-LONGEST_SHOWN = 60  # characters of a wrong value in an error
-MANY = 1_000_000_000  # a limit for counts that nobody reaches
+MAX_SHOWN = 60  # characters of a wrong value in an error
+MANY = 1_000_000_000  # upper limit of counts, larger than any in practice
 LARGEST_SEED = 2**64 - 1
 
 
 class Range(NamedTuple):
-    """Where a number must lie; `low` and `high` are allowed themselves, `above` and `below` are not."""
+    """Bounds of a number: `low` and `high` are inclusive, `above` and `below` exclusive."""
 
     low: float | None = None
     above: float | None = None
@@ -37,30 +37,30 @@ class Range(NamedTuple):
     below: float | None = None
 
     def check(self, value: float, name: str) -> None:
-        least = _joined(("at least", self.low), ("above", self.above))
+        least = _describe_bounds(("at least", self.low), ("above", self.above))
         if (self.low is not None and value < self.low) or (self.above is not None and value <= self.above):
             raise ValueError(f"{name} must be {least}, not {shown(value)}")
         is_inside = (self.high is None or value <= self.high) and (self.below is None or value < self.below)
         if not is_inside or (isinstance(value, float) and not math.isfinite(value)):
-            whole = _joined(
+            whole = _describe_bounds(
                 ("at least", self.low), ("above", self.above), ("at most", self.high), ("below", self.below)
             )
             raise ValueError(f"{name} must be {whole or 'a finite number'}, not {shown(value)}")
 
 
-def _joined(*bounds: tuple[str, float | None]) -> str:
-    said = [
-        f"{words} {bound:,}" if isinstance(bound, int) else f"{words} {bound:g}"
-        for words, bound in bounds
+def _describe_bounds(*bounds: tuple[str, float | None]) -> str:
+    texts = [
+        f"{label} {bound:,}" if isinstance(bound, int) else f"{label} {bound:g}"
+        for label, bound in bounds
         if bound is not None
     ]
-    return " and ".join(said)
+    return " and ".join(texts)
 
 
 def shown(value: Any) -> str:
-    """A wrong value as an error shows it: 0 for 0.0, and no more than its beginning."""
+    """A wrong value as text for an error message: 0 for 0.0, truncated to 60 characters."""
     text = repr(value).removesuffix(".0") if isinstance(value, float) else repr(value)
-    return text if len(text) <= LONGEST_SHOWN else f"{text[:LONGEST_SHOWN]}..."
+    return text if len(text) <= MAX_SHOWN else f"{text[:MAX_SHOWN]}..."
 
 
 def setting(
@@ -72,14 +72,14 @@ def setting(
     high: float | None = None,
     below: float | None = None,
 ) -> Any:
-    """A dataclass field with its default, its doc line and, for numbers, its range. A subclass that only changes the
-    default keeps the range."""
+    """A dataclass field with a default, a doc line and, for numbers, a range. A subclass that redeclares the field
+    without a range inherits the range."""
     return dataclasses.field(default=default, metadata={"doc": doc, "range": Range(low, above, high, below)})
 
 
 class Typed:
-    """A dataclass that checks type and range of every field, wherever the value comes from. `group` is what its dotted
-    names begin with; "--" names fields as options of a command."""
+    """Base of dataclasses that validate the type and range of every field. `group` is the prefix of the dotted names in
+    error messages; the group "--" formats field names as command-line options."""
 
     _group: ClassVar[str | None] = None
 
@@ -91,9 +91,9 @@ class Typed:
     def __post_init__(self) -> None:
         for name, (kind, bounds) in _rules(type(self)).items():
             value = getattr(self, name)
-            right = checked(value, kind, self._name_of(name), **bounds._asdict())
-            if right is not value:
-                object.__setattr__(self, name, right)
+            converted = checked(value, kind, self._name_of(name), **bounds._asdict())
+            if converted is not value:
+                object.__setattr__(self, name, converted)
 
     def _name_of(self, field: str) -> str:
         if self._group == "--":
@@ -108,7 +108,7 @@ _hints = functools.cache(typing.get_type_hints)
 
 @functools.cache
 def _rules(kind: type) -> dict[str, tuple[Any, Range]]:
-    """The type and range of each field; a range that a subclass does not repeat is that of its base."""
+    """The type and range of each field; a field without a range inherits that of the base class."""
     hints, rules = _hints(kind), {}
     for field in dataclasses.fields(kind):
         declared = [getattr(base, "__dataclass_fields__", {}).get(field.name) for base in kind.__mro__]
@@ -118,8 +118,8 @@ def _rules(kind: type) -> dict[str, tuple[Any, Range]]:
 
 
 def checked(value: Any, kind: Any, name: str, **bounds: float | None) -> Any:
-    """`value` as one of the type `kind` and within the bounds of `Range`, or a `ValueError` that says what is right.
-    Whole floats become ints, and scalars of numpy Python's own numbers.
+    """`value`, validated against the type `kind` and the bounds of `Range`; raises a `ValueError` that names the
+    allowed values. Integral floats are converted to int where `kind` is int, and numpy scalars to Python numbers.
 
     >>> checked(1e3, int, "steps", low=1)
     1000
@@ -142,20 +142,20 @@ def checked(value: Any, kind: Any, name: str, **bounds: float | None) -> Any:
         Range(**bounds).check(value, name)
         return value
     if origin is Literal:
-        is_right = isinstance(value, str) and value in arguments
+        is_valid = isinstance(value, str) and value in arguments
     elif kind is Any:
-        is_right = True
+        is_valid = True
     else:
-        is_right = kind not in (int, float) and origin is not tuple and isinstance(value, origin or kind)
-    if not is_right:
-        raise ValueError(f"{name} must be {_kind_in_words(kind)}, not {shown(value)}")
+        is_valid = kind not in (int, float) and origin is not tuple and isinstance(value, origin or kind)
+    if not is_valid:
+        raise ValueError(f"{name} must be {_describe_kind(kind)}, not {shown(value)}")
     return value
 
 
 def _converted(value: Any, kind: type) -> float:
     try:
         return kind(value)
-    except OverflowError:  # a whole number of hundreds of digits
+    except OverflowError:  # an integer with hundreds of digits
         return math.inf
 
 
@@ -167,7 +167,7 @@ def _is_whole(value: Any) -> bool:
     return _is_number(value) and (isinstance(value, numbers.Integral) or (math.isfinite(value) and value == int(value)))
 
 
-def _kind_in_words(kind: Any) -> str:
+def _describe_kind(kind: Any) -> str:
     if typing.get_origin(kind) is Literal:
         return "one of " + ", ".join(typing.get_args(kind))
     names = {int: "a whole number", float: "a number", str: "a text", bool: "true or false"}
@@ -184,7 +184,7 @@ class Setting(NamedTuple):
 
 
 def iter_settings(settings: Any, prefix: str = "") -> Iterator[Setting]:
-    """Every setting with its dotted name, value and doc line, in the order in which they are declared."""
+    """Yields every setting with its dotted name, value and doc line, in declaration order."""
     for field in dataclasses.fields(settings):
         value = getattr(settings, field.name)
         if dataclasses.is_dataclass(value):
@@ -194,26 +194,26 @@ def iter_settings(settings: Any, prefix: str = "") -> Iterator[Setting]:
 
 
 def why_unused(settings: Any, name: str) -> str | None:
-    """Why nothing reads a setting in such a run, where the settings say so themselves: `unread` holds the names of
-    settings and groups, each with the reason."""
+    """The reason why a run with these settings does not use the setting `name`, or None if it does. The property
+    `settings.unused`, if there is one, maps settings and groups to reasons."""
     reasons = getattr(settings, "unused", {})
-    return next((why for part, why in reasons.items() if f"{name}.".startswith(f"{part}.")), None)
+    return next((why for prefix, why in reasons.items() if f"{name}.".startswith(f"{prefix}.")), None)
 
 
 def unused_names(settings: Any) -> list[str]:
-    """The dotted names of all settings that nothing reads in such a run."""
+    """The dotted names of all settings that a run with these settings does not use."""
     return [each.name for each in iter_settings(settings) if why_unused(settings, each.name)]
 
 
 def refuse_unused(settings: Any, names: Iterable[str]) -> None:
-    """A setting that would do nothing is not taken in silence."""
+    """Raises a ValueError for the first of `names` that would have no effect in this run."""
     for name in names:
         if why := why_unused(settings, name):
-            raise ValueError(f"{name} would do nothing here: {why}")
+            raise ValueError(f"{name} would have no effect: {why}")
 
 
 def with_overrides(settings: S, overrides: Mapping[str, Any], prefix: str = "") -> S:
-    """A copy of `settings` with the dotted names in `overrides` set; text is read as the field's type."""
+    """A copy of `settings` with `overrides` (dotted name -> value) applied; strings are parsed as the field's type."""
     by_group: dict[str, dict[str, Any]] = {}
     direct: dict[str, Any] = {}
     hints = _hints(type(settings))
@@ -235,7 +235,7 @@ def with_overrides(settings: S, overrides: Mapping[str, Any], prefix: str = "") 
 
 
 class UnknownSetting(ValueError):
-    """A name that no setting has."""
+    """Raised for a name that is not a setting."""
 
     def __init__(self, name: str, message: str):
         super().__init__(message)
@@ -244,17 +244,17 @@ class UnknownSetting(ValueError):
 
 def _unknown(name: str, known: list[str]) -> UnknownSetting:
     group, dot, last = name.rpartition(".")
-    of_group = [each.rpartition(".")[2] for each in known if dot and each.rpartition(".")[0] == group]
-    beside = [f"{group}.{each}" for each in difflib.get_close_matches(last, of_group, n=1)]
-    elsewhere = [each for each in known if each.rpartition(".")[2] == last][:1]
-    near = beside or elsewhere or difflib.get_close_matches(name, known, n=1, cutoff=0.4)
+    in_group = [each.rpartition(".")[2] for each in known if dot and each.rpartition(".")[0] == group]
+    same_group = [f"{group}.{each}" for each in difflib.get_close_matches(last, in_group, n=1)]
+    other_group = [each for each in known if each.rpartition(".")[2] == last][:1]
+    near = same_group or other_group or difflib.get_close_matches(name, known, n=1, cutoff=0.4)
     first = dict.fromkeys(each.partition(".")[0] for each in known)
     hint = f"; did you mean '{near[0]}'?" if near else f"; names begin with {', '.join(first)}"
     return UnknownSetting(name, f"there is no setting '{name}'{hint}")
 
 
 def parsed(text: str, kind: Any, name: str) -> Any:
-    """`text` as a value of the type `kind`, or a `ValueError` that says what would be right."""
+    """`text` parsed as a value of the type `kind`; raises a `ValueError` that names the allowed values."""
     origin, arguments = typing.get_origin(kind), typing.get_args(kind)
     if origin in (typing.Union, types.UnionType):
         if text.lower() in ("none", "null", "") and type(None) in arguments:
@@ -276,7 +276,7 @@ def parsed(text: str, kind: Any, name: str) -> Any:
     if kind is int:
         digits = text.replace("_", "").replace(",", "")
         with contextlib.suppress(ValueError):
-            return int(digits)  # exactly, however long a seed is
+            return int(digits)  # exact for long seeds, which a float is not
         with contextlib.suppress(ValueError):
             if (number := float(digits)).is_integer():
                 return int(number)
@@ -294,8 +294,8 @@ def to_dict(settings: Any) -> dict[str, Any]:
 
 
 def from_dict(kind: type[S], values: Mapping[str, Any], prefix: str = "", **kinds: type) -> S:
-    """The settings that `to_dict` wrote down. Names that are not known any more are an error. `kinds` says of which
-    class a group is, where that is not the declared one itself. A field `tuple[Group, ...]` is a list of groups."""
+    """The settings that `to_dict` returned. An unknown name is an error. `kinds` gives the class of a group whose
+    declared type is a base class or a union. A field of type `tuple[Group, ...]` is read from a list of tables."""
     hints = _hints(kind)
     arguments = {}
     for name, value in values.items():
@@ -306,9 +306,9 @@ def from_dict(kind: type[S], values: Mapping[str, Any], prefix: str = "", **kind
                 raise ValueError(f"{prefix}{name} must be a table of settings, not {shown(value)}")
             value = from_dict(group, value, f"{prefix}{name}.")
         elif isinstance(value, list | tuple):
-            inside = (*typing.get_args(group), None)[0]
-            if dataclasses.is_dataclass(inside):
-                value = [from_dict(inside, each, f"{prefix}{name}[{i}].") for i, each in enumerate(value)]
+            item_kind = (*typing.get_args(group), None)[0]
+            if dataclasses.is_dataclass(item_kind):
+                value = [from_dict(item_kind, each, f"{prefix}{name}[{i}].") for i, each in enumerate(value)]
             value = tuple(value)
         arguments[name] = value
     return kind(**arguments)

@@ -1,5 +1,4 @@
-"""Which device work goes to, how much memory it has, and the stream beside it on which kernels are tried before a graph
-is captured of them."""
+"""Device selection, memory and speed of a device, and the side stream for warming up kernels before a CUDA graph."""
 
 import os
 import re
@@ -18,21 +17,21 @@ CONTAINER_LIMIT = Path("/sys/fs/cgroup/memory.max")
 DEVICE = re.compile(r"auto|cpu|cuda(:\d+)?")
 
 
-def chosen_device(asked: str = "auto") -> str:
-    """A GPU where there is one, if nothing else is asked for."""
-    if not DEVICE.fullmatch(asked):
-        raise ValueError(f"there is no device {shown(asked)} here: use auto, cpu or cuda")
-    if asked.startswith("cuda") and not torch.cuda.is_available():
-        raise ValueError(f"the device {asked} was asked for, and there is no GPU here that torch can use: use cpu")
-    if asked.startswith("cuda:") and int(asked[5:]) >= torch.cuda.device_count():
+def chosen_device(requested: str = "auto") -> str:
+    """The requested device; "auto" is a GPU if there is one, else the CPU. An unavailable device is a ValueError."""
+    if not DEVICE.fullmatch(requested):
+        raise ValueError(f"there is no device {shown(requested)} here: use auto, cpu or cuda")
+    if requested.startswith("cuda") and not torch.cuda.is_available():
+        raise ValueError(f"device {requested} was requested, but torch finds no GPU on this machine: use cpu")
+    if requested.startswith("cuda:") and int(requested[5:]) >= torch.cuda.device_count():
         raise ValueError(
-            f"there is no device {shown(asked)} here: there are {torch.cuda.device_count()} GPUs, from cuda:0"
+            f"there is no device {shown(requested)} here: the {torch.cuda.device_count()} GPUs start at cuda:0"
         )
-    return ("cuda" if torch.cuda.is_available() else "cpu") if asked == "auto" else asked
+    return ("cuda" if torch.cuda.is_available() else "cpu") if requested == "auto" else requested
 
 
 def memory_of(device: str | torch.device) -> int:
-    """Bytes of memory that a device has; of a CPU those of the machine, or of its container."""
+    """Total memory of a device in bytes; for a CPU that of the machine, or the limit of its container."""
     if torch.device(device).type == "cuda":
         return torch.cuda.get_device_properties(device).total_memory
     machine = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
@@ -41,7 +40,7 @@ def memory_of(device: str | torch.device) -> int:
 
 
 def matrix_flops(device: str | torch.device, seconds: float = 0.3) -> float:
-    """FLOP/s of large matrix products, measured here: float32 on a CPU, bfloat16 on a GPU."""
+    """Measured FLOP/s of large matrix products on this machine: float32 on a CPU, bfloat16 on a GPU."""
     is_gpu = torch.device(device).type == "cuda"
     size, kind = (8192, torch.bfloat16) if is_gpu else (1024, torch.float32)
     matrix = torch.randn(size, size, dtype=kind, device=device)
@@ -52,22 +51,22 @@ def matrix_flops(device: str | torch.device, seconds: float = 0.3) -> float:
             torch.cuda.synchronize(device)
         return time.monotonic()
 
-    began, ended, num = multiply(), 0.0, 0  # the first one warms up
+    began, ended, num = multiply(), 0.0, 0  # the first product is the warm-up
     while ended - began < seconds:
         ended, num = multiply(), num + 1
     return 2.0 * size**3 * num / (ended - began)
 
 
 def refuse_beyond_memory(num_bytes: float, device: str | torch.device, what: str, advice: str) -> None:
-    """Refuses what the device cannot hold, before it is allocated. `what` ends with "need" or "needs"."""
-    if num_bytes > (has := memory_of(device)):
-        raise ValueError(f"{what} {num_bytes / GIB:,.1f} GiB, and {device} has {has / GIB:,.1f} GiB: {advice}")
+    """Raises a ValueError if `num_bytes` exceed the memory of the device. `what` must end with "need" or "needs"."""
+    if num_bytes > (total := memory_of(device)):
+        raise ValueError(f"{what} {num_bytes / GIB:,.1f} GiB, but {device} has {total / GIB:,.1f} GiB: {advice}")
 
 
 @contextmanager
 def warm_up_on_side_stream() -> Iterator[None]:
-    """What runs in it runs on another stream, as torch asks of what is captured afterwards. It is the same one each
-    time: cuBLAS keeps a workspace for every stream that it ever ran on."""
+    """Context that runs kernels on a side stream, which torch requires of the warm-up before a CUDA graph capture. Each
+    device has one such stream, because cuBLAS keeps a workspace for every stream that it ever ran on."""
     side = _side_stream(torch.cuda.current_device())
     side.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(side):

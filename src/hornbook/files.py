@@ -1,4 +1,4 @@
-"""Writing files so that a kill at any moment leaves the old one or the new one, never half of one."""
+"""Atomic file writes (a kill at any moment leaves the old or the new file, never a partial one) and JSON helpers."""
 
 import contextlib
 import hashlib
@@ -14,8 +14,8 @@ from hornbook.lifecycle.locking import check_folder
 
 @contextlib.contextmanager
 def replacing(path: Path) -> Iterator[Path]:
-    """Yields a temporary path beside `path`; when the block ends well, what was written there takes its name. What a
-    killed process left of it is removed."""
+    """Yields a temporary path in the same folder and renames it to `path` when the block ends without an error.
+    Temporary files of `path` that killed processes left are removed."""
     path = Path(path)
     check_folder(path)
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -26,7 +26,7 @@ def replacing(path: Path) -> Iterator[Path]:
         check_folder(path)
         with open(temporary, "rb") as written:
             os.fsync(written.fileno())
-        temporary.chmod(0o666 & ~_umask())  # some writers make files that only their owner can read
+        temporary.chmod(0o666 & ~_umask())  # some writers create files that only their owner can read
         os.replace(temporary, path)
     finally:
         temporary.unlink(missing_ok=True)
@@ -34,21 +34,21 @@ def replacing(path: Path) -> Iterator[Path]:
 
 @contextlib.contextmanager
 def replacing_folder(folder: Path) -> Iterator[Path]:
-    """Yields a temporary folder beside `folder`; when the block ends well, it takes its name. Where there is such a
-    folder already, it is made in there and its files are moved up at the end. What a killed process left of it is
-    removed."""
+    """Yields a temporary folder and renames it to `folder` when the block ends without an error. If `folder` exists
+    already, the temporary folder is created inside it and its files are moved up at the end. Temporary folders that
+    killed processes left are removed."""
     folder = Path(folder).resolve()
     check_folder(folder)
-    is_there = folder.is_dir()
-    temporary = temporary_for(folder / folder.name if is_there else folder)
+    exists = folder.is_dir()
+    temporary = temporary_for(folder / folder.name if exists else folder)
     sweep_beside(folder)
     shutil.rmtree(temporary, ignore_errors=True)
     temporary.mkdir(parents=True)
     try:
         yield temporary
         check_folder(folder)
-        if is_there:
-            # The largest, such as a model's weights, last: a folder that has it is whole.
+        if exists:
+            # The largest file, such as the model weights, goes last: a folder that has it is complete.
             for path in sorted(temporary.iterdir(), key=lambda path: path.stat().st_size):
                 os.replace(path, folder / path.name)
         else:
@@ -64,7 +64,7 @@ def _umask() -> int:
 
 
 def num_cores() -> int:
-    """The cores that this process may use, which can be fewer than the machine has."""
+    """The number of cores that this process may use, which can be fewer than the machine has."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
@@ -78,12 +78,12 @@ def write_json(path: Path, value: object) -> None:
 
 
 def read_json(path: Path) -> dict:
-    """The JSON object in a file; a `ValueError` that names the file when it is not one."""
+    """The JSON object in a file; raises a `ValueError` that names the file if it is not a JSON object."""
     try:
         value = json.loads(Path(path).read_text(encoding="utf-8"))
-    except (ValueError, RecursionError) as error:  # ValueError: also not UTF-8, and numbers of thousands of digits
+    except (ValueError, RecursionError) as error:  # ValueError also: not UTF-8, numbers with thousands of digits
         reason = "it is nested too deeply" if isinstance(error, RecursionError) else error
-        raise ValueError(f"{path} is not valid JSON ({reason}): restore the file or make it again") from None
+        raise ValueError(f"{path} is not valid JSON ({reason}): restore the file or write it again") from None
     if not isinstance(value, dict):
         raise ValueError(f"{path} must hold a JSON object, found {type(value).__name__}")
     return value
@@ -91,8 +91,8 @@ def read_json(path: Path) -> dict:
 
 @contextlib.contextmanager
 def refusing_damage(path: Path, repair: str = "restore the file") -> Iterator[None]:
-    """Around code that takes values out of a record: one that lacks them, or has others in their place, is a
-    `ValueError` that names the file and what to do."""
+    """Context for code that reads values out of the record in `path`: a missing or wrongly typed value raises a
+    `ValueError` that names the file and the fix (`repair`)."""
     try:
         yield
     except (LookupError, TypeError, AttributeError, ArithmeticError, RecursionError) as error:
@@ -103,10 +103,10 @@ def refusing_damage(path: Path, repair: str = "restore the file") -> Iterator[No
 
 
 def read_json_lines(path: Path) -> list[dict]:
-    """The objects of a file with one per line; a last line cut short by a kill is skipped.
+    """The JSON objects of a file with one per line; invalid lines, such as a truncated last one, are skipped.
 
-    Lines end at line feeds only: `str.splitlines` would also cut at U+2028, U+2029 and U+0085, which JSON allows within
-    a string."""
+    Lines end at line feeds only: `str.splitlines` would also split at U+2028, U+2029 and U+0085, which JSON allows
+    within a string."""
     found = []
     text = Path(path).read_text(encoding="utf-8", errors="replace") if Path(path).exists() else ""
     for line in text.split("\n"):
@@ -118,7 +118,7 @@ def read_json_lines(path: Path) -> list[dict]:
 
 
 def write_tensors(path: Path, tensors: dict, metadata: dict[str, str] | None = None) -> None:
-    """Writes a safetensors file; a full disk is an `OSError` that names it."""
+    """Writes a safetensors file; raises an `OSError` that names the file if the disk is full."""
     from safetensors import SafetensorError
     from safetensors.torch import save_file
 
@@ -126,7 +126,7 @@ def write_tensors(path: Path, tensors: dict, metadata: dict[str, str] | None = N
         try:
             save_file(tensors, temporary, metadata=metadata)
         except SafetensorError as error:
-            raise OSError(f"{path} could not be written ({error}): make room on the disk and go on") from None
+            raise OSError(f"{path} could not be written ({error}): free space on the disk and resume") from None
 
 
 def sha256(path: Path) -> str:
@@ -135,9 +135,9 @@ def sha256(path: Path) -> str:
 
 
 def link(source: Path, target: Path) -> None:
-    """The same bytes under another name, without a copy where the file system can."""
+    """Hard-links `source` to `target`, or copies it where the file system has no hard links."""
     target.unlink(missing_ok=True)
     try:
         os.link(source, target)
-    except OSError:  # no hard links there
+    except OSError:  # no hard links
         shutil.copy(source, target)

@@ -116,10 +116,10 @@ def test_words_of_several_pieces_by_the_models_embeddings(opened):
 @pytest.mark.parametrize(
     ("name", "text", "words"),
     [
-        ("v.txt", "lamp 1 2\nriver 1\n", "line 2: 1 numbers after a word, not 2"),
+        ("v.txt", "lamp 1 2\nriver 1\n", "line 2: 1 values after the word, expected 2"),
         ("v.txt", "lamp 1 x\n", "not all numbers"),
         ("v.bin", "2 2\nlamp \0\1\2\n", "write the vectors as text"),
-        ("v.zip", "PK", "is packed: unpack it first"),
+        ("v.zip", "PK", "is compressed: decompress it first"),
     ],
 )
 def test_files_that_are_no_vectors(opened, tmp_path, name, text, words):

@@ -79,6 +79,6 @@ def test_notes_on_problems_are_words(hornbook, tmp_path, tiny_tokenizer):
         *["corpus", "build", tmp_path / "rows.jsonl", "--tokenizer", tiny_tokenizer],
         *["--out", tmp_path / "corpus", "--workers", 0],
     ).out
-    assert "note: lines that are not a JSON object, left out: 1 (" in out
+    assert "note: lines that are not a JSON object, dropped: 1 (" in out
     assert "rows.jsonl line 2" in out
     assert "{'" not in out

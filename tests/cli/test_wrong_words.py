@@ -79,7 +79,7 @@ def test_out_that_is_taken(complaint, tiny_run, tiny_corpus, tiny_tokenizer, tin
     train = ["tokenizer", "train", tiny_text_file, "--out"]
     assert "already holds a tokenizer" in complaint(*train, tiny_tokenizer)
     build = ["corpus", "build", tiny_text_file, "--tokenizer", tiny_tokenizer, "--out"]
-    assert "is no corpus" in complaint(*build, tmp_path / "full")
+    assert "is not a corpus" in complaint(*build, tmp_path / "full")
     for verb in (start, train, build):
         assert "cannot be written" in complaint(*verb, tmp_path / "file")
         assert "cannot be written" in complaint(*verb, tmp_path / "file" / "inside")
@@ -101,7 +101,7 @@ def test_out_without_permission(complaint, tiny_text_file, tmp_path):
         ("zeros.txt", bytes(2000), "no document could be read"),
         ("torn.txt.gz", b"\x1f\x8b\x08torn", "no document could be read"),
         ("torn.parquet", b"PAR1torn", "no document could be read"),
-        ("letter.docx", b"x", "of no known kind"),
+        ("letter.docx", b"x", "has an unknown extension"),
         ("folder/picture.png", b"x", "no text files in"),
         (None, None, "does not exist"),
     ],

@@ -120,12 +120,12 @@ def test_another_request_into_the_same_folder_is_refused(built, text_file, token
         build_corpus(text_file, tokenizer_folder, folder, workers=0, shard_tokens=5000, clean="wiki")
     other = tmp_path / "other.txt"
     other.write_text("Other.")
-    with pytest.raises(ValueError, match=r"other\.txt is named now"):
+    with pytest.raises(ValueError, match=r"other\.txt is an input now"):
         build_corpus([text_file, other], tokenizer_folder, folder, workers=0, shard_tokens=5000)
     from hornbook.text.training import train_tokenizer
 
     train_tokenizer(["Some other text."], kind="wordpiece", vocab_size=60).save(tmp_path / "tokenizer")
-    with pytest.raises(ValueError, match="tokenizer is another one"):
+    with pytest.raises(ValueError, match="the tokenizer differs"):
         build_corpus(text_file, tmp_path / "tokenizer", folder, workers=0, shard_tokens=5000)
 
 

@@ -80,7 +80,7 @@ def slow_fit(run, length):
 @pytest.mark.parametrize("rule", ["reach", "even", "fit"])
 @pytest.mark.parametrize("length", [1, 5, 23, 60, 500])
 def test_chunks_equal_the_slow_ones(rule, length, tmp_path, tokenizer_folder, monkeypatch):
-    monkeypatch.setattr(chunks, "DOCUMENTS_A_RUN", 7)
+    monkeypatch.setattr(chunks, "DOCUMENTS_PER_RUN", 7)
     slow = {"reach": slow_reach, "even": slow_even, "fit": slow_fit}[rule]
     for seed in range(4):
         random = np.random.default_rng([seed, length])

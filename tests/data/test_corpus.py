@@ -200,15 +200,15 @@ def change_array(file, place, value) -> None:
 def test_a_shard_with_other_values_is_named(corpus, part, value):
     Corpus(corpus.folder)
     change_array(shard_file(corpus.folder, 1, part), 7, value)
-    assert f"shard-00001.{part}.npy is not as it was built" in message_of(corpus.folder)
+    assert f"shard-00001.{part}.npy has changed since it was built" in message_of(corpus.folder)
 
 
 @pytest.mark.parametrize(
     ("part", "place", "value", "words"),
     [
         ("tokens", 7, 2**31, "holds token 2147483648"),
-        ("sentences", 1, 2**31, "rising order"),
-        ("documents", 0, 1, "rising order"),
+        ("sentences", 1, 2**31, "ascending order"),
+        ("documents", 0, 1, "ascending order"),
     ],
 )
 def test_a_shard_with_values_that_no_build_writes(corpus, part, place, value, words):

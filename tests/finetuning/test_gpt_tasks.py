@@ -223,7 +223,7 @@ def test_published_settings(family):
     assert model.config.head_dropout == 0.1
     taught = settings_for(known("mrpc"), model, {}, has_teacher=True)  # who learns from a teacher, and not beside it
     assert (taught.task.format, taught.task.lm_weight) == ("gpt1", 0.0)
-    with pytest.raises(ValueError, match=r"task\.lm_weight would do nothing here: a student"):
+    with pytest.raises(ValueError, match=r"task\.lm_weight would have no effect: a student"):
         settings_for(known("mrpc"), model, {"task.lm_weight": 0.5}, has_teacher=True)
 
 

@@ -51,7 +51,7 @@ def run(monkeypatch, capsys):
 def test_a_model_is_opened_where_it_runs_best(gpt, bert, monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     assert library.load(gpt).device.type == library.load(bert).device.type == "cpu"
-    with pytest.raises(ValueError, match=r"the device cuda was asked for, and there is no GPU here .*: use cpu"):
+    with pytest.raises(ValueError, match=r"device cuda was requested, but torch finds no GPU .*: use cpu"):
         library.load(gpt, device="cuda")
     for name in ("gpu", "mps", "cuda:x", ""):
         with pytest.raises(ValueError, match=f"there is no device '{name}' here: use auto, cpu or cuda"):

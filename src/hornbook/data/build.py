@@ -1,8 +1,8 @@
-"""Building a corpus: files of text to token shards, streamed, on all cores, and able to go on after any stop.
+"""Builds a corpus: text files to token shards, streamed, on all cores, resumable after any interruption.
 
-This process reads documents and groups them into chunks; workers clean, split and encode them; this process drops
-duplicates and writes, in the order of the input. Shards close between chunks only, so a build that goes on from a
-closed shard makes the same chunks, and the same bytes, as one that was never stopped.
+The main process reads documents and groups them into chunks; workers clean, split and encode them; the main process
+drops duplicates and writes shards in input order. A shard ends only at the end of a chunk, so a build that is resumed
+after a complete shard makes the same chunks, and the same bytes, as an uninterrupted one.
 """
 
 import os
@@ -41,7 +41,7 @@ MOST_WORKERS = 12
 
 @dataclass(frozen=True, slots=True)
 class BuildProgress:
-    """What has been read (of the files as stored) and kept so far; `seconds` counts earlier, stopped builds too."""
+    """Bytes read (of the files as stored), documents and tokens kept; seconds include earlier interrupted builds."""
 
     bytes_read: int
     bytes_total: int
@@ -52,7 +52,7 @@ class BuildProgress:
 
 @dataclass(slots=True)
 class Chunk:
-    """Consecutive documents, the problems met among them, and where the reading stands after them."""
+    """Consecutive documents, the problems found among them, and the reading position after them."""
 
     documents: list[Document] = field(default_factory=list)
     problems: Problems = field(default_factory=Problems)
@@ -74,22 +74,22 @@ def build_corpus(
     shard_tokens: int = SHARD_TOKENS,
     progress: Callable[[BuildProgress], None] | None = None,
 ) -> dict:
-    """Builds the corpus folder `out` and returns its manifest; the same call continues a build that was stopped.
+    """Builds the corpus folder `out` and returns its manifest; the same call resumes an interrupted build.
 
     >>> import hornbook
     >>> hornbook.build_corpus("texts.txt", "vocabulary", "another-corpus", workers=0)["totals"]["documents"]
     200
 
-    The bytes of the corpus do not depend on `workers` (None: one a core; 0: none, all in this process).
-    A finished corpus is not built again: its manifest comes back at once, with `already_built` set.
+    The bytes of the corpus do not depend on `workers` (None: one per core; 0: everything in this process).
+    A finished corpus is not built again: its manifest is returned at once, with `already_built` set.
     """
     from hornbook.text.tokenizer import Tokenizer
 
     check_documents(documents)
     if clean not in (None, *CLEANERS):
-        raise ValueError(f"clean must be one of {', '.join(CLEANERS)} or left out, not {clean!r}")
+        raise ValueError(f"clean must be one of {', '.join(CLEANERS)} or None, not {clean!r}")
     shard_tokens = checked(shard_tokens, int, "shard_tokens", low=1, high=LARGEST_SHARD_TOKENS)
-    # Each worker takes about 45 MB; all together stay under 1 GB.
+    # Each worker takes about 45 MB; all of them together stay under 1 GB.
     workers = min(num_cores(), MOST_WORKERS) if workers is None else workers
     workers = checked(workers, int, "workers", low=0, high=256)
     out = Path(out)
@@ -107,10 +107,10 @@ def build_corpus(
         if manifest := already_built(out, request):
             return {**manifest, "already_built": True}
         state = prepare_folder(out, request, tokenizer, left_out)
-        return _built(out, state, sources, tokenizer, workers, progress)
+        return _build(out, state, sources, tokenizer, workers, progress)
 
 
-def _built(
+def _build(
     out: Path,
     state: BuildState,
     sources: list[Source],
@@ -118,7 +118,7 @@ def _built(
     workers: int,
     progress: Callable[[BuildProgress], None] | None,
 ) -> dict:
-    """Reads, encodes and writes all that the state has not yet, and answers the manifest."""
+    """Reads, encodes and writes everything after the position of `state`, and returns the manifest."""
     settings = state.request["settings"]
     merger = _Merger(out, state, tokenizer.vocab_size, sum(source.bytes for source in sources), progress)
     pool = None
@@ -132,19 +132,19 @@ def _built(
             return merger.finish()
     except BrokenProcessPool:
         raise ValueError(
-            f"a worker process was killed, most often for want of memory ({len(state.shards)} shards stand): "
-            "run the same command again to go on, with fewer workers if it happens again"
+            f"a worker process was killed, probably for lack of memory ({len(state.shards)} shards are complete): "
+            "run the same command again to resume, with fewer workers if it happens again"
         ) from None
     except KeyboardInterrupt:
-        stand = f"{len(state.shards)} shards stand"
-        raise KeyboardInterrupt(f"stopped ({stand}): run the same command again to go on from there") from None
+        complete = f"{len(state.shards)} shards are complete"
+        raise KeyboardInterrupt(f"stopped ({complete}): run the same command again to resume") from None
     finally:
         if pool:
             pool.kill()
 
 
 def read_chunks(sources: list[Source], state: BuildState, chunk_characters: int) -> Iterator[Chunk]:
-    """All documents from where the state stands, grouped; the last chunk may hold problems alone."""
+    """Yields all documents after the position of `state`, in chunks; the last chunk may hold only problems."""
     settings = state.request["settings"]
     bytes_before = sum(source.bytes for source in sources[: state.file_index])
     skipped = state.items_taken
@@ -173,7 +173,7 @@ def read_chunks(sources: list[Source], state: BuildState, chunk_characters: int)
 
 def _check_unchanged(source: Source) -> None:
     if not os.path.isfile(source.path) or Source.of(source.path) != source:
-        raise ValueError(f"{source.path} changed while the corpus was built: build anew once it is at rest")
+        raise ValueError(f"{source.path} changed while the corpus was built: build again when it no longer changes")
 
 
 def _encode_in_order(chunks: Iterator[Chunk], pool: EncodingPool) -> Iterator[tuple[Chunk, Encoded]]:
@@ -189,7 +189,7 @@ def _encode_in_order(chunks: Iterator[Chunk], pool: EncodingPool) -> Iterator[tu
 
 
 class _Merger:
-    """Takes encoded chunks in order: drops duplicates, counts, and closes a shard whenever it is full."""
+    """Accepts encoded chunks in order: drops duplicates, counts, and writes a shard whenever it is full."""
 
     def __init__(
         self,
@@ -213,7 +213,7 @@ class _Merger:
         for kind, count in encoded.cleaned.items():
             state.cleaned[kind] = state.cleaned.get(kind, 0) + count
         if chunk.documents:
-            kept = self._choose(chunk, encoded)
+            kept = self._select(chunk, encoded)
             self._count_lines(chunk, encoded, kept)
             self._write(chunk, encoded, kept)
         state.file_index, state.items_taken = chunk.file_index, chunk.items_taken
@@ -237,8 +237,8 @@ class _Merger:
         remove_progress(self._folder)
         return manifest
 
-    def _choose(self, chunk: Chunk, encoded: Encoded) -> np.ndarray:
-        """True for the documents that go into the corpus."""
+    def _select(self, chunk: Chunk, encoded: Encoded) -> np.ndarray:
+        """A boolean per document: whether it goes into the corpus."""
         kept = encoded.document_sentences > 0
         for index in np.flatnonzero(~kept):
             document = chunk.documents[index]
@@ -278,12 +278,12 @@ class _Merger:
             chunk.documents, kept.tolist(), encoded.document_sentences.tolist(), strict=True
         ):
             if is_kept:
-                # A part goes on with its document only where the part before it stands right before it.
-                goes_on = document.part > 0 and state.previous_kept
-                if goes_on and not (sentences or self._writer.num_sentences):
+                # A part continues its document only if the previous part was kept and is in the same shard.
+                continues = document.part > 0 and state.previous_kept
+                if continues and not (sentences or self._writer.num_sentences):
                     state.problems.add(Problem("divided_document", document.file, document.place))
-                    goes_on = False
-                if not goes_on:
+                    continues = False
+                if not continues:
                     starts.append(sentences)
                 sentences += num_sentences
             state.previous_kept = is_kept

@@ -1,11 +1,15 @@
-"""Where training examples start: each shard is cut into chunks at sentence boundaries, once for each length.
+"""Splits each shard into chunks at sentence boundaries, once per length; a training example starts at each chunk.
 
-Three rules: `reach`, a chunk ends with the sentence that reaches the wanted length (a pair for next-sentence prediction
-is cut to size later, as BERT published it); `even`, a document falls into chunks as equal as its sentences let them be,
-and would be cut at the same places if it were read backwards (under `reach` the last sentence of a chunk is longer than
-the others, because long ones are likelier to reach the length, and so the order of two segments shows in their
-lengths); `fit`, a chunk holds the sentences that fit, and may run over the end of a document (as in RoBERTa). A
-sentence that alone is far longer than the wanted length is cut, so no text is lost.
+Three rules:
+
+- `reach`: a chunk ends with the sentence that reaches the target length. A pair for next-sentence prediction is
+  truncated later, as in the published BERT code.
+- `even`: a document is split into chunks as equal as its sentences allow, at the same places if it were read backwards.
+  (Under `reach` the last sentence of a chunk is longer than the others on average, because long sentences are more
+  likely to reach the length; the lengths of two segments would then reveal their order.)
+- `fit`: a chunk holds the sentences that fit, and may cross document boundaries, as in RoBERTa.
+
+A sentence that alone is far longer than the target length is split, so no text is lost.
 """
 
 from collections.abc import Sequence
@@ -20,9 +24,9 @@ from hornbook.data.shards import Shard
 from hornbook.files import replacing
 
 Rule = Literal["reach", "even", "fit"]
-VERSION = 2  # of these rules: counted up when the same corpus would be cut otherwise, so that old files are not read
-DOCUMENTS_A_RUN = 256  # what `fit` packs end to end before it starts anew: less than 0.2% stays part-filled
-OVERFULL = 0.25  # of the length: what an `even` document may have beyond its last whole chunk without one more
+VERSION = 2  # of these rules; a new version makes cached chunks of older rules unused
+DOCUMENTS_PER_RUN = 256  # documents that `fit` concatenates before a new chunk starts: under 0.2% is part-filled
+OVERFULL = 0.25  # share of the length by which a document may exceed n `even` chunks before it is split into n + 1
 
 
 @dataclass(frozen=True)
@@ -45,27 +49,28 @@ class Chunks:
 
 
 def cut(corpus: Corpus, length: int, rule: Rule, held_out: bool) -> Chunks:
-    """The chunks of about `length` tokens of a corpus' training documents, or of those held out.
+    """The chunks of about `length` tokens of a corpus' training documents, or of its held-out documents.
 
-    They are kept in the corpus folder (a large corpus takes minutes to cut), under a name that says how they were cut.
+    They are cached in the corpus folder, because splitting a large corpus takes minutes. The file name encodes the
+    rule, the length, the split and the version.
     """
-    part = "held-out" if held_out else "train"
-    name = f"{rule}-{length}-{part}-{corpus.held_out_fraction!r}-v{VERSION}-{corpus.fingerprint[:12]}.npz"
-    kept = corpus.folder / "chunks" / name
-    pairs = _kept(kept, corpus)
+    split = "held-out" if held_out else "train"
+    name = f"{rule}-{length}-{split}-{corpus.held_out_fraction!r}-v{VERSION}-{corpus.fingerprint[:12]}.npz"
+    file = corpus.folder / "chunks" / name
+    pairs = _read_cached(file, corpus)
     if pairs is None:
         pairs = [_cut_shard(corpus, i, length, rule, held_out) for i in range(len(corpus.shards))]
-        _keep(kept, *zip(*pairs, strict=True))
+        _write_cache(file, *zip(*pairs, strict=True))
     starts, stops = map(list, zip(*pairs, strict=True))
     return Chunks(starts, stops, np.concatenate([[0], np.cumsum([len(s) for s in starts])]).astype(np.int64))
 
 
-def _kept(path: Path, corpus: Corpus) -> list[tuple[np.ndarray, np.ndarray]] | None:
-    """(starts, stops) of each shard from an earlier cut; None where there is none, or what is there is damaged."""
+def _read_cached(path: Path, corpus: Corpus) -> list[tuple[np.ndarray, np.ndarray]] | None:
+    """(starts, stops) of each shard from the cache; None if there is no such file or it is damaged."""
     try:
         with np.load(path, allow_pickle=False) as arrays:
             pairs = [(arrays[f"starts_{i}"], arrays[f"stops_{i}"]) for i in range(len(corpus.shards))]
-    except Exception:  # damage to an archive shows in a dozen kinds of errors, and this one is only a cache
+    except Exception:  # a damaged archive raises many types of errors, and this is only a cache
         return None
     fits = all(_are_chunks(*pair, len(shard.tokens)) for pair, shard in zip(pairs, corpus.shards, strict=True))
     return pairs if fits else None
@@ -78,29 +83,29 @@ def _are_chunks(starts: np.ndarray, stops: np.ndarray, num_tokens: int) -> bool:
     return bool(is_sorted) and (not len(stops) or int(stops.max()) <= num_tokens)
 
 
-def _keep(path: Path, starts: Sequence[np.ndarray], stops: Sequence[np.ndarray]) -> None:
+def _write_cache(path: Path, starts: Sequence[np.ndarray], stops: Sequence[np.ndarray]) -> None:
     arrays = {f"starts_{i}": s for i, s in enumerate(starts)} | {f"stops_{i}": s for i, s in enumerate(stops)}
     try:
         with replacing(path) as temporary, open(temporary, "wb") as file:
             np.savez(file, **arrays)
     except OSError:
-        return  # a corpus on a read-only disk is cut again each time
+        return  # on a read-only disk the chunks are computed each time
 
 
 def _cut_shard(corpus: Corpus, number: int, length: int, rule: Rule, held_out: bool) -> tuple[np.ndarray, np.ndarray]:
     shard = corpus.shards[number]
     num_documents = len(shard.documents) - 1
     first = int(corpus.first_document[number])
-    wanted = corpus.is_held_out(np.arange(first, first + num_documents)) == held_out
+    selected = corpus.is_held_out(np.arange(first, first + num_documents)) == held_out
     sentences = np.asarray(shard.sentences, np.int64)
     documents = np.asarray(shard.documents, np.int64)
-    runs = _runs(wanted, documents, DOCUMENTS_A_RUN if rule == "fit" else 1)
+    runs = _runs(selected, documents, DOCUMENTS_PER_RUN if rule == "fit" else 1)
     return _even(sentences, runs, length) if rule == "even" else _follow(sentences, documents, runs, length, rule)
 
 
-def _runs(wanted: np.ndarray, documents: np.ndarray, most: int) -> np.ndarray:
-    """(first sentence, last sentence) of stretches of wanted documents, at most so many documents each."""
-    numbers = np.flatnonzero(wanted)
+def _runs(selected: np.ndarray, documents: np.ndarray, most: int) -> np.ndarray:
+    """(first sentence, end of sentences) of each run of at most `most` consecutive selected documents."""
+    numbers = np.flatnonzero(selected)
     if not len(numbers):
         return np.zeros((0, 2), np.int64)
     stretch = np.concatenate([[0], np.cumsum(np.diff(numbers) != 1)])
@@ -114,9 +119,9 @@ def _runs(wanted: np.ndarray, documents: np.ndarray, most: int) -> np.ndarray:
 def _follow(
     sentences: np.ndarray, documents: np.ndarray, runs: np.ndarray, length: int, rule: Rule
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Walks all runs at once, a chunk a turn. Chunks come out sorted by where they start."""
-    # A separator stands between documents that share a chunk, so `fit` measures in tokens + documents begun: at a
-    # document's first sentence, a chunk that starts there has begun it, one that stops there has not.
+    """Splits all runs in parallel, one chunk per iteration. Returns (starts, stops), sorted by start."""
+    # Documents that share a chunk are separated by one token, so `fit` measures tokens + documents started: a chunk
+    # that starts at the first sentence of a document includes that document, one that stops there does not.
     numbers = np.arange(len(sentences))
     as_start = sentences + np.searchsorted(documents, numbers, side="right")
     as_stop = sentences + np.searchsorted(documents, numbers, side="left")
@@ -133,7 +138,7 @@ def _follow(
             too_long = stop - at > 2 * length
         else:
             sentence = np.searchsorted(sentences, at, side="right") - 1
-            base = as_start[sentence] + (at - sentences[sentence])  # we stand in mid-sentence after a cut
+            base = as_start[sentence] + (at - sentences[sentence])  # after a split, `at` is inside a sentence
             end = np.minimum(np.searchsorted(as_stop, base + length, side="right") - 1, limit)
             stop = sentences[end]
             too_long = stop <= at
@@ -146,12 +151,12 @@ def _follow(
         return np.zeros(0, np.uint32), np.zeros(0, np.uint32)
     all_starts, all_stops = np.concatenate(starts), np.concatenate(stops)
     order = np.argsort(all_starts, kind="stable")
-    # Places within a shard fit 32 bits, and a corpus of 50 GB has 100 million chunks.
+    # Positions within a shard fit in 32 bits, and a corpus of 50 GB has 100 million chunks.
     return all_starts[order].astype(np.uint32), all_stops[order].astype(np.uint32)
 
 
 def _even(sentences: np.ndarray, runs: np.ndarray, length: int) -> tuple[np.ndarray, np.ndarray]:
-    """Each run in equal parts, moved to the nearest sentence boundary unless that is half a part away or more."""
+    """Splits each run into equal parts, moved to the nearest sentence boundary if it is less than half a part away."""
     begins, ends = sentences[runs[:, 0]], sentences[runs[:, 1]]
     num_parts = np.maximum(1, np.ceil((ends - begins) / length - OVERFULL)).astype(np.int64)
     of_run = np.repeat(np.arange(len(runs)), num_parts)
@@ -171,5 +176,5 @@ def _even(sentences: np.ndarray, runs: np.ndarray, length: int) -> tuple[np.ndar
 
 
 def document_of(shard: Shard, token: int) -> int:
-    """The number within the shard of the document that holds a token."""
+    """The index, within the shard, of the document that contains a token."""
     return find(shard.documents, find(shard.sentences, token, "right") - 1, "right") - 1

@@ -1,4 +1,4 @@
-"""Removing what wiki dumps leave in their text: headings, lists, tables, templates, links, reference markers."""
+"""Removes wiki markup from text: headings, lists, tables, templates, links, reference markers."""
 
 import html
 import re
@@ -54,14 +54,14 @@ ENTITY = re.compile(r"&(?:nbsp|amp|lt|gt|quot|ndash|mdash|#\d{1,6});")
 
 
 def clean_wiki(text: str) -> tuple[str, dict[str, int]]:
-    """The text without wiki leftovers, and how many of each kind were removed.
+    """The text without wiki markup, and the number of removals per kind.
 
     >>> clean_wiki("== Life ==\\nShe was [[poet|a poet]].[3]\\n* Poems")
     ('She was a poet.', {'heading': 1, 'list_item': 1, 'link': 1, 'reference_marker': 1})
     """
     counts = Counter()
     for kind, pattern in REMOVED.items():
-        # Templates nest, and each round takes the innermost; 20 rounds are deeper than any page.
+        # Templates nest, and each round removes the innermost ones; no page nests 20 deep.
         for _ in range(20):
             if MARKS[kind] not in text:
                 break

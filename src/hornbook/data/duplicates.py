@@ -1,4 +1,4 @@
-"""Finding documents that came before, and lines that come again and again, in bounded memory."""
+"""Finds duplicate documents and frequently repeated lines in bounded memory."""
 
 import hashlib
 from collections.abc import Callable
@@ -13,12 +13,12 @@ SHOWN_CHARACTERS = 200
 
 
 def hash_text(text: str) -> int:
-    """64 bits that are equal for texts that differ in white space only, and the same in every process."""
+    """A 64-bit hash that ignores differences in white space and is the same in every process."""
     return int.from_bytes(hashlib.blake2b(" ".join(text.split()).encode(), digest_size=8).digest(), "little")
 
 
 def counted_lines(text: str) -> list[str]:
-    """The lines of a document that the report on repeated lines looks at: those of 20 characters or more."""
+    """The lines of a document that the report on repeated lines counts: those of 20 characters or more."""
     return [line for line in text.split("\n") if len(line) >= LINE_CHARACTERS]
 
 
@@ -28,9 +28,9 @@ def hash_lines(lines: list[str]) -> np.ndarray:
 
 
 class SeenHashes:
-    """A set of 64-bit hashes at 8 bytes each: sorted runs, of which neighbours of like length are merged.
+    """A set of 64-bit hashes with 8 bytes per hash: sorted runs, where adjacent runs of similar length are merged.
 
-    Among 10 million documents, the chance that any two different ones share a hash is 3 in a million.
+    Among 10 million documents, the probability that any two different ones share a hash is 3 in a million.
     """
 
     def __init__(self, hashes: np.ndarray | None = None):
@@ -42,7 +42,7 @@ class SeenHashes:
         return sum(len(run) for run in self._runs)
 
     def add(self, hashes: np.ndarray) -> np.ndarray:
-        """Adds them all; true where a hash was neither known before nor stands earlier in `hashes`."""
+        """Adds the hashes; returns True for each hash that was neither in the set nor occurs earlier in `hashes`."""
         distinct, first = np.unique(hashes, return_index=True)
         unknown = np.ones(len(distinct), bool)
         for run in self._runs:
@@ -60,11 +60,11 @@ class SeenHashes:
 
 
 class RepeatedLines:
-    """What share of the lines are repeats, and which lines are repeated most, in 3 MB whatever the corpus.
+    """The share of repeated lines and the most repeated lines, in 3 MB of memory for any corpus.
 
-    The share comes from a sample of the distinct lines: those whose hash is below a threshold, which halves whenever
-    the sample outgrows its place, with their exact counts. Up to 131,072 distinct lines it is exact.
-    The most frequent come from a Misra-Gries summary: of N lines, a count is too low by at most N / 65,536.
+    The share is computed from a sample of the distinct lines with their exact counts: those whose hash is below a
+    threshold, which is halved whenever the sample exceeds its capacity. Up to 131,072 distinct lines it is exact.
+    The most frequent lines come from a Misra-Gries summary: of N lines, a count is too low by at most N / 65,536.
     """
 
     def __init__(self, arrays: dict[str, np.ndarray] | None = None, texts: dict[int, str] | None = None):
@@ -76,7 +76,7 @@ class RepeatedLines:
         self._texts = dict(texts or {})
 
     def add(self, hashes: np.ndarray, text_of: Callable[[int], str]) -> None:
-        """Counts lines by their hashes; `text_of(i)` gives the text of line i, asked for a few at most."""
+        """Counts lines by their hashes; `text_of(i)` returns the text of line i and is called for few lines."""
         if not len(hashes):
             return
         self._lines += len(hashes)
@@ -89,7 +89,7 @@ class RepeatedLines:
             self._sample = self._sample[0][inside], self._sample[1][inside]
         self._frequent = _merged(self._frequent, (distinct, counts))
         self._shrink()
-        # A line enters the top only when it is counted, so its text is at hand then.
+        # A line enters the top list only when it is counted, so its text is available then.
         top = self._top()
         self._texts = {line: self._texts[line] for line, _ in top if line in self._texts}
         for line, _ in top:
@@ -143,7 +143,7 @@ class RepeatedLines:
 
 
 def _merged(old: tuple[np.ndarray, np.ndarray], new: tuple[np.ndarray, np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
-    """Two tables of sorted hashes and their counts, added up."""
+    """The sum of two tables of sorted hashes and counts."""
     place = np.searchsorted(old[0], new[0])
     known = np.zeros(len(new[0]), bool)
     within = place < len(old[0])

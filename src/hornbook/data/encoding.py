@@ -1,6 +1,6 @@
-"""The part of building a corpus that worker processes do: clean, hash, split into sentences, encode.
+"""The work of the worker processes of a corpus build: clean, hash, split into sentences, encode.
 
-Nothing here depends on how documents are grouped into chunks, so any number of workers gives the same corpus.
+Results do not depend on how documents are grouped into chunks, so any number of workers gives the same corpus.
 """
 
 import contextlib
@@ -24,7 +24,7 @@ from hornbook.lifecycle.stopping import die_with_parent, starting_children
 
 @dataclass(slots=True)
 class Encoded:
-    """A chunk of documents as flat arrays. Sentences without tokens are left out."""
+    """A chunk of documents as flat arrays. Sentences without tokens are dropped."""
 
     tokens: np.ndarray
     word_starts: np.ndarray
@@ -50,12 +50,12 @@ def encode_chunk(tokenizer, texts: list[str], clean: str | None) -> Encoded:
     for text in texts:
         text, counts = clean_text(text, clean)
         cleaned.update(counts)
-        pieces = split_sentences(text)
+        text_sentences = split_sentences(text)
         counted = counted_lines(text)
-        sentences += pieces
+        sentences += text_sentences
         lines += counted
         hashes.append(hash_text(text))
-        num_sentences.append(len(pieces))
+        num_sentences.append(len(text_sentences))
         num_lines.append(len(counted))
         num_bytes.append(len(text.encode()))
     encoded = tokenizer.encode_sentences(sentences)
@@ -80,7 +80,7 @@ class EncodingPool:
     def __init__(self, tokenizer_folder: Path, tokenizer, clean: str | None, workers: int):
         self._tokenizer, self._clean = tokenizer, clean
         self._executor = None
-        # Two chunks a worker keep it busy while this process writes a shard; more would only take memory.
+        # Two chunks per worker keep it busy while this process writes a shard; more would only take memory.
         self.most_in_flight = max(1, 2 * workers + 1)
         if workers:
             self._executor = ProcessPoolExecutor(
@@ -99,13 +99,13 @@ class EncodingPool:
             return self._executor.submit(_encode, texts)
 
     def close(self) -> None:
-        """Ends the workers when they have nothing left to do."""
+        """Ends the workers when all submitted work is done."""
         if self._executor:
             self._executor.shutdown(wait=True)
             self._executor = None
 
     def kill(self) -> None:
-        """Ends the workers at once, if they have not been closed: nothing they hold is needed any more."""
+        """Ends the workers immediately and discards their work, unless they are closed already."""
         if self._executor:
             for process in list((self._executor._processes or {}).values()):
                 process.kill()
@@ -118,7 +118,7 @@ _hiding = threading.Lock()
 
 @contextlib.contextmanager
 def _main_hidden() -> Iterator[None]:
-    """Within, a spawned process does not import the user's script again, which would run it: it needs nothing of it."""
+    """Context in which spawned processes do not import the user's main script, which would run it again."""
     with _hiding:
         main = sys.modules["__main__"]
         hidden = {name: vars(main).pop(name) for name in ("__spec__", "__file__") if name in vars(main)}
@@ -134,7 +134,7 @@ _worker = {}
 
 
 def _start_worker(tokenizer_folder: str, clean: str | None) -> None:
-    # One thread a process: the processes already fill the cores.
+    # One thread per process: the processes already use all cores.
     os.environ["TOKENIZERS_PARALLELISM"] = "false"
     os.environ["RAYON_NUM_THREADS"] = "1"
     die_with_parent()

@@ -1,33 +1,33 @@
-"""Training sequences out of a corpus. Batch k is a pure function of (corpus, settings, seed, k): nothing is remembered
-between batches, so any worker can make any batch and a run resumes at once.
+"""Makes training sequences from a corpus. Batch k is a pure function of (corpus, settings, seed, k): there is no state
+between batches, so any worker can make any batch and a run resumes immediately.
 
-Five layouts. Three are pairs, `[CLS] A [SEP] B [SEP]`, filled up to the length limit, and 10% of the time a shorter one
-is aimed at:
+Five layouts. Three are pairs, `[CLS] A [SEP] B [SEP]`, up to the length limit, or with a probability of 10% up to a
+random shorter length:
 
-`nsp`, next-sentence prediction (Devlin et al. 2018 and its published code): half of the time B is what follows A
-(label 0), half of the time it starts at a random sentence of another document (label 1). One difference from that
-code, which reads a document front to back: our A always starts at a chunk of the corpus, each chunk once an epoch in
-random order, so that batch k needs no history. A chunk of one sentence is paired with the text after it or, at the end
-of its document, with the sentence before it, so that both labels stay equally likely; only a document of one sentence
-has no next text, and always gets label 1, as in that code (`not_next_share`).
+`nsp`, next-sentence prediction (Devlin et al. 2018 and the published code): half of the time B is the text after A
+(label 0), half of the time it starts at a random sentence of another document (label 1). One difference from the
+published code, which reads a document front to back: here A always starts at a chunk of the corpus, and each epoch
+visits every chunk once in random order, so that batch k needs no history. A chunk of one sentence is paired with the
+text after it or, at the end of its document, with the sentence before it, so that both labels stay equally likely. Only
+a document of one sentence has no next text; it always gets label 1, as in the published code (`not_next_share`).
 
-`sop`, sentence-order prediction (Lan et al. 2019): two segments of one document, one after the other (label 0) or
-swapped (label 1). Only their order may tell the label, so all else is decided by rules that treat front and back alike:
-chunks are `even`, the split is any sentence boundary in them, a shorter pair keeps the sentences around the split, and
-a pair that is too long is cut after the swap. A chunk of one sentence is split at the word start nearest to its middle,
-so that short documents are learned from too and both labels stay equally likely; the published code sets text of
-another document beside it and calls that swapped. A single token, which has no order, stands on both sides.
+`sop`, sentence-order prediction (Lan et al. 2019): two consecutive segments of one document, in order (label 0) or
+swapped (label 1). Nothing but their order may reveal the label, so all other choices are symmetric: chunks are `even`,
+the split is any sentence boundary in the chunk, a shorter pair keeps the sentences around the split, and a pair that is
+too long is truncated after the swap. A chunk of one sentence is split at the word start nearest to its middle, so that
+short documents are used too and both labels stay equally likely; the published code instead pairs it with text of
+another document and labels the pair as swapped. A single token, which has no order, is used as both segments.
 
-`segments`, no sentence task (Clark et al. 2020 and its published code): A is about the first half of a chunk's
-sentences and B the rest of them, cut at its end. 10% of the time, and wherever there is only one sentence, all is A:
-`[CLS] A [SEP]`.
+`segments`, no sentence task (Clark et al. 2020 and the published code): A is about the first half of a chunk's
+sentences, B the rest, truncated at the end. With a probability of 10%, and if there is only one sentence, the sequence
+is a single segment, `[CLS] A [SEP]`.
 
-`packed`, no sentence task: `[CLS]` whole sentences up to the limit `[SEP]`, over the ends of documents, with a `[SEP]`
-more between them (Liu et al. 2019, "full sentences").
+`packed`, no sentence task: `[CLS]`, whole sentences up to the limit, `[SEP]`; it crosses document boundaries, with an
+extra `[SEP]` between documents (Liu et al. 2019, "full sentences").
 
-`documents`, for models that read from left to right (Radford et al. 2018): chunks of the stream of documents
-(`data/stream.py`), each token labelled with the one after it. What a chunk holds of each document is a sequence of its
-own, its positions counted from 0, so that none attends to another; or, as published, a chunk is one sequence.
+`documents`, for left-to-right models (Radford et al. 2018): chunks of the stream of documents (`data/stream.py`), each
+token labelled with the next one. Each document in a chunk is a sequence of its own, with positions from 0, so that
+documents do not attend to each other; or, as published, the whole chunk is one sequence.
 """
 
 from dataclasses import dataclass
@@ -51,22 +51,24 @@ MIX_PERIOD = 1000  # corpora are mixed in a fixed pattern of this length, so wei
 
 @dataclass(frozen=True)
 class DataSettings(Typed, group="data"):
-    length: int = setting(512, "tokens in a sequence, at most", low=8, high=2**20)
-    short_length: int = setting(128, "tokens in a sequence in the first part of training, at most", low=8, high=2**20)
+    length: int = setting(512, "maximum tokens per sequence", low=8, high=2**20)
+    short_length: int = setting(128, "maximum tokens per sequence in the first part of training", low=8, high=2**20)
     short_fraction: float = setting(0.9, "share of the steps that train on short sequences", low=0, high=1)
     layout: Literal["packed", "pairs"] | None = setting(
-        None, "full sentences over document ends, or two segments of one; none: pairs where sentences are judged"
+        None,
+        "packed: full sentences across documents; pairs: two segments of one document; none: pairs if there is a "
+        "sentence task, else packed",
     )
     short_sequence_probability: float = setting(
-        0.1, "chance that a pair aims at a random shorter length (ELECTRA: 0.05)", low=0, high=1
+        0.1, "probability that a pair has a random shorter length (ELECTRA: 0.05)", low=0, high=1
     )
     single_segment_probability: float = setting(
-        0.1, "chance that a pair without a sentence task is one segment instead", low=0, high=1
+        0.1, "probability of a single segment instead of a pair, without a sentence task", low=0, high=1
     )
     crosses_documents: bool = setting(
-        False, "GPT: attend over the ends of documents in a chunk, as published; no: within each"
+        False, "GPT: attend across document boundaries in a chunk, as published; no: within each document"
     )
-    held_out_fraction: float = setting(0.01, "share of the documents kept for validation", low=0, high=1)
+    held_out_fraction: float = setting(0.01, "share of the documents held out for validation", low=0, high=1)
 
     def uses(self, length: int) -> bool:
         """Whether any step has this length limit."""
@@ -75,7 +77,7 @@ class DataSettings(Typed, group="data"):
         )
 
     def length_at(self, step: int, num_steps: int) -> tuple[int, int]:
-        """(length limit, steps already done at this limit) for a step of a run."""
+        """(length limit, steps already done at this limit) at a step of the run."""
         if self.short_length == self.length:
             return self.length, step
         switch = round(self.short_fraction * num_steps)
@@ -83,7 +85,7 @@ class DataSettings(Typed, group="data"):
 
 
 class Examples:
-    """Sequences of one length limit from weighted corpora. `batch(k, n)` gives the k-th batch of n sequences."""
+    """Sequences of one length limit from weighted corpora. `batch(k, n)` returns the k-th batch of n sequences."""
 
     def __init__(
         self,
@@ -107,13 +109,12 @@ class Examples:
         tokenizer: Tokenizer = self.corpora[0].tokenizer
         self.cls_id, self.sep_id = tokenizer.cls_id, tokenizer.sep_id
         self.is_segmented = not tokenizer.is_unsegmented
-        self.between = (
-            [self.sep_id] if self.is_segmented else [self.sep_id, self.sep_id]
-        )  # as the tokenizer joins texts
-        self.room = length - (2 if layout == "packed" else 2 + len(self.between))
+        # The separators between two segments, as this tokenizer writes pairs.
+        self.separators = [self.sep_id] if self.is_segmented else [self.sep_id, self.sep_id]
+        self.capacity = length - (2 if layout == "packed" else 2 + len(self.separators))
         self.chunks = [self._cut(corpus) for corpus in self.corpora]
         self.pattern, self.rank, self.share = _mixing_pattern([weight for _, weight in corpora], seed)
-        # The documents of this part (training or held out), fewer than its chunks: random segments come from them.
+        # The documents of this split (training or held out), from which random segments are taken.
         self.documents = [
             np.flatnonzero(corpus.is_held_out(np.arange(corpus.num_documents)) == held_out) for corpus in self.corpora
         ]
@@ -123,7 +124,7 @@ class Examples:
     def _cut(self, corpus: Corpus) -> Chunks | DocumentStream:
         if self.layout == "documents":
             return DocumentStream(corpus, self.length, self.held_out, corpus.tokenizer.end_id)
-        return cut(corpus, self.room, CHUNK_RULES[self.layout], self.held_out)
+        return cut(corpus, self.capacity, CHUNK_RULES[self.layout], self.held_out)
 
     def _check(self, corpus: Corpus, num_chunks: int, num_documents: int) -> None:
         which = "held out for validation" if self.held_out else "to train on"
@@ -134,42 +135,42 @@ class Examples:
             )
         if self.layout == "nsp" and not self.held_out and num_documents < 2:
             raise ValueError(
-                f"{corpus.folder} has fewer than two documents to train on, and next-sentence prediction takes its "
-                "wrong sentences from another document: separate documents by blank lines, or set "
+                f"{corpus.folder} has fewer than two documents to train on, but next-sentence prediction takes its "
+                "random sentences from another document: separate documents by blank lines, or set "
                 "objective.sentence=sop or none"
             )
 
     def batch(self, number: int, num_sequences: int, first: int | None = None) -> Batch:
-        """`first` is the number of sequences before it, where batches are not all of one size."""
+        """Batch `number`. `first` is the number of sequences in all earlier batches, if batches differ in size."""
         first = number * num_sequences if first is None else first
         if self.layout == "documents":
-            return self._of_documents(np.arange(first, first + num_sequences))
-        made = [example for example, _ in self._made(number, np.arange(first, first + num_sequences))]
+            return self._document_batch(np.arange(first, first + num_sequences))
+        made = [example for example, _ in self._make_examples(number, np.arange(first, first + num_sequences))]
         sequences, segments, word_starts, labels = zip(*made, strict=True)
         has_labels = self.layout in LABELLED
         return pack(sequences, segments, word_starts, np.array(labels) if has_labels else None, self.length)
 
     def documents_of(self, number: int, num_sequences: int) -> list[tuple[int, int]]:
-        """(corpus, document) that each sequence of that batch starts in, in its order."""
+        """(corpus, document) in which each sequence of the batch starts, in batch order."""
         found = []
-        for _, (which, chunk) in self._made(number, number * num_sequences + np.arange(num_sequences)):
+        for _, (which, chunk) in self._make_examples(number, number * num_sequences + np.arange(num_sequences)):
             shard, start, _ = self.chunks[which].locate(chunk)
             corpus = self.corpora[which]
             found.append((which, int(corpus.first_document[shard]) + document_of(corpus.shards[shard], start)))
         return found
 
-    def _made(self, number: int, examples: np.ndarray) -> list[tuple[tuple, tuple[int, int]]]:
-        """The sequences of a batch, short ones first, each with its (corpus, chunk)."""
+    def _make_examples(self, number: int, examples: np.ndarray) -> list[tuple[tuple, tuple[int, int]]]:
+        """The sequences of a batch, sorted by length, each with its (corpus, chunk)."""
         random = np.random.default_rng([self.seed, number, self.length, self.held_out])
-        makers = {"packed": self._packed, "segments": self._halves, "nsp": self._next, "sop": self._ordered}
+        makers = {"packed": self._packed, "segments": self._segments, "nsp": self._nsp, "sop": self._sop}
         make = makers[self.layout]
         made = [(make(which, chunk, random), (which, chunk)) for which, chunk in self._chunks_of(examples)]
-        # Neighbours of equal length go through attention together on a CPU.
+        # On a CPU, neighbouring sequences of equal length are batched in attention.
         made.sort(key=lambda each: len(each[0][0]))
         return made
 
-    def _of_documents(self, examples: np.ndarray) -> Batch:
-        """Sequences without special tokens around them, labelled by token."""
+    def _document_batch(self, examples: np.ndarray) -> Batch:
+        """A batch of sequences without special tokens around them, with a label per token."""
         made = []
         for which, chunk in self._chunks_of(examples):
             stretches = self.chunks[which].stretches(chunk)
@@ -181,105 +182,109 @@ class Examples:
         return pack(sequences, longest=self.length, token_labels=next_ids)
 
     def _chunks_of(self, examples: np.ndarray) -> list[tuple[int, int]]:
-        """(corpus, chunk) of each example: the fixed pattern says which corpus, a shuffle of each epoch which chunk."""
+        """(corpus, chunk) of each example: the corpus from a fixed pattern, the chunk from a random permutation per
+        epoch."""
         slot, period = examples % MIX_PERIOD, examples // MIX_PERIOD
         which = self.pattern[slot]
         out = np.zeros(len(examples), np.int64)
         for number, chunks in enumerate(self.chunks):
-            mine = which == number
-            place = period[mine] * self.share[number] + self.rank[slot[mine]]
+            is_mine = which == number
+            place = period[is_mine] * self.share[number] + self.rank[slot[is_mine]]
             epoch = place // chunks.total
             found = np.zeros(len(place), np.int64)
             for each in np.unique(epoch):
-                now = epoch == each
+                in_epoch = epoch == each
                 key = int(
                     np.random.SeedSequence([self.seed, number, int(each), self.length]).generate_state(1, np.uint64)[0]
                 )
-                found[now] = shuffled(place[now] % chunks.total, chunks.total, key)
-            out[mine] = found
+                found[in_epoch] = shuffled(place[in_epoch] % chunks.total, chunks.total, key)
+            out[is_mine] = found
         return list(zip(which.tolist(), out.tolist(), strict=True))
 
-    def _next(self, which: int, chunk: int, random: np.random.Generator) -> tuple[np.ndarray, ...]:
+    def _nsp(self, which: int, chunk: int, random: np.random.Generator) -> tuple[np.ndarray, ...]:
         corpus = self.corpora[which]
         shard_number, start, stop = self.chunks[which].locate(chunk)
         shard = corpus.shards[shard_number]
-        room = self.room
+        capacity = self.capacity
         if random.random() < self.short_sequence_probability:
-            room = int(random.integers(2, self.room + 1))
-            stop = min(stop, max(_boundary_from(shard, start + room), start + 1))
+            capacity = int(random.integers(2, self.capacity + 1))
+            stop = min(stop, max(_boundary_from(shard, start + capacity), start + 1))
         bounds = _boundaries_inside(shard, start, stop)
         if len(bounds):
-            split = int(bounds[random.integers(len(bounds))])  # A is one or more of the chunk's sentences, but not all
+            split = int(bounds[random.integers(len(bounds))])  # A is at least one of the chunk's sentences, but not all
         else:
-            start, split, stop = _with_neighbour(shard, start, stop, room)
+            start, split, stop = _with_neighbour(shard, start, stop, capacity)
         is_random = split == stop or random.random() < 0.5
         if is_random:
             mine = int(corpus.first_document[shard_number]) + document_of(shard, start)
             other = _other(self.documents[which], mine, random)
-            b_shard, b_start, b_stop = self._random_stretch(corpus, other, room - (split - start), random)
+            b_shard, b_start, b_stop = self._random_stretch(corpus, other, capacity - (split - start), random)
         else:
             b_shard, b_start, b_stop = shard, split, stop
-        a_start, a_stop, b_start, b_stop = _cut_to(self.room, start, split, b_start, b_stop, random)
-        return *self._joined((shard, a_start, a_stop), (b_shard, b_start, b_stop)), int(is_random)
+        a_start, a_stop, b_start, b_stop = _truncate(self.capacity, start, split, b_start, b_stop, random)
+        return *self._assemble((shard, a_start, a_stop), (b_shard, b_start, b_stop)), int(is_random)
 
     def not_next_share(self) -> float:
-        """The expected share of pairs with label 1: half, and of documents of one sentence all."""
+        """The expected share of pairs with label 1: half of the pairs, and all pairs from documents of one sentence."""
         shares = []
         for corpus, chunks in zip(self.corpora, self.chunks, strict=True):
-            of_shards = zip(chunks.starts, chunks.stops, corpus.shards, strict=True)
-            shares.append(np.concatenate([_are_lone_sentences(*each) for each in of_shards]).mean())
+            per_shard = zip(chunks.starts, chunks.stops, corpus.shards, strict=True)
+            shares.append(np.concatenate([_are_one_sentence_documents(*each) for each in per_shard]).mean())
         return float(0.5 + 0.5 * np.average(shares, weights=self.share))
 
     def _random_stretch(
-        self, corpus: Corpus, document: int, room: int, random: np.random.Generator
+        self, corpus: Corpus, document: int, capacity: int, random: np.random.Generator
     ) -> tuple[Shard, int, int]:
-        """From a random sentence of a document on, until there are enough tokens or the document ends."""
+        """(shard, start, stop) of whole sentences from a random one on, until they have `capacity` tokens or the
+        document ends."""
         shard, first, last = corpus.document(document)
         sentence = int(random.integers(first, last))
         start, document_stop = int(shard.sentences[sentence]), int(shard.sentences[last])
-        stop = min(_boundary_from(shard, start + max(room, 1)), document_stop)
+        stop = min(_boundary_from(shard, start + max(capacity, 1)), document_stop)
         return shard, start, stop
 
-    def _ordered(self, which: int, chunk: int, random: np.random.Generator) -> tuple[np.ndarray, ...]:
+    def _sop(self, which: int, chunk: int, random: np.random.Generator) -> tuple[np.ndarray, ...]:
         shard_number, start, stop = self.chunks[which].locate(chunk)
         shard = self.corpora[which].shards[shard_number]
         bounds = _boundaries_inside(shard, start, stop)
         split = int(bounds[random.integers(len(bounds))]) if len(bounds) else _middle(shard, start, stop, random)
         if random.random() < self.short_sequence_probability:
-            room = int(random.integers(2, self.room + 1))
-            num_before = int(random.integers(1, room))
+            capacity = int(random.integers(2, self.capacity + 1))
+            num_before = int(random.integers(1, capacity))
             start = max(start, _boundary_to(shard, split - num_before))
-            stop = min(stop, _boundary_from(shard, split + room - num_before))
+            stop = min(stop, _boundary_from(shard, split + capacity - num_before))
         first, second = ((start, split), (split, stop)) if stop - start > 1 else ((start, stop), (start, stop))
         is_swapped = random.random() < 0.5
         if is_swapped:
             first, second = second, first
-        # After the swap: an odd token is always taken off the second, which would otherwise be B or A by the label.
-        a_start, a_stop, b_start, b_stop = _cut_to(self.room, *first, *second, random)
-        return *self._joined((shard, a_start, a_stop), (shard, b_start, b_stop)), int(is_swapped)
+        # Truncated after the swap: an odd token is always removed from the second segment; before the swap, the label
+        # would decide which one loses it.
+        a_start, a_stop, b_start, b_stop = _truncate(self.capacity, *first, *second, random)
+        return *self._assemble((shard, a_start, a_stop), (shard, b_start, b_stop)), int(is_swapped)
 
-    def _halves(self, which: int, chunk: int, random: np.random.Generator) -> tuple[np.ndarray, ...]:
+    def _segments(self, which: int, chunk: int, random: np.random.Generator) -> tuple[np.ndarray, ...]:
         shard_number, start, stop = self.chunks[which].locate(chunk)
         shard = self.corpora[which].shards[shard_number]
-        room = self.room
+        capacity = self.capacity
         if random.random() < self.short_sequence_probability:
-            room = int(random.integers(2, self.room + 1))
-            stop = min(stop, max(_boundary_from(shard, start + room), start + 1))
+            capacity = int(random.integers(2, self.capacity + 1))
+            stop = min(stop, max(_boundary_from(shard, start + capacity), start + 1))
         bounds = _boundaries_inside(shard, start, stop)
         if len(bounds) == 0 or random.random() < self.single_segment_probability:
-            # No [SEP] between two segments to make room for.
-            return *self._joined((shard, start, min(stop, start + self.room + len(self.between)))), 0
-        # A holds the sentences that fit in half, at least one; the next is A's or B's by a coin, unless it is the last.
-        num_fitting = find(bounds, start + room // 2, "left")
+            # A single segment may use the positions of the separators between two.
+            return *self._assemble((shard, start, min(stop, start + self.capacity + len(self.separators)))), 0
+        # A holds the sentences that fit in half the capacity, at least one; the next one goes to A or B with equal
+        # probability, unless it is the last.
+        num_fitting = find(bounds, start + capacity // 2, "left")
         place = num_fitting if num_fitting == 0 or random.random() < 0.5 else num_fitting - 1
         split = int(bounds[min(place, len(bounds) - 1)])
-        return *self._joined((shard, start, split), (shard, split, min(stop, start + self.room))), 0
+        return *self._assemble((shard, start, split), (shard, split, min(stop, start + self.capacity))), 0
 
-    def _joined(self, *stretches: tuple[Shard, int, int]) -> tuple[np.ndarray, ...]:
-        """(ids, segments, word starts) of `[CLS]` and each stretch with a `[SEP]` after it, or two between them."""
+    def _assemble(self, *stretches: tuple[Shard, int, int]) -> tuple[np.ndarray, ...]:
+        """(ids, segments, word starts) of `[CLS]`, the segments with separators between them, and `[SEP]`."""
         ids, segments, word_starts = [[self.cls_id]], [[0]], [[True]]
         for number, (shard, start, stop) in enumerate(stretches):
-            after = self.between if number + 1 < len(stretches) else [self.sep_id]
+            after = self.separators if number + 1 < len(stretches) else [self.sep_id]
             ids += [shard.tokens[start:stop], after]
             segments.append(np.full(stop - start + len(after), number if self.is_segmented else 0))
             word_starts += [unpack_word_starts(shard.word_starts, start, stop), [True] * len(after)]
@@ -301,7 +306,7 @@ class Examples:
 
 
 def _other(documents: np.ndarray, mine: int, random: np.random.Generator) -> int:
-    """Another of these documents, each as likely as the next; the same one only when there is no other."""
+    """A uniformly random document other than `mine`, or `mine` if there is no other."""
     if len(documents) == 1:
         return mine
     place = int(random.integers(len(documents) - 1))
@@ -323,20 +328,20 @@ def _boundaries_inside(shard: Shard, start: int, stop: int) -> np.ndarray:
     return shard.sentences[find(shard.sentences, start, "right") : find(shard.sentences, stop, "left")]
 
 
-def _with_neighbour(shard: Shard, start: int, stop: int, room: int) -> tuple[int, int, int]:
-    """(start, split, stop) of a chunk without a sentence boundary inside, extended by the text after it or, where its
-    document ends, by the sentence before it; where there is neither, the split is its end."""
+def _with_neighbour(shard: Shard, start: int, stop: int, capacity: int) -> tuple[int, int, int]:
+    """(start, split, stop) of a chunk without a sentence boundary inside, extended by the text after it or, at the end
+    of its document, by the sentence before it; if there is neither, split equals stop."""
     document = document_of(shard, start)
     first, last = (int(shard.sentences[shard.documents[number]]) for number in (document, document + 1))
     if stop < last:
-        return start, stop, min(_boundary_from(shard, stop + max(1, room - (stop - start))), last)
+        return start, stop, min(_boundary_from(shard, stop + max(1, capacity - (stop - start))), last)
     if start > first:
         return _boundary_to(shard, start - 1), start, stop
     return start, stop, stop
 
 
-def _are_lone_sentences(starts: np.ndarray, stops: np.ndarray, shard: Shard) -> np.ndarray:
-    """Of each chunk, whether it is a whole document of one sentence."""
+def _are_one_sentence_documents(starts: np.ndarray, stops: np.ndarray, shard: Shard) -> np.ndarray:
+    """For each chunk, whether it is a whole document of one sentence."""
     is_single = np.diff(np.asarray(shard.documents, np.int64)) == 1
     firsts = np.asarray(shard.sentences[shard.documents[:-1][is_single]])
     lasts = np.asarray(shard.sentences[shard.documents[1:][is_single]])
@@ -344,18 +349,18 @@ def _are_lone_sentences(starts: np.ndarray, stops: np.ndarray, shard: Shard) -> 
 
 
 def _middle(shard: Shard, start: int, stop: int, random: np.random.Generator) -> int:
-    """The word start nearest to the middle, the earlier or the later of two by chance; without one, the middle."""
+    """The word start nearest to the middle (ties are broken at random), or the middle if there is no word start."""
     middle = (start + stop + random.random() - 0.5) / 2
     inside = start + 1 + np.flatnonzero(unpack_word_starts(shard.word_starts, start + 1, stop))
     return int(inside[np.abs(inside - middle).argmin()]) if len(inside) else round(middle)
 
 
-def _cut_to(
-    room: int, a_start: int, a_stop: int, b_start: int, b_stop: int, random: np.random.Generator
+def _truncate(
+    capacity: int, a_start: int, a_stop: int, b_start: int, b_stop: int, random: np.random.Generator
 ) -> tuple[int, int, int, int]:
-    """Takes tokens off the longer segment, front or back by a coin for each, until both fit."""
+    """Removes tokens from the longer segment, each from the front or back at random, until both fit in `capacity`."""
     num_a, num_b = a_stop - a_start, b_stop - b_start
-    excess = num_a + num_b - room
+    excess = num_a + num_b - capacity
     if excess <= 0:
         return a_start, a_stop, b_start, b_stop
     from_longer = min(excess, abs(num_a - num_b))
@@ -367,7 +372,7 @@ def _cut_to(
 
 
 def _mixing_pattern(weights: list[float], seed: int) -> tuple[np.ndarray, np.ndarray, list[int]]:
-    """(corpus at each slot, how many slots of that corpus come before it, slots of each corpus)."""
+    """(corpus of each slot, number of earlier slots of that corpus, number of slots per corpus)."""
     for weight in weights:
         if not 0 < weight < float("inf"):
             raise ValueError(f"the weight of a corpus must be above 0, not {weight}")
@@ -377,7 +382,8 @@ def _mixing_pattern(weights: list[float], seed: int) -> tuple[np.ndarray, np.nda
         share[number] += 1
     if not share.all():
         raise ValueError(
-            f"a corpus weighs less than 1/{MIX_PERIOD} of all and would never be read: raise its weight or leave it out"
+            f"a corpus has less than 1/{MIX_PERIOD} of the total weight and would never be read: raise its weight or "
+            "leave it out"
         )
     pattern = np.repeat(np.arange(len(weights)), share)
     np.random.default_rng([seed, 7]).shuffle(pattern)

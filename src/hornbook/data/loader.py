@@ -1,4 +1,4 @@
-"""Batches in order, made ahead of time by worker processes. The loader's whole state is one integer: the next batch."""
+"""Loads batches in order, prefetched by worker processes. The loader's only state is the number of the next batch."""
 
 from collections.abc import Callable, Iterable, Iterator
 
@@ -10,7 +10,7 @@ from hornbook.lifecycle.stopping import die_with_parent, ignore
 
 
 class _Numbered(Dataset):
-    """Lets `DataLoader` ask for batch k."""
+    """A `Dataset` whose item k is batch k."""
 
     def __init__(self, make: Callable[[int], Batch]):
         self.make = make
@@ -22,12 +22,12 @@ class _Numbered(Dataset):
 def batches(
     make: Callable[[int], Batch], numbers: Iterable[int], num_workers: int, device: torch.device
 ) -> Iterator[Batch]:
-    """`make(k)` for each k in `numbers`, in that order, whatever the number of workers; on the device."""
+    """Yields `make(k)` on the device for each k in `numbers`, in order for any number of workers."""
     loader = DataLoader(
         _Numbered(make),
         sampler=numbers,
         batch_size=None,
-        collate_fn=_as_it_is,
+        collate_fn=_identity,
         num_workers=num_workers,
         prefetch_factor=4 if num_workers else None,
         pin_memory=device.type == "cuda",
@@ -37,13 +37,13 @@ def batches(
         yield batch.to(device)
 
 
-def _as_it_is(batch: Batch) -> Batch:
+def _identity(batch: Batch) -> Batch:
     return batch
 
 
 def _start_worker(_: int) -> None:
-    """A worker needs one thread. It leaves signals, which reach all processes of a group, to the main process: that
-    saves before it stops."""
+    """Gives the worker one thread, and leaves signals, which reach the whole process group, to the main process, which
+    saves a checkpoint before it stops."""
     ignore()
     die_with_parent()
     torch.set_num_threads(1)

@@ -1,5 +1,5 @@
-"""The corpus folder before and after a build: may this request go into it, the manifest that a build writes last, and
-the checks of a manifest that is read."""
+"""The manifest of a corpus, written at the end of a build and validated when read, and the check whether a folder can
+take a build."""
 
 import hashlib
 import json
@@ -35,12 +35,12 @@ TYPES = {
 
 
 def read_manifest(folder: Path) -> dict:
-    """The manifest of a finished corpus; a `ValueError` where it cannot be one that a build wrote."""
+    """The manifest of a finished corpus; raises a `ValueError` if it is not valid."""
     file = folder / MANIFEST
     manifest = read_json(file)
     if isinstance(found := manifest.get("format_version"), int) and found != FORMAT_VERSION:
         raise ValueError(
-            f"{folder} holds a corpus of format {found}, but this version of hornbook reads {FORMAT_VERSION}: "
+            f"{folder} holds a corpus of format {found}, but this version of hornbook reads format {FORMAT_VERSION}: "
             f"{OTHER_FOLDER}"
         )
     _check_types(file, "", manifest, TYPES)
@@ -53,38 +53,37 @@ def read_manifest(folder: Path) -> dict:
         _check_types(file, f"{where}.", entry, {"name": str, "sha256": dict, **dict.fromkeys(COUNTS, int)})
         if entry["name"] != shard_name(index):
             raise ValueError(
-                f"{file} names {where} {entry['name']!r}, but shards are in the folder itself and this one is called "
-                f"{shard_name(index)}: {REBUILD}"
+                f"{file} names {where} {entry['name']!r}, but this shard must be called {shard_name(index)}: {REBUILD}"
             )
         _check_types(file, f"{where}.sha256.", entry["sha256"], dict.fromkeys(PARTS, str))
     _check_types(file, "totals.", manifest["totals"], dict.fromkeys(COUNTS, int))
     for what in COUNTS:
         total, found = manifest["totals"][what], sum(entry[what] for entry in manifest["shards"])
         if total != found:
-            raise ValueError(f"{file} counts {total} {what} in all but {found} in its shards: {REBUILD}")
+            raise ValueError(f"{file} has {total} {what} in totals but {found} in its shards: {REBUILD}")
     if manifest["fingerprint"] != content_fingerprint(manifest["tokenizer_fingerprint"], manifest["shards"]):
-        raise ValueError(f"{file} has a fingerprint that is not that of its shards and tokenizer: {REBUILD}")
+        raise ValueError(f"{file} has a fingerprint that does not match its shards and tokenizer: {REBUILD}")
     return manifest
 
 
 def _check_types(file: Path, where: str, values: dict, types: dict[str, type]) -> None:
-    words = {int: "a whole number, 0 or more", str: "a text", dict: "an object", list: "a list"}
+    type_names = {int: "a whole number, 0 or more", str: "a text", dict: "an object", list: "a list"}
     for name, kind in types.items():
         if name not in values:
             raise ValueError(f"{file} lacks {where}{name}: {REBUILD}")
         value = values[name]
         if not isinstance(value, kind) or isinstance(value, bool) or (kind is int and value < 0):
-            raise ValueError(f"{file} has {where}{name} that is not {words[kind]}: {REBUILD}")
+            raise ValueError(f"{file} has {where}{name} that is not {type_names[kind]}: {REBUILD}")
 
 
 def content_fingerprint(tokenizer_fingerprint: str, shards: list[dict]) -> str:
-    """What a corpus is known by: a hash over the hashes of its tokenizer and its shard files."""
+    """The identity of a corpus: a hash of the hashes of its tokenizer and shard files."""
     content = [tokenizer_fingerprint, [shard["sha256"] for shard in shards]]
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
 
 def describe_request(sources: list[Source], tokenizer_fingerprint: str, settings: dict) -> dict:
-    """What a corpus is made of: two builds with the same request give the same corpus."""
+    """The inputs of a build: two builds with the same request give the same corpus."""
     return {
         "format_version": FORMAT_VERSION,
         "hornbook_version": __version__,
@@ -95,7 +94,8 @@ def describe_request(sources: list[Source], tokenizer_fingerprint: str, settings
 
 
 def already_built(folder: Path, request: dict) -> dict | None:
-    """The manifest if this very request was built before; None if nothing was; an error if it was another."""
+    """The manifest if `folder` holds the finished corpus of this request, None if it holds none; raises a `ValueError`
+    if it holds another corpus."""
     if not (folder / MANIFEST).exists():
         return None
     manifest = read_manifest(folder)
@@ -110,13 +110,13 @@ def already_built(folder: Path, request: dict) -> dict | None:
 
 
 def prepare_folder(folder: Path, request: dict, tokenizer, left_out: list[Problem]) -> BuildState:
-    """The state to go on from: of an earlier, stopped build of the same request, or a fresh one."""
+    """The state of an interrupted build of the same request, to resume it, or a new state."""
     if (folder / PROGRESS).exists():
         state = BuildState.load(folder, tokenizer.vocab_size)
         reason = difference(state.request, request)
         version = state.request["hornbook_version"]
         if not reason and version != __version__:
-            reason = f"it was begun with hornbook {version}, this is {__version__}"
+            reason = f"it was started with hornbook {version}, this is {__version__}"
         if not reason:
             return state
         if state.shards:
@@ -125,7 +125,7 @@ def prepare_folder(folder: Path, request: dict, tokenizer, left_out: list[Proble
     elif folder.exists() and not folder.is_dir():
         raise ValueError(f"{folder} is a file: choose another name for the corpus folder")
     elif folder.is_dir() and (others := [file.name for file in folder.iterdir() if file.name not in TOKENIZER_FILES]):
-        raise ValueError(f"{folder} is not empty (it holds {sorted(others)[0]}) and is no corpus: {OTHER_FOLDER}")
+        raise ValueError(f"{folder} is not empty (it holds {sorted(others)[0]}) and is not a corpus: {OTHER_FOLDER}")
     state = BuildState(request, token_counts=np.zeros(tokenizer.vocab_size, np.int64))
     for problem in left_out:
         state.problems.add(problem)

@@ -1,6 +1,6 @@
-"""Documents out of text, JSON-lines and parquet files, streamed: memory is bounded whatever the files hold.
+"""Reads documents from text, JSON-lines and parquet files, streamed: memory is bounded for any file.
 
-Whatever cannot be read is handed on as a `Problem` in its place among the documents, and nothing is raised for it.
+Input that cannot be read yields a `Problem` at its position among the documents instead of raising an error.
 """
 
 import codecs
@@ -25,7 +25,7 @@ SURROGATES = re.compile("[\ud800-\udfff]")
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """A text and where it stands. A document longer than the limit comes in parts, numbered from 0."""
+    """A text and its place in a file. A document longer than the limit is split into parts, numbered from 0."""
 
     text: str
     file: str
@@ -40,7 +40,7 @@ def read_documents(
     documents: DocumentsAre = "blank-line",
     problems: Problems | None = None,
 ) -> Iterator[Document]:
-    """All documents of the files and folders named; what was wrong with them is added to `problems`.
+    """Yields all documents of the given files and folders; problems with them are added to `problems`.
 
     >>> [document.text for document in read_documents("two_documents.txt")]  # doctest: +SKIP
     ['The first.', 'The second.']
@@ -67,18 +67,18 @@ def check_documents(documents: str) -> None:
 
 
 def no_documents(problems: Problems) -> str:
-    """One sentence for the user whose files hold nothing that can be read."""
+    """The error message for files without any readable document."""
     reasons = ("no_text_column", "unreadable", "not_json", "text_not_string", "null_text", "no_tokens", "empty_file")
     reason = problems.first(*reasons, "empty_document", "line_too_long")
     columns = sum(map(problems.count, ("no_text_column", "text_not_string", "null_text")))
-    fix = "check the files" + (", or name the text column with --text-column" if columns else "")
+    fix = "check the files" + (", or give the text column with --text-column" if columns else "")
     return f"no document could be read ({reason}): {fix}"
 
 
 class FileReader:
-    """Iterates over the documents and the problems of one file, always in the same order.
+    """Iterates over the documents and problems of one file, always in the same order.
 
-    `bytes_read` says how far into the stored file the reading is.
+    `bytes_read` is the position in the file as stored.
     """
 
     def __init__(
@@ -103,15 +103,15 @@ class FileReader:
     def __iter__(self) -> Iterator[Document | Problem]:
         kind = format_of(self.path)[0]
         items = {".txt": self._read_text, ".jsonl": self._read_json_lines, ".parquet": self._read_parquet}[kind]()
-        anything = False
+        has_content = False
         for item in items:
-            anything = anything or isinstance(item, Document) or item.kind in DROPPED
+            has_content = has_content or isinstance(item, Document) or item.kind in DROPPED
             yield item
         if self._bytes.byte_order_mark:
             yield Problem("byte_order_mark", self.path)
         if self._bytes.failure:
             yield self._bytes.failure
-        elif not anything:
+        elif not has_content:
             yield Problem("empty_file", self.path)
 
     def _read_text(self) -> Iterator[Document | Problem]:
@@ -132,7 +132,7 @@ class FileReader:
                 line += pending.count("\n", 0, len(pending) - len(stripped))
                 pending = stripped
             while len(pending) > self.part_characters:
-                cut = _place_to_cut(pending, self.part_characters)
+                cut = _split_position(pending, self.part_characters)
                 yield from self._part(pending[:cut], f"line {line}", part)
                 line += pending.count("\n", 0, cut)
                 pending, part = pending[cut:], part + 1
@@ -158,7 +158,7 @@ class FileReader:
                 yield Problem("not_json", self.path, place, str(error)[:200])
                 continue
             if not isinstance(row, dict):
-                yield Problem("not_json", self.path, place, f"a {type(row).__name__} and not an object")
+                yield Problem("not_json", self.path, place, f"a {type(row).__name__}, not an object")
                 continue
             column = column or _guess_column(row)
             if column not in row:
@@ -172,7 +172,7 @@ class FileReader:
 
         row = 0
         try:
-            # Otherwise pyarrow holds a row group's whole column: 201 MB and not 31 for one of 300 MB of text.
+            # By default pyarrow holds the whole column of a row group: 201 MB instead of 31 MB for 300 MB of text.
             with parquet.ParquetFile(self.path, buffer_size=1 << 20, pre_buffer=False) as file:
                 num_rows, names = file.metadata.num_rows, file.schema_arrow.names
                 column = self.text_column or _guess_column(names)
@@ -215,13 +215,13 @@ class FileReader:
             yield from self._parts(value, place)
 
     def _no_column(self, column: str | None, names: list[str], place: str, count: int = 1) -> Problem:
-        wanted = f'no column "{column}"' if column else f"none of the columns {', '.join(TEXT_COLUMNS)}"
-        there = ", ".join(names[:20]) or "no columns at all"
-        detail = f"{wanted} (there are: {there}); name the text column with --text-column"
+        missing = f'no column "{column}"' if column else f"none of the columns {', '.join(TEXT_COLUMNS)}"
+        present = ", ".join(names[:20]) or "no columns at all"
+        detail = f"{missing} (there are: {present}); give the text column with --text-column"
         return Problem("no_text_column", self.path, place, detail, count)
 
     def _lines(self) -> Iterator[tuple[int, bytes | None]]:
-        """Numbered lines; None in place of one that is too long."""
+        """Yields (line number, line), with None for a line that is too long."""
         number, pending, skipping = 1, b"", False
         for block in self._bytes.blocks():
             *lines, pending = (pending + block).split(b"\n")
@@ -236,7 +236,7 @@ class FileReader:
     def _parts(self, text: str, place: str, part: int = 0) -> Iterator[Document | Problem]:
         text = text.lstrip() if part == 0 else text
         while len(text) > self.part_characters:
-            cut = _place_to_cut(text, self.part_characters)
+            cut = _split_position(text, self.part_characters)
             yield from self._part(text[:cut], place, part)
             text, part = text[cut:], part + 1
         yield from self._part(text, place, part)
@@ -251,7 +251,7 @@ class FileReader:
 
 
 class _Decoder:
-    """Bytes to text, with bad bytes, NULs and carriage returns put right and counted."""
+    """Decodes bytes to text; replaces invalid bytes, NULs and carriage returns, and counts them."""
 
     def __init__(self, path: str):
         self._path = path
@@ -317,8 +317,9 @@ def _guess_column(names: Sequence[str] | dict) -> str | None:
     return next((name for name in TEXT_COLUMNS if name in names), None)
 
 
-def _place_to_cut(text: str, limit: int) -> int:
-    """Where to cut a text that is too long: after the last line end, else after the last space, else anywhere."""
+def _split_position(text: str, limit: int) -> int:
+    """Where to split a text that is too long: after the last line end before `limit`, else after the last space, else
+    at `limit`."""
     for mark in ("\n", " "):
         if (place := text.rfind(mark, limit // 2, limit)) >= 0:
             return place + 1
@@ -326,7 +327,7 @@ def _place_to_cut(text: str, limit: int) -> int:
 
 
 def _as_bytes(values, pyarrow) -> list:
-    """A column as Python values, strings as bytes: they may hold what is not UTF-8, which to_pylist would raise for."""
+    """A column as Python values, with strings as bytes: to_pylist raises an error for invalid UTF-8."""
     if pyarrow.types.is_dictionary(values.type):
         values = values.dictionary_decode()
     kind = values.type

@@ -1,7 +1,7 @@
-"""The shards of a corpus: four flat arrays in .npy files each. docs/architecture.md holds the table of them.
+"""The shards of a corpus: each is four flat arrays in .npy files, described in docs/architecture.md.
 
-tokens       T O K E N S  end to end          word_starts  one bit a token
-sentences    where each starts in the tokens  documents    where each starts in the sentences
+tokens       token ids, concatenated            word_starts  one bit per token
+sentences    start of each in the tokens        documents    start of each in the sentences
 """
 
 import errno
@@ -38,7 +38,7 @@ def token_dtype(vocab_size: int) -> np.dtype:
 
 @dataclass(frozen=True)
 class Shard:
-    """One shard, read through the page cache: nothing is loaded until it is looked at."""
+    """One memory-mapped shard: nothing is loaded until it is accessed."""
 
     tokens: np.ndarray
     word_starts: np.ndarray
@@ -47,12 +47,12 @@ class Shard:
 
 
 def load_array(path: Path, mmap_mode: Literal["r"] | None = None) -> np.ndarray:
-    """The array of a .npy file; a `ValueError` where it holds none."""
+    """The array in a .npy file; raises a `ValueError` if it does not hold an array."""
     try:
         array = np.load(path, mmap_mode=mmap_mode, allow_pickle=False)
     except OSError:
         raise
-    except Exception as error:  # a damaged header is evaluated as Python and may ask for any amount of memory
+    except Exception as error:  # a damaged header is evaluated as Python and may allocate any amount of memory
         raise ValueError(str(error).splitlines()[0] if str(error) else type(error).__name__) from None
     if not isinstance(array, np.ndarray):
         array.close()
@@ -65,7 +65,7 @@ def open_shard(folder: Path, index: int) -> Shard:
     for part in PARTS:
         path = shard_file(folder, index, part)
         try:
-            # A plain view of the map: slicing an np.memmap itself costs 5 times as much.
+            # A plain view of the memory map: slicing an np.memmap is 5 times slower.
             array = np.asarray(load_array(path, mmap_mode="r"))
         except FileNotFoundError:
             raise ValueError(f"{path} is missing: copy the corpus again, or build it again") from None
@@ -75,8 +75,8 @@ def open_shard(folder: Path, index: int) -> Shard:
             if error.errno != errno.EMFILE:
                 raise
             raise ValueError(
-                f"{path} cannot be opened beside so many other files: raise the limit (ulimit -n), or build the corpus "
-                "with larger shards"
+                f"{path} cannot be opened, because too many files are open: raise the limit (ulimit -n), or build the "
+                "corpus with larger shards"
             ) from None
         if array.ndim != 1 or array.dtype not in DTYPES[part]:
             raise ValueError(
@@ -88,7 +88,7 @@ def open_shard(folder: Path, index: int) -> Shard:
 
 
 def unpack_word_starts(packed: np.ndarray, start: int, stop: int) -> np.ndarray:
-    """The booleans for tokens `start` to `stop` out of the packed bits.
+    """The word starts of tokens `start` to `stop` as booleans, from the packed bits.
 
     >>> unpack_word_starts(np.packbits([1, 0, 0, 1, 1, 0, 0, 0, 1]), 3, 9)
     array([ True,  True, False, False, False,  True])
@@ -99,9 +99,9 @@ def unpack_word_starts(packed: np.ndarray, start: int, stop: int) -> np.ndarray:
 
 
 class ShardWriter:
-    """Gathers encoded documents and writes them as one shard after another.
+    """Collects encoded documents and writes them shard by shard.
 
-    A shard in the making stays in memory, 3 or 5 bytes a token: 100 to 160 MB at the default of 32 million tokens.
+    An unfinished shard is held in memory, at 3 or 5 bytes per token: 100 to 160 MB at the default of 32 million tokens.
     """
 
     def __init__(self, folder: Path, dtype: np.dtype, *, next_index: int = 0):
@@ -124,7 +124,7 @@ class ShardWriter:
         sentence_lengths: np.ndarray,
         document_starts: np.ndarray,
     ) -> None:
-        """Sentences and the tokens in them; `document_starts` says at which of these sentences documents start."""
+        """Adds sentences and their tokens; `document_starts` are the indices of the first sentences of documents."""
         assert len(tokens) == len(word_starts) == sentence_lengths.sum()
         assert self.num_sentences or not len(sentence_lengths) or document_starts[0] == 0
         self._tokens.append(tokens.astype(self.dtype, copy=False))
@@ -136,7 +136,7 @@ class ShardWriter:
         self.num_documents += len(document_starts)
 
     def close_shard(self) -> dict:
-        """Writes what was gathered and answers its entry in the manifest."""
+        """Writes the collected documents as a shard and returns its entry in the manifest."""
         index = self.next_index
         entry = {
             "name": shard_name(index),
@@ -155,11 +155,11 @@ class ShardWriter:
         self._clear()
         return entry
 
-    def _write(self, index: int, part: str, pieces: list[np.ndarray], dtype: np.dtype) -> None:
-        """One .npy file out of pieces, without a second copy of them in memory."""
+    def _write(self, index: int, part: str, arrays: list[np.ndarray], dtype: np.dtype) -> None:
+        """Writes the concatenation of `arrays` to one .npy file, without a copy in memory."""
         header = {"descr": np.lib.format.dtype_to_descr(dtype), "fortran_order": False}
-        header["shape"] = (sum(map(len, pieces)),)
+        header["shape"] = (sum(map(len, arrays)),)
         with replacing(shard_file(self.folder, index, part)) as temporary, open(temporary, "wb") as file:
             np.lib.format.write_array_header_1_0(file, header)
-            for piece in pieces:
-                file.write(np.ascontiguousarray(piece, dtype).data)
+            for array in arrays:
+                file.write(np.ascontiguousarray(array, dtype).data)

@@ -1,4 +1,4 @@
-"""Finding the files that text is read from, and reading their bytes, compressed or not."""
+"""Finds input files and reads their bytes, compressed or not."""
 
 import codecs
 import contextlib
@@ -21,7 +21,7 @@ BLOCK_BYTES = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """One file: its path as the user gave it, and what tells whether it has changed since."""
+    """One input file: its path as the user gave it, and its size and modification time, to detect changes."""
 
     path: str
     bytes: int
@@ -30,13 +30,13 @@ class Source:
     @classmethod
     def of(cls, path: str) -> "Source":
         if not os.path.isfile(path) or path != path.encode("utf-8", "replace").decode():
-            raise ValueError(f"{path!r} is not a plain file with a name in UTF-8: copy it to one")
+            raise ValueError(f"{path!r} is not a regular file with a UTF-8 name: copy it to one")
         status = os.stat(path)
         return cls(path, status.st_size, status.st_mtime_ns)
 
 
 def format_of(path: str) -> tuple[str, str] | None:
-    """The format and the compression that a name tells ("" for none), or None where it tells nothing."""
+    """(format, compression or "") inferred from the extensions of a path, or None if they are unknown."""
     suffixes = [suffix.lower() for suffix in Path(path).suffixes]
     compression = suffixes.pop() if suffixes and suffixes[-1] in COMPRESSIONS else ""
     if not suffixes or suffixes[-1] not in FORMATS or (suffixes[-1] == ".parquet" and compression):
@@ -45,10 +45,11 @@ def format_of(path: str) -> tuple[str, str] | None:
 
 
 def find_sources(paths: Sequence[str | Path] | str | Path) -> tuple[list[Source], list[Problem]]:
-    """The files named, folders replaced by the known files within (recursive, sorted), and what was left out."""
+    """The given files, with folders replaced by the files of known formats in them (recursive, sorted), and a problem
+    for each file that was skipped."""
     paths = [paths] if isinstance(paths, str | Path) else list(paths)
     if not paths:
-        raise ValueError("no input files: name at least one file or folder of text")
+        raise ValueError("no input files: give at least one text file or folder")
     sources, problems = [], []
     for path in (os.path.normpath(path) for path in paths):
         if os.path.isdir(path):
@@ -57,17 +58,17 @@ def find_sources(paths: Sequence[str | Path] | str | Path) -> tuple[list[Source]
                     file = file.encode("utf-8", "replace").decode()
                     problems.append(Problem("unknown_extension", file))
                 elif not os.path.exists(file):
-                    problems.append(Problem("unreadable", file, detail="a link to a file that is not there"))
+                    problems.append(Problem("unreadable", file, detail="a link to a missing file"))
                 else:
                     sources.append(Source.of(file))
         elif not os.path.exists(path):
             raise ValueError(f"{path} does not exist: check the spelling (patterns such as *.txt are for the shell)")
         elif format_of(path) is None:
-            raise ValueError(f"{path} is of no known kind: rename it to one of {KNOWN}")
+            raise ValueError(f"{path} has an unknown extension: rename it to one of {KNOWN}")
         else:
             sources.append(Source.of(path))
     if not sources:
-        raise ValueError(f"no text files in {', '.join(map(str, paths))}: the known kinds are {KNOWN}")
+        raise ValueError(f"no text files in {', '.join(map(str, paths))}: the known extensions are {KNOWN}")
     return sources, problems
 
 
@@ -85,10 +86,10 @@ def _files_within(folder: str) -> list[str]:
 
 
 class ByteReader:
-    """The bytes of a file, decompressed, block by block.
+    """Reads a file in decompressed blocks.
 
-    An error in the middle ends the blocks and is kept in `failure`, so that what came before it is not lost.
-    `bytes_read` counts the bytes of the file as it is stored.
+    An error ends the blocks and is stored in `failure`, so that the data before it is not lost. `bytes_read` counts the
+    bytes of the file as stored.
     """
 
     def __init__(self, path: str):
@@ -103,7 +104,7 @@ class ByteReader:
                 start = self._start(stream)
                 self.bytes_read = raw.tell()
                 yield start
-                # One read of the compressed stream at a time: a truncated file then loses nothing that it holds.
+                # One read of the compressed stream at a time, so that all data of a truncated file is returned.
                 while block := stream.read1(BLOCK_BYTES):
                     self.bytes_read = raw.tell()
                     yield block
@@ -121,7 +122,7 @@ class ByteReader:
 
 
 class _ArrowStream:
-    """pyarrow's decompressor with small reads, as each read that fails loses all that it had."""
+    """pyarrow's decompressor with small reads, because a failing read loses all of its data."""
 
     def __init__(self, raw: BinaryIO):
         import pyarrow

@@ -1,7 +1,7 @@
-"""How far the building of a corpus has come: what is needed to go on from the last closed shard.
+"""The state of an unfinished corpus build, from which it is resumed after the last complete shard.
 
-`progress.json` is written last and names the shards that stand; `progress-00003.npz` and `progress-00003.hashes.npy`
-beside it hold the arrays. So a kill at any moment leaves a state that fits the shards.
+`progress.json` is written last and lists the complete shards; `progress-00003.npz` and `progress-00003.hashes.npy` hold
+the arrays. So a kill at any moment leaves a state that matches the shards.
 """
 
 from dataclasses import dataclass, field
@@ -42,7 +42,7 @@ class BuildState:
     def save(self, folder: Path) -> None:
         number = len(self.shards)
         if number:
-            # Each file holds the hashes of one shard only: 8 bytes a document are written once, not once a shard.
+            # Each file holds only the hashes of one shard, so every hash (8 bytes per document) is written once.
             hashes = np.concatenate([*self.new_hashes, np.empty(0, np.uint64)])
             _save(folder / f"progress-{number:05d}.hashes.npy", lambda file: np.save(file, hashes))
             arrays = {"token_counts": self.token_counts, **self.lines.arrays()}
@@ -56,7 +56,7 @@ class BuildState:
 
     @classmethod
     def load(cls, folder: Path, vocab_size: int) -> "BuildState":
-        """The state of a stopped build; a `ValueError` where its files are damaged."""
+        """The state of an interrupted build; raises a `ValueError` if its files are damaged."""
         with refusing_damage(folder / PROGRESS, f"remove {folder} and build it again"):
             return cls._load(folder, vocab_size)
 
@@ -80,7 +80,7 @@ class BuildState:
             with np.load(folder / f"progress-{number:05d}.npz", allow_pickle=False) as stored:
                 arrays = dict(stored)
             hashes = [load_array(folder / f"progress-{index + 1:05d}.hashes.npy") for index in range(number)]
-        except Exception as error:  # damage to an archive shows in a dozen kinds of errors
+        except Exception as error:  # a damaged archive raises many types of errors
             raise ValueError(
                 f"a progress file in {folder} is damaged ({error}): remove {folder} and build it again"
             ) from None
@@ -94,35 +94,35 @@ class BuildState:
 
 
 def remove_progress(folder: Path) -> None:
-    """Removes the state; progress.json goes first, as the rest means nothing without it."""
+    """Removes the state files, progress.json first, because the others are unused without it."""
     (folder / PROGRESS).unlink(missing_ok=True)
     for file in folder.glob("progress-*.np[yz]"):
         file.unlink()
 
 
-def difference(built: dict, asked: dict) -> str:
-    """In words, the first thing in which two requests differ; empty when they are the same."""
-    names = {**built["settings"], **asked["settings"]}
+def difference(built: dict, requested: dict) -> str:
+    """The first difference between two requests as text; empty if they are the same."""
+    names = {**built["settings"], **requested["settings"]}
     for name in names:
-        before, now = built["settings"].get(name), asked["settings"].get(name)
+        before, now = built["settings"].get(name), requested["settings"].get(name)
         if before != now:
             return f"{name} was {before!r} and is now {now!r}"
-    if built["tokenizer_fingerprint"] != asked["tokenizer_fingerprint"]:
-        return "the tokenizer is another one"
-    before, now = ({source["path"]: source for source in request["sources"]} for request in (built, asked))
+    if built["tokenizer_fingerprint"] != requested["tokenizer_fingerprint"]:
+        return "the tokenizer differs"
+    before, now = ({source["path"]: source for source in request["sources"]} for request in (built, requested))
     for path in [*before, *now]:
         if path not in now:
-            return f"{path} was read then and is not named now"
+            return f"{path} was an input then and is not now"
         if path not in before:
-            return f"{path} is named now and was not read then"
+            return f"{path} is an input now and was not then"
         if before[path] != now[path]:
-            return f"{path} has changed since (its size or its time)"
-    if built["sources"] != asked["sources"]:
-        return "the files are named in another order"
+            return f"{path} has changed since (size or modification time)"
+    if built["sources"] != requested["sources"]:
+        return "the files are given in another order"
     return ""
 
 
 def _save(path: Path, write) -> None:
-    # A signal in the middle of an .npz makes the zip module complain on stderr: it waits until the file is written.
+    # Signals wait: one in the middle of an .npz file makes the zip module print errors.
     with postponed(), replacing(path) as temporary, open(temporary, "wb") as file:
         write(file)

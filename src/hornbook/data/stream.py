@@ -1,10 +1,10 @@
-"""The documents of a corpus as one stream of tokens, an end-of-text token before each, cut into chunks of equal length.
+"""The documents of a corpus as one token stream, with an end-of-text token before each, split into equal chunks.
 
     <end> the first document <end> the second <end> ...
 
-Every token has one after it, which a left-to-right model is to predict: after the last of a document it is the end of
-text. So a document is begun from the end of text, and a text can be written from nothing. Nothing of this is stored:
-where a document lies in the stream of its shard follows from the lengths of those before it.
+A left-to-right model predicts the next token of every token; after the last token of a document it is the end of text.
+A document starts after an end-of-text token, so the model can generate a text without a prompt. The stream is not
+stored: the position of a document in the stream of its shard follows from the lengths of the documents before it.
 """
 
 from typing import NamedTuple
@@ -15,20 +15,20 @@ from hornbook.data.corpus import Corpus, find
 
 
 class Stretch(NamedTuple):
-    """Part of one document, or of several end to end, and the token after each of its tokens."""
+    """Tokens of one document, or of several concatenated ones, and the next token of each."""
 
     ids: np.ndarray
     next_ids: np.ndarray
 
 
 class DocumentStream:
-    """The chunks of `length` tokens of a corpus' training documents, or of those held out; the last of a shard may be
-    shorter."""
+    """The chunks of `length` tokens of a corpus' training documents, or of its held-out documents. The last chunk of a
+    shard may be shorter."""
 
     def __init__(self, corpus: Corpus, length: int, held_out: bool, end_id: int):
         self.corpus, self.length, self.end_id = corpus, length, end_id
-        self.documents: list[np.ndarray] = []  # of each shard, by their number in it
-        self.starts: list[np.ndarray] = []  # where each starts in the stream of its shard, and where the last ends
+        self.documents: list[np.ndarray] = []  # per shard: indices of the selected documents
+        self.starts: list[np.ndarray] = []  # per shard: start of each document in the stream, and the end
         for number, shard in enumerate(corpus.shards):
             bounds = np.asarray(shard.sentences, np.int64)[np.asarray(shard.documents, np.int64)]
             first = int(corpus.first_document[number])
@@ -45,7 +45,7 @@ class DocumentStream:
         return int(self.first[-1])
 
     def stretches(self, chunk: int) -> list[Stretch]:
-        """The documents that a chunk holds a part of, in order."""
+        """The stretch of each document in a chunk, in order."""
         number = find(self.first, chunk, "right") - 1
         starts = self.starts[number]
         begin = (chunk - int(self.first[number])) * self.length
@@ -54,14 +54,14 @@ class DocumentStream:
         return [self._stretch(number, place, begin, stop) for place in range(first, last)]
 
     def _stretch(self, number: int, place: int, begin: int, stop: int) -> Stretch:
-        """What of a document lies between two places of the stream."""
+        """The tokens of a document between two positions of the stream."""
         shard, starts = self.corpus.shards[number], self.starts[number]
         start, end = int(starts[place]), int(starts[place + 1])
         token = int(shard.sentences[shard.documents[self.documents[number][place]]])
-        # With the end of text before it and behind it, token i of the document stands at i + 1.
+        # With an end-of-text token before it, token i of the document is at position i + 1.
         low, high = max(begin, start) - start, min(stop, end) - start
         inside = np.asarray(shard.tokens[token + max(low - 1, 0) : token + min(high, end - start - 1)], np.int64)
-        around = [[self.end_id]] if low == 0 else []
-        behind = [[self.end_id]] if high == end - start else []
-        row = np.concatenate([*around, inside, *behind])
+        before = [[self.end_id]] if low == 0 else []
+        after = [[self.end_id]] if high == end - start else []
+        row = np.concatenate([*before, inside, *after])
         return Stretch(row[:-1], row[1:])

@@ -1,7 +1,7 @@
-"""Whether the files of a corpus are those that were built: each is compared once with the sha256 in the manifest.
+"""Verifies the files of a corpus: each is compared once with the sha256 in the manifest.
 
-`chunks/verified.json` remembers the size and the change time (ctime) of every file that was found right, so that
-opening a corpus again reads nothing. A copy has other change times and is compared once more.
+`chunks/verified.json` records the size and change time (ctime) of every verified file, so that opening the corpus again
+reads nothing. A copy has other change times and is verified again.
 """
 
 import contextlib
@@ -16,23 +16,23 @@ VERIFIED = Path("chunks") / "verified.json"
 
 
 def verify(folder: Path, manifest: dict, shards: list[Shard]) -> None:
-    """A `ValueError` that names the first file that is not as it was built."""
-    remembered = _remembered(folder)
+    """Raises a `ValueError` that names the first file that differs from what was built."""
+    verified = _read_verified(folder)
     stamps = [{part: _stamp(shard_file(folder, index, part)) for part in PARTS} for index in range(len(shards))]
-    if remembered == stamps:
+    if verified == stamps:
         return
-    unseen = [index for index, stamp in enumerate(stamps) if index >= len(remembered) or remembered[index] != stamp]
+    unverified = [index for index, stamp in enumerate(stamps) if index >= len(verified) or verified[index] != stamp]
 
     def check(index: int) -> None:
         for part in PARTS:
             file = shard_file(folder, index, part)
             if sha256(file) != manifest["shards"][index]["sha256"][part]:
-                raise ValueError(f"{file} is not as it was built (its sha256 is not that of the manifest): {REBUILD}")
+                raise ValueError(f"{file} has changed since it was built (sha256 differs from the manifest): {REBUILD}")
         _check_structure(folder, index, shards[index], manifest["vocab_size"])
 
     with ThreadPoolExecutor(num_cores()) as pool:
-        list(pool.map(check, unseen))
-    with contextlib.suppress(OSError):  # on a read-only disk it is compared each time
+        list(pool.map(check, unverified))
+    with contextlib.suppress(OSError):  # on a read-only disk the files are verified each time
         write_json(folder / VERIFIED, {"shards": stamps})
 
 
@@ -45,10 +45,10 @@ def _check_structure(folder: Path, index: int, shard: Shard, vocab_size: int) ->
     for part, inside in (("sentences", shard.tokens), ("documents", shard.sentences[:-1])):
         starts = getattr(shard, part)
         if starts[0] != 0 or starts[-1] != len(inside) or (starts[1:] < starts[:-1]).any():
-            raise ValueError(f"{shard_file(folder, index, part)} does not hold places in rising order: {REBUILD}")
+            raise ValueError(f"{shard_file(folder, index, part)} does not hold positions in ascending order: {REBUILD}")
 
 
-def _remembered(folder: Path) -> list:
+def _read_verified(folder: Path) -> list:
     with contextlib.suppress(OSError, ValueError):
         found = read_json(folder / VERIFIED).get("shards")
         return found if isinstance(found, list) else []

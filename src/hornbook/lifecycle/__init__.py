@@ -1,2 +1,2 @@
-"""The life of a folder that a command writes: one writer at a time, resume or refuse, nothing half-written left behind,
-and how the process is stopped. What is written into the folder is decided elsewhere; nothing heavy is imported here."""
+"""Lifecycle of an output folder: locking (one writer at a time), resume checks, removal of temporary files, and signal
+handling. The contents of the folder are decided elsewhere. This package imports nothing heavy, such as torch."""

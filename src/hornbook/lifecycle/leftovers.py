@@ -1,4 +1,4 @@
-"""Names of temporary files and folders, and the removal of those that a killed process left behind."""
+"""Names of temporary files and folders, and removal of those that a killed process left behind."""
 
 import os
 import re
@@ -6,18 +6,18 @@ import shutil
 from collections.abc import Iterable
 from pathlib import Path
 
-TEMPORARY = re.compile(r"\..+\.(\d+)\.tmp")  # of the process with this id
-SWEPT_LEVELS = 4  # of folders, such as RUN/tries/NAME/checkpoints: a large tree of other files is not searched
+TEMPORARY = re.compile(r"\..+\.(\d+)\.tmp")  # the digits are the id of the process that writes it
+SWEPT_LEVELS = 4  # depth of the search: enough for RUN/tries/NAME/checkpoints, without walking a large foreign tree
 
 
 def temporary_for(path: Path) -> Path:
-    """The name beside `path` under which this process writes it, before it takes its place."""
+    """The temporary path, in the same folder, that this process writes before renaming it to `path`."""
     return path.with_name(f".{path.name}.{os.getpid()}.tmp")
 
 
 def sweep(folder: Path) -> bool:
-    """Removes everything half-written in a folder and below it. Only for the process that holds the folder's lock.
-    Returns whether there was anything."""
+    """Removes the abandoned temporary files in a folder and its subfolders, and returns whether there were any. Only
+    the process that holds the folder's lock may call this."""
     found = False
     for parent, folders, files in os.walk(folder):
         found |= _remove_abandoned(Path(parent), (*folders, *files))
@@ -27,7 +27,7 @@ def sweep(folder: Path) -> bool:
 
 
 def sweep_beside(path: Path) -> None:
-    """Removes what killed processes left of this one file or folder."""
+    """Removes the temporary files that killed processes left of this one file or folder."""
     if path.parent.is_dir():
         start = f".{path.name}."
         _remove_abandoned(path.parent, (name for name in os.listdir(path.parent) if name.startswith(start)))
@@ -46,14 +46,15 @@ def _remove_abandoned(parent: Path, names: Iterable[str]) -> bool:
     return any_found
 
 
-def _is_another_process(number: int) -> bool:
-    """Whether a process other than this one has this id. In a container an id soon comes again, also our own."""
-    if number == os.getpid():
+def _is_another_process(process_id: int) -> bool:
+    """Whether a running process other than this one has this id. Containers reuse process ids quickly, so a file with
+    our own id may be left over from an earlier process."""
+    if process_id == os.getpid():
         return False
-    if os.name == "nt":  # there `os.kill` would end it
+    if os.name == "nt":  # `os.kill` would terminate the process there
         return True
     try:
-        os.kill(number, 0)
+        os.kill(process_id, 0)
     except (ProcessLookupError, OverflowError):
         return False
     except PermissionError:

@@ -1,5 +1,5 @@
-"""One process at a time writes a folder. The lock is an advisory lock (flock) on the folder itself, so a process that
-ends, however it ends, holds nothing and leaves no lock file behind."""
+"""Folder locks: one process at a time writes a folder. The lock is an advisory lock (flock) on the folder itself, so
+the operating system releases it when the process ends for any reason, and no lock file is left behind."""
 
 import contextlib
 import functools
@@ -15,16 +15,16 @@ from hornbook.lifecycle.leftovers import sweep
 
 try:
     import fcntl
-except ImportError:  # Windows: nothing is refused there
+except ImportError:  # Windows: nothing is locked
     fcntl = None
 
-WAIT_SECONDS = 3.0  # that a process which was asked to stop may take to end
+WAIT_SECONDS = 3.0  # time for a process that is already stopping to release the lock
 
 P = ParamSpec("P")
 R = TypeVar("R")
 
-_held: dict[Path, int] = {}  # locked folders of this process, each with its file descriptor
-_entered: ContextVar[frozenset[Path]] = ContextVar("_entered", default=frozenset())  # those of this thread
+_held: dict[Path, int] = {}  # folders locked by this process -> file descriptor
+_entered: ContextVar[frozenset[Path]] = ContextVar("_entered", default=frozenset())  # folders locked by this thread
 
 
 class FolderLost(RuntimeError):
@@ -32,7 +32,7 @@ class FolderLost(RuntimeError):
 
 
 def _release_in_child() -> None:
-    """A forked process may outlive its parent, and must not hold the parent's locks."""
+    """Drops the inherited locks in a forked process, which may outlive its parent."""
     while _held:
         os.close(_held.popitem()[1])
     _entered.set(frozenset())
@@ -44,10 +44,10 @@ if hasattr(os, "register_at_fork"):
 
 @contextlib.contextmanager
 def run_lock(folder: str | Path) -> Iterator[None]:
-    """Locks a folder, which is created if needed, and removes what a killed process left half-written in it.
+    """Locks a folder, creating it if needed, and removes the temporary files of killed processes in it.
 
-    Raises a ValueError where another process, or another thread, holds the lock. The holder may enter again. A folder
-    that was created here and is still empty at the end is removed. On a file system without locks nothing is refused.
+    Raises a ValueError if another process or thread holds the lock. The lock is reentrant. A folder that was created
+    here and is still empty at the end is removed. On a file system without locks nothing is locked.
     """
     with _locked(Path(folder), Path(folder)):
         yield
@@ -55,20 +55,20 @@ def run_lock(folder: str | Path) -> Iterator[None]:
 
 @contextlib.contextmanager
 def file_lock(path: str | Path) -> Iterator[None]:
-    """The same for a single file: locks a hidden folder beside it, so that other files there can be written."""
+    """Like `run_lock`, for a single file: locks a hidden folder next to it, so its neighbours stay writable."""
     path = Path(path)
     with _locked(path.with_name(f".{path.name}.lock"), path):
         yield
 
 
 def locks_out(function: Callable[P, R]) -> Callable[P, R]:
-    """Decorates a function that writes the folder `out`, one of its arguments: the lock is held from its first line to
-    its last. Where `out` is None, nothing is locked."""
+    """Decorator that holds the lock of the folder in the argument `out` while the function runs. Nothing is locked if
+    `out` is None."""
     return _locking(run_lock, function)
 
 
 def locks_file(function: Callable[P, R]) -> Callable[P, R]:
-    """The same for a function whose `out` is a single file."""
+    """Like `locks_out`, for a function whose argument `out` is a single file."""
     return _locking(file_lock, function)
 
 
@@ -85,81 +85,82 @@ def _locking(lock: Callable, function: Callable[P, R]) -> Callable[P, R]:
 
 
 @contextlib.contextmanager
-def _locked(folder: Path, shown: Path) -> Iterator[None]:
+def _locked(folder: Path, target: Path) -> Iterator[None]:
     key = folder.resolve()
     if key.exists() and not key.is_dir():
-        raise ValueError(f"{folder} is a file and no folder: choose another --out")
+        raise ValueError(f"{folder} is a file, not a folder: choose another --out")
     if fcntl is None or key in _entered.get():
         yield
         return
-    opened, created = _acquire(folder, shown)
-    _held[key] = opened
+    descriptor, created = _acquire(folder, target)
+    _held[key] = descriptor
     before = _entered.get()
     _entered.set(before | {key})
     try:
         if sweep(folder) and not created:
-            created = [folder]  # by the process that was killed: removed too where it stays empty
+            created = [folder]  # a killed process created it: remove it too if it stays empty
         yield
     finally:
         _entered.set(before)
-        if _held.get(key) == opened:  # not in a forked process
-            with contextlib.suppress(OSError):  # one of them is not empty
-                # While the lock is held: whoever waits for it then sees that the folder is gone, and makes it again.
-                for each in created if _is_at(opened, folder) else ():
+        if _held.get(key) == descriptor:  # False in a forked process
+            with contextlib.suppress(OSError):  # a folder is not empty
+                # Removed while still locked, so a waiting process sees that the folder is gone and recreates it.
+                for each in created if _is_at(descriptor, folder) else ():
                     each.rmdir()
             del _held[key]
-            os.close(opened)
+            os.close(descriptor)
 
 
-def _acquire(folder: Path, shown: Path) -> tuple[int, list[Path]]:
-    """(file descriptor with the lock, folders that were created for it, the innermost first)."""
-    until = time.monotonic() + WAIT_SECONDS
+def _acquire(folder: Path, target: Path) -> tuple[int, list[Path]]:
+    """Returns (file descriptor that holds the lock, folders created for it, innermost first). `target` is the path
+    named in the error."""
+    deadline = time.monotonic() + WAIT_SECONDS
     while True:
         created = [each for each in (folder, *folder.parents) if not each.exists()]
         try:
             folder.mkdir(parents=True, exist_ok=True)
-            opened = os.open(folder, os.O_RDONLY)
-        except FileNotFoundError:  # removed by the process that held it
-            if time.monotonic() > until:
+            descriptor = os.open(folder, os.O_RDONLY)
+        except FileNotFoundError:  # removed by the process that held the lock
+            if time.monotonic() > deadline:
                 raise
             continue
         try:
-            fcntl.flock(opened, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            os.close(opened)
-            if time.monotonic() > until:
+            os.close(descriptor)
+            if time.monotonic() > deadline:
                 raise ValueError(
-                    f"another process is writing to {shown}: wait until it ends, stop it, or choose another --out"
+                    f"another process is writing to {target}: wait until it ends, stop it, or choose another --out"
                 ) from None
             time.sleep(0.1)
             continue
         except OSError:  # a file system without locks
-            return opened, created
-        if _is_at(opened, folder):
-            return opened, created
-        os.close(opened)
+            return descriptor, created
+        if _is_at(descriptor, folder):
+            return descriptor, created
+        os.close(descriptor)
 
 
-def _is_at(opened: int, folder: Path) -> bool:
+def _is_at(descriptor: int, folder: Path) -> bool:
     try:
-        return os.path.samestat(os.fstat(opened), os.stat(folder))
+        return os.path.samestat(os.fstat(descriptor), os.stat(folder))
     except OSError:
         return False
 
 
 def is_locked(folder: Path) -> bool:
-    """Whether a process holds the lock of this folder."""
+    """Whether any process holds the lock of this folder."""
     if fcntl is None:
         return False
-    opened = os.open(folder, os.O_RDONLY)
+    descriptor = os.open(folder, os.O_RDONLY)
     try:
-        fcntl.flock(opened, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except BlockingIOError:
         return True
     except OSError:  # a file system without locks
         return False
     finally:
-        os.close(opened)
+        os.close(descriptor)
     return False
 
 
@@ -168,13 +169,13 @@ def holds_a_lock() -> bool:
 
 
 def check_folder(path: Path) -> None:
-    """Raises `FolderLost` where `path` is in a folder that this process locked and that is no longer there."""
+    """Raises `FolderLost` if `path` is in a folder that this process locked and that was since removed or replaced."""
     if not _held:
         return
     path = Path(path).absolute()
-    for folder, opened in list(_held.items()):
-        if (path.is_relative_to(folder) or path.resolve().is_relative_to(folder)) and not _is_at(opened, folder):
+    for folder, descriptor in list(_held.items()):
+        if (path.is_relative_to(folder) or path.resolve().is_relative_to(folder)) and not _is_at(descriptor, folder):
             raise FolderLost(
-                f"{folder} was removed, moved or replaced while it was being written: stopped, and nothing more is "
-                "written there; if it was moved, resume it in its new place"
+                f"{folder} was removed, moved or replaced while it was being written, so the command stopped; if "
+                "it was moved, resume it at its new path"
             )

@@ -1,5 +1,5 @@
-"""One rule for every command with --resume: the recorded settings hold. An option that is given again must equal the
-record; one that is not given is taken from it."""
+"""Checks for every command with --resume: options that are given must equal the recorded ones; the others are taken
+from the record."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -9,13 +9,13 @@ from hornbook import config as configuration
 
 
 class Difference(NamedTuple):
-    name: str  # of a setting or an option
+    name: str  # dotted setting or option
     recorded: Any
     given: Any
 
 
 def other_options(recorded: Mapping[str, Any], given: Mapping[str, Any]) -> list[Difference]:
-    """The options whose given value (None and False: not given) is not the recorded one."""
+    """The options whose given value differs from the recorded one. None and False mean: not given."""
     return [
         Difference(name, recorded.get(name), value)
         for name, value in given.items()
@@ -24,9 +24,9 @@ def other_options(recorded: Mapping[str, Any], given: Mapping[str, Any]) -> list
 
 
 def other_settings(settings: Any, recorded: Mapping[str, Any], given: Mapping[str, Any]) -> list[Difference]:
-    """The given settings, by dotted name, whose value in the recorded `settings` is another one.
+    """The given settings, by dotted name, whose value differs from the one in the resolved `settings`.
 
-    `recorded` has the values as they were given at the start: they may have been resolved to other ones since.
+    `recorded` has the values as first given, before they were resolved; a value equal to that one is not a difference.
     """
     found = []
     for name, value in given.items():
@@ -37,7 +37,7 @@ def other_settings(settings: Any, recorded: Mapping[str, Any], given: Mapping[st
             now = _value(configuration.with_overrides(settings, {name: value}), name)
         except configuration.UnknownSetting:
             raise
-        except ValueError:  # it does not fit the recorded settings, so it is another value
+        except ValueError:  # invalid together with the recorded settings, so it differs
             found.append(Difference(name, before, value))
             continue
         if before != (tuple(now) if isinstance(now, list) else now):
@@ -46,15 +46,15 @@ def other_settings(settings: Any, recorded: Mapping[str, Any], given: Mapping[st
 
 
 def refuse(folder: Path, differences: list[Difference]) -> None:
-    """Raises a ValueError that names every difference, if there are any."""
+    """Raises a ValueError that lists the differences, if there are any."""
     if differences:
-        words = "; ".join(
+        details = "; ".join(
             f"{name} is {'not set' if recorded is None else recorded}, not {given}"
             for name, recorded, given in differences
         )
         raise ValueError(
-            f"{folder} was started with other settings: {words}; leave these options out to resume, or choose another "
-            "--out"
+            f"{folder} was started with other settings: {details}; leave these options out to resume, or choose "
+            "another --out"
         )
 
 

@@ -1,7 +1,7 @@
 """How a process is stopped: Ctrl-C (SIGINT), SIGTERM and SIGHUP.
 
-The first signal ends the work in order: a training loop saves and ends, everything else gets a KeyboardInterrupt. A
-second Ctrl-C ends the process at once. Until there is something to put in order, as during imports, the first one does.
+On the first signal a training loop saves a checkpoint and ends; all other code gets a KeyboardInterrupt. A second
+Ctrl-C ends the process immediately. So does the first signal while there is nothing to clean up, as during imports.
 """
 
 import contextlib
@@ -15,56 +15,56 @@ from types import FrameType
 from hornbook.lifecycle.locking import holds_a_lock
 
 SIGNALS = tuple(getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name))
-STATUS = 130  # of a process that was stopped, as a shell gives it
+STATUS = 130  # exit status of an interrupted process, by shell convention
 STOPPED = "hornbook: stopped"
 
-_is_process = False  # whether this process is a command, rather than a program that uses the library
-_is_working = False  # whether a command is running, so that a KeyboardInterrupt is caught and reported
-_is_asked = False  # whether a signal came already
+_is_command = False  # whether this process is the hornbook command, not a program that uses the library
+_is_working = False  # whether the command has started, so that a KeyboardInterrupt is caught and reported
+_was_signalled = False  # whether a signal was already received
 
 
 def heeded() -> list[signal.Signals]:
-    """The signals that stop this process: SIGHUP not where it is ignored, as `nohup` does."""
+    """The signals that stop this process. SIGHUP is left out if it is ignored, as under `nohup`."""
     hangup = getattr(signal, "SIGHUP", None)
     return [each for each in SIGNALS if each != hangup or signal.getsignal(each) != signal.SIG_IGN]
 
 
 def install() -> None:
-    """For the first line of a command: from here on no signal shows a traceback."""
-    global _is_process
-    _is_process = True
+    """Installs the signal handlers; called first in a command, so that no signal prints a traceback."""
+    global _is_command
+    _is_command = True
     for each in heeded():
         signal.signal(each, _stop)
     sys.unraisablehook = _unraisable
 
 
 def begin_work() -> None:
-    """From here on a KeyboardInterrupt is caught and reported."""
+    """Marks the point from which the command catches and reports a KeyboardInterrupt."""
     global _is_working
     _is_working = True
 
 
 def finish() -> None:
-    """The command has ended and reported: a signal while Python shuts down ends it without another line."""
+    """Called when the command has ended: a signal during interpreter shutdown then exits without further output."""
     for each in heeded():
         signal.signal(each, lambda *_: os._exit(STATUS))
 
 
 def second_interrupt() -> None:
-    """Ends a command at once; a program that uses the library gets a KeyboardInterrupt."""
-    if _is_process:
+    """Ends a command immediately; a program that uses the library gets a KeyboardInterrupt."""
+    if _is_command:
         end_at_once()
     raise KeyboardInterrupt
 
 
 def note() -> None:
-    """A signal was heard by a handler of its own: the next Ctrl-C is the second one."""
-    global _is_asked
-    _is_asked = True
+    """Records that another handler received the first signal, so the next Ctrl-C counts as the second."""
+    global _was_signalled
+    _was_signalled = True
 
 
 def end_at_once() -> None:
-    """Ends this process and its children without unwinding, with one line on the screen."""
+    """Ends this process and its children without unwinding the stack, and prints one line to stderr."""
     if "multiprocessing.process" in sys.modules:
         for child in sys.modules["multiprocessing.process"].active_children():
             child.kill()
@@ -77,7 +77,7 @@ def end_at_once() -> None:
 
 
 def _stop(number: int, frame: FrameType | None) -> None:
-    if _is_asked:
+    if _was_signalled:
         if number == signal.SIGINT:
             end_at_once()
         return
@@ -88,7 +88,7 @@ def _stop(number: int, frame: FrameType | None) -> None:
 
 
 def _is_importing(frame: FrameType | None) -> bool:
-    """An import that is broken off may swallow the KeyboardInterrupt, or show it."""
+    """Whether an import is in progress: it might swallow a KeyboardInterrupt or print it as a traceback."""
     while frame is not None:
         if frame.f_code.co_filename == "<frozen importlib._bootstrap>":
             return True
@@ -96,17 +96,17 @@ def _is_importing(frame: FrameType | None) -> bool:
     return False
 
 
-def _unraisable(found: "sys.UnraisableHookArgs") -> None:
-    """A KeyboardInterrupt that came where nothing can be raised, such as in a destructor, still stops the command."""
-    if isinstance(found.exc_value, KeyboardInterrupt):
+def _unraisable(unraisable: "sys.UnraisableHookArgs") -> None:
+    """Stops the command on a KeyboardInterrupt where nothing can be raised, such as in a destructor."""
+    if isinstance(unraisable.exc_value, KeyboardInterrupt):
         end_at_once()
-    sys.__unraisablehook__(found)
+    sys.__unraisablehook__(unraisable)
 
 
 @contextlib.contextmanager
 def interruptible() -> Iterator[None]:
-    """Within, SIGTERM and SIGHUP raise a KeyboardInterrupt as Ctrl-C does, also where the library is used."""
-    if _is_process or threading.current_thread() is not threading.main_thread():
+    """Context in which SIGTERM and SIGHUP raise a KeyboardInterrupt, as Ctrl-C does, also when used as a library."""
+    if _is_command or threading.current_thread() is not threading.main_thread():
         yield
         return
 
@@ -123,20 +123,20 @@ def interruptible() -> Iterator[None]:
 
 @contextlib.contextmanager
 def postponed() -> Iterator[None]:
-    """Within, signals wait."""
+    """Context in which signals are blocked; they are delivered at its end."""
     with _blocked(set(SIGNALS)):
         yield
 
 
 @contextlib.contextmanager
 def starting_children() -> Iterator[None]:
-    """Processes that are spawned within do not hear Ctrl-C and SIGHUP, which a terminal sends to all: their parent
-    alone answers. SIGTERM ends them, as a pool does with the others when one is lost."""
+    """Context for spawning child processes that ignore Ctrl-C and SIGHUP, which a terminal sends to the whole process
+    group: only the parent handles these. SIGTERM still ends them, as a pool needs when it loses one of its workers."""
     from multiprocessing import resource_tracker
 
     with _blocked(set(SIGNALS) - {signal.SIGINT, signal.SIGTERM}):
         if os.name != "nt":
-            resource_tracker.ensure_running()  # started with a child, it would unblock SIGINT
+            resource_tracker.ensure_running()  # if started together with a child, it would unblock SIGINT
         with _blocked({signal.SIGINT}):
             yield
 
@@ -154,13 +154,13 @@ def _blocked(signals: set[signal.Signals]) -> Iterator[None]:
 
 
 def ignore() -> None:
-    """In a child process: its parent answers signals."""
+    """Ignores all stop signals; called in a child process whose parent handles them."""
     for each in SIGNALS:
         signal.signal(each, signal.SIG_IGN)
 
 
 def die_with_parent() -> None:
-    """In a child process of `multiprocessing`: ends it as soon as its parent is gone, however that ended."""
+    """Called in a `multiprocessing` child: ends it as soon as its parent is gone, for whatever reason."""
     from multiprocessing import parent_process
 
     parent = parent_process()
@@ -169,7 +169,7 @@ def die_with_parent() -> None:
 
         set_parent_death_signal = 1  # PR_SET_PDEATHSIG
         ctypes.CDLL(None).prctl(set_parent_death_signal, signal.SIGKILL)
-        if not parent.is_alive():  # it ended before
+        if not parent.is_alive():  # it had ended already
             os._exit(1)
 
     def wait() -> None:

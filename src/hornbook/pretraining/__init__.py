@@ -1,1 +1,1 @@
-"""Puts a preset, corpora, an objective and the loop together into one run folder."""
+"""Pre-training: combines a preset, corpora, an objective and the training loop into one run folder."""

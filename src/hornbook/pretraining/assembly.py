@@ -1,6 +1,6 @@
-"""What a run trains, by its family: one model, or ELECTRA's generator and discriminator together, or a student beside
-its teacher; with which objective; and how it lies on disk. ELECTRA's folder is the discriminator's, with the generator
-in a folder within it. A student's is its own, with the projections in a file beside it.
+"""Builds, saves and loads the network of a run and its objective: a single model, ELECTRA's generator and
+discriminator, or a student with its teacher. On disk, ELECTRA's run folder is that of the discriminator, with the
+generator in a subfolder; a student's run folder is that of the student, with the projections in a separate file.
 """
 
 from collections.abc import Callable
@@ -27,7 +27,7 @@ from hornbook.train.objective import Objective
 
 
 def new_network(settings: PretrainSettings, teacher: Transformer | None = None) -> nn.Module:
-    """The network of a run, its weights not drawn yet."""
+    """The network of a run, without initialised weights."""
     config, objective = settings.model, settings.objective
     if isinstance(objective, DistillationSettings):
         (recipe,) = objective.stages(is_task=False)
@@ -35,16 +35,15 @@ def new_network(settings: PretrainSettings, teacher: Transformer | None = None) 
         head = registry.family_of(config).vocabulary_head
         if has_logits and head not in teacher.heads:
             raise ValueError(
-                f"the teacher has no {head} head, so it has no scores over the vocabulary to learn from: train one "
-                "first (hornbook pretrain --from), take objective.recipe=tinybert, or leave them out by "
-                "objective.without=logits"
+                f"the teacher has no {head} head, so it has no logits over the vocabulary to learn from: train one "
+                "first (hornbook pretrain --from), use objective.recipe=tinybert, or set objective.without=logits"
             )
         student = registry.family_of(config)(config, (head,) if has_logits or recipe.hard_label_weight else ())
         return pair_for(recipe, student, teacher)
     if isinstance(objective, RtdSettings):
-        smaller = generator_config(config, objective.generator_size, objective.generator_layers)
+        smaller_config = generator_config(config, objective.generator_size, objective.generator_layers)
         is_adversarial = objective.generator_learns == "adversarial"
-        return ElectraPair(config, smaller, objective.shared, objective.heads, is_adversarial)
+        return ElectraPair(config, smaller_config, objective.shared, objective.heads, is_adversarial)
     if isinstance(objective, ClmSettings):
         return registry.family_of(config)(config, ("clm",))
     heads = ("mlm",) if objective.sentence == "none" else ("pooler", "mlm", "sentence")
@@ -66,15 +65,15 @@ def objective_of(settings: PretrainSettings, tokenizer: Tokenizer, teacher: Tran
     return MlmObjective(masking, settings.objective.sentence, settings.objective.sentence_weight)
 
 
-def rates(settings: PretrainSettings) -> Callable[[str], float] | None:
-    """Of a parameter, by its name, the share of the learning rate that it gets; None where all get the whole."""
+def lr_multiplier(settings: PretrainSettings) -> Callable[[str], float] | None:
+    """A function from parameter name to the factor on its learning rate, or None if all factors are 1."""
     if not isinstance(settings.objective, RtdSettings) or settings.objective.generator_lr_ratio == 1:
         return None
     return lambda name: settings.objective.generator_lr_ratio if name.startswith(f"{GENERATOR}.") else 1.0
 
 
 def save_trained(folder: Path, model: nn.Module, tokenizer: Tokenizer) -> None:
-    """Every encoder with its tokenizer; the one that is kept and fine-tuned last."""
+    """Saves every encoder with its tokenizer, the one that is used afterwards last."""
     save_projections(folder, model)
     if "clm" in model.heads:
         tokenizer = tokenizer.without_special_tokens()
@@ -84,15 +83,15 @@ def save_trained(folder: Path, model: nn.Module, tokenizer: Tokenizer) -> None:
 
 
 def load_trained(folder: Path, model: nn.Module) -> None:
-    """Weights that `save_trained` wrote."""
+    """Loads the weights that `save_trained` wrote."""
     for name, encoder in reversed(_encoders(model).items()):
         load_weights(encoder, read_weights(Path(folder) / name), Path(folder) / name)
     load_projections(folder, model)
 
 
 def initialise_from(model: nn.Module, folder: Path, tokenizer: Tokenizer) -> list[str]:
-    """Puts the weights of a trained folder into the network, for a vocabulary that may have grown; which parts it does
-    not hold, and which therefore start anew."""
+    """Loads the weights of a trained folder into the network, extending the embeddings if `tokenizer` has more tokens.
+    Returns the names of the parts that the folder lacks, which stay newly initialised."""
     newly_initialised = []
     for name, encoder in reversed(_encoders(model).items()):
         if not (Path(folder) / name / "config.json").exists():
@@ -104,41 +103,42 @@ def initialise_from(model: nn.Module, folder: Path, tokenizer: Tokenizer) -> lis
         if trained.config.width != encoder.config.width or trained.config.num_layers != encoder.config.num_layers:
             found = trained.config
             raise ValueError(
-                f"the generator in {folder} has {found.num_layers} layers and is {found.width} wide, not "
-                f"{encoder.config.num_layers} and {encoder.config.width}: set objective.generator_size and "
-                "objective.generator_layers as it was trained with"
+                f"the generator in {folder} has {found.num_layers} layers of width {found.width}, not "
+                f"{encoder.config.num_layers} of width {encoder.config.width}: set objective.generator_size and "
+                "objective.generator_layers to the values it was trained with"
             )
         missing, _ = encoder.load_state_dict(trained.state_dict(), strict=False)
         newly_initialised += sorted({f"{part.partition('.')[0]} head" for part in missing})
     return newly_initialised
 
 
-def generator_size_in(folder: Path, settings: PretrainSettings, asked: dict) -> dict[str, float]:
-    """The size of the generator beside a trained discriminator, as settings, where a person did not ask for another."""
+def generator_size_in(folder: Path, settings: PretrainSettings, overrides: dict) -> dict[str, float]:
+    """The overrides that match the size of the generator saved with a trained discriminator; empty if there is no such
+    generator, or if the user overrides its size."""
     file = Path(folder) / GENERATOR / "config.json"
     names = {"objective.generator_size", "objective.generator_layers"}
-    if not isinstance(settings.objective, RtdSettings) or not file.exists() or names & asked.keys():
+    if not isinstance(settings.objective, RtdSettings) or not file.exists() or names & overrides.keys():
         return {}
-    outside = read_json(file)
+    hf_config = read_json(file)
     return {
-        "objective.generator_size": outside["hidden_size"] / settings.model.width,
-        "objective.generator_layers": outside["num_hidden_layers"],
+        "objective.generator_size": hf_config["hidden_size"] / settings.model.width,
+        "objective.generator_layers": hf_config["num_hidden_layers"],
     }
 
 
 def kept_model(model: nn.Module) -> Transformer:
-    """The one that is fine-tuned and used afterwards."""
+    """The model that is fine-tuned and used afterwards."""
     return _encoders(model)[""]
 
 
 def mask_filler(model: nn.Module) -> Transformer | None:
-    """The encoder that fills in masks, if there is one; a left-to-right model does not."""
+    """The encoder that predicts masked tokens, or None (a left-to-right model does not)."""
     filler = model.generator if isinstance(model, ElectraPair) else kept_model(model)
     return filler if "mlm" in filler.heads and filler.config.direction == "both" else None
 
 
 def _encoders(model: nn.Module) -> dict[str, Transformer]:
-    """By the folder that each is saved in, within that of the run."""
+    """The encoders to save, by the subfolder of the run that each is saved in."""
     if isinstance(model, DistillationPair):
         return {"": model.student}
     return {"": model.discriminator, GENERATOR: model.generator} if isinstance(model, ElectraPair) else {"": model}

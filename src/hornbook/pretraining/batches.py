@@ -1,4 +1,4 @@
-"""From corpora that a person names to the batches of a run, and those it is validated on."""
+"""Opens the corpora of a run and makes its training and validation batches."""
 
 import math
 from collections.abc import Sequence
@@ -13,7 +13,7 @@ Corpora = list[tuple[Corpus, float]]
 
 
 def folder_and_weight(text: str) -> tuple[str, float]:
-    """`wiki:3` is the folder wiki with weight 3, unless there is a folder of that whole name.
+    """(folder, weight) of a corpus argument: `wiki:3` is the folder wiki with weight 3, unless `wiki:3` exists.
 
     >>> folder_and_weight("wiki:3"), folder_and_weight("wiki")
     (('wiki', 3.0), ('wiki', 1.0))
@@ -26,7 +26,7 @@ def folder_and_weight(text: str) -> tuple[str, float]:
 
 
 def names_of(corpora: Sequence[str | Path] | str | Path) -> list[str]:
-    """Of one corpus or of several, each perhaps with a weight.
+    """The corpus arguments (`folder` or `folder:weight`) as a list of strings, from one argument or several.
 
     >>> names_of("wiki:3"), names_of([Path("wiki"), "law:2"])
     (['wiki:3'], ['wiki', 'law:2'])
@@ -35,9 +35,9 @@ def names_of(corpora: Sequence[str | Path] | str | Path) -> list[str]:
 
 
 def open_corpora(named: list[tuple[str, float]], settings: PretrainSettings) -> Corpora:
-    """The corpora, checked to be of one vocabulary that has the special tokens that the layout needs."""
+    """Opens the corpora, and checks that they share one tokenizer that has the special tokens of the layout."""
     if not named:
-        raise ValueError("no corpus was given: add --corpus DIR, as made by 'hornbook corpus build'")
+        raise ValueError("no corpus was given: add --corpus DIR, a folder made by 'hornbook corpus build'")
     for folder, weight in named:
         if not (math.isfinite(weight) and weight > 0):
             raise ValueError(f"the weight of {folder} must be above 0, not {weight:g}")
@@ -49,17 +49,17 @@ def open_corpora(named: list[tuple[str, float]], settings: PretrainSettings) -> 
                 f"{corpus.folder} and {first.folder} were built with different tokenizers: build both with the same one"
             )
     is_gpt = settings.reads_documents
-    around = ("cls_id", "sep_id") if settings.predicts_next else ("cls_id", "sep_id", "mask_id")
-    for name in ("end_id",) if is_gpt else around:
+    encoder_tokens = ("cls_id", "sep_id") if settings.predicts_next else ("cls_id", "sep_id", "mask_id")
+    for name in ("end_id",) if is_gpt else encoder_tokens:
         if getattr(first.tokenizer, name) is None:
             missing = "end-of-text" if is_gpt else name.removesuffix("_id")
-            who = "a GPT" if is_gpt else "an encoder"
-            raise ValueError(f"the tokenizer in {first.folder} has no {missing} token, which {who} needs")
+            model = "a GPT" if is_gpt else "an encoder"
+            raise ValueError(f"the tokenizer in {first.folder} has no {missing} token, which {model} needs")
     return opened
 
 
 class BatchMaker:
-    """Batch k of the run: short sequences first, then long ones; where batches grow, fewer of them at first."""
+    """Makes batch k of the run: short sequences first, then long ones. Growing batches start with fewer sequences."""
 
     def __init__(self, settings: PretrainSettings, opened: Corpora):
         self.data = settings.data
@@ -87,13 +87,13 @@ class BatchMaker:
         return self.examples[length].batch(within, stop - first, first)
 
     def _sequences_before(self, step: int, begin: int, length: int) -> int:
-        """Sequences of this length in the batches from `begin` on and before a step."""
+        """The number of sequences of this length in the batches `begin` to `step` - 1."""
         before = [self.batch.tokens_before(each, self.num_steps) for each in (step, begin)]
         return math.floor((before[0] - before[1]) / length + 0.5)
 
 
 def held_out_batches(settings: PretrainSettings, opened: Corpora) -> list[Batch]:
-    """Fixed batches of documents that are never trained on; the same in every run on these corpora."""
+    """Validation batches of held-out documents, which are never trained on; the same in every run on these corpora."""
     data = settings.data
     if data.held_out_fraction <= 0:
         return []
@@ -109,6 +109,6 @@ def held_out_batches(settings: PretrainSettings, opened: Corpora) -> list[Batch]
         crosses_documents=data.crosses_documents,
     )
     available = sum(chunks.total for chunks in examples.chunks)
-    wanted = min(available, max(1, settings.validation.tokens // length))
-    num_sequences = min(wanted, max(1, min(settings.batch.micro_tokens, settings.batch.tokens) // length))
-    return [examples.batch(i, num_sequences) for i in range(max(1, wanted // num_sequences))]
+    total = min(available, max(1, settings.validation.tokens // length))
+    num_sequences = min(total, max(1, min(settings.batch.micro_tokens, settings.batch.tokens) // length))
+    return [examples.batch(i, num_sequences) for i in range(max(1, total // num_sequences))]

@@ -1,4 +1,4 @@
-"""A run of so many minutes: the batch, the steps and the validations that fit, by what is measured here."""
+"""Sizing a run by `--minutes`: the batch size, steps and validations that fit, from measured step times."""
 
 import dataclasses
 import time
@@ -13,12 +13,12 @@ from hornbook.train.loop import Job
 from hornbook.train.pace import FORWARD_SHARE, LONG_RUN, seconds_per_step
 
 Log = Callable[[str], None]
-NUM_VALIDATIONS, VALIDATING_SHARE = 20, 0.1  # in a run, and the share of it that they may take
-NUM_TIMED, MEASURED_SHARE = 12, 0.05  # steps that are timed at each length, in at most this share of the minutes
+NUM_VALIDATIONS, VALIDATING_SHARE = 20, 0.1  # validations per run, and the largest share of its time for them
+NUM_TIMED, MEASURED_SHARE = 12, 0.05  # timed steps per sequence length, and the largest share of the minutes for them
 FEW_STEPS, ENOUGH_STEPS = 100, 200
-CPU_PROBE_TOKENS = 2048  # a CPU is as fast per token here as with larger batches
+CPU_PROBE_TOKENS = 2048  # larger batches are no faster per token on a CPU
 LEAST_VALIDATION_TOKENS = 2048
-TIMED_SECONDS = 5.0  # at most, for the expected time of a run
+TIMED_SECONDS = 5.0  # largest time for measuring the expected duration of a run
 
 
 def with_batch_that_fits(
@@ -27,35 +27,38 @@ def with_batch_that_fits(
     job: Job,
     runtime: Runtime,
     opened: Corpora,
-    asked: Mapping[str, object],
+    given: Mapping[str, object],
     log: Log,
 ) -> PretrainSettings:
-    """Halves the batch until about `ENOUGH_STEPS` steps fit in the minutes, and the tokens of a validation until two of
-    them fit in their share. What a person asked for stays, and what is changed is logged."""
-    if {"batch.tokens", "validation.tokens"} <= asked.keys():
+    """Halves the batch until about `ENOUGH_STEPS` steps fit in the minutes, and the validation tokens until two
+    validations fit in `VALIDATING_SHARE` of the time. Settings in `given`, which the user set, are not changed; every
+    change is logged."""
+    if {"batch.tokens", "validation.tokens"} <= given.keys():
         return settings
     lengths = [length for length in (settings.data.length, settings.data.short_length) if settings.data.uses(length)]
     token_seconds = _seconds_per_token(MEASURED_SHARE * minutes * 60, settings, job, runtime, opened)
     overrides = {}
     fitting = _halved(settings.batch.tokens, minutes * 60 / ENOUGH_STEPS / token_seconds, max(lengths))
-    if "batch.tokens" not in asked and fitting < settings.batch.tokens:
+    if "batch.tokens" not in given and fitting < settings.batch.tokens:
         overrides["batch.tokens"] = fitting
         published = settings.batch.tokens
         log(
-            f"batches of {fitting:,} tokens in place of the published {published:,}, so that {minutes:g} minutes make "
-            f"about {ENOUGH_STEPS} steps or more; --batch-tokens {published} keeps the published ones"
+            f"batches of {fitting:,} tokens instead of the published {published:,}, so that about {ENOUGH_STEPS} steps "
+            f"or more fit in {minutes:g} minutes; --batch-tokens {published} keeps the published size"
         )
-    most = VALIDATING_SHARE * minutes * 60 / 2 / (token_seconds * FORWARD_SHARE)
-    fitting = _halved(settings.validation.tokens, most, LEAST_VALIDATION_TOKENS)
+    max_tokens = VALIDATING_SHARE * minutes * 60 / 2 / (token_seconds * FORWARD_SHARE)
+    fitting = _halved(settings.validation.tokens, max_tokens, LEAST_VALIDATION_TOKENS)
     num_held_out = sum(batch.num_tokens for batch in held_out_batches(settings, opened))
-    if "validation.tokens" not in asked and fitting < min(settings.validation.tokens, num_held_out):
+    if "validation.tokens" not in given and fitting < min(settings.validation.tokens, num_held_out):
         overrides["validation.tokens"] = fitting
-        log(f"validation on {fitting:,} tokens; --set validation.tokens={settings.validation.tokens} keeps them all")
+        default = settings.validation.tokens
+        log(f"validation on {fitting:,} tokens; --set validation.tokens={default} restores the default")
     return configuration.with_overrides(settings, overrides)
 
 
 def _halved(tokens: int, most: float, least: int) -> int:
-    """
+    """`tokens` halved until they are at most `most`, but never below `least`.
+
     >>> _halved(131_072, 5000, least=512), _halved(131_072, 5, least=512)
     (4096, 512)
     """
@@ -75,7 +78,7 @@ def log_expected_time(settings: PretrainSettings, job: Job, runtime: Runtime, op
 def _seconds_per_token(
     most_seconds: float, settings: PretrainSettings, job: Job, runtime: Runtime, opened: Corpora
 ) -> float:
-    """Measured on one part of a batch: all that goes through a GPU at once, or a few sequences on a CPU."""
+    """Measured on part of a batch: one micro-batch on a GPU, a few sequences on a CPU."""
     most = CPU_PROBE_TOKENS if runtime.device.type == "cpu" else settings.batch.micro_tokens
     longest = max(each for each in (settings.data.length, settings.data.short_length) if settings.data.uses(each))
     tokens = min(settings.batch.tokens, max(longest, most))
@@ -93,8 +96,8 @@ def with_steps_in(
     opened: Corpora,
     log: Log,
 ) -> PretrainSettings:
-    """Measures a few steps of each length and fixes how many, and how many validations, fit in the time that is left of
-    the minutes."""
+    """Measures a few steps at each sequence length, and sets the number of steps and the steps between validations so
+    that the run fits in the minutes that remain since `began` (`time.monotonic()`)."""
     log("measuring how long a step takes ...")
     mean = mean_seconds_per_step(settings, job, runtime, MEASURED_SHARE * minutes * 60)
     num_held_out = sum(batch.num_tokens for batch in held_out_batches(settings, opened))
@@ -104,7 +107,7 @@ def with_steps_in(
     log(f"a step takes {mean:.3g} s: {steps:,} steps in {minutes:g} minute{'' if minutes == 1 else 's'}")
     if steps < FEW_STEPS:
         log(
-            f"note: {steps} steps teach a model little; give it more --minutes, a smaller preset or fewer "
+            f"note: a model learns little in {steps} steps; use more --minutes, a smaller preset or fewer "
             f"--batch-tokens (now {settings.batch.tokens:,})"
         )
     return configuration.with_overrides(settings, {"schedule.steps": steps, "validation.every_steps": every})
@@ -113,7 +116,7 @@ def with_steps_in(
 def steps_in(
     seconds: float, step_seconds: float, validation_seconds: float, every: int | None = None
 ) -> tuple[int, int]:
-    """(steps, steps between validations) that take so many seconds together.
+    """(steps, steps between validations) of a run that takes `seconds` in all.
 
     >>> steps_in(90, step_seconds=0.5, validation_seconds=0), steps_in(90, step_seconds=0.5, validation_seconds=3)
     ((180, 9), (162, 54))
@@ -126,7 +129,7 @@ def steps_in(
 
 
 def num_validations(run_seconds: float, validation_seconds: float) -> int:
-    """Where nobody says how often: twenty, or fewer, so that they cost a tenth of the run; two in any case.
+    """Default number of validations: twenty, or as many as take a tenth of the run; at least two.
 
     >>> num_validations(1000, 1), num_validations(1000, 20), num_validations(10, 20)
     (20, 5, 2)
@@ -139,7 +142,7 @@ def steps_between(steps: int, num: int) -> int:
 
 
 def mean_seconds_per_step(settings: PretrainSettings, job: Job, runtime: Runtime, most_seconds: float) -> float:
-    """Over the two lengths of a run, each measured for at most so long, on batches as large as they grow there."""
+    """Mean over the two sequence lengths of a run, each measured for at most `most_seconds` on its largest batches."""
     data, loop, num_steps = settings.data, settings.loop(), settings.schedule.steps
     switch = round(data.short_fraction * num_steps)
     grown = round(settings.batch.growth_fraction * num_steps) if settings.batch.grows else 0

@@ -1,9 +1,9 @@
-"""What a run would take, before anybody buys it: parameters, memory, FLOPs, days. The network is built without memory,
-on the meta device, so that any size can be planned anywhere.
+"""Resource plan of a run before it starts: parameters, memory, FLOPs and days. The network is built on the meta device,
+without memory, so any size can be planned on any machine.
 
-Exact: parameters; the bytes of weights (float32), gradients (float32) and the optimizer's two means (float32 each).
-Estimated: activations, from what a block keeps for the way back (`BLOCK_KEEPS`), and days, from a share of the
-device's peak that is reached.
+Exact: parameters; the bytes of weights (float32), gradients (float32) and Adam's two moments (float32 each).
+Estimated: activations, from what a block keeps for the backward pass (`BLOCK_KEEPS`), and days, from the assumed
+utilisation of the device's peak FLOP/s.
 """
 
 from dataclasses import dataclass
@@ -17,25 +17,26 @@ from hornbook.models.transformer import PADDED
 from hornbook.pretraining.assembly import new_network
 from hornbook.pretraining.settings import PretrainSettings, preset_settings
 
-WEIGHT, GRADIENT, MEANS = 4, 4, 8  # bytes a parameter
-HALF = 2  # bytes of an activation
-# What a block keeps of each token, in widths and in inner widths: what goes in, queries, keys, values, attended, the
-# way out, two sums before norms; expanded and activated. ELECTRA-small at 16,256 tokens: 2.9 GB by this, 2.9 measured.
+WEIGHT, GRADIENT, MOMENTS = 4, 4, 8  # bytes per parameter
+HALF = 2  # bytes per activation
+# Activations that a block keeps per token. In units of the width: input, queries, keys, values, attention output,
+# output projection, two sums before norms; of the inner width: fc1 output, activation. ELECTRA-small at 16,256 tokens:
+# 2.9 GB estimated, 2.9 GB measured.
 BLOCK_KEEPS, BLOCK_KEEPS_INNER = 8, 2
-LOGIT_BYTES = 10  # a score over the vocabulary in half precision, in float32, and its gradient
-GPU_GIB, GPU_TFLOPS = 80.0, 989.0  # an H100's
-USABLE = 0.9  # of a device's memory
-SECONDS_A_DAY = 86_400
+LOGIT_BYTES = 10  # per logit: half precision (2), float32 (4) and gradient (4)
+GPU_GIB, GPU_TFLOPS = 80.0, 989.0  # H100
+USABLE = 0.9  # share of a device's memory
+SECONDS_PER_DAY = 86_400
 
 
 @dataclass(frozen=True)
 class Sharding:
-    """What is cut into as many parts as there are devices, and the bytes that each then holds."""
+    """One sharding strategy: what is split over the devices, and the memory that each device then needs."""
 
     shares: str
-    state_bytes: float
-    most_tokens: int  # that go through a device at once beside them
-    most_recomputed: int  # the same where only what goes into each block is kept, and the rest computed again
+    state_bytes: float  # weights, gradients and optimizer state per device
+    most_tokens: int  # largest micro-batch per device in the remaining memory
+    most_recomputed: int  # the same with activation checkpointing of every block
 
 
 @dataclass(frozen=True)
@@ -51,7 +52,7 @@ class Plan:
     sharding: tuple[Sharding, ...]
 
     def fits(self, sharding: Sharding) -> bool:
-        """A whole sequence at once, if need be with blocks computed again on the way back."""
+        """Whether at least one whole sequence fits, with activation checkpointing if needed."""
         return sharding.most_recomputed >= self.length
 
 
@@ -64,7 +65,8 @@ def plan(
     tokens: int | None = None,
     overrides: dict | None = None,
 ) -> Plan:
-    """What pre-training a preset takes on so many devices of so much memory and peak speed.
+    """The resources for pre-training a preset on `devices` devices, each with `device_bytes` of memory and a peak of
+    `device_flops` FLOP/s.
 
     >>> plan("bert-base").parameters
     110106428
@@ -79,26 +81,26 @@ def plan(
     tokens = tokens or round(settings.schedule.steps * settings.batch.mean_tokens)
     length = settings.data.length if settings.data.short_fraction < 1 else settings.data.short_length
     share = settings.data.short_fraction
-    token_seconds = share * settings.flops_per_token(settings.data.short_length)
-    token_seconds += (1 - share) * settings.flops_per_token(settings.data.length)
+    flops_per_token = share * settings.flops_per_token(settings.data.short_length)
+    flops_per_token += (1 - share) * settings.flops_per_token(settings.data.length)
     bytes_per_token, recomputed = activation_bytes(settings)
     sharded = []
-    for name, kept in (
+    for name, sharded_bytes in (
         ("nothing", 0),
-        ("the optimizer", MEANS),
-        ("the optimizer and gradients", MEANS + GRADIENT),
-        ("all of it", MEANS + GRADIENT + WEIGHT),
+        ("the optimizer", MOMENTS),
+        ("the optimizer and gradients", MOMENTS + GRADIENT),
+        ("all of it", MOMENTS + GRADIENT + WEIGHT),
     ):
-        whole = WEIGHT + GRADIENT + MEANS
-        state = num_parameters * (whole - kept + kept / devices)
-        room = max(0.0, USABLE * device_bytes - state)
-        sharded.append(Sharding(name, state, int(room / bytes_per_token), int(room / recomputed)))
-    flops = tokens * token_seconds
-    days = flops / (devices * device_flops * utilisation) / SECONDS_A_DAY
+        all_bytes = WEIGHT + GRADIENT + MOMENTS
+        state = num_parameters * (all_bytes - sharded_bytes + sharded_bytes / devices)
+        free_bytes = max(0.0, USABLE * device_bytes - state)
+        sharded.append(Sharding(name, state, int(free_bytes / bytes_per_token), int(free_bytes / recomputed)))
+    flops = tokens * flops_per_token
+    days = flops / (devices * device_flops * utilisation) / SECONDS_PER_DAY
     return Plan(
         preset,
         num_parameters,
-        token_seconds,
+        flops_per_token,
         tokens,
         flops,
         days,
@@ -109,20 +111,20 @@ def plan(
 
 
 def count_parameters(settings: PretrainSettings) -> int:
-    """With the vocabulary at its true size."""
+    """The number of parameters, without the rows that pad the vocabulary."""
     with torch.device("meta"):
         model = new_network(settings)
-    num_dead_rows = settings.model.padded_vocab_size - settings.model.vocab_size
+    num_padding_rows = settings.model.padded_vocab_size - settings.model.vocab_size
     total = 0
     for name, parameter in model.named_parameters():
         is_padded = name.endswith(tuple(PADDED))
-        total += parameter.numel() - (num_dead_rows * parameter[0].numel() if is_padded else 0)
+        total += parameter.numel() - (num_padding_rows * parameter[0].numel() if is_padded else 0)
     return total
 
 
 def activation_bytes(settings: PretrainSettings) -> tuple[float, float]:
-    """Of a token on its way through all that is trained, kept until the way back: all of it, or only what goes into
-    each block, with one block at a time computed again."""
+    """Bytes of activations per token that are kept for the backward pass: (without, with activation checkpointing,
+    which keeps the input of every block and recomputes one block at a time)."""
     with torch.device("meta"):
         model = new_network(settings)
     encoders = [model.generator, model.discriminator] if hasattr(model, "discriminator") else [model]
@@ -140,19 +142,19 @@ def activation_bytes(settings: PretrainSettings) -> tuple[float, float]:
 
 @dataclass(frozen=True)
 class Machine:
-    """The devices that a plan is for."""
+    """The machine that a plan is for."""
 
     where: str
-    num_bytes: float  # memory of each
-    flops: float  # FLOP/s of each that are counted as its peak
-    speed: str  # where that number comes from
+    num_bytes: float  # memory per device
+    flops: float  # peak FLOP/s per device
+    speed: str  # the peak and its source, as text
     is_here: bool
 
 
 def machine(
     device: str = "auto", devices: int = 1, gibibytes: float | None = None, tflops: float | None = None
 ) -> Machine:
-    """This machine, measured, unless another one is described; of that one, a GPU's speed where none is given."""
+    """This machine, measured, unless the arguments describe another one, whose speed defaults to that of an H100."""
     devices = checked(devices, int, "--devices", low=1, high=1_000_000)
     gibibytes = checked(gibibytes, float | None, "--device-memory", above=0, high=1e6)
     tflops = checked(tflops, float | None, "--device-tflops", above=0, high=1e6)
@@ -170,8 +172,8 @@ def machine(
         flops, speed = tflops * 1e12, f"{tflops:g} TFLOP/s, as given by --device-tflops"
     elif is_here or device == "cpu":
         flops = matrix_flops(here)
-        speed = f"{flops / 1e12:.3g} TFLOP/s, measured here in matrix products"
+        speed = f"{flops / 1e12:.3g} TFLOP/s, measured on this machine in matrix products"
     else:
         flops = GPU_TFLOPS * 1e12
-        speed = f"{GPU_TFLOPS:g} TFLOP/s, an H100's peak in bfloat16, which is assumed; --device-tflops sets another"
+        speed = f"{GPU_TFLOPS:g} TFLOP/s, the assumed bfloat16 peak of an H100; --device-tflops overrides it"
     return Machine(where, num_bytes, flops, speed, is_here)

@@ -1,4 +1,4 @@
-"""`run.json`: what was asked, and everything that was decided. A run is resumed from it, and from nothing else."""
+"""`run.json`: the request and all resolved settings of a run, from which it is resumed."""
 
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -23,21 +23,21 @@ from hornbook.train.settings import MINUTES_A_YEAR, MOST_BATCH_TOKENS
 
 @dataclass(frozen=True)
 class Request(Typed, group="--"):
-    """What a person asked for, as the command takes it."""
+    """The arguments of the command, as the user gave them."""
 
     preset: str
     corpora: list[str] = field(default_factory=list)
     base: str | None = None
-    steps: int | None = setting(None, "number of updates", low=1, high=MANY)
-    tokens: int | None = setting(None, "or: number of tokens", low=1, high=10**15)
-    minutes: float | None = setting(None, "or: minutes", above=0, high=MINUTES_A_YEAR)
-    batch_tokens: int | None = setting(None, "tokens in a batch", low=8, high=MOST_BATCH_TOKENS)
+    steps: int | None = setting(None, "number of optimizer steps", low=1, high=MANY)
+    tokens: int | None = setting(None, "training tokens, instead of steps", low=1, high=10**15)
+    minutes: float | None = setting(None, "training time in minutes, instead of steps", above=0, high=MINUTES_A_YEAR)
+    batch_tokens: int | None = setting(None, "tokens per batch", low=8, high=MOST_BATCH_TOKENS)
     seed: int | None = setting(None, "random seed", low=0, high=LARGEST_SEED)
     teacher: str | None = None
     overrides: dict = field(default_factory=dict)
 
     def all_overrides(self) -> dict:
-        """The changes by dotted name, with those that have a flag of their own."""
+        """The overrides by dotted name, including those given by options of their own such as --steps."""
         flags = {"schedule.steps": self.steps, "batch.tokens": self.batch_tokens, "runtime.seed": self.seed}
         return self.overrides | {name: value for name, value in flags.items() if value is not None}
 
@@ -99,38 +99,38 @@ def read_run(out: Path, is_distilled: bool = False) -> dict:
     run = read_json(out / "run.json")
     missing = {"preset", "request", "settings", "corpora", "runtime", "heads"} - run.keys()
     if run.get("command") == "distill" and not is_distilled:
-        raise ValueError(f"{out} holds a run of 'distill': go on with it by that verb, or choose another --out")
+        raise ValueError(f"{out} holds a run of 'distill': resume it with that command, or choose another --out")
     if is_distilled and run.get("command") != "distill":
-        raise ValueError(f"{out} holds a run of '{run.get('verb')}', without a teacher: choose another --out")
+        raise ValueError(f"{out} holds a run of '{run.get('command')}', without a teacher: choose another --out")
     if missing:
-        raise ValueError(f"{out / 'run.json'} lacks {sorted(missing)[0]}: it is not one that a run wrote; restore it")
+        raise ValueError(f"{out / 'run.json'} lacks {sorted(missing)[0]}, so no run wrote it: restore the file")
     with refusing_damage(out / "run.json"):
         Request(**run["request"])
         list(run["terms"])
         for entry in run["corpora"]:
             Path(entry["folder"]), float(entry["weight"]), str(entry["fingerprint"])
         run["runtime"]["threads"], run["runtime"]["compiles"], float(run["planned_flops"])
-        settings_in(run := _with_todays_names(run))
+        settings_in(run := _with_current_names(run))
     return run
 
 
-def _with_todays_names(run: dict) -> dict:
-    objective = dict(_todays(f"objective.{name}", value) for name, value in run["settings"]["objective"].items())
+def _with_current_names(run: dict) -> dict:
+    objective = dict(_current(f"objective.{name}", value) for name, value in run["settings"]["objective"].items())
     objective = {name.removeprefix("objective."): value for name, value in objective.items()}
-    overrides = dict(_todays(name, value) for name, value in run["request"]["overrides"].items())
+    overrides = dict(_current(name, value) for name, value in run["request"]["overrides"].items())
     settings = run["settings"] | {"objective": objective}
     return run | {"settings": settings, "request": run["request"] | {"overrides": overrides}}
 
 
-def _todays(name: str, value: Any) -> tuple[str, Any]:
-    """A setting as it is called now: the first version knew one sentence task, `objective.nsp`, true or false."""
+def _current(name: str, value: Any) -> tuple[str, Any]:
+    """A setting under its current name: the first version had one sentence task, the boolean `objective.nsp`."""
     if name == "objective.nsp":
         return "objective.sentence", "nsp" if configuration.parsed(str(value), bool, name) else "none"
     return {"objective.nsp_weight": "objective.sentence_weight"}.get(name, name), value
 
 
 def refuse_other_request(out: Path, run: dict, request: Request) -> None:
-    """What is given again must be what the run in `out` was started with; the rest is taken from its record."""
+    """Raises a ValueError if an option of `request` differs from the recorded one; others are skipped."""
     before, settings = run["request"], settings_in(run)
     names = {"preset": "preset", "--from": "base", "--tokens": "tokens", "--minutes": "minutes", "teacher": "teacher"}
     recorded = {option: before.get(name) for option, name in names.items()}
@@ -145,7 +145,7 @@ def refuse_other_request(out: Path, run: dict, request: Request) -> None:
 
 
 def _have_moved(named: list[tuple[str, float]], entries: list[dict]) -> bool:
-    """Whether these are the corpora of the run in other places, as after a copy to another machine."""
+    """Whether these are the corpora of the run at other paths, for example after a copy to another machine."""
     if [weight for _, weight in named] != [entry["weight"] for entry in entries]:
         return False
     pairs = zip(named, entries, strict=True)
@@ -156,5 +156,5 @@ def refuse_other_corpora(run: dict, opened: Corpora) -> None:
     for (corpus, _), entry in zip(opened, run["corpora"], strict=True):
         if corpus.fingerprint != entry["fingerprint"]:
             raise ValueError(
-                f"{corpus.folder} is not the corpus that this run began with: put that one back, or start a new run"
+                f"{corpus.folder} is not the corpus that this run was started with: restore it, or start a new run"
             )

@@ -1,10 +1,10 @@
 """Pre-training, from a request to a finished run folder.
 
-RUN/run.json              everything that was decided, resolved: settings, corpora, device
+RUN/run.json              the request and everything resolved from it: settings, corpora, device
 RUN/config.json, model.safetensors, tokenizer.json, tokenizer_config.json     the last weights
 RUN/best/                 the weights with the best validation loss
-RUN/checkpoints/          what a resumed run goes on from
-RUN/kept/                 the weights of steps that were asked for by checkpoint.keep_at
+RUN/checkpoints/          weights and training state, from which a run is resumed
+RUN/kept/                 the weights at the steps in checkpoint.keep_at
 RUN/metrics.jsonl, tensorboard/, samples.json
 """
 
@@ -34,10 +34,10 @@ from hornbook.pretraining.assembly import (
     generator_size_in,
     initialise_from,
     load_trained,
+    lr_multiplier,
     mask_filler,
     new_network,
     objective_of,
-    rates,
     save_trained,
 )
 from hornbook.pretraining.batches import BatchMaker, Corpora, held_out_batches, names_of, open_corpora
@@ -52,7 +52,7 @@ from hornbook.pretraining.minutes import (
 )
 from hornbook.pretraining.record import Request, read_run, refuse_other_corpora, refuse_other_request, write_run
 from hornbook.pretraining.settings import PretrainSettings, preset_settings, settings_in
-from hornbook.pretraining.students import fitted_to_teacher, refuse_other_way_of_reading
+from hornbook.pretraining.students import fitted_to_teacher, refuse_other_objective
 from hornbook.pretraining.warnings import warnings_of
 from hornbook.text.tokenizer import Tokenizer
 from hornbook.train.checkpoint import Checkpoints, read_state
@@ -63,14 +63,14 @@ from hornbook.train.randomness import seed_of
 from hornbook.train.validation import validate
 
 Log = Callable[[str], None]
-# What may differ from the model that a run goes on from; the rest is its shape.
-FREE_OF_THE_BASE = {
+# Model settings that may differ from the model that --from names; all others must match it.
+OVERRIDABLE_WITH_BASE = {
     *("model.dropout", "model.attention_dropout", "model.embedding_dropout", "model.head_dropout"),
     *("model.init_std", "model.init_by_width"),
 }
-WEIGHT_BYTES, STATE_BYTES = 4, 16  # a parameter: its weight alone; with its gradient and the optimizer's two means
-BATCH_BYTES = 32  # a token: its number, segment, position and label
-LONGEST_WARMUP = 0.1  # of the steps, where the published number of steps is not run
+WEIGHT_BYTES, STATE_BYTES = 4, 16  # per parameter: the weight alone; with gradient and Adam's two moments
+BATCH_BYTES = 32  # per token: id, segment, position and label
+MAX_WARMUP = 0.1  # largest share of the steps that a published warmup in steps may take
 
 
 @torch_settings_restored()
@@ -91,13 +91,13 @@ def pretrain(
     on_progress: OnProgress | None = None,
     log: Log = print,
 ) -> Outcome:
-    """Pre-trains a preset on one corpus or several (`folder` or `folder:weight`) into the run folder `out`, as the
-    command does. With a `teacher` it learns from that: `hornbook.distillation` opens one and calls this.
+    """Pre-trains a preset on one or several corpora (`folder` or `folder:weight`) into the run folder `out`. With a
+    `teacher` the model is distilled from it; `hornbook.distillation` opens the teacher and calls this.
 
     >>> import hornbook
     >>> size = {"model.num_layers": 1, "model.width": 32, "model.num_heads": 2, "model.inner_width": 64}
-    >>> asked = {"steps": 2, "batch_tokens": 512, "overrides": size, "progress": False, "log": lambda words: None}
-    >>> hornbook.pretrain("bert-tiny", "corpus", "runs/two-steps", **asked).step
+    >>> options = {"steps": 2, "batch_tokens": 512, "overrides": size, "progress": False, "log": lambda message: None}
+    >>> hornbook.pretrain("bert-tiny", "corpus", "runs/two-steps", **options).step
     2
     """
     out = Path(out)
@@ -114,16 +114,16 @@ def _pretrain_in(
 ) -> Outcome:
     if (out / "run.json").exists():
         if not resume:
-            raise ValueError(f"{out} already holds a run: add --resume to go on with it, or choose another --out")
+            raise ValueError(f"{out} already holds a run: add --resume to resume it, or choose another --out")
         run = read_run(out, is_distilled=teacher is not None)
         refuse_other_request(out, run, request)
-        prepared = _reopened(out, run, request, teacher, log)
+        prepared = _reopen(out, run, request, teacher, log)
         if _steps_done(out) >= prepared.settings.schedule.steps:
             return _already_finished(out, prepared)
     else:
         if out.exists() and any(path for path in out.iterdir() if not path.name.endswith(".tmp")):
             raise ValueError(f"{out} exists and is not a run: choose another --out, or empty it")
-        prepared = _started(out, request, teacher, log)
+        prepared = _start(out, request, teacher, log)
     for warning in warnings_of(prepared.settings, prepared.opened, prepared.job.make_batch):
         log(warning)
     outcome = train(out, prepared.job, prepared.settings.loop(), prepared.runtime, on_progress)
@@ -140,10 +140,10 @@ class _Prepared:
     job: Job
 
 
-def _started(out: Path, request: Request, teacher: Teacher | None, log: Log) -> _Prepared:
-    """A new run: everything decided and written down in `run.json`."""
+def _start(out: Path, request: Request, teacher: Teacher | None, log: Log) -> _Prepared:
+    """Prepares a new run: resolves all settings and writes `run.json`."""
     began = time.monotonic()
-    settings = _asked_settings(request, teacher is not None)
+    settings = _requested_settings(request, teacher is not None)
     opened = open_corpora(request.named_corpora(), settings)
     runtime = decide(settings.runtime, settings.planned_flops(request.minutes))
     prepare(runtime)
@@ -169,8 +169,8 @@ def _started(out: Path, request: Request, teacher: Teacher | None, log: Log) -> 
     return _Prepared(settings, opened, runtime, job)
 
 
-def _asked_settings(request: Request, has_teacher: bool) -> PretrainSettings:
-    """The published settings with what was asked for, before corpora and teacher decide the rest."""
+def _requested_settings(request: Request, has_teacher: bool) -> PretrainSettings:
+    """The published settings with the overrides of the request, before the corpora and the teacher are known."""
     settings = preset_settings(request.preset, request.all_overrides(), has_teacher)
     if request.tokens is None:
         return settings
@@ -179,14 +179,14 @@ def _asked_settings(request: Request, has_teacher: bool) -> PretrainSettings:
 
 
 def settings_with_teacher(request: Request, teacher: Teacher) -> PretrainSettings:
-    """The settings that a distillation on plain text runs with, but for what it measures on its corpora."""
-    settings = fitted_to_teacher(_asked_settings(request, True), teacher.tokenizer, teacher)
-    return _with_warmup_that_fits(settings, request, lambda words: None)
+    """The settings of a distillation on plain text, except for those that depend on its corpora."""
+    settings = fitted_to_teacher(_requested_settings(request, True), teacher.tokenizer, teacher)
+    return _with_warmup_that_fits(settings, request, lambda message: None)
 
 
-def _reopened(out: Path, run: dict, request: Request, teacher: Teacher | None, log: Log) -> _Prepared:
-    """The run as it was decided, from `run.json`; its weights come from the last checkpoint, if there is one yet. The
-    corpora may have moved, if they are named again."""
+def _reopen(out: Path, run: dict, request: Request, teacher: Teacher | None, log: Log) -> _Prepared:
+    """Prepares a run to be resumed, with the settings in `run.json`. The training loop loads the last checkpoint, if
+    there is one. `request` may name other paths of the same corpora."""
     settings = settings_in(run)
     folders = request.named_corpora() or [(entry["folder"], entry["weight"]) for entry in run["corpora"]]
     opened = [(Corpus(folder, settings.data.held_out_fraction), weight) for folder, weight in folders]
@@ -195,16 +195,16 @@ def _reopened(out: Path, run: dict, request: Request, teacher: Teacher | None, l
         refuse_other_teacher(run, teacher)
     runtime = decide(settings.runtime, run["planned_flops"], run["runtime"]["threads"], run["runtime"]["compiles"])
     prepare(runtime)
-    if Checkpoints(out).last() is None:  # killed before the first one: the first weights are made once more
-        _, model = _model_to_train(settings, opened, Request(**run["request"]), teacher, lambda words: None)
+    if Checkpoints(out).last() is None:  # killed before the first checkpoint: initialise again
+        _, model = _model_to_train(settings, opened, Request(**run["request"]), teacher, lambda message: None)
     else:
         model = new_network(settings, teacher and teacher.model)
-    log(f"going on with {out} at step {_steps_done(out):,} of {settings.schedule.steps:,}; {runtime.reason}")
+    log(f"resuming {out} at step {_steps_done(out):,} of {settings.schedule.steps:,}; {runtime.reason}")
     return _Prepared(settings, opened, runtime, _job(settings, opened, model, runtime, teacher))
 
 
 def _already_finished(out: Path, prepared: _Prepared) -> Outcome:
-    """Nothing is left to train; what a kill in the last moment may have left undone is done."""
+    """The outcome of a finished run; completes the final files if the run was killed while writing them."""
     checkpoints = Checkpoints(out, prepared.settings.checkpoint.keep)
     last = checkpoints.last()
     checkpoints.publish(last)
@@ -227,31 +227,31 @@ def _steps_done(out: Path) -> int:
 
 @torch_settings_restored()
 def measured_pace(preset: str, corpora: list[str | Path], minutes: float, overrides: dict) -> tuple[float, Runtime]:
-    """Seconds that a step of a run of so many minutes takes here, and how it was computed; nothing is written."""
+    """(seconds per step, runtime) of a run of `minutes` on this machine; nothing is written."""
     request = Request(preset, [str(each) for each in corpora], overrides=overrides)
     settings = preset_settings(preset, overrides)
     opened = open_corpora(request.named_corpora(), settings)
     runtime = decide(settings.runtime, settings.planned_flops(minutes))
     prepare(runtime)
-    settings, model = _model_to_train(settings, opened, request, None, lambda words: None)
-    torch.compiler.reset()  # nothing of an earlier measurement counts
+    settings, model = _model_to_train(settings, opened, request, None, lambda message: None)
+    torch.compiler.reset()  # measure without what an earlier run compiled
     job = _job(settings, opened, model, runtime)
     return mean_seconds_per_step(settings, job, runtime, MEASURED_SHARE * minutes * 60), runtime
 
 
 def _with_warmup_that_fits(settings: PretrainSettings, request: Request, log: Log) -> PretrainSettings:
-    """A published warm-up in steps is for the published number of them: in a short run it would never end."""
-    published, most = settings.schedule.warmup_steps, round(LONGEST_WARMUP * settings.schedule.steps)
-    if published is None or published <= most or "schedule.warmup_steps" in request.overrides:
+    """Limits a published warmup in steps to a tenth of this run, which may be much shorter than the published one."""
+    published, limit = settings.schedule.warmup_steps, round(MAX_WARMUP * settings.schedule.steps)
+    if published is None or published <= limit or "schedule.warmup_steps" in request.overrides:
         return settings
-    log(f"the published warm-up of {published:,} steps is cut to {most:,}, a tenth of this run")
-    return configuration.with_overrides(settings, {"schedule.warmup_steps": most})
+    log(f"the published warmup of {published:,} steps is reduced to {limit:,}, a tenth of this run")
+    return configuration.with_overrides(settings, {"schedule.warmup_steps": limit})
 
 
 def _model_to_train(
     settings: PretrainSettings, opened: Corpora, request: Request, teacher: Teacher | None, log: Log
 ) -> tuple[PretrainSettings, nn.Module]:
-    """The model with its first weights: drawn, those of the model to go on from, or layers of its teacher."""
+    """The resolved settings and the model with its initial weights: random, those of --from, or teacher layers."""
     tokenizer = opened[0][0].tokenizer
     if teacher is not None:
         return _student_to_train(settings, tokenizer, teacher, log)
@@ -264,27 +264,27 @@ def _model_to_train(
     trained, old_tokenizer = load_folder(folder)
     if type(trained) is not registry.family_of(settings.model):
         raise ValueError(
-            f"{request.base} is a model of the family {trained.family}, which {request.preset} is not: "
+            f"{request.base} is a model of the family {trained.family}, but {request.preset} is not: "
             f"choose a preset of that family, such as {next(iter(registry.presets_of(trained.family)))}"
         )
     if tokenizer.fingerprint != old_tokenizer.fingerprint:
         num_new = tokenizer.vocab_size - old_tokenizer.vocab_size
         trained = grown(trained, old_tokenizer, tokenizer)
         if num_new:
-            log(f"{num_new:,} new words start from the mean of their old pieces")
-    settings = _shaped_like(trained, settings, request)
+            log(f"{num_new:,} new words are initialised with the mean of their old tokens")
+    settings = _with_shape_of(trained, settings, request)
     settings = configuration.with_overrides(settings, generator_size_in(folder, settings, request.overrides))
     model = _new_model(settings)
-    log(f"goes on from {request.base}: {trained.config.num_layers} layers, {trained.config.width} wide")
+    log(f"initialised from {request.base}: {trained.config.num_layers} layers, width {trained.config.width}")
     if newly_initialised := initialise_from(model, folder, tokenizer):
-        log(f"it has no {', '.join(newly_initialised)}, so that starts anew")
+        log(f"newly initialised, because {request.base} lacks them: {', '.join(newly_initialised)}")
     return settings, model
 
 
 def _student_to_train(
     settings: PretrainSettings, tokenizer: Tokenizer, teacher: Teacher, log: Log
 ) -> tuple[PretrainSettings, nn.Module]:
-    refuse_other_way_of_reading(settings, teacher)  # before vocabularies, which differ for the same reason
+    refuse_other_objective(settings, teacher)  # before the vocabularies, which differ for the same reason
     if not teacher.knows_tokens_of(tokenizer):
         refuse_other_vocabulary(teacher, tokenizer, "the corpus")
     settings = fitted_to_teacher(settings, tokenizer, teacher)
@@ -294,15 +294,17 @@ def _student_to_train(
     return settings, pair
 
 
-def _shaped_like(trained: nn.Module, settings: PretrainSettings, request: Request) -> PretrainSettings:
-    """The settings with the shape of a trained model; a person may change its dropouts, not its shape."""
+def _with_shape_of(trained: nn.Module, settings: PretrainSettings, request: Request) -> PretrainSettings:
+    """The settings with the shape of a trained model. Overriding its shape is an error; dropouts may differ."""
     shape = {f"model.{each.name}": each.value for each in configuration.iter_settings(trained.config)}
-    asked = configuration.with_overrides(settings, {})
+    requested = configuration.with_overrides(settings, {})
     for name in request.overrides:
-        if name in FREE_OF_THE_BASE:
+        if name in OVERRIDABLE_WITH_BASE:
             shape.pop(name, None)
-        elif name in shape and getattr(asked.model, name.removeprefix("model.")) != shape[name]:
-            raise ValueError(f"{name} is {shape[name]} in the model that --from names, and cannot be changed")
+        elif name in shape and getattr(requested.model, name.removeprefix("model.")) != shape[name]:
+            raise ValueError(
+                f"{name} is {shape[name]} in the model given by --from and cannot be overridden: leave it out"
+            )
     positions = trained.config.max_positions
     shorter = {f"data.{name}": min(getattr(settings.data, name), positions) for name in ("length", "short_length")}
     return configuration.with_overrides(settings, shape | shorter)
@@ -316,7 +318,7 @@ def _new_model(settings: PretrainSettings, teacher: Teacher | None = None) -> nn
 
 
 def _refuse_too_large(settings: PretrainSettings) -> None:
-    """Before anything is allocated: a model whose state, or a batch whose tokens, no memory here can hold."""
+    """Raises a ValueError before anything is allocated if the model's state or a batch exceeds the memory."""
     device, num = chosen_device(settings.runtime.device), settings.model.num_matrix_parameters
     for where, num_bytes in ((device, STATE_BYTES), ("cpu", WEIGHT_BYTES)):
         refuse_beyond_memory(
@@ -348,16 +350,16 @@ def _job(
     def load(folder: Path) -> None:
         load_trained(folder, model)
 
-    job = Job(model, objective, BatchMaker(settings, opened), None, save, load, rate_of=rates(settings))
+    job = Job(model, objective, BatchMaker(settings, opened), None, save, load, rate_of=lr_multiplier(settings))
     return _with_batches(job, settings, opened, runtime)
 
 
 def _with_batches(job: Job, settings: PretrainSettings, opened: Corpora, runtime: Runtime) -> Job:
-    """The job with the batches, of training and of validation, that these settings make."""
+    """The job with the training and validation batches of these settings."""
     held_out = held_out_batches(settings, opened)
 
     def check(micro_tokens: int) -> dict[str, float]:
         return validate(job.model, job.objective, held_out, runtime, micro_tokens)
 
-    made = BatchMaker(settings, opened)
-    return dataclasses.replace(job, make_batch=made, validate=check if held_out else None)
+    make_batch = BatchMaker(settings, opened)
+    return dataclasses.replace(job, make_batch=make_batch, validate=check if held_out else None)

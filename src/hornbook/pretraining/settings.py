@@ -1,4 +1,4 @@
-"""All settings of a pre-training run, and what a preset sets them to."""
+"""The settings of a pre-training run, and the published settings of a preset."""
 
 import dataclasses
 from dataclasses import dataclass, field
@@ -29,12 +29,12 @@ from hornbook.train.settings import (
 )
 
 S = TypeVar("S")
-GPU_FLOPS_A_SECOND = 2e14  # about what plain code gets out of a large GPU: a run in minutes is sized by it
+GPU_FLOPS_PER_SECOND = 2e14  # typical on a large GPU; used to estimate the FLOPs of a run given in minutes
 
 
 @dataclass(frozen=True)
 class PretrainSettings(configuration.Typed, group=""):
-    """A variant changes a field."""
+    """All settings of a pre-training run."""
 
     model: TransformerConfig = field(default_factory=EncoderConfig)
     data: DataSettings = field(default_factory=DataSettings)
@@ -70,29 +70,30 @@ class PretrainSettings(configuration.Typed, group=""):
         if self.reads_documents:
             if self.data.layout is not None:
                 raise ValueError(
-                    f"data.layout={self.data.layout} is for encoders: a GPT reads documents end to end; "
-                    "data.crosses_documents says whether it looks over their ends"
+                    f"data.layout={self.data.layout} is for encoders: a GPT reads concatenated documents; "
+                    "data.crosses_documents sets whether it attends across their boundaries"
                 )
             return
         sentence = self.objective.sentence
-        self._refuse_one_sided(sentence)
+        self._check_direction(sentence)
         if sentence != "none" and self.data.layout == "packed":
             raise ValueError(
-                f"objective.sentence={sentence} judges pairs of segments, and data.layout=packed makes none: "
+                f"objective.sentence={sentence} needs pairs of segments, but data.layout=packed makes none: "
                 "set data.layout=pairs, or objective.sentence=none"
             )
 
-    def _refuse_one_sided(self, sentence: str) -> None:
-        """An encoder that reads one side only is the BERT paper's left-to-right model, trained on next tokens alone."""
+    def _check_direction(self, sentence: str) -> None:
+        """The only unidirectional encoder that can be pre-trained is the BERT paper's left-to-right model, which
+        predicts next tokens."""
         direction = self.model.direction
         if direction == "right":
             raise ValueError(
-                "model.direction=right cannot be pre-trained, because transformers would open the model as one that "
-                "reads both sides: set model.direction=left or both"
+                "model.direction=right cannot be pre-trained, because transformers would load the model as a "
+                "bidirectional one: set model.direction=left or both"
             )
         if direction == "left" and isinstance(self.objective, RtdSettings):
             raise ValueError(
-                "model.direction=left predicts next tokens, and ELECTRA detects replaced ones: use a BERT or RoBERTa "
+                "model.direction=left predicts next tokens, but ELECTRA detects replaced ones: use a BERT or RoBERTa "
                 "preset, or set model.direction=both"
             )
         if direction == "left" and sentence != "none":
@@ -103,12 +104,12 @@ class PretrainSettings(configuration.Typed, group=""):
 
     @property
     def reads_documents(self) -> bool:
-        """A GPT reads documents end to end, without special tokens around them."""
+        """Whether the model reads concatenated documents without special tokens around them, as a GPT does."""
         return isinstance(self.model, GptConfig) or isinstance(self.objective, ClmSettings)
 
     @property
     def predicts_next(self) -> bool:
-        """A model that reads left to right predicts every next token, also beside a teacher."""
+        """Whether the model is left-to-right and predicts every next token, with or without a teacher."""
         return self.reads_documents or self.model.direction == "left"
 
     @property
@@ -121,25 +122,22 @@ class PretrainSettings(configuration.Typed, group=""):
 
     @property
     def unused(self) -> dict[str, str]:
-        """Settings and groups of them that nothing reads in this run, and why."""
-        alike = (
-            {} if self.batch.grows else {"batch.growth_fraction": "batches are all alike; set batch.first_tokens too"}
-        )
+        """Settings and groups that this run does not use, with the reason for each."""
+        unused = {}
+        if not self.batch.grows:
+            unused["batch.growth_fraction"] = "all batches have the same size; set batch.first_tokens too"
         if self.predicts_next:
-            alike["masking"] = "a left-to-right model predicts every next token and masks none"
+            unused["masking"] = "a left-to-right model predicts every next token and masks none"
             if self.is_distilled:
-                alike["objective.soft_targets"] = "a left-to-right model has all tokens as soft targets"
+                unused["objective.soft_targets"] = "a left-to-right model uses soft targets at all tokens"
         if self.reads_documents:
-            pairs = "a GPT reads documents end to end, and no pairs"
-            unused = dict.fromkeys(
-                ("data.layout", "data.short_sequence_probability", "data.single_segment_probability"), pairs
-            )
-            return alike | unused
-        return alike | {"data.crosses_documents": "it is for a GPT, which reads documents end to end"}
+            names = ("data.layout", "data.short_sequence_probability", "data.single_segment_probability")
+            return unused | dict.fromkeys(names, "a GPT reads concatenated documents, not pairs")
+        return unused | {"data.crosses_documents": "it is for a GPT, which reads concatenated documents"}
 
     @property
     def layout(self) -> Layout:
-        """How the text is laid out in sequences, which follows from the sentence task and `data.layout`."""
+        """The layout of sequences, which follows from the sentence task and `data.layout`."""
         if self.reads_documents:
             return "documents"
         if self.objective.sentence != "none":
@@ -152,60 +150,65 @@ class PretrainSettings(configuration.Typed, group=""):
         )
 
     def planned_flops(self, minutes: float | None = None, teacher: TransformerConfig | None = None) -> float:
-        """Useful FLOPs of the whole run, a teacher's passes among them; of a run in minutes, what a GPU would do in
-        that time."""
+        """Model FLOPs of the whole run, including the teacher's forward passes. With `minutes`, an estimate: the FLOPs
+        of a large GPU in that time."""
         if minutes is not None:
-            return minutes * 60 * GPU_FLOPS_A_SECOND
+            return minutes * 60 * GPU_FLOPS_PER_SECOND
         tokens = self.schedule.steps * self.batch.mean_tokens
         share = self.data.short_fraction
         lengths = (self.data.short_length, self.data.length)
-        token_seconds = {length: self.flops_per_token(length, teacher) for length in lengths}
-        return tokens * (share * token_seconds[self.data.short_length] + (1 - share) * token_seconds[self.data.length])
+        per_token = {length: self.flops_per_token(length, teacher) for length in lengths}
+        return tokens * (share * per_token[self.data.short_length] + (1 - share) * per_token[self.data.length])
 
     def flops_per_token(self, length: int, teacher: TransformerConfig | None = None) -> float:
-        """Useful FLOPs of a step at a length, in the `model` convention."""
-        objective, rate = self.objective, self.masking.probability
+        """Model FLOPs per token of a training step at a sequence length (`model` convention of models/flops.py)."""
+        objective, masked_share = self.objective, self.masking.probability
         if isinstance(objective, DistillationSettings):
-            return self._taught_flops_per_token(length, objective, teacher)
+            return self._distillation_flops_per_token(length, objective, teacher)
         if self.predicts_next:
             return model_flops_per_token(shape_of(self.model, length, 1.0, self._vocabulary_head))
         if not isinstance(objective, RtdSettings):
-            return model_flops_per_token(shape_of(self.model, length, rate))
+            return model_flops_per_token(shape_of(self.model, length, masked_share))
         generator = generator_config(self.model, objective.generator_size, objective.generator_layers)
         head = "+".join(head for head in ("rtd", "mlm") if head in objective.heads)
-        predicted = 1.0 if objective.learns == "all-tokens-mlm" else rate
-        return model_flops_per_token(shape_of(generator, length, rate), shape_of(self.model, length, predicted, head))
+        predicted = 1.0 if objective.learns == "all-tokens-mlm" else masked_share
+        return model_flops_per_token(
+            shape_of(generator, length, masked_share), shape_of(self.model, length, predicted, head)
+        )
 
-    def _taught_flops_per_token(
+    def _distillation_flops_per_token(
         self, length: int, objective: DistillationSettings, teacher: TransformerConfig | None
     ) -> float:
-        """The student's own, and the teacher's way forward, which is a third of what training it would take."""
+        """FLOPs of the student, plus the teacher's forward pass, which is a third of a training step."""
         (recipe,) = objective.stages(is_task=False)
-        has_scores = any(match.quantity == "logits" for match in recipe.matches)
-        everywhere = self.predicts_next or (has_scores and objective.soft_targets == "all")
+        has_logits = any(match.quantity == "logits" for match in recipe.matches)
+        everywhere = self.predicts_next or (has_logits and objective.soft_targets == "all")
         share, vocabulary = 1.0 if everywhere else self.masking.probability, self._vocabulary_head
-        head = vocabulary if has_scores or recipe.hard_label_weight else "none"
+        head = vocabulary if has_logits or recipe.hard_label_weight else "none"
         flops = model_flops_per_token(shape_of(self.model, length, share, head))
         if teacher is not None:
-            theirs = shape_of(teacher, length, share, vocabulary if has_scores else "none")
-            flops += model_flops_per_token(theirs) / 3
+            teacher_shape = shape_of(teacher, length, share, vocabulary if has_logits else "none")
+            flops += model_flops_per_token(teacher_shape) / 3
         return flops
 
 
 def preset_settings(preset: str, overrides: dict | None = None, has_teacher: bool = False) -> PretrainSettings:
-    """The published settings of a preset, with changes by dotted name; with a teacher, the objective follows it."""
+    """The published settings of a preset with overrides by dotted name; with a teacher the objective is
+    distillation."""
     found = registry.preset(preset)
     family = registry.family_of(found.model).family
-    usual, groups = PretrainSettings(objective=_objective_kind(family, has_teacher)()), {}
+    defaults, groups = PretrainSettings(objective=_objective_kind(family, has_teacher)()), {}
     for name, value in found.published.items():
         group, _, inside = name.partition(".")
         if not (has_teacher and group == "objective"):
             groups.setdefault(group, {})[inside] = value
-    # All at once: the model alone, or the data alone, need not fit what is usual.
-    changed = {group: configuration.with_overrides(getattr(usual, group), values) for group, values in groups.items()}
-    settings = dataclasses.replace(usual, model=found.model, **changed)
+    # Replaced all at once: the model or the data alone may be invalid together with the defaults.
+    published = {
+        group: configuration.with_overrides(getattr(defaults, group), values) for group, values in groups.items()
+    }
+    settings = dataclasses.replace(defaults, model=found.model, **published)
     overrides = dict(overrides or {})
-    if "schedule.warmup_fraction" in overrides:  # what a person says of it wins over a published number of steps
+    if "schedule.warmup_fraction" in overrides:  # it takes precedence over a published number of warmup steps
         overrides.setdefault("schedule.warmup_steps", None)
     settings = changed_of_family(settings, overrides, family)
     configuration.refuse_unused(settings, overrides)
@@ -213,7 +216,7 @@ def preset_settings(preset: str, overrides: dict | None = None, has_teacher: boo
 
 
 def changed_of_family(settings: S, overrides: dict, family: str) -> S:
-    """Settings with a group `model`, changed by dotted name; a setting of another family says whose it is."""
+    """Applies overrides to settings with a group `model`; the error for another family's setting names it."""
     try:
         return configuration.with_overrides(settings, overrides)
     except configuration.UnknownSetting as error:
@@ -221,7 +224,7 @@ def changed_of_family(settings: S, overrides: dict, family: str) -> S:
         if not owners or family in owners:
             raise
         have = "has it" if len(owners) == 1 else "have it"
-        raise ValueError(f"there is no setting '{error.name}' of {family}; {' and '.join(owners)} {have}") from None
+        raise ValueError(f"{family} has no setting '{error.name}'; {' and '.join(owners)} {have}") from None
 
 
 def _has_setting(kind: type, name: str) -> bool:
@@ -236,7 +239,7 @@ def _objective_kind(family: str, has_teacher: bool) -> type:
 
 
 def settings_in(run: dict) -> PretrainSettings:
-    """The settings that a `run.json` holds; the first version trained one family only and did not name it."""
+    """The settings in a `run.json`. The first version trained only BERT and did not record the family."""
     family = run.get("family", "bert")
     return configuration.from_dict(
         PretrainSettings,

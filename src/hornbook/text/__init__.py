@@ -1,1 +1,1 @@
-"""From raw text to sentences and tokens: tokenizers, their training, how well they fit, sentence splitting."""
+"""From raw text to sentences and tokens: tokenizers, tokenizer training, vocabulary fit, sentence splitting."""

@@ -1,4 +1,4 @@
-"""How well a vocabulary fits a text: into how many pieces its words fall, and what it does not know."""
+"""How well a vocabulary fits a text: tokens per word, unknown tokens, vocabulary use."""
 
 import re
 import unicodedata
@@ -24,12 +24,12 @@ class SplitWord:
 
 @dataclass(frozen=True)
 class VocabularyFit:
-    """A word is a run of letters and digits, whatever the tokenizer, so that two vocabularies can be compared."""
+    """A word is a run of letters and digits for every tokenizer, so that vocabularies can be compared."""
 
     num_words: int
     num_tokens: int
     pieces_per_word: float
-    """mean number of tokens a word, over all words of the text"""
+    """mean number of tokens per word, over all words of the text"""
     unknown_rate: float
     """share of the tokens that are the unknown token"""
     characters_per_token: float
@@ -37,14 +37,14 @@ class VocabularyFit:
     vocabulary_used: float
     """share of the vocabulary that occurs in the text"""
     longest_splits: list[SplitWord]
-    """the words in most pieces, the more frequent first among equals"""
+    """the words with the most tokens; ties sorted by frequency"""
 
     def to_dict(self) -> dict:
         return asdict(self)
 
 
 def measure_fit(tokenizer: Tokenizer, texts: Iterable[str]) -> VocabularyFit:
-    """Reads the texts once; memory grows with the number of different words.
+    """Measures how well a tokenizer fits the texts. Reads them once; memory grows with the number of distinct words.
 
     >>> measure_fit(tokenizer, ["The cat sat."]).pieces_per_word  # doctest: +SKIP
     1.0
@@ -62,12 +62,12 @@ def measure_fit(tokenizer: Tokenizer, texts: Iterable[str]) -> VocabularyFit:
         num_unknown += int(np.count_nonzero(ids == tokenizer.unk_id)) if tokenizer.unk_id is not None else 0
     num_words = counts.total()
     if not num_words:
-        raise ValueError("the texts hold no words to measure a vocabulary on: check the input files")
+        raise ValueError("the texts contain no words to measure a vocabulary on: check the input files")
     counts = _merge_written_forms(tokenizer, counts)
     words = sorted(counts)
-    # the space in front makes a byte-level or unigram tokenizer read the word as inside a sentence
-    inside = _batched((f" {word}" for word in words), BATCH_TEXTS)
-    num_pieces = np.concatenate([tokenizer.encode_sentences(batch).lengths for batch in inside])
+    # the leading space makes a byte-level or unigram tokenizer treat the word as inside a sentence
+    batches = _batched((f" {word}" for word in words), BATCH_TEXTS)
+    num_pieces = np.concatenate([tokenizer.encode_sentences(batch).lengths for batch in batches])
     order = sorted(range(len(words)), key=lambda at: (-num_pieces[at], -counts[words[at]], words[at]))
     return VocabularyFit(
         num_words=num_words,
@@ -82,7 +82,7 @@ def measure_fit(tokenizer: Tokenizer, texts: Iterable[str]) -> VocabularyFit:
 
 
 def _merge_written_forms(tokenizer: Tokenizer, counts: Counter) -> Counter:
-    """Hello and HELLO are one word to an uncased tokenizer."""
+    """Merges the counts of words that the tokenizer normalises alike, such as Hello and HELLO without case."""
     merged: Counter = Counter()
     for word, count in counts.items():
         merged[unicodedata.normalize("NFC", tokenizer.normalise(word).strip()) or word] += count
@@ -94,7 +94,7 @@ def _pieces(tokenizer: Tokenizer, word: str) -> list[str]:
     if tokenizer.kind != "bpe":
         return [tokenizer.token(number) for number in ids]
     readable = [tokenizer.decode([number]) for number in ids]
-    # a piece may be part of a character: then its bytes are shown
+    # a token may be part of a character: then its bytes are shown
     return [tokenizer.token(number) if "\ufffd" in text else text for number, text in zip(ids, readable, strict=True)]
 
 

@@ -1,5 +1,5 @@
-"""How GPT-1 writes the texts of a task as one sequence (Radford et al. 2018, section 3.3): a start token, the text, an
-extract token, at which the task is read; of a pair, a delimiter between the two.
+"""GPT-1's input format for tasks (Radford et al. 2018, section 3.3): a start token, the text, and an extract token,
+whose hidden state the task head reads; the two texts of a pair are separated by a delimiter.
 
     _start_ text _classify_
     _start_ premise _delimiter_ hypothesis _classify_
@@ -10,15 +10,15 @@ from tokenizers import processors
 
 from hornbook.text.tokenizer import Tokenizer
 
-START, DELIMITER, EXTRACT = MARKS = ("_start_", "_delimiter_", "_classify_")  # as its published code calls them
+START, DELIMITER, EXTRACT = MARKS = ("_start_", "_delimiter_", "_classify_")  # names of the published code
 
 
 def marked(tokenizer: Tokenizer) -> Tokenizer:
-    """The same vocabulary with the three tokens behind it, if it lacks them, which now stand around every text."""
+    """A copy that puts the three special tokens around every text, appended to the vocabulary if they are missing."""
     backend = tokenizers.Tokenizer.from_str(tokenizer.backend.to_str())
-    lacking = [token for token in MARKS if tokenizer.id(token) is None]
+    missing = [token for token in MARKS if tokenizer.id(token) is None]
     backend.add_special_tokens(list(MARKS))
-    if any(backend.token_to_id(token) < tokenizer.vocab_size for token in lacking):
+    if any(backend.token_to_id(token) < tokenizer.vocab_size for token in missing):
         raise ValueError("the vocabulary has gaps in its ids, so new tokens would share them: renumber it first")
     template = processors.TemplateProcessing(
         single=f"{START} $A {EXTRACT}",
@@ -31,13 +31,14 @@ def marked(tokenizer: Tokenizer) -> Tokenizer:
 
 
 def filled_up(tokenizer: Tokenizer) -> Tokenizer:
-    """The same with a pad token, for batches in `transformers`, which judges a text at its last token that is no pad:
-    where there is none, what ends a text, or what starts it; no text of a task has these at its end."""
+    """A copy of the tokenizer with a padding token, if it has none, for batches in `transformers`, which reads the task
+    at the last token that is not padding. The padding token is the end-of-text or the start token, because no text of a
+    task ends with these."""
     if tokenizer.pad_id is not None:
         return tokenizer
-    fillers = [tokenizer.end_id, tokenizer.id(START)]
-    filler = next((number for number in fillers if number is not None), None)
-    if filler is None:
+    candidates = [tokenizer.end_id, tokenizer.id(START)]
+    pad_id = next((number for number in candidates if number is not None), None)
+    if pad_id is None:
         return tokenizer
     backend = tokenizers.Tokenizer.from_str(tokenizer.backend.to_str())
-    return Tokenizer(backend, tokenizer.names | {"pad_token": tokenizer.token(filler)}, tokenizer.model_inputs)
+    return Tokenizer(backend, tokenizer.names | {"pad_token": tokenizer.token(pad_id)}, tokenizer.model_inputs)

@@ -1,5 +1,5 @@
-"""Tokenizers around the files that a vocabulary was published in: BERT's `vocab.txt`, and the tokens and merges of
-GPT-1, GPT-2 and RoBERTa. Each encodes as `transformers` does with the same files."""
+"""Tokenizers from published vocabulary files: BERT's `vocab.txt`, and the tokens and merges of GPT-1, GPT-2 and
+RoBERTa. Each encodes as `transformers` does with the same files."""
 
 from pathlib import Path
 
@@ -8,14 +8,14 @@ from tokenizers import AddedToken, decoders, models, normalizers, pre_tokenizers
 
 from hornbook.files import read_json
 
-GUESSES = {
+DEFAULT_TOKENS = {
     "cls_token": ("[CLS]", "<s>"),
     "sep_token": ("[SEP]", "</s>"),
     "mask_token": ("[MASK]", "<mask>"),
     "pad_token": ("[PAD]", "<pad>"),
     "unk_token": ("[UNK]", "<unk>"),
 }
-BPE_FILES = (  # tokens, and merges in their order; as transformers calls them, and as OpenAI does for GPT-2 and GPT-1
+BPE_FILES = (  # (tokens, merges): the names in transformers, and those of OpenAI for GPT-2 and GPT-1
     ("vocab.json", "merges.txt"),
     ("encoder.json", "vocab.bpe"),
     ("encoder_bpe_40000.json", "vocab_40000.bpe"),
@@ -24,7 +24,7 @@ END_OF_TEXT, WORD_END = "<|endoftext|>", "</w>"
 
 
 def sentence_template(cls: tuple[str, int], sep: tuple[str, int]) -> processors.TemplateProcessing:
-    """`CLS A SEP`, and `B SEP` in segment 1."""
+    """BERT's template: `CLS A SEP` in segment 0, followed for a pair by `B SEP` in segment 1."""
     single = f"{cls[0]}:0 $A:0 {sep[0]}:0"
     return processors.TemplateProcessing(
         single=single, pair=f"{single} $B:1 {sep[0]}:1", special_tokens=list(dict([cls, sep]).items())
@@ -32,7 +32,7 @@ def sentence_template(cls: tuple[str, int], sep: tuple[str, int]) -> processors.
 
 
 def unsegmented_template(cls: tuple[str, int], sep: tuple[str, int]) -> processors.TemplateProcessing:
-    """`CLS A SEP`, and `SEP B SEP` in the same segment, as RoBERTa writes them."""
+    """RoBERTa's template: `CLS A SEP`, followed for a pair by `SEP B SEP` in the same segment."""
     single = f"{cls[0]}:0 $A:0 {sep[0]}:0"
     return processors.TemplateProcessing(
         single=single, pair=f"{single} {sep[0]}:0 $B:0 {sep[0]}:0", special_tokens=list(dict([cls, sep]).items())
@@ -44,11 +44,13 @@ def read_wordpiece(path: Path, settings: dict) -> tokenizers.Tokenizer:
 
 
 def published_wordpiece(vocabulary: dict[str, int], settings: dict) -> tokenizers.Tokenizer:
-    """The pipeline of the published BERT models around their vocabulary."""
-    special = {name: content_of(settings.get(name)) or usual[0] for name, usual in GUESSES.items()}
+    """The tokenization pipeline of the published BERT models for a vocabulary."""
+    special = {name: content_of(settings.get(name)) or defaults[0] for name, defaults in DEFAULT_TOKENS.items()}
     for name in ("unk_token", "cls_token", "sep_token"):
         if special[name] not in vocabulary:
-            raise ValueError(f"the vocabulary lacks {special[name]}: add it to vocab.txt, or name the {name} in use")
+            raise ValueError(
+                f"the vocabulary lacks {special[name]}: add it to vocab.txt, or set {name} in tokenizer_config.json"
+            )
     cased = any(token != token.lower() for token in vocabulary if token not in special.values() and token[:1] != "[")
     lower_case = settings.get("do_lower_case")
     backend = tokenizers.Tokenizer(models.WordPiece(vocabulary, unk_token=special["unk_token"]))
@@ -60,15 +62,15 @@ def published_wordpiece(vocabulary: dict[str, int], settings: dict) -> tokenizer
     )
     backend.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
     backend.decoder = decoders.WordPiece(prefix="##")
-    ends = [(special[name], vocabulary[special[name]]) for name in ("cls_token", "sep_token")]
-    backend.post_processor = sentence_template(*ends)
+    cls_and_sep = [(special[name], vocabulary[special[name]]) for name in ("cls_token", "sep_token")]
+    backend.post_processor = sentence_template(*cls_and_sep)
     backend.add_special_tokens([token for token in special.values() if token in vocabulary])
     return backend
 
 
 def published_bpe(tokens: Path, merges: Path) -> tuple[tokenizers.Tokenizer, dict[str, str]]:
-    """The pipeline around tokens and merges, and its special tokens by name. A vocabulary whose words end in `</w>` is
-    GPT-1's: lower-cased, split as BERT's. Any other is one of bytes, GPT-2's or RoBERTa's."""
+    """(tokenizer, special tokens by name) from tokens and merges. A vocabulary whose words end in `</w>` is GPT-1's,
+    with lower-casing and BERT's pre-tokenization. Any other is byte-level, GPT-2's or RoBERTa's."""
     vocabulary, pairs = read_json(tokens), _read_merges(merges)
     if any(token.endswith(WORD_END) for token in vocabulary):
         return _published_gpt1(vocabulary, pairs)
@@ -77,8 +79,8 @@ def published_bpe(tokens: Path, merges: Path) -> tuple[tokenizers.Tokenizer, dic
     backend.decoder = decoders.ByteLevel()
     if "<s>" in vocabulary and "</s>" in vocabulary:
         trimmed = processors.ByteLevel(trim_offsets=True)
-        ends = [(token, vocabulary[token]) for token in ("<s>", "</s>")]
-        backend.post_processor = processors.Sequence([trimmed, unsegmented_template(*ends)])
+        cls_and_sep = [(token, vocabulary[token]) for token in ("<s>", "</s>")]
+        backend.post_processor = processors.Sequence([trimmed, unsegmented_template(*cls_and_sep)])
         return backend, {"bos_token": "<s>", "eos_token": "</s>"}
     backend.post_processor = processors.ByteLevel(trim_offsets=False)
     return backend, {"bos_token": END_OF_TEXT, "eos_token": END_OF_TEXT, "unk_token": END_OF_TEXT}
@@ -95,11 +97,11 @@ def _published_gpt1(
 
 
 def _read_merges(path: Path) -> list[tuple[str, str]]:
-    """One pair a line, in the order in which they are joined; the first line may say the version of the format."""
-    lines = _read_text(path).split("\n")  # and not splitlines: some tokens hold other line ends
+    """The merges in order, from one pair per line; the first line may state the format version."""
+    lines = _read_text(path).split("\n")  # not splitlines: some tokens contain other line separators
     pairs = [tuple(line.split(" ")) for line in lines if line and not line.startswith("#version")]
     if wrong := next((pair for pair in pairs if len(pair) != 2), None):
-        raise ValueError(f"{path} has a line that is not a pair of tokens ({' '.join(wrong)!r}): restore it")
+        raise ValueError(f"{path} has a line that is not a pair of tokens ({' '.join(wrong)!r}): download it again")
     return pairs
 
 
@@ -115,7 +117,7 @@ def _read_text(path: Path) -> str:
     try:
         return path.read_text(encoding="utf-8")
     except UnicodeDecodeError as error:
-        raise ValueError(f"{path} is not UTF-8 text ({error}): restore it from where it was published") from None
+        raise ValueError(f"{path} is not UTF-8 text ({error}): download it again") from None
 
 
 def add_published_tokens(backend: tokenizers.Tokenizer, settings: dict, added: dict[str, int]) -> None:

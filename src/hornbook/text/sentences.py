@@ -1,12 +1,12 @@
-"""Splitting text into sentences by rule, for English, Korean and other texts with ordinary punctuation."""
+"""Rule-based sentence splitting for English, Korean and other languages with similar punctuation."""
 
 import re
 
 _CLOSERS = "\"'”’)\\]}»›」』）】"
 _OPENERS = "\"'“‘([{«‹「『（【"
-# Full stops inside numbers, addresses and file names have no white space behind them and are no candidates at all.
-# One class of characters in front lets the regex engine skip to them; a choice in front would try each position.
-# The look-behind starts a run of marks only once: "......" without white space behind it would take quadratic time.
+# Full stops inside numbers, addresses and file names are not followed by white space and are not candidates.
+# A leading character class lets the regex engine skip to the candidates; an alternation would try each position.
+# The look-behind starts a run of marks only once: "......" without white space after it would take quadratic time.
 _CANDIDATES = re.compile(
     rf"[.!?…。！？｡\n](?:(?<=\n)\s*"
     rf"|(?<=[.!?…])(?<![.!?…][.!?…])[.!?…]*[{_CLOSERS}]*\s+"
@@ -26,7 +26,7 @@ _BEFORE_NUMBERS = _words(
     "no nos nr vol vols p pp fig figs eq ch chap sec sect art par ver v op jan feb mar apr jun jul aug sep sept oct "
     "nov dec"
 )
-# These also end sentences: they do where the next word is one that sentences start with.
+# Abbreviations that may also end a sentence: they do if the next word is a typical sentence start.
 _AMBIGUOUS = _words("etc st ft inc ltd co corp bros jr sr dept univ est assn ave blvd rd gov't ph.d m.d")
 _STARTERS = _words(
     "The A An In On At It Its He She They We You His Her Their Our My This That These Those There Then But And So If "
@@ -36,14 +36,29 @@ _STARTERS = _words(
 _WORD = re.compile(r"[^\W\d_]+")
 _INITIALS = re.compile(r"(?:[^\W\d_]{1,2}\.)*[^\W\d_]{1,2}")
 _DATE = re.compile(r"\d\.\s*\d{1,2}$")
-_QUOTED_ON = ("라고", "라는", "라며", "라면", "이라고", "이라는", "이라며", "하고", "하며", "하는", "고 ", "며 ", "と")
+_QUOTE_CONTINUATIONS = (
+    "라고",
+    "라는",
+    "라며",
+    "라면",
+    "이라고",
+    "이라는",
+    "이라며",
+    "하고",
+    "하며",
+    "하는",
+    "고 ",
+    "며 ",
+    "と",
+)
 _KOREAN_ENDINGS = "다요까죠"
 
 
 def split_sentences(text: str) -> list[str]:
-    """Sentences that join to `text` again: white space belongs to the sentence behind it, at the end to the last one.
+    """Sentences whose concatenation is `text`: white space belongs to the sentence after it, at the end to the last
+    one.
 
-    A newline always ends a sentence. Text that is only white space has no sentences.
+    A newline always ends a sentence. A text of white space only has no sentences.
 
     >>> split_sentences("Dr. Kim paid 3.50. 안녕하세요? 네.")
     ['Dr. Kim paid 3.50.', ' 안녕하세요?', ' 네.']
@@ -73,47 +88,47 @@ def split_sentences(text: str) -> list[str]:
     return sentences
 
 
-def _ends_sentence(text: str, begin: int, stop: int, ending: str, behind: int) -> bool:
-    """Whether the full stop (or other mark) at `stop`, whose white space ends at `behind`, ends a sentence."""
-    following = text[behind]
+def _ends_sentence(text: str, begin: int, stop: int, ending: str, after: int) -> bool:
+    """Whether the full stop (or other mark) at `stop`, with white space up to `after`, ends a sentence."""
+    following = text[after]
     if following in _OPENERS:
-        following = text[behind + 1 : behind + 2]
+        following = text[after + 1 : after + 2]
     if following.islower() or following in ",;:)]}%":
         return False
     if ending == ".":
-        # 24 characters hold every abbreviation; looking back further costs time
+        # 24 characters are enough for every abbreviation; more would cost time
         words = text[max(begin, stop - 24) : stop].split()
-        return not words or _full_stop_ends_sentence(text, begin, stop, words[-1].lstrip(_OPENERS), behind)
-    if ending[-1] in _CLOSERS and text.startswith(_QUOTED_ON, behind):
+        return not words or _full_stop_ends_sentence(text, begin, stop, words[-1].lstrip(_OPENERS), after)
+    if ending[-1] in _CLOSERS and text.startswith(_QUOTE_CONTINUATIONS, after):
         return False
     if ending[0] == "…" or ending.startswith(".."):
         before = text[stop - 1 : stop]
         if "가" <= before <= "힣":
             return before in _KOREAN_ENDINGS
-        return _next_word(text, behind) != "I"
+        return _next_word(text, after) != "I"
     return True
 
 
-def _full_stop_ends_sentence(text: str, begin: int, stop: int, word: str, behind: int) -> bool:
+def _full_stop_ends_sentence(text: str, begin: int, stop: int, word: str, after: int) -> bool:
     length = len(word)
     if length > 8 or not word.isascii():
         return True
     if word.isdigit():
         if length <= 3 and text[begin:stop].strip() == word:
             return False  # the number of an item: "1. Introduction"
-        is_date = text[behind].isdigit() and re.match(r"\d{1,2}\.", text[behind : behind + 3])
+        is_date = text[after].isdigit() and re.match(r"\d{1,2}\.", text[after : after + 3])
         return not is_date and not _DATE.search(text[max(begin, stop - 6) : stop])
     lower = word.lower()
     if lower in _TITLES:
         return False
     if lower in _BEFORE_NUMBERS:
-        return not text[behind].isdigit()
+        return not text[after].isdigit()
     is_initial = length == 1 and word.isupper()
     if is_initial or lower in _AMBIGUOUS or ("." in word and _INITIALS.fullmatch(word)):
-        return _next_word(text, behind) in _STARTERS
+        return _next_word(text, after) in _STARTERS
     return True
 
 
-def _next_word(text: str, behind: int) -> str:
-    found = _WORD.search(text, behind, behind + 16)
+def _next_word(text: str, after: int) -> str:
+    found = _WORD.search(text, after, after + 16)
     return found[0] if found else ""

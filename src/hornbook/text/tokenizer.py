@@ -1,4 +1,4 @@
-"""A tokenizer folder as `transformers` reads it, with the fast path that corpora are built through."""
+"""A tokenizer that is saved and loaded in the format of `transformers`, with a fast path for building corpora."""
 
 import hashlib
 import json
@@ -14,17 +14,24 @@ import tokenizers
 from tokenizers import AddedToken, normalizers, processors
 
 from hornbook.files import read_json, write_json, write_text
-from hornbook.text.published import BPE_FILES, GUESSES, add_published_tokens, content_of, published_bpe, read_wordpiece
+from hornbook.text.published import (
+    BPE_FILES,
+    DEFAULT_TOKENS,
+    add_published_tokens,
+    content_of,
+    published_bpe,
+    read_wordpiece,
+)
 
-OTHER_NAMES = ("bos_token", "eos_token")
-# What ends a text, where the settings name no eos_token: GPT-2's own; what RoBERTa and BERT close a text with; and the
-# line end in GPT-1's vocabulary, which has nothing for it and drops the line ends of a text.
-ENDS = ("<|endoftext|>", "</s>", "[SEP]", "\n</w>")
+OTHER_TOKENS = ("bos_token", "eos_token")
+# End-of-text tokens to try if the settings name no eos_token: GPT-2's; the final tokens of RoBERTa and BERT; and the
+# line end in the vocabulary of GPT-1, which has no end-of-text token and drops line ends in a text.
+END_TOKENS = ("<|endoftext|>", "</s>", "[SEP]", "\n</w>")
 MODEL_INPUTS = ("input_ids", "token_type_ids", "attention_mask")
 
 
 class EncodedSentences(NamedTuple):
-    """Tokens of many texts end to end: `ids` uint32, `word_starts` bool (both one a token), `lengths` int64 a text."""
+    """Concatenated tokens of texts: `ids` (uint32) and `word_starts` (bool) per token, `lengths` (int64) per text."""
 
     ids: np.ndarray
     word_starts: np.ndarray
@@ -32,7 +39,7 @@ class EncodedSentences(NamedTuple):
 
 
 class Encoded(NamedTuple):
-    """One text or pair with its special tokens; `word_ids` is None at a special token."""
+    """One encoded text or pair with special tokens; `word_ids` is None at a special token."""
 
     ids: list[int]
     segments: list[int]
@@ -41,7 +48,7 @@ class Encoded(NamedTuple):
 
 
 class Tokenizer:
-    """Wraps a `tokenizers.Tokenizer` and knows which of its tokens are special, and for what.
+    """A `tokenizers.Tokenizer` together with the roles of its special tokens (`names`, such as cls_token: [CLS]).
 
     >>> tokenizer = Tokenizer.load("my-tokenizer")  # doctest: +SKIP
     >>> tokenizer.encode("The cat [MASK].").ids  # doctest: +SKIP
@@ -70,7 +77,7 @@ class Tokenizer:
         self.mask_id: int | None = special.get("mask_token")
         self.pad_id: int | None = special.get("pad_token")
         self.unk_id: int | None = special.get("unk_token")
-        found = (backend.token_to_id(token) for token in ENDS)
+        found = (backend.token_to_id(token) for token in END_TOKENS)
         self.end_id: int | None = special.get("eos_token", next((each for each in found if each is not None), None))
 
     def __reduce__(self):
@@ -80,36 +87,37 @@ class Tokenizer:
 
     @classmethod
     def load(cls, folder: Path | str) -> "Tokenizer":
-        """Opens a folder with a `tokenizer.json`, or a published one with the files of a vocabulary alone: BERT's
-        `vocab.txt`, or the tokens and merges of a GPT or RoBERTa."""
+        """Loads a folder with a `tokenizer.json`, or with published vocabulary files only: BERT's `vocab.txt`, or the
+        tokens and merges of a GPT or RoBERTa."""
         folder = Path(folder)
-        settings = _read_if_there(folder / "tokenizer_config.json")
-        stated = _read_if_there(folder / "special_tokens_map.json") | settings
+        settings = _read_if_exists(folder / "tokenizer_config.json")
+        stated = _read_if_exists(folder / "special_tokens_map.json") | settings
         if (folder / "tokenizer.json").is_file():
             backend = _read_backend(folder / "tokenizer.json")
             _apply_stated_normalisation(backend, settings)
         elif (folder / "vocab.txt").is_file():
             backend = read_wordpiece(folder / "vocab.txt", stated)
-            add_published_tokens(backend, settings, _read_if_there(folder / "added_tokens.json"))
+            add_published_tokens(backend, settings, _read_if_exists(folder / "added_tokens.json"))
         elif bpe := next((pair for pair in BPE_FILES if all((folder / name).is_file() for name in pair)), None):
-            backend, usual = published_bpe(*(folder / name for name in bpe))
-            stated = usual | stated
-            add_published_tokens(backend, settings, _read_if_there(folder / "added_tokens.json"))
+            backend, defaults = published_bpe(*(folder / name for name in bpe))
+            stated = defaults | stated
+            add_published_tokens(backend, settings, _read_if_exists(folder / "added_tokens.json"))
         elif not folder.is_dir():
             raise ValueError(f"{folder} is not a folder: give the folder that holds tokenizer.json or vocab.txt")
         else:
             raise ValueError(
                 f"{folder} has no vocab.json with merges.txt, no tokenizer.json and no vocab.txt: train a tokenizer, "
-                "or write tokenizer.json there by transformers.AutoTokenizer.from_pretrained(...).save_pretrained(...)"
+                "or write tokenizer.json with transformers.AutoTokenizer.from_pretrained(...).save_pretrained(...)"
             )
-        names = {name: content_of(stated[name]) for name in (*GUESSES, *OTHER_NAMES) if stated.get(name)}
+        names = {name: content_of(stated[name]) for name in (*DEFAULT_TOKENS, *OTHER_TOKENS) if stated.get(name)}
         inputs = settings.get("model_input_names") or MODEL_INPUTS
         return cls(backend, guess_names(backend, names), tuple(inputs))
 
     def save(self, folder: Path | str, model_max_length: int = 512, num_segments: int = 2) -> None:
         """Writes `tokenizer.json` and the settings without which `AutoTokenizer` would rebuild another normaliser.
 
-        Beside a model with one kind of segment, `AutoTokenizer` is told to give none: it has no row for a second.
+        For a model with one segment, `AutoTokenizer` is configured to return no segment ids, because the model has no
+        embedding for a second one.
         """
         inputs = [name for name in self.model_inputs if num_segments > 1 or name != "token_type_ids"]
         settings = {
@@ -120,18 +128,20 @@ class Tokenizer:
             **self.names,
         }
         write_json(Path(folder) / "tokenizer_config.json", settings)
-        write_text(Path(folder) / "tokenizer.json", self.backend.to_str(pretty=True))  # last: its presence says whole
+        write_text(
+            Path(folder) / "tokenizer.json", self.backend.to_str(pretty=True)
+        )  # last: its presence means that the folder is complete
 
     def without_special_tokens(self) -> "Tokenizer":
-        """The same vocabulary with nothing put around a text, as a left-to-right model goes on from its last token."""
+        """A copy that adds no special tokens, for left-to-right models, which continue a text after its last token."""
         backend = tokenizers.Tokenizer.from_str(self.backend.to_str())
         backend.post_processor = processors.ByteLevel(trim_offsets=False)
         names = dict(self.names)
         if self.end_id is not None:
-            names |= {name: self.token(self.end_id) for name in OTHER_NAMES}
+            names |= {name: self.token(self.end_id) for name in OTHER_TOKENS}
         return Tokenizer(backend, names, self.model_inputs)
 
-    # ---- what it is
+    # ---- properties
 
     @cached_property
     def vocab_size(self) -> int:
@@ -160,62 +170,62 @@ class Tokenizer:
     def id(self, token: str) -> int | None:
         return self.backend.token_to_id(token)
 
-    # ---- using it
+    # ---- encoding and decoding
 
     def encode(self, text: str, pair: str | None = None) -> Encoded:
-        """One text or pair with special tokens around; "[MASK]" written in the text is the special token."""
+        """Encodes one text or pair with special tokens; "[MASK]" in the text is read as the special token."""
         for part in (text, pair or ""):
             refuse_surrogates(part)
         encoding = self.backend.encode(text, pair)
         return Encoded(encoding.ids, encoding.type_ids, encoding.offsets, encoding.word_ids)
 
     def encode_batch(self, texts: list[str]) -> list[tokenizers.Encoding]:
-        """Each text without special tokens, on all cores; `joined` puts them around. One that comes again, as a passage
-        under several questions, is encoded once and copied: an encoding can be cut."""
-        once = list(dict.fromkeys(texts))
-        for text in once:
+        """Encodes each text without special tokens, on all cores; `joined` adds them. A repeated text, such as a
+        passage with several questions, is encoded once and copied, because callers may truncate it in place."""
+        distinct = list(dict.fromkeys(texts))
+        for text in distinct:
             refuse_surrogates(text)
-        encoded = self.backend.encode_batch(once, add_special_tokens=False)
-        if len(once) == len(texts):
+        encoded = self.backend.encode_batch(distinct, add_special_tokens=False)
+        if len(distinct) == len(texts):
             return encoded
-        found = dict(zip(once, encoded, strict=True))
+        found = dict(zip(distinct, encoded, strict=True))
         return [tokenizers.Encoding.merge([found[text]], growing_offsets=False) for text in texts]
 
     def split_encode(self, pairs: Sequence[tuple[str, str]]) -> list[tuple[list[int], list[int]]]:
-        """The tokens of two texts that follow each other, encoded together, as those of the first and those of the
-        second; one that reaches from the one into the other counts to the second."""
+        """Encodes the concatenation of each pair and splits the token ids into those of the first and the second text;
+        a token that spans the boundary belongs to the second."""
         found = []
-        for (first, _), pieces in zip(
+        for (first, _), encoding in zip(
             pairs, self.encode_batch([first + second for first, second in pairs]), strict=True
         ):
-            num_first = sum(end <= len(first) for _, end in pieces.offsets) if first else 0
-            found.append((pieces.ids[:num_first], pieces.ids[num_first:]))
+            num_first = sum(end <= len(first) for _, end in encoding.offsets) if first else 0
+            found.append((encoding.ids[:num_first], encoding.ids[num_first:]))
         return found
 
     def pieces_of_words(self, texts: list[list[str]]) -> list[tokenizers.Encoding]:
-        """The same for texts that are split into words already: `word_ids` says which word a piece is of."""
+        """Like `encode_batch`, for texts that are already split into words: `word_ids` maps each token to its word."""
         for word in chain.from_iterable(texts):
             refuse_surrogates(word)
         return self.backend.encode_batch(texts, is_pretokenized=True, add_special_tokens=False)
 
     def joined(self, first: tokenizers.Encoding, second: tokenizers.Encoding | None = None) -> tokenizers.Encoding:
-        """One or two encodings with the special tokens and segments that this tokenizer puts around them."""
+        """One encoding or a pair, with the special tokens and segments of this tokenizer added."""
         return self.backend.post_process(first, second)
 
     def num_special(self, is_pair: bool) -> int:
-        """How many special tokens `joined` adds."""
+        """The number of special tokens that `joined` adds."""
         return self.backend.num_special_tokens_to_add(is_pair)
 
     @property
     def is_unsegmented(self) -> bool:
-        """Whether it writes pairs as RoBERTa does: two separators between them, and all in one segment."""
+        """Whether pairs are encoded as in RoBERTa: two separators between the texts, and one segment for all tokens."""
         return self.num_special(True) == 4
 
     def decode(self, ids: list[int], skip_special: bool = True) -> str:
         return self.backend.decode([int(number) for number in ids], skip_special_tokens=skip_special)
 
     def encode_sentences(self, texts: list[str]) -> EncodedSentences:
-        """Tokens and word starts of many texts; no special token is added, and none is read out of the text."""
+        """Tokens and word starts of many texts; no special tokens are added, and none are recognised in the text."""
         try:
             encoded = self._encode_plain(texts)
         except (TypeError, UnicodeEncodeError):
@@ -230,10 +240,10 @@ class Tokenizer:
         table = self._word_start_table
         encode_batch = self._plain.encode_batch if table is None else self._plain.encode_batch_fast
         encodings = encode_batch(texts, add_special_tokens=False)
-        pieces = [encoding.ids for encoding in encodings]
-        lengths = np.fromiter(map(len, pieces), np.int64, len(pieces))
+        id_lists = [encoding.ids for encoding in encodings]
+        lengths = np.fromiter(map(len, id_lists), np.int64, len(id_lists))
         num_tokens = int(lengths.sum())
-        ids = np.fromiter(chain.from_iterable(pieces), np.uint32, num_tokens)
+        ids = np.fromiter(chain.from_iterable(id_lists), np.uint32, num_tokens)
         if table is not None:
             return EncodedSentences(ids, table[ids], lengths)
         word_ids = [encoding.word_ids for encoding in encodings]
@@ -245,7 +255,7 @@ class Tokenizer:
 
     @cached_property
     def _plain(self) -> tokenizers.Tokenizer:
-        """A second instance that reads "[MASK]" in a corpus as ordinary characters."""
+        """A second backend that reads "[MASK]" in a corpus as ordinary characters."""
         plain = tokenizers.Tokenizer.from_str(self.backend.to_str())
         plain.encode_special_tokens = True
         plain.post_processor = None
@@ -253,15 +263,15 @@ class Tokenizer:
 
     @cached_property
     def _word_start_table(self) -> np.ndarray | None:
-        """Whether each token starts a word, where that follows from the token alone; else None.
+        """Whether each token of the vocabulary starts a word, or None if that does not follow from the token alone.
 
-        With BERT's pre-tokeniser "#" is always apart, so no word starts with "##" and neither does its first piece,
-        while every later piece does: the table equals `Encoding.word_ids`, and offsets need not be computed.
+        BERT's pre-tokeniser always splits off "#", so no word, and no first token of a word, starts with "##", while
+        every later token does: the table agrees with `Encoding.word_ids`, and offsets need not be computed.
         """
         state = json.loads(self.backend.to_str())
-        apart = (state["pre_tokenizer"] or {}).get("type") == "BertPreTokenizer"
+        splits_hash = (state["pre_tokenizer"] or {}).get("type") == "BertPreTokenizer"
         added = [token["content"] for token in state["added_tokens"]]
-        if self.kind != "wordpiece" or not apart or state["model"]["continuing_subword_prefix"] != "##":
+        if self.kind != "wordpiece" or not splits_hash or state["model"]["continuing_subword_prefix"] != "##":
             return None
         if any(content.startswith("##") for content in added):
             return None
@@ -277,41 +287,41 @@ class Tokenizer:
         return table
 
     def _spell_out_special_tokens(self, text: str) -> str:
-        """Some models (unigram) hold their special tokens as ordinary pieces: spaces keep them from matching."""
+        """Inserts spaces into special tokens in a text, for models (unigram) that have them as ordinary tokens."""
         literals = "|".join(re.escape(self.token(number)) for number in self.special_ids)
-        seen = self.normalise(text)
-        spelled, num_found = re.subn(literals, lambda found: " ".join(found[0]), seen, flags=re.IGNORECASE)
+        normalised = self.normalise(text)
+        spelled, num_found = re.subn(literals, lambda found: " ".join(found[0]), normalised, flags=re.IGNORECASE)
         return spelled if num_found else text
 
     def normalise(self, text: str) -> str:
-        """The text as the model sees it: lower-cased, accents stripped, or whatever the tokenizer does."""
+        """The text after the tokenizer's normalisation, such as lower-casing and accent stripping."""
         return self.backend.normalizer.normalize_str(text) if self.backend.normalizer else text
 
     # ---- domain words
 
     def add_words(self, words: list[str]) -> list[tuple[int, list[int]]]:
-        """Adds whole words; returns each new id with the ids of the pieces that the word was made of before.
+        """Adds whole words; returns each new id with the ids of the tokens that the word was split into before.
 
-        A word that already is one token is left out. A bpe or unigram tokenizer keeps the space before an added word
-        as a token of its own, so that decoding gives the text back.
+        A word that is already one token is skipped. A bpe or unigram tokenizer keeps the space before an added word as
+        a separate token, so that decoding restores the text.
         """
-        pieces_of: dict[str, list[int]] = {}
+        old_ids: dict[str, list[int]] = {}
         for word in words:
             refuse_surrogates(word)
             if len(word.split()) != 1 or word != word.strip():
                 raise ValueError(f"{word!r} is not one word: give words without white space")
             form = self.normalise(word)
             content = form if form and self.normalise(form) == form else word
-            written = [self._plain.encode(space + content, add_special_tokens=False).ids for space in ("", " ")]
-            is_known = any(len(ids) == 1 and ids[0] != self.unk_id for ids in written)
-            # A unigram vocabulary may hold a word as a piece that a likelier split hides.
+            encoded = [self._plain.encode(space + content, add_special_tokens=False).ids for space in ("", " ")]
+            is_known = any(len(ids) == 1 and ids[0] != self.unk_id for ids in encoded)
+            # A unigram vocabulary may contain a word as a token but prefer a more probable split.
             if not is_known and self.backend.token_to_id(content) is None:
-                pieces_of.setdefault(content, written[0])
+                old_ids.setdefault(content, encoded[0])
         first_id = self.vocab_size
-        self.backend.add_tokens([AddedToken(word, single_word=True, normalized=True) for word in pieces_of])
+        self.backend.add_tokens([AddedToken(word, single_word=True, normalized=True) for word in old_ids])
         for name in ("vocab_size", "fingerprint", "_plain", "_word_start_table", "_forbidden"):
             self.__dict__.pop(name, None)
-        added = [(self.backend.token_to_id(word), pieces) for word, pieces in pieces_of.items()]
+        added = [(self.backend.token_to_id(word), ids) for word, ids in old_ids.items()]
         if any(number < first_id for number, _ in added):
             raise ValueError("the vocabulary has gaps in its ids, so new words would share them: renumber it first")
         return added
@@ -322,22 +332,22 @@ def refuse_surrogates(text: str) -> None:
         text.encode()
     except UnicodeEncodeError as error:
         raise ValueError(
-            f"character {error.start} of the text is a lone surrogate ({text[error.start]!r}), which is no character: "
+            f"character {error.start} of the text is a lone surrogate ({text[error.start]!r}), not a character: "
             "remove it or decode the file with the right encoding"
         ) from None
 
 
 def guess_names(backend: tokenizers.Tokenizer, stated: dict[str, str]) -> dict[str, str]:
-    """The stated names that the vocabulary has, and for the others the usual ones."""
+    """The special tokens by name: the stated ones that the vocabulary contains, and defaults for the others."""
     names = {name: token for name, token in stated.items() if backend.token_to_id(token) is not None}
-    for name, usual in GUESSES.items():
-        found = next((token for token in usual if backend.token_to_id(token) is not None), None)
+    for name, defaults in DEFAULT_TOKENS.items():
+        found = next((token for token in defaults if backend.token_to_id(token) is not None), None)
         if name not in names and found:
             names[name] = found
     return names
 
 
-def _read_if_there(path: Path) -> dict:
+def _read_if_exists(path: Path) -> dict:
     return read_json(path) if path.is_file() else {}
 
 
@@ -347,13 +357,13 @@ def _read_backend(path: Path) -> tokenizers.Tokenizer:
         return tokenizers.Tokenizer.from_str(json.dumps(state, ensure_ascii=False))
     except Exception as error:  # the library raises bare Exception
         raise ValueError(
-            f"{path} is not a tokenizer that tokenizers {tokenizers.__version__} can read ({error}): write it anew "
-            "with save_pretrained, or train one"
+            f"{path} is not a tokenizer that tokenizers {tokenizers.__version__} can read ({error}): write it again "
+            "with save_pretrained, or train a new one"
         ) from None
 
 
 def _apply_stated_normalisation(backend: tokenizers.Tokenizer, settings: dict) -> None:
-    """Where tokenizer_config.json and BERT's normaliser disagree, the settings are what was published."""
+    """Applies the settings of tokenizer_config.json, which take precedence, to BERT's normaliser."""
     generic = settings.get("tokenizer_class") in (None, "PreTrainedTokenizerFast", "TokenizersBackend")
     if generic or not isinstance(backend.normalizer, normalizers.BertNormalizer):
         return

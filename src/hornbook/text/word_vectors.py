@@ -1,22 +1,22 @@
-"""Files of word vectors, as GloVe and word2vec write them in text: a line is a word and its numbers."""
+"""Reads word vectors in the text format of GloVe and word2vec: one word and its values per line."""
 
 from pathlib import Path
 
 import numpy as np
 
-PACKED = (".gz", ".zip", ".bz2", ".xz")
+COMPRESSED = (".gz", ".zip", ".bz2", ".xz")
 
 
 def read_vectors(file: Path, wanted: set[str] | None, most: int | None = None) -> tuple[dict[str, np.ndarray], int]:
-    """The vectors of the wanted words (None: of all), and how many numbers each has. A line is a word and its numbers,
-    with spaces between; a first line that only counts words and numbers is passed over. Other words are not kept, and
-    no line is read after `most` kept words."""
+    """(vectors by word, their dimension), for the words in `wanted`, or for all if it is None. A line is a word and its
+    values, separated by spaces; a header line with the number of words and dimensions is skipped. Reading stops after
+    `most` words."""
     if not file.exists():
-        raise ValueError(f"{file} does not exist: name a file of word vectors")
+        raise ValueError(f"{file} does not exist: give a file of word vectors")
     if not file.is_file():
         raise ValueError(f"{file} is not a file of word vectors")
-    if file.suffix in PACKED:
-        raise ValueError(f"{file} is packed: unpack it first")
+    if file.suffix in COMPRESSED:
+        raise ValueError(f"{file} is compressed: decompress it first")
     found: dict[str, np.ndarray] = {}
     width = 0
     with open(file, encoding="utf-8", errors="replace") as lines:
@@ -25,17 +25,19 @@ def read_vectors(file: Path, wanted: set[str] | None, most: int | None = None) -
             if number == 1 and len(fields) == 2 and all(field.isdigit() for field in fields):
                 continue
             if "\0" in line:
-                raise ValueError(f"{file} is not text: write the vectors as text, a word and its numbers a line")
+                raise ValueError(f"{file} is not text: write the vectors as text, one word and its values per line")
             width = width or len(fields) - 1
             if len(fields) <= width or width < 1:
-                raise ValueError(f"{file} line {number}: {len(fields) - 1} numbers after a word, not {max(width, 1)}")
+                raise ValueError(
+                    f"{file} line {number}: {len(fields) - 1} values after the word, expected {max(width, 1)}"
+                )
             word = " ".join(fields[: len(fields) - width])
             if (wanted is None or word in wanted) and word not in found:
                 found[word] = _numbers(fields[-width:], file, number)
                 if len(found) == most:
                     break
     if not width:
-        raise ValueError(f"{file} is empty: a line of a vectors file is a word and its numbers")
+        raise ValueError(f"{file} is empty: it must have one word and its values per line")
     return found, width
 
 
@@ -43,4 +45,4 @@ def _numbers(fields: list[str], file: Path, line: int) -> np.ndarray:
     try:
         return np.array(fields, np.float32)
     except ValueError:
-        raise ValueError(f"{file} line {line}: what stands after the word is not all numbers") from None
+        raise ValueError(f"{file} line {line}: the values after the word are not all numbers") from None
