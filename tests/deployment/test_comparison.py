@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 
 from hornbook.cli import app
 from hornbook.deployment.comparison import compare, folder_for
-from hornbook.deployment.timing import by_turns
+from hornbook.deployment.timing import time_interleaved
 from hornbook.files import read_json, write_json
 from hornbook.infer.predictor import Predictor
 from hornbook.models.outputs import Output
@@ -137,10 +137,10 @@ def test_a_run_that_learned_nothing_is_said(learned, tmp_path, scored_now):
     ]
 
 
-def test_rounds_go_by_turns_and_the_beginner_moves_on():
+def test_rounds_go_time_interleaved_and_the_beginner_moves_on():
     asked: list[tuple[str, int]] = []
     answers = [lambda i, name=name: asked.append((name, i)) for name in "abc"]
-    times = by_turns(answers, 3, num_warm_up=1)
+    times = time_interleaved(answers, 3, num_warm_up=1)
     counted = asked[3:]
     assert [name for name, _ in counted] == [*"abc", *"bca", *"cab"]
     assert [i for _, i in counted] == [0, 0, 0, 1, 1, 1, 2, 2, 2]

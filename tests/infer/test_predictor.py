@@ -16,7 +16,7 @@ from finetuned import (
 )
 
 from hornbook.files import read_json
-from hornbook.infer.predictor import combined, load_predictor
+from hornbook.infer.predictor import combine, load_predictor
 from hornbook.models.outputs import Output
 from hornbook.tasks.records import SpanExample
 from hornbook.text.tokenizer import Tokenizer
@@ -156,7 +156,7 @@ def test_a_folder_without_a_head_says_so(plain_encoder):
 
 
 def test_an_unfinished_run_says_so(tmp_path, reviews):
-    (tmp_path / "run.json").write_text('{"verb": "finetune"}')
+    (tmp_path / "run.json").write_text('{"command": "finetune"}')
     with pytest.raises(ValueError, match="is not finished: go on with --resume"):
         load_predictor(tmp_path)
     stopped = shutil.copytree(reviews, tmp_path / "stopped", ignore=shutil.ignore_patterns("task.json", "scores.json"))
@@ -258,7 +258,7 @@ def test_an_ensemble_of_numbers_and_of_spans(folder, plain_encoder, questions):
 )
 def test_combined_answers_decode_to_the_mean(output, to_chances, random):
     first, second = random.normal(size=(2, 4, 3)) * 3
-    found = combined(output, [list(first), list(second)])
+    found = combine(output, [list(first), list(second)])
     wanted = (to_chances(first) + to_chances(second)) / 2
     np.testing.assert_allclose(to_chances(np.stack(found)), wanted, atol=1e-9)
 

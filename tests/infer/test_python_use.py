@@ -94,7 +94,7 @@ def test_a_frame_of_polars(folder, plain_encoder):
 def finetuning(monkeypatch, plain_encoder, tmp_path):
     """Fine-tunes as a script does; whether a bar was drawn."""
     shown = []
-    monkeypatch.setattr(terminal.PieceDisplay, "__call__", lambda self, status: shown.append(self.is_live))
+    monkeypatch.setattr(terminal.MultiRunDisplay, "__call__", lambda self, status: shown.append(self.is_live))
 
     def run(**more) -> bool:
         out = tmp_path / str(len(list(tmp_path.iterdir())))
