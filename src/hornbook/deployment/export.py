@@ -29,7 +29,7 @@ from hornbook.report.exported import measured_words
 from hornbook.tasks.classification import encode_texts
 from hornbook.tasks.datasets import known
 from hornbook.tasks.reading.inputs import inputs_in, read_inputs
-from hornbook.tasks.reading.notes import Asked, Notes
+from hornbook.tasks.reading.notes import Notes, RequestedColumns
 from hornbook.tasks.saved import save_task
 from hornbook.tasks.task import Features
 
@@ -141,7 +141,7 @@ def compared_on(source: Opened, texts: Path | None, data: Any, length: int, rand
             examples = next((part for name, part in found.parts.items() if name != "train"), found.parts.get("train"))
         return source.encoded(alike(examples)[:NUM_AGREEING])
     if texts is not None:
-        examples = inputs_in(texts, known("classification"), Asked(), Notes(needs_labels=False))
+        examples = inputs_in(texts, known("classification"), RequestedColumns(), Notes(needs_labels=False))
         joined, _ = encode_texts(examples[:NUM_AGREEING], source.tokenizer, source.model.config.max_positions)
         ids = [np.array(each.ids, np.int64) for each in joined]
         return Features(ids, [np.array(each.type_ids, np.int64) for each in joined], np.arange(len(ids)), len(ids))

@@ -143,7 +143,7 @@ def labelled(plan: TaskPlan, place: Path) -> DataSet | str:
     """The data of a task as it is fine-tuned on."""
     if plan.parts == "as published":
         return str(place)
-    data = read(plan.task or plan.name, place, held_out=0, lone="dev")
+    data = read(plan.task or plan.name, place, held_out=0, default_split="dev")
     train, dev = by_article(data.parts["dev"])
     return dataclasses.replace(data, parts={"train": train, "dev": dev})
 

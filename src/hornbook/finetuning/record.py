@@ -91,7 +91,7 @@ def asked_of(verb: str, request: Request, data: DataSet) -> dict[str, Any]:
             "files": list(data.files),
             "fingerprint": fingerprint(data),
             "examples": {name: len(part) for name, part in data.parts.items()},
-            "said": list(data.said),
+            "said": list(data.messages),
             "problems": data.problems.as_dict(),
         },
     }

@@ -205,7 +205,7 @@ class Predictor:
         trained = saved.roles if saved is self.saved else None
         written = {"delimiter": delimiter, "encoding": encoding}
         return saved, read(
-            saved.name, data, **columns, **written, trained=trained, strict=strict, held_out=0, lone="dev"
+            saved.name, data, **columns, **written, trained=trained, strict=strict, held_out=0, default_split="dev"
         )
 
     def _mostly_known(self, found: DataSet) -> list[str]:
@@ -247,7 +247,7 @@ class Predictor:
         scores: dict[str, Any] = {
             **{"task": saved.name, "decided_by": saved.task.measures[0]},
             **{"parts": {}, "tables": {}, "examples": {}, "unlabelled": {}, "cut_texts": {}},
-            **{"unknown_labels": [], "said": list(found.said), "problems": found.problems.as_dict()},
+            **{"unknown_labels": [], "said": list(found.messages), "problems": found.problems.as_dict()},
             "notes": self._mostly_known(found),
         }
         unknown: set[str] = set()
