@@ -97,9 +97,11 @@ def test_rows_of_a_classification(reviews):
 
 
 def test_an_input_of_a_wrong_shape_is_named(reviews, questions):
-    with pytest.raises(ValueError, match=r"input 2 \(3\) is not a text, a \(text, pair\)"):
+    with pytest.raises(ValueError, match=r"input 2 \(3\) is invalid: this model takes a text, a \(text, pair\)"):
         load_predictor(reviews).predict(["fine", 3])
-    with pytest.raises(ValueError, match=r"input 1 \('no passage'\) is not a \(question, passage\)"):
+    with pytest.raises(
+        ValueError, match=r"input 1 \('no passage'\) is invalid: this model takes a \(question, passage\)"
+    ):
         load_predictor(questions).predict(["no passage"])
     with pytest.raises(ValueError, match="input 1"):
         load_predictor(reviews).predict([SpanExample("0", "who", "she")])

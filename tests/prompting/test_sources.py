@@ -94,7 +94,7 @@ def test_refusals_of_tables(tmp_path):
         read_items(read_task(write_task(tmp_path / "b.toml", QUESTION.replace('"label"', '"colour"'))), data, quiet)
     with pytest.raises(ValueError, match="does not exist"):
         read_items(read_task("summary"), tmp_path / "nowhere", quiet)
-    with pytest.raises(ValueError, match="holds none of the files that were looked for"):
+    with pytest.raises(ValueError, match="contains none of the expected files"):
         read_items(read_task("translation-pairs"), data, quiet)
 
 

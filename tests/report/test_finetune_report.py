@@ -91,7 +91,7 @@ def test_counts_of_classes(make_task_run):
     assert found.names == list(CLASSES)
     assert found.counts.tolist() == [[6, 0, 0], [2, 3, 0], [0, 1, 0]]
     good = next(each for each in tallies(run.judged) if each.name == "good")
-    assert (good.num_right, good.num_said, good.num_hits) == (6, 8, 6)
+    assert (good.num_gold, good.num_predicted, good.num_correct) == (6, 8, 6)
     assert (good.precision, good.recall, good.f1) == (0.75, 1.0, 12 / 14)
 
 
@@ -106,7 +106,7 @@ def test_rare_ones_of_many_classes_are_put_together(make_task_run):
     run = opened(make_task_run(rows=rows, labels=[f"class {i}" for i in range(30)]))
     found = confusion(run.judged)
     assert len(found.names) == 20 and found.names[-1] == "11 others" and found.counts.sum() == 75
-    assert len(tallies(run.judged)) == 30 and sum(each.num_right for each in tallies(run.judged)) == 75
+    assert len(tallies(run.judged)) == 30 and sum(each.num_gold for each in tallies(run.judged)) == 75
 
 
 def test_several_classes_at_once(make_task_run):
@@ -116,7 +116,7 @@ def test_several_classes_at_once(make_task_run):
     folder = make_task_run(rows=rows, found=scores(micro_f1=0.5), labels=("a", "b", "c"), leave_out=PICTURES)
     run = opened(folder)
     assert run.is_multi and confusion(run.judged) is None
-    assert {each.name: (each.num_right, each.num_said, each.num_hits) for each in tallies(run.judged)} == {
+    assert {each.name: (each.num_gold, each.num_predicted, each.num_correct) for each in tallies(run.judged)} == {
         "a": (1, 1, 1),
         "b": (1, 0, 0),
         "c": (0, 1, 0),
@@ -135,7 +135,7 @@ def test_entities_are_counted_as_the_official_scorer_counts_them(make_task_run):
     ours = {each.name: each for each in tallies(run.judged)}
     assert ours.keys() == official["types"].keys() == {"PER", "LOC"}
     for name, theirs in official["types"].items():
-        assert (ours[name].precision, ours[name].recall, ours[name].num_right) == (
+        assert (ours[name].precision, ours[name].recall, ours[name].num_gold) == (
             theirs["precision"],
             theirs["recall"],
             theirs["support"],
@@ -155,7 +155,7 @@ def test_sentences_with_most_wrong_tags_come_first(make_task_run):
 def test_plain_tags_have_a_table_by_tag(make_task_run):
     rows = [{"key": "0", "gold": ["NOUN", "VERB"], "words": ["a", "b"], "tags": ["NOUN", "NOUN"]}]
     run = opened(make_task_run("tagging", rows=rows, found=scores(tag_accuracy=0.5), labels=("NOUN", "VERB")))
-    assert [(each.name, each.num_right, each.num_said, each.num_hits) for each in tallies(run.judged)] == [
+    assert [(each.name, each.num_gold, each.num_predicted, each.num_correct) for each in tallies(run.judged)] == [
         ("NOUN", 1, 2, 1),
         ("VERB", 1, 0, 0),
     ]

@@ -143,7 +143,7 @@ def task_data(plan: TaskPlan, place: Path) -> DataSet | str:
     """The fine-tuning data of a task: its path or, split by article, the data set."""
     if plan.parts == "as published":
         return str(place)
-    data = read(plan.task or plan.name, place, held_out=0, lone="dev")
+    data = read(plan.task or plan.name, place, held_out=0, default_split="dev")
     train, dev = by_article(data.parts["dev"])
     return dataclasses.replace(data, parts={"train": train, "dev": dev})
 

@@ -119,7 +119,7 @@ def read_labelled(request: Request, data: Any, log: Log) -> tuple[KnownDataSet, 
         strict=request.strict,
         seed=seed,
     )
-    for message in (*read_data.said, *problem_lines(read_data.problems.as_dict()), _number_hint(read_data)):
+    for message in (*read_data.messages, *problem_lines(read_data.problems.as_dict()), _number_hint(read_data)):
         if message:
             log(message)
     if not read_data.parts.get("train"):

@@ -91,7 +91,7 @@ def base_record(command: str, request: Request, data: DataSet) -> dict[str, Any]
             "files": list(data.files),
             "fingerprint": fingerprint(data),
             "examples": {name: len(split) for name, split in data.parts.items()},
-            "said": list(data.said),
+            "said": list(data.messages),
             "problems": data.problems.as_dict(),
         },
     }

@@ -30,7 +30,7 @@ from hornbook.lifecycle.locking import locks_file
 from hornbook.tasks.classification import encode_texts
 from hornbook.tasks.datasets import known
 from hornbook.tasks.reading.inputs import inputs_in
-from hornbook.tasks.reading.notes import Asked, Format, Notes
+from hornbook.tasks.reading.notes import Format, Notes, RequestedColumns
 from hornbook.tasks.records import TextExample
 from hornbook.tasks.running import grouped
 
@@ -172,7 +172,7 @@ def extract_features(
         raise ValueError(f"pooling must be cls, mean or none, not '{pooling}'")
     notes = Notes(strict, needs_labels=False, format=Format(delimiter, encoding))
     if isinstance(texts, str | Path):
-        examples = inputs_in(texts, known("classification"), Asked(text, pair), notes)
+        examples = inputs_in(texts, known("classification"), RequestedColumns(text, pair), notes)
     else:
         examples = [TextExample(str(number), str(each)) for number, each in enumerate(texts)]
     if not examples:
@@ -216,7 +216,7 @@ def extract_features(
                 np.save(opened, starts.astype(np.int64))
     if progress:
         progress(len(examples), len(examples))
-    return Extracted(out, len(examples), num_rows, width, num_cut, tuple(notes.said), notes.problems)
+    return Extracted(out, len(examples), num_rows, width, num_cut, tuple(notes.messages), notes.problems)
 
 
 def _check_disk_space(out: Path, num_bytes: int) -> None:

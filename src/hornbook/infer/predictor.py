@@ -205,7 +205,7 @@ class Predictor:
         trained = saved.roles if saved is self.saved else None
         reading = {"delimiter": delimiter, "encoding": encoding}
         return saved, read(
-            saved.name, data, **columns, **reading, trained=trained, strict=strict, held_out=0, lone="dev"
+            saved.name, data, **columns, **reading, trained=trained, strict=strict, held_out=0, default_split="dev"
         )
 
     def _warn_trained_on(self, found: DataSet) -> list[str]:
@@ -247,7 +247,7 @@ class Predictor:
         scores: dict[str, Any] = {
             **{"task": saved.name, "decided_by": saved.task.measures[0]},
             **{"parts": {}, "tables": {}, "examples": {}, "unlabelled": {}, "cut_texts": {}},
-            **{"unknown_labels": [], "said": list(found.said), "problems": found.problems.as_dict()},
+            **{"unknown_labels": [], "said": list(found.messages), "problems": found.problems.as_dict()},
             "notes": self._warn_trained_on(found),
         }
         unknown: set[str] = set()

@@ -21,7 +21,7 @@ from hornbook.data.problems import problem_lines
 from hornbook.prompting.definition import Source, TextTask
 from hornbook.tasks.reading.content import read_text
 from hornbook.tasks.reading.coqa import read_conversations
-from hornbook.tasks.reading.layout import find_parts, own_patterns, wanted
+from hornbook.tasks.reading.layout import find_parts, no_files_message, own_patterns
 from hornbook.tasks.reading.notes import Notes
 from hornbook.tasks.reading.read import read
 from hornbook.tasks.reading.rows import is_missing, read_table
@@ -73,8 +73,8 @@ def _expected(task: TextTask) -> str:
 
 def _known(task: TextTask, path: Path, log: Log) -> list[list[Item]]:
     source = task.source
-    found = read(source.known, path, held_out=0.0, lone="dev")
-    for message in (*found.said, *problem_lines(found.problems.as_dict())):
+    found = read(source.known, path, held_out=0.0, default_split="dev")
+    for message in (*found.messages, *problem_lines(found.problems.as_dict())):
         log(message)
     split_names = (source.train or ("train",), source.test or ("dev", "test"))
     splits = [next((found.parts[name] for name in names if name in found.parts), []) for names in split_names]
@@ -143,10 +143,10 @@ def _from_files(task: TextTask, path: Path, log: Log) -> list[list[Item]]:
         split = "train" if "train" in path.name.lower() and "train" in files else "test"
         files = {split: [path]}
     if not files:
-        raise ValueError(wanted(path, patterns))
+        raise ValueError(no_files_message(path, patterns))
     read_one = {"columns": _columns, "lambada": _lambada, "coqa": _coqa, "parallel": _sentences}[task.source.layout]
     found = [[item for file in files.get(split, ()) for item in read_one(task, file, notes)] for split in patterns]
-    for message in (*notes.said, *problem_lines(notes.problems.as_dict())):
+    for message in (*notes.messages, *problem_lines(notes.problems.as_dict())):
         log(message)
     return found
 
@@ -155,7 +155,7 @@ def _columns(task: TextTask, path: Path, notes: Notes) -> Iterator[Item]:
     table = read_table(path, notes)
     if not task.gold:
         raise ValueError("the task does not name the column with the right answer: set gold, such as gold = 'answer'")
-    table.need(task.gold, "gold")
+    table.require(task.gold, "gold")
     for number, row in enumerate(table.rows):
         if row.broken:
             notes.problem(row.broken[0], str(path), row.place, row.broken[1])

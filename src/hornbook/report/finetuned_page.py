@@ -182,7 +182,7 @@ def _tally_table(run: FinetunedRun) -> str:
     rows = []
     for each in found[:MOST_TALLIES]:
         shares = [wording.percent(value) for value in (each.precision, each.recall, each.f1)]
-        counts = [f"{each.num_right:,}", f"{each.num_said:,}"]
+        counts = [f"{each.num_gold:,}", f"{each.num_predicted:,}"]
         rows.append(row(each.name, list(zip(names, shares + counts, strict=True))))
     left = len(found) - MOST_TALLIES
     note = f'<p class="soft small">and {left} less frequent</p>' if left > 0 else ""
