@@ -197,7 +197,7 @@ def test_choices(make_task_run):
     assert found.names == ["ending 1", "ending 2", "ending 3"] and found.counts[2, 1] == 1
     _, mistakes = worst_mistakes(run)
     assert [(each.gold, each.predicted, each.note) for each in mistakes] == [
-        ("ending 3", "ending 2: and swam", "60.0% sure; 30.0% for the right one")
+        ("ending 3", "ending 2: and swam", "probability 60.0%, gold ending 30.0%")
     ]
 
 
@@ -397,12 +397,12 @@ def test_info_of_several_runs(tmp_path):
     ("config", "task", "labels"),
     [
         ({"architectures": ["BertForSequenceClassification"]}, "classification: one label per text", "2: no, yes"),
-        ({"architectures": ["RobertaForTokenClassification"]}, "tagging: a tag for each word", "2: no, yes"),
-        ({"architectures": ["BertForQuestionAnswering"]}, "spans: the span that answers", None),
+        ({"architectures": ["RobertaForTokenClassification"]}, "tagging: one tag per word", "2: no, yes"),
+        ({"architectures": ["BertForQuestionAnswering"]}, "spans: an answer span in the text", None),
         ({"architectures": ["BertForMultipleChoice"]}, "choice: one of several endings", None),
         (
             {"architectures": ["BertForSequenceClassification"], "problem_type": "regression"},
-            "regression: a number",
+            "regression: one number per text",
             None,
         ),
         (

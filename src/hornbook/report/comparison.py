@@ -70,18 +70,18 @@ def cells(found: dict) -> list[tuple[str, ...]]:
 
 def _cells(each: dict, found: dict) -> tuple[str, ...]:
     latency, speeds = each["latency_ms"], each["throughput"]
-    shown = [
+    values = [
         *(each["name"], KINDS.get(each["kind"], each["kind"]), wording.size(each["bytes"])),
         *(wording.amount(each["parameters"]), wording.amount(each["flops"])),
         *(f"{latency['p50']:.2f}", f"{latency['p99']:.2f}", f"{each['times_faster']:.2f} x", _speed(speeds["cpu"])),
     ]
     if any("cuda" in one["throughput"] for one in found["rows"]):
-        shown.append(_speed(speeds["cuda"]) if "cuda" in speeds else "–")
+        values.append(_speed(speeds["cuda"]) if "cuda" in speeds else "–")
     if _has_scores(found):
         score = each.get("score")
-        shown.append(wording.score_with_interval(found["decided_by"], score, _in_percent(found)) if score else "–")
-        shown.append(wording.percent(each["kept"]) if "kept" in each else "–")
-    return tuple(shown)
+        values.append(wording.score_with_interval(found["decided_by"], score, _in_percent(found)) if score else "–")
+        values.append(wording.percent(each["kept"]) if "kept" in each else "–")
+    return tuple(values)
 
 
 def how_measured(found: dict) -> list[str]:
@@ -115,7 +115,7 @@ def _in_percent(found: dict) -> bool:
 
 def _table(found: dict) -> str:
     titles = headings(found)
-    rows = [row(shown[0], list(zip(titles[1:], shown[1:], strict=True))) for shown in cells(found)]
+    rows = [row(values[0], list(zip(titles[1:], values[1:], strict=True))) for values in cells(found)]
     return table(titles, rows, amounts_from=1)
 
 

@@ -196,11 +196,11 @@ def _data(record: RunRecord) -> str:
             ("documents", f"{corpus.get('documents', 0):,}"),
             ("tokens", wording.amount(corpus.get("tokens", 0))),
             ("weight", f"{corpus.get('weight', 1):g}"),
-            ("epochs", wording.times(corpus["epochs"])),
+            ("read", wording.times(corpus["epochs"])),
         ]
         numbers = "".join(f'<td class="amount" data-label="{label}">{escape(value)}</td>' for label, value in cells)
         rows.append(f'<tr><td class="path">{escape(str(corpus.get("folder", "")))}</td>{numbers}</tr>')
-    return table(("corpus", "documents", "tokens", "weight", "epochs"), rows, amounts_from=1) if rows else ""
+    return table(("corpus", "documents", "tokens", "weight", "read"), rows, amounts_from=1) if rows else ""
 
 
 def _commands(record: RunRecord) -> str:

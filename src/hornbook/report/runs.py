@@ -62,7 +62,7 @@ def _of_kind(run: Path) -> dict:
     if kind == "several runs":
         tries, curve = several.read_tries(run), several.read_curve(run)
         scored = tries or curve
-        best = "" if scored is None else scored.words(max(number(row["score"]) for row in scored.rows))
+        best = "" if scored is None else scored.format_score(max(number(row["score"]) for row in scored.rows))
         finished = tries is not None or bool(curve and curve.about.get("finished"))
         name = "label curve" if curve else "search or restarts"
         return _about(found, name, finished, f"best {scored.decided_by} {best}" if best else "")

@@ -35,7 +35,7 @@ class Scored:
         """Whether scores are in percent, as those of span tasks are; the others are fractions."""
         return any(number(row.get("score")) > 1.5 for row in self.rows)
 
-    def words(self, value: object) -> str:
+    def format_score(self, value: object) -> str:
         return wording.score(self.decided_by, number(value), self.in_percent)
 
     def interval_words(self, row: dict) -> str:

@@ -48,12 +48,12 @@ def _summary(tries: Scored) -> str:
     about, bad = tries.about, sum(bool(each.get("degenerate")) for each in tries.rows)
     parts = [f"best {about['best']}"] if about.get("best") else []
     if number(about.get("median")) == number(about.get("median")):
-        parts.append(f"median {tries.words(about['median'])}")
+        parts.append(f"median {tries.format_score(about['median'])}")
     spread = about.get("spread")
     if isinstance(spread, list | tuple) and len(spread) == 2:
-        parts.append(f"from {tries.words(spread[0])} to {tries.words(spread[1])}")
+        parts.append(f"from {tries.format_score(spread[0])} to {tries.format_score(spread[1])}")
     elif number(spread) == number(spread):
-        parts.append(f"spread {tries.words(spread)}")
+        parts.append(f"spread {tries.format_score(spread)}")
     parts.append(f"{bad} of {len(tries.rows)} degenerate" if bad else "none degenerate")
     return f"<p>By {escape(wording.measure(tries.decided_by))} on dev: {escape('; '.join(parts))}.</p>"
 

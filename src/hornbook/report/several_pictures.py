@@ -60,7 +60,7 @@ def tries_figure(found: Scored, colours: Colours = LIGHT) -> Figure:
         _draw_try(axes, place, row, _is_best(row, found), colours)
     median = number(found.about.get("median"))
     if not is_search and math.isfinite(median):
-        label = f"median {found.words(median)}"
+        label = f"median {found.format_score(median)}"
         axes.axhline(median, color=colours.ink, linestyle=(0, (5, 4)), linewidth=1.0, alpha=0.75, label=label)
     if any(_is_best(row, found) for row in rows):
         axes.plot([], [], "*", color=colours.validation, markersize=11, label="best")
