@@ -128,4 +128,4 @@ def _check_lengths(gold: Sequence, predicted: Sequence) -> None:
             f"{len(gold)} gold labels but {len(predicted)} predicted ones; give one prediction per example"
         )
     if len(gold) == 0:
-        raise ValueError("there is nothing to score; give at least one example")
+        raise ValueError("nothing to score: give at least one example")

@@ -26,7 +26,7 @@ def glue_average(scores: Mapping[str, Mapping[str, float]]) -> tuple[float, tupl
         raise ValueError(f"'{unknown[0]}' is not a GLUE task; the tasks are {', '.join(OFFICIAL)}")
     counted = tuple(task for task in OFFICIAL if task in scores)
     if not counted:
-        raise ValueError("there is nothing to average; give the scores of at least one task")
+        raise ValueError("nothing to average: give the scores of at least one task")
     for task in counted:
         missing = [measure for measure in OFFICIAL[task] if measure not in scores[task]]
         if missing:

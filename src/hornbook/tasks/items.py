@@ -106,7 +106,7 @@ def _example(key: str, item: Any, kind: Kind) -> Example:
     elif kind == "tagging" and _is_list_of_texts(item):
         example = TaggedExample(key, tuple(item))
     elif isinstance(item, tuple | list) and len(item) == 2:
-        example = _of_two(key, *item, kind)
+        example = _from_pair(key, *item, kind)
     elif kind == "choice" and _is_list_of_texts(item) and len(item) > 2:
         example = ChoiceExample(key, item[0], tuple(item[1:]))
     if example is None:
@@ -115,7 +115,7 @@ def _example(key: str, item: Any, kind: Kind) -> Example:
     return example
 
 
-def _of_two(key: str, first: Any, second: Any, kind: Kind) -> Example | None:
+def _from_pair(key: str, first: Any, second: Any, kind: Kind) -> Example | None:
     if not isinstance(first, str):
         return None
     if kind == "choice":

@@ -1,8 +1,8 @@
 """The loss of each kind of output, as the training loop expects it: summed, with counts known before the forward pass.
 
     sequence, choice   - log p(class)                       (Devlin et al. 2018, section 4.1 and 4.4)
-    several classes    - mean over classes of log p(holds or not)
-    a number           (score - number)^2
+    multi-label        - mean over classes of log p(present or absent)
+    regression         (output - target)^2
     tokens             - log p(tag) at each word's first token
     spans              - (log p(start) + log p(end)) / 2; with an answerability classifier, spans count only where
                        there is an answer, and - log p(answerable) is added
@@ -95,7 +95,7 @@ class TaskObjective:
 
 
 def class_weights(features_labels: np.ndarray, num_labels: int) -> Tensor:
-    """Weights that make every class count the same in sum: N / (L x how often it occurs)."""
+    """Weights (L) that give every class the same total weight: N / (L x number of its examples)."""
     known = features_labels[features_labels >= 0]
     counts = np.bincount(known, minlength=num_labels)
     return torch.from_numpy(len(known) / (num_labels * np.maximum(counts, 1))).float()

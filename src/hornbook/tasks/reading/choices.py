@@ -170,7 +170,7 @@ class _ExampleBuilder:
             padded = (*endings, *[""] * self.num_endings)[: self.num_endings]
             label = label if label is not None and label < self.num_endings else None
             context, beginning = (plain(row.fields.get(name)).strip() for name in (columns.context, columns.beginning))
-            if problem is None or not notes.leaves_out(problem[0], part, table.file, row.place, problem[1]):
+            if problem is None or not notes.should_drop(problem[0], part, table.file, row.place, problem[1]):
                 found.append(ChoiceExample(key, context, padded, beginning, label))
         return found
 

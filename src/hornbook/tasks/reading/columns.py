@@ -62,8 +62,8 @@ class ColumnLayout:
         lines = read_text(path, notes).split("\n")
         shape = shape_of(lines, path.suffix.lower() == ".conllu", may_be_conllu=not self.names)
         is_conllu, names = shape.is_conllu, CONLLU_COLUMNS if shape.is_conllu else self.names
-        column = column_number(requested.label or ("upos" if is_conllu else self.tag), names)
-        words_column = column_number(requested.text, names, "text") if requested.text else shape.words
+        column = column_number(path, requested.label or ("upos" if is_conllu else self.tag), names)
+        words_column = column_number(path, requested.text, names, "text") if requested.text else shape.words
         for number, (place, rows) in enumerate(shape.sentences(lines)):
             words = tuple(row[words_column if len(row) > words_column else 0] for row in rows)
             width = max(len(row) for row in rows)
@@ -77,12 +77,12 @@ class ColumnLayout:
                 tags = tuple(row[column] for row in rows)
                 is_hidden = is_conllu and set(tags) == {"_"}
                 needs_tags = is_hidden and not part.startswith("test")
-                if needs_tags and notes.leaves_out("no_label", part, str(path), f"line {place}", "no word has a tag"):
+                if needs_tags and notes.should_drop("no_label", part, str(path), f"line {place}", "no word has a tag"):
                     continue
                 yield replace(example, tags=None if is_hidden else tags)
                 continue
             detail = f"'{words[short]}' has no tag: its line has {len(rows[short])} columns"
-            if not notes.leaves_out("bad_row", part, str(path), f"line {place + short}", detail):
+            if not notes.should_drop("bad_row", part, str(path), f"line {place + short}", detail):
                 yield example
 
 
@@ -94,7 +94,7 @@ def _has(row: list[str], column: int, width: int, is_conllu: bool) -> bool:
     return len(row) == width and len(row) > 1 if column < 0 else len(row) > column
 
 
-def column_number(requested: str, names: Mapping[str, int], role: str = "label") -> int:
+def column_number(path: Path, requested: str, names: Mapping[str, int], role: str = "label") -> int:
     if requested == "last":
         return -1
     if requested.isdigit():
@@ -102,7 +102,7 @@ def column_number(requested: str, names: Mapping[str, int], role: str = "label")
     if requested.lower() in names:
         return names[requested.lower()]
     known = ", ".join([*names, "last"])
-    raise ValueError(f"--{role} {requested} is not a column of this file: use one of {known}, or its index from 0")
+    raise ValueError(f"{path}: --{role} {requested} is not a column; use one of {known}, or its index from 0")
 
 
 @dataclass(frozen=True)
@@ -202,7 +202,7 @@ def table_examples(table: Table, part: str, requested: RequestedColumns, notes: 
         key = key_of(row, key_column, number)
         notes.places[part, key] = row.place
         example, problem = _tagged(row, key, words_column, tags_column)
-        if problem is None or not notes.leaves_out(problem[0], part, table.file, row.place, problem[1]):
+        if problem is None or not notes.should_drop(problem[0], part, table.file, row.place, problem[1]):
             found.append(example)
     return found
 

@@ -53,10 +53,12 @@ class Notes:
     def problem(self, kind: str, file: str, place: str = "", detail: str = "", count: int = 1) -> None:
         if self.strict and kind not in HARMLESS:
             where = " ".join(filter(None, (file, place)))
-            raise ValueError(f"{where}: {detail or KINDS[kind]} (without strict, the problem is only counted)")
+            raise ValueError(
+                f"{where}: {detail or KINDS[kind]} (without --strict, problems are counted and reading continues)"
+            )
         self.problems.add(Problem(kind, file, place, detail, count))
 
-    def leaves_out(self, kind: str, part: str, file: str, place: str, detail: str = "") -> bool:
+    def should_drop(self, kind: str, part: str, file: str, place: str, detail: str = "") -> bool:
         """Records the problem of an example. Returns whether to drop the example: only in the training split."""
         if kind in OF_LABELS and not self.needs_labels:
             return False

@@ -87,14 +87,14 @@ def _start(answer: dict) -> int | None:
 def checked(
     questions: Iterator[RawQuestion], part: str, file: str, may_be_none: bool, notes: Notes
 ) -> list[SpanExample]:
-    """Examples with answer starts that match the passage; wrong or missing starts are corrected and recorded as
-    problems."""
+    """Examples with answer starts that match the passage. Missing starts are searched and wrong ones corrected; wrong,
+    ambiguous and unfound answers are recorded as problems."""
     examples = []
     for question in questions:
         answers, starts, missing = _located(question, file, notes)
         example = SpanExample(question.key, question.question, question.passage, answers, starts, question.title)
         problem = _problem(question, starts, missing, part, may_be_none)
-        if problem is None or not notes.leaves_out(problem[0], part, file, question.place, problem[1]):
+        if problem is None or not notes.should_drop(problem[0], part, file, question.place, problem[1]):
             examples.append(example)
             if problem is None and missing:
                 notes.problem("kept_no_span", file, question.place, f"'{missing[:60]}' is not in the passage")

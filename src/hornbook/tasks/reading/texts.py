@@ -49,7 +49,7 @@ def text_examples(
             found.append(example)
             continue
         kind, detail, kept = example
-        if not notes.leaves_out(kind, part, table.file, row.place, detail):
+        if not notes.should_drop(kind, part, table.file, row.place, detail):
             found.append(kept)
     return found
 
