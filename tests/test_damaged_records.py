@@ -108,7 +108,7 @@ def test_weights_in_another_folder_are_not_opened(run):
     index = run / "model.safetensors.index.json"
     (run / "model.safetensors").rename(run.parent / "model.safetensors")
     index.write_text(json.dumps({"weight_map": {"a": "../model.safetensors"}}))
-    with pytest.raises(ValueError, match="is not a file of its own folder"):
+    with pytest.raises(ValueError, match="is not a file in its own folder"):
         weights_files(run)
 
 

@@ -164,7 +164,7 @@ def test_the_flags(tmp_path, teacher, base, data):
     assert (kept_settings["copies"], kept_settings["vectors"]) == (2, str(vectors))
     assert json.loads((out / kept.MADE_FROM).read_text())["vectors"]
     wrong = CliRunner().invoke(cli.app, ["distill", str(teacher), "--corpus", "c", "--out", "o", "--augment", "2"])
-    assert "--augment goes with --task" in str(wrong.exception)
+    assert "--augment has an effect only with --task" in str(wrong.exception)
 
 
 def test_ctrl_c_while_copies_are_made(tmp_path, teacher, base, data, monkeypatch):
@@ -176,5 +176,5 @@ def test_ctrl_c_while_copies_are_made(tmp_path, teacher, base, data, monkeypatch
     settings = [f"--set={name}={value}" for name, value in FEW.items()]
     stopped = CliRunner().invoke(cli.app, [*asked, *settings, "--augment", "2", "--out", str(tmp_path / "run")])
     assert stopped.exit_code == 130
-    assert "the same with --resume goes on" in stopped.output
+    assert "the same command with --resume to resume" in stopped.output
     assert "copies of example 0 of" in stopped.output and "left" not in stopped.output.splitlines()[-2]

@@ -78,7 +78,7 @@ def test_a_comparison_of_other_models_is_not_written_over(tiny_tokenizer, tmp_pa
     with pytest.raises(ValueError, match=r"out holds a comparison of .*one, .*two: choose another --out"):
         compare([one], out=out, length=8, **FAST)
     assert len(read_json(out / "comparison.json")["rows"]) == 2
-    with pytest.raises(ValueError, match=r"two holds something else than a comparison: choose another --out"):
+    with pytest.raises(ValueError, match=r"two holds something other than a comparison: choose another --out"):
         compare([one], out=two, length=8, **FAST)
 
 
@@ -105,7 +105,7 @@ def test_there_is_a_picture_without_asking(tiny_tokenizer, tmp_path, monkeypatch
 def test_what_cannot_stand_side_by_side_is_refused_with_the_fix(learned, tiny_tokenizer, tmp_path):
     bare = model_folder_of(tmp_path / "bare", tiny_tokenizer, "bert")
     tagger = model_folder_of(tmp_path / "tagger", tiny_tokenizer, "bert", Output("tokens", 2, ("O", "B-X")))
-    with pytest.raises(ValueError, match=r"no head for a task.*leave --data out"):
+    with pytest.raises(ValueError, match=r"no task head.*omit --data"):
         compare([learned.run, bare], data=learned.data, **FAST)
     with pytest.raises(ValueError, match=r"classification and .* of tagging.*models of one task"):
         compare([learned.run, tagger], **FAST)

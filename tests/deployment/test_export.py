@@ -204,7 +204,7 @@ def test_info_says_what_was_exported(learned):
     assert description["kind"] == "exported model" and description["task"] == "classification"
     said = dict(lines(description))
     assert said["format"] == "onnx-int8" and said["outputs"] == "logits" and "% of " in said["same predictions"]
-    assert "examples are what the run was trained on" in said["note"]
+    assert "examples, so the score does not measure" in said["note"]
     assert said["note"] in (learned.phone / "README.md").read_text(encoding="utf-8")
 
 
@@ -238,7 +238,7 @@ def test_given_texts_are_what_is_compared(both, tmp_path):
     [
         ({"to": "onnx-int4"}, "onnx or onnx-int8.*did you mean onnx-int8"),
         ({"to": "onnx", "threads": 0}, "--threads must be at least 1"),
-        ({"to": "onnx", "data": "some.csv"}, "no head for a task.*--texts FILE"),
+        ({"to": "onnx", "data": "some.csv"}, "no task head.*--texts FILE"),
     ],
 )
 def test_what_cannot_be_is_refused_with_the_fix(asked, said, tiny_tokenizer, tmp_path):
@@ -264,23 +264,23 @@ def test_an_exported_folder_reads_the_columns_of_its_run(learned):
 def test_data_of_another_task_leaves_no_folder(learned, tmp_path):
     other = tmp_path / "other.csv"
     other.write_text("said,label\nan old lamp,\n")
-    with pytest.raises(ValueError, match="there are no labels to score by"):
+    with pytest.raises(ValueError, match="there are no labels in"):
         export(learned.run, "onnx", tmp_path / "phone", data=other, **FAST)
     assert not (tmp_path / "phone").exists()
 
 
 def test_what_an_exported_folder_is_not_for_says_so(both):
-    with pytest.raises(ValueError, match=r"holds an exported model .* give the run or model that it was made of"):
+    with pytest.raises(ValueError, match=r"holds an exported model .* give the original run or model"):
         load_folder(both[1])
     with pytest.raises(ValueError, match="is an exported model, not a run: describe it with hornbook info"):
         RunRecord.load(both[1])
     if open_model(both[1]).output is None:
-        with pytest.raises(ValueError, match="exported from a model without a task: export a fine-tuned run"):
+        with pytest.raises(ValueError, match="exported from a model without a task head: export a fine-tuned run"):
             load_predictor([both[1]])
 
 
 def test_what_is_exported_is_not_exported_again(learned, tmp_path):
-    with pytest.raises(ValueError, match="exported already: give the run"):
+    with pytest.raises(ValueError, match="already exported: give the original run"):
         export(learned.phone, "onnx-int8", tmp_path / "two")
 
 

@@ -325,19 +325,19 @@ def test_predicting_refuses_what_is_no_text(tmp_path, encoder, capsys, monkeypat
     status, out, _ = verb("predict", result.out, "--file", tmp_path / "texts.txt", "--json")
     assert status == 0 and len(json.loads(out)["predictions"]) == 3
     for words, said in (
-        (("lamp", "--file", tmp_path / "texts.txt"), "a text would do nothing beside --file: leave it out"),
+        (("lamp", "--file", tmp_path / "texts.txt"), "a text has no effect with --file: omit it"),
         (
             ("--data", "reviews.csv"),
-            "--data goes with --submission: for the predictions of a file say --file",
+            "--data needs --submission: to predict the rows of a file, use --file",
         ),
-        (("lamp", "--submission", tmp_path / "to"), "a text would do nothing with --submission"),
+        (("lamp", "--submission", tmp_path / "to"), "a text has no effect with --submission"),
     ):
         status, _, error = verb("predict", result.out, *words)
         assert status == 2 and said in error
     status, _, log = verb("predict", result.out, "lamp ||| apple", "lamp")
-    assert status == 0 and "learned from single texts, and 1 of these inputs" in log
+    assert status == 0 and "trained on single texts, but 1 of these inputs" in log
     others = [{"text": row["text"], "label": "maybe"} for row in made_up(10)]
-    with pytest.raises(ValueError, match="none of the labels here"):
+    with pytest.raises(ValueError, match="none of the labels of the data"):
         result.evaluate(others)
 
 

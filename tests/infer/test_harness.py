@@ -106,7 +106,7 @@ def test_continuations(pair, answers):
     assert answers.continuations([(long, {"max_gen_toks": 4})]) == answers.continuations(
         [(ours.tokenizer.decode(ids), {"max_gen_toks": 4})]
     )
-    with pytest.raises(ValueError, match="has no room"):
+    with pytest.raises(ValueError, match="no space for the prompt"):
         answers.continuations([("the", {"max_gen_toks": CONTEXT})])
     with pytest.raises(ValueError, match="asks for num_beams"):
         answers.continuations([("the", {"num_beams": 3})])
@@ -121,7 +121,7 @@ def test_settings():
 
 def test_who_cannot_be_asked(tmp_path):
     saved_gpt(tmp_path, end=None)
-    with pytest.raises(ValueError, match="names no end-of-text token"):
+    with pytest.raises(ValueError, match="has no end-of-text token"):
         Answers(library.load(tmp_path))
 
 

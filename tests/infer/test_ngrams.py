@@ -152,7 +152,7 @@ def test_a_corpus_without_what_it_holds_out(folder):
     assert f"learned from {sum(map(len, found)):,} tokens of {folder / 'corpus'}" in definition
     corpus.tokenizer.without_special_tokens().save(model.folder)  # as a run has it
     assert library.load(model.folder).ngram_perplexity(folder / "text.txt", folder / "corpus").definition == definition
-    with pytest.raises(ValueError, match="built with another tokenizer"):
+    with pytest.raises(ValueError, match="built with a different tokenizer"):
         model.ngram_perplexity(folder / "text.txt", folder / "other")
     with pytest.raises(ValueError, match="order of n-grams"):
         model.ngram_perplexity(folder / "text.txt", folder / "known.txt", order=0)

@@ -33,7 +33,7 @@ def test_a_run_that_is_loaded_predicts_and_embeds(reviews):
 
 
 def test_a_model_without_a_task_says_how_to_get_one(plain_encoder):
-    with pytest.raises(ValueError, match=r"no head for a task.*hornbook\.finetune\("):
+    with pytest.raises(ValueError, match=r"no task head.*hornbook\.finetune\("):
         hornbook.load(plain_encoder).predict(["the river"])
 
 

@@ -183,7 +183,7 @@ def test_the_verb_and_refusals(tasks, gpt, tmp_path, capsys, monkeypatch):
     assert dict(lines(describe(tmp_path / "run")))["tasks"].endswith(f", initialised from {gpt}")
     assert hornbook.load(tmp_path / "run").generate("the", 3)
     _, _, error = verb(gpt, "--task", "text", "--data", "joint.toml", "--restarts", 3, "--label", "x", "--head", "cnn")
-    assert "--label and --restarts and --head would do nothing with --task text: leave them out" in error
+    assert "--label and --restarts and --head have no effect with --task text: omit them" in error
     status, out, _ = verb(gpt, "--task", "text", "--show")
     assert status == 0 and "learns" in out
     for text, words in (

@@ -139,7 +139,7 @@ def test_a_stopped_run_has_the_scores_of_what_is_done(gpt, task, data, tmp_path,
 def test_a_stopped_verb_says_how_to_go_on(verb, gpt, task, data, tmp_path, monkeypatch):
     monkeypatch.setattr(running, "_run_piece", Mock(side_effect=KeyboardInterrupt))
     status, _, error = verb(gpt, "--task", task, "--data", data, "--out", tmp_path / "out")
-    assert status == 130 and error.endswith("the same with --resume goes on\n")
+    assert status == 130 and error.endswith("run the same command with --resume to resume\n")
 
 
 def test_more_may_be_asked_for_and_nothing_else(gpt, task, data, tmp_path):
@@ -287,7 +287,7 @@ def test_what_shows_that_the_question_does_not_matter(several, words):
 def test_the_verb(verb, gpt, task, data, tmp_path):
     words = [gpt, "--task", task, "--data", data, "--out", tmp_path / "o", "--shots", "0,2"]
     status, out, _ = verb(*words)
-    assert status == 0 and "who answers" in out and "95% intervals by bootstrap over questions and seeds" in out
+    assert status == 0 and "examples" in out and "95% intervals by bootstrap over questions and seeds" in out
     answer = json.loads(verb(*words, "--resume", "--json")[1])
     assert [point["shots"] for point in answer["points"]] == [0, 2]
     status, out, _ = verb("--list")

@@ -215,9 +215,9 @@ class DecoderModel(LoadedModel):
         first = "the first after the end-of-text token" if self._start else "except the first, which nothing precedes"
         return (
             f"p is the product over the tokens of each document, {first}, in windows of {context:,} tokens that start "
-            f"{stride:,} apart: each token once, after at least {context - stride:,} tokens where there are that "
-            "many; per token p^(-1/tokens), per word p^(-1/whitespace-separated words), bits per byte -log2(p) / bytes "
-            "(UTF-8)"
+            f"{stride:,} apart: each token once, with at least {context - stride:,} tokens before it where there are "
+            "as many; per token p^(-1/tokens), per word p^(-1/whitespace-separated words), bits per byte -log2(p) / "
+            "bytes (UTF-8)"
         )
 
     def fill_mask(self, *_: object) -> None:

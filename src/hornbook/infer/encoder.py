@@ -188,14 +188,14 @@ class EncoderModel(LoadedModel):
         return [word for word in found.values() if word.word.strip()]
 
     def _guess(self, text: str, span: tuple[int, int], token: int, probability: float) -> Guess:
-        piece = self.tokenizer.token(token)
+        token_text = self.tokenizer.token(token)
         word = self.tokenizer.decode([token], skip_special=False).strip()
         before = text[: span[0]]
         if self.tokenizer.kind != "wordpiece":  # tokens include the space before them
-            before = before.rstrip() + (" " if before.strip() and piece.startswith(("Ġ", "▁")) else "")
-        elif piece.startswith("##"):
+            before = before.rstrip() + (" " if before.strip() and token_text.startswith(("Ġ", "▁")) else "")
+        elif token_text.startswith("##"):
             before, word = before.rstrip(), word.removeprefix("##")
-        return Guess(piece, word, probability, before + word + text[span[1] :])
+        return Guess(token_text, word, probability, before + word + text[span[1] :])
 
     @torch.no_grad()
     def next_sentence(self, first: str, second: str) -> float:

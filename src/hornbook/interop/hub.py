@@ -22,7 +22,7 @@ def model_folder(name: str | Path) -> Path:
     if path.is_file():
         raise ValueError(f"{text} is a file: give the folder that holds config.json and model.safetensors")
     if text.startswith((".", "/", "~")) or text.count("/") > 1 or not text:
-        raise ValueError(f"there is no folder {text}")
+        raise ValueError(f"there is no folder {text}: check the path")
     return _downloaded(text)
 
 
