@@ -163,7 +163,7 @@ def window_scores(
     windows: Sequence[Window],
     progress: Callable[[int, int], None] | None = None,
 ) -> list[Continuation]:
-    """Scores the tokens of each window in `windows`. Identical inputs, such as a question before answers of one token, are
+    """Scores the tokens of each window. Identical inputs, such as a question before answers of one token, are
     computed once. `progress` is called with the numbers of tokens and of windows done."""
     inputs: dict[bytes, list[int]] = {}
     for number, window in enumerate(windows):
