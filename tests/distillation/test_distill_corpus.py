@@ -212,7 +212,7 @@ def test_what_is_refused(tmp_path, teacher, tiny_corpus, tiny_text_file):
         learn(teacher, "gpt2-small", tmp_path / "gpt", tiny_corpus)
     train_tokenizer(tiny_text(50).split("\n\n"), vocab_size=150).save(tmp_path / "tokenizer")
     build_corpus(tiny_text_file, tmp_path / "tokenizer", tmp_path / "corpus", workers=0)
-    with pytest.raises(ValueError, match=r"different vocabularies.*What still works"):
+    with pytest.raises(ValueError, match=r"different vocabularies.*Instead, give"):
         learn(teacher, "distilbert", tmp_path / "run", tmp_path / "corpus")
     with pytest.raises(ValueError, match="either --corpus"):
         distill(teacher, "distilbert", tmp_path / "run", **QUIET)
@@ -233,5 +233,5 @@ def test_what_is_refused(tmp_path, teacher, tiny_corpus, tiny_text_file):
     run = json.loads((headless / "run.json").read_text())
     run["teacher"]["fingerprint"] = "another"
     (headless / "run.json").write_text(json.dumps(run))
-    with pytest.raises(ValueError, match="not those of the teacher that this run began with"):
+    with pytest.raises(ValueError, match="not those of the teacher that this run was started with"):
         learn(teacher, "tinybert-4", headless, tiny_corpus, steps=1, resume=True)

@@ -357,7 +357,7 @@ def test_the_verb(tmp_path, teacher, small, data):
     )
     assert json.loads(shown.stdout)["objective.recipe"] == "patient"
     wrong = CliRunner().invoke(cli.app, [*base, "--task", "classification", "--data", str(data), "--steps", "3"])
-    assert "--steps goes with --corpus" in str(wrong.exception)
+    assert "--steps has an effect only with --corpus" in str(wrong.exception)
     assert "distill needs --corpus, or --task and --data" in str(
         CliRunner().invoke(cli.app, base[:4] + base[4:]).exception
     )

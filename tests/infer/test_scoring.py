@@ -10,7 +10,7 @@ from small_gpts import CONTEXT, FAMILIES, PROMPTS, saved_gpt
 from tiny import tiny_text
 
 import hornbook
-from hornbook.infer.scoring import windows
+from hornbook.infer.scoring import window_bounds
 from hornbook.interop.folder import save_model
 from hornbook.models.bert import Bert, BertConfig
 from hornbook.text.training import train_tokenizer
@@ -86,7 +86,7 @@ def test_without_an_end_the_first_token_is_not_scored(tmp_path):
 @pytest.mark.parametrize("num", [0, 1, 7, 8, 9, 30])
 @pytest.mark.parametrize("stride", [1, 5, 8])
 def test_windows_score_every_target_once(num, stride):
-    found = list(windows(num, 8, stride))
+    found = list(window_bounds(num, 8, stride))
     assert [place for _, scored, end in found for place in range(scored, end)] == list(range(num))
     for first, scored, end in found:
         assert first % stride == 0 and end - first <= 8

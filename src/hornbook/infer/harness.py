@@ -122,7 +122,7 @@ def request_for(settings: dict[str, Any]) -> Request:
 
 
 def disjoint_windows(num_targets: int, context: int) -> Iterator[tuple[int, int, int]]:
-    """Yields (first input token, first target, end of both) of non-overlapping windows, as `scoring.windows` does.
+    """Yields (first input token, first target, end of both) of disjoint windows, as `scoring.window_bounds` does.
 
     >>> list(disjoint_windows(10, 4))
     [(0, 0, 4), (4, 4, 8), (6, 8, 10)]

@@ -90,11 +90,11 @@ def perplexity_of(texts: Sequence[str], scores: Sequence[np.ndarray], definition
     )
 
 
-def windows(num_targets: int, context: int, stride: int) -> Iterator[tuple[int, int, int]]:
+def window_bounds(num_targets: int, context: int, stride: int) -> Iterator[tuple[int, int, int]]:
     """Yields (first input token, first target to score, end of both) of windows that start `stride` apart; every target
     is scored once. Target i is the token after token i.
 
-    >>> list(windows(10, 4, 3))
+    >>> list(window_bounds(10, 4, 3))
     [(0, 0, 4), (3, 4, 7), (6, 7, 10)]
     """
     first = scored = 0
@@ -126,13 +126,13 @@ def next_token_scores(
     """Returns the log-probability of every token but the first of each text, given those before it in its window.
     `progress` is called with the number of tokens done."""
     found = [np.zeros(max(len(ids) - 1, 0)) for ids in texts]
-    cut = [
+    windows = [
         Window(number, *bounds)
         for number, ids in enumerate(texts)
-        for bounds in windows(len(ids) - 1, model.config.max_positions, stride)
+        for bounds in window_bounds(len(ids) - 1, model.config.max_positions, stride)
     ]
     show = None if progress is None else lambda num_tokens, num_windows: progress(num_tokens)
-    for window, scores in zip(cut, window_scores(model, texts, cut, show), strict=True):
+    for window, scores in zip(windows, window_scores(model, texts, windows, show), strict=True):
         found[window.text][window.scored : window.end] = scores.log_probabilities
     return found
 
@@ -143,7 +143,7 @@ def continuation_scores(
     """Scores the tokens of the continuation of each (context, continuation) pair; a context that is too long is
     truncated on the left. `progress` is called with the number of pairs done."""
     longest = model.config.max_positions
-    texts, cut = [], []
+    texts, windows = [], []
     for number, (context, continuation) in enumerate(pairs):
         if not len(context) or not 0 < len(continuation) <= longest:
             raise ValueError(
@@ -151,22 +151,22 @@ def continuation_scores(
                 f"{len(continuation):,}: both need at least 1 token, and the continuation at most {longest:,}"
             )
         texts.append([*context, *continuation][-longest - 1 :])
-        cut.append(Window(number, 0, len(texts[-1]) - 1 - len(continuation), len(texts[-1]) - 1))
+        windows.append(Window(number, 0, len(texts[-1]) - 1 - len(continuation), len(texts[-1]) - 1))
     show = None if progress is None else lambda num_tokens, num_windows: progress(num_windows)
-    return window_scores(model, texts, cut, show)
+    return window_scores(model, texts, windows, show)
 
 
 @torch.no_grad()
 def window_scores(
     model: Gpt,
     texts: Sequence[Sequence[int]],
-    cut: Sequence[Window],
+    windows: Sequence[Window],
     progress: Callable[[int, int], None] | None = None,
 ) -> list[Continuation]:
-    """Scores the tokens of each window in `cut`. Identical inputs, such as a question before answers of one token, are
+    """Scores the tokens of each window. Identical inputs, such as a question before answers of one token, are
     computed once. `progress` is called with the numbers of tokens and of windows done."""
     inputs: dict[bytes, list[int]] = {}
-    for number, window in enumerate(cut):
+    for number, window in enumerate(windows):
         ids = np.asarray(texts[window.text][window.first : window.end], np.int64)
         inputs.setdefault(ids.tobytes(), []).append(number)
     sequences, sharing = [np.frombuffer(ids, np.int64) for ids in inputs], list(inputs.values())
@@ -177,7 +177,7 @@ def window_scores(
     for group in grouped(sorted(range(len(sequences)), key=lengths.__getitem__), lengths):
         batch = pack([sequences[i] for i in group])
         starts = {number: start for i, start in zip(group, batch.starts_host, strict=False) for number in sharing[i]}
-        chosen = [cut[number] for number in starts]
+        chosen = [windows[number] for number in starts]
         positions = np.concatenate(
             [
                 np.arange(window.scored - window.first, window.end - window.first) + start
@@ -193,7 +193,7 @@ def window_scores(
         num_tokens += len(targets)
         if progress is not None:
             progress(num_tokens, len(found))
-    return [found[number] for number in range(len(cut))]
+    return [found[number] for number in range(len(windows))]
 
 
 @torch.no_grad()
