@@ -263,7 +263,7 @@ def test_minutes_are_measured_once(home, tiny_corpus, tmp_path):
 def test_another_experiment_is_refused_and_more_of_it_is_not(home, tiny_corpus, unbroken, tmp_path):
     shutil.copytree(unbroken, tmp_path / "out")
     for old, new, said in (
-        ("model.width = 32", "model.width = 64", "of equal pretraining model.width is 64 and not 32, as"),
+        ("model.width = 32", "model.width = 64", "equal: pretraining model.width is 64, not 32 as"),
         (
             'settings.objective.sentence = "nsp"',
             'settings.objective.sentence = "sop"',
@@ -344,7 +344,7 @@ def test_other_settings_than_those_of_the_file(home, tiny_corpus, unbroken, tmp_
     with pytest.raises(ValueError, match=r"equal: pretraining optimizer.lr is 0.001, not 2e-3"):
         run(home, tiny_corpus, tmp_path / "out", overrides={"optimizer.lr": 0.001}, stop_after=1e-6)
     for overrides, said in (
-        ({"objective.sentence": "sop"}, "objective.sentence is what varies, arm nsp has its own"),
+        ({"objective.sentence": "sop"}, "objective.sentence is set by arm nsp and cannot be overridden"),
         ({"optimizer.rate": "1"}, "optimizer.rate"),
         ({"schedule.steps": "5"}, "schedule.steps"),
     ):
@@ -429,7 +429,7 @@ def test_the_verb(hornbook, home, tiny_corpus, unbroken):
 @pytest.mark.parametrize(
     ("changed", "said"),
     [
-        ({"--data": "nowhere"}, "nowhere is not a folder: give --data"),
+        ({"--data": "nowhere"}, "nowhere is not a folder: pass the folder"),
         ({"--data": "."}, "has data for none of the tasks: put it at reviews"),
         ({"--stop-after": "0"}, "--stop-after must be above 0"),
         ({"--minutes-each": "-1"}, "--minutes-each must be above 0"),
