@@ -232,8 +232,8 @@ def test_progress_is_told(text_file, tokenizer_folder, tmp_path):
     [
         ({"clean": "html"}, "wiki"),
         ({"documents": "line"}, "blank-line"),
-        ({"shard_tokens": 0}, "between 1 and"),
-        ({"workers": -1}, "0 or more"),
+        ({"shard_tokens": 0}, "shard_tokens must be at least 1"),
+        ({"workers": -1}, "workers must be at least 0"),
     ],
 )
 def test_wrong_settings_are_said(text_file, tokenizer_folder, tmp_path, settings, message):

@@ -174,7 +174,7 @@ def test_an_unfinished_folder_refuses_another_request(stopped, texts, tokenizer_
     progress = json.loads((stopped / "progress.json").read_text())
     progress["request"]["hornbook_version"] = "0.0.1"
     (stopped / "progress.json").write_text(json.dumps(progress))
-    with pytest.raises(ValueError, match=r"begun with hornbook 0\.0\.1"):
+    with pytest.raises(ValueError, match=r"started with hornbook 0\.0\.1"):
         build_corpus(texts, tokenizer_folder, stopped, workers=0, shard_tokens=SHARD_TOKENS)
 
 

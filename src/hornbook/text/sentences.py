@@ -36,27 +36,12 @@ _STARTERS = _words(
 _WORD = re.compile(r"[^\W\d_]+")
 _INITIALS = re.compile(r"(?:[^\W\d_]{1,2}\.)*[^\W\d_]{1,2}")
 _DATE = re.compile(r"\d\.\s*\d{1,2}$")
-_QUOTE_CONTINUATIONS = (
-    "라고",
-    "라는",
-    "라며",
-    "라면",
-    "이라고",
-    "이라는",
-    "이라며",
-    "하고",
-    "하며",
-    "하는",
-    "고 ",
-    "며 ",
-    "と",
-)
+_QUOTATIVES = ("라고", "라는", "라며", "라면", "이라고", "이라는", "이라며", "하고", "하며", "하는", "고 ", "며 ", "と")
 _KOREAN_ENDINGS = "다요까죠"
 
 
 def split_sentences(text: str) -> list[str]:
-    """Sentences whose concatenation is `text`: white space belongs to the sentence after it, at the end to the last
-    one.
+    """Sentences whose concatenation is `text`: white space belongs to the next sentence, at the end to the last one.
 
     A newline always ends a sentence. A text of white space only has no sentences.
 
@@ -99,7 +84,7 @@ def _ends_sentence(text: str, begin: int, stop: int, ending: str, after: int) ->
         # 24 characters are enough for every abbreviation; more would cost time
         words = text[max(begin, stop - 24) : stop].split()
         return not words or _full_stop_ends_sentence(text, begin, stop, words[-1].lstrip(_OPENERS), after)
-    if ending[-1] in _CLOSERS and text.startswith(_QUOTE_CONTINUATIONS, after):
+    if ending[-1] in _CLOSERS and text.startswith(_QUOTATIVES, after):
         return False
     if ending[0] == "…" or ending.startswith(".."):
         before = text[stop - 1 : stop]
