@@ -22,7 +22,7 @@ def run(tmp_path, tiny_run):
 
 
 def change(file, place: str, value) -> None:
-    """Sets the value at a place such as `request.changes`; `...` takes it out."""
+    """Sets the value at a place such as `request.overrides`; `...` takes it out."""
     whole = inside = json.loads(file.read_text())
     *names, last = place.split(".")
     for name in names:
@@ -56,7 +56,7 @@ def test_damage_is_one_sentence(error):
     ("place", "value"),
     [
         ("request", []),
-        ("request.changes", None),
+        ("request.overrides", None),
         ("request.unheard", 3),
         ("settings", 3),
         ("settings.objective", []),
