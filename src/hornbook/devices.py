@@ -24,10 +24,6 @@ def chosen_device(asked: str = "auto") -> str:
         raise ValueError(f"there is no device {shown(asked)} here: use auto, cpu or cuda")
     if asked.startswith("cuda") and not torch.cuda.is_available():
         raise ValueError(f"the device {asked} was asked for, and there is no GPU here that torch can use: use cpu")
-    if asked.startswith("cuda:") and int(asked[5:]) >= torch.cuda.device_count():
-        raise ValueError(
-            f"there is no device {shown(asked)} here: there are {torch.cuda.device_count()} GPUs, from cuda:0"
-        )
     return ("cuda" if torch.cuda.is_available() else "cpu") if asked == "auto" else asked
 
 
