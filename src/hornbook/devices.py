@@ -23,10 +23,6 @@ def chosen_device(requested: str = "auto") -> str:
         raise ValueError(f"there is no device {shown(requested)} here: use auto, cpu or cuda")
     if requested.startswith("cuda") and not torch.cuda.is_available():
         raise ValueError(f"device {requested} was requested, but torch finds no GPU on this machine: use cpu")
-    if requested.startswith("cuda:") and int(requested[5:]) >= torch.cuda.device_count():
-        raise ValueError(
-            f"there is no device {shown(requested)} here: the {torch.cuda.device_count()} GPUs start at cuda:0"
-        )
     return ("cuda" if torch.cuda.is_available() else "cpu") if requested == "auto" else requested
 
 
