@@ -267,14 +267,14 @@ def test_another_experiment_is_refused_and_more_of_it_is_not(home, tiny_corpus, 
         (
             'settings.objective.sentence = "nsp"',
             'settings.objective.sentence = "sop"',
-            "of arms 'nsp' settings objective.sentence is sop and not nsp",
+            "arms 'nsp': settings objective.sentence is sop, not nsp",
         ),
         (
             "checkpoints = [0.5, 1.0]",
             "checkpoints = [1.0]",
-            r"of equal checkpoints is \(1\.0,\) and not \(0\.5, 1\.0\)",
+            r"equal: checkpoints is \(1\.0,\), not \(0\.5, 1\.0\)",
         ),
-        ("flops = 1.2e8", "flops = 1.3e8", r"begun with --flops 1\.2e\+08, not 1\.3e\+08"),
+        ("flops = 1.2e8", "flops = 1.3e8", r"started with --flops 1\.2e\+08, not 1\.3e\+08"),
     ):
         file = write_smallest(tmp_path, old, new)
         with pytest.raises(ValueError, match=said):
