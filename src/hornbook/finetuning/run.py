@@ -52,7 +52,7 @@ from hornbook.finetuning.task_distillation import (
     with_teacher,
 )
 from hornbook.finetuning.teacher_cache import cache_plan, kept_teacher
-from hornbook.infer.attention import MAX_TOKENS, write_attention
+from hornbook.infer.attention import MOST_TOKENS, write_attention
 from hornbook.interop.folder import load_weights, read_weights
 from hornbook.interop.teacher import Teacher, refuse_other_teacher
 from hornbook.lifecycle.locking import locks_out
@@ -323,7 +323,7 @@ def _draw_attention(out: Path, inputs: Inputs, model: nn.Module) -> None:
     """Draws the attention for the first dev example that is short enough."""
     for example in inputs.dev[:200]:
         texts = _texts(example)
-        if len(inputs.tokenizer.encode(*texts).ids) <= MAX_TOKENS:
+        if len(inputs.tokenizer.encode(*texts).ids) <= MOST_TOKENS:
             write_attention(out, model, inputs.tokenizer, *texts)
             return
 
