@@ -42,7 +42,7 @@ def test_a_batch_is_a_line_over_the_tokens_seen():
 def test_batches_follow_each_other_and_need_no_history(tiny_corpus, short_fraction):
     """The sequences of all batches are those of one stream, each once, whatever was asked before."""
     asked = []
-    make = maker(tiny_corpus, data__short_share=short_fraction)
+    make = maker(tiny_corpus, data__short_fraction=short_fraction)
     for length, examples in make.examples.items():
         whole = examples.batch
 
@@ -63,7 +63,7 @@ def test_batches_follow_each_other_and_need_no_history(tiny_corpus, short_fracti
     assert all(one <= two + 64 for one, two in pairwise(sizes))
     assert sum(sizes) == pytest.approx(STEPS * make.batch.mean_tokens, abs=128)
     for number in (17, 3, 0, 29):
-        assert torch.equal(maker(tiny_corpus, data__short_share=short_fraction)(number).ids_T, made[number].ids_T)
+        assert torch.equal(maker(tiny_corpus, data__short_fraction=short_fraction)(number).ids_T, made[number].ids_T)
 
 
 def test_an_encoder_may_grow_its_batches_too(tiny_corpus):

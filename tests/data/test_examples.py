@@ -276,7 +276,7 @@ def test_one_document_has_no_wrong_sentences(tmp_path, tokenizer_folder):
     corpus = numbered_corpus(tmp_path / "one", tokenizer_folder, [[[5] * 30]])
     with pytest.raises(ValueError, match=r"objective\.sentence=sop or none"):
         Examples([(corpus, 1.0)], 32, seed=0, layout="nsp")
-    with pytest.raises(ValueError, match=r"data\.held_out_share=0"):
+    with pytest.raises(ValueError, match=r"data\.held_out_fraction=0"):
         Examples([(corpus, 1.0)], 32, seed=0, layout="packed", held_out=True)
     ids = sequences(Examples([(corpus, 1.0)], 32, seed=0, layout="packed").batch(0, 5))
     assert [len(each) for each in ids] == [32] * 5
