@@ -6,7 +6,7 @@ from pathlib import Path
 
 from hornbook.files import read_json
 from hornbook.finetuning.inputs import longest_for
-from hornbook.finetuning.settings import default_rate
+from hornbook.finetuning.settings import default_lr
 from hornbook.tasks.datasets import known
 from hornbook.tasks.reading.read import read
 from hornbook.tasks.reading.split import by_article
@@ -51,7 +51,7 @@ def recipe_for(model: str, task: str, seed: int, threads: int, device: str, batc
     named, config = known(task), read_json(Path(model) / "config.json")
     asked = {
         "epochs": named.epochs,
-        "lr": default_rate(named, config["hidden_size"]),
+        "lr": default_lr(named, config["hidden_size"]),
         "max_length": longest_for(config["max_position_embeddings"], named.kind, None),
     } | {name: value for name, value in more.items() if value is not None}
     return Recipe(model, task, seed, batch_size=batch_size, threads=threads, device=device, **asked)

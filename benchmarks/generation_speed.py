@@ -24,7 +24,7 @@ import transformers
 
 from hornbook.config import with_overrides
 from hornbook.infer.generation import Request, generate
-from hornbook.infer.opening import lay_in_columns
+from hornbook.infer.opening import to_column_major
 from hornbook.infer.sampling import Sampling
 from hornbook.interop.folder import save_model
 from hornbook.models.gpt import Gpt2
@@ -176,7 +176,7 @@ def main() -> None:
         save_model(Path(folder), model)
         reference = transformers.GPT2LMHeadModel.from_pretrained(folder, dtype=kind).to(args.device).eval()
     quantized = quantize(random_model(args.preset, args.layers)) if args.device == "cpu" else None
-    lay_in_columns(model)  # as `hornbook.load` does
+    to_column_major(model)  # as `hornbook.load` does
     model.to(args.device, kind)
     rows = []
     for num in map(int, args.batches.split(",")):

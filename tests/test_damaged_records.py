@@ -13,6 +13,7 @@ from hornbook.pretraining import record as pretrained
 from hornbook.report.info import describe, lines
 from hornbook.report.page import write_report
 from hornbook.tasks.saved import load_task
+from hornbook.train.checkpoint import Checkpoints, read_checkpoint
 
 
 @pytest.fixture
@@ -62,6 +63,8 @@ def test_damage_is_one_sentence(error):
         ("settings.model", None),
         ("corpora", {"a": 1}),
         ("runtime", "cpu"),
+        ("terms", None),
+        ("family", {}),
         ("planned_flops", None),
     ],
 )
@@ -70,6 +73,14 @@ def test_a_pretraining_record(run, place, value):
     change(run / "run.json", place, value)
     with pytest.raises(ValueError, match=r"run\.json|there is no setting"):
         pretrained.read_run(run)
+
+
+@pytest.mark.parametrize(("place", "value"), [("step", []), ("tokens", None), ("guard.seen", {})])
+def test_the_state_of_a_checkpoint(run, place, value):
+    checkpoint = Checkpoints(run).last()
+    change(checkpoint / "state.json", place, value)
+    with pytest.raises(ValueError, match=r"state\.json has no number for"):
+        read_checkpoint(checkpoint)
 
 
 @pytest.mark.parametrize(("place", "value"), [("request", []), ("settings", 3), ("data", []), ("runtime", {})])
@@ -97,11 +108,14 @@ def test_weights_in_another_folder_are_not_opened(run):
     index = run / "model.safetensors.index.json"
     (run / "model.safetensors").rename(run.parent / "model.safetensors")
     index.write_text(json.dumps({"weight_map": {"a": "../model.safetensors"}}))
-    with pytest.raises(ValueError, match="is not a file of its own folder"):
+    with pytest.raises(ValueError, match="is not a file in its own folder"):
         weights_files(run)
 
 
-@pytest.mark.parametrize(("name", "value"), [("measures", 3), ("measures", [{}, 1]), ("num_endings", [])])
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("columns", {"": None}), ("columns", {"text": 3}), ("measures", 3), ("measures", [{}, 1]), ("num_endings", [])],
+)
 def test_a_task(tmp_path, name, value):
     kind, output = ("choice", Output("choice")) if name == "num_endings" else ("tagging", Output("tokens", 1, ("O",)))
     (tmp_path / "task.json").write_text(json.dumps({"kind": kind, name: value}))

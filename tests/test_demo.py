@@ -18,7 +18,7 @@ def test_the_demo_runs(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(demo, "SETTINGS", (*demo.SETTINGS, *small))
     demo.main(str(tmp_path / "demo"), "0.02")
     said = capsys.readouterr()
-    assert "$ hornbook pretrain bert-tiny" in said.err and "guessing by word frequency" in said.out
+    assert "$ hornbook pretrain bert-tiny" in said.err and "by word frequency" in said.out
     run = tmp_path / "demo" / "run"
     assert (run / "report.html").exists() and json.loads((run / "samples.json").read_text())
     demo.main(str(tmp_path / "demo"), "0.02")

@@ -110,11 +110,11 @@ def test_what_cannot_be_trained_is_refused_with_what_to_set(preset, overrides, r
 def test_masks_and_next_sentences_are_refused_and_texts_are_scored(left_run):
     model = hornbook.load(left_run)
     for use in (model.fill_mask, model.fill):
-        with pytest.raises(ValueError, match="predicts next tokens and never saw a mask"):
+        with pytest.raises(ValueError, match="predicts next tokens and was not trained on masks"):
             use("the river [MASK]")
     with pytest.raises(ValueError, match="use a GPT to generate text"):
         model.generate("the river")
-    with pytest.raises(ValueError, match="sees neither sentence"):
+    with pytest.raises(ValueError, match="attends to neither sentence"):
         model.next_sentence("the river", "a bridge")
     (score,) = model.score("the river bridge")
     ids_T = torch.tensor(model.tokenizer.encode("the river bridge").ids)

@@ -86,7 +86,7 @@ def test_killed_and_resumed_it_ends_with_the_same_bits(unbroken, tmp_path, tiny_
         "from tiny_runs import run\n"
         "def watch(status):\n"
         "    if status.step == 7: os.kill(os.getpid(), signal.SIGKILL)\n"
-        "run(sys.argv[1], sys.argv[2], watch=watch, family=sys.argv[3])\n"
+        "run(sys.argv[1], sys.argv[2], on_progress=watch, family=sys.argv[3])\n"
     )
     assert status_of(program, tmp_path / "run", tiny_corpus, family) == -signal.SIGKILL
     assert not (tmp_path / "run" / "samples.json").exists()
@@ -310,7 +310,8 @@ def test_terminating_the_whole_group_saves(tmp_path, tiny_corpus):
         "import torch, time; torch.set_num_threads(1)\n"
         "from tiny_runs import run\n"
         "changes = {'runtime.loader_workers': 2, 'checkpoint.every_steps': 0}\n"
-        "outcome = run(sys.argv[1], sys.argv[2], steps=4000, changes=changes, watch=lambda status: time.sleep(0.01))\n"
+        "def slowly(status): time.sleep(0.01)\n"
+        "outcome = run(sys.argv[1], sys.argv[2], steps=4000, overrides=changes, on_progress=slowly)\n"
         "print(outcome.ended, outcome.step)\n"
     )
     words = [sys.executable, "-c", program, str(tmp_path / "run"), str(tiny_corpus), str(TESTS)]

@@ -1,11 +1,10 @@
-"""Every command of the README runs, on a small text and for two steps."""
+"""Every command of the README and of the pages in docs/ runs, on a small text and for two steps."""
 
 import re
 import shlex
 import tomllib
 from pathlib import Path
 
-import pytest
 from tiny import tiny_text
 from typer.testing import CliRunner
 
@@ -15,12 +14,18 @@ README = Path(__file__).parent.parent / "README.md"
 SAME_SIZE = "--steps 2 --batch-tokens 512 --set data.short_length=32 --set data.length=64 --set runtime.threads=1"
 SMALL = f"{SAME_SIZE} --set model.num_layers=1 --set model.width=32 --set model.num_heads=2 --set model.inner_width=64"
 
+PAGES = ("finetuning", "pretraining", "generation", "distillation", "deployment")
 REVIEWS = (("charming", "good"), ("slow", "bad"))
 
 
 def commands() -> list[list[str]]:
-    blocks = re.findall(r"```sh\n(.*?)```", README.read_text(encoding="utf-8"), re.S)
-    return [shlex.split(line) for block in blocks for line in block.splitlines() if line.startswith("hornbook ")]
+    """In the order of the pages, each once: later pages use what earlier ones made."""
+    texts = [README, *(README.parent / "docs" / f"{page}.md" for page in PAGES)]
+    blocks = [
+        block for page in texts for block in re.findall(r"```sh\n(.*?)```", page.read_text(encoding="utf-8"), re.S)
+    ]
+    lines = dict.fromkeys(line for block in blocks for line in block.splitlines() if line.startswith("hornbook "))
+    return [shlex.split(line) for line in lines]
 
 
 def shortened(words: list[str]) -> list[str]:
@@ -82,7 +87,7 @@ def test_every_command_runs(tmp_path, monkeypatch, tiny_run):
         (tmp_path / "reviews" / f"{part}.csv").write_text("\n".join(["review,label", *lines]), encoding="utf-8")
     (tmp_path / "review.toml").write_text(prompting_examples()[0], encoding="utf-8")
     found = commands()
-    assert len(found) >= 21
+    assert len(found) >= 35
     for words in found:
         result = CliRunner().invoke(app, shortened(words)[1:])
         assert result.exit_code == 0, (words, result.output, result.exception)
@@ -111,10 +116,12 @@ def test_the_licence():
 
 def test_a_person_with_a_csv_reads_how_to_use_it_first():
     text = README.read_text(encoding="utf-8")
-    first = text[: text.index("## Try it")]
+    first = text[: text.index("## I have domain text")]
     assert all(command in first for command in ("pip install", "hornbook finetune", "hornbook predict", "--file"))
 
 
-@pytest.mark.parametrize("name", ["docs/architecture.md", "RESULTS.md", "docs/log.md"])
-def test_documents_that_the_readme_names_exist(name):
-    assert name in README.read_text(encoding="utf-8") and (README.parent / name).exists()
+def test_links_between_documents_lead_somewhere():
+    pages = [README, README.parent / "RESULTS.md", *(README.parent / "docs").glob("*.md")]
+    links = [(page, link) for page in pages for link in re.findall(r"\]\(([^)#]+)", page.read_text(encoding="utf-8"))]
+    missing = [(page.name, link) for page, link in links if "://" not in link and not (page.parent / link).exists()]
+    assert len(links) > 20 and not missing

@@ -1,25 +1,25 @@
-"""Hornbook: raw text to a pre-trained language model, and the model to the people who use it.
+"""Hornbook: pre-train, fine-tune, distil, evaluate and export language models.
 
     import hornbook
 
     model = hornbook.load("runs/first")
     model.fill_mask("The [MASK] sat on the mat.")
 
-Nothing heavy is imported until it is used. Functions that train show a progress bar on a terminal and in notebooks;
+Submodules are imported on first use. Functions that train show a progress bar on a terminal and in notebooks;
 `progress=False` turns it off.
 """
 
 import os
 
-# Idle OpenMP threads sleep instead of spinning: beside a busy neighbour, spinning makes training several times slower
-# (benchmarks/busy_neighbour.py). The runtimes read this when torch is imported; what a person has set stays.
-_WAITING = {"OMP_WAIT_POLICY": "passive", "KMP_BLOCKTIME": "0"}
-if not any(name in os.environ for name in (*_WAITING, "GOMP_SPINCOUNT")):
-    os.environ.update(_WAITING)
+# Idle OpenMP threads sleep instead of spinning: spinning makes training several times slower when another process is
+# busy (benchmarks/busy_neighbour.py). The runtimes read this when torch is imported; values set by the user are kept.
+_PASSIVE_WAIT = {"OMP_WAIT_POLICY": "passive", "KMP_BLOCKTIME": "0"}
+if not any(name in os.environ for name in (*_PASSIVE_WAIT, "GOMP_SPINCOUNT")):
+    os.environ.update(_PASSIVE_WAIT)
 
 __version__ = "0.1.0"
 
-_WHERE = {
+_MODULES = {
     "load": "hornbook.infer.opening",
     "load_predictor": "hornbook.infer.predictor",
     "evaluate": "hornbook.infer.opening",
@@ -45,17 +45,26 @@ _WHERE = {
     "write_report": "hornbook.report.page",
     "describe": "hornbook.report.info",
 }
-_WITH_BAR = ("finetune", "probe", "baseline", "label_curve", "pretrain", "distill", "finetune_text", "reproduce")
-__all__ = ["__version__", *_WHERE]
+_WITH_PROGRESS_BAR = (
+    "finetune",
+    "probe",
+    "baseline",
+    "label_curve",
+    "pretrain",
+    "distill",
+    "finetune_text",
+    "reproduce",
+)
+__all__ = ["__version__", *_MODULES]
 
 
 def __getattr__(name: str):
-    if name not in _WHERE:
+    if name not in _MODULES:
         raise AttributeError(f"module 'hornbook' has no attribute '{name}'")
     from importlib import import_module
 
-    found = getattr(import_module(_WHERE[name]), name)
-    if name in _WITH_BAR:
+    found = getattr(import_module(_MODULES[name]), name)
+    if name in _WITH_PROGRESS_BAR:
         from hornbook.terminal import with_bar
 
         found = with_bar(found)

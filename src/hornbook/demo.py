@@ -1,7 +1,7 @@
-"""The whole life of a model in a few minutes on a CPU: text, vocabulary, corpus, training, masks filled in, a report.
+"""A demo that takes a few minutes on a CPU: text, tokenizer, corpus, pre-training, masked-word predictions, report.
 
-The text is what every Python carries: the language reference in `pydoc_data.topics` and the standard library's
-docstrings. Each step is a verb of the `hornbook` command, shown as a person would type it.
+The text comes with Python: the language reference in `pydoc_data.topics` and the docstrings of the standard library.
+Each step is a `hornbook` command, which is printed before it runs.
 
     python -m hornbook.demo [FOLDER] [MINUTES]
 """
@@ -20,7 +20,8 @@ from hornbook.files import read_json, write_text
 
 LEFT_OUT = {"test", "tests", "site-packages", "dist-packages", "__pycache__", "ensurepip"}
 SHORTEST_DOCUMENT, SHORTEST_PARAGRAPH = 200, 20  # characters
-# Small and short: a wider start and no dropout leave the plateau of word frequencies in half the steps.
+# For a small model and a short run: a larger initialisation and no dropout halve the steps on the initial plateau,
+# where the model predicts by word frequency.
 SETTINGS = (
     "optimizer.lr=3e-3",
     "optimizer.beta2=0.98",
@@ -34,7 +35,7 @@ SETTINGS = (
 
 
 def built_in_documents() -> Iterator[str]:
-    """The prose of each chapter of the language reference, then of each standard module's docstrings."""
+    """Yields the prose of each topic of the language reference, then of the docstrings of each standard module."""
     from pydoc_data.topics import topics
 
     yield from (_prose(text) for _, text in sorted(topics.items()))
@@ -55,7 +56,7 @@ def _docstrings(file: Path) -> str:
 
 
 def _prose(text: str) -> str:
-    """The paragraphs that are made of words, each on one line; tables and drawings are left out."""
+    """Returns the paragraphs that consist of words, one per line, without tables and diagrams."""
     paragraphs = (" ".join(part.split()) for part in re.split(r"\n\s*\n", text))
     return "\n".join(each for each in paragraphs if len(each) >= SHORTEST_PARAGRAPH and _is_words(each))
 
@@ -67,10 +68,10 @@ def _is_words(paragraph: str) -> bool:
 
 
 def main(folder: str = "runs/demo", minutes: str = "3") -> None:
-    """Runs every step into `folder`, which must not hold an earlier demo."""
+    """Runs all steps in `folder`, which must not hold an earlier demo."""
     from hornbook.terminal import log
 
-    began = time.monotonic()
+    start = time.monotonic()
     home = Path(folder)
     if (home / "run").exists():
         log(f"{home} holds an earlier demo: remove it to run the demo again (rm -r {shlex.quote(str(home))})")
@@ -82,39 +83,39 @@ def main(folder: str = "runs/demo", minutes: str = "3") -> None:
     text, vocabulary, corpus, run = (str(home / name) for name in ("python.jsonl", "vocabulary", "corpus", "run"))
     _run_command("tokenizer", "train", text, "--out", vocabulary, "--vocab-size", "5000")
     _run_command("corpus", "build", text, "--tokenizer", vocabulary, "--out", corpus)
-    overrides = [word for setting in SETTINGS for word in ("--set", setting)]
-    settled = ("--minutes", minutes, "--batch-tokens", "2048", *overrides)
-    _run_command("pretrain", "bert-tiny", "--corpus", corpus, "--out", run, *settled)
+    overrides = [argument for setting in SETTINGS for argument in ("--set", setting)]
+    options = ("--minutes", minutes, "--batch-tokens", "2048", *overrides)
+    _run_command("pretrain", "bert-tiny", "--corpus", corpus, "--out", run, *options)
     _show_samples(Path(run))
     _run_command("report", run)
-    _show_result(Path(run), time.monotonic() - began)
+    _show_result(Path(run), time.monotonic() - start)
 
 
-def _run_command(*words: str) -> None:
+def _run_command(*arguments: str) -> None:
     from hornbook.cli import app
     from hornbook.terminal import log, log_console
 
-    log_console.print(f"$ hornbook {shlex.join(words)}", style="bold", markup=False, soft_wrap=True)
+    log_console.print(f"$ hornbook {shlex.join(arguments)}", style="bold", markup=False, soft_wrap=True)
     try:
-        stopped = app(list(words), standalone_mode=False)
+        status = app(list(arguments), standalone_mode=False)
     except ValueError as error:
         log(f"hornbook: {error}")
         sys.exit(2)
-    if stopped:
-        sys.exit(stopped)
+    if status:
+        sys.exit(status)
     log("")
 
 
 def _show_samples(run: Path) -> None:
     from hornbook.terminal import log, table
 
-    log("sentences that were held out, with a word hidden:")
+    log("held-out sentences with a masked word:")
     rows = []
     for sample in json.loads((run / "samples.json").read_text(encoding="utf-8")):
         guesses = [f"{guess['token']} {guess['probability']:.0%}" for guess in sample["guesses"][:3]]
         mark = "✓" if sample["guesses"][0]["token"] == sample["answer"] else ""
         rows.append((mark, sample["text"], sample["answer"], ", ".join(guesses)))
-    table(rows, ("", "sentence", "hidden", "guesses"))
+    table(rows, ("", "sentence", "word", "predictions"))
     log("")
 
 
@@ -125,13 +126,15 @@ def _show_result(run: Path, seconds: float) -> None:
     baseline = read_json(run / "run.json")["frequency_baseline"]
     last = RunRecord.load(run).last_validation
     print_result(
-        f"masked-word loss on held-out text: {last['mlm']:.2f}, guessing by word frequency: {baseline['mlm']:.2f}; "
-        f"right words: {last['mlm_accuracy']:.0%} against {baseline['mlm_accuracy']:.0%}"
+        f"masked-word loss on held-out text: {last['mlm']:.2f} (by word frequency alone {baseline['mlm']:.2f}), "
+        f"accuracy {last['mlm_accuracy']:.0%} ({baseline['mlm_accuracy']:.0%})"
     )
     if last["mlm"] > baseline["mlm"] - 0.3:
         steps = RunRecord.load(run).num_steps
-        print_result(f"little was learned: only {steps:,} steps fit in the time; try again on an idle machine")
-    print_result(f"the whole life of a model took {seconds / 60:.1f} minutes; open {run / 'report.html'}")
+        print_result(
+            f"the model learned little, as only {steps:,} steps fitted in the time: try again on an idle machine"
+        )
+    print_result(f"finished in {seconds / 60:.1f} minutes; open {run / 'report.html'}")
 
 
 if __name__ == "__main__":

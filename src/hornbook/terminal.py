@@ -1,7 +1,7 @@
-"""What a command prints, and where: the result to stdout, everything else to stderr.
+"""Terminal output: the result of a command goes to stdout, the log to stderr.
 
-The result is what the person asked for: a table of scores, predictions, generated text, a line on what was written. It
-is printed once, as text or (`--json`) as one JSON document. Everything else is the log: progress, notes, warnings. On a
+The result is what the user asked for: a table of scores, predictions, generated text, the path of what was written. It
+is printed once, as text or (`--json`) as one JSON document. The log is everything else: progress, notes, warnings. On a
 terminal progress is a live bar, elsewhere a line every few seconds.
 """
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 def _console(stderr: bool) -> Console:
     console = Console(stderr=stderr, highlight=False, markup=False, emoji=False)
     if not console.is_terminal:
-        console.width = 100_000  # what reads a pipe or a file wants whole lines
+        console.width = 100_000  # no line wrapping in pipes and files
     return console
 
 
@@ -36,22 +36,22 @@ LINE_EVERY_SECONDS = 10.0
 
 
 def set_quiet(quiet: bool) -> None:
-    """`--quiet`: no log, only the result and errors."""
+    """`--quiet`: turns the log off; the result and errors are still printed."""
     log_console.quiet = quiet
 
 
 def set_json(as_json: bool) -> None:
-    """`--json`: the result is the JSON document, so it is not printed as text too."""
+    """`--json`: turns the text result off, as the JSON document replaces it."""
     result_console.quiet = as_json
 
 
-def log(words: str) -> None:
+def log(text: str) -> None:
     """Logs a line."""
-    log_console.print(words)
+    log_console.print(text)
 
 
 def print_result(text: str, end: str = "\n") -> None:
-    """Prints text of the result as it is: rich would wrap lines and replace tabs."""
+    """Prints text of the result unchanged (rich would wrap lines and replace tabs)."""
     if not result_console.quiet:
         print(text, end=end, flush=True)
 
@@ -61,14 +61,15 @@ def _is_live() -> bool:
 
 
 def with_bar(function: Callable) -> Callable:
-    """A function that takes `watch`, with a progress bar on a terminal or in a notebook unless `progress=False`."""
+    """Wraps a function with the argument `on_progress`: it shows a progress bar on a terminal or in a notebook, unless
+    called with `progress=False`."""
 
     @functools.wraps(function)
     def call(*arguments: Any, progress: bool = True, **named: Any) -> Any:
-        is_shown = progress and (log_console.is_terminal or log_console.is_jupyter)
-        if not is_shown or named.get("on_progress") is not None:
+        has_bar = progress and (log_console.is_terminal or log_console.is_jupyter)
+        if not has_bar or named.get("on_progress") is not None:
             return function(*arguments, **named)
-        display = PieceDisplay()
+        display = MultiRunDisplay()
         display.is_live = True
         with display:
             return function(*arguments, **(named | {"on_progress": display}))
@@ -77,7 +78,7 @@ def with_bar(function: Callable) -> Callable:
 
 
 def short(number: float) -> str:
-    """1234567 as 1.23M.
+    """Abbreviates a number to three digits and a unit.
 
     >>> short(1234567), short(950)
     ('1.23M', '950')
@@ -89,7 +90,7 @@ def short(number: float) -> str:
 
 
 def duration(seconds: float) -> str:
-    """Seconds as a person says them.
+    """Formats seconds as seconds, minutes, or hours and minutes.
 
     >>> duration(42), duration(3725), duration(7325)
     ('42 s', '62 min', '2 h 02 min')
@@ -101,16 +102,16 @@ def duration(seconds: float) -> str:
 
 
 class TrainingDisplay:
-    """Shows each `Status` of the training loop: step, losses, tokens a second, time left."""
+    """Shows each `Status` of the training loop: step, losses, tokens per second, time left."""
 
     def __init__(self) -> None:
         self.is_live = _is_live()
-        self.said_at = 0.0
-        self.unsaid: str | None = None
+        self.logged_at = 0.0
+        self.pending: str | None = None
         self.progress = Progress(
             TextColumn("{task.completed}/{task.total}"),
             BarColumn(8),
-            TextColumn("{task.fields[words]}"),
+            TextColumn("{task.fields[text]}"),
             console=log_console,
         )
         self.task = None
@@ -123,27 +124,27 @@ class TrainingDisplay:
     def __exit__(self, *_: object) -> None:
         if self.is_live:
             self.progress.stop()
-        elif self.unsaid:
-            log(self.unsaid)
+        elif self.pending:
+            log(self.pending)
 
     def __call__(self, status: "Status") -> None:
-        words = self._words(status)
+        text = self._text(status)
         if status.message:
             log(status.message)
         if self.is_live:
             if self.task is None:
-                self.task = self.progress.add_task("", total=status.num_steps, words="")
-            self.progress.update(self.task, completed=status.step, words=words)
+                self.task = self.progress.add_task("", total=status.num_steps, text="")
+            self.progress.update(self.task, completed=status.step, text=text)
             return
-        self.unsaid = f"{status.counted} {status.step:,} of {status.num_steps:,}  {words}".rstrip()
-        is_last, is_due = status.step == status.num_steps, time.monotonic() - self.said_at >= LINE_EVERY_SECONDS
-        # The last step may come twice, the second time with its validation: it is said at the end.
+        self.pending = f"{status.counted} {status.step:,} of {status.num_steps:,}  {text}".rstrip()
+        is_last, is_due = status.step == status.num_steps, time.monotonic() - self.logged_at >= LINE_EVERY_SECONDS
+        # The last step may be reported twice, the second time with its validation: it is logged in __exit__.
         if (is_due and not is_last) or (is_last and status.counted != "step"):
-            log(self.unsaid)
-            self.said_at, self.unsaid = time.monotonic(), None
+            log(self.pending)
+            self.logged_at, self.pending = time.monotonic(), None
 
     @staticmethod
-    def _words(status: "Status") -> str:
+    def _text(status: "Status") -> str:
         values = status.values
         parts = [f"loss {values['loss']:.2f}"] if "loss" in values else []
         if (name := f"validation_{status.decided_by}") in values:
@@ -158,38 +159,36 @@ class TrainingDisplay:
         return "  ".join(parts)
 
 
-class PieceDisplay(TrainingDisplay):
-    """The same for runs one after another: the bar starts anew with each."""
+class MultiRunDisplay(TrainingDisplay):
+    """A `TrainingDisplay` for several runs in sequence: the bar is reset for each run."""
 
     def __call__(self, status: "Status") -> None:
         if self.is_live and self.task is not None and self.progress.tasks[0].total != status.num_steps:
-            self.progress.reset(self.task, total=status.num_steps, words="")
+            self.progress.reset(self.task, total=status.num_steps, text="")
         super().__call__(status)
 
 
 @contextlib.contextmanager
 def building_display() -> Iterator:
-    """Yields a function that takes `BuildProgress`."""
+    """Shows the progress of building a corpus: yields a function that takes `BuildProgress`."""
     is_live = _is_live()
     progress = Progress(
-        BarColumn(12), TextColumn("{task.percentage:>3.0f}%"), TextColumn("{task.fields[words]}"),
+        BarColumn(12), TextColumn("{task.percentage:>3.0f}%"), TextColumn("{task.fields[text]}"),
         console=log_console,
     )  # fmt: skip
-    task = progress.add_task("", total=None, words="starting") if is_live else None
+    task = progress.add_task("", total=None, text="starting") if is_live else None
     last_line = time.monotonic()
 
     def show(now: "BuildProgress") -> None:
         nonlocal last_line
         speed = now.bytes_read / max(now.seconds, 1e-9)
         left = (now.bytes_total - now.bytes_read) / max(speed, 1e-9)
-        words = (
-            f"{now.documents:,} documents  {short(now.tokens)} tokens  {speed / 1e6:.1f} MB/s  {duration(left)} left"
-        )
+        text = f"{now.documents:,} documents  {short(now.tokens)} tokens  {speed / 1e6:.1f} MB/s  {duration(left)} left"
         if is_live:
-            progress.update(task, completed=now.bytes_read, total=max(now.bytes_total, 1), words=words)
+            progress.update(task, completed=now.bytes_read, total=max(now.bytes_total, 1), text=text)
         elif time.monotonic() - last_line >= LINE_EVERY_SECONDS:
             last_line = time.monotonic()
-            log(f"read {100 * now.bytes_read / max(now.bytes_total, 1):.0f}%  {words}")
+            log(f"read {100 * now.bytes_read / max(now.bytes_total, 1):.0f}%  {text}")
 
     with progress if is_live else contextlib.nullcontext():
         yield show
@@ -197,19 +196,19 @@ def building_display() -> Iterator:
 
 @contextlib.contextmanager
 def counting_display(what: str) -> Iterator:
-    """Yields a function that takes (what is being done, how many so far)."""
+    """Shows a counter: yields a function that takes (activity, number done so far)."""
     is_live = _is_live()
     status = log_console.status(what) if is_live else contextlib.nullcontext()
     last_line = time.monotonic()
 
     def show(doing: str, number: int) -> None:
         nonlocal last_line
-        words = f"{doing}: {number:,}" if number else doing
+        text = f"{doing}: {number:,}" if number else doing
         if is_live:
-            status.update(words)
+            status.update(text)
         elif time.monotonic() - last_line >= LINE_EVERY_SECONDS:
             last_line = time.monotonic()
-            log(words)
+            log(text)
 
     with status:
         yield show
@@ -217,35 +216,35 @@ def counting_display(what: str) -> Iterator:
 
 @contextlib.contextmanager
 def answering_display() -> Iterator:
-    """Yields a function that takes (questions done, of how many, what is being done)."""
+    """Shows the progress of prompting: yields a function that takes (questions done, number of questions, activity)."""
     is_live = _is_live()
     progress = Progress(
-        BarColumn(12), TextColumn("{task.completed}/{task.total}"), TextColumn("{task.fields[words]}"),
+        BarColumn(12), TextColumn("{task.completed}/{task.total}"), TextColumn("{task.fields[text]}"),
         console=log_console,
     )  # fmt: skip
-    task = progress.add_task("", total=None, words="reading") if is_live else None
+    task = progress.add_task("", total=None, text="reading") if is_live else None
     start = last_line = time.monotonic()
 
     def show(done: int, total: int, doing: str) -> None:
         nonlocal last_line
         left = (time.monotonic() - start) * (total - done) / done if done else 0.0
-        words = f"{doing}  {duration(left)} left" if done else doing
+        text = f"{doing}  {duration(left)} left" if done else doing
         if is_live:
-            progress.update(task, completed=done, total=total, words=words)
+            progress.update(task, completed=done, total=total, text=text)
         elif time.monotonic() - last_line >= LINE_EVERY_SECONDS:
             last_line = time.monotonic()
-            log(f"answered {done:,} of {total:,}  {words}")
+            log(f"answered {done:,} of {total:,}  {text}")
 
     with progress if is_live else contextlib.nullcontext():
         yield show
 
 
 def table(rows: list[tuple], headings: tuple[str, ...] = (), title: str | None = None, is_prose: bool = False) -> None:
-    """Prints a table of the result: rows under headings, as wide as they need to be. Whole sentences (`is_prose`) are
-    wrapped to a page where stdout is no terminal."""
-    drawn = Table(title=title, show_header=bool(headings), box=None, padding=(0, 2, 0, 0), title_justify="left")
+    """Prints a table of the result, as wide as its cells need. Cells with whole sentences (`is_prose`) are wrapped to
+    100 columns when stdout is not a terminal."""
+    printed = Table(title=title, show_header=bool(headings), box=None, padding=(0, 2, 0, 0), title_justify="left")
     for heading in headings or [""] * len(rows[0] if rows else ()):
-        drawn.add_column(Text(heading), overflow="fold")
+        printed.add_column(Text(heading), overflow="fold")
     for row in rows:
-        drawn.add_row(*(Text(str(cell)) for cell in row))
-    result_console.print(drawn, width=PAGE_WIDTH if is_prose and not result_console.is_terminal else None)
+        printed.add_row(*(Text(str(cell)) for cell in row))
+    result_console.print(printed, width=PAGE_WIDTH if is_prose and not result_console.is_terminal else None)

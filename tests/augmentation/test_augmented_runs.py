@@ -57,7 +57,7 @@ def test_a_student_reads_the_copies_too(tmp_path, teacher, base, data):
     assert (record["train_examples"], record["augmented_examples"]) == (NUM_TRAIN, num_copies)
     steps = record["settings"]["schedule"]["steps"]
     assert steps == -(-(NUM_TRAIN + num_copies) // record["settings"]["batch_size"])
-    assert any(f"words by {base}" in words for words in said)  # what the teacher was fine-tuned from
+    assert any(f"examples with {base}" in words for words in said)  # what the teacher was fine-tuned from
     assert any((each.step, each.num_steps) == (NUM_TRAIN, NUM_TRAIN) for each in shown)
 
 
@@ -83,8 +83,8 @@ def watch(status):
         with open(os.path.join(out, kept.LINES), "a") as file:
             file.write('[]\\n[{"text": "cut sh')
         os.kill(os.getpid(), 9)
-distill(teacher, student, out, task="classification", data=data, epochs=1, watch=watch, resume=True,
-        changes={"runtime.threads": 1, "augment.copies": 5}, say=lambda words: None)
+distill(teacher, student, out, task="classification", data=data, epochs=1, on_progress=watch, resume=True,
+        overrides={"runtime.threads": 1, "augment.copies": 5}, log=lambda words: None)
 """
 
 
@@ -164,17 +164,17 @@ def test_the_flags(tmp_path, teacher, base, data):
     assert (kept_settings["copies"], kept_settings["vectors"]) == (2, str(vectors))
     assert json.loads((out / kept.MADE_FROM).read_text())["vectors"]
     wrong = CliRunner().invoke(cli.app, ["distill", str(teacher), "--corpus", "c", "--out", "o", "--augment", "2"])
-    assert "--augment goes with --task" in str(wrong.exception)
+    assert "--augment has an effect only with --task" in str(wrong.exception)
 
 
 def test_ctrl_c_while_copies_are_made(tmp_path, teacher, base, data, monkeypatch):
     def interrupted(*_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(Augmenter, "overrides", interrupted)
+    monkeypatch.setattr(Augmenter, "changes", interrupted)
     asked = ["distill", str(teacher), "--student", str(base), "--task", "classification", "--data", str(data)]
     settings = [f"--set={name}={value}" for name, value in FEW.items()]
     stopped = CliRunner().invoke(cli.app, [*asked, *settings, "--augment", "2", "--out", str(tmp_path / "run")])
     assert stopped.exit_code == 130
-    assert "the same with --resume goes on" in stopped.output
+    assert "the same command with --resume to resume" in stopped.output
     assert "copies of example 0 of" in stopped.output and "left" not in stopped.output.splitlines()[-2]

@@ -37,7 +37,7 @@ def augmenter(opened: EncoderModel, copies=8, seed=0, **overrides) -> Augmenter:
 
 
 def copies_of(opened: EncoderModel, example, **overrides) -> list[dict]:
-    return augmenter(opened, **overrides).overrides([example])[0]
+    return augmenter(opened, **overrides).changes([example])[0]
 
 
 def test_words_that_may_be_replaced(opened):
@@ -45,7 +45,7 @@ def test_words_that_may_be_replaced(opened):
     words = replaceable(TEXT, opened.tokenizer.encode_batch([TEXT])[0])
     assert [word.text for word in words] == REPLACED
     assert all(TEXT[word.start : word.stop] == word.text for word in words)
-    assert [word.text for word in words if word.piece is None] == ["Lampriver"]
+    assert [word.text for word in words if word.token is None] == ["Lampriver"]
 
 
 @pytest.mark.parametrize("kind", ["bpe", "unigram"])
@@ -57,7 +57,7 @@ def test_words_of_other_tokenizers(kind, tmp_path):
     words = replaceable(text, tokenizer.encode_batch([text])[0])
     assert [word.text for word in words] == ["quiet", "lamp", "near", "stone"]
     pieces = [
-        tokenizer.token(tokenizer.encode_batch([text])[0].ids[word.piece]) for word in words if word.piece is not None
+        tokenizer.token(tokenizer.encode_batch([text])[0].ids[word.token]) for word in words if word.token is not None
     ]
     assert pieces and all(piece.lstrip("Ġ▁") in text for piece in pieces)
 
@@ -68,7 +68,7 @@ def test_candidates_are_the_likeliest_in_place_of_a_masked_word(opened, beside):
     made = augmenter(opened, beside=beside, candidates=5)
     words, found = made._candidates({TEXT, "some letter"})[TEXT]
     for number, word in enumerate(words):
-        if word.piece is None:
+        if word.token is None:
             continue
         masked = TEXT[: word.start] + "[MASK]" + TEXT[word.stop :]
         encoded = opened.tokenizer.encode(masked, TEXT if beside else None)
@@ -99,7 +99,7 @@ def test_words_of_several_pieces_by_a_file_of_vectors(opened, tmp_path, header):
     made = augmenter(opened, vectors=str(file), candidates=2, copies=40)
     words, found = made._candidates({TEXT})[TEXT]
     assert found[len(words) - 1] == ("stream", "brook")
-    texts = [each["text"] for each in made.overrides([TextExample("0", TEXT)])[0]]
+    texts = [each["text"] for each in made.changes([TextExample("0", TEXT)])[0]]
     assert {text.split()[-1] for text in texts} == {"Lampriver", "Stream", "Brook"}
 
 
@@ -185,12 +185,12 @@ def test_answers_stay_and_their_places_move_along(opened):
 def test_copies_follow_from_seed_and_example_alone(opened):
     """And not from those beside it."""
     examples = [TextExample(str(i), f"some {thing} near the quiet {thing}") for i, thing in enumerate(rules.THINGS)]
-    all_of_them = augmenter(opened).overrides(examples)
-    assert augmenter(opened).overrides(examples[::-1])[::-1] == all_of_them
-    assert [augmenter(opened).overrides([each])[0] for each in examples] == all_of_them
-    assert augmenter(opened, seed=1).overrides(examples) != all_of_them
+    all_of_them = augmenter(opened).changes(examples)
+    assert augmenter(opened).changes(examples[::-1])[::-1] == all_of_them
+    assert [augmenter(opened).changes([each])[0] for each in examples] == all_of_them
+    assert augmenter(opened, seed=1).changes(examples) != all_of_them
     twice = [TextExample(key, "some lamp near the quiet river stone bread") for key in ("a", "b")]
-    first, second = augmenter(opened).overrides(twice)
+    first, second = augmenter(opened).changes(twice)
     assert first != second
 
 

@@ -74,7 +74,7 @@ def test_stopping_pretrain(hornbook, tmp_path, pretraining):
     said = hornbook(*pretraining, "--steps", 100_000, "--json")
     timer.join()
     assert said.status == 130
-    assert "--resume goes on" in said.out
+    assert "--resume to resume" in said.out
     assert said.answer["ended"] == "stopped"
     step = said.answer["step"]
     assert json.loads((run / "checkpoints" / f"step-{step:08d}" / "state.json").read_text())["step"] == step

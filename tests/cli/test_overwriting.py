@@ -41,7 +41,7 @@ def test_what_it_refuses(hornbook, complaint, training, tmp_path, tiny_text_file
     mine.mkdir()
     (mine / "README.md").write_text("mine")
     words = [*training[: training.index("--out")], "--out", mine, *training[training.index("--out") + 2 :]]
-    assert "holds none of" in complaint(*words, "--overwrite")
+    assert "has none of" in complaint(*words, "--overwrite")
     assert (mine / "README.md").exists()
 
 

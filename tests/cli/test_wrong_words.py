@@ -146,11 +146,11 @@ def test_corpus_build_refuses(complaint, tmp_path, tiny_text_file, tiny_tokenize
 
 
 def test_models_refuse(complaint, hornbook, tmp_path, tiny_run, tiny_corpus, tiny_tokenizer):
-    assert "the text has no mask: put [MASK]" in complaint("fill-mask", tiny_run, "no mask")
+    assert "the text has no mask: write [MASK]" in complaint("fill-mask", tiny_run, "no mask")
     assert "the text has no mask" in complaint("fill-mask", tiny_run, "")
     assert "top must be at least 1, not 0" in complaint("fill-mask", tiny_run, "the [MASK]", "--top", 0)
-    assert "more than this model takes (512)" in complaint("fill-mask", tiny_run, "the [MASK] " * 300)
-    assert "more than this model takes (512)" in complaint("next-sentence", tiny_run, "a " * 400, "b " * 400)
+    assert "more than the model's maximum of 512" in complaint("fill-mask", tiny_run, "the [MASK] " * 300)
+    assert "more than the model's maximum of 512" in complaint("next-sentence", tiny_run, "a " * 400, "b " * 400)
     assert "lone surrogate" in complaint("fill-mask", tiny_run, "[MASK] \udcff")
     for folder in (tiny_corpus, tiny_tokenizer, tmp_path):
         assert "is not a model folder" in complaint("fill-mask", folder, "the [MASK]")
@@ -160,7 +160,7 @@ def test_models_refuse(complaint, hornbook, tmp_path, tiny_run, tiny_corpus, tin
 
 def test_info_and_report_refuse(complaint, tmp_path, tiny_run, tiny_corpus, tiny_text_file):
     assert "does not exist" in complaint("info", tmp_path / "none")
-    assert "holds none of" in complaint("info", tmp_path)
+    assert "has none of" in complaint("info", tmp_path)
     assert "is a file of text" in complaint("info", tiny_text_file)
     assert "is a file: give the folder" in complaint("info", tiny_run / "run.json")
     for path in (tmp_path, tmp_path / "none", tiny_corpus, tiny_text_file):

@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 
 from hornbook.cli import app
 from hornbook.deployment.comparison import compare, folder_for
-from hornbook.deployment.timing import by_turns
+from hornbook.deployment.timing import time_interleaved
 from hornbook.files import read_json, write_json
 from hornbook.infer.predictor import Predictor
 from hornbook.models.outputs import Output
@@ -78,7 +78,7 @@ def test_a_comparison_of_other_models_is_not_written_over(tiny_tokenizer, tmp_pa
     with pytest.raises(ValueError, match=r"out holds a comparison of .*one, .*two: choose another --out"):
         compare([one], out=out, length=8, **FAST)
     assert len(read_json(out / "comparison.json")["rows"]) == 2
-    with pytest.raises(ValueError, match=r"two holds something else than a comparison: choose another --out"):
+    with pytest.raises(ValueError, match=r"two holds something other than a comparison: choose another --out"):
         compare([one], out=two, length=8, **FAST)
 
 
@@ -89,7 +89,7 @@ def test_models_without_a_task_are_compared_by_size_and_speed(tiny_tokenizer, tm
     found = compare([large, small], length=8, out=out, **FAST)
     assert not any("score" in row or "kept" in row for row in found["rows"])
     assert found["rows"][0]["flops"] > 2 * found["rows"][1]["flops"]
-    assert "Inputs a second" in write_report(out).read_text(encoding="utf-8")
+    assert "Inputs per second" in write_report(out).read_text(encoding="utf-8")
     assert [name for name, _ in lines(describe(out))[1:]] == [str(large), str(small)]
 
 
@@ -105,7 +105,7 @@ def test_there_is_a_picture_without_asking(tiny_tokenizer, tmp_path, monkeypatch
 def test_what_cannot_stand_side_by_side_is_refused_with_the_fix(learned, tiny_tokenizer, tmp_path):
     bare = model_folder_of(tmp_path / "bare", tiny_tokenizer, "bert")
     tagger = model_folder_of(tmp_path / "tagger", tiny_tokenizer, "bert", Output("tokens", 2, ("O", "B-X")))
-    with pytest.raises(ValueError, match=r"no head for a task.*leave --data out"):
+    with pytest.raises(ValueError, match=r"no task head.*omit --data"):
         compare([learned.run, bare], data=learned.data, **FAST)
     with pytest.raises(ValueError, match=r"classification and .* of tagging.*models of one task"):
         compare([learned.run, tagger], **FAST)
@@ -137,10 +137,10 @@ def test_a_run_that_learned_nothing_is_said(learned, tmp_path, scored_now):
     ]
 
 
-def test_rounds_go_by_turns_and_the_beginner_moves_on():
+def test_rounds_go_time_interleaved_and_the_beginner_moves_on():
     asked: list[tuple[str, int]] = []
     answers = [lambda i, name=name: asked.append((name, i)) for name in "abc"]
-    times = by_turns(answers, 3, num_warm_up=1)
+    times = time_interleaved(answers, 3, num_warm_up=1)
     counted = asked[3:]
     assert [name for name, _ in counted] == [*"abc", *"bca", *"cab"]
     assert [i for _, i in counted] == [0, 0, 0, 1, 1, 1, 2, 2, 2]

@@ -18,8 +18,8 @@ from hornbook.batch import pack
 from hornbook.cli import app
 from hornbook.deployment import export as exporting
 from hornbook.deployment.agreement import agreement
-from hornbook.deployment.export import compared_on, export
-from hornbook.deployment.opened import opened
+from hornbook.deployment.export import comparison_inputs, export
+from hornbook.deployment.opened import open_model
 from hornbook.deployment.readme import QUESTION, TEXTS
 from hornbook.files import read_json
 from hornbook.infer.predictor import load_predictor
@@ -54,7 +54,7 @@ def both(request, tmp_path_factory, tiny_tokenizer):
 
 @torch.no_grad()
 def test_ragged_batches_answer_as_before_and_as_one_at_a_time(both, random):
-    (model, tokenizer), exported = load_folder(both[0]), opened(both[1])
+    (model, tokenizer), exported = load_folder(both[0]), open_model(both[1])
     together = exported.group_size
     lengths = random.integers(1, LENGTH, 5 * together, endpoint=True)
     ids = [random.integers(tokenizer.vocab_size, size=length) for length in lengths]
@@ -101,7 +101,7 @@ def test_the_program_of_the_page_runs_without_hornbook(both):
     # -I: no PYTHONPATH
     done = subprocess.run([sys.executable, "-I", "-c", program], cwd=both[1], capture_output=True, text=True)
     assert done.returncode == 0 and done.stdout.strip(), done.stderr
-    output, answers = opened(both[0]).output, None
+    output, answers = open_model(both[0]).output, None
     if output is not None and output.kind == "sequence" and output.problem == "single":
         answers = [each.label for each in load_predictor(both[0], "cpu").predict(TEXTS)]
     if output is not None and output.kind == "spans":
@@ -110,7 +110,7 @@ def test_the_program_of_the_page_runs_without_hornbook(both):
 
 
 def test_an_exported_folder_predicts(both):
-    model = opened(both[0])
+    model = open_model(both[0])
     if model.output is None:
         return
     items = {
@@ -203,8 +203,8 @@ def test_info_says_what_was_exported(learned):
     description = describe(learned.phone)
     assert description["kind"] == "exported model" and description["task"] == "classification"
     said = dict(lines(description))
-    assert said["as"] == "onnx-int8" and said["comes out"] == "logits" and "% of these " in said["same predictions"]
-    assert "examples are what the run was trained on" in said["note"]
+    assert said["format"] == "onnx-int8" and said["outputs"] == "logits" and "% of " in said["same predictions"]
+    assert "examples, so the score does not measure" in said["note"]
     assert said["note"] in (learned.phone / "README.md").read_text(encoding="utf-8")
 
 
@@ -219,14 +219,14 @@ def test_the_verb_says_what_it_takes(learned):
 
 def test_given_texts_are_what_is_compared(both, tmp_path):
     """Of a model without a task its vectors, of others what they answer."""
-    source = opened(both[0])
+    source = open_model(both[0])
     texts = tmp_path / "texts.txt"
     texts.write_text("the river\na lantern\nthe lantern of the bridge\n", encoding="utf-8")
     if source.output is not None and source.output.kind in ("spans", "choice"):
         texts.write_text("the river\ta lantern\tbread\nthe\ta\tof\na\tof the\tbridge\n", encoding="utf-8")
-    features = compared_on(source, texts, None, 8, np.random.default_rng(0))
+    features = comparison_inputs(source, texts, None, 8, np.random.default_rng(0))
     assert features.num_examples == 3
-    found = agreement(source, opened(both[1]), features)
+    found = agreement(source, open_model(both[1]), features)
     assert found.num_inputs == 3 and found.largest_difference < 1e-5
 
 
@@ -238,7 +238,7 @@ def test_given_texts_are_what_is_compared(both, tmp_path):
     [
         ({"to": "onnx-int4"}, "onnx or onnx-int8.*did you mean onnx-int8"),
         ({"to": "onnx", "threads": 0}, "--threads must be at least 1"),
-        ({"to": "onnx", "data": "some.csv"}, "no head for a task.*--texts FILE"),
+        ({"to": "onnx", "data": "some.csv"}, "no task head.*--texts FILE"),
     ],
 )
 def test_what_cannot_be_is_refused_with_the_fix(asked, said, tiny_tokenizer, tmp_path):
@@ -264,23 +264,23 @@ def test_an_exported_folder_reads_the_columns_of_its_run(learned):
 def test_data_of_another_task_leaves_no_folder(learned, tmp_path):
     other = tmp_path / "other.csv"
     other.write_text("said,label\nan old lamp,\n")
-    with pytest.raises(ValueError, match="there are no labels to score by"):
+    with pytest.raises(ValueError, match="there are no labels in"):
         export(learned.run, "onnx", tmp_path / "phone", data=other, **FAST)
     assert not (tmp_path / "phone").exists()
 
 
 def test_what_an_exported_folder_is_not_for_says_so(both):
-    with pytest.raises(ValueError, match=r"holds an exported model .* give the run or model that it was made of"):
+    with pytest.raises(ValueError, match=r"holds an exported model .* give the original run or model"):
         load_folder(both[1])
-    with pytest.raises(ValueError, match="is an exported model and no run: hornbook info"):
+    with pytest.raises(ValueError, match="is an exported model, not a run: describe it with hornbook info"):
         RunRecord.load(both[1])
-    if opened(both[1]).output is None:
-        with pytest.raises(ValueError, match="exported from a model without a task: export a fine-tuned run"):
+    if open_model(both[1]).output is None:
+        with pytest.raises(ValueError, match="exported from a model without a task head: export a fine-tuned run"):
             load_predictor([both[1]])
 
 
 def test_what_is_exported_is_not_exported_again(learned, tmp_path):
-    with pytest.raises(ValueError, match="exported already: give the run"):
+    with pytest.raises(ValueError, match="already exported: give the original run"):
         export(learned.phone, "onnx-int8", tmp_path / "two")
 
 
@@ -289,4 +289,4 @@ def test_a_damaged_file_is_said(learned, tmp_path):
     shutil.copytree(learned.phone, folder)
     (folder / "model.onnx").write_bytes(b"cut short")
     with pytest.raises(ValueError, match=r"cannot be opened.*export the model again"):
-        opened(folder)
+        open_model(folder)

@@ -74,7 +74,7 @@ def test_a_distilbert_has_half_the_layers_of_any_teacher(tmp_path, teacher, tiny
     settings = {name: value for name, value in TINY_MODEL.items() if not name.startswith("model.")} | asked
     said, words = [], {"corpora": [tiny_corpus], "steps": 2, "batch_tokens": 512, "overrides": settings}
     distill(teacher, "distilbert", tmp_path / "run", log=said.append, **words)
-    assert any("keeps more with --recipe tinybert" in words for words in said)
+    assert any("--recipe tinybert retains more" in words for words in said)
     config, theirs = (load_folder(each)[0].config for each in (tmp_path / "run", teacher))
     assert config.num_layers == num_layers and theirs.num_layers == 3
     for name in ("width", "num_heads", "inner_width"):
@@ -139,8 +139,8 @@ def watch(status):
     if status.step == int(stop):
         os.kill(os.getpid(), 9)
 changes = TINY_MODEL | {"checkpoint.every_steps": 3, "optimizer.lr": 1e-3, "model.width": 16}
-distill(teacher, "tinybert-4", out, corpora=[corpus], steps=8, batch_tokens=512, changes=changes, resume=True,
-        watch=watch, say=lambda words: None)
+distill(teacher, "tinybert-4", out, corpora=[corpus], steps=8, batch_tokens=512, overrides=changes, resume=True,
+        on_progress=watch, log=lambda words: None)
 """
 
 
@@ -212,7 +212,7 @@ def test_what_is_refused(tmp_path, teacher, tiny_corpus, tiny_text_file):
         learn(teacher, "gpt2-small", tmp_path / "gpt", tiny_corpus)
     train_tokenizer(tiny_text(50).split("\n\n"), vocab_size=150).save(tmp_path / "tokenizer")
     build_corpus(tiny_text_file, tmp_path / "tokenizer", tmp_path / "corpus", workers=0)
-    with pytest.raises(ValueError, match=r"different vocabularies.*What still works"):
+    with pytest.raises(ValueError, match=r"different vocabularies.*Instead, give"):
         learn(teacher, "distilbert", tmp_path / "run", tmp_path / "corpus")
     with pytest.raises(ValueError, match="either --corpus"):
         distill(teacher, "distilbert", tmp_path / "run", **QUIET)
@@ -233,5 +233,5 @@ def test_what_is_refused(tmp_path, teacher, tiny_corpus, tiny_text_file):
     run = json.loads((headless / "run.json").read_text())
     run["teacher"]["fingerprint"] = "another"
     (headless / "run.json").write_text(json.dumps(run))
-    with pytest.raises(ValueError, match="not those of the teacher that this run began with"):
+    with pytest.raises(ValueError, match="not those of the teacher that this run was started with"):
         learn(teacher, "tinybert-4", headless, tiny_corpus, steps=1, resume=True)

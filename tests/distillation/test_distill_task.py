@@ -147,7 +147,7 @@ def test_layers_and_separate_pairs(tmp_path, encoder, small):
     decayed = overrides | {"layers.decay": 0.5, "layers.head_lr_ratio": 2.0, "objective.earlier_epochs": 1}
     result = learn(teacher_name.out, small, tmp_path / "run", data, overrides=decayed, epochs=1)
     assert result.scores["dev"]
-    with pytest.raises(ValueError, match="its pairs is separate, and the data wants joint"):
+    with pytest.raises(ValueError, match="its pairs is separate, and the data needs joint"):
         learn(teacher_name.out, small, tmp_path / "other", data)
 
 
@@ -185,7 +185,7 @@ def test_a_preset_in_another_shape(tmp_path, teacher, small, data):
         learn(
             teacher.out, None, tmp_path / "run", data, overrides=few | {"model.num_layers": 2}, resume=True, **keywords
         )
-    with pytest.raises(ValueError, match=r"model\.num_layers cannot be changed, as .*small.* name a preset"):
+    with pytest.raises(ValueError, match=r"model\.num_layers cannot be changed, as .*small.* give a preset"):
         learn(teacher.out, small, tmp_path / "other", data, overrides=few)
     with pytest.raises(ValueError, match=r"no setting 'model\.num_layer'; did you mean 'model\.num_layers'"):
         learn(teacher.out, "tinybert-4", tmp_path / "other", data, overrides={"model.num_layer": 2})
@@ -220,8 +220,8 @@ def test_projections_go_on_from_plain_text_and_from_stage_to_stage(tmp_path, tea
     overrides = ONCE | overrides | {"stages.1.optimizer.lr": 1e-3}
     run = distill(teacher.out, student, tmp_path / "run", overrides=overrides, **asked)
     assert [words for words in said if "projections" in words] == [
-        "projections of hidden go on from those that the student learned before",
-        "projections of embeddings are new: the student has none that fit this teacher",
+        "projections of hidden are initialised from those that the student learned earlier",
+        "projections of embeddings are newly initialised: the student has none that fit this teacher",
     ]
     folders = run.out / "stages" / "1", run.out
     after_first, after_last = (load_file(folder / "projections.safetensors") for folder in folders)
@@ -248,8 +248,8 @@ def watch(status):
     first = "hidden" in status.values
     if status.step == int(stop) and first == (stage == "1"):
         os.kill(os.getpid(), 9)
-distill(teacher, student, out, task="classification", data=data, epochs=1, lr=3e-3, resume=True, watch=watch,
-        say=lambda words: None, changes={"runtime.threads": 1, "checkpoint.every_steps": 2,
+distill(teacher, student, out, task="classification", data=data, epochs=1, lr=3e-3, resume=True, on_progress=watch,
+        log=lambda words: None, overrides={"runtime.threads": 1, "checkpoint.every_steps": 2,
         "runtime.log_every_steps": 1, "objective.earlier_epochs": 1})
 """
 
@@ -268,7 +268,7 @@ def test_goes_on_after_a_kill_with_the_same_bits(tmp_path, teacher, small):
     said = []
     last = distill(teacher.out, small, tmp_path / "killed", resume=True, **keywords | {"log": said.append})
     assert not any("before its first checkpoint" in words for words in said)
-    assert sum(words.startswith("going on at step ") for words in said) == 1
+    assert sum(words.startswith("resuming at step ") for words in said) == 1
     assert bytes_of(whole.out) == bytes_of(last.out) and whole.scores == last.scores
     stages = [bytes_of(each / "stages" / "1") for each in (whole.out, last.out)]
     assert stages[0] == stages[1] and "projections.safetensors" in stages[0]
@@ -278,7 +278,7 @@ def test_what_is_refused(tmp_path, teacher, encoder, small, data):
     with pytest.raises(ValueError, match="has no head for a task: fine-tune it first"):
         learn(encoder, small, tmp_path / "run", data)
     other = rules.write_rows(tmp_path / "other", rows_of(rules.same_kind, 60), 20)
-    with pytest.raises(ValueError, match="its labels are no, yes, and the data wants other, same"):
+    with pytest.raises(ValueError, match="its labels are no, yes, and the data needs other, same"):
         learn(teacher.out, small, tmp_path / "run", other)
     with pytest.raises(ValueError, match=r"was made for another task: its kind is sequence"):
         tagged = rules.write_rows(tmp_path / "tagged", rows_of(rules.titled_names, 60), 20)
@@ -357,7 +357,7 @@ def test_the_verb(tmp_path, teacher, small, data):
     )
     assert json.loads(shown.stdout)["objective.recipe"] == "patient"
     wrong = CliRunner().invoke(cli.app, [*base, "--task", "classification", "--data", str(data), "--steps", "3"])
-    assert "--steps goes with --corpus" in str(wrong.exception)
+    assert "--steps has an effect only with --corpus" in str(wrong.exception)
     assert "distill needs --corpus, or --task and --data" in str(
         CliRunner().invoke(cli.app, base[:4] + base[4:]).exception
     )

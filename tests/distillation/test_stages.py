@@ -52,7 +52,7 @@ def test_what_the_person_sets():
     ("name", "words"),
     [
         ("stages.3.epochs", "the recipe has 2 stages"),
-        ("stages.1.task.head", "a stage has no task.head of its own"),
+        ("stages.1.task.head", "task.head cannot be set per stage"),
         ("stages.1.optimizer.rate", "there is no setting 'optimizer.rate'"),
     ],
 )
@@ -90,7 +90,7 @@ def test_both_stages_are_told_of(tmp_path, lesson):
     out = distill(teacher, encoder, tmp_path / "run", **asked_of(data), **QUIET).out
     said = dict(lines(describe(out)))
     assert said["state"] == "finished after 8 and 2 steps"
-    assert said["stage 1"].startswith("embeddings, hidden, attention; 8 steps at a rate of 0.001, ")
+    assert said["stage 1"].startswith("embeddings, hidden, attention; 8 steps at learning rate 0.001, ")
     (stage,) = read_stages(out)
     whole = FinetunedRun.load(out)
     assert whole.seconds == whole.record.seconds + stage.record.seconds > whole.record.seconds

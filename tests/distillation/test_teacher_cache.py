@@ -134,10 +134,10 @@ def test_one_weight_of_the_teacher(tmp_path, teacher, small, data):
     next(iter(weights.values())).view(-1)[0] += 1e-3
     save_file(weights, copy / "model.safetensors", metadata={"format": "pt"})
     _, other = opened(small, copy, data, "classification", overrides)
-    with pytest.raises(ValueError, match="follows from other teacher: remove that folder"):
+    with pytest.raises(ValueError, match="computed with other teacher: remove that folder"):
         kept_of(inputs, other, tmp_path / "run")
     fewer, _ = opened(small, copy, data, "classification", overrides | {"examples": 20})
-    with pytest.raises(ValueError, match="follows from other data"):
+    with pytest.raises(ValueError, match="computed with other data"):
         kept_of(fewer, first, tmp_path / "run")
 
 
@@ -165,8 +165,8 @@ teacher_cache.GROUPS_BETWEEN_SAVES = 2
 def watch(status):
     if "loss" not in status.values and status.step == int(stop):
         os.kill(os.getpid(), 9)
-distill(teacher, student, out, task="classification", data=data, recipe="minilm", epochs=2, lr=1e-3, watch=watch,
-        resume=True, say=lambda words: None, changes={"runtime.threads": 1, "validation.every_steps": 10_000,
+distill(teacher, student, out, task="classification", data=data, recipe="minilm", epochs=2, lr=1e-3, on_progress=watch,
+        resume=True, log=lambda words: None, overrides={"runtime.threads": 1, "validation.every_steps": 10_000,
         "objective.cache": "logits", "batch.micro_tokens": 40})
 """
 
@@ -206,12 +206,12 @@ def test_the_flag(tmp_path, teacher, small, data):
     asked = ["distill", str(teacher), "--student", str(small), "--task", "classification", "--data", str(data)]
     asked += ["--recipe", "minilm", "--epochs", "0.2", "--set", "runtime.threads=1"]
     done = CliRunner().invoke(cli.app, [*asked, "--cache-teacher", "logits", "--out", str(tmp_path / "run")])
-    assert done.exit_code == 0 and "are computed once and kept" in done.output, (done.output, done.exception)
+    assert done.exit_code == 0 and "caching the teacher's outputs" in done.output, (done.output, done.exception)
     wrong = CliRunner().invoke(cli.app, [*asked, "--cache-teacher", "some", "--out", str(tmp_path / "other")])
     assert "objective.cache must be one of none, logits, all" in str(wrong.exception)
     wrong = CliRunner().invoke(
         cli.app, ["distill", str(teacher), "--corpus", "c", "--out", "o", "--cache-teacher", "all"]
     )
-    assert "--cache-teacher goes with --task" in str(wrong.exception)
+    assert "--cache-teacher has an effect only with --task" in str(wrong.exception)
     with pytest.raises(ValueError, match=r"objective\.cache is for tasks"):
         DistillationSettings(cache="logits").stages(is_task=False)

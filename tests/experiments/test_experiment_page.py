@@ -10,7 +10,7 @@ from hornbook.experiments.definition import read_experiment
 from hornbook.experiments.results import write_results
 from hornbook.files import read_json, write_json
 from hornbook.report.experiment import write_experiment_page
-from hornbook.report.experiment_picture import LEAST_GAP, _apart, score_figure
+from hornbook.report.experiment_picture import MIN_GAP, _spread_out, score_figure
 from hornbook.report.experiment_text import loss_words, notes
 from hornbook.report.info import describe, lines
 from hornbook.report.page import write_report
@@ -45,26 +45,26 @@ def test_verdicts_come_with_their_reasons(whole):
     }
     for claim in results["claims"]:
         assert claim["words"] in page and claim["published"] in page
-    assert "pre-training seeds of each arm (--seeds " in page
-    assert "points of one schedule, not runs that ended there" in page
+    assert "pre-training seeds per arm (--seeds " in page
+    assert "checkpoints of one schedule, not separate runs" in page
     assert '<span class="badge finished">finished</span>' in page
 
 
 def test_arms_of_few_steps_are_named_where_their_flops_differ(whole):
     _, results, page = whole
-    assert "Steps are whole" not in page
+    assert "Rounding to whole steps" not in page
     arms = results["arms"] | {"electra": results["arms"]["electra"] | {"planned_flops": 1.03 * results["flops"]}}
-    assert "it is not quite so: ELECTRA 1.03e+16." in notes(results | {"arms": arms})[0]
-    assert "What each arm took is of seed 3." in " ".join(notes(results | {"seeds": [3, 4]}))
+    assert "makes some arms deviate: ELECTRA 1.03e+16." in notes(results | {"arms": arms})[0]
+    assert "Training cost is that of seed 3." in " ".join(notes(results | {"seeds": [3, 4]}))
 
 
 def test_tables_hold_scores_and_records(whole):
     out, results, page = whole
-    assert re.search(r"ELECTRA<div.*?published, of other tasks and sizes: ELECTRA-small, 79.9", page, re.S)
+    assert re.search(r"ELECTRA<div.*?published \(other tasks and model sizes\): ELECTRA-small, 79.9", page, re.S)
     assert "1.23 million" in page and "3.4 GB" in page and "mlm 2.400" in page
-    assert "90.0% (88.5 to 91.5)" in page and "counting shared words" in page
+    assert "90.0% (88.5 to 91.5)" in page and "shared-word classifier" in page
     text = (out / "RESULTS-equal-compute.md").read_text()
-    assert "no difference of less than 2.0 points from a bound can decide" in text  # 1.96 x sqrt(2) x 0.72
+    assert "a difference within 2.0 points of a bound cannot be decided" in text  # 1.96 x sqrt(2) x 0.72
     assert text.count("| ELECTRA |") == 4  # three checkpoints and its record
     for row in results["scores"]:
         assert row["low"] < row["score"] < row["high"]
@@ -78,14 +78,14 @@ def test_info_tells_of_it(whole, tmp_path):
     found = describe(tmp_path)
     assert (found["kind"], found["num_done"]) == ("experiment", results["num_pieces"])
     told = lines(found)
-    assert ("holds", "Detecting replaced tokens beats filling in masked ones at equal FLOPs.") in told
+    assert ("holds", "Replaced-token detection beats masked-token prediction at equal FLOPs.") in told
     assert ("state", f"{results['num_pieces']} of {results['num_pieces']} pieces done") in told
 
 
 def test_tokens_found_are_of_those_replaced():
     last = {"loss": 14.7, "rtd": 0.22, "rtd_replaced": 0.1, "rtd_found": 0.033}
     words = loss_words({"losses": {"0.5": {"loss": 1.0, "mlm": 9.0}, "1": last}})
-    assert words == "rtd 0.220, rtd replaced 0.100, rtd found of these 0.330"
+    assert words == "rtd 0.220, rtd replaced 0.100, rtd found of replaced 0.330"
     assert loss_words({"losses": {}}) == ""
 
 
@@ -96,8 +96,8 @@ def test_what_learned_nothing_is_said_on_the_page_and_in_the_text(tmp_path):
     write_json(file, read_json(file) | {"degenerate": "it answers 'entailment' whatever the text"})
     write_results(tmp_path, decided, pieces, ["cola", "mrpc", "sts-b", "rte", "squad"])
     page, text = write_experiment_page(tmp_path).read_text(), (tmp_path / "RESULTS-equal-compute.md").read_text()
-    assert "What learned nothing" in page and "What is missing" not in page
-    assert "Learned nothing, and counts as it is: " in text and "Missing: " not in text
+    assert "Degenerate fine-tuning runs" in page and "Missing pieces" not in page
+    assert "Degenerate fine-tuning runs (their scores count): " in text and "Missing pieces: " not in text
 
 
 def test_the_picture_has_a_line_for_each_arm(whole):
@@ -119,8 +119,8 @@ def test_what_is_there_is_drawn_and_what_is_missing_is_said(tmp_path):
     assert any(re.fullmatch(r"ELECTRA [\d.]+ at 0.5", text) for text in texts)
     claims = {claim["name"]: claim for claim in results["claims"]}
     assert claims["replaced-tokens"]["verdict"] == "not decided"
-    assert "as 3 fine-tunings of electra are missing" in claims["replaced-tokens"]["reason"]
-    assert claims["replaced-tokens"]["would_decide"] == "the pieces that are missing"
+    assert "because 3 fine-tuning runs of electra are missing" in claims["replaced-tokens"]["reason"]
+    assert claims["replaced-tokens"]["would_decide"] == "the missing pieces"
 
 
 def test_without_any_piece_there_is_a_page_too(tmp_path):
@@ -139,7 +139,7 @@ def test_a_task_without_data_is_left_out(tmp_path):
 
 def test_labels_do_not_touch():
     for heights in ([0.5, 0.5, 0.51, 0.9], [0.1, 0.15, 0.2, 0.25], [0.3], []):
-        found = _apart(heights)
+        found = _spread_out(heights)
         assert len(found) == len(heights)
-        assert all(b - a >= LEAST_GAP - 1e-9 for a, b in pairwise(found))
-    assert _apart([0.1, 0.9]) == [0.1, 0.9]
+        assert all(b - a >= MIN_GAP - 1e-9 for a, b in pairwise(found))
+    assert _spread_out([0.1, 0.9]) == [0.1, 0.9]

@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import pytest
 
 from hornbook.experiments import pool as pools
-from hornbook.experiments.pool import MOST_TRIES, Pool
+from hornbook.experiments.pool import MAX_TRIES, Pool
 from hornbook.train import signals
 
 
@@ -18,9 +18,9 @@ class Waiting(Pool):
 
     def __init__(self, *rounds: list):
         super().__init__(2)
-        self.rounds, self.submitted, self.stop_asked = list(rounds), [], Event()
+        self.rounds, self.submitted, self.stop_event = list(rounds), [], Event()
 
-    def _submitted(self, jobs):
+    def _submit(self, jobs):
         self.submitted.append(jobs)
         futures = {}
         for job, end in zip(jobs, self.rounds.pop(0), strict=True):
@@ -49,12 +49,12 @@ def quiet(words: str) -> None:
 def test_one_that_was_stopped_stops_those_that_wait(told):
     pool = Waiting([{"score": 1}, None, "never", "never"])
     assert not pool.run([0, 1, 2, 3], lambda: False, tell_into(told), quiet)
-    assert pool.stop_asked.is_set() and told == [(0, {"score": 1})]
+    assert pool.stop_event.is_set() and told == [(0, {"score": 1})]
 
 
 def test_a_person_who_wants_to_stop(told):
     pool = Waiting(["never", "never"])
-    assert not pool.run([0, 1], lambda: True, tell_into(told), quiet) and pool.stop_asked.is_set() and told == []
+    assert not pool.run([0, 1], lambda: True, tell_into(told), quiet) and pool.stop_event.is_set() and told == []
 
 
 def test_an_error_is_told_and_the_others_go_on(told):
@@ -71,7 +71,7 @@ def test_what_is_lost_with_a_process_begins_again(told):
 
 
 def test_what_is_lost_again_and_again_is_told(told):
-    pool = Waiting(*([BrokenProcessPool("killed")] for _ in range(MOST_TRIES)))
+    pool = Waiting(*([BrokenProcessPool("killed")] for _ in range(MAX_TRIES)))
     assert pool.run([0], lambda: False, tell_into(told), quiet)
     assert [str(error) for _, error in told] == ["killed"]
 
@@ -83,8 +83,8 @@ def test_what_is_lost_while_it_stops_is_no_failure(told):
 
 def test_a_job_that_can_no_longer_be_cancelled_does_not_begin(monkeypatch):
     asked = Event()
-    monkeypatch.setattr(pools, "_stop_asked", asked)
-    monkeypatch.setattr(pools, "finetuned", lambda job, on_progress: {"score": 1})
+    monkeypatch.setattr(pools, "_stop_event", asked)
+    monkeypatch.setattr(pools, "run_finetuning", lambda job, on_progress: {"score": 1})
     assert pools._run(SimpleNamespace(until=None)) == {"score": 1}
     assert pools._run(SimpleNamespace(until=time.time() - 1)) is None
     asked.set()
@@ -100,9 +100,9 @@ def test_a_process_that_stays_keeps_no_memory(monkeypatch):
         if job.number:
             raise ValueError("no luck")
 
-    monkeypatch.setattr(pools, "_stop_asked", Event())
-    monkeypatch.setattr(pools, "finetuned", finetuned)
-    monkeypatch.setattr(pools, "give_back", lambda: given_back.append(True))
+    monkeypatch.setattr(pools, "_stop_event", Event())
+    monkeypatch.setattr(pools, "run_finetuning", finetuned)
+    monkeypatch.setattr(pools, "release_memory", lambda: given_back.append(True))
     pools._run(SimpleNamespace(until=None, number=0))
     with pytest.raises(ValueError, match="no luck"):
         pools._run(SimpleNamespace(until=None, number=1))
@@ -119,8 +119,8 @@ def test_a_process_that_lost_its_device_ends(monkeypatch, words, ends):
     def leave(status):
         raise SystemExit(status)
 
-    monkeypatch.setattr(pools, "_stop_asked", Event())
-    monkeypatch.setattr(pools, "finetuned", fail)
+    monkeypatch.setattr(pools, "_stop_event", Event())
+    monkeypatch.setattr(pools, "run_finetuning", fail)
     monkeypatch.setattr(pools.os, "_exit", leave)
     with pytest.raises(SystemExit if ends else RuntimeError):
         pools._run(SimpleNamespace(until=None))

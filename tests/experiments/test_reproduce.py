@@ -161,12 +161,12 @@ def test_processes_side_by_side_come_to_the_same_though_one_is_killed(home, tiny
 
     def log(words: str) -> None:
         said.append(words)
-        if "reviews, seed" in words and not any("begin again" in each for each in said):
+        if "reviews, seed" in words and not any("restarting" in each for each in said):
             multiprocessing.active_children()[0].kill()
 
     found = run(home, tiny_corpus, tmp_path / "out", processes=2, log=log)
     assert found.ended == "finished" and found.failures == {} and scores(tmp_path / "out") == scores(unbroken)
-    assert any("8 fine-tunings, 2 at a time" in words for words in said)
+    assert any("8 fine-tuning runs, 2 at a time" in words for words in said)
     assert any("a process was killed or lost its device" in words for words in said)
 
 
@@ -199,7 +199,7 @@ def test_what_is_left_out_and_put_back_is_what_it_was(home, tiny_corpus, tmp_pat
     begun_with(arm)
     begun_with("")
     begun_with("")
-    with pytest.raises(ValueError, match=r"of arms 'third' settings objective\.sentence is sop and not none"):
+    with pytest.raises(ValueError, match=r"arms 'third': settings objective\.sentence is sop, not none"):
         begun_with(arm.replace("none", "sop"))
     begun_with(arm)
     assert read_json(tmp_path / "out" / "experiment.json")["left_out"] == {"arms": [], "tasks": []}
@@ -217,7 +217,7 @@ def test_corpora_are_mixed_as_they_were(home, tiny_corpus, tmp_path):
 
     mixed(1, 3)
     mixed(2, 6)  # the same
-    with pytest.raises(ValueError, match=r"begun with corpora mixed 2:6|begun with corpora mixed 1:3"):
+    with pytest.raises(ValueError, match=r"started with corpus weights (2:6|1:3)"):
         mixed(1, 9)
 
 
@@ -241,8 +241,8 @@ def test_weights_that_are_not_here_are_named_once(home, tiny_corpus, unbroken, t
     shutil.rmtree(out / "pretrained")
     found = run(home, tiny_corpus, out, log=said.append)
     assert (found.ended, found.num_done, found.failures) == ("incomplete", 10, {})
-    (words,) = [each for each in said if each.startswith("note: the weights")]
-    assert "bring them from where nsp was trained, or remove" in words and "pretrain-nsp-0.json" in words
+    (words,) = [each for each in said if "is missing, which" in each]
+    assert "copy it from where nsp was trained, or delete" in words and "pretrain-nsp-0.json" in words
 
 
 def test_minutes_are_measured_once(home, tiny_corpus, tmp_path):
@@ -256,14 +256,14 @@ def test_minutes_are_measured_once(home, tiny_corpus, tmp_path):
     for more in ({}, {"minutes_each": 0.01}):
         run(home, tiny_corpus, tmp_path / "out", stop_after=1e-6, **more)
         assert read_json(tmp_path / "out" / "experiment.json") == decided
-    with pytest.raises(ValueError, match=r"was begun with --minutes-each 0\.01"):
+    with pytest.raises(ValueError, match=r"was started with --minutes-each 0\.01"):
         run(home, tiny_corpus, tmp_path / "out", minutes_each=0.5)
 
 
 def test_another_experiment_is_refused_and_more_of_it_is_not(home, tiny_corpus, unbroken, tmp_path):
     shutil.copytree(unbroken, tmp_path / "out")
     for old, new, said in (
-        ("model.width = 32", "model.width = 64", "of equal pretraining model.width is 64 and not 32, as"),
+        ("model.width = 32", "model.width = 64", "equal: pretraining model.width is 64, not 32 as"),
         (
             'settings.objective.sentence = "nsp"',
             'settings.objective.sentence = "sop"',
@@ -295,14 +295,14 @@ def test_some_arms_first_and_the_others_later(home, tiny_corpus, unbroken, tmp_p
     found = reproduce(*asked, arms=["detecting", "nsp"], resume=True, log=quiet)
     assert found.ended == "finished" and found.num_pieces == 12 and scores(out) == scores(unbroken)
     assert [claim["name"] for claim in found.results["claims"]] == ["better"]
-    assert "Arms left out here: mlm. Claims not judged without them: masked." in (out / "report.html").read_text()
+    assert "Arms left out: mlm. Claims that need them are not judged: masked." in (out / "report.html").read_text()
     before = left_by(out)
     found = reproduce(*asked, resume=True, log=quiet)
     assert found.ended == "finished" and found.num_pieces == 17
     assert [claim["name"] for claim in found.results["claims"]] == ["better", "masked"]
     assert {name: each for name, each in left_by(out).items() if name in before} == before
     for arms, said in (
-        (["nsp", "mml"], "no arm 'mml' in smallest: it has nsp, detecting, mlm"),
+        (["nsp", "mml"], "no arm 'mml' in smallest: use nsp, detecting, mlm"),
         (["nsp"], "at least two"),
         ([], "at least two"),
     ):
@@ -316,7 +316,7 @@ def test_other_flops_than_those_of_the_file(home, tiny_corpus, tmp_path):
     arms = read_json(tmp_path / "out" / "experiment.json")["arms"]
     assert all(arm["steps"] == round(2.4e8 / arm["step_flops"]) > 2 for arm in arms.values())
     assert run(home, tiny_corpus, tmp_path / "out", stop_after=1e-6).results["flops"] == 2.4e8  # as it was started
-    with pytest.raises(ValueError, match=r"begun with --flops 2.4e\+08, not 1.2e\+08: give --flops 2.4e\+08, or"):
+    with pytest.raises(ValueError, match=r"started with --flops 2.4e\+08, not 1.2e\+08: pass --flops 2.4e\+08, or"):
         run(home, tiny_corpus, tmp_path / "out", flops=1.2e8, stop_after=1e-6)
     with pytest.raises(ValueError, match="give one of them"):
         run(home, tiny_corpus, tmp_path / "other", flops=2.4e8, minutes_each=1.0)
@@ -339,12 +339,12 @@ def test_more_seeds_of_pretraining(home, tiny_corpus, unbroken, tmp_path):
 
 def test_other_settings_than_those_of_the_file(home, tiny_corpus, unbroken, tmp_path):
     found = run(home, tiny_corpus, tmp_path / "out", overrides={"optimizer.lr": "2e-3"}, stop_after=1e-6)
-    assert found.results["about"] == "Set for every arm, beside the file: optimizer.lr=2e-3."
+    assert found.results["about"] == "Overrides for every arm: optimizer.lr=2e-3."
     assert run(home, tiny_corpus, tmp_path / "out", stop_after=1e-6).results["about"] == found.results["about"]
-    with pytest.raises(ValueError, match=r"of equal pretraining optimizer.lr is 0.001 and not 2e-3"):
+    with pytest.raises(ValueError, match=r"equal: pretraining optimizer.lr is 0.001, not 2e-3"):
         run(home, tiny_corpus, tmp_path / "out", overrides={"optimizer.lr": 0.001}, stop_after=1e-6)
     for overrides, said in (
-        ({"objective.sentence": "sop"}, "objective.sentence is what varies, arm nsp has its own"),
+        ({"objective.sentence": "sop"}, "objective.sentence is set by arm nsp and cannot be overridden"),
         ({"optimizer.rate": "1"}, "optimizer.rate"),
         ({"schedule.steps": "5"}, "schedule.steps"),
     ):
@@ -375,7 +375,7 @@ def test_other_data_is_refused_before_anything_runs(home, tiny_corpus, unbroken,
     asked = {"resume": True, "log": quiet}
     words = (home / "smallest.toml", [tiny_corpus], tmp_path / "tasks", tmp_path / "out")
     file.write_text(file.read_text().replace("number 3,good", "number 3,bad"))
-    with pytest.raises(ValueError, match=r"the data of reviews is not what .* began with: put that back"):
+    with pytest.raises(ValueError, match=r"the data of reviews is not that which .* was started with: restore it"):
         reproduce(*words, **asked)
     write_reviews(tmp_path / "tasks")  # the same in another place
     assert reproduce(*words, **asked).ended == "finished" and scores(tmp_path / "out") == scores(unbroken)
@@ -408,7 +408,9 @@ def test_a_piece_that_fails_does_not_end_the_rest(home, tiny_corpus, tmp_path, m
     said = []
     found = run(home, tiny_corpus, tmp_path / "out", log=said.append)
     assert found.ended == "incomplete" and found.failures == {"pretrain-nsp-0": "no luck"}
-    assert found.num_done == 6 and any("pre-training nsp failed: no luck; the rest goes on" in each for each in said)
+    assert found.num_done == 6 and any(
+        "pre-training nsp failed: no luck; continuing with the others" in each for each in said
+    )
     assert "fine-tuning nsp at 1: 2 pieces" in (tmp_path / "out" / "report.html").read_text()
 
 
@@ -427,12 +429,12 @@ def test_the_verb(hornbook, home, tiny_corpus, unbroken):
 @pytest.mark.parametrize(
     ("changed", "said"),
     [
-        ({"--data": "nowhere"}, "nowhere is not a folder: give --data"),
-        ({"--data": "."}, "holds none of the tasks: it must hold reviews"),
+        ({"--data": "nowhere"}, "nowhere is not a folder: pass the folder"),
+        ({"--data": "."}, "has data for none of the tasks: put it at reviews"),
         ({"--stop-after": "0"}, "--stop-after must be above 0"),
         ({"--minutes-each": "-1"}, "--minutes-each must be above 0"),
         ({"--flops": "0"}, "--flops must be above 0"),
-        ({"--arms": "nsp,electra"}, "no arm 'electra' in smallest: it has nsp, detecting"),
+        ({"--arms": "nsp,electra"}, "no arm 'electra' in smallest: use nsp, detecting"),
         ({"--processes": "0"}, "--processes must be at least 1"),
         ({"--seeds": "0"}, "--seeds must be at least 1"),
         ({"--corpus": "nowhere"}, "nowhere"),
@@ -450,6 +452,6 @@ def test_missing_data_is_named_and_the_rest_goes_on(home, tiny_corpus, tmp_path)
     more = '[[tasks]]\nname = "cola"\nplaces = ["glue/CoLA"]\n\n[sentences]'
     file, said = write_smallest(tmp_path, "[sentences]", more), []
     found = reproduce(file, [tiny_corpus], home / "tasks", tmp_path / "out", stop_after=1e-6, log=said.append)
-    assert any("no data for cola (looked for" in words and "the rest goes on" in words for words in said)
+    assert any("no data for cola (looked for" in words and "it is left out" in words for words in said)
     assert found.num_pieces == 12 and not found.results["tasks"]["cola"]["has_data"]
     assert "cola is left out" in (tmp_path / "out" / "report.html").read_text()

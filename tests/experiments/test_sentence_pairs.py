@@ -114,5 +114,5 @@ def test_the_peak_of_memory_is_that_of_the_stretch():
     with PeakMemory() as small:
         pass
     assert "memory" in large.of
-    if "since it began" not in large.of:
+    if "since its start" not in large.of:
         assert large.bytes - small.bytes > 200e6

@@ -12,7 +12,16 @@ from hornbook.experiments.definition import Claim, Condition, read_experiment
 from hornbook.experiments.plan import Piece
 from hornbook.experiments.results import write_results
 from hornbook.experiments.scores import Scores
-from hornbook.experiments.verdicts import FAILS, HOLDS, OPEN, Quantity, _seeds_needed, judge, lies, measured
+from hornbook.experiments.verdicts import (
+    FAILS,
+    HOLDS,
+    OPEN,
+    Quantity,
+    _seeds_needed,
+    judge,
+    measured,
+    verdict_of_interval,
+)
 from hornbook.files import read_json, write_json
 from hornbook.metrics.bootstrap import difference_interval
 
@@ -53,7 +62,7 @@ def judged(out, experiment, means, *conditions, spread=0.1, **more) -> dict:
     ],
 )
 def test_where_an_interval_lies(low, high, least, most, verdict):
-    assert lies(low, high, least, most) == verdict
+    assert verdict_of_interval(low, high, least, most) == verdict
 
 
 @pytest.mark.parametrize(("difference", "verdict"), [(5.0, HOLDS), (-5.0, FAILS), (0.3, OPEN)])
@@ -86,9 +95,9 @@ def test_several_seeds_of_pretraining_are_what_is_drawn(tmp_path, experiment):
     decided = decided_for(with_equal(experiment, seeds=(0, 1)))
     leave(tmp_path, decided, {"nsp": 60.0, "detecting": 61.0}, 0.5)
     scores = Scores(tmp_path, decided, ALL)
-    assert len(scores.of_mean("nsp", 1.0)) == len(scores.of_task("nsp", 1.0, "reviews")) == 2
+    assert len(scores.mean_scores("nsp", 1.0)) == len(scores.task_scores("nsp", 1.0, "reviews")) == 2
     of_one = [scores.found["nsp", 1.0, "reviews", 1, place] for place in (0, 1)]
-    assert scores.of_mean("nsp", 1.0)[1] == pytest.approx(sum(of_one) / 2)
+    assert scores.mean_scores("nsp", 1.0)[1] == pytest.approx(sum(of_one) / 2)
 
 
 def test_sentence_heads_of_several_seeds_are_told_together(tmp_path, experiment):
@@ -108,8 +117,8 @@ def test_missing_pieces_leave_it_open_however_large_the_difference(tmp_path, exp
     experiment = dataclasses.replace(experiment, tasks=three_seeds)
     found = judged(tmp_path / "some", experiment, means, missing=("detecting-0-at-1-reviews-1",))
     assert found["conditions"][0]["low"] > 20  # of the two that are there
-    assert found["verdict"] == OPEN and "as 1 fine-tuning of detecting is missing" in found["reason"]
-    assert found["would_decide"].startswith("the pieces that are missing")
+    assert found["verdict"] == OPEN and "because 1 fine-tuning run of detecting is missing" in found["reason"]
+    assert found["would_decide"].startswith("the missing pieces")
     found = judged(tmp_path / "none", experiment, means, missing=("detecting",))
     assert found["verdict"] == OPEN and found["conditions"][0]["value"] is None
 
@@ -184,7 +193,7 @@ def test_arms_that_learned_nothing_are_not_alike(tmp_path, experiment, num_idle,
     little = Claim("claim", "A claim.", conditions=(dataclasses.replace(BETTER, least=-2.0),))
     found = judge(little, tmp_path, decided, Scores(tmp_path, decided, ALL))
     assert found["verdict"] == verdict
-    assert ("most fine-tunings of detecting learned nothing" in found["reason"]) == (verdict == OPEN)
+    assert ("most fine-tuning runs of detecting are degenerate" in found["reason"]) == (verdict == OPEN)
 
 
 def test_a_premise_is_one_of_its_arm_alone(tmp_path, experiment):
@@ -203,7 +212,7 @@ def test_no_number_of_seeds_decides_what_stands_on_a_premise_that_fails(tmp_path
     for least, says_how_many in ((-10.0, True), (10.0, False)):
         premise = dataclasses.replace(BETTER, least=least, premise=True)
         words = judged(tmp_path, experiment, means, premise, unsure)["would_decide"]
-        assert words.startswith("more seeds") and ("pre-training seeds of each arm" in words) == says_how_many
+        assert words.startswith("more seeds") and ("pre-training seeds per arm" in words) == says_how_many
 
 
 def test_accuracies_and_parameters(tmp_path, experiment):

@@ -149,7 +149,12 @@ def make_materials(folder: Path) -> Path:
         its.save(folder / name, size["max_positions"])
     changes = {"runtime.threads": 1}
     finetune(
-        folder / "run", folder / "texts.csv", out=folder / "reviews", epochs=1, changes=changes, log=lambda words: None
+        folder / "run",
+        folder / "texts.csv",
+        out=folder / "reviews",
+        epochs=1,
+        overrides=changes,
+        log=lambda words: None,
     )
     return folder
 

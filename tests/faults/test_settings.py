@@ -39,7 +39,7 @@ class Places:
             rows = [{"text": WORDS[: 6 + i], "label": "ab"[i % 2]} for i in range(num)]
             (self.data / f"{part}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
         self.tuned, self.gpt = folder / "tuned", folder / "gpt"
-        quiet = {"changes": {"runtime.threads": 1}, "log": lambda words: None}
+        quiet = {"overrides": {"runtime.threads": 1}, "log": lambda words: None}
         finetune(run, self.data, "classification", self.tuned, epochs=1, **quiet)
         gpt = TINY_MODEL | {"model.max_positions": 64}
         self.gpt_corpus = folder / "gpt-corpus"
@@ -51,7 +51,7 @@ class Places:
 
         train_tokenizer(tiny_text(60).split("\n\n"), kind="bpe", vocab_size=300, cased=True).save(self.folder / "bpe")
         build_corpus(self.text, self.folder / "bpe", self.gpt_corpus, workers=0)
-        quiet = {"batch_tokens": 512, "changes": changes, "log": lambda words: None}
+        quiet = {"batch_tokens": 512, "overrides": changes, "log": lambda words: None}
         pretrain("gpt2-small", self.gpt_corpus, self.gpt, steps=2, **quiet)
 
     def new(self) -> Path:
@@ -103,7 +103,7 @@ def test_settings_of_pretrain(places, preset):
     corpus = places.gpt_corpus if preset.startswith("gpt") else places.corpus
 
     def work_of(name, value, out):
-        return lambda: pretrain(preset, corpus, out, changes=tiny | {name: value}, log=lambda words: None)
+        return lambda: pretrain(preset, corpus, out, overrides=tiny | {name: value}, log=lambda words: None)
 
     found = accepted(preset_settings(preset, tiny), lambda name, value: preset_settings(preset, tiny | {name: value}))
     tried(f"settings of pretrain {preset}", found, work_of, places)
@@ -117,7 +117,9 @@ def test_settings_of_finetune(places):
 
     def work_of(name, value, out):
         changes = tiny | {name: value}
-        return lambda: finetune(places.run, places.data, "classification", out, changes=changes, log=lambda words: None)
+        return lambda: finetune(
+            places.run, places.data, "classification", out, overrides=changes, log=lambda words: None
+        )
 
     found = accepted(settings_for(known("classification"), None, tiny), resolve)
     tried("settings of finetune", found, work_of, places)
@@ -143,7 +145,7 @@ def test_settings_of_distill(places, on):
         task = {"corpora": [places.corpus]} if on == "text" else {"task": "classification", "data": places.data}
         teacher = places.run if on == "text" else places.tuned
         changes = tiny | {name: value}
-        return lambda: distill(teacher, "distilbert", out, changes=changes, log=lambda words: None, **task)
+        return lambda: distill(teacher, "distilbert", out, overrides=changes, log=lambda words: None, **task)
 
     tried(f"settings of distill on {on}", accepted(settings, resolve), work_of, places)
 
@@ -179,20 +181,22 @@ def commands(places: Places) -> dict[str, list]:
     }
 
 
-# A million rounds, seeds or restarts are legal, and take their time.
-LEGAL_AND_LONG = {("--restarts", "99999999999"), ("--seeds", "99999999999")}
 WITHOUT_OUT = {"plan", "fill-mask", "detect", "generate", "perplexity", "lm-eval"}
+LEGAL_AND_LONG = {("pretrain", "--tokens", "99999999999"), ("pretrain", "--minutes", "1")}
+HOW_LONG = ("--steps", "--tokens", "--minutes")  # a run of pretrain; only one may be given
 
 
-def test_numeric_options(places):
-    given, options = commands(places), numeric_options()
-    assert set(options) <= set(given), "a command with a numeric option is not tried here"
-    found = [(verb, option, value) for verb, names in options.items() for option in names for value in NUMBERS]
+@pytest.mark.parametrize("verb", sorted(numeric_options()))
+def test_numeric_options(places, verb):
+    given, options = commands(places), numeric_options()[verb]
+    assert verb in given, "a command with a numeric option is not tried here"
+    found = [(option, value) for option in options for value in NUMBERS if (verb, option, value) not in LEGAL_AND_LONG]
     faults = []
-    for verb, option, value in found:
+    for option, value in found:
         out = places.new()
         words = [*verb.split(), *given[verb], *([] if verb in WITHOUT_OUT else ["--out", out]), f"{option}={value}"]
+        words += ["--steps", "2"] if verb == "pretrain" and option not in HOW_LONG else []
         if fault := fault_of(command(*words), SECONDS):
             faults.append(f"hornbook {verb} {option}={value} {fault}")
         shutil.rmtree(out, ignore_errors=True)
-    report("numeric options", len(found), faults)
+    report(f"numeric options of {verb}", len(found), faults)

@@ -158,11 +158,11 @@ def test_what_came_to_nothing_does_not_block_its_folder(tmp_path, encoder):
         baseline("vectors", rows, "classification", out, vectors=tmp_path / "none.txt")
     found = baseline("vectors", rows, "classification", out, model=encoder)
     assert run_of(out)["request"]["model"] == str(encoder)
-    with pytest.raises(ValueError, match="was begun with"):
+    with pytest.raises(ValueError, match="was started with"):
         baseline("majority", rows, "classification", out)
     assert baseline("vectors", rows, "classification", out, model=encoder).score == found.score
     told = dict(lines(describe(out)))
-    assert told["way"] == "vectors" and told["state"] == "finished" and told["dev scores"].startswith("accuracy ")
+    assert told["method"] == "vectors" and told["state"] == "finished" and told["dev scores"].startswith("accuracy ")
 
 
 def test_the_same_network_from_random_weights(tmp_path, encoder):

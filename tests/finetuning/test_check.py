@@ -46,7 +46,7 @@ def test_check_prints_tables(hornbook, data):
     lines = [line.split() for line in (said.out + said.error).splitlines()]
     for line in (["price", "not", "used"], ["light", "7", "1"], ["label", "train", "dev"]):
         assert line in lines, line
-    assert "1 of 2 examples of dev are in train too" in said.out + said.error
+    assert "1 of 2 examples of dev are also in train" in said.out + said.error
     assert "examples without a label" in said.out + said.error
 
 
@@ -90,4 +90,4 @@ def test_a_fine_tuning_opens_with_the_summary(data, encoder, tmp_path):
     finetune(encoder, data, out=tmp_path / "run", epochs=1, overrides={"runtime.threads": 1}, log=said.append)
     (line,) = [words for words in said if words.startswith("data: ")]
     assert "train 11 examples, dev 2 examples; light 8, fruit 5" in line
-    assert any("1 of 2 examples of dev are in train too" in words for words in said)
+    assert any("1 of 2 examples of dev are also in train" in words for words in said)

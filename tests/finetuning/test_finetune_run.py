@@ -19,7 +19,7 @@ from hornbook import cli
 from hornbook.files import read_json
 from hornbook.finetuning import run as running
 from hornbook.finetuning.api import finetune
-from hornbook.finetuning.settings import searched_rates
+from hornbook.finetuning.settings import searched_lrs
 from hornbook.interop.folder import read_weights
 from hornbook.train.metrics import read_metrics
 
@@ -90,8 +90,8 @@ encoder, data, out, stop = sys.argv[1:]
 def watch(status):
     if status.step == int(stop):
         os.kill(os.getpid(), 9)
-finetune(encoder, data, out=out, epochs=2, lr=3e-3, resume=True, watch=watch, say=lambda words: None,
-         changes={"runtime.threads": 1, "checkpoint.every_steps": 2, "runtime.log_every_steps": 1})
+finetune(encoder, data, out=out, epochs=2, lr=3e-3, resume=True, on_progress=watch, log=lambda words: None,
+         overrides={"runtime.threads": 1, "checkpoint.every_steps": 2, "runtime.log_every_steps": 1})
 """
 
 
@@ -151,7 +151,7 @@ def test_ctrl_c_saves_and_the_verb_goes_on(tmp_path, encoder):
         time.sleep(0.05)
     os.kill(process.pid, signal.SIGINT)
     said = process.communicate(timeout=60)[0]
-    assert process.returncode == 130 and "--resume goes on" in said
+    assert process.returncode == 130 and "--resume continues" in said
     assert list((tmp_path / "run" / "checkpoints").glob("step-*/optimizer.safetensors"))
 
 
@@ -178,9 +178,9 @@ def test_restarts_keep_the_best_and_change_only_the_seed(tmp_path, encoder):
 
 
 def test_rates_of_a_search_are_four_and_higher_for_narrow_models(tmp_path, encoder):
-    assert searched_rates(768) == [5e-5, 4e-5, 3e-5, 2e-5]
-    assert searched_rates(256) == [4.5e-4, 3.6e-4, 2.7e-4, 1.8e-4]
-    assert searched_rates(32) == [1e-3, 8e-4, 6e-4, 4e-4]
+    assert searched_lrs(768) == [5e-5, 4e-5, 3e-5, 2e-5]
+    assert searched_lrs(256) == [4.5e-4, 3.6e-4, 2.7e-4, 1.8e-4]
+    assert searched_lrs(32) == [1e-3, 8e-4, 6e-4, 4e-4]
     with pytest.raises(ValueError, match="leave out --search, or --lr"):
         finetune(encoder, made_up(), out=tmp_path / "run", lr=1e-4, search=True, overrides=FAST, **QUIET)
     assert not (tmp_path / "run").exists()
@@ -236,7 +236,7 @@ def test_other_data_or_another_request_is_not_gone_on_with(tmp_path, encoder):
         finetune(encoder, made_up(60), out=tmp_path / "run", epochs=1, overrides=FAST, **QUIET)
     with pytest.raises(ValueError, match=r"epochs is 1, not 2"):
         finetune(encoder, made_up(60), out=tmp_path / "run", epochs=2, overrides=FAST, resume=True, **QUIET)
-    with pytest.raises(ValueError, match="not what this run began with"):
+    with pytest.raises(ValueError, match="not the data that this run was started with"):
         finetune(encoder, made_up(60, seed=2), out=tmp_path / "run", epochs=1, overrides=FAST, resume=True, **QUIET)
 
 
@@ -295,7 +295,7 @@ def test_questions_without_an_answer_are_not_scored_where_there_must_be_one(tmp_
 
 def test_one_class_is_nothing_to_learn(tmp_path, encoder):
     rows = [{"text": row["text"], "label": "same"} for row in made_up(40)]
-    with pytest.raises(ValueError, match="nothing to tell apart"):
+    with pytest.raises(ValueError, match="add examples of other classes"):
         finetune(encoder, rows, out=tmp_path / "run", **QUIET)
 
 
@@ -325,19 +325,19 @@ def test_predicting_refuses_what_is_no_text(tmp_path, encoder, capsys, monkeypat
     status, out, _ = verb("predict", result.out, "--file", tmp_path / "texts.txt", "--json")
     assert status == 0 and len(json.loads(out)["predictions"]) == 3
     for words, said in (
-        (("lamp", "--file", tmp_path / "texts.txt"), "a text would do nothing beside --file: leave it out"),
+        (("lamp", "--file", tmp_path / "texts.txt"), "a text has no effect with --file: omit it"),
         (
             ("--data", "reviews.csv"),
-            "--data goes with --submission: for the predictions of a file say --file",
+            "--data needs --submission: to predict the rows of a file, use --file",
         ),
-        (("lamp", "--submission", tmp_path / "to"), "a text would do nothing with --submission"),
+        (("lamp", "--submission", tmp_path / "to"), "a text has no effect with --submission"),
     ):
         status, _, error = verb("predict", result.out, *words)
         assert status == 2 and said in error
     status, _, log = verb("predict", result.out, "lamp ||| apple", "lamp")
-    assert status == 0 and "learned from single texts, and 1 of these inputs" in log
+    assert status == 0 and "trained on single texts, but 1 of these inputs" in log
     others = [{"text": row["text"], "label": "maybe"} for row in made_up(10)]
-    with pytest.raises(ValueError, match="none of the labels here"):
+    with pytest.raises(ValueError, match="none of the labels of the data"):
         result.evaluate(others)
 
 

@@ -81,9 +81,9 @@ def test_other_words_in_the_same_folder_are_refused(tmp_path, encoder):
     rows = word_rules.keyword_rule()
     asked = {"sizes": (8,), "ways": ("majority",), "seeds": 1}
     label_curve(encoder, rows, "classification", tmp_path, overrides=FAST, **asked)
-    with pytest.raises(ValueError, match="another changes"):
+    with pytest.raises(ValueError, match="other overrides"):
         label_curve(encoder, rows, "classification", tmp_path, overrides={}, **asked)
-    with pytest.raises(ValueError, match="another data"):
+    with pytest.raises(ValueError, match="other data"):
         label_curve(encoder, word_rules.keyword_rule(70), "classification", tmp_path, overrides=FAST, **asked)
 
 

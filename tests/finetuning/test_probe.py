@@ -102,7 +102,7 @@ def test_what_is_finished_is_not_done_again(tmp_path, encoder, monkeypatch):
     assert probe(encoder, rows, "classification", tmp_path, overrides=FAST) == first
     with pytest.raises(ValueError, match="layers last4, not last"):
         probe(encoder, rows, "classification", tmp_path, layers="last", overrides=FAST)
-    with pytest.raises(ValueError, match="not what this run began with"):
+    with pytest.raises(ValueError, match="not the data that this run was started with"):
         probe(encoder, word_rules.three_classes(), "classification", tmp_path, overrides=FAST)
 
 

@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 from hornbook.devices import warm_up_on_side_stream
-from hornbook.experiments.memory import give_back
+from hornbook.experiments.memory import release_memory
 
 pytestmark = pytest.mark.gpu
 MOST_LEFT = 64 * 2**20  # bytes
@@ -24,7 +24,7 @@ def captured(net: nn.Module, num_rows: int, pool):
 
 
 def test_nothing_is_left_of_many_captures():
-    give_back()
+    release_memory()
     before = torch.cuda.memory_reserved()
     net = nn.Sequential(*(nn.Linear(256, 256) for _ in range(4))).cuda()
     graphs, pool = [], None
@@ -35,5 +35,5 @@ def test_nothing_is_left_of_many_captures():
     torch.cuda.synchronize()
     assert torch.cuda.memory_reserved() - before < 1024 * 2**20  # 20 x 2 workspaces of 32 MiB would be more
     del net, graphs, pool
-    give_back()
+    release_memory()
     assert torch.cuda.memory_reserved() - before < MOST_LEFT

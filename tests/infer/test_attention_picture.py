@@ -74,7 +74,7 @@ def test_a_model_in_training_stays_in_training(random):
 
 def test_what_cannot_be_shown_is_refused(random):
     model = tiny_model()
-    with pytest.raises(ValueError, match="of one sequence, and the batch has 2"):
+    with pytest.raises(ValueError, match="a batch of one sequence, not 2"):
         attention_of(model, pack([random.integers(0, 200, 3)] * 2))
     with pytest.raises(ValueError, match="no layer 3: the model has 3"):
         attention_of(model, one_sequence(random), 3)

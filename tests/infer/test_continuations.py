@@ -102,5 +102,5 @@ def test_no_text_begins_with_what_must_not_be_first(both):
         ours.generate("the river", 5, temperature=0, not_first=[free.ids[1]]) if free.ids[1] != free.ids[0] else (free,)
     )
     assert later.ids == free.ids
-    with pytest.raises(ValueError, match="leave not_first out"):
+    with pytest.raises(ValueError, match="omit not_first"):
         ours.generate("the", 5, beams=2, not_first=[1])

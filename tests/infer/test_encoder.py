@@ -108,9 +108,9 @@ def test_text_with_the_mask_filled_in(tmp_path, kind, sign):
 
 def test_fill_mask_refuses(folder):
     model = hornbook.load(folder)
-    with pytest.raises(ValueError, match=r"the text has no mask: put (\[MASK\]|<mask>) where"):
+    with pytest.raises(ValueError, match=r"the text has no mask: write (\[MASK\]|<mask>) where"):
         model.fill_mask("the river")
-    with pytest.raises(ValueError, match="more than this model takes"):
+    with pytest.raises(ValueError, match="more than the model's maximum"):
         model.fill_mask("the [MASK] " * 400)
     for top in (0, -1):
         with pytest.raises(ValueError, match="top must be at least 1"):

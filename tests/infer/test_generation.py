@@ -15,7 +15,7 @@ import hornbook
 from hornbook.batch import pack
 from hornbook.infer.cache import DecodingState
 from hornbook.infer.decoder import DecoderModel
-from hornbook.infer.sampling import Sampling, drawn, draws
+from hornbook.infer.sampling import Sampling, sample_tokens, uniform_numbers
 from hornbook.interop.folder import save_model
 from hornbook.models.gpt import Gpt2
 
@@ -161,7 +161,7 @@ def test_scores_are_those_of_their_processors(random, settings):
         if name in settings:
             expected = maker(settings[name])(ids, expected.clone())
     written = torch.zeros(6, 80, dtype=torch.bool).scatter(1, ids, True)
-    assert torch.equal(Sampling(**settings).scores(logits, written), expected)
+    assert torch.equal(Sampling(**settings).process(logits, written), expected)
 
 
 @pytest.mark.parametrize("settings", [{}, {"top_k": 20, "temperature": 1.3}, {"top_p": 0.7, "repetition_penalty": 1.2}])
@@ -176,17 +176,17 @@ def test_samples_are_theirs_by_the_same_random_numbers(pair, monkeypatch, settin
     monkeypatch.setattr(torch, "multinomial", multinomial)
     for prompt, text in zip(ids_of(ours), PROMPTS, strict=True):
         for sample, found in enumerate(ours.generate(text, 15, num=3, seed=4, **settings)):
-            numbers = iter(draws(4, sample, 15))
+            numbers = iter(uniform_numbers(4, sample, 15))
             expected = their_continuation(theirs, prompt, 15, do_sample=True, **{"top_k": 0} | settings)
             assert found.ids == expected[0]
 
 
 def test_draws_follow_the_probabilities():
     scores = torch.tensor([[0.1, 0.0, 0.6, 0.3]]).log()
-    found = drawn(scores.expand(10_000, 4), torch.arange(10_000) / 10_000).bincount(minlength=4)
+    found = sample_tokens(scores.expand(10_000, 4), torch.arange(10_000) / 10_000).bincount(minlength=4)
     assert found.tolist() == pytest.approx([1000, 0, 6000, 3000], abs=2)
-    assert drawn(scores, torch.tensor([0.0], dtype=torch.float64)).item() == 0
-    assert drawn(scores, torch.tensor([1 - 2**-53], dtype=torch.float64)).item() == 3
+    assert sample_tokens(scores, torch.tensor([0.0], dtype=torch.float64)).item() == 0
+    assert sample_tokens(scores, torch.tensor([1 - 2**-53], dtype=torch.float64)).item() == 3
 
 
 # ---- alone as beside others
@@ -298,8 +298,8 @@ def test_tokens_without_text_are_never_written(tmp_path):
         ({"stop": ["a", ""]}, "at least one character"),
         ({"beams": 0}, "beams must be at least 1"),
         ({"beams": 2, "num": 3}, "at least as many beams"),
-        ({"beams": 2, "slide": True}, "cannot slide"),
-        ({"beams": 2, "temperature": 0.5}, "beams search and draw nothing"),
+        ({"beams": 2, "slide": True}, "does not support slide"),
+        ({"beams": 2, "temperature": 0.5}, "beam search does not sample"),
         ({"temperature": 0, "num": 2}, "the same text every time"),
     ],
     ids=str,

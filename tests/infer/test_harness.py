@@ -44,7 +44,7 @@ def directly(theirs, ids: list[int], num: int) -> tuple[float, bool]:
 def test_without_a_context_it_is_our_score(pair, answers):
     found = answers.log_likelihoods([("", text) for text in PROMPTS])
     assert [each for each, _ in found] == pytest.approx([each.total for each in pair[0].score(PROMPTS)], abs=1e-4)
-    assert answers.whole_log_likelihoods(PROMPTS) == pytest.approx([each for each, _ in found], abs=1e-4)
+    assert answers.rolling_log_likelihoods(PROMPTS) == pytest.approx([each for each, _ in found], abs=1e-4)
 
 
 def test_with_a_context(pair, answers):
@@ -87,7 +87,7 @@ def test_a_long_text_in_windows_of_which_the_last_is_full(pair, answers):
         expected += directly(theirs, ids[max(end - CONTEXT, 0) : end + 1], end - done)[0]
         done = end
     assert len(ids) > 2 * CONTEXT and (len(ids) - 1) % CONTEXT
-    assert answers.whole_log_likelihoods([text, "the"])[0] == pytest.approx(expected, abs=1e-3)
+    assert answers.rolling_log_likelihoods([text, "the"])[0] == pytest.approx(expected, abs=1e-3)
     covered = np.concatenate([np.arange(scored, end) for _, scored, end in disjoint_windows(101, 12)])
     assert covered.tolist() == list(range(101))
 
@@ -106,7 +106,7 @@ def test_continuations(pair, answers):
     assert answers.continuations([(long, {"max_gen_toks": 4})]) == answers.continuations(
         [(ours.tokenizer.decode(ids), {"max_gen_toks": 4})]
     )
-    with pytest.raises(ValueError, match="has no room"):
+    with pytest.raises(ValueError, match="no space for the prompt"):
         answers.continuations([("the", {"max_gen_toks": CONTEXT})])
     with pytest.raises(ValueError, match="asks for num_beams"):
         answers.continuations([("the", {"num_beams": 3})])
@@ -121,7 +121,7 @@ def test_settings():
 
 def test_who_cannot_be_asked(tmp_path):
     saved_gpt(tmp_path, end=None)
-    with pytest.raises(ValueError, match="names no end-of-text token"):
+    with pytest.raises(ValueError, match="has no end-of-text token"):
         Answers(library.load(tmp_path))
 
 
@@ -179,7 +179,7 @@ def test_the_verb(run, harness, pair, answers):
     total = sum(each for each, _ in answers.log_likelihoods(PAIRS))
     assert status == 0 and f"{total:.4f}" in out and "± 0.5000" in out and "first 4 examples" in error
     found = json.loads(run(*words, "--json")[1])["results"]["made_up"]
-    assert found["whole,strict"] == pytest.approx(answers.whole_log_likelihoods(["the river"])[0])
+    assert found["whole,strict"] == pytest.approx(answers.rolling_log_likelihoods(["the river"])[0])
     assert found["text"] == answers.continuations([("the river", {"until": ["."], "max_gen_toks": 3})])[0]
 
 

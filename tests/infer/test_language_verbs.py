@@ -63,7 +63,7 @@ def test_a_model_is_opened_where_it_runs_best(gpt, bert, monkeypatch):
     assert library.load(gpt).device.type == library.load(bert).device.type == "meta"
     assert library.load(gpt, device="cpu").device.type == "cpu" and library.load(gpt, "int8").device.type == "cpu"
     assert library.load(bert, device="meta").device.type == "meta"
-    with pytest.raises(ValueError, match="int8 weights are for a CPU: leave out the device cuda"):
+    with pytest.raises(ValueError, match="int8 weights run on a CPU only: use float weights on cuda"):
         library.load(gpt, "int8", "cuda")
 
 
@@ -100,7 +100,7 @@ def test_generate_slides(run, gpt):
 
 def test_an_encoder_explains_itself_or_fills(run, bert, gpt):
     status, out, error = run("generate", bert, "the river")
-    assert (status, out) == (2, "") and "is a bert, which learned to fill gaps" in error and "--fill" in error
+    assert (status, out) == (2, "") and "is a bert, which is bidirectional" in error and "--fill" in error
     status, out, _ = run("generate", bert, "the river", "--fill", "--max-tokens", 3, "--json")
     assert status == 0 and json.loads(out)["filled"] == library.load(bert).fill("the river", 3)
     assert "--fill is for encoders" in run("generate", gpt, "the river", "--fill")[2]
@@ -113,11 +113,11 @@ def test_an_encoder_explains_itself_or_fills(run, bert, gpt):
     [
         (
             ["--fill", "--temperature", 3, "--seed", 1],
-            "--temperature and --seed would do nothing with --fill",
+            "--temperature and --seed have no effect with --fill",
         ),
-        (["--fill", "--beams", 2], "--beams would do nothing with --fill: leave it out"),
-        (["--beams", 3, "--top-k", 5], "--top-k would do nothing with --beams, which draws nothing: leave it out"),
-        (["--length-penalty", 2], "--length-penalty would do nothing without --beams"),
+        (["--fill", "--beams", 2], "--beams has no effect with --fill: omit it"),
+        (["--beams", 3, "--top-k", 5], "--top-k has no effect with --beams, which does not sample: omit it"),
+        (["--length-penalty", 2], "--length-penalty has no effect without --beams"),
     ],
 )
 def test_what_would_do_nothing_is_refused(run, gpt, bert, given, said):
@@ -133,7 +133,7 @@ def test_a_family_goes_with_the_right_article():
 
 
 def test_score(run, gpt, bert):
-    for folder, words in ((gpt, "given those before it"), (bert, "each token masked in turn")):
+    for folder, words in ((gpt, "given those before it"), (bert, "each token is masked in turn")):
         status, out, _ = run("score", folder, "the river", "[red]bread[/]")
         assert status == 0 and words in out and "[red]bread[/]" in out
         found = json.loads(run("score", folder, "the river", "[red]bread[/]", "--json")[1])["scores"]
@@ -146,7 +146,7 @@ def test_perplexity_says_its_definition(run, gpt, tmp_path):
     words = ["perplexity", gpt, tmp_path / "text.txt", "--stride", 12, "--documents", "file"]
     status, out, _ = run(*words)
     assert status == 0
-    for part in ("perplexity per token", "perplexity per word", "bits per byte", "windows of 48 tokens that begin 12"):
+    for part in ("perplexity per token", "perplexity per word", "bits per byte", "windows of 48 tokens that start 12"):
         assert part in out
     found = json.loads(run(*words, "--json")[1])
     expected = library.load(gpt).perplexity(tmp_path / "text.txt", 12, "file")
@@ -191,6 +191,9 @@ def test_perplexity_says_what_was_wrong_with_the_file(run, gpt, tmp_path):
 
 def test_a_baseline_is_learned_from_another_text_that_is_there(run, gpt, tmp_path):
     (tmp_path / "text.txt").write_text(tiny_text(3), encoding="utf-8")
-    for baseline, words in (("text.txt", "know it by heart"), ("nothing.txt", "spelling of --baseline")):
+    for baseline, words in (
+        ("text.txt", "--baseline is the file that is scored"),
+        ("nothing.txt", "spelling of --baseline"),
+    ):
         status, _, error = run("perplexity", gpt, tmp_path / "text.txt", "--baseline", tmp_path / baseline)
         assert status == 2 and words in error and error.count("\n") == 1

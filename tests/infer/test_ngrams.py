@@ -11,7 +11,7 @@ from tiny import tiny_text
 import hornbook as library
 from hornbook.data.build import build_corpus
 from hornbook.data.corpus import Corpus
-from hornbook.infer.ngrams import USUAL_DISCOUNTS, NGrams, discounts
+from hornbook.infer.ngrams import DEFAULT_DISCOUNTS, NGrams, discounts
 from hornbook.text.training import train_tokenizer
 
 VOCABULARY = 6
@@ -49,10 +49,10 @@ class Direct:
     @staticmethod
     def _discounts(n: Counter) -> tuple[float, ...]:
         if not all(n[i] for i in (1, 2, 3, 4)):
-            return USUAL_DISCOUNTS
+            return DEFAULT_DISCOUNTS
         y = n[1] / (n[1] + 2 * n[2])
         found = tuple(i - (i + 1) * y * n[i + 1] / n[i] for i in (1, 2, 3))
-        return found if all(0 < each < i for i, each in enumerate(found, 1)) else USUAL_DISCOUNTS
+        return found if all(0 < each < i for i, each in enumerate(found, 1)) else DEFAULT_DISCOUNTS
 
     def probability(self, token: int, before: tuple) -> float:
         if len(before) == self.order:
@@ -70,7 +70,7 @@ class Direct:
 
 @pytest.mark.parametrize("order", [1, 2, 3, 5])
 def test_equals_the_formula(documents, random, order):
-    direct, model = Direct(documents, order), NGrams.trained(documents, VOCABULARY, order)
+    direct, model = Direct(documents, order), NGrams.train(documents, VOCABULARY, order)
     texts = [*documents[:4], *(random.integers(0, VOCABULARY, length) for length in (1, 7, 30))]
     for text, found in zip(texts, model.scores(texts), strict=True):
         padded = ("start",) * (order - 1) + tuple(text.tolist())
@@ -82,7 +82,7 @@ def test_equals_the_formula(documents, random, order):
 
 
 def test_probabilities_sum_to_one(documents, random):
-    model = NGrams.trained(documents, VOCABULARY)
+    model = NGrams.train(documents, VOCABULARY)
     known = documents[5]
     for before in (known[:0], known[:1], known[:3], known[:9], np.array([5, 5]), random.integers(0, VOCABULARY, 9)):
         all_next = [np.concatenate([before, [token]]) for token in range(VOCABULARY)]
@@ -94,11 +94,11 @@ def test_discounts_by_hand():
     counts = np.repeat([1, 2, 3, 4, 9], [40, 20, 10, 5, 3])
     y = 40 / 80
     assert discounts(counts) == pytest.approx([1 - 2 * y * 0.5, 2 - 3 * y * 0.5, 3 - 4 * y * 0.5])
-    assert discounts(np.array([1, 1, 2])).tolist() == list(USUAL_DISCOUNTS)
+    assert discounts(np.array([1, 1, 2])).tolist() == list(DEFAULT_DISCOUNTS)
 
 
 def test_longer_contexts_predict_a_text_that_has_them_better(documents):
-    by_order = [sum(map(np.sum, NGrams.trained(documents[::2], VOCABULARY, k).scores(documents[1::2]))) for k in (1, 3)]
+    by_order = [sum(map(np.sum, NGrams.train(documents[::2], VOCABULARY, k).scores(documents[1::2]))) for k in (1, 3)]
     assert by_order[1] > by_order[0] + 50
 
 
@@ -128,7 +128,7 @@ def test_the_same_tokens_are_scored(folder, tmp_path):
         [np.array(pieces.ids) for pieces in model.tokenizer.encode_batch([each.strip() for each in text.split("\n\n")])]
         for text in ((folder / name).read_text(encoding="utf-8") for name in ("known.txt", "text.txt"))
     )
-    expected = sum(each.sum() for each in NGrams.trained(known, model.model.config.vocab_size).scores(texts))
+    expected = sum(each.sum() for each in NGrams.train(known, model.model.config.vocab_size).scores(texts))
     assert found.log_probability == pytest.approx(expected, rel=1e-6)
     saved_gpt(tmp_path, end=None)  # has no token before the first
     model = library.load(tmp_path)
@@ -144,7 +144,7 @@ def test_a_corpus_without_what_it_holds_out(folder):
     corpus = Corpus(folder / "corpus")
     held_out = corpus.is_held_out(np.arange(corpus.num_documents))
     assert 0 < held_out.sum() < corpus.num_documents
-    found = model._of_corpus(folder / "corpus")
+    found = model._corpus_documents(folder / "corpus")
     assert len(found) == (~held_out).sum()
     shard, first, last = corpus.document(int(np.flatnonzero(~held_out)[3]))
     assert np.array_equal(found[3], shard.tokens[shard.sentences[first] : shard.sentences[last]])
@@ -152,7 +152,7 @@ def test_a_corpus_without_what_it_holds_out(folder):
     assert f"learned from {sum(map(len, found)):,} tokens of {folder / 'corpus'}" in definition
     corpus.tokenizer.without_special_tokens().save(model.folder)  # as a run has it
     assert library.load(model.folder).ngram_perplexity(folder / "text.txt", folder / "corpus").definition == definition
-    with pytest.raises(ValueError, match="built with another tokenizer"):
+    with pytest.raises(ValueError, match="built with a different tokenizer"):
         model.ngram_perplexity(folder / "text.txt", folder / "other")
     with pytest.raises(ValueError, match="order of n-grams"):
         model.ngram_perplexity(folder / "text.txt", folder / "known.txt", order=0)

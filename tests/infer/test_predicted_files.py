@@ -39,8 +39,8 @@ def test_an_input_without_a_text_has_no_prediction_but_a_problem(predict, tmp_pa
         rows = list(csv.DictReader(file))
     assert [row["problem"] for row in rows] == [
         "",
-        "2 fields where there are 3 columns; the text is empty",
-        "4 fields where there are 3 columns",
+        "2 fields, expected 3; the text is empty",
+        "4 fields, expected 3",
         "the line is blank",
         "",
     ]

@@ -16,7 +16,7 @@ from finetuned import (
 )
 
 from hornbook.files import read_json
-from hornbook.infer.predictor import combined, load_predictor
+from hornbook.infer.predictor import combine, load_predictor
 from hornbook.models.outputs import Output
 from hornbook.tasks.records import SpanExample
 from hornbook.text.tokenizer import Tokenizer
@@ -97,9 +97,11 @@ def test_rows_of_a_classification(reviews):
 
 
 def test_an_input_of_a_wrong_shape_is_named(reviews, questions):
-    with pytest.raises(ValueError, match=r"input 2 \(3\) is not a text, a \(text, pair\)"):
+    with pytest.raises(ValueError, match=r"input 2 \(3\) is invalid: this model takes a text, a \(text, pair\)"):
         load_predictor(reviews).predict(["fine", 3])
-    with pytest.raises(ValueError, match=r"input 1 \('no passage'\) is not a \(question, passage\)"):
+    with pytest.raises(
+        ValueError, match=r"input 1 \('no passage'\) is invalid: this model takes a \(question, passage\)"
+    ):
         load_predictor(questions).predict(["no passage"])
     with pytest.raises(ValueError, match="input 1"):
         load_predictor(reviews).predict([SpanExample("0", "who", "she")])
@@ -151,17 +153,17 @@ def test_choices_may_have_any_number_of_endings(folder, plain_encoder):
 
 
 def test_a_folder_without_a_head_says_so(plain_encoder):
-    with pytest.raises(ValueError, match=r"has no head for a task.*hornbook finetune"):
+    with pytest.raises(ValueError, match=r"without a task head.*hornbook finetune"):
         load_predictor(plain_encoder)
 
 
 def test_an_unfinished_run_says_so(tmp_path, reviews):
-    (tmp_path / "run.json").write_text('{"verb": "finetune"}')
-    with pytest.raises(ValueError, match="is not finished: go on with --resume"):
+    (tmp_path / "run.json").write_text('{"command": "finetune"}')
+    with pytest.raises(ValueError, match="is not finished: resume it with --resume"):
         load_predictor(tmp_path)
     stopped = shutil.copytree(reviews, tmp_path / "stopped", ignore=shutil.ignore_patterns("task.json", "scores.json"))
     assert (stopped / "config.json").exists()
-    with pytest.raises(ValueError, match="is not finished: go on with --resume"):
+    with pytest.raises(ValueError, match="is not finished: resume it with --resume"):
         load_predictor(stopped)
 
 
@@ -258,13 +260,13 @@ def test_an_ensemble_of_numbers_and_of_spans(folder, plain_encoder, questions):
 )
 def test_combined_answers_decode_to_the_mean(output, to_chances, random):
     first, second = random.normal(size=(2, 4, 3)) * 3
-    found = combined(output, [list(first), list(second)])
+    found = combine(output, [list(first), list(second)])
     wanted = (to_chances(first) + to_chances(second)) / 2
     np.testing.assert_allclose(to_chances(np.stack(found)), wanted, atol=1e-9)
 
 
 def test_runs_that_differ_cannot_answer_together(reviews, tags, folder, plain_encoder):
-    with pytest.raises(ValueError, match=r"differ in their kind of task \(classification, and tagging\)"):
+    with pytest.raises(ValueError, match=r"differ in their task kind \(classification and tagging\)"):
         load_predictor([reviews, tags])
     renamed = [row | {"label": row["label"].upper()} for row in labelled_texts()]
     other = finetuned(folder / "capitals", plain_encoder, "classification", renamed)
@@ -318,7 +320,7 @@ def test_data_that_was_trained_on_is_noted(folder, plain_encoder, tmp_path):
     run = finetuned(folder / "from-one-file", plain_encoder, "classification", file)
     num = len(labelled_texts())
     (note,) = load_predictor(run).evaluate(file)["notes"]
-    assert f"{num - round(num / 10):,} of these {num:,} examples are what the run was trained on" in note
+    assert f"{num - round(num / 10):,} of these {num:,} examples, so the score does not measure" in note
     with file.open("a") as more:
         more.write(json.dumps(labelled_texts(1)[0] | {"text": "another river"}) + "\n")
     assert load_predictor(run).evaluate(file)["notes"] == []
@@ -331,7 +333,7 @@ def test_parts_to_evaluate(reviews, tmp_path):
     assert list(predictor.evaluate(parts, part="train")["parts"]) == ["train"]
     with pytest.raises(ValueError, match="no part 'dev'; it has train, test"):
         predictor.evaluate(parts, part="dev")
-    with pytest.raises(ValueError, match="no labels to score by in test"):
+    with pytest.raises(ValueError, match="there are no labels in test"):
         predictor.evaluate({"test": [{"text": "the river"}]})
     file = tmp_path / "mine.csv"
     file.write_text("text,label\nthe river,dark\n,dark\n")

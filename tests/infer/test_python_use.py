@@ -33,7 +33,7 @@ def test_a_run_that_is_loaded_predicts_and_embeds(reviews):
 
 
 def test_a_model_without_a_task_says_how_to_get_one(plain_encoder):
-    with pytest.raises(ValueError, match=r"no head for a task.*hornbook\.finetune\("):
+    with pytest.raises(ValueError, match=r"no task head.*hornbook\.finetune\("):
         hornbook.load(plain_encoder).predict(["the river"])
 
 
@@ -94,7 +94,7 @@ def test_a_frame_of_polars(folder, plain_encoder):
 def finetuning(monkeypatch, plain_encoder, tmp_path):
     """Fine-tunes as a script does; whether a bar was drawn."""
     shown = []
-    monkeypatch.setattr(terminal.PieceDisplay, "__call__", lambda self, status: shown.append(self.is_live))
+    monkeypatch.setattr(terminal.MultiRunDisplay, "__call__", lambda self, status: shown.append(self.is_live))
 
     def run(**more) -> bool:
         out = tmp_path / str(len(list(tmp_path.iterdir())))

@@ -244,7 +244,7 @@ def test_weights_cut_short_anywhere(folder):
         (folder / WEIGHTS).write_bytes(content[:length])
         words = complaint(folder)
         assert WEIGHTS in words
-        assert "damaged or cut short" in words
+        assert "damaged or truncated" in words
 
 
 def test_weights_with_wrong_bytes_in_the_header(folder):
@@ -269,7 +269,7 @@ def test_weights_with_wrong_bytes_in_the_header(folder):
 
 def test_integers_for_weights(folder):
     rewrite(folder, lambda weights: {name: value.int() for name, value in weights.items()})
-    assert "not floating-point" in complaint(folder)
+    assert "not floating point" in complaint(folder)
 
 
 @pytest.mark.parametrize(

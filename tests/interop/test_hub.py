@@ -22,5 +22,5 @@ def test_path_that_does_not_exist(name):
 
 def test_file_instead_of_its_folder(tmp_path):
     (tmp_path / "model.safetensors").touch()
-    with pytest.raises(ValueError, match="is a file; give the folder"):
+    with pytest.raises(ValueError, match="is a file: give the folder"):
         model_folder(tmp_path / "model.safetensors")

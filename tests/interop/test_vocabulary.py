@@ -94,9 +94,9 @@ def test_other_vocabulary(old, tiny_tokenizer, is_smaller):
 
     other = train_tokenizer(["one two three four five six"] * 3, vocab_size=60)
     pair = (old, other) if is_smaller else (other, old)
-    with pytest.raises(ValueError, match="another vocabulary than the model's"):
+    with pytest.raises(ValueError, match="a different vocabulary than the model's"):
         grown(random_model(pair[0].vocab_size), *pair)
-    with pytest.raises(ValueError, match="another vocabulary than the model's"):
+    with pytest.raises(ValueError, match="a different vocabulary than the model's"):
         grown(random_model(old.vocab_size + 4), extended(old, tiny_tokenizer, NEW_WORDS), old)
 
 

@@ -217,7 +217,7 @@ def test_copies_and_answers_are_made_by_one(tmp_path, at_once):
     process = started(HOLDS, out)
     try:
         with pytest.raises(ValueError, match="another process is writing"):
-            finetune(tmp_path / "no-model", data, out=out, changes={"augment.copies": 1}, log=lambda words: None)
+            finetune(tmp_path / "no-model", data, out=out, overrides={"augment.copies": 1}, log=lambda words: None)
     finally:
         process.kill()
         process.wait()
@@ -232,7 +232,7 @@ def test_what_is_written_by_one(tmp_path, at_once, tiny_text_file, tiny_tokenize
         build_corpus(tiny_text_file, tiny_tokenizer, out, workers=0)
 
     def train(out):
-        pretrain("bert-tiny", [tiny_corpus], out, steps=1, changes=changes, resume=True, log=lambda words: None)
+        pretrain("bert-tiny", [tiny_corpus], out, steps=1, overrides=changes, resume=True, log=lambda words: None)
 
     for write, whole in ((build, "manifest.json"), (train, "model.safetensors")):
         out = tmp_path / whole

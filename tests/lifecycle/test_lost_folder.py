@@ -28,7 +28,7 @@ def test_training_stops(tmp_path, tiny_corpus, how, tensorboard):
             lose(run, how)
 
     with pytest.raises(FolderLost, match=f"{run} was removed, moved or replaced"):
-        tiny_runs.run(run, tiny_corpus, changes={"runtime.tensorboard": tensorboard}, on_progress=on_progress)
+        tiny_runs.run(run, tiny_corpus, overrides={"runtime.tensorboard": tensorboard}, on_progress=on_progress)
     assert not run.exists() or list(run.iterdir()) == []
     if how != "removed":
         shutil.rmtree(run, ignore_errors=True)

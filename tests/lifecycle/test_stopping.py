@@ -175,7 +175,7 @@ def work(kind, tokenizer, file):
         encoding._start_worker(tokenizer, None)
     else:
         from hornbook.experiments import pool
-        pool._begin(None)
+        pool._start_worker(None)
     Path(file).write_text(str(os.getpid()))
     ctypes.PyDLL(None).sleep(60)  # holds the interpreter, as a long kernel may: no thread watches the parent
 

@@ -320,5 +320,5 @@ class TestAdversarial:
 
 
 def test_all_layers_shared_needs_one_size():
-    with pytest.raises(ValueError, match=r"generator_share=1"):
+    with pytest.raises(ValueError, match=r"generator_size=1"):
         RtdSettings(shared="all")

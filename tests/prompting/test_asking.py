@@ -9,7 +9,7 @@ from tiny import tiny_text
 
 import hornbook
 from hornbook.infer.scoring import next_token_scores
-from hornbook.prompting.asking import Asker, kept
+from hornbook.prompting.asking import Asker, extract_answer
 from hornbook.prompting.definition import Choices, Writing, read_task
 from hornbook.prompting.measures import MEASURES
 from hornbook.prompting.prompts import Prompt
@@ -134,7 +134,7 @@ def test_a_stop_word_is_not_the_last_word(gpt, writing):
     ],
 )
 def test_what_is_kept(what, text, expected):
-    assert kept(text, what) == expected
+    assert extract_answer(text, what) == expected
 
 
 def test_a_word_is_compared_as_the_vocabulary_writes_it(gpt, writing, monkeypatch):
@@ -147,6 +147,6 @@ def test_a_word_is_compared_as_the_vocabulary_writes_it(gpt, writing, monkeypatc
 
 
 def test_room_for_the_longest_choice(gpt, task, writing):
-    assert Asker(task, gpt).rooms(ITEMS[:1]) == [len(tokens_of(f" {CHOICES[2]}"))]
-    assert Asker(writing, gpt).rooms(ITEMS[:2]) == [4, 4]
-    assert Choices().is_there is False
+    assert Asker(task, gpt).answer_lengths(ITEMS[:1]) == [len(tokens_of(f" {CHOICES[2]}"))]
+    assert Asker(writing, gpt).answer_lengths(ITEMS[:2]) == [4, 4]
+    assert Choices().is_given is False

@@ -83,7 +83,9 @@ def test_it_learns_both_tasks(taught, tasks, gpt, tmp_path):
         assert score(out, tasks, name, data, tmp_path / name) == 100
     assert [each["examples"] for each in read_json(out / "run.json")["data"]["tasks"]] == [57, 38]
     page = write_report(out).read_text(encoding="utf-8")
-    assert "colour, size" in page and "of answer tokens: e to the clm loss" in page and "answer-token accuracy" in page
+    assert (
+        "colour, size" in page and "of answer tokens: exp of the clm loss" in page and "answer-token accuracy" in page
+    )
     assert "next token" not in page and "next-token" not in page
     titles = [axes.get_title(loc="left") for axes in curves_figure(RunRecord.load(out)).axes]
     assert "Loss on answer tokens (clm)" in titles
@@ -117,7 +119,7 @@ def test_what_is_asked_is_not_learned(tasks, tmp_path):
     found = documents(read_joint(folder / "joint.toml"), bytes_tokenizer(), 160, "answer", said.append)
     texts = [bytes_tokenizer().decode(ids.tolist()) for part in (found.train, found.held_out) for ids in part.ids]
     assert len(texts) == 8 and not any("thing 4" in text for text in texts)
-    assert said[0] == "colour: 1 training examples are also asked, and are left out"
+    assert said[0] == "colour: 1 training examples are also in the test split: dropped"
 
 
 def test_long_documents_keep_their_answer(tasks):
@@ -178,22 +180,22 @@ def test_the_verb_and_refusals(tasks, gpt, tmp_path, capsys, monkeypatch):
     status, out, log = verb(gpt, "--task", "text", "--data", tasks / "joint.toml", "--out", tmp_path / "run", *short)
     assert status == 0 and json.loads(out)["ended"] == "finished"
     assert f"hornbook prompt {tmp_path / 'run'} --task NAME --data PATH --shots 0 --out SCORES" in log
-    assert dict(lines(describe(tmp_path / "run")))["tasks"].endswith(f", going on from {gpt}")
+    assert dict(lines(describe(tmp_path / "run")))["tasks"].endswith(f", initialised from {gpt}")
     assert hornbook.load(tmp_path / "run").generate("the", 3)
     _, _, error = verb(gpt, "--task", "text", "--data", "joint.toml", "--restarts", 3, "--label", "x", "--head", "cnn")
-    assert "--label and --restarts and --head would do nothing with --task text: leave them out" in error
+    assert "--label and --restarts and --head have no effect with --task text: omit them" in error
     status, out, _ = verb(gpt, "--task", "text", "--show")
     assert status == 0 and "learns" in out
     for text, words in (
-        ("[[tasks]]\ntask = 'size.toml'\n", "needs a task and its data"),
+        ("[[tasks]]\ntask = 'size.toml'\n", "lacks its task or its data"),
         ("", "there are no"),
-        ("[[tasks]]\ntask = 'size.toml'\ndata = 'sizes/test.jsonl'\n", "no training part for size"),
+        ("[[tasks]]\ntask = 'size.toml'\ndata = 'sizes/test.jsonl'\n", "no training split for size"),
         ("[[tasks]]\ntask = 'size.toml'\ndata = 'sizes'\nexamples = 1\n", "must be at least 2"),
     ):
         file = write_task(tasks / "wrong.toml", text)
         status, _, error = verb(gpt, "--task", "text", "--data", file, "--out", tmp_path / "no")
         assert status == 2 and words in error and error.count("\n") == 1
     status, _, error = verb(gpt, "--task", "text", "--data", tasks, "--out", tmp_path / "no")
-    assert status == 2 and "is no .toml file" in error
+    assert status == 2 and "is not a .toml file" in error
     status, _, error = verb(gpt, "--task", "text", "--data", tasks / "none.toml", "--out", tmp_path / "no")
     assert status == 2 and "none.toml does not exist" in error

@@ -3,7 +3,14 @@
 import numpy as np
 import pytest
 
-from hornbook.prompting.baselines import _shares, baselines, blind, by_words, learned, read_dictionary
+from hornbook.prompting.baselines import (
+    _translation_probabilities,
+    baselines,
+    chance,
+    learn_dictionary,
+    read_dictionary,
+    translate_words,
+)
 from hornbook.prompting.definition import Baseline, read_task
 from hornbook.prompting.sources import Item
 
@@ -25,19 +32,19 @@ def pairs() -> list[Item]:
 
 
 def test_a_dictionary_is_learned_from_pairs():
-    assert learned(pairs(), "en") == ENGLISH
+    assert learn_dictionary(pairs(), "en") == ENGLISH
 
 
 def test_what_another_word_explains_is_not_shared():
     """a b - x y, a - x: y is left for b."""
     given, wanted = np.array([0, 0, 1, 1]), np.array([0, 1, 0, 1])  # the pairs a x, a y, b x, b y
     places, wanted_there, sentences = np.array([0, 1, 2, 3, 0]), np.array([0, 1, 0, 1, 0]), np.array([0, 0, 0, 0, 1])
-    share = _shares(given, wanted, places, wanted_there, sentences)
+    share = _translation_probabilities(given, wanted, places, wanted_there, sentences)
     assert share[3] > 0.75 and share[0] > 0.75 and share[[0, 1]].sum() == pytest.approx(1)
 
 
 def test_word_by_word():
-    assert by_words("The big cat, (here) zzz!", ENGLISH) == "Le grand chat, (ici) zzz !"
+    assert translate_words("The big cat, (here) zzz!", ENGLISH) == "Le grand chat, (ici) zzz !"
 
 
 def test_a_dictionary_of_ones_own(tmp_path):
@@ -72,6 +79,6 @@ def test_three_sentences():
 
 def test_choosing_blindly():
     same = [Item(str(i), {}, (answer,), ("yes", "no")) for i, answer in enumerate(["yes", "yes", "no"])]
-    assert blind(same) == pytest.approx({"chance": 50, "commonest answer": 200 / 3})
+    assert chance(same) == pytest.approx({"chance": 50, "commonest answer": 200 / 3})
     own = [Item("0", {}, ("a",), ("a", "b")), Item("1", {}, ("c",), ("c", "d", "e", "f"))]
-    assert blind(own) == pytest.approx({"chance": 37.5})
+    assert chance(own) == pytest.approx({"chance": 37.5})

@@ -81,7 +81,7 @@ def test_what_a_run_leaves(gpt, task, data, tmp_path):
             assert line["answer"] == line["choices"][int(np.argmax(line["scores"]))]
     said = dict(info.lines(info.describe(out)))
     assert said["what"].startswith("prompted task in ") and said["state"] == "finished"
-    assert said["examples shown"] == "0, 1, 3, drawn by 2 seeds" and said["data"].endswith(", 9 questions")
+    assert said["examples in the prompt"] == "0, 1, 3, sampled with 2 seeds" and said["data"].endswith(", 9 questions")
     assert said["as written, 1 example"].startswith("accuracy ") and said["chance"] == "accuracy 50.0%"
     assert found["baselines"]["chance"]["accuracy"]["value"] == 50
     assert found["baselines"]["commonest answer"]["accuracy"]["value"] == pytest.approx(100 * 5 / 9)
@@ -98,7 +98,7 @@ def test_after_a_kill_it_goes_on(gpt, task, data, tmp_path):
         "    return ask(self, items, prompts, seed, progress)\n"
         "Asker.ask = slow\n"
         f"run.prompt({str(gpt)!r}, {str(task)!r}, {str(data)!r}, {str(out)!r}, shots=(0, 1, 2), seeds=2,"
-        " say=lambda words: None)\n"
+        " log=lambda words: None)\n"
     )
     process = begun(code)
     wanted = out / "predictions" / "shots-1-seed-0.jsonl"
@@ -112,7 +112,7 @@ def test_after_a_kill_it_goes_on(gpt, task, data, tmp_path):
     before = {file: os.stat(file).st_mtime_ns for file in done}
     said = []
     found = hornbook.prompt(gpt, task, data, out, shots=(0, 1, 2), seeds=2, resume=True, log=said.append)
-    assert said[0] == "2 of 5 pieces are there already"
+    assert said[0] == "2 of 5 pieces are already finished"
     assert {file: os.stat(file).st_mtime_ns for file in done} == before
     assert found["points"] == expected["points"]
 
@@ -130,13 +130,16 @@ def test_a_stopped_run_has_the_scores_of_what_is_done(gpt, task, data, tmp_path,
         hornbook.prompt(gpt, task, data, out, shots=(0, 1), seeds=1, log=quiet)
     assert [point["shots"] for point in read_json(out / "scores.json")["points"]] == [0]
     assert "1 of 2 pieces" in (out / "report.html").read_text(encoding="utf-8")
-    assert dict(info.lines(info.describe(out)))["state"] == "1 of 2 pieces done; the same command with --resume goes on"
+    assert (
+        dict(info.lines(info.describe(out)))["state"]
+        == "1 of 2 pieces done; run the same command with --resume to continue"
+    )
 
 
 def test_a_stopped_verb_says_how_to_go_on(verb, gpt, task, data, tmp_path, monkeypatch):
     monkeypatch.setattr(running, "_run_piece", Mock(side_effect=KeyboardInterrupt))
     status, _, error = verb(gpt, "--task", task, "--data", data, "--out", tmp_path / "out")
-    assert status == 130 and error.endswith("the same with --resume goes on\n")
+    assert status == 130 and error.endswith("run the same command with --resume to resume\n")
 
 
 def test_more_may_be_asked_for_and_nothing_else(gpt, task, data, tmp_path):
@@ -169,7 +172,7 @@ def test_what_does_not_fit_is_said_and_written_down(gpt, task, tmp_path):
     (warning,) = [words for words in said if words.startswith("warning")]
     assert f"do not fit the context of {CONTEXT} tokens for 9 of 9 questions" in warning
     assert f"{shown['mean']:.3g} were shown on average, at least {shown['fewest']}" in warning
-    assert "examples fitted on average" in (tmp_path / "out" / "report.html").read_text(encoding="utf-8")
+    assert "examples fitted the context on average" in (tmp_path / "out" / "report.html").read_text(encoding="utf-8")
 
 
 def test_limit_asks_the_same_questions(gpt, task, data, tmp_path):
@@ -214,10 +217,10 @@ def test_refusals(gpt, task, data, tmp_path, monkeypatch):
     (tmp_path / "bert").mkdir()
     save_model(tmp_path / "bert", bert)
     tokenizer.save(tmp_path / "bert")
-    refused("is an encoder, which reads in both directions", model=tmp_path / "bert")
+    refused("is an encoder and cannot continue a prompt", model=tmp_path / "bert")
     refused("there is no file .*no.toml: check", task=tmp_path / "no.toml")
     refused("a shipped one: sst-2-question", task="sst2-question")
-    refused("no training part", data=data / "test.jsonl", shots=(1,))
+    refused("no training split", data=data / "test.jsonl", shots=(1,))
     refused("fewer than the 13", shots=(13,))
     refused("--shots must be at least 0, not -1", shots=(-1,))
     refused("--shots takes numbers", shots=())
@@ -233,7 +236,7 @@ def test_refusals(gpt, task, data, tmp_path, monkeypatch):
     refused("needs sacrebleu", task="translation-pairs")
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "note.txt").write_text("mine")
-    with pytest.raises(ValueError, match="holds something else"):
+    with pytest.raises(ValueError, match="exists and is not a run"):
         hornbook.prompt(gpt, task, data, tmp_path / "full", shots=(0,), log=quiet)
 
 
@@ -242,8 +245,8 @@ def test_the_same_answer_to_every_question_is_said(verb, gpt, task, tmp_path):
     data, out = write_colours(tmp_path / "data", num_test=41), tmp_path / "out"
     status, _, said = verb(gpt, "--task", task, "--data", data, "--normalise", "sum", "--shots", "0,1", "--out", out)
     words = "it answers 'red' to 100.0% of the questions"
-    whole = f"with 0 examples {words}, with 1 example {words}: a score near 51.2%, which always taking the commonest "
-    assert status == 0 and f"note: {whole}choice gets, then says little\n" in said
+    whole = f"with 0 examples {words}, with 1 example {words}: a score near 51.2%, the score of always choosing the "
+    assert status == 0 and f"note: {whole}most frequent answer, then means little\n" in said
     assert f"W{whole[1:]}" in html.unescape((out / "report.html").read_text(encoding="utf-8"))
     assert dict(info.lines(info.describe(out)))["degenerate"].startswith(whole)
 
@@ -272,7 +275,7 @@ def answered(said: str, right: str, choices: str = "abc", shift: int = 0) -> lis
         ([answered("a" * 30, "abc" * 10, shift=1)], None),
         (
             [answered("a" * 40, "ab" * 20), answered("b" * 40, "ab" * 20)],
-            "it answers 100.0% of the questions alike, by each seed in another way",
+            "it gives the same answer to 100.0% of the questions, a different one for each seed",
         ),
         ([answered("a" * 40, "ab" * 20), answered("ab" * 20, "ab" * 20)], None),
     ],
@@ -284,7 +287,7 @@ def test_what_shows_that_the_question_does_not_matter(several, words):
 def test_the_verb(verb, gpt, task, data, tmp_path):
     words = [gpt, "--task", task, "--data", data, "--out", tmp_path / "o", "--shots", "0,2"]
     status, out, _ = verb(*words)
-    assert status == 0 and "who answers" in out and "95% intervals by bootstrap over questions and seeds" in out
+    assert status == 0 and "examples" in out and "95% intervals by bootstrap over questions and seeds" in out
     answer = json.loads(verb(*words, "--resume", "--json")[1])
     assert [point["shots"] for point in answer["points"]] == [0, 2]
     status, out, _ = verb("--list")

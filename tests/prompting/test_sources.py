@@ -94,7 +94,7 @@ def test_refusals_of_tables(tmp_path):
         read_items(read_task(write_task(tmp_path / "b.toml", QUESTION.replace('"label"', '"colour"'))), data, quiet)
     with pytest.raises(ValueError, match="does not exist"):
         read_items(read_task("summary"), tmp_path / "nowhere", quiet)
-    with pytest.raises(ValueError, match="holds none of the files that were looked for"):
+    with pytest.raises(ValueError, match="contains none of the expected files"):
         read_items(read_task("translation-pairs"), data, quiet)
 
 
@@ -158,5 +158,5 @@ def test_parallel_lines(tmp_path):
     with pytest.raises(ValueError, match=r"has 1 lines and newstest2014\.fr 2"):
         read_items(task, tmp_path, quiet)
     (tmp_path / "newstest2014.fr").unlink()
-    with pytest.raises(ValueError, match="have its translations beside it in newstest2014"):
+    with pytest.raises(ValueError, match="with its translations in the same folder in newstest2014"):
         read_items(task, tmp_path, quiet)

@@ -35,13 +35,13 @@ def test_the_published_settings():
     ("before", "after", "words"),
     [
         ('measures = ["accuracy"]', 'measures = ["acuracy"]', "did you mean accuracy"),
-        ('measures = ["accuracy"]', 'measures = ["rouge1"]', "no measure of a task that chooses"),
+        ('measures = ["accuracy"]', 'measures = ["rouge1"]', "not a measure for a task that has"),
         ('measures = ["accuracy"]', "measures = []", "measures is missing"),
         ('example = "{text} is"', "", "example is missing"),
         ('example = "{text} is"', "example = 3", "must be a text"),
         ("description", "descripton", "did you mean 'description'"),
         ("{r =", "{r = ", ""),
-        ('"dark green"', '"red"', "words of its own"),
+        ('"dark green"', '"red"', "a different text"),
         ("[choices]", '[writing]\ntop_k = "two"\n[choices]', "must be a whole number"),
         ("[choices]", '[source]\nlayout = "tables"\n[choices]', "must be one of columns, lambada"),
         ("[choices]", '[baseline]\nkinds = ["lead-4"]\n[choices]', "there is no baseline 'lead-4'"),
@@ -61,7 +61,7 @@ def test_mistakes_are_answered_with_the_fix(tmp_path, before, after, words):
 
 def test_a_free_answer_has_no_accuracy(tmp_path):
     file = write_task(tmp_path / "colour.toml", WRITING.replace('"exact"', '"accuracy"'))
-    with pytest.raises(ValueError, match="no measure of a task that writes"):
+    with pytest.raises(ValueError, match="not a measure for a task that generates"):
         read_task(file)
 
 

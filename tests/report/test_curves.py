@@ -19,9 +19,9 @@ def test_every_number_has_its_panel(make_run, tmp_path):
     event = {"kind": "event", "step": 1000, "event": "rollback", "words": "went back", "at_step": 1203}
     record = RunRecord.load(make_run([*train_lines(3000), *validation_lines(3000), event]))
     found = titles(record)
-    assert [title.split()[0] for title in found] == ["Loss", "Loss", "Loss", "Accuracy", "Learning", "Tokens"]
+    assert [title.split()[0] for title in found] == ["Loss", "Loss", "Next-sentence", "Accuracy", "Learning", "Tokens"]
     masked = curves_figure(record).axes[1]
-    assert [text.get_text() for text in masked.texts] == ["guessing by word frequency: 6.61"]
+    assert [text.get_text() for text in masked.texts] == ["unigram baseline: 6.61"]
     assert any(list(line.get_xdata()) == [1203, 1203] for line in masked.lines)
     draw_curves(record, tmp_path / "curves.png")
     png = (tmp_path / "curves.png").read_bytes()
@@ -34,11 +34,11 @@ def test_without_next_sentence_one_loss_is_enough(make_run):
     assert titles(record)[0] == "Loss on masked tokens (mlm)" and len(titles(record)) == 4
 
 
-@pytest.mark.parametrize(("sentence", "words"), [("nsp", "the next sentence"), ("sop", "the order of sentences")])
+@pytest.mark.parametrize(("sentence", "words"), [("nsp", "Next-sentence"), ("sop", "Sentence-order")])
 def test_a_sentence_task_is_named_and_measured_against_a_coin(sentence, words, make_run):
     record = RunRecord.load(make_run(train_lines(1000, sentence=sentence) + validation_lines(1000, sentence=sentence)))
-    assert titles(record)[2] == f"Loss on {words} ({sentence})"
-    assert [text.get_text() for text in curves_figure(record).axes[2].texts] == ["tossing a coin: 0.69"]
+    assert titles(record)[2] == f"{words} loss ({sentence})"
+    assert [text.get_text() for text in curves_figure(record).axes[2].texts] == ["chance: 0.69"]
 
 
 @pytest.mark.parametrize(

@@ -57,9 +57,9 @@ def test_the_page_of_a_classification(make_task_run):
         "columns: text = 'review', label = 'stars'",
         "7 empty texts (first: train.csv row 9)",
         "11 texts were longer",
-        "of 3 wrong in 12",
+        "of 3 in 12 examples",
         "surely wrong",
-        "97.0% sure; 1.5% for the right class",
+        "probability 97.0%, gold label 1.5%",
         "layer 6 of 6",
         "optimizer.lr",
         "hornbook predict",
@@ -80,7 +80,7 @@ def test_the_page_of_a_classification(make_task_run):
 def test_every_kind_has_its_page(make_task_run, kind):
     folder = make_task_run(kind, leave_out=PICTURES)
     page = Page(write_report(folder))
-    assert "Where it goes wrong on dev" in page.text and "Worst mistakes on dev" in page.text
+    assert "Errors on dev" in page.text and "Worst errors on dev" in page.text
     assert not page.all("script")
     assert (folder / ("scatter.png" if kind == "regression" else "confusion.png")).is_file()
 
@@ -91,7 +91,7 @@ def test_counts_of_classes(make_task_run):
     assert found.names == list(CLASSES)
     assert found.counts.tolist() == [[6, 0, 0], [2, 3, 0], [0, 1, 0]]
     good = next(each for each in tallies(run.judged) if each.name == "good")
-    assert (good.num_right, good.num_said, good.num_hits) == (6, 8, 6)
+    assert (good.num_gold, good.num_predicted, good.num_correct) == (6, 8, 6)
     assert (good.precision, good.recall, good.f1) == (0.75, 1.0, 12 / 14)
 
 
@@ -106,7 +106,7 @@ def test_rare_ones_of_many_classes_are_put_together(make_task_run):
     run = opened(make_task_run(rows=rows, labels=[f"class {i}" for i in range(30)]))
     found = confusion(run.judged)
     assert len(found.names) == 20 and found.names[-1] == "11 others" and found.counts.sum() == 75
-    assert len(tallies(run.judged)) == 30 and sum(each.num_right for each in tallies(run.judged)) == 75
+    assert len(tallies(run.judged)) == 30 and sum(each.num_gold for each in tallies(run.judged)) == 75
 
 
 def test_several_classes_at_once(make_task_run):
@@ -116,17 +116,17 @@ def test_several_classes_at_once(make_task_run):
     folder = make_task_run(rows=rows, found=scores(micro_f1=0.5), labels=("a", "b", "c"), leave_out=PICTURES)
     run = opened(folder)
     assert run.is_multi and confusion(run.judged) is None
-    assert {each.name: (each.num_right, each.num_said, each.num_hits) for each in tallies(run.judged)} == {
+    assert {each.name: (each.num_gold, each.num_predicted, each.num_correct) for each in tallies(run.judged)} == {
         "a": (1, 1, 1),
         "b": (1, 0, 0),
         "c": (0, 1, 0),
     }
     _, found = worst_mistakes(run)
-    assert [(each.right, each.said, each.note) for each in found] == [
-        ("a, b", "a", "probabilities are 1.00 off in sum"),
-        ("none", "c", "probabilities are 0.80 off in sum"),
+    assert [(each.gold, each.predicted, each.note) for each in found] == [
+        ("a, b", "a", "sum of absolute probability errors 1.00"),
+        ("none", "c", "sum of absolute probability errors 0.80"),
     ]
-    assert "several classes at once" in Page(write_report(folder)).text
+    assert "any number of labels per text" in Page(write_report(folder)).text
 
 
 def test_entities_are_counted_as_the_official_scorer_counts_them(make_task_run):
@@ -135,7 +135,7 @@ def test_entities_are_counted_as_the_official_scorer_counts_them(make_task_run):
     ours = {each.name: each for each in tallies(run.judged)}
     assert ours.keys() == official["types"].keys() == {"PER", "LOC"}
     for name, theirs in official["types"].items():
-        assert (ours[name].precision, ours[name].recall, ours[name].num_right) == (
+        assert (ours[name].precision, ours[name].recall, ours[name].num_gold) == (
             theirs["precision"],
             theirs["recall"],
             theirs["support"],
@@ -147,7 +147,7 @@ def test_sentences_with_most_wrong_tags_come_first(make_task_run):
     folder = make_task_run("tagging", leave_out=PICTURES)
     _, found = worst_mistakes(opened(folder))
     assert [each.note for each in found] == ["2 of 3 tags wrong", "1 of 2 tags wrong"]
-    assert [piece.wrong for piece in found[0].texts[0]] == ["B-LOC, not B-PER", "O, not B-LOC", ""]
+    assert [piece.error for piece in found[0].texts[0]] == ["B-LOC, not B-PER", "O, not B-LOC", ""]
     page = Page(write_report(folder))
     assert "B-LOC, not B-PER" in page.text and len(page.all("mark")) == 3
 
@@ -155,7 +155,7 @@ def test_sentences_with_most_wrong_tags_come_first(make_task_run):
 def test_plain_tags_have_a_table_by_tag(make_task_run):
     rows = [{"key": "0", "gold": ["NOUN", "VERB"], "words": ["a", "b"], "tags": ["NOUN", "NOUN"]}]
     run = opened(make_task_run("tagging", rows=rows, found=scores(tag_accuracy=0.5), labels=("NOUN", "VERB")))
-    assert [(each.name, each.num_right, each.num_said, each.num_hits) for each in tallies(run.judged)] == [
+    assert [(each.name, each.num_gold, each.num_predicted, each.num_correct) for each in tallies(run.judged)] == [
         ("NOUN", 1, 2, 1),
         ("VERB", 1, 0, 0),
     ]
@@ -168,7 +168,7 @@ def test_spans(make_task_run):
     assert found.names == ["has no answer", "has an answer"] and found.counts.tolist() == [[1, 1], [1, 2]]
     assert by_length(run) == [("1 word", 2, 2), ("2 or 3 words", 1, 0)]
     _, mistakes = worst_mistakes(run)
-    assert [(each.key, each.right, each.said) for each in mistakes] == [
+    assert [(each.key, each.gold, each.predicted) for each in mistakes] == [
         ("2", "Paris / in Paris", "the Rome"),
         ("3", "no answer", "because"),
         ("4", "Monday", "no answer"),
@@ -182,7 +182,7 @@ def test_spans(make_task_run):
 def test_numbers(make_task_run):
     folder = make_task_run("regression", leave_out=PICTURES)
     _, mistakes = worst_mistakes(opened(folder))
-    assert [(each.right, each.said, each.note) for each in mistakes] == [
+    assert [(each.gold, each.predicted, each.note) for each in mistakes] == [
         ("0.00", "4.50", "+4.50"),
         ("5.00", "4.00", "-1.00"),
         ("1.00", "1.25", "+0.25"),
@@ -196,8 +196,8 @@ def test_choices(make_task_run):
     found = confusion(run.judged)
     assert found.names == ["ending 1", "ending 2", "ending 3"] and found.counts[2, 1] == 1
     _, mistakes = worst_mistakes(run)
-    assert [(each.right, each.said, each.note) for each in mistakes] == [
-        ("ending 3", "ending 2: and swam", "60.0% sure; 30.0% for the right one")
+    assert [(each.gold, each.predicted, each.note) for each in mistakes] == [
+        ("ending 3", "ending 2: and swam", "probability 60.0%, gold ending 30.0%")
     ]
 
 
@@ -317,7 +317,7 @@ def test_tries_beside_a_run_are_on_its_page(make_task_run):
     folder = write_curve(write_tries(make_task_run(leave_out=PICTURES)))
     page = Page(write_report(folder))
     assert "Search over learning rates" in page.text and "Score by number of labels" in page.text
-    assert "Worst mistakes on dev" in page.text
+    assert "Worst errors on dev" in page.text
     assert (folder / "tries.png").is_file() and (folder / "curve.png").is_file()
 
 
@@ -350,7 +350,7 @@ def test_folders_without_several_runs_are_refused(tmp_path):
     with pytest.raises(ValueError, match=r"has no curve\.json"):
         write_curve_picture(tmp_path)
     (tmp_path / "tries.json").write_text('{"tries": []}')
-    with pytest.raises(ValueError, match="holds no tries with a score"):
+    with pytest.raises(ValueError, match="has no tries with a score"):
         write_tries_picture(tmp_path)
 
 
@@ -362,10 +362,10 @@ def test_info_of_a_run(make_task_run):
     assert found["kind"] == "fine-tuned run" and found["scores"]["dev"]["accuracy"]["value"] == 0.75
     json.dumps(found)
     said = dict(lines(found))
-    assert said["task"] == "reviews: one class of several" and said["model"] == "owner/small-encoder"
+    assert said["task"] == "reviews: one label per text" and said["model"] == "owner/small-encoder"
     assert said["labels"].startswith("3: good, bad") and said["best step"] == "40"
     assert said["dev scores"] == "accuracy 75.0% (70.0% to 80.0%); F1 50.0% (45.0% to 55.0%)"
-    assert said["data"] == "/data/reviews" and said["train examples"] == "4,000" and said["noticed"] == "7 empty texts"
+    assert said["data"] == "/data/reviews" and said["train examples"] == "4,000" and said["problem"] == "7 empty texts"
     assert said["trained on"] == "1,500 examples" and said["degenerate"] == "it answers 'good' whatever the text"
 
 
@@ -374,11 +374,11 @@ def test_teacher_and_copies_are_said(make_task_run):
     run = json.loads((folder / "run.json").read_text())
     run |= {"teacher": {"name": "runs/large"}, "augmented_examples": 1450}
     (folder / "run.json").write_text(json.dumps(run))
-    copies = "1,450 changed copies of them"
+    copies = "1,450 augmented copies of them"
     text = Page(write_report(folder)).text
-    assert "learned from runs/large" in text and f", and {copies}" in text
+    assert "distilled from runs/large" in text and f", and {copies}" in text
     assert dict(lines(describe(folder)))["trained on"] == f"1,500 examples and {copies}"
-    assert f"on 1,500 examples and {copies}, with the teacher `runs/large`," in write_card(folder).read_text()
+    assert f"on 1,500 examples and {copies}, distilled from the teacher `runs/large`," in write_card(folder).read_text()
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -396,23 +396,23 @@ def test_info_of_several_runs(tmp_path):
 @pytest.mark.parametrize(
     ("config", "task", "labels"),
     [
-        ({"architectures": ["BertForSequenceClassification"]}, "classification: one class of several", "2: no, yes"),
-        ({"architectures": ["RobertaForTokenClassification"]}, "tagging: a tag for each word", "2: no, yes"),
-        ({"architectures": ["BertForQuestionAnswering"]}, "spans: the span that answers", None),
+        ({"architectures": ["BertForSequenceClassification"]}, "classification: one label per text", "2: no, yes"),
+        ({"architectures": ["RobertaForTokenClassification"]}, "tagging: one tag per word", "2: no, yes"),
+        ({"architectures": ["BertForQuestionAnswering"]}, "spans: an answer span in the text", None),
         ({"architectures": ["BertForMultipleChoice"]}, "choice: one of several endings", None),
         (
             {"architectures": ["BertForSequenceClassification"], "problem_type": "regression"},
-            "regression: a number",
+            "regression: one number per text",
             None,
         ),
         (
             {"architectures": ["BertForSequenceClassification"], "problem_type": "multi_label_classification"},
-            "classification: several classes at once",
+            "classification: any number of labels per text",
             "2: no, yes",
         ),
         (
             {"architectures": ["BertModel"], "hornbook_output": {"kind": "sequence", "head": "cnn"}},
-            "classification: one class of several",
+            "classification: one label per text",
             "2: no, yes",
         ),
         ({"architectures": ["BertModel"]}, None, None),

@@ -34,8 +34,8 @@ def test_a_run(make_run):
     said = words(folder)
     assert said["state"] == "not finished: step 1,000 of 3,000"
     assert said["best validation"].startswith("3.791 at step 1,000 (mlm 3.501")
-    assert said["guessing by word frequency"] == "mlm 6.610"
-    assert said["to go on"].endswith("--resume")
+    assert said["unigram baseline"] == "mlm 6.610"
+    assert said["to resume"].endswith("--resume")
     assert len([label for label, _ in lines(found) if label == "data"]) == 2
 
 
@@ -46,7 +46,7 @@ def test_a_run_on_the_order_of_sentences(make_run):
 
 def test_a_run_before_its_first_step(make_run):
     said = words(make_run())
-    assert said["state"] == "at the start of 3,000 steps" and said["last validation"] == "none yet"
+    assert said["state"] == "not finished: step 0 of 3,000" and said["last validation"] == "none yet"
 
 
 def test_a_corpus(tmp_path):
@@ -62,7 +62,7 @@ def test_a_corpus(tmp_path):
     np.save(tmp_path / "shard-00000.tokens.npy", np.zeros(500, np.uint16))
     said = words(tmp_path)
     assert said["tokens"] == "5.50 million" and said["documents"] == "12" and said["repeated lines"] == "12.5%"
-    assert said["size"] == "1.1 kB in 2 shards" and said["noticed"] == "3 NUL characters, removed"
+    assert said["size"] == "1.1 kB in 2 shards" and said["problem"] == "3 NUL characters, removed"
     write(tmp_path / "manifest.json", {"files": []})
     with pytest.raises(ValueError, match="is not a corpus"):
         describe(tmp_path)
@@ -76,7 +76,7 @@ def test_a_corpus_whose_building_was_interrupted(tmp_path):
     write(tmp_path / "tokenizer.json", {})
     said = words(tmp_path)
     assert said["so far"] == "77 tokens in 1 shard" and said["read"] == "1.0 MB of 4.0 MB"
-    assert "again" in said["to go on"]
+    assert "again" in said["to resume"]
 
 
 @pytest.mark.parametrize("sharded", [False, True])
@@ -95,7 +95,7 @@ def test_a_model(tmp_path, sharded):
     assert (found["num_layers"], found["width"], found["num_heads"]) == (2, 8, 4)
     said = words(tmp_path)
     assert said["class"] == "BertForPreTraining" and said["vocabulary"] == "1,200"
-    assert said["tokenizer"] == "none beside it"
+    assert said["tokenizer"] == "not included"
 
 
 @pytest.mark.parametrize(("overrides", "longest"), [({}, 512), ({"pad_token_id": 0}, 513)])
@@ -127,14 +127,14 @@ def test_a_tokenizer(tmp_path, vocabulary):
 def test_what_is_nothing_of_these_is_refused_in_one_sentence(tmp_path):
     with pytest.raises(ValueError, match="does not exist"):
         describe(tmp_path / "nowhere")
-    with pytest.raises(ValueError, match=r"holds none of run\.json"):
+    with pytest.raises(ValueError, match=r"has none of run\.json"):
         describe(tmp_path)
     for name in ("book.txt", "book.jsonl.gz"):
         (tmp_path / name).write_text("Once upon a time.")
-        with pytest.raises(ValueError, match=r"is a file of text: .* 'hornbook corpus build'"):
+        with pytest.raises(ValueError, match=r"is a text file: .* 'hornbook corpus build'"):
             describe(tmp_path / name)
     (tmp_path / "model.bin").touch()
-    with pytest.raises(ValueError, match="give the folder that holds it"):
+    with pytest.raises(ValueError, match="pass its folder"):
         describe(tmp_path / "model.bin")
 
 
@@ -164,5 +164,7 @@ def test_damaged_files_are_named(tmp_path, name, content):
 )
 def test_files_that_something_else_wrote_are_named(tmp_path, name, content):
     (tmp_path / name).write_text(content)
-    with pytest.raises(ValueError, match=f"{name} is not as Hornbook writes it: restore it, or make the folder anew"):
+    with pytest.raises(
+        ValueError, match=f"{name} is damaged or was not written by Hornbook: restore it, or create the folder again"
+    ):
         describe(tmp_path)

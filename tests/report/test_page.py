@@ -66,7 +66,7 @@ def test_the_page_tells_what_matters(finished):
         "hornbook fill-mask",
         "hornbook.load(",
         "river ✓",
-        "of 2 hidden words, 0 are the first guess and 1 are among the guesses",
+        "of 2 masked words, 0 are the top prediction and 1 are among the listed predictions",
     ):
         assert words in page.text, words
     assert "--resume" not in page.text
@@ -109,7 +109,12 @@ def test_a_sentence_task_has_its_tile(sentence, objective, words, make_run):
 
 
 def test_settings_that_nothing_reads_are_left_out(make_run):
-    settings = {"schedule": {"steps": 3000, "warmup_fraction": 0.1}, "masking": {"rate": 0.15}, "epochs": 1, "size": 2}
+    settings = {
+        "schedule": {"steps": 3000, "warmup_fraction": 0.1},
+        "masking": {"probability": 0.15},
+        "epochs": 1,
+        "size": 2,
+    }
     unused = ["schedule.warmup_fraction", "masking.probability", "epochs"]
     page = Page(write_report(make_run(settings=settings, unused=unused)))
     assert "schedule.steps" in page.text and "size" in page.text

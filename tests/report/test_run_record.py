@@ -50,7 +50,7 @@ def test_what_is_no_run_is_refused_in_one_sentence(make_run, tmp_path):
         RunRecord.load(tmp_path / "nowhere")
     folder = make_run()
     (folder / "run.json").write_text(json.dumps({"name": "another tool"}))
-    with pytest.raises(ValueError, match="something else wrote it"):
+    with pytest.raises(ValueError, match="was not written by hornbook"):
         RunRecord.load(folder)
     (folder / "run.json").write_text('{"settings": ')
     with pytest.raises(ValueError, match=r"run\.json is not valid JSON"):

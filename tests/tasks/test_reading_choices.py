@@ -69,7 +69,7 @@ def test_own_endings_and_labels(label, index):
     ]
     data = read("choice", rows, held_out=0)
     assert shown(data.parts["train"])[0] == ("The sky is", "", ("red", "green", "blue"), index)
-    assert data.said[0] == "columns: context = 'context', label = 'label', endings = 'ending0, ending1, ending2'"
+    assert data.messages[0] == "columns: context = 'context', label = 'label', endings = 'ending0, ending1, ending2'"
 
 
 def test_own_lists_of_choices():
@@ -83,7 +83,7 @@ def test_own_lists_of_choices():
 def test_labels_that_count_from_one():
     rows = [{"context": "c", "option_a": "x", "option_b": "y", "label": n} for n in (1, 2, 2)]
     data = read("choice", rows, held_out=0)
-    assert [each.label for each in data.parts["train"]] == [0, 1, 1] and "1 being the first" in data.said[1]
+    assert [each.label for each in data.parts["train"]] == [0, 1, 1] and "from 1 to" in data.messages[1]
 
 
 def test_more_than_ten_endings_stay_in_order():
@@ -109,11 +109,13 @@ def test_bad_rows(tmp_path):
     assert len(data.parts["train"]) == 2 and len(data.parts["dev"]) == 8
     assert {len(each.endings) for each in data.parts["dev"]} == {2}
     assert [each.label for each in data.parts["dev"]] == [0, 0, 0, None, None, None, 0, None]
-    assert first(data, "bad_endings")["detail"] == "1 endings where the others have 2"
+    assert first(data, "bad_endings")["detail"] == "1 endings, but most rows have 2"
     with pytest.raises(ValueError, match=r"train.jsonl line 3"):
         read("choice", tmp_path / "train.jsonl", strict=True)
 
 
 def test_no_endings():
-    with pytest.raises(ValueError, match=r"no columns ending0, ending1, .*there are: context, label"):
+    with pytest.raises(
+        ValueError, match=r"no columns for the endings; name them ending0, ending1, .*columns are: context, label"
+    ):
         read("choice", [{"context": "c", "label": 0}])

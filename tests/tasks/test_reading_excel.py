@@ -38,7 +38,7 @@ def test_a_table_of_excel(tmp_path):
     assert [(each.key, each.text, each.label) for each in data.parts["train"]] == [
         (str(key), text, team) for key, text, team, _ in rows
     ]
-    assert any("sheet 'Sheet', the first of 2" in words for words in data.said)
+    assert any("sheet 'Sheet', the first of 2" in words for words in data.messages)
     assert read("classification", tmp_path / "tickets.xlsx", label="Opened", held_out=0).labels
 
 

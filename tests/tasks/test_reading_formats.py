@@ -37,7 +37,7 @@ def test_every_delimiter_is_detected(tmp_path, suffix, delimiter, rows):
     data = read("classification", path, held_out=0)
     assert pairs(data) == rows and not counts(data)
     is_usual = delimiter == {"csv": ",", "tsv": "\t"}[suffix]
-    assert any(": delimiter " in words for words in data.said) != is_usual
+    assert any(": delimiter " in words for words in data.messages) != is_usual
 
 
 def test_a_delimiter_may_be_given(tmp_path):
@@ -90,7 +90,7 @@ def test_every_encoding_is_detected(tmp_path, encoding, rows, delimiter):
     path.write_bytes(table(rows, delimiter=delimiter).encode(encoding))
     data = read("classification", path, held_out=0)
     assert pairs(data) == rows
-    assert any(": encoding " in words for words in data.said) == (encoding != "utf-8-sig")
+    assert any(": encoding " in words for words in data.messages) == (encoding != "utf-8-sig")
     assert pairs(read("classification", path, held_out=0, encoding=encoding)) == rows
 
 
@@ -116,7 +116,7 @@ def test_utf_8_with_a_few_damaged_bytes_is_still_utf_8():
 
 def test_an_encoding_that_does_not_fit_is_refused(tmp_path):
     write(tmp_path, a__csv="text,label\n좋아요,1\n".encode("cp949"))
-    with pytest.raises(ValueError, match=r"a.csv is not in --encoding ascii"):
+    with pytest.raises(ValueError, match=r"a.csv cannot be decoded as --encoding ascii"):
         read("classification", tmp_path / "a.csv", encoding="ascii")
     with pytest.raises(ValueError, match="--encoding 'klingon' is unknown"):
         read("classification", tmp_path / "a.csv", encoding="klingon")
@@ -150,6 +150,6 @@ def test_a_file_to_predict_must_have_the_columns_of_the_run(tmp_path):
 def test_data_to_evaluate_on_must_have_the_columns_of_the_run(tmp_path):
     write(tmp_path, a__csv="Ticket text,Topic\nit is out of paper,IT\n")
     with pytest.raises(ValueError, match="no column 'Team', which the run was trained on as the label"):
-        read("classification", tmp_path / "a.csv", trained=TRAINED, lone="dev", held_out=0)
-    found = read("classification", tmp_path / "a.csv", trained=TRAINED, label="Topic", lone="dev", held_out=0)
+        read("classification", tmp_path / "a.csv", trained=TRAINED, default_split="dev", held_out=0)
+    found = read("classification", tmp_path / "a.csv", trained=TRAINED, label="Topic", default_split="dev", held_out=0)
     assert found.parts["dev"][0].label == "IT"

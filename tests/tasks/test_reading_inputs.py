@@ -74,9 +74,9 @@ def test_rows_with_too_few_or_too_many_fields_keep_their_text_where_it_is_clear(
     rows = read_input_rows(tmp_path / "a.csv", saved("classification"))
     assert [(row.example.text, row.problem, row.is_usable) for row in rows] == [
         ("fine", "", True),
-        ("slow, loud, but good", "5 fields where there are 3 columns", True),
-        ("short", "2 fields where there are 3 columns", True),
-        ("", "1 fields where there are 3 columns; the text is empty", False),
+        ("slow, loud, but good", "5 fields, expected 3", True),
+        ("short", "2 fields, expected 3", True),
+        ("", "1 fields, expected 3; the text is empty", False),
         ("", "the line is blank", False),
         ("", "the text is empty", False),
         ("good", "", True),
@@ -94,8 +94,8 @@ def test_of_a_pair_it_is_not_clear_which_text_a_delimiter_belongs_to(tmp_path):
     rows = read_input_rows(tmp_path / "a.csv", saved("mnli"))
     assert [row.is_usable for row in rows] == [True, False, False]
     assert [row.problem for row in rows][1:] == [
-        "3 fields where there are 2 columns",
-        "1 fields where there are 2 columns; the pair is empty",
+        "3 fields, expected 2",
+        "1 fields, expected 2; the pair is empty",
     ]
     rows = read_input_rows(tmp_path / "c.txt", saved("mnli"))
     assert [(row.problem, row.columns) for row in rows] == [
@@ -116,8 +116,8 @@ def test_what_is_wrong_with_a_label_is_no_problem_of_an_input(tmp_path):
     [
         ("spans", "a.csv", "question,context\nwho,Ada\n,Ada\nwho,\n", ["the question is empty", "the passage is .*"]),
         ("tagging", "a.txt", "Ada said\n \n", ["there are no words"]),
-        ("choice", "a.csv", "context,ending0,ending1\nA,b,c\n,a,b\nA\n", ["the context is empty", "1 fields where .*"]),
-        ("classification", "a.jsonl", '{"text": "a"}\n[1]\n{"text": null}\n', ["a list and .*", "the text is empty"]),
+        ("choice", "a.csv", "context,ending0,ending1\nA,b,c\n,a,b\nA\n", ["the context is empty", "1 fields, .*"]),
+        ("classification", "a.jsonl", '{"text": "a"}\n[1]\n{"text": null}\n', ["a list, .*", "the text is empty"]),
     ],
 )  # fmt: skip
 def test_every_kind_of_task_says_why_an_input_cannot_be_predicted(tmp_path, task, name, content, problems):
@@ -148,7 +148,7 @@ def test_questions(tmp_path):
     ]
     assert [each.passage for each in read_inputs(tmp_path / "c.csv", saved("spans"))] == ["Ada", ""]
     write(tmp_path, d__txt="who\n")
-    with pytest.raises(ValueError, match="the question and the passage on each line with a tab between"):
+    with pytest.raises(ValueError, match="separate the question and the passage by a tab on each line"):
         read_inputs(tmp_path / "d.txt", saved("squad"))
 
 
@@ -195,7 +195,7 @@ def test_a_file_that_is_not_there_or_empty(tmp_path):
         read_inputs(tmp_path / "none.txt", saved("classification"))
     for name in ("empty__txt", "empty__csv", "empty__jsonl"):
         write(tmp_path, **{name: ""})
-        with pytest.raises(ValueError, match="holds no inputs"):
+        with pytest.raises(ValueError, match="contains no inputs"):
             read_inputs(tmp_path / name.replace("__", "."), saved("classification"))
 
 

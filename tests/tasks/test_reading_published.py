@@ -69,7 +69,7 @@ def test_qqp_drops_short_rows_from_train_only(tmp_path):
     assert first(data, "bad_row") == {
         "file": str(tmp_path / "train.tsv"),
         "place": "line 3",
-        "detail": "4 fields where there are 6 columns",
+        "detail": "4 fields, expected 6",
     }
 
 
@@ -119,7 +119,7 @@ def test_nsmc_has_empty_documents_and_no_dev(tmp_path):
     assert (len(data.parts["train"]), len(data.parts["dev"]), len(data.parts["test"])) == (18, 2, 2)
     assert shown(data.parts["test"])[1] == ("8", "", None, "0")
     assert counts(data) == {"empty_text": 1, "kept_empty_text": 1}
-    assert data.said == ("no dev part: 2 of 20 train examples were held out by label (seed 0)",)
+    assert data.messages == ("no dev split: 2 of 20 train examples were held out by label (seed 0)",)
 
 
 def test_klue_nli(tmp_path):
@@ -167,7 +167,9 @@ def test_columns_may_be_named_otherwise(tmp_path):
     write(tmp_path, train__tsv=lines("review\tstars", "a\t0", "b\t1"), dev__tsv=lines("review\tstars", "c\t0"))
     data = read("sst-2", tmp_path, text="review", label="stars")
     assert shown(data.parts["train"])[0] == ("0", "a", None, "0")
-    with pytest.raises(ValueError, match=r"no column 'sentence' for the text; its columns are: review, stars"):
+    with pytest.raises(
+        ValueError, match=r"no column 'sentence' for the text; name the right one with --text \(columns: review, stars"
+    ):
         read("sst-2", tmp_path)
 
 
@@ -180,9 +182,7 @@ def test_a_person_s_own_table_for_a_known_task(tmp_path):
 def test_nothing_there(tmp_path):
     with pytest.raises(ValueError, match="does not exist"):
         read("cola", tmp_path / "nowhere")
-    with pytest.raises(
-        ValueError, match=r"holds none of the files that were looked for \(train.tsv, dev.tsv.*train.csv"
-    ):
+    with pytest.raises(ValueError, match=r"contains none of the expected files \(train.tsv, dev.tsv.*train.csv"):
         read("cola", tmp_path)
     write(tmp_path, train__tsv="")
     with pytest.raises(ValueError, match=r"no example could be read \(.*train.tsv: files without any text"):

@@ -34,7 +34,9 @@ def test_a_date_is_never_the_label(date):
     rows = tickets(When=date)
     assert roles(rows) == {"text": "Ticket text", "label": "Team", "key": "ID"}
     without = [{name: value for name, value in row.items() if name != "Team"} for row in rows]
-    with pytest.raises(ValueError, match=r"no column is clearly the label; there are: ID, Ticket text, When"):
+    with pytest.raises(
+        ValueError, match=r"no column is clearly the label; name it with --label \(columns: ID, Ticket text, When"
+    ):
         roles(without)
 
 
@@ -86,7 +88,7 @@ def test_several_candidates_for_the_text_are_refused():
 def test_several_candidates_for_the_pair_are_refused():
     names = ("premise", "hypothesis", "question1", "question2")
     rows = [{**{name: f"{name} words {n}" for name in names}, "label": n % 2} for n in range(30)]
-    with pytest.raises(ValueError, match=r"pass --text premise --pair hypothesis"):
+    with pytest.raises(ValueError, match=r"such as --text premise --pair hypothesis"):
         roles(rows)
 
 

@@ -68,7 +68,7 @@ def test_spans_that_are_elsewhere_or_nowhere(tmp_path):
     assert first(data, "moved_span") == {
         "file": str(tmp_path / "train-v1.1.json"),
         "place": "article 1, paragraph 1, question moved",
-        "detail": "'Ada' is at 29 and not at 30",
+        "detail": "'Ada' is at character 29, not 30",
     }
     with pytest.raises(ValueError, match=r"train-v1.1.json article 1, paragraph 1, question moved"):
         read("squad", tmp_path, strict=True)
@@ -119,7 +119,7 @@ def test_no_passage_is_on_both_sides(tmp_path):
     data = read("squad", stored(tmp_path / "train-v1.1.json", *articles))
     titles = [{each.title for each in data.parts[part]} for part in ("train", "dev")]
     assert not titles[0] & titles[1] and len(data.parts["dev"]) == 3
-    assert data.said[-1].endswith("held out by article (seed 0)")
+    assert data.messages[-1].endswith("held out by article (seed 0)")
 
 
 def test_korquad(tmp_path):
@@ -217,7 +217,7 @@ def test_coqa(tmp_path):
     assert dev[0].starts == (STORY.find("white"), -1) and dev[2].starts == (-1, -1)
     assert train[1].question == "What colour was she? White. Did she live alone?"
     assert train[3].question == "Did she live alone? Yes Where? in the hay Why?"
-    assert "unknown" in data.said[0]
+    assert "unknown" in data.messages[0]
 
 
 def test_coqa_scores_every_person(tmp_path):
@@ -243,7 +243,7 @@ def test_coqa_scores_every_person(tmp_path):
 
 def test_columns_cannot_be_named_where_there_are_none(tmp_path):
     stored(tmp_path / "dev-v1.1.json", squad(question("a", ("Ada", 0))))
-    with pytest.raises(ValueError, match="layout of its own"):
+    with pytest.raises(ValueError, match="has a fixed layout"):
         read("squad", tmp_path, text="question")
 
 
@@ -260,7 +260,7 @@ def test_own_questions(tmp_path):
     assert [(each.answers, each.starts) for each in data.parts["train"]] == [(("Ada",), (0,)), (("countess",), (39,))]
     assert counts(data) == {"several_spans": 1, "no_span": 1, "empty_text": 1, "no_label": 1}
     assert first(data, "no_span")["place"] == "line 3"
-    assert data.said == ("columns: question = 'question', passage = 'context', answer = 'answer', start = 'start'",)
+    assert data.messages == ("columns: question = 'question', passage = 'context', answer = 'answer', start = 'start'",)
     assert read("spans-or-none", tmp_path, held_out=0).parts["train"][-1].answers == ()
 
 
@@ -276,5 +276,5 @@ def test_own_questions_in_the_layout_of_squad(tmp_path):
 
 
 def test_own_questions_without_a_passage():
-    with pytest.raises(ValueError, match=r"no column for the pair .*there are: question, answer"):
+    with pytest.raises(ValueError, match=r"no column for the pair .*\(columns: question, answer"):
         read("spans", [{"question": "Who?", "answer": "Ada"}])

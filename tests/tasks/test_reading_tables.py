@@ -48,9 +48,9 @@ def stored(folder, kind):
 def test_the_same_table_in_every_form(tmp_path, kind):
     data = {"frame": Frame(REVIEWS), "list": REVIEWS}.get(kind) or stored(tmp_path, kind)
     found = read("classification", data)
-    assert found.said == (
+    assert found.messages == (
         "columns: text = 'review', label = 'stars' (5 classes)",
-        "no dev part: 2 of 20 train examples were held out by label (seed 0)",
+        "no dev split: 2 of 20 train examples were held out by label (seed 0)",
     )
     assert found.labels == ("1", "2", "3", "4", "5")
     examples = sorted(found.parts["train"] + found.parts["dev"], key=lambda each: int(each.key[1:]))
@@ -85,7 +85,7 @@ def test_folder_of_parts(tmp_path):
 def test_parts_in_memory():
     rows = [{"text": "a", "label": "x"}, {"text": "b", "label": "y"}]
     assert list(read("classification", {"train": rows, "validation": rows}).parts) == ["train", "dev"]
-    with pytest.raises(ValueError, match="'text' is no part"):
+    with pytest.raises(ValueError, match="'text' is not a split"):
         read("classification", {"text": ["a"], "label": ["x"]})
 
 
@@ -115,7 +115,7 @@ def test_guesses(columns, said):
         if columns.startswith("verdict"):
             values = [str(n % 2), f"some words {n}", str(n)]
         rows.append(dict(zip(names, values, strict=True)))
-    assert read("classification", rows).said[0].startswith(f"columns: {said}")
+    assert read("classification", rows).messages[0].startswith(f"columns: {said}")
 
 
 def test_columns_that_are_named(tmp_path):
@@ -123,14 +123,17 @@ def test_columns_that_are_named(tmp_path):
     data = read("classification", rows, text="a", pair="b", label="c", held_out=0)
     assert next((each.text, each.pair, each.label) for each in data.parts["train"]) == ("a0", "b0", "0")
     for what in ("text", "pair", "label"):
-        with pytest.raises(ValueError, match=rf"no column 'zzz' for the {what}; its columns are: text, a, b, label, c"):
+        with pytest.raises(
+            ValueError,
+            match=rf"no column 'zzz' for the {what}; name the right one with --{what} \(columns: text, a, b, label, c",
+        ):
             read("classification", rows, **{what: "zzz"})
 
 
 def test_columns_that_cannot_be_guessed():
-    with pytest.raises(ValueError, match=r"no column is clearly the label; there are: text. Name it with --label"):
+    with pytest.raises(ValueError, match=r"no column is clearly the label; name it with --label \(columns: text\)"):
         read("classification", [{"text": "a b"}, {"text": "c d"}])
-    with pytest.raises(ValueError, match=r"no column is clearly the text; there are: label"):
+    with pytest.raises(ValueError, match=r"no column is clearly the text; name it with --text \(columns: label"):
         read("classification", [{"label": 1}, {"label": 2}])
 
 
@@ -144,7 +147,7 @@ def test_regression():
     rows = [{"sentence": f"s{n}", "label": n % 2, "score": n / 10} for n in range(10)]
     data = read("regression", rows, held_out=0)
     assert [each.label for each in data.parts["train"]][:3] == [0.0, 0.1, 0.2]
-    assert data.said == ("columns: text = 'sentence', label = 'score' (numbers from 0 to 0.9)",)
+    assert data.messages == ("columns: text = 'sentence', label = 'score' (numbers from 0 to 0.9)",)
 
 
 @pytest.mark.parametrize("cell", ["red|green", "red; green", "red,green", ["red", "green"], "red|green|red"])
@@ -222,7 +225,7 @@ def test_json_lines_that_are_not_whole(tmp_path):
     with pytest.raises(ValueError, match="line 2"):
         read("classification", tmp_path, strict=True)
     write(tmp_path, train__jsonl=good + '{"text": "c", "text": "d", "label": "x"}\n')
-    with pytest.raises(ValueError, match='line 2: "text" is there twice'):
+    with pytest.raises(ValueError, match='line 2: "text" occurs twice'):
         read("classification", tmp_path, strict=True)
 
 
@@ -246,7 +249,7 @@ def test_broken_parquet_and_unknown_kinds_are_errors(tmp_path):
     write(tmp_path, b__parquet=b"PAR1 no", c__ods=b"PK")
     with pytest.raises(ValueError, match=r"b.parquet cannot be read as Parquet"):
         read("classification", tmp_path / "b.parquet")
-    with pytest.raises(ValueError, match=r"c.ods is of no known kind: .*\.csv"):
+    with pytest.raises(ValueError, match=r"c.ods has an unknown format: .*\.csv"):
         read("classification", tmp_path / "c.ods")
 
 
@@ -262,7 +265,7 @@ def test_quotes_in_csv(tmp_path):
 def test_quotes_in_tsv_are_marks_only_where_all_are(tmp_path):
     write(tmp_path, train__tsv='text\tlabel\n"with ""marks"""\t1\nplain\t2\n')
     data = read("classification", tmp_path, held_out=0)
-    assert data.parts["train"][0].text == 'with "marks"' and "quotes" in data.said[0]
+    assert data.parts["train"][0].text == 'with "marks"' and "quotes" in data.messages[0]
     write(tmp_path, train__tsv='text\tlabel\n" open\t1\nplain\t2\n"so" he said\t1\n')
     data = read("classification", tmp_path, held_out=0)
     assert [each.text for each in data.parts["train"]] == ['" open', "plain", '"so" he said']
@@ -291,7 +294,7 @@ def test_two_columns_of_one_name(tmp_path):
 def test_an_empty_dev_part_is_said_and_another_made(tmp_path):
     write(tmp_path, train__csv=as_csv(REVIEWS), dev__csv="id,review,stars\n")
     data = read("classification", tmp_path)
-    assert "the dev part has no examples: it is left out" in data.said and len(data.parts["dev"]) == 2
+    assert "the dev split has no examples and is ignored" in data.messages and len(data.parts["dev"]) == 2
 
 
 def test_hidden_labels_of_a_test_part(tmp_path):
@@ -377,7 +380,12 @@ def test_bad_quotes_on_every_row_are_read_in_one_go():
             "text,label\nnice film,good\n",
             r"r.csv line 2: 'good' is not a number",
         ),
-        ("classification", "r.jsonl", '{"text": "nice film", "lab', "r.jsonl line 1: no row can be read, Unterminated"),
+        (
+            "classification",
+            "r.jsonl",
+            '{"text": "nice film", "lab',
+            "r.jsonl line 1: no row can be read \\(Unterminated",
+        ),
     ],
 )
 def test_where_nothing_can_be_read_the_first_reason_is_said(tmp_path, task, name, text, said):

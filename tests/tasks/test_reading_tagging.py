@@ -28,7 +28,7 @@ def test_conll_2003(tmp_path):
         (("Peter", "Blackburn"), ("B-PER", "I-PER")),
     ]
     assert data.labels == ("O", "B-MISC", "I-MISC", "B-ORG", "I-ORG", "B-PER", "I-PER")
-    assert data.scheme == "BIO" and data.said == ("tags: BIO",) and len(data.parts["test"]) == 1
+    assert data.scheme == "BIO" and data.messages == ("tags: BIO",) and len(data.parts["test"]) == 1
 
 
 @pytest.mark.parametrize(("task", "label"), [("conll2003", "pos"), ("conll2003-pos", None), ("conll2003", "1")])
@@ -41,7 +41,7 @@ def test_another_column_of_conll(tmp_path, task, label):
 
 def test_an_unknown_column(tmp_path):
     write(tmp_path, train__txt=CONLL)
-    with pytest.raises(ValueError, match=r"--label case is no column .*word, pos, chunk, ner, last"):
+    with pytest.raises(ValueError, match=r"--label case is not a column;.*word, pos, chunk, ner, last"):
         read("conll2003", tmp_path, label="case")
 
 
@@ -53,7 +53,7 @@ def test_other_schemes_are_read_as_bio(tmp_path, scheme, tags):
     write(tmp_path, train__txt=lines(*(f"w{n}\t{tag}" for n, tag in enumerate(tags))))
     data = read("tagging", tmp_path)
     assert data.parts["train"][0].tags == ("B-PER", "I-PER", "B-PER", "O")
-    assert data.scheme == scheme and data.said == (f"tags: {scheme}, read as BIO",) and not counts(data)
+    assert data.scheme == scheme and data.messages == (f"tags: {scheme}, read as BIO",) and not counts(data)
 
 
 def test_broken_tags_are_repaired_and_said(tmp_path):
@@ -65,7 +65,7 @@ def test_broken_tags_are_repaired_and_said(tmp_path):
     assert first(data, "broken_tags") == {
         "file": str(tmp_path / "train.txt"),
         "place": "line 10",
-        "detail": "I-PER on 'd' continues nothing",
+        "detail": "I-PER on 'd' continues no entity",
     }
     with pytest.raises(ValueError, match=r"train.txt line 10"):
         read("tagging", tmp_path, strict=True)
@@ -174,8 +174,8 @@ def test_own_lists(tmp_path):
     assert shown(data.parts["train"]) == [(("Ada", "wrote"), ("B-PER", "O"))]
     assert shown(data.parts["dev"])[1:] == [(("Ada", "wrote"), None), ((), None), (("Ada",), None)]
     assert counts(data) == {kept + kind: 1 for kept in ("", "kept_") for kind in ("bad_tags", "empty_text", "no_label")}
-    assert data.said[0] == "columns: words = 'tokens', tags = 'ner_tags'"
-    assert first(data, "bad_tags")["detail"] == "2 words and 1 tags"
+    assert data.messages[0] == "columns: words = 'tokens', tags = 'ner_tags'"
+    assert first(data, "bad_tags")["detail"] == "2 words but 1 tags"
 
 
 def test_own_lists_in_csv(tmp_path):

@@ -100,7 +100,7 @@ def test_two_are_held_out_of_four(kind):
 def test_a_table_too_small_to_validate_on_says_how_many_are_needed():
     for num in (2, 3):
         rows = [{"text": f"text {n}", "label": n} for n in range(num)]
-        with pytest.raises(ValueError, match="give at least 4, or a dev part"):
+        with pytest.raises(ValueError, match="give at least 4, or a separate dev split"):
             read("regression", rows)
         assert len(read("regression", rows, held_out=0).parts["train"]) == num
 

@@ -65,21 +65,21 @@ def test_run_after_run_makes_the_zip_whole(tmp_path):
 
 
 def test_glue_refuses_what_its_grader_would(tmp_path):
-    with pytest.raises(ValueError, match="takes entailment, not_entailment, and the model says 'LABEL_0'"):
+    with pytest.raises(ValueError, match="accepts entailment, not_entailment, but the model predicts 'LABEL_0'"):
         write_glue_zip(tmp_path / "glue.zip", {"rte": classified("LABEL_0")})
-    with pytest.raises(ValueError, match="squad is no task of GLUE"):
+    with pytest.raises(ValueError, match="squad is not a GLUE task"):
         write_glue_zip(tmp_path / "glue.zip", {"squad": []})
     saved = _classification("cola")
-    with pytest.raises(ValueError, match="takes the part test, and there is only dev"):
+    with pytest.raises(ValueError, match="needs the split test, but the predictions are of dev"):
         write_submission(tmp_path, saved, {"dev": [TextExample("0", "a")]}, {"dev": classified("1")})
-    with pytest.raises(ValueError, match="1 predictions for 2 examples of test"):
+    with pytest.raises(ValueError, match="test has 2 examples but 1 predictions"):
         write_submission(tmp_path, saved, {"test": [TextExample("0", "a")] * 2}, {"test": classified("1")})
-    with pytest.raises(ValueError, match="no grader's format is known for classification"):
+    with pytest.raises(ValueError, match="classification has no official submission format"):
         write_submission(
             tmp_path, _classification("classification"), {"test": [TextExample("0", "a")]}, {"test": classified("1")}
         )
     (tmp_path / "other.zip").write_text("not a zip")
-    with pytest.raises(ValueError, match="is not a zip"):
+    with pytest.raises(ValueError, match="is not a zip file"):
         write_glue_zip(tmp_path / "other.zip", {"cola": classified("1")})
 
 

@@ -1,1 +1,2 @@
-"""More training examples from those that there are: words replaced by others that a model or vectors find near."""
+"""Data augmentation: copies of training examples with words replaced by similar words, which a masked-language model
+or word vectors propose."""

@@ -1,11 +1,12 @@
-"""Which texts of an example are changed, each in its turn while the others stay, and the example with one changed.
+"""Which texts of an example are augmented, and how an augmented copy is built. A copy changes one text of the example
+and keeps the others.
 
 | example | texts that are changed |
 |---|---|
-| a text, or a pair | each; its label stays |
-| a choice | the context; the endings stay what they are |
-| a question on a passage | the question; the passage but for its answers, whose places move along |
-| tagged words | a word for a word, so that each keeps its tag |
+| a text, or a pair | each text; the label is kept |
+| a choice | the context; the endings are kept |
+| a question on a passage | the question; the passage except for its answers, whose start offsets are shifted |
+| tagged words | word by word, so that each word keeps its tag |
 """
 
 from collections.abc import Sequence
@@ -16,17 +17,17 @@ from typing import Any
 from hornbook.augmentation.words import Word
 from hornbook.tasks.records import ChoiceExample, Example, SpanExample, TaggedExample, TextExample
 
-Replacement = tuple[int, int, str]  # start and stop in the text, and what comes there
+Replacement = tuple[int, int, str]  # start and stop offsets in the text, and the new word
 
 
 @dataclass(frozen=True)
 class Changeable:
-    """A text of an example by the name of its field, and where it must stay as it is."""
+    """A text of an example with the name of its field. `kept` are the character spans that must not change."""
 
     field: str
     text: str
     kept: tuple[tuple[int, int], ...] = ()
-    only: frozenset[tuple[int, int]] | None = None  # where words may be replaced; None: everywhere
+    only: frozenset[tuple[int, int]] | None = None  # the only spans that may be replaced; None: any
 
     def allows(self, word: Word) -> bool:
         if self.only is not None:
@@ -35,22 +36,23 @@ class Changeable:
 
 
 def changeable(example: Example) -> list[Changeable]:
+    """The texts of an example that may be changed."""
     if isinstance(example, TextExample):
         return [Changeable(name, getattr(example, name)) for name in ("text", "pair") if getattr(example, name)]
     if isinstance(example, ChoiceExample):
         return [Changeable("context", example.context)]
     if isinstance(example, TaggedExample):
-        return [Changeable("words", " ".join(example.words), only=frozenset(_places(example.words)))]
-    return [Changeable("question", example.question), Changeable("passage", example.passage, _answers(example))]
+        return [Changeable("words", " ".join(example.words), only=frozenset(_word_spans(example.words)))]
+    return [Changeable("question", example.question), Changeable("passage", example.passage, _answer_spans(example))]
 
 
-def _places(words: Sequence[str]) -> list[tuple[int, int]]:
+def _word_spans(words: Sequence[str]) -> list[tuple[int, int]]:
     starts = accumulate((len(word) + 1 for word in words), initial=0)
     return [(start, start + len(word)) for start, word in zip(starts, words, strict=False)]
 
 
-def _answers(example: SpanExample) -> tuple[tuple[int, int], ...]:
-    """Where the accepted answers stand: as the file says, or wherever their words are found."""
+def _answer_spans(example: SpanExample) -> tuple[tuple[int, int], ...]:
+    """Character spans of the accepted answers: from the recorded starts, or every occurrence in the passage."""
     found = []
     for number, answer in enumerate(example.answers or ()):
         start = example.starts[number] if number < len(example.starts) else -1
@@ -58,7 +60,7 @@ def _answers(example: SpanExample) -> tuple[tuple[int, int], ...]:
             found.append((start, start + len(answer)))
             continue
         at = example.passage.find(answer)
-        if at < 0:  # written in another way than in the passage: nothing of it is safe to change
+        if at < 0:  # the answer is spelled differently from the passage, so no part of the passage is safe to change
             return ((0, len(example.passage)),)
         while at >= 0 and answer:
             found.append((at, at + len(answer)))
@@ -67,7 +69,7 @@ def _answers(example: SpanExample) -> tuple[tuple[int, int], ...]:
 
 
 def spliced(text: str, replacements: Sequence[Replacement]) -> str:
-    """The text with the replacements, which come in its order.
+    """The text with the replacements applied; they must be sorted by offset.
 
     >>> spliced("an old lamp", [(3, 6, "new"), (7, 11, "one")])
     'an new one'
@@ -80,25 +82,25 @@ def spliced(text: str, replacements: Sequence[Replacement]) -> str:
 
 
 def changes(example: Example, field: str, replacements: Sequence[Replacement]) -> dict[str, Any]:
-    """What a copy has other than the example, as JSON keeps it."""
+    """The fields in which a copy differs from the example, as JSON values."""
     if isinstance(example, TaggedExample):
         new = {(start, stop): word for start, stop, word in replacements}
-        places = _places(example.words)
-        return {"words": [new.get(place, word) for place, word in zip(places, example.words, strict=True)]}
+        spans = _word_spans(example.words)
+        return {"words": [new.get(span, word) for span, word in zip(spans, example.words, strict=True)]}
     changed = {field: spliced(getattr(example, field), replacements)}
     if field == "passage" and example.starts:
-        changed["starts"] = [_moved(start, replacements) for start in example.starts]
+        changed["starts"] = [_shifted(start, replacements) for start in example.starts]
     return changed
 
 
-def _moved(place: int, replacements: Sequence[Replacement]) -> int:
-    """Where a place has come to, by the replacements before it."""
-    if place < 0:
-        return place
-    return place + sum(len(word) - (stop - start) for start, stop, word in replacements if stop <= place)
+def _shifted(offset: int, replacements: Sequence[Replacement]) -> int:
+    """A character offset after the replacements before it; -1 (unknown) is kept."""
+    if offset < 0:
+        return offset
+    return offset + sum(len(word) - (stop - start) for start, stop, word in replacements if stop <= offset)
 
 
 def copied(example: Example, changed: dict[str, Any]) -> Example:
-    """The example with what a copy has other."""
+    """The example with the changed fields of a copy."""
     values = {name: tuple(value) if isinstance(value, list) else value for name, value in changed.items()}
     return replace(example, **values)

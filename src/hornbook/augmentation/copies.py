@@ -1,11 +1,11 @@
-"""Changed copies of labelled examples, as TinyBERT made them (Jiao et al. 2019, arXiv 1909.10351, algorithm 1).
+"""Augmented copies of labelled examples, as in TinyBERT (Jiao et al. 2019, arXiv 1909.10351, algorithm 1).
 
     hornbook.augment(["the old lamp fell"], "runs/first", copies=3)
 
-Each word that may be replaced gets candidates: a word of one piece those that a masked-language model finds likeliest
-in its place, a word of several pieces those with the nearest vectors. In each copy each word is replaced with a chance
-of 0.4 by one of its candidates. A copy that is like the text or like another copy is left out, so there may be fewer
-than asked for.
+Each replaceable word gets candidates. For a word that is one token they are the likeliest predictions of a
+masked-language model at its position; for a word of several tokens they are the words with the nearest vectors. In
+each copy, each word is replaced with probability 0.4 by one of its candidates. Copies equal to the text or to another
+copy are dropped, so there may be fewer than requested.
 """
 
 import contextlib
@@ -25,12 +25,12 @@ from hornbook.infer.opening import load
 from hornbook.tasks.records import Example, TextExample
 from hornbook.train.randomness import seed_of
 
-CHUNK = 256  # examples that are worked on together
-Candidates = dict[int, tuple[str, ...]]  # by the number of the word
+CHUNK = 256  # examples per batch of work
+Candidates = dict[int, tuple[str, ...]]  # by the index of the word
 
 
 class Augmenter:
-    """A masked-language model and word vectors, ready to change examples."""
+    """Proposes augmented copies of examples with a masked-language model and word vectors."""
 
     def __init__(
         self,
@@ -46,17 +46,17 @@ class Augmenter:
 
     @property
     def num_tokens(self) -> int:
-        """Tokens that went through the model so far."""
+        """Number of tokens that the model has processed so far."""
         return self.filling.num_tokens
 
     def changes(self, examples: Sequence[Example]) -> list[list[dict[str, Any]]]:
-        """For each example what each of its copies has other. They follow from the seed and the example alone."""
-        found = self._candidates({part.text for each in examples for part in changeable(each)})
+        """For each example, the changed fields of each of its copies. They depend only on the seed and the example."""
+        found = self._candidates({each.text for example in examples for each in changeable(example)})
         return [
             [
-                changes(example, part.field, replacements)
-                for part in changeable(example)
-                for replacements in self._draw(example, part, *found[part.text])
+                changes(example, each.field, replacements)
+                for each in changeable(example)
+                for replacements in self._draw(example, each, *found[each.text])
             ]
             for example in examples
         ]
@@ -64,42 +64,42 @@ class Augmenter:
     def _candidates(self, texts: set[str]) -> dict[str, tuple[list[Word], Candidates]]:
         """The replaceable words of each text with their candidates."""
         ordered = sorted(texts)
-        pieces = self.tokenizer.encode_batch(ordered)
-        words = [replaceable(text, each) for text, each in zip(ordered, pieces, strict=True)]
-        found = self.filling.candidates(list(zip(pieces, words, strict=True)))
-        several = [word.text for each in words for word in each if word.piece is None]
+        encodings = self.tokenizer.encode_batch(ordered)
+        words = [replaceable(text, each) for text, each in zip(ordered, encodings, strict=True)]
+        found = self.filling.candidates(list(zip(encodings, words, strict=True)))
+        several = [word.text for each in words for word in each if word.token is None]
         near = self.nearest.near(several, self.settings.candidates)
-        for of_text, candidates in zip(words, found, strict=True):
-            candidates |= {i: near[word.text] for i, word in enumerate(of_text) if word.piece is None}
+        for text_words, candidates in zip(words, found, strict=True):
+            candidates |= {i: near[word.text] for i, word in enumerate(text_words) if word.token is None}
         return {text: (words[i], found[i]) for i, text in enumerate(ordered)}
 
     def _draw(
-        self, example: Example, part: Changeable, words: list[Word], candidates: Candidates
+        self, example: Example, field: Changeable, words: list[Word], candidates: Candidates
     ) -> list[list[Replacement]]:
         """The replacements of each copy of one text."""
-        chosen = [(word, candidates[i]) for i, word in enumerate(words) if candidates.get(i) and part.allows(word)]
-        generator = np.random.default_rng(seed_of(self.seed, "augment", part.field, repr(example)))
+        chosen = [(word, candidates[i]) for i, word in enumerate(words) if candidates.get(i) and field.allows(word)]
+        generator = np.random.default_rng(seed_of(self.seed, "augment", field.field, repr(example)))
         is_replaced = generator.random((self.settings.copies, len(chosen))) < self.settings.share
         which = generator.random((self.settings.copies, len(chosen)))
-        copies, seen = [], {part.text}
-        for replaced, draws in zip(is_replaced, which, strict=True):
+        copies, seen = [], {field.text}
+        for mask, draws in zip(is_replaced, which, strict=True):
             replacements = [
                 (word.start, word.stop, in_case_of(word.text, others[int(draw * len(others))]))
-                for (word, others), asked, draw in zip(chosen, replaced, draws, strict=True)
-                if asked
+                for (word, others), replace, draw in zip(chosen, mask, draws, strict=True)
+                if replace
             ]
-            if (text := spliced(part.text, replacements)) not in seen:
+            if (text := spliced(field.text, replacements)) not in seen:
                 seen.add(text)
                 copies.append(replacements)
         return copies
 
 
 def open_filler(name: str | Path, device: str = "auto") -> EncoderModel:
-    """A model that fills in masks."""
+    """Loads a model that fills in masks; raises a `ValueError` for any other."""
     opened = load(name, device=device)
     if not isinstance(opened, EncoderModel):
-        raise ValueError(f"{name} reads from left to right and fills in no masks: name another model for augmentation")
-    _ = opened.mask_filler  # refuses a model without such a head
+        raise ValueError(f"{name} is a decoder and cannot fill in masks: name an encoder for augmentation")
+    _ = opened.mask_filler  # raises if the model has no mlm head
     return opened
 
 
@@ -113,14 +113,14 @@ def augment(
     candidates: int = 15,
     seed: int = 0,
 ) -> list[list[Example | str]]:
-    """The changed copies of each example or plain text, at most `copies` for each of its texts.
+    """Augmented copies of each example or plain text: at most `copies` for each of its texts.
 
     >>> import hornbook
     >>> len(hornbook.augment(["the river and the bridge"], "runs/first", copies=2))
     1
 
-    `model` fills in masked words; `vectors` is a text file of word vectors, without which the embeddings of the model
-    serve.
+    `model` fills in masked words. `vectors` is a text file of word vectors; it defaults to the token embeddings of the
+    model.
     """
     settings = AugmentationSettings(copies, share, candidates, str(model), None if vectors is None else str(vectors))
     opened = open_filler(model)

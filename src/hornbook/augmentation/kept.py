@@ -1,7 +1,7 @@
-"""Copies as they lie in a run folder: made once, and gone on with after a kill.
+"""Augmented copies stored in a run folder. They are made once; an interrupted run resumes making them.
 
 RUN/augmented.json     what they were made from: hashes of the examples, of the model and of the vectors; settings
-RUN/augmented.jsonl    a line for each example: what each of its copies has other
+RUN/augmented.jsonl    one line per example: the changed fields of each of its copies
 """
 
 import hashlib
@@ -24,7 +24,7 @@ Changes = Callable[[Sequence[Example]], list[list[dict[str, Any]]]]
 
 
 def made_from(examples: Sequence[Example], model: Path, settings: AugmentationSettings, seed: int) -> dict[str, Any]:
-    """All that copies follow from."""
+    """Everything that determines the copies."""
     digest = hashlib.sha256()
     for example in examples:
         digest.update(repr(example).encode("utf-8", "surrogatepass"))
@@ -41,22 +41,23 @@ def made_from(examples: Sequence[Example], model: Path, settings: AugmentationSe
 
 
 class KeptCopies:
-    """The copies of some examples in a folder. Those that were made from something else are refused."""
+    """The copies in a folder. Raises a `ValueError` if the folder holds copies made from other examples, another model
+    or other settings."""
 
-    def __init__(self, folder: Path, made_of: dict[str, Any], num_examples: int):
-        self.folder, self.made_of, self.num_examples = folder, made_of, num_examples
+    def __init__(self, folder: Path, source: dict[str, Any], num_examples: int):
+        self.folder, self.source, self.num_examples = folder, source, num_examples
         self.lines = folder / LINES
         if (folder / MADE_FROM).exists():
             before = read_json(folder / MADE_FROM)
-            other = [name for name in made_of.keys() | before.keys() if made_of.get(name) != before.get(name)]
+            other = [name for name in source.keys() | before.keys() if source.get(name) != before.get(name)]
             if other:
                 raise ValueError(
                     f"{self.lines} was made from other {', '.join(sorted(other))}: remove it and {MADE_FROM} to make "
-                    "the copies anew, or choose another --out"
+                    "the copies again, or choose another --out"
                 )
 
     def num_done(self) -> int:
-        """Examples whose copies are there. A chunk that a kill cut short is taken away: each is made in one piece."""
+        """Number of examples whose copies are stored. Truncates a partly written chunk: chunks are made as a whole."""
         if not self.lines.exists() or not (self.folder / MADE_FROM).exists():
             return 0
         ends = [0]
@@ -68,18 +69,18 @@ class KeptCopies:
             if done > self.num_examples:
                 raise ValueError(
                     f"{self.lines} holds copies of {done} examples and there are {self.num_examples}: remove it and "
-                    f"{MADE_FROM} to make the copies anew"
+                    f"{MADE_FROM} to make the copies again"
                 )
             done = done if done >= self.num_examples else done // CHUNK * CHUNK
             file.truncate(ends[done])
         return done
 
     def make(self, examples: Sequence[Example], changes: Changes, show: Callable[[int], None]) -> None:
-        """Those that are missing, chunk by chunk."""
+        """Makes the missing copies chunk by chunk; `show` receives the number of finished examples."""
         if not (self.folder / MADE_FROM).exists():
             self.folder.mkdir(parents=True, exist_ok=True)
             self.lines.unlink(missing_ok=True)
-            write_json(self.folder / MADE_FROM, self.made_of)
+            write_json(self.folder / MADE_FROM, self.source)
         for first in range(self.num_done(), len(examples), CHUNK):
             show(first)
             some = changes(examples[first : first + CHUNK])
@@ -90,6 +91,7 @@ class KeptCopies:
         show(len(examples))
 
     def read(self, examples: Sequence[Example]) -> list[Example]:
+        """The copies of all examples, in their order."""
         with open(self.lines, encoding="utf-8") as file:
             return [
                 copied(example, changed)

@@ -8,14 +8,18 @@ from hornbook.config import Typed, setting
 @dataclass(frozen=True)
 class AugmentationSettings(Typed, group="augment"):
     copies: int = setting(
-        0, "changed copies of each training text; published: 20, of small sets 30, of large ones 10", low=0, high=10_000
+        0, "augmented copies per training text (published: 20; small sets 30, large sets 10)", low=0, high=10_000
     )
-    share: float = setting(0.4, "how likely a word of a copy is replaced", above=0, high=1)
-    candidates: int = setting(15, "likeliest or nearest words that a replacement is drawn from", low=1, high=100_000)
+    share: float = setting(0.4, "probability that a word is replaced in a copy", above=0, high=1)
+    candidates: int = setting(
+        15, "number of likeliest or nearest words that a replacement is drawn from", low=1, high=100_000
+    )
     model: str | None = setting(
-        None, "a model that fills in masked words; none: the one that was fine-tuned, before its fine-tuning"
+        None, "masked-language model that proposes words; none: the pre-trained model that the run fine-tunes"
     )
     vectors: str | None = setting(
-        None, "a text file of word vectors for words of several pieces; none: the embeddings of the model"
+        None, "text file of word vectors for words of several tokens; none: the token embeddings of the model"
     )
-    beside: bool = setting(True, "the whole text stands beside the one with the mask, as in TinyBERT's code")
+    beside: bool = setting(
+        True, "add the unmasked text as a second segment when filling in masks, as in TinyBERT's code"
+    )

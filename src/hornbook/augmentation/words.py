@@ -1,10 +1,10 @@
-"""Which words of a text may be replaced: those of letters alone that are no stop words, as in TinyBERT's code. Words
-are what the tokenizer takes apart from others before it cuts them into pieces."""
+"""Which words of a text may be replaced: purely alphabetic words that are not stop words, as in TinyBERT's code. Words
+are the units of the tokenizer's pre-tokenization."""
 
 import unicodedata
 from typing import NamedTuple
 
-# English words that carry little of a text's meaning, and what is left of some at an apostrophe.
+# English function words, and the fragments that contractions leave at an apostrophe.
 _STOP_WORDS = """
     a an the this that these those and but if or because as until while of at by for with about against between into
     through during before after above below to from up down in out on off over under again further then once here there
@@ -21,27 +21,28 @@ class Word(NamedTuple):
     text: str
     start: int  # in characters
     stop: int
-    piece: int | None  # the token that it is; None where it is several
+    token: int | None  # index of its token; None if it has several
 
 
-def replaceable(text: str, pieces) -> list[Word]:
-    """The words of a text that may be replaced, by its encoding without special tokens."""
+def replaceable(text: str, encoding) -> list[Word]:
+    """The replaceable words of a text, from its encoding without special tokens."""
     tokens_of: dict[int, list[int]] = {}
-    for token, word in enumerate(pieces.word_ids):
+    for token, word in enumerate(encoding.word_ids):
         tokens_of.setdefault(word, []).append(token)
     found = []
     for tokens in tokens_of.values():
-        start, stop = _inside(text, pieces.offsets[tokens[0]][0], pieces.offsets[tokens[-1]][1])
+        start, stop = _stripped(text, encoding.offsets[tokens[0]][0], encoding.offsets[tokens[-1]][1])
         word = text[start:stop]
         if not word or not all(map(_is_letter, word)) or word.lower() in STOP_WORDS:
             continue
-        whole = [token for token in tokens if _inside(text, *pieces.offsets[token]) == (start, stop)]
+        whole = [token for token in tokens if _stripped(text, *encoding.offsets[token]) == (start, stop)]
         found.append(Word(word, start, stop, whole[0] if whole else None))
     return found
 
 
-def _inside(text: str, start: int, stop: int) -> tuple[int, int]:
-    """Without spaces and marks at its ends: pieces may carry the space before a word, words the comma after it."""
+def _stripped(text: str, start: int, stop: int) -> tuple[int, int]:
+    """The span without spaces and punctuation at its ends: tokens may include the space before a word, words the comma
+    after it."""
     while start < stop and not text[start].isalnum():
         start += 1
     while start < stop and not text[stop - 1].isalnum():
@@ -50,12 +51,12 @@ def _inside(text: str, start: int, stop: int) -> tuple[int, int]:
 
 
 def _is_letter(character: str) -> bool:
-    """A letter, or a mark that belongs to one."""
+    """Whether a character is a letter or a combining mark."""
     return unicodedata.category(character)[0] in "LM"
 
 
 def in_case_of(word: str, other: str) -> str:
-    """`other` with the capital of `word`.
+    """`other`, capitalised if `word` is.
 
     >>> in_case_of("River", "stream")
     'Stream'

@@ -1,4 +1,5 @@
-"""The commands. Each parses, calls one function and prints; nothing heavy is imported before a command needs it."""
+"""The command line. Each command parses its options, calls one function and prints the result; slow imports happen
+inside the commands."""
 
 import os
 import sys
@@ -57,7 +58,7 @@ def hornbook(
 
 
 def main() -> None:
-    """Runs a verb. What a person did wrong is one sentence and exit status 2, never a traceback."""
+    """Runs a command. Errors of the user are printed as one sentence, with exit status 2 and no traceback."""
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "true")
     try:
         app(prog_name="hornbook")
@@ -69,5 +70,5 @@ def main() -> None:
 
 
 def _is_for_the_user(error: Exception) -> bool:
-    """Everything but a RuntimeError that is not ours: that is a fault of the program, and its traceback helps."""
+    """False for a RuntimeError from another library: that is a bug, and its traceback helps."""
     return not isinstance(error, RuntimeError) or type(error).__module__.startswith("hornbook.")

@@ -1,4 +1,4 @@
-"""What the verbs share: the application, its common arguments, and how things are said."""
+"""Shared by the commands: the application, common options, errors and JSON output."""
 
 import copy
 import json
@@ -25,7 +25,7 @@ IN_ORDER = (
 
 class Commands(TyperGroup):
     def __init__(self, **settings):
-        """Gives every command the application's own --quiet, so that it may also stand after the command."""
+        """Adds the application's --quiet to every command, so that it may also follow the command."""
         super().__init__(**settings)
         quiet = copy.copy(next(option for option in self.params if option.name == "quiet"))
         quiet.expose_value, quiet.callback = False, _quiet
@@ -41,7 +41,7 @@ class Commands(TyperGroup):
             raise typer.Exit(130) from None
 
     def list_commands(self, ctx) -> list[str]:
-        """In the order in which a person needs them."""
+        """Lists the commands in the order in which they are usually used."""
         return sorted(super().list_commands(ctx), key=IN_ORDER.index)
 
 
@@ -70,9 +70,9 @@ def _json(value: bool) -> bool:
 def print_error(error: Exception | str) -> None:
     if isinstance(error, OSError) and error.filename and error.strerror:
         error = f"{error.filename}: {error.strerror.lower()}"
-    # The library names its arguments, the verb its flags.
-    words = re.sub(r"\b(text|pair|label|model|vectors)=(?=\W|$)", r"--\1", str(error))
-    print(f"hornbook: {words}", file=sys.stderr)
+    # Errors of the Python API name arguments (text=); the command line has options (--text).
+    text = re.sub(r"\b(text|pair|label|model|vectors)=(?=\W|$)", r"--\1", str(error))
+    print(f"hornbook: {text}", file=sys.stderr)
 
 
 app = typer.Typer(
@@ -104,8 +104,8 @@ def log_problems(problems: dict) -> None:
 
 
 @contextmanager
-def reporting_what_is_kept(out: Path, as_json: bool) -> Iterator[None]:
-    """Around a run on a task: where Ctrl-C ends it, that it goes on with --resume."""
+def report_interruption(out: Path, as_json: bool) -> Iterator[None]:
+    """Wraps a run on a task: after Ctrl-C, logs how to resume it and exits with status 130."""
     from hornbook.finetuning.api import Stopped, has_started
     from hornbook.terminal import log
 
@@ -116,20 +116,18 @@ def reporting_what_is_kept(out: Path, as_json: bool) -> Iterator[None]:
         print_json(as_json, {"out": str(out), **vars(stopped.outcome)})
         sys.stdout.flush()
         raise typer.Exit(130) from None
-    except KeyboardInterrupt:  # while copies are made or a teacher answers, before training
+    except KeyboardInterrupt:  # before training: during augmentation or while teacher outputs are cached
         if not has_started(out):
             raise
-        log(f"stopped: what is made so far is kept in {out}, and the same with --resume goes on")
+        log(f"stopped; the progress is saved in {out}: run the same command with --resume to resume")
         raise typer.Exit(130) from None
 
 
 def check_writable(out: Path) -> None:
-    """Before the work rather than after it."""
+    """Raises, before any work is done, if the folder cannot be written."""
     nearest = next(path for path in (out, *out.parents) if path.exists())
     if not nearest.is_dir() or not os.access(nearest, os.W_OK):
-        raise ValueError(
-            f"{out} cannot be written, as {nearest} is no folder that you may write to: choose another --out"
-        )
+        raise ValueError(f"{out} cannot be written, as {nearest} is not a writable folder: choose another --out")
 
 
 def refuse_existing(out: Path, file: str, what: str) -> None:
@@ -138,14 +136,15 @@ def refuse_existing(out: Path, file: str, what: str) -> None:
 
 
 def refuse_unused_options(why: str, given: dict[str, bool]) -> None:
-    """What would do nothing is not taken in silence: `--seed and --stop would do nothing with --fill`."""
-    idle = [option for option, is_given in given.items() if is_given]
-    if idle:
-        raise ValueError(f"{' and '.join(idle)} would do nothing {why}: leave {'it' if len(idle) == 1 else 'them'} out")
+    """Raises if options are given that would be ignored: `--seed and --stop have no effect with --fill`."""
+    unused = [option for option, is_given in given.items() if is_given]
+    if unused:
+        verb, pronoun = ("has", "it") if len(unused) == 1 else ("have", "them")
+        raise ValueError(f"{' and '.join(unused)} {verb} no effect {why}: omit {pronoun}")
 
 
 def parse_overrides(pairs: list[str] | None, device: str = "auto") -> dict[str, str]:
-    """The settings that --set and --device override."""
+    """Parses --set and --device into overrides of settings."""
     for pair in pairs or []:
         if "=" not in pair:
             raise ValueError(f"--set takes key=value, such as --set optimizer.lr=3e-4, not '{pair}'")
@@ -154,13 +153,13 @@ def parse_overrides(pairs: list[str] | None, device: str = "auto") -> dict[str, 
 
 
 def show_settings(settings, as_json: bool, new_model=None, hidden: tuple[str, ...] = ()) -> None:
-    """Every setting that is read and not `hidden`, with its value and its doc line; those of a `new_model` first, where
-    it is none of the settings."""
+    """Prints every setting that is used and not `hidden`, with its value and description; those of a `new_model` first,
+    where it is not part of the settings."""
     from hornbook.config import iter_settings, unused_names
     from hornbook.terminal import table
 
     unused = {*unused_names(settings), *hidden}
     found = [] if new_model is None else list(iter_settings(new_model, "model."))
     found += [each for each in iter_settings(settings) if each.name not in unused]
-    table([(each.name, each.value, each.doc) for each in found], ("setting", "value", "what it is"))
+    table([(each.name, each.value, each.doc) for each in found], ("setting", "value", "description"))
     print_json(as_json, {each.name: each.value for each in found})

@@ -1,13 +1,13 @@
-"""`check`: what labelled data holds, before anything is trained on it."""
+"""The command `check`: a summary of labelled data before training."""
 
 from typing import Annotated, Any
 
 import typer
 
-from hornbook.cli.app import Json, app, print_json
+from hornbook.cli.app import Device, Json, app, parse_overrides, print_json
 from hornbook.cli.tasks import Delimiter, Encoding, Label, Pair, Strict, TaskName, Text
 
-MOST_ROWS = 50  # classes that are printed
+MAX_ROWS = 50  # classes that are printed
 
 
 @app.command("check", epilog="Example: hornbook check reviews.csv --task classification --model runs/first")
@@ -23,35 +23,36 @@ def check_command(
     delimiter: Delimiter = None,
     encoding: Encoding = None,
     strict: Strict = False,
+    device: Device = "auto",
     as_json: Json = False,
 ) -> None:
     """Summarize labelled data without training: columns, classes, lengths, duplicates, overlap of the splits."""
     from hornbook.finetuning.checking import check
 
     columns = {"text": text, "pair": pair, "label": label, "delimiter": delimiter, "encoding": encoding}
-    found = check(data, task, model, **columns, strict=strict)
+    found = check(data, task, model, **columns, strict=strict, overrides=parse_overrides(None, device))
     print_summary(found)
     print_json(as_json, found)
 
 
 def print_dry_run(
-    model: str, data: str | None, task: str | None, restarts: int, search: bool, as_json: bool, **asked: Any
+    model: str, data: str | None, task: str | None, restarts: int, search: bool, as_json: bool, **options: Any
 ) -> None:
-    """What `finetune --dry-run` prints."""
+    """Prints the summary of `finetune --dry-run`."""
     from hornbook.finetuning.checking import check
-    from hornbook.finetuning.settings import SEARCHED_RATES
+    from hornbook.finetuning.settings import SEARCHED_LRS
 
     if data is None:
         raise ValueError("finetune --dry-run needs --data; see 'hornbook finetune --help'")
     found = check(
-        data, task or "classification", model, **asked, num_runs=(len(SEARCHED_RATES) if search else 1) + restarts - 1
+        data, task or "classification", model, **options, num_runs=(len(SEARCHED_LRS) if search else 1) + restarts - 1
     )
     print_summary(found)
     print_json(as_json, found)
 
 
 def print_summary(found: dict[str, Any]) -> None:
-    """Everything of a summary; `finetune --dry-run` prints it too."""
+    """Prints a summary of data, for `check` and `finetune --dry-run`."""
     from hornbook.data.problems import problem_lines
     from hornbook.tasks.summary import in_short
     from hornbook.terminal import log, print_result, table
@@ -66,23 +67,23 @@ def print_summary(found: dict[str, Any]) -> None:
     table(rows, ("split", "examples", "unlabelled", "duplicates", "also in train", "characters"))
     if classes := found.get("classes"):
         table(
-            [(label, *(f"{num:,}" for num in counts.values())) for label, counts in list(classes.items())[:MOST_ROWS]],
+            [(label, *(f"{num:,}" for num in counts.values())) for label, counts in list(classes.items())[:MAX_ROWS]],
             ("label", *found["splits"]),
         )
-        if len(classes) > MOST_ROWS:
-            log(f"and {len(classes) - MOST_ROWS} more labels (--json has all)")
+        if len(classes) > MAX_ROWS:
+            log(f"and {len(classes) - MAX_ROWS} more labels (--json has all)")
     if numbers := found.get("numbers"):
         print_result(f"numbers from {numbers['min']:g} to {numbers['max']:g}, mean {numbers['mean']:.3g}")
     _print_cost(found)
-    notes = [words for words in in_short(found) if words.startswith("note")]
-    for words in [*found["inferred"], *problem_lines(found["problems"]), *notes]:
-        print_result(words)
+    notes = [line for line in in_short(found) if line.startswith("note")]
+    for line in [*found["inferred"], *problem_lines(found["problems"]), *notes]:
+        print_result(line)
 
 
-def _range(spread: dict[str, int]) -> str:
-    if not spread:
+def _range(stats: dict[str, int]) -> str:
+    if not stats:
         return ""
-    return f"{spread['min']:,} to {spread['max']:,}, median {spread['median']:,}, 95% up to {spread['p95']:,}"
+    return f"{stats['min']:,} to {stats['max']:,}, median {stats['median']:,}, 95% up to {stats['p95']:,}"
 
 
 def _print_cost(found: dict[str, Any]) -> None:
@@ -91,7 +92,7 @@ def _print_cost(found: dict[str, Any]) -> None:
 
     for split, each in found.get("tokens", {}).items():
         if split != "longest":
-            cut = f"; {each['cut']:,} are cut to {found['tokens']['longest']}" if each["cut"] else ""
+            cut = f"; {each['cut']:,} truncated to {found['tokens']['longest']}" if each["cut"] else ""
             print_result(f"tokens per sequence of {split}: {_range(each)}{cut}")
     if training := found.get("training"):
         runs = f" for {training['runs']} runs" if training["runs"] > 1 else ""

@@ -1,10 +1,10 @@
-"""The scores of each class and the confusion matrix, as `evaluate` prints them."""
+"""Prints the per-class scores and the confusion matrix of `evaluate`."""
 
-MOST_ROWS = 50  # classes that are printed
+MAX_ROWS = 50  # classes that are printed
 
 
 def print_tables(tables: dict, part: str) -> None:
-    """The scores of each class and the confusion matrix of `Predictor.evaluate`."""
+    """Prints the per-class scores and the confusion matrix of one split, from `Predictor.evaluate`."""
     from hornbook.terminal import log, table
 
     if classes := tables.get("classes"):
@@ -17,9 +17,9 @@ def print_tables(tables: dict, part: str) -> None:
             )
             for name, each in classes.items()
         ]
-        table(rows[:MOST_ROWS], (part, "precision", "recall", "f1", "gold", "predicted"))
-        if len(rows) > MOST_ROWS:
-            log(f"and {len(rows) - MOST_ROWS} rarer ones (--json has all)")
+        table(rows[:MAX_ROWS], (part, "precision", "recall", "f1", "gold", "predicted"))
+        if len(rows) > MAX_ROWS:
+            log(f"and {len(rows) - MAX_ROWS} rarer classes (--json has all)")
     if matrix := tables.get("confusion"):
         rows = [(name, *counts) for name, counts in zip(matrix["labels"], matrix["counts"], strict=True)]
         table(rows, ("gold \\ predicted", *matrix["labels"]), f"confusion matrix of {part}, in {matrix['of']}")

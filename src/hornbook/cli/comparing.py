@@ -117,11 +117,11 @@ def _report_scored(found, out: Path, as_json: bool) -> None:
     from hornbook.train.loop import Outcome
 
     if isinstance(found, Outcome):
-        log(f"stopped and saved in {out}; the same command goes on")
+        log(f"stopped and saved in {out}; run the same command to resume")
         raise typer.Exit(130)
     print_scores(found.scores)
     if found.degenerate:
-        log(f"note: it learned nothing: {found.degenerate}")
+        log(f"note: this run is degenerate: {found.degenerate}")
     print_json(as_json, {"out": str(out), "scores": found.scores, "degenerate": found.degenerate})
 
 
@@ -175,13 +175,13 @@ def label_curve_command(
             log=log,
         )
     if isinstance(found, Outcome):
-        log(f"stopped and saved in {out}; the same command goes on")
+        log(f"stopped and saved in {out}; run the same command to resume")
         raise typer.Exit(130)
     rows = [
         (point["way"], point["examples"], f"{point['score']:.4g}", f"{point['low']:.4g} to {point['high']:.4g}")
         for point in found["points"]
     ]
-    table(rows, ("way", "labels", found["decided_by"], "95% interval"))
+    table(rows, ("method", "labels", found["decided_by"], "95% interval"))
     log(f"{write_curve_picture(out)}")
     print_json(as_json, {"out": str(out), **found})
 
@@ -201,7 +201,7 @@ def glue(
             raise ValueError(f"{run} has no scores.json: give the folders of finished runs")
         task, parts = read_json(run / "task.json")["task"], read_json(run / "scores.json")["parts"]
         if task not in OFFICIAL:
-            raise ValueError(f"{run} is a run of {task}, which is no task of GLUE: they are {', '.join(OFFICIAL)}")
+            raise ValueError(f"{run} is a run of {task}, which is not a GLUE task: give runs of {', '.join(OFFICIAL)}")
         found[task] = {name: score["value"] for name, score in parts["dev"].items()}
         if "dev-mismatched" in parts:
             found[task]["accuracy_mismatched"] = parts["dev-mismatched"]["accuracy"]["value"]

@@ -32,7 +32,7 @@ def export_command(
     as_json: Json = False,
 ) -> None:
     """Export a model to ONNX, and measure its size, memory, latency and agreement with the original."""
-    out = out or _beside(model, to)
+    out = out or _default_out(model, to)
     check_writable(out)
     from hornbook.deployment.export import export
     from hornbook.report.exported import measured_words
@@ -42,12 +42,12 @@ def export_command(
         refuse_existing(out, "model.onnx", "an exported model")
         refuse_existing(out, "model.safetensors", "a model")
         for name in ("README.md", "config.json"):
-            refuse_existing(out, name, f"a {name}, which would be overwritten")
+            refuse_existing(out, name, f"a {name}")
         record = export(
             model, to, out, data=data, texts=texts, length=length, rounds=rounds, threads=threads, show=show
         )
     table(measured_words(record))
-    print_result(f"{out}: model.onnx, and README.md with a program that runs it")
+    print_result(f"{out}: model.onnx, and README.md with a program that runs the model")
     print_json(as_json, {"out": str(out), **record})
 
 
@@ -112,7 +112,7 @@ def compare_command(
     print_json(as_json, found)
 
 
-def _beside(model: str, to: str) -> Path:
-    """Beside a folder, and here for a model of a hub."""
+def _default_out(model: str, to: str) -> Path:
+    """Returns MODEL-FORMAT next to the model's folder, or in the current directory for a Hugging Face name."""
     folder = Path(model)
     return folder.with_name(f"{folder.resolve().name}-{to}") if folder.is_dir() else Path(f"{folder.name}-{to}")

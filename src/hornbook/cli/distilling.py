@@ -14,7 +14,7 @@ from hornbook.cli.app import (
     check_writable,
     parse_overrides,
     print_json,
-    reporting_what_is_kept,
+    report_interruption,
     show_settings,
 )
 from hornbook.cli.overwriting import RUN, overwriting
@@ -85,31 +85,31 @@ def distill_command(
     flags = {"augment": augment, "word_vectors": word_vectors, "augment_model": augment_model}
     flags["cache_teacher"] = cache_teacher
     if corpus and task is not None:
-        raise ValueError("give --corpus, to learn from plain text, or --task and --data, to learn on a task; not both")
+        raise ValueError("give either --corpus, to distil on plain text, or --task and --data, to distil on a task")
     wrong = on_text if task is not None else on_task | flags if corpus else {}
-    if said := [name for name, value in wrong.items() if value is not None]:
+    if unused := [name for name, value in wrong.items() if value is not None]:
         kind = ON_TEXT if task is not None else ON_TASK
-        raise ValueError(f"--{said[0].replace('_', '-')} goes {kind}: leave it out here")
+        raise ValueError(f"--{unused[0].replace('_', '-')} has an effect only {kind}: omit it")
     overrides |= {SETTING_OF[name]: value for name, value in flags.items() if value is not None}
     if sum(each is not None for each in (steps, tokens, minutes)) > 1:
         raise ValueError("give only one of --steps, --tokens and --minutes")
     more = {name: value for name, value in (on_text | on_task).items() if value is not None}
     if show:
-        asked = {"task": task, "data": data, "recipe": recipe, "overrides": overrides, "seed": seed}
-        _show(teacher, student, asked, more, as_json)
+        request = {"task": task, "data": data, "recipe": recipe, "overrides": overrides, "seed": seed}
+        _show(teacher, student, request, more, as_json)
         return
     if out is None or (not corpus and task is None and not (resume and (out / "run.json").exists())):
         missing = "--out" if out is None else "--corpus, or --task and --data"
         raise ValueError(f"distill needs {missing}; see 'hornbook distill --help'")
     if task is not None and data is None and not resume:
-        raise ValueError("--task needs --data beside it; see 'hornbook distill --help'")
+        raise ValueError("--task needs --data; see 'hornbook distill --help'")
     check_writable(out)
     from hornbook.distillation.run import distill
     from hornbook.finetuning.api import Finetuned
-    from hornbook.terminal import PieceDisplay, log
+    from hornbook.terminal import MultiRunDisplay, log
 
     replaced = overwriting(out, RUN, overwrite, resume)
-    with replaced, reporting_what_is_kept(out, as_json), PieceDisplay() as display:
+    with replaced, report_interruption(out, as_json), MultiRunDisplay() as display:
         result = distill(
             teacher,
             student,
@@ -136,13 +136,13 @@ def distill_command(
         raise typer.Exit(130)
 
 
-def _show(teacher: str, student: str | None, asked: dict, more: dict, as_json: bool) -> None:
-    from hornbook.distillation.run import settings_shown
+def _show(teacher: str, student: str | None, request: dict, more: dict, as_json: bool) -> None:
+    from hornbook.distillation.run import resolve_settings
     from hornbook.terminal import log
 
-    settings, new_model = settings_shown(teacher, student, log=log, **asked, **more)
+    settings, new_model = resolve_settings(teacher, student, log=log, **request, **more)
     measured = ()
     if more.get("minutes") is not None:
-        log("a step is measured when the run starts, which decides schedule.steps: it is not listed")
+        log("schedule.steps is not listed: it is measured when the run starts")
         measured = ("schedule.steps", "schedule.warmup_steps")
     show_settings(settings, as_json, new_model, measured)

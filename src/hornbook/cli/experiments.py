@@ -42,9 +42,9 @@ def reproduce_command(
     """Run an experiment: pre-train arms at equal FLOPs, fine-tune, compare, and report verdicts. Ctrl-C saves."""
     check_writable(out)
     from hornbook.experiments.runner import reproduce
-    from hornbook.terminal import PieceDisplay, log, print_result, table
+    from hornbook.terminal import MultiRunDisplay, log, print_result, table
 
-    with overwriting(out, frozenset({"experiment"}), overwrite, resume), PieceDisplay() as display:
+    with overwriting(out, frozenset({"experiment"}), overwrite, resume), MultiRunDisplay() as display:
         found = reproduce(
             experiment,
             corpus,
@@ -65,11 +65,11 @@ def reproduce_command(
     claims = found.results["claims"]
     if claims:
         table([(claim["verdict"], claim["words"]) for claim in claims], ("verdict", "claim"))
-    print_result(f"{found.num_done} of {found.num_pieces} pieces; {out / 'report.html'}")
+    print_result(f"{found.num_done} of {found.num_pieces} runs done; {out / 'report.html'}")
     if found.ended == "stopped":
-        log("stopped and saved; the same command with --resume goes on")
+        log("stopped and saved; run the same command with --resume to resume")
     elif found.failures:
-        log(f"{len(found.failures)} pieces failed; the same command with --resume tries them again")
+        log(f"{len(found.failures)} runs failed; run the same command with --resume to retry them")
     verdicts = {claim["name"]: claim["verdict"] for claim in claims}
     ended = {"ended": found.ended, "done": found.num_done, "pieces": found.num_pieces}
     print_json(as_json, {"out": str(out), **ended, "verdicts": verdicts, "failures": found.failures})

@@ -1,4 +1,4 @@
-"""Commands of language models: `generate`, `score`, `perplexity`, `lm-eval`."""
+"""Commands for language models: `generate`, `score`, `perplexity`, `lm-eval`."""
 
 from pathlib import Path
 from typing import Annotated
@@ -48,19 +48,19 @@ def generate(
     from hornbook.infer.generation import MAX_TOKENS
     from hornbook.terminal import log, print_result
 
-    drawn = {"--temperature": temperature is not None, "--top-k": top_k is not None, "--top-p": top_p is not None}
+    sampling = {"--temperature": temperature is not None, "--top-k": top_k is not None, "--top-p": top_p is not None}
     if fill:
-        searched = {"--beams": beams > 1, "--length-penalty": length_penalty != 1}
-        written = {"--repetition-penalty": repetition_penalty != 1, "--stop": bool(stop), "--seed": seed != 0}
-        refuse_unused_options("with --fill", drawn | searched | written | {"--num": num > 1, "--slide": slide})
+        searching = {"--beams": beams > 1, "--length-penalty": length_penalty != 1}
+        others = {"--repetition-penalty": repetition_penalty != 1, "--stop": bool(stop), "--seed": seed != 0}
+        refuse_unused_options("with --fill", sampling | searching | others | {"--num": num > 1, "--slide": slide})
     elif beams > 1:
-        refuse_unused_options("with --beams, which draws nothing", drawn | {"--seed": seed != 0})
+        refuse_unused_options("with --beams, which does not sample", sampling | {"--seed": seed != 0})
     else:
         refuse_unused_options("without --beams", {"--length-penalty": length_penalty != 1})
     loaded = hornbook.load(model, weights, device)
     if fill:
         if not isinstance(loaded, EncoderModel):
-            raise ValueError(f"--fill is for encoders, and {model} goes on with a text: leave it out")
+            raise ValueError(f"--fill is for encoders, and {model} is a GPT: omit --fill")
         text = loaded.fill(prompt, NUM_MASKS if max_tokens is None else max_tokens)
         print_result(text)
         print_json(as_json, {"filled": text})
@@ -83,10 +83,10 @@ def generate(
             on_token=stream,
         )
     except KeyboardInterrupt:
-        print_result("")  # what was written so far ends its line
+        print_result("")  # ends the line of the text so far
         raise
     if stream is not None:
-        print_result(stream.before)  # the prompt, if nothing came after it
+        print_result(stream.before)  # the prompt, if nothing was generated
     else:
         for number, each in enumerate(found, 1):
             if num > 1:
@@ -94,12 +94,12 @@ def generate(
             print_result(prompt + each.text)
     if any(each.ended == "context" for each in found):
         context = loaded.model.config.max_positions
-        log(f"note: the context of {context:,} tokens is full; --slide continues past its end")
+        log(f"note: generation stopped as the context of {context:,} tokens is full; --slide continues past it")
     print_json(as_json, {"prompt": prompt, "texts": [vars(each) for each in found]})
 
 
 class _Stream:
-    """Prints the prompt before the first piece, and each piece at once."""
+    """Prints the prompt before the first new text, and each new text at once."""
 
     def __init__(self, prompt: str):
         self.before = prompt
@@ -125,16 +125,16 @@ def score(
     from hornbook.terminal import print_result, table
 
     if empty := [number for number, text in enumerate(texts, start=1) if not text.strip()]:
-        raise ValueError(f"text {empty[0]} is empty, so there is nothing to score: leave it out")
+        raise ValueError(f"text {empty[0]} is empty, so there is nothing to score: omit it")
     loaded = hornbook.load(model, weights, device)
     scores = loaded.score(texts)
     rows = [(f"{each.total:.3f}", f"{each.per_token:.3f}", len(each.tokens), each.text) for each in scores]
     table(rows, ("log p", "per token", "tokens", "text"))
     is_pseudo = isinstance(loaded, EncoderModel) and not loaded.is_left_to_right
     definition = (
-        "pseudo-log-likelihood: natural logarithms, each token masked in turn and the others seen"
+        "pseudo-log-likelihood (natural logarithm): each token is masked in turn"
         if is_pseudo
-        else "natural logarithms, each token given those before it"
+        else "natural logarithm, each token given those before it"
     )
     print_result(definition)
     found = [
@@ -174,7 +174,7 @@ def perplexity(
     if baseline is not None and not baseline.exists():
         raise ValueError(f"{baseline} does not exist: check the spelling of --baseline")
     if baseline is not None and file.exists() and baseline.samefile(file):
-        raise ValueError(f"5-grams learned from {baseline} itself know it by heart: give --baseline another text")
+        raise ValueError("--baseline is the file that is scored: give another text to train the 5-grams on")
     problems = Problems()
     loaded = hornbook.load(model, weights, device)
     with counting_display("reading") as show:
@@ -189,7 +189,7 @@ def perplexity(
     log_problems(problems.as_dict())
     measures = [found]
     if baseline is not None:
-        log(f"counting 5-grams of {baseline}")
+        log(f"training 5-grams on {baseline}")
         measures.append(loaded.ngram_perplexity(file, baseline, documents, text_column=text_column))
     rows = [
         ("perplexity per token", "per_token", f"{found.num_tokens:,} tokens"),
@@ -225,9 +225,9 @@ def lm_eval(
         raise ValueError("lm-evaluation-harness is not installed: pip install 'hornbook[lm-eval]'") from None
     from hornbook.infer.harness_model import HornbookLM
 
-    asked = [name.strip() for name in tasks.split(",") if name.strip()]
+    names = [name.strip() for name in tasks.split(",") if name.strip()]
     found = harness.simple_evaluate(
-        model=HornbookLM(model, weights, device), tasks=asked, num_fewshot=shots, limit=limit, log_samples=False
+        model=HornbookLM(model, weights, device), tasks=names, num_fewshot=shots, limit=limit, log_samples=False
     )
     rows = []
     for task, scores in found["results"].items():
@@ -239,5 +239,5 @@ def lm_eval(
                 rows.append((task, metric, "" if filtered == "none" else filtered, f"{value:.4f}", spread))
     table(rows, ("task", "metric", "filter", "value", "standard error"))
     if limit is not None:
-        log(f"over the first {limit} examples of each task only: not to be compared with whole ones")
+        log(f"note: scored on the first {limit} examples of each task only; do not compare with full results")
     print_json(as_json, {"results": found["results"], "versions": found.get("versions", {}), "limit": limit})

@@ -10,7 +10,7 @@ from pathlib import Path
 RUN = frozenset({"run", "fine-tuned run", "several runs", "baseline", "probe"})
 TOKENIZER = frozenset({"tokenizer"})
 CORPUS = frozenset({"corpus", "unfinished corpus"})
-# All that hornbook writes at the top of a folder, of any kind.
+# Everything that hornbook writes at the top level of any kind of folder.
 OWN_NAMES = (
     *("run.json", "metrics.jsonl", "samples.json", "tensorboard", "checkpoints", "best", "kept", "generator", "stages"),
     *("config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json", "projections.safetensors"),
@@ -24,9 +24,9 @@ OWN_NAMES = (
 
 @contextmanager
 def overwriting(out: Path, kinds: frozenset[str], overwrite: bool, resume: bool = False) -> Iterator[None]:
-    """With `--overwrite`, moves the folder `out` aside while a command writes it newly, and then removes it. A command
-    that fails before it writes anything gets the old folder back. A folder of another kind than `kinds`, or with files
-    that hornbook did not write, is refused."""
+    """With `--overwrite`, moves the folder `out` aside while the command writes a new one, then removes the old one. If
+    the command fails before it writes anything, the old folder is restored. A folder of another kind than `kinds`, or
+    with files that hornbook did not write, is refused."""
     if overwrite and resume:
         raise ValueError("--overwrite starts from scratch and --resume continues: give only one of them")
     if not overwrite or not out.exists() or not any(out.iterdir()):
@@ -48,7 +48,7 @@ def overwriting(out: Path, kinds: frozenset[str], overwrite: bool, resume: bool 
 
 
 def refuse_foreign(out: Path, kinds: frozenset[str]) -> None:
-    """Raises where `--overwrite` would remove something that hornbook did not write, or another kind of folder."""
+    """Raises if `--overwrite` would remove files that hornbook did not write, or another kind of folder."""
     from hornbook.lifecycle.locking import run_lock
     from hornbook.report.info import describe
 
@@ -60,7 +60,7 @@ def refuse_foreign(out: Path, kinds: frozenset[str]) -> None:
     kind = describe(out)["kind"]
     if kind not in kinds:
         raise ValueError(f"{out} holds a {kind}, which this command does not write: choose another --out")
-    with run_lock(out):  # refuses where a process is writing to it
+    with run_lock(out):  # raises if a process is writing to it
         pass
 
 

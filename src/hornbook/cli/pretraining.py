@@ -91,23 +91,23 @@ def report_outcome(out: Path, outcome, can_fill_masks: bool = True) -> None:
     from hornbook.terminal import duration, log, print_result, short
 
     if outcome.ended == "already finished":
-        log(f"{out} is finished: there is nothing to do")
+        log(f"{out} is already finished")
         return
     seen = f"{counted(outcome.step, 'step')}, {short(outcome.tokens)} tokens, {duration(outcome.seconds)}"
     if outcome.ended == "stopped":
-        log(f"stopped and saved at {seen}; the same command with --resume goes on")
+        log(f"stopped and saved at {seen}; run the same command with --resume to resume")
         return
     run = read_json(out / "run.json")
     terms = run.get("terms", {})
-    summed = f" ({' + '.join(name if w == 1 else f'{w:g} x {name}' for name, w in terms.items())})" if terms else ""
-    best = f", best validation loss {outcome.best:.3f}{summed}" if outcome.best is not None else ""
+    formula = f" ({' + '.join(name if w == 1 else f'{w:g} x {name}' for name, w in terms.items())})" if terms else ""
+    best = f", best validation loss {outcome.best:.3f}{formula}" if outcome.best is not None else ""
     print_result(f"{out}: finished, {seen}{best}")
     fill_mask = f'hornbook fill-mask {out} "...[MASK]..."' if can_fill_masks else ""
     others = {
         "rtd": f'hornbook detect {out} "..."',
         "clm": f'hornbook {"generate" if "clm" in run["heads"] else "score"} {out} "..."',
     }
-    use = next((words for term, words in others.items() if term in terms), fill_mask)
+    use = next((command for term, command in others.items() if term in terms), fill_mask)
     log(f"  hornbook report {out}      {use}".rstrip())
 
 
@@ -137,7 +137,7 @@ def plan_command(
     from hornbook.terminal import duration, print_result, table
 
     overrides = parse_overrides(override)
-    preset_settings(preset, overrides)  # refuses before the machine is measured
+    preset_settings(preset, overrides)  # errors are raised before the machine is measured
     on = machine(device, devices, device_memory, device_tflops)
     found = plan(preset, devices, on.num_bytes, on.flops, utilisation, tokens, overrides)
     took = f"{found.days:,.1f} days" if found.days >= 2 else duration(found.days * 86_400)
@@ -146,14 +146,14 @@ def plan_command(
         [
             ("parameters", f"{found.parameters:,}"),
             (
-                "FLOPs a token",
-                f"{found.flops_per_token:.3g} forward and back, the vocabulary on predicted tokens",
+                "FLOPs per token",
+                f"{found.flops_per_token:.3g} forward and backward, with vocabulary logits of predicted tokens only",
             ),
             ("tokens", f"{found.tokens:,}"),
-            ("FLOPs in all", f"{found.flops:.3g}"),
-            ("time", f"{took}, where each device reaches {utilisation:.0%} of {on.speed}"),
-            ("weights", f"{weights} in float32; as much for gradients, twice as much for the optimizer"),
-            ("activations", f"about {found.bytes_per_token / 2**20:.2f} MiB a token"),
+            ("total FLOPs", f"{found.flops:.3g}"),
+            ("time", f"{took}, if each device reaches {utilisation:.0%} of {on.speed}"),
+            ("weights", f"{weights} in float32; the same for gradients, twice that for the optimizer"),
+            ("activations", f"about {found.bytes_per_token / 2**20:.2f} MiB per token"),
         ],
         title=f"{preset} on {on.where}",
     )
@@ -166,15 +166,18 @@ def plan_command(
         )
         for shard in found.sharding
     ]
-    table(rows, ("cut over the devices", "held by each", "tokens at once beside it", "with blocks computed again"))
+    table(
+        rows,
+        ("sharded over the devices", "memory per device", "tokens that fit besides", "with activations recomputed"),
+    )
     if on.is_here:
-        measures = f"'hornbook pretrain {preset} --corpus DIR --out DIR --minutes 10' measures"
-        fits = f"it fits here; how long a step takes on this machine, {measures}"
-        print_result(fits if found.fits(found.sharding[0]) else "it does not fit here")
+        measure = f"'hornbook pretrain {preset} --corpus DIR --out DIR --minutes 10' measures the time of a step"
+        fits = f"the model fits on this machine; {measure}"
+        print_result(fits if found.fits(found.sharding[0]) else "the model does not fit on this machine")
     print_json(as_json, asdict(found) | {"machine": asdict(on)})
 
 
 def _tokens_at_once(length: int, most: int) -> str:
     from hornbook.terminal import short
 
-    return short(most) if most >= length else f"not one sequence of {length:,}: does not fit"
+    return short(most) if most >= length else f"less than one sequence of {length:,}: does not fit"

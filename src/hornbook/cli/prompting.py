@@ -57,7 +57,7 @@ def prompt_command(
     from hornbook.terminal import answering_display, log, print_result, table
 
     replaced = overwriting(out, frozenset({"prompted task"}), overwrite, resume)
-    with replaced, answering_display() as on_progress, _explaining_how_to_resume(out):
+    with replaced, answering_display() as on_progress, _explain_how_to_resume(out):
         found = prompt(
             model,
             task,
@@ -73,28 +73,30 @@ def prompt_command(
             on_progress=on_progress,
             log=log,
         )
-    rows = [(name, num, *(words for _, words in cells), note) for name, num, cells, note in rows_of(found)]
-    table(rows, ("who answers", "examples", *map(measure, found["measures"]), ""))
+    rows = [(name, num, *(text for _, text in cells), note) for name, num, cells, note in rows_of(found)]
+    table(rows, ("model", "examples", *map(measure, found["measures"]), ""))
     for name, each in found["measures"].items():
         print_result(f"{measure(name)}: {each['words']}")
-    if words := degenerate_words(found):
-        log(f"note: {words}")
+    if reason := degenerate_words(found):
+        log(f"note: {reason}")
     print_result(f"{found['interval']}; {found['questions']:,} questions; {out / 'report.html'}")
     print_json(as_json, {"out": str(out), "points": found["points"], "baselines": found["baselines"]})
 
 
 @contextlib.contextmanager
-def _explaining_how_to_resume(out: Path) -> Iterator[None]:
+def _explain_how_to_resume(out: Path) -> Iterator[None]:
     try:
         yield
     except KeyboardInterrupt:
-        raise KeyboardInterrupt(f"stopped; what was answered is in {out}: the same with --resume goes on") from None
+        raise KeyboardInterrupt(
+            f"stopped; the answers are saved in {out}: run the same command with --resume to resume"
+        ) from None
 
 
 def _numbers(shots: str) -> list[int]:
     parts = [part.strip() for part in shots.split(",")]
     if not all(part.isdigit() for part in parts):
-        raise ValueError(f"--shots takes numbers of examples from 0 on, such as 0,1,8, not '{shots}'")
+        raise ValueError(f"--shots takes comma-separated numbers from 0, such as 0,1,8, not '{shots}'")
     return [int(part) for part in parts]
 
 
@@ -104,12 +106,12 @@ def _list(as_json: bool) -> None:
 
     tasks = [read_task(name) for name in shipped()]
     rows = [(each.name, ", ".join(each.measures), each.about) for each in tasks]
-    table(rows, ("task", "measures", "what is asked"), is_prose=True)
+    table(rows, ("task", "measures", "description"), is_prose=True)
     print_json(as_json, {each.name: each.about for each in tasks})
 
 
 def _show(task: str, data: str, shots: list[int], as_json: bool) -> None:
-    """The first question as it is put, whatever the context of a model."""
+    """Prints the prompt of the first question, regardless of the context length of any model."""
     from hornbook.prompting.definition import AS_WRITTEN, read_task
     from hornbook.prompting.prompts import shown_prompts
     from hornbook.terminal import print_result
@@ -133,7 +135,7 @@ def finetune_as_text(
     show: bool,
     as_json: bool,
 ) -> None:
-    """`finetune --task text`: the tasks that the file `data` names, learned together."""
+    """`finetune --task text`: fine-tunes a GPT on all tasks that the .toml file `data` names."""
     from hornbook.prompting.teaching import finetune_text, opened_gpt, text_settings
     from hornbook.terminal import TrainingDisplay, log, print_result
 
@@ -141,12 +143,12 @@ def finetune_as_text(
         show_settings(text_settings(opened_gpt(model)[0], overrides), as_json)
         return
     if out is None or (data is None and not resume):
-        raise ValueError(f"finetune --task text needs --{'out' if out is None else 'data'}, and --data a .toml file")
+        raise ValueError(f"finetune --task text needs --{'out' if out is None else 'data'}; --data is a .toml file")
     check_writable(out)
     with overwriting(out, RUN, overwrite, resume), TrainingDisplay() as display:
         outcome = finetune_text(model, data, out, overrides=overrides, resume=resume, on_progress=display, log=log)
     if outcome.ended == "stopped":
-        log(f"stopped at step {outcome.step:,} and saved in {out}: the same with --resume goes on")
+        log(f"stopped at step {outcome.step:,} and saved in {out}; run the same command with --resume to resume")
     else:
         print_result(f"{out}: {outcome.ended}")
         log(f"  hornbook prompt {out} --task NAME --data PATH --shots 0 --out SCORES")

@@ -1,4 +1,4 @@
-"""The command `runs`: the run folders there are, and `runs clean`."""
+"""The commands `runs list` and `runs clean`."""
 
 from pathlib import Path
 from typing import Annotated
@@ -15,9 +15,9 @@ class RunsGroup(TyperGroup):
     """`hornbook runs FOLDER` is short for `hornbook runs list FOLDER`."""
 
     def parse_args(self, ctx, args: list[str]) -> list[str]:
-        is_named = any(word in self.commands for word in args[:1])
-        asks_for_help = args[:1] == ["--help"]
-        return super().parse_args(ctx, args if is_named or asks_for_help else ["list", *args])
+        is_named = any(argument in self.commands for argument in args[:1])
+        wants_help = args[:1] == ["--help"]
+        return super().parse_args(ctx, args if is_named or wants_help else ["list", *args])
 
 
 runs_app = typer.Typer(cls=RunsGroup, help="List the runs in a folder, or remove checkpoints that nothing needs.")
@@ -25,7 +25,7 @@ app.add_typer(runs_app, name="runs")
 
 
 @runs_app.command("list", epilog="Example: hornbook runs list runs")
-def list_verb(folder: Folder = Path("runs"), as_json: Json = False) -> None:
+def list_command(folder: Folder = Path("runs"), as_json: Json = False) -> None:
     """List the runs in a folder: what each is, its state, its score or loss, its size and its age."""
     from hornbook.report.runs import HEADINGS, about_run, find_runs, row
     from hornbook.terminal import log, table
@@ -39,7 +39,7 @@ def list_verb(folder: Folder = Path("runs"), as_json: Json = False) -> None:
 
 
 @runs_app.command("clean", epilog="Example: hornbook runs clean runs --dry-run")
-def clean_verb(
+def clean_command(
     folder: Folder = Path("runs"),
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print what would be freed and remove nothing.")] = False,
     as_json: Json = False,
@@ -59,7 +59,7 @@ def clean_verb(
 
 
 def _clean(run: Path, dry_run: bool) -> int:
-    """Removes the checkpoints of one run if it is finished; the bytes that this frees."""
+    """Removes the checkpoints of one run if it is finished; returns the number of bytes freed."""
     from hornbook.report.info import describe
     from hornbook.report.runs import about_run, disk_bytes
     from hornbook.train.checkpoint import Checkpoints
@@ -67,7 +67,7 @@ def _clean(run: Path, dry_run: bool) -> int:
     about = about_run(run)
     if about["state"] != "finished" or about["kind"] not in ("run", "fine-tuned run"):
         return 0
-    if describe(run).get("is_of_text"):  # reads its optimizer state even to see that it is finished
+    if describe(run).get("is_of_text"):  # needs its optimizer state even to see that it is finished
         return 0
     folders = [Checkpoints(run), *map(Checkpoints, sorted((run / "stages").glob("*")))]
     unneeded = {path for each in folders for path in each.finished_files()}

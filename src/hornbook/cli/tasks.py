@@ -19,7 +19,7 @@ from hornbook.cli.app import (
     parse_overrides,
     print_json,
     refuse_unused_options,
-    reporting_what_is_kept,
+    report_interruption,
     show_settings,
 )
 from hornbook.cli.overwriting import RUN, overwriting, refuse_existing_file
@@ -87,7 +87,7 @@ def finetune_command(
     overrides = parse_overrides(override, device)
     named = {"task.head": head, "task.pair_encoding": pair_encoding}
     overrides |= {name: value for name, value in named.items() if value is not None}
-    if task == "text" or (task is None and resume and _is_of_text(out)):
+    if task == "text" or (task is None and resume and _is_text_run(out)):
         from hornbook.cli.prompting import finetune_as_text
 
         columns = {"--text": text is not None, "--pair": pair is not None, "--label": label is not None}
@@ -108,8 +108,8 @@ def finetune_command(
 
         columns = {"text": text, "pair": pair, "label": label, "strict": strict}
         columns |= {"delimiter": delimiter, "encoding": encoding}
-        asked = {"epochs": epochs, "lr": lr, "batch_size": batch_size, "seed": seed, "overrides": overrides}
-        print_dry_run(model, data, task, restarts, search, as_json, **columns, **asked)
+        options = {"epochs": epochs, "lr": lr, "batch_size": batch_size, "seed": seed, "overrides": overrides}
+        print_dry_run(model, data, task, restarts, search, as_json, **columns, **options)
         return
     if resume and data is None and out is not None:
         from hornbook.finetuning.api import recorded_request
@@ -119,10 +119,10 @@ def finetune_command(
         raise ValueError(f"finetune needs --{'data' if data is None else 'out'}; see 'hornbook finetune --help'")
     check_writable(out)
     from hornbook.finetuning.api import finetune
-    from hornbook.terminal import PieceDisplay, log
+    from hornbook.terminal import MultiRunDisplay, log
 
     replaced = overwriting(out, RUN, overwrite, resume)
-    with replaced, reporting_what_is_kept(out, as_json), PieceDisplay() as display:
+    with replaced, report_interruption(out, as_json), MultiRunDisplay() as display:
         result = finetune(
             model,
             data,
@@ -149,8 +149,8 @@ def finetune_command(
     print_json(as_json, {"out": str(out), "scores": result.scores, "degenerate": result.degenerate})
 
 
-def _is_of_text(out: Path | None) -> bool:
-    """Whether a folder holds a run of --task text, which may be resumed without naming the task again."""
+def _is_text_run(out: Path | None) -> bool:
+    """Whether a folder holds a run of --task text, which may be resumed without giving the task again."""
     from hornbook.files import read_json
 
     record = None if out is None else out / "run.json"
@@ -164,8 +164,8 @@ def _show(model: str, task: str, overrides: dict, flags: dict, as_json: bool) ->
     from hornbook.tasks.datasets import known
 
     trained, _ = load_folder(model_folder(model))
-    said = {name: value for name, value in flags.items() if value is not None}
-    show_settings(settings_for(known(task), trained, overrides | said), as_json)
+    given = {name: value for name, value in flags.items() if value is not None}
+    show_settings(settings_for(known(task), trained, overrides | given), as_json)
 
 
 def report_result(result, advice: str = "--restarts 5, another --lr or more --epochs") -> None:
@@ -181,7 +181,7 @@ def report_result(result, advice: str = "--restarts 5, another --lr or more --ep
             (each["name"], f"{each['lr']:g}", each["seed"], f"{each['score']:.4g}", each["degenerate"] or "")
             for each in found["tries"]
         ]
-        table(rows, ("try", "learning rate", "seed", found["decided_by"], "degenerate"))
+        table(rows, ("run", "learning rate", "seed", found["decided_by"], "degenerate"))
         print_result(f"best {found['best']}; median {found['median']:.4g}, standard deviation {found['spread']:.2g}")
     outcome, earlier = result.outcome, [stage.record for stage in read_stages(result.out)]
     steps = outcome.step + sum(record.step for record in earlier)
@@ -194,15 +194,15 @@ def report_result(result, advice: str = "--restarts 5, another --lr or more --ep
     log(f'  hornbook predict {result.out} "..."      hornbook report {result.out}')
 
 
-def print_scores(parts: dict) -> None:
+def print_scores(splits: dict) -> None:
     from hornbook.terminal import table
 
     rows = [
-        (part, name, f"{found['value']:.4g}", f"{found['low']:.4g} to {found['high']:.4g}")
-        for part, scores in parts.items()
+        (split, name, f"{found['value']:.4g}", f"{found['low']:.4g} to {found['high']:.4g}")
+        for split, scores in splits.items()
         for name, found in scores.items()
     ]
-    table(rows, ("part", "measure", "score", "95% interval"))
+    table(rows, ("split", "measure", "score", "95% interval"))
 
 
 @app.command("evaluate", epilog="Example: hornbook evaluate runs/mrpc --data glue/MRPC")
@@ -240,17 +240,17 @@ def evaluate(
             part=part,
             progress=lambda done: show("examples scored", done),
         )
-    for words in [*found["said"], *(f"note: {each}" for each in found["notes"])]:
-        log(words)
+    for line in [*found["said"], *(f"note: {each}" for each in found["notes"])]:
+        log(line)
     log_problems(found["problems"])
     for name, count in found["unlabelled"].items():
         if count:
             log(f"{count:,} examples of {name} have no label and are not scored")
     for name, count in found["cut_texts"].items():
         if count:
-            log(f"{count:,} texts of {name} are longer than {predictor.longest} tokens allow, and were cut")
+            log(f"{count:,} texts of {name} were truncated to {predictor.longest} tokens")
     if found["unknown_labels"]:
-        log(f"labels that the model does not know count as missed: {', '.join(found['unknown_labels'])}")
+        log(f"labels unknown to the model count as errors: {', '.join(found['unknown_labels'])}")
     print_scores(found["parts"])
     for name, tables in found["tables"].items():
         print_tables(tables, name)
@@ -309,19 +309,19 @@ def predict(
     if paths := [each for each in texts if each.strip() and Path(each).exists()]:
         hint = "is not a fine-tuned run" if Path(paths[0]).is_dir() else f"is a file: use --file {paths[0]}"
         raise ValueError(f"{paths[0]} {hint}")
-    refuse_unused_options("beside --file", {"a text": bool(texts) and file is not None})
+    refuse_unused_options("with --file", {"a text": bool(texts) and file is not None})
     if data is not None:
-        raise ValueError(f"--data goes with --submission: for the predictions of a file say --file {data}")
+        raise ValueError(f"--data needs --submission: to predict the rows of a file, use --file {data}")
     if not texts and file is None:
         raise ValueError("there is nothing to predict: give texts after the run, or --file FILE")
     if to == STANDARD and as_json:
-        raise ValueError("--to - and --json both write to standard output: leave one out")
+        raise ValueError("--to - and --json both write to standard output: omit one of them")
     if to is not None and to != STANDARD:
         format_of(to)
     read_from = spooled(sys.stdin.buffer, text) if file == STANDARD else nullcontext(file)
     with read_from as path:
         if file == STANDARD:
-            log(f"standard input is read as {path.suffix.removeprefix('.')}")
+            log(f"reading standard input as {path.suffix.removeprefix('.')}")
         columns = {"text": text, "pair": pair, "strict": strict, "delimiter": delimiter, "encoding": encoding}
         _predict(predictor, texts, path, to, as_json, columns)
 
@@ -332,31 +332,31 @@ def _predict(
     file: Path | None,
     to: Path | None,
     as_json: bool,
-    how_to_read: dict,
+    reading: dict,
 ) -> None:
     from hornbook.tasks.reading.inputs import input_rows, read_input_rows
     from hornbook.tasks.tables_out import FORMATS, formatted, readable, renamed, with_columns, write_rows
     from hornbook.terminal import counting_display, log, print_result, table
 
     if file is not None:
-        inputs = read_input_rows(file, predictor.saved, log=log, **how_to_read)
+        inputs = read_input_rows(file, predictor.saved, log=log, **reading)
     else:
         items = [tuple(part.strip() for part in each.split("|||")) if "|||" in each else each for each in texts]
         inputs = input_rows(items, predictor.saved.kind)
     with counting_display("predicting") as show:
         predictions = predictor.predict_rows(inputs, lambda done: show("predicted", done))
     if predictor.num_cut:
-        log(f"{predictor.num_cut:,} texts are longer than {predictor.longest} tokens allow, and were cut")
+        log(f"{predictor.num_cut:,} texts were truncated to {predictor.longest} tokens")
     if predictor.num_unlike:
-        learned = "pairs ('A ||| B')" if predictor.saved.has_pairs else "single texts"
-        log(f"note: the model learned from {learned}, and {predictor.num_unlike:,} of these inputs are not")
+        trained_on = "pairs ('A ||| B')" if predictor.saved.has_pairs else "single texts"
+        log(f"note: the model was trained on {trained_on}, but {predictor.num_unlike:,} of these inputs are not")
     columns = [each.columns for each in inputs] if any(each.columns for each in inputs) else []
     rows = predictor.describe([each.example for each in inputs], predictions)
     rows = [row | ({"problem": each.problem} if each.problem else {}) for row, each in zip(rows, inputs, strict=True)]
     if num_empty := predictions.count(None):
-        log(f"{num_empty:,} of {len(inputs):,} inputs have no prediction: the column 'problem' has the reason")
+        log(f"{num_empty:,} of {len(inputs):,} inputs have no prediction: see the column 'problem'")
     if to is not None and (names := renamed(rows, columns)):
-        log(f"predictions are in {', '.join(names)}, as the input has columns of the shorter names")
+        log(f"predictions are in the columns {', '.join(names)}, as the input already has the shorter names")
     if to == STANDARD:
         is_writable = file is not None and file.suffix.lower() in FORMATS
         sys.stdout.write(formatted(rows, file.suffix.lower() if is_writable else ".jsonl", columns))
@@ -378,7 +378,7 @@ def _submit(predictor, data: str | None, out: Path, as_json: bool) -> None:
     from hornbook.terminal import log, print_result
 
     if data is None:
-        raise ValueError("--submission needs --data, the folder with the test part")
+        raise ValueError("--submission needs --data, the folder with the test split")
     saved, found = predictor.read(data)
     parts = {name: each for name, each in found.parts.items() if name.startswith("test")}
     parts = parts or {name: each for name, each in found.parts.items() if name != "train"}
@@ -386,7 +386,7 @@ def _submit(predictor, data: str | None, out: Path, as_json: bool) -> None:
     print_result(f"{out}: {', '.join(files)}")
     missing = missing_glue(out) if saved.name != "diagnostic" and files[0].endswith(".tsv") else []
     if missing:
-        log(f"GLUE's grader wants all tasks; still missing: {', '.join(missing)}")
+        log(f"GLUE's grader needs all tasks; missing: {', '.join(missing)}")
     print_json(as_json, {"out": str(out), "files": files, "missing": missing})
 
 
@@ -429,10 +429,10 @@ def features(
             device=device,
             progress=lambda done, total: show(f"of {total:,} texts", done),
         )
-    for words in found.said:
-        log(words)
+    for line in found.said:
+        log(line)
     log_problems(found.problems.as_dict())
     if found.num_cut:
-        log(f"{found.num_cut:,} texts were cut to what the model takes")
-    print_result(f"{found.out}: {found.num_rows:,} x {found.width}, of {found.num_texts:,} texts")
+        log(f"{found.num_cut:,} texts were truncated to the model's maximum length")
+    print_result(f"{found.out}: {found.num_rows:,} x {found.width} from {found.num_texts:,} texts")
     print_json(as_json, {"out": str(found.out), "texts": found.num_texts, "rows": found.num_rows, "width": found.width})

@@ -56,7 +56,7 @@ def tokenizer_train(
     check_writable(out)
     problems = Problems()
     texts = (document.text for document in read_documents(files, text_column=text_column, problems=problems))
-    with _stopped_at_once(), overwriting(out, TOKENIZER, overwrite), run_lock(out):
+    with _exit_on_interrupt(), overwriting(out, TOKENIZER, overwrite), run_lock(out):
         refuse_existing(out, "tokenizer.json", "a tokenizer")
         with counting_display("reading") as show:
             train = partial(train_tokenizer, texts, kind=kind, vocab_size=vocab_size, cased=cased, progress=show)
@@ -70,7 +70,7 @@ def tokenizer_train(
 
 
 def _in_a_thread(work: Callable):
-    """The library that learns a vocabulary hears no Ctrl-C, for minutes; the main thread, waiting, does."""
+    """Runs `work` in a thread: training a tokenizer ignores Ctrl-C for minutes, the waiting main thread does not."""
     future: Future = Future()
 
     def run() -> None:
@@ -84,7 +84,8 @@ def _in_a_thread(work: Callable):
 
 
 @contextlib.contextmanager
-def _stopped_at_once() -> Iterator[None]:
+def _exit_on_interrupt() -> Iterator[None]:
+    """Exits at once with status 130 on Ctrl-C."""
     try:
         yield
     except KeyboardInterrupt:
@@ -126,7 +127,7 @@ def tokenizer_extend(
         added = extended.add_words(chosen)
         extended.save(out)
     if not added and word_list is None:
-        log(f"note: no word that is split occurs {LEAST_COUNT} times or more; --word-list adds the words in a file")
+        log(f"note: no word of several tokens occurs {LEAST_COUNT} times or more; use --word-list to add words")
     some = ", ".join(extended.token(number) for number, _ in added[:12]) + (" ..." if len(added) > 12 else "")
     print_result(f"{out}: {len(added):,} words added{f' ({some})' if some else ''}, {extended.vocab_size:,} tokens")
     fit = _show_fit(extended, files, text_column)
@@ -137,11 +138,11 @@ def _words_in(word_list: Path) -> list[str]:
     try:
         return word_list.read_text(encoding="utf-8-sig").split()
     except UnicodeDecodeError:
-        raise ValueError(f"{word_list} is not UTF-8 text: give a file with one word a line") from None
+        raise ValueError(f"{word_list} is not UTF-8 text: give a file with one word per line") from None
 
 
 def _show_fit(tokenizer, files: list[Path], text_column: str | None) -> dict:
-    """Measures on the first 5 million characters, and prints."""
+    """Measures how well a tokenizer fits the first 5 million characters of the files, and prints it."""
     from hornbook.data.readers import read_documents
     from hornbook.terminal import print_result, table
     from hornbook.text.fit import measure_fit
@@ -156,13 +157,13 @@ def _show_fit(tokenizer, files: list[Path], text_column: str | None) -> dict:
 
     fit = measure_fit(tokenizer, beginning())
     print_result(
-        f"{fit.pieces_per_word:.3f} pieces a word, {fit.characters_per_token:.2f} characters a token, "
+        f"{fit.pieces_per_word:.3f} tokens per word, {fit.characters_per_token:.2f} characters per token, "
         f"{fit.unknown_rate:.3%} unknown, {fit.vocabulary_used:.0%} of the vocabulary used"
     )
     split = [each for each in fit.longest_splits if len(each.pieces) > 1]
     if split:
         rows = [(each.word, each.count, len(each.pieces), " ".join(each.pieces)) for each in split]
-        table(rows, ("longest-split words", "count", "pieces", "split as"))
+        table(rows, ("words with the most tokens", "count", "tokens", "split as"))
     return fit.to_dict()
 
 

@@ -7,7 +7,7 @@ import typer
 
 from hornbook.cli.app import Device, Json, Model, app, print_json
 
-PICTURES = (
+PLOTS = (
     *("curves.png", "confusion.png", "scatter.png", "tries.png", "curve.png", "score-by-flops.png"),
     "comparison.png",
 )
@@ -44,7 +44,7 @@ def next_sentence(
     from hornbook.terminal import print_result
 
     probability = hornbook.load(model, device=device).next_sentence(a, b)
-    print_result(f"{probability:.1%} that the second follows the first")
+    print_result(f"{probability:.1%} probability that the second sentence follows the first")
     print_json(as_json, {"is_next": probability})
 
 
@@ -63,7 +63,7 @@ def detect(
     from hornbook.terminal import print_result, table
 
     if not 0 < threshold < 1:
-        raise ValueError(f"--threshold must lie between 0 and 1, not {threshold:g}")
+        raise ValueError(f"--threshold must be between 0 and 1, not {threshold:g}")
     if not text.strip():
         raise ValueError("the text is empty: give a sentence in which words may have been replaced")
     words = hornbook.load(model, device=device).detect(text)
@@ -96,6 +96,6 @@ def report(run: Annotated[Path, typer.Argument(help="Run folder.")], as_json: Js
     from hornbook.terminal import print_result
 
     page = write_report(run)
-    pictures = [name for name in PICTURES if (run / name).exists()]
-    print_result(" and ".join([str(page), *(str(run / name) for name in pictures)]))
-    print_json(as_json, {"page": str(page), "pictures": [str(run / name) for name in pictures]})
+    plots = [name for name in PLOTS if (run / name).exists()]
+    print_result(" and ".join([str(page), *(str(run / name) for name in plots)]))
+    print_json(as_json, {"page": str(page), "pictures": [str(run / name) for name in plots]})

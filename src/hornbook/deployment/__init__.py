@@ -1,1 +1,1 @@
-"""Models on the machines that use them: as files for small ones, and what each of several costs and is worth."""
+"""Deployment: exporting models to ONNX, and comparing models by size, speed and score."""

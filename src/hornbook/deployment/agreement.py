@@ -1,4 +1,4 @@
-"""How far an exported model answers as the model that it was made of does, on the same inputs."""
+"""Compares the outputs of an exported model with those of the original, on the same inputs."""
 
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
@@ -11,16 +11,16 @@ from hornbook.models.outputs import Output
 from hornbook.tasks.running import grouped
 from hornbook.tasks.task import Features
 
-BATCH_TOKENS = 4096  # go through a model at once
+BATCH_TOKENS = 4096  # tokens per forward pass
 
 
 @dataclass(frozen=True)
 class Agreement:
-    """`same` is the share of inputs (of tags: of tokens) that get the same prediction; None where a model answers a
-    number or vectors. `smallest_cosine` is that of the mean vectors of an input, where it answers vectors."""
+    """`same` is the fraction of inputs (for tagging: of tokens) with the same prediction; None for models that output a
+    number or vectors. `smallest_cosine` compares the mean vectors of an input, for models that output vectors."""
 
     num_inputs: int
-    largest_difference: float  # of any two numbers that the models answer
+    largest_difference: float  # largest absolute difference of any output number
     same: float | None
     smallest_cosine: float | None = None
 
@@ -31,6 +31,7 @@ class Agreement:
 def agreement(
     one: Opened, other: Opened, features: Features, progress: Callable[[int], None] | None = None
 ) -> Agreement:
+    """Runs both models on the same inputs. `progress` is called with the number of inputs done."""
     pairs = list(zip(answers(one, features), answers(other, features, progress), strict=True))
     largest = max(float(np.abs(a - b).max(initial=0.0)) for a, b in pairs)
     if one.output is None:
@@ -46,13 +47,15 @@ def agreement(
 
 
 def answers(model: Opened, features: Features, progress: Callable[[int], None] | None = None) -> list[np.ndarray]:
-    """What a model answers to each unit; of tokens and of vectors, to each sequence."""
-    together = features.group_size
-    sizes = [sum(len(features.ids[unit * together + i]) for i in range(together)) for unit in range(features.num_units)]
+    """Returns the output of a model for each unit; for tagging and vectors, for each sequence."""
+    group_size = features.group_size
+    sizes = [
+        sum(len(features.ids[unit * group_size + i]) for i in range(group_size)) for unit in range(features.num_units)
+    ]
     found: list[np.ndarray | None] = [None] * features.num_units
     num_done = 0
     for units in grouped(np.argsort(sizes, kind="stable").tolist(), sizes, BATCH_TOKENS):
-        batch = features.packed([unit * together + i for unit in units for i in range(together)])
+        batch = features.packed([unit * group_size + i for unit in units for i in range(group_size)])
         answer = model.answer(batch).numpy()
         if model.output is None or model.output.kind == "tokens":
             answer = np.split(answer, batch.starts_host[1:-1])
@@ -65,7 +68,7 @@ def answers(model: Opened, features: Features, progress: Callable[[int], None] |
 
 
 def predicted(output: Output, answer: np.ndarray) -> np.ndarray:
-    """The class, the classes that hold, the ending, the tag of each token, or the ends of the span."""
+    """Returns the class, a bool per label (multi-label), the choice, a tag per token, or start and end of the span."""
     if output.kind == "spans":
         ends = answer[:-1] if output.answerable else answer
         has_answer = answer[-1].argmax(-1) if output.answerable else 0

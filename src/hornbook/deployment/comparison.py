@@ -1,8 +1,8 @@
-"""Several models side by side: what each costs, how fast it is, what it is worth, and how much of the first it keeps.
+"""Compares models: size, FLOPs, latency, throughput, score, and score relative to the first.
 
-OUT/comparison.json     every number; `hornbook report OUT` draws `comparison.png` and `report.html` from it
+OUT/comparison.json     all numbers; `hornbook report OUT` makes `comparison.png` and `report.html` from it
 
-The first model is the one that the others are held against, such as the teacher of the students after it.
+The first model is the reference, such as the teacher of the students after it.
 """
 
 import contextlib
@@ -17,8 +17,8 @@ import torch
 
 import hornbook
 from hornbook.batch import Batch
-from hornbook.deployment.opened import Opened, alike, opened
-from hornbook.deployment.timing import Answer, by_turns, check_timing, torch_threads
+from hornbook.deployment.opened import Opened, open_model, with_same_num_endings
+from hornbook.deployment.timing import Answer, check_timing, time_interleaved, torch_threads
 from hornbook.devices import chosen_device
 from hornbook.files import num_cores, read_json, write_json
 from hornbook.interop.onnx import OnnxModel
@@ -27,10 +27,10 @@ from hornbook.report.comparison import FILE
 from hornbook.report.exported import FILE as EXPORT
 from hornbook.tasks.task import Features
 
-NUM_TIMED = 64  # examples of the data, or drawn inputs, that are timed one after another
-SEED = 0  # of tokens that are drawn
-ROUNDS_A_BATCH = 10  # so many rounds of single inputs for each round of batches
-Show = Callable[[str, int], None]  # what is being done, how many so far
+NUM_TIMED = 64  # examples of the data, or random inputs, that are timed
+SEED = 0  # of the random inputs
+ROUNDS_PER_BATCH_ROUND = 10  # rounds of single inputs per round of batches
+Show = Callable[[str, int], None]  # activity, number done so far
 
 
 @locks_out
@@ -53,35 +53,35 @@ def compare(
     device: str = "auto",
     show: Show = lambda doing, number: None,
 ) -> dict[str, Any]:
-    """Measures runs, models and exported folders, and returns what `comparison.json` holds.
+    """Measures runs, models and exported folders, and returns the contents of `comparison.json`.
 
     >>> import hornbook
     >>> hornbook.compare(["runs/reviews", "runs/small-reviews"], data="reviews.csv")  # doctest: +SKIP
 
-    With `data`, all are scored on it and timed on its examples; without, scores are those that their runs wrote down,
-    and inputs of `length` drawn tokens are timed. Latency is of one input on so many `threads`; throughput of
-    `batch_size` at once on `batch_threads` (none: all cores) and, unless `device` is cpu, on the GPU if there is one.
-    Scores are computed on `device`.
+    With `data`, all models are scored on it and timed on its examples; without, scores are those that the runs
+    recorded, and inputs of `length` random tokens are timed. Latency is measured for one input on `threads` CPU
+    threads; throughput for batches of `batch_size` on `batch_threads` (none: all cores) and, unless `device` is cpu, on
+    the GPU if there is one. Scores are computed on `device`.
     """
     settings = {"length": length, "rounds": rounds, "threads": threads, "batch_size": batch_size}
     settings["batch_threads"] = num_cores() if batch_threads is None else batch_threads
     settings = check_timing(settings)
     if not names:
-        raise ValueError("there is nothing to compare: give runs, models or exported folders, the first to compare to")
+        raise ValueError("there is nothing to compare: give runs, models or exported folders, the reference first")
     device = chosen_device(device)
-    models = [opened(name) for name in names]
+    models = [open_model(name) for name in names]
     if out is not None:
-        _refuse_another(Path(out), [model.name for model in models])
+        _refuse_other_contents(Path(out), [model.name for model in models])
     _check_tasks(models, data)
     columns = {"text": text, "pair": pair, "label": label, "delimiter": delimiter, "encoding": encoding}
-    scores, about = _scored(models, data, part, columns, device, show) if data is not None else _recorded(models)
+    scores, about = _score(models, data, part, columns, device, show) if data is not None else _recorded(models)
     inputs = _inputs(models, data, about.get("part"), columns, max(batch_size, NUM_TIMED), length)
     rows = [_row(model, features) for model, features in zip(models, inputs, strict=True)]
     for row, score in zip(rows, scores, strict=True):
         row |= {"score": score} if score else {}
     _add_latency(rows, models, inputs, settings, show)
     _add_throughput(rows, models, inputs, settings, device, show)
-    _add_shares(rows)
+    _add_relative(rows)
     found = {
         **{"hornbook": hornbook.__version__, **about, **settings},
         **{"data": None if data is None else str(data), "devices": _devices(settings, device), "rows": rows},
@@ -92,50 +92,50 @@ def compare(
 
 
 def folder_for(names: Sequence[str | Path]) -> Path:
-    """Where none is asked for: `comparison`, or the first after it that holds nothing else."""
+    """Returns the default output folder: `comparison`, or the first of `comparison-2`, ... without other contents."""
     for number in itertools.count(1):
         folder = Path("comparison" if number == 1 else f"comparison-{number}")
-        if not _holds(folder, [str(name) for name in names]):
+        if not _other_contents(folder, [str(name) for name in names]):
             return folder
 
 
-def _refuse_another(out: Path, names: list[str]) -> None:
-    if there := _holds(out, names):
-        raise ValueError(f"{out} {there}: choose another --out")
+def _refuse_other_contents(out: Path, names: list[str]) -> None:
+    if contents := _other_contents(out, names):
+        raise ValueError(f"{out} {contents}: choose another --out")
 
 
-def _holds(out: Path, names: list[str]) -> str:
-    """What is not to be written over, in words: what compares the same models is measured anew, and only that."""
+def _other_contents(out: Path, names: list[str]) -> str:
+    """Describes contents that must not be overwritten; "" if the folder is empty or compares the same models."""
     if (out / FILE).exists():
-        there = [row["name"] for row in read_json(out / FILE)["rows"]]
-        return "" if there == names else f"holds a comparison of {', '.join(there)}"
-    return "holds something else than a comparison" if out.is_dir() and any(out.iterdir()) else ""
+        found = [row["name"] for row in read_json(out / FILE)["rows"]]
+        return "" if found == names else f"holds a comparison of {', '.join(found)}"
+    return "holds something other than a comparison" if out.is_dir() and any(out.iterdir()) else ""
 
 
 def _check_tasks(models: Sequence[Opened], data: Any) -> None:
-    """Scores stand beside each other only where they are of one task."""
+    """Raises unless the models have the same task, and a task head if there are data to score them on."""
     if data is not None and (bare := next((each for each in models if each.predictor is None), None)):
         raise ValueError(
-            f"{bare.name} has no head for a task, so --data cannot score it: fine-tune it first, or leave --data out "
-            "to compare size and speed alone"
+            f"{bare.name} has no task head, so it cannot be scored on --data: fine-tune it first, or omit --data to "
+            "compare only size and speed"
         )
     of_task = [each for each in models if each.predictor is not None]
     for other in of_task[1:]:
         one, two = of_task[0].predictor.saved, other.predictor.saved
         if (one.name, one.kind) != (two.name, two.kind):
             raise ValueError(
-                f"{of_task[0].name} is of {one.name} and {other.name} of {two.name}, whose scores cannot stand beside "
-                "each other: give models of one task"
+                f"{of_task[0].name} is for {one.name} and {other.name} for {two.name}, so their scores cannot be "
+                "compared: give models of one task"
             )
 
 
 # ---- scores
 
 
-def _scored(
+def _score(
     models: Sequence[Opened], data: Any, part: str | None, columns: dict[str, str | None], device: str, show: Show
 ) -> tuple[list[dict | None], dict[str, Any]]:
-    """The score of each on the data, and what it is of."""
+    """Returns the score of each model on the data, and the task, measure, split and notes."""
     found, noted = [], {}
     if not any(columns[role] for role in ("text", "pair", "label")):
         columns = columns | models[0].predictor.members[0].columns
@@ -146,40 +146,40 @@ def _scored(
             data, part=part, **columns, progress=lambda done, doing=doing: show(doing, done)
         )
         model.predictor.to("cpu")
-        # Of several parts dev comes first, and the first stands for the others.
+        # One split is compared: dev, else the first.
         chosen = "dev" if "dev" in scores["parts"] else next(iter(scores["parts"]))
         found.append(scores["parts"][chosen][scores["decided_by"]])
         for note in scores["notes"]:
             noted.setdefault(note, []).append(model.name)
-    notes = [*(f"{', '.join(names)}: {note}" for note, names in noted.items()), *_learned_nothing(models)]
+    notes = [*(f"{', '.join(names)}: {note}" for note, names in noted.items()), *_degenerate_notes(models)]
     return found, {"task": scores["task"], "decided_by": scores["decided_by"], "part": chosen, "notes": notes}
 
 
 def _recorded(models: Sequence[Opened]) -> tuple[list[dict | None], dict[str, Any]]:
-    """What the runs wrote down of their dev part, where they did."""
+    """Returns the dev scores that the runs recorded, None where there is none, and what they are scores of."""
     of_task = [each for each in models if each.predictor is not None]
     if not of_task:
         return [None] * len(models), {"notes": []}
     decided_by = of_task[0].predictor.task.measures[0]
-    found = [_score_on_record(model, decided_by) for model in models]
-    notes = _learned_nothing(models)
+    found = [_recorded_score(model, decided_by) for model in models]
+    notes = _degenerate_notes(models)
     without = [each.name for each, score in zip(models, found, strict=True) if score is None]
     if without and len(without) < len(models):
-        notes.append(f"there is no score on record of {', '.join(without)}: give --data to score all alike")
+        notes.append(f"there is no recorded score of {', '.join(without)}: give --data to score all models")
     prints = {read_json(each.folder / "run.json").get("data", {}).get("fingerprint") for each in _runs(models)}
     if len(prints) > 1:
-        notes.append("the scores on record are of different data: give --data to score all on the same")
+        notes.append("the recorded scores are of different data: give --data to score all models on the same data")
     return found, {"task": of_task[0].predictor.saved.name, "decided_by": decided_by, "part": "dev", "notes": notes}
 
 
-def _learned_nothing(models: Sequence[Opened]) -> list[str]:
-    """Of each run that said so of itself, its words."""
+def _degenerate_notes(models: Sequence[Opened]) -> list[str]:
+    """Returns a note for each run that was recorded as degenerate, with the reason."""
     records = [(each.name, each.folder / "scores.json") for each in models]
-    said = [(name, read_json(record).get("degenerate")) for name, record in records if record.is_file()]
-    return [f"{name} learned nothing: {words}" for name, words in said if words]
+    reasons = [(name, read_json(record).get("degenerate")) for name, record in records if record.is_file()]
+    return [f"{name} learned nothing: {reason}" for name, reason in reasons if reason]
 
 
-def _score_on_record(model: Opened, decided_by: str) -> dict | None:
+def _recorded_score(model: Opened, decided_by: str) -> dict | None:
     if (model.folder / "scores.json").is_file():
         parts = read_json(model.folder / "scores.json").get("parts", {})
     elif isinstance(model.model, OnnxModel):
@@ -204,18 +204,18 @@ def _inputs(
     num: int,
     length: int,
 ) -> list[Features]:
-    """The same inputs for every model, each in its own tokens."""
+    """Returns the same inputs for every model, each encoded with its own tokenizer."""
     if data is None:
-        return [model.drawn(np.random.default_rng(SEED), [length] * num) for model in models]
+        return [model.random_inputs(np.random.default_rng(SEED), [length] * num) for model in models]
     _, found = models[0].predictor.read(data, **columns)
-    examples = alike(found.parts[part if part in found.parts else next(iter(found.parts))])
-    # Every so many, for they may be sorted by length.
+    examples = with_same_num_endings(found.parts[part if part in found.parts else next(iter(found.parts))])
+    # Evenly spaced, as the examples may be sorted by length.
     examples = [examples[i * len(examples) // num] for i in range(num)] if len(examples) > num else examples
-    return [model.encoded(examples) for model in models]
+    return [model.encode(examples) for model in models]
 
 
 def _batches(features: Features, size: int) -> list[Batch]:
-    """All inputs, so many at a time; an input may be several sequences."""
+    """Packs all inputs into batches of `size` inputs; an input may be several sequences."""
     sequences: list[list[int]] = [[] for _ in range(features.num_examples)]
     for sequence, owner in enumerate(features.owners.tolist()):
         sequences[owner].append(sequence)
@@ -249,11 +249,11 @@ def _family(model: Opened) -> str:
 def _add_latency(
     rows: list[dict], models: Sequence[Opened], inputs: Sequence[Features], settings: dict[str, int], show: Show
 ) -> None:
-    on_these = [model.with_threads(settings["threads"]) for model in models]
+    threaded = [model.with_threads(settings["threads"]) for model in models]
     batches = [_batches(features, 1) for features in inputs]
-    answers = [_answer(model, its) for model, its in zip(on_these, batches, strict=True)]
+    answers = [_answer(model, its) for model, its in zip(threaded, batches, strict=True)]
     with torch_threads(settings["threads"]):
-        times = by_turns(answers, settings["rounds"], lambda done: show("rounds of single inputs timed", done))
+        times = time_interleaved(answers, settings["rounds"], lambda done: show("rounds of single inputs timed", done))
     for row, found in zip(rows, times, strict=True):
         row["latency_ms"] = {"p50": found.p50_ms, "p99": found.p99_ms}
 
@@ -266,14 +266,14 @@ def _add_throughput(
     device: str,
     show: Show,
 ) -> None:
-    """Inputs per second; on a GPU in half precision, and not of exported models."""
-    threads, rounds = settings["batch_threads"], max(3, settings["rounds"] // ROUNDS_A_BATCH)
+    """Adds inputs per second; on a GPU in half precision, and not for exported models."""
+    threads, rounds = settings["batch_threads"], max(3, settings["rounds"] // ROUNDS_PER_BATCH_ROUND)
     batches = [_batches(features, settings["batch_size"])[:1] for features in inputs]
-    on_these = [model.with_threads(threads) for model in models]
-    answers = [_answer(model, its) for model, its in zip(on_these, batches, strict=True)]
+    threaded = [model.with_threads(threads) for model in models]
+    answers = [_answer(model, its) for model, its in zip(threaded, batches, strict=True)]
     num_inputs = min(settings["batch_size"], inputs[0].num_examples)
     with torch_threads(threads):
-        times = by_turns(answers, rounds, lambda done: show("rounds of batches timed", done), num_warm_up=1)
+        times = time_interleaved(answers, rounds, lambda done: show("rounds of batches timed", done), num_warm_up=1)
     for row, found in zip(rows, times, strict=True):
         row["throughput"] = {"cpu": num_inputs / (found.p50_ms / 1000)}
     if device == "cpu":
@@ -282,7 +282,7 @@ def _add_throughput(
     for i in moved:
         models[i].model.to(device)
     answers = [_answer_on_gpu(models[i], batches[i], device) for i in moved]
-    times = by_turns(answers, settings["rounds"], lambda done: show("rounds on the GPU timed", done))
+    times = time_interleaved(answers, settings["rounds"], lambda done: show("rounds on the GPU timed", done))
     for i, found in zip(moved, times, strict=True):
         rows[i]["throughput"]["cuda"] = num_inputs / (found.p50_ms / 1000)
         models[i].model.to("cpu")
@@ -304,7 +304,7 @@ def _answer_on_gpu(model: Opened, batches: Sequence[Batch], device: str) -> Answ
     return answer
 
 
-def _add_shares(rows: list[dict]) -> None:
+def _add_relative(rows: list[dict]) -> None:
     first = rows[0]
     for row in rows:
         row["times_faster"] = first["latency_ms"]["p50"] / row["latency_ms"]["p50"]

@@ -1,9 +1,9 @@
-"""A trained model as a folder for a phone or a small box, and what it costs there.
+"""Exports a trained model to an ONNX folder, for phones and small machines, and measures it.
 
-OUT/model.onnx                              the model; in int8 a quarter of its size
-OUT/config.json, tokenizer.json, task.json  as in the folder that it was made of
-OUT/export.json                             what was exported from what, and everything that was measured
-OUT/README.md                               the same for a person, with a program that runs it
+OUT/model.onnx                              the model; in int8 a quarter of the size
+OUT/config.json, tokenizer.json, task.json  as in the original folder
+OUT/export.json                             what was exported, and all measurements
+OUT/README.md                               the measurements, and a program that runs the model
 """
 
 import difflib
@@ -17,11 +17,11 @@ import numpy as np
 import hornbook
 from hornbook.deployment.agreement import agreement
 from hornbook.deployment.memory import peak_memory
-from hornbook.deployment.opened import Opened, alike, opened
+from hornbook.deployment.opened import Opened, open_model, with_same_num_endings
 from hornbook.deployment.readme import readme
-from hornbook.deployment.timing import Times, by_turns, check_timing, torch_threads
+from hornbook.deployment.timing import Times, check_timing, time_interleaved, torch_threads
 from hornbook.files import replacing_folder, write_json, write_text
-from hornbook.interop.onnx import FILE, is_exported, needed, write_int8, write_onnx
+from hornbook.interop.onnx import FILE, import_extra, is_exported, write_int8, write_onnx
 from hornbook.lifecycle.locking import locks_out
 from hornbook.models.padded import input_names, output_names, rows_together
 from hornbook.report.exported import FILE as EXPORT
@@ -29,14 +29,14 @@ from hornbook.report.exported import measured_words
 from hornbook.tasks.classification import encode_texts
 from hornbook.tasks.datasets import known
 from hornbook.tasks.reading.inputs import inputs_in, read_inputs
-from hornbook.tasks.reading.notes import Asked, Notes
+from hornbook.tasks.reading.notes import Notes, RequestedColumns
 from hornbook.tasks.saved import save_task
 from hornbook.tasks.task import Features
 
 FORMATS = ("onnx", "onnx-int8")
-NUM_AGREEING = 200  # inputs on which the two models are compared
-SEED = 0  # of tokens that are drawn
-Show = Callable[[str, int], None]  # what is being done, how many so far
+NUM_COMPARED = 200  # inputs on which the exported model is compared with the original
+SEED = 0  # of the random inputs
+Show = Callable[[str, int], None]  # activity, number done so far
 
 
 @locks_out
@@ -52,24 +52,24 @@ def export(
     threads: int = 1,
     show: Show = lambda doing, number: None,
 ) -> dict[str, Any]:
-    """Writes the folder, with `model.onnx` last, and returns what `export.json` holds.
+    """Writes the folder and returns the contents of `export.json`.
 
     >>> import hornbook
     >>> hornbook.export("runs/reviews", "onnx-int8", Path("phone"), data="reviews.csv")  # doctest: +SKIP
 
-    The exported model is compared with the one that it was made of on `texts`, else on examples of `data`, else on
-    drawn tokens; on `data`, both are scored. Latency is that of one input of `length` tokens on so many `threads`.
+    The exported model is compared with the original on `texts`, else on examples of `data`, else on random tokens; on
+    `data`, both are scored. Latency is measured for one input of `length` tokens on `threads` CPU threads.
     """
     _check(to, length, rounds, threads)
     if (Path(out) / FILE).exists():
         raise ValueError(f"{out} already holds an exported model: choose another --out, or remove it")
-    source = opened(model)
+    source = open_model(model)
     if is_exported(source.folder):
-        raise ValueError(f"{source.folder} is exported already: give the run or model that it was made of")
+        raise ValueError(f"{source.folder} is already exported: give the original run or model")
     random = np.random.default_rng(SEED)
     length = min(length, source.model.config.max_positions)
-    features = compared_on(source, texts, data, length, random)
-    before_it = None if data is None else _scores(source, data, show)  # refuses other data before writing
+    features = comparison_inputs(source, texts, data, length, random)
+    scores_before = None if data is None else _scores(source, data, show)  # bad data are refused before writing
     with replacing_folder(out) as folder:
         show("writing the graph", 0)
         _write(source, to, folder)
@@ -80,10 +80,10 @@ def export(
             **{"inputs": list(input_names(source.model.config)), "outputs": list(output_names(source.output))},
             **{"length": length, "threads": threads, "rounds": rounds},
         }
-        write_json(folder / EXPORT, record)  # opening it asks for this
-        exported = opened(folder).with_threads(threads)
-        compared = agreement(source, exported, features, lambda done: show("inputs compared", done))
-        record["agreement"] = compared.as_dict() | {"on": str(texts or data or "drawn tokens")}
+        write_json(folder / EXPORT, record)  # open_model reads it
+        exported = open_model(folder).with_threads(threads)
+        agreed = agreement(source, exported, features, lambda done: show("inputs compared", done))
+        record["agreement"] = agreed.as_dict() | {"on": str(texts or data or "random tokens")}
         before, after = _latency([source, exported], length, rounds, threads, random, show)
         record["latency_ms"] = {"p50": after.p50_ms, "p99": after.p99_ms}
         record["latency_ms_before"] = {"p50": before.p50_ms, "p99": before.p99_ms}
@@ -91,8 +91,8 @@ def export(
         memory = peak_memory(folder / FILE, shape)
         record["memory_bytes"] = {"peak": memory.whole, "without_model": memory.before}
         if data is not None:
-            record["scores"], record["scores_before"] = _scores(exported, data, show)["parts"], before_it["parts"]
-            record["notes"] = before_it["notes"]
+            record["scores"], record["scores_before"] = _scores(exported, data, show)["parts"], scores_before["parts"]
+            record["notes"] = scores_before["notes"]
         write_json(folder / EXPORT, record)
         longest = length if source.predictor is None else source.predictor.longest
         write_text(folder / "README.md", readme(source, to, longest, measured_words(record)))
@@ -105,11 +105,11 @@ def _check(to: str, length: int, rounds: int, threads: int) -> None:
         raise ValueError(f"--to takes {' or '.join(FORMATS)}, not '{to}'; did you mean {near}?")
     check_timing({"length": length, "rounds": rounds, "threads": threads})
     for name in ("onnx", "onnxscript", "onnxruntime"):
-        needed(name)
+        import_extra(name)
 
 
 def _write(source: Opened, to: str, out: Path) -> None:
-    """Everything but the record and the page."""
+    """Writes everything but `export.json` and `README.md`."""
     source.tokenizer.save(out, source.model.config.max_positions, source.model.config.num_segments)
     write_json(out / "config.json", source.model.hf_config())
     if source.predictor is not None:
@@ -118,19 +118,21 @@ def _write(source: Opened, to: str, out: Path) -> None:
     if to == "onnx":
         write_onnx(source.model, out / FILE)
         return
-    whole = out / f".float-{FILE}"
+    float_file = out / f".float-{FILE}"
     try:
-        write_onnx(source.model, whole)
-        write_int8(whole, out / FILE)
+        write_onnx(source.model, float_file)
+        write_int8(float_file, out / FILE)
     finally:
-        whole.unlink(missing_ok=True)
+        float_file.unlink(missing_ok=True)
 
 
-def compared_on(source: Opened, texts: Path | None, data: Any, length: int, random: np.random.Generator) -> Features:
-    """What the two models are compared on."""
+def comparison_inputs(
+    source: Opened, texts: Path | None, data: Any, length: int, random: np.random.Generator
+) -> Features:
+    """Returns the inputs on which the exported model is compared with the original."""
     if data is not None and source.predictor is None:
         raise ValueError(
-            f"{source.name} has no head for a task, so --data cannot score it: give --texts FILE to compare the "
+            f"{source.name} has no task head, so it cannot be scored on --data: give --texts FILE to compare the "
             "vectors of texts, or export a fine-tuned run"
         )
     if source.predictor is not None and (texts is not None or data is not None):
@@ -139,24 +141,24 @@ def compared_on(source: Opened, texts: Path | None, data: Any, length: int, rand
         else:
             _, found = source.predictor.read(data)
             examples = next((part for name, part in found.parts.items() if name != "train"), found.parts.get("train"))
-        return source.encoded(alike(examples)[:NUM_AGREEING])
+        return source.encode(with_same_num_endings(examples)[:NUM_COMPARED])
     if texts is not None:
-        examples = inputs_in(texts, known("classification"), Asked(), Notes(needs_labels=False))
-        joined, _ = encode_texts(examples[:NUM_AGREEING], source.tokenizer, source.model.config.max_positions)
-        ids = [np.array(each.ids, np.int64) for each in joined]
-        return Features(ids, [np.array(each.type_ids, np.int64) for each in joined], np.arange(len(ids)), len(ids))
-    return source.drawn(random, random.integers(1, length, NUM_AGREEING, endpoint=True).tolist())
+        examples = inputs_in(texts, known("classification"), RequestedColumns(), Notes(needs_labels=False))
+        encodings, _ = encode_texts(examples[:NUM_COMPARED], source.tokenizer, source.model.config.max_positions)
+        ids = [np.array(each.ids, np.int64) for each in encodings]
+        return Features(ids, [np.array(each.type_ids, np.int64) for each in encodings], np.arange(len(ids)), len(ids))
+    return source.random_inputs(random, random.integers(1, length, NUM_COMPARED, endpoint=True).tolist())
 
 
 def _latency(
     models: Sequence[Opened], length: int, rounds: int, threads: int, random: np.random.Generator, show: Show
 ) -> list[Times]:
-    batch = models[0].drawn(random, [length]).batch([0])
+    batch = models[0].random_inputs(random, [length]).batch([0])
     with torch_threads(threads):
         answers = [lambda _, model=model: model.answer(batch) for model in models]
-        return by_turns(answers, rounds, lambda done: show("rounds timed", done))
+        return time_interleaved(answers, rounds, lambda done: show("rounds timed", done))
 
 
 def _scores(model: Opened, data: Any, show: Show) -> dict[str, Any]:
-    """Of every part, and what is to be said of them."""
+    """The scores of every split, and notes about them."""
     return model.predictor.evaluate(data, progress=lambda done: show("examples scored", done))

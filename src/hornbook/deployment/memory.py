@@ -1,6 +1,6 @@
-"""The most memory that an ONNX file takes, seen by a fresh process that opens it and answers one input.
+"""Peak memory of an ONNX file, measured in a fresh process that opens it and runs one input.
 
-The process runs this file alone, so that nothing of ours and no torch is counted.
+The process runs this file as a script, so that neither hornbook nor torch is counted.
 """
 
 import json
@@ -12,23 +12,23 @@ from pathlib import Path
 
 @dataclass(frozen=True)
 class PeakMemory:
-    """In bytes: of the whole process, and of that what Python and onnxruntime take before a model is open."""
+    """In bytes: of the whole process, and of Python and onnxruntime before the model is opened."""
 
     whole: int
     before: int
 
 
 def peak_memory(file: Path, shape: tuple[int, ...]) -> PeakMemory:
-    """Of one input of this shape on one core."""
-    asked = [sys.executable, __file__, str(file), json.dumps(shape)]
-    done = subprocess.run(asked, capture_output=True, text=True, check=False)
+    """Measures the peak memory for one input of this shape on one CPU thread."""
+    command = [sys.executable, __file__, str(file), json.dumps(shape)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
-        raise ValueError(f"{file} could not be run in a process of its own: {done.stderr.strip().splitlines()[-1]}")
+        raise ValueError(f"{file} could not be run in a separate process: {done.stderr.strip().splitlines()[-1]}")
     return PeakMemory(**json.loads(done.stdout))
 
 
 def _peak_bytes() -> int:
-    """Of this process. Linux's `ru_maxrss` would count the process that started this one, too."""
+    """Peak memory of this process. `ru_maxrss` on Linux would include the parent process."""
     status = Path("/proc/self/status")
     if status.exists():
         line = next(line for line in status.read_text().splitlines() if line.startswith("VmHWM:"))

@@ -1,4 +1,4 @@
-"""A model of any kind, opened to be measured: a run, a folder that `transformers` wrote, or one that was exported."""
+"""Any kind of model, opened for measurements: a run, a folder that `transformers` wrote, or an exported folder."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -25,12 +25,12 @@ from hornbook.tasks.records import ChoiceExample, Example
 from hornbook.tasks.task import Features
 from hornbook.text.tokenizer import Tokenizer
 
-NUM_ENDINGS = 4  # where no task says how many
+NUM_ENDINGS = 4  # for choice models without a task
 
 
 @dataclass(frozen=True)
 class Opened:
-    """`predictor` is None for a model without a task."""
+    """A model with its size; `predictor` is None for a model without a task head."""
 
     name: str
     folder: Path
@@ -50,7 +50,7 @@ class Opened:
 
     @property
     def group_size(self) -> int:
-        """Sequences of one input."""
+        """Sequences per input."""
         if not rows_together(self.output):
             return 1
         if self.output.kind != "choice":
@@ -58,7 +58,8 @@ class Opened:
         return self.predictor.task.num_endings if self.predictor is not None else NUM_ENDINGS
 
     def with_threads(self, num_threads: int) -> "Opened":
-        """An exported model fixes its cores when it is opened; torch is told by `timing.torch_threads`."""
+        """The model on this number of CPU threads, which an ONNX session fixes when opened; for torch models see
+        `timing.torch_threads`."""
         if not isinstance(self.model, OnnxModel):
             return self
         return replace(self, model=self.model.with_threads(num_threads))
@@ -68,42 +69,42 @@ class Opened:
         return self.model(batch) if self.output is None else self.model.outputs(batch)
 
     def flops(self, num_tokens: float) -> float:
-        """Of reading one sequence of so many tokens."""
+        """FLOPs of the forward pass of one sequence of `num_tokens` tokens."""
         return forward_flops(shape_of(self.model.config, num_tokens, 0.0, head="none"))
 
-    def drawn(self, random: np.random.Generator, lengths: Sequence[int]) -> Features:
-        """Inputs of tokens drawn from the vocabulary, of these lengths."""
+    def random_inputs(self, random: np.random.Generator, lengths: Sequence[int]) -> Features:
+        """Returns inputs of random tokens with these lengths."""
         if max(lengths) > self.model.config.max_positions:
             raise ValueError(
-                f"{self.name} reads at most {self.model.config.max_positions} tokens, not {max(lengths)}: "
+                f"{self.name} takes at most {self.model.config.max_positions} tokens, not {max(lengths)}: "
                 f"set --length {self.model.config.max_positions} or less"
             )
-        together = self.group_size
-        ids = [random.integers(self.tokenizer.vocab_size, size=length) for length in np.repeat(lengths, together)]
-        owners = np.repeat(np.arange(len(lengths)), together)
-        return Features(ids, [np.zeros_like(each) for each in ids], owners, len(lengths), group_size=together)
+        group_size = self.group_size
+        ids = [random.integers(self.tokenizer.vocab_size, size=length) for length in np.repeat(lengths, group_size)]
+        owners = np.repeat(np.arange(len(lengths)), group_size)
+        return Features(ids, [np.zeros_like(each) for each in ids], owners, len(lengths), group_size=group_size)
 
-    def encoded(self, examples: Sequence[Example]) -> Features:
-        """The same for examples of its task that are `alike`."""
+    def encode(self, examples: Sequence[Example]) -> Features:
+        """Encodes examples of the task, which must have equally many endings (`with_same_num_endings`)."""
         task = self.predictor.task
         if isinstance(task, Choice):
             task = replace(task, num_endings=len(examples[0].endings))
         return task.encode(examples, self.tokenizer, self.predictor.longest)
 
 
-def alike(examples: Sequence[Example]) -> list[Example]:
-    """Those that can go through a model together: of questions with endings, the ones with as many as the first."""
+def with_same_num_endings(examples: Sequence[Example]) -> list[Example]:
+    """Returns the examples that can be batched: multiple-choice examples need as many endings as the first."""
     if not isinstance(examples[0], ChoiceExample):
         return list(examples)
     return [each for each in examples if len(each.endings) == len(examples[0].endings)]
 
 
-def opened(name: str | Path) -> Opened:
-    """A run folder, a folder that `transformers` wrote, a Hugging Face name, or an exported folder."""
+def open_model(name: str | Path) -> Opened:
+    """Opens a run folder, a folder that `transformers` wrote, a Hugging Face name, or an exported folder."""
     folder = model_folder(name)
     run = finished_run(folder)
     if is_exported(folder) and not (folder / EXPORT).is_file():
-        raise ValueError(f"{folder} holds an {FILE} without the {EXPORT} that belongs to it: export the model again")
+        raise ValueError(f"{folder} holds an {FILE} but no {EXPORT}: export the model again")
     model, tokenizer = load_any(folder)
     predictor = None if model.output is None else Predictor([member_of(folder, model, tokenizer, run)])
     if is_exported(folder):
@@ -115,7 +116,7 @@ def opened(name: str | Path) -> Opened:
 
 
 def used_parameters(model: Transformer) -> int:
-    """Those that an answer goes through: heads of pre-training that the task does not use are left out."""
+    """Counts the parameters used for the output, without pre-training heads that the task does not use."""
     used = () if model.output is None else model.heads_for(model.output)
     unused = [name for name in model.heads if name not in used]
     return sum(each.numel() for name, each in model.named_parameters() if name.partition(".")[0] not in unused)

@@ -1,4 +1,4 @@
-"""The page beside an exported model: what goes in, what comes out, and ten lines that run it without Hornbook."""
+"""README.md of an exported model: its inputs and outputs, and a short program that runs it without Hornbook."""
 
 from hornbook.deployment.opened import Opened
 from hornbook.models.padded import input_names, output_names
@@ -22,18 +22,18 @@ ENDINGS = [("She opened the door", ending) for ending in ("and went in.", "of th
 
 def readme(model: Opened, to: str, longest: int, numbers: list[tuple[str, str]]) -> str:
     output = model.output
-    what = "a model without a task" if output is None else f"a model for {model.predictor.saved.name}"
-    together = ", rows that are judged together in a dimension of their own" if model.group_size > 1 else ""
+    what = "a model without a task head" if output is None else f"a model for {model.predictor.saved.name}"
+    grouped = ", with one more dimension for rows that belong together" if model.group_size > 1 else ""
     rows = "\n".join(f"| {name} | {value} |" for name, value in numbers)
     return f"""# {model.model.family}, exported as {to}
 
 `model.onnx` is {what}, written by `hornbook export`.
 
-- goes in: {_code(input_names(model.model.config))}, whole numbers (int64), any number of rows of any length up to
-  {model.model.config.max_positions}{together}; shorter rows are padded at their end, with 0 in `attention_mask`
-- comes out: {_code(output_names(output))}, float32
+- inputs: {_code(input_names(model.model.config))}, int64, any number of rows of any length up to
+  {model.model.config.max_positions}{grouped}; shorter rows are padded on the right, with 0 in `attention_mask`
+- outputs: {_code(output_names(output))}, float32
 
-Run it here, in this folder, with `pip install onnxruntime tokenizers`:
+To run it in this folder, `pip install onnxruntime tokenizers` and:
 
 ```python
 {example(model, longest)}```
@@ -45,7 +45,7 @@ Run it here, in this folder, with `pip install onnxruntime tokenizers`:
 
 
 def example(model: Opened, longest: int) -> str:
-    """A program that needs onnxruntime and tokenizers alone."""
+    """Returns a program that runs the model with onnxruntime and tokenizers only."""
     texts, ending = _of_kind(model)
     tokenizer, padding = model.tokenizer, ""
     if tokenizer.pad_id is not None:
@@ -54,12 +54,12 @@ def example(model: Opened, longest: int) -> str:
 
 
 def _of_kind(model: Opened) -> tuple[list, str]:
-    """Texts of the kind that a model takes, and the lines that read its answer."""
+    """Returns example inputs for the task kind, and the lines of the program that decode the output."""
     output = model.output
     if output is None:
         return TEXTS, (
             'hidden, mask = session.run(None, fed)[0], fed["attention_mask"][..., None]\n'
-            "print((hidden * mask).sum(1) / mask.sum(1))  # a vector for each text\n"
+            "print((hidden * mask).sum(1) / mask.sum(1))  # one vector per text\n"
         )
     if output.kind == "spans":
         return QUESTION, (
@@ -76,7 +76,7 @@ def _of_kind(model: Opened) -> tuple[list, str]:
             "print(texts[logits[0].argmax()][1])\n"
         )
     texts, change = PAIRS if model.predictor.saved.has_pairs else TEXTS, ""
-    if output.pairs != "joint":  # the two texts of a pair are rows of their own, or its two orders are
+    if output.pairs != "joint":  # the two texts of a pair, or its two orders, are two rows
         texts = TEXTS if output.pairs == "separate" else [PAIRS[0], PAIRS[0][::-1]]
         change = "fed = {name: each[None] for name, each in fed.items()}\n"
     run = change + 'logits = session.run(["logits"], fed)[0]\n'

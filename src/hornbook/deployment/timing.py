@@ -1,4 +1,4 @@
-"""How long models take, measured by turns: each round every model answers once, so that noise falls on all alike."""
+"""Interleaved timing of models: every model runs once per round, so that noise affects all of them equally."""
 
 import contextlib
 import time
@@ -10,28 +10,28 @@ import torch
 
 from hornbook.config import checked
 
-MOST = {"length": 2**20, "rounds": 1_000_000, "threads": 1024, "batch_size": 1_000_000, "batch_threads": 1024}
-WARM_UP_ROUNDS = 5  # before anything is counted: caches fill, kernels are chosen
-Answer = Callable[[int], object]  # answers input number i, and returns when it is done
+LARGEST = {"length": 2**20, "rounds": 1_000_000, "threads": 1024, "batch_size": 1_000_000, "batch_threads": 1024}
+WARM_UP_ROUNDS = 5  # not counted: caches fill, kernels are chosen
+Answer = Callable[[int], object]  # runs input i, and returns when it is done
 
 
 def check_timing(settings: dict[str, int]) -> dict[str, int]:
-    """The options of a measurement, each within its range."""
+    """Checks that the options of a measurement are in range, and returns them."""
     return {
-        name: checked(value, int, f"--{name.replace('_', '-')}", low=1, high=MOST[name])
+        name: checked(value, int, f"--{name.replace('_', '-')}", low=1, high=LARGEST[name])
         for name, value in settings.items()
     }
 
 
 @dataclass(frozen=True)
 class Times:
-    """Seconds of each round."""
+    """The seconds of each round."""
 
     seconds: tuple[float, ...]
 
-    def percentile(self, share: float) -> float:
+    def percentile(self, percent: float) -> float:
         """In milliseconds, such as `percentile(99)`."""
-        return 1000 * float(np.percentile(self.seconds, share))
+        return 1000 * float(np.percentile(self.seconds, percent))
 
     @property
     def p50_ms(self) -> float:
@@ -42,21 +42,21 @@ class Times:
         return self.percentile(99)
 
 
-def by_turns(
+def time_interleaved(
     answers: Sequence[Answer],
     num_rounds: int,
     progress: Callable[[int], None] | None = None,
     num_warm_up: int = WARM_UP_ROUNDS,
 ) -> list[Times]:
-    """The times of each. In round i all get input i; which of them begins moves on from round to round."""
+    """Returns the times of each. In round i all run input i; the one that runs first rotates."""
     seconds: list[list[float]] = [[] for _ in answers]
     for number in range(-num_warm_up, num_rounds):
         for turn in range(len(answers)):
-            place = (number + turn) % len(answers)
+            i = (number + turn) % len(answers)
             before = time.perf_counter()
-            answers[place](max(number, 0))
+            answers[i](max(number, 0))
             if number >= 0:
-                seconds[place].append(time.perf_counter() - before)
+                seconds[i].append(time.perf_counter() - before)
         if progress and number >= 0:
             progress(number + 1)
     return [Times(tuple(each)) for each in seconds]
@@ -64,7 +64,7 @@ def by_turns(
 
 @contextlib.contextmanager
 def torch_threads(num_threads: int) -> Iterator[None]:
-    """So many cores for torch within the block."""
+    """Sets the number of torch's CPU threads within the block."""
     before = torch.get_num_threads()
     torch.set_num_threads(num_threads)
     try:

@@ -1,1 +1,1 @@
-"""Puts a teacher, a student and text or labelled data together into one run folder."""
+"""Distils a teacher into a student, on plain text or on a task, into one run folder."""

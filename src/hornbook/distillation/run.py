@@ -1,10 +1,10 @@
-"""`hornbook.distill`: a large model's knowledge to a small one, on plain text or on a task.
+"""`hornbook.distill`: distils a large model into a small one, on plain text or on a task.
 
     hornbook.distill("runs/base", "distilbert", "runs/small", corpora=["corpus"])
     hornbook.distill("runs/sst", "runs/small", "runs/small-sst", task="sst-2", data="glue/SST-2")
 
-Both run through what is there: the first is pre-training (`hornbook.pretraining`) and the second fine-tuning
-(`hornbook.finetuning`), with a teacher beside the model. So they resume, validate, report and predict alike.
+The first is pre-training (`hornbook.pretraining`) and the second fine-tuning (`hornbook.finetuning`) with a teacher, so
+they resume, validate, report and predict in the same way.
 """
 
 import dataclasses
@@ -41,7 +41,7 @@ from hornbook.train.randomness import seed_of
 
 Log = Callable[[str], None]
 RECIPE = "objective.recipe"
-HALVES = ("distilbert", "distilgpt2")
+HALVES = ("distilbert", "distilgpt2")  # students with half of their teacher's layers
 
 
 @locks_out
@@ -61,32 +61,33 @@ def distill(
     log: Log = print,
     **more: Any,
 ) -> Outcome | Finetuned:
-    """Makes `student` learn from `teacher`: on `corpora`, or on the `task` of labelled `data`.
+    """Distils `teacher` into `student`: on the text of `corpora`, or on a `task` with labelled `data`.
 
     >>> import hornbook
     >>> hornbook.distill("runs/first", "distilbert", "runs/small", corpora="corpus", steps=20_000)  # doctest: +SKIP
 
-    The student is a preset (without one, `distilbert`, or of a GPT `distilgpt2`) or, on a task, also a folder. `recipe`
+    The student is a preset (by default `distilbert`, or `distilgpt2` for a GPT) or, on a task, a model folder. `recipe`
     is a name (`distilbert`, `tinybert`, `patient`, `minilm`) or a JSON file. `overrides` sets any setting by its dotted
-    name, `model.*` the shape of a preset. `more` is what `hornbook.pretrain` or `hornbook.finetune` take besides.
+    name; `model.*` sets the shape of a preset. `more` are further arguments of `hornbook.pretrain` or
+    `hornbook.finetune`.
     """
     started_run = read_json(Path(out) / "run.json") if resume and (Path(out) / "run.json").exists() else {}
     if not corpora and "task" in started_run:
         task, data = task or started_run["task"], data if data is not None else started_run["data"]["path"]
     if bool(corpora) == (task is not None) and not started_run:
-        raise ValueError("give either --corpus, to learn from plain text, or --task and --data, to learn on a task")
+        raise ValueError("give either --corpus, to distil on plain text, or --task and --data, to distil on a task")
     opened = open_teacher(str(teacher))
-    student = str(student or started_run.get("preset") or started_run.get("model") or _usual_student(opened))
-    overrides = resolved(opened, student, task, recipe, overrides, started_run, log)
+    student = str(student or started_run.get("preset") or started_run.get("model") or _default_student(opened))
+    overrides = resolved_overrides(opened, student, task, recipe, overrides, started_run, log)
     common = {"seed": seed, "resume": resume, "on_progress": on_progress, "log": log, "teacher": opened}
     if task is None:
         return pretrain(student, corpora, out, overrides=overrides, **common, **more)
-    shape = shape_in(started_run.get("request", {}).get("overrides", {}) if started_run else overrides)
+    shape = shape_overrides(started_run.get("request", {}).get("overrides", {}) if started_run else overrides)
     model = open_student(student, opened, shape, *_seed_and_start(started_run, seed, overrides), log)
     return finetune(student, data, task, out, overrides=overrides, opened=model, **common, **more)
 
 
-def settings_shown(
+def resolve_settings(
     teacher: str | Path,
     student: str | Path | None = None,
     *,
@@ -98,15 +99,15 @@ def settings_shown(
     log: Log = print,
     **more: Any,
 ) -> tuple[PretrainSettings | FinetuneSettings, TransformerConfig | None]:
-    """The settings that `distill` would run with, and the model of a new student on a task; nothing is trained. On a
-    task some follow from the `data` (epochs of a large data set, how often it logs and validates)."""
+    """The settings that `distill` would run with, and on a task the config of a new student; nothing is trained. On a
+    task some settings depend on the `data` (epochs for a large data set, intervals of logging and validation)."""
     opened = open_teacher(str(teacher))
-    student = str(student or _usual_student(opened))
-    overrides = resolved(opened, student, task, recipe, overrides, {}, log)
+    student = str(student or _default_student(opened))
+    overrides = resolved_overrides(opened, student, task, recipe, overrides, {}, log)
     common = {"seed": seed, "overrides": overrides, "teacher": opened.name}
     if task is None:
         return settings_with_teacher(pretraining.Request(student, **common, **more), opened), None
-    model = open_student(student, opened, shape_in(overrides), *_seed_and_start({}, seed, overrides), log)
+    model = open_student(student, opened, shape_overrides(overrides), *_seed_and_start({}, seed, overrides), log)
     request = finetuning.Request(student, task, str(data), **common, **more)
     config = None if model is None else model[0].config
     if data is None:
@@ -116,11 +117,11 @@ def settings_shown(
     return with_steps(inputs.settings, inputs), config
 
 
-def _usual_student(teacher: Teacher) -> str:
+def _default_student(teacher: Teacher) -> str:
     return "distilgpt2" if isinstance(teacher.model, Gpt) else "distilbert"
 
 
-def resolved(
+def resolved_overrides(
     teacher: Teacher,
     student: str,
     task: str | None,
@@ -129,25 +130,25 @@ def resolved(
     started_run: dict,
     log: Log,
 ) -> dict:
-    """The changes with the student's shape and the recipe that were not given, as the teacher decides them."""
+    """The overrides, completed with the student's shape and the recipe; those not given depend on the teacher."""
     if task is None and student not in registry.PRESETS and Path(student).is_dir():
         raise ValueError(
-            f"{student} is a folder, and on plain text a student is a preset, such as distilbert or tinybert-4: name "
-            "one, with model.num_layers and the like for its shape, or teach the folder on a task, by --task and --data"
+            f"{student} is a folder, and on plain text a student is a preset, such as distilbert or tinybert-4: give a "
+            "preset, with model.num_layers and the like for its shape, or distil on a task, by --task and --data"
         )
     overrides = dict(overrides or {})
     if not started_run:
-        overrides = half_of(teacher, student, overrides, log) | overrides
+        overrides = half_of_teacher(teacher, student, overrides, log) | overrides
     if recipe is not None:
-        overrides[RECIPE] = _written_out(recipe)
+        overrides[RECIPE] = _read_recipe(recipe)
     elif RECIPE not in overrides and not started_run:
-        overrides[RECIPE] = _usual_recipe(teacher, student, task, overrides, log)
+        overrides[RECIPE] = _default_recipe(teacher, student, task, overrides, log)
     return overrides
 
 
-def half_of(teacher: Teacher, student: str, overrides: dict, log: Log) -> dict:
-    """The shape of DistilBERT or DistilGPT2 beside this teacher, where it is none of the published size: half its
-    layers, and all else as it has it. What is asked for otherwise stays as it is asked."""
+def half_of_teacher(teacher: Teacher, student: str, overrides: dict, log: Log) -> dict:
+    """The shape of DistilBERT or DistilGPT2 for a teacher that is not of the published size, as overrides: half its
+    layers and otherwise its shape. Settings in `overrides` are left out; empty if nothing differs from the preset."""
     if student not in HALVES or Path(student).is_dir():
         return {}
     theirs, published = teacher.model.config, registry.preset(student).model
@@ -161,20 +162,21 @@ def half_of(teacher: Teacher, student: str, overrides: dict, log: Log) -> dict:
 
 
 def _seed_and_start(started_run: dict, seed: int | None, overrides: dict) -> tuple[int, str]:
-    """What the first weights of a new student follow from: as the run was begun, or as it is asked for now."""
+    """The seed and `objective.start` that determine the initial weights of a new student: from the record of a resumed
+    run, or from the request."""
     if started_run:
         settings = started_run.get("settings") or {}
         return settings.get("runtime", {}).get("seed", 0), settings.get("objective", {}).get("start", "teacher")
-    seed = _whole(overrides, "runtime.seed", 0) if seed is None else seed
+    seed = _integer(overrides, "runtime.seed", 0) if seed is None else seed
     return seed, overrides.get("objective.start", "teacher")
 
 
-def _whole(overrides: dict, name: str, default: int) -> int:
+def _integer(overrides: dict, name: str, default: int) -> int:
     return parsed(str(overrides.get(name, default)), int, name)
 
 
-def _written_out(recipe: str) -> str:
-    """The recipe itself where a file is named, so that the run keeps it."""
+def _read_recipe(recipe: str) -> str:
+    """The content of a recipe file, so that the run records it; a recipe name is returned as it is."""
     path = Path(recipe)
     if path.suffix != ".json" or recipe.lstrip()[:1] in ("{", "["):
         return recipe
@@ -183,37 +185,37 @@ def _written_out(recipe: str) -> str:
     return path.read_text(encoding="utf-8").strip()
 
 
-def _usual_recipe(teacher: Teacher, preset: str, task: str | None, overrides: dict, log: Log) -> str:
-    """On a task TinyBERT's; on plain text DistilBERT's, where hidden states are of one width and the teacher fills in
-    masks, else TinyBERT's."""
+def _default_recipe(teacher: Teacher, preset: str, task: str | None, overrides: dict, log: Log) -> str:
+    """The default recipe: on a task TinyBERT's; on plain text DistilBERT's if student and teacher have the same width
+    and the teacher has a vocabulary head, else TinyBERT's."""
     if task is not None:
         return "tinybert"
-    width = _whole(overrides, "model.width", registry.preset(preset).model.width)
+    width = _integer(overrides, "model.width", registry.preset(preset).model.width)
     if width != teacher.model.config.width:
         log(f"recipe tinybert, as the student is {width} wide and the teacher {teacher.model.config.width}")
         return "tinybert"
     if not {"mlm", "clm"} & set(teacher.model.heads):
-        log("recipe tinybert, as the teacher has no vocabulary head that distilbert could follow")
+        log("recipe tinybert, as the teacher has no vocabulary head, which distilbert needs")
         return "tinybert"
     if preset.startswith("tinybert"):
         return "tinybert"
     if not isinstance(teacher.model, Gpt):
-        log("recipe distilbert; a student that will learn tasks from a teacher too keeps more with --recipe tinybert")
+        log("recipe distilbert; if the student will also be distilled on tasks, --recipe tinybert retains more")
     return "distilbert"
 
 
 def _check_model(name: str) -> None:
-    """What is no model may be a preset that is misspelt."""
+    """Raises a `ValueError` if there is no such model, with a hint if the name is a misspelt preset."""
     try:
         model_folder(name)
     except ValueError as error:
         near = difflib.get_close_matches(name, registry.PRESETS, n=2)
-        hint = f"; of the presets, did you mean {' or '.join(near)}?" if near else ""
+        hint = f"; did you mean the preset {' or '.join(near)}?" if near else ""
         raise ValueError(f"{error}{hint}") from None
 
 
-def shape_in(overrides: dict) -> dict:
-    """Those of the changes that are about the shape of the student."""
+def shape_overrides(overrides: dict) -> dict:
+    """The overrides of the student's shape."""
     return {name: value for name, value in overrides.items() if name.startswith(SHAPE)}
 
 
@@ -225,29 +227,29 @@ class _Student:
 def open_student(
     name: str, teacher: Teacher, shape: dict, seed: int, start: str, log: Log
 ) -> tuple[Transformer, Tokenizer] | None:
-    """A preset in such a shape as a new model with the teacher's vocabulary; None for a folder, which is opened as any
-    model is."""
+    """A new student from a preset with the given shape and the teacher's vocabulary, and its tokenizer; None for a
+    folder, which is loaded like any model. With `start="teacher"` its weights are initialised from the teacher's."""
     if Path(name).is_dir() or name not in registry.PRESETS:
         _check_model(name)
         if shape:
             raise ValueError(
-                f"{next(iter(shape))} cannot be changed, as {name} has weights of that shape: leave it out, or name a "
-                "preset as --student, such as tinybert-4"
+                f"{next(iter(shape))} cannot be changed, as {name} has weights of a fixed shape: leave it out, or give "
+                "a preset as --student, such as tinybert-4"
             )
         return None
     if "model.vocab_size" in shape:
-        raise ValueError("model.vocab_size is that of the teacher, whose tokens the student reads: leave it out")
+        raise ValueError("model.vocab_size is that of the teacher, whose tokenizer the student uses: leave it out")
     config, theirs = registry.preset(name).model, teacher.model.config
     config = changed_of_family(_Student(config), shape, registry.family_of(config).family).model
     positions = min(config.max_positions, theirs.max_positions)
     if "model.max_positions" in shape and positions < config.max_positions:
-        raise ValueError(f"model.max_positions is at most the teacher's {positions}, which teaches no longer sequence")
+        raise ValueError(f"model.max_positions is at most the teacher's {positions}: lower it, or leave it out")
     config = dataclasses.replace(config, vocab_size=theirs.vocab_size, max_positions=positions)
     refuse_beyond_memory(
         4.0 * config.num_matrix_parameters,
         "cpu",
         f"the {config.num_matrix_parameters:,} parameters of the student need",
-        "name a smaller preset as --student, or lower model.num_layers, model.width or model.inner_width",
+        "give a smaller preset as --student, or lower model.num_layers, model.width or model.inner_width",
     )
     family = registry.family_of(config)
     student = family(family.for_tokenizer(config, teacher.tokenizer.pad_id, teacher.tokenizer.end_id), ())

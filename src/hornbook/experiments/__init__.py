@@ -1,1 +1,1 @@
-"""Experiments: several ways of pre-training beside each other, from a short file to a page with verdicts."""
+"""Experiments: comparisons of pre-training methods, defined in a TOML file and reported with verdicts on claims."""

@@ -1,7 +1,7 @@
-"""An experiment as a person writes it down: what is equal, what varies, what is measured, and by which rule each claim
-is judged. `docs/experiments.md` goes through the one that is shipped, `equal-compute.toml`.
+"""The definition of an experiment in TOML: what is equal in all arms, what varies, what is measured, and the rule for
+each claim. `docs/experiments.md` describes the format; `equal-compute.toml` is the shipped experiment.
 
-experiment = read_experiment("equal-compute")      # by its name, or a path to a file of one's own
+experiment = read_experiment("equal-compute")      # a shipped name, or a path to a TOML file
 experiment.arms[0].name
 """
 
@@ -21,58 +21,61 @@ from hornbook.pretraining.settings import PretrainSettings, preset_settings
 from hornbook.tasks.datasets import KnownDataSet, known
 
 SHIPPED = Path(__file__).parent
-NAME = re.compile(r"[a-z0-9]+(?:[.-][a-z0-9]+)*")  # of an arm or task: it becomes a part of file names
-OF_THE_RUNNER = ("schedule.steps", "checkpoint.keep_at", "runtime.seed", "model.vocab_size")
+NAME = re.compile(r"[a-z0-9]+(?:[.-][a-z0-9]+)*")  # names of arms and tasks are used in file names
+SET_BY_RUNNER = ("schedule.steps", "checkpoint.keep_at", "runtime.seed", "model.vocab_size")
 
 
 @dataclass(frozen=True)
 class Equal(Typed):
-    """What is the same in every arm."""
+    """Settings shared by all arms."""
 
     flops: float = setting(
-        0.0, "of each pre-training, in the model convention; 0 leaves it to --minutes-each", low=0, high=1e30
+        0.0,
+        "pre-training FLOPs of each arm, in the model convention; 0: measured with --minutes-each",
+        low=0,
+        high=1e30,
     )
     seeds: tuple[int, ...] = setting(
-        (0,), "of pre-training: every arm is trained once with each", low=0, high=LARGEST_SEED
+        (0,), "pre-training seeds; every arm is trained once with each", low=0, high=LARGEST_SEED
     )
     checkpoints: tuple[float, ...] = setting(
-        (1.0,), "shares of the FLOPs at which the weights are measured; the last 1", above=0, high=1
+        (1.0,), "fractions of the FLOPs at which checkpoints are evaluated, ascending to 1", above=0, high=1
     )
     seed_deviation: float = setting(
         0.0,
-        "deviation of the mean score between pre-training seeds, counted in where only one seed was trained",
+        "standard deviation of the mean score between pre-training seeds, added to intervals if there is one seed",
         low=0,
         high=100,
     )
-    pretraining: dict = field(default_factory=dict, metadata={"doc": "settings of pre-training by dotted name"})
-    finetuning: dict = field(default_factory=dict, metadata={"doc": "settings of fine-tuning by dotted name"})
+    pretraining: dict = field(default_factory=dict, metadata={"doc": "pre-training settings by dotted name"})
+    finetuning: dict = field(default_factory=dict, metadata={"doc": "fine-tuning settings by dotted name"})
 
     def __post_init__(self) -> None:
         super().__post_init__()
         shares = self.checkpoints
         if not shares or sorted(set(shares)) != list(shares) or shares[0] <= 0 or shares[-1] != 1:
-            raise ValueError(f"equal.checkpoints must rise from above 0 to 1, such as [0.25, 0.5, 1.0], not {shares}")
+            raise ValueError(f"equal.checkpoints must ascend from above 0 to 1, such as [0.25, 0.5, 1.0], not {shares}")
         if not self.seeds or len(set(self.seeds)) < len(self.seeds):
-            raise ValueError(f"equal.seeds must name one seed or more, each once, not {self.seeds}")
+            raise ValueError(f"equal.seeds must be one or more distinct seeds, not {self.seeds}")
         if self.flops < 0:
             raise ValueError(f"equal.flops must be above 0, not {self.flops:g}")
-        if taken := [name for name in OF_THE_RUNNER if name in self.pretraining]:
-            raise ValueError(f"equal.pretraining cannot set {taken[0]}, which follows from the rest: leave it out")
+        if taken := [name for name in SET_BY_RUNNER if name in self.pretraining]:
+            raise ValueError(f"equal.pretraining cannot set {taken[0]}, which the experiment computes: leave it out")
 
 
 @dataclass(frozen=True)
 class Arm(Typed):
-    """One way of pre-training: a preset and what is changed in it, after what is equal."""
+    """One pre-training method: a preset with overrides, applied after those in `equal`."""
 
-    name: str = setting("", "by which claims speak of it")
-    preset: str = setting("", "of hornbook pretrain")
-    label: str = setting("", "in pictures; none: its name")
-    panels: tuple[str, ...] = setting(("Mean score",), "titles of the pictures in which it is a line")
-    published: str = setting("", "a figure to stand beside, and whose it is")
-    settings: dict = field(default_factory=dict, metadata={"doc": "settings of pre-training by dotted name"})
+    name: str = setting("", "name of the arm, used in claims")
+    preset: str = setting("", "preset of hornbook pretrain")
+    label: str = setting("", "label in plots; defaults to the name")
+    panels: tuple[str, ...] = setting(("Mean score",), "titles of the plot panels that show this arm")
+    published: str = setting("", "published score to compare with, and its source")
+    settings: dict = field(default_factory=dict, metadata={"doc": "pre-training settings by dotted name"})
 
     @property
-    def words(self) -> str:
+    def title(self) -> str:
         return self.label or self.name
 
 
@@ -80,29 +83,29 @@ class Arm(Typed):
 class TaskPlan(Typed):
     """A task that every checkpoint is fine-tuned on."""
 
-    name: str = setting("", "by which the results speak of it")
-    task: str = setting("", "as hornbook finetune takes it; none: the name")
-    places: tuple[str, ...] = setting((), "where under --data it may lie; the first that is there is taken")
-    measure: str = setting("", "the score that counts; none: the task's own first")
-    seeds: tuple[int, ...] = setting((0, 1, 2), "of fine-tuning", low=0, high=LARGEST_SEED)
+    name: str = setting("", "name of the task, used in results")
+    task: str = setting("", "task of hornbook finetune; defaults to the name")
+    places: tuple[str, ...] = setting((), "candidate paths under --data; the first that exists is used")
+    measure: str = setting("", "metric that counts; defaults to the first metric of the task")
+    seeds: tuple[int, ...] = setting((0, 1, 2), "fine-tuning seeds", low=0, high=LARGEST_SEED)
     parts: Literal["as published", "by article"] = setting(
-        "as published", "by article: trained on half of the dev set's articles, scored on the others"
+        "as published", "by article: train on half of the articles of the dev set, score on the other half"
     )
     settings: dict = field(
-        default_factory=dict, metadata={"doc": "settings of fine-tuning by dotted name, beside those that are equal"}
+        default_factory=dict, metadata={"doc": "fine-tuning settings by dotted name, in addition to those in equal"}
     )
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if not self.places:
-            raise ValueError(f"task '{self.name}' has no places: name the folder under --data that holds it")
+            raise ValueError(f"task '{self.name}' has no places: list the paths under --data where its data may be")
         if len(set(self.seeds)) < max(2, len(self.seeds)):
-            raise ValueError(f"task '{self.name}' needs 2 seeds or more, each once, for an interval; not {self.seeds}")
+            raise ValueError(f"task '{self.name}' needs 2 or more distinct seeds for an interval, not {self.seeds}")
         if self.measure and self.measure not in self.known.measures:
-            there = ", ".join(self.known.measures)
-            raise ValueError(f"task '{self.name}' has no measure '{self.measure}': it is scored by {there}")
+            names = ", ".join(self.known.measures)
+            raise ValueError(f"task '{self.name}' has no measure '{self.measure}': use one of {names}")
         if self.parts == "by article" and self.known.kind != "spans":
-            raise ValueError(f"task '{self.name}' has no articles: leave out parts, or set it to 'as published'")
+            raise ValueError(f"task '{self.name}' has no articles: remove parts, or set it to 'as published'")
 
     @property
     def known(self) -> KnownDataSet:
@@ -115,31 +118,32 @@ class TaskPlan(Typed):
 
 @dataclass(frozen=True)
 class Sentences(Typed):
-    """Pairs of held-out text on which sentence heads are tried, also on the task that they were not trained for."""
+    """Held-out segment pairs for evaluating sentence heads, also on the task that a head was not trained for."""
 
-    pairs: int = setting(0, "how many of each kind; 0 leaves it out", low=0, high=10_000_000)
-    fit_pairs: int = setting(
-        8192, "training pairs that the classifier by word overlap is fitted to", low=1, high=10_000_000
-    )
+    pairs: int = setting(0, "number of pairs per sentence task; 0: none", low=0, high=10_000_000)
+    fit_pairs: int = setting(8192, "training pairs for the shared-word classifier", low=1, high=10_000_000)
 
 
 @dataclass(frozen=True)
 class Condition(Typed):
-    """A quantity and where it must lie. With its interval inside the bounds the condition holds, outside it does not,
-    and across a bound it is not decided."""
+    """Bounds on a quantity. The condition holds if the interval of the quantity is inside the bounds, does not hold if
+    it is outside, and is not decided if the interval contains a bound."""
 
-    words: str = setting("", "what it says, for a person")
+    words: str = setting("", "the condition in words")
     quantity: Literal["score", "crossed", "overlap", "parameters"] = setting(
-        "score", "mean score, accuracy of an arm's sentence head, of word overlap, or percent of parameters"
+        "score",
+        "score difference, accuracy of the sentence head or of the shared-word classifier, or parameters in percent",
     )
-    of: str = setting("", "the arm")
-    minus: str = setting("", "score: the arm that it is compared with")
-    over: str = setting("", "parameters: the arm whose are 100 percent")
-    task: str = setting("", "score: of this task alone; none: the mean over all")
-    pairs: Literal["nsp", "sop"] = setting("nsp", "crossed and overlap: the kind of pairs")
-    least: float | None = setting(None, "it must be above; scores are in points of 100")
-    most: float | None = setting(None, "it must be below")
-    premise: bool = setting(False, "where it does not hold, what the claim says of the same arm is not decided")
+    of: str = setting("", "arm that the condition is about")
+    minus: str = setting("", "score: arm to compare with")
+    over: str = setting("", "parameters: arm that counts as 100 percent")
+    task: str = setting("", "score: use this task only; default: the mean over all tasks")
+    pairs: Literal["nsp", "sop"] = setting("nsp", "crossed and overlap: kind of pairs")
+    least: float | None = setting(None, "lower bound, exclusive; scores are in points out of 100")
+    most: float | None = setting(None, "upper bound, exclusive")
+    premise: bool = setting(
+        False, "if this does not hold, other conditions of the claim on the same arm are not decided"
+    )
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -148,20 +152,20 @@ class Condition(Typed):
         needed = {"score": ("of", "minus"), "crossed": ("of",), "overlap": (), "parameters": ("of", "over")}
         for name in ("of", "minus", "over"):
             if bool(getattr(self, name)) != (name in needed[self.quantity]):
-                wants = " and ".join(needed[self.quantity]) or "no arm"
-                raise ValueError(f"the condition '{self.words}' is about {self.quantity}, which takes {wants}")
+                expected = " and ".join(needed[self.quantity]) or "none of of, minus and over"
+                raise ValueError(f"the condition '{self.words}' has quantity {self.quantity}: set {expected}")
 
 
 @dataclass(frozen=True)
 class Claim(Typed):
-    """What the field says. It holds where all its conditions do, and does not where one of them does not that is no
-    premise, and whose premise holds."""
+    """A published claim. It holds if all its conditions hold. It does not hold if a condition fails that is not a
+    premise and whose premise holds."""
 
-    name: str = setting("", "short")
-    words: str = setting("", "the claim in a sentence")
-    published: str = setting("", "the figures that it rests on, and where they stand")
-    would_decide: str = setting("", "what would decide it, where it is not decided")
-    conditions: tuple[Condition, ...] = setting((), "all must hold")
+    name: str = setting("", "short name")
+    words: str = setting("", "the claim in one sentence")
+    published: str = setting("", "published numbers behind the claim, with their source")
+    would_decide: str = setting("", "what would decide the claim, reported if it is not decided")
+    conditions: tuple[Condition, ...] = setting((), "conditions that must all hold")
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -170,21 +174,21 @@ class Claim(Typed):
 
     @property
     def arms(self) -> set[str]:
-        """Those that its conditions name."""
+        """The arms named by the conditions."""
         named = {name for each in self.conditions for name in (each.of, each.minus, each.over)}
         return named - {""}
 
 
 @dataclass(frozen=True)
 class Experiment(Typed):
-    name: str = setting("", "of the files that it leaves")
-    title: str = setting("", "of its page")
-    about: str = setting("", "what is compared, in a few sentences")
+    name: str = setting("", "name of the experiment, used in file names")
+    title: str = setting("", "title of the report page")
+    about: str = setting("", "description of the comparison, in a few sentences")
     equal: Equal = field(default_factory=Equal)
-    arms: tuple[Arm, ...] = setting((), "what varies")
-    tasks: tuple[TaskPlan, ...] = setting((), "what every checkpoint is fine-tuned on")
+    arms: tuple[Arm, ...] = setting((), "pre-training methods to compare")
+    tasks: tuple[TaskPlan, ...] = setting((), "tasks that every checkpoint is fine-tuned on")
     sentences: Sentences = field(default_factory=Sentences)
-    claims: tuple[Claim, ...] = setting((), "what is judged")
+    claims: tuple[Claim, ...] = setting((), "claims to judge")
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -192,15 +196,19 @@ class Experiment(Typed):
             names = [each.name for each in group]
             for name in names:
                 if not NAME.fullmatch(name):
-                    raise ValueError(f"'{name}' in {what} is no name: use small letters, digits and hyphens")
+                    raise ValueError(
+                        f"'{name}' in {what} is not a valid name: use lower-case letters, digits and hyphens"
+                    )
             if twice := [name for name in names if names.count(name) > 1]:
-                raise ValueError(f"{what} name '{twice[0]}' twice: give each a name of its own")
+                raise ValueError(f"{what} has the name '{twice[0]}' twice: use distinct names")
         if not NAME.fullmatch(self.name):
-            raise ValueError(f"'{self.name}' is no name of an experiment: use small letters, digits and hyphens")
+            raise ValueError(
+                f"'{self.name}' is not a valid experiment name: use lower-case letters, digits and hyphens"
+            )
         if len(self.arms) < 2:
-            raise ValueError("an experiment compares at least two arms: add [[arms]]")
+            raise ValueError("an experiment needs at least two arms: add [[arms]]")
         for arm in self.arms:
-            self.settings_of(arm)  # refuses what is no setting
+            self.settings_of(arm)  # raises for unknown settings
         self._refuse_unknown_arms()
 
     def _refuse_unknown_arms(self) -> None:
@@ -208,50 +216,56 @@ class Experiment(Typed):
         for condition in (condition for claim in self.claims for condition in claim.conditions):
             for name in filter(None, (condition.of, condition.minus, condition.over)):
                 if name not in arms:
-                    raise ValueError(f"the condition '{condition.words}' names the arm '{name}', which is not there")
+                    known_arms = ", ".join(sorted(arms))
+                    raise ValueError(
+                        f"the condition '{condition.words}' names an unknown arm '{name}': use {known_arms}"
+                    )
             if condition.task and condition.task not in tasks:
-                raise ValueError(f"the condition '{condition.words}' names the task '{condition.task}', not there")
+                raise ValueError(f"the condition '{condition.words}' names an unknown task '{condition.task}'")
             if condition.quantity in ("crossed", "overlap") and not self.sentences.pairs:
                 raise ValueError(f"the condition '{condition.words}' needs pairs: set pairs in [sentences]")
             if condition.quantity == "crossed" and self.settings_of(self.arm(condition.of)).layout not in LABELLED:
-                raise ValueError(f"the condition '{condition.words}' needs a sentence head, which {condition.of} lacks")
+                raise ValueError(
+                    f"the condition '{condition.words}' needs a sentence head, which {condition.of} does not have"
+                )
 
-    def of_arms(self, names: Sequence[str]) -> "Experiment":
-        """These arms alone, in the file's order, and the claims that are about no other. It says so of itself."""
-        there = [arm.name for arm in self.arms]
-        if unknown := [name for name in names if name not in there]:
-            raise ValueError(f"there is no arm '{unknown[0]}' in {self.name}: it has {', '.join(there)}")
+    def with_arms(self, names: Sequence[str]) -> "Experiment":
+        """The experiment with only these arms, in file order, and the claims about them; `about` lists what was left
+        out."""
+        known_arms = [arm.name for arm in self.arms]
+        if unknown := [name for name in names if name not in known_arms]:
+            raise ValueError(f"there is no arm '{unknown[0]}' in {self.name}: use {', '.join(known_arms)}")
         arms = tuple(arm for arm in self.arms if arm.name in names)
         if len(arms) < 2:
-            raise ValueError("an experiment compares at least two arms: name another one")
+            raise ValueError("an experiment needs at least two arms: name another one")
         claims = tuple(claim for claim in self.claims if claim.arms <= set(names))
-        left_out = [name for name in there if name not in names]
+        left_out = [name for name in known_arms if name not in names]
         not_judged = [claim.name for claim in self.claims if claim not in claims]
-        said = f"Arms left out here: {', '.join(left_out)}." if left_out else ""
-        said += f" Claims not judged without them: {', '.join(not_judged)}." if not_judged else ""
-        return dataclasses.replace(self, arms=arms, claims=claims, about=_with(self.about, said))
+        note = f"Arms left out: {', '.join(left_out)}." if left_out else ""
+        note += f" Claims that need them are not judged: {', '.join(not_judged)}." if not_judged else ""
+        return dataclasses.replace(self, arms=arms, claims=claims, about=_append(self.about, note))
 
     def with_settings(self, overrides: Mapping[str, Any]) -> "Experiment":
-        """Other settings of every arm's pre-training than the file's. It says so of itself."""
+        """The experiment with overrides of the pre-training settings of every arm; `about` lists them."""
         for arm in self.arms:
             if own := [name for name in overrides if name in arm.settings]:
-                raise ValueError(f"{own[0]} is what varies, arm {arm.name} has its own: change it in a file of yours")
+                raise ValueError(
+                    f"{own[0]} is set by arm {arm.name} and cannot be overridden: change it in a copy of the file"
+                )
         equal = dataclasses.replace(self.equal, pretraining=self.equal.pretraining | dict(overrides))
-        said = (
-            f"Set for every arm, beside the file: {', '.join(f'{name}={value}' for name, value in overrides.items())}."
-        )
-        return dataclasses.replace(self, equal=equal, about=_with(self.about, said))
+        note = f"Overrides for every arm: {', '.join(f'{name}={value}' for name, value in overrides.items())}."
+        return dataclasses.replace(self, equal=equal, about=_append(self.about, note))
 
     def on_device(self, device: str) -> "Experiment":
-        """The same with pre-training and fine-tuning on this device."""
-        place = {"runtime.device": device}
-        pretraining, finetuning = self.equal.pretraining | place, self.equal.finetuning | place
+        """The experiment with pre-training and fine-tuning on this device."""
+        override = {"runtime.device": device}
+        pretraining, finetuning = self.equal.pretraining | override, self.equal.finetuning | override
         return dataclasses.replace(
             self, equal=dataclasses.replace(self.equal, pretraining=pretraining, finetuning=finetuning)
         )
 
     def with_seeds(self, number: int) -> "Experiment":
-        """So many seeds of pre-training: the file's, then the next numbers."""
+        """The experiment with `number` pre-training seeds: those of the file, then the smallest unused numbers."""
         more = (seed for seed in itertools.count() if seed not in self.equal.seeds)
         seeds = tuple(itertools.islice(itertools.chain(self.equal.seeds, more), number))
         return dataclasses.replace(self, equal=dataclasses.replace(self.equal, seeds=seeds))
@@ -263,33 +277,33 @@ class Experiment(Typed):
         return next(task for task in self.tasks if task.name == name)
 
     def settings_of(self, arm: Arm) -> PretrainSettings:
-        """Of its pre-training, but for the number of steps."""
+        """The pre-training settings of an arm, without the number of steps."""
         return preset_settings(arm.preset, self.equal.pretraining | arm.settings)
 
 
 def read_experiment(name: str | Path) -> Experiment:
-    """The experiment that is shipped under a name, or the one in a file."""
+    """Reads a shipped experiment by name, or one from a TOML file."""
     path = Path(name)
     if (shipped := SHIPPED / f"{name}.toml").is_file() and path.suffix != ".toml":
         path = shipped
     elif not path.is_file() and path.suffix == ".toml":
-        raise ValueError(f"{path} does not exist: give the file of an experiment")
+        raise ValueError(f"{path} does not exist: give the TOML file of an experiment")
     elif not path.is_file():
         names = ", ".join(sorted(file.stem for file in SHIPPED.glob("*.toml")))
-        raise ValueError(f"there is no experiment '{name}': the shipped ones are {names}; or give a .toml file")
+        raise ValueError(f"there is no experiment '{name}': use {names}, or a path to a .toml file")
     try:
         values = tomllib.loads(path.read_text(encoding="utf-8"))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise ValueError(f"{path} is not valid TOML: {error}") from None
-    return experiment_in(values, str(path))
+    return parse_experiment(values, str(path))
 
 
-def _with(about: str, said: str) -> str:
-    return f"{about.strip()} {said}".strip()
+def _append(about: str, note: str) -> str:
+    return f"{about.strip()} {note}".strip()
 
 
-def experiment_in(values: Mapping[str, Any], where: str) -> Experiment:
-    """The experiment that a file holds, every name and setting in it checked."""
+def parse_experiment(values: Mapping[str, Any], where: str) -> Experiment:
+    """Builds an experiment from parsed TOML and validates all names and settings; errors start with `where`."""
     try:
         experiment = from_dict(Experiment, dict(_flat_settings(values)))
         for task in experiment.tasks:
@@ -300,7 +314,7 @@ def experiment_in(values: Mapping[str, Any], where: str) -> Experiment:
 
 
 def _flat_settings(values: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
-    """Groups of settings by dotted names: TOML makes tables of `model.width = 256`."""
+    """Flattens groups of settings to dotted names, because TOML parses `model.width = 256` as nested tables."""
     for name, value in values.items():
         if name in ("settings", "pretraining", "finetuning") and isinstance(value, Mapping):
             yield name, dict(_dotted(value))

@@ -1,5 +1,5 @@
-"""The most memory that a stretch of work took: on CUDA what its tensors took, elsewhere what the process took. And
-memory given back that nothing holds any more."""
+"""Peak memory of a block of code (CUDA tensors if there are any, otherwise resident memory of the process), and
+releasing unused memory."""
 
 import gc
 import resource
@@ -9,11 +9,12 @@ from pathlib import Path
 import torch
 
 STATUS, CLEAR = Path("/proc/self/status"), Path("/proc/self/clear_refs")
-FORGET_PEAK = "5"  # to Linux: the peak of the resident size starts again from what it is now
+RESET_PEAK = "5"  # tells Linux to reset the peak resident size to the current one
 
 
 class PeakMemory:
-    """
+    """Measures the peak memory of a block: `bytes`, and `of` what kind of memory.
+
     with PeakMemory() as peak:
         ...
     peak.bytes, peak.of
@@ -23,10 +24,10 @@ class PeakMemory:
     of: str = ""
 
     def __enter__(self) -> "PeakMemory":
-        give_back()  # what earlier work left is not this one's
+        release_memory()  # memory of earlier work does not count
         if torch.cuda.is_available():
             torch.cuda.reset_peak_memory_stats()
-        self.is_reset = _forget_peak()
+        self.is_reset = _reset_peak()
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -38,21 +39,21 @@ class PeakMemory:
         else:
             unit = 1 if sys.platform == "darwin" else 1024
             self.bytes = unit * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-            self.of = "resident memory of the process, since it began"
-        give_back()
+            self.of = "resident memory of the process, since its start"
+        release_memory()
 
 
-def give_back() -> None:
-    """What lies in cycles, and what torch keeps of a device's memory for later: others work on it too."""
+def release_memory() -> None:
+    """Collects reference cycles and empties the CUDA cache, because other processes share the device."""
     gc.collect()
     if torch.cuda.is_initialized():
-        torch._C._cuda_clearCublasWorkspaces()  # else they keep the blocks that they lie in, graphs' among them
+        torch._C._cuda_clearCublasWorkspaces()  # otherwise they keep their memory blocks alive, also those of graphs
         torch.cuda.empty_cache()
 
 
-def _forget_peak() -> bool:
+def _reset_peak() -> bool:
     try:
-        CLEAR.write_text(FORGET_PEAK)
+        CLEAR.write_text(RESET_PEAK)
         return "VmHWM:" in STATUS.read_text()
     except OSError:
         return False

@@ -1,5 +1,5 @@
-"""How a piece of an experiment is run. A piece that is stopped answers None and goes on from there the next time, by
-the exact resume of pre-training and fine-tuning; one that is finished leaves a file, and is not run again."""
+"""Runs the pieces of an experiment. A stopped piece returns None and resumes exactly in the next run; a finished piece
+writes a file and is not run again."""
 
 import dataclasses
 import shutil
@@ -28,14 +28,14 @@ from hornbook.tasks.records import DataSet
 from hornbook.train.loop import OnProgress, Outcome, Status
 from hornbook.train.metrics import read_metrics
 
-NEVER = 1_000_000_000  # steps: the last weights are scored, and none are chosen by their dev score
-IN_PERCENT = "spans"  # the kind of task whose scores are in percent already
+NEVER = 1_000_000_000  # steps between validations: the last weights are scored, none are selected by dev score
+IN_PERCENT = "spans"  # span tasks have scores in percent, the others fractions
 Log = Callable[[str], None]
 
 
 @dataclass(frozen=True)
-class Finetuning:
-    """Everything that a process of its own needs for one fine-tuning."""
+class FinetuningJob:
+    """Everything that a worker process needs for one fine-tuning run."""
 
     piece: Piece
     plan: TaskPlan
@@ -43,28 +43,28 @@ class Finetuning:
     place: str
     out: str
     overrides: dict[str, Any]
-    until: float | None = None  # seconds since the epoch, at which it stops and saves
+    until: float | None = None  # deadline in seconds since the epoch; the run then saves and stops
 
 
-def pretrained(
+def run_pretraining(
     piece: Piece,
     out: Path,
-    decided: ResolvedExperiment,
+    resolved: ResolvedExperiment,
     corpora: list[str],
     on_progress: Callable[[Status], bool | None],
     log: Log,
 ) -> dict | None:
-    """Pre-trains an arm for its FLOPs, with its checkpoints kept, and writes down what it took."""
-    arm, run = decided.experiment.arm(piece.arm), piece.run_folder(out)
+    """Pre-trains an arm for its FLOPs, keeps its checkpoints, and records its cost; None if it was stopped."""
+    arm, run = resolved.experiment.arm(piece.arm), piece.run_folder(out)
     peak_file = Path(out) / "running" / f"{piece.key}.memory.json"
-    torch.compiler.reset()  # one piece of code is compiled for at most 8 shapes, and arms have theirs
+    torch.compiler.reset()  # torch recompiles a function at most 8 times, and arms differ in shapes
     with PeakMemory() as peak:
         outcome = pretrain(
             arm.preset,
             corpora,
             run,
             seed=piece.seed,
-            overrides=decided.changes_of(arm),
+            overrides=resolved.overrides_for(arm),
             resume=True,
             on_progress=on_progress,
             log=log,
@@ -74,22 +74,22 @@ def pretrained(
     if outcome.ended == "stopped":
         write_json(peak_file, memory)
         return None
-    found = _record(run, outcome, decided, piece) | {"memory": memory}
+    found = _record(run, outcome, resolved, piece) | {"memory": memory}
     write_json(piece.file(out), found)
-    for no_more_needed in ("checkpoints", "best"):  # what is measured lies under kept/
-        shutil.rmtree(run / no_more_needed, ignore_errors=True)
+    for unneeded in ("checkpoints", "best"):  # the evaluated weights are in kept/
+        shutil.rmtree(run / unneeded, ignore_errors=True)
     peak_file.unlink(missing_ok=True)
     return found
 
 
-def _record(run: Path, outcome: Outcome, decided: ResolvedExperiment, piece: Piece) -> dict[str, Any]:
+def _record(run: Path, outcome: Outcome, resolved: ResolvedExperiment, piece: Piece) -> dict[str, Any]:
     about, lines = read_json(run / "run.json"), read_metrics(run)
-    budget = decided.arms[piece.arm]
+    budget = resolved.arms[piece.arm]
     speeds = [line["tokens_per_second"] for line in lines if line["kind"] == "train"]
     speed = statistics.median(speeds[1:] or speeds or [0.0])
     validations = {line["step"]: line for line in lines if line["kind"] == "validation"}
     left_out = ("kind", "step", "best")
-    kept = load_model(piece.weights(run.parents[1], decided))
+    kept = load_model(piece.weights(run.parents[1], resolved))
     return {
         "steps": outcome.step,
         "tokens": outcome.tokens,
@@ -102,14 +102,14 @@ def _record(run: Path, outcome: Outcome, decided: ResolvedExperiment, piece: Pie
         "device": about["runtime"]["reason"],
         "losses": {
             f"{share:g}": {name: value for name, value in found.items() if name not in left_out}
-            for share in decided.experiment.equal.checkpoints
+            for share in resolved.experiment.equal.checkpoints
             if (found := validations.get(budget.step_at(share)))
         },
     }
 
 
-def finetuned(job: Finetuning, on_progress: OnProgress) -> dict | None:
-    """Fine-tunes a checkpoint on a task and writes down its score; the run itself is not kept."""
+def run_finetuning(job: FinetuningJob, on_progress: OnProgress) -> dict | None:
+    """Fine-tunes a checkpoint on a task, records its score and deletes the run folder; None if it was stopped."""
     out, piece, plan = Path(job.out), job.piece, job.plan
     folder = out / "running" / piece.key
     request = Request(
@@ -120,10 +120,10 @@ def finetuned(job: Finetuning, on_progress: OnProgress) -> dict | None:
         overrides={"validation.every_steps": NEVER, **job.overrides},
     )
     if (folder / "run.json").exists() and read_json(folder / "run.json")["request"] != request.to_dict():
-        # Begun where the weights lay elsewhere, or with other threads: it is short enough to begin anew.
+        # Started with other paths or threads: fine-tuning is short, so it starts from scratch.
         shutil.rmtree(folder)
     began = time.monotonic()
-    result = open_and_run(folder, request, labelled(plan, Path(job.place)), on_progress, lambda words: None)
+    result = open_and_run(folder, request, task_data(plan, Path(job.place)), on_progress, lambda message: None)
     if isinstance(result, Outcome):
         return None
     unit = 1.0 if plan.known.kind == IN_PERCENT else 100.0
@@ -139,25 +139,25 @@ def finetuned(job: Finetuning, on_progress: OnProgress) -> dict | None:
     return found
 
 
-def labelled(plan: TaskPlan, place: Path) -> DataSet | str:
-    """The data of a task as it is fine-tuned on."""
+def task_data(plan: TaskPlan, place: Path) -> DataSet | str:
+    """The fine-tuning data of a task: its path or, split by article, the data set."""
     if plan.parts == "as published":
         return str(place)
-    data = read(plan.task or plan.name, place, held_out=0, lone="dev")
+    data = read(plan.task or plan.name, place, held_out=0, default_split="dev")
     train, dev = by_article(data.parts["dev"])
     return dataclasses.replace(data, parts={"train": train, "dev": dev})
 
 
-def judged(piece: Piece, out: Path, decided: ResolvedExperiment, corpora: list[str]) -> dict:
-    """A piece about sentence pairs: `crossed` or `overlap`."""
-    experiment, began = decided.experiment, time.monotonic()
+def run_sentence_task(piece: Piece, out: Path, resolved: ResolvedExperiment, corpora: list[str]) -> dict:
+    """Runs a piece on sentence pairs, `crossed` or `overlap`, and records its accuracies."""
+    experiment, began = resolved.experiment, time.monotonic()
     arm = experiment.arm(piece.arm) if piece.arm else experiment.arms[0]
     settings, sentences = experiment.settings_of(arm), experiment.sentences
     opened = open_for(settings, corpora)
     if piece.kind == "overlap":
         found = overlap(settings, opened, sentences.pairs, sentences.fit_pairs)
     else:
-        found = crossed(piece.weights(out, decided), settings, opened, sentences.pairs)
+        found = crossed(piece.weights(out, resolved), settings, opened, sentences.pairs)
     found = found | {"seconds": time.monotonic() - began}
     write_json(piece.file(out), found)
     return found

@@ -1,11 +1,12 @@
-"""The pieces of an experiment, in the order in which they are run, and where each leaves what it found.
+"""The pieces of an experiment in the order they run, and where their results are stored. A piece is one unit of work: a
+pre-training run, a fine-tuning run, or an evaluation on sentence pairs.
 
-OUT/pieces/KEY.json            a finished piece: it is never run again
-OUT/pretrained/ARM-SEED/       the run of a pre-training, with the weights of each checkpoint under kept/
-OUT/running/KEY/               a piece that is not finished; gone when it is
+OUT/pieces/KEY.json            result of a finished piece, which is never run again
+OUT/pretrained/ARM-SEED/       pre-training run, with the weights of each checkpoint in kept/
+OUT/running/KEY/               unfinished piece; deleted when it finishes
 
-An arm is pre-trained, its sentence head is tried, and its checkpoints are fine-tuned, the last weights first, before
-the next arm begins: where a machine is lent for a while, what it finished needs no weights any more.
+Each arm is pre-trained, its sentence head evaluated, and its checkpoints fine-tuned (the last one first) before the
+next arm starts. On a machine that is only available for a while, finished arms then no longer need their weights.
 """
 
 from dataclasses import dataclass
@@ -22,37 +23,37 @@ Kind = Literal["overlap", "pretrain", "crossed", "finetune"]
 
 @dataclass(frozen=True)
 class Piece:
-    """What one piece is about; what a kind does not have is left at its default."""
+    """Identifies a piece; fields that do not apply to its kind have their defaults."""
 
     kind: Kind
     arm: str = ""
     seed: int = 0  # of pre-training
-    share: float = 1.0  # of the FLOPs, where the checkpoint was taken
+    share: float = 1.0  # fraction of the FLOPs at the checkpoint
     task: str = ""
     task_seed: int = 0
 
     @property
     def key(self) -> str:
-        """Its name on disk."""
+        """The name of the piece in file names."""
         if self.kind == "finetune":
             return f"finetune-{self.arm}-{self.seed}-at-{self.share:g}-{self.task}-{self.task_seed}"
         return self.kind if self.kind == "overlap" else f"{self.kind}-{self.arm}-{self.seed}"
 
     @property
-    def words(self) -> str:
-        """For a person."""
+    def description(self) -> str:
+        """Describes the piece in log messages."""
         if self.kind == "overlap":
-            return "how far word overlap goes on sentence pairs"
+            return "shared-word classifier on sentence pairs"
         seed = f", seed {self.seed}" if self.seed else ""
         if self.kind == "pretrain":
             return f"pre-training {self.arm}{seed}"
         if self.kind == "crossed":
-            return f"both sentence tasks for {self.arm}{seed}"
+            return f"both sentence tasks with the head of {self.arm}{seed}"
         return f"{self.task}, seed {self.task_seed}, on {self.arm}{seed} at {self.share:.4g} of the FLOPs"
 
     @property
-    def alike(self) -> tuple[str, str]:
-        """Pieces that take about as long."""
+    def cost_group(self) -> tuple[str, str]:
+        """Pieces with the same key take about equally long."""
         return self.kind, self.task if self.kind == "finetune" else self.arm
 
     def file(self, out: Path) -> Path:
@@ -62,29 +63,29 @@ class Piece:
         return self.file(out).exists()
 
     def found(self, out: Path) -> dict | None:
-        """What it left, if it is done."""
+        """The result of the piece, None if it is not finished."""
         return read_json(self.file(out)) if self.is_done(out) else None
 
     def run_folder(self, out: Path) -> Path:
-        """Of the pre-training that it belongs to."""
+        """The folder of the pre-training run that the piece belongs to."""
         return Path(out) / "pretrained" / f"{self.arm}-{self.seed}"
 
-    def weights(self, out: Path, decided: ResolvedExperiment) -> Path:
-        """The checkpoint that it measures."""
-        return kept_folder(self.run_folder(out), decided.arms[self.arm].step_at(self.share))
+    def weights(self, out: Path, resolved: ResolvedExperiment) -> Path:
+        """The checkpoint that the piece evaluates."""
+        return kept_folder(self.run_folder(out), resolved.arms[self.arm].step_at(self.share))
 
 
-def tasks_of(out: Path, decided: ResolvedExperiment, with_data: list[str]) -> list[str]:
-    """Those whose data is there, and those that have finished pieces: what was found stays, with data or without."""
+def tasks_of(out: Path, resolved: ResolvedExperiment, with_data: list[str]) -> list[str]:
+    """Names of the tasks that have data or finished pieces; existing results stay when the data is gone."""
     done = {file.stem for file in (Path(out) / "pieces").glob("finetune-*.json")}
-    every = [task.name for task in decided.experiment.tasks]
-    has_pieces = {piece.task for piece in pieces_of(decided, every) if piece.key in done}
+    every = [task.name for task in resolved.experiment.tasks]
+    has_pieces = {piece.task for piece in pieces_of(resolved, every) if piece.key in done}
     return [task for task in every if task in with_data or task in has_pieces]
 
 
-def pieces_of(decided: ResolvedExperiment, tasks: list[str]) -> list[Piece]:
-    """All of them, in order, for those tasks."""
-    experiment = decided.experiment
+def pieces_of(resolved: ResolvedExperiment, tasks: list[str]) -> list[Piece]:
+    """All pieces for these tasks, in the order they run."""
+    experiment = resolved.experiment
     plans = [task for task in experiment.tasks if task.name in tasks]
     has_sentences = experiment.sentences.pairs > 0
     pieces = [Piece("overlap")] if has_sentences else []

@@ -1,14 +1,15 @@
-"""What is decided once, when an experiment begins, and written down in `OUT/experiment.json`: the FLOPs that every arm
-gets, and what they come to in steps.
+"""Values resolved once, when an experiment starts, and stored in `OUT/experiment.json`: the FLOPs of every arm, and the
+number of steps that this gives.
 
-The FLOPs are those of the file or, with `--minutes-each M`, measured: a few steps of every arm are timed on the device
-that is there, and the slowest arm's FLOPs a second times M minutes, less 3% for validating and saving, is what each arm
-gets. So every pre-training ends within M minutes on that device, and the faster ones earlier. A number that is written
-down is never measured again: on another device the same FLOPs take as long as they take.
+The FLOPs come from the file or, with `--minutes-each M`, from a measurement: a few steps of every arm are timed on the
+current device, and each arm gets the FLOPs per second of the slowest arm times M minutes, less 3% for validation and
+saving. So every pre-training run ends within M minutes on that device, the faster ones earlier. Stored FLOPs are never
+measured again: on another device the same FLOPs may take a different time.
 
-An arm's steps are the FLOPs over those of a step: the FLOPs a token (`model` convention, at the length limit) times the
-tokens that its batches really hold, counted over some of them. Layouts fill their sequences differently, and arms
-would else differ by some percent of compute. What was spent is counted by all tokens in the end.
+The steps of an arm are the FLOPs divided by the FLOPs of one step: FLOPs per token (`model` convention, at the maximum
+length) times the actual number of tokens per batch, averaged over some batches. Layouts fill their sequences
+differently, and arms would otherwise differ by some percent of compute. The FLOPs actually spent are computed from all
+tokens at the end.
 """
 
 import math
@@ -21,31 +22,32 @@ import numpy as np
 
 import hornbook
 from hornbook import config as configuration
-from hornbook.experiments.definition import Arm, Experiment, experiment_in
+from hornbook.experiments.definition import Arm, Experiment, parse_experiment
 from hornbook.files import read_json, write_json
 from hornbook.pretraining.batches import BatchMaker, Corpora, folder_and_weight, open_corpora
 from hornbook.pretraining.run import measured_pace
 from hornbook.pretraining.settings import PretrainSettings
 
 FILE = "experiment.json"
-NUM_COUNTED = 128  # batches of each length whose tokens are counted: to about a thousandth
-SAME_FLOPS = 1e-4  # relative: a number that was read off a page is the one that was given
-SPARE = 0.97  # of the minutes; the rest goes to validating and saving
-DECIDE_PIECES = ("equal", "arms", "tasks", "sentences")  # of an experiment; the rest only judges and shows
-NAMED = ("arms", "tasks")  # of which pieces are done one by one
-FREE = ("label", "panels", "published", "seed_deviation", "flops", "seeds", "places")  # may change on the way
+NUM_COUNTED_BATCHES = 128  # per length, to estimate tokens per batch to about 0.1%
+SAME_FLOPS = 1e-4  # relative tolerance, so that a rounded number from a report counts as the same
+USABLE_FRACTION = 0.97  # of the minutes; the rest is for validation and saving
+# Groups that determine the results of pieces; the others only affect verdicts and reports.
+FIXED_GROUPS = ("equal", "arms", "tasks", "sentences")
+NAMED_GROUPS = ("arms", "tasks")  # groups whose entries may be added and removed
+MAY_CHANGE = ("label", "panels", "published", "seed_deviation", "flops", "seeds", "places")  # keys in these groups
 
 
 @dataclass(frozen=True)
 class ArmBudget:
-    """An arm's share of the whole: the same FLOPs in its own number of steps."""
+    """The number of steps in which an arm spends the FLOPs, and the mean FLOPs and tokens per step."""
 
     steps: int
     step_flops: float
     step_tokens: float
 
     def step_at(self, share: float) -> int:
-        """The step at which this share of the FLOPs is spent."""
+        """The step at which this fraction of the FLOPs is spent."""
         return max(1, round(share * self.steps))
 
     def flops_at(self, share: float) -> float:
@@ -58,12 +60,12 @@ class ResolvedExperiment:
     flops: float
     arms: dict[str, ArmBudget]
     minutes_each: float | None
-    compile: str | None  # of every arm's runtime.compile; none: as the file says
-    measured: dict[str, float]  # seconds a step, where they were measured
+    compile: str | None  # runtime.compile of every arm; None: as in the file
+    measured: dict[str, float]  # seconds per step by arm; empty if not measured
     device: str
 
-    def changes_of(self, arm: Arm) -> dict[str, Any]:
-        """All settings of an arm's pre-training that are not its preset's."""
+    def overrides_for(self, arm: Arm) -> dict[str, Any]:
+        """All overrides of the preset for the pre-training of an arm."""
         budget, equal = self.arms[arm.name], self.experiment.equal
         own = {
             "checkpoint.keep": 1,
@@ -77,7 +79,7 @@ class ResolvedExperiment:
         return own if self.compile is None else own | {"runtime.compile": self.compile}
 
 
-def decide(
+def resolve(
     out: Path,
     experiment: Experiment,
     corpora: list[str],
@@ -86,39 +88,43 @@ def decide(
     log: Callable[[str], None],
     options: Mapping[str, Any] | None = None,
 ) -> ResolvedExperiment:
-    """Decided now and written down, or as it was written down. Arms and tasks may be added later, not changed. `data`
-    has the fingerprint of each task's."""
-    opened = {name: open_for(experiment.settings_of(experiment.arm(name)), corpora) for name in _names(experiment)}
-    read_from = next(iter(opened.values()))
-    fingerprints, weights = [corpus.fingerprint for corpus, _ in read_from], [weight for _, weight in read_from]
+    """Resolves the experiment and writes `OUT/experiment.json`, or reads the stored values.
+
+    Arms and tasks may be added later but not changed. `data`: fingerprint of the data of each task.
+    """
+    opened = {name: open_for(experiment.settings_of(experiment.arm(name)), corpora) for name in _arm_names(experiment)}
+    first = next(iter(opened.values()))
+    fingerprints, weights = [corpus.fingerprint for corpus, _ in first], [weight for _, weight in first]
     written = read_json(out / FILE) if (out / FILE).exists() else None
     if written is not None:
         _refuse_other_corpora(out, written, fingerprints, weights)
-        _refuse_other(out, written, experiment, minutes_each)
+        _refuse_changes(out, written, experiment, minutes_each)
         _refuse_other_data(out, written, data)
         flops, measured, compile_, device = (written[name] for name in ("flops", "measured", "compile", "device"))
         minutes_each = written["minutes_each"]
     elif minutes_each is not None:
-        flops, measured, compile_, device = _measured(experiment, opened, corpora, minutes_each, log)
+        flops, measured, compile_, device = _measure_flops(experiment, opened, corpora, minutes_each, log)
     else:
         flops, measured, compile_, device = experiment.equal.flops, {}, None, ""
     if not flops:
-        raise ValueError("the experiment does not say equal.flops: give --minutes-each, or set them in its file")
+        raise ValueError(
+            "equal.flops is not set: pass --flops or --minutes-each, or set it in the file of the experiment"
+        )
     arms = {name: ArmBudget(**each) for name, each in (written["arms"] if written else {}).items()}
-    for name in _names(experiment):
+    for name in _arm_names(experiment):
         if name not in arms:
             step_flops, step_tokens = flops_per_step(experiment.settings_of(experiment.arm(name)), opened[name])
             arms[name] = ArmBudget(max(1, round(flops / step_flops)), step_flops, step_tokens)
-    decided = ResolvedExperiment(experiment, flops, arms, minutes_each, compile_, measured, device)
-    about = _about(decided, written or {}) | {"corpora": fingerprints, "corpus_weights": weights}
+    resolved = ResolvedExperiment(experiment, flops, arms, minutes_each, compile_, measured, device)
+    about = _about(resolved, written or {}) | {"corpora": fingerprints, "corpus_weights": weights}
     about["data"] = (written or {}).get("data", {}) | data
     about["options"] = dict(options or {})
     if written != about:
         write_json(out / FILE, about)
-    return decided
+    return resolved
 
 
-def _names(experiment: Experiment) -> list[str]:
+def _arm_names(experiment: Experiment) -> list[str]:
     return [arm.name for arm in experiment.arms]
 
 
@@ -127,55 +133,57 @@ def open_for(settings: PretrainSettings, corpora: list[str]) -> Corpora:
 
 
 def flops_per_step(settings: PretrainSettings, opened: Corpora) -> tuple[float, float]:
-    """(FLOPs, tokens) of a mean step: what its batches really hold, at the FLOPs of the length limit."""
+    """(FLOPs, tokens) of a step on average: actual tokens per batch, at the FLOPs per token of the maximum length."""
     settings = configuration.with_overrides(settings, {"model.vocab_size": opened[0][0].tokenizer.vocab_size})
     data, flops, tokens = settings.data, 0.0, 0.0
     for length, examples in BatchMaker(settings, opened).examples.items():
         is_only = data.short_length == data.length
         share = 1.0 if is_only else data.short_fraction if length == data.short_length else 1 - data.short_fraction
         num_sequences = max(1, settings.batch.tokens // length)
-        held = float(np.mean([examples.batch(number, num_sequences).num_tokens for number in range(NUM_COUNTED)]))
-        held *= settings.batch.mean_tokens / settings.batch.tokens
-        flops += share * held * settings.flops_per_token(length)
-        tokens += share * held
+        num_tokens = float(
+            np.mean([examples.batch(number, num_sequences).num_tokens for number in range(NUM_COUNTED_BATCHES)])
+        )
+        num_tokens *= settings.batch.mean_tokens / settings.batch.tokens
+        flops += share * num_tokens * settings.flops_per_token(length)
+        tokens += share * num_tokens
     return flops, tokens
 
 
-def _measured(
+def _measure_flops(
     experiment: Experiment, opened: dict[str, Corpora], corpora: list[str], minutes: float, log: Callable[[str], None]
 ) -> tuple[float, dict[str, float], str, str]:
-    """(FLOPs that fit, seconds a step of each arm, whether they compile, device)."""
+    """Returns (FLOPs that fit into the minutes, seconds per step by arm, runtime.compile, device)."""
     seconds, rates, runtime = {}, {}, None
     for number, arm in enumerate(experiment.arms, 1):
-        log(f"measuring how fast {arm.name} trains ({number} of {len(experiment.arms)}) ...")
+        log(f"measuring the training speed of {arm.name} ({number} of {len(experiment.arms)}) ...")
         overrides = experiment.equal.pretraining | arm.settings
         seconds[arm.name], runtime = measured_pace(arm.preset, corpora, minutes, overrides)
         step_flops, _ = flops_per_step(experiment.settings_of(arm), opened[arm.name])
         rates[arm.name] = step_flops / seconds[arm.name]
     slowest = min(rates, key=rates.get)
-    flops = float(f"{SPARE * minutes * 60 * rates[slowest]:.3g}")
-    log(f"{flops:.3g} FLOPs each: what {slowest}, the slowest, does in {minutes:g} minutes")
+    flops = float(f"{USABLE_FRACTION * minutes * 60 * rates[slowest]:.3g}")
+    log(f"{flops:.3g} FLOPs per arm: what the slowest arm, {slowest}, does in {minutes:g} minutes")
     return flops, seconds, "yes" if runtime.compiles else "no", runtime.reason
 
 
-def _about(decided: ResolvedExperiment, written: dict) -> dict[str, Any]:
-    """What is decided, as it is written down. Arms and tasks that the file no longer has stay: their pieces do too."""
-    experiment = configuration.to_dict(decided.experiment)
+def _about(resolved: ResolvedExperiment, written: dict) -> dict[str, Any]:
+    """The contents of experiment.json. Arms and tasks that were removed from the file are kept, as are their pieces."""
+    experiment = configuration.to_dict(resolved.experiment)
     return {
         "hornbook": hornbook.__version__,
         "experiment": experiment,
-        "left_out": {group: _left_out(group, written, experiment) for group in NAMED},
-        "flops": decided.flops,
-        "minutes_each": decided.minutes_each,
-        "measured": decided.measured,
-        "compile": decided.compile,
-        "device": decided.device,
-        "arms": {name: vars(budget) for name, budget in decided.arms.items()},
+        "left_out": {group: _left_out(group, written, experiment) for group in NAMED_GROUPS},
+        "flops": resolved.flops,
+        "minutes_each": resolved.minutes_each,
+        "measured": resolved.measured,
+        "compile": resolved.compile,
+        "device": resolved.device,
+        "arms": {name: vars(budget) for name, budget in resolved.arms.items()},
     }
 
 
 def _left_out(group: str, written: dict, now: dict) -> list[dict]:
-    """Of those that were ever in the file, the ones that are not."""
+    """The entries that were in an earlier version of the file and are not in it now."""
     before = [*written.get("experiment", {}).get(group, []), *written.get("left_out", {}).get(group, [])]
     return list({each["name"]: each for each in before if each["name"] not in {e["name"] for e in now[group]}}.values())
 
@@ -183,42 +191,44 @@ def _left_out(group: str, written: dict, now: dict) -> list[dict]:
 def _refuse_other_corpora(out: Path, written: dict, fingerprints: list[str], weights: list[float]) -> None:
     if fingerprints != written["corpora"]:
         raise ValueError(
-            f"--corpus is not the corpus that {out} began with: put that one back, or choose another --out"
+            f"--corpus differs from the corpus that {out} was started with: pass that corpus, or choose another --out"
         )
     before = written.get("corpus_weights", weights)
     if [each / sum(before) for each in before] != [each / sum(weights) for each in weights]:
-        shown = ":".join(f"{each:g}" for each in before)
-        raise ValueError(f"{out} was begun with corpora mixed {shown}: give them so, or choose another --out")
+        ratio = ":".join(f"{each:g}" for each in before)
+        raise ValueError(f"{out} was started with corpus weights {ratio}: pass those, or choose another --out")
 
 
-def _refuse_other(out: Path, written: dict, experiment: Experiment, minutes_each: float | None) -> None:
-    """Pieces that are done stay right: all that decides them is the same."""
+def _refuse_changes(out: Path, written: dict, experiment: Experiment, minutes_each: float | None) -> None:
+    """Raises if a setting changed that finished pieces depend on."""
     if minutes_each is not None and minutes_each != written["minutes_each"]:
-        began = (
+        started = (
             f"--minutes-each {written['minutes_each']:g}" if written["minutes_each"] else _as_option(written["flops"])
         )
-        raise ValueError(f"{out} was begun with {began}: leave --minutes-each out, or choose another --out")
-    every = {group: [*written["experiment"][group], *written.get("left_out", {}).get(group, [])] for group in NAMED}
-    before = configuration.to_dict(experiment_in(written["experiment"] | every, str(out / FILE)))
+        raise ValueError(f"{out} was started with {started}: omit --minutes-each, or choose another --out")
+    every = {
+        group: [*written["experiment"][group], *written.get("left_out", {}).get(group, [])] for group in NAMED_GROUPS
+    }
+    before = configuration.to_dict(parse_experiment(written["experiment"] | every, str(out / FILE)))
     now = configuration.to_dict(experiment)
     if written["minutes_each"] is None and not math.isclose(
         now["equal"]["flops"], written["flops"], rel_tol=SAME_FLOPS
     ):
-        began = _as_option(written["flops"])
+        started = _as_option(written["flops"])
         raise ValueError(
-            f"{out} was begun with {began}, not {now['equal']['flops']:g}: give {began}, or choose another --out"
+            f"{out} was started with {started}, not {now['equal']['flops']:g}: pass {started}, or choose another --out"
         )
-    for group in DECIDE_PIECES:
+    for group in FIXED_GROUPS:
         pairs = (
             [(before[group], now[group])] if isinstance(now[group], dict) else _same_names(before[group], now[group])
         )
         for old, new in pairs:
             for name in new:
-                if name not in FREE and old[name] != new[name]:
+                if name not in MAY_CHANGE and old[name] != new[name]:
                     whose = f"{group} '{new['name']}'" if "name" in new else group
                     raise ValueError(
-                        f"of {whose} {_difference(name, old[name], new[name])}, as {out} was begun with: keep it, name "
-                        "a new one beside it, or choose another --out"
+                        f"{whose}: {_difference(name, old[name], new[name])} as in {out}: restore it, add a new entry, "
+                        "or choose another --out"
                     )
 
 
@@ -227,19 +237,19 @@ def _as_option(flops: float) -> str:
 
 
 def _difference(name: str, old: Any, new: Any) -> str:
-    """`pretraining optimizer.lr is 0.002 and not 0.001`, of the first setting that differs."""
+    """The first setting that differs, such as `pretraining optimizer.lr is 0.002, not 0.001`."""
     if not isinstance(old, dict) or not isinstance(new, dict):
-        return f"{name} is {new} and not {old}"
+        return f"{name} is {new}, not {old}"
     key = next(each for each in [*old, *new] if old.get(each) != new.get(each))
-    return f"{name} {key} is {new.get(key, 'not said')} and not {old.get(key, 'left unsaid')}"
+    return f"{name} {key} is {new.get(key, 'not set')}, not {old.get(key, 'unset')}"
 
 
 def _refuse_other_data(out: Path, written: dict, data: dict[str, str]) -> None:
-    """Scores of one task are of one set of examples."""
+    """Raises if the data of a task changed: all its scores must be on the same examples."""
     for name, now in data.items():
         if written.get("data", {}).get(name, now) != now:
             raise ValueError(
-                f"the data of {name} is not what {out} began with: put that back under --data, or choose another --out"
+                f"the data of {name} is not that which {out} was started with: restore it, or choose another --out"
             )
 
 

@@ -1,4 +1,4 @@
-"""`OUT/results.json`: all that the finished pieces of an experiment come to, from which its page is drawn."""
+"""`OUT/results.json`: the results of the finished pieces of an experiment, from which its report is built."""
 
 from pathlib import Path
 from typing import Any
@@ -12,20 +12,20 @@ from hornbook.files import write_json
 FILE = "results.json"
 
 
-def write_results(out: Path, decided: ResolvedExperiment, pieces: list[Piece], tasks: list[str]) -> dict[str, Any]:
-    experiment, scores = decided.experiment, Scores(out, decided, tasks)
+def write_results(out: Path, resolved: ResolvedExperiment, pieces: list[Piece], tasks: list[str]) -> dict[str, Any]:
+    experiment, scores = resolved.experiment, Scores(out, resolved, tasks)
     missing = [piece for piece in pieces if not piece.is_done(out)]
     results = {
         "kind": "experiment",
         "name": experiment.name,
         "title": experiment.title or experiment.name,
         "about": experiment.about.strip(),
-        "flops": decided.flops,
-        "minutes_each": decided.minutes_each,
-        "device": decided.device,
+        "flops": resolved.flops,
+        "minutes_each": resolved.minutes_each,
+        "device": resolved.device,
         "seeds": list(experiment.equal.seeds),
         "seed_deviation": experiment.equal.seed_deviation,
-        "least_reach": scores.least_reach(),
+        "least_reach": scores.min_half_width(),
         "checkpoints": list(experiment.equal.checkpoints),
         "num_pieces": len(pieces),
         "num_done": len(pieces) - len(missing),
@@ -36,21 +36,21 @@ def write_results(out: Path, decided: ResolvedExperiment, pieces: list[Piece], t
             for has_data in (task.name in tasks,)
         },
         "mean": MEAN,
-        "arms": {arm.name: _arm(arm.name, out, decided) for arm in experiment.arms},
-        "scores": scores.rows(decided),
+        "arms": {arm.name: _arm(arm.name, out, resolved) for arm in experiment.arms},
+        "scores": scores.rows(resolved),
         "degenerate": _degenerate(out, pieces),
         "overlap": _accuracies([Piece("overlap")], out),
-        "claims": [judge(claim, out, decided, scores) for claim in experiment.claims],
+        "claims": [judge(claim, out, resolved, scores) for claim in experiment.claims],
     }
     write_json(out / FILE, results)
     return results
 
 
-def _arm(name: str, out: Path, decided: ResolvedExperiment) -> dict[str, Any]:
-    """What is said of an arm, what its first seed took, and what the sentence heads of all seeds answer."""
-    arm, budget, seeds = decided.experiment.arm(name), decided.arms[name], decided.experiment.equal.seeds
+def _arm(name: str, out: Path, resolved: ResolvedExperiment) -> dict[str, Any]:
+    """Label and published score of an arm, cost of its first seed, and sentence-head accuracies over all seeds."""
+    arm, budget, seeds = resolved.experiment.arm(name), resolved.arms[name], resolved.experiment.equal.seeds
     return {
-        "label": arm.words,
+        "label": arm.title,
         "preset": arm.preset,
         "panels": list(arm.panels),
         "published": arm.published,
@@ -62,29 +62,34 @@ def _arm(name: str, out: Path, decided: ResolvedExperiment) -> dict[str, Any]:
 
 
 def _accuracies(pieces: list[Piece], out: Path) -> dict[str, dict] | None:
-    """On both kinds of pairs, over those of the pieces that are done."""
+    """Accuracies on NSP and SOP pairs over the finished pieces; None if there are none."""
     done = [found for piece in pieces if (found := piece.found(out)) is not None]
     return {kind: over_seeds([each[kind] for each in done]) for kind in ("nsp", "sop")} if done else None
 
 
 def _degenerate(out: Path, pieces: list[Piece]) -> list[str]:
-    """Fine-tunings that learned nothing, those of one checkpoint and task at once. Their scores count all the same."""
+    """Degenerate fine-tuning runs, one line per checkpoint and task. Their scores still count."""
     groups: dict[tuple, list[str | None]] = {}
     for piece in pieces:
         if piece.kind == "finetune" and (found := piece.found(out)) is not None:
             groups.setdefault((piece.arm, piece.seed, piece.share, piece.task), []).append(found["degenerate"])
-    said = []
+    lines = []
     for (arm, seed, share, task), reasons in groups.items():
         if wrong := [reason for reason in reasons if reason]:
             where = f"{task} on {arm}{f', seed {seed},' if seed else ''} at {share:.4g} of the FLOPs"
-            said.append(f"{where}: {len(wrong)} of {len(reasons)}, {' or '.join(dict.fromkeys(wrong))}")
-    return said
+            lines.append(f"{where}: {len(wrong)} of {len(reasons)}, {' or '.join(dict.fromkeys(wrong))}")
+    return lines
 
 
 def _missing(pieces: list[Piece]) -> dict[str, int]:
-    """How many pieces of each arm and kind are not there yet, in words."""
+    """The number of missing pieces by kind and arm."""
     counts: dict[str, int] = {}
-    kinds = {"pretrain": "pre-training", "crossed": "sentence tasks", "finetune": "fine-tuning", "overlap": "overlap"}
+    kinds = {
+        "pretrain": "pre-training",
+        "crossed": "sentence tasks",
+        "finetune": "fine-tuning",
+        "overlap": "shared words",
+    }
     for piece in pieces:
         where = f"{kinds[piece.kind]} {piece.arm}".strip()
         where += f" at {piece.share:.4g}" if piece.kind == "finetune" else ""

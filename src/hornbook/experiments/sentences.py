@@ -1,6 +1,6 @@
-"""Sentence pairs that no model was trained on: how a sentence head does on the task that it learned and on the other
-one, as it is, and how far counting the words that two segments share goes. Label 0 means in order, in both tasks.
-Intervals are over the documents that pairs start in: pairs of one document are no independent draws.
+"""Evaluation on held-out sentence pairs: a sentence head on the task it was trained for and, without further training,
+on the other one; and a classifier that counts shared words. Label 0 means in order, in both tasks. Intervals are over
+the documents that pairs start in, because pairs of one document are not independent.
 
 Shapes: N pairs.
 """
@@ -21,12 +21,12 @@ from hornbook.pretraining.batches import Corpora
 from hornbook.pretraining.settings import PretrainSettings
 from hornbook.train.device import decide, prepare, torch_settings_restored
 
-PAIRS_A_BATCH = 256
+PAIRS_PER_BATCH = 256
 
 
 @torch_settings_restored()
 def crossed(weights: Path, settings: PretrainSettings, opened: Corpora, num_pairs: int) -> dict[str, dict]:
-    """Accuracy in percent of a saved sentence head on held-out pairs of each task, with its interval."""
+    """Accuracy in percent of a saved sentence head on `num_pairs` held-out pairs of each task, with intervals."""
     runtime = decide(settings.runtime, 0.0)
     prepare(runtime)
     model = load_model(weights).to(runtime.device)
@@ -44,35 +44,36 @@ def crossed(weights: Path, settings: PretrainSettings, opened: Corpora, num_pair
 
 
 def overlap(settings: PretrainSettings, opened: Corpora, num_pairs: int, num_fitted: int) -> dict[str, dict]:
-    """The same of logistic regression on the words that two segments share, fitted to pairs that are trained on."""
+    """Accuracy of logistic regression on shared-word features, fitted to `num_fitted` training pairs, as in
+    `crossed`."""
     found = {}
     for layout in LABELLED:
-        (seen, labels, _), (unseen, wanted, documents) = (
+        (seen, labels, _), (unseen, gold, documents) = (
             _shared_words(settings, opened, layout, num, held_out)
             for num, held_out in ((num_fitted, False), (num_pairs, True))
         )
         model = make_pipeline(StandardScaler(), LogisticRegression(max_iter=1000)).fit(seen, labels)
-        found[layout] = _accuracy(model.predict(unseen) == wanted, documents)
+        found[layout] = _accuracy(model.predict(unseen) == gold, documents)
     return found
 
 
 def _batches(
     settings: PretrainSettings, opened: Corpora, layout: str, num_pairs: int, held_out: bool
 ) -> list[tuple[Batch, list[tuple[int, int]]]]:
-    """Each with the documents of its pairs."""
+    """Batches of pairs, each with the documents that its pairs start in."""
     data = settings.data
     length = data.short_length if data.short_fraction > 0 else data.length
     examples = Examples(opened, length, 0, layout, 0.0, held_out=held_out)
     num_pairs = min(num_pairs, sum(chunks.total for chunks in examples.chunks))
-    size = min(PAIRS_A_BATCH, num_pairs)
+    size = min(PAIRS_PER_BATCH, num_pairs)
     return [(examples.batch(number, size), examples.documents_of(number, size)) for number in range(num_pairs // size)]
 
 
 def _shared_words(
     settings: PretrainSettings, opened: Corpora, layout: str, num_pairs: int, held_out: bool
 ) -> tuple[np.ndarray, np.ndarray, list[tuple[int, int]]]:
-    """(features of N pairs, labels, documents): how many tokens they share, all and distinct, by count, share and
-    rarity."""
+    """(features of N pairs, labels, documents). The features are the number of shared tokens, all and distinct, as
+    count, fraction, and weighted by rarity."""
     tokenizer = opened[0][0].tokenizer
     counts = sum(corpus.token_counts for corpus, _ in opened).astype(float)
     rarity = np.log((counts.sum() + 1) / (counts + 1))
@@ -104,7 +105,7 @@ def _features(ids: np.ndarray, sep_id: int, rarity: np.ndarray) -> list[float]:
 
 
 def _accuracy(is_right: np.ndarray, documents: list[tuple[int, int]]) -> dict:
-    """In percent. Documents are drawn whole for the interval."""
+    """Accuracy in percent, with a bootstrap interval that resamples whole documents."""
     _, owner = np.unique(np.array(documents), axis=0, return_inverse=True)
     sizes = np.bincount(owner)
     rights = np.bincount(owner, weights=is_right.astype(float))

@@ -1,9 +1,9 @@
-"""The verdict on each claim, by the rule that the experiment stated beforehand.
+"""The verdict on each claim, by the rule stated in the experiment.
 
-A condition is a quantity with an interval and the bounds that it must lie within. Inside them it holds; outside them it
-does not hold at this scale; across a bound, while pieces are missing, or where an arm learned next to nothing, it is
-not decided. A claim holds where all its conditions do, and does not where one of them does not. A premise is not judged
-by itself: where it does not hold, the other conditions on its arm say nothing.
+A condition is a quantity with an interval, and bounds. It holds if the interval is within the bounds, and does not hold
+at this scale if the interval is outside. It is not decided if the interval contains a bound, while pieces are missing,
+or if an arm learned next to nothing. A claim holds if all its conditions hold, and does not hold if one of them does
+not. A premise alone does not refute a claim: if it does not hold, the other conditions on its arm are not decided.
 """
 
 import math
@@ -20,8 +20,9 @@ HOLDS, FAILS, OPEN = "holds", "does not hold at this scale", "not decided"
 
 @dataclass(frozen=True)
 class Quantity:
-    """What was found: a value and its interval, or what is missing, in words; of a difference between arms also the
-    deviation of one pre-training's score, and why it says nothing, if so. `note` stands behind it."""
+    """A measured value with its interval. `missing`: what is not measured yet. `deviation`: standard deviation of the
+    score of one pre-training run, for differences between arms. `says_nothing`: why the value is meaningless, if it is.
+    `note` is appended to the text."""
 
     value: float = math.nan
     low: float = math.nan
@@ -33,7 +34,7 @@ class Quantity:
     note: str = ""
 
     @property
-    def words(self) -> str:
+    def text(self) -> str:
         interval = (
             ""
             if self.low == self.high or math.isnan(self.low)
@@ -46,11 +47,11 @@ def _signed(number: float, quantity: Quantity) -> str:
     return f"{number:+.1f}" if quantity.unit == " points" else f"{number:.1f}"
 
 
-def lies(low: float, high: float, least: float | None, most: float | None) -> str:
-    """Where an interval lies to its bounds.
+def verdict_of_interval(low: float, high: float, least: float | None, most: float | None) -> str:
+    """Whether an interval is inside its bounds (holds), outside (does not hold), or contains one (not decided).
 
-    >>> lies(0.4, 2.0, 0.0, None), lies(-3.0, -1.0, 0.0, None), lies(-1.0, 1.0, 0.0, None)
-    ('holds', 'does not hold at this scale', 'not decided')
+    >>> [verdict_of_interval(low, high, 0.0, None) for low, high in ((0.4, 2.0), (-3.0, -1.0), (-1.0, 1.0))]
+    ['holds', 'does not hold at this scale', 'not decided']
     """
     least = -math.inf if least is None else least
     most = math.inf if most is None else most
@@ -59,16 +60,16 @@ def lies(low: float, high: float, least: float | None, most: float | None) -> st
     return FAILS if high <= least or low >= most else OPEN
 
 
-def judge(claim: Claim, out: Path, decided: ResolvedExperiment, scores: Scores) -> dict:
-    """The verdict on a claim, its reason in words, and that of each condition."""
+def judge(claim: Claim, out: Path, resolved: ResolvedExperiment, scores: Scores) -> dict:
+    """The verdict on a claim with its reason, and the results of its conditions."""
     conditions = []
     for condition in claim.conditions:
-        found = measured(condition, out, decided, scores)
+        found = measured(condition, out, resolved, scores)
         is_open = bool(found.missing or found.says_nothing) or math.isnan(found.low)
-        verdict = OPEN if is_open else lies(found.low, found.high, condition.least, condition.most)
-        conditions.append(_told(condition, found, verdict))
+        verdict = OPEN if is_open else verdict_of_interval(found.low, found.high, condition.least, condition.most)
+        conditions.append(_result_of(condition, found, verdict))
     doubtful = _doubtful(claim, conditions)
-    verdict = _of_all(claim, conditions, doubtful)
+    verdict = _overall_verdict(claim, conditions, doubtful)
     return {
         "name": claim.name,
         "words": claim.words,
@@ -80,27 +81,27 @@ def judge(claim: Claim, out: Path, decided: ResolvedExperiment, scores: Scores) 
     }
 
 
-def _doubtful(claim: Claim, told: list[dict]) -> set[str]:
-    """Arms whose premise does not hold."""
-    judged = zip(claim.conditions, told, strict=True)
+def _doubtful(claim: Claim, results: list[dict]) -> set[str]:
+    """The arms whose premise does not hold."""
+    judged = zip(claim.conditions, results, strict=True)
     return {condition.of for condition, each in judged if condition.premise and each["verdict"] != HOLDS}
 
 
-def _of_all(claim: Claim, told: list[dict], doubtful: set[str]) -> str:
-    if all(each["verdict"] == HOLDS for each in told):
+def _overall_verdict(claim: Claim, results: list[dict], doubtful: set[str]) -> str:
+    if all(each["verdict"] == HOLDS for each in results):
         return HOLDS
-    judged = zip(claim.conditions, told, strict=True)
+    judged = zip(claim.conditions, results, strict=True)
     fails = [condition for condition, each in judged if each["verdict"] == FAILS and not condition.premise]
     return FAILS if any(condition.of not in doubtful for condition in fails) else OPEN
 
 
-def _told(condition: Condition, found: Quantity, verdict: str) -> dict:
+def _result_of(condition: Condition, found: Quantity, verdict: str) -> dict:
     bounds = [f"above {condition.least:g}"] if condition.least is not None else []
     bounds += [f"below {condition.most:g}"] if condition.most is not None else []
     reason = f"{condition.words}: {verdict}"
     if not math.isnan(found.value):
-        reason += f", {found.words}, which must be {' and '.join(bounds)}"
-    reason += "".join(f", as {why}" for why in (found.missing, found.says_nothing) if why)
+        reason += f", {found.text}, must be {' and '.join(bounds)}"
+    reason += "".join(f", because {why}" for why in (found.missing, found.says_nothing) if why)
     can_narrow = verdict == OPEN and not (found.missing or found.says_nothing)
     number = None if math.isnan(found.value) else found.value
     low, high = (None if math.isnan(end) else end for end in (found.low, found.high))
@@ -117,38 +118,38 @@ def _told(condition: Condition, found: Quantity, verdict: str) -> dict:
 
 
 def _seeds_needed(condition: Condition, found: Quantity) -> int | None:
-    """How many pre-training seeds of each arm would narrow Welch's interval to the nearest bound, if the value and the
-    deviation stayed."""
+    """The number of pre-training seeds per arm for which Welch's interval no longer contains the nearest bound, if the
+    value and the deviation stay the same."""
     from scipy.special import stdtrit
 
     bounds = [bound for bound in (condition.least, condition.most) if bound is not None]
     distance = min(abs(found.value - bound) for bound in bounds)
     if math.isnan(found.deviation) or distance < 1e-9:
         return None
-    number = max(2, math.ceil(2 * (TWO_SIDED * found.deviation / distance) ** 2))  # a little too low
+    number = max(2, math.ceil(2 * (TWO_SIDED * found.deviation / distance) ** 2))  # a slight underestimate
     while stdtrit(2 * number - 2, 0.975) * found.deviation * math.sqrt(2 / number) > distance:
         number += 1
     return number
 
 
-def _would_decide(claim: Claim, told: list[dict], doubtful: set[str]) -> str:
-    """No number of seeds decides a condition whose premise does not hold."""
-    if any(each["missing"] for each in told):
-        return "the pieces that are missing"
-    judged = zip(claim.conditions, told, strict=True)
+def _would_decide(claim: Claim, results: list[dict], doubtful: set[str]) -> str:
+    """What would decide an open claim. More seeds cannot decide a condition whose premise does not hold."""
+    if any(each["missing"] for each in results):
+        return "the missing pieces"
+    judged = zip(claim.conditions, results, strict=True)
     needed = [each["seeds_needed"] for one, each in judged if each["seeds_needed"] and one.of not in doubtful]
     number = max(needed, default=0)
-    how_many = f"about {number} pre-training seeds of each arm (--seeds {number}), if the means stayed as they are"
-    return "; ".join(filter(None, (claim.would_decide, how_many if number else "")))
+    more_seeds = f"about {number} pre-training seeds per arm (--seeds {number}), if the means stay the same"
+    return "; ".join(filter(None, (claim.would_decide, more_seeds if number else "")))
 
 
-def measured(condition: Condition, out: Path, decided: ResolvedExperiment, scores: Scores) -> Quantity:
-    """The quantity of a condition, at all of the FLOPs."""
+def measured(condition: Condition, out: Path, resolved: ResolvedExperiment, scores: Scores) -> Quantity:
+    """The quantity of a condition, at the full FLOPs."""
     if condition.quantity == "score":
         return _difference(condition, scores)
     if condition.quantity == "parameters":
-        return _parameters(condition, out, decided)
-    return _accuracy(condition, out, decided)
+        return _parameters(condition, out, resolved)
+    return _accuracy(condition, out, resolved)
 
 
 def _difference(condition: Condition, scores: Scores) -> Quantity:
@@ -157,15 +158,15 @@ def _difference(condition: Condition, scores: Scores) -> Quantity:
         return Quantity(missing=f"there is no data for {condition.task}")
     if not scores.tasks:
         return Quantity(missing="there is no task to fine-tune on")
-    a, b = (scores.of_mean(arm, 1.0, tasks) for arm in (condition.of, condition.minus))
+    a, b = (scores.mean_scores(arm, 1.0, tasks) for arm in (condition.of, condition.minus))
     missing = _missing({arm: scores.num_missing(arm, 1.0, tasks) for arm in (condition.of, condition.minus)})
     if not a or not b:
         return Quantity(missing=missing)
     if min(len(a), len(b)) < 2:
         value = a[0] - b[0] if len(a) == len(b) == 1 else math.fsum(a) / len(a) - math.fsum(b) / len(b)
-        return Quantity(value, missing=missing or "one score has no interval")
+        return Quantity(value, missing=missing or "a single score has no interval")
     idle = [arm for arm in (condition.of, condition.minus) if not scores.has_learned(arm, 1.0, tasks)]
-    says_nothing = f"most fine-tunings of {' and '.join(idle)} learned nothing" if idle else ""
+    says_nothing = f"most fine-tuning runs of {' and '.join(idle)} are degenerate" if idle else ""
     few = tasks is None and len(scores.tasks) < scores.num_planned
     note = f" over {len(scores.tasks)} of {scores.num_planned} tasks" if few else ""
     return Quantity(
@@ -174,30 +175,32 @@ def _difference(condition: Condition, scores: Scores) -> Quantity:
 
 
 def _missing(fine_tunings: dict[str, int]) -> str:
-    """`1 fine-tuning of nsp and 2 fine-tunings of mlm are missing`."""
-    said = [f"{number} fine-tuning{'s' * (number > 1)} of {arm}" for arm, number in fine_tunings.items() if number]
+    """For example `1 fine-tuning run of nsp and 2 fine-tuning runs of mlm are missing`."""
+    counts = [
+        f"{number} fine-tuning run{'s' * (number > 1)} of {arm}" for arm, number in fine_tunings.items() if number
+    ]
     verb = "is" if sum(fine_tunings.values()) == 1 else "are"
-    return f"{' and '.join(said)} {verb} missing" if said else ""
+    return f"{' and '.join(counts)} {verb} missing" if counts else ""
 
 
-def _parameters(condition: Condition, out: Path, decided: ResolvedExperiment) -> Quantity:
-    seed = decided.experiment.equal.seeds[0]
+def _parameters(condition: Condition, out: Path, resolved: ResolvedExperiment) -> Quantity:
+    seed = resolved.experiment.equal.seeds[0]
     of, over = (Piece("pretrain", arm, seed).found(out) for arm in (condition.of, condition.over))
     if of is None or over is None:
-        waits_for = condition.of if of is None else condition.over
-        return Quantity(missing=f"{waits_for} is not pre-trained yet")
+        untrained = condition.of if of is None else condition.over
+        return Quantity(missing=f"{untrained} is not pre-trained yet")
     percent = 100 * of["parameters"] / over["parameters"]
     return Quantity(percent, percent, percent, unit="%")
 
 
-def _accuracy(condition: Condition, out: Path, decided: ResolvedExperiment) -> Quantity:
+def _accuracy(condition: Condition, out: Path, resolved: ResolvedExperiment) -> Quantity:
     if condition.quantity == "overlap":
         pieces = [Piece("overlap")]
     else:
-        pieces = [Piece("crossed", condition.of, seed) for seed in decided.experiment.equal.seeds]
+        pieces = [Piece("crossed", condition.of, seed) for seed in resolved.experiment.equal.seeds]
     found = [left[condition.pairs] for piece in pieces if (left := piece.found(out)) is not None]
-    missing = " and ".join(f"there is nothing yet of {piece.words}" for piece in pieces if not piece.is_done(out))
+    missing = " and ".join(f"{piece.description} is not done yet" for piece in pieces if not piece.is_done(out))
     if not found:
         return Quantity(missing=missing)
-    together = over_seeds(found)
-    return Quantity(together["value"], together["low"], together["high"], missing, unit="%")
+    combined = over_seeds(found)
+    return Quantity(combined["value"], combined["low"], combined["high"], missing, unit="%")

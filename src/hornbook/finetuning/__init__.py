@@ -1,1 +1,2 @@
-"""Puts a pre-trained model, labelled data, a task and the loop together into one run folder."""
+"""Fine-tunes a pre-trained model on labelled data into a run folder. Also holds what fine-tuning is compared with:
+probes, baselines and label curves."""

@@ -1,7 +1,7 @@
-"""`hornbook.finetune`: a model, labelled data and a task's name to a run that predicts.
+"""`hornbook.finetune`: fine-tunes a model on labelled data into a run that predicts.
 
 result = hornbook.finetune("bert-base-uncased", data=frame, task="classification")
-result.score                                   # on the held-out part
+result.score                                   # on the dev split
 result.predict(["a text", "another"])
 """
 
@@ -21,7 +21,7 @@ from hornbook.finetuning.augmented import with_copies
 from hornbook.finetuning.inputs import Inputs, Log, open_inputs
 from hornbook.finetuning.record import Request, command_of, read_run, refuse_other_request, refuse_other_tries
 from hornbook.finetuning.run import Result, run_once
-from hornbook.finetuning.sweep import ASKED, run_many
+from hornbook.finetuning.sweep import REQUEST, run_many
 from hornbook.finetuning.task_distillation import note_another_data_set, refuse_unfit_teacher, with_projections
 from hornbook.interop.hub import model_folder
 from hornbook.interop.teacher import Teacher
@@ -36,16 +36,18 @@ if TYPE_CHECKING:
 
 
 class Stopped(RuntimeError):
-    """A signal ended the run; everything is saved and the same call with `resume=True` goes on."""
+    """A signal ended the run. Its state is saved; the same call with `resume=True` continues it."""
 
     def __init__(self, out: Path, outcome: Outcome):
-        super().__init__(f"stopped at step {outcome.step:,} and saved in {out}: the same with --resume goes on")
+        super().__init__(
+            f"stopped at step {outcome.step:,} and saved in {out}: the same command with --resume continues"
+        )
         self.outcome = outcome
 
 
 @dataclasses.dataclass(frozen=True)
 class Finetuned(Result):
-    """A finished run that is ready to use."""
+    """A finished run, ready to predict."""
 
     @cached_property
     def predictor(self) -> "Predictor":
@@ -54,11 +56,11 @@ class Finetuned(Result):
         return load_predictor(self.out)
 
     def predict(self, items: Any) -> Any:
-        """One prediction for each text, pair, question or sentence, in their order; a data frame gives a data frame."""
+        """One prediction per text, pair, question or sentence, in input order; for a data frame, a data frame."""
         return self.predictor.predict(items)
 
     def evaluate(self, data: Any, **columns: str) -> dict:
-        """Official scores on other data, with 95% intervals."""
+        """Official scores on other data with 95% intervals."""
         return self.predictor.evaluate(data, **columns)
 
 
@@ -94,26 +96,25 @@ def finetune(
     Args:
         model: A run folder, a folder that `transformers` wrote, or a Hugging Face name.
         data: A folder, a file, a data frame, a list of dictionaries, or a dictionary of these by split.
-        task: The kind of task, or the name of a data set; by default that of the run that is resumed, or
-            `classification`.
+        task: The kind of task, or the name of a data set; defaults to that of the resumed run, or `classification`.
         out: The run folder; by default a new one under `runs/`.
         text, pair, label: The columns; inferred by default.
-        delimiter, encoding: How the files are written; detected by default.
-        epochs, lr, batch_size, seed: Settings of the run; by default the published ones for the task and the model.
-        restarts: Runs with different seeds, of which the best by dev score is kept.
-        search: Try the four published learning rates.
-        from_random: Start from random weights of the same shape.
+        delimiter, encoding: The format of the files; detected by default.
+        epochs, lr, batch_size, seed: Settings of the run; they default to the published values for the task and model.
+        restarts: Number of runs with different seeds; the one with the best dev score is kept.
+        search: Try the four published learning rates and keep the best by dev score.
+        from_random: Train the same network from randomly initialised weights.
         strict: Raise a `ValueError` at the first bad row.
-        changes: Any setting by its dotted name.
+        overrides: Any setting by its dotted name.
         resume: Continue the run in `out`.
-        watch, say: Receive the status of training and what there is to report.
-        teacher, opened: A teacher to learn from and the opened student, as `hornbook.distill` passes them.
+        on_progress, log: Receive the training status and the log messages.
+        teacher, opened: A teacher and the loaded student, as `hornbook.distill` passes them.
 
     Returns:
         The finished run: `score`, `scores`, `degenerate`, `predict(items)`, `evaluate(data)`.
 
     >>> import hornbook
-    >>> settings = {"epochs": 1, "progress": False, "log": lambda words: None}
+    >>> settings = {"epochs": 1, "progress": False, "log": lambda message: None}
     >>> result = hornbook.finetune("runs/first", "reviews.csv", out="runs/example", **settings)
     >>> 0 <= result.score <= 1, len(result.predict(["A charming journey."]))
     (True, 1)
@@ -147,17 +148,17 @@ def finetune(
     on_progress = on_progress or (lambda status: None)
     read_once: list[Inputs] = []
 
-    def open_with(asked: Request) -> Inputs:
-        """Data and model are read once; settings follow the request."""
+    def open_with(variant: Request) -> Inputs:
+        """The inputs with the settings of a request; data and model are read only once."""
         if not read_once:
             inputs = dataclasses.replace(checked_inputs(request, data, opened, teacher, log), folder=out)
             if teacher is not None and opened is None:
                 inputs = with_projections(inputs, model_folder(request.model), teacher, log)
             read_once.append(with_copies(inputs, request, teacher, out, on_progress, log))
-        return read_once[0].asked_with(asked)
+        return read_once[0].with_request(variant)
 
-    with run_lock(out):  # before copies and a teacher's answers are made there
-        _refuse_what_is_there(out, resume)
+    with run_lock(out):  # before augmented copies and cached teacher outputs are written there
+        _check_folder(out, resume)
         if _has_run(out):
             request, restarts, search = _as_started(out, request, restarts, search)
         if restarts > 1 or search:
@@ -174,7 +175,7 @@ def finetune(
 def checked_inputs(
     request: Request, data: Any, opened: tuple[nn.Module, Tokenizer] | None, teacher: Teacher | None, log: Log
 ) -> Inputs:
-    """Data, model and settings of a run, with a teacher that fits them."""
+    """Data, model and settings of a run; raises a `ValueError` if the teacher does not fit them."""
     inputs = open_inputs(request, data, log, opened)
     if teacher is not None:
         refuse_unfit_teacher(teacher, inputs)
@@ -182,42 +183,42 @@ def checked_inputs(
     return inputs
 
 
-def _refuse_what_is_there(out: Path, resume: bool) -> None:
-    is_begun = has_started(out)
-    if is_begun and not resume:
-        raise ValueError(f"{out} already holds a run: add --resume to go on with it, or choose another --out")
-    if not is_begun and out.exists() and any(path for path in out.iterdir() if not path.name.endswith(".tmp")):
+def _check_folder(out: Path, resume: bool) -> None:
+    is_started = has_started(out)
+    if is_started and not resume:
+        raise ValueError(f"{out} already holds a run: add --resume to continue it, or choose another --out")
+    if not is_started and out.exists() and any(path for path in out.iterdir() if not path.name.endswith(".tmp")):
         raise ValueError(f"{out} exists and is not a run: choose another --out, or empty it")
 
 
 def has_started(out: Path) -> bool:
-    """Whether a folder holds a run, or copies that were made for one."""
+    """Whether a folder holds a run, or augmented copies made for one."""
     return _has_run(out) or (out / MADE_FROM).exists()
 
 
 def _has_run(out: Path) -> bool:
-    return (out / "run.json").exists() or (out / ASKED).exists()
+    return (out / "run.json").exists() or (out / REQUEST).exists()
 
 
 def recorded_request(out: str | Path) -> dict[str, Any]:
-    """What a run was started with; nothing where there is none."""
-    files = [Path(out) / name for name in (ASKED, "run.json")]
+    """The request that the run in `out` was started with; empty if there is no run."""
+    files = [Path(out) / name for name in (REQUEST, "run.json")]
     return next((read_json(file).get("request", {}) for file in files if file.exists()), {})
 
 
 def _as_started(out: Path, request: Request, restarts: int, search: bool) -> tuple[Request, int, bool]:
-    """The request, restarts and search that a run was started with, so that resuming needs no more than its folder;
-    others are refused."""
+    """The request, restarts and search that the run in `out` was started with, so that resuming needs only its folder.
+    Raises a `ValueError` if different ones are given."""
     several = {"restarts": restarts if restarts > 1 else None, "search": search}
-    if not (out / ASKED).exists():
+    if not (out / REQUEST).exists():
         run = read_run(out, command_of(request))
         refuse(out, other_options({"restarts": 1, "search": False}, several))
         refuse_other_request(out, run, request)
         return Request(**run["request"]), 1, False
-    asked = read_json(out / ASKED)
-    refuse(out, other_options(asked, several))
-    refuse_other_tries(out, asked["request"], request)
-    return Request(**asked["request"]), asked["restarts"], asked["search"]
+    recorded = read_json(out / REQUEST)
+    refuse(out, other_options(recorded, several))
+    refuse_other_tries(out, recorded["request"], request)
+    return Request(**recorded["request"]), recorded["restarts"], recorded["search"]
 
 
 def _new_folder(task: str) -> Path:

@@ -1,4 +1,5 @@
-"""Training on changed copies of the examples beside them (`hornbook.augmentation`), which lie in the run folder."""
+"""Training on augmented copies in addition to the examples (`hornbook.augmentation`); they are stored in the run
+folder."""
 
 import math
 import time
@@ -23,25 +24,26 @@ OnProgress = Callable[[Status], None]
 def with_copies(
     inputs: Inputs, request: Request, teacher: Teacher | None, out: Path, on_progress: OnProgress, log: Log
 ) -> Inputs:
-    """The inputs with the copies that `augment.copies` asks for, made or found in the folder `out`."""
+    """The inputs with `augment.copies` copies per text, which are made in the folder `out` or read from it."""
     settings, seed = inputs.settings.augment, inputs.settings.runtime.seed
     if not settings.copies:
         return inputs
     model = _filler_folder(settings.model, request, teacher)
     kept = KeptCopies(out, made_from(inputs.train, model, settings, seed), len(inputs.train))
     if kept.num_done() < len(inputs.train):
-        log(f"up to {settings.copies} copies of each text of {len(inputs.train):,} examples, words by {model}")
+        log(f"making up to {settings.copies} copies per text of {len(inputs.train):,} examples with {model}")
         runtime = decide(inputs.settings.runtime, 0.0)
         prepare(runtime)
-        augmenter = Augmenter(_opened(model, teacher, str(runtime.device)), settings, seed, runtime.autocast)
-        kept.make(inputs.train, augmenter.overrides, _shown_by(on_progress, len(inputs.train), augmenter))
+        augmenter = Augmenter(_open_filler(model, teacher, str(runtime.device)), settings, seed, runtime.autocast)
+        kept.make(inputs.train, augmenter.changes, _progress(on_progress, len(inputs.train), augmenter))
     copies = kept.read(inputs.train)
-    log(f"{len(copies):,} changed copies are trained on beside {len(inputs.train):,} examples")
+    log(f"training on {len(copies):,} augmented copies in addition to {len(inputs.train):,} examples")
     return replace(inputs, copies=copies)
 
 
 def _filler_folder(named: str | None, request: Request, teacher: Teacher | None) -> Path:
-    """Of the model that fills in words: the one that is named or, before its fine-tuning, that which is fine-tuned."""
+    """The folder of the model that proposes words: the named one, or else the pre-trained model that this run or its
+    teacher was fine-tuned from."""
     if named is not None:
         return model_folder(named)
     if teacher is None:
@@ -50,28 +52,28 @@ def _filler_folder(named: str | None, request: Request, teacher: Teacher | None)
     base = read_json(record).get("model") if record.exists() else None
     if base is None:
         raise ValueError(
-            f"what the teacher {teacher.name} was fine-tuned from is not known, and a model that fills in masks is "
-            "needed for copies: name one by --augment-model"
+            f"the model that the teacher {teacher.name} was fine-tuned from is not known, and augmentation needs a "
+            "masked-language model: name one by --augment-model"
         )
     try:
         return model_folder(base)
     except ValueError as error:
         raise ValueError(
-            f"the teacher {teacher.name} was fine-tuned from {base}, which should fill in words for copies, but "
-            f"{error}: name another by --augment-model"
+            f"the teacher {teacher.name} was fine-tuned from {base}, which augmentation uses by default, but {error}: "
+            "name another model by --augment-model"
         ) from None
 
 
-def _opened(model: Path, teacher: Teacher | None, device: str) -> EncoderModel:
+def _open_filler(model: Path, teacher: Teacher | None, device: str) -> EncoderModel:
     try:
         return open_filler(model, device)
     except ValueError as error:
         flag = "--augment-model" if teacher is not None else "--set augment.model=MODEL"
-        raise ValueError(f"{error}: name a masked-language model by {flag} for the copies") from None
+        raise ValueError(f"{error}: name a masked-language model by {flag} for augmentation") from None
 
 
-def _shown_by(on_progress: OnProgress, num_examples: int, augmenter: Augmenter) -> Callable[[int], None]:
-    """Tells how far it is, as of a run's steps."""
+def _progress(on_progress: OnProgress, num_examples: int, augmenter: Augmenter) -> Callable[[int], None]:
+    """A callback that reports the number of finished examples as a `Status`."""
     started, first = time.monotonic(), None
 
     def show(num_done: int) -> None:

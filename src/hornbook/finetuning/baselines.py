@@ -1,13 +1,13 @@
-"""Baselines in one word, so that a person sees what pre-training buys.
+"""Baselines without pre-training, to compare fine-tuned models with.
 
-| name     | texts and pairs              | words               | endings             | spans                  |
-|----------|------------------------------|---------------------|---------------------|------------------------|
-| majority | the most frequent class      | most frequent tag   | most frequent place | no answer              |
-| tfidf    | words and pairs of words     | a word's usual tag  | nearest to context  | a sliding window       |
-| vectors  | averaged word vectors        | of each word        | nearest to context  | -                      |
-| random   | the same network, fine-tuned from random weights, for every kind                                      |
+| name     | texts and pairs          | words                    | endings                | spans            |
+|----------|--------------------------|--------------------------|------------------------|------------------|
+| majority | most frequent class      | most frequent tag        | most frequent position | no answer        |
+| tfidf    | word unigrams and bigrams| most frequent tag of word| nearest to context     | a sliding window |
+| vectors  | averaged word vectors    | vectors of word context  | nearest to context     | -                |
+| random   | the same network, fine-tuned from random weights, for every kind                                |
 
-Texts go through logistic regression, or ridge regression where a number is wanted.
+Text features go through logistic regression, or ridge regression for numbers.
 """
 
 from collections import Counter
@@ -21,8 +21,8 @@ from hornbook.finetuning.inputs import Inputs, Log
 from hornbook.finetuning.linear import MOST_WORDS, Fitted, fit_classes, fit_number, fit_several
 from hornbook.finetuning.record import Request, Scored
 from hornbook.finetuning.run import Result, open_and_run
-from hornbook.finetuning.shallow import Labelled, Predict, begin, finish, open_labelled
-from hornbook.finetuning.tfidf import CountedTexts, nearest_ending, usual_tags, window_answers
+from hornbook.finetuning.shallow import Labelled, Predict, finish, open_labelled, start_run
+from hornbook.finetuning.tfidf import TfidfFeatures, most_frequent_tags, nearest_ending, window_answers
 from hornbook.finetuning.vectors import Average, averages, cosines, paired
 from hornbook.lifecycle.locking import locks_out
 from hornbook.tasks.classification import Classification
@@ -35,7 +35,7 @@ from hornbook.train.loop import Outcome, Status
 from hornbook.train.randomness import seed_of
 
 NAMES = ("majority", "tfidf", "vectors", "random")
-NEIGHBOURS = 1  # words to either side whose vectors stand beside a word's own
+NEIGHBOURS = 1  # words on either side whose vectors are concatenated with a word's own
 
 
 @locks_out
@@ -57,17 +57,17 @@ def baseline(
     strict: bool = False,
     overrides: dict | None = None,
     on_progress: Callable[[Status], None] = lambda status: None,
-    log: Log = lambda words: None,
+    log: Log = lambda message: None,
 ) -> Scored | Result | Outcome:
-    """Scores a baseline and writes it to the folder `out`, in the form in which fine-tuning writes its scores.
+    """Scores a baseline and writes the scores to the folder `out`, in the format of fine-tuning.
 
     >>> import hornbook
     >>> hornbook.baseline("majority", "reviews.csv", "classification", "runs/majority").score
     0.5
 
-    The baseline `vectors` averages those of the text file `vectors`, or the token embeddings of `model`; `random` needs
-    `model` for its size, and writes all that fine-tuning writes. `overrides` are those of fine-tuning by dotted name,
-    such as `examples`. An `Outcome` means that training was stopped.
+    The baseline `vectors` averages the word vectors in the text file `vectors`, or the token embeddings of `model`.
+    `random` takes the size of its network from `model` and writes all files of a fine-tuning run. `overrides` are
+    fine-tuning settings by dotted name, such as `examples`. Returns an `Outcome` if training was stopped.
     """
     if name not in NAMES:
         raise ValueError(f"there is no baseline '{name}': use {', '.join(NAMES)}")
@@ -75,7 +75,7 @@ def baseline(
     common = {"text": text, "pair": pair, "label": label, "seed": seed, "strict": strict, "overrides": overrides or {}}
     common |= {"delimiter": delimiter, "encoding": encoding}
     if model is None and (name == "random" or (name == "vectors" and vectors is None)):
-        what = "the size of its network" if name == "random" else "its vectors, if no file of them is given (vectors=)"
+        what = "the size of its network" if name == "random" else "its vectors if no file is given (vectors=)"
         raise ValueError(f"the baseline {name} takes {what} from a model: name one (model=)")
     if name == "random":
         return open_and_run(out, Request(str(model), task, path, from_random=True, **common), data, on_progress, log)
@@ -90,30 +90,30 @@ def baseline_labelled(
     labelled: Labelled | Inputs,
     *,
     vectors: str | Path | None = None,
-    log: Log = lambda words: None,
+    log: Log = lambda message: None,
 ) -> Scored:
-    """The same with data that is open already, for all but `random`."""
+    """Like `baseline`, for data that is already read; any baseline except `random`."""
     source, model = None if vectors is None else str(vectors), request.model or None
-    done = begin(out, "baseline", request, {"baseline": name, "vectors": source}, labelled.data)
+    done = start_run(out, "baseline", request, {"baseline": name, "vectors": source}, labelled.data)
     if done:
         return done
     fitted: dict[str, Any] = {}
     if name == "majority":
         predict = _majority(labelled)
     elif name == "tfidf":
-        predict = _counted(labelled, fitted)
+        predict = _tfidf(labelled, fitted)
     else:
-        predict = _averaged(labelled, source, model, fitted, log)
+        predict = _word_vectors(labelled, source, model, fitted, log)
     return finish(out, labelled, predict, fitted)
 
 
 def _majority(labelled: Labelled | Inputs) -> Predict:
     kind, task, train = labelled.data.kind, labelled.saved.task, labelled.train
     if kind == "tagging":
-        return usual_tags(train, by_word=False)
+        return most_frequent_tags(train, by_word=False)
     if kind == "spans":
         if not task.or_none:
-            raise ValueError("no answer is the most frequent one where every question has one: use the tfidf baseline")
+            raise ValueError("the majority baseline needs questions without an answer here: use the tfidf baseline")
         return lambda examples: [SpanPrediction("", 0, 0, 0.0, ()) for _ in examples]
     if kind == "regression":
         mean = float(np.mean([each.label for each in train]))
@@ -124,31 +124,30 @@ def _majority(labelled: Labelled | Inputs) -> Predict:
     if task.output.problem == "multi":
         shares = _holds(task, train).mean(0).clip(1e-6, 1 - 1e-6)
         return lambda examples: task.decode([np.log(shares / (1 - shares))] * len(examples), None, examples)
-    counted = Counter(each.label for each in train)
-    scores = np.log(np.array([counted[label] for label in task.output.labels]) + 1e-9)
-    return lambda examples: task.decode([scores] * len(examples), None, examples)
+    counts = Counter(each.label for each in train)
+    logits = np.log(np.array([counts[label] for label in task.output.labels]) + 1e-9)
+    return lambda examples: task.decode([logits] * len(examples), None, examples)
 
 
-def _counted(labelled: Labelled | Inputs, fitted: dict[str, Any]) -> Predict:
+def _tfidf(labelled: Labelled | Inputs, fitted: dict[str, Any]) -> Predict:
     kind, task, train = labelled.data.kind, labelled.saved.task, labelled.train
     if kind == "tagging":
-        return usual_tags(train, by_word=True)
+        return most_frequent_tags(train, by_word=True)
     if kind == "choice":
         return nearest_ending(task, train)
     if kind == "spans":
         return window_answers(train)
-    counted = CountedTexts(train)
-    return _linear(labelled, counted.features, fitted)
+    return _linear(labelled, TfidfFeatures(train).features, fitted)
 
 
-def _averaged(
+def _word_vectors(
     labelled: Labelled | Inputs, source: str | None, model: str | None, fitted: dict[str, Any], log: Log
 ) -> Predict:
     kind, task = labelled.data.kind, labelled.saved.task
     if kind == "spans":
-        raise ValueError("averaged word vectors do not find spans: use the tfidf baseline")
-    everything = (each for part in labelled.data.parts.values() for each in part)
-    average = averages(source, model, everything, log)
+        raise ValueError("the vectors baseline does not predict spans: use the tfidf baseline")
+    all_examples = (each for split in labelled.data.parts.values() for each in split)
+    average = averages(source, model, all_examples, log)
     if kind == "choice":
 
         def nearest(examples: Sequence[ChoiceExample]) -> list:
@@ -163,7 +162,7 @@ def _averaged(
 
 
 def _linear(labelled: Labelled | Inputs, features: Callable[[list], Any], fitted: dict[str, Any]) -> Predict:
-    """Logistic or ridge regression on what `features` makes of examples."""
+    """Logistic or ridge regression on the `features` of the examples."""
     task, train, seed = labelled.saved.task, labelled.train, labelled.settings.runtime.seed
     found = _fit(task, features(train), train, seed)
     fitted["strength"] = found.strength
@@ -185,7 +184,7 @@ def _holds(task: Classification, train: Sequence[TextExample]) -> np.ndarray:
 
 
 def _tagged(labelled: Labelled | Inputs, average: Average, fitted: dict[str, Any], log: Log) -> Predict:
-    """Logistic regression on the vectors of a word and its neighbours."""
+    """Logistic regression on the concatenated vectors of a word and its neighbours."""
     labels, train = labelled.saved.task.output.labels, labelled.train
     number = {label: i for i, label in enumerate(labels)}
 
@@ -197,7 +196,7 @@ def _tagged(labelled: Labelled | Inputs, average: Average, fitted: dict[str, Any
     rows = np.concatenate([features(each) for each in train])
     tags = np.array([number[tag] for each in train for tag in each.tags])
     if len(tags) > MOST_WORDS:
-        log(f"logistic regression on {MOST_WORDS:,} of {len(tags):,} words of train, drawn by the seed")
+        log(f"logistic regression on a random sample of {MOST_WORDS:,} of {len(tags):,} training words")
         generator = np.random.default_rng(seed_of(labelled.settings.runtime.seed, "words"))
         some = np.sort(generator.permutation(len(tags))[:MOST_WORDS])
         rows, tags = rows[some], tags[some]
@@ -207,10 +206,9 @@ def _tagged(labelled: Labelled | Inputs, average: Average, fitted: dict[str, Any
     def predict(examples: Sequence[TaggedExample]) -> list[TagPrediction]:
         predictions = []
         for each in examples:
-            shares = softmax(found.score(features(each))) if each.words else np.zeros((0, len(labels)))
-            best = shares.argmax(1)
-            tags = tuple(labels[i] for i in best)
-            predictions.append(TagPrediction(tags, tuple(shares.max(1, initial=0).tolist())))
+            probabilities = softmax(found.score(features(each))) if each.words else np.zeros((0, len(labels)))
+            tags = tuple(labels[i] for i in probabilities.argmax(1))
+            predictions.append(TagPrediction(tags, tuple(probabilities.max(1, initial=0).tolist())))
         return predictions
 
     return predict

@@ -1,4 +1,4 @@
-"""Batch k of a fine-tuning run: units of the features in an order that the seed and the epoch give."""
+"""The batches of a fine-tuning run: batch k is a function of the seed and k alone."""
 
 import math
 
@@ -10,7 +10,8 @@ from hornbook.train.randomness import seed_of
 
 
 class TaskBatches:
-    """Every unit once an epoch; the last batch of an epoch may be smaller."""
+    """Every unit once per epoch, in an order that depends on the seed and the epoch. The last batch of an epoch may be
+    smaller."""
 
     def __init__(self, features: Features, batch_size: int, seed: int):
         self.features, self.batch_size, self.seed = features, batch_size, seed

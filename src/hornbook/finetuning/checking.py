@@ -1,4 +1,4 @@
-"""`hornbook.check`: what fine-tuning would read from data and how long it would take, without training."""
+"""`hornbook.check`: reports how fine-tuning would read the data and how long it would take, without training."""
 
 from pathlib import Path
 from typing import Any
@@ -27,20 +27,20 @@ def check(
     strict: bool = False,
     overrides: dict | None = None,
     num_runs: int = 1,
-    log: Log = lambda words: None,
+    log: Log = lambda message: None,
 ) -> dict[str, Any]:
-    """Summarizes labelled data as fine-tuning would read it, and writes nothing.
+    """Summarizes labelled data as fine-tuning would read it. Writes nothing.
 
     Args:
         data: A file, a folder, a data frame or a list of dictionaries, as `finetune` takes it.
         task: The kind of task, or the name of a data set.
         model: The model that would be fine-tuned: adds lengths in tokens and the expected training time.
         text, pair, label: The columns; inferred by default.
-        delimiter, encoding: How the files are written; detected by default.
-        epochs, lr, batch_size, seed, changes: Settings of the run, as for `finetune`.
+        delimiter, encoding: The format of the files; detected by default.
+        epochs, lr, batch_size, seed, overrides: Settings of the run, as for `finetune`.
         strict: Raise a `ValueError` at the first bad row.
-        num_runs: How many runs are planned (restarts or a search), for the expected time.
-        say: Receives what was inferred and what was wrong.
+        num_runs: Number of planned runs (restarts or a search), for the expected time.
+        log: Receives messages about what was inferred and about bad rows.
 
     Returns:
         A dictionary: `splits` (examples, unlabelled, duplicates, also_in_train, characters), `columns` with their
@@ -56,14 +56,14 @@ def check(
     if model is None:
         return summarize(read(task, data, **columns, strict=strict, seed=seed or 0))
     path = str(Path(data).expanduser().resolve()) if isinstance(data, str | Path) else None
-    asked = {"epochs": epochs, "lr": lr, "batch_size": batch_size, "seed": seed, "strict": strict}
-    request = Request(str(model), task, path, **columns, **asked, overrides=overrides or {})
+    options = {"epochs": epochs, "lr": lr, "batch_size": batch_size, "seed": seed, "strict": strict}
+    request = Request(str(model), task, path, **columns, **options, overrides=overrides or {})
     inputs = open_inputs(request, data, log)
     return summarize(inputs.data) | {"tokens": _tokens(inputs), "training": _training(inputs, request, num_runs)}
 
 
 def _tokens(inputs: Inputs) -> dict[str, Any]:
-    """Lengths of sequences with special tokens, windows counted one by one."""
+    """Sequence lengths including special tokens, each window counted separately."""
     features = {"train": inputs.train_features, "dev": inputs.dev_features}
     return {
         name: spread([len(ids) for ids in each.ids]) | {"total": sum(map(len, each.ids)), "cut": each.num_cut}

@@ -1,11 +1,11 @@
-"""The label curve: the score by the number of labelled examples, for the same network from random weights, frozen
-features, fine-tuning, and baselines.
+"""The label curve: dev score against the number of labelled examples, for fine-tuning, frozen features, the same
+network from random weights, and baselines. Each of these methods is called a way.
 
 OUT/curve.json                       {"decided_by", "points": [{"way", "examples", "score", "low", "high", "seeds"}]}
-OUT/run.json                         what was asked
-OUT/pieces/finetune-128-seed-0/      each piece with its scores; one that is finished is never done again
+OUT/run.json                         the request
+OUT/pieces/finetune-128-seed-0/      each piece (way, size and seed) with its scores; a finished piece is not run again
 
-Every way gets the same examples for the same number and seed, drawn by the seed from the training part.
+For a given size and seed, every way trains on the same examples, sampled from the training split.
 """
 
 import math
@@ -33,8 +33,8 @@ from hornbook.train.randomness import seed_of
 
 WAYS = ("random", "features", "finetune", "tfidf")
 FIRST_SIZE, GROWTH = 32, 4
-LEAST_STEPS = 100  # of training: three epochs over 32 examples would be three steps
-NUM_VALIDATIONS = 3  # however many epochs: each is a chance to pick a lucky one on dev
+LEAST_STEPS = 100  # training steps: three epochs over 32 examples would be three steps
+NUM_VALIDATIONS = 3  # whatever the number of epochs: each validation is a chance to select a lucky checkpoint on dev
 
 
 @locks_out
@@ -60,19 +60,19 @@ def label_curve(
     overrides: dict | None = None,
     keep_models: bool = False,
     on_progress: Callable[[Status], None] = lambda status: None,
-    log: Log = lambda words: None,
+    log: Log = lambda message: None,
 ) -> dict[str, Any] | Outcome:
-    """Scores by number of labels, as `curve.json` holds them. The same call again continues where it stopped; more
-    sizes, ways or seeds are added.
+    """Scores by number of labels, as in `curve.json`. Calling it again continues where it stopped, or adds more sizes,
+    ways or seeds.
 
     >>> import hornbook
-    >>> asked = {"sizes": [8], "ways": ["tfidf"], "seeds": 1}
-    >>> hornbook.label_curve("runs/first", "reviews.csv", "classification", "runs/curve", **asked)["decided_by"]
+    >>> options = {"sizes": [8], "ways": ["tfidf"], "seeds": 1}
+    >>> hornbook.label_curve("runs/first", "reviews.csv", "classification", "runs/curve", **options)["decided_by"]
     'accuracy'
 
-    `sizes` are numbers or "all"; without them 32, 128, 512 and so on below all, and all. Small sizes train for at least
-    100 steps where `epochs` is not among the changes. Weights of finished pieces are deleted unless `keep_models`. An
-    `Outcome` means that training was stopped.
+    `sizes` are numbers of examples or "all"; they default to 32, 128, 512 and so on, and all. Small sizes train for at
+    least 100 steps unless `overrides` sets `epochs`. The weights of finished pieces are deleted unless `keep_models`.
+    Returns an `Outcome` if training was stopped.
     """
     _check(ways, seeds)
     out, path = Path(out), str(data) if isinstance(data, str | Path) else None
@@ -81,7 +81,7 @@ def label_curve(
     request = Request(str(model), task, path, seed=0, **common)
     inputs = open_inputs(request, data, log)
     sizes = chosen_sizes(sizes, len(inputs.train))
-    _begin(out, request, {"layers": layers, "pooling": pooling, "vectors": vectors and str(vectors)}, inputs.data)
+    _start_run(out, request, {"layers": layers, "pooling": pooling, "vectors": vectors and str(vectors)}, inputs.data)
     pieces = [(size, way, seed) for size in sizes for way in ways for seed in range(seeds)]
     for number, (size, way, seed) in enumerate(pieces, 1):
         folder = _folder(out, way, size, seed)
@@ -89,14 +89,14 @@ def label_curve(
             continue
         log(f"{number} of {len(pieces)}: {way}, {size:,} examples, seed {seed}")
         piece = replace(request, seed=seed, overrides=request.overrides | {"examples": size})
-        step_inputs = _draw(inputs, size, seed)
+        examples = _sample(inputs, size, seed)
         if way in ("finetune", "random") or (way == "features" and inputs.data.kind == "spans"):
-            result = _train(way, folder, piece, inputs, step_inputs, on_progress)
+            result = _train(way, folder, piece, inputs, examples, on_progress)
         elif way == "features":
-            opened = _with_train(inputs, with_defaults(piece), step_inputs)
+            opened = _with_train(inputs, with_defaults(piece), examples)
             result = probe_inputs(folder, piece, opened, layers=layers, pooling=pooling, on_progress=on_progress)
         else:
-            result = baseline_labelled(way, folder, piece, _with_train(inputs, piece, step_inputs), vectors=vectors)
+            result = baseline_labelled(way, folder, piece, _with_train(inputs, piece, examples), vectors=vectors)
         if isinstance(result, Outcome):
             return result
         if not keep_models:
@@ -106,28 +106,29 @@ def label_curve(
     return _write(out, ways, sizes, seeds)
 
 
-def _draw(inputs: Inputs, size: int, seed: int) -> list[Example]:
-    """The first of an order that the seed gives: more examples hold the fewer ones."""
+def _sample(inputs: Inputs, size: int, seed: int) -> list[Example]:
+    """The first `size` examples of a permutation that depends on the seed, so that larger samples contain smaller
+    ones."""
     order = np.random.default_rng(seed_of(seed, "label curve")).permutation(len(inputs.train))
     return [inputs.train[i] for i in sorted(order[:size])]
 
 
-def chosen_sizes(asked: Sequence[int | str] | None, total: int) -> list[int]:
-    """In rising order, each once, none above all there are.
+def chosen_sizes(requested: Sequence[int | str] | None, total: int) -> list[int]:
+    """The requested sizes in increasing order without duplicates, each at most `total`.
 
     >>> chosen_sizes(None, 600)
     [32, 128, 512, 600]
     """
-    if asked is None:
+    if requested is None:
         growing = (FIRST_SIZE * GROWTH**i for i in range(64))
-        asked = [size for size in growing if size < total] + ["all"]
+        requested = [size for size in growing if size < total] + ["all"]
     numbers = set()
-    for size in asked:
+    for size in requested:
         if str(size).strip().lower() != "all" and (not str(size).strip().isdigit() or int(size) < 1):
-            raise ValueError(f"a size of the label curve is a number of examples or 'all', not '{size}'")
+            raise ValueError(f"a size of the label curve must be a number of examples or 'all', not '{size}'")
         numbers.add(total if str(size).strip().lower() == "all" else min(int(size), total))
     if not numbers:
-        raise ValueError("the label curve has no sizes: give some, such as 32,128,all, or leave them out")
+        raise ValueError("the list of sizes is empty: give some, such as 32,128,all, or leave the option out")
     return sorted(numbers)
 
 
@@ -137,23 +138,23 @@ def _check(ways: Sequence[str], seeds: int) -> None:
         if way not in known:
             raise ValueError(f"there is no way '{way}' in a label curve: use some of {', '.join(known)}")
     if not ways:
-        raise ValueError("a label curve needs at least one way")
+        raise ValueError(f"a label curve needs at least one way: use some of {', '.join(known)}")
     checked(seeds, int, "--seeds", low=1, high=1000)
 
 
-def _begin(out: Path, request: Request, asked: dict[str, Any], data: Any) -> None:
-    """Sizes, ways and seeds may grow; what each piece depends on besides may not change."""
-    wanted = request.to_dict() | asked
-    found = {"command": "label-curve", "request": wanted, "fingerprint": fingerprint(data)}
+def _start_run(out: Path, request: Request, options: dict[str, Any], data: Any) -> None:
+    """Records the request. Sizes, ways and seeds may be added later; everything else must stay the same."""
+    requested = request.to_dict() | options
+    record = {"command": "label-curve", "request": requested, "fingerprint": fingerprint(data)}
     if not (out / "run.json").exists():
-        write_json(out / "run.json", found)
+        write_json(out / "run.json", record)
         return
     before = read_json(out / "run.json")
     if before.get("command") != "label-curve":
-        raise ValueError(f"{out} holds a run of '{before.get('verb')}' and not a label curve: choose another --out")
-    if before != found:
-        names = [name for name, value in wanted.items() if value != before["request"].get(name)] or ["data"]
-        raise ValueError(f"the label curve in {out} was begun with another {', '.join(names)}: choose another --out")
+        raise ValueError(f"{out} holds a run of '{before.get('command')}', not a label curve: choose another --out")
+    if before != record:
+        names = [name for name, value in requested.items() if value != before["request"].get(name)] or ["data"]
+        raise ValueError(f"the label curve in {out} was started with other {', '.join(names)}: choose another --out")
 
 
 def _folder(out: Path, way: str, size: int, seed: int) -> Path:
@@ -165,52 +166,53 @@ def _train(
     folder: Path,
     piece: Request,
     inputs: Inputs,
-    step_inputs: list[Example],
+    examples: list[Example],
     on_progress: Callable[[Status], None],
 ) -> Result | Outcome:
     settings, overrides = inputs.settings, dict(piece.overrides)
     if "epochs" not in overrides:
-        steps_an_epoch = math.ceil(len(step_inputs) / settings.batch_size)
-        overrides["epochs"] = max(settings.epochs, LEAST_STEPS / steps_an_epoch)
+        steps_per_epoch = math.ceil(len(examples) / settings.batch_size)
+        overrides["epochs"] = max(settings.epochs, LEAST_STEPS / steps_per_epoch)
     if "validation.every_steps" not in overrides:
-        num_steps = math.ceil(len(step_inputs) / settings.batch_size) * float(overrides["epochs"])
+        num_steps = math.ceil(len(examples) / settings.batch_size) * float(overrides["epochs"])
         overrides["validation.every_steps"] = max(1, round(num_steps / NUM_VALIDATIONS))
-    if way == "features":  # spans have no probe of scikit-learn: their head alone is trained
+    if way == "features":  # there is no scikit-learn probe for spans: only the head is trained
         overrides["layers.frozen"] = -1
     request = replace(piece, from_random=way == "random", overrides=overrides)
-    return run_once(folder, request, _with_train(inputs, request, step_inputs), on_progress, _quiet)
+    return run_once(folder, request, _with_train(inputs, request, examples), on_progress, _quiet)
 
 
-def _with_train(inputs: Inputs, request: Request, step_inputs: list[Example]) -> Inputs:
-    opened = replace(inputs.asked_with(request), train=step_inputs)
+def _with_train(inputs: Inputs, request: Request, examples: list[Example]) -> Inputs:
+    opened = replace(inputs.with_request(request), train=examples)
     vars(opened)["dev_features"] = inputs.dev_features
     return opened
 
 
-def _quiet(words: str) -> None:
-    """What there is to say about the data was said once."""
+def _quiet(message: str) -> None:
+    """Drops messages about the data, which were already logged once."""
 
 
 def _write(out: Path, ways: Sequence[str], sizes: Sequence[int], seeds: int) -> dict[str, Any]:
-    """All pieces that are finished, also those of earlier calls; `finished` is about this one."""
+    """Writes and returns the curve of all finished pieces, including those of earlier calls. `finished` is whether all
+    pieces of this call are."""
     done: dict[tuple[str, int], list[dict]] = {}
     for file in sorted((out / "pieces").glob(f"*/{SCORES}")):
         way, size, _, _ = file.parent.name.rsplit("-", 3)
         done.setdefault((way, int(size)), []).append(read_json(file))
-    wanted = [_folder(out, way, size, seed) / SCORES for way in ways for size in sizes for seed in range(seeds)]
+    expected = [_folder(out, way, size, seed) / SCORES for way in ways for size in sizes for seed in range(seeds)]
     decided_by = next((each[0]["decided_by"] for each in done.values()), None)
     points = [
         {"way": way, "examples": size, **_interval([each["parts"]["dev"][decided_by] for each in found], decided_by)}
         for (way, size), found in sorted(done.items())
     ]
-    curve = {"decided_by": decided_by, "finished": all(file.exists() for file in wanted), "points": points}
+    curve = {"decided_by": decided_by, "finished": all(file.exists() for file in expected), "points": points}
     write_json(out / "curve.json", curve)
     return curve
 
 
 def _interval(found: list[dict[str, float]], measure: str) -> dict[str, Any]:
-    """The mean over seeds with its 95% t interval, cut to what the measure can be. Of one seed, or of seeds that all
-    say the same (a linear model on all examples), the bootstrap interval over the dev examples."""
+    """The mean over seeds with its 95% t interval, clipped to the range of the measure. With one seed, or if all seeds
+    have the same score (a linear model on all examples), the bootstrap interval over the dev examples."""
     scores = [each["value"] for each in found]
     mean = float(np.mean(scores))
     spread = float(np.std(scores, ddof=1)) if len(scores) > 1 else 0.0

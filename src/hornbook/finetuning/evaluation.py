@@ -1,4 +1,4 @@
-"""A verdict on runs that learned nothing."""
+"""Detects runs that learned nothing."""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -15,8 +15,8 @@ from hornbook.tasks.spans import SpanPrediction, Spans
 from hornbook.tasks.tagging import Tagging, TagPrediction
 from hornbook.tasks.task import Task
 
-ENOUGH_CHOICES = 20  # questions: of fewer, one and the same place may be right by chance
-CONSTANT_SHARE = 0.02  # of the spread of the right numbers: predictions that vary less are one number
+ENOUGH_CHOICES = 20  # questions: with fewer, choosing the same position every time may happen by chance
+CONSTANT_SHARE = 0.02  # of the labels' standard deviation: predictions that vary less count as constant
 
 
 def verdict(
@@ -27,8 +27,8 @@ def verdict(
     scores: Mapping[str, Mapping[str, float]],
     losses: list[float],
 ) -> str | None:
-    """What `degenerate` says of the predictions on dev, or else that their score is no better than chance: than the
-    best answer that does not read the text, chosen on `train`. `scores` are those of dev, with their intervals."""
+    """A message if the dev predictions are degenerate, or if their score is no better than chance; else None. Chance is
+    the constant answer that is best on `train`. `scores` are the dev scores with their intervals."""
     return degenerate(task, dev, predictions, losses) or near_chance(task, train, dev, predictions, scores)
 
 
@@ -39,25 +39,26 @@ def near_chance(
     predictions: list,
     scores: Mapping[str, Mapping[str, float]],
 ) -> str | None:
-    """Where the interval of the score that decides reaches down to that of a constant answer. Of unbalanced classes
-    accuracy may do so although the model tells them apart: then it must not be above the constant answer's."""
+    """A message if the interval of the deciding score reaches down to the score of a constant answer; else None. With
+    unbalanced classes this can happen to a model that does separate the classes (Matthews correlation above 0); for
+    such a model the score itself, not its interval, is compared."""
     found = constant_answer(task, train)
     if found is None:
         return None
-    words, answer = found
+    description, answer = found
     measure, score = task.measures[0], scores[task.measures[0]]
     constant = task.scorer(dev, [answer] * len(dev) if not isinstance(task, Tagging) else _tagged(dev, answer))(None)
     chance = constant[measure]
     if score["value"] <= chance:
-        return f"dev {measure} {score['value']:.3g} is no better than {words} ({chance:.3g})"
-    if score["low"] > chance or _tells_classes_apart(task, dev, predictions):
+        return f"dev {measure} {score['value']:.3g} is no better than {description} ({chance:.3g})"
+    if score["low"] > chance or _separates_classes(task, dev, predictions):
         return None
-    interval = f"95% interval {score['low']:.3g} to {score['high']:.3g}"
-    return f"dev {measure} {score['value']:.3g} ({interval}) is not significantly better than {words} ({chance:.3g})"
+    value = f"{score['value']:.3g} (95% interval {score['low']:.3g} to {score['high']:.3g})"
+    return f"dev {measure} {value} is not significantly better than {description} ({chance:.3g})"
 
 
 def constant_answer(task: Task, train: Sequence[Example]) -> tuple[str, Any] | None:
-    """The commonest answer in training, or the mean: in words, and as a prediction (of tags: a tag)."""
+    """The most frequent answer in training, or the mean, as a description and a prediction (a tag for tagging)."""
     labels = [label for label in map(label_of, train) if label is not None]
     if not labels:
         return None
@@ -72,7 +73,7 @@ def constant_answer(task: Task, train: Sequence[Example]) -> tuple[str, Any] | N
     commonest = _commonest(labels)
     if isinstance(task, Choice):
         return f"always taking ending {commonest + 1}", ChoicePrediction(commonest, ())
-    return f"always answering '{_words(commonest)}'", ClassPrediction(commonest, {})
+    return f"always answering '{_label_text(commonest)}'", ClassPrediction(commonest, {})
 
 
 def _commonest(labels: Iterable[Any]) -> Any:
@@ -83,8 +84,8 @@ def _tagged(examples: Sequence[Example], tag: str) -> list[TagPrediction]:
     return [TagPrediction((tag,) * len(each.words), ()) for each in examples]
 
 
-def _tells_classes_apart(task: Task, dev: Sequence[Example], predictions: list) -> bool:
-    """Whether the correlation of predicted and right classes is above 0, interval and all."""
+def _separates_classes(task: Task, dev: Sequence[Example], predictions: list) -> bool:
+    """Whether the 95% interval of the Matthews correlation of predictions and labels lies above 0."""
     if not isinstance(task, Classification) or task.output.problem != "single":
         return False
     correlation = replace(task, measures=("matthews",))
@@ -92,24 +93,24 @@ def _tells_classes_apart(task: Task, dev: Sequence[Example], predictions: list) 
 
 
 def degenerate(task: Task, examples: Sequence[Example], predictions: list, losses: list[float]) -> str | None:
-    """In words, what shows that a run learned nothing; None when nothing does."""
+    """A message if the predictions or losses show that a run learned nothing; else None."""
     if isinstance(task, Classification) and len(examples) > 1:
         if task.output.problem == "number":
             spread, right = np.std(predictions), np.std([example.label for example in examples])
             if spread < CONSTANT_SHARE * right:
                 return f"it answers about {np.mean(predictions):.2f} whatever the text"
         else:
-            said, right = {each.label for each in predictions}, {example.label for example in examples}
-            if len(said) == 1 and len(right) > 1:
-                return f"it answers '{_words(next(iter(said)))}' whatever the text"
+            predicted, right = {each.label for each in predictions}, {example.label for example in examples}
+            if len(predicted) == 1 and len(right) > 1:
+                return f"it answers '{_label_text(next(iter(predicted)))}' whatever the text"
     if isinstance(task, Tagging):
-        said, right = ({tag for each in side for tag in each.tags} for side in (predictions, examples))
-        if len(said) == 1 and len(right) > 1:
-            return f"it tags every word '{next(iter(said))}'"
+        predicted, right = ({tag for each in side for tag in each.tags} for side in (predictions, examples))
+        if len(predicted) == 1 and len(right) > 1:
+            return f"it tags every word '{next(iter(predicted))}'"
     if isinstance(task, Choice) and len(examples) >= ENOUGH_CHOICES:
-        places, right = {each.choice for each in predictions}, {example.label for example in examples}
-        if len(places) == 1 and len(right) > 1:
-            return f"it takes ending {next(iter(places)) + 1} whatever the endings"
+        predicted, right = {each.choice for each in predictions}, {example.label for example in examples}
+        if len(predicted) == 1 and len(right) > 1:
+            return f"it takes ending {next(iter(predicted)) + 1} whatever the endings"
     has_answers = isinstance(task, Spans) and any(example.answers for example in examples)
     if has_answers and not any(each.answer for each in predictions):
         return "it leaves every question unanswered"
@@ -119,5 +120,5 @@ def degenerate(task: Task, examples: Sequence[Example], predictions: list, losse
     return None
 
 
-def _words(label: str | tuple[str, ...]) -> str:
+def _label_text(label: str | tuple[str, ...]) -> str:
     return label if isinstance(label, str) else ", ".join(label) or "no class"

@@ -1,4 +1,4 @@
-"""How long a distillation on a task will take, measured on its first steps before it starts."""
+"""Expected time of a distillation on a task, measured on its first steps before it starts."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -12,12 +12,12 @@ from hornbook.train.device import Runtime
 from hornbook.train.loop import Job
 from hornbook.train.pace import FORWARD_SHARE, LONG_RUN, seconds_per_step
 
-NUM_TIMED, MOST_SECONDS = 4, 10.0  # steps that are timed in each stage, and the limit on their time
+NUM_TIMED, MOST_SECONDS = 4, 10.0  # steps timed per stage, and the limit on their total time
 
 
 @dataclass(frozen=True)
 class Stage:
-    """A stage of a run: its folder, a job that may be timed, and its settings with the number of steps."""
+    """A stage of a run: its folder, a job to time, and its settings including the number of steps."""
 
     folder: Path
     job: Job
@@ -33,15 +33,15 @@ def log_expected_time(stages: Sequence[Stage], inputs: Inputs, runtime: Runtime,
     if len(stages) > 1:
         log(f"--recipe distilbert has one stage on a task, and takes about {duration(seconds[-1])}")
     else:
-        log("fewer --epochs, or a smaller student, take less time")
+        log("fewer --epochs or a smaller student take less time")
 
 
 def _expected_seconds(stage: Stage, inputs: Inputs, runtime: Runtime) -> float:
-    """Of the steps that are left, and of the validations between them."""
+    """Seconds for the remaining steps and the validations between them."""
     settings = stage.settings
     num_left = settings.schedule.steps - (Checkpoints(stage.folder).last_step() or 0)
     if num_left <= 0:
         return 0.0
     step_seconds = seconds_per_step(stage.job, settings.loop(), runtime, range(min(NUM_TIMED, num_left)), MOST_SECONDS)
-    a_validation = FORWARD_SHARE * step_seconds * inputs.dev_features.num_units / settings.batch_size
-    return num_left * (step_seconds + a_validation / settings.validation.every_steps)
+    validation_seconds = FORWARD_SHARE * step_seconds * inputs.dev_features.num_units / settings.batch_size
+    return num_left * (step_seconds + validation_seconds / settings.validation.every_steps)

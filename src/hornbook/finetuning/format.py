@@ -1,4 +1,4 @@
-"""What a model and its tokenizer become for a task: how a text is written there, and the tokens that this needs."""
+"""Adapts a model and its tokenizer to the input format of a task, adding the tokens that the format needs."""
 
 from torch import nn
 
@@ -9,18 +9,16 @@ from hornbook.text.tokenizer import Tokenizer
 from hornbook.train.randomness import seed_of
 
 
-def written_for(trained: nn.Module, tokenizer: Tokenizer, settings: TaskSettings) -> tuple[nn.Module, Tokenizer]:
-    """The model and the tokenizer that writes the task's texts. An encoder's stays as it is; a GPT's may put GPT-1's
-    tokens around a text, whose embeddings start anew, and always names what fills up a batch in `transformers`."""
+def with_task_format(trained: nn.Module, tokenizer: Tokenizer, settings: TaskSettings) -> tuple[nn.Module, Tokenizer]:
+    """The model and the tokenizer for the task's inputs. An encoder's tokenizer is unchanged. A GPT's gets a padding
+    token, which `transformers` needs, and with `task.format=gpt1` GPT-1's start, delimiter and extract tokens, whose
+    embeddings are newly initialised."""
     if "clm" not in trained.head_makers:
-        for name, usual in (("format", "tokenizer"), ("lm_weight", 0.0)):
-            if getattr(settings, name) != usual:
-                raise ValueError(
-                    f"task.{name} is for GPTs, which predict next tokens, and the model is {trained.in_words()}: "
-                    "leave it out"
-                )
+        for name, default in (("format", "tokenizer"), ("lm_weight", 0.0)):
+            if getattr(settings, name) != default:
+                raise ValueError(f"task.{name} is for GPTs, and the model is {trained.in_words()}: leave it out")
         return trained, tokenizer
-    written = filled_up(marked(tokenizer) if settings.format == "gpt1" else tokenizer)
-    if written.vocab_size == tokenizer.vocab_size and written.pad_id == trained.config.pad_id:
-        return trained, written
-    return with_new_tokens(trained, tokenizer, written, seed_of("new tokens")), written
+    adapted = filled_up(marked(tokenizer) if settings.format == "gpt1" else tokenizer)
+    if adapted.vocab_size == tokenizer.vocab_size and adapted.pad_id == trained.config.pad_id:
+        return trained, adapted
+    return with_new_tokens(trained, tokenizer, adapted, seed_of("new tokens")), adapted

@@ -1,4 +1,4 @@
-"""What a fine-tuning run starts from: the pre-trained model with its tokenizer, and the data as the task reads it."""
+"""The inputs of a fine-tuning run: the pre-trained model with its tokenizer, the data, and the settings."""
 
 import math
 from collections.abc import Callable, Mapping
@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from hornbook.config import parsed
 from hornbook.data.problems import problem_lines
-from hornbook.finetuning.format import written_for
+from hornbook.finetuning.format import with_task_format
 from hornbook.finetuning.record import Request
 from hornbook.finetuning.settings import SPAN_LENGTH, FinetuneSettings, published_for, settings_for, width_factor
 from hornbook.interop.folder import load_folder
@@ -34,9 +34,12 @@ MANY_CLASSES = 10
 
 @dataclass(frozen=True)
 class Inputs:
-    """Read once, for all the runs of a search. `threshold_part` is held out of train to choose a threshold on, and
-    `copies` are trained on beside it (`finetuning/augmented.py`). `projections` are those that a student learned
-    between its width and a teacher's."""
+    """Everything a run needs, read once for all runs of a search.
+
+    `threshold_part` is a held-out part of train on which the no-answer threshold is chosen. `copies` are augmented
+    examples that are added to train (`finetuning/augmented.py`). `projections` map a student's hidden states to its
+    teacher's width, as learned in an earlier stage.
+    """
 
     named: KnownDataSet
     data: DataSet
@@ -48,7 +51,7 @@ class Inputs:
     threshold_part: list[Example]
     copies: list[Example] | None = None
     projections: Mapping[str, Tensor] = field(default_factory=dict)
-    folder: Path | None = None  # of all the runs, for what is made once for all of them
+    folder: Path | None = None  # shared by all runs, for files that are made once
 
     @property
     def longest(self) -> int:
@@ -57,19 +60,19 @@ class Inputs:
     def encode(self, examples: list[Example]) -> Features:
         return self.saved.task.encode(examples, self.tokenizer, self.longest)
 
-    def train_features_read_by(self, tokenizer: Tokenizer, max_positions: int) -> Features:
-        """The same training examples, in the tokens of another model."""
+    def train_features_for(self, tokenizer: Tokenizer, max_positions: int) -> Features:
+        """The training examples encoded with another model's tokenizer and length limit."""
         longest = longest_for(max_positions, self.data.kind, self.settings.task.max_length)
         return self.saved.task.encode([*self.train, *(self.copies or [])], tokenizer, longest)
 
-    def asked_with(self, request: Request) -> "Inputs":
-        """The same data and model under the settings of another request: its rate, its seed."""
+    def with_request(self, request: Request) -> "Inputs":
+        """The same data and model with the settings of another request, such as its learning rate or seed."""
         num_examples = len(self.data.parts["train"])
         has_teacher = request.teacher is not None
         settings = settings_for(self.named, self.trained, request.all_overrides(), has_teacher, num_examples)
         if settings == self.settings:
             return self
-        train, threshold_part = training_part(self.data, self.named, settings)
+        train, threshold_part = training_split(self.data, self.named, settings)
         other = replace(self, settings=settings, train=train, threshold_part=threshold_part)
         if train == self.train:
             vars(other)["train_features"] = self.train_features
@@ -77,14 +80,14 @@ class Inputs:
         return other
 
     def initialised_from(self, model: nn.Module, projections: Mapping[str, Tensor]) -> "Inputs":
-        """The same for other weights of the same model."""
+        """The same inputs with other weights of the same model."""
         other = replace(self, trained=model, projections=projections)
         vars(other).update(train_features=self.train_features, dev_features=self.dev_features)
         return other
 
     @cached_property
     def dev(self) -> list[Example]:
-        """Dev examples that can be scored."""
+        """The dev examples that can be scored."""
         return [each for each in self.data.parts["dev"] if is_scored(each, self.named)]
 
     @cached_property
@@ -96,12 +99,13 @@ class Inputs:
         return self.encode(self.dev)
 
 
-def longest_for(max_positions: int, kind: str, asked: int | None) -> int:
-    return min(max_positions, asked or (SPAN_LENGTH if kind == "spans" else max_positions))
+def longest_for(max_positions: int, kind: str, requested: int | None) -> int:
+    """The maximum sequence length in tokens for a kind of task."""
+    return min(max_positions, requested or (SPAN_LENGTH if kind == "spans" else max_positions))
 
 
 def read_labelled(request: Request, data: Any, log: Log) -> tuple[KnownDataSet, DataSet]:
-    """The data of a request, which must have something to train on and something to validate on."""
+    """The data of a request. Raises a `ValueError` if there is nothing to train or to validate on."""
     named = known(request.task)
     seed = parsed(str(request.all_overrides().get("runtime.seed", 0)), int, "runtime.seed")
     read_data = read(
@@ -115,37 +119,37 @@ def read_labelled(request: Request, data: Any, log: Log) -> tuple[KnownDataSet, 
         strict=request.strict,
         seed=seed,
     )
-    for words in (*read_data.said, *problem_lines(read_data.problems.as_dict()), _number_hint(read_data)):
-        if words:
-            log(words)
+    for message in (*read_data.messages, *problem_lines(read_data.problems.as_dict()), _number_hint(read_data)):
+        if message:
+            log(message)
     if not read_data.parts.get("train"):
-        raise ValueError("there is no training part in the data: give a train file beside the dev one")
+        raise ValueError("the data has no training split: add a train file next to the dev file")
     _refuse_one_class(read_data)
     dev = read_data.parts.get("dev", [])
     num_scored = sum(is_scored(each, named) for each in dev)
     if not num_scored:
-        raise ValueError("there is nothing to validate on: give a dev file with labels, or more examples")
+        raise ValueError("the data has no dev examples to validate on: give a dev file with labels, or more examples")
     if num_scored < len(dev):
-        hint = "; --task squad2 or spans-or-none is for them" if named.kind == "spans" else ""
+        hint = "; use --task squad2 or spans-or-none for them" if named.kind == "spans" else ""
         log(f"{len(dev) - num_scored:,} examples of dev have no label and are not scored{hint}")
     return named, read_data
 
 
 def _refuse_one_class(data: DataSet) -> None:
-    """A class that is the only one teaches nothing, and would score perfectly."""
+    """Raises a `ValueError` if all training examples have one class, which any model would predict perfectly."""
     if data.kind == "classification" and not data.is_multi:
         found = {example.label for example in data.parts["train"]}
         if len(found) == 1:
-            raise ValueError(f"every training example has the label '{found.pop()}': there is nothing to tell apart")
+            raise ValueError(f"every training example has the label '{found.pop()}': add examples of other classes")
 
 
 def _number_hint(data: DataSet) -> str | None:
-    """Where classes look like measurements."""
+    """A hint if the classes look like numbers, else None."""
     if data.kind != "classification" or data.is_multi or len(data.labels) < MANY_CLASSES:
         return None
     if 2 * len(data.labels) < sum(map(len, data.parts.values())) or not all(map(_is_number, data.labels)):
         return None
-    return f"the {len(data.labels)} labels look like numbers: --task regression learns them as such"
+    return f"the {len(data.labels)} labels look like numbers: use --task regression to predict numbers"
 
 
 def _is_number(text: str) -> bool:
@@ -156,38 +160,38 @@ def _is_number(text: str) -> bool:
 
 
 def is_scored(example: Example, named: KnownDataSet) -> bool:
-    """Whether its label is known, and is one that the task can give: an answer, where there must be one."""
+    """Whether an example has a label that the task can predict; spans need an answer unless the task allows none."""
     label = label_of(example)
     return label is not None and (named.kind != "spans" or named.may_be_none or bool(label))
 
 
 def open_inputs(request: Request, data: Any, log: Log, opened: tuple[nn.Module, Tokenizer] | None = None) -> Inputs:
-    """Reads data and model, decides all settings, and says what was guessed and what was wrong. `opened` is the model
-    where it is at hand already."""
+    """Reads data and model, resolves all settings, and logs what was inferred and which rows were bad. `opened` is the
+    model with its tokenizer if it is already loaded."""
     named, read_data = read_labelled(request, data, log)
-    for words in in_short(summarize(read_data)):
-        log(words)
+    for message in in_short(summarize(read_data)):
+        log(message)
     trained, tokenizer = opened or load_folder(model_folder(request.model))
     width = trained.config.width
-    asked = request.all_overrides()
-    settings = settings_for(named, trained, asked, request.teacher is not None, len(read_data.parts["train"]))
+    overrides = request.all_overrides()
+    settings = settings_for(named, trained, overrides, request.teacher is not None, len(read_data.parts["train"]))
     of_family = published_for(named, trained, settings)
-    if published := [f"{name}={value}" for name, value in of_family.items() if name not in asked]:
+    if published := [f"{name}={value}" for name, value in of_family.items() if name not in overrides]:
         log(f"as published for {trained.family}: {', '.join(published)}")
-    if "optimizer.lr" not in asked | of_family and width_factor(width) > 1:
+    if "optimizer.lr" not in overrides | of_family and width_factor(width) > 1:
         log(f"learning rate {settings.optimizer.lr:g}: higher than the published one, as the model is {width} wide")
-    trained, tokenizer = written_for(trained, tokenizer, settings.task)
+    trained, tokenizer = with_task_format(trained, tokenizer, settings.task)
     answerable = named.may_be_none and settings.task.no_answer == "classifier"
     output = output_for(read_data, settings.task.head, settings.task.pair_encoding, answerable)
     saved = make_task(named, read_data, output)
-    train, threshold_part = training_part(read_data, named, settings)
+    train, threshold_part = training_split(read_data, named, settings)
     return Inputs(named, read_data, trained, tokenizer, settings, saved, train, threshold_part)
 
 
-def training_part(
+def training_split(
     data: DataSet, named: KnownDataSet, settings: FinetuneSettings
 ) -> tuple[list[Example], list[Example]]:
-    """What is trained on, and what of train is held out to choose a threshold on."""
+    """The examples to train on, and those of train that are held out to choose a threshold on."""
     train, held_out = data.parts["train"], []
     if named.may_be_none and settings.task.threshold_fraction > 0 and len(train) > 20:
         train, held_out, _ = hold_out(train, settings.task.threshold_fraction, seed=0)
@@ -196,6 +200,6 @@ def training_part(
         train = [train[i] for i in sorted(generator.permutation(len(train))[: settings.examples])]
     if settings.task.swapped_pairs:
         if not isinstance(train[0], TextExample) or train[0].pair is None:
-            raise ValueError("task.swapped_pairs is for pairs of texts, and these examples have none")
+            raise ValueError("task.swapped_pairs is for pairs of texts, and these examples have none: leave it out")
         train = [each for pair in train for each in (pair, replace(pair, text=pair.pair, pair=pair.text))]
     return train, held_out

@@ -1,8 +1,8 @@
-"""Linear models from scikit-learn over features of any origin. They answer with the scores that a network's head would
-give, so that a task decodes them like its own.
+"""Linear models from scikit-learn on any features. They return logits like a network's head, so that a task decodes
+them in the same way.
 
-How much the weights are held back is chosen on the training part alone: by the log-likelihood of what is left out or,
-where Matthews' correlation decides, by that, for the likeliest is then often one class for all.
+The regularisation strength is chosen by cross-validation on the training split: by log-likelihood or, if the task's
+measure is the Matthews correlation, by that, because the likeliest model then often predicts a single class.
 """
 
 import warnings
@@ -13,25 +13,25 @@ import numpy as np
 
 from hornbook.models.outputs import MASKED_LOGIT
 
-Matrix = Any  # a NumPy array, or a sparse one of SciPy
+Matrix = Any  # a NumPy array or a SciPy sparse matrix
 Score = Callable[[Matrix], np.ndarray]  # N x F to N x L
 DENSE_STRENGTHS = (1e-5, 1e-4, 1e-3, 1e-2, 1e-1, 1.0)  # C, for columns of variance 1
 SPARSE_STRENGTHS = (1e-1, 1.0, 1e1, 1e2, 1e3)  # C, for rows of length 1
 ALPHAS = tuple(np.logspace(-2, 6, 17))
 NUM_FOLDS = 5
-FEW = 2_000  # up to here all folds are tried; beyond, one of them tells enough
-MOST_WORDS = 50_000  # of train for regression on words, which holds all of them in memory
-MANY = 10_000  # examples that a strength is chosen on, at most: it hardly depends on their number
+FEW = 2_000  # examples up to which all folds are used; beyond, one fold is enough
+MOST_WORDS = 50_000  # training words at most for regression on words, which holds all of them in memory
+MANY = 10_000  # examples at most for choosing the strength, which hardly depends on their number
 MOST_ITERATIONS = 300
 
 
 class Fitted(NamedTuple):
     score: Score
-    strength: float | list[float] | None  # C of a class, or one for each of several that may hold; alpha for numbers
+    strength: float | list[float] | None  # C (one per class for multi-label), or alpha for numbers
 
 
 def fit_classes(features: Matrix, numbers: np.ndarray, num_labels: int, seed: int, decided_by: str = "") -> Fitted:
-    """Logistic regression to one of `num_labels` classes. A class that training does not have is never said."""
+    """Logistic regression for one of `num_labels` classes. Classes without training examples are never predicted."""
     kinds = np.unique(numbers)
     if len(kinds) == 1:
 
@@ -52,7 +52,7 @@ def fit_classes(features: Matrix, numbers: np.ndarray, num_labels: int, seed: in
 
 
 def fit_several(features: Matrix, holds: np.ndarray, seed: int) -> Fitted:
-    """Logistic regression for each class on its own; `holds` is N x L of 0 and 1."""
+    """A separate logistic regression per class (multi-label); `holds` is N x L of 0 and 1."""
     each = [fit_classes(features, column.astype(int), 2, seed) for column in holds.T]
 
     def score(x: Matrix) -> np.ndarray:
@@ -63,7 +63,7 @@ def fit_several(features: Matrix, holds: np.ndarray, seed: int) -> Fitted:
 
 
 def fit_number(features: Matrix, numbers: np.ndarray) -> Fitted:
-    """Ridge regression, its strength by generalised cross-validation."""
+    """Ridge regression; its strength is chosen by generalised cross-validation."""
     from sklearn.linear_model import RidgeCV
 
     model = _scaled(features, RidgeCV(ALPHAS))
@@ -71,9 +71,10 @@ def fit_number(features: Matrix, numbers: np.ndarray) -> Fitted:
     return Fitted(lambda x: model.predict(x)[:, None], float(model[-1].alpha_))
 
 
-def _spread(scores: np.ndarray, kinds: np.ndarray, num_labels: int) -> np.ndarray:
-    found = np.full((len(scores), num_labels), MASKED_LOGIT)
-    found[:, kinds] = scores
+def _spread(logits: np.ndarray, kinds: np.ndarray, num_labels: int) -> np.ndarray:
+    """Logits of the classes `kinds` as logits of all classes."""
+    found = np.full((len(logits), num_labels), MASKED_LOGIT)
+    found[:, kinds] = logits
     return found
 
 
@@ -91,7 +92,8 @@ def _scaled(features: Matrix, model: Any) -> Any:
 
 
 def _best_strength(features: Matrix, numbers: np.ndarray, seed: int, decided_by: str) -> float:
-    """By cross-validation on the classes with two examples or more; the middle one where there are not two such."""
+    """The best C by cross-validation on the classes with at least two examples; the middle one if fewer than two
+    classes have that many."""
     from sklearn.metrics import log_loss, matthews_corrcoef
     from sklearn.model_selection import StratifiedKFold
 
@@ -99,10 +101,10 @@ def _best_strength(features: Matrix, numbers: np.ndarray, seed: int, decided_by:
     if len(numbers) > MANY:
         some = np.sort(np.random.default_rng(seed).permutation(len(numbers))[:MANY])
         features, numbers = features[some], numbers[some]
-    kinds, places, counts = np.unique(numbers, return_inverse=True, return_counts=True)
+    kinds, inverse, counts = np.unique(numbers, return_inverse=True, return_counts=True)
     if (counts > 1).sum() < 2:
         return strengths[len(strengths) // 2]
-    features, numbers = features[counts[places] > 1], numbers[counts[places] > 1]
+    features, numbers = features[counts[inverse] > 1], numbers[counts[inverse] > 1]
     rarest = int(counts[counts > 1].min())
     splits = list(
         StratifiedKFold(min(NUM_FOLDS, rarest), shuffle=True, random_state=seed % 2**32).split(features, numbers)
@@ -117,20 +119,21 @@ def _best_strength(features: Matrix, numbers: np.ndarray, seed: int, decided_by:
             model = _logistic(features, strength)
             _quietly(model.fit, features[kept], numbers[kept])
             found.append(model.predict_proba(features[left_out]))
-        chances = np.concatenate(found)
+        probabilities = np.concatenate(found)
         if decided_by == "matthews":
-            scores.append(matthews_corrcoef(right, kinds[chances.argmax(1)]))
+            scores.append(matthews_corrcoef(right, kinds[probabilities.argmax(1)]))
         else:
-            scores.append(-log_loss(right, chances, labels=kinds))
+            scores.append(-log_loss(right, probabilities, labels=kinds))
     return strengths[int(np.argmax(scores))]
 
 
 def _quietly(fit: Callable, *arguments: Any) -> None:
-    """Weights hardly held back do not settle on separable data: such a strength loses, and needs no warning."""
+    """Fits without convergence warnings: weakly regularised models do not converge on separable data, and lose the
+    cross-validation anyway."""
     from sklearn.exceptions import ConvergenceWarning
     from threadpoolctl import threadpool_limits
 
-    # The solver multiplies small matrices and vectors: handing them out to two busy cores took 30 times as long.
+    # The solver multiplies small matrices and vectors: spreading that over two busy cores took 30 times as long.
     with warnings.catch_warnings(), threadpool_limits(1):
         warnings.simplefilter("ignore", ConvergenceWarning)
         fit(*arguments)

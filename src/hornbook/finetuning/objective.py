@@ -1,4 +1,4 @@
-"""The loss of a task's labels, in a run and in every stage of a distillation."""
+"""The loss on a task's labels, for a run and for every stage of a distillation."""
 
 import numpy as np
 
@@ -8,7 +8,8 @@ from hornbook.tasks.objective import TaskObjective, class_weights
 
 
 def label_objective(inputs: Inputs, settings: FinetuneSettings) -> TaskObjective:
-    """With `task.class_weights`, rare classes count more in it and in what is matched of a teacher's logits."""
+    """The loss on labels. With `task.class_weights`, rare classes weigh more in it and in the match of teacher
+    logits."""
     output, features = inputs.saved.task.output, inputs.train_features
     if not settings.task.class_weights:
         return TaskObjective(output)
@@ -16,4 +17,4 @@ def label_objective(inputs: Inputs, settings: FinetuneSettings) -> TaskObjective
         return TaskObjective(output, class_weights(np.concatenate(features.token_labels), output.num_labels))
     if output.kind == "sequence" and output.problem == "single":
         return TaskObjective(output, class_weights(features.labels, output.num_labels))
-    raise ValueError("task.class_weights is for one class of several and for tags: leave it out here")
+    raise ValueError("task.class_weights is for single-label classification and tagging: leave it out here")

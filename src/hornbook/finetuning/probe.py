@@ -1,7 +1,7 @@
-"""The feature-based way (Devlin et al. 2018, section 5.3): activations of a frozen encoder into a separate model.
+"""The feature-based approach (Devlin et al. 2018, section 5.3): a separate model on activations of a frozen encoder.
 
-Texts and pairs, endings too, go through logistic regression (ridge regression for numbers), words through logistic
-regression or a two-layer BiLSTM. A probe that is trained by gradient is fine-tuning with `layers.frozen=-1`.
+Texts, pairs and endings go through logistic regression (ridge regression for numbers), words through logistic
+regression or a two-layer BiLSTM. To train a probe by gradient descent, fine-tune with `layers.frozen=-1`.
 """
 
 from collections.abc import Callable
@@ -14,8 +14,8 @@ import numpy as np
 from hornbook.finetuning.inputs import Inputs, Log, open_inputs
 from hornbook.finetuning.linear import MOST_WORDS, Fitted, fit_classes, fit_number, fit_several
 from hornbook.finetuning.record import Request, Scored
-from hornbook.finetuning.shallow import begin, finish
-from hornbook.finetuning.tagger import CHANGES, fit_tagger
+from hornbook.finetuning.shallow import finish, start_run
+from hornbook.finetuning.tagger import DEFAULT_OVERRIDES, fit_tagger
 from hornbook.infer.features import DEFAULT_LAYERS, Layers, Pooling, choose_layers, frozen_sequences
 from hornbook.lifecycle.locking import locks_out
 from hornbook.tasks.records import Example
@@ -48,18 +48,18 @@ def probe(
     strict: bool = False,
     overrides: dict | None = None,
     on_progress: Callable[[Status], None] = lambda status: None,
-    log: Log = lambda words: None,
+    log: Log = lambda message: None,
 ) -> Scored | Outcome:
-    """Scores a separate model on frozen features of the encoder `model`, and writes them to the folder `out`.
+    """Fits a separate model on frozen features of the encoder `model`, and writes its scores to the folder `out`.
 
     >>> import hornbook
     >>> 0 <= hornbook.probe("runs/first", "reviews.csv", "classification", "runs/probe").score <= 1
     True
 
-    `pooling` is `cls`, of a GPT the last token, or `mean` over the tokens of a text (the default); words are read at
-    their first piece.
-    `overrides` are those of fine-tuning by their dotted name, such as `examples`, `task.max_length`,
-    `task.pair_encoding` or, for the BiLSTM, `epochs` and `optimizer.lr`. An `Outcome` means that it was stopped.
+    `way` is `logistic` or, for tagging, `bilstm`. `pooling` is `cls` (for a GPT the last token) or `mean` over the
+    tokens of a text (the default); words are read at their first token. `overrides` are fine-tuning settings by their
+    dotted name, such as `examples`, `task.max_length`, `task.pair_encoding` or, for the BiLSTM, `epochs` and
+    `optimizer.lr`. Returns an `Outcome` if training was stopped.
     """
     path = str(data) if isinstance(data, str | Path) else None
     common = {"seed": seed, "strict": strict, "overrides": dict(overrides or {})}
@@ -72,8 +72,8 @@ def probe(
 
 
 def with_defaults(request: Request) -> Request:
-    """The same request with what the BiLSTM is trained by, where nothing else is asked for."""
-    return replace(request, overrides=CHANGES | request.overrides)
+    """The request with the BiLSTM's default training settings, which its overrides take precedence over."""
+    return replace(request, overrides=DEFAULT_OVERRIDES | request.overrides)
 
 
 def probe_inputs(
@@ -85,14 +85,14 @@ def probe_inputs(
     layers: str = DEFAULT_LAYERS,
     pooling: Pooling | None = None,
     on_progress: Callable[[Status], None] = lambda status: None,
-    log: Log = lambda words: None,
+    log: Log = lambda message: None,
 ) -> Scored | Outcome:
-    """The same with data and model that are open already."""
+    """Like `probe`, for data and a model that are already loaded."""
     kind = inputs.data.kind
     _check(kind, way, pooling)
     pooling = None if kind == "tagging" else pooling or DEFAULT_POOLING
     chosen = choose_layers(layers, inputs.trained.config.num_layers)
-    done = begin(out, "probe", request, {"way": way, "layers": layers, "pooling": pooling}, inputs.data)
+    done = start_run(out, "probe", request, {"way": way, "layers": layers, "pooling": pooling}, inputs.data)
     if done:
         return done
     runtime = decide(inputs.settings.runtime, 0.0)
@@ -103,37 +103,37 @@ def probe_inputs(
         return _tag_by_word(out, inputs, chosen, log)
     features = inputs.train_features
     if features.num_cut:
-        log(f"{features.num_cut:,} texts of train are longer than {inputs.longest} tokens allow, and were cut")
-    log(f"frozen features of {len(inputs.train):,} examples: {layers}, {pooling}")
+        log(f"{features.num_cut:,} texts of train are longer than {inputs.longest} tokens and were truncated")
+    log(f"computing frozen features of {len(inputs.train):,} examples: {layers}, {pooling}")
     vectors = _vectors(inputs, features, chosen, pooling)
     fitted = _fit(inputs, vectors, features)
 
     def predict(examples: list[Example]) -> list:
         encoded = inputs.encode(examples)
-        scores = fitted.score(_vectors(inputs, encoded, chosen, pooling))
+        logits = fitted.score(_vectors(inputs, encoded, chosen, pooling))
         if kind == "choice":
-            scores = (scores[:, 1] - scores[:, 0]).reshape(-1, encoded.group_size)
-        return inputs.saved.task.decode(list(scores), encoded, examples)
+            logits = (logits[:, 1] - logits[:, 0]).reshape(-1, encoded.group_size)
+        return inputs.saved.task.decode(list(logits), encoded, examples)
 
     return finish(out, inputs, predict, {"strength": fitted.strength, "width": vectors.shape[1]})
 
 
 def _check(kind: str, way: str, pooling: str | None) -> None:
     if way not in ("logistic", "bilstm"):
-        raise ValueError(f"a probe is logistic or bilstm, not '{way}'")
+        raise ValueError(f"a probe must be logistic or bilstm, not '{way}'")
     if pooling not in (None, "cls", "mean"):
-        raise ValueError(f"a probe pools by cls or mean, not '{pooling}'")
+        raise ValueError(f"pooling must be cls or mean, not '{pooling}'")
     if kind == "spans":
-        raise ValueError("no probe reads spans off frozen features: fine-tune with layers.frozen=-1 to train the head")
+        raise ValueError("there is no probe for spans: fine-tune with layers.frozen=-1 to train only the head")
     if way == "bilstm" and kind != "tagging":
-        raise ValueError("the BiLSTM of the feature-based way tags words: use way='logistic' for this task")
+        raise ValueError("the BiLSTM probe is for tagging: use way='logistic' for this task")
     if kind == "tagging" and pooling is not None:
-        raise ValueError("words are read at their first piece, nothing is pooled: leave pooling out")
+        raise ValueError("words are read at their first token and are not pooled: leave pooling out")
 
 
 def _vectors(inputs: Inputs, features: Features, layers: Layers, pooling: Pooling) -> np.ndarray:
-    """A row for each sequence; of pairs that were encoded apart, u, v, |u - v| and u * v for each pair,
-    of pairs in both orders the sum."""
+    """One feature row per sequence. Separately encoded pairs u, v give one row [u, v, |u - v|, u * v] per pair; pairs
+    encoded in both orders give the sum."""
     found = np.zeros((len(features.ids), layers.width(inputs.trained.config.width)), np.float32)
     for number, vector in frozen_sequences(inputs.trained, features.ids, features.segments, layers, pooling):
         found[number] = vector
@@ -147,7 +147,7 @@ def _vectors(inputs: Inputs, features: Features, layers: Layers, pooling: Poolin
 
 def _fit(inputs: Inputs, vectors: np.ndarray, features: Features) -> Fitted:
     output, seed = inputs.saved.task.output, inputs.settings.runtime.seed
-    if output.kind == "choice":  # every ending is right or wrong; the likeliest of a question is taken
+    if output.kind == "choice":  # each ending is classified as right or wrong; the likeliest per question is chosen
         is_right = np.tile(np.arange(features.group_size), features.num_units) == features.labels
         return fit_classes(vectors, is_right.astype(int), 2, seed)
     labels = features.labels[:: features.group_size]
@@ -160,24 +160,24 @@ def _fit(inputs: Inputs, vectors: np.ndarray, features: Features) -> Fitted:
 
 
 def _tag_by_word(out: Path, inputs: Inputs, layers: Layers, log: Log) -> Scored:
-    """Logistic regression at each word's first piece."""
+    """Logistic regression at each word's first token."""
     features, width = inputs.train_features, layers.width(inputs.trained.config.width)
-    places = [
+    positions = [
         (sequence, token) for sequence, words in enumerate(features.places) for _, token in words
         if features.token_labels[sequence][token] >= 0
     ]  # fmt: skip
-    if len(places) > MOST_WORDS:
-        log(f"logistic regression on {MOST_WORDS:,} of {len(places):,} words of train, drawn by the seed")
+    if len(positions) > MOST_WORDS:
+        log(f"logistic regression on a random sample of {MOST_WORDS:,} of {len(positions):,} training words")
         generator = np.random.default_rng(seed_of(inputs.settings.runtime.seed, "words"))
-        places = [places[i] for i in sorted(generator.permutation(len(places))[:MOST_WORDS])]
-    wanted: dict[int, list[tuple[int, int]]] = {}
-    for row, (sequence, token) in enumerate(places):
-        wanted.setdefault(sequence, []).append((row, token))
-    numbers = sorted(wanted)
+        positions = [positions[i] for i in sorted(generator.permutation(len(positions))[:MOST_WORDS])]
+    rows_of: dict[int, list[tuple[int, int]]] = {}  # row and token of each chosen word, by sequence
+    for row, (sequence, token) in enumerate(positions):
+        rows_of.setdefault(sequence, []).append((row, token))
+    numbers = sorted(rows_of)
     ids, segments = [features.ids[i] for i in numbers], [features.segments[i] for i in numbers]
-    vectors, labels = np.zeros((len(places), width), np.float32), np.zeros(len(places), int)
+    vectors, labels = np.zeros((len(positions), width), np.float32), np.zeros(len(positions), int)
     for i, states in frozen_sequences(inputs.trained, ids, segments, layers, "none"):
-        for row, token in wanted[numbers[i]]:
+        for row, token in rows_of[numbers[i]]:
             vectors[row], labels[row] = states[token], features.token_labels[numbers[i]][token]
     num_labels = inputs.saved.task.output.num_labels
     fitted = fit_classes(vectors, labels, num_labels, inputs.settings.runtime.seed)
@@ -189,4 +189,4 @@ def _tag_by_word(out: Path, inputs: Inputs, layers: Layers, log: Log) -> Scored:
             found[i] = fitted.score(states)
         return inputs.saved.task.decode(found, encoded, examples)
 
-    return finish(out, inputs, predict, {"strength": fitted.strength, "words": len(places), "width": width})
+    return finish(out, inputs, predict, {"strength": fitted.strength, "words": len(positions), "width": width})

@@ -1,4 +1,4 @@
-"""`run.json` of a fine-tuning run: what was asked and everything that was decided. A run is resumed from it."""
+"""`run.json` of a fine-tuning run: the request and the resolved settings, from which a run is resumed."""
 
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -15,14 +15,14 @@ from hornbook.lifecycle.resuming import other_options, other_settings, refuse
 from hornbook.tasks.records import DataSet, fingerprint
 from hornbook.train.device import Runtime
 
-SCORES = "scores.json"  # written last: a folder with it is finished
-SHAPE = "model."  # what settings of a model's shape begin with
-SETTINGS = ("epochs", "lr", "batch_size", "seed", "overrides")  # of a request, all of them settings by dotted name
+SCORES = "scores.json"  # written last: a run with this file is finished
+SHAPE = "model."  # prefix of the settings of a model's shape
+SETTINGS = ("epochs", "lr", "batch_size", "seed", "overrides")  # fields of a request that are settings
 
 
 @dataclass(frozen=True)
 class Request(Typed, group="--"):
-    """What a person asked for, as the command takes it. `data` is None where it was handed over in memory."""
+    """The user's request, as the command takes it. `data` is None if the data was passed in memory."""
 
     model: str
     task: str
@@ -42,8 +42,8 @@ class Request(Typed, group="--"):
     encoding: str | None = None
 
     def all_overrides(self) -> dict:
-        """The changes by dotted name, with those that have a flag of their own. `model.*` beside a teacher is the shape
-        of a new student, which is made before (`hornbook.distillation`)."""
+        """All overrides by dotted name, including the settings that have their own option. With a teacher, `model.*` is
+        left out: it is the shape of a new student, which `hornbook.distillation` has already built."""
         flags = {
             "epochs": self.epochs,
             "optimizer.lr": self.lr,
@@ -56,13 +56,13 @@ class Request(Typed, group="--"):
         return overrides | {name: value for name, value in flags.items() if value is not None}
 
     def to_dict(self) -> dict:
-        """As it is written down: the changes as text, however they were given."""
+        """The request as recorded in `run.json`, with the values of overrides as strings."""
         return asdict(self) | {"overrides": {name: str(value) for name, value in self.overrides.items()}}
 
 
 @dataclass(frozen=True)
 class Scored:
-    """A finished folder: the scores of each part, and what is wrong with the model, if anything."""
+    """A finished folder: the scores of each split, and a message if the model is degenerate."""
 
     out: Path
     scores: dict[str, Any]
@@ -71,16 +71,16 @@ class Scored:
 
     @property
     def score(self) -> float:
-        """The dev score that decides between models."""
+        """The dev score of the deciding measure."""
         return self.scores["dev"][self.decided_by]["value"]
 
 
-def asked_of(verb: str, request: Request, data: DataSet) -> dict[str, Any]:
-    """What the `run.json` of every verb on labelled data begins with."""
+def base_record(command: str, request: Request, data: DataSet) -> dict[str, Any]:
+    """The part of `run.json` that all commands on labelled data share."""
     return {
         "hornbook": hornbook.__version__,
         "torch": torch.__version__,
-        "command": verb,
+        "command": command,
         "model": request.model or None,
         "task": request.task,
         "kind": data.kind,
@@ -90,8 +90,8 @@ def asked_of(verb: str, request: Request, data: DataSet) -> dict[str, Any]:
             "path": request.data,
             "files": list(data.files),
             "fingerprint": fingerprint(data),
-            "examples": {name: len(part) for name, part in data.parts.items()},
-            "said": list(data.said),
+            "examples": {name: len(split) for name, split in data.parts.items()},
+            "said": list(data.messages),
             "problems": data.problems.as_dict(),
         },
     }
@@ -103,7 +103,7 @@ def write_run(
     write_json(
         out / "run.json",
         {
-            **asked_of(command_of(request), request, data),
+            **base_record(command_of(request), request, data),
             "runtime": {
                 "device": str(runtime.device),
                 "threads": runtime.threads,
@@ -121,12 +121,13 @@ def command_of(request: Request) -> str:
     return "distill" if request.teacher else "finetune"
 
 
-def read_run(out: Path, verb: str = "finetune") -> dict:
+def read_run(out: Path, command: str = "finetune") -> dict:
+    """The record of the run in `out`; raises a `ValueError` if another command wrote it or if it is damaged."""
     run = read_json(out / "run.json")
     missing = {"model", "task", "request", "settings", "data", "runtime"} - run.keys()
-    if missing or run.get("command") != verb:
-        lacks = f"lacks {sorted(missing)[0]}" if missing else f"is of '{run.get('verb')}'"
-        raise ValueError(f"{out / 'run.json'} {lacks}: it is not one that {verb} wrote; choose another --out")
+    if missing or run.get("command") != command:
+        lacks = f"lacks {sorted(missing)[0]}" if missing else f"is of '{run.get('command')}'"
+        raise ValueError(f"{out / 'run.json'} {lacks}, so it is not a run of {command}: choose another --out")
     with refusing_damage(out / "run.json"):
         Request(**run["request"])
         run["runtime"]["threads"], run["runtime"]["compiles"], run["data"]["fingerprint"], run["data"]["path"]
@@ -135,23 +136,24 @@ def read_run(out: Path, verb: str = "finetune") -> dict:
 
 
 def refuse_other_request(out: Path, run: dict, request: Request) -> None:
-    """What is given again must be what the run in `out` was started with; the rest is taken from its record."""
+    """Raises a `ValueError` if an option or setting of the request differs from what the run in `out` was started
+    with. Options that are not given are taken from its record."""
     before, settings = run["request"], settings_of(run)
     stages = {f"stages.{name}": value for name, value in getattr(settings, "stages", {}).items()}
     given = request.all_overrides() | request.overrides
     unlisted = {name: str(value) for name, value in given.items() if name.startswith((SHAPE, "stages."))}
     recorded = {name: str(value) for name, value in (stages | before["overrides"]).items()}
-    iter_settings = {name: value for name, value in given.items() if name not in unlisted}
+    listed = {name: value for name, value in given.items() if name not in unlisted}
     refuse(
         out,
         other_options(before, _options(request))
         + other_options(recorded, unlisted)
-        + other_settings(settings, before["overrides"], iter_settings),
+        + other_settings(settings, before["overrides"], listed),
     )
 
 
 def refuse_other_tries(out: Path, before: dict, request: Request) -> None:
-    """The same of several runs, of which only the request is recorded."""
+    """Like `refuse_other_request`, for restarts and searches, for which only the request is recorded."""
     recorded = Request(**before)
     known = {name: str(value) for name, value in (recorded.all_overrides() | recorded.overrides).items()}
     given = {name: str(value) for name, value in (request.all_overrides() | request.overrides).items()}
@@ -165,8 +167,8 @@ def _options(request: Request) -> dict[str, Any]:
 def refuse_other_data(run: dict, data: DataSet) -> None:
     if fingerprint(data) != run["data"]["fingerprint"]:
         raise ValueError(
-            f"the data in {run['data']['path'] or 'memory'} is not what this run began with: put that back, or start a "
-            "new run"
+            f"the data in {run['data']['path'] or 'memory'} is not the data that this run was started with: restore "
+            "it, or start a new run"
         )
 
 

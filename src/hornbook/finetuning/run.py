@@ -1,13 +1,13 @@
 """Fine-tuning, from a request to a finished run folder.
 
-RUN/run.json              everything that was decided, resolved: settings, data, labels, device
+RUN/run.json              the resolved settings, data, labels and device
 RUN/config.json, model.safetensors, tokenizer.json, tokenizer_config.json     the weights with the best dev score
-RUN/task.json             what predicting needs besides: measures, threshold, scheme of tags
-RUN/scores.json           official scores with intervals, for every part that has labels
-RUN/augmented.jsonl       where copies are trained on too: what each has other than its example
-RUN/teacher/              where its outputs are kept: may be deleted when the run is finished
-RUN/predictions-dev.jsonl what was said of each dev example, beside what is right
-RUN/checkpoints/          while it trains, what a resumed run needs; of a finished run only how it ended
+RUN/task.json             what prediction needs in addition: measures, threshold, tagging scheme
+RUN/scores.json           official scores with intervals, for every split that has labels
+RUN/augmented.jsonl       with augmentation: the changed fields of each copy
+RUN/teacher/              with a teacher: its cached outputs; may be deleted when the run is finished
+RUN/predictions-dev.jsonl the prediction and the label of each dev example
+RUN/checkpoints/          during training, the state to resume from; after it, only how the run ended
 RUN/best/, metrics.jsonl
 """
 
@@ -44,15 +44,15 @@ from hornbook.finetuning.settings import FinetuneSettings, TaskDistillationSetti
 from hornbook.finetuning.steps import is_trained, log_where_it_resumes, with_steps
 from hornbook.finetuning.task_distillation import (
     STAGES,
+    checkpoint_io,
     earlier_stages,
-    kept_in_folders,
+    has_started_stage,
     run_earlier_stages,
-    stage_has_begun,
     student_rates,
     with_teacher,
 )
-from hornbook.finetuning.teacher_cache import kept_teacher, what_is_kept
-from hornbook.infer.attention import MOST_TOKENS, write_attention
+from hornbook.finetuning.teacher_cache import cache_plan, kept_teacher
+from hornbook.infer.attention import MAX_TOKENS, write_attention
 from hornbook.interop.folder import load_weights, read_weights
 from hornbook.interop.teacher import Teacher, refuse_other_teacher
 from hornbook.lifecycle.locking import locks_out
@@ -78,7 +78,7 @@ from hornbook.train.loop import Job, Outcome, Status, train
 from hornbook.train.metrics import read_metrics
 from hornbook.train.pace import seconds_per_step
 
-MEASURED_STEPS, MEASURING_SECONDS = 4, 10.0  # of which the first step is not counted
+MEASURED_STEPS, MEASURING_SECONDS = 4, 10.0  # the first step is not counted
 
 
 @dataclass(frozen=True)
@@ -97,9 +97,9 @@ def run_once(
     log: Log,
     teacher: Teacher | None = None,
 ) -> Result | Outcome:
-    """One run in the folder `out`, begun or gone on with. An `Outcome` alone means that it was stopped."""
+    """Starts or resumes one run in the folder `out`. Returns an `Outcome` if it was stopped."""
     if inputs.settings.augment.copies and inputs.copies is None:
-        raise ValueError("augment.copies is for finetune and distill alone: leave it out here")
+        raise ValueError("augment.copies is only for finetune and distill: leave it out here")
     if (out / "run.json").exists():
         run = read_run(out, command_of(request))
         refuse_other_request(out, run, request)
@@ -114,13 +114,13 @@ def run_once(
     else:
         settings = with_steps(inputs.settings, inputs)
         runtime = decide(settings.runtime, _planned_flops(inputs, settings))
-    if (out / "run.json").exists() and Checkpoints(out).last() is None and not stage_has_begun(out):
-        log("it was stopped before its first checkpoint: it begins again, from the same weights")
+    if (out / "run.json").exists() and Checkpoints(out).last() is None and not has_started_stage(out):
+        log("the run was stopped before its first checkpoint: restarting from the same initial weights")
     prepare(runtime)
     job, model = _job(inputs, settings, request, runtime, log, teacher)
     if not (out / "run.json").exists():
         if teacher is not None:
-            what_is_kept(inputs, settings, teacher)  # refuses before there is a run
+            cache_plan(inputs, settings, teacher)  # raises before the run folder is written
         about = {
             "parameters": sum(p.numel() for p in model.parameters()),
             "trained_parameters": sum(p.numel() for p in model.parameters() if p.requires_grad),
@@ -135,7 +135,7 @@ def run_once(
     _log_cut_texts("dev", inputs.dev_features, inputs, log)
     if teacher is not None and not is_trained(out, settings):
         kept = kept_teacher(inputs, settings, teacher, runtime, inputs.folder or out, on_progress, log)
-        quiet = partial(_job, log=lambda words: None, teacher=teacher, kept=kept)
+        quiet = partial(_job, log=lambda message: None, teacher=teacher, kept=kept)
         stages = earlier_stages(out, inputs, settings, runtime, teacher, kept)
         stages.append(Stage(out, quiet(inputs, settings, request, runtime)[0], settings))
         log_expected_time(stages, inputs, runtime, log)
@@ -155,7 +155,7 @@ def run_once(
 
 
 def read_result(out: Path) -> Result:
-    """What a finished run wrote down."""
+    """The result of a finished run, from its files."""
     found, state = read_json(out / SCORES), read_json(Checkpoints(out).last() / "state.json")
     ended = "finished early" if state["ended_early"] else "finished"
     outcome = Outcome(ended, state["step"], state["tokens"], state["seconds"], {}, state["best"], state["best_step"])
@@ -163,27 +163,27 @@ def read_result(out: Path) -> Result:
 
 
 def _planned_flops(inputs: Inputs, settings: FinetuneSettings) -> float:
-    """Useful FLOPs of the whole run: it decides whether compiling pays."""
+    """Useful FLOPs of the whole run, which decide whether compilation pays off."""
     model, features = inputs.trained, inputs.train_features
     num_tokens = sum(map(len, features.ids))
     share, head = (1.0, "clm") if settings.task.lm_weight else (0.0, "none")
-    token_seconds = model_flops_per_token(shape_of(model.config, num_tokens / len(features.ids), share, head))
-    return num_tokens * token_seconds * settings.epochs
+    flops_per_token = model_flops_per_token(shape_of(model.config, num_tokens / len(features.ids), share, head))
+    return num_tokens * flops_per_token * settings.epochs
 
 
 def expected_seconds(inputs: Inputs, request: Request) -> dict[str, Any]:
-    """How long a run would take, from a few of its steps taken at learning rate 0. Validation costs a third of training
-    per token: the forward pass alone."""
+    """The expected time of a run in seconds, measured on a few steps at learning rate 0. Validation is estimated at a
+    third of the training cost per token, as it has only the forward pass."""
     settings = with_steps(inputs.settings, inputs)
     runtime = decide(settings.runtime, _planned_flops(inputs, settings))
     prepare(runtime)
-    job, model = _job(inputs, settings, request, runtime, lambda words: None, None)
+    job, model = _job(inputs, settings, request, runtime, lambda message: None, None)
     numbers = range(min(MEASURED_STEPS, settings.schedule.steps))
     step_seconds = seconds_per_step(job, settings.loop(), runtime, numbers, MEASURING_SECONDS)
     num_train, num_dev = (sum(map(len, each.ids)) for each in (inputs.train_features, inputs.dev_features))
-    an_epoch = step_seconds * inputs.train_features.num_units / settings.batch_size
-    validations = math.ceil(settings.schedule.steps / settings.validation.every_steps)
-    validation = validations * an_epoch / 3 * num_dev / max(1, num_train)
+    epoch_seconds = step_seconds * inputs.train_features.num_units / settings.batch_size
+    num_validations = math.ceil(settings.schedule.steps / settings.validation.every_steps)
+    validation = num_validations * epoch_seconds / 3 * num_dev / max(1, num_train)
     return {
         "parameters": sum(parameter.numel() for parameter in model.parameters()),
         "epochs": settings.epochs,
@@ -203,18 +203,18 @@ def _job(
     teacher: Teacher | None,
     kept: KeptTeacher | None = None,
 ) -> tuple[Job, nn.Module]:
-    """The job, and the model that is left of it: with a teacher, the job trains projections beside it."""
+    """The training job, and the model itself; with a teacher, the job trains the model together with projections."""
     task, output = inputs.saved.task, inputs.saved.task.output
     seed = settings.runtime.seed
     if request.from_random:
-        model, anew = from_random(inputs.trained, output, seed, settings.layers.dropout), []
+        model, new_parts = from_random(inputs.trained, output, seed, settings.layers.dropout), []
     else:
         keeps = keeps_head(inputs.trained, output, settings.task)
-        _say_of_head(inputs.trained.output, output, keeps, request.model, log)
-        model, anew = with_head(inputs.trained, output, seed, settings.layers.dropout, keeps)
-    if anew:
-        log(f"the model has no {', '.join(anew)}, so it is newly initialised, like the head")
-    freeze(model, settings.layers, anew)
+        _log_head(inputs.trained.output, output, keeps, request.model, log)
+        model, new_parts = with_head(inputs.trained, output, seed, settings.layers.dropout, keeps)
+    if new_parts:
+        log(f"the model has no {', '.join(new_parts)}: newly initialised, like the head")
+    freeze(model, settings.layers, new_parts)
     model.to(runtime.device)
     features = inputs.train_features
     trained, objective = model, label_objective(inputs, settings)
@@ -226,12 +226,12 @@ def _job(
     if runtime.compiles:
         trained.compile_parts()
 
-    save, load = kept_in_folders(inputs, model, trained)
+    save, load = checkpoint_io(inputs, model, trained)
     job = Job(
         trained,
         objective,
         TaskBatches(features, settings.batch_size, seed),
-        _CheckOnDev(model, inputs, runtime),
+        _DevValidation(model, inputs, runtime),
         save,
         load,
         decided_by=task.measures[0],
@@ -240,18 +240,18 @@ def _job(
     return job, model
 
 
-def _say_of_head(found: Output | None, wanted: Output, keeps: bool, model: str, log: Log) -> None:
-    """What becomes of the head that a fine-tuned model has."""
+def _log_head(found: Output | None, needed: Output, keeps: bool, model: str, log: Log) -> None:
+    """Logs whether the head of a fine-tuned model is kept or dropped."""
     if keeps:
-        log(f"keeping the {wanted.in_words} head of {model}; task.new_head=true initialises a new one")
+        log(f"keeping the {needed.in_words} head of {model}; task.new_head=true initialises a new one")
     elif found is not None:
-        why = f", as its {found.in_words} head is for other labels or layers" if not wanted.fits(found) else ""
-        log(f"the {wanted.in_words} head is newly initialised, and that of {model} is dropped{why}")
+        why = f", as its {found.in_words} head is for other labels or layers" if not needed.fits(found) else ""
+        log(f"the {needed.in_words} head is newly initialised, and that of {model} is dropped{why}")
 
 
-class _CheckOnDev:
-    """Validates on dev, and keeps what it found there the last time: where those weights are the best, it is what the
-    run ends with."""
+class _DevValidation:
+    """Validates on dev and keeps the last evaluation, which the run reuses at its end if the last weights are the
+    best."""
 
     def __init__(self, model: nn.Module, inputs: Inputs, runtime: Runtime):
         self.model, self.inputs, self.runtime = model, inputs, runtime
@@ -267,7 +267,7 @@ class _CheckOnDev:
 def _log_cut_texts(name: str, features: Features, inputs: Inputs, log: Log) -> None:
     if features.num_cut:
         what = "questions" if inputs.data.kind == "spans" else "texts"
-        log(f"{features.num_cut:,} {what} of {name} are longer than {inputs.longest} tokens allow, and were cut")
+        log(f"{features.num_cut:,} {what} of {name} are longer than {inputs.longest} tokens and were truncated")
 
 
 def _finish(
@@ -280,8 +280,8 @@ def _finish(
     log: Log,
     on_dev: Evaluation | None,
 ) -> None:
-    """Scores the best weights on every labelled part, and puts them at the root of the run. `on_dev` is what they were
-    found to be worth on dev, where that is known."""
+    """Scores the best weights on every labelled split, and links them to the root of the run folder. `on_dev` is their
+    evaluation on dev if it is known."""
     load_weights(model, read_weights(out / "best"), out / "best")
 
     def evaluate(task: Task, examples: list[Example], features=None) -> Evaluation:
@@ -294,17 +294,17 @@ def _finish(
     found = rescored(task, dev, found)
     parts = {"dev": with_intervals(task, dev, found.predictions)}
     if inputs.threshold_part:
-        beside = tuned(task, inputs.threshold_part, evaluate(task, inputs.threshold_part).predictions)
-        again = rescored(beside, dev, found)
+        tuned_on_train = tuned(task, inputs.threshold_part, evaluate(task, inputs.threshold_part).predictions)
+        again = rescored(tuned_on_train, dev, found)
         name = "dev, threshold chosen on a part of train"
-        parts[name] = with_intervals(beside, dev, again.predictions)
+        parts[name] = with_intervals(tuned_on_train, dev, again.predictions)
     for name, examples in inputs.data.parts.items():
         examples = [each for each in examples if is_scored(each, inputs.named)]
         if name not in ("train", "dev") and examples:
             features = inputs.encode(examples)
             _log_cut_texts(name, features, inputs, log)
             parts[name] = with_intervals(task, examples, evaluate(task, examples, features).predictions)
-    # A student's loss has its teacher's entropy as its floor, and may stand there from the start.
+    # A student's loss cannot fall below its teacher's entropy, and may already start there.
     is_distilled = isinstance(settings, TaskDistillationSettings)
     losses = [] if is_distilled else [line["loss"] for line in read_metrics(out) if line["kind"] == "train"]
     wrong = verdict(task, inputs.train, dev, found.predictions, parts["dev"], losses)
@@ -320,10 +320,10 @@ def _finish(
 
 
 def _draw_attention(out: Path, inputs: Inputs, model: nn.Module) -> None:
-    """Of the first dev example that is short enough for a picture."""
+    """Draws the attention for the first dev example that is short enough."""
     for example in inputs.dev[:200]:
         texts = _texts(example)
-        if len(inputs.tokenizer.encode(*texts).ids) <= MOST_TOKENS:
+        if len(inputs.tokenizer.encode(*texts).ids) <= MAX_TOKENS:
             write_attention(out, model, inputs.tokenizer, *texts)
             return
 
@@ -339,7 +339,7 @@ def _texts(example: Example) -> tuple[str, str | None]:
 
 
 def _publish_best(out: Path) -> None:
-    """The files of the best weights, linked to the root: they are what the run is opened as."""
+    """Links the files of the best weights to the root of the run folder, from where the run is loaded."""
     for file in (out / "best").iterdir():
         with replacing(out / file.name) as temporary:
             link(file, temporary)

@@ -1,8 +1,8 @@
-"""What probes and baselines have in common: a folder with the scores of a model that is not the whole network.
+"""What probes and baselines share: an output folder with the scores of a shallow model.
 
-OUT/run.json              what was asked, the data, and what was fitted
-OUT/scores.json           official scores with intervals, in the form in which fine-tuning writes them
-OUT/predictions-dev.jsonl what was said of each dev example, beside what is right
+OUT/run.json              the request, the data, and what was fitted
+OUT/scores.json           official scores with intervals, in the format of fine-tuning
+OUT/predictions-dev.jsonl the prediction and the label of each dev example
 OUT/task.json             measures and threshold
 """
 
@@ -16,8 +16,8 @@ from typing import Any
 
 from hornbook.files import read_json, write_json, write_text
 from hornbook.finetuning.evaluation import verdict
-from hornbook.finetuning.inputs import Inputs, Log, is_scored, read_labelled, training_part
-from hornbook.finetuning.record import SCORES, Request, Scored, asked_of, refuse_other_data
+from hornbook.finetuning.inputs import Inputs, Log, is_scored, read_labelled, training_split
+from hornbook.finetuning.record import SCORES, Request, Scored, base_record, refuse_other_data
 from hornbook.finetuning.settings import FinetuneSettings, settings_for
 from hornbook.tasks.datasets import KnownDataSet
 from hornbook.tasks.evaluation import rows, tuned, with_intervals
@@ -25,12 +25,12 @@ from hornbook.tasks.records import DataSet, Example
 from hornbook.tasks.saved import SavedTask, make_task, output_for, save_task
 from hornbook.tasks.spans import Spans
 
-Predict = Callable[[list[Example]], list]  # predictions of the task, one for each example, in their order
+Predict = Callable[[list[Example]], list]  # one prediction per example, in their order
 
 
 @dataclass(frozen=True)
 class Labelled:
-    """The data of a task without any network: what `Inputs` has besides it."""
+    """The data of a task without a model: the other fields of `Inputs`."""
 
     named: KnownDataSet
     data: DataSet
@@ -45,49 +45,49 @@ class Labelled:
 
 
 def open_labelled(request: Request, data: Any, log: Log) -> Labelled:
-    """The same examples that fine-tuning would train on, for the same request."""
+    """Reads the examples that fine-tuning would train on for the same request."""
     named, found = read_labelled(request, data, log)
     settings = settings_for(named, None, request.all_overrides())
     saved = make_task(named, found, output_for(found))
-    return Labelled(named, found, settings, saved, *training_part(found, named, settings))
+    return Labelled(named, found, settings, saved, *training_split(found, named, settings))
 
 
-def begin(out: Path, verb: str, request: Request, asked: dict[str, Any], data: DataSet) -> Scored | None:
-    """Writes down what was asked. What is there already from the same words is the answer; other words are refused,
-    unless they came to nothing."""
-    wanted = request.to_dict() | asked
+def start_run(out: Path, command: str, request: Request, options: dict[str, Any], data: DataSet) -> Scored | None:
+    """Records the request and returns None, or returns the scores if the same request is already finished in `out`.
+    Raises a `ValueError` for a different request, unless the earlier one produced nothing."""
+    requested = request.to_dict() | options
     if (out / "run.json").exists():
         run = read_json(out / "run.json")
-        if run.get("command") != verb:
-            raise ValueError(f"{out} holds a run of '{run.get('verb')}' and not of '{verb}': choose another --out")
+        if run.get("command") != command:
+            raise ValueError(f"{out} holds a run of '{run.get('command')}', not of '{command}': choose another --out")
         differences = [
             f"{name} {run['request'].get(name)}, not {value}"
-            for name, value in wanted.items()
+            for name, value in requested.items()
             if value != run["request"].get(name)
         ]
-        came_to_nothing = [path.name for path in out.iterdir()] == ["run.json"]
-        if differences and not came_to_nothing:
-            raise ValueError(f"{out} was begun with {'; '.join(differences)}: choose another --out")
-        if not came_to_nothing:
+        is_empty = [path.name for path in out.iterdir()] == ["run.json"]
+        if differences and not is_empty:
+            raise ValueError(f"{out} was started with {'; '.join(differences)}: choose another --out")
+        if not is_empty:
             refuse_other_data(run, data)
             return read_scored(out) if (out / SCORES).exists() else None
-    write_json(out / "run.json", asked_of(verb, request, data) | {"request": wanted})
+    write_json(out / "run.json", base_record(command, request, data) | {"request": requested})
     return None
 
 
 def finish(out: Path, inputs: Inputs | Labelled, predict: Predict, fitted: dict[str, Any]) -> Scored:
-    """Scores what `predict` says of every labelled part."""
+    """Scores `predict` on every labelled split and writes the results."""
     task, dev = inputs.saved.task, inputs.dev
     predictions = predict(dev)
     task = tuned(task, dev, predictions)
-    parts = {"dev": with_intervals(task, dev, predictions := _under(task, predictions))}
+    parts = {"dev": with_intervals(task, dev, predictions := _thresholded(task, predictions))}
     if inputs.threshold_part:
-        beside = tuned(task, inputs.threshold_part, predict(inputs.threshold_part))
+        tuned_on_train = tuned(task, inputs.threshold_part, predict(inputs.threshold_part))
         name = "dev, threshold chosen on a part of train"
-        parts[name] = with_intervals(beside, dev, _under(beside, predictions))
-    others = scored_parts(inputs)
+        parts[name] = with_intervals(tuned_on_train, dev, _thresholded(tuned_on_train, predictions))
+    others = scored_splits(inputs)
     for name, examples in others.items():
-        parts[name] = with_intervals(task, examples, _under(task, predict(examples)))
+        parts[name] = with_intervals(task, examples, _thresholded(task, predict(examples)))
     save_task(out, dataclasses.replace(inputs.saved, task=task))
     lines = [json.dumps(row, ensure_ascii=False) for row in rows(task, dev, predictions)]
     write_text(out / "predictions-dev.jsonl", "\n".join(lines) + "\n")
@@ -101,17 +101,17 @@ def finish(out: Path, inputs: Inputs | Labelled, predict: Predict, fitted: dict[
     return read_scored(out)
 
 
-def scored_parts(inputs: Inputs | Labelled) -> dict[str, list[Example]]:
-    """What can be scored of each part besides train and dev; a part without any such example does not come."""
-    parts = {
+def scored_splits(inputs: Inputs | Labelled) -> dict[str, list[Example]]:
+    """The examples with labels of each split besides train and dev; splits without any are left out."""
+    splits = {
         name: [each for each in examples if is_scored(each, inputs.named)]
         for name, examples in inputs.data.parts.items()
         if name not in ("train", "dev")
     }
-    return {name: examples for name, examples in parts.items() if examples}
+    return {name: examples for name, examples in splits.items() if examples}
 
 
-def _under(task: Any, predictions: list) -> list:
+def _thresholded(task: Any, predictions: list) -> list:
     return task.thresholded(predictions) if isinstance(task, Spans) and task.or_none else predictions
 
 

@@ -1,4 +1,4 @@
-"""How many steps a run on labelled data takes, and how many it has taken."""
+"""The number of training steps of a run on labelled data, and whether they are done."""
 
 import math
 from pathlib import Path
@@ -14,9 +14,10 @@ LONGEST_WITHOUT_VALIDATION = 1000  # steps
 
 
 def with_steps(settings: FinetuneSettings, inputs: Inputs) -> FinetuneSettings:
+    """The settings with the number of steps, and the intervals of logging and validation."""
     steps_per_epoch = math.ceil(inputs.train_features.num_units / settings.batch_size)
     overrides: dict[str, Any] = {"schedule.steps": max(1, round(steps_per_epoch * settings.epochs))}
-    # A short run has lines enough to tell whether its loss moved.
+    # A short run logs often enough to see whether its loss moved.
     overrides["runtime.log_every_steps"] = max(
         1, min(settings.runtime.log_every_steps, overrides["schedule.steps"] // 50)
     )
@@ -26,6 +27,7 @@ def with_steps(settings: FinetuneSettings, inputs: Inputs) -> FinetuneSettings:
 
 
 def is_trained(out: Path, settings: FinetuneSettings) -> bool:
+    """Whether the run or stage in `out` has taken all its steps or ended early."""
     last = Checkpoints(out).last()
     if last is None:
         return False
@@ -34,6 +36,6 @@ def is_trained(out: Path, settings: FinetuneSettings) -> bool:
 
 
 def log_where_it_resumes(out: Path, settings: FinetuneSettings, log: Log) -> None:
-    """Of a run or a stage that has taken steps already."""
+    """Logs the step at which a run or stage resumes, if it has a checkpoint."""
     if step := Checkpoints(out).last_step():
-        log(f"going on at step {step:,} of {settings.schedule.steps:,}")
+        log(f"resuming at step {step:,} of {settings.schedule.steps:,}")

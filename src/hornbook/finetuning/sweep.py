@@ -1,5 +1,6 @@
-"""Several runs instead of one: a search over learning rates, and restarts that change only shuffling and the head's
-start. The best by dev score is put at the root of the folder; the runs themselves stay under OUT/tries."""
+"""Several runs instead of one: a search over learning rates, and restarts with other seeds, which change the shuffling
+and the initialisation of the head. The run with the best dev score is linked to the root of the folder; all runs stay
+under OUT/tries."""
 
 import dataclasses
 import statistics
@@ -10,14 +11,14 @@ from hornbook.files import link, read_json, replacing, write_json
 from hornbook.finetuning.inputs import Inputs, Log
 from hornbook.finetuning.record import Request
 from hornbook.finetuning.run import Result, run_once
-from hornbook.finetuning.settings import searched_rates
+from hornbook.finetuning.settings import searched_lrs
 from hornbook.interop.teacher import Teacher
 from hornbook.report.card import write_card
 from hornbook.report.several_pictures import write_tries_picture
 from hornbook.train.loop import Outcome, Status
 
-TRIES, ASKED = "tries.json", "asked.json"
-Inform = Callable[[Status], None]
+TRIES, REQUEST = "tries.json", "asked.json"
+OnProgress = Callable[[Status], None]
 
 
 def run_many(
@@ -28,30 +29,30 @@ def run_many(
     *,
     restarts: int,
     search: bool,
-    on_progress: Inform,
+    on_progress: OnProgress,
     log: Log,
 ) -> Result | Outcome:
-    """The best of several runs; an `Outcome` when one was stopped. What is finished already is not run again."""
+    """The best of several runs, or an `Outcome` if one was stopped. Finished runs are not run again."""
     inputs = open_with(request)
     _record(out, request, restarts, search)
-    rates = searched_rates(inputs.trained.config.width) if search else [None]
+    lrs = searched_lrs(inputs.trained.config.width) if search else [None]
     tries: dict[str, Result] = {}
-    for rate in rates:
-        asked = request if rate is None else dataclasses.replace(request, lr=rate)
-        name = f"seed-{inputs.settings.runtime.seed}" if rate is None else f"lr-{rate:g}"
-        stopped = _try(out, name, asked, open_with, teacher, tries, on_progress, log)
+    for lr in lrs:
+        variant = request if lr is None else dataclasses.replace(request, lr=lr)
+        name = f"seed-{inputs.settings.runtime.seed}" if lr is None else f"lr-{lr:g}"
+        stopped = _try(out, name, variant, open_with, teacher, tries, on_progress, log)
         if stopped is not None:
             return stopped
         if search:
             _write(out, "search", tries)
     if restarts > 1:
-        best_rate = _best(tries).lr if search else request.lr
+        best_lr = _best(tries).lr if search else request.lr
         first_seed = inputs.settings.runtime.seed
-        # With a search before it, its best is the first of the restarts: chosen among four, it leans high.
+        # After a search, its best run counts as the first restart; being the best of four, its score is biased high.
         restarted = {f"seed-{first_seed}": _best(tries).result}
         for seed in range(first_seed + 1, first_seed + restarts):
-            asked = dataclasses.replace(request, lr=best_rate, seed=seed)
-            stopped = _try(out, f"seed-{seed}", asked, open_with, teacher, restarted, on_progress, log)
+            variant = dataclasses.replace(request, lr=best_lr, seed=seed)
+            stopped = _try(out, f"seed-{seed}", variant, open_with, teacher, restarted, on_progress, log)
             if stopped is not None:
                 return stopped
             _write(out, "restarts", restarted)
@@ -61,7 +62,7 @@ def run_many(
     write_tries_picture(out)
     best = _best(tries).result
     _publish(best.out, out)
-    write_card(out)  # that of the try names the folder of the try
+    write_card(out)  # replaces the card of the best try, which names the folder of that try
     return dataclasses.replace(best, out=out)
 
 
@@ -79,7 +80,7 @@ def _try(
     open_with: Callable[[Request], Inputs],
     teacher: Teacher | None,
     tries: dict[str, Result],
-    on_progress: Inform,
+    on_progress: OnProgress,
     log: Log,
 ) -> Outcome | None:
     result = run_once(out / "tries" / name, request, open_with(request), on_progress, log, teacher)
@@ -92,7 +93,7 @@ def _try(
 
 
 def _best(tries: dict[str, Result]) -> _Try:
-    """The highest dev score, degenerate runs last."""
+    """The try with the highest dev score; degenerate runs come last."""
     name = max(tries, key=lambda each: (tries[each].degenerate is None, tries[each].score))
     return _Try(name, tries[name], read_json(tries[name].out / "run.json")["settings"]["optimizer"]["lr"])
 
@@ -128,8 +129,8 @@ def _write(out: Path, kind: str, tries: dict[str, Result]) -> None:
 
 
 def _record(out: Path, request: Request, restarts: int, search: bool) -> None:
-    if not (out / ASKED).exists():
-        write_json(out / ASKED, {"request": request.to_dict(), "restarts": restarts, "search": search})
+    if not (out / REQUEST).exists():
+        write_json(out / REQUEST, {"request": request.to_dict(), "restarts": restarts, "search": search})
 
 
 def _publish(best: Path, out: Path) -> None:

@@ -1,9 +1,10 @@
-"""The tagger of the feature-based way: a two-layer BiLSTM, 768 units each way, over frozen features of words.
+"""The tagger of the feature-based approach: a two-layer BiLSTM, 768 units per direction, on frozen features of words.
 
-The features of all words are written once to a file; a word's number in it takes the place of a token's, so that the
-tagger trains in the one loop with the objective of fine-tuning.
+The features of all words are written once to a file. A word's row number in it serves as its token id, so that the
+tagger uses the training loop and the objective of fine-tuning.
 
-Shapes: T words, N sentences, S longest sentence, F width of the features, L tags.
+Shapes: W words in the file, T words in a batch, N sentences, S longest sentence, F feature width, H BiLSTM output,
+L tags.
 """
 
 import dataclasses
@@ -21,7 +22,7 @@ from hornbook.files import replacing, write_tensors
 from hornbook.finetuning.batches import TaskBatches
 from hornbook.finetuning.inputs import Inputs, Log
 from hornbook.finetuning.record import Scored
-from hornbook.finetuning.shallow import finish, scored_parts
+from hornbook.finetuning.shallow import finish, scored_splits
 from hornbook.infer.features import Layers, frozen_sequences
 from hornbook.models.outputs import Output, to_padded
 from hornbook.tasks.evaluation import Evaluation, evaluate_part
@@ -33,12 +34,12 @@ from hornbook.train.loop import Job, Outcome, Status, train
 from hornbook.train.randomness import seed_of
 
 WIDTH, NUM_LAYERS, DROPOUT = 768, 2, 0.1
-CHANGES = {"epochs": "5", "optimizer.lr": "0.001"}  # of the tagger; the publication does not say
+DEFAULT_OVERRIDES = {"epochs": "5", "optimizer.lr": "0.001"}  # not given in the paper
 WORDS, WEIGHTS = "words.npy", "tagger.safetensors"
 
 
 class Tagger(nn.Module):
-    """`words_WF` are the features of all words there are; `ids_T` of a batch are numbers of words in it."""
+    """`words_WF` are the features of all words; `ids_T` of a batch are row numbers in it."""
 
     def __init__(self, words_WF: np.ndarray, output: Output, width: int):
         super().__init__()
@@ -48,30 +49,30 @@ class Tagger(nn.Module):
         self.out = nn.Linear(2 * width, output.num_labels)
 
     def outputs(self, batch: Batch) -> Tensor:
-        """Scores of tags, T x L."""
+        """Logits of tags, T x L."""
         x_TF = torch.from_numpy(self.words_WF[batch.ids_T.cpu().numpy()]).to(batch.ids_T.device)
-        x_NSF, is_there_NS = to_padded(self.dropout(x_TF), batch)
-        lengths = is_there_NS.sum(1).clamp(min=1).cpu()
+        x_NSF, mask_NS = to_padded(self.dropout(x_TF), batch)
+        lengths = mask_NS.sum(1).clamp(min=1).cpu()
         packed = nn.utils.rnn.pack_padded_sequence(x_NSF, lengths, batch_first=True, enforce_sorted=False)
-        found, _ = self.lstm(packed)
-        found_NSH, _ = nn.utils.rnn.pad_packed_sequence(found, batch_first=True, total_length=x_NSF.shape[1])
-        places_T = is_there_NS.flatten().nonzero()[:, 0]
-        return self.out(self.dropout(found_NSH.flatten(0, 1).index_select(0, places_T)))
+        packed, _ = self.lstm(packed)
+        found_NSH, _ = nn.utils.rnn.pad_packed_sequence(packed, batch_first=True, total_length=x_NSF.shape[1])
+        positions_T = mask_NS.flatten().nonzero()[:, 0]
+        return self.out(self.dropout(found_NSH.flatten(0, 1).index_select(0, positions_T)))
 
 
 def fit_tagger(
     out: Path, inputs: Inputs, layers: Layers, runtime: Runtime, on_progress: Callable[[Status], None], log: Log
 ) -> Scored | Outcome:
-    """Trains, or goes on with, the tagger in the folder `out`, and scores it."""
-    parts: dict[str, tuple[list[Example], Features]] = {
+    """Trains the tagger in the folder `out`, or resumes its training, and scores it."""
+    splits: dict[str, tuple[list[Example], Features]] = {
         "train": (inputs.train, inputs.train_features),
         "dev": (inputs.dev, inputs.dev_features),
     }
-    for name, examples in scored_parts(inputs).items():
-        parts[name] = (examples, inputs.encode(examples))
-    log("frozen features of all words")
-    table, by_part = _write_words(out / WORDS, inputs, layers, parts)
-    steps = -(-by_part["train"].num_units // inputs.settings.batch_size)
+    for name, examples in scored_splits(inputs).items():
+        splits[name] = (examples, inputs.encode(examples))
+    log("computing frozen features of all words")
+    table, sentences = _write_words(out / WORDS, inputs, layers, splits)
+    steps = -(-sentences["train"].num_units // inputs.settings.batch_size)
     settings = configuration.with_overrides(
         inputs.settings,
         {
@@ -85,10 +86,10 @@ def fit_tagger(
         torch.manual_seed(seed_of(settings.runtime.seed, "tagger"))
         model = Tagger(table, task.output, WIDTH).to(runtime.device)
     objective = TaskObjective(task.output)
-    objective.is_capturable = False  # features come from the host at each step
+    objective.is_capturable = False  # features are copied from the host at each step
 
     def predict(name: str) -> Evaluation:
-        examples, features = parts[name][0], by_part[name]
+        examples, features = splits[name][0], sentences[name]
         return evaluate_part(model, task, examples, features, runtime.autocast, settings.batch.micro_tokens)
 
     def check(micro_tokens: int) -> dict[str, float]:
@@ -101,7 +102,7 @@ def fit_tagger(
     def save(folder: Path) -> None:
         write_tensors(folder / WEIGHTS, {name: value.contiguous() for name, value in model.state_dict().items()})
 
-    batches = TaskBatches(by_part["train"], settings.batch_size, settings.runtime.seed)
+    batches = TaskBatches(sentences["train"], settings.batch_size, settings.runtime.seed)
     job = Job(model, objective, batches, check, save, load, decided_by=task.measures[0])
     outcome = train(out, job, settings.loop(), runtime, on_progress)
     if outcome.ended == "stopped":
@@ -109,27 +110,28 @@ def fit_tagger(
     load(out / "best")
     fitted = {"width": WIDTH, "layers": NUM_LAYERS, "features": table.shape[1], "best_step": outcome.best_step}
 
-    def predict_part(examples: list[Example]) -> list:
-        return predict(next(name for name, (each, _) in parts.items() if each == examples)).predictions
+    def predict_split(examples: list[Example]) -> list:
+        return predict(next(name for name, (each, _) in splits.items() if each == examples)).predictions
 
-    scored = finish(out, inputs, predict_part, fitted)
+    scored = finish(out, inputs, predict_split, fitted)
     (out / WORDS).unlink(missing_ok=True)
     return scored
 
 
 def _write_words(
-    file: Path, inputs: Inputs, layers: Layers, parts: dict[str, tuple[list[Example], Features]]
+    file: Path, inputs: Inputs, layers: Layers, splits: dict[str, tuple[list[Example], Features]]
 ) -> tuple[np.ndarray, dict[str, Features]]:
-    """The features of every word's first piece, and for each part sentences as numbers of words."""
+    """Writes the features of every word's first token; returns them, and for each split the sentences as row
+    numbers."""
     numbered, num_words = {}, 0
-    for name, (examples, features) in parts.items():
+    for name, (examples, features) in splits.items():
         numbered[name] = _sentences(examples, features, inputs.saved.task.output, num_words)
         num_words += sum(map(len, numbered[name].ids))
     if not file.exists():
         with replacing(file) as temporary:
             shape = (max(num_words, 1), layers.width(inputs.trained.config.width))
             rows = np.lib.format.open_memmap(temporary, "w+", np.float32, shape)
-            for name, (_, features) in parts.items():
+            for name, (_, features) in splits.items():
                 word_of = _word_numbers(numbered[name])
                 for i, states in frozen_sequences(inputs.trained, features.ids, features.segments, layers, "none"):
                     for word, token in features.places[i]:
@@ -139,7 +141,8 @@ def _write_words(
 
 
 def _sentences(examples: list[Example], features: Features, output: Output, first: int) -> Features:
-    """One sequence for each sentence with at least one piece, whatever windows it was read in."""
+    """One sequence of row numbers per sentence with at least one token, merging the windows it was split into. Numbers
+    start at `first`."""
     words: dict[int, list[int]] = {}
     for owner, place in zip(features.owners.tolist(), features.places, strict=True):
         words.setdefault(owner, []).extend(word for word, _ in place)
@@ -167,7 +170,7 @@ def _sentences(examples: list[Example], features: Features, output: Output, firs
 
 
 def _word_numbers(sentences: Features) -> dict[int, dict[int, int]]:
-    """For each sentence, where in the file each of its words stands."""
+    """For each sentence, the row number of each of its words."""
     return {
         owner: {word: int(ids[position]) for word, position in place}
         for owner, ids, place in zip(sentences.owners.tolist(), sentences.ids, sentences.places, strict=True)

@@ -1,6 +1,6 @@
-"""A fine-tuning run whose model learns from a teacher: what is trained beside it, and the stages before the last.
+"""Fine-tuning a student with a teacher: the projections that are trained with it, and the stages before the last.
 
-RUN/stages/1/ ...    a stage that comes before: its settings, checkpoints and metrics; the next one starts from its last
+RUN/stages/1/ ...    an earlier stage: its settings, checkpoints and metrics; the next stage starts from its last
                      weights
 """
 
@@ -50,9 +50,9 @@ def with_teacher(
     kept: KeptTeacher | None,
     projections: Mapping[str, Tensor] | None = None,
 ) -> tuple[DistillationPair, TaskDistillation]:
-    """The student beside its teacher, and the objective of a recipe. What is `kept` of the teacher is read from there.
-    `projections` are those that the student learned before, on plain text or in an earlier stage, and go on where they
-    fit; others are new."""
+    """The student paired with its teacher, and the objective of a recipe. `own` is the loss on the labels. Teacher
+    outputs that are cached are read from `kept`. `projections` learned earlier, on plain text or in an earlier stage,
+    are reused if their shapes fit; the others are newly initialised."""
     pair = pair_for(recipe, student, teacher.model)
     pair.initialise_projections(torch.Generator().manual_seed(seed_of(seed, "projections")))
     pair.adopt_projections(projections or {})
@@ -61,23 +61,25 @@ def with_teacher(
 
 
 def with_projections(inputs: Inputs, folder: Path, teacher: Teacher, log: Log) -> Inputs:
-    """Those that the student in a folder learned before, on plain text, where a stage has such; says which go on."""
+    """The inputs with the projections that the student in `folder` learned on plain text, if a stage uses any; logs
+    which of them are reused."""
     stages = inputs.settings.objective.stages(is_task=True)
     pairs = [pair_for(recipe, inputs.trained, teacher.model) for recipe in stages]
-    asked = {term: None for pair in pairs for term in pair.projected}
-    found = read_projections(folder) if asked else {}
+    needed = {term: None for pair in pairs for term in pair.projected}
+    found = read_projections(folder) if needed else {}
     if not found:
         return inputs
     fitting = {term: None for pair in pairs for term in pair.adopt_projections(found)}
     if fitting:
-        log(f"projections of {', '.join(fitting)} go on from those that the student learned before")
-    if new := [term for term in asked if term not in fitting]:
-        log(f"projections of {', '.join(new)} are new: the student has none that fit this teacher")
+        log(f"projections of {', '.join(fitting)} are initialised from those that the student learned earlier")
+    if new := [term for term in needed if term not in fitting]:
+        log(f"projections of {', '.join(new)} are newly initialised: the student has none that fit this teacher")
     return replace(inputs, projections=found)
 
 
 def student_rates(student: Transformer, settings: LayerSettings) -> Callable[[str], float] | None:
-    """Each parameter's share of the learning rate; projections learn at the head's, as only training needs them."""
+    """A function from a parameter's name to its learning-rate multiplier, or None if all are 1. Projections, which only
+    training needs, get that of the head."""
     share = rates(student, settings)
     if share is None:
         return None
@@ -87,49 +89,50 @@ def student_rates(student: Transformer, settings: LayerSettings) -> Callable[[st
 
 
 def refuse_unfit_teacher(teacher: Teacher, inputs: Inputs) -> None:
-    """The teacher must answer the same question, read the same tokens where anything is matched at tokens, and have
-    what each stage matches."""
-    wanted, found = inputs.saved.task.output, teacher.model.output
+    """Raises a `ValueError` unless the teacher has a head for the same task and labels, the same vocabulary if anything
+    is matched per token, and the quantities that each stage matches."""
+    needed, found = inputs.saved.task.output, teacher.model.output
     stages = inputs.settings.objective.stages(is_task=True)
-    is_of_scores = len(stages) == 1 and all(match.quantity == "logits" for match in stages[0].matches)
-    if not is_of_scores or wanted.kind not in ("sequence", "choice"):
+    only_logits = len(stages) == 1 and all(match.quantity == "logits" for match in stages[0].matches)
+    if not only_logits or needed.kind not in ("sequence", "choice"):
         refuse_other_vocabulary(teacher, inputs.tokenizer, "the student")
     if found is None:
         raise ValueError(
-            f"the teacher {teacher.name} has no head for a task: fine-tune it first, by hornbook finetune "
-            f"{teacher.name} --task {inputs.named.name} --data PATH --out RUN, and name that run as the teacher"
+            f"the teacher {teacher.name} has no head for a task: fine-tune it first with hornbook finetune "
+            f"{teacher.name} --task {inputs.named.name} --data PATH --out RUN, and give that run as the teacher"
         )
     for name in ("kind", "problem", "labels", "num_labels", "pairs", "answerable"):
-        ours, theirs = getattr(wanted, name), getattr(found, name)
+        ours, theirs = getattr(needed, name), getattr(found, name)
         if ours != theirs:
             its = "its labels are" if name == "labels" else f"its {name} is"
             raise ValueError(
-                f"the teacher {teacher.name} was made for another task: {its} {_shown(theirs)}, and the data wants "
-                f"{_shown(ours)}; fine-tune a teacher on this data first"
+                f"the teacher {teacher.name} was made for another task: {its} {_as_text(theirs)}, and the data needs "
+                f"{_as_text(ours)}; fine-tune a teacher on this data first"
             )
     if teacher.model.config.max_positions < inputs.longest:
         positions = teacher.model.config.max_positions
         raise ValueError(f"the teacher reads at most {positions} tokens: set task.max_length={positions}")
     for recipe in stages:
-        TaskDistillation(TaskObjective(wanted), wanted, recipe, inputs.trained.config, teacher.model.config)
+        TaskDistillation(TaskObjective(needed), needed, recipe, inputs.trained.config, teacher.model.config)
 
 
 def note_another_data_set(teacher: Teacher, inputs: Inputs, log: Log) -> None:
-    """Labels may be called the same and mean something else, as the 0 and 1 of most data sets do."""
+    """Warns if the teacher was fine-tuned on another published data set: labels with equal names, such as 0 and 1, may
+    differ in meaning."""
     theirs, ours = known(load_task(teacher.folder, teacher.model.output).name), inputs.named
-    if theirs.name != ours.name and theirs.layout.folder and ours.layout.folder:  # both are published ones
+    if theirs.name != ours.name and theirs.layout.folder and ours.layout.folder:  # both are published data sets
         log(
-            f"note: the teacher {teacher.name} was fine-tuned on {theirs.name}, and this is {ours.name}: go on only "
-            "where the labels of both mean the same"
+            f"note: the teacher {teacher.name} was fine-tuned on {theirs.name}, and this is {ours.name}: continue only "
+            "if the labels of both mean the same"
         )
 
 
-def _shown(value: object) -> str:
+def _as_text(value: object) -> str:
     return ", ".join(value) if isinstance(value, tuple) else str(value)
 
 
-def stage_has_begun(out: Path) -> bool:
-    """Whether a stage before the last has something to go on from."""
+def has_started_stage(out: Path) -> bool:
+    """Whether a stage before the last has a checkpoint."""
     return any(Checkpoints(folder).last() is not None for folder in (out / STAGES).glob("*"))
 
 
@@ -141,12 +144,12 @@ def earlier_stages(
     teacher: Teacher,
     kept: KeptTeacher | None,
 ) -> list[Stage]:
-    """All stages but the last, as they would run from these weights."""
+    """All stages except the last, as they would run from the weights in `inputs`."""
     found = []
     for number, recipe in enumerate(settings.objective.stages(is_task=True)[:-1], 1):
-        its_own = with_steps(settings.of_stage(number), inputs)
-        job, _ = _stage(inputs, its_own, recipe, teacher, kept, runtime)
-        found.append(Stage(out / STAGES / str(number), job, its_own))
+        stage_settings = with_steps(settings.of_stage(number), inputs)
+        job, _ = _stage(inputs, stage_settings, recipe, teacher, kept, runtime)
+        found.append(Stage(out / STAGES / str(number), job, stage_settings))
     return found
 
 
@@ -160,28 +163,29 @@ def run_earlier_stages(
     on_progress: Callable[[Status], None],
     log: Log,
 ) -> Inputs | Outcome:
-    """Runs, or goes on with, all stages but the last; what the last starts from. An `Outcome` means a stop."""
+    """Runs or resumes all stages except the last. Returns the inputs of the last stage, or an `Outcome` if a stage was
+    stopped."""
     stages = settings.objective.stages(is_task=True)
     for number, recipe in enumerate(stages[:-1], 1):
         folder = out / STAGES / str(number)
-        its_own = with_steps(settings.of_stage(number), inputs)
-        job, student = _stage(inputs, its_own, recipe, teacher, kept, runtime)
-        if is_trained(folder, its_own):
+        stage_settings = with_steps(settings.of_stage(number), inputs)
+        job, student = _stage(inputs, stage_settings, recipe, teacher, kept, runtime)
+        if is_trained(folder, stage_settings):
             job.load_model(Checkpoints(folder).last())
         else:
-            log(_begins(number, stages, its_own))
-            log_where_it_resumes(folder, its_own, log)
+            log(_stage_message(number, stages, stage_settings))
+            log_where_it_resumes(folder, stage_settings, log)
             folder.mkdir(parents=True, exist_ok=True)
-            _write_about(folder, number, stages, its_own)
+            _write_about(folder, number, stages, stage_settings)
             with Signals() as signals:
-                outcome = train(folder, job, its_own.loop(), runtime, on_progress)
-            if signals.stop:  # perhaps during the last step, after which the stage is finished
+                outcome = train(folder, job, stage_settings.loop(), runtime, on_progress)
+            if signals.stop:  # possibly during the last step, after which the stage counts as finished
                 outcome = replace(outcome, ended="stopped")
             if outcome.ended == "stopped":
                 return outcome
         inputs = inputs.initialised_from(student, {**inputs.projections, **job.model.projections.state_dict()})
     if len(stages) > 1:
-        log(_begins(len(stages), stages, settings))
+        log(_stage_message(len(stages), stages, settings))
     return inputs
 
 
@@ -190,10 +194,10 @@ def _write_about(folder: Path, number: int, stages: Sequence[Recipe], settings: 
     write_json(folder / ABOUT, {**about, "settings": configuration.to_dict(settings)})
 
 
-def _begins(number: int, stages: Sequence[Recipe], settings: TaskDistillationSettings) -> str:
-    terms = ", ".join(stages[number - 1].named()) or "labels alone"
+def _stage_message(number: int, stages: Sequence[Recipe], settings: TaskDistillationSettings) -> str:
+    terms = ", ".join(stages[number - 1].named()) or "only labels"
     epochs = f"{settings.epochs:g} epoch{'' if settings.epochs == 1 else 's'}"
-    return f"stage {number} of {len(stages)}: {terms}, {epochs} at a rate of {settings.optimizer.lr:g}"
+    return f"stage {number} of {len(stages)}: {terms}, {epochs} at learning rate {settings.optimizer.lr:g}"
 
 
 def _stage(
@@ -206,29 +210,29 @@ def _stage(
 ) -> tuple[Job, Transformer]:
     seed, output = settings.runtime.seed, inputs.saved.task.output
     keeps = keeps_head(inputs.trained, output, settings.task)
-    student, anew = with_head(inputs.trained, output, seed, settings.layers.dropout, keeps)
-    freeze(student, settings.layers, anew)
+    student, new_parts = with_head(inputs.trained, output, seed, settings.layers.dropout, keeps)
+    freeze(student, settings.layers, new_parts)
     student.to(runtime.device)
     own = label_objective(inputs, settings)
     pair, objective = with_teacher(student, own, recipe, teacher, seed, kept, inputs.projections)
     if runtime.compiles:
         pair.compile_parts()
     features = inputs.dev_features
-    sizes = range(0, features.num_units, settings.batch_size)
-    dev = [features.batch(range(first, min(first + settings.batch_size, features.num_units))) for first in sizes]
+    starts = range(0, features.num_units, settings.batch_size)
+    dev = [features.batch(range(first, min(first + settings.batch_size, features.num_units))) for first in starts]
 
     def check(micro_tokens: int) -> dict[str, float]:
         return validate(pair, objective, dev, runtime, micro_tokens)
 
-    save, load = kept_in_folders(inputs, student, pair)
+    save, load = checkpoint_io(inputs, student, pair)
     batches = TaskBatches(inputs.train_features, settings.batch_size, seed)
     return Job(pair, objective, batches, check, save, load, rate_of=student_rates(student, settings.layers)), student
 
 
-def kept_in_folders(
+def checkpoint_io(
     inputs: Inputs, model: Transformer, trained: torch.nn.Module
 ) -> tuple[Callable[[Path], None], Callable[[Path], None]]:
-    """How a checkpoint is saved and loaded: the model, its tokenizer, and a student's projections."""
+    """The functions that save and load a checkpoint: the model, its tokenizer, and a student's projections."""
 
     def save(folder: Path) -> None:
         inputs.tokenizer.save(folder, model.config.max_positions, model.config.num_segments)

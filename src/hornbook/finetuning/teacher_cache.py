@@ -1,7 +1,7 @@
-"""A teacher's outputs on disk: computed once before the first epoch, read in every one.
+"""A teacher's outputs cached on disk: computed once before the first epoch, read in every epoch.
 
-RUN/teacher/units.npy, tokens.npy     a row for each unit and for each token (`objectives/kept_teacher.py`), float32
-RUN/teacher/cache.json                what they follow from, and how many groups of units are done
+RUN/teacher/units.npy, tokens.npy     one row per unit and per token (`objectives/kept_teacher.py`), float32
+RUN/teacher/cache.json                what the outputs depend on, and the number of finished groups of units
 """
 
 import hashlib
@@ -31,7 +31,8 @@ GROUPS_BETWEEN_SAVES = 20
 
 
 class TeacherCache:
-    """Rows in two files. A cache that follows from another teacher, other data or other settings is refused."""
+    """Teacher outputs in two files of rows. Raises a `ValueError` if the folder holds the outputs of another teacher,
+    other data or other settings."""
 
     def __init__(self, folder: Path, columns: Columns, features: Features, follows_from: dict[str, Any]):
         self.folder, self.columns, self.features = folder, columns, features
@@ -48,12 +49,12 @@ class TeacherCache:
         names = self.follows_from.keys() | before.keys()
         if other := sorted(name for name in names if self.follows_from.get(name) != before.get(name)):
             raise ValueError(
-                f"what is kept of the teacher in {self.folder} follows from other {', '.join(other)}: remove that "
-                "folder to compute it anew, or choose another --out"
+                f"the teacher outputs in {self.folder} were computed with other {', '.join(other)}: remove that folder "
+                "to compute them again, or choose another --out"
             )
 
     def open(self) -> int:
-        """Opens the files, or makes them; how many groups are done."""
+        """Opens or creates the files; returns the number of finished groups."""
         if not (self.folder / STATE).exists():
             self.folder.mkdir(parents=True, exist_ok=True)
             for name, size in self.sizes.items():
@@ -66,7 +67,7 @@ class TeacherCache:
         return self.folder / f"{name}.npy"
 
     def save(self, done_groups: int) -> None:
-        """The rows first: what is said to be done is there."""
+        """Flushes the rows, then records the number of finished groups."""
         for file in self.files.values():
             file.flush()
         write_json(self.folder / STATE, {"follows_from": self.follows_from, "done_groups": done_groups})
@@ -75,48 +76,48 @@ class TeacherCache:
         if rows_of_units is not None:
             self.files["units"][units] = rows_of_units.cpu().numpy()
         if rows_of_tokens is not None:
-            self.files["tokens"][self._token_places(_sequences(units, self.features))] = rows_of_tokens.cpu().numpy()
+            self.files["tokens"][self._token_rows(_sequences(units, self.features))] = rows_of_tokens.cpu().numpy()
 
     def units(self, units: np.ndarray, columns: Columns) -> np.ndarray:
-        return _chosen(self.files["units"][units], self.columns.units, columns.units)
+        """The rows of units, with the given columns."""
+        return _select(self.files["units"][units], self.columns.units, columns.units)
 
     def tokens(self, sequences: np.ndarray, columns: Columns) -> np.ndarray:
-        return _chosen(self.files["tokens"][self._token_places(sequences)], self.columns.tokens, columns.tokens)
+        """The rows of all tokens of some sequences, with the given columns."""
+        return _select(self.files["tokens"][self._token_rows(sequences)], self.columns.tokens, columns.tokens)
 
-    def _token_places(self, sequences: np.ndarray) -> np.ndarray:
+    def _token_rows(self, sequences: np.ndarray) -> np.ndarray:
         lengths = self.lengths[sequences]
         within = np.arange(lengths.sum()) - np.repeat(np.cumsum(lengths) - lengths, lengths)
         return np.repeat(self.starts[sequences], lengths) + within
 
 
 def _sequences(units: list[int], features: Features) -> np.ndarray:
-    together = features.group_size
-    return (np.array(units)[:, None] * together + np.arange(together)).ravel()
+    """The indices of the sequences of some units."""
+    size = features.group_size
+    return (np.array(units)[:, None] * size + np.arange(size)).ravel()
 
 
-def _chosen(rows: np.ndarray, all_of_them: Mapping[str, int], asked: Mapping[str, int]) -> np.ndarray:
-    """Of rows of these columns the asked ones, in the same order."""
-    is_asked = np.repeat([name in asked for name in all_of_them], list(all_of_them.values()))
-    return np.ascontiguousarray(rows if is_asked.all() else rows[:, is_asked])
+def _select(rows: np.ndarray, stored: Mapping[str, int], requested: Mapping[str, int]) -> np.ndarray:
+    """The requested columns of rows, in stored order. Columns are given as a width by name."""
+    mask = np.repeat([name in requested for name in stored], list(stored.values()))
+    return np.ascontiguousarray(rows if mask.all() else rows[:, mask])
 
 
-def what_is_kept(
-    inputs: Inputs, settings: TaskDistillationSettings, teacher: Teacher
-) -> tuple[Features, Columns] | None:
-    """The examples as the teacher reads them, and the columns of it that `objective.cache` asks to keep; None where it
-    asks for none. What would take too much room is refused."""
+def cache_plan(inputs: Inputs, settings: TaskDistillationSettings, teacher: Teacher) -> tuple[Features, Columns] | None:
+    """The training examples in the teacher's tokens, and the teacher outputs that `objective.cache` stores; None if it
+    stores none. Raises a `ValueError` if they would take more than `objective.cache_gigabytes`."""
     names = _names(settings, inputs, teacher)
     if not names:
         return None
     features = inputs.train_features
     if not teacher.reads_as(inputs.tokenizer):
-        features = inputs.train_features_read_by(teacher.tokenizer, teacher.model.config.max_positions)
+        features = inputs.train_features_for(teacher.tokenizer, teacher.model.config.max_positions)
     columns = columns_for(names, inputs.saved.task.output, teacher.model.config, features.group_size)
     if (num_bytes := _num_bytes(features, columns)) > settings.objective.cache_gigabytes * 1e9:
         raise ValueError(
-            f"what is matched of the teacher would take {num_bytes / 1e9:.3g} GB on disk: raise "
-            f"objective.cache_gigabytes ({settings.objective.cache_gigabytes:g}), or take --cache-teacher logits or "
-            "none"
+            f"the cached teacher outputs would take {num_bytes / 1e9:.3g} GB on disk: raise objective.cache_gigabytes "
+            f"({settings.objective.cache_gigabytes:g}), or use --cache-teacher logits or none"
         )
     return features, columns
 
@@ -134,8 +135,8 @@ def kept_teacher(
     on_progress: Callable[[Status], None],
     log: Log,
 ) -> TeacherCache | None:
-    """What `objective.cache` asks to keep of the teacher, computed as far as it is not there yet."""
-    found = what_is_kept(inputs, settings, teacher)
+    """The cache of teacher outputs that `objective.cache` requests, or None; missing outputs are computed."""
+    found = cache_plan(inputs, settings, teacher)
     if found is None:
         return None
     features, columns = found
@@ -148,24 +149,24 @@ def kept_teacher(
         "micro_tokens": micro_tokens,
     }
     cache = TeacherCache(folder / FOLDER, columns, features, follows_from)
-    room = size(_num_bytes(features, columns))
-    announce = f"the teacher's outputs are computed once and kept: {room} in {cache.folder}"
-    _fill(cache, teacher, runtime, micro_tokens, lambda: log(announce), on_progress)
+    message = f"caching the teacher's outputs: {size(_num_bytes(features, columns))} in {cache.folder}"
+    _fill(cache, teacher, runtime, micro_tokens, lambda: log(message), on_progress)
     return cache
 
 
 def _names(settings: TaskDistillationSettings, inputs: Inputs, teacher: Teacher) -> set[str]:
-    """The columns that all stages need together; a stage that would need more than is asked for runs the teacher. One
-    that reads other tokens cannot run beside the student: its answers are always kept."""
-    asked = settings.objective.cache
-    if asked == "none" and not teacher.reads_as(inputs.tokenizer):
-        asked = "logits"
+    """Names of the columns to cache for all stages. A stage that needs more than `objective.cache` allows runs the
+    teacher instead. A teacher with another vocabulary cannot run on the student's batches: its logits are always
+    cached."""
+    requested = settings.objective.cache
+    if requested == "none" and not teacher.reads_as(inputs.tokenizer):
+        requested = "logits"
     found: set[str] = set()
-    for recipe in settings.objective.stages(is_task=True) if asked != "none" else ():
+    for recipe in settings.objective.stages(is_task=True) if requested != "none" else ():
         output = inputs.saved.task.output
         objective = TaskDistillation(TaskObjective(output), output, recipe, inputs.trained.config, teacher.model.config)
         names = needed(objective.matches, objective.layers)
-        found |= names if asked == "all" or names <= {ANSWERS} else set()
+        found |= names if requested == "all" or names <= {ANSWERS} else set()
     return found
 
 
@@ -185,7 +186,8 @@ def _fill(
     announce: Callable[[], None],
     on_progress: Callable[[Status], None],
 ) -> None:
-    """Short sequences first, in groups that follow from the data alone, so that a resumed cache holds the same."""
+    """Computes the missing outputs, short sequences first, in groups that depend only on the data, so that a resumed
+    cache is identical."""
     features = cache.features
     lengths = cache.lengths.reshape(-1, features.group_size)
     order = np.argsort(lengths.max(1, initial=0), kind="stable").tolist()

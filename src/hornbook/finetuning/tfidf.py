@@ -1,5 +1,5 @@
-"""What words alone say, without any network: features of counted words, similarity of endings, overlap with a question,
-the usual tag of a word."""
+"""Word-count baselines without a network: TF-IDF features, TF-IDF similarity of endings, overlap with a question, and
+the most frequent tag of a word."""
 
 import re
 from collections import Counter
@@ -15,9 +15,9 @@ from hornbook.tasks.spans import Answer, SpanPrediction
 from hornbook.tasks.tagging import TagPrediction
 
 TOKEN = re.compile(r"\w+|[^\w\s]")
-REACHES = (2, 5, 10)  # words to either side of a possible answer in which the words of the question are looked for
-NEVER_ASKED = 100.0  # off for a word of the question within the answer
-RARITY_SHARE = 0.1  # how much the rarity of an answer's own words counts beside the question's words around it
+CONTEXTS = (2, 5, 10)  # words on either side of a candidate answer in which question words are counted
+QUESTION_WORD_PENALTY = 100.0  # for each question word inside the answer
+RARITY_SHARE = 0.1  # weight of the rarity of the answer's words, relative to question words around it
 
 
 def lower_tokens(text: str) -> list[str]:
@@ -25,15 +25,15 @@ def lower_tokens(text: str) -> list[str]:
 
 
 def vectorizer(num_grams: int = 2) -> Any:
-    """TF-IDF of words, punctuation marks and their neighbours."""
+    """A TF-IDF vectorizer of n-grams up to `num_grams` over words and punctuation marks."""
     from sklearn.feature_extraction.text import TfidfVectorizer
 
     return TfidfVectorizer(tokenizer=lower_tokens, token_pattern=None, ngram_range=(1, num_grams), sublinear_tf=True)
 
 
-class CountedTexts:
-    """TF-IDF of the training texts. A pair is both texts, what differs, what they share, and three numbers of their
-    overlap: the cosine, the share of common words, and the ratio of lengths."""
+class TfidfFeatures:
+    """TF-IDF features, fitted on the training texts. A pair has those of both texts, their absolute difference and
+    their product, and three overlap features: the cosine, the share of common words, and the ratio of lengths."""
 
     def __init__(self, examples: Sequence[TextExample]):
         self.is_pair = examples[0].pair is not None
@@ -60,8 +60,9 @@ def _overlap(text: str, pair: str) -> tuple[float, float]:
     return len(first & second) / max(len(first | second), 1), lengths[0] / max(lengths[1], 1)
 
 
-def usual_tags(train: Sequence[TaggedExample], by_word: bool) -> Any:
-    """Each word's most frequent tag in training, the most frequent of all where it is new there; or always that one."""
+def most_frequent_tags(train: Sequence[TaggedExample], by_word: bool) -> Any:
+    """Predicts each word's most frequent tag in training, or the most frequent tag overall for unknown words; without
+    `by_word`, always the latter."""
     of_all = Counter(tag for each in train for tag in each.tags)
     of_word: dict[str, Counter] = {}
     for each in train if by_word else ():
@@ -81,16 +82,16 @@ def usual_tags(train: Sequence[TaggedExample], by_word: bool) -> Any:
 
 
 def nearest_ending(task: Choice, train: Sequence[ChoiceExample]) -> Any:
-    """The ending whose words are nearest to the context's by TF-IDF."""
+    """Predicts the ending with the highest TF-IDF cosine to the context."""
     counter = vectorizer(num_grams=1)
     counter.fit([text for each in train for text in (_context(each), *each.endings)])
 
     def predict(examples: Sequence[ChoiceExample]) -> list:
-        scores = []
+        cosines = []
         for each in examples:
             found = counter.transform([_context(each), *each.endings])
-            scores.append((found[1:] @ found[0].T).toarray()[:, 0])
-        return task.decode(scores, None, examples)
+            cosines.append((found[1:] @ found[0].T).toarray()[:, 0])
+        return task.decode(cosines, None, examples)
 
     return predict
 
@@ -100,8 +101,8 @@ def _context(example: ChoiceExample) -> str:
 
 
 def window_answers(train: Sequence[SpanExample]) -> Any:
-    """A window slides over the passage: the answer is as many words as answers usually have, with most of the
-    question's words around it, rare and near ones counting more, and none in it."""
+    """Predicts spans with a sliding window of the median answer length: the best window has the most question words
+    around it, rare and near ones weighing more, and none inside it."""
     passages = {each.passage for each in train}
     occurs_in = Counter(word for passage in passages for word in set(lower_tokens(passage)))
     lengths = [len(lower_tokens(each.answers[0])) for each in train if each.answers]
@@ -117,27 +118,27 @@ def window_answers(train: Sequence[SpanExample]) -> Any:
 
 
 def _window_answer(example: SpanExample, size: int, rarity: Any) -> SpanPrediction:
-    # Lower-casing may change how many characters there are, so places are those of the passage as it stands.
+    # Lower-casing may change the number of characters, so offsets refer to the original passage.
     found = [(match[0].lower(), match.start(), match.end()) for match in TOKEN.finditer(example.passage)]
     if not found:
         return SpanPrediction("", 0, 0, -MASKED_LOGIT, ())
     size, num_words = min(size, len(found)), len(found)
-    places: dict[str, list[int]] = {}
-    for place, (word, _, _) in enumerate(found):
-        places.setdefault(word, []).append(place)
+    positions: dict[str, list[int]] = {}
+    for position, (word, _, _) in enumerate(found):
+        positions.setdefault(word, []).append(position)
     firsts = np.arange(num_words - size + 1)
     own = np.concatenate([[0.0], np.cumsum([rarity(word) for word, _, _ in found])])
     scores = RARITY_SHARE * (own[firsts + size] - own[firsts]) / size
-    for word in set(lower_tokens(example.question)) & places.keys():
-        for reach in REACHES:
-            scores += rarity(word) * _holds(places[word], firsts - reach, firsts + size + reach)
-        scores -= NEVER_ASKED * _holds(places[word], firsts, firsts + size)
+    for word in set(lower_tokens(example.question)) & positions.keys():
+        for context in CONTEXTS:
+            scores += rarity(word) * _holds(positions[word], firsts - context, firsts + size + context)
+        scores -= QUESTION_WORD_PENALTY * _holds(positions[word], firsts, firsts + size)
     best = int(scores.argmax())
     start, end = found[best][1], found[best + size - 1][2]
     text = example.passage[start:end]
     return SpanPrediction(text, start, end, -float(scores[best]), (Answer(text, start, end, 1.0),))
 
 
-def _holds(places: list[int], firsts: np.ndarray, lasts: np.ndarray) -> np.ndarray:
-    """Whether any of the places lies between first (inclusive) and last (exclusive)."""
-    return np.searchsorted(places, lasts) > np.searchsorted(places, firsts)
+def _holds(positions: list[int], firsts: np.ndarray, lasts: np.ndarray) -> np.ndarray:
+    """Whether any of the sorted positions is between first (inclusive) and last (exclusive)."""
+    return np.searchsorted(positions, lasts) > np.searchsorted(positions, firsts)

@@ -1,4 +1,4 @@
-"""Averaged word vectors: from a file of them, or the token embeddings of a model."""
+"""Averaged word vectors, from a file or from the token embeddings of a model."""
 
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
@@ -16,7 +16,7 @@ Average = Callable[[Sequence[str]], np.ndarray]  # texts to rows
 
 
 def texts_in(example: Example) -> tuple[str, ...]:
-    """All that is written in an example."""
+    """All texts of an example."""
     if isinstance(example, TextExample):
         return (example.text,) if example.pair is None else (example.text, example.pair)
     if hasattr(example, "words"):
@@ -25,42 +25,43 @@ def texts_in(example: Example) -> tuple[str, ...]:
 
 
 def averages(source: str | None, model: str | None, examples: Iterable[Example], log: Callable[[str], None]) -> Average:
-    """How a text becomes the mean of its words' vectors; one without any known word is all 0."""
+    """A function from texts to the means of their word vectors, one row per text; a text without any known word is 0.
+    The vectors come from the file `source` or, if it is None, from the token embeddings of `model`."""
     if source is not None:
-        parts = {part for each in examples for text in texts_in(each) for part in text.split()}
-        wanted = {form for part in parts for word in (part, *TOKEN.findall(part)) for form in _forms(word)}
-        vectors, width = read_vectors(Path(source), wanted)
+        words = {word for each in examples for text in texts_in(each) for word in text.split()}
+        forms = {form for word in words for each in (word, *TOKEN.findall(word)) for form in _forms(each)}
+        vectors, width = read_vectors(Path(source), forms)
         if not vectors:
-            raise ValueError(f"{source} has a vector for none of the words in the data: is it of another language?")
-        log(f"{source}: vectors of {width} numbers for {len(vectors):,} of the words in the data")
-        return lambda texts: np.stack([_mean(_found(text, vectors), width) for text in texts])
+            raise ValueError(f"{source} has no vectors for the words in the data: check that its language is the same")
+        log(f"{source}: vectors of size {width} for {len(vectors):,} of the words in the data")
+        return lambda texts: np.stack([_mean(_word_vectors(text, vectors), width) for text in texts])
     if model is None:
-        raise ValueError("averaged word vectors need a file of them (vectors=) or a model whose token embeddings serve")
+        raise ValueError("averaged word vectors need a file (vectors=) or a model with token embeddings (model=)")
     network, tokenizer = load_folder(model_folder(model))
     table = network.embeddings.tokens.weight.detach().numpy()
 
     def average(texts: Sequence[str]) -> np.ndarray:
-        pieces = [each.ids for each in tokenizer.encode_batch(list(texts))]
-        return np.stack([_mean(list(table[ids]), table.shape[1]) for ids in pieces])
+        encodings = tokenizer.encode_batch(list(texts))
+        return np.stack([_mean(list(table[each.ids]), table.shape[1]) for each in encodings])
 
     return average
 
 
-def _forms(part: str) -> list[str]:
-    """How a word may stand in the file: as written, or in lower case."""
-    return [part, part.lower()]
+def _forms(word: str) -> list[str]:
+    """The forms under which a word is looked up: as written, and in lower case."""
+    return [word, word.lower()]
 
 
-def _known(part: str, vectors: dict[str, np.ndarray]) -> np.ndarray | None:
-    return next((vectors[form] for form in _forms(part) if form in vectors), None)
+def _lookup(word: str, vectors: dict[str, np.ndarray]) -> np.ndarray | None:
+    return next((vectors[form] for form in _forms(word) if form in vectors), None)
 
 
-def _found(text: str, vectors: dict[str, np.ndarray]) -> list[np.ndarray | None]:
-    """The vectors of a text's words; what has none as it stands, such as "end.", is taken apart."""
+def _word_vectors(text: str, vectors: dict[str, np.ndarray]) -> list[np.ndarray | None]:
+    """The vectors of a text's words; a word without a vector, such as "end.", is split at punctuation."""
     found = []
-    for part in text.split():
-        whole = _known(part, vectors)
-        found += [whole] if whole is not None else [_known(each, vectors) for each in TOKEN.findall(part)]
+    for word in text.split():
+        whole = _lookup(word, vectors)
+        found += [whole] if whole is not None else [_lookup(each, vectors) for each in TOKEN.findall(word)]
     return found
 
 
@@ -70,7 +71,7 @@ def _mean(vectors: list, width: int) -> np.ndarray:
 
 
 def paired(average: Average, examples: Sequence[TextExample]) -> np.ndarray:
-    """A row for each example; of pairs u, v, |u - v| and u * v."""
+    """One row per example; for pairs the concatenation [u, v, |u - v|, u * v]."""
     first = average([each.text for each in examples])
     if examples[0].pair is None:
         return first
@@ -79,6 +80,7 @@ def paired(average: Average, examples: Sequence[TextExample]) -> np.ndarray:
 
 
 def cosines(average: Average, texts: Sequence[str], to: str) -> np.ndarray:
+    """The cosine of the mean vector of each text with that of the text `to`."""
     found: Any = average([to, *texts])
     lengths = np.linalg.norm(found, axis=1)
     return found[1:] @ found[0] / np.maximum(lengths[1:] * lengths[0], 1e-12)

@@ -1,11 +1,12 @@
-"""Beam search: the likeliest continuations as a whole, and not token by token.
+"""Beam search.
 
-score = (sum of the log-probabilities of its tokens) / (number of its tokens) ^ length_penalty
+score = (sum of the log-probabilities of the tokens) / (number of tokens) ^ length_penalty
 
-Shapes: P prompts, B beams, N = P x B sequences, K = 2 B candidates, S tokens written, V vocabulary.
-The rules are those of `transformers`, so that both find the same: of the 2 B best continuations those among the first
-B that end are kept as finished, and the first B that do not go on. It is over for a prompt when no running beam can
-overtake the worst of B finished ones at its present length, or, `early_stopping`, as soon as B are finished.
+Shapes: P prompts, B beams, N = P x B sequences, K = 2 B candidates, S generated tokens, V vocabulary.
+The rules are those of `transformers`, so that both find the same texts: of the 2 B best candidates, those that end and
+are among the first B are kept as finished, and the first B that do not end continue. The search of a prompt ends when
+no running beam can overtake the worst of B finished ones at its present length, or, with `early_stopping`, as soon as B
+are finished.
 """
 
 from collections.abc import Callable, Sequence
@@ -16,24 +17,24 @@ from torch import Tensor
 
 from hornbook.config import Typed, setting
 from hornbook.infer.cache import DecodingState
-from hornbook.infer.generation import Generated, Request, fitting, groups_of, without_spare, written
-from hornbook.infer.sampling import penalised
+from hornbook.infer.generation import Generated, Request, fit_prompts, group_prompts, mask_unused, token_mask
+from hornbook.infer.sampling import penalise_repetition
 from hornbook.infer.writing import Writer
 from hornbook.models.gpt import Gpt
 
-FAR = -1e9  # what stands for minus infinity, such that multiples of it keep their order
+MINUS_INFINITY = -1e9  # finite, so that sums with it keep their order
 
 
 @dataclass(frozen=True)
 class BeamSettings(Typed, group=""):
-    beams: int = setting(4, "texts that are searched side by side", low=1, high=1000)
+    beams: int = setting(4, "number of beams", low=1, high=1000)
     length_penalty: float = setting(1.0, "above 0 prefers longer texts", low=-100, high=100)
     early_stopping: bool = False
 
 
 @dataclass
 class _Beams:
-    """Those of each prompt that run and those that are finished, best first; P x B, tokens P x B x S."""
+    """The running and the finished beams of each prompt, best first: tokens P x B x S, everything else P x B."""
 
     running: Tensor
     running_scores: Tensor
@@ -53,15 +54,16 @@ def beam_search(
     end_id: int | None = None,
     num_tokens: int | None = None,
 ) -> list[list[Generated]]:
-    """The `request.num` best continuations of each prompt. They cannot slide: each beam would leave its own past."""
+    """Returns the `request.num` best continuations of each prompt. `slide` is not supported, as the beams of a prompt
+    would drop different contexts."""
     context = model.config.max_positions
     if request.num > settings.beams:
         raise ValueError(f"num={request.num} continuations need at least as many beams, not {settings.beams}")
     if request.slide:
-        raise ValueError("beam search cannot slide over its context: leave --slide out, or --beams")
-    prompts = fitting(prompts, context, False)
+        raise ValueError("beam search does not support slide: omit --slide or --beams")
+    prompts = fit_prompts(prompts, context, False)
     found: dict[int, list[Generated]] = {}
-    for group in groups_of(prompts, settings.beams, request.max_tokens, context):
+    for group in group_prompts(prompts, settings.beams, request.max_tokens, context):
         search = _Search(model, [prompts[i] for i in group], request, settings, writer_of, end_id, num_tokens)
         for number, its in zip(group, search.run(), strict=True):
             found[number] = its
@@ -73,7 +75,7 @@ class _Search:
         self.prompts, self.request, self.settings = prompts, request, settings
         self.writer_of, self.end_id, self.num_tokens = writer_of, end_id, num_tokens
         context, num_beams = model.config.max_positions, settings.beams
-        # The first token needs no place of its own: it comes of the prompt.
+        # One token more than the free positions: the last one is not fed back.
         self.limits = [min(request.max_tokens, context - len(prompt) + 1) for prompt in prompts]
         self.decoding = DecodingState(
             model, len(prompts) * num_beams, min(max(map(len, prompts)) + request.max_tokens, context)
@@ -88,36 +90,36 @@ class _Search:
         self.decoding.choose(copies_N)
         logits_NV = logits_NV[copies_N]
         penalty = self.request.sampling.repetition_penalty
-        written_NV = None if penalty == 1 else written(prompts, logits_NV)[copies_N]
+        seen_NV = None if penalty == 1 else token_mask(prompts, logits_NV)[copies_N]
         beams = self._start()
         first_row_P1 = torch.arange(len(prompts), device=self.device)[:, None] * num_beams
         for number in range(1, max(self.limits) + 1):
-            scores_NV = without_spare(logits_NV, self.num_tokens).log_softmax(-1)
-            if written_NV is not None:
-                scores_NV = penalised(scores_NV, written_NV, penalty)
+            scores_NV = mask_unused(logits_NV, self.num_tokens).log_softmax(-1)
+            if seen_NV is not None:
+                scores_NV = penalise_repetition(scores_NV, seen_NV, penalty)
             from_PB = self._advance(beams, scores_NV.unflatten(0, (-1, num_beams)), number)
             if bool(beams.is_over.all()):
                 break
             rows_N = (from_PB + first_row_P1).flatten()
             chosen_N = beams.running[:, :, number - 1].flatten()
             self.decoding.choose(rows_N)
-            if written_NV is not None:
-                written_NV = written_NV[rows_N].scatter(1, chosen_N[:, None], True)
+            if seen_NV is not None:
+                seen_NV = seen_NV[rows_N].scatter(1, chosen_N[:, None], True)
             logits_NV = self.decoding.step(chosen_N)
         return self._answers(beams)
 
     def _start(self) -> _Beams:
         shape = (len(self.prompts), self.settings.beams)
-        nothing = torch.zeros(*shape, self.request.max_tokens, dtype=torch.int64, device=self.device)
-        scores = torch.full(shape, FAR, device=self.device)
+        tokens = torch.zeros(*shape, self.request.max_tokens, dtype=torch.int64, device=self.device)
+        scores = torch.full(shape, MINUS_INFINITY, device=self.device)
         running_scores = scores.clone()
-        running_scores[:, 0] = 0  # all beams begin with the same prompt: only the first counts
-        is_not = torch.zeros(shape, dtype=torch.bool, device=self.device)
+        running_scores[:, 0] = 0  # all beams start from the same prompt: only the first counts
+        false = torch.zeros(shape, dtype=torch.bool, device=self.device)
         lengths = torch.zeros(shape, dtype=torch.int64, device=self.device)
-        return _Beams(nothing, running_scores, nothing.clone(), scores, lengths, is_not, is_not[:, 0].clone())
+        return _Beams(tokens, running_scores, tokens.clone(), scores, lengths, false, false[:, 0].clone())
 
     def _advance(self, beams: _Beams, scores_PBV: Tensor, number: int) -> Tensor:
-        """One more token, the `number`th; from which beam each running one comes, P x B."""
+        """Adds token `number` (from 1) to the beams; returns the beam that each running one extends, P x B."""
         num_beams, vocab_size = scores_PBV.shape[1:]
         sums_PBV = scores_PBV + beams.running_scores[:, :, None]
         best = sums_PBV.flatten(1).topk(min(2 * num_beams, num_beams * vocab_size))
@@ -126,49 +128,49 @@ class _Search:
         tokens_PKS[:, :, number - 1] = best.indices % vocab_size
         ends_PK = self._ends(tokens_PKS, number)
 
-        on = (best.values + ends_PK * FAR).topk(num_beams)
-        still_P1 = ~beams.is_over[:, None]
+        kept = (best.values + ends_PK * MINUS_INFINITY).topk(num_beams)
+        is_active_P = ~beams.is_over
         self._keep_finished(beams, best.values, tokens_PKS, ends_PK, number)
-        beams.running = _rows(tokens_PKS, on.indices)
-        beams.running_scores = on.values
-        # As transformers has it: at the length so far, though a longer one may come to more.
-        best_possible_P1 = on.values[:, :1] / number**self.settings.length_penalty
+        beams.running = _rows(tokens_PKS, kept.indices)
+        beams.running_scores = kept.values
+        # As in transformers: at the present length, although a longer text may score higher.
+        best_possible_P1 = kept.values[:, :1] / number**self.settings.length_penalty
         worst_P1 = beams.finished_scores.amin(1, keepdim=True)
-        can_improve = (best_possible_P1 > torch.where(beams.is_finished, worst_P1, FAR)).any(1)
+        can_improve = (best_possible_P1 > torch.where(beams.is_finished, worst_P1, MINUS_INFINITY)).any(1)
         is_full = beams.is_finished.all(1) if self.settings.early_stopping else torch.zeros_like(can_improve)
-        beams.is_over = ~(still_P1[:, 0] & can_improve & ~is_full & ~ends_PK.all(1))
-        return from_PK.gather(1, on.indices)
+        beams.is_over = ~(is_active_P & can_improve & ~is_full & ~ends_PK.all(1))
+        return from_PK.gather(1, kept.indices)
 
     def _keep_finished(self, beams: _Beams, sums_PK: Tensor, tokens_PKS: Tensor, ends_PK: Tensor, number: int) -> None:
-        """The best of those that were finished and those that end now, among the first B candidates."""
+        """Merges candidates that end now, and are among the first B, into the finished beams; keeps the best B."""
         num_beams = self.settings.beams
-        just_PK = ends_PK & (torch.arange(ends_PK.shape[1], device=self.device) < num_beams)
-        just_PK &= ~beams.is_over[:, None]
-        scores_PK = torch.where(just_PK, sums_PK / number**self.settings.length_penalty, sums_PK + FAR)
+        new_PK = ends_PK & (torch.arange(ends_PK.shape[1], device=self.device) < num_beams)
+        new_PK &= ~beams.is_over[:, None]
+        scores_PK = torch.where(new_PK, sums_PK / number**self.settings.length_penalty, sums_PK + MINUS_INFINITY)
         merged = torch.cat([beams.finished_scores, scores_PK], 1)
         order = merged.topk(num_beams)
         beams.finished_scores = order.values
         beams.finished = _rows(torch.cat([beams.finished, tokens_PKS], 1), order.indices)
         lengths_PK = torch.full_like(ends_PK, number, dtype=torch.int64)
         beams.finished_lengths = torch.cat([beams.finished_lengths, lengths_PK], 1).gather(1, order.indices)
-        beams.is_finished = torch.cat([beams.is_finished, just_PK], 1).gather(1, order.indices)
+        beams.is_finished = torch.cat([beams.is_finished, new_PK], 1).gather(1, order.indices)
 
     def _ends(self, tokens_PKS: Tensor, number: int) -> Tensor:
-        """Whether each candidate is over with its last token."""
+        """Whether each candidate ends with its last token, P x K."""
         limits_P = torch.tensor(self.limits, device=self.device)
-        ends_PK = (limits_P <= number)[:, None].fc1(tokens_PKS.shape[:2]).clone()
+        ends_PK = (limits_P <= number)[:, None].expand(tokens_PKS.shape[:2]).clone()
         if self.end_id is not None:
             ends_PK |= tokens_PKS[:, :, number - 1] == self.end_id
         if self.request.stop:
             rows = tokens_PKS[:, :, :number].tolist()
             stopped = [
-                [self._written(prompt, ids).is_stopped for ids in its]
+                [self._decoded(prompt, ids).is_stopped for ids in its]
                 for prompt, its in zip(self.prompts, rows, strict=True)
             ]
             ends_PK |= torch.tensor(stopped, device=self.device)
         return ends_PK
 
-    def _written(self, prompt: list[int], ids: list[int]) -> Writer:
+    def _decoded(self, prompt: list[int], ids: list[int]) -> Writer:
         writer = self.writer_of(prompt)
         writer.add(ids[:-1] if ids[-1] == self.end_id else ids)
         writer.finish()
@@ -184,7 +186,7 @@ class _Search:
         return found
 
     def _answer(self, prompt: list[int], ids: list[int], limit: int) -> Generated:
-        writer = self._written(prompt, ids)
+        writer = self._decoded(prompt, ids)
         if ids[-1] == self.end_id:
             return Generated(writer.text, ids[:-1], "end")
         if writer.is_stopped:
@@ -193,4 +195,4 @@ class _Search:
 
 
 def _rows(of_PKS: Tensor, which_PB: Tensor) -> Tensor:
-    return of_PKS.gather(1, which_PB[:, :, None].fc1(-1, -1, of_PKS.shape[-1]))
+    return of_PKS.gather(1, which_PB[:, :, None].expand(-1, -1, of_PKS.shape[-1]))

@@ -1,4 +1,4 @@
-"""Using a GPT: go on with texts, say how likely they are, measure its perplexity.
+"""A loaded GPT: generate text, score texts, measure perplexity.
 
 model = hornbook.load("runs/gpt")
 model.generate("Once upon a time", max_tokens=50, top_p=0.9)[0].text
@@ -26,18 +26,18 @@ from hornbook.infer.scoring import (
     Score,
     check_stride,
     continuation_scores,
-    measured,
     next_token_scores,
+    perplexity_of,
 )
 from hornbook.infer.writing import Writer
 
 
 class DecoderModel(LoadedModel):
-    """A model that reads from left to right, with its tokenizer, ready to use."""
+    """A left-to-right model with its tokenizer, ready to use."""
 
     @property
     def end_id(self) -> int | None:
-        """The token that ends a text, and that a text begins after. Some folders name one that they do not have."""
+        """The end-of-text token, which also precedes every text; None if the config has none or one out of range."""
         end_id = self.model.config.end_id
         return end_id if end_id is not None and end_id < self.model.config.vocab_size else None
 
@@ -60,40 +60,40 @@ class DecoderModel(LoadedModel):
         not_first: Collection[int] = (),
         on_token: OnToken | None = None,
     ) -> list[Generated] | list[list[Generated]]:
-        """What follows a prompt, `num` times; for several prompts a list of that for each.
+        """Returns `num` continuations of a prompt; for a list of prompts, a list of these lists.
 
-        `temperature` is 1, or 0 for the likeliest token each time; `top_k` and `top_p` draw from the likeliest tokens
-        only. `beams` above 1 search for the likeliest text instead, and draw nothing. `on_token` is called with (number
-        of the prompt, number of the sample, piece of text) while it is written; of beams, when they are done.
+        `temperature` defaults to 1; 0 is greedy decoding. `top_k` and `top_p` sample from the most likely tokens only.
+        `beams` above 1 is beam search, without sampling. `on_token` is called with (index of the prompt, index of the
+        sample, new text) during generation; with beams, at the end.
 
         A text ends with the model's end-of-text token, before the first of the `stop` strings, after `max_tokens`, or
-        where the context is full. With `slide` it leaves the first half of a full context behind and goes on, and a
-        prompt that is too long loses its beginning; without, such a prompt is a `ValueError`. No text begins with one
-        of the tokens `not_first`.
+        when the context is full. With `slide`, generation drops the first half of a full context and continues, and a
+        prompt longer than the context is truncated on the left; without it, such a prompt is a `ValueError`. No text
+        starts with one of the tokens `not_first`.
         """
-        self._needs("clm", "going on with a text")
+        self._needs("clm", "text generation")
         if beams > 1 and temperature:
-            raise ValueError(f"beams search and draw nothing: leave temperature={temperature:g} out, or beams")
-        usual = 0.0 if beams > 1 else 1.0
-        sampling = Sampling(usual if temperature is None else temperature, top_k, top_p, repetition_penalty)
+            raise ValueError(f"beam search does not sample: omit temperature={temperature:g} or beams")
+        default = 0.0 if beams > 1 else 1.0
+        sampling = Sampling(default if temperature is None else temperature, top_k, top_p, repetition_penalty)
         stops = (stop,) if isinstance(stop, str) else tuple(stop)
         if beams > 1 and not_first:
-            raise ValueError("beams begin with any token: leave not_first out, or beams")
+            raise ValueError("beam search does not support not_first: omit not_first or beams")
         request = Request(max_tokens, sampling, stops, seed, num, slide, frozenset(not_first))
         if num > 1 and sampling.is_greedy and beams == 1:
-            raise ValueError("temperature 0 writes the same text every time: ask for one, or set a temperature")
+            raise ValueError("temperature 0 generates the same text every time: set num=1, or a temperature above 0")
         texts = [prompts] if isinstance(prompts, str) else list(prompts)
-        ids = [pieces.ids or self._start for pieces in self.tokenizer.encode_batch(texts)]
+        ids = [encoded.ids or self._start for encoded in self.tokenizer.encode_batch(texts)]
         settings = BeamSettings(beams, length_penalty, early_stopping)
-        around = (lambda prompt: Writer(self.tokenizer, prompt, stops), self.end_id, self.tokenizer.vocab_size)
+        decoding = (lambda prompt: Writer(self.tokenizer, prompt, stops), self.end_id, self.tokenizer.vocab_size)
         if beams > 1:
-            found = beam_search(self.model, ids, request, settings, *around)
+            found = beam_search(self.model, ids, request, settings, *decoding)
             if on_token is not None:
                 for number, its in enumerate(found):
                     for sample, each in enumerate(its):
                         on_token(number, sample, each.text)
         else:
-            found = generate(self.model, ids, request, *around, on_token)
+            found = generate(self.model, ids, request, *decoding, on_token)
         return found[0] if isinstance(prompts, str) else found
 
     @property
@@ -101,12 +101,12 @@ class DecoderModel(LoadedModel):
         return [] if self.end_id is None else [self.end_id]
 
     def score(self, texts: str | Sequence[str]) -> list[Score]:
-        """The log-probability of each text as the beginning of a document: of its first token after the end-of-text
-        token, where the model has one, and of each later one given all before it. A text longer than the context is
-        read in windows that overlap by half."""
-        self._needs("clm", "scoring a text")
+        """Returns the log-probability of each text as the beginning of a document: the first token given the
+        end-of-text token (where the model has one), each later token given all tokens before it. A text longer than
+        the context is scored in windows that overlap by half."""
+        self._needs("clm", "scoring texts")
         texts = [texts] if isinstance(texts, str) else list(texts)
-        ids = [self._start + pieces.ids for pieces in self.tokenizer.encode_batch(texts)]
+        ids = [self._start + encoded.ids for encoded in self.tokenizer.encode_batch(texts)]
         found = next_token_scores(self.model, ids, check_stride(None, self.model.config.max_positions))
         return [
             Score(text, [self.tokenizer.token(each) for each in its[1:]], scores.tolist())
@@ -116,9 +116,9 @@ class DecoderModel(LoadedModel):
     def continuations(
         self, pairs: Sequence[tuple[str, str]], progress: Callable[[int], None] | None = None
     ) -> list[Continuation]:
-        """How likely the second text of each pair is behind the first. They are encoded together; a token that reaches
-        from the one into the other counts to the second. An empty context is the beginning of a document."""
-        self._needs("clm", "scoring a text")
+        """Scores the second text of each (context, continuation) pair given the first. The two are tokenized together;
+        a token that spans both counts as part of the continuation. An empty context is the beginning of a document."""
+        self._needs("clm", "scoring texts")
         ids = [(context or self._start, text) for context, text in self.tokenizer.split_encode(pairs)]
         return continuation_scores(self.model, ids, progress)
 
@@ -131,12 +131,12 @@ class DecoderModel(LoadedModel):
         text_column: str | None = None,
         problems: Problems | None = None,
     ) -> Perplexity:
-        """How well the model predicts a file (.txt, .jsonl, .parquet): per token, per word, and in bits per byte.
+        """Measures the perplexity of a file (.txt, .jsonl, .parquet) per token and per word, and the bits per byte.
 
-        Documents are apart, each after the end-of-text token; in a .txt, blank lines separate them, or the file is one.
-        One longer than the context is read in windows that begin `stride` tokens apart, each token scored once, with at
-        least context - stride tokens before it. `progress` gets (tokens done, tokens in all);
-        what was wrong with the file, such as bytes that are not UTF-8, is added to `problems`.
+        Documents are scored separately, each after the end-of-text token; in a .txt, blank lines separate documents, or
+        the file is one document. A document longer than the context is scored in windows that start `stride` tokens
+        apart: each token once, with at least context - stride tokens before it. `progress` is called with (tokens done,
+        total tokens). Problems of the file, such as bytes that are not UTF-8, are added to `problems`.
         """
         self._needs("clm", "measuring perplexity")
         check_documents(documents)
@@ -146,10 +146,10 @@ class DecoderModel(LoadedModel):
         ids = [[*self._start, *each.tolist()] for each in ids]
         num_tokens = sum(max(len(each) - 1, 0) for each in ids)
         if not num_tokens:
-            raise ValueError(f"{file} holds no token that could be predicted: give a longer text")
+            raise ValueError(f"{file} has no token to predict: give a longer text")
         show = None if progress is None else lambda done: progress(done, num_tokens)
         scores = next_token_scores(self.model, ids, stride, show)
-        return measured(texts, scores, self._definition(context, stride))
+        return perplexity_of(texts, scores, self._definition(context, stride))
 
     def ngram_perplexity(
         self,
@@ -159,21 +159,23 @@ class DecoderModel(LoadedModel):
         order: int = ORDER,
         text_column: str | None = None,
     ) -> Perplexity:
-        """The same measure of a baseline that knows no more than what follows `order` - 1 tokens: n-grams of the same
-        tokens, learned from a corpus folder (without what it holds out) or a file of text. See `infer/ngrams.py`."""
+        """Measures the perplexity of an n-gram baseline over the same tokens, trained on a corpus folder (without its
+        held-out documents) or a text file. See `infer/ngrams.py`."""
         check_documents(documents)
         order = checked(order, int, "the order of n-grams", low=1, high=20)
         texts, ids = self._read(file, documents, text_column)
         is_corpus = Path(learned_from).is_dir()
-        known = self._of_corpus(learned_from) if is_corpus else self._read(learned_from, documents, text_column)[1]
-        scores = NGrams.trained(known, self.model.config.vocab_size, order).scores(ids)
+        train = (
+            self._corpus_documents(learned_from) if is_corpus else self._read(learned_from, documents, text_column)[1]
+        )
+        scores = NGrams.train(train, self.model.config.vocab_size, order).scores(ids)
         if not self._start:
             scores = [each[1:] for each in scores]
         definition = (
-            f"{order}-grams of the same tokens, interpolated modified Kneser-Ney, learned from "
-            f"{sum(map(len, known)):,} tokens of {learned_from}"
+            f"{order}-grams of the same tokens, interpolated modified Kneser-Ney, trained on "
+            f"{sum(map(len, train)):,} tokens of {learned_from}"
         )
-        return measured(texts, scores, definition)
+        return perplexity_of(texts, scores, definition)
 
     def _read(
         self,
@@ -182,7 +184,7 @@ class DecoderModel(LoadedModel):
         text_column: str | None = None,
         problems: Problems | None = None,
     ) -> tuple[list[str], list[np.ndarray]]:
-        """The documents of a file, and their tokens."""
+        """Returns the documents of a file and their token ids."""
         texts: list[str] = []
         for document in read_documents(file, text_column=text_column, documents=documents, problems=problems):
             if document.part:
@@ -192,14 +194,14 @@ class DecoderModel(LoadedModel):
         encoded = self.tokenizer.encode_sentences(texts)
         return texts, np.split(encoded.ids, np.cumsum(encoded.lengths)[:-1])
 
-    def _of_corpus(self, folder: str | Path) -> list[np.ndarray]:
-        """The tokens of its documents that are not held out."""
+    def _corpus_documents(self, folder: str | Path) -> list[np.ndarray]:
+        """Returns the token ids of the documents of a corpus that are not held out."""
         corpus = Corpus(folder)
-        # A run's own puts nothing around a text, whatever the corpus's does, and a corpus holds no such tokens.
+        # Special tokens are ignored: a GPT's tokenizer adds none, and a corpus stores none.
         if corpus.tokenizer.without_special_tokens().fingerprint != self.tokenizer.without_special_tokens().fingerprint:
             raise ValueError(
-                f"{folder} was built with another tokenizer than {self.folder} has: build one with 'hornbook corpus "
-                f"build TEXTS --tokenizer {self.folder}', or give a file of text"
+                f"{folder} was built with a different tokenizer than that of {self.folder}: build a corpus with "
+                f"'hornbook corpus build TEXTS --tokenizer {self.folder}', or give a text file"
             )
         found = []
         for number, shard in enumerate(corpus.shards):
@@ -210,26 +212,25 @@ class DecoderModel(LoadedModel):
         return found
 
     def _definition(self, context: int, stride: int) -> str:
-        first = (
-            "first after the end-of-text token" if self._start else "without the first token, which nothing precedes"
-        )
+        first = "the first after the end-of-text token" if self._start else "except the first, which nothing precedes"
         return (
-            f"p is the product over the tokens of each document, {first}, in windows of {context:,} tokens that begin "
-            f"{stride:,} apart: each token once, with at least {context - stride:,} before it where there are as many; "
-            "per token p^(-1/tokens), per word p^(-1/words between white space), bits per byte -log2(p) / bytes (UTF-8)"
+            f"p is the product over the tokens of each document, {first}, in windows of {context:,} tokens that start "
+            f"{stride:,} apart: each token once, with at least {context - stride:,} tokens before it where there are "
+            "as many; per token p^(-1/tokens), per word p^(-1/whitespace-separated words), bits per byte -log2(p) / "
+            "bytes (UTF-8)"
         )
 
     def fill_mask(self, *_: object) -> None:
-        self._refuse("fills in no masks: generate goes on with a text")
+        self._refuse("cannot fill in masks: use generate")
 
     def next_sentence(self, *_: object) -> None:
-        self._refuse("has no head that judges whether a sentence follows: score both orders, and compare")
+        self._refuse("has no next-sentence head: compare the scores of both orders")
 
     def detect(self, *_: object) -> None:
-        self._refuse("finds no replaced words, which an ELECTRA does: score says how likely each token is")
+        self._refuse("cannot detect replaced words: use an ELECTRA, or score for the log-probability of each token")
 
     def embed(self, *_: object, **__: object) -> None:
-        self._refuse("has no vector of a whole text; hornbook.extract_features gives its hidden states")
+        self._refuse("has no vector for a whole text: use hornbook.extract_features for its hidden states")
 
     def _refuse(self, why: str) -> None:
         raise ValueError(f"{self.folder} is {self.model.in_words()}, which reads from left to right and {why}")

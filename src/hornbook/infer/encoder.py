@@ -1,9 +1,8 @@
-"""Using an encoder: fill in masks, judge whether a sentence follows, find replaced words, compare how likely texts are,
-turn texts into vectors.
+"""A loaded encoder: fill in masks, predict the next sentence, detect replaced words, score texts, embed texts.
 
 model = hornbook.load("runs/first")
 model.fill_mask("Paris is the [MASK] of France.")
-model.detect("Paris is the apple of France.")                   # of an ELECTRA
+model.detect("Paris is the apple of France.")                   # an ELECTRA
 model.embed(["a text", "another"], pooling="mean").shape        # (2, width)
 """
 
@@ -24,13 +23,13 @@ from hornbook.interop.folder import load_model
 from hornbook.models.electra import GENERATOR
 from hornbook.text.tokenizer import Tokenizer
 
-NUM_MASKS = 10  # that are put at the end of a text without any
+NUM_MASKS = 10  # appended by `fill` to a text without masks
 
 
 @dataclass(frozen=True)
 class Guess:
-    token: str  # as the vocabulary writes it
-    word: str  # as a person reads it
+    token: str  # as in the vocabulary
+    word: str  # decoded
     probability: float
     text: str  # the input with this mask filled in
 
@@ -38,13 +37,13 @@ class Guess:
 @dataclass(frozen=True)
 class JudgedWord:
     word: str
-    start: int  # where it stands in the text
+    start: int  # character offsets in the text
     stop: int
-    probability: float  # that it was replaced
+    probability: float  # of being replaced
 
 
 class EncoderModel(LoadedModel):
-    """A model that reads both sides (or, with `direction=left`, one), with its tokenizer, ready to use."""
+    """A bidirectional model (or, with `direction=left`, a left-to-right one) with its tokenizer, ready to use."""
 
     def __init__(self, model: nn.Module, tokenizer: Tokenizer, folder: Path):
         super().__init__(model, tokenizer, folder)
@@ -52,46 +51,48 @@ class EncoderModel(LoadedModel):
 
     @torch.no_grad()
     def fill_mask(self, text: str, top: int = 5) -> list[list[Guess]]:
-        """For each mask in the text, in order, the `top` most likely tokens. Write the mask as [MASK] or as the
-        tokenizer's own mask token."""
+        """Returns the `top` most likely tokens of each mask in the text, in order. The mask is written as [MASK] or as
+        the tokenizer's own mask token."""
         filler = self.mask_filler
         top = checked(top, int, "top", low=1)
         mask = self._mask_token
         text = text.replace("[MASK]", mask)
         encoded = self.tokenizer.encode(text)
-        places = [i for i, token in enumerate(encoded.ids) if token == self.tokenizer.mask_id]
-        if not places:
-            raise ValueError(f"the text has no mask: put {mask} where a word is missing")
+        positions = [i for i, token in enumerate(encoded.ids) if token == self.tokenizer.mask_id]
+        if not positions:
+            raise ValueError(f"the text has no mask: write {mask} where a word is missing")
         batch = self._pack([encoded.ids], [encoded.segments])
-        logits = filler.mlm_logits(filler(batch)[places])[:, : filler.config.vocab_size]
-        # A model may have rows that no token of its vocabulary has: they take their share, but are no guess.
+        logits = filler.mlm_logits(filler(batch)[positions])[:, : filler.config.vocab_size]
+        # Embedding rows without a token count in the softmax, but are not returned.
         probabilities = torch.softmax(logits.float(), -1)[:, : self.tokenizer.vocab_size]
         best = probabilities.topk(min(top, probabilities.shape[-1]))
         return [
             [
-                self._guess(text, encoded.offsets[place], token, probability)
+                self._guess(text, encoded.offsets[position], token, probability)
                 for token, probability in zip(tokens, probabilities, strict=True)
             ]
-            for place, tokens, probabilities in zip(places, best.indices.tolist(), best.values.tolist(), strict=True)
+            for position, tokens, probabilities in zip(
+                positions, best.indices.tolist(), best.values.tolist(), strict=True
+            )
         ]
 
     @property
     def _mask_token(self) -> str:
         if self.tokenizer.mask_token is None:
-            raise ValueError(f"the tokenizer in {self.folder} has no mask token, which filling in masks needs")
+            raise ValueError(f"the tokenizer in {self.folder} has no mask token, so the model cannot fill in masks")
         return self.tokenizer.mask_token
 
     @property
     def mask_filler(self) -> nn.Module:
-        """This model or, beside a discriminator, the generator that it was trained with: only that read masks."""
+        """The model that fills in masks: this one or, for an ELECTRA discriminator, its generator."""
         if self.model.family == "electra" and (folder := filler_folder(self.folder)) != Path(self.folder):
             if self._generator is None:
                 self._generator = load_model(folder)
             return self._generator.to(self.device)
         if self.is_left_to_right:
             raise ValueError(
-                f"{self.folder} has direction=left: it predicts next tokens and never saw a mask, so it cannot fill in "
-                "any; compare texts by `score`, or use a model with direction=both"
+                f"{self.folder} has direction=left: it predicts next tokens and was not trained on masks; use `score` "
+                "to compare texts, or a model with direction=both"
             )
         self._needs("mlm", "filling in masks")
         return self.model
@@ -103,28 +104,28 @@ class EncoderModel(LoadedModel):
     def generate(self, *_: object, **__: object) -> None:
         self._refuse_left_to_right("generate text")
         raise ValueError(
-            f"{self.folder} is {self.model.in_words()}, which learned to fill gaps with both sides in view and not to "
-            "go on with a text: use a GPT, or let it fill in masks one by one (--fill)"
+            f"{self.folder} is {self.model.in_words()}, which is bidirectional and cannot generate text: use a GPT, or "
+            "fill in masks one by one (--fill)"
         )
 
     def perplexity(self, *_: object, **__: object) -> None:
         self._refuse_left_to_right("measure perplexity")
         raise ValueError(
-            f"{self.folder} is {self.model.in_words()}, which sees both sides of a token, so that its probabilities "
-            "multiply to none of a text: use a GPT, or compare texts by `score`"
+            f"{self.folder} is {self.model.in_words()}, which is bidirectional, so its token probabilities do not "
+            "multiply to the probability of a text: use a GPT, or `score` to compare texts"
         )
 
     def _refuse_left_to_right(self, what: str) -> None:
         if self.is_left_to_right:
             raise ValueError(
-                f"{self.folder} is {self.model.in_words()} with direction=left, made for tasks and for comparing texts "
-                f"by `score`: use a GPT to {what}"
+                f"{self.folder} is {self.model.in_words()} with direction=left, which supports tasks and `score` "
+                f"only: use a GPT to {what}"
             )
 
     @torch.no_grad()
     def fill(self, text: str, num_masks: int = NUM_MASKS) -> str:
-        """Fills in the masks of a text one by one from left to right, each with the likeliest token that is not
-        special; in a text without any, so many masks at its end."""
+        """Fills in the masks of a text one by one from left to right, each with the most likely token that is not
+        special. To a text without masks, `num_masks` masks are appended."""
         filler, mask = self.mask_filler, self._mask_token
         num_masks = checked(num_masks, int, "the number of masks", low=1, high=100_000)
         text = text.replace("[MASK]", mask)
@@ -132,77 +133,80 @@ class EncoderModel(LoadedModel):
             text = " ".join([text, *[mask] * num_masks])
         encoded = self.tokenizer.encode(text)
         ids = list(encoded.ids)
-        places = [i for i, token in enumerate(ids) if token == self.tokenizer.mask_id]
-        never = [number for number in self.tokenizer.special_ids if number < self.tokenizer.vocab_size]
-        for place in places:
-            logits = filler.mlm_logits(filler(self._pack([ids], [encoded.segments]))[place : place + 1])
+        positions = [i for i, token in enumerate(ids) if token == self.tokenizer.mask_id]
+        special = [number for number in self.tokenizer.special_ids if number < self.tokenizer.vocab_size]
+        for position in positions:
+            logits = filler.mlm_logits(filler(self._pack([ids], [encoded.segments]))[position : position + 1])
             logits = logits[0, : self.tokenizer.vocab_size].float()
-            logits[never] = -torch.inf
-            ids[place] = int(logits.argmax())
+            logits[special] = -torch.inf
+            ids[position] = int(logits.argmax())
         return self.tokenizer.decode(ids)
 
     def score(self, texts: list[str] | str) -> list[Score]:
-        """The pseudo-log-likelihood of each text: the log-probability of each of its tokens where it alone is masked.
-        It compares texts, and is the probability of none, as every token is seen by the others. Of a left-to-right
-        model: the log-probability of each token after those before it."""
+        """Returns the pseudo-log-likelihood of each text: the log-probability of each token when only that token is
+        masked. It ranks texts but is not the log-probability of a text. For a left-to-right model: the log-probability
+        of each token given those before it."""
         if self.is_left_to_right:
-            return self._scored_left_to_right([texts] if isinstance(texts, str) else texts)
+            return self._score_left_to_right([texts] if isinstance(texts, str) else texts)
         filler = self.mask_filler
         assert self._mask_token
         found = []
         for text in [texts] if isinstance(texts, str) else texts:
             encoded = self.tokenizer.encode(text)
             self._check_length(len(encoded.ids))
-            places = [i for i, word in enumerate(encoded.word_ids) if word is not None]
-            scores = masked_scores(filler, encoded.ids, places, self.tokenizer.mask_id)
-            found.append(Score(text, [self.tokenizer.token(encoded.ids[i]) for i in places], scores.tolist()))
+            positions = [i for i, word in enumerate(encoded.word_ids) if word is not None]
+            scores = masked_scores(filler, encoded.ids, positions, self.tokenizer.mask_id)
+            found.append(Score(text, [self.tokenizer.token(encoded.ids[i]) for i in positions], scores.tolist()))
         return found
 
-    def _scored_left_to_right(self, texts: list[str]) -> list[Score]:
+    def _score_left_to_right(self, texts: list[str]) -> list[Score]:
         self._needs("mlm", "scoring texts")
         encoded = [self.tokenizer.encode(text) for text in texts]
         self._check_length(max((len(each.ids) for each in encoded), default=0))
         scores = next_token_scores(self.model, [each.ids for each in encoded], self.model.config.max_positions)
         found = []
         for text, each, its in zip(texts, encoded, scores, strict=True):
-            places = [i for i, word in enumerate(each.word_ids) if word is not None]
-            tokens = [self.tokenizer.token(each.ids[i]) for i in places]
-            found.append(Score(text, tokens, [float(its[i - 1]) for i in places]))
+            positions = [i for i, word in enumerate(each.word_ids) if word is not None]
+            tokens = [self.tokenizer.token(each.ids[i]) for i in positions]
+            found.append(Score(text, tokens, [float(its[i - 1]) for i in positions]))
         return found
 
     @torch.no_grad()
     def detect(self, text: str) -> list[JudgedWord]:
-        """Each word of the text with the probability that it was replaced: that of the piece that looks most so."""
-        self._needs("rtd", "finding replaced words")
+        """Returns each word of the text with the probability that it was replaced: the maximum over its tokens."""
+        self._needs("rtd", "detecting replaced words")
         encoded = self.tokenizer.encode(text)
-        scores_T = self.model.rtd_logits(self.model(self._pack([encoded.ids], [encoded.segments])))
+        logits_T = self.model.rtd_logits(self.model(self._pack([encoded.ids], [encoded.segments])))
         found: dict[int, JudgedWord] = {}
-        for number, (start, stop), score in zip(encoded.word_ids, encoded.offsets, scores_T.tolist(), strict=True):
+        for number, (start, stop), logit in zip(encoded.word_ids, encoded.offsets, logits_T.tolist(), strict=True):
             if number is None:
                 continue
-            start += len(text[start:stop]) - len(text[start:stop].lstrip())  # pieces may carry the space before them
+            start += len(text[start:stop]) - len(text[start:stop].lstrip())  # tokens may include the space before them
             before = found.get(number, JudgedWord("", start, stop, 0.0))
-            probability = max(before.probability, 1 / (1 + math.exp(-score)))
+            probability = max(before.probability, 1 / (1 + math.exp(-logit)))
             found[number] = JudgedWord(text[before.start : stop], before.start, stop, probability)
         return [word for word in found.values() if word.word.strip()]
 
     def _guess(self, text: str, span: tuple[int, int], token: int, probability: float) -> Guess:
-        piece = self.tokenizer.token(token)
+        token_text = self.tokenizer.token(token)
         word = self.tokenizer.decode([token], skip_special=False).strip()
         before = text[: span[0]]
-        if self.tokenizer.kind != "wordpiece":  # pieces carry the space before them
-            before = before.rstrip() + (" " if before.strip() and piece.startswith(("Ġ", "▁")) else "")
-        elif piece.startswith("##"):
+        if self.tokenizer.kind != "wordpiece":  # tokens include the space before them
+            before = before.rstrip() + (" " if before.strip() and token_text.startswith(("Ġ", "▁")) else "")
+        elif token_text.startswith("##"):
             before, word = before.rstrip(), word.removeprefix("##")
-        return Guess(piece, word, probability, before + word + text[span[1] :])
+        return Guess(token_text, word, probability, before + word + text[span[1] :])
 
     @torch.no_grad()
     def next_sentence(self, first: str, second: str) -> float:
-        """The probability that `second` follows `first`."""
+        """Returns the probability that `second` follows `first` (BERT's next-sentence prediction)."""
         if self.is_left_to_right:
-            raise ValueError(f"{self.folder} has direction=left: its [CLS] sees neither sentence; use direction=both")
+            raise ValueError(
+                f"{self.folder} has direction=left, so its [CLS] attends to neither sentence: use a model with "
+                "direction=both"
+            )
         for head in ("sentence", "pooler"):
-            self._needs(head, "judging whether a sentence follows")
+            self._needs(head, "next-sentence prediction")
         encoded = self.tokenizer.encode(first, second)
         batch = self._pack([encoded.ids], [encoded.segments])
         cls_ND = self.model(batch)[batch.starts[:-1].long()]
@@ -210,18 +214,18 @@ class EncoderModel(LoadedModel):
 
     @torch.no_grad()
     def embed(self, texts: list[str] | str, pooling: Literal["cls", "mean"] = "cls") -> np.ndarray:
-        """One vector per text from the last layer: at `[CLS]` (of a left-to-right model at the last token), or the mean
-        over its tokens. float32, texts x width.
+        """Returns one vector per text from the last layer, float32, texts x width: at `[CLS]` (left-to-right models: at
+        the last token), or the mean over its tokens.
 
-        A text longer than the model takes is cut. One without any token, not even a special one, gets zeros.
+        A text longer than the model allows is truncated. A text without any token, not even a special one, gets zeros.
         """
         if pooling not in ("cls", "mean"):
             raise ValueError(f"pooling must be cls or mean, not '{pooling}'")
         texts = [texts] if isinstance(texts, str) else list(texts)
         encoded = [self.tokenizer.encode(text) for text in texts]
-        ids = [self._cut(each.ids) for each in encoded]
+        ids = [self._truncate(each.ids) for each in encoded]
         vectors = np.zeros((len(texts), self.model.config.width), np.float32)
-        # Longest first, so that what is grouped together is alike in length.
+        # Longest first, so that the texts of a group have similar lengths.
         order = sorted((i for i in range(len(texts)) if ids[i]), key=lambda i: -len(ids[i]))
         for group in grouped(order, [len(each) for each in ids]):
             batch = self._pack([ids[i] for i in group], None)
@@ -235,15 +239,17 @@ class EncoderModel(LoadedModel):
         lengths = (batch.starts[1:] - batch.starts[:-1]).long()
         return torch.segment_reduce(x_TD.float(), "mean", lengths=lengths)
 
-    def _cut(self, ids: list[int]) -> list[int]:
-        """A text longer than the model keeps its start and its last special token."""
+    def _truncate(self, ids: list[int]) -> list[int]:
+        """Truncates to the maximum length, keeping the last special token."""
         limit = self.model.config.max_positions
         return ids if len(ids) <= limit else [*ids[: limit - 1], ids[-1]]
 
     def _check_length(self, longest: int) -> None:
         limit = self.model.config.max_positions
         if longest > limit:
-            raise ValueError(f"the text has {longest} tokens, {longest - limit} more than this model takes ({limit})")
+            raise ValueError(
+                f"the text has {longest} tokens, {longest - limit} more than the model's maximum of {limit}: shorten it"
+            )
 
     def _pack(self, ids: list[list[int]], segments: list[list[int]] | None) -> Batch:
         self._check_length(max(map(len, ids)))
@@ -253,6 +259,6 @@ class EncoderModel(LoadedModel):
 
 
 def filler_folder(folder: Path | str) -> Path:
-    """The folder of what fills in masks: an ELECTRA's generator, where one stands beside it, or the model itself."""
+    """Returns the folder of the model that fills in masks: an ELECTRA's generator, if there is one, or the folder."""
     generator = Path(folder) / GENERATOR
     return generator if generator.is_dir() else Path(folder)

@@ -1,4 +1,4 @@
-"""Which runs can answer together."""
+"""Checks whether runs can form an ensemble."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
@@ -8,26 +8,26 @@ if TYPE_CHECKING:
 
 
 def check_agreement(members: Sequence["Member"]) -> None:
-    """Models that answer together must read and answer the same things."""
+    """Raises unless all members have the same task, outputs and tokenizer."""
     first = members[0]
     for other in members[1:]:
         for what in ("kind", "labels", "problem", "pairs", "answerable", "or_none", "tokenizer"):
             one, two = _trait(first, what), _trait(other, what)
             if one != two:
-                detail = "another one" if what == "tokenizer" else f"{_words(one)}, and {_words(two)}"
+                detail = "different vocabularies" if what == "tokenizer" else f"{_text(one)} and {_text(two)}"
                 raise ValueError(
-                    f"{first.folder} and {other.folder} cannot answer together, for they differ in {TRAITS[what]} "
-                    f"({detail}): give runs of one task and one tokenizer"
+                    f"{first.folder} and {other.folder} cannot form an ensemble: they differ in {TRAITS[what]} "
+                    f"({detail}); give runs with the same task and tokenizer"
                 )
 
 
 TRAITS = {
-    "kind": "their kind of task",
+    "kind": "their task kind",
     "labels": "their labels",
-    "problem": "what they answer",
-    "pairs": "how they read pairs",
-    "answerable": "how they leave a question unanswered",
-    "or_none": "whether they may leave a question unanswered",
+    "problem": "their problem type",
+    "pairs": "how they encode pairs",
+    "answerable": "how they detect unanswerable questions",
+    "or_none": "whether they may give no answer",
     "tokenizer": "their tokenizer",
 }
 
@@ -41,8 +41,8 @@ def _trait(member: "Member", what: str) -> Any:
     return getattr(task, "or_none", False) if what == "or_none" else getattr(task.output, what)
 
 
-def _words(trait: Any) -> str:
+def _text(trait: Any) -> str:
     if not isinstance(trait, tuple):
         return str(trait)
-    shown = ", ".join(trait[:8]) or "none"
-    return f"{shown}, … ({len(trait)})" if len(trait) > 8 else shown
+    text = ", ".join(trait[:8]) or "none"
+    return f"{text}, … ({len(trait)})" if len(trait) > 8 else text

@@ -1,9 +1,9 @@
-"""Frozen features: the hidden states of chosen layers, one vector a text or one a token, written to a NumPy file.
+"""Frozen features: hidden states of chosen layers, one vector per text or per token, written to a NumPy file.
 
 extract_features("runs/first", ["a text", "another"], "X.npy", layers="last4", pooling="cls")
 numpy.load("X.npy").shape                                         # (2, 4 x width)
 
-With `pooling="none"` the tokens of all texts stand end to end in X.npy, and X.starts.npy says where each text starts.
+With `pooling="none"` X.npy holds the tokens of all texts concatenated, and X.starts.npy the first row of each text.
 
 Shapes: T tokens, N sequences, D width, F width of the features.
 """
@@ -30,19 +30,19 @@ from hornbook.lifecycle.locking import locks_file
 from hornbook.tasks.classification import encode_texts
 from hornbook.tasks.datasets import known
 from hornbook.tasks.reading.inputs import inputs_in
-from hornbook.tasks.reading.notes import Asked, Format, Notes
+from hornbook.tasks.reading.notes import Format, Notes, RequestedColumns
 from hornbook.tasks.records import TextExample
 from hornbook.tasks.running import grouped
 
 Pooling = Literal["cls", "mean", "none"]
 POOLINGS = ("cls", "mean", "none")
-BATCH_TOKENS = 8_192  # through the model at once: the states of all its layers are held
+BATCH_TOKENS = 8_192  # tokens per forward pass, which keeps the hidden states of all layers
 TEXTS_AT_ONCE = 4_096  # tokenized and sorted by length together
 DEFAULT_LAYERS = "last4"
 
 
 class Layers(NamedTuple):
-    """`numbers` of hidden states, 0 the embeddings and 1 to L the blocks: put side by side, or their mean."""
+    """The `numbers` of hidden states (0: embeddings, 1 to L: blocks), which are concatenated or averaged."""
 
     numbers: tuple[int, ...]
     is_mean: bool = False
@@ -53,7 +53,7 @@ class Layers(NamedTuple):
 
 @dataclass(frozen=True)
 class Extracted:
-    """What was written: the file, one row a text (or a token), and what there is to say about the texts."""
+    """The file that was written, with one row per text (or per token), and log lines and problems of the input."""
 
     out: Path
     num_texts: int
@@ -64,15 +64,15 @@ class Extracted:
     problems: Problems = field(default_factory=Problems)
 
 
-def choose_layers(wanted: str, num_layers: int) -> Layers:
-    """`last`, `last4` (the last four blocks, from the lower to the higher; of a smaller model, all), `all` (blocks),
-    `embeddings`, or numbers such as `1,2,-1` (0: the embeddings, -1: the last block); `mean-` before any of these
-    takes their mean.
+def choose_layers(layers: str, num_layers: int) -> Layers:
+    """Parses a choice of layers: `last`, `last4` (the last four blocks in ascending order; all of a smaller model),
+    `all` (blocks), `embeddings`, or numbers such as `1,2,-1` (0: embeddings, -1: last block); with the prefix `mean-`
+    they are averaged.
 
     >>> choose_layers("last4", 12).numbers
     (9, 10, 11, 12)
     """
-    name = wanted.strip().lower()
+    name = layers.strip().lower()
     is_mean = name.startswith("mean-")
     name = name.removeprefix("mean-")
     if found := re.fullmatch(r"last(\d*)", name):
@@ -85,27 +85,29 @@ def choose_layers(wanted: str, num_layers: int) -> Layers:
         return Layers((0,), is_mean)
     if not re.fullmatch(r"\s*-?\d+\s*(,\s*-?\d+\s*)*", name):
         raise ValueError(
-            f"there are no layers '{wanted}': use last, last4, all, embeddings, numbers such as 1,2,-1, or mean-last4"
+            f"there are no layers '{layers}': use last, last4, all, embeddings, numbers such as 1,2,-1, or mean-last4"
         )
     numbers = []
     for number in map(int, name.split(",")):
         if not -num_layers <= number <= num_layers:
-            raise ValueError(f"there is no layer {number}: the model has 0 (embeddings) to {num_layers}, or -1 down")
+            raise ValueError(
+                f"there is no layer {number}: the model has 0 (embeddings) to {num_layers}, or -1 for the last"
+            )
         numbers.append(number if number >= 0 else num_layers + 1 + number)
     return Layers(tuple(numbers), is_mean)
 
 
 @torch.no_grad()
 def frozen_states(model: nn.Module, batch: Batch, layers: Layers) -> Tensor:
-    """The chosen hidden states of each token, T x F, float32."""
+    """Returns the chosen hidden states of each token, T x F, float32."""
     states = model.hidden_states(batch)
     chosen = [states[number].float() for number in layers.numbers]
     return torch.stack(chosen).mean(0) if layers.is_mean else torch.cat(chosen, -1)
 
 
-def pooled(model: nn.Module, x_TF: Tensor, batch: Batch, pooling: Pooling) -> Tensor:
-    """`[CLS]`, of a GPT the last token, which alone has seen the others, or the mean over a sequence's tokens with the
-    special ones (N x F); `none` leaves the tokens (T x F)."""
+def pool(model: nn.Module, x_TF: Tensor, batch: Batch, pooling: Pooling) -> Tensor:
+    """Pools each sequence (N x F): `cls` takes `[CLS]` (GPT: the last token, the only one that attends to all others),
+    `mean` averages all tokens including special ones; `none` returns the tokens (T x F)."""
     if pooling == "none":
         return x_TF
     if pooling == "cls":
@@ -121,8 +123,8 @@ def frozen_sequences(
     pooling: Pooling,
     batch_tokens: int = BATCH_TOKENS,
 ) -> Iterator[tuple[int, np.ndarray]]:
-    """(number of the sequence, its vector, or its rows where nothing is pooled), the short sequences first. One without
-    any token does not come."""
+    """Yields (index of the sequence, its vector, or its rows without pooling), short sequences first. Sequences without
+    tokens are skipped."""
     was_training = model.training
     model.eval()
     device = next(model.parameters()).device
@@ -130,7 +132,7 @@ def frozen_sequences(
     order = sorted((i for i, length in enumerate(lengths) if length), key=lengths.__getitem__)
     for group in grouped(order, lengths, batch_tokens):
         batch = pack([ids[i] for i in group], [segments[i] for i in group]).to(device)
-        found = pooled(model, frozen_states(model, batch, layers), batch, pooling).cpu().numpy()
+        found = pool(model, frozen_states(model, batch, layers), batch, pooling).cpu().numpy()
         yield from zip(group, np.split(found, batch.starts_host[1:-1]) if pooling == "none" else found, strict=True)
     model.train(was_training)
 
@@ -152,29 +154,29 @@ def extract_features(
     batch_tokens: int = BATCH_TOKENS,
     progress: Callable[[int, int], None] | None = None,
 ) -> Extracted:
-    """Writes the features of every text to `out`, in their order.
+    """Writes the features of every text to `out`, in the order of the texts.
 
     >>> import hornbook
     >>> found = hornbook.extract_features("runs/first", ["a text", "another"], "vectors.npy", layers="last")
     >>> found.num_texts, found.width
     (2, 32)
 
-    `texts` are a list, or a file as `read_inputs` takes it: `.txt` with a text on each line, or a table (CSV, TSV, JSON
-    lines, JSON, Parquet) whose columns `text` and, for pairs, `pair` are inferred where they are not named, and so are
-    `delimiter` and `encoding`. A text longer than the model takes is cut and counted; an empty one, or a row that
-    cannot be read, still has its row.
-    `progress` gets (done, total).
-    The file is mapped into memory while it is written, so features need not fit there.
+    `texts` is a list, or a file that `read_inputs` accepts: `.txt` with one text per line, or a table (CSV, TSV, JSON
+    lines, JSON, Parquet), whose columns `text` and, for pairs, `pair`, as well as `delimiter` and `encoding`, are
+    inferred when omitted. A text longer than the model allows is truncated and counted; an empty text, or a row that
+    cannot be read, still has its row in the output.
+    `progress` is called with (texts done, number of texts).
+    The output file is memory-mapped, so the features need not fit in memory.
     """
     if pooling not in POOLINGS:
         raise ValueError(f"pooling must be cls, mean or none, not '{pooling}'")
     notes = Notes(strict, needs_labels=False, format=Format(delimiter, encoding))
     if isinstance(texts, str | Path):
-        examples = inputs_in(texts, known("classification"), Asked(text, pair), notes)
+        examples = inputs_in(texts, known("classification"), RequestedColumns(text, pair), notes)
     else:
         examples = [TextExample(str(number), str(each)) for number, each in enumerate(texts)]
     if not examples:
-        raise ValueError("there are no texts in the list")
+        raise ValueError("there are no texts in the list: give at least one")
     model, tokenizer = load_folder(model_folder(model_name))
     model.to(chosen_device(device))
     chosen = choose_layers(layers, model.config.num_layers)
@@ -187,17 +189,17 @@ def extract_features(
 
     starts = np.arange(len(examples) + 1)
     if pooling == "none":
-        # Where each text starts is known only when all are tokenized: once for the lengths, then again to run them.
-        lengths = [len(each.ids) for _, joined, _ in encoded() for each in joined]
+        # Tokenizes twice: once for the lengths, which give the first row of each text, and once to run the model.
+        lengths = [len(each.ids) for _, encodings, _ in encoded() for each in encodings]
         starts = np.concatenate([[0], np.cumsum(lengths)])
     num_rows, num_cut, num_done = int(starts[-1]), 0, 0
-    _need_room(out, num_rows * width * 4)
+    _check_disk_space(out, num_rows * width * 4)
     with replacing(out) as temporary:
         rows = np.lib.format.open_memmap(temporary, "w+", np.float32, (num_rows, width))
-        for first, joined, num_cut_here in encoded():
+        for first, encodings, num_cut_here in encoded():
             num_cut += num_cut_here
-            ids = [np.array(each.ids, np.int64) for each in joined]
-            segments = [np.array(each.type_ids, np.int64) for each in joined]
+            ids = [np.array(each.ids, np.int64) for each in encodings]
+            segments = [np.array(each.type_ids, np.int64) for each in encodings]
             num_empty = sum(not len(each) for each in ids)
             for i, vectors in frozen_sequences(model, ids, segments, chosen, pooling, batch_tokens):
                 rows[starts[first + i] : starts[first + i + 1]] = vectors
@@ -214,15 +216,15 @@ def extract_features(
                 np.save(opened, starts.astype(np.int64))
     if progress:
         progress(len(examples), len(examples))
-    return Extracted(out, len(examples), num_rows, width, num_cut, tuple(notes.said), notes.problems)
+    return Extracted(out, len(examples), num_rows, width, num_cut, tuple(notes.messages), notes.problems)
 
 
-def _need_room(out: Path, num_bytes: int) -> None:
-    """A mapped file that outgrows the disk ends the process without a word: it is measured before."""
+def _check_disk_space(out: Path, num_bytes: int) -> None:
+    """Raises if the features do not fit on the disk: writing a memory-mapped file to a full disk kills the process."""
     out.parent.mkdir(parents=True, exist_ok=True)
     free = shutil.disk_usage(out.parent).free
     if num_bytes > free:
         raise ValueError(
-            f"the features take {num_bytes / 1e9:,.1f} GB, and {os.fspath(out.parent)} has {free / 1e9:,.1f} GB free: "
+            f"the features need {num_bytes / 1e9:,.1f} GB, but {os.fspath(out.parent)} has {free / 1e9:,.1f} GB free: "
             "choose fewer layers (last, mean-last4), pool them, or write elsewhere"
         )

@@ -1,8 +1,8 @@
-"""Going on with prompts: several at once, several samples of each, drawn or greedy. Beams are in `beams.py`.
+"""Batched generation by sampling or greedy decoding, with several samples per prompt. Beam search is in `beams.py`.
 
-Shapes: N sequences (those of all prompts, sample after sample), V vocabulary.
-What a prompt is continued with depends on the prompt, the settings, the seed and the number of the sample, and not on
-the prompts beside it.
+Shapes: N sequences (all samples of the first prompt, then of the second, ...), V vocabulary.
+A continuation depends on the prompt, the settings, the seed and the index of the sample, not on the other prompts of
+the batch.
 """
 
 from collections.abc import Callable, Sequence
@@ -15,35 +15,35 @@ from torch import Tensor
 
 from hornbook.config import LARGEST_SEED, Typed, setting
 from hornbook.infer.cache import DecodingState
-from hornbook.infer.sampling import Sampling, draws
+from hornbook.infer.sampling import Sampling, uniform_numbers
 from hornbook.infer.writing import Writer
 from hornbook.models.gpt import Gpt
 
 Ended = Literal["end", "stop", "length", "context"]
-OnToken = Callable[[int, int, str], None]  # number of the prompt, number of the sample, a piece of text
+OnToken = Callable[[int, int, str], None]  # index of the prompt, index of the sample, new text
 
 MAX_TOKENS = 100
-BATCH_TOKENS = 131_072  # sequences that go on together have room for about so many tokens
+BATCH_TOKENS = 131_072  # capacity of the key-value cache of one batch, approximately
 
 
 @dataclass(frozen=True)
 class Generated:
-    text: str  # what follows the prompt
-    ids: list[int]  # its tokens, without the one that ends a text
-    ended: Ended  # at the end of the text, at a stop string, after so many tokens, or where the context was full
+    text: str  # without the prompt
+    ids: list[int]  # token ids of the text, without the end-of-text token
+    ended: Ended  # by the end-of-text token, a stop string, max_tokens, or a full context
 
 
 @dataclass(frozen=True)
 class Request(Typed, group=""):
-    """What is asked for, the same for every prompt."""
+    """Generation settings, the same for every prompt."""
 
-    max_tokens: int = setting(MAX_TOKENS, "at most so many tokens", low=1, high=1_000_000)
+    max_tokens: int = setting(MAX_TOKENS, "maximum number of new tokens", low=1, high=1_000_000)
     sampling: Sampling = field(default_factory=Sampling)
     stop: tuple[str, ...] = ()
     seed: int = setting(0, "random seed", low=0, high=LARGEST_SEED)
-    num: int = setting(1, "texts for each prompt", low=1, high=10_000)
+    num: int = setting(1, "samples per prompt", low=1, high=10_000)
     slide: bool = False
-    not_first: frozenset[int] = frozenset()  # tokens that no text begins with
+    not_first: frozenset[int] = frozenset()  # tokens that a continuation must not start with
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -52,10 +52,10 @@ class Request(Typed, group=""):
 
 
 class _Sequence:
-    """One text that is being written."""
+    """One text that is being generated."""
 
     def __init__(self, prompt: list[int], writer: Writer, on_text: Callable[[str], None] | None):
-        self.window = list(prompt)  # what the cache holds of it
+        self.window = list(prompt)  # the tokens in the cache
         self.new: list[int] = []
         self.writer = writer
         self.on_text = on_text
@@ -80,31 +80,33 @@ class _Sequence:
             self.on_text(text)
 
 
-def check_room(prompts: Sequence[Sequence[int]], context: int) -> None:
+def check_prompts(prompts: Sequence[Sequence[int]], context: int) -> None:
     for number, prompt in enumerate(prompts):
         which = f"prompt {number + 1}" if len(prompts) > 1 else "the prompt"
         if not len(prompt):
-            raise ValueError(f"{which} is empty, and the model has no token that a text begins after: write a word")
+            raise ValueError(
+                f"{which} is empty, and the model has no end-of-text token to start from: give at least one word"
+            )
         if len(prompt) > context:
             raise ValueError(
                 f"{which} has {len(prompt):,} tokens, {len(prompt) - context:,} more than the model's context of "
-                f"{context:,}: shorten it, or let it slide (--slide), which keeps the last {context:,}"
+                f"{context:,}: shorten it, or use slide (--slide), which keeps the last {context:,}"
             )
 
 
-def fitting(prompts: Sequence[Sequence[int]], context: int, slide: bool) -> list[list[int]]:
-    """The prompts as the model takes them: too long ones are cut from the front, or refused."""
+def fit_prompts(prompts: Sequence[Sequence[int]], context: int, slide: bool) -> list[list[int]]:
+    """Returns the prompts with those longer than the context truncated on the left (`slide`) or refused."""
     prompts = [list(prompt[-context:]) if slide else list(prompt) for prompt in prompts]
-    check_room(prompts, context)
+    check_prompts(prompts, context)
     return prompts
 
 
-def groups_of(prompts: list[list[int]], num: int, max_tokens: int, context: int) -> list[list[int]]:
-    """Numbers of the prompts that go on together: those of about the same length."""
+def group_prompts(prompts: list[list[int]], num: int, max_tokens: int, context: int) -> list[list[int]]:
+    """Groups the indices of prompts of similar length into batches; `num` is the number of sequences per prompt."""
     groups: list[list[int]] = []
     for number in sorted(range(len(prompts)), key=lambda i: len(prompts[i])):
-        room = min(len(prompts[number]) + max_tokens, context) * num
-        if not groups or (len(groups[-1]) + 1) * room > BATCH_TOKENS:
+        num_slots = min(len(prompts[number]) + max_tokens, context) * num
+        if not groups or (len(groups[-1]) + 1) * num_slots > BATCH_TOKENS:
             groups.append([])
         groups[-1].append(number)
     return [sorted(group) for group in groups]
@@ -119,23 +121,24 @@ def generate(
     num_tokens: int | None = None,
     on_token: OnToken | None = None,
 ) -> list[list[Generated]]:
-    """`request.num` continuations of each prompt. Tokens from `num_tokens` on, which have no text, are never drawn.
+    """Returns `request.num` continuations of each prompt. Token ids from `num_tokens` on have no text and are never
+    chosen.
 
-    A sequence ends with the token `end_id`, at a stop string, after `max_tokens`, or where the context is full. With
-    `slide`, a full context is left behind instead: its last half is read anew, and the text goes on from there.
+    A sequence ends with the token `end_id`, at a stop string, after `max_tokens`, or when the context is full. With
+    `slide`, generation continues past a full context: the last half of the context is encoded again as the new one.
     """
     context = model.config.max_positions
-    prompts = fitting(prompts, context, request.slide)
+    prompts = fit_prompts(prompts, context, request.slide)
     found: dict[int, list[Generated]] = {}
-    for group in groups_of(prompts, request.num, request.max_tokens, context):
+    for group in group_prompts(prompts, request.num, request.max_tokens, context):
         sequences = [
             _Sequence(prompts[number], writer_of(prompts[number]), _bound(on_token, number, sample))
             for number in group
             for sample in range(request.num)
         ]
-        _write_all(model, [prompts[number] for number in group], sequences, request, end_id, num_tokens)
-        for place, number in enumerate(group):
-            its = sequences[place * request.num : (place + 1) * request.num]
+        _generate_batch(model, [prompts[number] for number in group], sequences, request, end_id, num_tokens)
+        for i, number in enumerate(group):
+            its = sequences[i * request.num : (i + 1) * request.num]
             found[number] = [Generated(each.writer.text, _without(each.new, end_id), each.ended) for each in its]
     return [found[number] for number in range(len(prompts))]
 
@@ -149,7 +152,7 @@ def _without(ids: list[int], end_id: int | None) -> list[int]:
 
 
 @torch.inference_mode()
-def _write_all(
+def _generate_batch(
     model: Gpt,
     prompts: list[list[int]],
     sequences: list[_Sequence],
@@ -167,34 +170,36 @@ def _write_all(
         logits_NV = logits_NV[copies_N]
     if request.not_first:
         logits_NV = logits_NV.index_fill(1, torch.tensor(sorted(request.not_first), device=device), -torch.inf)
-    written_NV = None if sampling.repetition_penalty == 1 else written(prompts, logits_NV)[copies_N]
-    draws_NS = draws_for(request, len(prompts)).to(device)
-    launches_ahead = device.type == "cuda"  # the device goes on while the host looks at what came out
+    seen_NV = None if sampling.repetition_penalty == 1 else token_mask(prompts, logits_NV)[copies_N]
+    uniform_NS = uniform_for(request, len(prompts)).to(device)
+    launches_ahead = (
+        device.type == "cuda"
+    )  # the GPU computes the next step while the host handles the tokens of this one
     for number in range(request.max_tokens):
-        scores_NV = sampling.scores(without_spare(logits_NV, num_tokens), written_NV)
-        chosen_N = sampling.choose(scores_NV, draws_NS[:, number])
-        if written_NV is not None:
-            written_NV.scatter_(1, chosen_N[:, None], True)
+        processed_NV = sampling.process(mask_unused(logits_NV, num_tokens), seen_NV)
+        chosen_N = sampling.choose(processed_NV, uniform_NS[:, number])
+        if seen_NV is not None:
+            seen_NV.scatter_(1, chosen_N[:, None], True)
         is_last = number + 1 == request.max_tokens
         if launches_ahead and not is_last:
             logits_NV = decoding.step(chosen_N)
-        full = _take(sequences, chosen_N.tolist(), end_id, context, request.slide, is_last)
+        full = _append_tokens(sequences, chosen_N.tolist(), end_id, context, request.slide, is_last)
         if all(sequence.ended for sequence in sequences):
             return
         if not launches_ahead:
             logits_NV = decoding.step(chosen_N)
         if full:
-            for place in full:
-                sequences[place].window = sequences[place].window[-max(context // 2, 1) :]
-            logits_NV[full] = decoding.read([sequences[place].window for place in full], full)
+            for i in full:
+                sequences[i].window = sequences[i].window[-max(context // 2, 1) :]
+            logits_NV[full] = decoding.read([sequences[i].window for i in full], full)
 
 
-def _take(
+def _append_tokens(
     sequences: list[_Sequence], tokens: list[int], end_id: int | None, context: int, slide: bool, is_last: bool
 ) -> list[int]:
-    """Gives each sequence that has not ended its token; which ones have filled the context and slide."""
+    """Appends its token to each sequence that has not ended; returns the sequences whose context is full and slides."""
     full = []
-    for place, (sequence, token) in enumerate(zip(sequences, tokens, strict=True)):
+    for i, (sequence, token) in enumerate(zip(sequences, tokens, strict=True)):
         if sequence.ended:
             continue
         if token == end_id:
@@ -207,28 +212,28 @@ def _take(
         elif is_last:
             sequence.finish("length")
         elif len(sequence.window) > context and slide:
-            full.append(place)
+            full.append(i)
         elif len(sequence.window) > context:
             sequence.finish("context")
     return full
 
 
-def without_spare(logits_NV: Tensor, num_tokens: int | None) -> Tensor:
-    """Rows that no token of the vocabulary has are no choice."""
+def mask_unused(logits_NV: Tensor, num_tokens: int | None) -> Tensor:
+    """Sets logits of embedding rows without a token (from `num_tokens` on) to -inf."""
     if num_tokens is None or num_tokens >= logits_NV.shape[-1]:
         return logits_NV
     return logits_NV.masked_fill(torch.arange(logits_NV.shape[-1], device=logits_NV.device) >= num_tokens, -torch.inf)
 
 
-def written(prompts: Sequence[Sequence[int]], logits_NV: Tensor) -> Tensor:
-    """Which tokens stand in each prompt."""
+def token_mask(prompts: Sequence[Sequence[int]], logits_NV: Tensor) -> Tensor:
+    """A bool mask, N x V, of the tokens that occur in each prompt."""
     found_NV = np.zeros((len(prompts), logits_NV.shape[-1]), bool)
     for number, prompt in enumerate(prompts):
         found_NV[number, list(prompt)] = True
     return torch.from_numpy(found_NV).to(logits_NV.device)
 
 
-def draws_for(request: Request, num_prompts: int) -> Tensor:
-    """A number for each token of each sequence; those of a sample are the same for all prompts."""
-    each = [draws(request.seed, sample, request.max_tokens) for sample in range(request.num)]
+def uniform_for(request: Request, num_prompts: int) -> Tensor:
+    """Uniform numbers, N x max_tokens; sample i of every prompt gets the same ones."""
+    each = [uniform_numbers(request.seed, sample, request.max_tokens) for sample in range(request.num)]
     return torch.from_numpy(np.stack(each)).repeat(num_prompts, 1)

@@ -1,8 +1,8 @@
-"""What lm-evaluation-harness asks of a language model, answered by a GPT.
+"""The three request types of lm-evaluation-harness, computed with a GPT.
 
-The conventions are those of the harness's own model for `transformers` folders, so that numbers compare: a context goes
-without a token before it; where it is empty, the end-of-text token stands there, and the answer is what `score` says.
-Spaces at the end of a context belong to what follows. What is too long loses its beginning.
+The conventions are those of the harness's own model for `transformers` folders, so that numbers are comparable: no
+token is put before a context; an empty context is the end-of-text token, and the result equals that of `score`. Spaces
+at the end of a context belong to the continuation. Inputs that are too long are truncated on the left.
 """
 
 from collections.abc import Iterator, Sequence
@@ -11,67 +11,71 @@ from typing import Any
 from hornbook.infer.decoder import DecoderModel
 from hornbook.infer.generation import Request, generate
 from hornbook.infer.sampling import Sampling
-from hornbook.infer.scoring import Part, part_scores
+from hornbook.infer.scoring import Window, window_scores
 from hornbook.infer.writing import Writer
 
-MAX_TOKENS = 256  # where a task does not say
-LIMITS = ("max_gen_toks", "max_new_tokens", "max_tokens", "max_completion_tokens")  # names for the number of tokens
-DRAWING = ("temperature", "top_k", "top_p")
-KNOWN = {"until", "do_sample", "seed", "repetition_penalty", *LIMITS, *DRAWING}
+MAX_TOKENS = 256  # where the task gives none
+LIMITS = ("max_gen_toks", "max_new_tokens", "max_tokens", "max_completion_tokens")  # accepted names of max_tokens
+SAMPLING = ("temperature", "top_k", "top_p")
+KNOWN = {"until", "do_sample", "seed", "repetition_penalty", *LIMITS, *SAMPLING}
 
 
 class Answers:
+    """Answers harness requests with a `DecoderModel`."""
+
     def __init__(self, model: DecoderModel):
         if not isinstance(model, DecoderModel):
             raise ValueError(
-                f"{model.folder} is a {model.model.family}: the harness asks models that go on with a text"
+                f"{model.folder} is a {model.model.family}: lm-evaluation-harness needs a left-to-right model (GPT)"
             )
-        model._needs("clm", "the harness")
+        model._needs("clm", "lm-evaluation-harness")
         if model.end_id is None:
-            raise ValueError(f"{model.folder} names no end-of-text token, after which the harness begins a text")
+            raise ValueError(f"{model.folder} has no end-of-text token, which the harness starts texts with")
         self.model = model
         self.context = model.model.config.max_positions
 
     def log_likelihoods(self, pairs: Sequence[tuple[str, str]]) -> list[tuple[float, bool]]:
-        """Of (context, continuation): the log-probability of the continuation, and whether it is the likeliest."""
-        texts, parts = [], []
+        """For each (context, continuation): the log-probability of the latter, and whether greedy decoding gives it."""
+        texts, windows = [], []
         for number, (context, continuation) in enumerate(pairs):
             before, after = self._tokens_of_pair(context, continuation)
             ids = [*before, *after][-self.context - 1 :]
             texts.append(ids)
-            parts.append(Part(number, 0, max(len(ids) - len(after) - 1, 0), len(ids) - 1))
-        found = part_scores(self.model.model, texts, parts)
+            windows.append(Window(number, 0, max(len(ids) - len(after) - 1, 0), len(ids) - 1))
+        found = window_scores(self.model.model, texts, windows)
         return [(each.total, bool(each.is_likeliest.all())) for each in found]
 
-    def whole_log_likelihoods(self, texts: Sequence[str]) -> list[float]:
-        """Of whole texts, each token once; one longer than the context in windows, of which the last is full."""
+    def rolling_log_likelihoods(self, texts: Sequence[str]) -> list[float]:
+        """Log-probabilities of whole texts, each token once; in windows, the last one full, beyond the context."""
         ids = [[self.model.end_id, *tokens] for tokens in self._tokens(texts)]
-        parts = [
-            Part(number, *window)
+        windows = [
+            Window(number, *bounds)
             for number, its in enumerate(ids)
-            for window in disjoint_windows(len(its) - 1, self.context)
+            for bounds in disjoint_windows(len(its) - 1, self.context)
         ]
         totals = [0.0] * len(texts)
-        for part, found in zip(parts, part_scores(self.model.model, ids, parts), strict=True):
-            totals[part.text] += found.total
+        for window, found in zip(windows, window_scores(self.model.model, ids, windows), strict=True):
+            totals[window.text] += found.total
         return totals
 
-    def continuations(self, asked: Sequence[tuple[str, dict[str, Any]]]) -> list[str]:
-        """Of (context, settings): what follows, up to the first of the strings in `until`; those with the same settings
-        are written together."""
+    def continuations(self, requests: Sequence[tuple[str, dict[str, Any]]]) -> list[str]:
+        """For each (context, generation settings): the generated text, up to the first of the strings in `until`.
+        Requests with the same settings are batched together."""
         groups: dict[str, list[int]] = {}
-        for number, (_, settings) in enumerate(asked):
+        for number, (_, settings) in enumerate(requests):
             groups.setdefault(repr(sorted(settings.items())), []).append(number)
         found: dict[int, str] = {}
         for numbers in groups.values():
-            request = request_for(asked[numbers[0]][1])
-            room = self.context - request.max_tokens
-            if room < 1:
+            request = request_for(requests[numbers[0]][1])
+            max_prompt = self.context - request.max_tokens
+            if max_prompt < 1:
                 raise ValueError(
-                    f"a task asks for {request.max_tokens:,} tokens, and the context has {self.context:,}, so that the "
-                    "prompt has no room: ask for fewer (max_gen_toks)"
+                    f"a task generates {request.max_tokens:,} tokens, which leaves no space for the prompt in the "
+                    f"context of {self.context:,}: lower max_gen_toks"
                 )
-            prompts = [ids[-room:] or [self.model.end_id] for ids in self._tokens([asked[i][0] for i in numbers])]
+            prompts = [
+                ids[-max_prompt:] or [self.model.end_id] for ids in self._tokens([requests[i][0] for i in numbers])
+            ]
             texts = generate(
                 self.model.model,
                 prompts,
@@ -81,7 +85,7 @@ class Answers:
                 self.model.tokenizer.vocab_size,
             )
             found |= {number: its[0].text for number, its in zip(numbers, texts, strict=True)}
-        return [found[number] for number in range(len(asked))]
+        return [found[number] for number in range(len(requests))]
 
     def _tokens_of_pair(self, context: str, continuation: str) -> tuple[list[int], list[int]]:
         if not context:
@@ -92,33 +96,33 @@ class Answers:
         return before, whole[len(before) :]
 
     def _tokens(self, texts: Sequence[str]) -> list[list[int]]:
-        return [pieces.ids for pieces in self.model.tokenizer.encode_batch(list(texts))]
+        return [encoded.ids for encoded in self.model.tokenizer.encode_batch(list(texts))]
 
 
 def request_for(settings: dict[str, Any]) -> Request:
-    """Ours for theirs.
+    """Converts the harness's generation settings.
 
     >>> request_for({"until": "Q:", "max_gen_toks": 8}).stop
     ('Q:',)
     """
     if unknown := sorted(set(settings) - KNOWN):
-        raise ValueError(f"a task asks for {unknown[0]}, which generation here does not have; it has {sorted(KNOWN)}")
+        raise ValueError(f"a task sets {unknown[0]}, which is not supported; supported are {sorted(KNOWN)}")
     until = settings.get("until") or []
     stop = tuple(each for each in ([until] if isinstance(until, str) else until) if each)
     limits = [settings[name] for name in LIMITS if settings.get(name) is not None]
-    drawing = {name: settings[name] for name in DRAWING if settings.get(name) is not None}
-    if drawing.get("top_k") == 0:  # which stands for all there
-        del drawing["top_k"]
-    is_drawn = settings.get("do_sample", drawing.get("temperature", 0) > 0)
+    sampled = {name: settings[name] for name in SAMPLING if settings.get(name) is not None}
+    if sampled.get("top_k") == 0:  # means no limit in the harness
+        del sampled["top_k"]
+    does_sample = settings.get("do_sample", sampled.get("temperature", 0) > 0)
     sampling = Sampling(
-        **(drawing if is_drawn else {"temperature": 0.0}),
+        **(sampled if does_sample else {"temperature": 0.0}),
         repetition_penalty=settings.get("repetition_penalty") or 1.0,
     )
     return Request(limits[0] if limits else MAX_TOKENS, sampling, stop, settings.get("seed") or 0)
 
 
 def disjoint_windows(num_targets: int, context: int) -> Iterator[tuple[int, int, int]]:
-    """(first token that is read, first target that is scored, end of both), as `scoring.windows`.
+    """Yields (first input token, first target, end of both) of disjoint windows, as `scoring.window_bounds` does.
 
     >>> list(disjoint_windows(10, 4))
     [(0, 0, 4), (4, 4, 8), (6, 8, 10)]

@@ -1,4 +1,4 @@
-"""The class that lm-evaluation-harness knows as `hornbook`; importing it needs the package `lm_eval`.
+"""The model class registered with lm-evaluation-harness as `hornbook`; importing it needs the package `lm_eval`.
 
 lm_eval.simple_evaluate(model="hornbook", model_args={"pretrained": "runs/gpt"}, tasks=["lambada_openai"])
 """
@@ -15,7 +15,8 @@ from hornbook.models.quantized import Weights
 
 @register_model("hornbook")
 class HornbookLM(LM):
-    """`pretrained` is what `hornbook.load` takes. Texts are batched by their tokens: `batch_size` changes nothing."""
+    """`pretrained` is anything that `hornbook.load` accepts. Batches are formed by number of tokens, so `batch_size` is
+    ignored."""
 
     def __init__(self, pretrained: str | Path, weights: Weights = "float", device: str | None = None, **_: object):
         super().__init__()
@@ -25,17 +26,17 @@ class HornbookLM(LM):
 
     def loglikelihood(self, requests: list, disable_tqdm: bool = False) -> list[tuple[float, bool]]:
         found = self.answers.log_likelihoods([each.args for each in requests])
-        return self._remembered("loglikelihood", requests, found)
+        return self._add_to_cache("loglikelihood", requests, found)
 
     def loglikelihood_rolling(self, requests: list, disable_tqdm: bool = False) -> list[float]:
-        found = self.answers.whole_log_likelihoods([each.args[0] for each in requests])
-        return self._remembered("loglikelihood_rolling", requests, found)
+        found = self.answers.rolling_log_likelihoods([each.args[0] for each in requests])
+        return self._add_to_cache("loglikelihood_rolling", requests, found)
 
     def generate_until(self, requests: list, disable_tqdm: bool = False) -> list[str]:
         found = self.answers.continuations([each.args for each in requests])
-        return self._remembered("generate_until", requests, found)
+        return self._add_to_cache("generate_until", requests, found)
 
-    def _remembered(self, kind: str, requests: list, found: list) -> list:
+    def _add_to_cache(self, kind: str, requests: list, found: list) -> list:
         for request, answer in zip(requests, found, strict=True):
             self.cache_hook.add_partial(kind, request.args, answer)
         return found

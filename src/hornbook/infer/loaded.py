@@ -1,4 +1,4 @@
-"""What every opened model has: its tokenizer, its folder, its device and, of a run on a task, its predictions."""
+"""The base class of loaded models: model, tokenizer, folder, device and, for fine-tuned runs, predictions."""
 
 from collections.abc import Callable
 from functools import cached_property
@@ -13,7 +13,7 @@ from hornbook.text.tokenizer import Tokenizer
 if TYPE_CHECKING:
     from hornbook.infer.predictor import Predictor
 
-BATCH_TOKENS = 16_384  # texts go through a model in groups of about so many tokens
+BATCH_TOKENS = 16_384  # tokens per forward pass, approximately
 
 
 class LoadedModel:
@@ -34,33 +34,33 @@ class LoadedModel:
 
     @cached_property
     def predictor(self) -> "Predictor":
-        """Of a fine-tuned model: the same weights with what its task needs besides."""
+        """The `Predictor` of a fine-tuned model, sharing its weights."""
         from hornbook.infer.predictor import Predictor, finished_run, member_of
 
         if self.model.output is None:
             raise ValueError(
-                f"{self.folder} has no head for a task, so that it cannot predict: make one with "
+                f"{self.folder} has no task head, so it cannot predict: fine-tune it with "
                 f"hornbook.finetune({str(self.folder)!r}, data, task)"
             )
         return Predictor([member_of(self.folder, self.model, self.tokenizer, finished_run(self.folder))])
 
     def predict(self, items: Any, progress: Callable[[int], None] | None = None) -> Any:
-        """Predictions of a fine-tuned model, one for each item: see `Predictor.predict`."""
+        """Predictions of a fine-tuned model, one per item; see `Predictor.predict`."""
         return self.predictor.predict(items, progress)
 
     def evaluate(self, data: Any, **columns: Any) -> dict[str, Any]:
-        """Official scores of a fine-tuned model on labelled data: see `Predictor.evaluate`."""
+        """Official scores of a fine-tuned model on labelled data; see `Predictor.evaluate`."""
         return self.predictor.evaluate(data, **columns)
 
     def _needs(self, head: str, what: str) -> None:
         if head not in self.model.heads:
             has = ", ".join(self.model.heads) or "none"
-            hint = "; give the folder of its generator" if head == "mlm" and "rtd" in self.model.heads else ""
+            hint = "; use the folder of its generator" if head == "mlm" and "rtd" in self.model.heads else ""
             raise ValueError(f"{self.folder} has no {head} head (it has: {has}), which {what} needs{hint}")
 
 
 def grouped(order: list[int], lengths: list[int]) -> list[list[int]]:
-    """These numbers in groups of about `BATCH_TOKENS`, in the same order."""
+    """Splits the indices `order`, in this order, into groups of about `BATCH_TOKENS` tokens; `lengths` is by index."""
     groups, tokens = [[]], 0
     for i in order:
         if groups[-1] and tokens + lengths[i] > BATCH_TOKENS:

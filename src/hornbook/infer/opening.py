@@ -1,4 +1,4 @@
-"""From a name to a model that is ready to use."""
+"""`hornbook.load` and `hornbook.evaluate`."""
 
 from pathlib import Path
 from typing import Any
@@ -16,12 +16,12 @@ from hornbook.models.quantized import Weights, check_weights, quantize
 
 
 def load(name: str | Path, weights: Weights = "float", device: str = "auto") -> EncoderModel | DecoderModel:
-    """Opens a model for use.
+    """Loads a model for inference.
 
     Args:
         name: A run folder, a folder that `transformers` wrote, or a Hugging Face name.
-        weights: `int8` rounds the matrices of a GPT to 8 bits, which makes it generate faster on a CPU, and only there.
-        device: `cpu`, `cuda`, `cuda:1`; by default a GPU where there is one.
+        weights: `int8` quantises the matrices of a GPT to 8 bits, which is faster on a CPU; CPU only.
+        device: `cpu`, `cuda`, `cuda:1`; defaults to a GPU if there is one.
 
     Returns:
         An encoder (`fill_mask`, `embed`, `score` ...) or a GPT (`generate`, `score`, `perplexity`). A fine-tuned run
@@ -35,16 +35,16 @@ def load(name: str | Path, weights: Weights = "float", device: str = "auto") -> 
     """
     check_weights(weights)
     if weights == "int8" and device not in ("auto", "cpu"):
-        raise ValueError(f"int8 weights are for a CPU: leave out the device {device}, or the int8")
+        raise ValueError(f"int8 weights run on a CPU only: use float weights on {device}, or device cpu")
     device = "cpu" if weights == "int8" else chosen_device(device)
     folder = model_folder(name)
     model, tokenizer = load_folder(folder)
     if weights == "int8":
         if not isinstance(model, Gpt):
-            raise ValueError(f"{folder} is a {model.family}: int8 weights are for models that go on with a text (GPT)")
+            raise ValueError(f"{folder} is a {model.family}: int8 weights are for GPT models only; use float weights")
         quantize(model)
     elif isinstance(model, Gpt) and device == "cpu":
-        lay_in_columns(model)
+        to_column_major(model)
     kind = DecoderModel if isinstance(model, Gpt) else EncoderModel
     return kind(model.to(device), tokenizer, folder)
 
@@ -60,18 +60,18 @@ def evaluate(
     strict: bool = False,
     device: str = "auto",
 ) -> dict[str, Any]:
-    """The official scores of a fine-tuned run on labelled data, with 95% intervals.
+    """Computes the official scores of a fine-tuned run on labelled data, with 95% intervals.
 
     Args:
-        run: A fine-tuned run or folder, or several that answer together.
+        run: A fine-tuned run or folder, or several, which form an ensemble.
         data: A file, a folder, a data frame or a list of dictionaries.
-        text, pair, label: The columns; those of the run, or inferred, by default.
-        part: The split to score; by default every labelled one but train.
+        text, pair, label: Column names; default to those of the run, or are inferred.
+        part: The split to score; defaults to every labelled split but train.
         strict: Raise a `ValueError` at the first bad row.
-        device: `cpu`, `cuda`, `cuda:1`; by default a GPU where there is one.
+        device: `cpu`, `cuda`, `cuda:1`; defaults to a GPU if there is one.
 
     Returns:
-        A dictionary: `parts` (by split and measure: value, low, high), `tables` (the scores of each class and the
+        A dictionary: `parts` (value, low and high by split and measure), `tables` (the scores of each class and the
         confusion matrix), `examples`, `unlabelled`, `notes` and `problems`.
 
     >>> import hornbook
@@ -83,9 +83,9 @@ def evaluate(
     return load_predictor(run, device).evaluate(data, **columns, part=part, strict=strict)
 
 
-def lay_in_columns(model: Gpt) -> None:
-    """Lays the matrices so that a column lies together, as GPT-2's folders have them: for a single token a CPU reads
-    the blocks 1.1 x and the vocabulary 1.3 x as fast. Shapes and values stay."""
-    parts = [part for block in model.blocks for part in block.modules() if isinstance(part, nn.Linear)]
-    for part in (*parts, model.embeddings.tokens):
-        part.weight.data = part.weight.data.t().contiguous().t()
+def to_column_major(model: Gpt) -> None:
+    """Stores the matrices column-major, as GPT-2's folders do: for a single token a CPU computes the blocks 1.1 x and
+    the vocabulary logits 1.3 x as fast. Shapes and values are unchanged."""
+    linears = [part for block in model.blocks for part in block.modules() if isinstance(part, nn.Linear)]
+    for module in (*linears, model.embeddings.tokens):
+        module.weight.data = module.weight.data.t().contiguous().t()

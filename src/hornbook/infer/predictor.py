@@ -1,11 +1,11 @@
-"""Using a fine-tuned model: labels with probabilities, numbers, answers, tags, choices, and what they are worth.
+"""Predicting and evaluating with fine-tuned models: labels with probabilities, numbers, answer spans, tags, choices.
 
 predictor = load_predictor("runs/reviews")
 predictor.predict(["a fine film", "a bore"])[0].label
 predictor.evaluate("reviews/test.csv")["parts"]["test"]["accuracy"]
 
-Several runs make an ensemble: probabilities and numbers are averaged, and so are the scores of starts and ends. Its
-no-answer threshold is the mean of theirs.
+Several runs form an ensemble: class probabilities, predicted numbers, and the start and end logits of spans are
+averaged. The ensemble's no-answer threshold is the mean of its members'.
 """
 
 import contextlib
@@ -20,7 +20,7 @@ import torch
 from torch import nn
 
 from hornbook.devices import chosen_device
-from hornbook.files import read_json
+from hornbook.files import read_json, refusing_damage
 from hornbook.infer.ensemble import check_agreement
 from hornbook.interop.hub import model_folder
 from hornbook.interop.onnx import is_exported, load_any
@@ -43,19 +43,19 @@ from hornbook.tasks.tagging import TagPrediction
 from hornbook.tasks.task import Task, softmax
 from hornbook.text.tokenizer import Tokenizer
 
-BATCH_TOKENS = 16_384  # go through the model at once
-EXAMPLES_AT_ONCE = 10_000  # are held as tokens at the same time
-SPAN_LENGTH = 384  # of questions with passages, where no run says how long
+BATCH_TOKENS = 16_384  # tokens per forward pass
+EXAMPLES_AT_ONCE = 10_000  # examples tokenized at once
+SPAN_LENGTH = 384  # tokens per question with passage, where the run records no length
 TINIEST = 1e-300
-WRITTEN_LAST = ("config.json", "task.json", "scores.json")  # by a run of fine-tuning
+WRITTEN_LAST = ("config.json", "task.json", "scores.json")  # by a fine-tuning run
 DIAGNOSTIC = "diagnostic"
-FULL_DIAGNOSTIC = {"text": "Premise", "pair": "Hypothesis", "label": "Label"}  # of diagnostic-full.tsv
+FULL_DIAGNOSTIC = {"text": "Premise", "pair": "Hypothesis", "label": "Label"}  # columns of diagnostic-full.tsv
 
 
 @dataclass(frozen=True)
 class Member:
-    """One fine-tuned model. `columns` are those that its run was told to read, `trained_on` is the fingerprint of the
-    data that its run had, and by `seed` a part of it was held out."""
+    """One fine-tuned model. `columns` are the column names given to its run, `trained_on` is the fingerprint of its
+    training data, and `seed` is the seed by which a validation split was held out of them."""
 
     folder: Path
     model: nn.Module
@@ -68,8 +68,8 @@ class Member:
 
 
 class Predictor:
-    """One run, or several that answer together. Of the last call `num_cut` texts were cut to fit, and `num_unlike` were
-    single where the model learned from pairs, or the other way round."""
+    """One fine-tuned model, or an ensemble. After a call, `num_cut` is the number of truncated texts, and `num_unlike`
+    the number of single texts given to a model trained on pairs, or the reverse."""
 
     def __init__(self, members: Sequence[Member]):
         check_agreement(members)
@@ -101,36 +101,36 @@ class Predictor:
     # ---- predicting
 
     def predict(self, items: Any, progress: Callable[[int], None] | None = None) -> Any:
-        """One prediction for each item, in their order.
+        """Returns one prediction per item, in the same order.
 
         An item is a text, a (text, pair), a (question, passage), a sentence or its words, a (context, endings), a
-        dictionary of these by name, or an example that was read. Of a data frame (pandas or polars) a frame comes back:
-        its columns, and then those of the prediction. `progress` receives how many items are done.
+        dictionary of these by name, or an `Example`. For a data frame (pandas or polars) a data frame is returned: its
+        columns followed by those of the predictions. `progress` is called with the number of items done.
         """
-        predictions = self._predicted(items, progress)
+        predictions = self._predict_all(items, progress)
         if not is_frame(items):
             return predictions
         return with_predictions(items, self.describe(items, predictions))
 
-    def _predicted(self, items: Any, progress: Callable[[int], None] | None) -> list:
+    def _predict_all(self, items: Any, progress: Callable[[int], None] | None) -> list:
         examples = [without_label(example) for example in as_examples(items, self.saved.kind)]
         predictions: list[Any] = [None] * len(examples)
         self.num_cut = num_done = 0
         self.num_unlike = sum(_is_unlike(example, self.saved.has_pairs) for example in examples)
         for task, numbers in self._groups(examples):
 
-            def tell(share: float, before: int = num_done, num: int = len(numbers)) -> None:
+            def report(fraction: float, before: int = num_done, num: int = len(numbers)) -> None:
                 if progress:
-                    progress(before + int(share * num))
+                    progress(before + int(fraction * num))
 
-            found = self._predict(task, [examples[number] for number in numbers], tell)
+            found = self._predict(task, [examples[number] for number in numbers], report)
             for number, prediction in zip(numbers, found, strict=True):
                 predictions[number] = prediction
             num_done += len(numbers)
         return predictions
 
     def _groups(self, examples: Sequence[Example]) -> Iterator[tuple[Task, list[int]]]:
-        """Numbers of examples that go through the model together: some of all, and of equally many endings."""
+        """Yields the task and the indices of examples to predict together: a limited number, equally many endings."""
         by_size: dict[int, list[int]] = defaultdict(list)
         for number, example in enumerate(examples):
             by_size[len(example.endings) if isinstance(self.task, Choice) else 0].append(number)
@@ -139,33 +139,33 @@ class Predictor:
             for start in range(0, len(numbers), EXAMPLES_AT_ONCE):
                 yield task, numbers[start : start + EXAMPLES_AT_ONCE]
 
-    def _predict(self, task: Task, examples: list[Example], tell: Callable[[float], None]) -> list:
+    def _predict(self, task: Task, examples: list[Example], report: Callable[[float], None]) -> list:
         features = task.encode(examples, self.tokenizer, self.longest)
         self.num_cut += features.num_cut
-        several = []
-        for place, member in enumerate(self.members):
+        outputs = []
+        for i, member in enumerate(self.members):
 
-            def told(num_units: int, place: int = place) -> None:
-                tell((place + num_units / features.num_units) / len(self.members))
+            def on_units(num_units: int, i: int = i) -> None:
+                report((i + num_units / features.num_units) / len(self.members))
 
-            several.append(run_model(member.model, features, self._autocast, BATCH_TOKENS, told).outputs)
-        predictions = task.decode(combined(task.output, several), features, examples)
+            outputs.append(run_model(member.model, features, self._autocast, BATCH_TOKENS, on_units).outputs)
+        predictions = task.decode(combine(task.output, outputs), features, examples)
         return [_in_bio(each, self.labels) for each in predictions] if self.saved.scheme is None else predictions
 
     def _autocast(self) -> contextlib.AbstractContextManager:
-        """As in training: attention over packed sequences is fast on CUDA in half precision only."""
+        """bfloat16 on CUDA, as in training: attention over packed sequences is fast in half precision only."""
         if self.device.type == "cuda" and torch.cuda.is_bf16_supported(including_emulation=False):
             return torch.autocast("cuda", torch.bfloat16)
         return contextlib.nullcontext()
 
     def predict_rows(self, rows: Sequence[InputRow], progress: Callable[[int], None] | None = None) -> list:
-        """One prediction for each input of a file; None where there is nothing to predict from."""
+        """Returns one prediction per input row of a file; None for rows that cannot be used."""
         found = iter(self.predict([row.example for row in rows if row.is_usable], progress))
         return [next(found) if row.is_usable else None for row in rows]
 
     def describe(self, items: Any, predictions: Sequence[Any]) -> list[dict[str, Any]]:
-        """Plain rows for JSON or CSV; an input without a prediction is only repeated. Tags are written in the scheme of
-        the files that the run was trained on."""
+        """Returns one dictionary per item for JSON or CSV: the input and its prediction, if it has one. Tags use the
+        tagging scheme of the run's training files."""
         examples = as_examples(items, self.saved.kind)
         rows = [
             given(example) if prediction is None else self.task.describe(example, prediction)
@@ -188,10 +188,10 @@ class Predictor:
         encoding: str | None = None,
         strict: bool = False,
     ) -> tuple[SavedTask, DataSet]:
-        """Data in the layout of the run's own task, nothing held out of it, and the task that it is for.
+        """Reads data in the layout of the run's task, without holding out a split; returns the task and the data.
 
-        That is the run's own, but a run of MNLI reads GLUE's diagnostic too, which is scored in its own way. Columns
-        that were named to the run are the ones to read, unless any is named here.
+        The task is the run's own, except that an MNLI run also reads GLUE's diagnostic set, which has its own measures.
+        The column names given to the run are used unless any is given here.
         """
         columns = {"text": text, "pair": pair, "label": label}
         if not any(columns.values()):
@@ -203,13 +203,13 @@ class Predictor:
             if not columns and "full" in Path(data).name:
                 columns = FULL_DIAGNOSTIC
         trained = saved.roles if saved is self.saved else None
-        written = {"delimiter": delimiter, "encoding": encoding}
+        reading = {"delimiter": delimiter, "encoding": encoding}
         return saved, read(
-            saved.name, data, **columns, **written, trained=trained, strict=strict, held_out=0, lone="dev"
+            saved.name, data, **columns, **reading, trained=trained, strict=strict, held_out=0, default_split="dev"
         )
 
-    def _mostly_known(self, found: DataSet) -> list[str]:
-        """What to say of examples most of which were trained on, as the run held only a part of them out."""
+    def _warn_trained_on(self, found: DataSet) -> list[str]:
+        """Returns a warning if the run was trained on most of these examples, having held out only some of them."""
         member, examples = self.members[0], found.parts.get("dev", [])
         if member.trained_on is None or list(found.parts) != ["dev"] or len(examples) < FEWEST:
             return []
@@ -217,8 +217,8 @@ class Predictor:
         if fingerprint(replace(found, parts={"train": train, "dev": dev})) != member.trained_on:
             return []
         return [
-            f"{len(train):,} of these {len(examples):,} examples are what the run was trained on, so the score says "
-            "little of other texts; the run's own dev score is of the rest"
+            f"the run was trained on {len(train):,} of these {len(examples):,} examples, so the score does not measure "
+            "generalisation; see the run's own dev score, which is of the other examples"
         ]
 
     def evaluate(
@@ -234,24 +234,24 @@ class Predictor:
         part: str | None = None,
         progress: Callable[[int], None] | None = None,
     ) -> dict[str, Any]:
-        """Official scores with their 95% intervals, of every labelled part but train, of the only part there is, or of
-        `part`; under `tables`, precision, recall and F1 of each class, and the confusion matrix (rows are the gold
-        labels, columns the predicted ones).
+        """Computes the official scores with 95% intervals on every labelled split but train (on train if there is no
+        other), or on the split `part`; under `tables`, precision, recall and F1 of each class, and the confusion matrix
+        (rows are the gold labels, columns the predicted ones).
 
-        A label that the model does not know counts as missed. Examples without a label are left out of the scores, and
-        counted under `unlabelled`. Where questions may have no answer, the scores are also given under the threshold
-        that is best on the part itself, which is how development scores are published.
+        A label unknown to the model counts as an error. Examples without a label are not scored; their number is under
+        `unlabelled`. Where questions may be unanswerable, the scores are also computed with the no-answer threshold
+        tuned on the split itself, which is how development scores are published.
         """
-        written = {"delimiter": delimiter, "encoding": encoding}
-        saved, found = self.read(data, text=text, pair=pair, label=label, **written, strict=strict)
+        reading = {"delimiter": delimiter, "encoding": encoding}
+        saved, found = self.read(data, text=text, pair=pair, label=label, **reading, strict=strict)
         scores: dict[str, Any] = {
             **{"task": saved.name, "decided_by": saved.task.measures[0]},
             **{"parts": {}, "tables": {}, "examples": {}, "unlabelled": {}, "cut_texts": {}},
-            **{"unknown_labels": [], "said": list(found.said), "problems": found.problems.as_dict()},
-            "notes": self._mostly_known(found),
+            **{"unknown_labels": [], "said": list(found.messages), "problems": found.problems.as_dict()},
+            "notes": self._warn_trained_on(found),
         }
         unknown: set[str] = set()
-        for name in _chosen_parts(found, part):
+        for name in _chosen_splits(found, part):
             examples = [each for each in found.parts[name] if _has_label(each, saved.task)]
             scores["unlabelled"][name] = len(found.parts[name]) - len(examples)
             if not examples:
@@ -262,24 +262,26 @@ class Predictor:
             scores["tables"][name] = tables(saved, examples, predictions)
             if isinstance(saved.task, Spans) and saved.task.or_none:
                 best = tuned(saved.task, examples, predictions)
-                again = with_intervals(best, examples, best.thresholded(predictions))
-                scores["parts"][f"{name}, threshold chosen on it"] = again
+                tuned_scores = with_intervals(best, examples, best.thresholded(predictions))
+                scores["parts"][f"{name}, threshold chosen on it"] = tuned_scores
             if self.labels and saved.kind != "regression":
                 _refuse_other_labels(examples, self.labels)
                 unknown |= {label for each in examples for label in names_in(each)} - set(self.labels)
         if not scores["parts"]:
-            there = ", ".join(scores["unlabelled"])
-            raise ValueError(f"there are no labels to score by in {there}: give a labelled part, or predict only")
+            splits = ", ".join(scores["unlabelled"])
+            raise ValueError(
+                f"there are no labels in {splits}, so nothing can be scored: give labelled data, or use predict"
+            )
         return scores | {"unknown_labels": sorted(unknown)}
 
 
 def load_predictor(runs: str | Path | Sequence[str | Path], device: str = "auto") -> Predictor:
-    """Opens a fine-tuned run to predict with.
+    """Loads a fine-tuned run for prediction.
 
     Args:
         runs: A run, a fine-tuned folder that `transformers` wrote, an exported folder, or a Hugging Face name; several
-            make an ensemble.
-        device: `cpu`, `cuda`, `cuda:1`; by default a GPU where there is one.
+            form an ensemble.
+        device: `cpu`, `cuda`, `cuda:1`; defaults to a GPU if there is one.
 
     >>> import hornbook
     >>> predictor = hornbook.load_predictor("runs/reviews")
@@ -288,65 +290,66 @@ def load_predictor(runs: str | Path | Sequence[str | Path], device: str = "auto"
     """
     names = [runs] if isinstance(runs, str | Path) else list(runs)
     if not names:
-        raise ValueError("no run was given: give at least one")
-    return Predictor([_opened(name) for name in names]).to(chosen_device(device))
+        raise ValueError("no run was given: give at least one fine-tuned run")
+    return Predictor([_load_member(name) for name in names]).to(chosen_device(device))
 
 
-def combined(output: Output, several: list[list[np.ndarray]]) -> list[np.ndarray]:
-    """What several models answered as one: numbers that decode to the mean of their probabilities."""
-    if len(several) == 1:
-        return several[0]
-    return [_mean(output, np.stack(answers).astype(np.float64)) for answers in zip(*several, strict=True)]
+def combine(output: Output, outputs: list[list[np.ndarray]]) -> list[np.ndarray]:
+    """Averages the outputs of several models: returns logits that decode to the mean of their probabilities."""
+    if len(outputs) == 1:
+        return outputs[0]
+    return [_mean(output, np.stack(answers).astype(np.float64)) for answers in zip(*outputs, strict=True)]
 
 
-def _mean(output: Output, scores: np.ndarray) -> np.ndarray:
+def _mean(output: Output, logits: np.ndarray) -> np.ndarray:
     if output.kind == "spans" or (output.kind == "sequence" and output.problem == "number"):
-        return scores.mean(0)
+        return logits.mean(0)
     if output.kind == "sequence" and output.problem == "multi":
-        holds, not_so = (np.maximum((1 / (1 + np.exp(sign * scores))).mean(0), TINIEST) for sign in (-1, 1))
-        return np.log(holds) - np.log(not_so)
-    return np.log(np.maximum(softmax(scores).mean(0), TINIEST))
+        yes, no = (np.maximum((1 / (1 + np.exp(sign * logits))).mean(0), TINIEST) for sign in (-1, 1))
+        return np.log(yes) - np.log(no)
+    return np.log(np.maximum(softmax(logits).mean(0), TINIEST))
 
 
-def _opened(name: str | Path) -> Member:
+def _load_member(name: str | Path) -> Member:
     folder = model_folder(name)
     run = finished_run(folder)
     model, tokenizer = load_any(folder)
     if model.output is None:
         if is_exported(folder):
-            raise ValueError(f"{folder} was exported from a model without a task: export a fine-tuned run to predict")
+            raise ValueError(f"{folder} was exported from a model without a task head: export a fine-tuned run instead")
         raise ValueError(
-            f"{folder} has no head for a task, it is a model as pre-training leaves it: make one with "
+            f"{folder} is a pre-trained model without a task head: fine-tune it with "
             f"hornbook finetune {name} --task NAME --data PATH --out RUN"
         )
-    return member_of(folder, model, tokenizer, run)
+    with refusing_damage(folder / "run.json"):
+        return member_of(folder, model, tokenizer, run)
 
 
 def finished_run(folder: Path) -> dict[str, Any]:
-    """What `run.json` says of a folder, if it has one; a `ValueError` where there is no model to open yet, or ever."""
+    """Returns the contents of `run.json`, or {} without one; a `ValueError` if the run has no model, or not yet."""
     run = read_json(folder / "run.json") if (folder / "run.json").is_file() else {}
     if run.get("command") in ("baseline", "probe", "label-curve"):
-        raise ValueError(f"{folder} is a {run['verb']}, which is scored and not kept: predict with a fine-tuned run")
+        raise ValueError(f"{folder} is a {run['command']} run, which saves no model: give a fine-tuned run")
     is_of_task = run.get("command") == "finetune" or (run.get("command") == "distill" and "task" in run)
     if is_of_task and not all((folder / name).is_file() for name in WRITTEN_LAST):
-        raise ValueError(f"the run in {folder} is not finished: go on with --resume")
+        raise ValueError(f"the run in {folder} is not finished: resume it with --resume")
     return run
 
 
 def member_of(folder: Path, model: nn.Module, tokenizer: Tokenizer, run: dict[str, Any]) -> Member:
-    """A model with the head of a task, and what stands beside it."""
+    """Builds a `Member` from a model with a task head, its folder and the contents of its `run.json`."""
     saved = load_task(folder, model.output)
     settings, request = run.get("settings") or {}, run.get("request") or {}
-    asked = saved.longest or (settings.get("task") or {}).get("max_length")
-    asked = asked or (SPAN_LENGTH if saved.kind == "spans" else model.config.max_positions)
-    longest = min(model.config.max_positions, asked)
+    max_length = saved.longest or (settings.get("task") or {}).get("max_length")
+    max_length = max_length or (SPAN_LENGTH if saved.kind == "spans" else model.config.max_positions)
+    longest = min(model.config.max_positions, max_length)
     columns = {each: request[each] for each in ("text", "pair", "label") if request.get(each)}
     trained_on, seed = (run.get("data") or {}).get("fingerprint"), (settings.get("runtime") or {}).get("seed", 0)
     return Member(folder, model, tokenizer, saved, longest, saved.columns or columns, trained_on, seed)
 
 
 def _in_bio(prediction: Any, labels: tuple[str, ...]) -> Any:
-    """Tags of a folder from outside, which may be in any scheme, in ours."""
+    """Converts tags of an external folder, which may use any scheme, to BIO."""
     scheme = scheme_of([labels]) if isinstance(prediction, TagPrediction) else "plain"
     if scheme == "plain":
         return prediction
@@ -361,11 +364,11 @@ def _is_diagnostic(data: Any) -> bool:
     return has_file or path.name.lower().startswith(DIAGNOSTIC)
 
 
-def _chosen_parts(data: DataSet, part: str | None) -> list[str]:
+def _chosen_splits(data: DataSet, part: str | None) -> list[str]:
     if part is None:
         return [name for name in data.parts if name != "train"] or list(data.parts)
     if part not in data.parts:
-        raise ValueError(f"the data has no part '{part}'; it has {', '.join(data.parts)}")
+        raise ValueError(f"the data has no split '{part}'; it has {', '.join(data.parts)}")
     return [part]
 
 
@@ -377,10 +380,10 @@ def _refuse_other_labels(examples: Sequence[Example], labels: tuple[str, ...]) -
     found = {label for each in examples for label in names_in(each)}
     if found and not found & set(labels):
         some = ", ".join(sorted(found)[:5])
-        raise ValueError(f"none of the labels here ({some}) is one that the model gives ({', '.join(labels[:5])})")
+        raise ValueError(f"none of the labels of the data ({some}) is a label of the model ({', '.join(labels[:5])})")
 
 
 def _has_label(example: Example, task: Task) -> bool:
     if isinstance(task, Spans) and not task.or_none:
-        return bool(example.answers)  # a question without an answer has no score there
+        return bool(example.answers)  # a question without an answer cannot be scored
     return label_of(example) is not None

@@ -1,6 +1,6 @@
-"""How likely a text is to a model: token by token, in windows where it is longer than the context.
+"""Log-probabilities of texts, token by token, in windows where a text is longer than the context.
 
-Shapes: T tokens, K positions that are scored, D width.
+Shapes: T tokens, K scored positions, D width.
 """
 
 import math
@@ -18,14 +18,14 @@ from hornbook.infer.loaded import grouped
 from hornbook.models.encoder import Encoder
 from hornbook.models.gpt import Gpt
 
-HEAD_TOKENS = 1024  # scores over the vocabulary are made for so many positions at once
+HEAD_TOKENS = 1024  # positions whose vocabulary logits are computed at once
 
 
 @dataclass(frozen=True)
 class Score:
     text: str
-    tokens: list[str]  # those that were scored
-    log_probabilities: list[float]  # natural logarithms, one a token
+    tokens: list[str]  # the scored tokens
+    log_probabilities: list[float]  # natural logarithms, one per token
 
     @property
     def total(self) -> float:
@@ -38,10 +38,10 @@ class Score:
 
 @dataclass(frozen=True)
 class Continuation:
-    """What a model makes of the text that follows a context, token by token."""
+    """The scores of the tokens that follow a context."""
 
     log_probabilities: np.ndarray
-    is_likeliest: np.ndarray  # whether the model would have written the token itself
+    is_likeliest: np.ndarray  # whether greedy decoding would have chosen the token
 
     @property
     def total(self) -> float:
@@ -51,8 +51,8 @@ class Continuation:
 @dataclass(frozen=True)
 class Perplexity:
     log_probability: float
-    num_tokens: int  # those that were scored
-    num_words: int  # what white space separates
+    num_tokens: int  # scored tokens
+    num_words: int  # separated by whitespace
     num_bytes: int  # of the text in UTF-8
     num_documents: int
     definition: str
@@ -78,8 +78,8 @@ class Perplexity:
         return values | vars(self)
 
 
-def measured(texts: Sequence[str], scores: Sequence[np.ndarray], definition: str) -> Perplexity:
-    """From the log-probability of every token of each text that is scored."""
+def perplexity_of(texts: Sequence[str], scores: Sequence[np.ndarray], definition: str) -> Perplexity:
+    """Computes the perplexity from the log-probabilities of the scored tokens of each text."""
     return Perplexity(
         log_probability=float(sum(each.sum() for each in scores)),
         num_tokens=sum(map(len, scores)),
@@ -90,11 +90,11 @@ def measured(texts: Sequence[str], scores: Sequence[np.ndarray], definition: str
     )
 
 
-def windows(num_targets: int, context: int, stride: int) -> Iterator[tuple[int, int, int]]:
-    """(first token that is read, first target that is scored, end of both): every target once, and windows that
-    begin `stride` apart. Target i is the token after token i.
+def window_bounds(num_targets: int, context: int, stride: int) -> Iterator[tuple[int, int, int]]:
+    """Yields (first input token, first target to score, end of both) of windows that start `stride` apart; every target
+    is scored once. Target i is the token after token i.
 
-    >>> list(windows(10, 4, 3))
+    >>> list(window_bounds(10, 4, 3))
     [(0, 0, 4), (3, 4, 7), (6, 7, 10)]
     """
     first = scored = 0
@@ -107,14 +107,14 @@ def windows(num_targets: int, context: int, stride: int) -> Iterator[tuple[int, 
 def check_stride(stride: int | None, context: int) -> int:
     stride = max(context // 2, 1) if stride is None else checked(stride, int, "stride")
     if not 1 <= stride <= context:
-        raise ValueError(f"stride must lie between 1 and the model's context of {context:,}, not {stride:,}")
+        raise ValueError(f"stride must be between 1 and the model's context of {context:,}, not {stride:,}")
     return stride
 
 
-class Part(NamedTuple):
-    """Tokens `first` to `end` of a text are read, and the tokens after those from `scored` on are scored."""
+class Window(NamedTuple):
+    """Tokens `first` to `end` of a text are the input; the tokens after those from `scored` on are scored."""
 
-    text: int
+    text: int  # index of the text
     first: int
     scored: int
     end: int
@@ -123,105 +123,105 @@ class Part(NamedTuple):
 def next_token_scores(
     model: Gpt, texts: Sequence[Sequence[int]], stride: int, progress: Callable[[int], None] | None = None
 ) -> list[np.ndarray]:
-    """Of each text, the log-probability of every token but the first, given those before it in its window. `progress`
-    gets the number of tokens that are done."""
+    """Returns the log-probability of every token but the first of each text, given those before it in its window.
+    `progress` is called with the number of tokens done."""
     found = [np.zeros(max(len(ids) - 1, 0)) for ids in texts]
-    parts = [
-        Part(number, *window)
+    windows = [
+        Window(number, *bounds)
         for number, ids in enumerate(texts)
-        for window in windows(len(ids) - 1, model.config.max_positions, stride)
+        for bounds in window_bounds(len(ids) - 1, model.config.max_positions, stride)
     ]
-    show = None if progress is None else lambda num_tokens, num_parts: progress(num_tokens)
-    for part, judged in zip(parts, part_scores(model, texts, parts, show), strict=True):
-        found[part.text][part.scored : part.end] = judged.log_probabilities
+    show = None if progress is None else lambda num_tokens, num_windows: progress(num_tokens)
+    for window, scores in zip(windows, window_scores(model, texts, windows, show), strict=True):
+        found[window.text][window.scored : window.end] = scores.log_probabilities
     return found
 
 
 def continuation_scores(
     model: Gpt, pairs: Sequence[tuple[Sequence[int], Sequence[int]]], progress: Callable[[int], None] | None = None
 ) -> list[Continuation]:
-    """Of each (context, continuation) the tokens of the second given all before them; a context that is too long loses
-    its beginning. `progress` gets the number of pairs that are done."""
+    """Scores the tokens of the continuation of each (context, continuation) pair; a context that is too long is
+    truncated on the left. `progress` is called with the number of pairs done."""
     longest = model.config.max_positions
-    texts, parts = [], []
+    texts, windows = [], []
     for number, (context, continuation) in enumerate(pairs):
         if not len(context) or not 0 < len(continuation) <= longest:
             raise ValueError(
-                f"text {number + 1} has {len(context):,} tokens and {len(continuation):,} behind them, of which there "
-                f"must be at least 1 of each and at most {longest:,} behind: write another"
+                f"text {number + 1} has a context of {len(context):,} tokens and a continuation of "
+                f"{len(continuation):,}: both need at least 1 token, and the continuation at most {longest:,}"
             )
         texts.append([*context, *continuation][-longest - 1 :])
-        parts.append(Part(number, 0, len(texts[-1]) - 1 - len(continuation), len(texts[-1]) - 1))
-    show = None if progress is None else lambda num_tokens, num_parts: progress(num_parts)
-    return part_scores(model, texts, parts, show)
+        windows.append(Window(number, 0, len(texts[-1]) - 1 - len(continuation), len(texts[-1]) - 1))
+    show = None if progress is None else lambda num_tokens, num_windows: progress(num_windows)
+    return window_scores(model, texts, windows, show)
 
 
 @torch.no_grad()
-def part_scores(
+def window_scores(
     model: Gpt,
     texts: Sequence[Sequence[int]],
-    parts: Sequence[Part],
+    windows: Sequence[Window],
     progress: Callable[[int, int], None] | None = None,
 ) -> list[Continuation]:
-    """Of each part, the tokens that are scored. What is read alike, such as a question before answers of one token, is
-    read once. `progress` gets the numbers of tokens and of parts that are done."""
-    reads: dict[bytes, list[int]] = {}
-    for number, part in enumerate(parts):
-        ids = np.asarray(texts[part.text][part.first : part.end], np.int64)
-        reads.setdefault(ids.tobytes(), []).append(number)
-    sequences, sharing = [np.frombuffer(ids, np.int64) for ids in reads], list(reads.values())
+    """Scores the tokens of each window. Identical inputs, such as a question before answers of one token, are
+    computed once. `progress` is called with the numbers of tokens and of windows done."""
+    inputs: dict[bytes, list[int]] = {}
+    for number, window in enumerate(windows):
+        ids = np.asarray(texts[window.text][window.first : window.end], np.int64)
+        inputs.setdefault(ids.tobytes(), []).append(number)
+    sequences, sharing = [np.frombuffer(ids, np.int64) for ids in inputs], list(inputs.values())
     lengths = [len(each) for each in sequences]
     found: dict[int, Continuation] = {}
     num_tokens = 0
-    # Neighbours of the same length go through attention at once.
+    # Sorted by length: neighbouring sequences of equal length share one attention call.
     for group in grouped(sorted(range(len(sequences)), key=lengths.__getitem__), lengths):
         batch = pack([sequences[i] for i in group])
         starts = {number: start for i, start in zip(group, batch.starts_host, strict=False) for number in sharing[i]}
-        chosen = [parts[number] for number in starts]
-        places = np.concatenate(
+        chosen = [windows[number] for number in starts]
+        positions = np.concatenate(
             [
-                np.arange(part.scored - part.first, part.end - part.first) + start
-                for part, start in zip(chosen, starts.values(), strict=True)
+                np.arange(window.scored - window.first, window.end - window.first) + start
+                for window, start in zip(chosen, starts.values(), strict=True)
             ]
         )
-        targets = np.concatenate([texts[part.text][part.scored + 1 : part.end + 1] for part in chosen])
+        targets = np.concatenate([texts[window.text][window.scored + 1 : window.end + 1] for window in chosen])
         x_TD = model(batch.to(model.embeddings.tokens.weight.device))
-        judged = _judged(model.next_token_logits, x_TD, places, targets, model.config.vocab_size)
-        cuts = np.cumsum([part.end - part.scored for part in chosen])[:-1]
-        for number, *its in zip(starts, *(np.split(each, cuts) for each in judged), strict=True):
+        scores = _token_scores(model.next_token_logits, x_TD, positions, targets, model.config.vocab_size)
+        cuts = np.cumsum([window.end - window.scored for window in chosen])[:-1]
+        for number, *its in zip(starts, *(np.split(each, cuts) for each in scores), strict=True):
             found[number] = Continuation(*its)
         num_tokens += len(targets)
         if progress is not None:
             progress(num_tokens, len(found))
-    return [found[number] for number in range(len(parts))]
+    return [found[number] for number in range(len(windows))]
 
 
 @torch.no_grad()
-def masked_scores(model: Encoder, ids: Sequence[int], places: Sequence[int], mask_id: int) -> np.ndarray:
-    """The log-probability of the tokens at these places, each where it alone is masked (Salazar et al. 2020, arXiv
-    1910.14659)."""
+def masked_scores(model: Encoder, ids: Sequence[int], positions: Sequence[int], mask_id: int) -> np.ndarray:
+    """Returns the log-probability of the token at each position when only that token is masked (pseudo-log-likelihood,
+    Salazar et al. 2020, arXiv 1910.14659)."""
     found = []
-    for group in grouped(list(range(len(places))), [len(ids)] * len(places)):
+    for group in grouped(list(range(len(positions))), [len(ids)] * len(positions)):
         rows = np.tile(np.asarray(ids, np.int64), (len(group), 1))
-        masked = [places[i] for i in group]
+        masked = [positions[i] for i in group]
         targets = rows[0, masked]
         rows[np.arange(len(group)), masked] = mask_id
         x_TD = model(pack(list(rows)).to(model.embeddings.tokens.weight.device))
-        there = np.arange(len(group)) * len(ids) + masked
-        found.append(_judged(model.mlm_logits, x_TD, there, targets, model.config.vocab_size)[0])
+        flat = np.arange(len(group)) * len(ids) + masked
+        found.append(_token_scores(model.mlm_logits, x_TD, flat, targets, model.config.vocab_size)[0])
     return np.concatenate(found) if found else np.zeros(0)
 
 
-def _judged(
-    logits_of: Callable[[Tensor], Tensor], x_TD: Tensor, places: np.ndarray, targets: np.ndarray, vocab_size: int
+def _token_scores(
+    logits_of: Callable[[Tensor], Tensor], x_TD: Tensor, positions: np.ndarray, targets: np.ndarray, vocab_size: int
 ) -> tuple[np.ndarray, np.ndarray]:
-    """The log-probabilities of these tokens at these places, and whether each is the likeliest."""
-    places_K = torch.from_numpy(places).to(x_TD.device)
+    """Returns the log-probabilities of the targets at the positions, and whether each is the argmax."""
+    positions_K = torch.from_numpy(positions).to(x_TD.device)
     targets_K = torch.from_numpy(np.asarray(targets, np.int64)).to(x_TD.device)
     scores, are_likeliest = [], []
-    for where, wanted in zip(places_K.split(HEAD_TOKENS), targets_K.split(HEAD_TOKENS), strict=True):
+    for where, target in zip(positions_K.split(HEAD_TOKENS), targets_K.split(HEAD_TOKENS), strict=True):
         logits = logits_of(x_TD[where])[:, :vocab_size]
         logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
-        scores.append(logits.log_softmax(-1).gather(1, wanted[:, None])[:, 0].double().cpu())
-        are_likeliest.append((logits.argmax(-1) == wanted).cpu())
+        scores.append(logits.log_softmax(-1).gather(1, target[:, None])[:, 0].double().cpu())
+        are_likeliest.append((logits.argmax(-1) == target).cpu())
     return torch.cat(scores).numpy(), torch.cat(are_likeliest).numpy()

@@ -1,4 +1,4 @@
-"""From what a person types to a folder: a path, or a Hugging Face name, downloaded once and kept."""
+"""Resolves a path or a Hugging Face name to a model folder; models are downloaded once and cached."""
 
 from pathlib import Path
 
@@ -14,15 +14,15 @@ PATTERNS = [
 
 
 def model_folder(name: str | Path) -> Path:
-    """The folder of a model. A path that exists is itself; what is shaped like `owner/name` is asked of the hub."""
+    """Returns the folder of a model: an existing path as it is, `name` or `owner/name` downloaded from the hub."""
     path = Path(name)
     if path.is_dir():
         return path
     text = str(name)
     if path.is_file():
-        raise ValueError(f"{text} is a file; give the folder that holds config.json and model.safetensors")
+        raise ValueError(f"{text} is a file: give the folder that holds config.json and model.safetensors")
     if text.startswith((".", "/", "~")) or text.count("/") > 1 or not text:
-        raise ValueError(f"there is no folder {text}")
+        raise ValueError(f"there is no folder {text}: check the path")
     return _downloaded(text)
 
 
@@ -35,7 +35,7 @@ def _downloaded(name: str) -> Path:
     except LocalEntryNotFoundError:
         reason = "it is not in the cache, and the hub cannot be reached or HF_HUB_OFFLINE is set"
     except HFValidationError:
-        reason = "that is not a name the hub could have"
+        reason = "it is not a valid hub name"
     except HfHubHTTPError as error:
         reason = f"the hub answered: {str(error).splitlines()[0]}"
     except OSError as error:

@@ -1,5 +1,5 @@
-"""The projections of a distillation run on disk: beside the student's weights, for going on, and for a task on which
-the student learns further; no other use needs them."""
+"""Saves and loads the projections of a distillation run, in a file next to the student's weights. They are needed to
+resume the run and to distil the student further on a task, not to use the student."""
 
 from pathlib import Path
 
@@ -25,9 +25,11 @@ def load_projections(folder: Path, model: nn.Module) -> None:
 
 
 def read_projections(folder: Path) -> dict[str, Tensor]:
-    """Those that a student brought along from an earlier run; none where it did not learn from a teacher there."""
+    """Returns the projections of a student's earlier run; {} if the folder has none."""
     path = Path(folder) / FILE
     try:
         return load_file(path) if path.exists() else {}
     except SafetensorError as error:
-        raise ValueError(f"{path} cannot be read ({error}): copy it anew, or remove it to begin without") from None
+        raise ValueError(
+            f"{path} cannot be read ({error}): copy it again, or remove it to start with new projections"
+        ) from None

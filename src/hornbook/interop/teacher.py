@@ -1,4 +1,4 @@
-"""A model that another is to learn from: opened, with a fingerprint of its weights."""
+"""Loads the teacher of a distillation run, with a fingerprint of its weights."""
 
 import hashlib
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ BLOCK_BYTES = 1 << 20
 
 @dataclass(frozen=True)
 class Teacher:
-    """`name` is what a person called it."""
+    """A loaded teacher; `name` is the name or path that the user gave."""
 
     name: str
     folder: Path
@@ -23,16 +23,16 @@ class Teacher:
     fingerprint: str
 
     def reads_as(self, tokenizer: Tokenizer) -> bool:
-        """Whether it reads the same tokens."""
+        """Whether the teacher has the same tokenizer."""
         return self.tokenizer.fingerprint == tokenizer.fingerprint
 
     def knows_tokens_of(self, tokenizer: Tokenizer) -> bool:
-        """Whether it reads the same tokens, whatever stands around a text: a GPT's folder puts nothing there, the
-        tokenizer of its corpus may."""
+        """Whether the tokenizers are the same up to special tokens: a GPT's folder adds none, the tokenizer of its
+        corpus may."""
         return self.tokenizer.without_special_tokens().fingerprint == tokenizer.without_special_tokens().fingerprint
 
     def about(self) -> dict:
-        """As `run.json` keeps it."""
+        """The record of the teacher in `run.json`."""
         return {
             "name": self.name,
             "folder": str(self.folder.resolve()),
@@ -51,7 +51,7 @@ def open_teacher(name: str) -> Teacher:
 
 
 def weights_fingerprint(folder: Path) -> str:
-    """Of the bytes of all files of weights."""
+    """SHA-256 of the bytes of all weight files."""
     digest = hashlib.sha256()
     for path in weights_files(folder):
         with path.open("rb") as file:
@@ -61,21 +61,21 @@ def weights_fingerprint(folder: Path) -> str:
 
 
 def refuse_other_teacher(run: dict, teacher: Teacher) -> None:
-    """A run goes on only with the teacher that it began with."""
+    """Raises unless a resumed run has the teacher that it was started with."""
     if run["teacher"]["fingerprint"] != teacher.fingerprint:
         raise ValueError(
-            f"the weights in {teacher.folder} are not those of the teacher that this run began with: put them back, or "
-            "start a new run in another --out"
+            f"the weights in {teacher.folder} are not those of the teacher that this run was started with: restore "
+            "them, or start a new run in another --out"
         )
 
 
 def refuse_other_vocabulary(teacher: Teacher, tokenizer: Tokenizer, whose: str) -> None:
-    """Token by token, two models can only be compared where both read the same tokens."""
+    """Raises unless teacher and student have the same tokenizer, which matching token by token needs."""
     if not teacher.reads_as(tokenizer):
         raise ValueError(
-            f"{whose} and the teacher {teacher.name} have different vocabularies, so their tokens, and all that is "
-            "matched at tokens, are not the same. What still works: a student with the teacher's tokenizer (hornbook "
-            f"corpus build --tokenizer {teacher.name}, then distill on that corpus); on a task of texts, pairs or "
-            "endings, the teacher's scores alone, each reading with its own tokenizer (--recipe minilm or distilbert); "
-            "or labels of the teacher, written by hornbook predict for texts without any, to fine-tune the student on"
+            f"{whose} and the teacher {teacher.name} have different vocabularies, so nothing can be matched token "
+            "by token. Instead, give the student the teacher's tokenizer (hornbook corpus build --tokenizer "
+            f"{teacher.name}, then distill on that corpus); on a task of texts, pairs or endings, match only the "
+            "teacher's logits, each model with its own tokenizer (--recipe minilm or distilbert); or fine-tune the "
+            "student on texts that the teacher labelled (hornbook predict)"
         )

@@ -1,7 +1,7 @@
-"""BLEU (Papineni et al. 2002) by sacrebleu, from counts that add up over examples, so that it can be resampled.
+"""BLEU (Papineni et al. 2002) computed with sacrebleu from counts per example, which can be summed and resampled.
 
 rows = bleu_counts(["un chat dort"], [["le chat dort"]])
-bleu(rows.sum(0))                     # between 0 and 100, as sacrebleu's corpus_bleu of the same texts
+bleu(rows.sum(0))                     # between 0 and 100, equal to sacrebleu's corpus_bleu
 """
 
 from collections.abc import Sequence
@@ -19,7 +19,8 @@ def check_sacrebleu() -> None:
 
 
 def bleu_counts(texts: Sequence[str], references: Sequence[Sequence[str]]) -> np.ndarray:
-    """A row for each text: its length and its nearest reference's, n-grams that are right, n-grams that there are."""
+    """One row per text: its length, the length of the closest reference, matched n-grams and total n-grams of each
+    order 1 to 4; N x (2 + 2 * ORDER)."""
     check_sacrebleu()
     from sacrebleu.metrics import BLEU
 
@@ -30,15 +31,17 @@ def bleu_counts(texts: Sequence[str], references: Sequence[Sequence[str]]) -> np
 
 
 def bleu(sums: np.ndarray) -> float:
-    """Of the summed rows of `bleu_counts`, with sacrebleu's usual smoothing."""
+    """Corpus BLEU of the summed rows of `bleu_counts`, with sacrebleu's default smoothing (exp)."""
     from sacrebleu.metrics import BLEU
 
-    ours, gold, *counts = (round(number) for number in sums)
-    return BLEU.compute_bleu(counts[:ORDER], counts[ORDER:], ours, gold, smooth_method="exp").score
+    hypothesis_length, reference_length, *counts = (round(number) for number in sums)
+    return BLEU.compute_bleu(
+        counts[:ORDER], counts[ORDER:], hypothesis_length, reference_length, smooth_method="exp"
+    ).score
 
 
 def signature() -> str:
-    """How it was computed, in sacrebleu's words."""
+    """The sacrebleu signature of these settings, to report with the score."""
     from sacrebleu.metrics import BLEU
 
     metric = BLEU()

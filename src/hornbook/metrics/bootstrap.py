@@ -1,4 +1,4 @@
-"""How far a score may be trusted: intervals from resampled examples, and of the difference between two methods."""
+"""Confidence intervals: bootstrap over examples, and t intervals over seeds and for the difference of two methods."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -9,7 +9,7 @@ import numpy as np
 def interval(
     score: Callable[[np.ndarray], float], num_examples: int, rounds: int = 1000, level: float = 0.95, seed: int = 0
 ) -> tuple[float, float]:
-    """The percentile bootstrap: (low, high) of `score(indices)` over examples drawn with replacement.
+    """The percentile bootstrap interval (low, high) of `score(indices)`, with examples resampled with replacement.
 
     interval(lambda indices: f1(gold[indices], predicted[indices], "yes"), len(gold))
     """
@@ -23,8 +23,8 @@ def intervals(
     level: float = 0.95,
     seed: int = 0,
 ) -> dict[str, tuple[float, float]]:
-    """`interval` of several scores at once, by the same draws. A score that some draws do not have, such as one of a
-    kind of example that is not among them, is taken from those that have it."""
+    """`interval` of several scores at once, from the same resamples. A score that is missing from some resamples (for
+    example because they contain no example of its class) uses only the resamples that have it."""
     _check(num_examples, rounds, level)
     generator = np.random.default_rng(seed)
     drawn: dict[str, list[float]] = {}
@@ -42,52 +42,60 @@ def crossed_intervals(
     level: float = 0.95,
     seed: int = 0,
 ) -> dict[str, tuple[float, float]]:
-    """Of the mean over some seeds of `score(seed, indices)`, where every seed was scored on the same examples: both the
-    seeds and the examples are drawn with replacement. Few seeds show too little of the spread between seeds: of two,
-    half of its variance."""
+    """Intervals of the mean over seeds of `score(seed, indices)`, where every seed was scored on the same examples:
+    both seeds and examples are resampled with replacement. With few seeds the variance between seeds is underestimated:
+    with two, by half."""
     _check(num_seeds, rounds, level)
     generator = np.random.default_rng(seed)
 
     def mean(indices: np.ndarray) -> dict[str, float]:
-        times = np.bincount(generator.integers(0, num_seeds, num_seeds), minlength=num_seeds)
-        found = {each: score(each, indices) for each in np.flatnonzero(times).tolist()}
-        names = next(iter(found.values()))
-        return {name: sum(times[each] * its[name] for each, its in found.items()) / num_seeds for name in names}
+        times_drawn = np.bincount(generator.integers(0, num_seeds, num_seeds), minlength=num_seeds)
+        by_seed = {each: score(each, indices) for each in np.flatnonzero(times_drawn).tolist()}
+        names = next(iter(by_seed.values()))
+        return {
+            name: sum(times_drawn[each] * scores[name] for each, scores in by_seed.items()) / num_seeds
+            for name in names
+        }
 
     return intervals(mean, num_examples, rounds, level, seed + 1)
 
 
 def mean_interval(scores: Sequence[float], level: float = 0.95) -> tuple[float, float]:
-    """Student's t interval of the mean of some seeds' scores. It is a point where all are equal."""
+    """Student's t interval of the mean score over seeds; both ends equal the mean when all scores are equal."""
     from scipy.special import stdtrit
 
     if len(scores) < 2:
-        raise ValueError(f"{len(scores)} scores have no spread to judge by; run at least 2 seeds")
+        raise ValueError(f"an interval needs at least 2 scores, not {len(scores)}; run at least 2 seeds")
     _check(len(scores), 1, level)
     mean = float(np.mean(scores))
-    reach = float(stdtrit(len(scores) - 1, 0.5 + level / 2)) * float(np.std(scores, ddof=1)) / math.sqrt(len(scores))
-    return mean - reach, mean + reach
+    half_width = (
+        float(stdtrit(len(scores) - 1, 0.5 + level / 2)) * float(np.std(scores, ddof=1)) / math.sqrt(len(scores))
+    )
+    return mean - half_width, mean + half_width
 
 
 def difference_interval(a: Sequence[float], b: Sequence[float], level: float = 0.95) -> tuple[float, float]:
-    """Welch's t interval of mean(a) - mean(b), for the scores of two methods over some seeds each.
+    """Welch's t interval of mean(a) - mean(b), for the scores of two methods over several seeds each.
 
-    Where it holds 0, the seeds do not tell the methods apart. It is a point where all scores of each side are equal.
+    If the interval contains 0, the difference is not significant at this level. Both ends equal the difference when
+    the scores of each method do not vary.
     """
     from scipy.special import stdtrit
 
     if min(len(a), len(b)) < 2:
-        raise ValueError(f"{len(a)} and {len(b)} scores have no spread to judge by; run at least 2 seeds of each")
+        raise ValueError(
+            f"an interval needs at least 2 scores per method, not {len(a)} and {len(b)}; run at least 2 seeds of each"
+        )
     _check(len(a), 1, level)
     difference = float(np.mean(a) - np.mean(b))
     squared_errors = [float(np.var(scores, ddof=1)) / len(scores) for scores in (a, b)]
     if sum(squared_errors) == 0:
         return difference, difference
-    freedom = sum(squared_errors) ** 2 / sum(
+    degrees_of_freedom = sum(squared_errors) ** 2 / sum(
         error**2 / (len(scores) - 1) for error, scores in zip(squared_errors, (a, b), strict=True)
     )
-    reach = float(stdtrit(freedom, 0.5 + level / 2)) * math.sqrt(sum(squared_errors))
-    return difference - reach, difference + reach
+    half_width = float(stdtrit(degrees_of_freedom, 0.5 + level / 2)) * math.sqrt(sum(squared_errors))
+    return difference - half_width, difference + half_width
 
 
 def _percentiles(scores: Sequence[float] | np.ndarray, level: float) -> tuple[float, float]:
@@ -97,6 +105,8 @@ def _percentiles(scores: Sequence[float] | np.ndarray, level: float) -> tuple[fl
 
 def _check(num_examples: int, rounds: int, level: float) -> None:
     if num_examples < 1 or rounds < 1:
-        raise ValueError(f"{num_examples} examples and {rounds} rounds give no interval; use at least 1 of each")
+        raise ValueError(
+            f"{num_examples} examples and {rounds} rounds are too few for an interval; use at least 1 of each"
+        )
     if not 0 < level < 1:
-        raise ValueError(f"a level of {level} is not between 0 and 1; for 95 percent use 0.95")
+        raise ValueError(f"the confidence level {level} is not between 0 and 1; for 95 percent use 0.95")

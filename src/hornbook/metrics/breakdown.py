@@ -1,4 +1,4 @@
-"""Where predictions are right and where not: counts by class, by type of entity or by tag, and the confusion matrix."""
+"""Precision, recall and F1 per class, entity type or tag, and the confusion matrix."""
 
 from collections import Counter
 from collections.abc import Iterable
@@ -9,12 +9,12 @@ import numpy as np
 
 from hornbook.metrics.tagging import entities
 
-MOST_CLASSES = 20  # of a confusion matrix
+MOST_CLASSES = 20  # rows and columns of a confusion matrix
 
 
 @dataclass(frozen=True)
 class Judged:
-    """Predictions beside what is right. `rows` are those of `tasks.evaluation.rows`, as a run writes them to
+    """Predictions with their gold labels. `rows` are those of `tasks.evaluation.rows`, as a run writes them to
     `predictions-dev.jsonl`; `kind` and `labels` are those of the task."""
 
     kind: str
@@ -22,39 +22,39 @@ class Judged:
     labels: list[str]
     is_multi: bool = False
     or_none: bool = False
-    has_entities: bool = False  # tags mark entities (B-, I-), and are not words' own, such as parts of speech
+    has_entities: bool = False  # tags mark entities (B-, I-); False for tags such as parts of speech
 
     @property
     def counted(self) -> str:
-        """What `tallies` are of."""
+        """What each entry of `tallies` stands for."""
         return "class" if self.kind == "classification" else "type of entity" if self.has_entities else "tag"
 
 
 @dataclass(frozen=True)
 class Tally:
-    """Of one class: how often it is right, how often it was said, and how often both."""
+    """Counts of one class: in gold, predicted, and both (true positives)."""
 
     name: str
-    num_right: int
-    num_said: int
-    num_hits: int
+    num_gold: int
+    num_predicted: int
+    num_correct: int
 
     @property
     def precision(self) -> float:
-        return self.num_hits / self.num_said if self.num_said else 0.0
+        return self.num_correct / self.num_predicted if self.num_predicted else 0.0
 
     @property
     def recall(self) -> float:
-        return self.num_hits / self.num_right if self.num_right else 0.0
+        return self.num_correct / self.num_gold if self.num_gold else 0.0
 
     @property
     def f1(self) -> float:
-        return 2 * self.num_hits / max(1, self.num_right + self.num_said)
+        return 2 * self.num_correct / max(1, self.num_gold + self.num_predicted)
 
 
 @dataclass(frozen=True)
 class Confusion:
-    """`counts[i, j]` things are `names[i]` and were called `names[j]`; `of` says what is counted."""
+    """`counts[i, j]`: number of items with gold `names[i]` that were predicted as `names[j]`; `of` names the items."""
 
     names: list[str]
     counts: np.ndarray
@@ -62,12 +62,13 @@ class Confusion:
 
     @property
     def shares(self) -> np.ndarray:
-        """Each row as shares of its sum; 0 in an empty one."""
+        """`counts` divided by the row sums; 0 in empty rows."""
         return self.counts / np.maximum(1, self.counts.sum(1, keepdims=True))
 
 
 def confusion(judged: Judged) -> Confusion | None:
-    """Of classes, kinds of tag, places of endings, or having an answer; None for tasks without any of these."""
+    """The confusion matrix over classes, tag types, ending numbers, or answerable and unanswerable questions; None for
+    other tasks."""
     rows = judged.rows
     if judged.kind == "classification" and not judged.is_multi:
         pairs = [(str(row["gold"]), str(row["label"])) for row in rows if "label" in row]
@@ -76,10 +77,10 @@ def confusion(judged: Judged) -> Confusion | None:
         pairs = [(tag_type(a), tag_type(b)) for row in rows for a, b in zip(row["gold"], row["tags"], strict=False)]
         return _confusion(pairs, list(dict.fromkeys(map(tag_type, judged.labels))), "words")
     if judged.kind == "choice":
-        places = [(row["gold"], row["choice"]) for row in rows if "choice" in row]
-        last = max((place for pair in places for place in pair), default=-1)
-        names = [f"ending {place + 1}" for place in range(last + 1)]
-        return _confusion([(names[right], names[said]) for right, said in places], names, "questions")
+        numbers = [(row["gold"], row["choice"]) for row in rows if "choice" in row]
+        last = max((number for pair in numbers for number in pair), default=-1)
+        names = [f"ending {number + 1}" for number in range(last + 1)]
+        return _confusion([(names[gold], names[predicted]) for gold, predicted in numbers], names, "questions")
     if judged.kind == "spans" and judged.or_none:
         names = ("has no answer", "has an answer")
         pairs = [(names[bool(row["gold"])], names[bool(row.get("answer"))]) for row in rows]
@@ -88,28 +89,28 @@ def confusion(judged: Judged) -> Confusion | None:
 
 
 def _confusion(pairs: list[tuple[str, str]], names: list[str], of: str) -> Confusion | None:
-    """The rarest of many classes are put together."""
+    """Beyond `MOST_CLASSES`, the rarest classes are merged into one row and column."""
     if not pairs:
         return None
     names = list(dict.fromkeys([*names, *(name for pair in pairs for name in pair)]))
     if len(names) > MOST_CLASSES:
-        often = [name for name, _ in Counter(right for right, _ in pairs).most_common(MOST_CLASSES - 1)]
-        others = f"{len(names) - len(often)} others"
-        pairs = [tuple(name if name in often else others for name in pair) for pair in pairs]
-        names = [*(name for name in names if name in often), others]
-    place = {name: number for number, name in enumerate(names)}
+        kept = [name for name, _ in Counter(gold for gold, _ in pairs).most_common(MOST_CLASSES - 1)]
+        others = f"{len(names) - len(kept)} others"
+        pairs = [tuple(name if name in kept else others for name in pair) for pair in pairs]
+        names = [*(name for name in names if name in kept), others]
+    index = {name: number for number, name in enumerate(names)}
     counts = np.zeros((len(names), len(names)), np.int64)
-    for right, said in pairs:
-        counts[place[right], place[said]] += 1
+    for gold, predicted in pairs:
+        counts[index[gold], index[predicted]] += 1
     return Confusion(names, counts, of)
 
 
 def tallies(judged: Judged) -> list[Tally]:
-    """Of each class, kind of entity or tag that is right or said anywhere, the commonest first."""
+    """One tally per class, entity type or tag that occurs in gold or predictions, most frequent in gold first."""
     rows = judged.rows
     if judged.kind == "classification":
-        said = "labels" if judged.is_multi else "label"
-        return _tallies((_several(row["gold"]), _several(row[said])) for row in rows if said in row)
+        field = "labels" if judged.is_multi else "label"
+        return _tallies((_as_items(row["gold"]), _as_items(row[field])) for row in rows if field in row)
     if judged.kind == "tagging":
         if judged.has_entities:
             return _tallies((entities(row["gold"]), entities(row["tags"])) for row in rows)
@@ -118,30 +119,37 @@ def tallies(judged: Judged) -> list[Tally]:
 
 
 def _tallies(pairs: Iterable[tuple[list, list]]) -> list[Tally]:
-    """Each pair holds what is right and what was said, things whose first part is their class."""
-    right, said, hits = Counter(), Counter(), Counter()
-    for ours, theirs in ((set(a), set(b)) for a, b in pairs):
-        right.update(thing[0] for thing in ours)
-        said.update(thing[0] for thing in theirs)
-        hits.update(thing[0] for thing in ours & theirs)
-    names = sorted(right | said, key=lambda name: (-right[name], name))
-    return [Tally(name, right[name], said[name], hits[name]) for name in names]
+    """Each pair is (gold items, predicted items); the first element of an item is its class."""
+    in_gold, in_predicted, in_both = Counter(), Counter(), Counter()
+    for gold, predicted in ((set(a), set(b)) for a, b in pairs):
+        in_gold.update(item[0] for item in gold)
+        in_predicted.update(item[0] for item in predicted)
+        in_both.update(item[0] for item in gold & predicted)
+    names = sorted(in_gold | in_predicted, key=lambda name: (-in_gold[name], name))
+    return [Tally(name, in_gold[name], in_predicted[name], in_both[name]) for name in names]
 
 
-def _several(label: object) -> list[tuple[str]]:
+def _as_items(label: object) -> list[tuple[str]]:
     return [(str(each),) for each in (label if isinstance(label, list | tuple) else [label])]
 
 
 def tag_type(tag: str) -> str:
-    """PER of B-PER; a plain tag is itself."""
+    """The type of a BIO tag (PER for B-PER); other tags are returned unchanged."""
     return tag[2:] if tag[:2] in ("B-", "I-") else tag
 
 
 def as_tables(judged: Judged) -> dict[str, Any]:
-    """Both as plain values for JSON; what a task has nothing of is left out."""
+    """Tallies (`classes`) and the confusion matrix as values for JSON; those that the task does not have are
+    omitted."""
     tables: dict[str, Any] = {}
     if found := tallies(judged):
-        names = {"precision": "precision", "recall": "recall", "f1": "f1", "num_right": "gold", "num_said": "predicted"}
+        names = {
+            "precision": "precision",
+            "recall": "recall",
+            "f1": "f1",
+            "num_gold": "gold",
+            "num_predicted": "predicted",
+        }
         tables["classes"] = {each.name: {new: getattr(each, old) for old, new in names.items()} for each in found}
     matrix = confusion(judged)
     if matrix is not None:

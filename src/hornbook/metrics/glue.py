@@ -1,4 +1,4 @@
-"""GLUE: which measures count for each task, and their average."""
+"""The official GLUE measures of each task, and their average."""
 
 from collections.abc import Mapping
 
@@ -16,20 +16,22 @@ OFFICIAL: dict[str, tuple[str, ...]] = {
 
 
 def glue_average(scores: Mapping[str, Mapping[str, float]]) -> tuple[float, tuple[str, ...]]:
-    """The mean over tasks, of the mean over the measures of each task; and the tasks that it is over.
+    """(mean over tasks of the mean over each task's official measures, the tasks averaged).
 
-    An average is comparable only with one over the same tasks: many papers leave WNLI out. Measures that do not count
-    are left aside; the average is in the unit of the scores.
+    Averages are comparable only over the same tasks: many papers omit WNLI. Other measures are ignored; the average has
+    the unit of the scores.
     """
     unknown = [task for task in scores if task not in OFFICIAL]
     if unknown:
-        raise ValueError(f"'{unknown[0]}' is not a task of GLUE; the tasks are {', '.join(OFFICIAL)}")
+        raise ValueError(f"'{unknown[0]}' is not a GLUE task; the tasks are {', '.join(OFFICIAL)}")
     counted = tuple(task for task in OFFICIAL if task in scores)
     if not counted:
-        raise ValueError("there is nothing to average; give the scores of at least one task")
+        raise ValueError("nothing to average: give the scores of at least one task")
     for task in counted:
         missing = [measure for measure in OFFICIAL[task] if measure not in scores[task]]
         if missing:
-            raise ValueError(f"'{task}' has no '{missing[0]}', which counts for it; add it, or leave the task out")
+            raise ValueError(
+                f"'{task}' has no '{missing[0]}', an official measure of this task; add it, or remove the task"
+            )
     means = [sum(scores[task][measure] for measure in OFFICIAL[task]) / len(OFFICIAL[task]) for task in counted]
     return sum(means) / len(means), counted

@@ -1,4 +1,4 @@
-"""Scores of predicted numbers. The correlations are 0 where one side is constant: they are undefined there."""
+"""Scores of predicted numbers. Correlations are 0 where gold or predictions are constant (undefined by definition)."""
 
 from collections.abc import Sequence
 
@@ -6,7 +6,7 @@ import numpy as np
 
 
 def pearson(gold: Sequence[float], predicted: Sequence[float]) -> float:
-    """The linear correlation, between -1 and 1."""
+    """Pearson correlation, between -1 and 1."""
     gold, predicted = _arrays(gold, predicted, at_least=2)
     if _is_constant(gold) or _is_constant(predicted):
         return 0.0
@@ -14,7 +14,7 @@ def pearson(gold: Sequence[float], predicted: Sequence[float]) -> float:
 
 
 def spearman(gold: Sequence[float], predicted: Sequence[float]) -> float:
-    """The correlation of the ranks, between -1 and 1; equal numbers share their mean rank."""
+    """Spearman rank correlation, between -1 and 1; ties get their mean rank."""
     gold, predicted = _arrays(gold, predicted, at_least=2)
     return pearson(ranks(order(gold)), ranks(order(predicted)))
 
@@ -25,30 +25,31 @@ def mean_squared_error(gold: Sequence[float], predicted: Sequence[float]) -> flo
 
 
 def order(numbers: np.ndarray) -> np.ndarray:
-    """Each number's place among the distinct ones, which `ranks` of any of them follow from; -1 where it is none."""
-    places = np.unique(numbers, return_inverse=True)[1]
-    places[np.isnan(numbers)] = -1
-    return places
+    """Index of each number among the sorted distinct numbers, -1 for NaN. `ranks` of any subset follow from these
+    indices."""
+    indices = np.unique(numbers, return_inverse=True)[1]
+    indices[np.isnan(numbers)] = -1
+    return indices
 
 
-def ranks(places: np.ndarray) -> np.ndarray:
-    """From 1; equal numbers share the mean of theirs. All are undefined where one number is."""
-    if places.min() < 0:
-        return np.full(len(places), np.nan)
-    counts = np.bincount(places)
-    return (np.cumsum(counts) - (counts - 1) / 2)[places]
+def ranks(indices: np.ndarray) -> np.ndarray:
+    """Ranks from 1, ties with their mean rank, from the indices of `order`; all NaN if one number is NaN."""
+    if indices.min() < 0:
+        return np.full(len(indices), np.nan)
+    counts = np.bincount(indices)
+    return (np.cumsum(counts) - (counts - 1) / 2)[indices]
 
 
 def _unit(numbers: np.ndarray) -> np.ndarray:
-    """Less their mean, and of length 1."""
-    apart = numbers - numbers.mean()
-    apart /= np.abs(apart).max()  # squares of very large or small numbers would not be finite or not be there
-    return apart / np.sqrt(apart @ apart)
+    """The numbers minus their mean, scaled to length 1."""
+    centred = numbers - numbers.mean()
+    centred /= np.abs(centred).max()  # avoids overflow and underflow of the squares
+    return centred / np.sqrt(centred @ centred)
 
 
 def _arrays(gold: Sequence[float], predicted: Sequence[float], at_least: int) -> tuple[np.ndarray, np.ndarray]:
     if len(gold) != len(predicted):
-        raise ValueError(f"{len(gold)} gold numbers but {len(predicted)} predicted; give one prediction an example")
+        raise ValueError(f"{len(gold)} gold numbers but {len(predicted)} predicted; give one prediction per example")
     if len(gold) < at_least:
         raise ValueError(f"{len(gold)} examples cannot be scored; give at least {at_least}")
     return np.asarray(gold, np.float64), np.asarray(predicted, np.float64)

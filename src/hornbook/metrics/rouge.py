@@ -1,10 +1,10 @@
-"""ROUGE (Lin 2004): how many words, pairs of words or words in order a text shares with a reference.
+"""ROUGE (Lin 2004): F1 of the unigrams, bigrams and longest common subsequence that a text shares with a reference.
 
 rouge("the cat sat", "the cat ate")["rouge1"]     # 0.667
 
 The definition is that of the `rouge-score` package without its stemmer: lower case, words of a-z and 0-9, F1 of the
-n-grams that both have, counted as often as the rarer side has them; `rougeL` is the longest common subsequence of the
-two whole texts, whatever their sentences. Published figures of the original script often stem, and then are higher.
+common n-grams with clipped counts; `rougeL` is the longest common subsequence of the two whole texts, without splitting
+into sentences. Published results of the original script often use stemming, which gives higher scores.
 """
 
 import re
@@ -17,34 +17,34 @@ NAMES = ("rouge1", "rouge2", "rougeL")
 
 def rouge(text: str, reference: str) -> dict[str, float]:
     """`rouge1`, `rouge2` and `rougeL`, as fractions."""
-    ours, gold = (WORDS.findall(each.lower()) for each in (text, reference))
-    return {"rouge1": _shared(ours, gold, 1), "rouge2": _shared(ours, gold, 2), "rougeL": _in_order(ours, gold)}
+    words, gold = (WORDS.findall(each.lower()) for each in (text, reference))
+    return {"rouge1": _ngram_f1(words, gold, 1), "rouge2": _ngram_f1(words, gold, 2), "rougeL": _lcs_f1(words, gold)}
 
 
 def best_rouge(text: str, references: Sequence[str]) -> dict[str, float]:
-    """Of several references, the one that each score is highest with."""
+    """Each score with the reference that gives the highest value."""
     found = [rouge(text, reference) for reference in references]
     return {name: max(each[name] for each in found) for name in NAMES}
 
 
-def _shared(ours: list[str], gold: list[str], length: int) -> float:
-    ours_counted, gold_counted = (
-        Counter(zip(*(words[start:] for start in range(length)), strict=False)) for words in (ours, gold)
+def _ngram_f1(words: list[str], gold: list[str], length: int) -> float:
+    text_counts, gold_counts = (
+        Counter(zip(*(each[start:] for start in range(length)), strict=False)) for each in (words, gold)
     )
-    return _f1((ours_counted & gold_counted).total(), ours_counted.total(), gold_counted.total())
+    return _f1((text_counts & gold_counts).total(), text_counts.total(), gold_counts.total())
 
 
-def _in_order(ours: list[str], gold: list[str]) -> float:
-    """By a row of the table of longest common subsequences at a time."""
+def _lcs_f1(words: list[str], gold: list[str]) -> float:
+    """F1 of the longest common subsequence, by dynamic programming over one row of the table at a time."""
     row = [0] * (len(gold) + 1)
-    for word in ours:
-        before = 0  # what the row above has to the left
+    for word in words:
+        diagonal = 0  # of the row above, one column to the left
         for place, other in enumerate(gold, 1):
             above = row[place]
-            row[place] = before + 1 if word == other else max(above, row[place - 1])
-            before = above
-    return _f1(row[-1], len(ours), len(gold))
+            row[place] = diagonal + 1 if word == other else max(above, row[place - 1])
+            diagonal = above
+    return _f1(row[-1], len(words), len(gold))
 
 
-def _f1(num_shared: int, num_ours: int, num_gold: int) -> float:
-    return 2 * num_shared / (num_ours + num_gold) if num_shared else 0.0
+def _f1(num_shared: int, num_text: int, num_gold: int) -> float:
+    return 2 * num_shared / (num_text + num_gold) if num_shared else 0.0

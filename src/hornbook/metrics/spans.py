@@ -1,7 +1,7 @@
-"""Scores of answers in words, by the rules of each data set's official script.
+"""Exact match and F1 of text answers, by the rules of each data set's official script.
 
-A score of one question is a fraction between 0 and 1. The functions named `score_...`, and `best_threshold`, are over
-a whole data set and in percent, as the official scripts print them.
+Scores of a single question are fractions between 0 and 1. `score_...` and `best_threshold` score a whole data set and
+return percentages, as the official scripts print them.
 
 score_spans({"q1": "The Eiffel Tower!"}, {"q1": ("Eiffel tower", "tower")}, has_unanswerable=False)
 # {'exact': 100.0, 'f1': 100.0, 'total': 1}
@@ -17,13 +17,13 @@ from typing import Literal
 
 ARTICLES = re.compile(r"\b(a|an|the)\b")
 DROP_PUNCTUATION = str.maketrans("", "", string.punctuation)
-# TriviaQA puts a space where the others drop, so "a-b" is two words there.
+# TriviaQA replaces punctuation by a space where the others drop it, so that "a-b" is two words.
 SPACE_PUNCTUATION = str.maketrans(dict.fromkeys(string.punctuation + "‘’´", " "))
 SPACE_KOREAN_QUOTES = str.maketrans(dict.fromkeys("'\"《》<>〈〉()‘’", " "))
 
 
 def normalised(text: str) -> str:
-    """SQuAD's form for comparison: lower case, without ASCII punctuation, articles and extra white space.
+    """SQuAD's normalisation: lower case, without ASCII punctuation, articles and extra white space.
 
     Punctuation outside ASCII (curly quotes, long dashes, 「」) stays, as in the official script.
     """
@@ -53,21 +53,23 @@ class Rules:
     normalise: Callable[[str], str] = normalised
     units: Callable[[str], list[str]] = str.split
     empty_f1: float = 0.0  # F1 of two texts that are both empty once normalised
-    drops_empty_answers: bool = False  # leave out gold answers that normalise to nothing; if none is left, gold is ""
-    leaves_one_out: bool = False  # mean over the answers of the best among the others, as a human was scored
+    drops_empty_answers: bool = False  # drop gold answers that normalise to ""; if none remains, gold is ""
+    leaves_one_out: bool = False  # leave-one-out mean over the gold answers, as the human score is computed
 
     def score(self, prediction: str, answers: Sequence[str]) -> tuple[float, float]:
-        """Exact match and F1 of one question, as fractions."""
+        """(exact match, F1) of one question, as fractions."""
         gold = [self.normalise(answer) for answer in answers]
         if self.drops_empty_answers:
             gold = [answer for answer in gold if answer] or [""]
         if not gold and self.empty_f1:
-            gold = [""]  # the right answer is to give none
+            gold = [""]  # unanswerable: the empty prediction is correct
         if not gold:
-            raise ValueError("a question has no gold answer; for data with unanswerable ones set has_unanswerable=True")
-        ours = self.normalise(prediction)
-        exact = [float(ours == answer) for answer in gold]
-        overlap = [_f1(self.units(ours), self.units(answer), self.empty_f1) for answer in gold]
+            raise ValueError(
+                "a question has no gold answer; for data with unanswerable questions set has_unanswerable=True"
+            )
+        predicted = self.normalise(prediction)
+        exact = [float(predicted == answer) for answer in gold]
+        overlap = [_f1(self.units(predicted), self.units(answer), self.empty_f1) for answer in gold]
         return self._combined(exact), self._combined(overlap)
 
     def _combined(self, scores: list[float]) -> float:
@@ -84,24 +86,24 @@ KORQUAD = Rules(normalise=korquad_normalised, units=_characters)
 
 
 def exact_match(prediction: str, answers: Sequence[str]) -> float:
-    """1 if the prediction equals one of the answers once normalised (SQuAD 2.0); no answers: if it is empty."""
+    """SQuAD 2.0: 1 if the normalised prediction equals a normalised answer; without answers, 1 if it is empty."""
     return SQUAD_2.score(prediction, answers)[0]
 
 
 def token_f1(prediction: str, answers: Sequence[str]) -> float:
-    """F1 of the words shared with the nearest answer (SQuAD 2.0); no answers: 1 if the prediction is empty, else 0."""
+    """SQuAD 2.0: best word F1 over the answers; without answers, 1 if the prediction is empty, else 0."""
     return SQUAD_2.score(prediction, answers)[1]
 
 
 def coqa_f1(prediction: str, references: Sequence[str]) -> float:
-    """Each reference is left out once, the best F1 among the others counts, and these are averaged."""
+    """CoQA: each reference is left out once; the best F1 with the remaining references is averaged over these cases."""
     return COQA.score(prediction, references)[1]
 
 
 def question_scores(
     predictions: Mapping[str, str], gold: Mapping[str, Sequence[str]], rules: Rules = SQUAD_2
 ) -> dict[str, tuple[float, float]]:
-    """Exact match and F1 of each question of `gold`, as fractions; predictions of other questions are left aside."""
+    """(exact match, F1) of each question in `gold`, as fractions; predictions for other questions are ignored."""
     _check_complete(predictions, gold, "prediction")
     return {question: rules.score(predictions[question], answers) for question, answers in gold.items()}
 
@@ -109,9 +111,9 @@ def question_scores(
 def score_spans(
     predictions: Mapping[str, str], gold: Mapping[str, Sequence[str]], has_unanswerable: bool
 ) -> dict[str, float]:
-    """`exact`, `f1` (percent) and `total` by the script of SQuAD 1.1, or of 2.0 where questions may have no answer.
+    """`exact`, `f1` (percent) and `total` by the official script of SQuAD 1.1, or of SQuAD 2.0 with `has_unanswerable`.
 
-    With `has_unanswerable`, the same three again for the questions with answers (`HasAns_`) and without (`NoAns_`).
+    With `has_unanswerable`, the same three also for the questions with (`HasAns_`) and without (`NoAns_`) answers.
     """
     scores = question_scores(predictions, gold, SQUAD_2 if has_unanswerable else SQUAD_1)
     result = _percent(scores.values())
@@ -134,7 +136,7 @@ def score_coqa(predictions: Mapping[str, str], gold: Mapping[str, Sequence[str]]
 
 
 def score_trivia_qa(predictions: Mapping[str, str], gold: Mapping[str, Sequence[str]]) -> dict[str, float]:
-    """TriviaQA: `exact`, `f1` (percent) and `total`; gold holds the aliases of each answer."""
+    """TriviaQA: `exact`, `f1` (percent) and `total`; `gold` holds the aliases of each answer."""
     return _percent(question_scores(predictions, gold, TRIVIA_QA).values())
 
 
@@ -145,23 +147,24 @@ def best_threshold(
     measure: Literal["exact", "f1"],
     rules: Rules = SQUAD_2,
 ) -> tuple[float, float]:
-    """The best score in percent, and the threshold above which a question is left unanswered (`apply_threshold`).
+    """(best score in percent, threshold): questions with a no-answer score above the threshold are left unanswered
+    (`apply_threshold`).
 
     This is SQuAD 2.0's search: questions are answered one by one, from the lowest no-answer score, and the first best
-    point counts. Two things follow from its definition. Where no-answer scores are equal, it may stop between them, and
-    then no threshold reaches the score. And where answering nothing is best, its threshold is 0, which suits
-    probabilities; for scores that reach 0 or below we return a threshold just below the lowest.
+    point counts. With tied no-answer scores the search may stop within a tie, and then no threshold reaches the
+    returned score. If answering nothing is best, the official threshold is 0, which suits probabilities; for scores
+    that reach 0 or below we return a threshold just below the lowest.
     """
     if measure not in ("exact", "f1"):
-        raise ValueError(f"there is no measure '{measure}'; use 'exact' or 'f1'")
+        raise ValueError(f"unknown measure '{measure}'; use 'exact' or 'f1'")
     _check_complete(no_answer_scores, gold, "no-answer score")
-    place = 0 if measure == "exact" else 1
-    scores = {question: score[place] for question, score in question_scores(predictions, gold, rules).items()}
+    index = 0 if measure == "exact" else 1
+    scores = {question: score[index] for question, score in question_scores(predictions, gold, rules).items()}
     in_order = sorted((question for question in no_answer_scores if question in gold), key=no_answer_scores.__getitem__)
 
-    # What a question gives if left unanswered: of several people, some may have said that there is no answer.
+    # Score of each question when left unanswered: some of several annotators may have marked it as unanswerable.
     without = {
-        question: rules.score("", answers)[place] if answers and rules.leaves_one_out else float(not answers)
+        question: rules.score("", answers)[index] if answers and rules.leaves_one_out else float(not answers)
         for question, answers in gold.items()
     }
     lowest = no_answer_scores[in_order[0]]
@@ -185,13 +188,13 @@ def apply_threshold(
     return {question: "" if no_answer_scores[question] > threshold else text for question, text in predictions.items()}
 
 
-def _f1(ours: list[str], gold: list[str], empty_f1: float) -> float:
-    if not ours and not gold:
+def _f1(predicted: list[str], gold: list[str], empty_f1: float) -> float:
+    if not predicted and not gold:
         return empty_f1
-    num_shared = (Counter(ours) & Counter(gold)).total()
+    num_shared = (Counter(predicted) & Counter(gold)).total()
     if num_shared == 0:
         return 0.0
-    precision, recall = num_shared / len(ours), num_shared / len(gold)
+    precision, recall = num_shared / len(predicted), num_shared / len(gold)
     return 2 * precision * recall / (precision + recall)
 
 
@@ -200,12 +203,12 @@ def _percent(scores: Iterable[tuple[float, float]]) -> dict[str, float]:
     return {"exact": 100 * sum(exact) / len(exact), "f1": 100 * sum(overlap) / len(exact), "total": len(exact)}
 
 
-def _check_complete(given: Mapping[str, object], wanted: Mapping[str, object], what: str) -> None:
-    if not wanted:
-        raise ValueError("there is nothing to score; give at least one question")
-    missing = [question for question in wanted if question not in given]
+def _check_complete(given: Mapping[str, object], required: Mapping[str, object], what: str) -> None:
+    if not required:
+        raise ValueError("nothing to score: give at least one question")
+    missing = [question for question in required if question not in given]
     if missing:
         raise ValueError(
-            f"{len(missing)} of {len(wanted)} questions have no {what}, the first is '{missing[0]}'; "
-            f"give one for every question (an empty text is a prediction that there is no answer)"
+            f"{len(missing)} of {len(required)} questions have no {what}, the first is '{missing[0]}'; "
+            f"give one for every question (an empty string predicts that there is no answer)"
         )

@@ -255,7 +255,7 @@ PRESETS = {
         optimizer__lr=2e-4,
         schedule__steps=766_000,
         batch__tokens=256 * 512,
-        data__short_share=0.0,
+        data__short_fraction=0.0,
     ),
     "electra-large": _size(
         24,
@@ -265,7 +265,7 @@ PRESETS = {
         optimizer__lr=2e-4,
         schedule__steps=400_000,
         batch__tokens=2048 * 512,
-        data__short_share=0.0,
-        masking__rate=0.25,
+        data__short_fraction=0.0,
+        masking__probability=0.25,
     ),
 }

@@ -86,7 +86,7 @@ class DistillationSettings(Typed, group="objective"):
             if matches or own:
                 changed.append(dataclasses.replace(recipe, matches=matches, hard_label_weight=own))
         if not changed:
-            raise ValueError("objective.without leaves nothing to learn: leave a quantity in, or set own_weight")
+            raise ValueError("objective.without leaves nothing to learn: leave a quantity in, or set hard_label_weight")
         return tuple(changed)
 
     def _changed(self, match: Match) -> Match:

@@ -106,6 +106,7 @@ def read_run(out: Path, is_distilled: bool = False) -> dict:
         raise ValueError(f"{out / 'run.json'} lacks {sorted(missing)[0]}, so no run wrote it: restore the file")
     with refusing_damage(out / "run.json"):
         Request(**run["request"])
+        list(run["terms"])
         for entry in run["corpora"]:
             Path(entry["folder"]), float(entry["weight"]), str(entry["fingerprint"])
         run["runtime"]["threads"], run["runtime"]["compiles"], float(run["planned_flops"])

@@ -1,1 +1,1 @@
-"""Tasks as text: a GPT is shown a description and some examples, and what it goes on with is scored."""
+"""Tasks as text: a GPT is prompted with a description and some examples, and its continuation is scored."""

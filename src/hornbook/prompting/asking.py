@@ -1,7 +1,7 @@
-"""Asking a model: choices by their likelihood, free answers written on, and the likelihood of the right answer.
+"""Querying a model: choices by their likelihood, generated answers, and the likelihood of the right answer.
 
 asker = Asker(task, hornbook.load("runs/gpt"))
-asker.ask(items, prompts, seed=0)         # what came of each, and what there is to write down about it
+asker.ask(items, prompts, 0, print)         # a reply per item
 """
 
 import re
@@ -20,36 +20,39 @@ from hornbook.prompting.sources import Item
 from hornbook.prompting.stop_words import STOP_WORDS
 from hornbook.text.sentences import split_sentences
 
-Progress = Callable[[int], None]  # how many questions are answered
-NUM_TOGETHER = 256  # questions that go to the model at a time
+Progress = Callable[[int], None]  # receives the number of answered questions
+NUM_TOGETHER = 256  # questions per call of the model
 WORD = re.compile(r"[^\W_]+(?:['’-][^\W_]+)*")
 
 
 @dataclass(frozen=True)
 class Reply:
-    """What came of a question, and what is written down about it besides."""
+    """The answer to a question, and further values to record in the predictions."""
 
     answered: Answered
     about: dict[str, Any] = field(default_factory=dict)
 
 
 class Asker:
+    """Answers the questions of a task with a model."""
+
     def __init__(self, task: TextTask, model: DecoderModel):
         self.task, self.model = task, model
-        self._alone: dict[str, Continuation] = {}
+        self._unconditional: dict[str, Continuation] = {}
         self._not_first: list[int] | None = None
 
-    def rooms(self, items: Sequence[Item]) -> list[int]:
-        """How many tokens of the context each answer needs."""
+    def answer_lengths(self, items: Sequence[Item]) -> list[int]:
+        """The number of context tokens to reserve for the answer to each item."""
         context = self.model.model.config.max_positions
-        written = min(self.task.writing.max_tokens, context // 2) if "text" in self.task.needs else 0
-        texts = [[answer(self.task, words) for words in item.choices or item.answers[:1]] for item in items]
+        generated = min(self.task.writing.max_tokens, context // 2) if "text" in self.task.needs else 0
+        texts = [[answer(self.task, each) for each in item.choices or item.answers[:1]] for item in items]
         if self.task.needs == {"text"}:
-            return [written] * len(items)
+            return [generated] * len(items)
         encoded = iter(self.model.tokenizer.encode_batch([text for its in texts for text in its]))
-        return [max(written, *(len(next(encoded).ids) for _ in its)) for its in texts]
+        return [max(generated, *(len(next(encoded).ids) for _ in its)) for its in texts]
 
     def ask(self, items: Sequence[Item], prompts: Sequence[Prompt], seed: int, progress: Progress) -> list[Reply]:
+        """A reply for each item, given its prompt."""
         found: list[Reply] = []
         for start in range(0, len(items), NUM_TOGETHER):
             chunk = slice(start, start + NUM_TOGETHER)
@@ -59,30 +62,30 @@ class Asker:
 
     def _ask(self, items: Sequence[Item], prompts: list[str], seed: int) -> list[Reply]:
         if "choice" in self.task.needs:
-            return self._chosen(items, prompts)
-        texts = self._written(prompts, seed) if "text" in self.task.needs else [""] * len(items)
-        likely = self._likely(items, prompts) if "likelihood" in self.task.needs else [None] * len(items)
-        return [self._reply(*each) for each in zip(items, texts, likely, strict=True)]
+            return self._choose(items, prompts)
+        texts = self._generate(prompts, seed) if "text" in self.task.needs else [""] * len(items)
+        scored = self._score_answers(items, prompts) if "likelihood" in self.task.needs else [None] * len(items)
+        return [self._reply(*each) for each in zip(items, texts, scored, strict=True)]
 
-    def _reply(self, item: Item, text: str, likely: Continuation | None) -> Reply:
+    def _reply(self, item: Item, text: str, scored: Continuation | None) -> Reply:
         about: dict[str, Any] = {"generated": text} if "text" in self.task.needs else {}
         answers, keep = item.answers, self.task.writing.keep
-        if keep == "word":  # a vocabulary without capitals, as GPT-1's, writes none
+        if keep == "word":  # an uncased vocabulary, such as GPT-1's, generates no capitals
             answers = tuple(map(self.model.tokenizer.normalise, answers))
-        if likely is None:
-            return Reply(Answered(answers, kept(text, keep)), about)
-        about["log_probability"] = likely.total
-        scores = (tuple(likely.log_probabilities.tolist()), tuple(likely.is_likeliest.tolist()))
-        return Reply(Answered(answers, kept(text, keep), *scores), about)
+        if scored is None:
+            return Reply(Answered(answers, extract_answer(text, keep)), about)
+        about["log_probability"] = scored.total
+        per_token = (tuple(scored.log_probabilities.tolist()), tuple(scored.is_likeliest.tolist()))
+        return Reply(Answered(answers, extract_answer(text, keep), *per_token), about)
 
     # ---- choices
 
-    def _chosen(self, items: Sequence[Item], prompts: list[str]) -> list[Reply]:
+    def _choose(self, items: Sequence[Item], prompts: list[str]) -> list[Reply]:
         texts = [[answer(self.task, choice) for choice in item.choices] for item in items]
         pairs = [(prompt, text) for prompt, its in zip(prompts, texts, strict=True) for text in its]
         found = iter(self.model.continuations(pairs))
         if self.task.choices.normalise == "answer":
-            self._score_alone({text for its in texts for text in its})
+            self._score_unconditionally({text for its in texts for text in its})
         replies = []
         for item, its in zip(items, texts, strict=True):
             scores = np.array([self._normalised(next(found), text) for text in its])
@@ -96,17 +99,18 @@ class Asker:
             return found.total / len(found.log_probabilities)
         if how == "byte":
             return found.total / len(text.strip().encode())
-        return found.total - self._alone[text].total if how == "answer" else found.total
+        return found.total - self._unconditional[text].total if how == "answer" else found.total
 
-    def _score_alone(self, texts: set[str]) -> None:
-        """Brown et al. 2020 (arXiv 2005.14165, section 2.4): the likelihood of a choice after "Answer:" alone."""
-        new = sorted(texts - self._alone.keys())
+    def _score_unconditionally(self, texts: set[str]) -> None:
+        """The likelihood of each choice after "Answer:" without the question (Brown et al. 2020, arXiv 2005.14165,
+        section 2.4)."""
+        new = sorted(texts - self._unconditional.keys())
         scored = self.model.continuations([(self.task.choices.unconditional, text) for text in new]) if new else []
-        self._alone |= zip(new, scored, strict=True)
+        self._unconditional |= zip(new, scored, strict=True)
 
-    # ---- free answers
+    # ---- generated answers
 
-    def _written(self, prompts: list[str], seed: int) -> list[str]:
+    def _generate(self, prompts: list[str], seed: int) -> list[str]:
         writing = self.task.writing
         found = self.model.generate(
             prompts,
@@ -120,12 +124,12 @@ class Asker:
         )
         return [its[0].text for its in found]
 
-    def _likely(self, items: Sequence[Item], prompts: list[str]) -> list[Continuation]:
+    def _score_answers(self, items: Sequence[Item], prompts: list[str]) -> list[Continuation]:
         pairs = zip(prompts, (answer(self.task, item.answers[0]) for item in items), strict=True)
         return self.model.continuations(list(pairs))
 
     def _stop_tokens(self) -> list[int]:
-        """Tokens that begin no word behind another one, or that are a stop word."""
+        """Tokens that do not start a new word, or that are a stop word."""
         if self._not_first is None:
             tokenizer = self.model.tokenizer
             (before,) = tokenizer.encode_batch(["word"])
@@ -141,10 +145,10 @@ def _may_be_first(text: str) -> bool:
     return text[:1] == " " and word[:1].isalpha() and word.lower() not in STOP_WORDS
 
 
-def kept(text: str, what: str) -> str:
-    """The part of a text that is the answer.
+def extract_answer(text: str, what: str) -> str:
+    """The part of a generated text that is the answer, by the task's `writing.keep`.
 
-    >>> kept(" signs. And", "word"), kept(" One. Two. Three. Four.", "three sentences")
+    >>> extract_answer(" signs. And", "word"), extract_answer(" One. Two. Three. Four.", "three sentences")
     ('signs', 'One. Two. Three.')
     """
     if what == "line":

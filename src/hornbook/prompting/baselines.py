@@ -1,4 +1,4 @@
-"""What a task is worth without a model: choosing blindly, sentences of the article itself, a dictionary."""
+"""Baselines without a model: chance, sentences of the article, and word-by-word translation with a dictionary."""
 
 import re
 from collections import Counter
@@ -15,29 +15,33 @@ from hornbook.train.randomness import seed_of
 
 TOKEN = re.compile(r"\w+(?:[-’]\w+)*['’]?|[^\w\s]")
 NO_SPACE_BEFORE = re.compile(r"\s+([.,)\]%])")
-NO_SPACE_BEHIND = re.compile(r"(['’(\[])\s+")
-NUM_ROUNDS = 5  # of learning a dictionary
+NO_SPACE_AFTER = re.compile(r"(['’(\[])\s+")
+NUM_ROUNDS = 5  # EM iterations for learning a dictionary
 
 
 def baselines(task: TextTask, train: Sequence[Item], test: Sequence[Item]) -> dict[str, list[Answered]]:
-    """What each of the task's baselines answers; one that has nothing to learn from is left out."""
+    """The answers of each of the task's baselines; a dictionary without data to learn from is left out."""
     field = task.baseline.field
     found = {}
     for kind in task.baseline.kinds:
         if kind == "dictionary":
             if not train and not task.baseline.dictionary:
                 continue
-            words = read_dictionary(task.baseline.dictionary) if task.baseline.dictionary else learned(train, field)
-            texts = [by_words(item.fields[field], words) for item in test]
+            words = (
+                read_dictionary(task.baseline.dictionary)
+                if task.baseline.dictionary
+                else learn_dictionary(train, field)
+            )
+            texts = [translate_words(item.fields[field], words) for item in test]
         else:
             texts = [_three_sentences(item, field, kind == "random-3") for item in test]
         found[kind] = [Answered(item.answers, text) for item, text in zip(test, texts, strict=True)]
     return found
 
 
-def blind(test: Sequence[Item]) -> dict[str, float]:
-    """Accuracy in percent of drawing a choice, and of always naming the commonest answer, where choices are the same
-    for all."""
+def chance(test: Sequence[Item]) -> dict[str, float]:
+    """Accuracy in percent of a random choice and, if all questions have the same choices, of always giving the most
+    frequent answer."""
     found = {"chance": 100 * float(np.mean([1 / len(item.choices) for item in test]))}
     if len({item.choices for item in test}) == 1:
         found["commonest answer"] = majority(test)
@@ -45,7 +49,7 @@ def blind(test: Sequence[Item]) -> dict[str, float]:
 
 
 def majority(test: Sequence[Item]) -> float:
-    """Accuracy in percent of always taking the choice that is right most often, by its place."""
+    """Accuracy in percent of always taking the choice at the position that is right most often."""
     return 100 * max(Counter(item.choices.index(item.answers[0]) for item in test).values()) / len(test)
 
 
@@ -57,37 +61,39 @@ def _three_sentences(item: Item, field: str, is_random: bool) -> str:
     return " ".join(sentences[:3])
 
 
-# ---- word by word
+# ---- word-by-word translation
 
 
-def by_words(text: str, words: Mapping[str, str]) -> str:
-    """Each word by its translation; one that has none stays.
+def translate_words(text: str, words: Mapping[str, str]) -> str:
+    """The text with each word replaced by its translation; a word without one is kept.
 
-    >>> by_words("The cat, here.", {"the": "le", "cat": "chat"})
+    >>> translate_words("The cat, here.", {"the": "le", "cat": "chat"})
     'Le chat, here.'
     """
     found = " ".join(words.get(token.lower(), token) for token in TOKEN.findall(text))
-    found = NO_SPACE_BEHIND.sub(r"\1", NO_SPACE_BEFORE.sub(r"\1", found))
+    found = NO_SPACE_AFTER.sub(r"\1", NO_SPACE_BEFORE.sub(r"\1", found))
     return found[:1].upper() + found[1:]
 
 
 def read_dictionary(path: str | Path) -> dict[str, str]:
-    """A word and its translation a line, with white space between; of several for a word the first counts."""
+    """Reads a file with a word and its translation per line, separated by white space; the first translation of a word
+    counts."""
     found: dict[str, str] = {}
     for number, line in enumerate(Path(path).read_text(encoding="utf-8").split("\n"), 1):
         if line.strip():
             word, _, translation = line.strip().partition("\t" if "\t" in line else " ")
             if not translation.strip():
-                raise ValueError(f"{path} line {number} has a word and no translation: write both, with a tab between")
+                raise ValueError(f"{path} line {number} has a word and no translation: write both, separated by a tab")
             found.setdefault(word.lower(), translation.strip())
     return found
 
 
-def learned(train: Sequence[Item], field: str) -> dict[str, str]:
-    """For each word the one that it goes with best in both directions, by the first model of Brown et al. 1993."""
+def learn_dictionary(train: Sequence[Item], field: str) -> dict[str, str]:
+    """For each word its best translation by the product of both directions' probabilities in IBM model 1 (Brown et al.
+    1993)."""
     pairs = [tuple(_tokens(text) for text in (item.fields[field], item.answers[0])) for item in train]
     numbers = [_numbered([word for pair in pairs for word in pair[side]]) for side in (0, 1)]
-    # Every word of a sentence beside every word of its translation, as (word, other word, sentence).
+    # All pairs of a word of a sentence and a word of its translation, as (word, other word, sentence).
     words, others, sentences = (
         np.concatenate(each)
         for each in zip(
@@ -95,18 +101,18 @@ def learned(train: Sequence[Item], field: str) -> dict[str, str]:
                 (
                     np.repeat([numbers[0][w] for w in first], len(second)),
                     np.tile([numbers[1][w] for w in second], len(first)),
-                    np.full(len(first) * len(second), place),
+                    np.full(len(first) * len(second), sentence),
                 )
-                for place, (first, second) in enumerate(pairs)
+                for sentence, (first, second) in enumerate(pairs)
                 if first and second
             ),
             strict=True,
         )
     )
     both = words.astype(np.int64) * len(numbers[1]) + others
-    known, places = np.unique(both, return_inverse=True)
-    score = _shares(known // len(numbers[1]), known % len(numbers[1]), places, others, sentences)
-    score *= _shares(known % len(numbers[1]), known // len(numbers[1]), places, words, sentences)
+    known, pair_of = np.unique(both, return_inverse=True)
+    score = _translation_probabilities(known // len(numbers[1]), known % len(numbers[1]), pair_of, others, sentences)
+    score *= _translation_probabilities(known % len(numbers[1]), known // len(numbers[1]), pair_of, words, sentences)
     spelled = [list(side) for side in numbers]
     found: dict[str, str] = {}
     for i in np.argsort(-score, kind="stable"):
@@ -119,19 +125,23 @@ def _numbered(words: Sequence[str]) -> dict[str, int]:
     return {word: number for number, word in enumerate(dict.fromkeys(words))}
 
 
-def _shares(
-    given: np.ndarray, wanted: np.ndarray, places: np.ndarray, wanted_there: np.ndarray, sentences: np.ndarray
+def _translation_probabilities(
+    source: np.ndarray, target: np.ndarray, pair_of: np.ndarray, target_words: np.ndarray, sentences: np.ndarray
 ) -> np.ndarray:
-    """p(wanted | given) of each known pair, by rounds of expectation and maximisation. Each occurrence of a wanted word
-    is shared out over the given words of its sentence."""
-    _, occurrence = np.unique(sentences * (int(wanted.max()) + 1) + wanted_there, return_inverse=True)
-    share = np.ones(len(given))
+    """p(target | source) of each known pair, by expectation maximisation: each occurrence of a target word is
+    distributed over the source words of its sentence.
+
+    `source` and `target` are the words of each known pair. For each co-occurrence in the data, `pair_of` is the index
+    of its pair, `target_words` its target word and `sentences` its sentence.
+    """
+    _, occurrence = np.unique(sentences * (int(target.max()) + 1) + target_words, return_inverse=True)
+    probability = np.ones(len(source))
     for _ in range(NUM_ROUNDS):
-        at_place = share[places]
-        at_place /= np.bincount(occurrence, at_place)[occurrence]
-        counts = np.bincount(places, at_place, len(given))
-        share = counts / np.bincount(given, counts)[given]
-    return share
+        expected = probability[pair_of]
+        expected /= np.bincount(occurrence, expected)[occurrence]
+        counts = np.bincount(pair_of, expected, len(source))
+        probability = counts / np.bincount(source, counts)[source]
+    return probability
 
 
 def _tokens(text: str) -> list[str]:

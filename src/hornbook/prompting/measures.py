@@ -1,7 +1,7 @@
-"""The scores of a task as text. Each is made of a row of numbers an example, which add up, so that a score over any
-choice of examples follows from a sum.
+"""The measures of a task as text. Each computes a row of additive statistics per example, so that the score of any
+sample of examples follows from the sum of its rows.
 
-All are in percent, but BLEU, which is in points of its own, and perplexity.
+All are in percent except BLEU, which is in BLEU points, and perplexity.
 """
 
 import math
@@ -16,18 +16,18 @@ from hornbook.metrics.bleu import bleu, bleu_counts
 from hornbook.metrics.rouge import NAMES, best_rouge
 from hornbook.metrics.spans import COQA, SQUAD_1, Rules
 
-MARKS = string.punctuation + string.whitespace + "“”‘’–—…"  # around a word
+MARKS = string.punctuation + string.whitespace + "“”‘’–—…"  # stripped from words
 Needs = Literal["choice", "text", "likelihood"]
 
 
 @dataclass(frozen=True)
 class Answered:
-    """What came of one question; of the three only what was asked for is there."""
+    """The answer to one question; fields that the measures do not need are empty."""
 
-    answers: tuple[str, ...]  # all that are right
-    text: str = ""  # the chosen words, or what was written
+    answers: tuple[str, ...]  # all right answers
+    text: str = ""  # the choice, or the generated text
     log_probabilities: tuple[float, ...] = ()  # of the tokens of the right answer
-    is_likeliest: tuple[bool, ...] = ()  # whether each of them is what the model would have written
+    is_likeliest: tuple[bool, ...] = ()  # whether each of them is the likeliest token
 
 
 Rows = Callable[[Sequence[Answered]], np.ndarray]
@@ -37,8 +37,8 @@ Rows = Callable[[Sequence[Answered]], np.ndarray]
 class Measure:
     needs: Needs
     rows: Rows
-    words: str  # what it is, for a person
-    score: Callable[[np.ndarray, int], float]  # of the sum of so many rows
+    description: str  # for reports
+    score: Callable[[np.ndarray, int], float]  # from the sum of the rows and their number
     is_share: bool = True
     is_better_high: bool = True
 
@@ -47,20 +47,20 @@ def _percent(sums: np.ndarray, num: int) -> float:
     return float(100 * sums[0] / num)
 
 
-def _mean(needs: Needs, of_one: Callable[[Answered], float], words: str) -> Measure:
-    return Measure(needs, lambda found: np.array([[float(of_one(each))] for each in found]), words, _percent)
+def _mean(needs: Needs, of_one: Callable[[Answered], float], description: str) -> Measure:
+    return Measure(needs, lambda found: np.array([[float(of_one(each))] for each in found]), description, _percent)
 
 
-def _by(rules: Rules, place: int) -> Callable[[Answered], float]:
-    return lambda found: rules.score(found.text, found.answers)[place]
+def _by(rules: Rules, index: int) -> Callable[[Answered], float]:
+    return lambda found: rules.score(found.text, found.answers)[index]
 
 
 def _is_the_word(found: Answered) -> bool:
     return found.text in {answer.strip(MARKS) for answer in found.answers}
 
 
-def _rouge(name: str, words: str) -> Measure:
-    return _mean("text", lambda found: best_rouge(found.text, found.answers)[name], words)
+def _rouge(name: str, description: str) -> Measure:
+    return _mean("text", lambda found: best_rouge(found.text, found.answers)[name], description)
 
 
 def _log_probability(found: Sequence[Answered]) -> np.ndarray:
@@ -78,15 +78,13 @@ def _bleu_rows(found: Sequence[Answered]) -> np.ndarray:
 
 MEASURES: dict[str, Measure] = {
     "accuracy": _mean("choice", lambda found: found.text in found.answers, "the likeliest choice is right"),
-    "exact": _mean("text", _by(SQUAD_1, 0), "equal to an answer, without articles, punctuation and case (SQuAD)"),
-    "f1": _mean("text", _by(SQUAD_1, 1), "F1 of the words shared with the nearest answer (SQuAD)"),
-    "coqa_f1": _mean("text", _by(COQA, 1), "F1 by CoQA's script: each person's answer is left out in turn"),
+    "exact": _mean("text", _by(SQUAD_1, 0), "equal to an answer, ignoring articles, punctuation and case (SQuAD)"),
+    "f1": _mean("text", _by(SQUAD_1, 1), "word F1 with the best-matching answer (SQuAD)"),
+    "coqa_f1": _mean("text", _by(COQA, 1), "F1 by CoQA's script, leaving out each annotator's answer in turn"),
     "coqa_exact": _mean("text", _by(COQA, 0), "exact match by CoQA's script"),
-    "word": _mean("text", _is_the_word, "the word that was written is the right one"),
+    "word": _mean("text", _is_the_word, "the generated word is the right one"),
     **{name: _rouge(name, f"ROUGE-{name[-1]}, F1, without stemming (the definition of rouge-score)") for name in NAMES},
-    "bleu": Measure(
-        "text", _bleu_rows, "BLEU of sacrebleu, over all texts together", lambda sums, num: bleu(sums), is_share=False
-    ),
+    "bleu": Measure("text", _bleu_rows, "corpus BLEU by sacrebleu", lambda sums, num: bleu(sums), is_share=False),
     "greedy": _mean(
         "likelihood", lambda found: all(found.is_likeliest), "every token of the right answer is the likeliest"
     ),
@@ -96,7 +94,7 @@ MEASURES: dict[str, Measure] = {
     "perplexity": Measure(
         "likelihood",
         _log_probability,
-        "e to the mean negative log-probability of the right answer as a whole",
+        "exp of the mean negative log-probability of the whole right answer",
         _perplexity,
         is_share=False,
         is_better_high=False,

@@ -1,11 +1,11 @@
-"""Measuring a model on a task as text, by number of examples shown.
+"""Scores a model on a task as text, by number of in-context examples.
 
-OUT/prompt.json                     what was asked, resolved: model, task, data, shots, seeds
-OUT/predictions/PIECE.jsonl         a finished piece: a line a question, with its whole prompt, answer and statistics
-OUT/scores.json                     scores with intervals, of as many pieces as there are
+OUT/prompt.json                     the resolved request: model, task, data, shots, seeds
+OUT/predictions/PIECE.jsonl         a finished piece: one line per question with its prompt, answer and statistics
+OUT/scores.json                     scores with intervals of all finished pieces
 OUT/report.html, score-by-shots.png
 
-A piece is one template, one number of examples and one seed. One that is there is never run again.
+A piece is one template, one number of examples and one seed. A finished piece is not run again.
 """
 
 import dataclasses
@@ -33,13 +33,13 @@ from hornbook.prompting.definition import AS_WRITTEN, Normalise, TextTask, read_
 from hornbook.prompting.measures import MEASURES
 from hornbook.prompting.prompts import Prompt, PromptWriter, check_templates, drawn, pool_for
 from hornbook.prompting.scores import write_scores
-from hornbook.prompting.sources import Item, Parts, read_items
+from hornbook.prompting.sources import Item, Splits, read_items
 from hornbook.report.page import write_report
 from hornbook.train.randomness import seed_of
 
-ASKED, PREDICTIONS = "prompt.json", "predictions"
+REQUEST, PREDICTIONS = "prompt.json", "predictions"
 Log = Callable[[str], None]
-OnProgress = Callable[[int, int, str], None]  # questions done, of how many, what is being done
+OnProgress = Callable[[int, int, str], None]  # answered questions, their total, and the current piece
 
 
 @dataclass(frozen=True)
@@ -74,14 +74,15 @@ def prompt(
     on_progress: OnProgress | None = None,
     log: Log = print,
 ) -> dict[str, Any]:
-    """Scores a GPT on a task that is shipped or in a file, with `shots` examples in the prompt, and returns what
-    `scores.json` holds.
+    """Scores a GPT on a shipped task or one from a file, with `shots` examples in the prompt, and returns the content
+    of `scores.json`.
 
     >>> import hornbook
     >>> hornbook.prompt("runs/gpt", "review.toml", "reviews", "runs/shots", shots=[0, 4])  # doctest: +SKIP
 
-    `seeds` draws of examples are made for each number of `shots`; `limit` asks only so many questions, always the same.
-    With `resume` the run in `out` is resumed: what is None is as it was started with.
+    For each number of `shots`, examples are drawn with `seeds` different seeds. `limit` is the number of questions to
+    use, always the same ones. With `resume` the run in `out` is resumed; arguments that are None keep their recorded
+    values.
     """
     out = Path(out)
     before = _started(out, resume)
@@ -89,18 +90,18 @@ def prompt(
         model, data = model or before["model"], data or before["data"]
         limit = before["limit"] if limit is None else limit
     if model is None or data is None or (task is None and not before):
-        raise ValueError("a model, a task and its data are needed, unless a run is resumed that has them")
+        raise ValueError("the model, the task or its data is missing: give all three, or --resume a run")
     defined = _started_task(before["task"]) if task is None else read_task(task)
-    if before and defined.choices.is_there:
+    if before and defined.choices.is_given:
         normalise = normalise or before["task"]["choices"]["normalise"]
     dictionary = dictionary or (before["task"]["baseline"]["dictionary"] if before else None) or None
-    defined = changed_task(defined, normalise, dictionary)
+    defined = with_options(defined, normalise, dictionary)
     check_request(defined, shots, seeds, limit)
     shots = sorted({*shots, *before.get("shots", ())})
-    parts = read_items(defined, data, log)
-    check_templates(defined, parts.test[0])
-    pool, test = pool_for(defined, parts, max(shots), log), limited(parts.test, limit)
-    asked = {
+    splits = read_items(defined, data, log)
+    check_templates(defined, splits.test[0])
+    pool, test = pool_for(defined, splits, max(shots), log), limited(splits.test, limit)
+    request = {
         "model": str(model),
         "weights": _weights(model),
         "task": to_dict(defined),
@@ -111,14 +112,14 @@ def prompt(
         "seeds": max(seeds, before.get("seeds", 0)),
         "limit": limit,
     }
-    _refuse_another(out, before, asked)
-    pieces = pieces_of(defined, shots, asked["seeds"])
-    loaded = opened(model, device)
-    write_json(out / ASKED, asked)
+    _refuse_other_request(out, before, request)
+    pieces = pieces_of(defined, shots, request["seeds"])
+    loaded = open_gpt(model, device)
+    write_json(out / REQUEST, request)
     try:
         _run_pieces(pieces, out, Asker(defined, loaded), pool, test, on_progress, log)
-    finally:  # also of a run that is stopped
-        found = write_scores(out, asked, defined, pieces, Parts(parts.train, test))
+    finally:  # also when the run is stopped
+        found = write_scores(out, request, defined, pieces, Splits(splits.train, test))
         write_report(out)
     return found
 
@@ -127,26 +128,31 @@ def _started_task(record: dict[str, Any]) -> TextTask:
     return from_dict(TextTask, record)
 
 
-def changed_task(task: TextTask, normalise: str | None, dictionary: str | Path | None) -> TextTask:
+def with_options(task: TextTask, normalise: str | None, dictionary: str | Path | None) -> TextTask:
+    """The task with the options --normalise and --dictionary applied."""
     if normalise is not None:
-        if not task.choices.is_there:
+        if not task.choices.is_given:
             raise ValueError(f"--normalise is for choices, and {task.name} has none: leave it out")
         choices = dataclasses.replace(task.choices, normalise=normalise)
         task = dataclasses.replace(task, choices=choices)
     if dictionary is not None:
         if "dictionary" not in task.baseline.kinds:
-            raise ValueError(f"--dictionary is for tasks with a dictionary beside them, and {task.name} has none")
+            raise ValueError(
+                f"--dictionary is for tasks with a dictionary baseline, and {task.name} has none: leave it out"
+            )
         if not Path(dictionary).is_file():
-            raise ValueError(f"{dictionary} is no file: --dictionary takes one with a word and its translation a line")
+            raise ValueError(
+                f"there is no file {dictionary}: give --dictionary a file with a word and its translation per line"
+            )
         path = str(Path(dictionary).resolve())
         task = dataclasses.replace(task, baseline=dataclasses.replace(task.baseline, dictionary=path))
     return task
 
 
 def check_request(task: TextTask, shots: Sequence[int], seeds: int, limit: int | None) -> None:
-    """Before anything is read or opened."""
+    """Raises a `ValueError` for bad options, before any data or model is read."""
     if not shots:
-        raise ValueError("--shots takes numbers of examples from 0 on, such as 0,1,8")
+        raise ValueError("--shots takes numbers of examples, such as 0,1,8: give at least one")
     checked(tuple(shots), tuple[int, ...], "--shots", low=0, high=10_000)
     checked(seeds, int, "--seeds", low=1, high=1000)
     checked(limit, int | None, "--limit", low=1)
@@ -158,25 +164,25 @@ def check_request(task: TextTask, shots: Sequence[int], seeds: int, limit: int |
 
 
 def limited(test: list[Item], limit: int | None) -> list[Item]:
-    """So many of them, spread over the file, always the same."""
+    """A fixed random sample of `limit` questions in their order, or all."""
     if limit is None or limit >= len(test):
         return test
     chosen = np.random.default_rng(seed_of("limit")).permutation(len(test))[:limit]
     return [test[i] for i in sorted(chosen)]
 
 
-def opened(model: str | Path, device: str = "auto") -> DecoderModel:
+def open_gpt(model: str | Path, device: str = "auto") -> DecoderModel:
     loaded = load(model, device=device)
     if not isinstance(loaded, DecoderModel):
         raise ValueError(
-            f"{model} is an encoder, which reads in both directions and cannot go on with a prompt: give a GPT, or "
-            "fine-tune this one on the task (hornbook finetune)"
+            f"{model} is an encoder and cannot continue a prompt: give a GPT, or fine-tune this model on the task "
+            "(hornbook finetune)"
         )
     return loaded
 
 
 def pieces_of(task: TextTask, shots: Sequence[int], seeds: int) -> list[Piece]:
-    """Fewer seeds where nothing is drawn: without examples, one, unless the answers are drawn."""
+    """All pieces of a run. Without in-context examples there is one seed only, unless the answers are sampled."""
     return [
         Piece(variant, num, seed)
         for num in shots
@@ -185,7 +191,7 @@ def pieces_of(task: TextTask, shots: Sequence[int], seeds: int) -> list[Piece]:
     ]
 
 
-def words_of(piece: Piece) -> str:
+def description_of(piece: Piece) -> str:
     variant = "" if piece.variant == AS_WRITTEN else f", {piece.variant}"
     return f"{piece.shots} shots, seed {piece.seed}{variant}"
 
@@ -201,12 +207,12 @@ def _run_pieces(
 ) -> None:
     left = [piece for piece in pieces if not piece.file(out).exists()]
     if len(left) < len(pieces):
-        log(f"{len(pieces) - len(left)} of {len(pieces)} pieces are there already")
-    for place, piece in enumerate(left):
+        log(f"{len(pieces) - len(left)} of {len(pieces)} pieces are already finished")
+    for number, piece in enumerate(left):
 
-        def show(done: int, place: int = place, piece: Piece = piece) -> None:
+        def show(done: int, number: int = number, piece: Piece = piece) -> None:
             if on_progress is not None:
-                on_progress(place * len(test) + done, len(left) * len(test), words_of(piece))
+                on_progress(number * len(test) + done, len(left) * len(test), description_of(piece))
 
         _run_piece(piece, out, asker, pool, test, show, log)
 
@@ -222,9 +228,9 @@ def _run_piece(
 ) -> None:
     task, model = asker.task, asker.model
     writer = PromptWriter(task, task.templates[piece.variant], model.tokenizer, model.model.config.max_positions)
-    shown = [[pool[i] for i in drawn(task, len(pool), piece.shots, piece.seed, number)] for number in range(len(test))]
+    shots = [[pool[i] for i in drawn(task, len(pool), piece.shots, piece.seed, number)] for number in range(len(test))]
     progress(0)
-    prompts = writer.write(test, shown, asker.rooms(test))
+    prompts = writer.write(test, shots, asker.answer_lengths(test))
     _warn(piece, prompts, writer.context, log)
     replies = asker.ask(test, prompts, piece.seed, progress)
     lines = _lines(task, test, prompts, replies)
@@ -236,11 +242,14 @@ def _warn(piece: Piece, prompts: list[Prompt], context: int, log: Log) -> None:
     nums = [prompt.num_examples for prompt in prompts]
     if num_short := sum(num < piece.shots for num in nums):
         log(
-            f"warning: {words_of(piece)}: the examples do not fit the context of {context:,} tokens for "
+            f"warning: {description_of(piece)}: the examples do not fit the context of {context:,} tokens for "
             f"{num_short:,} of {len(nums):,} questions; {np.mean(nums):.3g} were shown on average, at least {min(nums)}"
         )
     if num_cut := sum(prompt.is_cut for prompt in prompts):
-        log(f"warning: {words_of(piece)}: {num_cut:,} of {len(nums):,} questions are too long for it and were cut")
+        log(
+            f"warning: {description_of(piece)}: {num_cut:,} of {len(nums):,} questions exceed the context and were "
+            "truncated"
+        )
 
 
 def _lines(task: TextTask, items: list[Item], prompts: list[Prompt], replies: list[Reply]) -> list[dict[str, Any]]:
@@ -248,15 +257,15 @@ def _lines(task: TextTask, items: list[Item], prompts: list[Prompt], replies: li
     return [
         {
             "key": item.key,
-            "prompt": asked.text,
-            "examples": asked.num_examples,
-            "cut": asked.is_cut,
+            "prompt": prompt.text,
+            "examples": prompt.num_examples,
+            "cut": prompt.is_cut,
             "answers": list(item.answers),
             "answer": reply.answered.text,
             **reply.about,
             "statistics": {name: rows[name][number] for name in task.measures},
         }
-        for number, (item, asked, reply) in enumerate(zip(items, prompts, replies, strict=True))
+        for number, (item, prompt, reply) in enumerate(zip(items, prompts, replies, strict=True))
     ]
 
 
@@ -266,35 +275,36 @@ def _weights(model: str | Path) -> str | None:
 
 
 def _fingerprint(items: list[Item]) -> str:
-    told = json.dumps([[item.key, item.fields, item.answers, item.choices] for item in items], sort_keys=True)
-    return hashlib.sha256(told.encode()).hexdigest()
+    text = json.dumps([[item.key, item.fields, item.answers, item.choices] for item in items], sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()
 
 
 def _started(out: Path, resume: bool) -> dict[str, Any]:
-    """What a run that is gone on with was asked; nothing where it is a new one."""
-    if (out / ASKED).exists():
+    """The recorded request of a run to resume; empty for a new run."""
+    if (out / REQUEST).exists():
         if not resume:
-            raise ValueError(f"{out} already holds a run: add --resume to go on with it, or choose another --out")
-        return read_json(out / ASKED)
+            raise ValueError(f"{out} already holds a run: add --resume to continue it, or choose another --out")
+        return read_json(out / REQUEST)
     if out.exists() and any(out.iterdir()):
-        raise ValueError(f"{out} exists and holds something else: choose another --out, or empty it")
+        raise ValueError(f"{out} exists and is not a run: choose another --out, or empty it")
     return {}
 
 
-def _refuse_another(out: Path, before: dict[str, Any], asked: dict[str, Any]) -> None:
-    """More shots and more seeds may be asked for; anything else would mix two runs in one table."""
-    now = json.loads(json.dumps(asked))
-    words = {"weights": "another model", "questions": "other data", "examples": "other training examples"}
+def _refuse_other_request(out: Path, before: dict[str, Any], request: dict[str, Any]) -> None:
+    """Raises a `ValueError` if anything differs from the recorded request, except for added shots and seeds: the scores
+    would mix two runs."""
+    now = json.loads(json.dumps(request))
+    differing = {"weights": "another model", "questions": "other data", "examples": "other training examples"}
     if before:
         refuse(out, other_options(before, {"limit": now["limit"]}) + _other_task(before["task"], now["task"]))
     for name in ("weights", "questions", "examples") if before else ():
-        is_new = name == "examples" and before[name] is None  # none were shown so far
+        is_new = name == "examples" and before[name] is None  # no examples were used so far
         if before[name] != now[name] and not is_new:
-            raise ValueError(f"{out} was started with {words[name]}: choose another --out")
+            raise ValueError(f"{out} was started with {differing[name]}: choose another --out")
 
 
 def _other_task(before: dict[str, Any], now: dict[str, Any], prefix: str = "task") -> list[Difference]:
-    """Where two definitions of a task differ, by dotted name."""
+    """The differences between two definitions of a task, by dotted name."""
     found = []
     for name, value in now.items():
         if isinstance(value, dict) and isinstance(before.get(name), dict):

@@ -1,15 +1,15 @@
-"""The examples of a task as text: fields that its templates name, the right answers, and the choices where there are
-some. They come from a known data set, the columns of a table, or one of a few published layouts.
+"""Reads the examples of a task as text: the fields for its templates, the right answers, and the choices if there are
+any. They come from a known data set, the columns of a table, or one of a few published layouts.
 
 | source | fields |
 |---|---|
 | a known data set of texts | text, pair, label |
-| of questions about passages | question, passage, title |
-| of endings | context, beginning |
+| a known data set of questions on passages | question, passage, title |
+| a known data set of endings | context, beginning |
 | `columns` | the columns of the table |
 | `lambada` | context, word |
 | `coqa` | story, history, question |
-| `parallel` | one a language, such as en and fr |
+| `parallel` | one per language, such as en and fr |
 """
 
 import re
@@ -21,7 +21,7 @@ from hornbook.data.problems import problem_lines
 from hornbook.prompting.definition import Source, TextTask
 from hornbook.tasks.reading.content import read_text
 from hornbook.tasks.reading.coqa import read_conversations
-from hornbook.tasks.reading.layout import find_parts, own_patterns, wanted
+from hornbook.tasks.reading.layout import find_parts, no_files_message, own_patterns
 from hornbook.tasks.reading.notes import Notes
 from hornbook.tasks.reading.read import read
 from hornbook.tasks.reading.rows import is_missing, read_table
@@ -35,7 +35,7 @@ LAMBADA = {"train": ("*train*.jsonl", "*train*.txt"), "test": ("lambada_test*", 
 
 @dataclass(frozen=True)
 class Item:
-    """One example. `answers` are all that are right, the first of which is shown; `choices` what is chosen from."""
+    """One example. `answers` are all right answers; the first one is used in prompts. `choices` may be empty."""
 
     key: str
     fields: dict[str, str]
@@ -44,27 +44,28 @@ class Item:
 
 
 @dataclass(frozen=True)
-class Parts:
+class Splits:
     train: list[Item]
     test: list[Item]
 
 
-def read_items(task: TextTask, data: str | Path, log: Log) -> Parts:
-    """Both parts of the data; what was wrong in it is said."""
+def read_items(task: TextTask, data: str | Path, log: Log) -> Splits:
+    """Reads the training and test splits, and logs bad rows."""
     path = Path(data).expanduser()
     if not path.exists():
         raise ValueError(f"{path} does not exist: check the spelling of --data")
     train, test = _known(task, path, log) if task.source.known else _from_files(task, path, log)
     if not test:
-        raise ValueError(f"{path} has no examples with an answer to ask for: {_wanted(task)}")
-    return Parts(train, test)
+        raise ValueError(f"{path} has no examples with an answer: {_expected(task)}")
+    return Splits(train, test)
 
 
-def _wanted(task: TextTask) -> str:
+def _expected(task: TextTask) -> str:
+    """A description of the test split that the task needs."""
     source = task.source
     if source.known:
-        return f"the task asks for the part {' or '.join(source.test or ('dev',))} of {source.known}"
-    return f"it looks for {', '.join(_patterns(source)['test'])}"
+        return f"the task needs the split {' or '.join(source.test or ('dev',))} of {source.known}"
+    return f"the task looks for {', '.join(_patterns(source)['test'])}"
 
 
 # ---- known data sets
@@ -72,16 +73,16 @@ def _wanted(task: TextTask) -> str:
 
 def _known(task: TextTask, path: Path, log: Log) -> list[list[Item]]:
     source = task.source
-    found = read(source.known, path, held_out=0.0, lone="dev")
-    for words in (*found.said, *problem_lines(found.problems.as_dict())):
-        log(words)
-    wanted_parts = (source.train or ("train",), source.test or ("dev", "test"))
-    parts = [next((found.parts[name] for name in names if name in found.parts), []) for names in wanted_parts]
-    return [[item for each in part if (item := _item(task, each)) is not None] for part in parts]
+    found = read(source.known, path, held_out=0.0, default_split="dev")
+    for message in (*found.messages, *problem_lines(found.problems.as_dict())):
+        log(message)
+    split_names = (source.train or ("train",), source.test or ("dev", "test"))
+    splits = [next((found.parts[name] for name in names if name in found.parts), []) for names in split_names]
+    return [[item for each in split if (item := _item(task, each)) is not None] for split in splits]
 
 
 def _item(task: TextTask, example: Example) -> Item | None:
-    """None where the answer is not known."""
+    """The example as an item; None if it has no answer."""
     if isinstance(example, TextExample):
         fields = {"text": example.text, "pair": example.pair or "", "label": plain(example.label)}
         return None if example.label is None else _labelled(task, example.key, fields, (fields["label"],))
@@ -95,14 +96,16 @@ def _item(task: TextTask, example: Example) -> Item | None:
         if not task.choices.from_example:
             return _labelled(task, example.key, fields, (example.endings[example.label],))
         return Item(example.key, fields, (example.endings[example.label],), example.endings)
-    raise ValueError(f"{task.source.known} gives tags of words, which are no task as text: choose another source.known")
+    raise ValueError(f"{task.source.known} is a tagging task, which cannot be prompted: choose another source.known")
 
 
 def _labelled(task: TextTask, key: str, fields: dict[str, str], answers: tuple[str, ...]) -> Item:
-    """With the words of its label, where the task has words for labels."""
+    """The item, with its label as text if the task has `choices.labels`."""
     labels = task.choices.labels
     if task.choices.from_example:
-        raise ValueError("choices.from_example is for known data sets that bring choices, such as commonsenseqa")
+        raise ValueError(
+            "choices.from_example is for known data sets with choices, such as commonsenseqa: leave it out"
+        )
     if not labels:
         return Item(key, fields, answers)
     if answers[0] not in labels:
@@ -115,11 +118,13 @@ def _labelled(task: TextTask, key: str, fields: dict[str, str], answers: tuple[s
 
 
 def _patterns(source: Source) -> dict[str, tuple[str, ...]]:
-    usual = {"columns": _own(), "coqa": CONVERSATIONS, "lambada": LAMBADA, "parallel": _parallel(source)}[source.layout]
-    return {"train": source.train or usual["train"], "test": source.test or usual["test"]}
+    """File name patterns of each split."""
+    by_layout = {"columns": _table_patterns(), "coqa": CONVERSATIONS, "lambada": LAMBADA, "parallel": _parallel(source)}
+    default = by_layout[source.layout]
+    return {"train": source.train or default["train"], "test": source.test or default["test"]}
 
 
-def _own() -> dict[str, tuple[str, ...]]:
+def _table_patterns() -> dict[str, tuple[str, ...]]:
     patterns = own_patterns()
     return {"train": tuple(patterns["train"]), "test": (*patterns["test"], *patterns["dev"])}
 
@@ -127,30 +132,30 @@ def _own() -> dict[str, tuple[str, ...]]:
 def _parallel(source: Source) -> dict[str, tuple[str, ...]]:
     if not source.languages:
         return {"train": (), "test": ()}
-    ending = source.languages[0]
-    return {"train": (f"train*.{ending}",), "test": (f"test*.{ending}", f"dev*.{ending}")}
+    suffix = source.languages[0]
+    return {"train": (f"train*.{suffix}",), "test": (f"test*.{suffix}", f"dev*.{suffix}")}
 
 
 def _from_files(task: TextTask, path: Path, log: Log) -> list[list[Item]]:
     notes, patterns = Notes(), _patterns(task.source)
     files = find_parts(path, patterns)
-    if path.is_file():  # a lone file is asked, unless its name says that it is for training
-        part = "train" if "train" in path.name.lower() and "train" in files else "test"
-        files = {part: [path]}
+    if path.is_file():  # a single file is the test split unless its name contains "train"
+        split = "train" if "train" in path.name.lower() and "train" in files else "test"
+        files = {split: [path]}
     if not files:
-        raise ValueError(wanted(path, patterns))
+        raise ValueError(no_files_message(path, patterns))
     read_one = {"columns": _columns, "lambada": _lambada, "coqa": _coqa, "parallel": _sentences}[task.source.layout]
-    found = [[item for file in files.get(part, ()) for item in read_one(task, file, notes)] for part in patterns]
-    for words in (*notes.said, *problem_lines(notes.problems.as_dict())):
-        log(words)
+    found = [[item for file in files.get(split, ()) for item in read_one(task, file, notes)] for split in patterns]
+    for message in (*notes.messages, *problem_lines(notes.problems.as_dict())):
+        log(message)
     return found
 
 
 def _columns(task: TextTask, path: Path, notes: Notes) -> Iterator[Item]:
     table = read_table(path, notes)
     if not task.gold:
-        raise ValueError("the task names no column with the right answer: set gold, such as gold = 'answer'")
-    table.need(task.gold, "gold")
+        raise ValueError("the task does not name the column with the right answer: set gold, such as gold = 'answer'")
+    table.require(task.gold, "gold")
     for number, row in enumerate(table.rows):
         if row.broken:
             notes.problem(row.broken[0], str(path), row.place, row.broken[1])
@@ -165,7 +170,7 @@ def _columns(task: TextTask, path: Path, notes: Notes) -> Iterator[Item]:
 
 
 def _lambada(task: TextTask, path: Path, notes: Notes) -> Iterator[Item]:
-    """JSON lines with a text, or a text a line as first published, which is detokenised."""
+    """JSON lines with a text, or one text per line as first published, which is detokenised."""
     if path.suffix == ".jsonl":
         texts = [plain(row.fields.get("text")) for row in read_table(path, notes).rows if not row.broken]
     else:
@@ -173,13 +178,13 @@ def _lambada(task: TextTask, path: Path, notes: Notes) -> Iterator[Item]:
     for number, text in enumerate(texts):
         context, _, word = text.rstrip().rpartition(" ")
         if not context or not word:
-            notes.problem("empty_text", str(path), f"text {number + 1}", "there is no last word to ask for")
+            notes.problem("empty_text", str(path), f"text {number + 1}", "there is no last word to predict")
             continue
         yield Item(str(number), {"context": context, "word": word}, (word,))
 
 
 def detokenised(text: str) -> str:
-    """A text whose words and marks stand apart, as people write it.
+    """Undoes the tokenization of a text, in which spaces separate words and punctuation.
 
     >>> detokenised("`` i do n't know , '' she said .")
     '"i don\\'t know," she said.'
@@ -202,14 +207,14 @@ def _coqa(task: TextTask, path: Path, notes: Notes) -> Iterator[Item]:
 
 
 def _sentences(task: TextTask, path: Path, notes: Notes) -> Iterator[Item]:
-    """Two files of one name, whose lines are translations of each other."""
+    """Two files with the same name but for the suffix, which are translations of each other line by line."""
     first, second = task.source.languages
     other = path.with_suffix(f".{second}")
     if path.suffix != f".{first}" or not other.is_file():
-        raise ValueError(f"{path} must end in .{first} and have its translations beside it in {other.name}")
+        raise ValueError(f"{path} must end in .{first}, with its translations in the same folder in {other.name}")
     sides = [read_text(file, notes).rstrip("\n").split("\n") for file in (path, other)]
     if len(sides[0]) != len(sides[1]):
-        raise ValueError(f"{path} has {len(sides[0]):,} lines and {other.name} {len(sides[1]):,}: they must match")
+        raise ValueError(f"{path} has {len(sides[0]):,} lines and {other.name} {len(sides[1]):,}: make them match")
     for number, (text, translation) in enumerate(zip(*sides, strict=True)):
         if text.strip() and translation.strip():
             yield Item(str(number), {first: text.strip(), second: translation.strip()}, (translation.strip(),))

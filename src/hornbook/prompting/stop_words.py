@@ -1,6 +1,6 @@
-"""English words that hold sentences together. A text rarely ends where one of them could still be followed, so that
-GPT-2's paper left them out of what may be the last word of LAMBADA. The paper does not say which; these are articles,
-pronouns, prepositions, conjunctions, auxiliary verbs, and adverbs that point to another word."""
+"""English stop words. A text rarely ends in one of them, so the GPT-2 paper excludes stop words as predictions of the
+last word of LAMBADA. The paper does not list them; these are articles, pronouns, prepositions, conjunctions, auxiliary
+verbs, and adverbs that refer to another word."""
 
 _WORDS = """
 a an the this that these those

@@ -1,10 +1,10 @@
 """Fine-tuning one GPT on several tasks as text (`joint.py`), with the loss on the answers or on every token.
 
-RUN/run.json              what was asked and decided
+RUN/run.json              the request and the resolved settings
 RUN/config.json, model.safetensors, tokenizer.json, tokenizer_config.json     the weights with the best held-out loss
 RUN/checkpoints/, best/, metrics.jsonl
 
-What comes of it is a GPT like any other: `hornbook prompt RUN --task ... --shots 0` scores it by the same task files.
+The result is an ordinary GPT: `hornbook prompt RUN --task ... --shots 0` scores it with the same task files.
 """
 
 import dataclasses
@@ -22,7 +22,7 @@ from hornbook import config as configuration
 from hornbook.config import Typed, setting
 from hornbook.files import read_json, write_json
 from hornbook.finetuning.batches import TaskBatches
-from hornbook.finetuning.settings import HIGHEST_RATE, rounded, width_factor
+from hornbook.finetuning.settings import MAX_LR, rounded, width_factor
 from hornbook.interop.folder import load_folder, load_weights, read_weights, save_model
 from hornbook.interop.hub import model_folder
 from hornbook.lifecycle.locking import locks_out
@@ -48,20 +48,20 @@ from hornbook.train.settings import (
 )
 from hornbook.train.validation import validate
 
-VERB = "finetune-text"
-PUBLISHED_RATE = 6.25e-5  # of GPT-1 in fine-tuning
+COMMAND = "finetune-text"
+PUBLISHED_LR = 6.25e-5  # fine-tuning of GPT-1
 LONGEST_WITHOUT_VALIDATION = 1000  # steps
-UNITS_TOGETHER = 32  # examples in a batch of validation
+UNITS_TOGETHER = 32  # examples per validation batch
 
 
 @dataclass(frozen=True)
 class TextSettings(Typed, group=""):
-    """A variant changes a field."""
+    """All settings of a fine-tuning run on text tasks, by group."""
 
-    learns: Learns = setting("answer", "what has a loss: the answers alone, or all tokens")
-    epochs: float = setting(3.0, "how often the training examples are read", above=0, high=10_000)
-    batch_size: int = setting(32, "examples in a batch", low=1, high=1_000_000)
-    optimizer: OptimizerSettings = field(default_factory=lambda: OptimizerSettings(lr=PUBLISHED_RATE))
+    learns: Learns = setting("answer", "tokens that have a loss: only the answers, or all")
+    epochs: float = setting(3.0, "passes over the training examples", above=0, high=10_000)
+    batch_size: int = setting(32, "examples per batch", low=1, high=1_000_000)
+    optimizer: OptimizerSettings = field(default_factory=lambda: OptimizerSettings(lr=PUBLISHED_LR))
     schedule: ScheduleSettings = field(default_factory=lambda: ScheduleSettings(steps=1, warmup_fraction=0.002))
     batch: BatchSettings = field(default_factory=BatchSettings)
     validation: ValidationSettings = field(default_factory=ValidationSettings)
@@ -78,16 +78,16 @@ class TextSettings(Typed, group=""):
 
 
 def text_settings(model: Gpt, overrides: dict) -> TextSettings:
-    """GPT-1's published ones; a narrow model gets a higher rate."""
-    rate = rounded(min(HIGHEST_RATE, PUBLISHED_RATE * width_factor(model.config.width)))
-    usual = dataclasses.replace(TextSettings(), optimizer=OptimizerSettings(lr=rate))
-    return configuration.with_overrides(usual, overrides)
+    """GPT-1's published settings with overrides; narrow models use a higher learning rate."""
+    lr = rounded(min(MAX_LR, PUBLISHED_LR * width_factor(model.config.width)))
+    default = dataclasses.replace(TextSettings(), optimizer=OptimizerSettings(lr=lr))
+    return configuration.with_overrides(default, overrides)
 
 
 def opened_gpt(name: str | Path) -> tuple[Gpt, Tokenizer]:
     model, tokenizer = load_folder(model_folder(name))
     if not isinstance(model, Gpt) or "clm" not in model.heads:
-        raise ValueError(f"{name} is no GPT with a clm head, which --task text needs: give one, or another --task")
+        raise ValueError(f"{name} is not a GPT with a clm head, which --task text needs: give one, or another --task")
     return model, tokenizer
 
 
@@ -103,8 +103,8 @@ def finetune_text(
     on_progress: Callable[[Status], None] | None = None,
     log: Log = print,
 ) -> Outcome:
-    """Fine-tunes a GPT on the tasks that the file `data` names (`joint.py`) into the run folder `out`. To resume a run,
-    `data` and `overrides` may be left out.
+    """Fine-tunes a GPT on the tasks in the file `data` (`joint.py`) into the run folder `out`. With `resume`, `data`
+    and `overrides` may be left out.
 
     >>> import hornbook
     >>> hornbook.finetune_text("runs/gpt", "joint.toml", "runs/joint", overrides={"epochs": 1})  # doctest: +SKIP
@@ -112,13 +112,13 @@ def finetune_text(
     out = Path(out)
     has_run = (out / "run.json").exists()
     if has_run and not resume:
-        raise ValueError(f"{out} already holds a run: add --resume to go on with it, or choose another --out")
+        raise ValueError(f"{out} already holds a run: add --resume to continue it, or choose another --out")
     if not has_run and out.exists() and any(path for path in out.iterdir() if not path.name.endswith(".tmp")):
         raise ValueError(f"{out} exists and is not a run: choose another --out, or empty it")
     record = _read_run(out) if has_run else None
     data = record["data"]["path"] if data is None and record is not None else data
     if data is None:
-        raise ValueError("there is no data: give a .toml file that names the tasks")
+        raise ValueError("--data is missing: give a .toml file that lists the tasks")
     if record is not None:
         _refuse_other_request(out, record, model, overrides or {})
     joint = read_joint(data)
@@ -127,19 +127,17 @@ def finetune_text(
     found = documents(joint, tokenizer, trained.config.max_positions, settings.learns, log)
     if record is None:
         settings = _with_steps(settings, found.train)
-    asked = _asked(model, data, settings, found, overrides or {})
+    request = _request(model, data, settings, found, overrides or {})
     flops, before = _planned_flops(trained, settings, found.train), (None, None)
     if record is not None:
-        if record["data"]["fingerprint"] != asked["data"]["fingerprint"]:
-            raise ValueError(
-                f"{out} was started with other data than {data} holds: restore it, or choose another --out"
-            )
-        before = record["runtime"]["threads"], record["runtime"]["compiles"]  # the bits of its weights depend on both
+        if record["data"]["fingerprint"] != request["data"]["fingerprint"]:
+            raise ValueError(f"{out} was started with other data than {data}: restore it, or choose another --out")
+        before = record["runtime"]["threads"], record["runtime"]["compiles"]  # both affect the bits of the weights
     runtime = decide(settings.runtime, flops, *before)
     prepare(runtime)
     log(f"{sum(p.numel() for p in trained.parameters()):,} parameters; {runtime.reason}")
     if not has_run:
-        write_json(out / "run.json", asked | _about(trained, joint, runtime))
+        write_json(out / "run.json", request | _about(trained, joint, runtime))
     job = _job(trained, tokenizer, found, settings, runtime)
     outcome = train(out, job, settings.loop(), runtime, on_progress or (lambda status: None))
     if outcome.ended != "stopped":
@@ -157,15 +155,15 @@ def _with_steps(settings: TextSettings, features: Features) -> TextSettings:
     return configuration.with_overrides(settings, overrides)
 
 
-def _asked(
+def _request(
     model: str | Path, data: str | Path, settings: TextSettings, found: Documents, overrides: dict
 ) -> dict[str, Any]:
     digest = hashlib.sha256()
     for features in (found.train, found.held_out):
-        for ids, wanted in zip(features.ids, features.token_labels, strict=True):
-            digest.update(ids.tobytes() + b"|" + wanted.tobytes() + b"\n")
+        for ids, targets in zip(features.ids, features.token_labels, strict=True):
+            digest.update(ids.tobytes() + b"|" + targets.tobytes() + b"\n")
     return {
-        "command": VERB,
+        "command": COMMAND,
         "preset": ", ".join(each["task"] for each in found.about),
         "from": str(model),
         "request": {"overrides": {name: str(value) for name, value in overrides.items()}},
@@ -176,7 +174,7 @@ def _asked(
 
 def _read_run(out: Path) -> dict[str, Any]:
     record = read_json(out / "run.json")
-    if record.get("command") != VERB:
+    if record.get("command") != COMMAND:
         raise ValueError(f"{out} is not a run of --task text: choose another --out")
     return record
 

@@ -1,4 +1,4 @@
-"""Which answers of a fine-tuned model share no word with the right one, by the length of the right one."""
+"""Answers of a fine-tuned span model that have no word in common with a gold answer, by gold answer length."""
 
 import re
 
@@ -9,24 +9,31 @@ ARTICLES = {"a", "an", "the"}
 
 
 def by_length(run: FinetunedRun) -> list[tuple[str, int, int]]:
-    """(how long the right answer is, questions, of those the ones whose answer shares no word with any right one)."""
+    """Rows of (gold answer length, number of questions, number of misses as defined by `is_miss`).
+
+    Questions without a gold answer are left out; the length is that of the first gold answer.
+    """
     rows = [(len(row["gold"][0].split()), is_miss(row)) for row in run.predictions if row["gold"]]
     out = []
-    for shortest, longest, words in LENGTHS:
+    for shortest, longest, label in LENGTHS:
         missed = [miss for length, miss in rows if shortest <= max(1, length) <= longest]
-        out.append((words, len(missed), sum(missed)))
+        out.append((label, len(missed), sum(missed)))
     return [each for each in out if each[1]]
 
 
 def is_miss(row: dict) -> bool:
-    """Whether an answer has no word in common with a right one; of a question without an answer, whether it has one."""
-    said = _words(row.get("answer") or "")
+    """True if the predicted answer shares no word with any gold answer.
+
+    For a question without a gold answer: True if the model gave one.
+    """
+    predicted = _words(row.get("answer") or "")
     if not row["gold"]:
         return bool(row.get("answer"))
-    return not any(said & _words(right) for right in row["gold"])
+    return not any(predicted & _words(gold) for gold in row["gold"])
 
 
 def _words(text: str) -> set[str]:
-    """In lower case and without articles; a text that has no letters or digits is a word itself."""
+    """The lower-cased words without articles, unless there are only articles; a text without letters or digits counts
+    as one word."""
     words = set(re.findall(r"\w+", text.lower()))
     return words - ARTICLES or words or {text.strip()} - {""}

@@ -1,5 +1,5 @@
-"""The model card of a fine-tuning run: `README.md` with a head that the Hugging Face hub reads. It says only what the
-run wrote to disk."""
+"""The model card of a fine-tuning run: `README.md` with a YAML header for the Hugging Face Hub, written from the files
+of the run only."""
 
 import math
 import re
@@ -17,17 +17,17 @@ SHOWN_SETTINGS = (
     ("optimizer.name", "optimizer"),
     ("optimizer.lr", "learning rate"),
     ("schedule.steps", "steps"),
-    ("schedule.warmup_fraction", "warm-up, share of the steps"),
-    ("schedule.warmup_steps", "warm-up steps"),
+    ("schedule.warmup_fraction", "warmup fraction"),
+    ("schedule.warmup_steps", "warmup steps"),
     ("optimizer.weight_decay", "weight decay"),
     ("task.head", "head"),
     ("task.pair_encoding", "pair encoding"),
-    ("task.max_length", "longest sequence"),
-    ("task.no_answer", "no answer as"),
+    ("task.max_length", "max sequence length"),
+    ("task.no_answer", "no-answer method"),
     ("task.class_weights", "class weights"),
-    ("layers.head_lr_ratio", "learning rate of the head, times"),
-    ("layers.decay", "decay of the rate by layer"),
-    ("layers.decay_from", "counted from"),
+    ("layers.head_lr_ratio", "head learning rate, multiple of the base"),
+    ("layers.decay", "layer-wise learning-rate decay"),
+    ("layers.decay_from", "layer-wise decay starts at"),
     ("layers.frozen", "frozen layers"),
     ("layers.dropout", "dropout"),
     ("runtime.seed", "seed"),
@@ -35,10 +35,10 @@ SHOWN_SETTINGS = (
 
 
 def write_card(folder: str | Path) -> Path:
-    """Writes `README.md` into the folder of a finished fine-tuning run, and answers its path."""
+    """Writes `README.md` into the folder of a finished fine-tuning run, and returns its path."""
     run = FinetunedRun.load(folder)
     if not run.is_finished:
-        raise ValueError(f"{folder} has no scores.json yet: a card is written once the run has finished")
+        raise ValueError(f"{folder} has no scores.json yet: finish the run, then write its model card")
     path = run.folder / "README.md"
     write_text(path, card(run))
     return path
@@ -56,11 +56,11 @@ def card(run: FinetunedRun) -> str:
         f"## How to use it\n\n{_usage(run)}",
         f"## Limits\n\n{_limits(run)}",
     ]
-    return "\n\n".join(part.strip() for part in sections if part) + "\n"
+    return "\n\n".join(each.strip() for each in sections if each) + "\n"
 
 
 def quoted(text: str) -> str:
-    """A YAML string in double quotes, whatever the text holds.
+    """The text as a YAML string in double quotes, with special characters escaped.
 
     >>> quoted('a: "b"')
     '"a: \\\\"b\\\\""'
@@ -70,7 +70,7 @@ def quoted(text: str) -> str:
         code = ord(each)
         if each in '"\\':
             out.append("\\" + each)
-        elif 0xD800 <= code <= 0xDFFF:  # half of a character, which no file in UTF-8 can hold
+        elif 0xD800 <= code <= 0xDFFF:  # an unpaired surrogate, which UTF-8 cannot encode
             out.append("\\uFFFD")
         elif code < 0x20 or 0x7F <= code <= 0xA0 or code in (0x2028, 0x2029, 0xFEFF, 0xFFFE, 0xFFFF):
             out.append(f"\\u{code:04X}")
@@ -87,24 +87,24 @@ def _head(run: FinetunedRun) -> str:
         lines.append(f"base_model: {quoted(run.model)}")
     tags = ["hornbook", run.config.get("model_type"), run.name, run.kind]
     lines += ["tags:", *(f"- {quoted(str(tag))}" for tag in dict.fromkeys(filter(None, tags)))]
-    if "dev" in run.parts:
-        lines += ["metrics:", *(f"- {quoted(name)}" for name in run.parts["dev"])]
+    if "dev" in run.splits:
+        lines += ["metrics:", *(f"- {quoted(name)}" for name in run.splits["dev"])]
     return "\n".join(lines) + "\n"
 
 
 def is_hub_name(model: str) -> bool:
-    """Whether a model was named as the hub names them, and no folder of that name is here."""
+    """True if `model` looks like a repository name on the Hub and no local folder has that name."""
     return bool(HUB_NAME.fullmatch(model)) and not Path(model).exists()
 
 
 def _opening(run: FinetunedRun) -> str:
     model = _code(run.model)
-    how = f"The network of {model} trained from random weights" if run.is_from_scratch else f"{model}, fine-tuned"
+    how = f"The architecture of {model}, trained from random weights" if run.is_from_scratch else f"{model}, fine-tuned"
     examples = run.train_examples
     on = f" on {examples:,} examples" if examples is not None else ""
     on += f" and {run.copies_in_words}" if on and run.copies_in_words else ""
-    on += f", with the teacher {_code(run.record.teacher)}," if run.record.teacher else ""
-    score = f" Dev score that decided: {run.dev_score_in_words}." if run.dev_score_in_words else ""
+    on += f", distilled from the teacher {_code(run.record.teacher)}," if run.record.teacher else ""
+    score = f" Dev score used for model selection: {run.dev_score_in_words}." if run.dev_score_in_words else ""
     version = f" Made with hornbook {run.run['hornbook']}." if "hornbook" in run.run else ""
     return f"{how}{on} for the task {_code(run.name)} ({run.kind_in_words}).{score}{version}"
 
@@ -116,22 +116,22 @@ def _degenerate(run: FinetunedRun) -> str:
 
 
 def _scores(run: FinetunedRun) -> str:
-    if not run.parts:
-        return "No part of the data has labels to score on."
+    if not run.splits:
+        return "No split of the data has labels to score on."
     rows = [
-        (_plain(part), wording.measure(name), run.interval_in_words(name, found))
-        for part, scores in run.parts.items()
+        (_plain(split), wording.measure(name), run.interval_in_words(name, found))
+        for split, scores in run.splits.items()
         for name, found in scores.items()
     ]
-    words = "Intervals are 95% ones, from a bootstrap over the examples of the part."
+    note = "Intervals are 95% bootstrap intervals over the examples of the split."
     best, chosen = run.best_validation, ""
     if best is not None:
         chosen = (
-            f" The weights are those of the step with the best {wording.measure(run.decided_by)} on dev (step "
-            f"{best['step']:,}), so the dev scores are a little too good."
+            f" The weights are from the step with the best {wording.measure(run.decided_by)} on dev (step "
+            f"{best['step']:,}), so the dev scores are slightly optimistic."
         )
-    tuned = " The no-answer threshold was chosen on dev too." if run.or_none else ""
-    return _table(("part", "score", "value (95% interval)"), rows) + f"\n\n{words}{chosen}{tuned}"
+    tuned = " The no-answer threshold was also chosen on dev." if run.or_none else ""
+    return _table(("split", "metric", "value (95% interval)"), rows) + f"\n\n{note}{chosen}{tuned}"
 
 
 def _data(run: FinetunedRun) -> str:
@@ -139,8 +139,8 @@ def _data(run: FinetunedRun) -> str:
     files = data.get("files") or []
     lines += [f"- file: {_code(str(file))}" for file in files]
     if not files:
-        lines.append(f"- data: {_code(str(data['path'])) if data.get('path') else 'handed over in memory'}")
-    lines += [f"- {_plain(part)}: {num:,} examples" for part, num in (data.get("examples") or {}).items()]
+        lines.append(f"- data: {_code(str(data['path'])) if data.get('path') else 'passed in memory'}")
+    lines += [f"- {_plain(split)}: {num:,} examples" for split, num in (data.get("examples") or {}).items()]
     in_train = (data.get("examples") or {}).get("train")
     if run.train_examples is not None and run.train_examples != in_train:
         lines.append(f"- trained on {run.train_examples:,} of them")
@@ -148,14 +148,14 @@ def _data(run: FinetunedRun) -> str:
         lines.append(f"- labels: {', '.join(map(_code, run.labels))}")
     if data.get("fingerprint"):
         lines.append(f"- SHA-256 over all examples: {_code(str(data['fingerprint']))}")
-    lines += [f"- {_plain(str(words))}" for words in data.get("said") or []]
-    for part, num in (run.run.get("cut_texts") or {}).items():
+    lines += [f"- {_plain(str(message))}" for message in data.get("said") or []]
+    for split, num in (run.run.get("cut_texts") or {}).items():
         if num:
-            lines.append(f"- {num:,} texts of {_plain(part)} were longer than the model takes, and were cut")
+            lines.append(f"- {num:,} texts of {_plain(split)} were longer than the maximum length and were truncated")
     problems = data.get("problems") or {}
     for kind, problem in problems.items():
         lines.append(f"- problem: {problem.get('count', 0):,} {_plain(str(problem.get('what', kind)))}")
-    return "\n".join(lines if problems else [*lines, "- no problems were counted in the data"])
+    return "\n".join(lines if problems else [*lines, "- no problems found in the data"])
 
 
 def _settings(run: FinetunedRun) -> str:
@@ -165,7 +165,7 @@ def _settings(run: FinetunedRun) -> str:
     schedule, layers = (run.record.settings.get(group) or {} for group in ("schedule", "layers"))
     left_out |= set() if schedule.get("warmup_steps") is None else {"schedule.warmup_fraction"}
     left_out |= {"layers.decay_from"} if layers.get("decay", 1) == 1 else set()
-    for path, words in SHOWN_SETTINGS:
+    for path, label in SHOWN_SETTINGS:
         if path in left_out:
             continue
         value: object = run.record.settings
@@ -173,9 +173,9 @@ def _settings(run: FinetunedRun) -> str:
             value = value.get(name) if isinstance(value, dict) else None
         if value is not None:
             value = {True: "yes", False: "no"}[value] if isinstance(value, bool) else value
-            rows.append((words, f"{value:g}" if isinstance(value, float) else _plain(str(value))))
-    before = "".join(f" Before, in stage {stage.number}: {stage.in_words}." for stage in run.earlier_stages)
-    return _table(("setting", "value"), rows) + f"\n\nAll of them are in `run.json`.{before}"
+            rows.append((label, f"{value:g}" if isinstance(value, float) else _plain(str(value))))
+    before = "".join(f" Earlier stage {stage.number}: {stage.in_words}." for stage in run.earlier_stages)
+    return _table(("setting", "value"), rows) + f"\n\nAll settings are in `run.json`.{before}"
 
 
 def _hardware(run: FinetunedRun) -> str:
@@ -200,28 +200,30 @@ def _usage(run: FinetunedRun) -> str:
     if code := usage.transformers_code(run):
         parts.append(f"```python\n{code}\n```")
     else:
-        parts.append("Its head is none that `transformers` has a class for: it opens in hornbook only.")
+        parts.append("`transformers` has no class for this head: the model loads in hornbook only.")
     return "\n\n".join(parts)
 
 
 def _limits(run: FinetunedRun) -> str:
     lines = []
     if run.degenerate:
-        lines.append(f"It is degenerate: {_plain(str(run.degenerate))}.")
-    tested = [part for part in run.parts if part != "dev"]
-    if not any(part.startswith("test") for part in tested):
-        lines.append("It was not scored on a test part, only on data that the choice of its weights has seen.")
+        lines.append(f"The run is degenerate: {_plain(str(run.degenerate))}.")
+    others = [split for split in run.splits if split != "dev"]
+    if not any(split.startswith("test") for split in others):
+        lines.append("The model was not scored on a test split, only on data used to choose its weights.")
     low, high = (number(run.dev_score.get(end)) for end in ("low", "high"))
     num_dev = (run.data.get("examples") or {}).get("dev")
     if math.isfinite(low) and math.isfinite(high) and num_dev:
         span = f"{run.score_in_words(run.decided_by, low)} to {run.score_in_words(run.decided_by, high)}"
-        lines.append(f"Dev has {num_dev:,} examples: differences within {span} may be chance.")
+        lines.append(f"Dev has {num_dev:,} examples: differences within {span} may be due to chance.")
     seed = (run.record.settings.get("runtime") or {}).get("seed")
-    lines.append(f"The scores are of one run{'' if seed is None else f' (seed {seed})'}; another seed may give others.")
-    lines.append("Texts from other sources, other languages, and bias towards groups of people were not tested.")
+    lines.append(
+        f"The scores come from one run{'' if seed is None else f' (seed {seed})'}; other seeds may score differently."
+    )
+    lines.append("Texts from other sources, other languages, and social bias were not tested.")
     if run.or_none and run.is_published:
         lines.append(
-            "The no-answer threshold is in `task.json`; `transformers` does not read it and decides by its own."
+            "The no-answer threshold is in `task.json`; `transformers` does not read it and uses its own rule."
         )
     return "\n".join(f"- {line}" for line in lines)
 
@@ -232,13 +234,13 @@ def _table(titles: tuple[str, ...], rows: list[tuple[str, ...]]) -> str:
 
 
 def _plain(text: str) -> str:
-    """Text on one line that Markdown takes for no markup."""
+    """The text on one line, with Markdown special characters escaped."""
     text = " ".join(text.encode("utf-8", "replace").decode().split())
     return re.sub(r"([\\`*_\[\]<>#])", r"\\\1", text)
 
 
 def _code(text: str) -> str:
-    """Text on one line, as code."""
+    """The text on one line, as Markdown inline code."""
     text = " ".join(text.encode("utf-8", "replace").decode().split())
     fence = "`" * (max((len(run) for run in re.findall("`+", text)), default=0) + 1)
     pad = " " if text.startswith("`") or text.endswith("`") else ""

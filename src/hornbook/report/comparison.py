@@ -1,5 +1,5 @@
-"""Several models side by side, from the `comparison.json` that `hornbook compare` wrote: a table for the terminal, a
-picture of score against latency, and a page."""
+"""Comparison of several models, from the `comparison.json` written by `hornbook compare`: a table for the terminal, a
+plot of score against latency, and an HTML page."""
 
 import math
 from functools import cache
@@ -27,75 +27,75 @@ def is_comparison(folder: str | Path) -> bool:
 
 
 def write_comparison_page(folder: str | Path) -> Path:
-    """Writes `report.html` and `comparison.png` beside the `comparison.json` of a folder."""
+    """Writes `report.html` and `comparison.png` into the folder of a `comparison.json`; returns the page's path."""
     folder = Path(folder)
     found = _read(folder)
     draw = cache(lambda is_dark: as_png(figure(found, DARK if is_dark else LIGHT)))
     write_png(folder / PICTURE, draw(False))
     names = [each["name"] for each in found["rows"]]
-    head = f'<header>\n<h1>{len(names)} models side by side</h1>\n<p class="soft small path">{escape(str(folder))}</p>'
-    shown = f'<div class="picture">{picture(draw, _title(found))}</div>'
+    head = f'<header>\n<h1>Comparison of {len(names)} models</h1>\n<p class="soft small path">{escape(str(folder))}</p>'
+    image = f'<div class="picture">{picture(draw, _title(found))}</div>'
     notes = "".join(f"<p>{escape(note)}.</p>" for note in found.get("notes", []))
     sections = [
         f"{head}\n</header>",
-        section("What each costs and is worth", notes + shown + _table(found)),
-        section("How it was measured", "".join(f"<p>{escape(line)}</p>" for line in how_measured(found))),
+        section("Cost and quality", notes + image + _table(found)),
+        section("How this was measured", "".join(f"<p>{escape(line)}</p>" for line in how_measured(found))),
     ]
     path = folder / "report.html"
-    write_text(path, page(f"{len(names)} models side by side", sections))
+    write_text(path, page(f"Comparison of {len(names)} models", sections))
     return path
 
 
 def _read(folder: Path) -> dict:
     found = read_json(folder / FILE)
     if not found.get("rows"):
-        raise ValueError(f"{folder / FILE} has no rows: compare the models again")
+        raise ValueError(f"{folder / FILE} has no rows: run the comparison again")
     return found
 
 
 def headings(found: dict) -> tuple[str, ...]:
     has_gpu = any("cuda" in each["throughput"] for each in found["rows"])
-    score = (wording.measure(found["decided_by"]), "kept") if _has_scores(found) else ()
-    gpu = ("a second, GPU",) if has_gpu else ()
+    score = (wording.measure(found["decided_by"]), "score kept") if _has_scores(found) else ()
+    gpu = ("inputs/s, GPU",) if has_gpu else ()
     return (
-        *("model", "run by", "size", "parameters", "FLOPs", "p50, ms", "p99, ms", "faster"),
-        *("a second, CPU", *gpu, *score),
+        *("model", "runtime", "size", "parameters", "FLOPs", "p50, ms", "p99, ms", "speedup"),
+        *("inputs/s, CPU", *gpu, *score),
     )
 
 
 def cells(found: dict) -> list[tuple[str, ...]]:
-    """A row for each model, under `headings`; what is not known is a dash."""
+    """One row per model, in the columns of `headings`; unknown values are a dash."""
     return [_cells(each, found) for each in found["rows"]]
 
 
 def _cells(each: dict, found: dict) -> tuple[str, ...]:
     latency, speeds = each["latency_ms"], each["throughput"]
-    shown = [
+    values = [
         *(each["name"], KINDS.get(each["kind"], each["kind"]), wording.size(each["bytes"])),
         *(wording.amount(each["parameters"]), wording.amount(each["flops"])),
         *(f"{latency['p50']:.2f}", f"{latency['p99']:.2f}", f"{each['times_faster']:.2f} x", _speed(speeds["cpu"])),
     ]
     if any("cuda" in one["throughput"] for one in found["rows"]):
-        shown.append(_speed(speeds["cuda"]) if "cuda" in speeds else "–")
+        values.append(_speed(speeds["cuda"]) if "cuda" in speeds else "–")
     if _has_scores(found):
         score = each.get("score")
-        shown.append(wording.score_with_interval(found["decided_by"], score, _in_percent(found)) if score else "–")
-        shown.append(wording.percent(each["kept"]) if "kept" in each else "–")
-    return tuple(shown)
+        values.append(wording.score_with_interval(found["decided_by"], score, _in_percent(found)) if score else "–")
+        values.append(wording.percent(each["kept"]) if "kept" in each else "–")
+    return tuple(values)
 
 
 def how_measured(found: dict) -> list[str]:
-    timed = f"examples of {found['data']}" if found.get("data") else f"{found['length']} drawn tokens"
+    timed = f"examples of {found['data']}" if found.get("data") else f"{found['length']} random tokens"
     cores = "one core" if found["threads"] == 1 else f"{found['threads']} cores"
     devices = "; ".join(found["devices"].values())
     lines = [
-        f"Latency: one input at a time on {cores}, {found['rounds']} rounds by turns, the model alone without its "
-        f"tokenizer. Throughput: {found['batch_size']} inputs at once. Inputs: {timed}. {devices}.",
-        "FLOPs: of one input, two for each multiplication with a weight. Faster, and kept: against the first.",
+        f"Latency: one input at a time on {cores}, {found['rounds']} interleaved rounds, without "
+        f"tokenization. Throughput: batches of {found['batch_size']} inputs. Inputs: {timed}. {devices}.",
+        "FLOPs: per input, two per multiply-add with a weight. Speedup and score kept: relative to the first model.",
     ]
     if _has_scores(found):
         where = f"{found['task']}, {found['part']}"
-        how = "computed for this comparison" if found.get("data") else "as the runs wrote them down"
+        how = "computed for this comparison" if found.get("data") else "as recorded by the runs"
         lines.append(f"Scores: {wording.measure(found['decided_by'])} on {where}, with 95% intervals, {how}.")
     return lines
 
@@ -109,21 +109,21 @@ def _has_scores(found: dict) -> bool:
 
 
 def _in_percent(found: dict) -> bool:
-    """Scores of spans are in percent already."""
+    """Whether scores are in percent, as those of span tasks are; the others are fractions."""
     return any(number(each.get("score", {}).get("value")) > 1.5 for each in found["rows"])
 
 
 def _table(found: dict) -> str:
     titles = headings(found)
-    rows = [row(shown[0], list(zip(titles[1:], shown[1:], strict=True))) for shown in cells(found)]
+    rows = [row(values[0], list(zip(titles[1:], values[1:], strict=True))) for values in cells(found)]
     return table(titles, rows, amounts_from=1)
 
 
-# ---- the picture
+# ---- plot
 
 
 def figure(found: dict, colours: Colours = LIGHT) -> Figure:
-    """Score against latency, each dot's area by its file; throughput stands in where there are no scores."""
+    """Score (CPU throughput where there are no scores) against latency; the area of a dot is the file size."""
     drawn = new_figure(7.2, 4.4, colours)
     axes = drawn.add_subplot()
     style(axes, colours)
@@ -141,17 +141,17 @@ def figure(found: dict, colours: Colours = LIGHT) -> Figure:
         above = math.sqrt(area) / 2 + 3
         offset, anchor = ((0, above), "bottom") if place % 2 == 0 else ((0, -above), "top")
         exported = "" if each["kind"] == "torch" else f" ({KINDS[each['kind']]})"
-        words = _short_name(each, found["rows"]) + exported
+        label = _short_name(each, found["rows"]) + exported
         look = {"textcoords": "offset points", "ha": "center", "va": anchor, "fontsize": 8, "color": colours.ink}
-        rim = withStroke(linewidth=3, foreground=colours.paper)  # lines of intervals go behind it
-        axes.annotate(words, (x, y), offset, path_effects=[rim], zorder=4, **look)
+        rim = withStroke(linewidth=3, foreground=colours.paper)  # keeps the label readable over interval lines
+        axes.annotate(label, (x, y), offset, path_effects=[rim], zorder=4, **look)
     axes.set_xscale("log")
     axes.xaxis.set_major_locator(MaxNLocator(6))
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
     axes.xaxis.set_minor_formatter(NullFormatter())
     axes.margins(0.18, 0.22)
     cores = "one core" if found["threads"] == 1 else f"{found['threads']} cores"
-    axes.set_xlabel(f"median latency of one input on {cores}, ms; a dot's area is the size of the file")
+    axes.set_xlabel(f"median latency of one input on {cores}, ms (dot area: file size)")
     if _has_scores(found) and found["decided_by"] not in wording.NOT_SHARES:
         unit = 1 if _in_percent(found) else 100
         axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{unit * value:g}%"))
@@ -160,7 +160,7 @@ def figure(found: dict, colours: Colours = LIGHT) -> Figure:
 
 def _title(found: dict) -> str:
     if not _has_scores(found):
-        return "Inputs a second on the CPU, against latency"
+        return "Inputs per second on the CPU, against latency"
     measure = wording.measure(found["decided_by"])
     return f"{measure[:1].upper()}{measure[1:]} on {found['task']}, against latency"
 
@@ -176,7 +176,7 @@ def _interval(each: dict) -> list[float]:
 
 
 def _short_name(each: dict, rows: list[dict]) -> str:
-    """As much of the end of its path as tells it from the others."""
+    """The shortest suffix of the path that distinguishes this model from the others."""
     others = [Path(one["name"]).parts for one in rows if one["name"] != each["name"]]
     parts = Path(each["name"]).parts
     for num in range(1, len(parts) + 1):

@@ -1,5 +1,5 @@
-"""Pictures of where predictions lie beside what is right: a heat map of classes, a scatter of numbers, and the heads of
-an attention."""
+"""Plots of predictions against gold labels: a confusion matrix for classes and a scatter plot for numbers. Also heat
+maps of attention heads."""
 
 import math
 
@@ -24,25 +24,25 @@ def confusion_png(found: Confusion, dark: bool = False) -> bytes:
 
 
 def confusion_figure(found: Confusion, colours: Colours = LIGHT) -> Figure:
-    """Rows are what is right, columns what was said; the colour is the share of the row, the number a count."""
+    """Confusion matrix: rows are gold labels, columns predictions; numbers are counts, colours fractions of the row."""
     num = len(found.names)
     names = [_drawable(name, place) for place, name in enumerate(found.names)]
     cell = 0.62 if num <= 12 else 0.5
-    room = 0.085 * max(map(len, names))
+    margin = 0.085 * max(map(len, names))
     side = max(cell * num, 2.4)
-    figure = new_figure(side + room + 1.1, side + room + 0.9, colours)
+    figure = new_figure(side + margin + 1.1, side + margin + 0.9, colours)
     axes = figure.add_subplot()
     axes.imshow(found.shares, cmap=_shades(colours), vmin=0, vmax=1)
     largest = int(found.counts.max(initial=1))
-    size = min(10.5, 90 * side / num / max(2, len(f"{largest:,}")))  # so that the longest number fits its cell
+    size = min(10.5, 90 * side / num / max(2, len(f"{largest:,}")))  # the longest number fits its cell
     for (row, column), count in np.ndenumerate(found.counts):
         if count:
             shade = WHITE if found.shares[row, column] > 0.55 else colours.ink
             axes.text(column, row, f"{count:,}", ha="center", va="center", fontsize=size, color=shade)
     _name_ticks(axes, names, colours)
-    axes.set_xlabel("said", color=colours.ink, fontsize=9)
-    axes.set_ylabel("right", color=colours.ink, fontsize=9)
-    write_title(axes, f"{int(found.counts.sum()):,} {found.of} of dev", colours)
+    axes.set_xlabel("predicted", color=colours.ink, fontsize=9)
+    axes.set_ylabel("gold", color=colours.ink, fontsize=9)
+    write_title(axes, f"{int(found.counts.sum()):,} {found.of} on dev", colours)
     return figure
 
 
@@ -63,7 +63,7 @@ def _name_ticks(axes: Axes, names: list[str], colours: Colours) -> None:
 
 
 def _drawable(name: str, place: int) -> str:
-    """The name, cut; or its number where the font has no glyphs for it, which would be drawn as boxes."""
+    """The label name, truncated, or `label N` if the font lacks glyphs for it (they would be drawn as boxes)."""
     name = " ".join(name.split())
     name = name if len(name) <= LONGEST_NAME else name[: LONGEST_NAME - 1] + "…"
     font = get_font(findfont(FontProperties(family=Text().get_fontfamily())))
@@ -80,7 +80,7 @@ def scatter_png(run: FinetunedRun, dark: bool = False) -> bytes:
 
 
 def scatter_figure(run: FinetunedRun, colours: Colours = LIGHT) -> Figure:
-    """Each dev example at (right, said), with the line on which both are equal."""
+    """Each dev example at (gold, predicted), with the diagonal."""
     pairs = np.array([(number(row["gold"]), number(row.get("value"))) for row in run.predictions], float)
     pairs = pairs[np.isfinite(pairs).all(1)] if len(pairs) else np.zeros((0, 2))
     figure = new_figure(5.4, 5.2, colours)
@@ -89,18 +89,18 @@ def scatter_figure(run: FinetunedRun, colours: Colours = LIGHT) -> Figure:
     see_through = min(0.8, max(0.12, 12 / math.sqrt(max(1, len(pairs)))))
     axes.plot(pairs[:, 0], pairs[:, 1], "o", color=colours.train, alpha=see_through, markersize=4.5, markeredgewidth=0)
     low, high = (float(pairs.min()), float(pairs.max())) if len(pairs) else (0.0, 1.0)
-    room = 0.04 * (high - low) or 0.5
-    ends = (low - room, high + room)
+    margin = 0.04 * (high - low) or 0.5
+    ends = (low - margin, high + margin)
     axes.plot(ends, ends, color=colours.ink, linestyle=(0, (5, 4)), linewidth=1.0, alpha=0.7)
     axes.set(xlim=ends, ylim=ends, aspect="equal")
-    axes.set_xlabel("right", color=colours.ink, fontsize=9)
-    axes.set_ylabel("said", color=colours.ink, fontsize=9)
-    write_title(axes, f"{len(pairs):,} examples of dev", colours)
+    axes.set_xlabel("gold", color=colours.ink, fontsize=9)
+    axes.set_ylabel("predicted", color=colours.ink, fontsize=9)
+    write_title(axes, f"{len(pairs):,} dev examples", colours)
     return figure
 
 
 def heads_png(heads: list[list[list[float]]], dark: bool = False) -> bytes:
-    """The attention of each head as a small square, rows looking at columns."""
+    """The attention matrix of each head as a small heat map: rows are queries, columns are keys."""
     colours = DARK if dark else LIGHT
     columns = min(6, len(heads))
     rows = -(-len(heads) // columns)

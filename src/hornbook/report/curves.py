@@ -1,4 +1,4 @@
-"""The curves of a run as one picture."""
+"""The training curves of a run as one figure."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -27,20 +27,20 @@ from hornbook.report.run import TOKENS, RunRecord
 
 TITLES = {
     "loss": "Loss",
-    "nsp": "Loss on the next sentence (nsp)",
-    "sop": "Loss on the order of sentences (sop)",
-    "rtd": "Loss on replaced tokens (rtd)",
-    "correction": "Loss on masked tokens, named after their guesses",
-    "replace_mlm": "Loss on masked tokens, filled in by the generator",
+    "nsp": "Next-sentence loss (nsp)",
+    "sop": "Sentence-order loss (sop)",
+    "rtd": "Replaced-token detection loss (rtd)",
+    "correction": "Loss on the original tokens at masked positions (correction)",
+    "replace_mlm": "Loss on masked tokens filled in by the generator",
     "all_tokens_mlm": "Loss on all tokens",
     "policy": "Policy loss of the generator",
-    "baseline": "Loss of the predicted reward",
+    "baseline": "Loss of the reward baseline",
 }
-COIN = float(np.log(2))
+CHANCE_LOSS = float(np.log(2))
 
 
 def draw_curves(record: RunRecord, path: str | Path) -> None:
-    """Writes the picture as a PNG file. A `ValueError` when the run has logged nothing yet."""
+    """Writes the curves as a PNG file. Raises `ValueError` if the run has not logged anything yet."""
     write_png(Path(path), curves_png(record))
 
 
@@ -49,10 +49,10 @@ def curves_png(record: RunRecord, dark: bool = False, columns: int = 2) -> bytes
 
 
 def curves_figure(record: RunRecord, colours: Colours = LIGHT, columns: int = 2) -> Figure:
-    """One panel each: the losses, accuracy, learning rate, speed; those that the run has numbers for."""
+    """One panel per loss, then accuracy, learning rate and speed, as far as the run has logged them."""
     panels = _panels(record)
     if not panels:
-        raise ValueError(f"{record.folder} has no metrics yet: let the run go on for a few steps")
+        raise ValueError(f"{record.folder} has no metrics yet: wait until the run has logged a few steps")
     figure = grid_of([lambda axes, draw=draw: draw(axes, record, colours) for draw in panels], colours, columns)
     first = figure.axes[0]
     show_legend(first, colours)
@@ -104,10 +104,10 @@ def _draw_loss(axes: Axes, record: RunRecord, colours: Colours, name: str) -> No
         )
     reference = None
     if name in TOKENS and name in record.baseline:
-        reference = _reference(axes, record.baseline[name], "guessing by word frequency", colours, "{:.2f}")
+        reference = _reference(axes, record.baseline[name], "unigram baseline", colours, "{:.2f}")
     elif name in ("nsp", "sop"):
-        reference = _reference(axes, COIN, "tossing a coin", colours, "{:.2f}")
-    _mark_events(axes, record, colours, "event, told of in the report")
+        reference = _reference(axes, CHANCE_LOSS, "chance", colours, "{:.2f}")
+    _mark_events(axes, record, colours, "event (see the report)")
     fit_height(axes, values, found, reference)
     steps_below(axes, record.step)
 
@@ -127,10 +127,10 @@ def _draw_accuracy(axes: Axes, record: RunRecord, colours: Colours) -> None:
             label=name.removesuffix("_accuracy"),
         )
     for share in (value for name, value in record.baseline.items() if name.endswith("_accuracy")):
-        _reference(axes, share, "always the commonest token", colours, "{:.1%}")
+        _reference(axes, share, "most frequent token", colours, "{:.1%}")
     if "rtd_replaced" in record.last_validation:
         never = 1 - record.last_validation["rtd_replaced"]
-        _reference(axes, never, "never saying replaced", colours, "{:.1%}")
+        _reference(axes, never, "always predicting original", colours, "{:.1%}")
     axes.yaxis.set_major_formatter(PercentFormatter(1.0, decimals=0))
     axes.set_ylim(bottom=0, top=min(1.0, axes.get_ylim()[1]))
     _mark_events(axes, record, colours)
@@ -164,10 +164,10 @@ def _draw_speed(axes: Axes, record: RunRecord, colours: Colours) -> None:
     axes.set_xlabel(f"{word} of training")
 
 
-def _reference(axes: Axes, height: float, words: str, colours: Colours, form: str) -> float:
+def _reference(axes: Axes, height: float, label: str, colours: Colours, form: str) -> float:
     axes.axhline(height, color=colours.ink, linestyle=(0, (5, 4)), linewidth=1.0, alpha=0.75)
     axes.annotate(
-        f"{words}: {form.format(height)}",
+        f"{label}: {form.format(height)}",
         (0.99, height),
         xycoords=("axes fraction", "data"),
         xytext=(0, 4),
@@ -183,8 +183,7 @@ def _reference(axes: Axes, height: float, words: str, colours: Colours, form: st
 def _mark_events(axes: Axes, record: RunRecord, colours: Colours, label: str | None = None) -> None:
     for number, event in enumerate(record.events[:50]):
         step = event.get("at_step", event["step"])
-        shown = None if number else label
-        axes.axvline(step, color=colours.ink, linestyle=":", linewidth=1.2, alpha=0.7, label=shown)
+        axes.axvline(step, color=colours.ink, linestyle=":", linewidth=1.2, alpha=0.7, label=None if number else label)
 
 
 def _tokens_below(axes: Axes, record: RunRecord) -> None:
@@ -193,4 +192,4 @@ def _tokens_below(axes: Axes, record: RunRecord) -> None:
         axes.xaxis.set_major_formatter(
             FuncFormatter(lambda step, _: f"{step:,.0f}\n{short(step * each) if step else ''}")
         )
-        axes.set_xlabel("step, and tokens seen by then")
+        axes.set_xlabel("step, tokens seen")

@@ -1,4 +1,4 @@
-"""What all pictures share: colours, axes, and lines that stay readable however many points they have."""
+"""Shared plotting helpers: colours, axes, smoothing, and downsampling of long curves."""
 
 import io
 from collections.abc import Callable
@@ -31,7 +31,7 @@ DARK = Colours("#1b1e25", "#d5d9e2", "#3a3f4b", "#7da7ee", "#f0935f", "#63c3a0")
 
 
 def new_figure(width: float, height: float, colours: Colours) -> Figure:
-    """An empty picture, in inches, that no global state knows of."""
+    """An empty figure (size in inches) that is not registered with pyplot."""
     figure = Figure(figsize=(width, height), facecolor=colours.paper, layout="constrained")
     FigureCanvasAgg(figure)
     figure.get_layout_engine().set(w_pad=0.12, h_pad=0.12, wspace=0.03, hspace=0.03)
@@ -44,16 +44,16 @@ def as_png(figure: Figure) -> bytes:
     return file.getvalue()
 
 
-def write_png(path: Path, picture: bytes) -> Path:
+def write_png(path: Path, png: bytes) -> Path:
     with replacing(path) as temporary:
-        temporary.write_bytes(picture)
+        temporary.write_bytes(png)
     return path
 
 
 def grid_of(
     panels: list[Callable[[Axes], None]], colours: Colours, columns: int = 2, width: float = 5.6, height: float = 2.9
 ) -> Figure:
-    """The panels side by side; where they do not fill the last row, the first one is as wide as the picture."""
+    """A figure with the panels in a grid; if they do not fill it, the first panel takes the whole first row."""
     columns = min(columns, len(panels))
     widen_first = len(panels) % columns
     rows = -(-len(panels) // columns)
@@ -69,7 +69,8 @@ def grid_of(
 
 
 def smoothed(values: np.ndarray, window: int) -> np.ndarray:
-    """The mean over a window around each value, NaN left out; narrower at the start, where losses fall fast."""
+    """Centred moving average that ignores NaN; the window shrinks near both ends, so the fast drop of a loss at the
+    start is kept."""
     known = np.isfinite(values)
     sums = np.concatenate([[0.0], np.cumsum(np.where(known, values, 0.0))])
     counts = np.concatenate([[0], np.cumsum(known)])
@@ -81,31 +82,32 @@ def smoothed(values: np.ndarray, window: int) -> np.ndarray:
 
 
 def thinned(x: np.ndarray, y: np.ndarray, most: int = MOST_POINTS) -> tuple[np.ndarray, np.ndarray]:
-    """At most `most` of the points: the lowest and the highest of each stretch, so no spike is lost."""
+    """At most `most` points: the minimum and the maximum of each segment, so no spike is lost."""
     if len(x) <= most:
         return x, y
-    stretches = np.array_split(np.arange(len(x)), most // 2)
+    segments = np.array_split(np.arange(len(x)), most // 2)
     known = np.isfinite(y)
     low, high = np.where(known, y, np.inf), np.where(known, y, -np.inf)
-    kept = np.unique([place for part in stretches for place in (part[low[part].argmin()], part[high[part].argmax()])])
+    kept = np.unique([place for one in segments for place in (one[low[one].argmin()], one[high[one].argmax()])])
     return x[kept], y[kept]
 
 
 def short_power(value: float, _: int) -> str:
-    """5e-5, not 5.0e-05; 1.25e-3 whole, as ticks stand there."""
+    """Tick label in short scientific notation: 5e-5 rather than 5.0e-05, and 1.25e-3 with all digits."""
     digits, _, power = f"{value:.2e}".partition("e")
     return f"{float(digits):g}e{int(power)}" if value else "0"
 
 
 def fit_height(axes: Axes, values: np.ndarray, validation: np.ndarray, reference: float | None) -> None:
-    """Shows all but the rarest spikes: one loss of 1,000 must not press the rest into a line."""
+    """Sets the y limits to the 99.7th percentile of the training values, so that one loss of 1,000 does not flatten the
+    curve."""
     known = values[np.isfinite(values)]
     heights = [*(np.percentile(known, (0, 99.7)) if len(known) else ()), *validation[np.isfinite(validation)]]
     heights += [reference] if reference is not None else []
     if heights:
         low, high = min(heights), max(heights)
-        room = 0.06 * (high - low) or 0.5
-        axes.set_ylim(low - room, high + 1.6 * room)
+        margin = 0.06 * (high - low) or 0.5
+        axes.set_ylim(low - margin, high + 1.6 * margin)
 
 
 def steps_below(axes: Axes, last: int) -> None:
@@ -126,8 +128,8 @@ def style(axes: Axes, colours: Colours) -> None:
     axes.xaxis.label.set(color=colours.ink, fontsize=8)
 
 
-def write_title(axes: Axes, words: str, colours: Colours) -> None:
-    axes.set_title(words, loc="left", color=colours.ink, fontsize=10.5, fontweight="bold", pad=8)
+def write_title(axes: Axes, title: str, colours: Colours) -> None:
+    axes.set_title(title, loc="left", color=colours.ink, fontsize=10.5, fontweight="bold", pad=8)
 
 
 def show_legend(axes: Axes, colours: Colours) -> None:

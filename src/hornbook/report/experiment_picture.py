@@ -1,4 +1,4 @@
-"""Score against FLOPs as one picture: the mean over tasks, a line an arm, and below it each task in small."""
+"""Plot of score against FLOPs: the mean over tasks with one line per arm, and small panels for each task below."""
 
 import math
 
@@ -10,9 +10,9 @@ from hornbook.report import wording
 from hornbook.report.drawing import DARK, LIGHT, Colours, as_png, new_figure, short_power, style, write_title
 
 MORE_SHADES = ("#9a63c4", "#b98a1d", "#3a9fb3", "#c2527f")
-ROOM_FOR_LABELS = 2.7  # times the last FLOPs, on the logarithmic axis
-LEAST_GAP = 0.062  # between two labels, of the height of a panel
-APART = 0.006  # decades between the intervals of two arms at one point
+LABEL_SPACE = 2.7  # right end of the logarithmic x axis, as a multiple of the largest FLOPs
+MIN_GAP = 0.062  # between two labels, as a fraction of the panel height
+OFFSET = 0.006  # decades between the intervals of two arms at the same FLOPs
 
 
 def score_png(results: dict, dark: bool = False) -> bytes:
@@ -20,7 +20,7 @@ def score_png(results: dict, dark: bool = False) -> bytes:
 
 
 def score_figure(results: dict, colours: Colours = LIGHT) -> Figure:
-    """Means above, one panel for each group of arms; tasks below. What is not measured yet is not drawn."""
+    """Mean scores on top, one panel per group of arms; one small panel per task below. Missing scores are left out."""
     panels = list(dict.fromkeys(panel for arm in results["arms"].values() for panel in arm["panels"]))
     tasks = [name for name, task in results["tasks"].items() if task["has_data"]]
     columns = max(len(panels), 1)
@@ -36,10 +36,10 @@ def score_figure(results: dict, colours: Colours = LIGHT) -> Figure:
         style(axes, colours)
         write_title(axes, f"{panel}: mean score", colours)
         ends = _draw_lines(axes, results, arms, results["mean"], shades)
-        _flops_below(axes, results, colours, ROOM_FOR_LABELS)
+        _flops_below(axes, results, colours, LABEL_SPACE)
         if not ends:
-            words = "no arm has all of its tasks yet"
-            axes.text(0.5, 0.5, words, transform=axes.transAxes, ha="center", color=colours.ink, fontsize=9)
+            message = "no arm has scores on all tasks yet"
+            axes.text(0.5, 0.5, message, transform=axes.transAxes, ha="center", color=colours.ink, fontsize=9)
     _one_height(large)
     for axes, panel in zip(large, panels, strict=True):
         arms = [name for name, arm in results["arms"].items() if panel in arm["panels"]]
@@ -49,8 +49,8 @@ def score_figure(results: dict, colours: Colours = LIGHT) -> Figure:
         for place, task in enumerate(tasks[row * per_row : (row + 1) * per_row]):
             axes = figure.add_subplot(below[0, place])
             style(axes, colours)
-            words = f"{task}, {wording.measure(results['tasks'][task]['measure'])}"
-            axes.set_title(words.removesuffix(" correlation"), loc="left", color=colours.ink, fontsize=8.5)
+            title = f"{task}, {wording.measure(results['tasks'][task]['measure'])}"
+            axes.set_title(title.removesuffix(" correlation"), loc="left", color=colours.ink, fontsize=8.5)
             _draw_lines(axes, results, list(results["arms"]), task, shades)
             _flops_below(axes, results, colours, 1.35)
     return figure
@@ -67,7 +67,7 @@ def _points(results: dict, arm: str, task: str) -> list[dict]:
 
 
 def _draw_lines(axes: Axes, results: dict, arms: list[str], task: str, shades: dict[str, str]) -> bool:
-    """Whether there was anything to draw. Arms stand a little apart, so that their intervals can be told apart."""
+    """Draws the arms, slightly offset so that their intervals do not overlap; returns whether there were any points."""
     drawn = False
     for place, arm in enumerate(arms):
         points = _points(results, arm, task)
@@ -88,8 +88,8 @@ def _draw_lines(axes: Axes, results: dict, arms: list[str], task: str, shades: d
 
 
 def _shift(place: int, number: int) -> float:
-    """By what the FLOPs of an arm are multiplied in the picture."""
-    return 10 ** (APART * (place - (number - 1) / 2))
+    """The factor by which the FLOPs of an arm are multiplied in the plot."""
+    return 10 ** (OFFSET * (place - (number - 1) / 2))
 
 
 def _one_height(panels: list[Axes]) -> None:
@@ -101,14 +101,14 @@ def _one_height(panels: list[Axes]) -> None:
 
 
 def _write_labels(axes: Axes, results: dict, arms: list[str], shades: dict[str, str]) -> None:
-    """The name of each arm at the end of its line, moved apart where lines end close to each other."""
+    """Writes the name of each arm at the end of its line, without overlaps."""
     ends = {arm: points[-1] for arm in arms if (points := _points(results, arm, results["mean"]))}
     if not ends:
         return
     low, high = axes.get_ylim()
     heights = {arm: (row["score"] - low) / (high - low) for arm, row in ends.items()}
     order = sorted(heights, key=heights.get)
-    places = _apart([heights[arm] for arm in order])
+    places = _spread_out([heights[arm] for arm in order])
     for arm, place in zip(order, places, strict=True):
         row = ends[arm]
         early = f" at {row['share']:.4g}" if row["share"] < 1 else ""
@@ -124,27 +124,27 @@ def _write_labels(axes: Axes, results: dict, arms: list[str], shades: dict[str, 
         )
 
 
-def _apart(heights: list[float]) -> list[float]:
-    """The same heights, rising, with at least the gap between them and as near to their old places as that allows."""
-    groups: list[tuple[float, int]] = []  # (middle, how many)
+def _spread_out(heights: list[float]) -> list[float]:
+    """Moves ascending heights as little as possible so that they are at least `MIN_GAP` apart."""
+    groups: list[tuple[float, int]] = []  # (centre, size)
     for height in heights:
         middle, number = height, 1
-        while groups and groups[-1][0] + LEAST_GAP * (groups[-1][1] + number) / 2 > middle:
-            before, how_many = groups.pop()
-            middle = (before * how_many + middle * number) / (how_many + number)
-            number += how_many
+        while groups and groups[-1][0] + MIN_GAP * (groups[-1][1] + number) / 2 > middle:
+            other, size = groups.pop()
+            middle = (other * size + middle * number) / (size + number)
+            number += size
         groups.append((middle, number))
-    return [middle + LEAST_GAP * (place - (number - 1) / 2) for middle, number in groups for place in range(number)]
+    return [middle + MIN_GAP * (place - (number - 1) / 2) for middle, number in groups for place in range(number)]
 
 
-def _flops_below(axes: Axes, results: dict, colours: Colours, room: float) -> None:
-    """The FLOPs of the checkpoints, on a logarithmic axis."""
+def _flops_below(axes: Axes, results: dict, colours: Colours, width: float) -> None:
+    """Labels the logarithmic x axis with the FLOPs of the checkpoints; it ends at `width` times the largest."""
     at = [results["flops"] * share for share in results["checkpoints"]]
     axes.set_xscale("log")
-    axes.set_xlim(at[0] / 1.25, at[-1] * room)
+    axes.set_xlim(at[0] / 1.25, at[-1] * width)
     axes.xaxis.set_major_locator(FixedLocator(at))
     axes.xaxis.set_minor_locator(NullLocator())
     axes.xaxis.set_major_formatter(FuncFormatter(short_power))
     axes.yaxis.set_major_locator(MaxNLocator(6))
-    axes.set_xlabel("FLOPs" if room < ROOM_FOR_LABELS else "FLOPs of pre-training, model convention")
+    axes.set_xlabel("FLOPs" if width < LABEL_SPACE else "pre-training FLOPs, model convention")
     axes.xaxis.label.set(color=colours.ink, fontsize=8)

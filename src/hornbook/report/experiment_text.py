@@ -1,55 +1,52 @@
-"""An experiment in words and in Markdown: what its page and the fragment for RESULTS.md share."""
+"""Texts of an experiment: the sentences on its page, and the Markdown fragment for RESULTS.md."""
 
 from pathlib import Path
 
 from hornbook.files import write_text
 from hornbook.report import wording
 
-UNEVEN = 0.02  # of the FLOPs: arms that come out further off are named
+UNEVEN = 0.02  # arms whose FLOPs deviate by more than this fraction are listed
 
 
 def notes(results: dict) -> list[str]:
-    """What must be known to read the picture and the scores rightly."""
+    """Notes on how to read the plot and the scores."""
     shares = ", ".join(f"{share:.4g}" for share in results["checkpoints"][:-1])
     several = len(results["seeds"]) > 1
-    said = [f"Every arm gets {results['flops']:.3g} FLOPs, in the model convention: what the network itself asks for."]
+    lines = [f"Every arm gets {results['flops']:.3g} FLOPs in the model convention: those of the network itself."]
     if uneven := [arm for arm in results["arms"].values() if abs(arm["planned_flops"] / results["flops"] - 1) > UNEVEN]:
         each = ", ".join(f"{arm['label']} {arm['planned_flops']:.3g}" for arm in uneven)
-        said[0] += f" Steps are whole, and so few here that it is not quite so: {each}."
+        lines[0] += f" Rounding to whole steps makes some arms deviate: {each}."
     if results["minutes_each"]:
-        said[0] += f" That is what the slowest does in {results['minutes_each']:g} minutes ({results['device']})."
+        lines[0] += f" That is what the slowest arm does in {results['minutes_each']:g} minutes ({results['device']})."
     if shares:
-        said.append(
-            f"The points at {shares} of the FLOPs are points of one schedule, not runs that ended there: the rate "
-            "falls to 0 only at the end of all of them."
+        lines.append(
+            f"The points at {shares} of the FLOPs are checkpoints of one schedule, not separate runs: the learning "
+            "rate decays to 0 only at the full FLOPs."
         )
     if several:
-        said.append(
-            f"Intervals are 95% t intervals over {len(results['seeds'])} pre-training seeds, and of sentence heads "
-            f"what theirs cover together. What each arm took is of seed {results['seeds'][0]}."
+        lines.append(
+            f"Intervals are 95% t intervals over {len(results['seeds'])} pre-training seeds; those of sentence heads "
+            f"are the union over seeds. Training cost is that of seed {results['seeds'][0]}."
         )
     else:
         deviation = results["seed_deviation"]
-        counted_in = (
-            f", a deviation of {deviation:g} points, is counted in by the verdicts, which no difference of less than "
-            f"{results['least_reach']:.1f} points from a bound can decide"
+        seed_note = (
+            f"The verdicts add a standard deviation of {deviation:g} points between pre-training seeds, so a "
+            f"difference within {results['least_reach']:.1f} points of a bound cannot be decided."
             if deviation
-            else ""
+            else "They do not include the variation between pre-training seeds."
         )
-        said.append(
-            "Intervals are 95% t intervals over fine-tuning seeds of one pre-training; how far another pre-training "
-            f"seed would come out elsewhere{counted_in or ' is not in them'}."
-        )
-    said.append("What stands after ± is half of such an interval.")
-    said.append("Scores are on dev, of the last weights of each fine-tuning, in points of 100.")
-    said.append("Arms stand a little apart in the picture, at one and the same number of FLOPs.")
-    return said
+        lines.append(f"Intervals are 95% t intervals over fine-tuning seeds of one pre-training run. {seed_note}")
+    lines.append("The number after ± is half the width of the interval.")
+    lines.append("Scores are on dev, with the last weights of each fine-tuning run, in points out of 100.")
+    lines.append("Arms are slightly offset in the plot; their FLOPs are the same.")
+    return lines
 
 
 def missing(results: dict) -> list[str]:
     left_out = [name for name, task in results["tasks"].items() if not task["has_data"]]
-    said = [f"{where}: {wording.counted(number, 'piece')}" for where, number in results["missing"].items()]
-    return said + [f"{name} is left out: there was no data for it" for name in left_out]
+    lines = [f"{where}: {wording.counted(number, 'piece')}" for where, number in results["missing"].items()]
+    return lines + [f"{name} is left out: no data was found for it" for name in left_out]
 
 
 def points_at(results: dict, arm: str, share: float) -> dict[str, dict]:
@@ -57,7 +54,7 @@ def points_at(results: dict, arm: str, share: float) -> dict[str, dict]:
 
 
 def score_words(point: dict | None) -> str:
-    """71.3 ± 1.2, half of the 95% interval; a dash where it is not measured yet."""
+    """Score ± half the width of its 95% interval, such as 71.3 ± 1.2; a dash if it is not measured yet."""
     if point is None:
         return "–"
     if point["low"] is None:
@@ -70,24 +67,24 @@ def interval_words(found: dict, unit: str = "") -> str:
 
 
 def loss_words(record: dict) -> str:
-    """The held-out losses at the end of a pre-training, by their names. Found are so many of the replaced tokens,
-    though the record counts both among all."""
+    """The held-out losses at the end of pre-training. `rtd_found` is reported as a fraction of the replaced tokens; the
+    record has both as fractions of all tokens."""
     last = dict(list(record["losses"].values())[-1]) if record["losses"] else {}
     last.pop("loss", None)
     if last.get("rtd_replaced"):
-        last["rtd_found_of_these"] = last.pop("rtd_found") / last["rtd_replaced"]
+        last["rtd_found_of_replaced"] = last.pop("rtd_found") / last["rtd_replaced"]
     return ", ".join(f"{name.replace('_', ' ')} {value:.3f}" for name, value in last.items())
 
 
 def how_measured(results: dict) -> list[str]:
-    """Where the arms were trained, and what their times and memory are of."""
+    """The devices that the arms were trained on, and what their times and memory include."""
     records = [arm["record"] for arm in results["arms"].values() if arm["record"]]
     devices = sorted({f"{each['device']}; memory: {each['memory']['of']}." for each in records})
-    return [*devices, "Tokens a second are those of training alone; the time has validating and saving in it."]
+    return [*devices, "Tokens per second are of training only; the time includes validation and saving."]
 
 
 def write_fragment(folder: Path, results: dict) -> Path:
-    """`RESULTS-NAME.md`: the tables of the page, to stand in a document of results."""
+    """Writes `RESULTS-NAME.md`, the tables of the page in Markdown; returns its path."""
     path = Path(folder) / f"RESULTS-{results['name']}.md"
     write_text(path, fragment(results))
     return path
@@ -103,14 +100,14 @@ def fragment(results: dict) -> str:
         _scores(results),
         _sentences(results),
         _resources(results),
-        _listed("Missing", missing(results)),
-        _listed("Learned nothing, and counts as it is", results["degenerate"]),
+        _list("Missing pieces", missing(results)),
+        _list("Degenerate fine-tuning runs (their scores count)", results["degenerate"]),
     ]
     return "\n\n".join(filter(None, parts)) + "\n"
 
 
-def _listed(title: str, said: list[str]) -> str:
-    return f"{title}: {'; '.join(said)}." if said else ""
+def _list(title: str, items: list[str]) -> str:
+    return f"{title}: {'; '.join(items)}." if items else ""
 
 
 def _table(titles: list[str], rows: list[list[str]]) -> str:
@@ -123,9 +120,9 @@ def _table(titles: list[str], rows: list[list[str]]) -> str:
 def _claims(results: dict) -> str:
     rows = []
     for claim in results["claims"]:
-        decide = f" Would decide it: {claim['would_decide']}." if claim["would_decide"] else ""
+        decide = f" To decide it: {claim['would_decide']}." if claim["would_decide"] else ""
         rows.append([claim["words"], f"**{claim['verdict']}**", claim["reason"] + "." + decide, claim["published"]])
-    return _table(["claim", "verdict", "why", "published"], rows)
+    return _table(["claim", "verdict", "reason", "published"], rows)
 
 
 def _scores(results: dict) -> str:
@@ -138,14 +135,14 @@ def _scores(results: dict) -> str:
                 scores = [score_words(points.get(task)) for task in tasks]
                 rows.append([arm["label"], f"{share:.4g}", *scores, arm["published"] if share == 1 else ""])
     measures = [f"{task}, {wording.measure(results['tasks'][task]['measure'])}" for task in tasks[1:]]
-    return _table(["arm", "share of the FLOPs", "mean", *measures, "published, of other tasks and sizes"], rows)
+    return _table(["arm", "fraction of the FLOPs", "mean", *measures, "published (other tasks and model sizes)"], rows)
 
 
 def _sentences(results: dict) -> str:
     found = {arm["label"]: arm["crossed"] for arm in results["arms"].values() if arm["crossed"]}
-    found |= {"counting shared words": results["overlap"]} if results["overlap"] else {}
+    found |= {"shared-word classifier": results["overlap"]} if results["overlap"] else {}
     rows = [[name, *(interval_words(pairs[kind], "%") for kind in ("nsp", "sop"))] for name, pairs in found.items()]
-    return _table(["who answers", "NSP pairs", "SOP pairs"], rows)
+    return _table(["classifier", "NSP pairs", "SOP pairs"], rows)
 
 
 def _resources(results: dict) -> str:
@@ -165,5 +162,5 @@ def _resources(results: dict) -> str:
         for arm in results["arms"].values()
         if (record := arm["record"])
     ]
-    took = ["parameters", "updates", "tokens", "FLOPs", "updates/s", "tokens/s", "time", "peak memory"]
-    return _table(["arm", *took, "held-out losses"], rows) + ("\n\n" + " ".join(how_measured(results)) if rows else "")
+    costs = ["parameters", "updates", "tokens", "FLOPs", "updates/s", "tokens/s", "time", "peak memory"]
+    return _table(["arm", *costs, "held-out losses"], rows) + ("\n\n" + " ".join(how_measured(results)) if rows else "")

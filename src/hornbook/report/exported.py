@@ -1,4 +1,4 @@
-"""What `hornbook export` wrote down of an exported model, in words."""
+"""Description of an exported model, from the `export.json` written by `hornbook export`."""
 
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,7 @@ def is_exported(folder: str | Path) -> bool:
 def about_exported(folder: Path) -> dict[str, Any]:
     record = read_json(folder / FILE)
     if "agreement" not in record or "memory_bytes" not in record:
-        raise ValueError(f"{folder} was not measured to the end: remove it, and export the model again")
+        raise ValueError(f"{folder} was not fully measured: delete it and export the model again")
     task = read_json(folder / "task.json").get("task") if (folder / "task.json").is_file() else None
     return {"kind": "exported model", "task": task, **record}
 
@@ -24,37 +24,39 @@ def about_exported(folder: Path) -> dict[str, Any]:
 def exported_lines(found: dict[str, Any]) -> list[tuple[str, str]]:
     return [
         *(("family", found["family"]), ("task", found["task"] or ""), ("exported from", found["from"])),
-        *(("as", found["to"]), ("goes in", ", ".join(found["inputs"])), ("comes out", ", ".join(found["outputs"]))),
+        *(("format", found["to"]), ("inputs", ", ".join(found["inputs"])), ("outputs", ", ".join(found["outputs"]))),
         *measured_words(found),
     ]
 
 
 def measured_words(record: dict[str, Any]) -> list[tuple[str, str]]:
-    """What was measured, for a table."""
+    """The measurements as (label, text) rows of a table."""
     now, before = record["latency_ms"], record["latency_ms_before"]
     memory, agreed = record["memory_bytes"], record["agreement"]
     cores = "one core" if record["threads"] == 1 else f"{record['threads']} cores"
     at = f"one input of {record['length']} tokens on {cores}"
     rows = [
-        ("file", f"{wording.size(record['bytes'])}; the weights were {wording.size(record['bytes_before'])}"),
+        ("file", f"{wording.size(record['bytes'])}; {wording.size(record['bytes_before'])} before export"),
         ("parameters", wording.amount(record["parameters"])),
         (
             "peak memory",
-            f"{wording.size(memory['peak'])}, of which Python and onnxruntime {wording.size(memory['without_model'])}",
+            f"{wording.size(memory['peak'])}, of which {wording.size(memory['without_model'])} Python and onnxruntime",
         ),
         ("latency p50, p99", f"{now['p50']:.1f}, {now['p99']:.1f} ms: {at}"),
-        ("in Hornbook", f"{before['p50']:.1f}, {before['p99']:.1f} ms"),
-        ("largest difference", f"{agreed['largest_difference']:.2g} of its outputs, {_inputs(agreed)}"),
+        ("latency in PyTorch", f"{before['p50']:.1f}, {before['p99']:.1f} ms"),
+        ("largest difference", f"{agreed['largest_difference']:.2g} in the outputs, on {_inputs(agreed)}"),
     ]
     if "same" in agreed:
-        rows.append(("same predictions", f"{100 * agreed['same']:.2f}% of these {agreed['num_inputs']:,}"))
+        rows.append(("same predictions", f"{100 * agreed['same']:.2f}% of {agreed['num_inputs']:,} inputs"))
     if "smallest_cosine" in agreed:
-        rows.append(("smallest cosine", f"{agreed['smallest_cosine']:.4f} between the mean vectors of an input"))
-    for part, scores in record.get("scores", {}).items():
+        rows.append(
+            ("smallest cosine", f"{agreed['smallest_cosine']:.4f} between mean-pooled vectors of the same input")
+        )
+    for split, scores in record.get("scores", {}).items():
         for name, found in scores.items():
-            was = record["scores_before"][part][name]["value"]
-            rows.append((f"{name}, {part}", f"{found['value']:.4g}; before {was:.4g}"))
-    return rows + [("note", words) for words in record.get("notes", [])]
+            before_export = record["scores_before"][split][name]["value"]
+            rows.append((f"{name}, {split}", f"{found['value']:.4g}; before export {before_export:.4g}"))
+    return rows + [("note", note) for note in record.get("notes", [])]
 
 
 def _inputs(agreed: dict[str, Any]) -> str:

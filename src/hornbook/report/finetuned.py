@@ -1,4 +1,5 @@
-"""What a fine-tuning run wrote to disk, beside what every run writes: scores, predictions, the task, an attention."""
+"""The files that only fine-tuning runs write: scores, predictions, task, attention. `report.run` has the common
+ones."""
 
 import math
 from dataclasses import dataclass
@@ -12,17 +13,17 @@ from hornbook.report.run import RunRecord, number
 from hornbook.report.stages import Stage, read_stages
 
 KINDS = {
-    "classification": "one class of several",
-    "regression": "a number",
-    "spans": "the span that answers",
-    "tagging": "a tag for each word",
+    "classification": "one label per text",
+    "regression": "one number per text",
+    "spans": "an answer span in the text",
+    "tagging": "one tag per word",
     "choice": "one of several endings",
 }
 
 
 @dataclass(frozen=True)
 class FinetunedRun:
-    """A fine-tuning run, finished or not. What a file did not hold is empty."""
+    """A fine-tuning run, finished or not. Values whose file or key is missing are empty."""
 
     record: RunRecord
 
@@ -30,7 +31,9 @@ class FinetunedRun:
     def load(cls, folder: str | Path) -> "FinetunedRun":
         record = RunRecord.load(folder)
         if not record.is_of_task:
-            raise ValueError(f"{folder} is not a fine-tuning run: its run.json is of '{record.run.get('verb')}'")
+            raise ValueError(
+                f"{folder} is not a fine-tuning run: its run.json was written by '{record.run.get('command')}'"
+            )
         return cls(record)
 
     @property
@@ -59,7 +62,7 @@ class FinetunedRun:
 
     @cached_property
     def earlier_stages(self) -> list[Stage]:
-        """With a teacher: those before the last, which is the run itself."""
+        """In task distillation, the stages before the last one; the last one is the run itself."""
         return read_stages(self.folder)
 
     @property
@@ -68,17 +71,17 @@ class FinetunedRun:
 
     @property
     def seconds(self) -> float:
-        """Of all stages."""
+        """Duration of all stages in seconds."""
         return self.record.seconds + sum(stage.record.seconds for stage in self.earlier_stages)
 
     @cached_property
     def predictions(self) -> list[dict]:
-        """The rows of predictions-dev.jsonl whose right answer is known."""
+        """The rows of predictions-dev.jsonl that have a gold answer."""
         return [row for row in read_json_lines(self.folder / "predictions-dev.jsonl") if row.get("gold") is not None]
 
     @cached_property
     def judged(self) -> Judged:
-        has_entities = "entity_f1" in (self.task.get("measures") or self.parts.get("dev", {}))
+        has_entities = "entity_f1" in (self.task.get("measures") or self.splits.get("dev", {}))
         return Judged(self.kind, self.predictions, self.labels, self.is_multi, self.or_none, has_entities)
 
     @property
@@ -91,7 +94,7 @@ class FinetunedRun:
 
     @property
     def kind_in_words(self) -> str:
-        return "several classes at once" if self.is_multi else KINDS.get(self.kind, self.kind)
+        return "any number of labels per text" if self.is_multi else KINDS.get(self.kind, self.kind)
 
     @property
     def model(self) -> str:
@@ -110,8 +113,8 @@ class FinetunedRun:
         return self.run.get("data") or {}
 
     @property
-    def parts(self) -> dict[str, dict[str, dict]]:
-        """By part and measure: value, low, high."""
+    def splits(self) -> dict[str, dict[str, dict]]:
+        """Scores by split and metric, each with value, low and high."""
         return self.scores.get("parts") or {}
 
     @property
@@ -120,8 +123,8 @@ class FinetunedRun:
 
     @property
     def dev_score(self) -> dict:
-        """The score that decides between runs: value, low, high; empty before the run is scored."""
-        return self.parts.get("dev", {}).get(self.decided_by, {})
+        """The dev score used for model selection: value, low, high; empty before the run is scored."""
+        return self.splits.get("dev", {}).get(self.decided_by, {})
 
     @property
     def degenerate(self) -> str | None:
@@ -129,7 +132,7 @@ class FinetunedRun:
 
     @property
     def in_percent(self) -> bool:
-        """Scores of spans are in percent, as the official scripts print them; the others are fractions."""
+        """Scores of span tasks are in percent, as in the official scripts; the others are fractions."""
         return self.kind == "spans"
 
     @property
@@ -148,24 +151,25 @@ class FinetunedRun:
 
     @property
     def is_published(self) -> bool:
-        """Whether `transformers` has a class with the layers of this head."""
+        """Whether `transformers` has a class with the same head."""
         own = self.config.get("hornbook_output") or {}
         has_class = "For" in self.hf_class or self.has_double_heads
         return has_class and not own.get("answerable") and own.get("head", "linear") == "linear"
 
     @property
     def hf_class(self) -> str:
-        """The class of `transformers` that the folder opens as."""
+        """The `transformers` class that loads the folder."""
         return str((self.config.get("architectures") or [""])[0])
 
     @property
     def has_double_heads(self) -> bool:
-        """A GPT's scores of endings beside those of the next token: no class for multiple choice is called so."""
+        """GPT's DoubleHeadsModel has a multiple-choice head next to the language-model head; it has no
+        `ForMultipleChoice` class."""
         return self.hf_class.endswith("DoubleHeadsModel")
 
     @property
     def best_validation(self) -> dict | None:
-        """The one whose weights the run is opened as."""
+        """The validation whose weights are the final weights of the run."""
         marked = [line for line in self.record.validations if line.get("best")]
         return marked[-1] if marked else None
 
@@ -175,9 +179,9 @@ class FinetunedRun:
 
     @property
     def copies_in_words(self) -> str:
-        """1,450 changed copies of them; empty where there are none."""
+        """For example `1,450 augmented copies of them`; empty if there are none."""
         num = self.run.get("augmented_examples")
-        return f"{num:,} changed {'copy' if num == 1 else 'copies'} of them" if num else ""
+        return f"{num:,} augmented {'copy' if num == 1 else 'copies'} of them" if num else ""
 
     @property
     def is_finished(self) -> bool:

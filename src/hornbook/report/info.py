@@ -1,4 +1,4 @@
-"""What a path holds, read from small files and headers only: the answers of `hornbook info PATH`."""
+"""`hornbook info PATH`: describes a folder from its small files and file headers only."""
 
 import math
 from collections.abc import Callable
@@ -27,7 +27,7 @@ from hornbook.report.several import is_several
 WEIGHTS = "model.safetensors"
 INDEX = f"{WEIGHTS}.index.json"
 TEXT_SUFFIXES = {".txt", ".jsonl", ".parquet"}
-# Families name the same thing differently in config.json.
+# Keys of config.json by model family.
 LAYERS = ("num_hidden_layers", "n_layer", "n_layers", "num_layers")
 WIDTH = ("hidden_size", "n_embd", "dim", "d_model")
 TASKS_OF_CLASSES = {
@@ -37,39 +37,39 @@ TASKS_OF_CLASSES = {
     "ForMultipleChoice": "choice",
 }
 TASKS_OF_OUTPUTS = {"sequence": "classification", "tokens": "tagging", "spans": "spans", "choice": "choice"}
-TOLD_BY = {"prompt.json": about_prompted, COMPARISON: about_comparison, "experiment.json": about_experiment}
+DESCRIBERS = {"prompt.json": about_prompted, COMPARISON: about_comparison, "experiment.json": about_experiment}
 HEADS = ("num_attention_heads", "n_head", "n_heads", "num_heads")
 
 
 def describe(path: str | Path) -> dict:
-    """What a folder is (`kind`: run, fine-tuned run, several runs, baseline, probe, prompted task, comparison,
-    experiment, corpus, unfinished corpus, model, exported model or tokenizer) and the numbers that go with it.
+    """Describes a folder: its `kind` (run, fine-tuned run, several runs, baseline, probe, prompted task, comparison,
+    experiment, corpus, unfinished corpus, model, exported model or tokenizer) and the numbers of that kind.
 
     >>> import hornbook
     >>> hornbook.describe("corpus")["kind"]
     'corpus'
     """
     path = Path(path)
-    with refusing_damage(path, "restore its JSON files, or make the folder again"):
+    with refusing_damage(path, "restore its JSON files, or create the folder again"):
         return _described(path)
 
 
 def _described(path: Path) -> dict:
     if not path.exists():
-        raise ValueError(f"{path} does not exist: check the spelling, or give a run, corpus, model or tokenizer folder")
+        raise ValueError(f"{path} does not exist: give a run, corpus, model or tokenizer folder")
     if path.is_file():
         raise ValueError(_about_file(path))
-    verb = _verb(path)
-    written = next((name for name in TOLD_BY if (path / name).is_file()), None)
-    if verb in ("baseline", "probe"):
+    command = _command(path)
+    written = next((name for name in DESCRIBERS if (path / name).is_file()), None)
+    if command in ("baseline", "probe"):
         found = _as_written(path / "run.json", about_plain, path)
-    elif verb == "label-curve" or is_several(path):
+    elif command == "label-curve" or is_several(path):
         found = about_several(path)
-    elif verb is not None:
+    elif command is not None:
         record = RunRecord.load(path)
         found = about_finetuned(FinetunedRun(record)) if record.is_of_task else _run(record)
     elif written is not None:
-        found = _as_written(path / written, TOLD_BY[written], path)
+        found = _as_written(path / written, DESCRIBERS[written], path)
     elif (path / "manifest.json").is_file():
         found = _corpus(path)
     elif (path / "progress.json").is_file():
@@ -82,8 +82,8 @@ def _described(path: Path) -> dict:
         found = _tokenizer(path)
     else:
         raise ValueError(
-            f"{path} holds none of run.json (a run), manifest.json (a corpus), config.json with {WEIGHTS} (a model) "
-            "and tokenizer.json (a tokenizer)"
+            f"{path} has none of run.json (a run), manifest.json (a corpus), config.json with {WEIGHTS} (a model) and "
+            "tokenizer.json (a tokenizer): give a folder that hornbook or transformers wrote"
         )
     return {"folder": str(path), **found}
 
@@ -92,18 +92,20 @@ def _as_written(file: Path, about: Callable[[Path], dict], path: Path) -> dict:
     try:
         return about(path)
     except (KeyError, TypeError, AttributeError):
-        raise ValueError(f"{file} is not as Hornbook writes it: restore it, or make the folder anew") from None
+        raise ValueError(
+            f"{file} is damaged or was not written by Hornbook: restore it, or create the folder again"
+        ) from None
 
 
-def _verb(path: Path) -> str | None:
-    """What wrote the run in a folder; empty where it does not say, none where there is no run."""
+def _command(path: Path) -> str | None:
+    """The command that wrote the run; empty if run.json does not name it, None if there is no run.json."""
     if not (path / "run.json").is_file():
         return None
     return str(read_json(path / "run.json").get("command", ""))
 
 
 def lines(description: dict) -> list[tuple[str, str]]:
-    """The description as labels and words, in the order to print them."""
+    """The description as (label, text) rows, in print order; empty texts are left out."""
     write = {
         "run": _run_lines,
         "fine-tuned run": finetuned_lines,
@@ -120,18 +122,18 @@ def lines(description: dict) -> list[tuple[str, str]]:
         "tokenizer": _tokenizer_lines,
     }[description["kind"]]
     first = ("what", f"{description['kind']} in {description['folder']}")
-    with refusing_damage(description["folder"], "restore its JSON files, or make the folder again"):
-        return [first, *((label, words) for label, words in write(description) if words)]
+    with refusing_damage(description["folder"], "restore its JSON files, or create the folder again"):
+        return [first, *((label, text) for label, text in write(description) if text)]
 
 
 def _about_file(path: Path) -> str:
     suffixes = {suffix.lower() for suffix in path.suffixes[-2:]}
     if suffixes & TEXT_SUFFIXES:
         return (
-            f"{path} is a file of text: make a tokenizer of it with 'hornbook tokenizer train' and a corpus with "
-            "'hornbook corpus build', then ask about the corpus folder"
+            f"{path} is a text file: train a tokenizer on it with 'hornbook tokenizer train', build a corpus with "
+            "'hornbook corpus build', and pass the corpus folder"
         )
-    return f"{path} is a file: give the folder that holds it, {path.parent}"
+    return f"{path} is a file: pass its folder, {path.parent}"
 
 
 def _run(record: RunRecord) -> dict:
@@ -165,13 +167,13 @@ def _run_lines(found: dict) -> list[tuple[str, str]]:
     out = [
         (
             "tasks" if found["is_of_text"] else "preset",
-            found["preset"] + (f", going on from {found['from']}" if found["from"] else ""),
+            found["preset"] + (f", initialised from {found['from']}" if found["from"] else ""),
         ),
         ("teacher", found["teacher"] or ""),
         ("parameters", wording.parameters(found["parameters"], found["kept_parameters"])),
         ("state", found["state"]),
         ("tokens seen", wording.amount(found["tokens"])),
-        ("time", wording.duration(found["seconds"]) + (f", {speed:,.0f} tokens a second" if speed else "")),
+        ("time", wording.duration(found["seconds"]) + (f", {speed:,.0f} tokens per second" if speed else "")),
         ("device", found["device"]),
     ]
     for corpus in found["corpora"]:
@@ -183,19 +185,19 @@ def _run_lines(found: dict) -> list[tuple[str, str]]:
     for term in TOKENS:
         if term in found["frequency_baseline"]:
             loss = wording.loss(found["frequency_baseline"][term])
-            out.append(("guessing by word frequency", f"{term} {loss}"))
-    return [*out, ("to go on", found["resume"] or "")]
+            out.append(("unigram baseline", f"{term} {loss}"))
+    return [*out, ("to resume", found["resume"] or "")]
 
 
 def _losses(line: dict | None) -> str:
-    """loss 3.456 at step 2,000 (mlm 3.1, ...)"""
+    """For example `3.456 at step 2,000 (mlm 3.1, ...)`."""
     if line is None:
         return "none yet"
     terms = ("mlm", "clm", "nsp", "sop", "rtd", "correction", "replace_mlm", "all_tokens_mlm")
-    shown = (*terms, *(f"{term}_accuracy" for term in terms))
+    names = (*terms, *(f"{term}_accuracy" for term in terms))
     parts = [
         f"{name.replace('_', ' ')} {(wording.percent if name.endswith('accuracy') else wording.loss)(line[name])}"
-        for name in shown
+        for name in names
         if name in line
     ]
     return f"{wording.loss(line.get('loss'))} at step {line['step']:,}" + (f" ({', '.join(parts)})" if parts else "")
@@ -204,7 +206,7 @@ def _losses(line: dict | None) -> str:
 def _corpus(folder: Path) -> dict:
     manifest = read_json(folder / "manifest.json")
     if not isinstance(manifest.get("totals"), dict) or "shards" not in manifest:
-        raise ValueError(f"{folder} is not a corpus: its manifest.json has no totals, so something else wrote it")
+        raise ValueError(f"{folder} is not a corpus: its manifest.json has no totals and was not written by hornbook")
     kept = ("fingerprint", "vocab_size", "dtype", "totals", "dropped", "problems", "settings", "seconds")
     return {
         "kind": "corpus",
@@ -228,7 +230,7 @@ def _corpus_lines(found: dict) -> list[tuple[str, str]]:
         ("repeated lines", wording.percent(repeated) if repeated is not None else ""),
     ]
     for kind, problem in (found["problems"] or {}).items():
-        out.append(("noticed", f"{problem.get('count', 0):,} {problem.get('what', kind)}"))
+        out.append(("problem", f"{problem.get('count', 0):,} {problem.get('what', kind)}"))
     return out
 
 
@@ -249,7 +251,7 @@ def _unfinished_lines(found: dict) -> list[tuple[str, str]]:
     return [
         ("so far", f"{tokens} tokens in {wording.counted(found['num_shards'], 'shard')}"),
         ("read", f"{wording.size(found['bytes_read'])} of {wording.size(found['bytes_total'])}"),
-        ("to go on", "run the same 'hornbook corpus build' command again"),
+        ("to resume", "run the same 'hornbook corpus build' command again"),
     ]
 
 
@@ -273,20 +275,20 @@ def _model(folder: Path) -> dict:
 
 
 def _head(folder: Path, config: dict) -> dict:
-    """What a model was fine-tuned for: by its class or, where a run wrote the folder, by what stands beside it."""
+    """The task of a fine-tuned model: from task.json if a run wrote the folder, otherwise from its class."""
     named = str((config.get("architectures") or [""])[0])
-    own, beside = config.get("hornbook_output") or {}, {}
+    own, task = config.get("hornbook_output") or {}, {}
     if (folder / "task.json").is_file():
-        beside = read_json(folder / "task.json")
-    kind = beside.get("kind") or TASKS_OF_OUTPUTS.get(own.get("kind"))
-    kind = kind or next((task for ending, task in TASKS_OF_CLASSES.items() if named.endswith(ending)), None)
+        task = read_json(folder / "task.json")
+    kind = task.get("kind") or TASKS_OF_OUTPUTS.get(own.get("kind"))
+    kind = kind or next((each for ending, each in TASKS_OF_CLASSES.items() if named.endswith(ending)), None)
     problem = config.get("problem_type")
     if kind == "classification" and (problem == "regression" or own.get("problem") == "number"):
         kind = "regression"
     labels = config.get("id2label") or {}
     labels = [str(labels[key]) for key in sorted(labels, key=int)] if kind in ("classification", "tagging") else []
     return {
-        "task": beside.get("task") or kind,
+        "task": task.get("task") or kind,
         "task_kind": kind,
         "is_multi": problem == "multi_label_classification",
         "labels": labels,
@@ -296,7 +298,7 @@ def _head(folder: Path, config: dict) -> dict:
 def _longest(config: dict) -> object:
     rows = _first(config, ("max_position_embeddings", "n_positions"))
     if config.get("model_type") == "roberta" and isinstance(rows, int):
-        return rows - config.get("pad_token_id", 1) - 1  # positions are counted from the row after the pad token's
+        return rows - config.get("pad_token_id", 1) - 1  # RoBERTa's positions start after pad_token_id
     return rows
 
 
@@ -305,16 +307,18 @@ def _first(config: dict, names: tuple[str, ...]) -> object:
 
 
 def _shapes(folder: Path) -> dict[str, list[int]]:
-    """The shape of every tensor, from the headers; the numbers themselves are not read."""
+    """The shape of every tensor, from the safetensors headers; the values are not read."""
     if (folder / WEIGHTS).is_file():
         names = [WEIGHTS]
     elif (folder / INDEX).is_file():
         weight_map = read_json(folder / INDEX).get("weight_map")
         if not isinstance(weight_map, dict):
-            raise ValueError(f"{folder / INDEX} has no weight_map: copy it again from where it came")
+            raise ValueError(f"{folder / INDEX} has no weight_map: copy it again from its source")
         names = sorted(set(weight_map.values()))
     else:
-        raise ValueError(f"{folder} has a config.json but no {WEIGHTS}: it holds no model that hornbook opens")
+        raise ValueError(
+            f"{folder} has a config.json but no {WEIGHTS}: copy the weights into it, or give another folder"
+        )
     shapes = {}
     for name in names:
         try:
@@ -322,7 +326,7 @@ def _shapes(folder: Path) -> dict[str, list[int]]:
                 shapes |= {key: opened.get_slice(key).get_shape() for key in opened.keys()}  # noqa: SIM118
         except (SafetensorError, OSError) as error:
             raise ValueError(
-                f"{folder / name} is damaged or missing ({error}): copy it again from where it came"
+                f"{folder / name} is damaged or missing ({error}): copy it again from its source"
             ) from None
     return shapes
 
@@ -342,15 +346,15 @@ def _model_lines(found: dict) -> list[tuple[str, str]]:
         ("width", text("width")),
         ("heads", text("num_heads")),
         ("vocabulary", text("vocab_size")),
-        ("longest sequence", text("max_positions")),
-        ("tokenizer", "beside it" if found["has_tokenizer"] else "none beside it"),
+        ("max sequence length", text("max_positions")),
+        ("tokenizer", "included" if found["has_tokenizer"] else "not included"),
     ]
 
 
 def _task_words(found: dict) -> str:
     if not found["task"]:
         return ""
-    what = "several classes at once" if found["is_multi"] else KINDS.get(found["task_kind"], "")
+    what = "any number of labels per text" if found["is_multi"] else KINDS.get(found["task_kind"], "")
     return f"{found['task']}: {what}" if what else found["task"]
 
 
@@ -358,14 +362,14 @@ def _tokenizer(folder: Path) -> dict:
     state = read_json(folder / "tokenizer.json")
     model, added = state.get("model"), state.get("added_tokens") or []
     if not isinstance(model, dict) or "vocab" not in model:
-        raise ValueError(f"{folder / 'tokenizer.json'} has no vocabulary: restore it or make it anew")
+        raise ValueError(f"{folder / 'tokenizer.json'} has no vocabulary: restore it, or train the tokenizer again")
     vocabulary = model["vocab"]
-    # A unigram vocabulary is a list of (piece, score), the others are piece -> number.
-    pieces = set(vocabulary) if isinstance(vocabulary, dict) else {piece for piece, _ in vocabulary}
+    # A unigram vocabulary is a list of (token, score), the others are token -> id.
+    tokens = set(vocabulary) if isinstance(vocabulary, dict) else {token for token, _ in vocabulary}
     return {
         "kind": "tokenizer",
         "model_kind": model.get("type") or "unknown",
-        "vocab_size": len(pieces | {token["content"] for token in added}),
+        "vocab_size": len(tokens | {token["content"] for token in added}),
         "special_tokens": [token["content"] for token in added if token.get("special")],
     }
 

@@ -1,4 +1,4 @@
-"""What `hornbook info` says of a fine-tuning run, and of a folder of several runs."""
+"""`hornbook info` for a fine-tuning run and for a folder of several runs."""
 
 from pathlib import Path
 
@@ -31,10 +31,10 @@ def about_finetuned(run: FinetunedRun) -> dict:
         "train_examples": run.train_examples,
         "copies_in_words": run.copies_in_words,
         "decided_by": run.decided_by,
-        "scores": run.parts,
+        "scores": run.splits,
         "scores_in_words": {
-            part: [f"{wording.measure(name)} {run.interval_in_words(name, each)}" for name, each in found.items()]
-            for part, found in run.parts.items()
+            split: [f"{wording.measure(name)} {run.interval_in_words(name, each)}" for name, each in found.items()]
+            for split, found in run.splits.items()
         },
         "degenerate": run.degenerate,
         "opens_in_transformers": run.is_published,
@@ -48,22 +48,22 @@ def finetuned_lines(found: dict) -> list[tuple[str, str]]:
         size += f", {wording.amount(trained)} of them trained"
     out = [
         ("task", f"{found['task']}: {found['what']}"),
-        ("model", found["model"] + (", from random weights" if found["from_random"] else "")),
+        ("model", found["model"] + (", trained from random weights" if found["from_random"] else "")),
         ("teacher", found["teacher"] or ""),
         ("parameters", size),
         ("labels", label_words(found["labels"])),
         ("state", found["state"]),
         ("degenerate", found["degenerate"] or ""),
     ]
-    out += [(f"stage {number}", words) for number, words in enumerate(found["earlier_stages"], 1)]
-    out += [(f"{part} scores", "; ".join(words)) for part, words in found["scores_in_words"].items()]
+    out += [(f"stage {number}", text) for number, text in enumerate(found["earlier_stages"], 1)]
+    out += [(f"{split} scores", "; ".join(scores)) for split, scores in found["scores_in_words"].items()]
     out.append(("best step", f"{found['best_step']:,}" if found["best_step"] is not None else ""))
-    out.append(("data", str(data["path"] or "handed over in memory")))
-    out += [(f"{part} examples", f"{num:,}") for part, num in (data["examples"] or {}).items()]
+    out.append(("data", str(data["path"] or "passed in memory")))
+    out += [(f"{split} examples", f"{num:,}") for split, num in (data["examples"] or {}).items()]
     trained_on = f"{found['train_examples']:,} examples" if found["train_examples"] is not None else ""
     out.append(("trained on", " and ".join(filter(None, (trained_on, found["copies_in_words"])))))
     for kind, problem in (data["problems"] or {}).items():
-        out.append(("noticed", f"{problem.get('count', 0):,} {problem.get('what', kind)}"))
+        out.append(("problem", f"{problem.get('count', 0):,} {problem.get('what', kind)}"))
     return [*out, ("time", wording.duration(found["seconds"])), ("device", found["device"])]
 
 
@@ -87,7 +87,7 @@ def about_several(folder: Path) -> dict:
         found |= {"curve": curve.about}
         found["in_words"] += [
             (
-                f"{several.WAYS.get(row.get('way'), row.get('way'))}, {row['examples']:,} labels",
+                f"{several.METHODS.get(row.get('way'), row.get('way'))}, {row['examples']:,} labels",
                 curve.interval_words(row),
             )
             for row in curve.rows

@@ -1,4 +1,4 @@
-"""What `hornbook info` says of folders with scores and no model: baselines and probes, comparisons, experiments."""
+"""`hornbook info` for folders with scores but no model: baselines, probes, comparisons and experiments."""
 
 from pathlib import Path
 
@@ -6,16 +6,16 @@ from hornbook.files import read_json
 from hornbook.report import comparison, wording
 
 SCORES, RESULTS = "scores.json", "results.json"
-IN_PERCENT = "spans"  # the kind of task whose scores are in percent already
+IN_PERCENT = "spans"  # span tasks have scores in percent, the others fractions
 
 
 def about_plain(folder: Path) -> dict:
-    """A baseline or a probe."""
+    """Describes a baseline or a probe."""
     run = read_json(folder / "run.json")
     request, data = run.get("request", {}), run.get("data", {})
     scores = read_json(folder / SCORES) if (folder / SCORES).is_file() else None
     in_percent = run.get("kind") == IN_PERCENT
-    parts = {} if scores is None else scores["parts"]
+    splits = {} if scores is None else scores["parts"]
     return {
         "kind": run["command"],
         "way": request.get("baseline") or request.get("way"),
@@ -23,25 +23,25 @@ def about_plain(folder: Path) -> dict:
         "task": request.get("task"),
         "data": data.get("path"),
         "finished": scores is not None,
-        "scores": parts,
+        "scores": splits,
         "scores_in_words": {
-            part: [
+            split: [
                 f"{wording.measure(name)} {wording.score_with_interval(name, each, in_percent)}"
                 for name, each in found.items()
             ]
-            for part, found in parts.items()
+            for split, found in splits.items()
         },
     }
 
 
 def plain_lines(found: dict) -> list[tuple[str, str]]:
     return [
-        ("way", found["way"] or ""),
+        ("method", found["way"] or ""),
         ("task", found["task"] or ""),
         ("model", found["model"] or ""),
-        ("data", str(found["data"] or "handed over in memory")),
-        ("state", "finished" if found["finished"] else "no scores yet: the same command gives them"),
-        *((f"{part} scores", "; ".join(words)) for part, words in found["scores_in_words"].items()),
+        ("data", str(found["data"] or "passed in memory")),
+        ("state", "finished" if found["finished"] else "no scores yet; run the same command again"),
+        *((f"{split} scores", "; ".join(scores)) for split, scores in found["scores_in_words"].items()),
     ]
 
 
@@ -60,7 +60,7 @@ def comparison_lines(found: dict) -> list[tuple[str, str]]:
 
 
 def about_experiment(folder: Path) -> dict:
-    """By its results, or by what was decided where it has none yet."""
+    """Describes an experiment from its results.json or, before that exists, from experiment.json."""
     if (folder / RESULTS).is_file():
         results = read_json(folder / RESULTS)
         kept = ("title", "flops", "seeds", "num_done", "num_pieces")
@@ -77,12 +77,12 @@ def about_experiment(folder: Path) -> dict:
 def experiment_lines(found: dict) -> list[tuple[str, str]]:
     of = f" of {wording.counted(found['num_pieces'], 'piece')}" if found["num_pieces"] else " pieces"
     is_finished = found["num_done"] == found["num_pieces"]
-    goes_on = "" if is_finished else "; the same command with --resume goes on"
+    how_to_resume = "" if is_finished else "; run the same command with --resume to continue"
     return [
         ("title", found["title"]),
-        ("state", f"{found['num_done']}{of} done{goes_on}"),
+        ("state", f"{found['num_done']}{of} done{how_to_resume}"),
         ("arms", "; ".join(found["arms"])),
-        ("FLOPs of each", f"{found['flops']:.3g}"),
+        ("FLOPs per arm", f"{found['flops']:.3g}"),
         ("pre-training seeds", ", ".join(map(str, found["seeds"]))),
         *((verdict, words) for words, verdict in found["claims"].items()),
     ]

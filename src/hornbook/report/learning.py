@@ -1,4 +1,4 @@
-"""The learning curves of a fine-tuning run: losses, and the scores on dev."""
+"""The learning curves of a fine-tuning run: training loss, dev loss and dev scores."""
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -21,7 +21,7 @@ from hornbook.report.drawing import (
 )
 from hornbook.report.finetuned import FinetunedRun
 
-MANY = 40  # lines of metrics from which they are smoothed
+MANY = 40  # curves with at least this many points are smoothed
 NOT_SCORES = {"kind", "step", "loss", "best", "mean_squared_error"}
 MOST_SCORES = 4
 
@@ -31,7 +31,7 @@ def learning_png(run: FinetunedRun, dark: bool = False, columns: int = 2) -> byt
 
 
 def learning_figure(run: FinetunedRun, colours: Colours = LIGHT, columns: int = 2) -> Figure:
-    """The loss in training and on dev and, once there was a validation, the scores on dev; the best step is marked."""
+    """Training and dev loss and, after the first validation, the dev scores; the best step is marked."""
     panels = [lambda axes: _draw_loss(axes, run, colours)]
     if _score_names(run):
         panels.append(lambda axes: _draw_scores(axes, run, colours))
@@ -39,7 +39,7 @@ def learning_figure(run: FinetunedRun, colours: Colours = LIGHT, columns: int = 
 
 
 def _score_names(run: FinetunedRun) -> list[str]:
-    """The deciding score first."""
+    """Names of the dev scores, the one used for model selection first."""
     named = [name for name in (run.record.last_validation or {}) if name not in NOT_SCORES]
     return sorted(named, key=lambda name: name != run.decided_by)[:MOST_SCORES]
 
@@ -71,7 +71,7 @@ def _draw_scores(axes: Axes, run: FinetunedRun, colours: Colours) -> None:
     for number, (name, shade) in enumerate(zip(names, shades, strict=False)):
         values = record.column("validation", name)
         width, see_through = (1.9, 1.0) if number == 0 else (1.1, 0.75)
-        label = wording.measure(name) + (", which decides" if number == 0 and len(names) > 1 else "")
+        label = wording.measure(name) + (" (model selection)" if number == 0 and len(names) > 1 else "")
         axes.plot(at, values, "o-", color=shade, linewidth=width, alpha=see_through, markersize=4, label=label)
     best = run.best_validation
     if best is not None and names[0] in best:
@@ -80,8 +80,8 @@ def _draw_scores(axes: Axes, run: FinetunedRun, colours: Colours) -> None:
     if not set(names) & set(wording.NOT_SHARES):
         axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{unit * value:g}%"))
     low, high = axes.get_ylim()
-    room = max(0.15 * (high - low), 0.02 * (100 / unit))
-    axes.set_ylim(low - room / 2, high + room)
+    margin = max(0.15 * (high - low), 0.02 * (100 / unit))
+    axes.set_ylim(low - margin / 2, high + margin)
     _mark_best(axes, run, colours)
     steps_below(axes, record.step)
     show_legend(axes, colours)

@@ -1,4 +1,5 @@
-"""The pieces that pages are made of. What a run holds is escaped here, or by who calls with markup."""
+"""HTML building blocks of the report pages. Text from a run is escaped here, or by the caller where markup is
+passed."""
 
 import base64
 from collections.abc import Callable
@@ -12,7 +13,7 @@ IS_DARK = "(prefers-color-scheme: dark)"
 
 
 def page(title: str, sections: list[str]) -> str:
-    """One file that needs nothing beside it; empty sections are left out."""
+    """A self-contained HTML file; empty sections are left out."""
     return (
         '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
@@ -26,24 +27,26 @@ def section(title: str, content: str) -> str:
     return f'<section>\n<h2>{title}</h2>\n<div class="card">{content}</div>\n</section>' if content else ""
 
 
-def tiles(shown: list[tuple[str, str, str]]) -> str:
-    """(label, value, note) each in a box of its own."""
+def tiles(items: list[tuple[str, str, str]]) -> str:
+    """A box for each (label, value, note)."""
     cells = [
         f'<div class="tile"><div class="label">{escape(label)}</div><div class="value">{escape(value)}</div>'
         f'<div class="note">{escape(note)}</div></div>'
-        for label, value, note in shown
+        for label, value, note in items
     ]
     return f'<div class="tiles">{"".join(cells)}</div>'
 
 
-def picture(draw: Callable[..., bytes], words: str, has_narrow: bool = False) -> str:
-    """A picture for each kind of screen, of which the browser takes the first that fits: drawn by `draw(is_dark)`, or
-    by `draw(is_dark, is_narrow)` where it `has_narrow` forms."""
+def picture(draw: Callable[..., bytes], alt: str, has_narrow: bool = False) -> str:
+    """A `<picture>` with variants for dark and, with `has_narrow`, narrow screens.
+
+    `draw` returns a PNG: `draw(is_dark)`, or `draw(is_dark, is_narrow)` with `has_narrow`.
+    """
     screens = [(f"{NARROW} and {IS_DARK}", (True, True)), (NARROW, (False, True))] if has_narrow else []
     screens.append((IS_DARK, (True, False) if has_narrow else (True,)))
     others = "".join(f'<source media="{media}" srcset="{inline(draw(*kind))}">' for media, kind in screens)
     wide = draw(*((False, False) if has_narrow else (False,)))
-    return f'<picture>{others}<img src="{inline(wide)}" alt="{escape(words)}"></picture>'
+    return f'<picture>{others}<img src="{inline(wide)}" alt="{escape(alt)}"></picture>'
 
 
 def inline(png: bytes) -> str:
@@ -53,16 +56,16 @@ def inline(png: bytes) -> str:
 def events(record: RunRecord) -> str:
     items = [
         f"<li>{escape(str(event.get('words', event.get('event', ''))))} "
-        f'<span class="soft small">(noted at step {event["step"]:,})</span></li>'
+        f'<span class="soft small">(logged at step {event["step"]:,})</span></li>'
         for event in record.events
     ]
     return f"<ul>{''.join(items)}</ul>" if items else ""
 
 
 def settings(record: RunRecord) -> str:
-    shown = record.read_settings
-    groups = {name: group for name, group in shown.items() if isinstance(group, dict)}
-    plain = {name: value for name, value in shown.items() if name not in groups}
+    used = record.read_settings
+    groups = {name: group for name, group in used.items() if isinstance(group, dict)}
+    plain = {name: value for name, value in used.items() if name not in groups}
     groups |= {"other": plain} if plain else {}
     tables = []
     for name, group in groups.items():
@@ -91,7 +94,7 @@ def table(titles: tuple[str, ...], rows: list[str], amounts_from: int = 99) -> s
 
 
 def row(first: str, amounts: list[tuple[str, str]], last: str | None = None) -> str:
-    """A row of words, then of (label, value) with numbers, then perhaps of words again; all escaped."""
+    """A table row: a text cell, (label, value) cells with numbers, and optionally another text cell; all escaped."""
     cells = "".join(f'<td class="amount" data-label="{escape(label)}">{escape(value)}</td>' for label, value in amounts)
     end = "" if last is None else f"<td>{escape(last)}</td>"
     return f'<tr><td class="path">{escape(first)}</td>{cells}{end}</tr>'

@@ -1,4 +1,4 @@
-"""The report of a run: one HTML file that needs nothing beside it, and the curves as a picture of their own."""
+"""The report of a run: a self-contained HTML page, and the curves as a separate PNG."""
 
 import math
 import shlex
@@ -27,10 +27,10 @@ def write_report(folder: str | Path) -> Path:
     >>> hornbook.write_report("runs/reviews").name
     'report.html'
 
-    A fine-tuning run, a search, restarts, a curve by number of labels, an experiment, a task as text and models side by
-    side have pages and pictures of their own.
+    Fine-tuning runs, searches, restarts, label curves, experiments, prompted tasks and comparisons have their own pages
+    and plots.
     """
-    with refusing_damage(Path(folder), "restore its JSON files, or make the folder again"):
+    with refusing_damage(Path(folder), "restore its JSON files, or create the folder again"):
         return _written_report(folder)
 
 
@@ -50,7 +50,7 @@ def _written_report(folder: str | Path) -> Path:
     if record.train or record.validations:
         draw = cache(lambda is_dark, is_narrow: curves_png(record, is_dark, 1 if is_narrow else 2))
         write_png(record.folder / "curves.png", draw(False, False))
-        curves = picture(draw, "Curves of the losses, accuracy, rate and speed", has_narrow=True)
+        curves = picture(draw, "Losses, accuracy, learning rate and speed by step", has_narrow=True)
     path = record.folder / "report.html"
     write_text(path, _page(record, curves))
     return path
@@ -61,12 +61,12 @@ def _page(record: RunRecord, curves: str) -> str:
         _head(record),
         _tiles(record)
         if curves
-        else '<p class="card">This run has no metrics yet: they come with its first steps.</p>',
+        else '<p class="card">This run has no metrics yet: it has not logged its first steps.</p>',
         section("Curves", curves),
-        section("Filling in hidden words", _samples(record)),
-        section("Text it was trained on", _data(record)),
-        section("What happened on the way", events(record)),
-        section("How to go on", _commands(record)),
+        section("Masked-word predictions", _samples(record)),
+        section("Training data", _data(record)),
+        section("Events", events(record)),
+        section("Next steps", _commands(record)),
         section("Settings", settings(record)),
     ]
     return page(f"{record.preset}, {record.state_in_words}", sections)
@@ -74,8 +74,8 @@ def _page(record: RunRecord, curves: str) -> str:
 
 def _head(record: RunRecord) -> str:
     size = wording.parameters(record.run.get("parameters"), record.run.get("kept_parameters"), " parameters")
-    start = f"goes on from {record.run['from']}" if record.run.get("from") else "trained from scratch"
-    start = f"learned from {record.teacher}" if record.teacher else start
+    start = f"initialised from {record.run['from']}" if record.run.get("from") else "trained from scratch"
+    start = f"distilled from {record.teacher}" if record.teacher else start
     version = f"hornbook {record.run['hornbook']}" if "hornbook" in record.run else ""
     about = " · ".join(filter(None, (size, start, version, str(record.folder))))
     kind = "finished" if record.is_finished else "unfinished"
@@ -90,48 +90,48 @@ def _tiles(record: RunRecord) -> str:
 
 
 def _quality_tiles(record: RunRecord) -> list[tuple[str, str, str]]:
-    """(label, value, note) of what the model can do, from the last validation."""
+    """(label, value, note) of the quality of the model at the last validation."""
     last, best = record.last_validation, record.best_validation
     if last is None:
         line = record.train[-1]
         return [
             ("training loss", wording.loss(number(line.get("loss"))), f"at step {line['step']:,}; not validated yet")
         ]
-    tiles = [("validation loss", wording.loss(number(last.get("loss"))), f"the last, at step {last['step']:,}")]
+    tiles = [("validation loss", wording.loss(number(last.get("loss"))), f"latest, at step {last['step']:,}")]
     if best is not None:
         kept = "; its weights are in best/" if (record.folder / "best").is_dir() else ""
         tiles.append(("best validation loss", wording.loss(best["loss"]), f"at step {best['step']:,}{kept}"))
     for term, tokens in record.predicted_tokens.items():
         tiles += _token_tiles(term, tokens, last, record.baseline)
     if "nsp_accuracy" in last:
-        note = "whether two segments follow each other; a coin gets 50%"
+        note = "whether the second segment follows the first; chance is 50%"
         tiles.append(("next-sentence accuracy", wording.percent(number(last["nsp_accuracy"])), note))
     if "sop_accuracy" in last:
-        note = "whether two segments stand in their order or were swapped; a coin gets 50%"
+        note = "whether two segments are in order or swapped; chance is 50%"
         tiles.append(("sentence-order accuracy", wording.percent(number(last["sop_accuracy"])), note))
     if replaced := number(last.get("rtd_replaced", 0.0)):
-        note = f"of the tokens that the generator replaced, which are {wording.percent(replaced)} of all"
+        note = f"recall on tokens replaced by the generator, which are {wording.percent(replaced)} of all tokens"
         tiles.append(("replaced tokens found", wording.percent(number(last["rtd_found"]) / replaced), note))
     return tiles
 
 
 def _token_tiles(term: str, tokens: str, last: dict, baseline: dict) -> list[tuple[str, str, str]]:
-    """How well tokens are predicted, beside guessing by their frequency."""
+    """(label, value, note) of token prediction, compared with the unigram baseline."""
     tiles = []
     if term in last:
         loss = number(last[term])
         tiles.append(
-            ("perplexity", wording.perplexity(loss), f"of {tokens}s: e to the {term} loss of {wording.loss(loss)}")
+            ("perplexity", wording.perplexity(loss), f"of {tokens}s: exp of the {term} loss, {wording.loss(loss)}")
         )
         if term in baseline and math.isfinite(loss):
             below = baseline[term] - loss
-            words = "below" if below >= 0 else "above"
-            note = f"guessing by word frequency has a loss ({term}) of {wording.loss(baseline[term])}"
-            tiles.append(("against guessing", f"{abs(below):.2f} {words}", note))
+            side = "below" if below >= 0 else "above"
+            note = f"{term} loss; the unigram baseline has {wording.loss(baseline[term])}"
+            tiles.append(("against the unigram baseline", f"{abs(below):.2f} {side}", note))
     if f"{term}_accuracy" in last:
-        note = f"of {tokens}s are named right"
+        note = f"of {tokens}s are predicted correctly"
         if f"{term}_accuracy" in baseline:
-            note += f"; always naming the commonest: {wording.percent(baseline[f'{term}_accuracy'])}"
+            note += f"; always the most frequent token: {wording.percent(baseline[f'{term}_accuracy'])}"
         name = f"{tokens.replace(' ', '-')} accuracy"
         tiles.append((name, wording.percent(number(last[f"{term}_accuracy"])), note))
     return tiles
@@ -143,7 +143,7 @@ def _effort_tiles(record: RunRecord) -> list[tuple[str, str, str]]:
     return [
         ("tokens seen", wording.amount(record.tokens), f"in {record.step:,} of {record.num_steps:,} steps"),
         ("time", wording.duration(record.seconds), "of training, validation and saving"),
-        ("speed", f"{speed:,.0f}" if speed else "unknown", "tokens a second, over the whole run"),
+        ("speed", f"{speed:,.0f}" if speed else "unknown", "tokens per second, over the whole run"),
         ("device", record.device, str(runtime.get("reason", ""))),
     ]
 
@@ -152,20 +152,20 @@ def _samples(record: RunRecord) -> str:
     if not record.samples:
         return ""
     mask = _mask_token(record)
-    rows, first, among = [], 0, 0
+    rows, num_first, num_listed = [], 0, 0
     for sample in record.samples:
         answer = _bare(sample.get("answer", ""))
         guesses = [each for each in sample.get("guesses", []) if isinstance(each, dict)]
         right = [_bare(each.get("token", "")) == answer for each in guesses]
-        first, among = first + any(right[:1]), among + any(right)
+        num_first, num_listed = num_first + any(right[:1]), num_listed + any(right)
         text = f"<mark>{escape(mask)}</mark>".join(escape(part) for part in str(sample.get("text", "")).split(mask))
-        shown = "".join(_guess(each, answer) for each in guesses)
-        rows.append(f'<tr><td>{text}</td><td data-label="hidden"><b>{escape(answer)}</b></td><td>{shown}</td></tr>')
+        bars = "".join(_guess(each, answer) for each in guesses)
+        rows.append(f'<tr><td>{text}</td><td data-label="masked"><b>{escape(answer)}</b></td><td>{bars}</td></tr>')
     note = (
-        f"Sentences that were not trained on: of {len(rows)} hidden words, {first} are the first guess "
-        f"and {among} are among the guesses."
+        f"Held-out sentences: of {len(rows)} masked words, {num_first} are the top prediction and {num_listed} are "
+        "among the listed predictions."
     )
-    return f'<p class="soft small">{note}</p>' + table(("sentence", "hidden word", "guesses"), rows)
+    return f'<p class="soft small">{note}</p>' + table(("sentence", "masked word", "predictions"), rows)
 
 
 def _guess(guess: dict, answer: str) -> str:
@@ -179,7 +179,7 @@ def _guess(guess: dict, answer: str) -> str:
 
 
 def _bare(token: object) -> str:
-    """A token without the mark that some tokenizers set before a word."""
+    """A token without the word-boundary marker (Ġ or ▁) of some tokenizers."""
     return str(token).lstrip("Ġ▁ ").rstrip() or str(token)
 
 
@@ -196,11 +196,11 @@ def _data(record: RunRecord) -> str:
             ("documents", f"{corpus.get('documents', 0):,}"),
             ("tokens", wording.amount(corpus.get("tokens", 0))),
             ("weight", f"{corpus.get('weight', 1):g}"),
-            ("read about", wording.times(corpus["epochs"])),
+            ("read", wording.times(corpus["epochs"])),
         ]
         numbers = "".join(f'<td class="amount" data-label="{label}">{escape(value)}</td>' for label, value in cells)
         rows.append(f'<tr><td class="path">{escape(str(corpus.get("folder", "")))}</td>{numbers}</tr>')
-    return table(("corpus", "documents", "tokens", "weight", "read about"), rows, amounts_from=1) if rows else ""
+    return table(("corpus", "documents", "tokens", "weight", "read"), rows, amounts_from=1) if rows else ""
 
 
 def _commands(record: RunRecord) -> str:
@@ -208,11 +208,11 @@ def _commands(record: RunRecord) -> str:
     sentence = f"The {mask} sat on the mat."
     parts = []
     if not record.is_finished:
-        parts.append(f"<p>Go on from the last checkpoint:</p><pre>{escape(record.resume_command)}</pre>")
+        parts.append(f"<p>Resume from the last checkpoint:</p><pre>{escape(record.resume_command)}</pre>")
     can_fill = "mlm" in record.run.get("heads", ["mlm"]) or record.run.get("family") == "electra"
     if can_fill and ((record.folder / "model.safetensors").is_file() or record.is_finished):
         fill = shlex.join(["hornbook", "fill-mask", str(record.folder), sentence])
         code = f"import hornbook\n\nmodel = hornbook.load({str(record.folder)!r})\nmodel.fill_mask({sentence!r})"
-        parts.append(f"<p>Fill in a word:</p><pre>{escape(fill)}</pre>")
+        parts.append(f"<p>Predict a masked word:</p><pre>{escape(fill)}</pre>")
         parts.append(f"<p>The same in Python:</p><pre>{escape(code)}</pre>")
     return "".join(parts)

@@ -1,5 +1,6 @@
-"""The page of a task as text: score by number of examples as a table and a picture, the baselines beside it, and some
-questions with what was answered. It is drawn from `scores.json` and the predictions, however many there are."""
+"""The report page of a prompted task: score by number of examples in the prompt as a table and a plot, with baselines,
+and some questions with their answers. It is built from `scores.json` and the predictions, also while some are
+missing."""
 
 from functools import cache
 from html import escape
@@ -24,7 +25,7 @@ from hornbook.report.drawing import (
 from hornbook.report.markup import page, picture, row, section, table
 
 SCORES, PICTURE = "scores.json", "score-by-shots.png"
-NUM_SAMPLES = 3  # questions that are shown of each number of examples
+NUM_SAMPLES = 3  # questions shown per number of examples
 
 
 def is_prompted(folder: str | Path) -> bool:
@@ -36,18 +37,18 @@ def write_prompted_page(folder: str | Path) -> Path:
     """Writes `report.html` and, once there are scores, `score-by-shots.png`."""
     folder = Path(folder)
     scores = read_json(folder / SCORES)
-    shown = ""
+    image = ""
     if scores["points"]:
         draw = cache(lambda is_dark: shots_png(scores, is_dark))
         write_png(folder / PICTURE, draw(False))
-        shown = f'<div class="picture">{picture(draw, "Score by number of examples shown")}</div>'
+        image = f'<div class="picture">{picture(draw, "Score by number of examples in the prompt")}</div>'
     path = folder / "report.html"
-    write_text(path, _page(folder, scores, shown))
+    write_text(path, _page(folder, scores, image))
     return path
 
 
 def score_words(scores: dict, measure: str, found: dict | None) -> str:
-    """48.2% (45.1% to 51.0%); 35.1 (33.0 to 37.9) for what is no share."""
+    """The score with its interval: `48.2% (45.1% to 51.0%)`, or `35.1 (33.0 to 37.9)` if it is not a percentage."""
     if found is None:
         return ""
     unit = "%" if scores["measures"][measure]["share"] else ""
@@ -60,7 +61,7 @@ def _numbers(found: dict) -> list[str]:
 
 
 def rows_of(scores: dict) -> list[tuple[str, str, list[tuple[str, str]], str]]:
-    """(who answers, examples, (measure, score) each, note) of every point and baseline."""
+    """One row per point and baseline: (prompt variant or baseline, number of examples, (metric, score) pairs, note)."""
     rows = []
     for point in scores["points"]:
         cells = [(name, score_words(scores, name, point["scores"].get(name))) for name in scores["measures"]]
@@ -74,36 +75,38 @@ def rows_of(scores: dict) -> list[tuple[str, str, list[tuple[str, str]], str]]:
 def _note(point: dict) -> str:
     notes = []
     if point["shown"]["whole"] < point["asked"]:
-        notes.append(f"{point['shown']['mean']:.3g} examples fitted on average, at least {point['shown']['fewest']}")
+        notes.append(
+            f"{point['shown']['mean']:.3g} examples fitted the context on average, at least {point['shown']['fewest']}"
+        )
     if point["cut"]:
-        notes.append(f"{point['cut']:,} of {point['asked']:,} questions were cut")
+        notes.append(f"{point['cut']:,} of {point['asked']:,} questions were truncated")
     return "; ".join(notes)
 
 
 def degenerate_words(scores: dict) -> str:
-    """A sentence about the points at which a model chooses the same whatever is asked; empty where there are none."""
+    """A sentence about the points where the model gives the same answer to every question; empty if there are none."""
     found = []
     for point in scores["points"]:
-        if words := point.get("degenerate"):
+        if reason := point.get("degenerate"):
             template = f" ({point['variant']})" if len({each["variant"] for each in scores["points"]}) > 1 else ""
-            found.append(f"with {wording.counted(point['shots'], 'example')}{template} {words}")
+            found.append(f"with {wording.counted(point['shots'], 'example')}{template} {reason}")
     if not found:
         return ""
     return (
-        f"{', '.join(found)}: a score near {scores['majority']:.1f}%, which always taking the commonest choice gets, "
-        "then says little"
+        f"{', '.join(found)}: a score near {scores['majority']:.1f}%, the score of always choosing the most frequent "
+        "answer, then means little"
     )
 
 
 def _warning(scores: dict) -> str:
-    words = degenerate_words(scores)
-    return f'<p class="warning">{escape(words[:1].upper() + words[1:])}.</p>' if words else ""
+    text = degenerate_words(scores)
+    return f'<p class="warning">{escape(text[:1].upper() + text[1:])}.</p>' if text else ""
 
 
-def _page(folder: Path, scores: dict, shown: str) -> str:
+def _page(folder: Path, scores: dict, image: str) -> str:
     is_whole = scores["done"] == scores["pieces"]
-    words = "finished" if is_whole else f"{scores['done']} of {scores['pieces']} pieces"
-    badge = f'<span class="badge {"finished" if is_whole else "unfinished"}">{words}</span>'
+    state = "finished" if is_whole else f"{scores['done']} of {scores['pieces']} pieces"
+    badge = f'<span class="badge {"finished" if is_whole else "unfinished"}">{state}</span>'
     about = f"{scores['model']} · {wording.counted(scores['questions'], 'question')} · {scores['data']}"
     head = (
         f"<header>\n<h1>{escape(scores['task'])} {badge}</h1>\n<p>{escape(scores['about'])}.</p>\n"
@@ -112,7 +115,7 @@ def _page(folder: Path, scores: dict, shown: str) -> str:
     sections = [
         head,
         _warning(scores),
-        section("Score by number of examples", shown + _table(scores)),
+        section("Score by number of examples", image + _table(scores)),
         section("Questions and answers", _samples(folder, scores)),
     ]
     return page(f"{scores['task']}: score by number of examples", sections)
@@ -120,7 +123,7 @@ def _page(folder: Path, scores: dict, shown: str) -> str:
 
 def _table(scores: dict) -> str:
     rows = [
-        row(name, [("examples", shots), *((wording.measure(measure), words) for measure, words in cells)], note)
+        row(name, [("examples", shots), *((wording.measure(measure), score) for measure, score in cells)], note)
         for name, shots, cells, note in rows_of(scores)
     ]
     titles = [escape(wording.measure(name)) for name in scores["measures"]]
@@ -128,25 +131,25 @@ def _table(scores: dict) -> str:
         f"<li>{escape(wording.measure(name))}: {escape(each['words'])}</li>"
         for name, each in scores["measures"].items()
     )
-    said = f'<p class="soft small">{escape(scores["interval"])}.</p><ul class="soft small">{defined}</ul>'
-    return table(("who answers", "examples", *titles, ""), rows, amounts_from=1) + said if rows else ""
+    notes = f'<p class="soft small">{escape(scores["interval"])}.</p><ul class="soft small">{defined}</ul>'
+    return table(("prompt or baseline", "examples", *titles, ""), rows, amounts_from=1) + notes if rows else ""
 
 
 def _samples(folder: Path, scores: dict) -> str:
-    shown = []
+    out = []
     for file in sorted((folder / "predictions").glob("*-seed-0.jsonl")):
         rows = [
             f"<tr><td><pre>{escape(wording.cut(line['prompt'], 1500))}</pre></td>"
-            f'<td data-label="right">{escape(wording.cut(line["answers"][0]))}</td>'
-            f'<td data-label="answered">{escape(wording.cut(line["answer"] or line.get("generated", "")))}</td></tr>'
+            f'<td data-label="gold">{escape(wording.cut(line["answers"][0]))}</td>'
+            f'<td data-label="answer">{escape(wording.cut(line["answer"] or line.get("generated", "")))}</td></tr>'
             for line in islice(read_json_lines(file), NUM_SAMPLES)
         ]
-        rows_shown = table(("prompt", "right", "answered"), rows)
-        shown.append(f"<details><summary>{escape(file.stem)}</summary>{rows_shown}</details>")
-    return "".join(shown)
+        content = table(("prompt", "gold", "answer"), rows)
+        out.append(f"<details><summary>{escape(file.stem)}</summary>{content}</details>")
+    return "".join(out)
 
 
-# ---- the picture
+# ---- plot
 
 
 def shots_png(scores: dict, dark: bool = False) -> bytes:
@@ -154,7 +157,7 @@ def shots_png(scores: dict, dark: bool = False) -> bytes:
 
 
 def shots_figure(scores: dict, colours: Colours = LIGHT) -> Figure:
-    """A line a template with a band for its interval, over the number of examples; baselines are dashed."""
+    """One line per template with its interval as a band, over the number of examples; baselines are dashed."""
     measure = scores["decided_by"]
     figure = new_figure(7.2, 4.2, colours)
     axes = figure.add_subplot()
@@ -179,15 +182,15 @@ def shots_figure(scores: dict, colours: Colours = LIGHT) -> Figure:
             )
     shots = sorted({point["shots"] for point in scores["points"]})
     axes.set_xticks(_place(np.array(shots)), [f"{each:,}" for each in shots])
-    axes.set_xlabel("examples shown")
+    axes.set_xlabel("examples in the prompt")
     if scores["measures"][measure]["share"]:
         axes.yaxis.set_major_formatter(lambda value, _: f"{value:g}%")
-    # Below the picture: inside it would hide the interval of some number of examples.
+    # The legend is below the axes: inside, it would hide an interval.
     lines, names = axes.get_legend_handles_labels()
     figure.legend(lines, names, loc="outside lower center", ncols=4, fontsize=8, frameon=False, labelcolor=colours.ink)
     return figure
 
 
 def _place(shots: np.ndarray) -> np.ndarray:
-    """Each doubling as far from the last, and 0 still there."""
+    """x positions on a log2(shots + 1) axis, which also has 0."""
     return np.log2(shots + 1.0)

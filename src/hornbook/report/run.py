@@ -1,4 +1,4 @@
-"""What a run wrote to disk: its settings, its metrics, how far it came, and the sentences it filled in."""
+"""The files of a run: settings, metrics, progress, and sample predictions."""
 
 import json
 import math
@@ -13,13 +13,13 @@ from hornbook.files import read_json, read_json_lines
 from hornbook.report import wording
 from hornbook.report.exported import is_exported
 
-TOKENS = {"mlm": "masked token", "clm": "next token"}  # terms that predict tokens, and which as a rule
+TOKENS = {"mlm": "masked token", "clm": "next token"}  # loss terms that predict tokens, and which tokens
 NOT_LOSSES = {"kind", "step", "loss", "grad_norm", "lr", "tokens", "tokens_per_second", "seconds"}
 
 
 @dataclass(frozen=True)
 class RunRecord:
-    """One run folder. `metrics` are the lines of metrics.jsonl, `state` is the newest checkpoint's (empty if none)."""
+    """A run folder. `metrics`: lines of metrics.jsonl; `state`: state of the newest checkpoint (empty if none)."""
 
     folder: Path
     run: dict
@@ -31,33 +31,34 @@ class RunRecord:
     def load(cls, folder: str | Path) -> "RunRecord":
         folder = Path(folder)
         if is_exported(folder):
-            raise ValueError(f"{folder} is an exported model and no run: hornbook info {folder} says what it takes")
+            raise ValueError(f"{folder} is an exported model, not a run: describe it with hornbook info {folder}")
         if not (folder / "run.json").is_file():
             raise ValueError(f"{folder} is not a run: it has no run.json; give the --out folder of a run")
         run = read_json(folder / "run.json")
         if run.get("command") in ("baseline", "probe", "label-curve"):
             what = "curve.json and curve.png" if run["command"] == "label-curve" else "scores.json"
             raise ValueError(
-                f"{folder} is a {run['verb']}, which is told by its {what} and by hornbook info, and has no report"
+                f"{folder} is a {run['command']} and has no report: see its {what}, or run hornbook info {folder}"
             )
         if not isinstance(run.get("settings"), dict):
-            raise ValueError(f"{folder} is not a run: its run.json has no settings, so something else wrote it")
+            raise ValueError(f"{folder} is not a run: its run.json has no settings and was not written by hornbook")
         return cls(folder, run, read_metrics(folder), _read_samples(folder), read_state(folder))
 
     @property
     def is_of_task(self) -> bool:
-        """Whether it learned a task: a fine-tuning run, with a teacher or without."""
-        verb = self.run.get("command")
-        return verb == "finetune" or (verb == "distill" and "task" in self.run)
+        """Whether this is a fine-tuning run, with or without a teacher."""
+        command = self.run.get("command")
+        return command == "finetune" or (command == "distill" and "task" in self.run)
 
     @property
     def is_of_text(self) -> bool:
-        """Whether it learned several tasks as text."""
+        """Whether this run fine-tuned a language model on several tasks in text form."""
         return self.run.get("command") == "finetune-text"
 
     @property
     def predicted_tokens(self) -> dict[str, str]:
-        """The terms that predict tokens, and which: of tasks as text those of the answers, unless it learns all."""
+        """The loss terms that predict tokens, and which tokens; for tasks in text form the answer tokens, unless the
+        loss is over all tokens."""
         learns_answers = self.is_of_text and self.settings.get("learns") == "answer"
         return TOKENS | ({"clm": "answer token"} if learns_answers else {})
 
@@ -78,7 +79,7 @@ class RunRecord:
 
     @property
     def terms(self) -> list[str]:
-        """Names of the parts of the loss, such as mlm and nsp or sop, or clm."""
+        """Names of the loss terms, such as mlm, nsp, sop or clm."""
         found = [*self.train[:1], *self.validations[:1]]
         names = dict.fromkeys(name for line in found for name in line if name not in NOT_LOSSES | {"best"})
         return [name for name in names if not any(name.startswith(f"{term}_") for term in names)]
@@ -95,7 +96,7 @@ class RunRecord:
 
     @property
     def is_finished(self) -> bool:
-        """By the newest checkpoint, as a resume sees it; by the metrics where the checkpoints were deleted."""
+        """Judged by the newest checkpoint, like a resume; by the metrics if the checkpoints were deleted."""
         return 0 < self.num_steps <= (self.state.get("step", 0) if self.state else self.step)
 
     @property
@@ -121,7 +122,7 @@ class RunRecord:
 
     @property
     def baseline(self) -> dict:
-        """What guessing by word frequency gets: `mlm` and `mlm_accuracy`, the same of `clm`, or nothing."""
+        """Loss and accuracy of the unigram baseline: `mlm` and `mlm_accuracy`, or those of `clm`; may be empty."""
         return self.run.get("frequency_baseline") or {}
 
     @property
@@ -130,7 +131,7 @@ class RunRecord:
 
     @property
     def read_settings(self) -> dict:
-        """The settings without those that nothing reads in such a run, as far as it says which."""
+        """The settings without those listed as unused in run.json."""
         unused = set(self.run.get("unused") or [])
         found = {}
         for name, value in self.settings.items():
@@ -146,7 +147,7 @@ class RunRecord:
 
     @property
     def teacher(self) -> str | None:
-        """The model that it learned from, if there was one."""
+        """The teacher model, if there is one."""
         return (self.run.get("teacher") or {}).get("name")
 
     @property
@@ -155,30 +156,28 @@ class RunRecord:
 
     @property
     def corpora(self) -> list[dict]:
-        """The corpora as run.json lists them, each with `epochs`: how often the run has read it so far."""
+        """The corpora in run.json, each with `epochs`: the number of passes over it so far."""
         listed = self.run.get("corpora") or []
         weights = sum(each.get("weight", 1.0) for each in listed) or 1.0
-        share = [each.get("weight", 1.0) / weights for each in listed]
+        fractions = [each.get("weight", 1.0) / weights for each in listed]
         return [
-            {**each, "epochs": self.tokens * part / max(1, each.get("tokens", 0))}
-            for each, part in zip(listed, share, strict=True)
+            {**each, "epochs": self.tokens * fraction / max(1, each.get("tokens", 0))}
+            for each, fraction in zip(listed, fractions, strict=True)
         ]
 
     @property
     def state_in_words(self) -> str:
-        """A run that still goes and one that was stopped look the same on disk."""
+        """Progress of the run; a running run and a stopped one look the same on disk."""
         if self.is_finished:
             return f"finished after {wording.counted(self.step, 'step')}"
-        if not self.step:
-            return f"at the start of {wording.counted(self.num_steps, 'step')}"
         return f"not finished: step {self.step:,} of {self.num_steps:,}"
 
     @property
     def resume_command(self) -> str:
         if self.is_of_text:
             data = (self.run.get("data") or {}).get("path", "TASKS.toml")
-            words = ["finetune", str(self.run.get("from", "MODEL")), "--task", "text", "--data", data]
-            return shlex.join(["hornbook", *words, "--out", str(self.folder), "--resume"])
+            arguments = ["finetune", str(self.run.get("from", "MODEL")), "--task", "text", "--data", data]
+            return shlex.join(["hornbook", *arguments, "--out", str(self.folder), "--resume"])
         named = []
         for each in self.run.get("corpora") or []:
             weight = each.get("weight", 1.0)
@@ -187,7 +186,7 @@ class RunRecord:
         return shlex.join(["hornbook", *what, *named, "--out", str(self.folder), "--resume"])
 
     def column(self, kind: str, name: str) -> np.ndarray:
-        """One value of all lines of a kind, as float64; NaN where a line lacks it or it is infinite."""
+        """The value `name` in all lines of a kind, as float64; NaN where it is missing or infinite."""
         lines = {"train": self.train, "validation": self.validations}[kind]
         values = np.array([number(line.get(name)) for line in lines], dtype=np.float64)
         return np.where(np.isfinite(values), values, np.nan)
@@ -198,12 +197,12 @@ class RunRecord:
 
 
 def number(value: object) -> float:
-    """The value as a float; NaN for what is none."""
+    """The value as a float; NaN if it is not a number."""
     return float(value) if isinstance(value, int | float) else math.nan
 
 
 def read_metrics(folder: Path) -> list[dict]:
-    """The lines of a run's metrics.jsonl that say what they are and of which step."""
+    """The lines of metrics.jsonl that have a kind and a step."""
     lines = read_json_lines(Path(folder) / "metrics.jsonl")
     return [line for line in lines if isinstance(line.get("step"), int) and "kind" in line]
 
@@ -215,15 +214,15 @@ def _read_samples(folder: Path) -> list[dict]:
     try:
         samples = json.loads(path.read_text(encoding="utf-8"))
     except (UnicodeDecodeError, json.JSONDecodeError) as error:
-        raise ValueError(f"{path} is not valid JSON ({error}): delete it, the report does without") from None
+        raise ValueError(f"{path} is not valid JSON ({error}): delete it; the report does not need it") from None
     return [each for each in samples if isinstance(each, dict)] if isinstance(samples, list) else []
 
 
 def read_state(folder: Path) -> dict:
-    """Of the newest checkpoint."""
+    """The state.json of the newest checkpoint; empty if there is none."""
     for path in sorted(folder.glob("checkpoints/step-*/state.json"), reverse=True):
         try:
             return read_json(path)
-        except FileNotFoundError:  # a run that is still going has just replaced it
+        except FileNotFoundError:  # a running process has just replaced it
             continue
     return {}

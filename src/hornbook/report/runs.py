@@ -1,4 +1,4 @@
-"""The run folders below a folder: what each is, how far it came, and what it takes on disk."""
+"""The run folders below a folder: kind, progress and size on disk of each."""
 
 import time
 from collections.abc import Iterator
@@ -9,15 +9,15 @@ from hornbook.report import several, wording
 from hornbook.report.info import describe
 from hornbook.report.run import number
 
-MARKS = ("run.json", "asked.json", "prompt.json", "experiment.json")  # the first file that a run writes
+MARKS = ("run.json", "asked.json", "prompt.json", "experiment.json")  # files that mark a run folder
 HEADINGS = ("run", "what", "state", "result", "steps", "size", "age")
 
 
 def find_runs(folder: str | Path) -> list[Path]:
-    """Run folders at and below `folder`, by name; folders inside a run belong to it."""
+    """Run folders at and below `folder`, sorted by name; folders inside a run belong to it."""
     folder = Path(folder)
     if not folder.is_dir():
-        raise ValueError(f"there is no folder {folder}: give the folder that holds your runs")
+        raise ValueError(f"{folder} is not a folder: give the folder that contains your runs")
     return list(_found(folder))
 
 
@@ -31,7 +31,7 @@ def _found(folder: Path) -> Iterator[Path]:
 
 
 def about_run(run: Path) -> dict:
-    """What `hornbook runs` shows of one run. `state` is finished, running, stopped or unreadable."""
+    """One row of `hornbook runs` as a dictionary. `state` is finished, running, stopped or unreadable."""
     files = [path for path in run.rglob("*") if path.is_file()]
     found = {
         "folder": str(run),
@@ -62,7 +62,7 @@ def _of_kind(run: Path) -> dict:
     if kind == "several runs":
         tries, curve = several.read_tries(run), several.read_curve(run)
         scored = tries or curve
-        best = "" if scored is None else scored.words(max(number(row["score"]) for row in scored.rows))
+        best = "" if scored is None else scored.format_score(max(number(row["score"]) for row in scored.rows))
         finished = tries is not None or bool(curve and curve.about.get("finished"))
         name = "label curve" if curve else "search or restarts"
         return _about(found, name, finished, f"best {scored.decided_by} {best}" if best else "")
@@ -83,10 +83,10 @@ def _about(found: dict, what: str, finished: bool, result: str) -> dict:
     }
 
 
-def _scores(parts: dict) -> str:
+def _scores(splits: dict) -> str:
     """The first score of the validation split, without its interval."""
-    words = next(iter(parts.get("dev") or ()), "")
-    return words.partition(" (")[0]
+    score = next(iter(splits.get("dev") or ()), "")
+    return score.partition(" (")[0]
 
 
 def row(about: dict, root: Path) -> tuple[str, ...]:
@@ -98,6 +98,6 @@ def row(about: dict, root: Path) -> tuple[str, ...]:
 
 
 def disk_bytes(folder: Path, without: set[Path] = frozenset()) -> int:
-    """Bytes of the files in a folder. One that has several names there counts once."""
+    """Bytes of the files in a folder; hard links to the same file count once."""
     files = [path for path in folder.rglob("*") if path.is_file() and not path.is_symlink() and path not in without]
     return sum({(stat.st_dev, stat.st_ino): stat.st_size for stat in (path.stat() for path in files)}.values())

@@ -1,4 +1,4 @@
-"""What several runs left: the tries of a search or of restarts (`tries.json`), scores by the number of labels
+"""Results of several runs: the tries of a search or of restarts (`tries.json`), and scores by number of labels
 (`curve.json`)."""
 
 import math
@@ -10,7 +10,7 @@ from hornbook.report import wording
 from hornbook.report.run import number
 
 TRIES, CURVE = "tries.json", "curve.json"
-WAYS = {
+METHODS = {
     "finetune": "fine-tuning",
     "features": "frozen features",
     "scratch": "random weights",
@@ -21,7 +21,7 @@ WAYS = {
 
 @dataclass(frozen=True)
 class Scored:
-    """What a file of several runs holds: `rows` are its tries or points that have a score."""
+    """The contents of tries.json or curve.json; `rows` are the tries or points that have a score."""
 
     about: dict
     rows: list[dict]
@@ -32,10 +32,10 @@ class Scored:
 
     @property
     def in_percent(self) -> bool:
-        """Scores of spans are in percent already."""
+        """Whether scores are in percent, as those of span tasks are; the others are fractions."""
         return any(number(row.get("score")) > 1.5 for row in self.rows)
 
-    def words(self, value: object) -> str:
+    def format_score(self, value: object) -> str:
         return wording.score(self.decided_by, number(value), self.in_percent)
 
     def interval_words(self, row: dict) -> str:
@@ -57,12 +57,12 @@ def _read(path: Path, name: str) -> Scored | None:
     about = read_json(path)
     rows = [row for row in about.get(name) or [] if math.isfinite(number(row.get("score")))]
     if not rows:
-        raise ValueError(f"{path} holds no {name} with a score: let the runs finish first")
+        raise ValueError(f"{path} has no {name} with a score: let the runs finish first")
     return Scored(about, rows)
 
 
 def is_several(folder: str | Path) -> bool:
-    """Whether a folder holds several runs and is none itself."""
+    """Whether a folder contains several runs and is not a run itself."""
     folder = Path(folder)
     has_several = (folder / TRIES).is_file() or (folder / CURVE).is_file()
     return has_several and not (folder / "run.json").is_file()

@@ -1,4 +1,4 @@
-"""Several runs as one picture: `tries.png` of a search or of restarts, `curve.png` of scores by number of labels."""
+"""Plots of several runs: `tries.png` for a search or restarts, `curve.png` for scores by number of labels."""
 
 import math
 from pathlib import Path
@@ -22,7 +22,7 @@ from hornbook.report.drawing import (
     write_title,
 )
 from hornbook.report.run import number
-from hornbook.report.several import CURVE, TRIES, WAYS, Scored, read_curve, read_tries
+from hornbook.report.several import CURVE, METHODS, TRIES, Scored, read_curve, read_tries
 
 
 def write_tries_picture(folder: str | Path) -> Path:
@@ -37,7 +37,7 @@ def write_curve_picture(folder: str | Path) -> Path:
 
 def _needed(found: Scored | None, folder: str | Path, name: str) -> Scored:
     if found is None:
-        raise ValueError(f"{folder} has no {name}: give the folder that several runs were written into")
+        raise ValueError(f"{folder} has no {name}: give the --out folder of a search, restarts or a label curve")
     return found
 
 
@@ -46,7 +46,8 @@ def tries_png(found: Scored, dark: bool = False) -> bytes:
 
 
 def tries_figure(found: Scored, colours: Colours = LIGHT) -> Figure:
-    """Scores with intervals, by learning rate (search) or one after another (restarts); degenerate ones crossed."""
+    """Scores with intervals, by learning rate (search) or by seed (restarts); degenerate runs are marked with a
+    cross."""
     is_search = found.about.get("kind") == "search"
     rows = sorted(found.rows, key=lambda row: number(row.get("lr"))) if is_search else found.rows
     places = np.arange(len(rows))
@@ -59,8 +60,8 @@ def tries_figure(found: Scored, colours: Colours = LIGHT) -> Figure:
         _draw_try(axes, place, row, _is_best(row, found), colours)
     median = number(found.about.get("median"))
     if not is_search and math.isfinite(median):
-        words = f"median {found.words(median)}"
-        axes.axhline(median, color=colours.ink, linestyle=(0, (5, 4)), linewidth=1.0, alpha=0.75, label=words)
+        label = f"median {found.format_score(median)}"
+        axes.axhline(median, color=colours.ink, linestyle=(0, (5, 4)), linewidth=1.0, alpha=0.75, label=label)
     if any(_is_best(row, found) for row in rows):
         axes.plot([], [], "*", color=colours.validation, markersize=11, label="best")
     if any(row.get("degenerate") for row in rows):
@@ -95,24 +96,24 @@ def curve_png(found: Scored, dark: bool = False) -> bytes:
 
 
 def curve_figure(found: Scored, colours: Colours = LIGHT) -> Figure:
-    """One line a way with a band for its interval, over the number of labelled examples on a logarithmic axis."""
+    """One line per method with its interval as a band, over the number of labelled examples (log axis)."""
     figure = new_figure(7.2, 4.2, colours)
     axes = figure.add_subplot()
     style(axes, colours)
     write_title(axes, f"{_capital(wording.measure(found.decided_by))} on dev by number of labelled examples", colours)
     shades = (colours.validation, colours.train, colours.third, "#9a63c4", "#b98a1d", "#3a9fb3", "#c2527f", colours.ink)
-    ways = dict.fromkeys(str(row.get("way")) for row in found.rows)
-    for number_of_way, way in enumerate(ways):
-        shade = shades[number_of_way % len(shades)]
-        rows = sorted((row for row in found.rows if str(row.get("way")) == way), key=lambda row: row["examples"])
+    methods = dict.fromkeys(str(row.get("way")) for row in found.rows)
+    for place, method in enumerate(methods):
+        shade = shades[place % len(shades)]
+        rows = sorted((row for row in found.rows if str(row.get("way")) == method), key=lambda row: row["examples"])
         at, value, low, high = (
             np.array([number(row.get(name)) for row in rows]) for name in ("examples", "score", "low", "high")
         )
-        axes.plot(at, value, "o-", color=shade, linewidth=1.8, markersize=5, label=WAYS.get(way, way))
+        axes.plot(at, value, "o-", color=shade, linewidth=1.8, markersize=5, label=METHODS.get(method, method))
         axes.fill_between(at, low, high, color=shade, alpha=0.15, linewidth=0)
     sizes = sorted({int(row["examples"]) for row in found.rows})
     axes.set_xscale("log")
-    axes.xaxis.set_major_locator(FixedLocator(_apart(sizes)))
+    axes.xaxis.set_major_locator(FixedLocator(_without_overlaps(sizes)))
     axes.xaxis.set_minor_locator(NullLocator())
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.0f}"))
     axes.set_xlabel("labelled examples")
@@ -121,8 +122,8 @@ def curve_figure(found: Scored, colours: Colours = LIGHT) -> Figure:
     return figure
 
 
-def _apart(sizes: list[int]) -> list[int]:
-    """Those far enough from each other that their numbers do not run into one another; the last always."""
+def _without_overlaps(sizes: list[int]) -> list[int]:
+    """The sizes whose tick labels do not overlap on a log axis; the last one is always kept."""
     kept = [sizes[-1]]
     for size in sizes[-2::-1]:
         if kept[-1] / max(1, size) >= (sizes[-1] / max(1, sizes[0])) ** 0.09:
@@ -136,5 +137,5 @@ def _percent_axis(axes: Axes, found: Scored) -> None:
         axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{unit * value:g}%"))
 
 
-def _capital(words: str) -> str:
-    return words[:1].upper() + words[1:]
+def _capital(text: str) -> str:
+    return text[:1].upper() + text[1:]

@@ -1,6 +1,6 @@
-"""The stages of a distillation on a task that came before its last, which is the run itself.
+"""The stages of a task distillation before the last one, which is the run itself.
 
-RUN/stages/1/stage.json    which it is, what was matched in it, and its settings
+RUN/stages/1/stage.json    number of the stage, the loss terms that it trains, and its settings
 """
 
 from dataclasses import dataclass
@@ -27,11 +27,11 @@ class Stage:
 
     @property
     def took(self) -> str:
-        """1,500 steps at a rate of 5e-05, 42 s"""
+        """For example `1,500 steps at learning rate 5e-05, 42 s`."""
         record = self.record
         steps = wording.counted(record.step, "step")
         steps += "" if record.is_finished else f" of {record.num_steps:,} so far"
-        return f"{steps} at a rate of {record.settings['optimizer']['lr']:g}, {wording.duration(record.seconds)}"
+        return f"{steps} at learning rate {record.settings['optimizer']['lr']:g}, {wording.duration(record.seconds)}"
 
     @property
     def in_words(self) -> str:
@@ -39,19 +39,19 @@ class Stage:
 
 
 def read_stages(run: Path) -> list[Stage]:
-    """Those that have begun, in their order; none where a run has one stage alone."""
+    """The earlier stages that have started, in order; empty if the run has only one stage."""
     found = []
     for file in Path(run).glob(f"{STAGES}/*/{ABOUT}"):
         about = read_json(file)
         terms = tuple(about["terms"])
-        metrics = [_of_what_is_learned(line, terms) for line in read_metrics(file.parent)]
+        metrics = [_trained_terms(line, terms) for line in read_metrics(file.parent)]
         record = RunRecord(file.parent, about, metrics, state=read_state(file.parent))
         found.append(Stage(about["number"], about["num_stages"], terms, record))
     return sorted(found, key=lambda stage: stage.number)
 
 
-def _of_what_is_learned(line: dict, terms: tuple[str, ...]) -> dict:
-    """Validations also hold what a head says that is not trained yet."""
+def _trained_terms(line: dict, terms: tuple[str, ...]) -> dict:
+    """Removes the scores of heads that this stage does not train from a validation line."""
     if line["kind"] != "validation":
         return line
     return {name: value for name, value in line.items() if name in {*terms, "kind", "step", "loss", "best"}}

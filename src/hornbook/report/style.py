@@ -1,4 +1,4 @@
-"""How the report looks: one style sheet, for light and dark, wide and narrow screens."""
+"""The style sheet of the report pages, for light and dark, wide and narrow screens."""
 
 CSS = """
 :root {

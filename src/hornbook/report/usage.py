@@ -1,4 +1,4 @@
-"""How a fine-tuned run is used, in commands and code that fit its kind of task."""
+"""Example commands and code for using a fine-tuned run, by kind of task."""
 
 import shlex
 
@@ -19,14 +19,14 @@ PIPELINES = {
 
 
 def example_input(run: FinetunedRun) -> object:
-    """Something that this task takes: a text, a pair, a question with its passage, a context with its endings."""
+    """An example input of the task: a text, a pair, a question with its passage, or a context with its endings."""
     if run.kind in INPUTS:
         return INPUTS[run.kind]
     return ("The first text.", "The second text.") if run.is_pair else "A text to judge."
 
 
 def predict_command(run: FinetunedRun) -> str:
-    """One text is typed; what has several parts comes from a file."""
+    """A `hornbook predict` command; inputs other than a single text are read from a file."""
     given = example_input(run)
     rest = [given] if isinstance(given, str) else ["--file", "inputs.jsonl"]
     return shlex.join(["hornbook", "predict", str(run.folder), *rest])
@@ -40,22 +40,22 @@ def python_code(run: FinetunedRun) -> str:
 
 
 def transformers_code(run: FinetunedRun) -> str:
-    """Empty where `transformers` has no class for the head."""
+    """Code that runs the model in `transformers`; empty if it has no class for the head."""
     if not run.is_published or run.kind not in PIPELINES:
         return ""
     folder, given = str(run.folder), example_input(run)
     if run.kind in ("choice", "spans"):
-        return _opened_by_hand(run, folder, given)
+        return _without_pipeline(run, folder, given)
     if isinstance(given, tuple):
-        call = f"use({{'text': {given[0]!r}, 'text_pair': {given[1]!r}}}{_way(run)})"
+        call = f"use({{'text': {given[0]!r}, 'text_pair': {given[1]!r}}}{_call_arguments(run)})"
     else:
-        call = f"use({given!r}{_way(run)})"
+        call = f"use({given!r}{_call_arguments(run)})"
     start = f"from transformers import pipeline\n\nuse = pipeline({PIPELINES[run.kind]!r}, {folder!r})"
     return f"{start}\n{call}"
 
 
-def _opened_by_hand(run: FinetunedRun, folder: str, given: tuple) -> str:
-    """For what `transformers` has a class and, from version 5 on, no pipeline."""
+def _without_pipeline(run: FinetunedRun, folder: str, given: tuple) -> str:
+    """For tasks that have a model class in `transformers` but, since version 5, no pipeline."""
     name = "AutoModelForMultipleChoice" if run.kind == "choice" else "AutoModelForQuestionAnswering"
     name = run.hf_class if run.has_double_heads else name
     start = (
@@ -82,7 +82,7 @@ def _opened_by_hand(run: FinetunedRun, folder: str, given: tuple) -> str:
     )
 
 
-def _way(run: FinetunedRun) -> str:
+def _call_arguments(run: FinetunedRun) -> str:
     if run.kind == "regression":
         return ', function_to_apply="none"'
     return ', top_k=None, function_to_apply="sigmoid"' if run.is_multi else ""

@@ -1,4 +1,4 @@
-"""Numbers as people read them."""
+"""Formats numbers and metric names for people."""
 
 import math
 
@@ -12,7 +12,7 @@ def amount(value: float) -> str:
 
 
 def parameters(trained: int | None, kept: int | None, thing: str = "") -> str:
-    """12.3 million; 13.5 million (14.2 million in training), where not all that is trained is kept."""
+    """12.3 million; or 13.5 million (14.2 million in training) if only some of the trained parameters are kept."""
     if not trained:
         return ""
     if not kept or kept == trained:
@@ -51,7 +51,7 @@ def percent(share: float) -> str:
 
 
 def perplexity(value: float) -> str:
-    """exp(loss): among how many equally likely words the model is torn."""
+    """exp(loss), formatted."""
     if not math.isfinite(value):
         return "not a number"
     found = math.exp(min(value, 700))
@@ -75,39 +75,40 @@ def size(num_bytes: float) -> str:
 MEASURES = {
     "matthews": "Matthews correlation",
     "f1": "F1",
-    "macro_f1": "F1, mean over classes",
-    "micro_f1": "F1, over all labels",
-    "exact_match": "all labels right",
+    "macro_f1": "macro F1",
+    "micro_f1": "micro F1",
+    "exact_match": "exact match of label sets",
     "pearson": "Pearson correlation",
     "spearman": "Spearman correlation",
     "mean_squared_error": "mean squared error",
     "exact": "exact match",
-    "entity_f1": "F1 of entities",
-    "tag_accuracy": "accuracy of tags",
+    "entity_f1": "entity F1",
+    "tag_accuracy": "tag accuracy",
     "HasAns_exact": "exact match, answerable",
     "HasAns_f1": "F1, answerable",
     "NoAns_exact": "exact match, unanswerable",
     "NoAns_f1": "F1, unanswerable",
     "coqa_f1": "F1",
     "coqa_exact": "exact match",
-    "word": "last word",
+    "word": "last-word accuracy",
     "rouge1": "ROUGE-1",
     "rouge2": "ROUGE-2",
     "rougeL": "ROUGE-L",
     "bleu": "BLEU",
-    "greedy": "every token likeliest",
-    "last_token": "last token likeliest",
+    "greedy": "greedy match",
+    "last_token": "last-token accuracy",
 }
 NOT_SHARES = ("matthews", "pearson", "spearman", "mean_squared_error")
 
 
 def measure(name: str) -> str:
-    """A score's name as people say it."""
+    """The display name of a metric."""
     return MEASURES.get(name, name.replace("_", " "))
 
 
 def score(name: str, value: float, in_percent: bool) -> str:
-    """84.3%, or 0.532 for what is no share. `in_percent`: the value is in percent already, as scores of spans are."""
+    """84.3%, or 0.532 for metrics that are not fractions. `in_percent`: the value is already in percent (span
+    tasks)."""
     if not math.isfinite(value):
         return "not a number"
     if name in NOT_SHARES:
@@ -116,11 +117,11 @@ def score(name: str, value: float, in_percent: bool) -> str:
 
 
 def score_with_interval(name: str, found: dict, in_percent: bool) -> str:
-    """84.3% (81.0% to 87.1%)"""
+    """The score with its interval, such as 84.3% (81.0% to 87.1%)."""
     value, *ends = (score(name, found.get(key, math.nan), in_percent) for key in ("value", "low", "high"))
     return f"{value} ({ends[0]} to {ends[1]})" if "not a number" not in ends else value
 
 
 def cut(text: str, longest: int = 400) -> str:
-    """At most so many characters, with an ellipsis where some are gone."""
+    """The text truncated to `longest` characters, with an ellipsis if it was cut."""
     return text if len(text) <= longest else text[: longest - 1].rstrip() + "…"

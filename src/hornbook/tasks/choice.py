@@ -1,4 +1,4 @@
-"""One of several endings: each is encoded with its context, one vector scores the `[CLS]` of each, and the softmax runs
+"""Multiple choice: each ending is encoded with its context, a linear layer scores each `[CLS]`, and the softmax runs
 over the endings of one question."""
 
 from collections.abc import Sequence
@@ -22,7 +22,7 @@ class ChoicePrediction:
 
 @dataclass(frozen=True)
 class Choice:
-    """Every question of a data set has the same number of endings."""
+    """Multiple choice with `num_endings` endings for every question."""
 
     output: Output
     num_endings: int
@@ -34,15 +34,15 @@ class Choice:
             if len(each.endings) != self.num_endings:
                 raise ValueError(
                     f"question {each.key} has {len(each.endings)} endings, but the model was trained with "
-                    f"{self.num_endings}: give it so many"
+                    f"{self.num_endings}: give {self.num_endings} endings"
                 )
             pairs += [TextExample(each.key, each.context, f"{each.beginning} {end}".strip()) for end in each.endings]
-        joined, num_cut = encode_texts(pairs, tokenizer, longest)
+        encodings, num_cut = encode_texts(pairs, tokenizer, longest)
         known = all(each.label is not None for each in examples)
         labels = np.repeat([each.label for each in examples], self.num_endings) if known else None
         return Features(
-            ids=[np.array(each.ids, np.int64) for each in joined],
-            segments=[np.array(each.type_ids, np.int64) for each in joined],
+            ids=[np.array(each.ids, np.int64) for each in encodings],
+            segments=[np.array(each.type_ids, np.int64) for each in encodings],
             owners=np.repeat(np.arange(len(examples)), self.num_endings),
             num_examples=len(examples),
             labels=labels,
@@ -51,17 +51,17 @@ class Choice:
         )
 
     def decode(
-        self, found: list[np.ndarray], features: Features, examples: Sequence[ChoiceExample]
+        self, outputs: list[np.ndarray], features: Features, examples: Sequence[ChoiceExample]
     ) -> list[ChoicePrediction]:
-        shares = [softmax(row) for row in found]
-        return [ChoicePrediction(int(row.argmax()), tuple(row.tolist())) for row in shares]
+        probabilities = [softmax(logits) for logits in outputs]
+        return [ChoicePrediction(int(row.argmax()), tuple(row.tolist())) for row in probabilities]
 
     def scorer(self, examples: Sequence[ChoiceExample], predictions: list[ChoicePrediction]) -> Scorer:
         pairs = zip(examples, predictions, strict=True)
-        right = np.array([each.label == found.choice for each, found in pairs], float)
+        is_correct = np.array([each.label == prediction.choice for each, prediction in pairs], float)
 
         def score(chosen: np.ndarray | None = None) -> dict[str, float]:
-            return {"accuracy": float((right if chosen is None else right[chosen]).mean())}
+            return {"accuracy": float((is_correct if chosen is None else is_correct[chosen]).mean())}
 
         return score
 

@@ -1,4 +1,4 @@
-"""The data sets and the kinds of task that are known by name.
+"""The registry of published data sets and task kinds.
 
 >>> known("SST2").measures
 ('accuracy',)
@@ -13,48 +13,52 @@ from typing import Protocol
 
 from hornbook.tasks.reading import choices, columns, coqa, published, squad, triviaqa
 from hornbook.tasks.reading.layout import Patterns
-from hornbook.tasks.reading.notes import Asked, Notes
+from hornbook.tasks.reading.notes import Notes, RequestedColumns
 from hornbook.tasks.reading.rows import Table
 from hornbook.tasks.reading.tables import OwnSpans, OwnTexts
 from hornbook.tasks.records import Example, Kind
 
 
 class Layout(Protocol):
-    """How the files of a data set are found and read. `takes_columns`: the person may name columns."""
+    """How the files of a data set are found and read. `takes_columns`: the user may name columns."""
 
     files: Patterns
     folder: str
     takes_columns: bool
 
-    def read(self, paths: Mapping[str, list[Path]], asked: Asked, notes: Notes) -> dict[str, list[Example]]: ...
+    def read(
+        self, paths: Mapping[str, list[Path]], requested: RequestedColumns, notes: Notes
+    ) -> dict[str, list[Example]]: ...
 
 
 class OwnLayout(Layout, Protocol):
-    """The same for a person's own files, which may be in memory already."""
+    """A layout for the user's own data, which may also be given as tables in memory."""
 
-    def from_tables(self, tables: Mapping[str, Table], asked: Asked, notes: Notes) -> dict[str, list[Example]]: ...
+    def from_tables(
+        self, tables: Mapping[str, Table], requested: RequestedColumns, notes: Notes
+    ) -> dict[str, list[Example]]: ...
 
 
 @dataclass(frozen=True)
 class KnownDataSet:
-    """One line of the registry. The first of `measures` decides between models."""
+    """One entry of the registry. The first of `measures` selects between models."""
 
     name: str
     kind: Kind
     layout: Layout
     measures: tuple[str, ...]
     labels: tuple[str, ...] = ()
-    positive: str | None = None  # the class whose F1 is meant
-    submissions: Mapping[str, str] = field(default_factory=dict)  # GLUE's file name for a test part
-    is_multi: bool = False
+    positive: str | None = None  # the class whose F1 is reported
+    submissions: Mapping[str, str] = field(default_factory=dict)  # GLUE's file name for each test split
+    is_multi: bool = False  # multi-label
     may_be_none: bool = False  # a question may have no answer
     batch_size: int = 32
-    learning_rate: float | None = None  # None: chosen on dev, as published
+    learning_rate: float | None = None  # None: selected on dev, as published
     epochs: int = 3
 
     @property
     def own_layout(self) -> OwnLayout:
-        """For the person's own files in this task."""
+        """The layout of a user's own files for this task."""
         if self.kind == "classification":
             return OwnTexts("classes" if self.is_multi else "class")
         if self.kind == "regression":
@@ -105,7 +109,7 @@ ALL = (
     KnownDataSet("swag", "choice", choices.SWAG, ("accuracy",), batch_size=16, learning_rate=2e-5),
     KnownDataSet("commonsenseqa", "choice", choices.COMMONSENSEQA, ("accuracy",)),
     KnownDataSet("codah", "choice", choices.CODAH, ("accuracy",)),
-    # A person's own files.
+    # Task kinds for users' own files.
     KnownDataSet("classification", "classification", OwnTexts("class"), ("accuracy", "macro_f1", "matthews")),
     KnownDataSet("multi-label", "classification", OwnTexts("classes"), SEVERAL, is_multi=True),
     KnownDataSet("regression", "regression", OwnTexts("number"), ("pearson", "spearman")),
@@ -145,7 +149,7 @@ OTHER_SPELLINGS = {
 
 
 def known(name: str) -> KnownDataSet:
-    """The data set or kind of task of that name, in any of its common spellings."""
+    """The data set or task kind of this name, in any common spelling."""
     spellings = {_letters(each): each for each in KNOWN} | OTHER_SPELLINGS
     found = spellings.get(_letters(name))
     if found:
@@ -153,7 +157,7 @@ def known(name: str) -> KnownDataSet:
     near = difflib.get_close_matches(_letters(name), spellings, n=3, cutoff=0.5)
     names = list(dict.fromkeys(spellings[each] for each in near))
     hint = f"did you mean {' or '.join(names)}?" if names else f"the known ones are {', '.join(KNOWN)}"
-    raise ValueError(f"there is no task '{name}'; {hint}")
+    raise ValueError(f"unknown task '{name}'; {hint}")
 
 
 def _letters(name: str) -> str:

@@ -1,4 +1,4 @@
-"""What a fine-tuned model is worth on a part of the data: predictions, and official scores with intervals."""
+"""Predictions and official scores with confidence intervals of a fine-tuned model on a data split."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
@@ -20,7 +20,7 @@ BOOTSTRAP_ROUNDS = 1000
 
 @dataclass(frozen=True)
 class Evaluation:
-    """`predictions` are one for each example, in their order; scores are None where labels are not known."""
+    """`predictions`: one per example, in order. Without labels, `scores` is empty and `loss` is None."""
 
     predictions: list
     scores: dict[str, float] = field(default_factory=dict)
@@ -36,11 +36,11 @@ def evaluate_part(
     micro_tokens: int,
     progress: Callable[[int], None] | None = None,
 ) -> Evaluation:
-    found = run_model(model, features, autocast, micro_tokens, progress)
-    predictions = task.decode(found.outputs, features, examples)
+    result = run_model(model, features, autocast, micro_tokens, progress)
+    predictions = task.decode(result.outputs, features, examples)
     if not is_labelled(examples):
         return Evaluation(predictions)
-    return Evaluation(predictions, task.scorer(examples, predictions)(None), found.loss)
+    return Evaluation(predictions, task.scorer(examples, predictions)(None), result.loss)
 
 
 def is_labelled(examples: Sequence[Example]) -> bool:
@@ -48,7 +48,7 @@ def is_labelled(examples: Sequence[Example]) -> bool:
 
 
 def label_of(example: Example) -> Any:
-    """What the file says is right."""
+    """The gold answers, tags or label of an example; None if unknown."""
     for name in ("answers", "tags", "label"):
         if hasattr(example, name):
             return getattr(example, name)
@@ -56,21 +56,23 @@ def label_of(example: Example) -> Any:
 
 
 def with_intervals(task: Task, examples: Sequence[Example], predictions: list) -> dict[str, dict[str, float]]:
-    """Every score with the ends of its 95% bootstrap interval over the examples."""
+    """Every score (`value`) with its 95% bootstrap interval over the examples (`low`, `high`)."""
     score = task.scorer(examples, predictions)
-    ends = intervals(score, len(examples), BOOTSTRAP_ROUNDS)
-    return {name: {"value": value, "low": ends[name][0], "high": ends[name][1]} for name, value in score(None).items()}
+    bounds = intervals(score, len(examples), BOOTSTRAP_ROUNDS)
+    return {
+        name: {"value": value, "low": bounds[name][0], "high": bounds[name][1]} for name, value in score(None).items()
+    }
 
 
 def tuned(task: Task, examples: Sequence[Example], predictions: list) -> Task:
-    """The task with the no-answer threshold that is best on these examples; other tasks have none."""
+    """The task with the no-answer threshold that is best on these examples; tasks without a threshold are unchanged."""
     if isinstance(task, Spans) and task.or_none:
         return task.with_threshold(task.best_threshold(examples, predictions))
     return task
 
 
 def rescored(task: Task, examples: Sequence[Example], evaluation: Evaluation) -> Evaluation:
-    """The same answers under another threshold."""
+    """The evaluation with the no-answer threshold of `task` applied and the scores recomputed."""
     if not isinstance(task, Spans) or not task.or_none:
         return evaluation
     predictions = task.thresholded(evaluation.predictions)
@@ -78,7 +80,7 @@ def rescored(task: Task, examples: Sequence[Example], evaluation: Evaluation) ->
 
 
 def rows(task: Task, examples: Sequence[Example], predictions: list) -> list[dict[str, Any]]:
-    """Predictions as written to `predictions-dev.jsonl`: the example's key, what is right, and what was said."""
+    """Predictions as written to `predictions-dev.jsonl`: the example's key, its gold label, and the prediction."""
     return [
         {"key": example.key, "gold": label_of(example), **task.describe(example, prediction)}
         for example, prediction in zip(examples, predictions, strict=True)
@@ -86,7 +88,7 @@ def rows(task: Task, examples: Sequence[Example], predictions: list) -> list[dic
 
 
 def tables(saved: SavedTask, examples: Sequence[Example], predictions: list) -> dict[str, Any]:
-    """The scores of each class and the confusion matrix, as far as a task has them."""
+    """Scores per class and the confusion matrix, where the task has them."""
     task = saved.task
     judged = Judged(
         saved.kind,

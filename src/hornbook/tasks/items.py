@@ -1,4 +1,4 @@
-"""What a person gives to be predicted, as examples: texts, pairs, questions with passages, sentences, endings."""
+"""Inputs to predict, given in Python, as examples: texts, pairs, questions with passages, sentences, endings."""
 
 import unicodedata
 from collections.abc import Iterable, Mapping
@@ -14,10 +14,10 @@ from hornbook.tasks.reading.tables import PASSAGES, QUESTIONS
 from hornbook.tasks.reading.texts import plain
 from hornbook.tasks.records import ChoiceExample, Example, Kind, SpanExample, TaggedExample, TextExample
 
-SPLIT_COLUMNS = ("words", "tokens")  # a text in a column of this name has its words apart already
+SPLIT_COLUMNS = ("words", "tokens")  # texts in columns of these names are already split into words by spaces
 SHAPES = {
-    "classification": "a text, a (text, pair), or a dictionary with text and perhaps pair",
-    "regression": "a text, a (text, pair), or a dictionary with text and perhaps pair",
+    "classification": "a text, a (text, pair), or a dictionary with text and optionally pair",
+    "regression": "a text, a (text, pair), or a dictionary with text and optionally pair",
     "spans": "a (question, passage), or a dictionary with question and passage",
     "tagging": "a text, or a list of words",
     "choice": "a (context, endings), a (context, ending, ending, …), or a dictionary with context and endings",
@@ -25,7 +25,7 @@ SHAPES = {
 
 
 def as_examples(items: Any, kind: Kind) -> list[Example]:
-    """One example for each item, named by its number. A data frame gives its rows.
+    """One example per item, with its index as key. A data frame gives one example per row.
 
     >>> as_examples(["good", ("a cat", "an animal")], "classification")[1].pair
     'an animal'
@@ -38,14 +38,14 @@ def as_examples(items: Any, kind: Kind) -> list[Example]:
 
 
 def without_label(example: Example) -> Example:
-    """As one whose right answer is not known."""
+    """The example with its gold label removed."""
     if isinstance(example, SpanExample):
         return replace(example, answers=None, starts=())
     return replace(example, **{"tags" if isinstance(example, TaggedExample) else "label": None})
 
 
 def problem_of(example: Example) -> str:
-    """Why there is nothing to predict from, in words; empty where there is something."""
+    """Why an example cannot be predicted (an empty input); "" if it can."""
     if isinstance(example, TaggedExample):
         return "" if example.words else "there are no words"
     if isinstance(example, ChoiceExample):
@@ -57,12 +57,12 @@ def problem_of(example: Example) -> str:
         missing = {"question": example.question.strip(), "passage": example.passage.strip()}
     else:
         missing = {"text": example.text.strip(), "pair": example.pair is None or example.pair.strip()}
-    empty = [name for name, words in missing.items() if not words]
+    empty = [name for name, content in missing.items() if not content]
     return f"the {empty[0]} is empty" if empty else ""
 
 
 def given(example: Example) -> dict[str, Any]:
-    """The input as a row for a person, without a prediction."""
+    """The input fields of an example as a row, without a prediction."""
     if isinstance(example, TaggedExample):
         return {"words": list(example.words)}
     if isinstance(example, ChoiceExample):
@@ -73,7 +73,7 @@ def given(example: Example) -> dict[str, Any]:
 
 
 def words_of(text: str) -> tuple[str, ...]:
-    """The words of a text: split at white space, the marks around each apart, those within kept.
+    """The words of a text, split at white space; punctuation around a word is split off, inside a word it is kept.
 
     >>> words_of('Ms. Lee said: "don\\'t go (to Paris)."')
     ('Ms', '.', 'Lee', 'said', ':', '"', "don't", 'go', '(', 'to', 'Paris', ')', '.', '"')
@@ -81,41 +81,41 @@ def words_of(text: str) -> tuple[str, ...]:
     found: list[str] = []
     for chunk in text.split():
         first, last = 0, len(chunk)
-        while first < last and _is_mark(chunk[first]):
+        while first < last and _is_punctuation(chunk[first]):
             first += 1
-        while last > first and _is_mark(chunk[last - 1]):
+        while last > first and _is_punctuation(chunk[last - 1]):
             last -= 1
         found += [*chunk[:first], *([chunk[first:last]] if first < last else []), *chunk[last:]]
     return tuple(found)
 
 
-def _is_mark(character: str) -> bool:
+def _is_punctuation(character: str) -> bool:
     return unicodedata.category(character)[0] in "PS"
 
 
 def _example(key: str, item: Any, kind: Kind) -> Example:
-    made = None
+    example = None
     if isinstance(item, Example):
-        made = item if isinstance(item, _EXAMPLES[kind]) else None
+        example = item if isinstance(item, _EXAMPLES[kind]) else None
     elif isinstance(item, Mapping):
-        made = _MADE_OF[kind](key, {str(name).lower(): value for name, value in item.items()})
+        example = _FROM_FIELDS[kind](key, {str(name).lower(): value for name, value in item.items()})
     elif isinstance(item, str) and kind in ("classification", "regression"):
-        made = TextExample(key, item)
+        example = TextExample(key, item)
     elif isinstance(item, str) and kind == "tagging":
-        made = TaggedExample(key, words_of(item), text=item)
+        example = TaggedExample(key, words_of(item), text=item)
     elif kind == "tagging" and _is_list_of_texts(item):
-        made = TaggedExample(key, tuple(item))
+        example = TaggedExample(key, tuple(item))
     elif isinstance(item, tuple | list) and len(item) == 2:
-        made = _of_two(key, *item, kind)
+        example = _from_pair(key, *item, kind)
     elif kind == "choice" and _is_list_of_texts(item) and len(item) > 2:
-        made = ChoiceExample(key, item[0], tuple(item[1:]))
-    if made is None:
-        shown = ", ".join(map(str, item)) if isinstance(item, Mapping) else repr(item)
-        raise ValueError(f"input {int(key) + 1} ({_cut(shown)}) is not {SHAPES[kind]}, which this model takes")
-    return made
+        example = ChoiceExample(key, item[0], tuple(item[1:]))
+    if example is None:
+        content = ", ".join(map(str, item)) if isinstance(item, Mapping) else repr(item)
+        raise ValueError(f"input {int(key) + 1} ({_shortened(content)}) is invalid: this model takes {SHAPES[kind]}")
+    return example
 
 
-def _of_two(key: str, first: Any, second: Any, kind: Kind) -> Example | None:
+def _from_pair(key: str, first: Any, second: Any, kind: Kind) -> Example | None:
     if not isinstance(first, str):
         return None
     if kind == "choice":
@@ -147,12 +147,12 @@ def _sentence(key: str, fields: dict[str, Any]) -> TaggedExample | None:
 
 
 def sentence_in(key: str, cell: Any, column: str) -> TaggedExample:
-    """The sentence of a cell: a list of words, or a text."""
+    """A table cell, either a list of words or a text, as a sentence."""
     return TaggedExample(key, words_in(cell, column), text=cell if isinstance(cell, str) else None)
 
 
 def words_in(cell: Any, column: str) -> tuple[str, ...]:
-    """The words of a cell: a list of them, or a text."""
+    """The words of a table cell, which is either a list of words or a text."""
     if is_missing(cell):
         return ()
     if not isinstance(cell, str):
@@ -178,7 +178,7 @@ def _is_list_of_texts(item: Any) -> bool:
     return isinstance(item, tuple | list) and all(isinstance(each, str) for each in item)
 
 
-def _cut(text: str) -> str:
+def _shortened(text: str) -> str:
     return text if len(text) <= 60 else f"{text[:59]}…"
 
 
@@ -189,7 +189,7 @@ _EXAMPLES = {
     "tagging": TaggedExample,
     "choice": ChoiceExample,
 }
-_MADE_OF = {
+_FROM_FIELDS = {
     "classification": _text,
     "regression": _text,
     "spans": _question,

@@ -1,14 +1,14 @@
-"""The loss of each kind of output, as the loop wants it: summed, with counts that are known before the model runs.
+"""The loss of each kind of output, as the training loop expects it: summed, with counts known before the forward pass.
 
     sequence, choice   - log p(class)                       (Devlin et al. 2018, section 4.1 and 4.4)
-    several classes    - mean over classes of log p(holds or not)
-    a number           (score - number)^2
-    tokens             - log p(tag) at each word's first piece
-    spans              - (log p(start) + log p(end)) / 2; with a classifier of answerability, spans count only where
+    multi-label        - mean over classes of log p(present or absent)
+    regression         (output - target)^2
+    tokens             - log p(tag) at each word's first token
+    spans              - (log p(start) + log p(end)) / 2; with an answerability classifier, spans count only where
                        there is an answer, and - log p(answerable) is added
 
-Answers of the model and targets both come in the order of the sequences, dead ones last, so they are paired as far as
-both go. Shapes: N sequences, T tokens, K targets, L labels, S longest sequence.
+Model outputs and targets are both in sequence order with padding sequences last, so they are paired up to the shorter
+of the two. Shapes: N sequences, T tokens, K targets, L labels, S longest sequence.
 """
 
 import numpy as np
@@ -22,11 +22,11 @@ from hornbook.train.objective import StepInputs, Targets
 
 
 class TaskObjective:
-    """One term, `task`. `class_weights` (L) make some classes count more."""
+    """A single loss term, `task`. `class_weights` (L): weight of each class in the loss."""
 
     def __init__(self, output: Output, class_weights: Tensor | None = None):
         self.weights = {"task": 1.0}
-        # Targets come with the batch, so that a captured step may replay them; but an LSTM asks the host for lengths.
+        # Targets are part of the batch, so a CUDA graph can replay them; but an LSTM needs the lengths on the host.
         self.is_capturable = output.head != "bilstm"
         self.output = output
         self.class_weights = class_weights
@@ -42,17 +42,17 @@ class TaskObjective:
         return Targets(torch.arange(batch.num_tokens, device=values_T.device), values_T, weights_T, batch.starts_host)
 
     def _targets(self, batch: Batch) -> Targets:
-        """One target for each group of sequences that stand together; an unknown class (-1) has weight 0."""
-        together = batch.group_size
-        num_real = batch.num_real_sequences // together
-        values = batch.labels_N[::together][:num_real]
+        """One target per group of sequences; an unknown class (-1) has weight 0."""
+        group_size = batch.group_size
+        num_real = batch.num_real_sequences // group_size
+        values = batch.labels_N[::group_size][:num_real]
         weights = torch.ones(num_real, device=values.device)
         if self.output.kind == "choice" or (self.output.kind == "sequence" and self.output.problem == "single"):
             weights = (values >= 0).float()
             values = values.clamp(min=0)
             weights = weights * self._class_weights(values)
-        starts_host = np.minimum((np.arange(batch.num_sequences + 1) + together - 1) // together, num_real)
-        return Targets(batch.starts[:-1].long()[::together][:num_real], values, weights, starts_host)
+        starts_host = np.minimum((np.arange(batch.num_sequences + 1) + group_size - 1) // group_size, num_real)
+        return Targets(batch.starts[:-1].long()[::group_size][:num_real], values, weights, starts_host)
 
     def _class_weights(self, values: Tensor) -> Tensor | float:
         if self.class_weights is None:
@@ -65,37 +65,37 @@ class TaskObjective:
         return {"task": (losses * weights).sum()}
 
     def evaluate(self, model: nn.Module, step_inputs: StepInputs) -> dict[str, Tensor]:
-        losses, is_right, weights = self.losses(model.outputs(step_inputs.batch), step_inputs)
-        return {"task": (losses * weights).sum(), "task_accuracy": (is_right * weights).sum()}
+        losses, is_correct, weights = self.losses(model.outputs(step_inputs.batch), step_inputs)
+        return {"task": (losses * weights).sum(), "task_accuracy": (is_correct * weights).sum()}
 
-    def losses(self, found: Tensor, step_inputs: StepInputs) -> tuple[Tensor, Tensor, Tensor]:
-        """(loss, whether it was right, weight) of each target, from what the model answered."""
-        found = upcast(found)
+    def losses(self, outputs: Tensor, step_inputs: StepInputs) -> tuple[Tensor, Tensor, Tensor]:
+        """(loss, whether the prediction is correct, weight) of each target, from the model outputs."""
+        outputs = upcast(outputs)
         targets = step_inputs.targets["task"]
-        num = min(len(found), len(targets.values_K))
-        found, values, weights = found[:num], targets.values_K[:num], targets.weights_K[:num]
+        num = min(len(outputs), len(targets.values_K))
+        outputs, values, weights = outputs[:num], targets.values_K[:num], targets.weights_K[:num]
         if self.output.kind == "spans":
-            return *self._span_losses(found, values), weights
+            return *self._span_losses(outputs, values), weights
         if self.output.kind == "sequence" and self.output.problem == "number":
-            errors = (found[:, 0] - values) ** 2
+            errors = (outputs[:, 0] - values) ** 2
             return errors, errors < 0.25, weights
         if self.output.kind == "sequence" and self.output.problem == "multi":
-            losses = F.binary_cross_entropy_with_logits(found, values.to(found.dtype), reduction="none").mean(-1)
-            return losses, ((found > 0) == (values > 0.5)).all(-1), weights
-        return F.cross_entropy(found, values, reduction="none"), found.argmax(-1) == values, weights
+            losses = F.binary_cross_entropy_with_logits(outputs, values.to(outputs.dtype), reduction="none").mean(-1)
+            return losses, ((outputs > 0) == (values > 0.5)).all(-1), weights
+        return F.cross_entropy(outputs, values, reduction="none"), outputs.argmax(-1) == values, weights
 
-    def _span_losses(self, found: Tensor, values_K2: Tensor) -> tuple[Tensor, Tensor]:
-        spans_KS2 = found[:, :-1] if self.output.answerable else found
+    def _span_losses(self, outputs: Tensor, values_K2: Tensor) -> tuple[Tensor, Tensor]:
+        spans_KS2 = outputs[:, :-1] if self.output.answerable else outputs
         losses = F.cross_entropy(spans_KS2, values_K2, reduction="none").mean(-1)
-        is_right = (spans_KS2.argmax(1) == values_K2).all(-1)
+        is_correct = (spans_KS2.argmax(1) == values_K2).all(-1)
         if self.output.answerable:
             has_none = (values_K2[:, 1] == 0).long()
-            losses = losses * (1 - has_none) + F.cross_entropy(found[:, -1], has_none, reduction="none")
-        return losses, is_right
+            losses = losses * (1 - has_none) + F.cross_entropy(outputs[:, -1], has_none, reduction="none")
+        return losses, is_correct
 
 
 def class_weights(features_labels: np.ndarray, num_labels: int) -> Tensor:
-    """Weights that make every class count the same in sum: N / (L x how often it occurs)."""
+    """Weights (L) that give every class the same total weight: N / (L x number of its examples)."""
     known = features_labels[features_labels >= 0]
     counts = np.bincount(known, minlength=num_labels)
     return torch.from_numpy(len(known) / (num_labels * np.maximum(counts, 1))).float()

@@ -1,6 +1,6 @@
-"""Labelled examples as they come out of a file, before any tokenizer has seen them. Nothing here imports torch.
+"""Labelled examples as read from files, before tokenization. Nothing here imports torch.
 
-`key` is the example's name in its file, or its number from 0. A label of None means that it is not known.
+`key` is the example's identifier in its file, or its index from 0. A label of None means that it is unknown.
 """
 
 import hashlib
@@ -15,7 +15,7 @@ PARTS = ("train", "dev", "test")
 
 @dataclass(frozen=True, slots=True)
 class TextExample:
-    """One text, or a pair, with a class, several classes (a tuple, perhaps empty) or a number."""
+    """One text or a pair of texts, labelled with a class, several classes (a tuple, possibly empty) or a number."""
 
     key: str
     text: str
@@ -25,20 +25,20 @@ class TextExample:
 
 @dataclass(frozen=True, slots=True)
 class SpanExample:
-    """A question about a passage. `answers` are all accepted ones, empty where there is none; `starts` are where they
-    stand in the passage, in characters, or -1 where the file does not say. `answers` None: not known."""
+    """A question about a passage. `answers`: all accepted answers, empty if the question is unanswerable, None if they
+    are unknown; `starts`: character offset of each answer in the passage, -1 if the file does not give it."""
 
     key: str
     question: str
     passage: str
     answers: tuple[str, ...] | None = None
     starts: tuple[int, ...] = ()
-    title: str = ""  # of the article, to split by
+    title: str = ""  # of the article; used to hold out whole articles
 
 
 @dataclass(frozen=True, slots=True)
 class TaggedExample:
-    """The words of a sentence, each with its tag; `text` is what they were split from, where that is known."""
+    """The words of a sentence and one tag per word; `text` is the original sentence, if known."""
 
     key: str
     words: tuple[str, ...]
@@ -48,8 +48,8 @@ class TaggedExample:
 
 @dataclass(frozen=True, slots=True)
 class ChoiceExample:
-    """A context, the beginning that each ending completes (perhaps empty), and the endings; `label` is the right one's
-    number."""
+    """A context, the beginning that each ending completes (possibly empty), and the endings; `label` is the index of
+    the correct ending."""
 
     key: str
     context: str
@@ -63,23 +63,24 @@ Example = TextExample | SpanExample | TaggedExample | ChoiceExample
 
 @dataclass(frozen=True)
 class DataSet:
-    """What was read: the parts by name (`train`, `dev`, `test`, and others such as `dev-mismatched`), each in the
-    file's order; what was met on the way; and what was guessed, in words for the person."""
+    """Labelled data as read from files. `parts`: the examples of each split (`train`, `dev`, `test`, and others such as
+    `dev-mismatched`) in file order; `problems`: defects found in the files; `messages`: what was inferred (columns, tag
+    scheme, held-out split), as log lines."""
 
     kind: Kind
     parts: dict[str, list[Example]]
-    labels: tuple[str, ...] = ()  # of classes or tags, in the order of their ids
-    is_multi: bool = False  # several classes at once
+    labels: tuple[str, ...] = ()  # classes or tags, in the order of their ids
+    is_multi: bool = False  # multi-label classification
     problems: Problems = field(default_factory=Problems)
-    said: tuple[str, ...] = ()
+    messages: tuple[str, ...] = ()
     files: tuple[str, ...] = ()
-    scheme: str = ""  # of tags, as the files had them (the examples are in BIO): IOB1, BIO, BIOES or plain
-    roles: dict[str, str] = field(default_factory=dict)  # of a user's own table: the column of text, pair, label, key
+    scheme: str = ""  # tag scheme of the files: IOB1, BIO, BIOES or plain (the examples are always in BIO)
+    roles: dict[str, str] = field(default_factory=dict)  # column by role (text, pair, label, key) of a user's own table
     columns: tuple[str, ...] = ()  # all columns of the first table
 
 
 def fingerprint(data: DataSet) -> str:
-    """Of every example of every part: a run goes on only with the data that it began with."""
+    """SHA-256 of all examples of all splits: a run resumes only with the same data."""
     digest = hashlib.sha256()
     for name, part in data.parts.items():
         digest.update(f"{name} {len(part)}\n".encode())

@@ -1,4 +1,4 @@
-"""Running a model over features: what it answers for each unit, in their order, and the loss where labels are known."""
+"""Runs a model over features: its outputs per unit, in order, and the loss if labels are known."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple
@@ -13,8 +13,8 @@ from hornbook.tasks.task import Features
 AutoCast = Callable[[], object]
 
 
-class Found(NamedTuple):
-    outputs: list[np.ndarray]  # a unit each; of tokens and spans, a sequence each
+class RunResult(NamedTuple):
+    outputs: list[np.ndarray]  # one array per unit; for tokens and spans, per sequence
     loss: float | None
 
 
@@ -25,8 +25,9 @@ def run_model(
     autocast: AutoCast,
     micro_tokens: int,
     progress: Callable[[int], None] | None = None,
-) -> Found:
-    """Short sequences first, in batches of at most `micro_tokens`; the answers come back in the features' order."""
+) -> RunResult:
+    """Runs batches of at most `micro_tokens` tokens, short sequences first; the outputs are in the order of the
+    features. `progress` receives the number of units done."""
     was_training = model.training
     model.eval()
     device = device_of(model)
@@ -42,35 +43,35 @@ def run_model(
         batch = features.packed([unit * features.group_size + i for unit in units for i in range(features.group_size)])
         batch = batch.to(device)
         with autocast():
-            found = model.outputs(batch)
+            batch_outputs = model.outputs(batch)
         if has_labels:
             step_inputs = objective.prepare(batch, generator)
-            losses, _, weights = objective.losses(found, step_inputs)
+            losses, _, weights = objective.losses(batch_outputs, step_inputs)
             loss += float((losses * weights).sum())
             count += float(weights.sum())
-        per_unit = found.float().cpu().numpy()
+        per_unit = batch_outputs.float().cpu().numpy()
         if model.output.kind == "tokens":
             per_unit = np.split(per_unit, batch.starts_host[1:-1])
-        for unit, answer in zip(units, per_unit, strict=True):
-            outputs[unit] = answer
+        for unit, output in zip(units, per_unit, strict=True):
+            outputs[unit] = output
         num_done += len(units)
         if progress:
             progress(num_done)
     model.train(was_training)
-    return Found(outputs, loss / count if count else None)
+    return RunResult(outputs, loss / count if count else None)
 
 
 def device_of(model: nn.Module) -> torch.device:
-    """Where a model computes; one that holds no parameters, such as an exported one, on the CPU."""
+    """The device of the model's parameters; the CPU for a model without parameters, such as an exported one."""
     return next((each.device for each in model.parameters()), torch.device("cpu"))
 
 
-def grouped(order: Iterable[int], num_tokens: Sequence[int], most_tokens: int) -> Iterator[list[int]]:
-    """Neighbours in `order` as groups of at most `most_tokens`; what alone has more is a group of its own."""
+def grouped(order: Iterable[int], num_tokens: Sequence[int], max_tokens: int) -> Iterator[list[int]]:
+    """Consecutive units of `order` in groups of at most `max_tokens` tokens; a longer unit is a group of its own."""
     group: list[int] = []
     tokens = 0
     for unit in order:
-        if group and tokens + num_tokens[unit] > most_tokens:
+        if group and tokens + num_tokens[unit] > max_tokens:
             yield group
             group, tokens = [], 0
         group.append(unit)

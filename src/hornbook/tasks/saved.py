@@ -1,7 +1,7 @@
-"""A task beside the model that was fine-tuned for it: made from data, written to `task.json`, read back to predict.
+"""The task of a fine-tuned model: built from data, saved to `task.json` in the model folder, loaded to predict.
 
 `config.json` holds what `transformers` reads too (the head, `id2label`); `task.json` holds the rest: measures, the
-no-answer threshold, the number of endings, the scheme in which tags are written, the length of sequences.
+no-answer threshold, the number of endings, the tag scheme, the maximum sequence length.
 """
 
 from dataclasses import dataclass
@@ -19,6 +19,7 @@ from hornbook.tasks.tagging import Tagging
 from hornbook.tasks.task import Task
 
 FILE = "task.json"
+COLUMNS = {"text", "pair", "label"}
 KIND_OF_OUTPUT: dict[str, Kind] = {
     "sequence": "classification",
     "tokens": "tagging",
@@ -29,9 +30,9 @@ KIND_OF_OUTPUT: dict[str, Kind] = {
 
 @dataclass(frozen=True)
 class SavedTask:
-    """`name` as it was asked for; `scheme` is how tags are written in the person's files; `longest` is how many tokens
-    a sequence had at most, `has_pairs` whether texts came in pairs, `columns` those that the run was told to read,
-    `roles` the columns of its table by role (text, pair, label, key); None where nothing says so."""
+    """`name`: as given by the user; `scheme`: tag scheme of the user's files; `longest`: maximum number of tokens per
+    sequence; `has_pairs`: whether the examples are text pairs; `columns`: the columns named by the user; `roles`:
+    column by role (text, pair, label, key). None where unknown."""
 
     name: str
     kind: Kind
@@ -44,7 +45,7 @@ class SavedTask:
 
 
 def output_for(data: DataSet, head: str = "linear", pairs: str = "joint", answerable: bool = False) -> Output:
-    """What the data wants of a model."""
+    """The model output that the data needs."""
     if data.kind == "spans":
         return Output("spans", 2, answerable=answerable)
     if data.kind == "choice":
@@ -57,7 +58,7 @@ def output_for(data: DataSet, head: str = "linear", pairs: str = "joint", answer
 
 
 def make_task(named: KnownDataSet, data: DataSet, output: Output) -> SavedTask:
-    """The task that a name and its data ask for."""
+    """The task for a registry entry, its data and the model output."""
     first = next(example for part in data.parts.values() for example in part)
     num_endings = len(first.endings) if data.kind == "choice" else 0
     details = {
@@ -110,7 +111,7 @@ def save_task(folder: Path, saved: SavedTask) -> None:
 
 
 def load_task(folder: Path, output: Output) -> SavedTask:
-    """The task of a run folder or, of a folder that `transformers` wrote, what its head is made for."""
+    """The task of a run folder; for a folder written by `transformers`, the task inferred from its head."""
     file = folder / FILE
     if not file.is_file():
         kind = "regression" if output.problem == "number" else KIND_OF_OUTPUT[output.kind]
@@ -118,9 +119,16 @@ def load_task(folder: Path, output: Output) -> SavedTask:
         return SavedTask(name, kind, _task(kind, output, {}))
     details = read_json(file)
     if details.get("kind") not in (*KIND_OF_OUTPUT.values(), "regression"):
-        raise ValueError(f"{file} names no kind of task: it is not one that a run wrote; restore it")
+        raise ValueError(f"{file} has no valid 'kind', so it was not written by a run or was changed; restore it")
+    columns = details.get("columns") or {}
+    if not isinstance(columns, dict) or not columns.keys() <= COLUMNS or not all(map(_is_text, columns.values())):
+        raise ValueError(f"{file} is damaged (its columns are not names of text, pair and label): restore the file")
     with refusing_damage(file):
         return _saved(details, output)
+
+
+def _is_text(value: Any) -> bool:
+    return isinstance(value, str)
 
 
 def _saved(details: dict, output: Output) -> SavedTask:

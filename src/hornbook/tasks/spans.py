@@ -1,8 +1,9 @@
-"""The span of a passage that answers a question, or none.
+"""Extractive question answering: the span of a passage that answers a question, or none.
 
-A passage that does not fit is read in overlapping windows; a token counts in the window where it has most context
-around it. "No answer" is the span at `[CLS]`, or has a classifier of its own; either way a question is left
-unanswered when its no-answer score (none minus the best span) is above a threshold.
+A long passage is split into overlapping windows; answers may start only at tokens for which this window has the most
+context on both sides. "No answer" is the span at `[CLS]`, or the output of a separate classifier; in both cases a
+question is left unanswered when its no-answer score (logit of no answer minus that of the best span) is above a
+threshold.
 """
 
 from collections.abc import Sequence
@@ -24,16 +25,16 @@ RULES = {
     "triviaqa": measured.TRIVIA_QA,
     "coqa": measured.COQA,
 }
-SPARE = 5  # so many times the spans wanted are kept of each window, as a text may come several times
+CANDIDATE_FACTOR = 5  # candidates kept per window, relative to `num_best`: the same text may occur several times
 
 
 class Window(NamedTuple):
-    """What one sequence holds of a passage: tokens `first` to `last` (exclusive), where each stands in the passage, and
-    which of them have most context here."""
+    """The passage tokens of one sequence: indices `first` to `last` (exclusive) in the sequence, their offsets in the
+    passage, and whether each token has the most context in this window."""
 
     first: int
     last: int
-    offsets: np.ndarray  # characters, (last - first) x 2
+    offsets: np.ndarray  # start and end in characters, (last - first) x 2
     has_most_context: np.ndarray
 
 
@@ -46,7 +47,7 @@ class Answer(NamedTuple):
 
 @dataclass(frozen=True)
 class SpanPrediction:
-    """`answer` is empty where the question is left unanswered; `n_best` are the best spans in any case."""
+    """`answer` is empty if the question is left unanswered; `n_best` always holds the best spans."""
 
     answer: str
     start: int
@@ -57,7 +58,8 @@ class SpanPrediction:
 
 @dataclass(frozen=True)
 class Spans:
-    """Published settings: questions of at most 64 tokens, windows every 128 tokens, answers of at most 30 tokens."""
+    """Defaults as published: questions of at most 64 tokens, a window every 128 tokens, answers of at most 30
+    tokens."""
 
     output: Output
     measures: tuple[str, ...] = ("f1", "exact")
@@ -77,22 +79,22 @@ class Spans:
         passages = tokenizer.encode_batch([each.passage for each in examples])
         ids, segments, owners, places, labels = [], [], [], [], []
         num_cut = 0
-        for number, (example, question, passage) in enumerate(zip(examples, questions, passages, strict=True)):
-            most = min(self.longest_question, (longest - tokenizer.num_special(True)) // 2)
-            num_cut += len(question.ids) > most
-            question.truncate(most)
-            room = longest - len(question.ids) - tokenizer.num_special(True)
-            step = min(self.step_tokens, -(-room // 2))  # half of a short window overlaps
+        for owner, (example, question, passage) in enumerate(zip(examples, questions, passages, strict=True)):
+            max_question = min(self.longest_question, (longest - tokenizer.num_special(True)) // 2)
+            num_cut += len(question.ids) > max_question
+            question.truncate(max_question)
+            capacity = longest - len(question.ids) - tokenizer.num_special(True)
+            step = min(self.step_tokens, -(-capacity // 2))  # short windows overlap by half
             answer = _answer_tokens(example, passage)
-            windows = _windows(passage, room, step)
+            windows = _windows(passage, capacity, step)
             contexts = _most_context([len(each.ids) for each in windows], step)
-            for window, (piece, has_most) in enumerate(zip(windows, contexts, strict=True)):
-                joined = tokenizer.joined(question, piece)
-                places.append(_place(joined, piece, has_most))
-                ids.append(np.array(joined.ids, np.int64))
-                segments.append(np.array(joined.type_ids, np.int64))
-                owners.append(number)
-                labels.append(_target(answer, window * step, places[-1]))
+            for number, (window, has_most) in enumerate(zip(windows, contexts, strict=True)):
+                encoding = tokenizer.joined(question, window)
+                places.append(_place(encoding, window, has_most))
+                ids.append(np.array(encoding.ids, np.int64))
+                segments.append(np.array(encoding.type_ids, np.int64))
+                owners.append(owner)
+                labels.append(_target(answer, number * step, places[-1]))
         known = all(example.answers is not None for example in examples)
         return Features(
             ids,
@@ -105,24 +107,24 @@ class Spans:
         )
 
     def decode(
-        self, found: list[np.ndarray], features: Features, examples: Sequence[SpanExample]
+        self, outputs: list[np.ndarray], features: Features, examples: Sequence[SpanExample]
     ) -> list[SpanPrediction]:
         windows: list[list[int]] = [[] for _ in examples]
         for sequence, owner in enumerate(features.owners.tolist()):
             windows[owner].append(sequence)
         return [
-            self._answer(example.passage, [(found[i], features.places[i]) for i in numbers])
+            self._answer(example.passage, [(outputs[i], features.places[i]) for i in numbers])
             for example, numbers in zip(examples, windows, strict=True)
         ]
 
     def _answer(self, passage: str, windows: list[tuple[np.ndarray, Window]]) -> SpanPrediction:
-        candidates = np.concatenate([self._candidates(scores, place) for scores, place in windows])
-        none_scores = [_none_score(scores, self.output.answerable) for scores, _ in windows]
+        candidates = np.concatenate([self._candidates(logits, place) for logits, place in windows])
+        none_scores = [_none_score(logits, self.output.answerable) for logits, _ in windows]
         order = np.argsort(-candidates[:, 0], kind="stable")
         best, seen = [], set()
         for score, start, end in candidates[order]:
             text = passage[int(start) : int(end)]
-            first = int(start) + len(text) - len(text.lstrip())  # some tokenizers count the space before a word in
+            first = int(start) + len(text) - len(text.lstrip())  # some tokenizers include the space before a word
             text = text.strip()
             if text and text not in seen:
                 seen.add(text)
@@ -131,23 +133,23 @@ class Spans:
                 break
         if not best:
             return SpanPrediction("", 0, 0, -MASKED_LOGIT, ())
-        shares = softmax(np.array([score for score, *_ in best]))
-        n_best = tuple(Answer(*each[1:], float(share)) for each, share in zip(best, shares, strict=True))
+        probabilities = softmax(np.array([score for score, *_ in best]))
+        n_best = tuple(Answer(*each[1:], float(p)) for each, p in zip(best, probabilities, strict=True))
         no_answer = min(none_scores) - (0.0 if self.output.answerable else best[0][0])
         first = n_best[0]
         if self.or_none and no_answer > self.threshold:
             return SpanPrediction("", 0, 0, no_answer, n_best)
         return SpanPrediction(first.text, first.start, first.end, no_answer, n_best)
 
-    def _candidates(self, scores: np.ndarray, place: Window) -> np.ndarray:
-        """(score, start, end) of the best spans of a window, places in characters of the passage."""
-        start, end = scores[place.first : place.last, 0], scores[place.first : place.last, 1]
+    def _candidates(self, logits: np.ndarray, place: Window) -> np.ndarray:
+        """(score, start, end) of the best spans of a window; start and end in characters of the passage."""
+        start, end = logits[place.first : place.last, 0], logits[place.first : place.last, 1]
         starts = np.flatnonzero(place.has_most_context)
         ends = starts[:, None] + np.arange(self.longest_answer)
-        is_there = ends < len(end)
-        starts, ends = np.broadcast_to(starts[:, None], ends.shape)[is_there], ends[is_there]
+        mask = ends < len(end)
+        starts, ends = np.broadcast_to(starts[:, None], ends.shape)[mask], ends[mask]
         sums = start[starts] + end[ends]
-        num_kept = SPARE * self.num_best
+        num_kept = CANDIDATE_FACTOR * self.num_best
         if len(sums) > num_kept:
             kept = np.argpartition(-sums, num_kept)[:num_kept]
             starts, ends, sums = starts[kept], ends[kept], sums[kept]
@@ -156,7 +158,10 @@ class Spans:
     def scorer(self, examples: Sequence[SpanExample], predictions: list[SpanPrediction]) -> Scorer:
         rules = RULES[self.rules]
         per_question = 100 * np.array(
-            [rules.score(found.answer, each.answers) for each, found in zip(examples, predictions, strict=True)]
+            [
+                rules.score(prediction.answer, each.answers)
+                for each, prediction in zip(examples, predictions, strict=True)
+            ]
         )
         has_answer = np.array([bool(each.answers) for each in examples])
 
@@ -165,9 +170,9 @@ class Spans:
             answerable = has_answer if chosen is None else has_answer[chosen]
             scores = {"exact": values[:, 0].mean(), "f1": values[:, 1].mean()}
             if self.or_none:
-                for name, part in (("HasAns", values[answerable]), ("NoAns", values[~answerable])):
-                    if len(part):
-                        scores |= {f"{name}_exact": part[:, 0].mean(), f"{name}_f1": part[:, 1].mean()}
+                for name, subset in (("HasAns", values[answerable]), ("NoAns", values[~answerable])):
+                    if len(subset):
+                        scores |= {f"{name}_exact": subset[:, 0].mean(), f"{name}_f1": subset[:, 1].mean()}
             return {name: float(value) for name, value in scores.items()}
 
         return score
@@ -181,7 +186,7 @@ class Spans:
         return measured.best_threshold(none_scores, answers, gold, "f1", RULES[self.rules])[1]
 
     def thresholded(self, predictions: list[SpanPrediction]) -> list[SpanPrediction]:
-        """The same predictions under this task's threshold."""
+        """The predictions with this task's no-answer threshold applied."""
         return [
             replace(each, answer="", start=0, end=0)
             if self.or_none and each.no_answer_score > self.threshold
@@ -204,10 +209,10 @@ class Spans:
 
 
 def _answer_tokens(example: SpanExample, passage) -> tuple[int, int] | None:
-    """The first and the last token of the passage that the answer touches, the first answer whose place is known; marks
-    that the tokenizer drops are none."""
-    placed = zip(example.starts, example.answers or (), strict=False)
-    start, answer = next(((start, answer) for start, answer in placed if start >= 0), (-1, ""))
+    """(first, last) passage token that overlaps the first answer with a known start; None if no start is known or the
+    tokenizer drops all of its characters."""
+    located = zip(example.starts, example.answers or (), strict=False)
+    start, answer = next(((start, answer) for start, answer in located if start >= 0), (-1, ""))
     if start < 0:
         return None
     end = start + len(answer)
@@ -217,23 +222,23 @@ def _answer_tokens(example: SpanExample, passage) -> tuple[int, int] | None:
 
 
 def _target(answer: tuple[int, int] | None, window_start: int, place: Window) -> tuple[int, int]:
-    """Where start and end stand in the sequence, or `[CLS]` twice when the window does not hold the whole answer."""
+    """(start, end) positions in the sequence; (0, 0), that is `[CLS]`, unless the window contains the whole answer."""
     if answer is None or answer[0] < window_start or answer[1] >= window_start + len(place.offsets):
         return 0, 0
     shift = place.first - window_start
     return answer[0] + shift, answer[1] + shift
 
 
-def _windows(passage, room: int, step: int) -> list:
-    """The passage in windows of `room` tokens, one every `step`, until its end is in one."""
-    if len(passage.ids) <= room:
+def _windows(passage, capacity: int, step: int) -> list:
+    """The passage in windows of `capacity` tokens, one every `step` tokens, up to the one that contains its end."""
+    if len(passage.ids) <= capacity:
         return [passage]
-    passage.truncate(room, stride=room - step)
+    passage.truncate(capacity, stride=capacity - step)
     return [passage, *passage.overflowing]
 
 
 def _most_context(lengths: list[int], step: int) -> list[np.ndarray]:
-    """For each window and token, whether this is the window where the token has most context around it."""
+    """For each window, whether each of its tokens has the most context (minimum of left and right) in this window."""
     total = step * (len(lengths) - 1) + lengths[-1]
     best, holder = np.full(total, -1.0), np.zeros(total, np.int64)
     for number, length in enumerate(lengths):
@@ -246,15 +251,17 @@ def _most_context(lengths: list[int], step: int) -> list[np.ndarray]:
     return [holder[number * step : number * step + length] == number for number, length in enumerate(lengths)]
 
 
-def _place(joined, piece, has_most_context: np.ndarray) -> Window:
-    tokens = [i for i, part in enumerate(joined.sequence_ids) if part == 1]
+def _place(encoding, window, has_most_context: np.ndarray) -> Window:
+    tokens = [i for i, segment in enumerate(encoding.sequence_ids) if segment == 1]
     first, last = (tokens[0], tokens[-1] + 1) if tokens else (0, 0)
-    # Of `piece`: joining trims the spaces of a byte-level tokenizer a second time, and letters with them.
-    return Window(first, last, np.array(piece.offsets, np.int64).reshape(-1, 2), has_most_context)
+    # Offsets of `window`, not `encoding`: adding special tokens makes a byte-level tokenizer trim offsets again, which
+    # cuts off letters.
+    return Window(first, last, np.array(window.offsets, np.int64).reshape(-1, 2), has_most_context)
 
 
-def _none_score(scores: np.ndarray, answerable: bool) -> float:
-    """The score of "no answer" in a window: the span at `[CLS]`, or what the classifier says, none minus some."""
+def _none_score(logits: np.ndarray, answerable: bool) -> float:
+    """The score of "no answer" in a window: that of the span at `[CLS]`, or with `answerable` the classifier's logit of
+    no answer minus its logit of an answer."""
     if answerable:
-        return float(scores[-1, 1] - scores[-1, 0])
-    return float(scores[0, 0] + scores[0, 1])
+        return float(logits[-1, 1] - logits[-1, 0])
+    return float(logits[0, 0] + logits[0, 1])

@@ -1,10 +1,10 @@
-"""Predictions in the files that the graders of published data sets take.
+"""Prediction files in the formats of the official graders.
 
-    GLUE       a zip of TSV files, `index` and `prediction`, with the names and labels that its site asks for
-    SQuAD      predictions.json {question: answer}, "" where there is none; for 2.0 na_prob.json beside it
-    CoQA       predictions.json, a list of {id, turn_id, answer}, "unknown" where there is none
-    tags       predictions.txt, a word a line with its tag in the scheme of the person's files; where the right tag is
-               known it stands between, as conlleval reads it
+    GLUE       a zip of TSV files, `index` and `prediction`, with the file names and labels that its site requires
+    SQuAD      predictions.json {question: answer}, "" for no answer; for 2.0 also na_prob.json
+    CoQA       predictions.json, a list of {id, turn_id, answer}, "unknown" for no answer
+    tagging    predictions.txt, one word per line with its tag in the scheme of the user's files; if known, the gold tag
+               is the column between, as conlleval expects
 
 `na_prob.json` holds 1 / (1 + exp(threshold - score)): above 0.5 where the question is left unanswered. The
 official script searches its best threshold over these numbers.
@@ -27,21 +27,25 @@ from hornbook.tasks.tagging import TagPrediction
 
 STSB_RANGE = (0.0, 5.0)
 GLUE_FILES = {file: (name, part) for name, entry in KNOWN.items() for part, file in entry.submissions.items()}
-Examples = Mapping[str, Sequence[Example]]  # by part
-Predictions = Mapping[str, list]  # by part
+Examples = Mapping[str, Sequence[Example]]  # by split
+Predictions = Mapping[str, list]  # by split
 
 
 def write_submission(
     out: str | Path, saved: SavedTask, examples_by_part: Examples, predictions_by_part: Predictions
 ) -> list[str]:
-    """Writes the files of a task into a folder or, where `out` ends in .zip, into a zip; the names of the files.
+    """Writes the submission files of a task to the folder `out`, or to a zip if `out` ends in .zip. Returns their
+    names.
 
-    A zip of GLUE that is there keeps the files of other tasks, so that run after run makes it whole; `missing_glue`
-    says what it lacks.
+    An existing GLUE zip keeps the files of other tasks, so that several runs complete it; `missing_glue` lists the
+    files still missing.
     """
     for part, examples in examples_by_part.items():
         if len(predictions_by_part[part]) != len(examples):
-            raise ValueError(f"{len(predictions_by_part[part])} predictions for {len(examples)} examples of {part}")
+            raise ValueError(
+                f"{part} has {len(examples)} examples but {len(predictions_by_part[part])} predictions; give one "
+                "prediction per example"
+            )
     entry = known(saved.name)
     if entry.submissions:
         files = _glue_files(entry, predictions_by_part)
@@ -53,19 +57,19 @@ def write_submission(
             for part, ending, found in _parts(predictions_by_part)
         }
     else:
-        raise ValueError(f"no grader's format is known for {saved.name}: write the predictions as JSON or CSV")
+        raise ValueError(f"{saved.name} has no official submission format: write the predictions as JSON or CSV")
     _write(Path(out), files)
     return list(files)
 
 
 def write_glue_zip(path: str | Path, predictions: Mapping[str, list | Predictions]) -> list[str]:
-    """Puts the test predictions of several GLUE tasks, by name, into one zip; the names of the files that it still
-    lacks, for GLUE's grader wants all. MNLI has two parts: {"test": ..., "test-mismatched": ...}."""
+    """Writes the test predictions of several GLUE tasks, by task name, to one zip. Returns the names of the files still
+    missing, as GLUE's grader requires all. MNLI has two test splits: {"test": ..., "test-mismatched": ...}."""
     files: dict[str, str] = {}
     for name, found in predictions.items():
         entry = known(name)
         if not entry.submissions:
-            raise ValueError(f"{name} is no task of GLUE; they are {', '.join(_glue_tasks())}")
+            raise ValueError(f"{name} is not a GLUE task; the tasks are {', '.join(_glue_tasks())}")
         files |= _glue_files(entry, found if isinstance(found, Mapping) else {"test": found})
     path = Path(path)
     path = path if path.suffix.lower() == ".zip" else path.with_name(f"{path.name}.zip")
@@ -74,14 +78,14 @@ def write_glue_zip(path: str | Path, predictions: Mapping[str, list | Prediction
 
 
 def missing_glue(path: str | Path) -> list[str]:
-    """The files that GLUE's grader wants and a zip or folder has not."""
+    """The files that GLUE's grader requires and a zip or folder does not contain."""
     path = Path(path)
     if path.suffix.lower() == ".zip":
         with zipfile.ZipFile(path) as opened:
-            there = set(opened.namelist())
+            present = set(opened.namelist())
     else:
-        there = {file.name for file in path.iterdir()}
-    return [file for file in GLUE_FILES if file not in there]
+        present = {file.name for file in path.iterdir()}
+    return [file for file in GLUE_FILES if file not in present]
 
 
 def _glue_tasks() -> list[str]:
@@ -91,8 +95,8 @@ def _glue_tasks() -> list[str]:
 def _glue_files(entry: KnownDataSet, predictions: Predictions) -> dict[str, str]:
     graded = {part: found for part, found in predictions.items() if part in entry.submissions}
     if not graded:
-        wanted, there = " and ".join(entry.submissions), ", ".join(predictions)
-        raise ValueError(f"the grader of {entry.name} takes the part {wanted}, and there is only {there}")
+        required, given = " and ".join(entry.submissions), ", ".join(predictions)
+        raise ValueError(f"a {entry.name} submission needs the split {required}, but the predictions are of {given}")
     return {entry.submissions[part]: _glue_table(entry, found) for part, found in graded.items()}
 
 
@@ -107,14 +111,14 @@ def _glue_label(entry: KnownDataSet, prediction: ClassPrediction | float) -> str
         return f"{min(max(prediction, low), high):.3f}"
     if prediction.label not in entry.labels:
         raise ValueError(
-            f"the grader of {entry.name} takes {', '.join(entry.labels)}, and the model says '{prediction.label}': "
-            "fine-tune on the published files"
+            f"the grader of {entry.name} accepts {', '.join(entry.labels)}, but the model predicts "
+            f"'{prediction.label}': fine-tune on the published files"
         )
     return prediction.label
 
 
 def _parts(predictions: Predictions) -> Iterator[tuple[str, str, list]]:
-    """Each part with what its files' names end in: nothing, when it is the only one."""
+    """(split, suffix of its file names, predictions); the suffix is empty for a single split."""
     for part, found in predictions.items():
         yield part, f"-{part}" if len(predictions) > 1 else "", found
 
@@ -126,10 +130,11 @@ def _span_files(saved: SavedTask, examples: Examples, predictions: Predictions) 
         if saved.name == "coqa":
             files[f"predictions{ending}.json"] = _json([_turn(*pair) for pair in pairs])
             continue
-        files[f"predictions{ending}.json"] = _json({each.key: said.answer for each, said in pairs})
+        files[f"predictions{ending}.json"] = _json({each.key: prediction.answer for each, prediction in pairs})
         if saved.task.or_none:
-            chances = {each.key: _no_answer_chance(said, saved.task.threshold) for each, said in pairs}
-            files[f"na_prob{ending}.json"] = _json(chances)
+            threshold = saved.task.threshold
+            probabilities = {each.key: _no_answer_probability(prediction, threshold) for each, prediction in pairs}
+            files[f"na_prob{ending}.json"] = _json(probabilities)
     return files
 
 
@@ -138,9 +143,8 @@ def _turn(example: SpanExample, prediction: SpanPrediction) -> dict:
     return {"id": story, "turn_id": int(turn), "answer": prediction.answer or "unknown"}
 
 
-def _no_answer_chance(prediction: SpanPrediction, threshold: float) -> float:
-    beyond = prediction.no_answer_score - threshold
-    return 0.5 * (1 + math.tanh(beyond / 2))
+def _no_answer_probability(prediction: SpanPrediction, threshold: float) -> float:
+    return 0.5 * (1 + math.tanh((prediction.no_answer_score - threshold) / 2))
 
 
 def _column_lines(
@@ -172,10 +176,10 @@ def _write(out: Path, files: Mapping[str, str]) -> None:
 
 
 def _others(path: Path, ours: Mapping[str, str]) -> dict[str, str]:
-    """The files of other GLUE tasks in a zip that is there already."""
+    """The files of other GLUE tasks in an existing zip."""
     try:
         with zipfile.ZipFile(path) as opened:
             names = [name for name in opened.namelist() if name in GLUE_FILES and name not in ours]
             return {name: opened.read(name).decode() for name in names}
     except zipfile.BadZipFile:
-        raise ValueError(f"{path} is there and is not a zip: remove it or choose another name") from None
+        raise ValueError(f"{path} exists and is not a zip file: remove it or choose another name") from None

@@ -1,4 +1,4 @@
-"""What labelled data holds, before anything is trained on it: examples, classes, lengths, duplicates, overlap."""
+"""A summary of labelled data before training: examples, classes, lengths, duplicates, overlap."""
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -11,7 +11,7 @@ from hornbook.tasks.evaluation import label_of
 from hornbook.tasks.reading.finish import names_in
 from hornbook.tasks.records import ChoiceExample, DataSet, Example, SpanExample, TaggedExample
 
-MOST_CLASSES = 6  # in the short form
+MOST_CLASSES = 6  # listed by `in_short`
 
 
 def summarize(data: DataSet) -> dict[str, Any]:
@@ -37,13 +37,13 @@ def summarize(data: DataSet) -> dict[str, Any]:
         "splits": splits,
         "left_out": {kind: problems[kind]["count"] for kind in problems if kind in LEFT_OUT_OF_TRAINING},
         **_labels(data),
-        "inferred": list(data.said),
+        "inferred": list(data.messages),
         "problems": problems,
     }
 
 
 def texts_of(example: Example) -> tuple[str, ...]:
-    """Everything that a model reads of an example."""
+    """All texts of an example that the model reads."""
     if isinstance(example, SpanExample):
         return example.question, example.passage
     if isinstance(example, TaggedExample):
@@ -54,7 +54,8 @@ def texts_of(example: Example) -> tuple[str, ...]:
 
 
 def spread(lengths: Sequence[int]) -> dict[str, int]:
-    """
+    """Minimum, median, 95th percentile and maximum, rounded down; empty for no lengths.
+
     >>> spread([3, 1, 2, 10])
     {'min': 1, 'median': 2, 'p95': 8, 'max': 10}
     """
@@ -65,11 +66,11 @@ def spread(lengths: Sequence[int]) -> dict[str, int]:
 
 
 def _labels(data: DataSet) -> dict[str, Any]:
-    """How often each class or tag occurs in each split; of numbers their range."""
+    """Counts of each class or tag per split; for regression, the range and mean of the numbers."""
     if data.kind == "regression":
         numbers = [each.label for part in data.parts.values() for each in part if each.label is not None]
-        about = {"min": min(numbers), "mean": float(np.mean(numbers)), "max": max(numbers)} if numbers else {}
-        return {"numbers": about}
+        statistics = {"min": min(numbers), "mean": float(np.mean(numbers)), "max": max(numbers)} if numbers else {}
+        return {"numbers": statistics}
     counts = {name: Counter(_names(part)) for name, part in data.parts.items()}
     names = list(dict.fromkeys([*data.labels, *(label for each in counts.values() for label in each)]))
     return {"classes": {label: {name: each[label] for name, each in counts.items()} for label in names}}
@@ -87,7 +88,7 @@ def _names(examples: Iterable[Example]) -> Iterable[str]:
 
 
 def in_short(summary: dict[str, Any]) -> list[str]:
-    """The summary in a few lines, those with nothing to tell left out."""
+    """The summary in a few lines; lines without content are omitted."""
     splits = summary["splits"]
     lines = ["data: " + ", ".join(f"{name} {each['examples']:,} examples" for name, each in splits.items())]
     if classes := summary.get("classes"):
@@ -104,7 +105,7 @@ def in_short(summary: dict[str, Any]) -> list[str]:
             lines.append(f"note: {each['duplicates']:,} of {each['examples']:,} examples of {name} are duplicates")
         if each.get("also_in_train"):
             lines.append(
-                f"note: {each['also_in_train']:,} of {each['examples']:,} examples of {name} are in train too, so "
-                "their score flatters the model"
+                f"note: {each['also_in_train']:,} of {each['examples']:,} examples of {name} are also in train, so "
+                f"the score on {name} is too optimistic"
             )
     return lines

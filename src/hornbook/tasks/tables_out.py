@@ -1,7 +1,7 @@
-"""Predictions as files and tables: rows of `Task.describe` as JSON lines, as CSV, or cut short for a terminal.
+"""Predictions as files and tables: rows of `Task.describe` as JSON lines, JSON or CSV, or shortened for a terminal.
 
-In files the original columns of each input come first, under their names. A prediction's column whose name the input
-has already is called `predicted_` and its name."""
+In files the original columns of each input come first, under their names. A prediction column whose name the input
+already has is prefixed with `predicted_`."""
 
 import csv
 import io
@@ -13,30 +13,30 @@ from typing import Any
 from hornbook.files import write_text
 
 Rows = Sequence[dict[str, Any]]
-Columns = Sequence[Mapping[str, Any]]  # the original columns of each input; empty where the inputs have none
+Columns = Sequence[Mapping[str, Any]]  # the original columns of each input; empty if the inputs have none
 FORMATS = (".jsonl", ".json", ".csv", ".tsv")
-GIVEN = ("text", "pair", "question", "context", "endings")  # of a described row, what is the input and no prediction
+GIVEN = ("text", "pair", "question", "context", "endings")  # fields of a described row that are input, not prediction
 NESTED = ("entities", "n_best")  # lists of objects
-SPLIT = {"words", "tokens"}  # input columns that hold the words already
+SPLIT = {"words", "tokens"}  # input columns that already contain the words
 SHORT_CHARACTERS = 60
-NOT_SHOWN = ("probabilities", "n_best", "start", "end", "no_answer_score", "entities")  # on a terminal
+HIDDEN = ("probabilities", "n_best", "start", "end", "no_answer_score", "entities")  # on a terminal
 
 
 def write_rows(path: str | Path, rows: Rows, columns: Columns = ()) -> None:
-    """Writes rows in the format that the file's suffix names: .jsonl, .json, .csv or .tsv."""
+    """Writes rows in the format given by the file's suffix: .jsonl, .json, .csv or .tsv."""
     write_text(Path(path), formatted(rows, format_of(path), columns))
 
 
 def format_of(path: str | Path) -> str:
-    """The suffix of a file that predictions can be written to; a `ValueError` for another."""
+    """The suffix of a file for predictions; raises `ValueError` if the format is not supported."""
     suffix = Path(path).suffix.lower()
     if suffix not in FORMATS:
-        raise ValueError(f"{path} has none of the suffixes {', '.join(FORMATS)}, which name the format: add one")
+        raise ValueError(f"{path}: the suffix selects the format; use one of {', '.join(FORMATS)}")
     return suffix
 
 
 def formatted(rows: Rows, suffix: str, columns: Columns = ()) -> str:
-    """Rows as the text of a file with this suffix."""
+    """The content of a file with this suffix."""
     if suffix in (".csv", ".tsv"):
         return as_csv(rows, "," if suffix == ".csv" else "\t", columns)
     rows = with_columns(rows, columns)
@@ -46,7 +46,7 @@ def formatted(rows: Rows, suffix: str, columns: Columns = ()) -> str:
 
 
 def with_columns(rows: Rows, columns: Columns) -> Rows:
-    """The original columns of each input, and then its prediction.
+    """The original columns of each input, followed by its prediction.
 
     >>> with_columns([{"text": "a", "label": "x"}], [{"id": 7, "review": "a", "label": "y"}])
     [{'id': 7, 'review': 'a', 'label': 'y', 'predicted_label': 'x'}]
@@ -56,18 +56,18 @@ def with_columns(rows: Rows, columns: Columns) -> Rows:
     taken = {name for each in columns for name in each}
     left_out = {*GIVEN, *(("words",) if SPLIT & {name.lower() for name in taken} else ())}
     return [
-        {**given, **{_free(name, taken): value for name, value in row.items() if name not in left_out}}
+        {**given, **{_unused_name(name, taken): value for name, value in row.items() if name not in left_out}}
         for given, row in zip(columns, rows, strict=True)
     ]
 
 
 def is_frame(items: Any) -> bool:
-    """Whether these are a data frame of pandas or polars."""
+    """Whether `items` is a pandas or polars data frame."""
     return hasattr(items, "columns") and (hasattr(items, "assign") or hasattr(items, "hstack"))
 
 
 def with_predictions(frame: Any, rows: Rows) -> Any:
-    """A data frame with the columns of the prediction after its own; lists stay lists."""
+    """The data frame with the prediction columns appended; lists stay lists."""
     names = [str(name) for name in frame.columns]
     described = [_by_column(row) for row in rows]
     predicted = with_columns(described, [dict.fromkeys(names) for _ in described])
@@ -82,21 +82,22 @@ def _by_column(row: dict[str, Any]) -> dict[str, Any]:
 
 
 def renamed(rows: Rows, columns: Columns) -> list[str]:
-    """The prediction's columns that have another name because the input has one of the same."""
+    """Names of the prediction columns that were prefixed with `predicted_` because the input has a column of that
+    name."""
     given = {name for each in columns for name in each}
     names = [name for row in with_columns(rows[:1], columns[:1]) for name in row]
     return [name for name in names if name.startswith("predicted_") and name not in given]
 
 
-def _free(name: str, taken: set[str]) -> str:
+def _unused_name(name: str, taken: set[str]) -> str:
     while name in taken:
         name = f"predicted_{name}"
     return name
 
 
 def as_csv(rows: Rows, separator: str = ",", columns: Columns = ()) -> str:
-    """With a line of names; a column for each probability, `p_<label>`. Words and tags have spaces between, several
-    labels `|`; deeper values are JSON."""
+    """CSV with a header line and one column per probability, `p_<label>`. Words and tags are separated by spaces,
+    multiple labels by `|`; nested values are JSON."""
     given = [{name: _as_json(cell) for name, cell in each.items()} for each in columns]
     flat = with_columns([flattened(row) for row in rows], given)
     names = list(dict.fromkeys([*(name for each in given for name in each), *(name for row in flat for name in row)]))
@@ -113,13 +114,13 @@ def _as_json(cell: Any) -> Any:
 
 
 def flattened(row: dict[str, Any]) -> dict[str, Any]:
-    """A row whose values are plain texts and numbers."""
+    """The row with all values as strings and numbers."""
     flat: dict[str, Any] = {}
     for name, value in row.items():
         if name == "probabilities" and isinstance(value, dict):
-            flat |= {f"p_{label}": chance for label, chance in value.items()}
+            flat |= {f"p_{label}": probability for label, probability in value.items()}
         elif name == "probabilities" and "words" not in row:
-            flat |= {f"p_{number}": chance for number, chance in enumerate(value)}
+            flat |= {f"p_{number}": probability for number, probability in enumerate(value)}
         elif name == "labels":
             flat[name] = "|".join(value)
         elif isinstance(value, list) and name not in NESTED:
@@ -130,17 +131,17 @@ def flattened(row: dict[str, Any]) -> dict[str, Any]:
 
 
 def readable(rows: Rows) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
-    """Headings and cells for a terminal: texts cut short, tagged words as `word/TAG`, few columns."""
-    shown = [_shown(row) for row in rows]
-    names = tuple(dict.fromkeys(name for row in shown for name in row))
-    return names, [tuple(row.get(name, "") for name in names) for row in shown]
+    """(column names, rows of cells) for a terminal: texts shortened, tagged words as `word/TAG`, few columns."""
+    shortened = [_shortened(row) for row in rows]
+    names = tuple(dict.fromkeys(name for row in shortened for name in row))
+    return names, [tuple(row.get(name, "") for name in names) for row in shortened]
 
 
-def _shown(row: dict[str, Any]) -> dict[str, str]:
+def _shortened(row: dict[str, Any]) -> dict[str, str]:
     if "words" in row and "tags" in row:
         tagged = zip(row["words"], row["tags"], strict=True)
         return {"tagged": " ".join(word if tag == "O" else f"{word}/{tag}" for word, tag in tagged)}
-    return {name: _cell(name, value) for name, value in row.items() if name not in NOT_SHOWN}
+    return {name: _cell(name, value) for name, value in row.items() if name not in HIDDEN}
 
 
 def _cell(name: str, value: Any) -> str:
@@ -148,5 +149,5 @@ def _cell(name: str, value: Any) -> str:
         return f"{value:.3f}"
     if isinstance(value, list | tuple):
         return ", ".join(map(str, value)) or "none"
-    words = " ".join(str(value).split()) or ("no answer" if name == "answer" else "")
-    return words if len(words) <= SHORT_CHARACTERS else words[: SHORT_CHARACTERS - 1] + "…"
+    text = " ".join(str(value).split()) or ("no answer" if name == "answer" else "")
+    return text if len(text) <= SHORT_CHARACTERS else text[: SHORT_CHARACTERS - 1] + "…"

@@ -1,5 +1,5 @@
-"""A tag for each word, read off its first piece. Sentences that do not fit are read in overlapping windows, each word
-in the window where it has most context."""
+"""A tag per word, predicted at its first token. Long sentences are split into overlapping windows; each word is
+predicted in the window where it has the most context."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -16,76 +16,76 @@ from hornbook.text.tokenizer import Tokenizer
 
 @dataclass(frozen=True)
 class TagPrediction:
-    tags: tuple[str, ...]  # one a word
+    tags: tuple[str, ...]  # one per word
     probabilities: tuple[float, ...]
 
 
 @dataclass(frozen=True)
 class Tagging:
-    """Tags are BIO inside where they mark entities, or plain ones such as parts of speech."""
+    """Tags are in BIO if they mark entities, otherwise plain, such as parts of speech."""
 
     output: Output
     measures: tuple[str, ...]  # entity_f1, or tag_accuracy
 
     def encode(self, examples: Sequence[TaggedExample], tokenizer: Tokenizer, longest: int) -> Features:
-        number = {label: i for i, label in enumerate(self.output.labels)}
-        room = longest - tokenizer.num_special(False)
+        index = {label: i for i, label in enumerate(self.output.labels)}
+        capacity = longest - tokenizer.num_special(False)
         ids, segments, owners, places, labels = [], [], [], [], []
-        for owner, (example, pieces) in enumerate(
+        for owner, (example, tokens) in enumerate(
             zip(examples, tokenizer.pieces_of_words([list(each.words) for each in examples]), strict=True)
         ):
-            windows = [pieces]
-            if len(pieces.ids) > room:
-                pieces.truncate(room, stride=room // 2)
-                windows = [pieces, *pieces.overflowing]
-            joined = [tokenizer.joined(window) for window in windows]
-            for window, first_pieces in zip(joined, _first_pieces(joined), strict=True):
-                wanted = np.full(len(window.ids), -1)
+            windows = [tokens]
+            if len(tokens.ids) > capacity:
+                tokens.truncate(capacity, stride=capacity // 2)
+                windows = [tokens, *tokens.overflowing]
+            encodings = [tokenizer.joined(window) for window in windows]
+            for window, first_tokens in zip(encodings, _first_tokens(encodings), strict=True):
+                targets = np.full(len(window.ids), -1)
                 if example.tags is not None:
-                    for word, token in first_pieces:
-                        wanted[token] = number.get(example.tags[word], -1)
+                    for word, token in first_tokens:
+                        targets[token] = index.get(example.tags[word], -1)
                 ids.append(np.array(window.ids, np.int64))
                 segments.append(np.array(window.type_ids, np.int64))
                 owners.append(owner)
-                places.append(first_pieces)
-                labels.append(wanted)
+                places.append(first_tokens)
+                labels.append(targets)
         known = all(each.tags is not None for each in examples)
         return Features(
             ids, segments, np.array(owners), len(examples), token_labels=labels if known else None, places=places
         )
 
     def decode(
-        self, found: list[np.ndarray], features: Features, examples: Sequence[TaggedExample]
+        self, outputs: list[np.ndarray], features: Features, examples: Sequence[TaggedExample]
     ) -> list[TagPrediction]:
         labels = self.output.labels
-        # A word that the tokenizer turns into nothing has no piece to read a tag from.
-        nothing = "O" if "O" in labels else labels[0]
-        tags = [[nothing] * len(each.words) for each in examples]
-        chances = [[0.0] * len(each.words) for each in examples]
-        for scores, owner, first_pieces in zip(found, features.owners.tolist(), features.places, strict=True):
-            shares = softmax(scores)
-            for word, token in first_pieces:
-                best = int(shares[token].argmax())
-                tags[owner][word], chances[owner][word] = labels[best], float(shares[token, best])
-        return [TagPrediction(tuple(a), tuple(b)) for a, b in zip(tags, chances, strict=True)]
+        # For words that the tokenizer drops, which have no token to predict a tag at.
+        default = "O" if "O" in labels else labels[0]
+        tags = [[default] * len(each.words) for each in examples]
+        probabilities = [[0.0] * len(each.words) for each in examples]
+        for logits, owner, first_tokens in zip(outputs, features.owners.tolist(), features.places, strict=True):
+            distributions = softmax(logits)
+            for word, token in first_tokens:
+                best = int(distributions[token].argmax())
+                tags[owner][word], probabilities[owner][word] = labels[best], float(distributions[token, best])
+        return [TagPrediction(tuple(a), tuple(b)) for a, b in zip(tags, probabilities, strict=True)]
 
     def scorer(self, examples: Sequence[TaggedExample], predictions: list[TagPrediction]) -> Scorer:
-        pairs = [(each.tags, found.tags) for each, found in zip(examples, predictions, strict=True)]
-        right = np.array([sum(a == b for a, b in zip(*pair, strict=True)) for pair in pairs])
+        pairs = [(each.tags, prediction.tags) for each, prediction in zip(examples, predictions, strict=True)]
+        num_correct = np.array([sum(a == b for a, b in zip(*pair, strict=True)) for pair in pairs])
         total = np.array([len(gold) for gold, _ in pairs])
         counts = np.zeros((len(pairs), 3), int)
         if "entity_f1" in self.measures:
-            spans = [(set(measured.entities(gold)), set(measured.entities(found))) for gold, found in pairs]
-            counts = np.array([(len(gold & found), len(gold), len(found)) for gold, found in spans])
+            entities = [(set(measured.entities(gold)), set(measured.entities(tags))) for gold, tags in pairs]
+            counts = np.array([(len(gold & found), len(gold), len(found)) for gold, found in entities])
 
         def score(chosen: np.ndarray | None = None) -> dict[str, float]:
             some = slice(None) if chosen is None else chosen
-            hits, in_gold, in_found = counts[some].sum(0)
+            in_both, in_gold, in_predicted = counts[some].sum(0)
             scores = {
-                "entity_f1": 2 * hits / max(in_gold + in_found, 1),
-                "precision": hits / max(in_found, 1),
-                "recall": hits / max(in_gold, 1),
-                "tag_accuracy": right[some].sum() / max(total[some].sum(), 1),
+                "entity_f1": 2 * in_both / max(in_gold + in_predicted, 1),
+                "precision": in_both / max(in_predicted, 1),
+                "recall": in_both / max(in_gold, 1),
+                "tag_accuracy": num_correct[some].sum() / max(total[some].sum(), 1),
             }
             names = self.measures + (("precision", "recall") if "entity_f1" in self.measures else ())
             return {name: float(scores[name]) for name in names}
@@ -100,7 +100,8 @@ class Tagging:
 
 
 def _entities(example: TaggedExample, tags: Sequence[str]) -> list[dict[str, Any]]:
-    """`start` and `end` are characters of the text that the words were split from, or of the words joined by spaces."""
+    """Entities of a sentence. `start` and `end` are character offsets in the original text or, if unknown, in the words
+    joined by spaces."""
     text = " ".join(example.words) if example.text is None else example.text
     offsets = word_offsets(example.words, text)
     found = []
@@ -112,7 +113,7 @@ def _entities(example: TaggedExample, tags: Sequence[str]) -> list[dict[str, Any
 
 
 def word_offsets(words: Sequence[str], text: str) -> list[tuple[int, int]]:
-    """The (start, end) of each word in characters of `text`, which has these words in this order.
+    """The (start, end) character offsets of each word in `text`, which contains the words in this order.
 
     >>> word_offsets(("Ada", "ran", "."), " Ada  ran.")
     [(1, 4), (6, 9), (9, 10)]
@@ -125,8 +126,9 @@ def word_offsets(words: Sequence[str], text: str) -> list[tuple[int, int]]:
     return found
 
 
-def _first_pieces(windows: list) -> list[list[tuple[int, int]]]:
-    """For each window the (word, token) pairs to read: each word's first piece, in the window with most context."""
+def _first_tokens(windows: list) -> list[list[tuple[int, int]]]:
+    """For each window the (word, token) pairs to predict at: each word's first token, in the window where it has the
+    most context."""
     best: dict[int, tuple[float, int, int]] = {}
     for number, window in enumerate(windows):
         seen = set()
@@ -135,7 +137,7 @@ def _first_pieces(windows: list) -> list[list[tuple[int, int]]]:
                 continue
             seen.add(word)
             context = min(token, len(window.ids) - 1 - token)
-            # The first word of a later window may be the middle of a word: it has no context to its left.
+            # The first token of a later window may be inside a word; it loses, as it has no context to its left.
             if word not in best or context > best[word][0]:
                 best[word] = (context, number, token)
     chosen: list[list[tuple[int, int]]] = [[] for _ in windows]

@@ -117,6 +117,14 @@ def read_checkpoint(path: Path) -> tuple[dict[str, Tensor], dict]:
 def read_state(path: Path) -> dict:
     """The state of a checkpoint; those of the first version called the best validation `best_loss`."""
     state = read_json(path / "state.json")
+    numbers = {name: state.get(name) for name in ("step", "tokens", "seconds")} | dict(state.get("guard") or {})
+    if wrong := [
+        name for name, value in numbers.items() if isinstance(value, bool) or not isinstance(value, int | float)
+    ]:
+        raise ValueError(
+            f"{path / 'state.json'} has no number for {wrong[0]}: delete the folder {path} and resume, from the "
+            "checkpoint before it"
+        )
     return {"best" if name == "best_loss" else name: value for name, value in state.items()}
 
 

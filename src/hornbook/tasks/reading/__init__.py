@@ -1,1 +1,2 @@
-"""Labelled files to examples. `read.read` is the way in; the other files know one layout each."""
+"""Reads labelled files into examples. `read.read` is the entry point; most other modules handle one file layout
+each."""

@@ -1,4 +1,4 @@
-"""A context and several endings, of which one is right: SWAG, CommonsenseQA, CODAH and a person's own tables."""
+"""Multiple choice, a context and several endings: SWAG, CommonsenseQA, CODAH and users' own tables."""
 
 import re
 from collections import Counter
@@ -10,9 +10,9 @@ from typing import Any
 from hornbook.tasks.reading.content import read_text
 from hornbook.tasks.reading.delimited import plain_records
 from hornbook.tasks.reading.layout import Patterns, own_patterns
-from hornbook.tasks.reading.notes import Asked, Notes
+from hornbook.tasks.reading.notes import Notes, RequestedColumns
 from hornbook.tasks.reading.rows import Row, Table, is_missing, read_table, table_of
-from hornbook.tasks.reading.tables import find_column, joined, main_table, named_roles
+from hornbook.tasks.reading.tables import concatenated, find_column, main_table, named_roles
 from hornbook.tasks.reading.texts import key_of, plain
 from hornbook.tasks.records import ChoiceExample
 
@@ -25,16 +25,18 @@ NUMBERED = re.compile(r"(ending|choice|option|answer|candidate)[ _-]?(\d+|[a-z])
 
 @dataclass(frozen=True)
 class ChoiceLayout:
-    """With `unnamed`, files are TSV without a line of names and without marks of quotation."""
+    """`unnamed`: column names for TSV files without a header, whose quotes are ordinary characters."""
 
     files: Patterns = field(default_factory=own_patterns)
     unnamed: tuple[str, ...] = ()
     folder: str = ""
     takes_columns = True
 
-    def read(self, paths: Mapping[str, list[Path]], asked: Asked, notes: Notes) -> dict[str, list[ChoiceExample]]:
-        tables = {part: joined([self._table(path, notes) for path in files]) for part, files in paths.items()}
-        return self.from_tables(tables, asked, notes)
+    def read(
+        self, paths: Mapping[str, list[Path]], requested: RequestedColumns, notes: Notes
+    ) -> dict[str, list[ChoiceExample]]:
+        tables = {part: concatenated([self._table(path, notes) for path in files]) for part, files in paths.items()}
+        return self.from_tables(tables, requested, notes)
 
     def _table(self, path: Path, notes: Notes) -> Table:
         if self.unnamed and path.suffix.lower() == ".tsv":
@@ -44,11 +46,13 @@ class ChoiceLayout:
             return notes.tables[-1]
         return read_table(path, notes)
 
-    def from_tables(self, tables: Mapping[str, Table], asked: Asked, notes: Notes) -> dict[str, list[ChoiceExample]]:
+    def from_tables(
+        self, tables: Mapping[str, Table], requested: RequestedColumns, notes: Notes
+    ) -> dict[str, list[ChoiceExample]]:
         tables = {part: _flattened(table) for part, table in tables.items()}
-        columns = {part: _columns(table, part, asked) for part, table in tables.items() if table.rows}
+        columns = {part: _columns(table, part, requested) for part, table in tables.items() if table.rows}
         if not columns:
-            raise ValueError(f"{next(iter(tables.values())).file} has no rows")
+            raise ValueError(f"{next(iter(tables.values())).file} has no rows: check the file, or give another")
         main = next(iter(columns.values()))
         notes.roles = named_roles(main.context, main.beginning, main.label, main.key)
         notes.log(main.described())
@@ -56,10 +60,10 @@ class ChoiceLayout:
         part = main_table(tables)[0]
         num_endings = Counter(len(endings) for endings, _ in rows[part] if endings).most_common(1)
         if not num_endings:
-            raise ValueError(f"{tables[part].file}: no row has endings to choose from")
-        counted = _Counted(num_endings[0][0], _first_number(rows, tables, columns, num_endings[0][0], notes))
+            raise ValueError(f"{tables[part].file}: no row has endings; fill in the columns {', '.join(main.endings)}")
+        builder = _ExampleBuilder(num_endings[0][0], _first_number(rows, tables, columns, num_endings[0][0], notes))
         return {
-            part: [example for example in counted.examples(tables[part], columns[part], rows[part], part, notes)]
+            part: [example for example in builder.examples(tables[part], columns[part], rows[part], part, notes)]
             for part in columns
         }
 
@@ -80,7 +84,7 @@ class _Columns:
 
 
 def _flattened(table: Table) -> Table:
-    """CommonsenseQA has the stem and the choices within "question"."""
+    """The table with the fields of a nested "question" object as columns, as in CommonsenseQA."""
     rows = []
     for row in table.rows:
         inner = row.fields.get("question")
@@ -92,20 +96,23 @@ def _flattened(table: Table) -> Table:
     return Table(table.file, [name for name in columns if name in in_use] or table.columns, rows)
 
 
-def _columns(table: Table, part: str, asked: Asked) -> _Columns:
-    context = find_column(table, asked.column("text"), CONTEXTS, "text")
+def _columns(table: Table, part: str, requested: RequestedColumns) -> _Columns:
+    context = find_column(table, requested.column("text"), CONTEXTS, "text")
     beginning = find_column(
-        table, asked.column("pair"), BEGINNINGS, "pair", may_be_missing=asked.column("pair") is None
+        table, requested.column("pair"), BEGINNINGS, "pair", may_be_missing=requested.column("pair") is None
     )
-    label = find_column(table, asked.column("label"), LABELS, "label", may_be_missing=part.startswith("test"))
+    label = find_column(table, requested.column("label"), LABELS, "label", may_be_missing=part.startswith("test"))
     key = find_column(table, None, ("id", "key", "guid", "qid"), "key", may_be_missing=True)
     numbered = [name for name in table.columns if NUMBERED.fullmatch(name) and name not in (context, label)]
     if len(numbered) > 1:
         return _Columns(context, beginning, label, key, tuple(sorted(numbered, key=_number)), False)
     as_list = find_column(table, None, CHOICES, "choices", may_be_missing=True)
     if as_list is None:
-        there = ", ".join(table.columns)
-        raise ValueError(f"{table.file}: no columns ending0, ending1, … and no list named choices; there are: {there}")
+        available = ", ".join(table.columns)
+        raise ValueError(
+            f"{table.file} has no columns for the endings; name them ending0, ending1, … or give a list named choices "
+            f"(its columns are: {available})"
+        )
     return _Columns(context, beginning, label, key, (as_list,), True)
 
 
@@ -115,7 +122,7 @@ def _number(name: str) -> tuple[int, str]:
 
 
 def _choices(row: Row, columns: _Columns) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """The endings, and the names that they have in the file (A, B, …)."""
+    """(endings, their names in the file such as A, B, …)."""
     if not columns.is_list:
         return tuple(plain(row.fields.get(name)).strip() for name in columns.endings) if row.fields else (), ()
     cell = row.fields.get(columns.endings[0])
@@ -131,20 +138,20 @@ def _choices(row: Row, columns: _Columns) -> tuple[tuple[str, ...], tuple[str, .
 def _first_number(
     rows: Mapping[str, list], tables: Mapping[str, Table], columns: Mapping[str, _Columns], num: int, notes: Notes
 ) -> int:
-    """0 or 1: what the number of the first ending is in labels. It is 1 if no label is 0 and one is their number."""
+    """Whether labels count endings from 0 or 1: 1 if some label equals the number of endings and none is 0."""
     labels = set()
     for part, found in columns.items():
         if found.label and not any(names for _, names in rows[part]):
             labels |= {plain(value) for value in tables[part].values(found.label)}
     if str(num) in labels and "0" not in labels:
-        notes.log(f"labels go from 1 to {num}, 1 being the first ending")
+        notes.log(f"labels count endings from 1 to {num}")
         return 1
     return 0
 
 
 @dataclass(frozen=True)
-class _Counted:
-    """Examples with one and the same number of endings."""
+class _ExampleBuilder:
+    """Builds examples that all have `num_endings` endings; labels count from `first_number`."""
 
     num_endings: int
     first_number: int
@@ -156,21 +163,21 @@ class _Counted:
         found = []
         for number, (row, (endings, names)) in enumerate(zip(table.rows, rows, strict=True)):
             key = key_of(row, columns.key, number)
-            label, trouble = None, row.broken or self._trouble(row, endings, columns)
+            label, problem = None, row.broken or self._problem(row, endings, columns)
             if has_labels and not row.broken:
-                label, wrong = self._label(row.fields.get(columns.label), endings, names)
-                trouble = trouble or wrong
+                label, label_problem = self._label(row.fields.get(columns.label), endings, names)
+                problem = problem or label_problem
             padded = (*endings, *[""] * self.num_endings)[: self.num_endings]
             label = label if label is not None and label < self.num_endings else None
             context, beginning = (plain(row.fields.get(name)).strip() for name in (columns.context, columns.beginning))
-            if trouble is None or not notes.leaves_out(trouble[0], part, table.file, row.place, trouble[1]):
+            if problem is None or not notes.should_drop(problem[0], part, table.file, row.place, problem[1]):
                 found.append(ChoiceExample(key, context, padded, beginning, label))
         return found
 
-    def _trouble(self, row: Row, endings: tuple[str, ...], columns: _Columns) -> tuple[str, str] | None:
+    def _problem(self, row: Row, endings: tuple[str, ...], columns: _Columns) -> tuple[str, str] | None:
         if len(endings) != self.num_endings or not all(endings):
             num = sum(map(bool, endings))
-            return "bad_endings", f"{num} endings where the others have {self.num_endings}"
+            return "bad_endings", f"{num} endings, but most rows have {self.num_endings}"
         if not any(plain(row.fields.get(name)).strip() for name in (columns.context, columns.beginning)):
             return "empty_text", "the context is empty"
         return None
@@ -189,7 +196,7 @@ class _Counted:
             return endings.index(label), None
         if re.fullmatch(r"[A-Za-z]", label) and ord(label.upper()) - ord("A") < len(endings):
             return ord(label.upper()) - ord("A"), None
-        return None, ("bad_choice", f"the label '{label[:60]}' is none of the {len(endings)} endings")
+        return None, ("bad_choice", f"the label '{label[:60]}' matches none of the {len(endings)} endings")
 
 
 SWAG = ChoiceLayout(

@@ -1,4 +1,4 @@
-"""Words and tags: column files of the CoNLL kind, CoNLL-U, and tables with lists."""
+"""Words and tags: CoNLL column files, CoNLL-U, and tables with lists."""
 
 import json
 import re
@@ -10,7 +10,7 @@ from typing import Any
 
 from hornbook.tasks.reading.content import read_text
 from hornbook.tasks.reading.layout import Patterns, own_patterns
-from hornbook.tasks.reading.notes import Asked, Notes
+from hornbook.tasks.reading.notes import Notes, RequestedColumns
 from hornbook.tasks.reading.rows import FORMATS, Row, Table, is_missing, read_table
 from hornbook.tasks.reading.tables import find_column, named_roles
 from hornbook.tasks.reading.texts import key_of, name_of
@@ -19,19 +19,19 @@ from hornbook.tasks.schemes import MARKED
 
 CONLL_COLUMNS = {"word": 0, "pos": 1, "chunk": 2, "ner": 3}
 CONLLU_COLUMNS = {"form": 1, "lemma": 2, "upos": 3, "xpos": 4, "deprel": 7}
-BLANK = re.compile(r"[ \t]+")  # and not all that Python takes for white space, for words may hold it
+BLANK = re.compile(r"[ \t]+")  # not all white space known to Python: words may contain some of it
 COMMENT = re.compile(r"#\s*[\w.:-]+ = ")  # such as # sent_id = 7
 DOCUMENT = "-DOCSTART-"
 SHAPE_LINES = 5000
 NOT_A_WORD = re.compile(r"\d+[-.]\d+")  # a range such as 1-2, or an empty node such as 1.1
-TABLES = tuple(suffix for suffix in FORMATS if suffix != ".tsv")  # a TSV file is rather a word and its tag a line
+TABLES = tuple(suffix for suffix in FORMATS if suffix != ".tsv")  # a TSV file is more likely one word and tag per line
 WORDS = ("words", "tokens", "sentence", "text")
 TAGS = ("tags", "ner_tags", "labels", "label", "ner", "pos_tags", "upos", "pos")
 
 
 @dataclass(frozen=True)
 class ColumnLayout:
-    """`names` are the columns that may be asked for by name; `tag` is the one taken otherwise."""
+    """`names`: indices of the columns that can be selected by name; `tag`: the default tag column."""
 
     files: Patterns
     tag: str = "last"
@@ -39,27 +39,31 @@ class ColumnLayout:
     folder: str = ""
     takes_columns = True
 
-    def read(self, paths: Mapping[str, list[Path]], asked: Asked, notes: Notes) -> dict[str, list[TaggedExample]]:
+    def read(
+        self, paths: Mapping[str, list[Path]], requested: RequestedColumns, notes: Notes
+    ) -> dict[str, list[TaggedExample]]:
         parts = {}
         for part, files in paths.items():
             examples: list[TaggedExample] = []
             for path in files:
                 if path.suffix.lower() in TABLES:
-                    examples += table_examples(read_table(path, notes), part, asked, notes)
+                    examples += table_examples(read_table(path, notes), part, requested, notes)
                 else:
-                    examples += self._file(path, part, asked, notes)
+                    examples += self._file(path, part, requested, notes)
             parts[part] = examples
         return parts
 
-    def from_tables(self, tables: Mapping[str, Table], asked: Asked, notes: Notes) -> dict[str, list[TaggedExample]]:
-        return {part: table_examples(table, part, asked, notes) for part, table in tables.items()}
+    def from_tables(
+        self, tables: Mapping[str, Table], requested: RequestedColumns, notes: Notes
+    ) -> dict[str, list[TaggedExample]]:
+        return {part: table_examples(table, part, requested, notes) for part, table in tables.items()}
 
-    def _file(self, path: Path, part: str, asked: Asked, notes: Notes) -> Iterator[TaggedExample]:
+    def _file(self, path: Path, part: str, requested: RequestedColumns, notes: Notes) -> Iterator[TaggedExample]:
         lines = read_text(path, notes).split("\n")
         shape = shape_of(lines, path.suffix.lower() == ".conllu", may_be_conllu=not self.names)
         is_conllu, names = shape.is_conllu, CONLLU_COLUMNS if shape.is_conllu else self.names
-        column = column_number(asked.label or ("upos" if is_conllu else self.tag), names)
-        words_column = column_number(asked.text, names, "text") if asked.text else shape.words
+        column = column_number(path, requested.label or ("upos" if is_conllu else self.tag), names)
+        words_column = column_number(path, requested.text, names, "text") if requested.text else shape.words
         for number, (place, rows) in enumerate(shape.sentences(lines)):
             words = tuple(row[words_column if len(row) > words_column else 0] for row in rows)
             width = max(len(row) for row in rows)
@@ -72,38 +76,39 @@ class ColumnLayout:
             if short is None:
                 tags = tuple(row[column] for row in rows)
                 is_hidden = is_conllu and set(tags) == {"_"}
-                is_wanted = is_hidden and not part.startswith("test")
-                if is_wanted and notes.leaves_out("no_label", part, str(path), f"line {place}", "no word has a tag"):
+                needs_tags = is_hidden and not part.startswith("test")
+                if needs_tags and notes.should_drop("no_label", part, str(path), f"line {place}", "no word has a tag"):
                     continue
                 yield replace(example, tags=None if is_hidden else tags)
                 continue
-            detail = f"'{words[short]}' has {len(rows[short])} columns and so no tag"
-            if not notes.leaves_out("bad_row", part, str(path), f"line {place + short}", detail):
+            detail = f"'{words[short]}' has no tag: its line has {len(rows[short])} columns"
+            if not notes.should_drop("bad_row", part, str(path), f"line {place + short}", detail):
                 yield example
 
 
 def _has(row: list[str], column: int, width: int, is_conllu: bool) -> bool:
-    """Whether a line has the column. Counted from the end it must be a whole line, or another column would be taken."""
+    """Whether a line has the column. A negative column requires a complete line, as otherwise it would select another
+    column."""
     if is_conllu:
         return len(row) == 10
     return len(row) == width and len(row) > 1 if column < 0 else len(row) > column
 
 
-def column_number(asked: str, names: Mapping[str, int], role: str = "label") -> int:
-    if asked == "last":
+def column_number(path: Path, requested: str, names: Mapping[str, int], role: str = "label") -> int:
+    if requested == "last":
         return -1
-    if asked.isdigit():
-        return int(asked)
-    if asked.lower() in names:
-        return names[asked.lower()]
+    if requested.isdigit():
+        return int(requested)
+    if requested.lower() in names:
+        return names[requested.lower()]
     known = ", ".join([*names, "last"])
-    raise ValueError(f"--{role} {asked} is no column of this file: name one of {known}, or its number from 0")
+    raise ValueError(f"{path}: --{role} {requested} is not a column; use one of {known}, or its index from 0")
 
 
 @dataclass(frozen=True)
 class Shape:
-    """How a column file is written: whether fields are separated by tabs alone, so that words may hold spaces; how many
-    there are on a line; what is in the last of them; which one is the word."""
+    """The format of a column file. `by_tabs`: fields are separated only by tabs, so that words may contain spaces;
+    `width`: number of columns; `tags`: values of the last column; `words`: index of the word column."""
 
     by_tabs: bool
     width: int
@@ -117,7 +122,7 @@ class Shape:
         return _by_tabs(line) if self.by_tabs else _by_blanks(line)
 
     def sentences(self, lines: list[str]) -> Iterator[tuple[int, list[list[str]]]]:
-        """Sentences as lists of split lines, each with the number of its first line."""
+        """(number of its first line, rows of fields) of each sentence."""
         rows: list[list[str]] = []
         start = 0
         for number, line in enumerate([*lines, ""], 1):
@@ -131,8 +136,8 @@ class Shape:
                 rows.append(fields)
 
     def _is_skipped(self, line: str, fields: list[str], is_first: bool) -> bool:
-        """Comments, and in CoNLL-U what is no word. Where words are not numbered, # may be a word: only before a
-        sentence, a line that begins with it and has not the columns of the file or no tag is a comment."""
+        """Whether a line is a comment or, in CoNLL-U, not a word. In files without word numbers # may be a word: a line
+        that starts with # is a comment only before a sentence and without the columns or the tag of a word."""
         if self.is_conllu or self.words:
             return line.startswith("#") or NOT_A_WORD.fullmatch(fields[0]) is not None
         if not is_first or not line.startswith("#"):
@@ -153,8 +158,8 @@ def _by_blanks(line: str) -> list[str]:
 
 
 def shape_of(lines: list[str], is_conllu: bool = False, *, may_be_conllu: bool = True) -> Shape:
-    """The shape of most lines. Files whose words are numbered have them in their second column; those with ten columns
-    besides are CoNLL-U, whatever they are called."""
+    """The shape of most lines. In files with numbered words, the word is the second column; with ten columns in
+    addition the file is CoNLL-U, whatever its suffix."""
     if is_conllu:
         return CONLLU
     words = [line for line in lines[:SHAPE_LINES] if line.strip() and not line.startswith(("#", DOCUMENT))]
@@ -171,24 +176,24 @@ def shape_of(lines: list[str], is_conllu: bool = False, *, may_be_conllu: bool =
 
 
 def _are_numbered(shape: Shape, lines: list[str]) -> bool:
-    """Whether the first column counts the words of each sentence."""
+    """Whether the first column numbers the words of each sentence."""
     firsts = [[row[0] for row in rows if not row[0].startswith("#")] for _, rows in shape.sentences(lines)]
     firsts = [[each for each in first if not NOT_A_WORD.fullmatch(each)] for first in firsts if first]
-    counted = [each in (_counted(0, len(each)), _counted(1, len(each))) for each in firsts]
-    return all(counted) and any(len(each) > 1 for each in firsts)
+    is_numbered = [each in (_numbers(0, len(each)), _numbers(1, len(each))) for each in firsts]
+    return all(is_numbered) and any(len(each) > 1 for each in firsts)
 
 
-def _counted(start: int, num: int) -> list[str]:
-    return [str(start + place) for place in range(num)]
+def _numbers(start: int, num: int) -> list[str]:
+    return [str(start + index) for index in range(num)]
 
 
-def table_examples(table: Table, part: str, asked: Asked, notes: Notes) -> list[TaggedExample]:
-    """Rows with a list of words and a list of tags (in a CSV cell: as JSON, or with spaces between)."""
+def table_examples(table: Table, part: str, requested: RequestedColumns, notes: Notes) -> list[TaggedExample]:
+    """Examples from rows with a list of words and a list of tags (in CSV cells: JSON, or separated by spaces)."""
     if not table.rows:
         return []
-    words_column = find_column(table, asked.column("text"), WORDS, "text", num_sure=2)
+    words_column = find_column(table, requested.column("text"), WORDS, "text", num_sure=2)
     is_test = part.startswith("test")
-    tags_column = find_column(table, asked.column("label"), TAGS, "label", may_be_missing=is_test)
+    tags_column = find_column(table, requested.column("label"), TAGS, "label", may_be_missing=is_test)
     notes.log(f"columns: words = '{words_column}', tags = " + (f"'{tags_column}'" if tags_column else "none"))
     key_column = next((name for name in table.columns if name.lower() in ("id", "key", "guid")), None)
     notes.roles = named_roles(words_column, None, tags_column, key_column)
@@ -196,8 +201,8 @@ def table_examples(table: Table, part: str, asked: Asked, notes: Notes) -> list[
     for number, row in enumerate(table.rows):
         key = key_of(row, key_column, number)
         notes.places[part, key] = row.place
-        example, trouble = _tagged(row, key, words_column, tags_column)
-        if trouble is None or not notes.leaves_out(trouble[0], part, table.file, row.place, trouble[1]):
+        example, problem = _tagged(row, key, words_column, tags_column)
+        if problem is None or not notes.should_drop(problem[0], part, table.file, row.place, problem[1]):
             found.append(example)
     return found
 
@@ -217,7 +222,7 @@ def _tagged(
         return TaggedExample(key, words), ("no_label", "there are no tags")
     tags = as_words(tags)
     if len(tags) != len(words):
-        return TaggedExample(key, words), ("bad_tags", f"{len(words)} words and {len(tags)} tags")
+        return TaggedExample(key, words), ("bad_tags", f"{len(words)} words but {len(tags)} tags")
     return TaggedExample(key, words, tags), None
 
 

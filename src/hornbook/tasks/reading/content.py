@@ -1,4 +1,4 @@
-"""The text of a file and the JSON within, with what is wrong in them put right and noted."""
+"""The text and JSON of files; defects are repaired where possible and recorded as problems."""
 
 import codecs
 import json
@@ -16,21 +16,21 @@ SPACE = re.compile(r"[\s,]*")
 
 
 def read_text(path: Path, notes: Notes) -> str:
-    """The whole text of a file, its lines ended by line feeds."""
+    """The whole text of a file, with line feeds as line ends."""
     file = str(path)
     notes.files.append(file)
     try:
         data = path.read_bytes()
     except OSError as error:
-        raise ValueError(f"{file} cannot be read ({error.strerror}): check it and its permissions") from None
+        raise ValueError(f"{file} cannot be read ({error.strerror}): check the file and its permissions") from None
     text = _decoded_as(notes.format.encoding or encoding_of(data), data, file, notes)
-    if nuls := text.count("\0"):
-        notes.problem("nul_character", file, _line(text, text.index("\0")), count=nuls)
+    if num_nul := text.count("\0"):
+        notes.problem("nul_character", file, _line(text, text.index("\0")), count=num_nul)
         text = text.replace("\0", "")
     text = text.replace("\r\n", "\n")  # as CSV files are written
-    if carriages := text.count("\r"):
-        notes.problem("carriage_return", file, count=carriages)
-        # One that ends no line would part a row in two, so it becomes a space.
+    if num_returns := text.count("\r"):
+        notes.problem("carriage_return", file, count=num_returns)
+        # A carriage return inside a line would split a row in two, so it becomes a space.
         text = text.replace("\r", " " if "\n" in text else "\n")
     if not text.strip():
         notes.problem("empty_file", file)
@@ -48,7 +48,7 @@ def _decoded_as(encoding: str, data: bytes, file: str, notes: Notes) -> str:
         if notes.format.encoding is None:
             return decoded(data, file, "", notes)
         raise ValueError(
-            f"{file} is not in --encoding {encoding} ({error}): name the right one, or leave it out"
+            f"{file} cannot be decoded as --encoding {encoding} ({error}): give the right one, or leave the option out"
         ) from None
     if notes.format.encoding is None:
         notes.log(f"{file}: encoding {encoding} (detected; --encoding overrides it)")
@@ -56,7 +56,8 @@ def _decoded_as(encoding: str, data: bytes, file: str, notes: Notes) -> str:
 
 
 def decoded(data: bytes, file: str, place: str, notes: Notes) -> str:
-    """Bytes as text; without a `place`, the line of the first bad byte is the place."""
+    """UTF-8 bytes as text, invalid bytes replaced. `place` locates the data in problems; if empty, the line of the
+    first invalid byte is used."""
     try:
         return data.decode("utf-8")
     except UnicodeDecodeError as error:
@@ -72,7 +73,7 @@ def _line(text: str, place: int) -> str:
 
 
 class JsonReader:
-    """JSON values out of one file."""
+    """Reads JSON values from the text of one file."""
 
     def __init__(self, file: str, notes: Notes):
         self._file, self._notes = file, notes
@@ -80,15 +81,17 @@ class JsonReader:
         self._place = ""
 
     def value(self, text: str, place: str) -> Any:
-        """One value; a `ValueError` where it is none."""
+        """One value; raises `ValueError` if the text is not JSON."""
         self._place = place
-        return self._whole(self._decoder.decode(text), text)
+        return self._cleaned(self._decoder.decode(text), text)
 
     def elements(self, text: str) -> list[Any]:
-        """The elements of a list, or of the list named "data" in an object, as far as the file goes."""
+        """The elements of a list, or of the list named "data" in an object, up to the first that cannot be parsed."""
         start = LIST_OF_DATA.search(text) if text.lstrip().startswith("{") else re.match(r"\s*\[", text)
         if start is None:
-            raise ValueError(f'{self._file} holds neither a JSON list nor an object with a list named "data"')
+            raise ValueError(
+                f'{self._file} is neither a JSON list nor an object with a list named "data": write it as one'
+            )
         found, place = [], SPACE.match(text, start.end()).end()
         while not text.startswith("]", place):
             self._place = f"element {len(found) + 1}"
@@ -100,26 +103,26 @@ class JsonReader:
                 break
             found.append(value)
             place = SPACE.match(text, end).end()
-        return self._whole(found, text)
+        return self._cleaned(found, text)
 
     def _object(self, pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         found = dict(pairs)
         if len(found) < len(pairs):
             names = [name for name, _ in pairs]
-            twice = next(name for name in found if names.count(name) > 1)
-            self._notes.problem("repeated_name", self._file, self._place, f'"{twice}" is there twice')
+            repeated = next(name for name in found if names.count(name) > 1)
+            self._notes.problem("repeated_name", self._file, self._place, f'"{repeated}" occurs twice')
         return found
 
-    def _whole(self, value: Any, text: str) -> Any:
+    def _cleaned(self, value: Any, text: str) -> Any:
         return without_surrogates(value, self._file, self._notes) if ESCAPED_SURROGATE.search(text) else value
 
 
 def without_surrogates(value: Any, file: str, notes: Notes) -> Any:
-    """`value` with lone halves of surrogate pairs replaced: no tokenizer takes them."""
+    """`value` with unpaired surrogates replaced, which tokenizers reject."""
     if isinstance(value, str):
-        if value.isascii() or not (lone := len(SURROGATES.findall(value))):
+        if value.isascii() or not (num_unpaired := len(SURROGATES.findall(value))):
             return value
-        notes.problem("lone_surrogate", file, count=lone)
+        notes.problem("lone_surrogate", file, count=num_unpaired)
         return SURROGATES.sub("\ufffd", value)
     if isinstance(value, list):
         return [without_surrogates(each, file, notes) for each in value]

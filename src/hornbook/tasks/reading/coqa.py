@@ -1,10 +1,10 @@
 """CoQA: conversations about a story.
 
-The turns before a question stand in front of it. People answered freely and marked the words that say so; the span is
-their answer where it stands within those words, otherwise all of them. "yes" and "no" are put behind the story, so that
-they are spans like any other; "unknown" is a question without an answer. In a dev part the accepted answers are those
-that people typed, one for each person, as the published score leaves each person out in turn; where some said
-"unknown" and others did not, theirs is the empty answer.
+The previous turns are prepended to each question. Annotators typed a free answer and marked a rationale in the story;
+the target span is the typed answer if it occurs in the rationale, otherwise the whole rationale. "yes" and "no" are
+appended to the story, so that they are spans too; "unknown" means unanswerable. In the dev split the accepted answers
+are the typed ones, one per annotator, as the official score leaves out one annotator at a time; if only some annotators
+answered "unknown", their answer is "".
 """
 
 from collections.abc import Iterator, Mapping
@@ -14,13 +14,13 @@ from typing import Any
 
 from hornbook.tasks.reading.content import JsonReader, read_text
 from hornbook.tasks.reading.layout import Patterns
-from hornbook.tasks.reading.notes import Asked, Notes
-from hornbook.tasks.reading.squad import Found, checked
+from hornbook.tasks.reading.notes import Notes, RequestedColumns
+from hornbook.tasks.reading.squad import RawQuestion, checked
 from hornbook.tasks.records import SpanExample
 
-NUM_TURNS = 2  # before a question; more of them crowd out the story
+NUM_TURNS = 2  # prepended to a question; more would leave too few tokens for the story
 ENDING = "\nyes no"
-PLACES = {"yes": 1, "no": 5}  # in the ending
+PLACES = {"yes": 1, "no": 5}  # offsets in ENDING
 
 
 @dataclass(frozen=True)
@@ -29,10 +29,12 @@ class CoqaLayout:
     folder: str = "coqa"
     takes_columns = False
 
-    def read(self, paths: Mapping[str, list[Path]], asked: Asked, notes: Notes) -> dict[str, list[SpanExample]]:
+    def read(
+        self, paths: Mapping[str, list[Path]], requested: RequestedColumns, notes: Notes
+    ) -> dict[str, list[SpanExample]]:
         notes.log(
-            f"each question has the {NUM_TURNS} turns before it in front; 'yes' and 'no' stand behind the story; "
-            "'unknown' is no answer"
+            f"the {NUM_TURNS} previous turns are prepended to each question; 'yes' and 'no' are appended to the story; "
+            "'unknown' means no answer"
         )
         return {
             part: [example for path in files for example in _read_file(path, part, notes)]
@@ -45,7 +47,7 @@ def _read_file(path: Path, part: str, notes: Notes) -> list[SpanExample]:
     return checked(_questions(stories, part, str(path), notes), part, str(path), True, notes)
 
 
-def _questions(stories: list[Any], part: str, file: str, notes: Notes) -> Iterator[Found]:
+def _questions(stories: list[Any], part: str, file: str, notes: Notes) -> Iterator[RawQuestion]:
     for number, story in enumerate(stories, 1):
         place = f"story {number}"
         try:
@@ -54,30 +56,31 @@ def _questions(stories: list[Any], part: str, file: str, notes: Notes) -> Iterat
             notes.problem("bad_json", file, place, f"not in CoQA's layout: {error!r}")
             continue
         for turn, question, answers in turns:
-            yield Found(f"{name}-{turn}", question, passage, answers, name, f"{place}, turn {turn}")
+            yield RawQuestion(f"{name}-{turn}", question, passage, answers, name, f"{place}, turn {turn}")
 
 
 def _turns(story: dict, part: str) -> Iterator[tuple[int, str, tuple[tuple[str, int | None], ...] | None]]:
     before: list[str] = []
-    for turn, text, several in _said(story):
-        found = _accepted(several, story["story"], part) if several else None
+    for turn, text, answers_of_turn in _annotated_turns(story):
+        found = _accepted(answers_of_turn, story["story"], part) if answers_of_turn else None
         yield turn, " ".join([*before[-2 * NUM_TURNS :], text]), found
-        before += [text, several[0]["input_text"].strip() if several else ""]
+        before += [text, answers_of_turn[0]["input_text"].strip() if answers_of_turn else ""]
 
 
-def _said(story: dict) -> Iterator[tuple[int, str, list[dict]]]:
-    """The number of each turn, its question, and what each person answered, the one who was asked first."""
+def _annotated_turns(story: dict) -> Iterator[tuple[int, str, list[dict]]]:
+    """(turn number, question, answers) of each turn; the first answer is by the original annotator, the others are
+    additional."""
     answers = {answer["turn_id"]: answer for answer in story.get("answers", ())}
     others = [{answer["turn_id"]: answer for answer in each} for each in story.get("additional_answers", {}).values()]
     for question in story["questions"]:
         turn, answer = question["turn_id"], answers.get(question["turn_id"])
-        several = [answer, *(each[turn] for each in others if turn in each)] if answer else []
-        yield turn, question["input_text"].strip(), several
+        answers_of_turn = [answer, *(each[turn] for each in others if turn in each)] if answer else []
+        yield turn, question["input_text"].strip(), answers_of_turn
 
 
 @dataclass(frozen=True, slots=True)
 class Conversation:
-    """A story and what was said about it: (number of the turn, question, what each person typed as its answer)."""
+    """A story and its turns: (turn number, question, typed answer of each annotator)."""
 
     key: str
     story: str
@@ -85,13 +88,13 @@ class Conversation:
 
 
 def read_conversations(path: Path, notes: Notes) -> list[Conversation]:
-    """The same file as it was said, for a model that goes on with the conversation."""
+    """The stories of a CoQA file with their turns unchanged, for models that continue the conversation."""
     found = []
     for number, story in enumerate(JsonReader(str(path), notes).elements(read_text(path, notes)), 1):
         try:
             turns = [
-                (turn, question, tuple(answer["input_text"].strip() for answer in several))
-                for turn, question, several in _said(story)
+                (turn, question, tuple(answer["input_text"].strip() for answer in answers_of_turn))
+                for turn, question, answers_of_turn in _annotated_turns(story)
             ]
             found.append(Conversation(str(story["id"]), story["story"], tuple(turns)))
         except (KeyError, TypeError, AttributeError) as error:
@@ -107,7 +110,7 @@ def _accepted(answers: list[dict], story: str, part: str) -> tuple[tuple[str, in
 
 
 def _typed(answer: dict, story: str) -> tuple[str, int | None]:
-    """What was typed, and where it stands if it does."""
+    """(typed answer, its start in the story or -1 if it is not a span)."""
     if _word(answer) == "unknown":
         return "", -1
     text, start = _span(answer, story)

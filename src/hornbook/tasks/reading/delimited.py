@@ -1,8 +1,9 @@
-"""Records of CSV and TSV files: the delimiter and the quoting are detected, and a broken quote breaks its own row only.
+"""Records of CSV and TSV files: the delimiter and quoting are detected, and an unbalanced quote affects only its own
+row.
 
-The first line names the columns, so a delimiter must occur in it; of several, the one that gives most records as many
-fields as there are names is taken. `csv.Sniffer` is not used: it takes a letter or the commas of a single column of
-texts for a delimiter.
+The first line is the header, so the delimiter must occur in it; among several candidates, the one for which most
+records have as many fields as the header is used. `csv.Sniffer` is not used: it can pick a letter, or the commas in a
+single column of texts, as the delimiter.
 """
 
 import csv
@@ -13,14 +14,14 @@ from hornbook.tasks.reading.notes import Notes
 
 DELIMITERS = {",": "comma", ";": "semicolon", "\t": "tab", "|": "pipe"}
 SAMPLE_LINES = 500
-Record = tuple[str, list[str]]  # its place in the file, and its fields
+Record = tuple[str, list[str]]  # place in the file ("line 12") and fields
 
 
 @dataclass(frozen=True)
 class Dialect:
     delimiter: str = ","
     quote: str = '"'
-    escape: str | None = None  # None: a quote within quotes is doubled
+    escape: str | None = None  # None: a quote inside a quoted field is doubled
 
     @property
     def options(self) -> dict:
@@ -30,29 +31,29 @@ class Dialect:
         }
 
     def described(self) -> str:
-        words = [f"delimiter {DELIMITERS.get(self.delimiter) or repr(self.delimiter)}"]
-        words += [f"fields in {self.quote}"] if self.quote != '"' else []
-        words += ["quotes escaped by a backslash"] if self.escape else []
-        return ", ".join(words)
+        traits = [f"delimiter {DELIMITERS.get(self.delimiter) or repr(self.delimiter)}"]
+        traits += [f"quote character {self.quote}"] if self.quote != '"' else []
+        traits += ["quotes escaped by a backslash"] if self.escape else []
+        return ", ".join(traits)
 
 
 def dialect_for(text: str, suffix: str, file: str, notes: Notes) -> Dialect:
-    """The dialect of a .csv or .tsv file, logged where it is not the usual one."""
-    asked = notes.format.delimiter
-    usual = Dialect("\t" if suffix == ".tsv" else ",")
-    found = detected(text, asked or usual.delimiter, is_asked=asked is not None)
-    if found != usual and asked is None:
+    """The dialect of a .csv or .tsv file; logged if it is not the default of the suffix."""
+    requested = notes.format.delimiter
+    default = Dialect("\t" if suffix == ".tsv" else ",")
+    found = detected(text, requested or default.delimiter, is_given=requested is not None)
+    if found != default and requested is None:
         notes.log(f"{file}: {found.described()} (detected; --delimiter overrides it)")
     return found
 
 
 def records(text: str, suffix: str, dialect: Dialect, file: str, notes: Notes) -> Iterator[Record]:
-    """The records of a .csv or .tsv file, the first of which names the columns."""
+    """The records of a .csv or .tsv file; the first one is the header."""
     if suffix == ".tsv" and dialect == Dialect("\t"):
-        # Quotes are plain characters, as in most TSV files, unless they make sense as marks in the whole of this one.
-        if not _quotes_are_marks(text):
+        # As in most TSV files, quotes are ordinary characters unless the whole file parses with quoting.
+        if not _is_quoted(text):
             return plain_records(text)
-        notes.log(f"{file}: fields are in quotes, which were taken off")
+        notes.log(f"{file}: fields are quoted; the quotes were removed")
     return csv_records(text, dialect, file, notes)
 
 
@@ -61,24 +62,26 @@ def plain_records(text: str) -> Iterator[Record]:
         yield f"line {number}", line.split("\t") if line else []
 
 
-def detected(text: str, usual: str, *, is_asked: bool = False) -> Dialect:
-    """The dialect of a file whose first line names its columns; with `is_asked`, the delimiter is the usual one."""
+def detected(text: str, delimiter: str, *, is_given: bool = False) -> Dialect:
+    """The dialect of a file with a header line. `delimiter` is preferred; with `is_given` it is the only candidate."""
     sample = "\n".join(text.split("\n", SAMPLE_LINES)[:SAMPLE_LINES]) + "\n"
     header = sample.partition("\n")[0]
-    delimiters = [usual] if is_asked else [mark for mark in (usual, *DELIMITERS) if mark in header] or [usual]
+    delimiters = [delimiter]
+    if not is_given:
+        delimiters = [mark for mark in (delimiter, *DELIMITERS) if mark in header] or delimiters
     plain = [Dialect(mark) for mark in dict.fromkeys(delimiters)]
     escaped = [replace(each, escape="\\") for each in plain if '\\"' in sample]
-    single = [replace(each, quote="'") for each in plain if _is_in_single_quotes(header, each.delimiter)]
-    return max([*plain, *escaped, *single], key=lambda each: _regularity(sample, each))  # of equals the first
+    single = [replace(each, quote="'") for each in plain if _is_single_quoted(header, each.delimiter)]
+    return max([*plain, *escaped, *single], key=lambda each: _regularity(sample, each))  # the first on ties
 
 
-def _is_in_single_quotes(header: str, delimiter: str) -> bool:
+def _is_single_quoted(header: str, delimiter: str) -> bool:
     return all(len(name) > 1 and name[0] == name[-1] == "'" for name in header.split(delimiter))
 
 
 def _regularity(sample: str, dialect: Dialect) -> float:
-    """The share of the records that have as many fields as there are columns, less those with broken quotes; a quote
-    that stays around a name of a column counts as broken."""
+    """The fraction of records that have as many fields as the header, minus the fraction with unbalanced quotes; single
+    quotes left around all column names count as one unbalanced record."""
     notes = Notes()
     found = [fields for _, fields in csv_records(sample, dialect, "", notes) if fields]
     if not found:
@@ -87,7 +90,7 @@ def _regularity(sample: str, dialect: Dialect) -> float:
     return (sum(len(fields) == len(found[0]) for fields in found) - num_odd) / len(found)
 
 
-def _quotes_are_marks(text: str) -> bool:
+def _is_quoted(text: str) -> bool:
     if '\t"' not in text and '\n"' not in text and not text.startswith('"'):
         return False
     try:
@@ -98,7 +101,8 @@ def _quotes_are_marks(text: str) -> bool:
 
 
 def _lines(text: str) -> list[str]:
-    """With their ends, and cut at line feeds only: texts hold other characters that Python counts as line ends."""
+    """Lines with their line feeds. Split at line feeds only: `str.splitlines` also splits at characters that occur in
+    texts."""
     lines = [line + "\n" for line in text.split("\n")]
     return lines[:-1] if lines[-1] == "\n" else lines
 
@@ -108,8 +112,8 @@ def csv_records(text: str, dialect: Dialect, file: str, notes: Notes) -> Iterato
     limit = csv.field_size_limit(1 << 30)
     try:
         while start < len(lines):
-            # Within an open quote all that was read before is forgotten, so that a record which is open at the end of
-            # its line, on the way to a line where another one broke, would break there too: it is not followed again.
+            # A record that starts before `bad_line` and is still open at the end of its line would fail at `bad_line`
+            # too, as the parser state inside an open quote does not depend on where it was opened: read only its line.
             last = start + 1 if start < bad_line else len(lines)
             reader = csv.reader((lines[i] for i in range(start, last)), **dialect.options, strict=True)
             done = 0
@@ -119,7 +123,7 @@ def csv_records(text: str, dialect: Dialect, file: str, notes: Notes) -> Iterato
                     done = reader.line_num
                 start += done
             except csv.Error as error:
-                # Only this line is doubtful: an open quote must not swallow the rows after it.
+                # Keep only this line as a record: an open quote must not swallow the rows after it.
                 bad_line = max(bad_line, start + reader.line_num - 1)
                 start += done
                 place = f"line {start + 1}"

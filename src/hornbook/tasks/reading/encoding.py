@@ -1,8 +1,7 @@
-"""Which encoding a file is in.
+"""Detects the encoding of a file.
 
-UTF-8 is what a file is taken for wherever its bytes allow it, so only others are looked at closely. Few high bytes that
-stand alone are accents of a European language, runs of them that are Hangul are Korean; what is neither is left to
-`charset-normalizer`, which needs some text to be right.
+A file is UTF-8 if its bytes are valid UTF-8. Otherwise, isolated high bytes are accents of a European language and runs
+that decode to Hangul are Korean; the rest is left to `charset-normalizer`, which needs some text to be reliable.
 """
 
 import codecs
@@ -12,23 +11,23 @@ import unicodedata
 UTF_8 = "utf-8"
 MARKS = {
     codecs.BOM_UTF8: UTF_8,
-    codecs.BOM_UTF32_LE: "utf-32",  # before UTF-16, whose mark it begins with
+    codecs.BOM_UTF32_LE: "utf-32",  # before UTF-16, whose mark is a prefix of this one
     codecs.BOM_UTF32_BE: "utf-32",
     codecs.BOM_UTF16_LE: "utf-16",
     codecs.BOM_UTF16_BE: "utf-16",
 }
 OTHERS = ("cp932", "gb18030", "big5", "cp1250", "cp1251", "cp1253")
 SAMPLE_BYTES = 1 << 18
-FEWEST_BYTES = 6  # beyond ASCII, for a guess that is worth anything
+FEWEST_BYTES = 6  # beyond ASCII; fewer are not enough for charset-normalizer
 HIGH_BYTES = re.compile(rb"[\x80-\xff]+")
 VALID = re.compile(rb"[\xc2-\xdf][\x80-\xbf]|[\xe0-\xef][\x80-\xbf]{2}|[\xf0-\xf4][\x80-\xbf]{3}")
 HANGUL = re.compile("[가-힣]")
-RARE = "ÿþÞðÐ"  # in texts of cp1252; so are these kinds of sign:
+RARE = "ÿþÞðÐ"  # in cp1252 texts; so are these Unicode categories:
 RARE_KINDS = ("Cc", "Cf", "No", "So", "Sk", "Sm")
 
 
 def encoding_of(data: bytes) -> str:
-    """The encoding of a file; `utf-8` too where none fits, so that what cannot be read is replaced."""
+    """The encoding of a file; `utf-8` if none fits, so that invalid bytes are replaced."""
     for mark, encoding in MARKS.items():
         if data.startswith(mark):
             return encoding
@@ -45,7 +44,7 @@ def encoding_of(data: bytes) -> str:
 
 
 def _wide(sample: bytes) -> str | None:
-    """UTF-16 without a mark: line ends, digits and delimiters have a zero in every other byte."""
+    """UTF-16 without a byte order mark: line ends, digits and delimiters have a zero in every other byte."""
     zeros = [sample[side::2].count(0) for side in (0, 1)]
     if max(zeros) < max(3, len(sample) / 40) or min(zeros) > max(zeros) / 20:
         return None
@@ -60,11 +59,11 @@ def _wide(sample: bytes) -> str | None:
 def _legacy(sample: bytes) -> str | None:
     runs = HIGH_BYTES.findall(sample)
     if sum(map(len, VALID.findall(sample))) >= sum(map(len, runs)) / 2:
-        return None  # UTF-8 in which some bytes are damaged
+        return None  # UTF-8 with some damaged bytes
     if sum(len(run) == 1 for run in runs) > len(runs) / 2 and (european := _european(sample)):
         return european
     korean = _decoded(sample, "cp949")
-    if korean is not None and _share([each for each in HANGUL.findall(korean) if _is_common(each)], korean) > 0.95:
+    if korean is not None and _fraction([each for each in HANGUL.findall(korean) if _is_common(each)], korean) > 0.95:
         return "cp949"
     if sum(map(len, runs)) < FEWEST_BYTES:
         return None
@@ -79,7 +78,7 @@ def _european(sample: bytes) -> str | None:
         text = _decoded(sample, encoding)
         if text is not None:
             odd = [each for each in text if each in RARE or _is_rare_sign(each)]
-            return encoding if _share(odd, text) < 0.4 else None
+            return encoding if _fraction(odd, text) < 0.4 else None
     return None
 
 
@@ -88,17 +87,17 @@ def _is_rare_sign(character: str) -> bool:
 
 
 def _is_common(syllable: str) -> bool:
-    """Whether it is one of the 2,350 that all but a few Korean words are written in."""
+    """Whether the syllable is one of the 2,350 of EUC-KR, which cover nearly all Korean words."""
     return len(syllable.encode("euc_kr", "ignore")) == 2
 
 
 def _decoded(sample: bytes, encoding: str) -> str | None:
-    """None where it is not in this encoding; a character cut off at the end of a sample is passed over."""
+    """The decoded sample, None if it is not in this encoding; a character cut off at the end is ignored."""
     try:
         return codecs.getincrementaldecoder(encoding)().decode(sample)
     except UnicodeDecodeError:
         return None
 
 
-def _share(some: list[str], text: str) -> float:
+def _fraction(some: list[str], text: str) -> float:
     return len(some) / max(1, sum(each > "\x7f" and not unicodedata.category(each).startswith("P") for each in text))

@@ -1,4 +1,4 @@
-"""What is done to the examples of every layout: keys made distinct, tags in one scheme, a dev part, the labels."""
+"""Steps common to all layouts: unique keys, tags in BIO, a held-out dev split, the list of labels."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -12,21 +12,21 @@ from hornbook.tasks.records import PARTS, DataSet, Example, TaggedExample
 from hornbook.tasks.schemes import Scheme, repaired, scheme_of, to_bio
 
 Parts = dict[str, list[Example]]
-WHY_NOTHING = ("empty_file", "unreadable", *LEFT_OUT_OF_TRAINING)
+REASONS = ("empty_file", "unreadable", *LEFT_OUT_OF_TRAINING)
 
 
 def finished(entry: KnownDataSet, parts: Parts, notes: Notes, *, seed: int, held_out: float) -> DataSet:
     parts = {part: parts[part] for part in sorted(parts, key=_order)}
     if not any(parts.values()):
-        reason = notes.problems.first(*WHY_NOTHING) or ", ".join(notes.files)
+        reason = notes.problems.first(*REASONS) or ", ".join(notes.files)
         raise ValueError(f"no example could be read ({reason}): check the data")
     for part in [part for part in parts if not parts[part]]:
-        notes.log(f"the {part} part has no examples: it is left out")
+        notes.log(f"the {part} split has no examples and is ignored")
         del parts[part]
     scheme = ""
     if entry.kind == "tagging":
         parts, scheme = _in_bio(parts, notes)
-    parts = {part: _distinct(examples, part, notes) for part, examples in parts.items()}
+    parts = {part: _with_unique_keys(examples, part, notes) for part, examples in parts.items()}
     if held_out and "dev" not in parts and len(parts.get("train", ())) > 1:
         parts = _with_dev(parts, notes, seed, held_out)
     labels = () if entry.kind in ("regression", "spans", "choice") else _labels(entry, parts, scheme, notes)
@@ -36,7 +36,7 @@ def finished(entry: KnownDataSet, parts: Parts, notes: Notes, *, seed: int, held
         labels=labels,
         is_multi=entry.is_multi,
         problems=notes.problems,
-        said=tuple(notes.said),
+        messages=tuple(notes.messages),
         files=tuple(dict.fromkeys(notes.files)),
         scheme=scheme,
         roles=notes.roles,
@@ -48,8 +48,8 @@ def _order(part: str) -> tuple[int, str]:
     return (PARTS.index(part.partition("-")[0]), part)
 
 
-def _distinct(examples: list[Example], part: str, notes: Notes) -> list[Example]:
-    """Predictions are written down by key, so that two of one key would be one."""
+def _with_unique_keys(examples: list[Example], part: str, notes: Notes) -> list[Example]:
+    """Examples with unique keys, as predictions are stored by key; repeated keys get a number."""
     if len({example.key for example in examples}) == len(examples):
         return examples
     seen: set[str] = set()
@@ -59,7 +59,9 @@ def _distinct(examples: list[Example], part: str, notes: Notes) -> list[Example]
         while key in seen:
             key, number = f"{example.key}#{number}", number + 1
         if key != example.key:
-            notes.example_problem("repeated_key", part, example.key, f"'{example.key}' is there twice, now '{key}'")
+            notes.example_problem(
+                "repeated_key", part, example.key, f"'{example.key}' occurs twice, renamed to '{key}'"
+            )
             example = replace(example, key=key)
         seen.add(key)
         found.append(example)
@@ -69,7 +71,7 @@ def _distinct(examples: list[Example], part: str, notes: Notes) -> list[Example]
 def _in_bio(parts: Parts, notes: Notes) -> tuple[Parts, Scheme]:
     scheme = scheme_of(example.tags for examples in parts.values() for example in examples if example.tags)
     if scheme == "plain":
-        notes.log("tags: plain, one a word")
+        notes.log("tags: plain, one per word")
         return parts, scheme
     notes.log(f"tags: {scheme}" + ("" if scheme == "BIO" else ", read as BIO"))
     parts = {part: [_repaired(each, scheme, part, notes) for each in examples] for part, examples in parts.items()}
@@ -83,19 +85,20 @@ def _repaired(example: TaggedExample, scheme: Scheme, part: str, notes: Notes) -
     tags, num_changed = repaired(read)
     if num_changed:
         place = next(index for index, (old, new) in enumerate(zip(read, tags, strict=True)) if old != new)
-        detail = f"{example.tags[place]} on '{example.words[place]}' continues nothing"
+        detail = f"{example.tags[place]} on '{example.words[place]}' continues no entity"
         notes.example_problem("broken_tags", part, example.key, detail, num_changed)
     return replace(example, tags=tuple(tags))
 
 
 def _with_dev(parts: Parts, notes: Notes, seed: int, share: float) -> Parts:
     train, dev, how = hold_out(parts["train"], share, seed)
-    notes.log(f"no dev part: {len(dev)} of {len(train) + len(dev)} train examples were held out {how} (seed {seed})")
+    notes.log(f"no dev split: {len(dev)} of {len(train) + len(dev)} train examples were held out {how} (seed {seed})")
     return {"train": train, "dev": dev, **{part: each for part, each in parts.items() if part != "train"}}
 
 
 def _labels(entry: KnownDataSet, parts: Parts, scheme: str, notes: Notes) -> tuple[str, ...]:
-    """Those of training, or of all parts where there is none; others are noted."""
+    """The labels of the training split, or of all splits if there is none; labels only in other splits are recorded as
+    problems."""
     seen_in = ["train"] if parts.get("train") else list(parts)
     seen = {name for part in seen_in for example in parts[part] for name in names_in(example)}
     if scheme not in ("", "plain"):

@@ -1,5 +1,5 @@
-"""Which column of a user's own table is the text, its pair and the label: inferred from the names of the columns and,
-failing that, from what they hold. Where several columns could be meant, none is taken: the user has to name one."""
+"""Infers which column of a user's own table is the text, its pair and the label, from the column names and, failing
+that, from the values. If several columns are possible, the user has to name one."""
 
 import datetime
 import itertools
@@ -8,7 +8,7 @@ import shlex
 from collections.abc import Iterable, Mapping
 from typing import Any, Literal
 
-from hornbook.tasks.reading.notes import Asked
+from hornbook.tasks.reading.notes import RequestedColumns
 from hornbook.tasks.reading.rows import Table, is_missing
 from hornbook.tasks.reading.texts import Columns
 
@@ -31,15 +31,15 @@ TEXTS += ("question", "query", "premise", "sentence1", "input", "title", "headli
 SURE_LABELS = ("label", "labels")
 LABELS = ("class", "category", "target", "gold_label", "gold", "sentiment", "polarity", "intent", "topic", "emotion")
 NUMBERS = ("score", "similarity", "rating", "stars", "value")
-WEAK_LABELS = (*NUMBERS, "genre", "tags", "answer", "y")  # often something else beside the label
+WEAK_LABELS = (*NUMBERS, "genre", "tags", "answer", "y")  # often not the label but another column
 KEYS = ("id", "key", "guid", "idx", "index", "uid", "uuid")
 TIMES = ("date", "time", "datetime", "timestamp", "created", "updated", "modified", "year", "month", "day")
 LabelKind = Literal["class", "classes", "number"]
 SAMPLE = 1000
 MOST_CLASSES = 100
-MANY_ROWS = 20  # below, a column of labels may well hold each of them once
-MOST_DISTINCT = 0.8  # values per row of a column that is called a label
-SHORTER = 0.5  # of the longest column of texts: what is shorter is not mistaken for it
+MANY_ROWS = 20  # with fewer rows, each label may well occur only once
+MOST_DISTINCT = 0.8  # maximum distinct values per row of a column with the name of a label
+COMPARABLE_LENGTH = 0.5  # text columns below this fraction of the longest mean length are not candidates
 TIME = re.compile(
     r"""(\d{4}\s*[-/.년]\s*\d{1,2}\s*[-/.월]\s*\d{1,2}  # 2024-03-17, 2024년 3월 17일
     |\d{1,2}[-/.]\d{1,2}[-/.]\d{4}|\d{1,2}[-/]\d{1,2}[-/]\d{2}|\d\d\.\d\d\.\d\d  # 17/3/2024, 17.03.24
@@ -52,42 +52,44 @@ TIME = re.compile(
 NAME_PART = re.compile(r"[A-Z]?[^\W\d_A-Z]+|[A-Z]+(?![a-z])|\d+")
 
 
-def guess_columns(table: Table, asked: Asked, kind: LabelKind, *, needs_label: bool) -> Columns:
-    """The columns of texts with a label. What was asked for is taken, if it is there; what a run was trained on
-    (`asked.trained`) must be there, the label only where one is needed."""
-    for column, role in ((asked.text, "text"), (asked.pair, "pair")):
+def infer_columns(table: Table, requested: RequestedColumns, kind: LabelKind, *, needs_label: bool) -> Columns:
+    """The columns of a table of labelled texts. Columns in `requested` and those that the run was trained on
+    (`requested.trained`) must exist, the label only with `needs_label`; the others are inferred."""
+    for column, role in ((requested.text, "text"), (requested.pair, "pair")):
         if column:
-            table.need(column, role)
-    _need_trained(table, asked, needs_label)
-    label, labels = _asked_labels(table, asked.label) if asked.label and needs_label else (asked.label, ())
-    trained = {} if asked.text or asked.pair else asked.trained
-    text, pair = asked.text or trained.get("text"), asked.pair or trained.get("pair")
+            table.require(column, role)
+    _require_trained(table, requested, needs_label)
+    label, labels = (
+        _requested_labels(table, requested.label) if requested.label and needs_label else (requested.label, ())
+    )
+    trained = {} if requested.text or requested.pair else requested.trained
+    text, pair = requested.text or trained.get("text"), requested.pair or trained.get("pair")
     taken = {text, pair, label, *labels} - {None}
     if text is None and pair is None:
         text, pair = _pair(table, taken)
     text = text or _text(table, taken)
     taken |= {text, pair}
     if not label and not labels:
-        label, labels = _trained_labels(table, asked)
-    if not label and not labels and not asked.trained:
+        label, labels = _trained_labels(table, requested)
+    if not label and not labels and not requested.trained:
         label, labels = _label(table, taken, kind, needs_label)
     key = _one_of(table, KEYS, taken | {label})
     return Columns(text, pair, label, key, labels)
 
 
-def _need_trained(table: Table, asked: Asked, needs_label: bool) -> None:
-    """Refuses a table that lacks a column which the run was trained on, unless another one is named in its place."""
-    wanted = [] if asked.text or asked.pair else ["text", "pair"]
-    wanted += ["label"] if needs_label and not asked.label else []
-    for role in wanted:
-        column = asked.trained.get(role)
+def _require_trained(table: Table, requested: RequestedColumns, needs_label: bool) -> None:
+    """Raises `ValueError` if the table lacks a column that the run was trained on and the user named no other one."""
+    roles = [] if requested.text or requested.pair else ["text", "pair"]
+    roles += ["label"] if needs_label and not requested.label else []
+    for role in roles:
+        column = requested.trained.get(role)
         missing = [] if column is None or column in table.columns else _columns_in(column)
         missing = [name for name in missing if name not in table.columns]
         if missing:
-            there = ", ".join(table.columns[:30]) or "none"
+            available = ", ".join(table.columns[:30]) or "none"
             raise ValueError(
-                f"{table.file} has no column '{missing[0]}', which the run was trained on as the {role}; its columns "
-                f"are {there}; name the {role} with --{role}"
+                f"{table.file} has no column '{missing[0]}', which the run was trained on as the {role}; name another "
+                f"one with --{role} (columns: {available})"
             )
 
 
@@ -95,22 +97,22 @@ def _columns_in(label: str) -> list[str]:
     return [name.strip() for name in label.split(",") if name.strip()]
 
 
-def _asked_labels(table: Table, asked: str) -> tuple[str | None, tuple[str, ...]]:
-    """One column, or several of 0 and 1 with commas between."""
-    if asked in table.columns or "," not in asked:
-        table.need(asked, "label")
-        return asked, ()
-    names = tuple(_columns_in(asked))
+def _requested_labels(table: Table, label: str) -> tuple[str | None, tuple[str, ...]]:
+    """(label column, ()) or, for several columns of 0 and 1 separated by commas, (None, columns)."""
+    if label in table.columns or "," not in label:
+        table.require(label, "label")
+        return label, ()
+    names = tuple(_columns_in(label))
     for name in names:
-        table.need(name, "label")
+        table.require(name, "label")
     return None, names
 
 
-def _trained_labels(table: Table, asked: Asked) -> tuple[str | None, tuple[str, ...]]:
-    label = asked.trained.get("label")
+def _trained_labels(table: Table, requested: RequestedColumns) -> tuple[str | None, tuple[str, ...]]:
+    label = requested.trained.get("label")
     if label is None or (label not in table.columns and not set(_columns_in(label)) <= set(table.columns)):
         return None, ()
-    return _asked_labels(table, label)
+    return _requested_labels(table, label)
 
 
 # ---- text
@@ -126,13 +128,15 @@ def _pair(table: Table, taken: set[str]) -> tuple[str | None, str | None]:
     if len(found) > 1:
         several = " or ".join(f"{first} and {second}" for first, second in found)
         options = f"--text {shlex.quote(found[0][0])} --pair {shlex.quote(found[0][1])}"
-        raise ValueError(f"{table.file}: several columns could be the text and its pair ({several}); pass {options}")
+        raise ValueError(
+            f"{table.file}: several columns could be the text and its pair ({several}); name them, such as {options}"
+        )
     return found[0] if found else (None, None)
 
 
 def _text(table: Table, taken: set[str]) -> str:
-    """The column called text; else the only one with another name for it, if no column holds longer texts; else the
-    one that holds texts."""
+    """The column named "text"; otherwise the only column with another usual name, if no column has longer texts;
+    otherwise the only column that contains texts."""
     named = _named(table, TEXTS, taken)
     if sure := [column for column in named if column.lower() == "text"]:
         return sure[0]
@@ -140,7 +144,7 @@ def _text(table: Table, taken: set[str]) -> str:
     longest = max(lengths.values(), default=0.0)
     if len(named) == 1 and lengths.get(named[0], 0.0) >= longest:
         return named[0]
-    comparable = [column for column, length in lengths.items() if length > SHORTER * longest]
+    comparable = [column for column, length in lengths.items() if length > COMPARABLE_LENGTH * longest]
     candidates = [column for column in table.columns if column in {*named, *comparable}]
     if len(candidates) != 1:
         raise _unclear(table, "text", candidates)
@@ -148,7 +152,7 @@ def _text(table: Table, taken: set[str]) -> str:
 
 
 def _text_lengths(table: Table, taken: set[str]) -> dict[str, float]:
-    """How long the texts of each column are on average, of those columns that hold words and not classes or times."""
+    """Mean text length in characters of each column that contains words rather than classes or times."""
     lengths = {}
     for column in table.columns:
         texts = [value for value in _sample(table, column) if isinstance(value, str)]
@@ -167,14 +171,14 @@ def _label(table: Table, taken: set, kind: LabelKind, needs_label: bool) -> tupl
         named = _named(table, names, taken)
         candidates = [column for column in named if _may_be_label(table, column, kind)]
         if names is WEAK_LABELS and kind != "classes":
-            candidates = [*candidates, *(each for each in _look_like_labels(table, taken, kind) if each not in named)]
+            candidates = [*candidates, *(each for each in _label_candidates(table, taken, kind) if each not in named)]
         if candidates:
             break
     if not candidates and kind == "classes":
-        if switches := _switches(table, taken):
-            return None, switches
+        if binary_columns := _binary_columns(table, taken):
+            return None, binary_columns
     elif not candidates:
-        candidates = _look_like_labels(table, taken, kind)
+        candidates = _label_candidates(table, taken, kind)
     if len(candidates) == 1:
         return candidates[0], ()
     if needs_label:
@@ -183,20 +187,21 @@ def _label(table: Table, taken: set, kind: LabelKind, needs_label: bool) -> tupl
 
 
 def _label_names(kind: LabelKind) -> Iterable[tuple[str, ...]]:
-    """Names of a label, the surest first."""
+    """Usual names of the label column, most reliable first."""
     return (NUMBERS, SURE_LABELS, LABELS, WEAK_LABELS) if kind == "number" else (SURE_LABELS, LABELS, WEAK_LABELS)
 
 
 def _may_be_label(table: Table, column: str, kind: LabelKind) -> bool:
-    """Whether a column that is called a label can be one: no time, and not another value on nearly every row."""
+    """Whether a column with the name of a label can be one: it is not a time and does not have a new value in nearly
+    every row."""
     if _is_time(table, column):
         return False
     num_rows, num_values = _counts(table, column)
     return kind != "class" or num_rows < MANY_ROWS or num_values <= MOST_DISTINCT * num_rows
 
 
-def _look_like_labels(table: Table, taken: set, kind: LabelKind) -> list[str]:
-    """The columns of numbers, or of few values which come again, that are neither times nor keys."""
+def _label_candidates(table: Table, taken: set, kind: LabelKind) -> list[str]:
+    """The columns of numbers (for `kind` "number") or of few repeated values that are neither times nor keys."""
     found = []
     for column in table.columns:
         if column in taken or _is_key(column) or _is_time(table, column):
@@ -220,19 +225,19 @@ def _holds_numbers(table: Table, column: str) -> bool:
 
 
 def _counts_rows(table: Table, column: str) -> bool:
-    """Whether the column numbers the rows: whole numbers, each one more than the last."""
+    """Whether the column numbers the rows: each value is one more than the previous one."""
     numbers = [float(value) for value in _values(table, column)]
     return len(numbers) > 1 and all(after - before == 1 for before, after in itertools.pairwise(numbers))
 
 
-def _switches(table: Table, taken: set) -> tuple[str, ...]:
-    """All columns of 0 and 1, one per class."""
+def _binary_columns(table: Table, taken: set) -> tuple[str, ...]:
+    """All columns of 0 and 1, which are taken as one column per class."""
     columns = [column for column in table.columns if column not in taken and not _is_key(column)]
     samples = {column: {str(value).strip() for value in _values(table, column)} for column in columns}
     return tuple(column for column in columns if samples[column] and samples[column] <= {"0", "1", "0.0", "1.0"})
 
 
-# ---- what a column is called and holds
+# ---- names and values of columns
 
 
 def _named(table: Table, names: Iterable[str], taken: set) -> list[str]:
@@ -245,7 +250,7 @@ def _one_of(table: Table, names: Iterable[str], taken: set) -> str | None:
 
 
 def _last_word(column: str) -> str:
-    """Of a name such as `Ticket ID`, `ticket_id` or `ticketId`."""
+    """The last word of a column name, lower case: "id" for `Ticket ID`, `ticket_id` or `ticketId`."""
     return next(iter(NAME_PART.findall(column)[-1:]), "").lower()
 
 
@@ -275,7 +280,7 @@ def _is_number(value: Any) -> bool:
 
 
 def _counts(table: Table, column: str) -> tuple[int, int]:
-    """How many rows have a value, and how many different ones there are."""
+    """(number of rows with a value, number of distinct values)."""
     values = _values(table, column)
     return len(values), len({str(value).strip() for value in values})
 
@@ -290,7 +295,8 @@ def _sample(table: Table, column: str) -> list[Any]:
 
 
 def roles_of(columns: Columns) -> Mapping[str, str]:
-    """The column of each role, under the name of the option that sets it; `key` is what names an example."""
+    """Column by role, named as the option that sets it (text, pair, label); `key` is the column of example
+    identifiers."""
     named = {"text": columns.text, "pair": columns.pair, "label": columns.label or ",".join(columns.labels)}
     return {role: column for role, column in (named | {"key": columns.key}).items() if column}
 
@@ -305,8 +311,10 @@ def several_columns(table: Table, role: str, candidates: list[str]) -> ValueErro
 def _unclear(table: Table, role: str, candidates: list[str]) -> ValueError:
     broken = next((row for row in table.rows if row.broken is not None), None)
     if not table.columns and broken is not None:
-        return ValueError(f"{table.file} {broken.place}: no row can be read, {broken.broken[1] or broken.broken[0]}")
+        return ValueError(
+            f"{table.file} {broken.place}: no row can be read ({broken.broken[1] or broken.broken[0]}); check the file"
+        )
     if candidates:
         return several_columns(table, role, candidates)
-    there = ", ".join(table.columns[:30]) or "none"
-    return ValueError(f"{table.file}: no column is clearly the {role}; there are: {there}. Name it with --{role}")
+    available = ", ".join(table.columns[:30]) or "none"
+    return ValueError(f"{table.file}: no column is clearly the {role}; name it with --{role} (columns: {available})")

@@ -1,4 +1,4 @@
-"""A file of inputs to predict. Every input gives one example, whatever is wrong with it."""
+"""Reads files of inputs to predict. Every input gives one example, even if it is defective."""
 
 import json
 from collections import Counter
@@ -12,8 +12,8 @@ from hornbook.tasks.datasets import KnownDataSet, known
 from hornbook.tasks.items import as_examples, problem_of, sentence_in, words_of
 from hornbook.tasks.reading.columns import OWN_TAGS, TABLES, WORDS
 from hornbook.tasks.reading.content import read_text
-from hornbook.tasks.reading.guess import guess_columns
-from hornbook.tasks.reading.notes import HARMLESS, Asked, Format, Notes
+from hornbook.tasks.reading.guess import infer_columns
+from hornbook.tasks.reading.notes import HARMLESS, Format, Notes, RequestedColumns
 from hornbook.tasks.reading.published import TableLayout
 from hornbook.tasks.reading.rows import FORMATS, Row, is_missing, read_table
 from hornbook.tasks.reading.squad import read_squad
@@ -24,14 +24,14 @@ from hornbook.tasks.saved import SavedTask
 from hornbook.tasks.schemes import repaired, scheme_of, to_bio
 
 COLUMN_FILES = (".conll", ".conllu", ".bio", ".iob", ".iob2", ".tsv")
-PART = "test"  # of which nothing is left out and labels may be missing
-MOSTLY = 0.9  # of the lines
+PART = "test"  # a test split keeps all examples, and labels may be missing
+MOSTLY = 0.9  # fraction of lines
 
 
 @dataclass(frozen=True)
 class InputRow:
-    """One input of a file, with the columns that the file has of it (none, where it is no table). `problem` is what is
-    wrong with it, if anything; where it is not `is_usable`, there is nothing to predict from."""
+    """One input of a file, with its original columns (none if the file is not a table). `problem` describes its defect,
+    if any; if `is_usable` is False, it cannot be predicted."""
 
     example: Example
     columns: dict[str, Any]
@@ -49,14 +49,14 @@ def read_inputs(
     delimiter: str | None = None,
     encoding: str | None = None,
 ) -> list[Example]:
-    """The inputs of a file in their order, as the task of a run takes them; labels that the file has are kept.
+    """The inputs of a file in order, as examples of the task of a run; labels in the file are kept.
 
     A table (CSV, TSV, JSON lines, JSON, Parquet) has one input per row. Its columns are those that the run was trained
     on, or inferred, unless `text` and `pair` name them; `delimiter` and `encoding` are detected where they are None.
-    Other files have one input per line, an empty line too; a tab separates a text from its pair, a question from its
-    passage, a context from its endings. For tags, columns of words with blank lines between sentences are known too,
-    and for spans SQuAD's JSON. `say` receives what was inferred and what was wrong; with `strict`, the first problem is
-    a `ValueError`.
+    Other files have one input per line, including empty lines; a tab separates a text from its pair, a question from
+    its passage, a context from its endings. Tagging also reads files with one word per line and blank lines between
+    sentences; spans also reads SQuAD's JSON. `log` receives what was inferred and which problems were found; with
+    `strict`, the first problem raises `ValueError`.
     """
     return [row.example for row in read_input_rows(file, saved, text, pair, log, strict, delimiter, encoding)]
 
@@ -71,56 +71,56 @@ def read_input_rows(
     delimiter: str | None = None,
     encoding: str | None = None,
 ) -> list[InputRow]:
-    """The same with the original columns of each input, and with what is wrong with it."""
+    """As `read_inputs`, with the original columns and the problem of each input."""
     notes = Notes(strict, needs_labels=False, format=Format(delimiter, encoding))
-    found = inputs_in(file, known(saved.name), Asked(text, pair, trained=saved.roles or {}), notes)
-    for words in [*notes.said, *_problems(notes.problems)] if log else ():
-        log(words)
+    found = inputs_in(file, known(saved.name), RequestedColumns(text, pair, trained=saved.roles or {}), notes)
+    for message in [*notes.messages, *_problems(notes.problems)] if log else ():
+        log(message)
     columns = original_columns(found, notes) or [{} for _ in found]
     rows = notes.tables[0].rows if notes.tables else [Row("") for _ in found]
     return [_input_row(*each) for each in zip(found, columns, rows, strict=True)]
 
 
 def input_rows(items: Any, kind: Kind) -> list[InputRow]:
-    """The same of inputs in memory, which have no columns."""
+    """Inputs in memory as rows without original columns."""
     return [_input_row(example, {}, Row("")) for example in as_examples(items, kind)]
 
 
 def _input_row(example: Example, columns: dict[str, Any], row: Row) -> InputRow:
     if row.broken:
         return InputRow(example, columns, row.broken[1] or row.broken[0], is_usable=False)
-    nothing = problem_of(example)
-    return InputRow(example, columns, "; ".join(filter(None, (row.note, nothing))), not nothing)
+    problem = problem_of(example)
+    return InputRow(example, columns, "; ".join(filter(None, (row.note, problem))), not problem)
 
 
 def original_columns(examples: list[Example], notes: Notes) -> list[dict[str, Any]]:
-    """For each input the columns of its file: the cells of a table, the id and the question of SQuAD's JSON; of other
-    files none, so that the list is empty."""
+    """The original columns of each input: the cells of a table, or the id and question of SQuAD's JSON; an empty list
+    for other files."""
     if notes.tables:
         (table,) = notes.tables
         assert len(table.rows) == len(examples)
-        nothing = dict.fromkeys(table.columns)
-        return [{name: _plain(cell) for name, cell in (row.fields or nothing).items()} for row in table.rows]
+        empty = dict.fromkeys(table.columns)
+        return [{name: _as_json(cell) for name, cell in (row.fields or empty).items()} for row in table.rows]
     if isinstance(examples[0], SpanExample) and notes.files[0].lower().endswith(".json"):
         return [{"id": each.key, "question": each.question} for each in examples]
     return []
 
 
-def _plain(cell: Any) -> Any:
-    """As JSON can hold it."""
+def _as_json(cell: Any) -> Any:
+    """The cell as a value that JSON can represent."""
     if is_missing(cell) and not isinstance(cell, str):
         return None
     return cell if isinstance(cell, str | int | float | list | dict) else str(cell)
 
 
-def inputs_in(file: str | Path, entry: KnownDataSet, asked: Asked, notes: Notes) -> list[Example]:
-    """The same for a known data set, what there is to say taken down in `notes`."""
+def inputs_in(file: str | Path, entry: KnownDataSet, requested: RequestedColumns, notes: Notes) -> list[Example]:
+    """The inputs of a file for a registry entry; messages and problems are added to `notes`."""
     path = Path(file).expanduser()
     if path.is_dir() or not path.exists():
-        raise ValueError(f"there is no file {path}: give one with the inputs")
-    found = _read(path, entry, asked, notes)
+        raise ValueError(f"there is no file {path}: give a file with the inputs")
+    found = _read(path, entry, requested, notes)
     if not found:
-        raise ValueError(f"{path} holds no inputs: write one a line, or a table")
+        raise ValueError(f"{path} contains no inputs: write one per line, or a table with one per row")
     return found
 
 
@@ -132,46 +132,46 @@ def _problems(problems: Problems) -> list[str]:
     ]
 
 
-def _read(path: Path, entry: KnownDataSet, asked: Asked, notes: Notes) -> list[Example]:
+def _read(path: Path, entry: KnownDataSet, requested: RequestedColumns, notes: Notes) -> list[Example]:
     suffix, layout = path.suffix.lower(), entry.layout
     if entry.kind == "tagging":
-        return _sentences(path, asked, notes)
+        return _sentences(path, requested, notes)
     if entry.kind == "spans" and suffix == ".json":
         if is_squad(path):
             return read_squad(path, PART, True, notes)
         if not layout.takes_columns:
-            return layout.read({PART: [path]}, asked, notes)[PART]
-    if isinstance(layout, TableLayout) and not asked and _is_published(path, layout):
-        return layout.read({PART: [path]}, asked, notes)[PART]
+            return layout.read({PART: [path]}, requested, notes)[PART]
+    if isinstance(layout, TableLayout) and not requested and _is_published(path, layout):
+        return layout.read({PART: [path]}, requested, notes)[PART]
     if suffix not in FORMATS:
         return _lines(path, entry, notes)
     if entry.kind == "choice":
-        return layout.read({PART: [path]}, asked, notes)[PART]
+        return layout.read({PART: [path]}, requested, notes)[PART]
     table = read_table(path, notes)
     if not table.rows:
         return []
     own = OwnSpans(may_be_none=True) if entry.kind == "spans" else entry.own_layout
-    if len(table.columns) == 1 and entry.kind != "spans" and not asked and not asked.trained:
-        asked = Asked(table.columns[0])
+    if len(table.columns) == 1 and entry.kind != "spans" and not requested and not requested.trained:
+        requested = RequestedColumns(table.columns[0])
     text = None
     if isinstance(own, OwnTexts):
-        columns = guess_columns(table, asked, own.kind, needs_label=False)
-        asked = replace(asked, text=columns.text, pair=columns.pair)
+        columns = infer_columns(table, requested, own.kind, needs_label=False)
+        requested = replace(requested, text=columns.text, pair=columns.pair)
         text = columns.text if columns.pair is None else None
     for row in table.mend(text):
         notes.problem("kept_bad_row", table.file, row.place, row.note)
-    return own.from_tables({PART: table}, asked, notes)[PART]
+    return own.from_tables({PART: table}, requested, notes)[PART]
 
 
 def _is_published(path: Path, layout: TableLayout) -> bool:
-    """Whether a file of tabs has the columns of the published one."""
+    """Whether a tab-separated file has the columns of the published layout."""
     if path.suffix.lower() not in (".tsv", ".txt"):
         return False
     with open(path, encoding="utf-8-sig", errors="replace") as file:
         names = [name.strip() for name in file.readline().rstrip("\r\n").split("\t")]
     has_names = layout.text in names and (layout.pair is None or layout.pair in names)
-    is_named_so = any(path.match(name) for files in layout.files.values() for name in files)
-    return (has_names and len(names) > 1) or (is_named_so and len(names) == len(layout.unnamed))
+    has_known_name = any(path.match(name) for files in layout.files.values() for name in files)
+    return (has_names and len(names) > 1) or (has_known_name and len(names) == len(layout.unnamed))
 
 
 def _split(path: Path, notes: Notes) -> list[str]:
@@ -184,35 +184,35 @@ def _lines(path: Path, entry: KnownDataSet, notes: Notes) -> list[Example]:
     for number, line in enumerate(lines, 1):
         if not line.strip():
             notes.problem("kept_empty_text", str(path), f"line {number}", "the line is empty")
-    has_tabs = _most(["\t" in line for line in lines if line.strip()])
+    has_tabs = _majority(["\t" in line for line in lines if line.strip()])
     if entry.kind in ("spans", "choice") and not has_tabs:
-        wanted = "the question and the passage" if entry.kind == "spans" else "the context and its endings"
-        raise ValueError(f"{path}: write {wanted} on each line with a tab between, or give a table with columns")
+        fields = "the question and the passage" if entry.kind == "spans" else "the context and its endings"
+        raise ValueError(f"{path}: separate {fields} by a tab on each line, or give a table with columns")
     if entry.kind == "choice":
         return [
             ChoiceExample(str(number), context, tuple(endings) or ("",))
             for number, (context, *endings) in enumerate(line.split("\t") for line in lines)
         ]
     if has_tabs:
-        notes.log(f"{path}: the tab on each line parts two texts")
-    made = SpanExample if entry.kind == "spans" else TextExample
+        notes.log(f"{path}: the tab on each line separates the two texts")
+    example_type = SpanExample if entry.kind == "spans" else TextExample
     found: list[Example] = []
     for number, line in enumerate(lines):
         first, _, second = line.partition("\t") if has_tabs else (line, "", None)
-        found.append(made(str(number), first, second))
+        found.append(example_type(str(number), first, second))
     return found
 
 
-def _most(facts: list[bool]) -> bool:
+def _majority(facts: list[bool]) -> bool:
     return bool(facts) and sum(facts) > len(facts) / 2
 
 
-def _sentences(path: Path, asked: Asked, notes: Notes) -> list[TaggedExample]:
+def _sentences(path: Path, requested: RequestedColumns, notes: Notes) -> list[TaggedExample]:
     suffix = path.suffix.lower()
     if suffix in TABLES:
-        return _table_of_sentences(path, asked, notes)
+        return _table_of_sentences(path, requested, notes)
     if suffix in COLUMN_FILES or _has_columns(_split(path, Notes())):
-        return _in_bio(OWN_TAGS.read({PART: [path]}, Asked(asked.text), notes)[PART])
+        return _in_bio(OWN_TAGS.read({PART: [path]}, RequestedColumns(requested.text), notes)[PART])
     return [TaggedExample(str(number), words_of(line), text=line) for number, line in enumerate(_split(path, notes))]
 
 
@@ -226,20 +226,20 @@ def _in_bio(examples: list[TaggedExample]) -> list[TaggedExample]:
 
 
 def _has_columns(lines: list[str]) -> bool:
-    """Whether lines are words in columns: about as many fields on each, and blank lines between sentences."""
+    """Whether the lines are words in columns: mostly the same number of fields, and blank lines between sentences."""
     widths = Counter(len(line.split()) for line in lines if line.strip() and not line.startswith("#"))
     has_blanks = any(not line.strip() for line in lines[1:-1])
     return has_blanks and max(widths.values(), default=0) > MOSTLY * widths.total()
 
 
-def _table_of_sentences(path: Path, asked: Asked, notes: Notes) -> list[TaggedExample]:
+def _table_of_sentences(path: Path, requested: RequestedColumns, notes: Notes) -> list[TaggedExample]:
     table = read_table(path, notes)
     if not table.rows:
         return []
     column = (
         table.columns[0]
-        if len(table.columns) == 1 and asked.column("text") is None
-        else find_column(table, asked.column("text"), WORDS, "text", num_sure=2)
+        if len(table.columns) == 1 and requested.column("text") is None
+        else find_column(table, requested.column("text"), WORDS, "text", num_sure=2)
     )
     notes.log(f"columns: words = '{column}'")
     found = []
@@ -247,12 +247,12 @@ def _table_of_sentences(path: Path, asked: Asked, notes: Notes) -> list[TaggedEx
         if row.broken:
             notes.problem(f"kept_{row.broken[0]}", table.file, row.place, row.broken[1])
         cell = row.fields.get(column)
-        found.append(sentence_in(key_of(row, None, number), _unpacked(cell), column))
+        found.append(sentence_in(key_of(row, None, number), _parsed_list(cell), column))
     return found
 
 
-def _unpacked(cell: object) -> object:
-    """A list that stands in a cell of text as JSON."""
+def _parsed_list(cell: object) -> object:
+    """The list in a cell that contains a JSON list as text; other cells unchanged."""
     if isinstance(cell, str) and cell.lstrip().startswith("["):
         try:
             value = json.loads(cell)

@@ -1,4 +1,4 @@
-"""Which file of a folder holds which part of a data set."""
+"""Finds the files of each split of a data set in a folder."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -6,28 +6,28 @@ from pathlib import Path
 
 from hornbook.tasks.reading.rows import FORMATS
 
-Patterns = Mapping[str, Sequence[str]]  # for each part, names or patterns, of which the first that is there is taken
+Patterns = Mapping[str, Sequence[str]]  # for each split, file names or patterns; the first that exists is used
 
 PART_NAMES = {"train": ("train", "training"), "dev": ("dev", "validation", "valid", "val", "eval"), "test": ("test",)}
 SHARD = re.compile(r"-\d+-of-\d+\.")
 
 
 def own_patterns(suffixes: Sequence[str] = FORMATS) -> Patterns:
-    """Of a person's own folder: train.csv, validation.jsonl, test-00000-of-00002.parquet and the like."""
+    """Patterns for a user's own folder: train.csv, validation.jsonl, test-00000-of-00002.parquet and similar."""
     return {
         part: [
             name + ending
             for name in names
             for suffix in suffixes
-            for ending in (suffix, f"-*-of-*{suffix}")  # parts of one table, as some hubs write them
+            for ending in (suffix, f"-*-of-*{suffix}")  # shards of one table, as on the Hugging Face Hub
         ]
         for part, names in PART_NAMES.items()
     }
 
 
 def find_parts(path: Path, patterns: Patterns, inner: str = "") -> dict[str, list[Path]]:
-    """The files of each part that is there. A file stands for itself, its part told by its name; in a folder without
-    any of them, the folder `inner` within is looked into as well."""
+    """The files of each split. For a file, its split is inferred from its name; in a folder without matching files, its
+    subfolder `inner` is searched too."""
     if not path.exists():
         raise ValueError(f"{path} does not exist: check the spelling")
     if path.is_file():
@@ -50,13 +50,15 @@ def part_of(path: Path, patterns: Patterns) -> str:
     return "train"
 
 
-def wanted(path: Path, *several: Patterns) -> str:
-    """What is said of a folder in which nothing was found."""
+def no_files_message(path: Path, *several: Patterns) -> str:
+    """The error message for a folder without any matching files."""
     names = dict.fromkeys(name for patterns in several for files in patterns.values() for name in files)
-    shown = [name for name in names if "-*-of-" not in name]
-    there = sorted(each.name for each in path.iterdir())
-    holds = ", ".join(there[:10]) or "nothing"
-    return f"{path} holds none of the files that were looked for ({', '.join(shown)}); it holds: {holds}"
+    expected = [name for name in names if "-*-of-" not in name]
+    contents = ", ".join(sorted(each.name for each in path.iterdir())[:10]) or "nothing"
+    return (
+        f"{path} contains none of the expected files ({', '.join(expected)}), only {contents}: rename a file, or give "
+        "its path"
+    )
 
 
 def _named(path: Path, inner: str) -> list[Path]:
@@ -68,7 +70,7 @@ def _first(folder: Path, names: Sequence[str]) -> list[Path]:
         files = sorted(file for file in folder.glob(name) if file.is_file())
         if len(files) > 1 and not all(SHARD.search(file.name) for file in files):
             several = ", ".join(file.name for file in files)
-            raise ValueError(f"{folder} has several files that could be meant by {name} ({several}): give one of them")
+            raise ValueError(f"{folder} has several files that match {name} ({several}): give the path of one of them")
         if files:
             return files
     return []

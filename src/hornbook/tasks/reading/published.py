@@ -1,4 +1,4 @@
-"""Data sets that were published as tables, with the quirks of their files."""
+"""Layouts of data sets that were published as tables."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -8,7 +8,7 @@ from typing import Literal
 from hornbook.tasks.reading.content import read_text
 from hornbook.tasks.reading.delimited import plain_records
 from hornbook.tasks.reading.layout import Patterns
-from hornbook.tasks.reading.notes import Asked, Notes
+from hornbook.tasks.reading.notes import Notes, RequestedColumns
 from hornbook.tasks.reading.rows import Table, read_table, table_of
 from hornbook.tasks.reading.texts import Columns, number, one_class, text_examples
 from hornbook.tasks.records import TextExample
@@ -18,8 +18,8 @@ THREE_PARTS: Patterns = {"train": ("train.tsv",), "dev": ("dev.tsv",), "test": (
 
 @dataclass(frozen=True)
 class TableLayout:
-    """The columns of a published table. GLUE's TSV files have quotes that are not paired, so that none is a mark;
-    where a file has no line of names, the columns are `unnamed`."""
+    """The columns of a published table. Quotes are ordinary characters, as GLUE's TSV files have unbalanced ones;
+    `unnamed` are the columns of files without a header line."""
 
     text: str
     pair: str | None = None
@@ -32,8 +32,12 @@ class TableLayout:
     other_label: str | None = None
     takes_columns = True
 
-    def read(self, paths: Mapping[str, list[Path]], asked: Asked, notes: Notes) -> dict[str, list[TextExample]]:
-        columns = Columns(asked.text or self.text, asked.pair or self.pair, asked.label or self.label, self.key)
+    def read(
+        self, paths: Mapping[str, list[Path]], requested: RequestedColumns, notes: Notes
+    ) -> dict[str, list[TextExample]]:
+        columns = Columns(
+            requested.text or self.text, requested.pair or self.pair, requested.label or self.label, self.key
+        )
         parse = number if self.kind == "number" else one_class
         return {
             part: [
@@ -46,7 +50,7 @@ class TableLayout:
         }
 
     def _present(self, columns: Columns, table: Table) -> Columns:
-        """With the other name of the label, where the table has that one."""
+        """`columns` with `other_label` if the table has that column in place of `label`."""
         if self.other_label in table.columns and columns.label == self.label and self.label not in table.columns:
             return replace(columns, label=self.other_label)
         return columns

@@ -1,4 +1,4 @@
-"""Tables as lists of rows, out of CSV, TSV, JSON lines, JSON, Parquet, Excel or what is already in memory."""
+"""Reads tables as lists of rows from CSV, TSV, JSON lines, JSON, Parquet, Excel or data in memory."""
 
 import json
 import math
@@ -18,8 +18,8 @@ BLANK = ("bad_row", "the line is blank")
 
 @dataclass(slots=True)
 class Row:
-    """The fields by column; for a row that could not be read, none, and the kind of problem and its detail. `cells` are
-    those of a row that has another number of them than there are columns, and `note` says so once it is mended."""
+    """`fields`: cell by column. A row that could not be read has no fields, and `broken` is (kind of problem, detail).
+    `cells`: the raw cells of a row with the wrong number of fields; after `Table.mend`, `note` describes the defect."""
 
     place: str
     fields: dict[str, Any] = field(default_factory=dict)
@@ -39,8 +39,8 @@ class Table:
         return [row.fields.get(column) for row in self.rows if row.broken is None]
 
     def mend(self, text: str | None) -> list[Row]:
-        """Reads rows with too few or too many fields as far as that is possible and returns them: fields missing at the
-        end are empty, and delimiters too many belong to the column `text`, if one is given."""
+        """Repairs rows with the wrong number of fields where possible and returns them: missing fields at the end are
+        empty, and surplus delimiters are taken as part of the column `text`, if given."""
         mended = []
         for row in self.rows:
             num_extra = len(row.cells) - len(self.columns)
@@ -55,14 +55,14 @@ class Table:
             mended.append(row)
         return mended
 
-    def need(self, column: str, what: str) -> None:
+    def require(self, column: str, what: str) -> None:
         if not self.columns:
             raise ValueError(f"{self.file} is empty: check the file, or give another")
         if column not in self.columns:
-            there = ", ".join(self.columns[:30])
+            available = ", ".join(self.columns[:30])
             raise ValueError(
-                f"{self.file} has no column '{column}' for the {what}; its columns are: {there}. "
-                f"Name the right one with --{what}"
+                f"{self.file} has no column '{column}' for the {what}; name the right one with --{what} "
+                f"(columns: {available})"
             )
 
 
@@ -74,7 +74,7 @@ def read_table(path: Path, notes: Notes) -> Table:
 def _table_in(path: Path, notes: Notes) -> Table:
     kind = path.suffix.lower()
     if kind not in FORMATS:
-        raise ValueError(f"{path} is of no known kind: write it as one of {', '.join(FORMATS)}")
+        raise ValueError(f"{path} has an unknown format: convert it to one of {', '.join(FORMATS)}")
     if kind == ".parquet":
         return read_parquet(path, notes)
     if kind == ".xlsx":
@@ -94,7 +94,8 @@ def _table_in(path: Path, notes: Notes) -> Table:
 def table_of(
     records: Iterable[tuple[str, list[str]]], file: str, names: Sequence[str] = (), header_has: str = ""
 ) -> Table:
-    """A table whose first record names the columns; with `names` it does so only if `header_has` is among them."""
+    """A table from records. The first record is the header; with `names`, it is a header only if it contains
+    `header_has`, otherwise the columns are `names`."""
     records = iter(records)
     first = next(records, ("line 1", []))
     columns = [name.strip() for name in first[1]]
@@ -103,10 +104,10 @@ def table_of(
         columns = list(names)
         rows.append(_row(columns, *first))
     if len(set(columns)) < len(columns):
-        twice = next(name for name in columns if columns.count(name) > 1)
-        raise ValueError(f"{file} has two columns named '{twice}': rename one in its first line")
+        repeated = next(name for name in columns if columns.count(name) > 1)
+        raise ValueError(f"{file} has two columns named '{repeated}': rename one in its first line")
     rows += [_row(columns, place, fields) for place, fields in records]
-    while rows and rows[-1].broken == BLANK:  # the end of the file, and no row
+    while rows and rows[-1].broken == BLANK:  # blank lines at the end of the file are not rows
         rows.pop()
     return Table(file, columns, rows)
 
@@ -117,7 +118,7 @@ def _row(columns: list[str], place: str, fields: list[str]) -> Row:
     if not fields:
         return Row(place, broken=BLANK)
     if len(fields) != len(columns):
-        detail = f"{len(fields)} fields where there are {len(columns)} columns"
+        detail = f"{len(fields)} fields, expected {len(columns)}"
         return Row(place, broken=("bad_row", detail), cells=fields)
     return Row(place, dict(zip(columns, fields, strict=True)))
 
@@ -131,7 +132,7 @@ def json_lines(text: str, file: str, notes: Notes) -> Table:
         try:
             rows.append(object_row(place, reader.value(line, place)))
         except (json.JSONDecodeError, RecursionError) as error:
-            if notes.strict:  # later ones must not be raised before it
+            if notes.strict:  # raise now, before the problems of later lines
                 notes.problem("bad_json", file, place, str(error)[:200])
             rows.append(Row(place, broken=("bad_json", str(error)[:200])))
     return Table(file, columns_of(rows), rows)
@@ -146,7 +147,7 @@ def json_list(text: str, file: str, notes: Notes) -> Table:
 def object_row(place: str, value: Any) -> Row:
     if isinstance(value, dict):
         return Row(place, value)
-    return Row(place, broken=("bad_json", f"a {type(value).__name__} and not an object"))
+    return Row(place, broken=("bad_json", f"a {type(value).__name__}, not an object"))
 
 
 def columns_of(rows: list[Row]) -> list[str]:
@@ -163,13 +164,13 @@ def read_parquet(path: Path, notes: Notes) -> Table:
         columns = {name: _values(table.column(name), str(path), notes) for name in table.column_names}
     except (pyarrow.ArrowException, OSError, UnicodeDecodeError) as error:
         reason = str(error).splitlines()[0][:200]
-        raise ValueError(f"{path} cannot be read as Parquet ({reason}): write it anew") from None
+        raise ValueError(f"{path} cannot be read as Parquet ({reason}): write the file again") from None
     records = [dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True)]
     return in_memory(records, str(path), notes)
 
 
 def read_excel(path: Path, notes: Notes) -> Table:
-    """The first sheet, whose first row that is not empty names the columns."""
+    """The table in the first sheet; its first non-empty row is the header."""
     try:
         import openpyxl
     except ImportError:
@@ -182,7 +183,7 @@ def read_excel(path: Path, notes: Notes) -> Table:
     except (zipfile.BadZipFile, openpyxl.utils.exceptions.InvalidFileException, OSError, KeyError, ValueError) as error:
         raise ValueError(f"{path} cannot be read as Excel ({error}): save it again as .xlsx, or as .csv") from None
     if len(book.worksheets) > 1:
-        notes.log(f"{path}: sheet '{sheet.title}', the first of {len(book.worksheets)}")
+        notes.log(f"{path}: read sheet '{sheet.title}', the first of {len(book.worksheets)}")
     records = [(f"row {number}", list(row)) for number, row in enumerate(cells, 1)]
     while records and all(map(is_missing, records[-1][1])):
         records.pop()
@@ -204,7 +205,7 @@ def _sheet_table(records: list[tuple[str, list[Any]]], file: str, notes: Notes) 
 
 
 def _values(column: Any, file: str, notes: Notes) -> list[Any]:
-    """A Parquet column as Python values. Strings are decoded here, for they may hold what is not UTF-8."""
+    """A Parquet column as Python values. Strings are decoded here, as they may contain invalid UTF-8."""
     import pyarrow
 
     if pyarrow.types.is_dictionary(column.type):
@@ -218,7 +219,8 @@ def _values(column: Any, file: str, notes: Notes) -> list[Any]:
 
 
 def in_memory(data: Any, name: str, notes: Notes) -> Table:
-    """A list of dictionaries, or a table of pandas, polars, pyarrow or datasets, told by its methods."""
+    """A table from a list of dictionaries or a table of pandas, polars, pyarrow or datasets, recognised by its
+    methods."""
     for method in ("to_pylist", "to_dicts", "to_list"):
         if hasattr(data, method):
             data = getattr(data, method)()
@@ -227,7 +229,7 @@ def in_memory(data: Any, name: str, notes: Notes) -> Table:
         data = data.to_dict("records") if hasattr(data, "to_dict") else data
     if not isinstance(data, Iterable) or isinstance(data, str | bytes):
         kind = type(data).__name__
-        raise ValueError(f"{name} is a {kind}: give a data frame, a list of dictionaries, or as data a path alone")
+        raise ValueError(f"{name} is a {kind}: give a data frame, a list of dictionaries, or a single path as data")
     rows = []
     for number, value in enumerate(data, 1):
         row = object_row(f"row {number}", without_surrogates(value, name, notes))
@@ -237,12 +239,12 @@ def in_memory(data: Any, name: str, notes: Notes) -> Table:
 
 
 def _native(cell: Any) -> Any:
-    """numpy's numbers and arrays as Python's."""
+    """numpy numbers and arrays as Python values."""
     return cell.tolist() if hasattr(cell, "tolist") else cell
 
 
 def is_missing(value: Any) -> bool:
-    """Nothing there: None, text of white space only, or the not-a-number that data frames have for None."""
+    """Whether a cell is empty: None, white space only, or the NaN, NA or NaT that data frames use for None."""
     if value is None or (isinstance(value, str) and not value.strip()):
         return True
     return (isinstance(value, float) and math.isnan(value)) or type(value).__name__ in ("NAType", "NaTType")

@@ -1,4 +1,4 @@
-"""A held-out part, split off where a data set has none."""
+"""Splits off a held-out set where a data set has none."""
 
 import hashlib
 from collections import defaultdict
@@ -9,8 +9,8 @@ from typing import TypeVar
 from hornbook.tasks.records import Example, SpanExample, TextExample
 
 E = TypeVar("E")
-HELD_OUT = 0.1  # share of train that becomes the dev part, where there is none
-FEWEST, FEWEST_HELD_OUT = 4, 2  # examples; a correlation needs two
+HELD_OUT = 0.1  # fraction of train that becomes the dev split if there is none
+FEWEST, FEWEST_HELD_OUT = 4, 2  # minimum number of examples; a correlation needs two
 
 
 def split_off(
@@ -20,64 +20,65 @@ def split_off(
     strata: Callable[[E], Hashable] | None = None,
     at_least: int = 1,
 ) -> tuple[list[E], list[E]]:
-    """What is left and what is split off, both in their old order.
+    """(remaining examples, examples split off), both in their original order.
 
-    Each stratum gives its share. One with two examples or more keeps at least one, and one with a single example keeps
-    it, unless fewer than `at_least` were split off. The draw depends on the seed and on the places of the examples
-    alone.
+    Each stratum contributes the fraction `share`. Every stratum keeps at least one example, unless this splits off
+    fewer than `at_least` in total. The selection depends only on the seed and the indices of the examples.
     """
     if not 0 < share < 1:
-        raise ValueError(f"the share to hold out must lie between 0 and 1, not {share}")
+        raise ValueError(f"the fraction to hold out must be between 0 and 1, not {share}")
     by_stratum: dict[Hashable, list[int]] = defaultdict(list)
-    for place, example in enumerate(examples):
-        by_stratum[strata(example) if strata else None].append(place)
-    taken: set[int] = set()
-    owed = 0.0  # carried from stratum to stratum, so that small ones together give their share
-    for places in by_stratum.values():
-        owed += len(places) * share
-        num = min(int(owed + 0.5), len(places) - 1)
-        owed = min(owed - num, 1.0)  # but not a large stratum for many of one example
-        taken.update(_shuffled(places, seed)[: max(num, 0)])
-    while len(taken) < min(at_least, len(examples) - 1):
-        largest = max(([place for place in places if place not in taken] for places in by_stratum.values()), key=len)
-        taken.add(_shuffled(largest, seed)[0])
-    rest = [example for place, example in enumerate(examples) if place not in taken]
-    return rest, [examples[place] for place in sorted(taken)]
+    for index, example in enumerate(examples):
+        by_stratum[strata(example) if strata else None].append(index)
+    selected: set[int] = set()
+    owed = 0.0  # carried over between strata, so that small ones contribute their fraction together
+    for indices in by_stratum.values():
+        owed += len(indices) * share
+        num = min(int(owed + 0.5), len(indices) - 1)
+        owed = min(owed - num, 1.0)  # limits what a large stratum contributes for many single-example ones
+        selected.update(_shuffled(indices, seed)[: max(num, 0)])
+    while len(selected) < min(at_least, len(examples) - 1):
+        largest = max(
+            ([index for index in indices if index not in selected] for indices in by_stratum.values()), key=len
+        )
+        selected.add(_shuffled(largest, seed)[0])
+    rest = [example for index, example in enumerate(examples) if index not in selected]
+    return rest, [examples[index] for index in sorted(selected)]
 
 
 def split_groups(
     examples: Sequence[E], share: float, seed: int, group: Callable[[E], Hashable], at_least: int = 1
 ) -> tuple[list[E], list[E]]:
-    """As `split_off`, but by whole groups: those drawn first, until they hold the share and `at_least` so many. One
-    group stays, even if they do not."""
+    """As `split_off`, but by whole groups in random order, until they have the fraction `share` and at least `at_least`
+    examples. At least one group always remains."""
     by_group: dict[Hashable, list[int]] = defaultdict(list)
-    for place, example in enumerate(examples):
-        by_group[group(example)].append(place)
-    taken: set[int] = set()
-    firsts = {places[0]: places for places in by_group.values()}
+    for index, example in enumerate(examples):
+        by_group[group(example)].append(index)
+    selected: set[int] = set()
+    firsts = {indices[0]: indices for indices in by_group.values()}
     for first in _shuffled(list(firsts), seed)[: len(firsts) - 1]:
-        if len(taken) >= max(share * len(examples), at_least):
+        if len(selected) >= max(share * len(examples), at_least):
             break
-        taken.update(firsts[first])
-    rest = [example for place, example in enumerate(examples) if place not in taken]
-    return rest, [examples[place] for place in sorted(taken)]
+        selected.update(firsts[first])
+    rest = [example for index, example in enumerate(examples) if index not in selected]
+    return rest, [examples[index] for index in sorted(selected)]
 
 
 def by_article(examples: Sequence[SpanExample]) -> tuple[list[SpanExample], list[SpanExample]]:
-    """Train and dev by whole articles, about half each, where only one published part is there. Which part an article
-    is in follows from its title alone, so it is the same whatever else is in the file."""
-    parts: tuple[list[SpanExample], list[SpanExample]] = ([], [])
+    """(train, dev) by whole articles, about half each, for data of which only one published split is available. The
+    split of an article depends only on its title, not on the rest of the file."""
+    halves: tuple[list[SpanExample], list[SpanExample]] = ([], [])
     for example in examples:
         digest = hashlib.sha256(example.title.encode("utf-8", "surrogatepass")).digest()
-        parts[digest[-1] % 2].append(example)
-    return parts
+        halves[digest[-1] % 2].append(example)
+    return halves
 
 
 def hold_out(examples: list[Example], share: float, seed: int) -> tuple[list[Example], list[Example], str]:
-    """Train and dev, and how it was done in words."""
+    """(train, dev, description of the split: by article, by passage, by label or at random)."""
     if len(examples) < FEWEST:
         raise ValueError(
-            f"{len(examples)} examples are too few to hold some out: give at least {FEWEST}, or a dev part beside them"
+            f"{len(examples)} examples are too few to hold some out: give at least {FEWEST}, or a separate dev split"
         )
     if isinstance(examples[0], SpanExample):
         for group, how in (("title", "by article"), ("passage", "by passage")):
@@ -93,6 +94,6 @@ def _stratum(example: TextExample) -> Hashable:
     return example.label[:1] if isinstance(example.label, tuple) else example.label
 
 
-def _shuffled(places: list[int], seed: int) -> list[int]:
-    """By a digest and not by a generator: the order is the same on every machine and version."""
-    return sorted(places, key=lambda place: hashlib.sha256(f"{seed}:{place}".encode()).digest())
+def _shuffled(indices: list[int], seed: int) -> list[int]:
+    """Shuffled by hash rather than by a random generator: the order is the same on every machine and version."""
+    return sorted(indices, key=lambda index: hashlib.sha256(f"{seed}:{index}".encode()).digest())

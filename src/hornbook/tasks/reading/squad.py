@@ -1,4 +1,4 @@
-"""Questions about passages: SQuAD 1.1 and 2.0, and what was published in their layout."""
+"""Questions about passages: SQuAD 1.1 and 2.0, and data sets published in the same JSON layout."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -7,13 +7,14 @@ from typing import Any
 
 from hornbook.tasks.reading.content import JsonReader, read_text
 from hornbook.tasks.reading.layout import Patterns
-from hornbook.tasks.reading.notes import Asked, Notes
+from hornbook.tasks.reading.notes import Notes, RequestedColumns
 from hornbook.tasks.records import SpanExample
 
 
 @dataclass(frozen=True)
-class Found:
-    """A question as a file has it. An answer's start is None where the file does not say, -1 where it is none."""
+class RawQuestion:
+    """A question as read from a file. The start of an answer is None if the file does not give it, and -1 if the answer
+    is accepted but not a span of the passage."""
 
     key: str
     question: str
@@ -31,7 +32,9 @@ class SquadLayout:
     folder: str = ""
     takes_columns = False
 
-    def read(self, paths: Mapping[str, list[Path]], asked: Asked, notes: Notes) -> dict[str, list[SpanExample]]:
+    def read(
+        self, paths: Mapping[str, list[Path]], requested: RequestedColumns, notes: Notes
+    ) -> dict[str, list[SpanExample]]:
         return {
             part: [example for path in files for example in read_squad(path, part, self.may_be_none, notes)]
             for part, files in paths.items()
@@ -43,7 +46,7 @@ def read_squad(path: Path, part: str, may_be_none: bool, notes: Notes) -> list[S
     return checked(_questions(articles, str(path), notes), part, str(path), may_be_none, notes)
 
 
-def _questions(articles: list[Any], file: str, notes: Notes) -> Iterator[Found]:
+def _questions(articles: list[Any], file: str, notes: Notes) -> Iterator[RawQuestion]:
     for number, article in enumerate(articles, 1):
         try:
             title, paragraphs = str(article.get("title") or ""), list(article["paragraphs"])
@@ -61,19 +64,19 @@ def _questions(articles: list[Any], file: str, notes: Notes) -> Iterator[Found]:
                 yield _question(question, passage, title, place)
 
 
-def _question(question: Any, passage: str, title: str, place: str) -> Found:
+def _question(question: Any, passage: str, title: str, place: str) -> RawQuestion:
     key = str(question.get("id", "")) if isinstance(question, dict) else ""
     place = f"{place}, question {key}"
     try:
         answers = question.get("answers")
         if answers is not None:
-            # Each answer once: several people often marked the same words.
+            # Without duplicates: several annotators often marked the same words.
             answers = tuple(dict.fromkeys((str(each["text"]), _start(each)) for each in answers))
         answers = () if question.get("is_impossible") else answers
-        return Found(str(question["id"]), question["question"].strip(), passage, answers, title, place)
+        return RawQuestion(str(question["id"]), question["question"].strip(), passage, answers, title, place)
     except (KeyError, TypeError, AttributeError) as error:
         broken = ("bad_json", f"not in SQuAD's layout: {error!r}")
-        return Found(key, "", passage, None, title, place, broken)
+        return RawQuestion(key, "", passage, None, title, place, broken)
 
 
 def _start(answer: dict) -> int | None:
@@ -81,57 +84,60 @@ def _start(answer: dict) -> int | None:
     return start if isinstance(start, int) and start >= 0 else None
 
 
-def checked(questions: Iterator[Found], part: str, file: str, may_be_none: bool, notes: Notes) -> list[SpanExample]:
-    """Examples whose answers stand where they are said to; what is not so is noted."""
+def checked(
+    questions: Iterator[RawQuestion], part: str, file: str, may_be_none: bool, notes: Notes
+) -> list[SpanExample]:
+    """Examples with answer starts that match the passage. Missing starts are searched and wrong ones corrected; wrong,
+    ambiguous and unfound answers are recorded as problems."""
     examples = []
-    for found in questions:
-        answers, starts, missing = _located(found, file, notes)
-        example = SpanExample(found.key, found.question, found.passage, answers, starts, found.title)
-        trouble = _trouble(found, starts, missing, part, may_be_none)
-        if trouble is None or not notes.leaves_out(trouble[0], part, file, found.place, trouble[1]):
+    for question in questions:
+        answers, starts, missing = _located(question, file, notes)
+        example = SpanExample(question.key, question.question, question.passage, answers, starts, question.title)
+        problem = _problem(question, starts, missing, part, may_be_none)
+        if problem is None or not notes.should_drop(problem[0], part, file, question.place, problem[1]):
             examples.append(example)
-            if trouble is None and missing:
-                notes.problem("kept_no_span", file, found.place, f"'{missing[:60]}' is not in the passage")
+            if problem is None and missing:
+                notes.problem("kept_no_span", file, question.place, f"'{missing[:60]}' is not in the passage")
     return examples
 
 
-def _trouble(
-    found: Found, starts: tuple[int, ...], missing: str, part: str, may_be_none: bool
+def _problem(
+    question: RawQuestion, starts: tuple[int, ...], missing: str, part: str, may_be_none: bool
 ) -> tuple[str, str] | None:
-    if found.broken:
-        return found.broken
-    if not found.question or not found.passage.strip():
-        return "empty_text", f"the {'passage' if found.question else 'question'} is empty"
-    if found.answers is None and not part.startswith("test"):
-        return "no_label", "there are no answers"
-    if found.answers == () and not may_be_none:
-        return "no_label", "there is no answer: choose a task with unanswerable questions (squad2, spans-or-none)"
-    if found.answers and max(starts) < 0 and (missing or part == "train"):
-        return "no_span", f"'{(missing or found.answers[0][0])[:60]}' is not in the passage"
+    if question.broken:
+        return question.broken
+    if not question.question or not question.passage.strip():
+        return "empty_text", f"the {'passage' if question.question else 'question'} is empty"
+    if question.answers is None and not part.startswith("test"):
+        return "no_label", "the question has no answers field"
+    if question.answers == () and not may_be_none:
+        return "no_label", "the question is unanswerable: use a task that allows this (squad2, spans-or-none)"
+    if question.answers and max(starts) < 0 and (missing or part == "train"):
+        return "no_span", f"'{(missing or question.answers[0][0])[:60]}' is not in the passage"
     return None
 
 
-def _located(found: Found, file: str, notes: Notes) -> tuple[tuple[str, ...] | None, tuple[int, ...], str]:
-    """Answers, where they stand (-1 for nowhere), and the first that stands nowhere."""
-    if found.answers is None:
+def _located(question: RawQuestion, file: str, notes: Notes) -> tuple[tuple[str, ...] | None, tuple[int, ...], str]:
+    """(answers, their starts in the passage with -1 for not found, the first answer that was not found)."""
+    if question.answers is None:
         return None, (), ""
     answers, starts, missing = [], [], ""
-    for text, said in found.answers:
-        start = -1 if said == -1 else nearest(found.passage, text, said or 0)
-        if start < 0 and said != -1:
+    for text, given in question.answers:
+        start = -1 if given == -1 else nearest(question.passage, text, given or 0)
+        if start < 0 and given != -1:
             missing = missing or text or "(empty)"
-        elif said is None and found.passage.find(text, start + 1) >= 0:
-            notes.problem("several_spans", file, found.place, f"'{text[:60]}'")
-        elif said is not None and start != said:
-            detail = f"'{text[:60]}' is at {start} and not at {said}"
-            notes.problem("moved_span", file, found.place, detail)
+        elif given is None and question.passage.find(text, start + 1) >= 0:
+            notes.problem("several_spans", file, question.place, f"'{text[:60]}'")
+        elif given is not None and start != given:
+            detail = f"'{text[:60]}' is at character {start}, not {given}"
+            notes.problem("moved_span", file, question.place, detail)
         answers.append(text)
         starts.append(start)
     return tuple(answers), tuple(starts), missing
 
 
 def nearest(passage: str, text: str, start: int) -> int:
-    """Where `text` stands nearest to `start`, or -1."""
+    """Start of the occurrence of `text` nearest to `start`; -1 if there is none."""
     if not text:
         return -1
     if start >= 0 and passage.startswith(text, start):

@@ -1,4 +1,4 @@
-"""Inputs that are piped in: `predict --file -`."""
+"""Inputs from standard input: `predict --file -`."""
 
 import contextlib
 import tempfile
@@ -17,8 +17,8 @@ DELIMITERS = {"\t": ".tsv", ",": ".csv", ";": ".csv"}
 
 @contextlib.contextmanager
 def spooled(stream: BinaryIO, text: str | None = None) -> Iterator[Path]:
-    """Yields a temporary file with all that the stream holds, whose suffix says the format that was inferred.
-    `text` is the column of the text, where the user named one."""
+    """Yields a temporary file with the content of the stream; its suffix is the inferred format. `text` is the text
+    column, if the user named one."""
     data = stream.read()
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / f"standard-input{suffix_of(data, text)}"
@@ -27,8 +27,8 @@ def spooled(stream: BinaryIO, text: str | None = None) -> Iterator[Path]:
 
 
 def suffix_of(data: bytes, text: str | None = None) -> str:
-    """The format of piped data: JSON by its first character, a table by a first line with a column name that is known
-    (or is `text`), and otherwise one input per line.
+    """The format of piped data: JSON if it starts like JSON, a table if the first line contains a usual column name (or
+    `text`), otherwise one input per line.
 
     >>> suffix_of(b'{"text": "a"}'), suffix_of(b"id,review"), suffix_of(b"Well, a text")
     ('.jsonl', '.csv', '.txt')

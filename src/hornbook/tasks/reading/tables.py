@@ -1,15 +1,15 @@
-"""A person's own tables: texts with classes or numbers, and questions about passages."""
+"""Users' own tables: texts with classes or numbers, and questions about passages."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from hornbook.tasks.reading.guess import LabelKind, guess_columns, roles_of, several_columns
+from hornbook.tasks.reading.guess import LabelKind, infer_columns, roles_of, several_columns
 from hornbook.tasks.reading.layout import Patterns, own_patterns
-from hornbook.tasks.reading.notes import Asked, Notes
+from hornbook.tasks.reading.notes import Notes, RequestedColumns
 from hornbook.tasks.reading.rows import Row, Table, is_missing, read_table
-from hornbook.tasks.reading.squad import Found, checked, read_squad
+from hornbook.tasks.reading.squad import RawQuestion, checked, read_squad
 from hornbook.tasks.reading.texts import (
     number,
     one_class,
@@ -27,11 +27,11 @@ STARTS = ("start", "answer_start", "starts")
 
 
 def read_tables(paths: Mapping[str, list[Path]], notes: Notes) -> dict[str, Table]:
-    """One table a part; several files of a part are taken as one table."""
-    return {part: joined([read_table(path, notes) for path in files]) for part, files in paths.items()}
+    """One table per split; several files of a split are concatenated."""
+    return {part: concatenated([read_table(path, notes) for path in files]) for part, files in paths.items()}
 
 
-def joined(tables: list[Table]) -> Table:
+def concatenated(tables: list[Table]) -> Table:
     if len(tables) == 1:
         return tables[0]
     rows = [
@@ -42,7 +42,7 @@ def joined(tables: list[Table]) -> Table:
 
 
 def main_table(tables: Mapping[str, Table]) -> tuple[str, Table]:
-    """The part whose columns decide for all: the first, which is train where there is one."""
+    """(split, table) that determines the columns of all splits: the first with rows, which is train if there is one."""
     return next(((part, table) for part, table in tables.items() if table.rows), next(iter(tables.items())))
 
 
@@ -53,15 +53,19 @@ class OwnTexts:
     folder: str = ""
     takes_columns = True
 
-    def read(self, paths: Mapping[str, list[Path]], asked: Asked, notes: Notes) -> dict[str, list[TextExample]]:
-        return self.from_tables(read_tables(paths, notes), asked, notes)
+    def read(
+        self, paths: Mapping[str, list[Path]], requested: RequestedColumns, notes: Notes
+    ) -> dict[str, list[TextExample]]:
+        return self.from_tables(read_tables(paths, notes), requested, notes)
 
-    def from_tables(self, tables: Mapping[str, Table], asked: Asked, notes: Notes) -> dict[str, list[TextExample]]:
+    def from_tables(
+        self, tables: Mapping[str, Table], requested: RequestedColumns, notes: Notes
+    ) -> dict[str, list[TextExample]]:
         part, table = main_table(tables)
         if not table.rows:
-            raise ValueError(f"{table.file} has no rows")
+            raise ValueError(f"{table.file} has no rows: check the file, or give another")
         needs_label = not part.startswith("test")
-        columns = guess_columns(table, asked, self.kind, needs_label=needs_label)
+        columns = infer_columns(table, requested, self.kind, needs_label=needs_label)
         notes.roles = dict(roles_of(columns))
         parse = {"class": one_class, "number": number}.get(self.kind)
         separated = ""
@@ -86,14 +90,16 @@ class OwnTexts:
 
 @dataclass(frozen=True)
 class OwnSpans:
-    """Columns for the question, the passage, the answer and, perhaps, where it starts."""
+    """Tables with columns for the question, the passage, the answer and optionally its start; or SQuAD's JSON."""
 
     may_be_none: bool = False
     files: Patterns = field(default_factory=own_patterns)
     folder: str = ""
     takes_columns = True
 
-    def read(self, paths: Mapping[str, list[Path]], asked: Asked, notes: Notes) -> dict[str, list[SpanExample]]:
+    def read(
+        self, paths: Mapping[str, list[Path]], requested: RequestedColumns, notes: Notes
+    ) -> dict[str, list[SpanExample]]:
         parts: dict[str, list[SpanExample]] = {}
         tables: dict[str, list[Path]] = {}
         for part, files in paths.items():
@@ -101,16 +107,18 @@ class OwnSpans:
                 parts[part] = [each for path in files for each in read_squad(path, part, self.may_be_none, notes)]
             else:
                 tables[part] = files
-        return {**parts, **self.from_tables(read_tables(tables, notes), asked, notes)}
+        return {**parts, **self.from_tables(read_tables(tables, notes), requested, notes)}
 
-    def from_tables(self, tables: Mapping[str, Table], asked: Asked, notes: Notes) -> dict[str, list[SpanExample]]:
-        return {part: self._examples(table, part, asked, notes) for part, table in tables.items()}
+    def from_tables(
+        self, tables: Mapping[str, Table], requested: RequestedColumns, notes: Notes
+    ) -> dict[str, list[SpanExample]]:
+        return {part: self._examples(table, part, requested, notes) for part, table in tables.items()}
 
-    def _examples(self, table: Table, part: str, asked: Asked, notes: Notes) -> list[SpanExample]:
+    def _examples(self, table: Table, part: str, requested: RequestedColumns, notes: Notes) -> list[SpanExample]:
         is_test = part.startswith("test")
-        question = find_column(table, asked.column("text"), QUESTIONS, "text")
-        passage = find_column(table, asked.column("pair"), PASSAGES, "pair")
-        answer = find_column(table, asked.column("label"), ANSWERS, "label", may_be_missing=is_test)
+        question = find_column(table, requested.column("text"), QUESTIONS, "text")
+        passage = find_column(table, requested.column("pair"), PASSAGES, "pair")
+        answer = find_column(table, requested.column("label"), ANSWERS, "label", may_be_missing=is_test)
         start = find_column(table, None, STARTS, "start", may_be_missing=True)
         key = find_column(table, None, ("id", "key", "guid"), "key", may_be_missing=True)
         title = find_column(table, None, ("title", "article"), "title", may_be_missing=True)
@@ -118,7 +126,7 @@ class OwnSpans:
         columns = {"question": question, "passage": passage, "answer": answer, "start": start}
         notes.log("columns: " + ", ".join(f"{what} = '{name}'" for what, name in columns.items() if name))
         questions = (
-            Found(
+            RawQuestion(
                 str(index) if key is None or is_missing(row.fields.get(key)) else plain(row.fields[key]),
                 plain(row.fields.get(question)).strip(),
                 plain(row.fields.get(passage)),
@@ -163,28 +171,27 @@ def named_roles(text: str, pair: str | None, label: str | None, key: str | None)
 
 def find_column(
     table: Table,
-    asked: str | None,
+    requested: str | None,
     names: tuple[str, ...],
     what: str,
     *,
     may_be_missing: bool = False,
     num_sure: int = 1,
 ) -> str | None:
-    """The column asked for, or the one of `names` that is there. Of several the first `num_sure` names win, others are
-    refused."""
-    if asked and (asked in table.columns or not may_be_missing):
-        table.need(asked, what)
-        return asked
+    """The requested column, or the column with one of `names`. If the table has several of them, one of the first
+    `num_sure` names is preferred; otherwise `ValueError` is raised."""
+    if requested and (requested in table.columns or not may_be_missing):
+        table.require(requested, what)
+        return requested
     by_name = {column.lower(): column for column in table.columns}
-    there = [] if asked else [name for name in names if name in by_name]
-    if len(there) > 1 and there[0] not in names[:num_sure] and not may_be_missing:
-        several = [by_name[name] for name in there]
-        raise several_columns(table, what, several)
-    found = by_name[there[0]] if there else None
+    present = [] if requested else [name for name in names if name in by_name]
+    if len(present) > 1 and present[0] not in names[:num_sure] and not may_be_missing:
+        raise several_columns(table, what, [by_name[name] for name in present])
+    found = by_name[present[0]] if present else None
     if found is None and not may_be_missing:
-        there = ", ".join(table.columns) or "none"
+        available = ", ".join(table.columns) or "none"
         raise ValueError(
-            f"{table.file}: no column for the {what} (looked for {', '.join(names)}); there are: {there}. "
-            f"Name it with --{what}"
+            f"{table.file}: no column for the {what} (looked for {', '.join(names)}); name it with --{what} "
+            f"(columns: {available})"
         )
     return found

@@ -1,4 +1,4 @@
-"""Rows of a table to texts and pairs with a class, several classes or a number."""
+"""Converts rows of a table to texts and pairs, labelled with a class, several classes or a number."""
 
 import math
 from collections.abc import Callable
@@ -15,7 +15,8 @@ Label = str | float | tuple[str, ...]
 
 @dataclass(frozen=True)
 class Columns:
-    """Where things stand in a table. `label` of several classes may be several columns of 0 and 1: `labels`."""
+    """The column of each role. For multi-label data, `labels` may name several columns of 0 and 1 in place of
+    `label`."""
 
     text: str
     pair: str | None = None
@@ -32,7 +33,8 @@ class Columns:
 def text_examples(
     table: Table, columns: Columns, part: str, parse: Callable[[Any], Label | None], notes: Notes
 ) -> list[TextExample]:
-    """`parse` makes a label of a cell, None where there is none; a `ValueError` where it is no number."""
+    """The examples of a table. `parse` converts a cell to a label: None if the cell is empty, `ValueError` if it is not
+    a number."""
     if not table.rows:
         return []
     has_labels = _check(table, columns, part)
@@ -47,26 +49,26 @@ def text_examples(
             found.append(example)
             continue
         kind, detail, kept = example
-        if not notes.leaves_out(kind, part, table.file, row.place, detail):
+        if not notes.should_drop(kind, part, table.file, row.place, detail):
             found.append(kept)
     return found
 
 
 def _check(table: Table, columns: Columns, part: str) -> bool:
-    """Whether the table has labels; a `ValueError` for a column that it must have and has not."""
-    table.need(columns.text, "text")
+    """Whether the table has labels. Raises `ValueError` if a required column is missing."""
+    table.require(columns.text, "text")
     if columns.pair:
-        table.need(columns.pair, "pair")
+        table.require(columns.pair, "pair")
     label_columns = columns.labels or ((columns.label,) if columns.label else ())
     if part.startswith("test") and not set(label_columns) <= set(table.columns):
         return False
     for column in label_columns:
-        table.need(column, "label")
+        table.require(column, "label")
     return bool(label_columns)
 
 
 def _is_hidden(cells: list[Any]) -> bool:
-    """Published test parts often have empty labels, or -1 in all rows."""
+    """Whether labels are withheld: published test splits often have empty labels or -1 in all rows."""
     return all(is_missing(cell) or str(cell) in ("-1", "-1.0") for cell in cells)
 
 
@@ -80,24 +82,24 @@ def _label_cell(row: Row, columns: Columns) -> Any:
 def _example(
     row: Row, number: int, columns: Columns, has_labels: bool, parse: Callable[[Any], Label | None]
 ) -> TextExample | tuple[str, str, TextExample]:
-    """An example, or what is wrong with it: the kind, the detail, and the example as it can be kept."""
+    """An example, or its problem: (kind, detail, the example to keep outside of training)."""
     key = key_of(row, columns.key, number)
     text = plain(row.fields.get(columns.text)).strip()
     pair = plain(row.fields.get(columns.pair)).strip() if columns.pair else None
     if row.broken:
         return *row.broken, TextExample(key, text, pair)
-    label, trouble = None, None
+    label, problem = None, None
     if has_labels:
         try:
             label = parse(_label_cell(row, columns))
             if label is None:
-                trouble = ("no_label", "the label is empty")
+                problem = ("no_label", "the label is empty")
         except ValueError as error:
-            trouble = ("bad_number", str(error))
+            problem = ("bad_number", str(error))
     example = TextExample(key, text, pair, label)
     if not text or pair == "":
         return "empty_text", f"the {'text' if not text else 'pair'} is empty", example
-    return (*trouble, example) if trouble else example
+    return (*problem, example) if problem else example
 
 
 def key_of(row: Row, column: str | None, number: int) -> str:
@@ -110,7 +112,7 @@ def plain(value: Any) -> str:
 
 
 def name_of(value: Any) -> str:
-    """A class as text: data frames turn 1 into 1.0 where a cell is empty."""
+    """A class as text; whole floats lose their ".0", as data frames turn 1 into 1.0 in columns with missing values."""
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, float) and value.is_integer():
@@ -137,16 +139,16 @@ def number(cell: Any) -> float | None:
 def several_classes(separator: str) -> Callable[[Any], tuple[str, ...] | None]:
     def parse(cell: Any) -> tuple[str, ...] | None:
         if isinstance(cell, dict):  # columns of 0 and 1
-            return tuple(name for name, value in cell.items() if _is_on(value))
+            return tuple(name for name, value in cell.items() if _is_set(value))
         if cell is None or (isinstance(cell, float) and is_missing(cell)):
             return None
-        parts = cell.split(separator) if isinstance(cell, str) else cell if isinstance(cell, list | tuple) else [cell]
-        return tuple(dict.fromkeys(name_of(part) for part in parts if not is_missing(part)))
+        names = cell.split(separator) if isinstance(cell, str) else cell if isinstance(cell, list | tuple) else [cell]
+        return tuple(dict.fromkeys(name_of(name) for name in names if not is_missing(name)))
 
     return parse
 
 
-def _is_on(value: Any) -> bool:
+def _is_set(value: Any) -> bool:
     return not is_missing(value) and str(value).strip().lower() in ("1", "1.0", "true", "yes")
 
 
@@ -156,7 +158,7 @@ def separator_of(cells: list[Any]) -> str:
 
 
 def sorted_labels(labels: set[str]) -> tuple[str, ...]:
-    """Numbers by size, and before words."""
+    """Sorted labels: numbers first, in numeric order, then strings."""
 
     def order(label: str) -> tuple[int, float, str]:
         try:

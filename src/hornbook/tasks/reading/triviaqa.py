@@ -1,4 +1,4 @@
-"""TriviaQA: its own layout, with the documents beside it, or its conversion into SQuAD's."""
+"""TriviaQA: its original layout with the evidence documents, or its conversion to SQuAD's JSON."""
 
 import re
 from collections.abc import Iterator, Mapping
@@ -8,8 +8,8 @@ from typing import Any
 
 from hornbook.tasks.reading.content import JsonReader, decoded, read_text
 from hornbook.tasks.reading.layout import Patterns
-from hornbook.tasks.reading.notes import Asked, Notes
-from hornbook.tasks.reading.squad import Found, checked, read_squad
+from hornbook.tasks.reading.notes import Notes, RequestedColumns
+from hornbook.tasks.reading.squad import RawQuestion, checked, read_squad
 from hornbook.tasks.reading.tables import is_squad
 from hornbook.tasks.records import SpanExample
 
@@ -19,14 +19,16 @@ PAGES = {"EntityPages": "wikipedia", "SearchResults": "web"}
 
 @dataclass(frozen=True)
 class TriviaLayout:
-    """A question stands once for each of its documents, by the name "question--document". The first alias of the answer
-    that occurs in a document, in capitals or not, is the span; all of them are accepted."""
+    """One example per question and document, with the key "question--document". The span is the first answer alias that
+    occurs in the document, ignoring case; all aliases are accepted answers."""
 
     files: Patterns
     folder: str = "triviaqa"
     takes_columns = False
 
-    def read(self, paths: Mapping[str, list[Path]], asked: Asked, notes: Notes) -> dict[str, list[SpanExample]]:
+    def read(
+        self, paths: Mapping[str, list[Path]], requested: RequestedColumns, notes: Notes
+    ) -> dict[str, list[SpanExample]]:
         return {
             part: [example for path in files for example in _read_file(path, part, notes)]
             for part, files in paths.items()
@@ -40,20 +42,20 @@ def _read_file(path: Path, part: str, notes: Notes) -> list[SpanExample]:
     items = JsonReader(str(path), notes).elements(text)
     evidence = _evidence(path)
     questions = _questions(items, evidence, bool(VERIFIED.search(text)), str(path), notes)
-    # Where an answer stands is guessed by looking for it, so a document without it has no answer to learn from.
+    # Answer spans are found by string search, so a document without the answer has no span to learn from.
     return checked(questions, part, str(path), False, notes)
 
 
 def _evidence(path: Path) -> Path:
-    looked_for = [folder / "evidence" for folder in (path.parent, path.parent.parent)]
-    found = next((folder for folder in looked_for if folder.is_dir()), None)
+    candidates = [folder / "evidence" for folder in (path.parent, path.parent.parent)]
+    found = next((folder for folder in candidates if folder.is_dir()), None)
     if found is None:
-        names = " or ".join(map(str, looked_for))
-        raise ValueError(f"the documents that {path} is about are missing: put the published folder at {names}")
+        names = " or ".join(map(str, candidates))
+        raise ValueError(f"the evidence documents of {path} are missing: put the published folder at {names}")
     return found
 
 
-def _questions(items: list[Any], evidence: Path, is_verified: bool, file: str, notes: Notes) -> Iterator[Found]:
+def _questions(items: list[Any], evidence: Path, is_verified: bool, file: str, notes: Notes) -> Iterator[RawQuestion]:
     for number, item in enumerate(items, 1):
         place = f"element {number}"
         try:
@@ -74,19 +76,19 @@ def _questions(items: list[Any], evidence: Path, is_verified: bool, file: str, n
         for source, name in names:
             passage = _document(evidence / source / name, file, place, notes)
             answers = None if aliases is None else _answers(aliases, passage)
-            yield Found(f"{key}--{name}", question, passage, answers, name, f"{place}, {name}")
+            yield RawQuestion(f"{key}--{name}", question, passage, answers, name, f"{place}, {name}")
 
 
 def _document(path: Path, file: str, place: str, notes: Notes) -> str:
     try:
         return decoded(path.read_bytes(), str(path), "", notes)
     except OSError as error:
-        notes.problem("unreadable", file, place, f"the document {path}: {error.strerror}")
+        notes.problem("unreadable", file, place, f"document {path} cannot be read: {error.strerror}")
         return ""
 
 
 def _answers(aliases: list[str], passage: str) -> tuple[tuple[str, int | None], ...]:
-    """The alias as the passage has it comes first, then all the others, which are said to stand nowhere."""
+    """(answer, start) pairs: first the alias as it occurs in the passage, then all aliases with start -1."""
     found = (re.search(re.escape(alias), passage, re.IGNORECASE) for alias in aliases if alias)
     first = next(filter(None, found), None)
     spans = [(first.group(), first.start())] if first else []
