@@ -85,7 +85,7 @@ def test_the_state_of_a_checkpoint(run, place, value):
 
 @pytest.mark.parametrize(("place", "value"), [("request", []), ("settings", 3), ("data", []), ("runtime", {})])
 def test_a_finetuning_record(tmp_path, place, value):
-    whole = {"model": "m", "task": "t", "verb": "finetune", "request": {"model": "m", "task": "t", "data": None}}
+    whole = {"model": "m", "task": "t", "command": "finetune", "request": {"model": "m", "task": "t", "data": None}}
     whole |= {"settings": {}, "data": {"fingerprint": "", "path": None}, "runtime": {"threads": 1, "compiles": False}}
     (tmp_path / "run.json").write_text(json.dumps(whole))
     finetuned.read_run(tmp_path)

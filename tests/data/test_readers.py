@@ -224,7 +224,7 @@ def test_what_cannot_be_read_at_all_is_one_sentence(tmp_path):
         read(tmp_path / "a.txt")
     odd = tmp_path / os.fsdecode(b"odd \xff.txt")
     odd.write_text("Text.")
-    with pytest.raises(ValueError, match="name in UTF-8"):
+    with pytest.raises(ValueError, match="with a UTF-8 name"):
         read(odd)
     with pytest.raises(ValueError, match="at least one"):
         read([])
