@@ -27,7 +27,7 @@ from hornbook.models.gpt import Gpt2
 from hornbook.models.registry import PRESETS
 from hornbook.objectives.clm import ClmObjective
 from hornbook.train.device import Runtime, decide, prepare
-from hornbook.train.optimizer import set_rate
+from hornbook.train.optimizer import set_learning_rate
 from hornbook.train.settings import OptimizerSettings, RuntimeSettings, ScheduleSettings
 from hornbook.train.validation import validate
 
@@ -94,7 +94,7 @@ def theirs(shared: Comparison, seed: int) -> dict[int, dict]:
             loss = model(input_ids=ids, labels=ids, use_cache=False).loss
         loss.backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-        set_rate(optimizer, shared.args.lr * shared.schedule.rate(number))
+        set_learning_rate(optimizer, shared.args.lr * shared.schedule.lr_ratio(number))
         optimizer.step()
         optimizer.zero_grad()
         if number + 1 in shared.points:

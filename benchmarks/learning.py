@@ -32,7 +32,7 @@ from hornbook.models.registry import PRESETS
 from hornbook.objectives.masking import Masking, MaskingSettings
 from hornbook.objectives.mlm import MlmObjective
 from hornbook.train.device import Runtime, decide, prepare
-from hornbook.train.optimizer import make_optimizer, set_rate
+from hornbook.train.optimizer import make_optimizer, set_learning_rate
 from hornbook.train.settings import OptimizerSettings, RuntimeSettings, ScheduleSettings
 from hornbook.train.step import Stepper
 from hornbook.train.validation import validate
@@ -90,7 +90,7 @@ def ours(shared, seed: int) -> dict[int, dict]:
     stepper = Stepper(model, shared.objective, optimizer, shared.runtime, seed, 1.0, 1 << 20)
     curve = {}
     for number, batch in shared.batches(seed):
-        stepper.take(batch, number, shared.args.lr * shared.schedule.rate(number))
+        stepper.take(batch, number, shared.args.lr * shared.schedule.lr_ratio(number))
         if number + 1 in shared.points:
             curve[number + 1] = shared.measured(model)
     return curve
@@ -116,7 +116,7 @@ def theirs(shared: Comparison, seed: int) -> dict[int, dict]:
             out = model(**padded(batch, shared, random))
         out.loss.backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-        set_rate(optimizer, shared.args.lr * shared.schedule.rate(number))
+        set_learning_rate(optimizer, shared.args.lr * shared.schedule.lr_ratio(number))
         optimizer.step()
         optimizer.zero_grad()
         if number + 1 in shared.points:

@@ -40,15 +40,15 @@ def test_pack_takes_what_it_is_given(batch):
 
 
 def test_parts_are_batches_of_their_own(batch):
-    part = batch.part(1, 3)
+    part = batch.slice(1, 3)
     assert part.num_sequences == 2 and part.starts_host.tolist() == part.starts.tolist() == [0, 1, 8]
     assert part.starts.dtype == torch.int32 and part.longest == 8
     assert part.labels_N.tolist() == [0, 0] and part.positions_T.tolist() == [0, *range(7)]
     for name in ("ids_T", "positions_T", "segments_T", "word_starts_T"):
-        joined = torch.cat([getattr(batch.part(i, i + 1), name) for i in range(4)])
+        joined = torch.cat([getattr(batch.slice(i, i + 1), name) for i in range(4)])
         assert joined.equal(getattr(batch, name))
     assert batch.starts_host.tolist() == [0, 5, 6, 13, 16]  # unchanged
-    assert pack([np.array([1])]).part(0, 1).labels_N is None
+    assert pack([np.array([1])]).slice(0, 1).labels_N is None
 
 
 def test_to_moves_every_tensor(batch):
@@ -86,8 +86,8 @@ def test_a_bucket_that_is_full_already(batch):
 
 def test_parts_of_a_bucketed_batch_know_their_dead(batch):
     filled = batch.bucketed(36, 8)
-    assert [filled.part(a, b).num_padding_sequences for a, b in ((0, 8), (0, 4), (2, 5), (5, 8))] == [4, 0, 1, 3]
-    assert filled.part(2, 5).num_real_tokens == 10
+    assert [filled.slice(a, b).num_padding_sequences for a, b in ((0, 8), (0, 4), (2, 5), (5, 8))] == [4, 0, 1, 3]
+    assert filled.slice(2, 5).num_real_tokens == 10
 
 
 @pytest.mark.parametrize(("num_tokens", "num_sequences"), [(15, 8), (36, 3), (36, 4), (36, 6), (17, 4)])
@@ -98,7 +98,7 @@ def test_a_bucket_that_is_too_small(batch, num_tokens, num_sequences):
 
 def test_a_batch_knows_whether_its_sequences_are_of_one_length():
     chunks = pack([np.arange(4)] * 3)
-    assert chunks.is_even and chunks.part(1, 3).is_even and chunks.bucketed(12, 8).is_even
-    assert not pack([np.arange(4), np.arange(3)]).is_even and not pack([np.arange(4)], longest=5).is_even
-    assert not chunks.bucketed(14, 8).is_even  # two dead tokens
-    assert not dataclasses.replace(chunks, starts_host=np.zeros(4, np.int64)).is_even  # no sequence says nothing
+    assert chunks.is_uniform and chunks.slice(1, 3).is_uniform and chunks.bucketed(12, 8).is_uniform
+    assert not pack([np.arange(4), np.arange(3)]).is_uniform and not pack([np.arange(4)], longest=5).is_uniform
+    assert not chunks.bucketed(14, 8).is_uniform  # two dead tokens
+    assert not dataclasses.replace(chunks, starts_host=np.zeros(4, np.int64)).is_uniform  # no sequence says nothing

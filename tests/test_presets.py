@@ -98,12 +98,12 @@ def test_gpts_carry_the_published_training(preset, batch_tokens, length, lr, war
         grown, fallen = settings.batch.growth_fraction * steps, round(settings.schedule.decay_fraction * steps)
         assert 3.99e9 < settings.batch.tokens_before(grown, steps) < 12.01e9
         assert settings.batch.tokens_before(fallen, steps) == pytest.approx(260e9, rel=1e-4)
-        assert settings.schedule.rate(fallen) == 0.1 < settings.schedule.rate(fallen - 1000)
+        assert settings.schedule.lr_ratio(fallen) == 0.1 < settings.schedule.lr_ratio(fallen - 1000)
     if preset != "gpt1-base":
         assert settings.batch.mean_tokens * steps == pytest.approx(300e9, rel=1e-4)
     assert settings.schedule.decay == "cosine" and settings.layout == "documents"
     is_first = preset == "gpt1-base"
-    assert settings.schedule.rate(settings.schedule.steps - 1) == pytest.approx(0.0 if is_first else 0.1, abs=1e-6)
+    assert settings.schedule.lr_ratio(settings.schedule.steps - 1) == pytest.approx(0.0 if is_first else 0.1, abs=1e-6)
     assert (settings.optimizer.beta2, settings.optimizer.weight_decay) == ((0.999, 0.01) if is_first else (0.95, 0.1))
 
 

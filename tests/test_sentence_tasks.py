@@ -75,7 +75,7 @@ def test_batches_are_laid_out_as_asked(case, tiny_corpus):
         assert (batch.labels_N is not None) == bool(terms)
         assert bool(batch.segments_T.any()) == (layout != "packed")
     made = BatchMaker(settings, opened)
-    num_single = sum(not made(0).part(i, i + 1).segments_T.any() for i in range(64))
+    num_single = sum(not made(0).slice(i, i + 1).segments_T.any() for i in range(64))
     assert {"packed": num_single == 64, "segments": 15 < num_single < 50}.get(layout, num_single == 0)
 
 

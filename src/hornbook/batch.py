@@ -1,10 +1,10 @@
-"""The packed batch: sequences end to end in one flat run of tokens, with the offsets where each starts. No padding.
+"""The packed batch: sequences concatenated into one flat tensor of tokens, with the offset of each. No padding.
 
 Shapes: T tokens, N sequences, K target positions.
 """
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -14,24 +14,25 @@ from torch import Tensor
 
 @dataclass(frozen=True)
 class Batch:
-    """`starts` has N + 1 entries: sequence i is tokens `starts[i]` to `starts[i + 1]`. It is kept twice, on the device
-    for the kernels and on the host (`starts_host`), so that nothing ever waits for the device to learn a size.
+    """N packed sequences: sequence i is tokens `starts[i]` to `starts[i + 1]`.
 
-    Dead sequences at the end (see `bucketed`) hold tokens that enter no loss and no count.
+    The offsets are stored twice: on the device (`starts`) for the kernels, and on the host (`starts_host`) so that
+    computing a size never synchronises with the device. The last `num_padding_sequences` sequences only fill a bucket
+    (see `bucketed`); their tokens enter no loss and no count.
     """
 
     ids_T: Tensor  # int64
-    positions_T: Tensor  # int64, from 0 in each sequence
+    positions_T: Tensor  # int64, counted from 0 in each sequence
     segments_T: Tensor  # int64, 0 or 1
-    word_starts_T: Tensor  # bool, where a word starts
+    word_starts_T: Tensor  # bool, True at the first token of a word
     starts: Tensor  # int32, N + 1
     starts_host: np.ndarray  # int64, N + 1
-    longest: int  # no sequence is longer
-    labels_N: Tensor | None = None  # what a task wants of each sequence: a class, a number, or a row of them
-    labels_T: Tensor | None = None  # int64, what a task wants of each token; -1 where it wants nothing
-    group_size: int = 1  # neighbouring sequences that are judged together, such as the endings of one question
+    longest: int  # upper bound on the sequence lengths
+    labels_N: Tensor | None = None  # sequence labels of a task: a class, a number, or a row of them per sequence
+    labels_T: Tensor | None = None  # int64, token labels of a task; -1 is ignored
+    group_size: int = 1  # consecutive sequences that are classified together, such as the endings of one question
     num_padding_sequences: int = 0  # sequences at the end that only fill a bucket
-    numbers_host: np.ndarray | None = None  # int64, N: which of all training sequences each is, where that is asked for
+    numbers_host: np.ndarray | None = None  # int64, N: index of each sequence in the training set, where needed
 
     @property
     def num_tokens(self) -> int:
@@ -46,8 +47,8 @@ class Batch:
         return self.num_sequences - self.num_padding_sequences
 
     @property
-    def is_even(self) -> bool:
-        """Whether every sequence that is not empty is of length `longest`: chunks of a text that runs on are."""
+    def is_uniform(self) -> bool:
+        """Whether every non-empty sequence has length `longest`, as chunks of continuous text do."""
         lengths = np.diff(self.starts_host)
         return bool(lengths.any() and ((lengths == self.longest) | (lengths == 0)).all())
 
@@ -60,19 +61,19 @@ class Batch:
         return int(self.starts_host[self.num_real_sequences])
 
     def to(self, device: torch.device, non_blocking: bool = True) -> "Batch":
-        return self._each(lambda tensor: tensor.to(device, non_blocking=non_blocking))
+        return self._map_tensors(lambda tensor: tensor.to(device, non_blocking=non_blocking))
 
     def pin_memory(self) -> "Batch":
-        return self._each(lambda tensor: tensor.pin_memory())
+        return self._map_tensors(lambda tensor: tensor.pin_memory())
 
-    def _each(self, change) -> "Batch":
+    def _map_tensors(self, function: Callable[[Tensor], Tensor]) -> "Batch":
         fields = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
         return dataclasses.replace(
-            self, **{name: change(value) for name, value in fields.items() if isinstance(value, Tensor)}
+            self, **{name: function(value) for name, value in fields.items() if isinstance(value, Tensor)}
         )
 
-    def part(self, first: int, last: int) -> "Batch":
-        """Sequences `first` to `last` as a batch of their own."""
+    def slice(self, first: int, last: int) -> "Batch":
+        """Sequences `first` to `last` (exclusive) as a new batch."""
         start, stop = int(self.starts_host[first]), int(self.starts_host[last])
         return Batch(
             ids_T=self.ids_T[start:stop],
@@ -90,39 +91,39 @@ class Batch:
         )
 
     def bucketed(self, num_tokens: int, num_sequences: int) -> "Batch":
-        """The same batch with dead sequences at the end, so that it has exactly so many tokens and sequences.
+        """The batch followed by padding sequences, to exactly `num_tokens` tokens and `num_sequences` sequences.
 
         A step captured or compiled for one shape then serves every batch that fits in the bucket.
         """
-        missing = num_tokens - self.num_tokens
-        dead = num_sequences - self.num_sequences
-        if missing < 0 or dead < 0 or dead * self.longest < missing:
+        num_padding_tokens = num_tokens - self.num_tokens
+        num_added = num_sequences - self.num_sequences
+        if num_padding_tokens < 0 or num_added < 0 or num_added * self.longest < num_padding_tokens:
             raise ValueError(
                 f"{self.num_tokens} tokens in {self.num_sequences} sequences do not fit a bucket of {num_tokens} "
                 f"tokens and {num_sequences} sequences of at most {self.longest}"
             )
-        ends = np.minimum(self.num_tokens + self.longest * np.arange(1, dead + 1), num_tokens)
+        ends = np.minimum(self.num_tokens + self.longest * np.arange(1, num_added + 1), num_tokens)
         starts_host = np.concatenate([self.starts_host, ends])
         device = self.ids_T.device
         new_starts = torch.from_numpy(ends.astype(np.int32)).to(device, non_blocking=True)
-        positions = (torch.arange(missing, device=device)) % self.longest
+        positions = torch.arange(num_padding_tokens, device=device) % self.longest
         labels, token_labels = self.labels_N, self.labels_T
         if labels is not None:
-            labels = torch.cat([labels, labels.new_zeros((dead, *labels.shape[1:]))])
+            labels = torch.cat([labels, labels.new_zeros((num_added, *labels.shape[1:]))])
         if token_labels is not None:
-            token_labels = torch.cat([token_labels, token_labels.new_full((missing,), -1)])
+            token_labels = torch.cat([token_labels, token_labels.new_full((num_padding_tokens,), -1)])
         return Batch(
-            ids_T=torch.cat([self.ids_T, self.ids_T.new_zeros(missing)]),
+            ids_T=torch.cat([self.ids_T, self.ids_T.new_zeros(num_padding_tokens)]),
             positions_T=torch.cat([self.positions_T, positions]),
-            segments_T=torch.cat([self.segments_T, self.segments_T.new_zeros(missing)]),
-            word_starts_T=torch.cat([self.word_starts_T, self.word_starts_T.new_zeros(missing)]),
+            segments_T=torch.cat([self.segments_T, self.segments_T.new_zeros(num_padding_tokens)]),
+            word_starts_T=torch.cat([self.word_starts_T, self.word_starts_T.new_zeros(num_padding_tokens)]),
             starts=torch.cat([self.starts, new_starts]),
             starts_host=starts_host,
             longest=self.longest,
             labels_N=labels,
             labels_T=token_labels,
             group_size=self.group_size,
-            num_padding_sequences=self.num_padding_sequences + dead,
+            num_padding_sequences=self.num_padding_sequences + num_added,
         )
 
 
@@ -135,8 +136,8 @@ def pack(
     token_labels: Sequence[np.ndarray] | None = None,
     group_size: int = 1,
 ) -> Batch:
-    """A batch of these token sequences. Without segments, all are segment 0; without word starts, each token is one.
-    Labels of sequences keep their kind: whole numbers as int64, others as float32.
+    """Packs token sequences into a batch. `segments` defaults to 0 everywhere, `word_starts` to True everywhere,
+    `longest` to the length of the longest sequence. Sequence `labels` become int64 if integral, else float32.
 
     >>> pack([np.array([5, 6, 7]), np.array([8, 9])]).starts_host.tolist()
     [0, 3, 5]
@@ -146,8 +147,8 @@ def pack(
     total = int(starts[-1])
     positions = np.arange(total) - np.repeat(starts[:-1], lengths)
 
-    def flat(parts: Sequence[np.ndarray] | None, otherwise: int, kind: type) -> Tensor:
-        values = np.full(total, otherwise, kind) if parts is None else np.concatenate(parts).astype(kind)
+    def flat(arrays: Sequence[np.ndarray] | None, default: int, dtype: type) -> Tensor:
+        values = np.full(total, default, dtype) if arrays is None else np.concatenate(arrays).astype(dtype)
         return torch.from_numpy(values)
 
     return Batch(
@@ -158,11 +159,11 @@ def pack(
         starts=torch.from_numpy(starts.astype(np.int32)),
         starts_host=starts,
         longest=int(longest or lengths.max(initial=1)),
-        labels_N=None if labels is None else torch.from_numpy(_whole_or_not(np.asarray(labels))),
+        labels_N=None if labels is None else torch.from_numpy(_int64_or_float32(np.asarray(labels))),
         labels_T=None if token_labels is None else flat(token_labels, -1, np.int64),
         group_size=group_size,
     )
 
 
-def _whole_or_not(values: np.ndarray) -> np.ndarray:
+def _int64_or_float32(values: np.ndarray) -> np.ndarray:
     return values.astype(np.float32 if np.issubdtype(values.dtype, np.floating) else np.int64)

@@ -19,7 +19,7 @@ def two_segments(batch: Batch, examples: Examples) -> list[tuple[np.ndarray, np.
         first_sep = special[1]
         assert special.tolist() == [0, first_sep, len(ids) - 1]
         assert ids[special].tolist() == [examples.cls_id, examples.sep_id, examples.sep_id]
-        one = batch.part(i, i + 1)
+        one = batch.slice(i, i + 1)
         assert one.segments_T.tolist() == [0] * (first_sep + 1) + [1] * (len(ids) - first_sep - 1)
         assert one.positions_T.tolist() == list(range(len(ids)))
         expected = np.where(ids < FIRST, True, is_word_start(ids))

@@ -60,7 +60,7 @@ def test_a_document_begins_with_the_end_of_text_and_positions_with_zero(corpus):
     first_tokens = np.cumsum([0, *(len(shard.tokens) for shard in corpus.shards)])[:-1] + FIRST
     begun = 0
     for number, (ids, _) in enumerate(taken_apart(batch)):
-        assert batch.part(number, number + 1).positions_T.tolist() == list(range(len(ids)))
+        assert batch.slice(number, number + 1).positions_T.tolist() == list(range(len(ids)))
         if ids[0] == corpus.tokenizer.end_id and len(ids) > 1:
             before = documents_of(corpus, np.array([ids[1] - 1, ids[1]]))
             assert before[0] != before[1] or ids[1] in first_tokens

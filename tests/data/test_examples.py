@@ -249,7 +249,7 @@ def test_packed_sequences_hold_full_sentences(packed, corpus):
             inside = ids[1:-1]
             text = inside[inside >= FIRST]
             expected = np.where(ids < FIRST, True, is_word_start(ids))
-            assert np.array_equal(batch.part(i, i + 1).word_starts_T.numpy(), expected)
+            assert np.array_equal(batch.slice(i, i + 1).word_starts_T.numpy(), expected)
             assert (np.diff(text) == 1).all()
             # a separator wherever a document begins, and nowhere else
             documents = documents_of(corpus, text)

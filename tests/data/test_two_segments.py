@@ -25,7 +25,7 @@ def one_or_two(batch: Batch, examples: Examples) -> list[list[np.ndarray]]:
     for i, ids in enumerate(sequences(batch)):
         ends = np.flatnonzero(ids == examples.sep_id)
         assert ids[0] == examples.cls_id and ends[-1] == len(ids) - 1 and (ids < FIRST).sum() == 1 + len(ends) <= 3
-        one = batch.part(i, i + 1)
+        one = batch.slice(i, i + 1)
         assert one.segments_T.tolist() == np.repeat([0, 1], [ends[0] + 1, ends[-1] - ends[0]]).tolist()
         assert np.array_equal(one.word_starts_T.numpy(), np.where(ids < FIRST, True, is_word_start(ids)))
         found.append([part[part >= FIRST] for part in np.split(ids, ends[:-1])])

@@ -63,7 +63,7 @@ def test_ragged_batches_answer_as_before_and_as_one_at_a_time(both, random):
     expected = model(batch) if model.output is None else model.outputs(batch)
     assert expected.std() > 0.01
     assert (exported.answer(batch) - expected).abs().max() < 1e-5
-    alone = [exported.answer(batch.part(i, i + together)) for i in range(0, len(ids), together)]
+    alone = [exported.answer(batch.slice(i, i + together)) for i in range(0, len(ids), together)]
     if model.output is not None and model.output.kind == "spans":
         longest = max(lengths)
         alone = [

@@ -90,7 +90,7 @@ def test_losses_are_those_of_a_teacher_that_runs(tmp_path, encoder, small, task)
         pair, plain = with_teacher(student, TaskObjective(output), recipe, teacher, 0, None)
         wanted = plain.sums(pair, plain.prepare(batch, torch.Generator()))
         pair, objective = with_teacher(student, TaskObjective(output), recipe, teacher, 0, kept)
-        pair._outside = (None,)
+        pair._teacher = (None,)
         step_inputs = objective.prepare(batch, torch.Generator())
         for name, drawings in {
             "whole": [step_inputs],
@@ -113,8 +113,8 @@ def test_a_run_is_the_same(tmp_path, teacher, small, data, cache, recipe, num_ta
     keywords = {"task": "classification", "data": data, "recipe": recipe, "epochs": 2, "lr": 1e-4, "batch_size": 10}
     without = overrides | {"objective.cache": "none"}
     plain = distill(teacher, small, tmp_path / "plain", overrides=without, **keywords, **QUIET)
-    taught, run = [], Distillation._taught
-    monkeypatch.setattr(Distillation, "_taught", lambda *arguments: (taught.append(1), run(*arguments))[1])
+    taught, run = [], Distillation._teacher_pass
+    monkeypatch.setattr(Distillation, "_teacher_pass", lambda *arguments: (taught.append(1), run(*arguments))[1])
     result = distill(teacher, small, tmp_path / "run", overrides=overrides, **keywords, **QUIET)
     assert len(taught) == num_taught
     ours, theirs = (load_file(each.out / "model.safetensors") for each in (result, plain))

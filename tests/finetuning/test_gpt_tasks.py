@@ -236,7 +236,7 @@ def test_refusals(tmp_path, gpt1):
         ({"task.lm_weight": -1.0}, "at least 0"),
         (BOTH, "for pairs of texts"),
         (BOTH | {"task.swapped_pairs": True}, "already encodes both orders"),
-        (BOTH | {"task.head": "mlp"}, "both pairs go with the linear head"),
+        (BOTH | {"task.head": "mlp"}, "both pairs need the linear head"),
     ):
         with pytest.raises(ValueError, match=words):
             finetune(encoder, data, out=tmp_path / "run", overrides=overrides, **QUIET)

@@ -125,7 +125,7 @@ def test_even_and_uneven_batches_of_the_same_size_by_turns(compiled):
         plain, captured = (each.take(batch, number, 1e-3) for each in steppers)
         assert float(captured.loss) == pytest.approx(float(plain.loss), rel=2e-2), number
         assert float(captured.grad_norm) == pytest.approx(float(plain.grad_norm), rel=5e-2), number
-    assert {bucket.is_even for bucket in steppers[1].captured.captured} == {False, True}
+    assert {bucket.is_uniform for bucket in steppers[1].captured.captured} == {False, True}
 
 
 @pytest.mark.parametrize("settings", [OptimizerSettings(), *PUBLISHED])

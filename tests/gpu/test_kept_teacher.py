@@ -73,7 +73,7 @@ def losses_of(output: Output, recipe: Recipe, is_kept: bool, runtime: Runtime) -
         batches = [dataclasses.replace(a, numbers_host=b) for a, b in zip(batches, numbers, strict=True)]
         absent = torch.nn.Identity()  # nothing but its size is asked again
         absent.config = large.config
-        pair._outside = (absent,)
+        pair._teacher = (absent,)
     found = [float(stepper.take(batch, number, 1e-4).loss) for number, batch in enumerate(batches)]
     return found, {name: value.detach().float().cpu() for name, value in student.named_parameters()}
 

@@ -53,7 +53,7 @@ def both(compute, ours: torch.Tensor, theirs: torch.Tensor, their_kind: torch.dt
     ],
 )
 def test_relations(monkeypatch, quantity, heads, width, their_width, their_kind, direction):
-    calls = counted(monkeypatch, "relations_apart")
+    calls = counted(monkeypatch, "squared_relation_error")
     torch.manual_seed(0)
     lengths = [13, 128, 1, 77, 0, 64]
     starts = np.concatenate([[0], np.cumsum(lengths)])
@@ -73,7 +73,7 @@ def test_relations(monkeypatch, quantity, heads, width, their_width, their_kind,
 
 @pytest.mark.parametrize("width", [96, 384, 768])
 def test_vectors(monkeypatch, width):
-    calls = counted(monkeypatch, "vectors_apart")
+    calls = counted(monkeypatch, "squared_vector_error")
     torch.manual_seed(0)
     ours, theirs = (torch.randn(333, width, device=CUDA).bfloat16() for _ in range(2))
     weights = torch.rand(333, device=CUDA)

@@ -173,7 +173,7 @@ def test_the_perplexity_of_a_trained_model_changes_by_less_than_a_hundredth(tmp_
 
 def loss_by_steps(model: Gpt2, rows: np.ndarray, monkeypatch, kind: torch.dtype) -> tuple[float, DecodingState]:
     """Of each next token, going on with all rows at once."""
-    monkeypatch.setattr(going_on_file, "shortest_kind", lambda like: kind)
+    monkeypatch.setattr(going_on_file, "cache_dtype", lambda like: kind)
     decoding = DecodingState(model, len(rows), rows.shape[1])
     ids_NL = torch.from_numpy(rows).long()
     logits_NV, losses = decoding.read(rows[:, :1]), []
@@ -192,7 +192,7 @@ def test_keys_and_values_in_bfloat16_hardly_change_a_trained_model(monkeypatch, 
     quantized = quantize(model.model)
     exact, decoding = loss_by_steps(quantized, rows, monkeypatch, torch.float32)
     found, shorter = loss_by_steps(quantized, rows, monkeypatch, torch.bfloat16)
-    assert shorter.layers[0].held_2NHLC.nbytes * 2 == decoding.layers[0].held_2NHLC.nbytes
+    assert shorter.layers[0].kv_2NHLC.nbytes * 2 == decoding.layers[0].kv_2NHLC.nbytes
     assert found != exact and abs(found - exact) < 0.005
 
 
@@ -203,7 +203,7 @@ def test_only_with_int8_weights_and_where_it_is_faster(tmp_path, monkeypatch):
         for num_texts in (1, 2):
             for weights, expected in (("int8", kind), ("float", torch.float32)):
                 model = library.load(tmp_path, weights=weights, device="cpu").model
-                assert DecodingState(model, num_texts, CONTEXT).layers[0].held_2NHLC.dtype == expected
+                assert DecodingState(model, num_texts, CONTEXT).layers[0].kv_2NHLC.dtype == expected
 
 
 def test_the_verbs_take_it_and_say_what_they_cannot(tmp_path, monkeypatch, capsys):

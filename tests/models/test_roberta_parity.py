@@ -127,7 +127,7 @@ def test_what_config_json_lacks_is_what_transformers_takes():
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
-        ({"pad_token_id": None}, "its pad_token_id is None, and positions are counted from it"),
+        ({"pad_token_id": None}, "its pad_token_id is None, but must be a number, as positions are counted from it"),
         ({"pad_token_id": -1}, "position_offset must be at least 1"),
         ({"pad_token_id": 60}, "max_positions must be at least 1"),
         ({"pad_token_id": 0, "max_position_embeddings": POSITIONS}, "restore"),

@@ -13,19 +13,19 @@ RESIDUAL = """
     import torch
     import torch.nn.functional as F
     from torch.library import opcheck
-    from hornbook.nn.residual import _added_and_normed
+    from hornbook.nn.residual import _fused_dropout_add_norm
 
     torch.manual_seed(0)
     for num_rows, width in ((10, 24), (13, 64), (1, 40), (50, 16)):
         for dropout in (0.0, 0.3):
             seed = torch.tensor([12345]) if dropout else None
             ones, zeros = torch.ones(num_rows, width), torch.zeros(num_rows, width)
-            kept = (_added_and_normed(zeros, ones, *[zeros[0]] * 3, seed, dropout, 1e-5)[0] != 0).float()
+            kept = (_fused_dropout_add_norm(zeros, ones, *[zeros[0]] * 3, seed, dropout, 1e-5)[0] != 0).float()
             x, y, g, h = (torch.randn(num_rows, width, requires_grad=True) for _ in range(4))
             y_bias, weight, bias = (torch.randn(width, requires_grad=True) for _ in range(3))
             inputs = (x, y, y_bias, weight, bias)
             expected = x + (y + y_bias) * kept / (1 - dropout)
-            found, normed, _ = _added_and_normed(*inputs, seed, dropout, 1e-5)
+            found, normed, _ = _fused_dropout_add_norm(*inputs, seed, dropout, 1e-5)
             expected_normed = F.layer_norm(expected, (width,), weight, bias, 1e-5)
             torch.testing.assert_close(found, expected)
             torch.testing.assert_close(normed, expected_normed)
@@ -38,15 +38,15 @@ RESIDUAL = """
                 )
                 for one, other in zip(*gradients):
                     torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-5)
-            opcheck(_added_and_normed, (*inputs, seed, dropout, 1e-5))
+            opcheck(_fused_dropout_add_norm, (*inputs, seed, dropout, 1e-5))
 """
 DROPOUT = """
     import torch
-    from hornbook.nn.residual import _added_and_normed
+    from hornbook.nn.residual import _fused_dropout_add_norm
 
     ones, zeros = torch.ones(400, 96), torch.zeros(400, 96)
     rest = [zeros[0]] * 3
-    masks = [_added_and_normed(zeros, ones, *rest, torch.tensor([seed]), 0.25, 1e-5)[0] for seed in (1, 1, 2)]
+    masks = [_fused_dropout_add_norm(zeros, ones, *rest, torch.tensor([seed]), 0.25, 1e-5)[0] for seed in (1, 1, 2)]
     assert torch.equal(masks[0], masks[1])
     assert set(masks[0].unique().tolist()) == {0.0, torch.tensor(1 / 0.75).item()}
     kept = [(mask != 0).float() for mask in masks]
@@ -80,7 +80,7 @@ QKV = """
     from torch.library import opcheck
     from hornbook import kernels
     from hornbook.nn import qkv
-    from hornbook.nn.qkv import _side_by_side, apart
+    from hornbook.nn.qkv import _concat_qkv, apart
 
     kernels.PROGRAMS_PER_PROCESSOR = 3  # each with several parts to sum up
     qkv.is_fused = lambda x_TD, linear: is_fused
@@ -95,7 +95,7 @@ QKV = """
             found.append((*three, *torch.autograd.grad(loss, (x, linear.weight, linear.bias))))
         for one, other in zip(*found):
             torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-5)
-    opcheck(_side_by_side, tuple(readers))
+    opcheck(_concat_qkv, tuple(readers))
 """
 PROGRAMS = {"residual": RESIDUAL, "dropout": DROPOUT, "gelu": GELU, "qkv": QKV}
 

@@ -54,7 +54,7 @@ def drawn_of(objective, batch: Batch | None = None):
 
 def alone(batch: Batch) -> list[Batch]:
     """Each sequence as a batch of its own."""
-    return [batch.part(i, i + 1) for i in range(batch.num_sequences)]
+    return [batch.slice(i, i + 1) for i in range(batch.num_sequences)]
 
 
 def qkv_by_hand(model: Encoder, batch: Batch, layer: int) -> list[torch.Tensor]:

@@ -11,7 +11,7 @@ pytest.importorskip("triton", reason="comes with torch for CUDA")
 
 VECTORS = """
     import torch
-    from hornbook.objectives.matched_kernel import vectors_apart
+    from hornbook.objectives.matched_kernel import squared_vector_error
     from hornbook.objectives.matched_losses import _WithGradient, vector_losses
 
     torch.manual_seed(0)
@@ -20,7 +20,7 @@ VECTORS = """
         weights = torch.rand(num_rows)
         weights[0] = 0
         weights[-1] = 2
-        found = _WithGradient.apply(ours, lambda: vectors_apart(ours, theirs, weights))
+        found = _WithGradient.apply(ours, lambda: squared_vector_error(ours, theirs, weights))
         expected = (vector_losses("mse", ours, theirs) * weights).sum()
         torch.testing.assert_close(found, expected)
         torch.testing.assert_close(*(torch.autograd.grad(0.37 * each, ours)[0] for each in (found, expected)))

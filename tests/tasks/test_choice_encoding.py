@@ -46,7 +46,7 @@ def test_a_batch_keeps_the_endings_of_a_question_in_order(tokenizer):
     whole = {tuple(features.packed(range(3 * i, 3 * i + 3)).ids_T.tolist()): i for i in range(4)}
     order = []
     for group in range(4):
-        part = batch.part(3 * group, 3 * group + 3)
+        part = batch.slice(3 * group, 3 * group + 3)
         order.append(whole[tuple(part.ids_T.tolist())])
         assert part.labels_N.tolist() == [examples[order[-1]].label] * 3
     assert sorted(order) == [0, 1, 2, 3]

@@ -164,10 +164,10 @@ def test_an_unknown_class_counts_nothing(random, name):
         labels = batch.labels_N.clone()
         labels[: 2 * together] = -1
         unknown = dataclasses.replace(batch, labels_N=labels)
-    known = unknown.part(2 * together, batch.num_sequences)
+    known = unknown.slice(2 * together, batch.num_sequences)
     found = loss_and_gradients(objective, model, [drawn_for(objective, unknown)])
     check_same(found, loss_and_gradients(objective, model, [drawn_for(objective, known)]))
-    nothing = drawn_for(objective, unknown.part(0, 2 * together))
+    nothing = drawn_for(objective, unknown.slice(0, 2 * together))
     total, count, gradients = loss_and_gradients(objective, model, [nothing])
     assert (total, count) == (0, 0) and not any(each.any() for each in gradients.values())
 

@@ -4,7 +4,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from hornbook.train.optimizer import make_optimizer, set_rate
+from hornbook.train.optimizer import make_optimizer, set_learning_rate
 from hornbook.train.settings import OptimizerSettings
 
 RATES = [1e-2 * (step + 1) for step in range(6)]
@@ -30,7 +30,7 @@ def stepped(model: nn.Module, optimizer: torch.optim.Optimizer, steps: range, sc
     for step in steps:
         for (_, parameter), gradient in zip(model.named_parameters(), gradients(model, step).values(), strict=True):
             parameter.grad = gradient.to(parameter.device) * scale
-        set_rate(optimizer, RATES[step])
+        set_learning_rate(optimizer, RATES[step])
         optimizer.step()
         optimizer.zero_grad(set_to_none=True)
 

@@ -75,8 +75,8 @@ def test_few_buckets_serve_documents():
 
 def test_even_batches_have_buckets_of_their_own():
     even, uneven = (bucket_for(drawn_of(lengths), 128) for lengths in ([128] * 8, [128] * 7 + [100, 28]))
-    assert even.is_even and not uneven.is_even
-    assert not bucket_for(drawn_of([100] * 8), 128).is_even  # would be laid out as 128
+    assert even.is_uniform and not uneven.is_uniform
+    assert not bucket_for(drawn_of([100] * 8), 128).is_uniform  # would be laid out as 128
     assert even.tokens == 1024 and dict(bucket_for(next_tokens_of([128] * 33), 128).targets)["clm"] == 33 * 128
 
 

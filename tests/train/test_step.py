@@ -127,7 +127,7 @@ def test_optimizer_state_round_trips():
 
 def test_schedule_rises_and_falls_in_lines():
     schedule = ScheduleSettings(steps=100, warmup_fraction=0.1)
-    rates = [schedule.rate(step) for step in range(100)]
+    rates = [schedule.lr_ratio(step) for step in range(100)]
     assert rates.index(max(rates)) == 10 and max(rates) == 1.0
     assert rates[0] > 0 and rates[-1] == pytest.approx(1 / 90)
     assert all(a < b for a, b in itertools.pairwise(rates[:11]))
@@ -137,9 +137,9 @@ def test_schedule_rises_and_falls_in_lines():
 def test_warmup_in_steps():
     """Whatever the fraction says; a warm-up longer than the run only rises."""
     by_steps, by_share = ScheduleSettings(100, 0.5, warmup_steps=10), ScheduleSettings(100, 0.1)
-    assert [by_steps.rate(step) for step in range(100)] == [by_share.rate(step) for step in range(100)]
-    assert ScheduleSettings(100, 0.5, warmup_steps=0).rate(0) == 1.0
-    assert [ScheduleSettings(3, warmup_steps=9).rate(step) for step in range(3)] == [0.1, 0.2, 0.3]
+    assert [by_steps.lr_ratio(step) for step in range(100)] == [by_share.lr_ratio(step) for step in range(100)]
+    assert ScheduleSettings(100, 0.5, warmup_steps=0).lr_ratio(0) == 1.0
+    assert [ScheduleSettings(3, warmup_steps=9).lr_ratio(step) for step in range(3)] == [0.1, 0.2, 0.3]
     with pytest.raises(ValueError, match=r"schedule\.warmup_steps must be at least 0"):
         ScheduleSettings(warmup_steps=-1)
 
@@ -147,20 +147,20 @@ def test_warmup_in_steps():
 def test_multiplied_schedule():
     """The rise times the fall: the rate is highest where the warm-up ends, and below the peak even there."""
     schedule = ScheduleSettings(100, warmup_steps=10, shape="multiplied")
-    found = [schedule.rate(step) for step in (0, 4, 9, 10, 50, 99)]
+    found = [schedule.lr_ratio(step) for step in (0, 4, 9, 10, 50, 99)]
     assert found == pytest.approx([0.1 * 1.0, 0.5 * 0.96, 1.0 * 0.91, 0.9, 0.5, 0.01])
-    rates = [schedule.rate(step) for step in range(100)]
+    rates = [schedule.lr_ratio(step) for step in range(100)]
     assert rates.index(max(rates)) == 9
-    assert ScheduleSettings(10, 0.0, shape="multiplied").rate(0) == 1.0
-    assert ScheduleSettings(4, warmup_steps=8, shape="multiplied").rate(2) == 3 / 8 * 0.5
+    assert ScheduleSettings(10, 0.0, shape="multiplied").lr_ratio(0) == 1.0
+    assert ScheduleSettings(4, warmup_steps=8, shape="multiplied").lr_ratio(2) == 3 / 8 * 0.5
 
 
 def test_power_bends_the_way_down():
     line, bent = ScheduleSettings(100, 0.1), ScheduleSettings(100, 0.1, power=2.0)
-    assert [bent.rate(step) for step in range(10)] == [line.rate(step) for step in range(10)]
-    assert bent.rate(55) == pytest.approx(0.5**2)
+    assert [bent.lr_ratio(step) for step in range(10)] == [line.lr_ratio(step) for step in range(10)]
+    assert bent.lr_ratio(55) == pytest.approx(0.5**2)
     multiplied = ScheduleSettings(100, warmup_steps=10, shape="multiplied", power=2.0)
-    assert multiplied.rate(4) == pytest.approx(0.5 * 0.96**2) and multiplied.rate(50) == pytest.approx(0.25)
+    assert multiplied.lr_ratio(4) == pytest.approx(0.5 * 0.96**2) and multiplied.lr_ratio(50) == pytest.approx(0.25)
 
 
 def test_rows_that_pad_the_vocabulary_never_move():

@@ -19,8 +19,8 @@ from torch import Tensor
 from hornbook.batch import Batch, pack
 from hornbook.devices import refuse_beyond_memory, warm_up_on_side_stream
 from hornbook.models.gpt import Gpt
-from hornbook.nn.cache import CachePositions, KeyValueCache, shortest_kind
-from hornbook.nn.single import SingleToken, goes_single
+from hornbook.nn.cache import CachePositions, KeyValueCache, cache_dtype
+from hornbook.nn.single import SingleToken, runs_on_numpy
 
 NUM_WARM_UPS = 2  # steps before the CUDA graph is captured
 
@@ -40,9 +40,9 @@ class DecodingState:
             f"the keys and values of {num_sequences:,} texts of {capacity:,} tokens need",
             "generate fewer texts, use fewer beams, or lower max_tokens",
         )
-        kind = weight.dtype if model.clm.int8 is None else shortest_kind(weight)
+        kind = weight.dtype if model.clm.int8 is None else cache_dtype(weight)
         self.layers = [KeyValueCache(shape, weight, kind) for _ in model.blocks]
-        is_single = num_sequences == 1 and goes_single(weight) and not model.training
+        is_single = num_sequences == 1 and runs_on_numpy(weight) and not model.training
         pairs = zip(model.blocks, self.layers, strict=True)
         self.single_blocks = [SingleToken(*pair) for pair in pairs] if is_single else None
         self.device = weight.device
@@ -90,7 +90,7 @@ class DecodingState:
         """Replaces sequence i by a copy of sequence `rows_N[i]`."""
         self.lengths_N.copy_(self.lengths_N[rows_N])
         for layer in self.layers:
-            layer.choose(rows_N, self.num_filled)
+            layer.reorder(rows_N, self.num_filled)
 
     def _step(self, ids_N: Tensor, num_seen: int, common: int | None = None) -> Tensor:
         positions_N = self.lengths_N.clamp(max=self.capacity - 1)
@@ -133,8 +133,8 @@ class DecodingState:
 
     def _forward(self, batch: Batch, positions: CachePositions) -> Tensor:
         self._set(positions)
-        return self.model(batch, cached=self.layers)
+        return self.model(batch, caches=self.layers)
 
     def _set(self, positions: CachePositions) -> None:
         for layer in self.layers:
-            layer.places = positions
+            layer.positions = positions

@@ -1,8 +1,8 @@
 """ALBERT (Lan et al. 2019, arXiv 1909.11942).
 
-What is unusual about it: all blocks share their weights, or only their attention, or only their feed-forward network;
-token vectors are narrow (E) and projected to the width (D), so that the vocabulary costs little; and it judges whether
-two segments stand in order (SOP), each of which follows the other in the text.
+All blocks share their weights (or only their attention, or only their feed-forward network). Token embeddings are
+narrow (E) and projected to the width of the blocks (D), so that a large vocabulary costs little. Besides MLM, it is
+pre-trained to tell whether two consecutive segments are in order or swapped (SOP).
 """
 
 from dataclasses import dataclass
@@ -21,28 +21,28 @@ Sharing = Literal["all", "attention", "ffn", "none"]
 
 @dataclass(frozen=True)
 class AlbertConfig(EncoderConfig):
-    """Without dropout, as version 2 was published and as the paper found best for xxlarge; base to xlarge of version
-    1 were trained with 0.1. The published code's gelu is the one by tanh."""
+    """Without dropout, as in version 2 and as the paper found best for xxlarge; base to xlarge of version 1 were
+    trained with 0.1. The published code uses the tanh approximation of GELU."""
 
     may_be_one_sided: ClassVar[bool] = False
 
-    vocab_size: int = setting(30000, "number of tokens; taken from the corpus")
-    dropout: float = setting(0.0, "dropout in the hidden states")
-    attention_dropout: float = setting(0.0, "dropout of attention weights")
-    activation: Activation = setting("gelu_tanh", "of the feed-forward network")
+    vocab_size: int = setting(30000, "vocabulary size; taken from the corpus")
+    dropout: float = setting(0.0, "dropout of the hidden states")
+    attention_dropout: float = setting(0.0, "dropout of the attention weights")
+    activation: Activation = setting("gelu_tanh", "activation of the feed-forward network")
     embedding_width: int = setting(
-        128, "width of the token vectors, which are projected to the width of the blocks", low=1, high=2**20
+        128, "width of the token embeddings, which are projected to the width of the blocks", low=1, high=2**20
     )
     sharing: Sharing = setting(
-        "all", "what all blocks share: all, attention, ffn (feed-forward network), or none of it"
+        "all", "weights shared by all blocks: all, attention, ffn (feed-forward network), or none"
     )
     head_dropout: float = setting(
-        0.1, "dropout before the layer that judges sentences, and before that of a task", low=0, below=1
+        0.1, "dropout before the sentence head and before the classifier of a task", low=0, below=1
     )
 
 
 class SentenceHead(nn.Module):
-    """Dropout, then scores of (in order, swapped) from the pooled `[CLS]`."""
+    """Dropout, then logits of (in order, swapped) from the pooled `[CLS]`."""
 
     def __init__(self, config: AlbertConfig):
         super().__init__()
@@ -53,8 +53,8 @@ class SentenceHead(nn.Module):
         return self.out(self.dropout(pooled_ND))
 
 
-def _place_of_block(config: AlbertConfig, number: int) -> str:
-    """Layers outside stand in groups that share all their weights."""
+def _block_prefix(config: AlbertConfig, number: int) -> str:
+    """In `transformers`, layers are in groups that share all their weights."""
     return f"encoder.albert_layer_groups.{0 if config.sharing == 'all' else number}.albert_layers.0"
 
 
@@ -89,37 +89,37 @@ class Albert(Encoder):
             "fc2": ("ffn_output",),
             "norm": ("full_layer_layer_norm",),
         },
-        place_of_block=_place_of_block,
+        block_prefix=_block_prefix,
         config={"embedding_width": "embedding_size", "head_dropout": "classifier_dropout_prob", "sharing": "sharing"},
-        defaults={"num_attention_heads": 64, "intermediate_size": 16384},  # those of xxlarge
+        defaults={"num_attention_heads": 64, "intermediate_size": 16384},  # as in xxlarge
         bias_twins=("predictions.bias", "predictions.decoder.bias"),
     )
 
     @classmethod
-    def config_from_outside(cls, outside: dict) -> AlbertConfig:
-        settings = cls.naming.settings_in(outside)
-        return AlbertConfig(**settings | {"sharing": _sharing_in(outside)})
+    def config_from_outside(cls, hf_config: dict) -> AlbertConfig:
+        settings = cls.naming.settings_in(hf_config)
+        return AlbertConfig(**settings | {"sharing": _sharing_in(hf_config)})
 
     def hf_config(self) -> dict:
-        """Layers that share only a part have no class outside: they are written out one by one, and what they share
-        stands under our own name."""
+        """`transformers` has no class for layers that share only some weights: those are saved as separate layers, and
+        the setting under our own name, `sharing`."""
         num_groups = 1 if self.config.sharing == "all" else self.config.num_layers
         return super().hf_config() | {"num_hidden_groups": num_groups, "inner_group_num": 1}
 
 
-def _sharing_in(outside: dict) -> str:
-    num_layers, num_groups = outside["num_hidden_layers"], outside.get("num_hidden_groups", 1)
-    if outside.get("inner_group_num", 1) != 1:
-        raise ValueError(f"its inner_group_num is {outside['inner_group_num']}; only 1 is supported")
+def _sharing_in(hf_config: dict) -> str:
+    num_layers, num_groups = hf_config["num_hidden_layers"], hf_config.get("num_hidden_groups", 1)
+    if hf_config.get("inner_group_num", 1) != 1:
+        raise ValueError(f"its inner_group_num is {hf_config['inner_group_num']}; only 1 is supported")
     if num_groups not in (1, num_layers):
         raise ValueError(
             f"its num_hidden_groups is {num_groups}; 1 (all {num_layers} layers share their weights) and {num_layers} "
             "(each has its own) are supported"
         )
-    said = outside.get("sharing", "all" if num_groups == 1 else "none")
-    if (said == "all") != (num_groups == 1) and num_layers != 1:
-        raise ValueError(f"its sharing is '{said}', which does not go with num_hidden_groups={num_groups}")
-    return said
+    sharing = hf_config.get("sharing", "all" if num_groups == 1 else "none")
+    if (sharing == "all") != (num_groups == 1) and num_layers != 1:
+        raise ValueError(f"its sharing is '{sharing}', which contradicts num_hidden_groups={num_groups}")
+    return sharing
 
 
 def _size(num_layers: int, width: int, num_heads: int) -> Preset:
@@ -145,6 +145,6 @@ def _size(num_layers: int, width: int, num_heads: int) -> Preset:
 PRESETS = {
     "albert-base": _size(12, 768, 12),
     "albert-large": _size(24, 1024, 16),
-    "albert-xlarge": _size(24, 2048, 16),  # as released; the paper says a head for every 64, which would be 32
+    "albert-xlarge": _size(24, 2048, 16),  # as released; the paper's one head per 64 units would be 32
     "albert-xxlarge": _size(12, 4096, 64),
 }

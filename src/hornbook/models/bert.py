@@ -1,7 +1,7 @@
 """BERT (Devlin et al. 2018, arXiv 1810.04805).
 
-What is unusual about it: it reads in both directions at once, learned by filling in masked tokens (MLM), and it judges
-whether a second segment follows the first (NSP) from the pooled `[CLS]`. Post-norm blocks, GELU, learned positions.
+Bidirectional attention, pre-trained by predicting masked tokens (MLM) and, from the pooled `[CLS]`, whether the second
+segment follows the first (NSP). Post-norm blocks, GELU, learned positions.
 """
 
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ from hornbook.models.transformer import Preset
 
 @dataclass(frozen=True)
 class BertConfig(EncoderConfig):
-    """As every encoder."""
+    """The defaults of every encoder."""
 
 
 class Bert(Encoder):
@@ -61,7 +61,7 @@ def _size(num_layers: int, width: int) -> Preset:
 
 
 def _tiny(num_layers: int, width: int, inner_width: int) -> Preset:
-    """A student of TinyBERT (Jiao et al. 2019, arXiv 1909.10351): a BERT of its own proportions."""
+    """A TinyBERT student (Jiao et al. 2019, arXiv 1909.10351): a BERT of other proportions."""
     config = BertConfig(num_layers=num_layers, width=width, num_heads=12, inner_width=inner_width)
     return Preset(
         config,

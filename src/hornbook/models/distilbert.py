@@ -1,7 +1,7 @@
 """DistilBERT (Sanh et al. 2019, arXiv 1910.01108).
 
-What is unusual about it: it is BERT with half of its layers, made to learn from a BERT (`objectives/distillation.py`).
-It knows no segments, and nothing is pre-trained over `[CLS]`: a task brings a layer of its own, with a ReLU.
+BERT with half the layers, distilled from a BERT (`objectives/distillation.py`). It has no segment embeddings and no
+pre-trained layer over `[CLS]`: each task adds one, with a ReLU.
 """
 
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ from hornbook.models.naming import ENCODER, Naming
 from hornbook.models.outputs import ClsLayer, Output, reads_cls
 from hornbook.models.transformer import Preset
 
-NORM_EPS = 1e-12  # the only one that its outside class knows
+NORM_EPS = 1e-12  # fixed in its `transformers` class
 
 
 @dataclass(frozen=True)
@@ -24,19 +24,17 @@ class DistilbertConfig(EncoderConfig):
     may_be_one_sided: ClassVar[bool] = False
 
     num_layers: int = setting(6, "number of blocks")
-    num_segments: int = setting(0, "kinds of segment: it knows none")
-    norm_eps: float = setting(NORM_EPS, "added to the variance in each norm")
-    head_dropout: float = setting(
-        0.2, "dropout before the last layer of a task that judges whole texts", low=0, below=1
-    )
-    span_dropout: float = setting(0.1, "dropout before the layer that finds spans", low=0, below=1)
+    num_segments: int = setting(0, "number of segment types; always 0")
+    norm_eps: float = setting(NORM_EPS, "added to the variance in each layer norm")
+    head_dropout: float = setting(0.2, "dropout before the classifier of a sequence task", low=0, below=1)
+    span_dropout: float = setting(0.1, "dropout before the span head", low=0, below=1)
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.num_segments:
-            raise ValueError(f"distilbert knows no segments: set model.num_segments=0, not {self.num_segments}")
+            raise ValueError(f"distilbert has no segments: set model.num_segments=0, not {self.num_segments}")
         if self.norm_eps != NORM_EPS:
-            raise ValueError(f"the norms of distilbert add {NORM_EPS:g}: leave model.norm_eps={self.norm_eps:g} out")
+            raise ValueError(f"model.norm_eps of distilbert is always {NORM_EPS:g}: leave out {self.norm_eps:g}")
 
     @property
     def token_dropout(self) -> float:
@@ -72,7 +70,7 @@ class Distilbert(Encoder):
             "fc2": ("ffn.lin2",),
             "norm": ("output_layer_norm",),
         },
-        place_of_block=lambda config, number: f"transformer.layer.{number}",
+        block_prefix=lambda config, number: f"transformer.layer.{number}",
         task={kind: {"task.cls.dense": "pre_classifier", "task.out": "classifier"} for kind in ("sequence", "choice")},
         settings={
             "vocab_size": "vocab_size",
@@ -96,15 +94,15 @@ class Distilbert(Encoder):
         return ClsLayer(config.width, F.relu, 0.0) if reads_cls(output) else None
 
     @classmethod
-    def config_from_outside(cls, outside: dict) -> DistilbertConfig:
-        settings = cls.naming.settings_in(outside)
-        positions = "sinusoidal" if outside.get("sinusoidal_pos_embds") else "learned"
+    def config_from_outside(cls, hf_config: dict) -> DistilbertConfig:
+        settings = cls.naming.settings_in(hf_config)
+        positions = "sinusoidal" if hf_config.get("sinusoidal_pos_embds") else "learned"
         return DistilbertConfig(**settings | {"positions": positions})
 
     def hf_config(self) -> dict:
-        outside = super().hf_config()
-        outside.pop("position_kind", None)
-        return outside | {"sinusoidal_pos_embds": self.config.positions == "sinusoidal"}
+        hf_config = super().hf_config()
+        hf_config.pop("position_kind", None)
+        return hf_config | {"sinusoidal_pos_embds": self.config.positions == "sinusoidal"}
 
 
 PRESETS = {

@@ -1,9 +1,8 @@
 """ELECTRA (Clark et al. 2020, arXiv 2003.10555).
 
-What is unusual about it: two encoders are trained together. A small generator fills in masked tokens; what it guesses
-is put into the text, and the discriminator says of every token whether it was replaced (RTD). The discriminator is the
-model that is kept and fine-tuned. Token vectors may be narrower than the hidden states (E x D in between), and `[CLS]`
-has no pooler.
+Two encoders are trained together. A small generator predicts masked tokens; samples from it replace the masks, and the
+discriminator predicts for every token whether it was replaced (RTD). The discriminator is the model that is fine-tuned.
+Token embeddings may be narrower than the hidden states, with a projection in between, and there is no pooler.
 
 Shapes: T tokens, D width.
 """
@@ -25,22 +24,22 @@ from hornbook.models.transformer import Preset
 from hornbook.nn.activation import ACTIVATIONS
 
 Shared = Literal["embeddings", "tokens", "followed", "none", "all"]
-HEAD_MULTIPLE = 8  # what attention on CUDA asks of the width of a head
-GENERATOR = "generator"  # the folder beside the discriminator's files
+HEAD_MULTIPLE = 8  # head widths must be a multiple of this for attention on CUDA
+GENERATOR = "generator"  # folder of the generator, within that of the discriminator
 
 
 @dataclass(frozen=True)
 class ElectraConfig(EncoderConfig):
     width: int = setting(256, "width of the hidden states")
-    num_heads: int = setting(4, "attention heads in each block; must divide the width")
-    inner_width: int = setting(1024, "width inside the feed-forward network")
+    num_heads: int = setting(4, "attention heads per block; must divide the width")
+    inner_width: int = setting(1024, "inner width of the feed-forward network")
     embedding_width: int = setting(
-        128, "width of the token vectors; a layer brings them to the hidden states' width", low=1, high=2**20
+        128, "width of the token embeddings, which are projected to the width of the blocks", low=1, high=2**20
     )
 
 
 class RtdHead(nn.Module):
-    """A layer, the activation, and one score a token: above 0, it looks replaced."""
+    """Dense layer, activation, and one logit per token: above 0, the token is predicted to be replaced."""
 
     def __init__(self, config: ElectraConfig):
         super().__init__()
@@ -53,8 +52,8 @@ class RtdHead(nn.Module):
 
 
 class Electra(Encoder):
-    """The discriminator (heads `rtd`) or the generator (heads `mlm`): the same network in two sizes. A generator that
-    learns from the discriminator also predicts what a guess will earn (`reward`).
+    """The discriminator (head `rtd`) or the generator (head `mlm`): the same architecture in two sizes. A generator
+    trained adversarially also predicts the reward of its samples (head `reward`).
 
     >>> model = Electra(PRESETS["electra-small"].model, ("rtd",))
     >>> round(sum(p.numel() for p in model.parameters()) / 1e6)
@@ -83,7 +82,7 @@ class Electra(Encoder):
             "mlm.weight": "generator_lm_head.weight",
             "rtd.dense": "discriminator_predictions.dense",
             "rtd.out": "discriminator_predictions.dense_prediction",
-            # It was published without a pooler, without a sentence task, and its adversarial generator not at all.
+            # Published without a pooler and a sentence task; the adversarial generator was not released.
             "reward": "hornbook_reward",
             "pooler": "hornbook_pooler",
             "sentence": "hornbook_sentence",
@@ -109,7 +108,7 @@ class Electra(Encoder):
 
     @classmethod
     def finetuning(cls, config: EncoderConfig, task: str) -> dict[str, Any]:
-        """Appendix B of the paper; that the decay counts from two above the top block is in its code alone."""
+        """Appendix B of the paper; that the layer-wise decay starts two above the top block is only in its code."""
         lr = 3e-4 if config.width <= 256 else 1e-4 if config.width <= 768 else 5e-5
         settings = {
             "optimizer.lr": lr,
@@ -123,15 +122,18 @@ class Electra(Encoder):
         return settings | ({"task.swapped_pairs": True} if task in ("mrpc", "sts-b") else {})
 
     def rtd_logits(self, x_TD: Tensor) -> Tensor:
-        """How much each token looks replaced, T."""
+        """The logit that each token was replaced, T."""
         return self.rtd(x_TD)
 
 
 class ElectraPair(nn.Module):
-    """What pre-training trains: a generator and a discriminator, and what they share. `shared` is `embeddings` (as
-    published: of tokens, positions and segments, with their norm), `tokens` alone, `none`, or `all` layers of two
-    encoders of one size. With `followed`, the discriminator's tokens begin as the generator's, learn for themselves,
-    and take over each change of those (He et al. 2021, "gradient-disentangled embedding sharing")."""
+    """A generator and a discriminator that are pre-trained together, with shared weights.
+
+    `shared` is `embeddings` (as published: of tokens, positions and segments, with their norm), `tokens` only, `none`,
+    or `all` layers, if both have the same size. With `followed`, the discriminator's token embeddings start as a copy
+    of the generator's, receive their own updates and those of the generator's, but send it no gradients (He et al.
+    2021, "gradient-disentangled embedding sharing").
+    """
 
     family = "electra"
 
@@ -155,7 +157,7 @@ class ElectraPair(nn.Module):
 
     @property
     def followed(self) -> list[tuple[nn.Parameter, nn.Parameter]]:
-        """Pairs of weights: each change that a step makes to the first is made to the second too."""
+        """Pairs of weights (leader, follower): the optimizer applies each update of the first to the second too."""
         tokens = (each.embeddings.tokens.weight for each in (self.generator, self.discriminator))
         return [tuple(tokens)] if self.follows_tokens else []
 
@@ -164,7 +166,7 @@ class ElectraPair(nn.Module):
         return self.discriminator.heads
 
     def initialise(self, generator: torch.Generator) -> None:
-        """The published start of both; what they share is drawn with the discriminator."""
+        """Initialises both as published; shared weights are those drawn for the discriminator."""
         self.generator.initialise(generator)
         self.discriminator.initialise(generator)
         with torch.no_grad():
@@ -179,7 +181,8 @@ class ElectraPair(nn.Module):
 
 
 def generator_config(config: ElectraConfig, share: float, num_layers: int | None = None) -> ElectraConfig:
-    """The generator for a discriminator: `share` of its width, heads and inner width, the same token vectors.
+    """The config of the generator for a discriminator: `share` of its width, heads and inner width, with the same token
+    embeddings.
 
     >>> small = PRESETS["electra-small"].model
     >>> generator_config(small, 0.25).width, generator_config(small, 0.25).num_heads
@@ -195,7 +198,7 @@ def generator_config(config: ElectraConfig, share: float, num_layers: int | None
         fitting = [w / config.width for w in range(HEAD_MULTIPLE, config.width + 1) if _generator_heads(config, w)]
         near = " or ".join(f"{each:.4g}" for each in sorted(sorted(fitting, key=lambda each: abs(each - share))[:2]))
         raise ValueError(
-            f"objective.generator_size={share:g} of model.width={config.width} leaves heads whose width is not a "
+            f"objective.generator_size={share:g} of model.width={config.width} gives heads whose width is not a "
             f"multiple of {HEAD_MULTIPLE}; {near or 'a wider model'} would do"
         )
     return dataclasses.replace(
@@ -208,7 +211,7 @@ def generator_config(config: ElectraConfig, share: float, num_layers: int | None
 
 
 def _generator_heads(config: ElectraConfig, width: int) -> int:
-    """As many as fit of the discriminator's width, and at least one; 0 where they would not come out even."""
+    """As many heads of the discriminator's head width as fit, at least 1; 0 if they do not divide the width evenly."""
     num_heads = max(1, width // (config.width // config.num_heads))
     return num_heads if width % (HEAD_MULTIPLE * num_heads) == 0 else 0
 

@@ -1,10 +1,11 @@
-"""What every encoder family adds to `transformer.py`: it may read both sides, it has segments and a head for masked
-tokens, and `[CLS]`, the first token, stands for a sequence. With `direction=left` it is the BERT paper's left-to-right
-model instead: the same head predicts next tokens, and the last token, which alone has seen all the others, stands for
-a sequence.
+"""The base of the encoder families: bidirectional attention, segments, a masked-language-model head, and `[CLS]`, the
+first token, as the representation of a sequence.
 
-Shapes: T tokens, N sequences, K chosen positions, D width, E width of the token vectors, V vocabulary (padded to a
-multiple of 64 inside).
+With `direction=left` it is the left-to-right model of the BERT paper instead: the same head predicts next tokens, and
+the last token, the only one that attends to all others, represents a sequence.
+
+Shapes: T tokens, N sequences, K selected positions, D width, E embedding width, V vocabulary (padded to a multiple of
+64).
 """
 
 from dataclasses import dataclass
@@ -24,9 +25,9 @@ from hornbook.nn.attention import Direction
 
 @dataclass(frozen=True)
 class EncoderConfig(TransformerConfig):
-    num_segments: int = setting(2, "kinds of segment", low=0, high=1024)
+    num_segments: int = setting(2, "number of segment types", low=0, high=1024)
     direction: Direction = setting(
-        "both", "what a token attends to: both sides, or only the left one (then it learns by predicting next tokens)"
+        "both", "attention direction: both, or only left (the model then learns by predicting next tokens)"
     )
     may_be_one_sided: ClassVar[bool] = True  # `transformers` reads the direction of this family from `config.json`
 
@@ -35,12 +36,13 @@ class EncoderConfig(TransformerConfig):
         if self.direction != "both" and not self.may_be_one_sided:
             raise ValueError(
                 f"model.direction={self.direction}, but transformers has no one-sided model of this family and would "
-                "read both sides of the text: set model.direction=both, or use a BERT, a RoBERTa or a GPT"
+                "attend to both sides: set model.direction=both, or use a BERT, a RoBERTa or a GPT"
             )
 
 
 class MlmHead(nn.Module):
-    """A layer, the activation, a norm, then scores over the vocabulary through the token embedding's own matrix."""
+    """Dense layer, activation, layer norm, then logits over the vocabulary by the token embeddings or, if `tied` is
+    False, by a matrix of its own."""
 
     def __init__(self, config: EncoderConfig, activation: str | None = None):
         super().__init__()
@@ -57,30 +59,30 @@ class MlmHead(nn.Module):
 
 
 def pooler(config: EncoderConfig) -> nn.Module:
-    """The layer over `[CLS]` that the sentence task trains; `Encoder.pooled` takes its tanh."""
+    """The layer over `[CLS]` that the sentence task trains; `Encoder.pooled` applies tanh to it."""
     return nn.Linear(config.width, config.width)
 
 
 def sentence_head(config: EncoderConfig) -> nn.Module:
-    """Scores of (in order, not) from the pooled `[CLS]`."""
+    """Logits of (in order, not in order) from the pooled `[CLS]`."""
     return nn.Linear(config.width, 2)
 
 
 class Encoder(Transformer):
-    """A stack of blocks with the heads of an encoder."""
+    """A Transformer with the heads of an encoder."""
 
     config_kind = EncoderConfig
     vocabulary_head = "mlm"
-    clm_matrix = None  # the head is more than a matrix
+    clm_matrix = None  # the head is more than one matrix
 
     @classmethod
     def heads_for(cls, output: Output) -> tuple[str, ...]:
-        """What of the pre-training heads a task goes through: `[CLS]` is read through the pooler, if there is one."""
+        """The pre-training heads that a task uses: the pooler, if there is one and the task reads `[CLS]`."""
         return ("pooler",) if "pooler" in cls.head_makers and reads_cls(output) else ()
 
     @classmethod
     def cls_layer(cls, config: EncoderConfig, output: Output) -> ClsLayer | None:
-        """A left-to-right model pre-trains no pooler, so a task adds its own layer over the last token."""
+        """A left-to-right model has no pre-trained pooler, so a task adds a layer over the last token."""
         if config.direction != "left" or not reads_cls(output):
             return None
         return ClsLayer(config.width, torch.tanh, config.head_dropout)
@@ -99,22 +101,23 @@ class Encoder(Transformer):
         return last_tokens(batch) if self.config.direction == "left" else first_tokens(x_TD, batch)
 
     def pooled(self, cls_ND: Tensor) -> Tensor:
-        """tanh of a layer over the hidden states at `[CLS]`, N x D."""
+        """tanh of the pooler layer over the hidden states at `[CLS]`, N x D."""
         return torch.tanh(self.pooler(cls_ND))
 
     def mlm_logits(self, x_KD: Tensor) -> Tensor:
-        """Scores over the padded vocabulary for hidden states at chosen positions, K x V."""
+        """Logits over the padded vocabulary for the hidden states at selected positions, K x V."""
         return self.mlm(x_KD, self.embeddings.tokens.weight)
 
     def clm_logits(self, x_KD: Tensor) -> Tensor:
-        """The same of the next token, for a left-to-right model."""
+        """Logits of the next token over the padded vocabulary, K x V, for a left-to-right model."""
         return self.mlm_logits(x_KD)
 
     def next_token_logits(self, x_KD: Tensor) -> Tensor:
-        """The same over the true vocabulary, in at least float32."""
+        """Logits of the next token over the true vocabulary, in at least float32."""
         logits_KV = self.mlm_logits(x_KD)[:, : self.config.vocab_size]
         return logits_KV.to(torch.promote_types(logits_KV.dtype, torch.float32))
 
     def sentence_logits(self, cls_ND: Tensor) -> Tensor:
-        """Scores of (in order, not), N x 2: the second segment is the next, or is random (NSP) or swapped (SOP)."""
+        """Logits of (in order, not in order), N x 2. Not in order means a random second segment (NSP) or swapped
+        segments (SOP)."""
         return self.sentence(self.pooled(cls_ND))

@@ -1,14 +1,14 @@
-"""FLOPs of training a model, a token, in two conventions. A number means something only beside the name of its own.
+"""Training FLOPs per token, in two conventions that must not be mixed.
 
-`electra` is how the ELECTRA paper counts (Clark et al. 2020, arXiv 2003.10555): every operation is one, a multiply-add
-two; the way back costs as much as the way forward; looking up a token is a product with a one-hot vector over the whole
-vocabulary. Only such figures can be set beside that paper's.
+`electra` is the convention of the ELECTRA paper (Clark et al. 2020, arXiv 2003.10555): every operation counts as one, a
+multiply-add as two; the backward pass costs as much as the forward pass; an embedding lookup is a product with a
+one-hot vector over the whole vocabulary. Only these figures are comparable with that paper's.
 
-`model` is what the network itself asks for, and what a device's speed is measured by: six for each multiply-add weight,
-two on the way forward and four back, twelve for each position attended to and unit of width; looking up is free.
+`model` counts what the model needs, and is the basis of a device's utilisation: six per weight that is multiplied (two
+in the forward and four in the backward pass), twelve per attended position and unit of width; lookups are free.
 
-In both, the vocabulary head runs on predicted positions only, and what is computed once a sequence (the pooler, NSP,
-SOP) is left out. Layers that share weights are computed as often as others: sharing saves parameters, not FLOPs.
+In both, the vocabulary head runs on predicted positions only, and what is computed once per sequence (pooler, NSP, SOP)
+is left out. Shared layers are computed as often as others: sharing saves parameters, not FLOPs.
 
 >>> base = Shape(width=768, num_layers=12, length=512)
 >>> f"{electra_flops_per_token(base) * 256 * 512 * 1_000_000:.1e}"  # BERT-base, a million batches of 256
@@ -21,27 +21,27 @@ SOP) is left out. Layers that share weights are computed as often as others: sha
 from dataclasses import dataclass
 from typing import Literal
 
-# Of the electra convention, for each number that comes out.
+# FLOPs per output value, in the electra convention.
 NORM, SOFTMAX, ACTIVATION, DROPOUT = 5, 5, 8, 4
-Head = Literal["mlm", "clm", "rtd", "rtd+mlm", "none"]  # rtd: replaced or not; clm: no layer before the vocabulary
-HEAD_WIDTH = 64  # of an attention head where the number of heads is not said
+Head = Literal["mlm", "clm", "rtd", "rtd+mlm", "none"]  # clm: no dense layer before the vocabulary
+HEAD_WIDTH = 64  # of an attention head, if the number of heads is not given
 
 
 @dataclass(frozen=True)
 class Shape:
-    """All of a network that its FLOPs depend on. What is not given is as in BERT."""
+    """The properties of a model that determine its FLOPs. The defaults are those of BERT."""
 
     width: int
     num_layers: int
-    length: float  # tokens in a sequence
+    length: float  # tokens per sequence
     vocab_size: int = 30522
     embedding_width: int | None = None  # none: the width
     inner_width: int | None = None  # none: four times the width
-    num_heads: int | None = None  # none: one for each 64 units of width
-    predicted_share: float = 0.15625  # of the tokens; BERT's script predicts at most 20 of 128, 80 of 512
+    num_heads: int | None = None  # none: one per 64 units of width
+    predicted_share: float = 0.15625  # fraction of predicted tokens; BERT's script has at most 20 of 128, 80 of 512
     head: Head = "mlm"
-    one_sided: bool = False  # attends to one side only: to half of the positions, in the model convention
-    windows: tuple[int | None, ...] = (None,)  # positions that the blocks attend to at most, by turns
+    one_sided: bool = False  # causal attention: half of the positions, in the model convention
+    windows: tuple[int | None, ...] = (None,)  # attention windows, assigned to the blocks in rotation
 
     @property
     def embedded(self) -> int:
@@ -53,7 +53,7 @@ class Shape:
 
 
 def shape_of(config, length: float, predicted_share: float, head: Head = "mlm") -> Shape:
-    """Of a model's settings."""
+    """The shape of a model with this config."""
     return Shape(
         config.width,
         config.num_layers,
@@ -70,12 +70,13 @@ def shape_of(config, length: float, predicted_share: float, head: Head = "mlm") 
 
 
 def model_flops_per_token(*shapes: Shape) -> float:
-    """Of networks that read the same tokens, such as ELECTRA's generator and discriminator: their sum."""
+    """Training FLOPs per token in the model convention, summed over models that read the same tokens, such as ELECTRA's
+    generator and discriminator."""
     return sum(6 * _weights(shape) + 12 * _attended(shape) * shape.width * shape.num_layers for shape in shapes)
 
 
 def forward_flops(shape: Shape) -> float:
-    """Of reading one sequence in the model convention: a third of what training on it costs.
+    """FLOPs of a forward pass over one sequence in the model convention: a third of the training FLOPs.
 
     >>> f"{forward_flops(Shape(width=768, num_layers=12, length=128, head='none')) / 1e9:.1f}"  # BERT-base, in billions
     '22.3'
@@ -84,7 +85,7 @@ def forward_flops(shape: Shape) -> float:
 
 
 def _weights(shape: Shape) -> float:
-    """Multiply-adds of one token with weights."""
+    """Multiply-adds with weights per token."""
     width, embedded = shape.width, shape.embedded
     projection = embedded * width if embedded != width else 0
     blocks = shape.num_layers * (4 * width**2 + 2 * width * shape.inner)
@@ -99,51 +100,51 @@ def _weights(shape: Shape) -> float:
 
 
 def _attended(shape: Shape) -> float:
-    """Positions, on average over the tokens of a sequence and the blocks; the first of a window have fewer before
-    them."""
+    """Mean number of attended positions over the tokens of a sequence and the blocks; the first tokens of a sequence
+    attend to fewer than a whole window."""
     length = shape.length
-    whole = length / 2 if shape.one_sided else length
-    seen = [
-        whole if window is None or window >= length else window * (1 - window / (2 * length))
-        for window in shape.windows
+    full = length / 2 if shape.one_sided else length
+    attended = [
+        full if window is None or window >= length else window * (1 - window / (2 * length)) for window in shape.windows
     ]
-    return sum(seen[i % len(seen)] for i in range(shape.num_layers)) / shape.num_layers
+    return sum(attended[i % len(attended)] for i in range(shape.num_layers)) / shape.num_layers
 
 
 def electra_flops_per_token(*shapes: Shape) -> float:
-    """The same in the convention of the ELECTRA paper; attention to one side only counts as attention to both."""
-    forward = (_looked_up(shape) + shape.num_layers * _block(shape) + _head(shape) for shape in shapes)
+    """Training FLOPs per token in the convention of the ELECTRA paper, in which causal attention counts as
+    bidirectional."""
+    forward = (_embeddings(shape) + shape.num_layers * _block(shape) + _head(shape) for shape in shapes)
     return 2 * sum(forward)
 
 
 def _dense(num_in: int, num_out: int) -> int:
-    """A matrix and its bias."""
+    """FLOPs of a linear layer with bias, per token."""
     return 2 * num_in * num_out + num_out
 
 
-def _looked_up(shape: Shape) -> int:
-    """Tokens, positions and segments as products with one-hot vectors, their two sums, norm and dropout."""
+def _embeddings(shape: Shape) -> int:
+    """Lookups of tokens, positions and segments as products with one-hot vectors, two additions, norm and dropout."""
     embedded = shape.embedded
     num_rows = shape.vocab_size + shape.length + 2
-    found = embedded * (2 * num_rows + 2 + NORM + DROPOUT)
-    return found + (_dense(embedded, shape.width) if embedded != shape.width else 0)
+    flops = embedded * (2 * num_rows + 2 + NORM + DROPOUT)
+    return flops + (_dense(embedded, shape.width) if embedded != shape.width else 0)
 
 
 def _block(shape: Shape) -> int:
     width, inner = shape.width, shape.inner
     num_heads = shape.num_heads or max(width // HEAD_WIDTH, 1)
-    scores = shape.length * num_heads * (1 + SOFTMAX + DROPOUT)  # 1: scaled
+    scores = shape.length * num_heads * (1 + SOFTMAX + DROPOUT)  # 1: the scaling
     attention = 4 * _dense(width, width) + 2 * (2 * shape.length * width) + scores
     feed_forward = _dense(width, inner) + ACTIVATION * inner + _dense(inner, width)
-    after_each = width * (DROPOUT + 1 + NORM)  # 1: added to what went in
-    return attention + feed_forward + 2 * after_each
+    residual = width * (DROPOUT + 1 + NORM)  # 1: the addition
+    return attention + feed_forward + 2 * residual
 
 
 def _head(shape: Shape) -> float:
     width, embedded = shape.width, shape.embedded
-    judged = _dense(width, width) + ACTIVATION * width + 2 * width if "rtd" in shape.head else 0
+    rtd = _dense(width, width) + ACTIVATION * width + 2 * width if "rtd" in shape.head else 0
     if shape.head in ("rtd", "none"):
-        return judged
-    transformed = 0 if shape.head == "clm" else _dense(width, embedded) + (ACTIVATION + NORM) * embedded
-    scored = shape.vocab_size * (2 * embedded + SOFTMAX + 2)  # 2: the target's score picked out
-    return judged + shape.predicted_share * (transformed + scored)
+        return rtd
+    transform = 0 if shape.head == "clm" else _dense(width, embedded) + (ACTIVATION + NORM) * embedded
+    logits = shape.vocab_size * (2 * embedded + SOFTMAX + 2)  # 2: selecting the logit of the target
+    return rtd + shape.predicted_share * (transform + logits)

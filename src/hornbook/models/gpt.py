@@ -1,13 +1,13 @@
 """GPT-1 (Radford et al. 2018), GPT-2 (Radford et al. 2019) and GPT-3 (Brown et al. 2020, arXiv 2005.14165).
 
-What is unusual about them: they read from left to right only, and learn by predicting every next token, so that they
-can go on with a text. There are no segments, no norm over the embeddings, and the vocabulary head is the token
-embedding's matrix alone. GPT-1 has post-norm blocks as BERT. GPT-2 moved the norms to the input of each part, put one
-after the last block, and starts what is added to the stream smaller, by 1 / sqrt(number of additions). GPT-3 is GPT-2
-in which every second block may attend to a band of nearby tokens only. In a task the last token is read, which GPT-1
-puts there for it, and which alone has seen all the others.
+Causal attention, pre-trained by predicting every next token, so that they can generate text. No segments, no norm over
+the embeddings, and a vocabulary head without bias, tied to the token embeddings. GPT-1 has post-norm blocks like BERT.
+GPT-2 moved the norms to the input of each sublayer, added one after the last block, and scales the initial weights of
+the layers that add to the residual stream by 1 / sqrt(number of additions). GPT-3 is GPT-2 in which every second block
+may attend to a local window only. Tasks read the last token, the only one that attends to all others (GPT-1 appends a
+special token for this).
 
-Shapes: T tokens, N sequences, K chosen positions, D width, V vocabulary (padded to a multiple of 64 inside).
+Shapes: T tokens, N sequences, K selected positions, D width, V vocabulary (padded to a multiple of 64).
 """
 
 import dataclasses
@@ -31,15 +31,15 @@ from hornbook.nn.int8 import Int8Linear
 
 @dataclass(frozen=True)
 class GptConfig(TransformerConfig):
-    """What GPT-1 and GPT-2 have in common."""
+    """Settings common to GPT-1 and GPT-2."""
 
-    activation: Activation = setting("gelu_tanh", "of the feed-forward network")
-    norm_eps: float = setting(1e-5, "added to the variance in each norm")
-    embedding_dropout: float = setting(0.1, "dropout of what goes into the first block", low=0, below=1)
-    head_dropout: float = setting(0.1, "dropout of what a task is read from", low=0, below=1)
-    end_id: int | None = setting(None, "the token that ends a text; taken from the corpus", low=0, high=2**24)
+    activation: Activation = setting("gelu_tanh", "activation of the feed-forward network")
+    norm_eps: float = setting(1e-5, "added to the variance in each layer norm")
+    embedding_dropout: float = setting(0.1, "dropout of the embeddings", low=0, below=1)
+    head_dropout: float = setting(0.1, "dropout before the classifier of a task", low=0, below=1)
+    end_id: int | None = setting(None, "id of the end-of-text token; taken from the corpus", low=0, high=2**24)
     pad_id: int | None = setting(
-        None, "the token that fills up batches in transformers; taken from the corpus", low=-1, high=2**24
+        None, "id of the padding token in transformers; taken from the corpus", low=-1, high=2**24
     )
 
     @property
@@ -53,23 +53,23 @@ class GptConfig(TransformerConfig):
 
 @dataclass(frozen=True)
 class Gpt1Config(GptConfig):
-    vocab_size: int = setting(40478, "number of tokens; taken from the corpus")
+    vocab_size: int = setting(40478, "vocabulary size; taken from the corpus")
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.inner_width != 4 * self.width:
             raise ValueError(f"model.inner_width of a GPT-1 is 4 x model.width: set it to {4 * self.width}")
         if self.activation == "gelu":
-            raise ValueError("model.activation of a GPT-1 is gelu_tanh or relu: its folders cannot say gelu")
+            raise ValueError("model.activation of a GPT-1 must be gelu_tanh or relu: transformers has no gelu for it")
 
 
 @dataclass(frozen=True)
 class Gpt2Config(GptConfig):
-    vocab_size: int = setting(50257, "number of tokens; taken from the corpus")
-    max_positions: int = setting(1024, "longest sequence")
+    vocab_size: int = setting(50257, "vocabulary size; taken from the corpus")
+    max_positions: int = setting(1024, "maximum sequence length")
     window: int | None = setting(
         None,
-        "every second block attends to so many tokens only, itself and those before it (GPT-3); none: to all",
+        "attention window of every second block, in tokens including the token itself (GPT-3); none: no window",
         low=1,
         high=2**20,
     )
@@ -84,7 +84,7 @@ class Gpt2Config(GptConfig):
 
 
 class ClmHead(nn.Module):
-    """Scores of the next token through the token embedding's own matrix, or one of its own; there is no bias."""
+    """Logits of the next token by the token embeddings or, if `tied` is False, by a matrix of its own; no bias."""
 
     def __init__(self, config: GptConfig):
         super().__init__()
@@ -94,7 +94,7 @@ class ClmHead(nn.Module):
         self.int8: Int8Linear | None = None
 
     def forward(self, x_KD: Tensor, embedding_VD: Tensor) -> Tensor:
-        """Over the padded vocabulary; rows that pad it are never the next token."""
+        """Logits over the padded vocabulary, K x V, with MASKED_LOGIT for the padding."""
         weight_VD = embedding_VD if self.weight is None else self.weight
         padding_V = F.pad(
             weight_VD.new_zeros(self.vocab_size), (0, len(weight_VD) - self.vocab_size), value=MASKED_LOGIT
@@ -102,7 +102,7 @@ class ClmHead(nn.Module):
         return F.linear(x_KD, weight_VD, padding_V)
 
     def of_tokens(self, x_KD: Tensor, embedding_VD: Tensor) -> Tensor:
-        """The same over the true vocabulary."""
+        """Logits over the true vocabulary."""
         if self.int8 is not None:
             return self.int8(x_KD)
         weight_VD = embedding_VD if self.weight is None else self.weight
@@ -111,26 +111,26 @@ class ClmHead(nn.Module):
         return F.linear(x_KD, weight_VD[: self.vocab_size])
 
     def quantize(self, embedding_VD: Tensor) -> None:
-        """Rounds the matrix, or its own copy of the embedding's, which stays."""
+        """Replaces the matrix, or a copy of the token embeddings (which stay as they are), by int8 weights."""
         weight_VD = embedding_VD if self.weight is None else self.weight
         self.int8 = Int8Linear(weight_VD[: self.vocab_size], None)
         self.weight = None
 
 
 class Gpt(Transformer):
-    """The decoder, with the head for the next token (`clm`) or that of a task, which reads the last token."""
+    """The decoder, with the next-token head (`clm`) and, in a task, a head that reads the last token."""
 
     head_makers = MappingProxyType({"clm": ClmHead})
     vocabulary_head = "clm"
     scores_with_bias = False
 
     @classmethod
-    def config_from_outside(cls, outside: dict) -> GptConfig:
-        settings = cls.naming.settings_in(outside)
+    def config_from_outside(cls, hf_config: dict) -> GptConfig:
+        settings = cls.naming.settings_in(hf_config)
         del settings["direction"]
         if settings.get("inner_width") is None:
             settings["inner_width"] = 4 * settings["width"]
-        if not isinstance(settings.get("end_id"), int):  # some folders list several
+        if not isinstance(settings.get("end_id"), int):  # some folders have a list
             settings["end_id"] = None
         return cls.config_kind(**settings)
 
@@ -139,12 +139,12 @@ class Gpt(Transformer):
 
     @classmethod
     def for_tokenizer(cls, config: GptConfig, pad_id: int | None, end_id: int | None = None) -> GptConfig:
-        """`transformers` ends a text at the token that `config.json` names, and fills up batches with another."""
+        """Sets the end-of-text and padding tokens that `transformers` reads from `config.json`."""
         return dataclasses.replace(config, end_id=end_id, pad_id=pad_id)
 
     @classmethod
     def heads_for(cls, output: Output) -> tuple[str, ...]:
-        """In a task too the next token may be predicted, beside what the task wants."""
+        """Tasks may also predict the next token as an auxiliary objective."""
         return ("clm",)
 
     def initialise(self, generator: torch.Generator) -> None:
@@ -159,20 +159,20 @@ class Gpt(Transformer):
 
     @property
     def clm_matrix(self) -> Tensor:
-        """What hidden states are multiplied with for scores of the next token, V x D with rows that pad it."""
+        """The matrix of the vocabulary head, V x D, including the padding rows."""
         return self.embeddings.tokens.weight if self.clm.weight is None else self.clm.weight
 
     def clm_logits(self, x_KD: Tensor) -> Tensor:
-        """Scores of the next token over the padded vocabulary for hidden states at chosen positions, K x V."""
+        """Logits of the next token over the padded vocabulary for the hidden states at selected positions, K x V."""
         return self.clm(x_KD, self.embeddings.tokens.weight)
 
     def next_token_logits(self, x_KD: Tensor) -> Tensor:
-        """The same over the true vocabulary, in float32 at least: what texts are written and scored by."""
+        """Logits of the next token over the true vocabulary, in at least float32, for generating and scoring texts."""
         logits_KV = self.clm.of_tokens(x_KD, self.embeddings.tokens.weight)
         return logits_KV.to(torch.promote_types(logits_KV.dtype, torch.float32))
 
     def sequence_tokens(self, x_TD: Tensor, batch: Batch) -> Tensor:
-        """The last ones: only they have seen the whole sequence."""
+        """The last tokens: only they attend to the whole sequence."""
         return last_tokens(batch)
 
 
@@ -200,7 +200,7 @@ SETTINGS = {
     "pad_id": "pad_token_id",
     "head_dropout": "summary_first_dropout",
 }
-DOUBLE_HEADS = "DoubleHeadsModel"  # scores of endings, beside those of the next token
+DOUBLE_HEADS = "DoubleHeadsModel"  # with a multiple-choice head and a next-token head
 
 
 def _naming(model_type: str, stem: str, outer: dict[str, str], **more: Any) -> Naming:
@@ -213,7 +213,7 @@ def _naming(model_type: str, stem: str, outer: dict[str, str], **more: Any) -> N
         tied_heads=("clm",),
         classes=((("clm",), "LMHeadModel"),),
         block=BLOCK,
-        place_of_block=lambda config, number: f"h.{number}",
+        block_prefix=lambda config, number: f"h.{number}",
         transposed=("attention.qkv", "attention.out", "fc1", "fc2"),
         task={"sequence": {"task.out": "score"}, "choice": {"task.out": "multiple_choice_head.summary"}},
         **more,
@@ -235,13 +235,13 @@ class Gpt1(Gpt):
         {"embeddings.tokens": "tokens_embed", "embeddings.positions": "positions_embed"},
         settings=SETTINGS,
         activation="afn",
-        activations={"gelu": "gelu_tanh", "relu": "relu"},  # what is called gelu there is the one by tanh
+        activations={"gelu": "gelu_tanh", "relu": "relu"},  # its gelu is the tanh approximation
         task_classes={"sequence": TASK_CLASSES["sequence"], "choice": DOUBLE_HEADS},
     )
 
     @classmethod
     def finetuning(cls, config: Gpt1Config, task: str) -> dict[str, Any]:
-        """Sections 3.3 and 4.1 of the paper. A narrow model takes the rate that its width asks for."""
+        """Sections 3.3 and 4.1 of the paper. Narrow models use the learning rate for their width instead."""
         settings = {
             "task.format": "gpt1",
             "task.lm_weight": 0.5,
@@ -274,20 +274,20 @@ class Gpt2(Gpt):
     )
 
     @classmethod
-    def config_from_outside(cls, outside: dict) -> Gpt2Config:
-        if outside.get("scale_attn_by_inverse_layer_idx") or not outside.get("scale_attn_weights", True):
-            raise ValueError("it scales attention in another way than by 1 / sqrt(width of a head)")
-        return super().config_from_outside(outside)
+    def config_from_outside(cls, hf_config: dict) -> Gpt2Config:
+        if hf_config.get("scale_attn_by_inverse_layer_idx") or not hf_config.get("scale_attn_weights", True):
+            raise ValueError("it scales attention other than by 1 / sqrt(head width), which is not supported")
+        return super().config_from_outside(hf_config)
 
 
 # --- Published sizes ------------------------------------------------------------------------------------------------
 
 
-MICRO_TOKENS = 16_384  # every one of them is scored over the vocabulary, 3.3 GB in float32 for 50,257
+MICRO_TOKENS = 16_384  # their logits over a vocabulary of 50,257 take 3.3 GB in float32
 
 
 def _gpt1() -> Preset:
-    """The paper trains for 100 epochs of about a billion tokens; it gives no number of steps."""
+    """The paper trains for 100 epochs of about a billion tokens and does not give the number of steps."""
     return Preset(
         Gpt1Config(),
         {
@@ -308,8 +308,8 @@ def _gpt1() -> Preset:
 def _gpt2(
     num_layers: int, width: int, num_heads: int, batch_tokens: int, lr: float, max_positions: int, dropout: float
 ) -> Preset:
-    """GPT-2's paper gives its batch of 512 sequences of 1,024 and no more: the rest is that of the GPT-3 of about the
-    same size. 300 billion tokens, 375 million of them in the warm-up; at the end a tenth of the rate."""
+    """GPT-2's paper gives only the batch of 512 sequences of 1,024 tokens; the other settings are those of the GPT-3 of
+    about the same size: 300 billion tokens, 375 million of them in the warmup, and a final learning rate of a tenth."""
     config = Gpt2Config(
         num_layers=num_layers,
         width=width,
@@ -348,25 +348,26 @@ def _as_gpt2(num_layers: int, width: int, num_heads: int, lr: float) -> Preset:
 
 
 def _as_gpt3(num_layers: int, width: int, num_heads: int, batch_tokens: int, lr: float) -> Preset:
-    """Appendix B: batches grow from 32,000 tokens over the first 4 to 12 billion, "depending on the model size"; here
-    over 4, 8 and 12 for the smallest batches, those between and the largest. The rate falls over 260 billion."""
+    """Appendix B: batches grow from 32,000 tokens over the first 4 to 12 billion tokens, "depending on the model size";
+    here over 4, 8 and 12 billion for the smallest, middle and largest batches. The learning rate decays over 260
+    billion."""
     preset = _gpt2(num_layers, width, num_heads, batch_tokens, lr, 2048, 0.0)
     growing_tokens = {HALF: 4e9, THREE: 12e9}.get(batch_tokens, 8e9)
     exponent = (batch_tokens - FIRST_TOKENS) / growing_tokens
     growing_steps = math.log(batch_tokens / FIRST_TOKENS) / exponent
-    steps, fallen = (round(growing_steps + (total - growing_tokens) / batch_tokens) for total in (300e9, 260e9))
-    grown = {
+    steps, decay_steps = (round(growing_steps + (total - growing_tokens) / batch_tokens) for total in (300e9, 260e9))
+    overrides = {
         "batch.first_tokens": FIRST_TOKENS,
         "batch.growth_fraction": growing_steps / steps,
         "schedule.steps": steps,
         "schedule.warmup_steps": round(math.log1p(375e6 * exponent / FIRST_TOKENS) / exponent),
-        "schedule.decay_fraction": fallen / steps,
+        "schedule.decay_fraction": decay_steps / steps,
     }
-    return Preset(preset.model, preset.published | grown)
+    return Preset(preset.model, preset.published | overrides)
 
 
 def _distilled() -> Preset:
-    """Half of GPT-2's layers. Its folder was published and its settings were not: those of DistilBERT."""
+    """Half of GPT-2's layers. Its weights were published, but not its settings: these are DistilBERT's."""
     small = _as_gpt2(12, 768, 12, 5e-4)
     of_distilbert = {
         "optimizer.beta2": 0.98,
@@ -383,7 +384,7 @@ def _distilled() -> Preset:
 PRESETS = {
     "gpt1-base": _gpt1(),
     "distilgpt2": _distilled(),
-    # Not published: the proportions of BERT-tiny and BERT-mini, for a CPU, with the training of the small one.
+    # Not published: the proportions of BERT-tiny and BERT-mini, for a CPU, with the training settings of gpt2-small.
     "gpt2-tiny": _as_gpt2(2, 128, 2, 6e-4),
     "gpt2-mini": _as_gpt2(4, 256, 4, 6e-4),
     "gpt2-small": _as_gpt2(12, 768, 12, 6e-4),
@@ -393,9 +394,9 @@ PRESETS = {
     "gpt3-125m": _as_gpt3(12, 768, 12, HALF, 6e-4),
     "gpt3-350m": _as_gpt3(24, 1024, 16, HALF, 3e-4),
     "gpt3-760m": _as_gpt3(24, 1536, 16, HALF, 2.5e-4),
-    "gpt3-1.3b": _as_gpt3(24, 2048, 16, ONE, 2e-4),  # the paper says 24 heads, which do not divide 2,048
+    "gpt3-1.3b": _as_gpt3(24, 2048, 16, ONE, 2e-4),  # the paper has 24 heads, which do not divide 2,048
     "gpt3-2.7b": _as_gpt3(32, 2560, 32, ONE, 1.6e-4),
     "gpt3-6.7b": _as_gpt3(32, 4096, 32, TWO, 1.2e-4),
-    "gpt3-13b": _as_gpt3(40, 5120, 40, TWO, 1e-4),  # the paper says 5,140 wide, which its 40 heads do not divide
+    "gpt3-13b": _as_gpt3(40, 5120, 40, TWO, 1e-4),  # the paper has a width of 5,140, which its 40 heads do not divide
     "gpt3-175b": _as_gpt3(96, 12288, 96, THREE, 6e-5),
 }

@@ -1,13 +1,13 @@
-"""What a task wants of a model, and the layers that answer it, for any family.
+"""The outputs that a task needs, and the task heads that compute them, for any family.
 
-A task names an `Output`; a family builds its published head for it and gives the pooled vector. Every head takes the
-hidden states of a packed batch and answers in the order of its sequences, dead ones last:
+A task declares an `Output`; the family builds its published head for it and supplies the pooled vectors. Every head
+maps the hidden states of a packed batch to outputs in the order of its sequences, padding sequences last:
 
-    sequence   N x L      scores of classes, or a number (L = 1); of pairs in two sequences, N / 2 x L
-    choice     N / C x C  a score for each of the C endings that stand together
-    tokens     T x L      scores of tags at each token
-    spans      N x S x 2  scores of start and end at each token of each sequence, NEVER beyond its end; with
-                          `answerable`, N x (S + 1) x 2, the last column holding (has an answer, has none)
+    sequence   N x L      logits of classes, or a number (L = 1); N / 2 x L for pairs encoded as two sequences
+    choice     N / C x C  a logit for each of the C endings of a question
+    tokens     T x L      logits of tags per token
+    spans      N x S x 2  logits of start and end per token, MASKED_LOGIT beyond the end of a sequence; with
+                          `answerable`, N x (S + 1) x 2, where the last column holds (has an answer, has none)
 
 Shapes: T tokens, N sequences, S longest sequence, D width, L labels, C choices.
 """
@@ -24,31 +24,31 @@ from hornbook.batch import Batch
 MASKED_LOGIT = -1e4  # exp underflows to 0
 OutputKind = Literal["sequence", "choice", "tokens", "spans"]
 HeadKind = Literal["linear", "mlp", "cnn", "bilstm", "attention"]
-PairEncoding = Literal["joint", "separate", "both"]  # two texts in one sequence, in one each, or in both orders
+PairEncoding = Literal["joint", "separate", "both"]  # two texts in one sequence, in one sequence each, in both orders
 CNN_WINDOWS, CNN_CHANNELS = (2, 3, 4), 100
 
 
 @dataclass(frozen=True)
 class Output:
-    """Which numbers a task wants, and through which layers."""
+    """The kind of output of a task, and the layers that compute it."""
 
     kind: OutputKind
     num_labels: int = 1
     labels: tuple[str, ...] = ()  # names of classes or tags, for `id2label`
-    problem: Literal["single", "multi", "number"] = "single"  # one class, several, or a number
-    head: HeadKind = "linear"  # linear is the published one
+    problem: Literal["single", "multi", "number"] = "single"  # one class, several classes, or a number
+    head: HeadKind = "linear"  # linear is the published head
     pairs: PairEncoding = "joint"
-    answerable: bool = False  # spans: a classifier of its own says whether there is an answer
+    answerable: bool = False  # spans: a separate classifier predicts whether there is an answer
 
     def __post_init__(self) -> None:
         if self.kind != "sequence" and (self.head != "linear" or self.pairs != "joint"):
             raise ValueError(f"other heads and pair encodings are for classification and regression, not {self.kind}")
         if self.pairs != "joint" and self.head != "linear":
-            raise ValueError(f"{self.pairs} pairs go with the linear head: drop --head or --pair-encoding {self.pairs}")
+            raise ValueError(f"{self.pairs} pairs need the linear head: drop --head or --pair-encoding {self.pairs}")
 
     @property
     def group_size(self) -> int:
-        """How many sequences one text or pair is written as, where it is no matter of endings."""
+        """Number of sequences per text or pair (not counting the endings of multiple choice)."""
         return 1 if self.pairs == "joint" else 2
 
     @property
@@ -57,30 +57,30 @@ class Output:
         return self.head == "linear" and self.pairs == "joint"
 
     def fits(self, other: "Output") -> bool:
-        """Whether a head for the other answers this too: the same layers, and the same labels in the same order."""
+        """Whether a head for `other` can be used for this output: same layers, and same labels in the same order."""
         names = ("kind", "problem", "head", "pairs") + (("num_labels", "labels") if self.has_labels else ())
         return all(getattr(self, name) == getattr(other, name) for name in names)
 
     @property
     def has_labels(self) -> bool:
-        """Whether the rows of the head stand for labels, which each task has its own of."""
+        """Whether the outputs of the head correspond to the labels of a task."""
         return self.kind in ("sequence", "tokens")
 
     @property
     def in_words(self) -> str:
-        """What the head is for."""
+        """The kind of task that the head is for."""
         if self.kind == "sequence":
             return {"single": "classification", "multi": "multi-label", "number": "regression"}[self.problem]
         return {"choice": "multiple-choice", "tokens": "tagging", "spans": "span"}[self.kind]
 
 
 def reads_cls(output: Output) -> bool:
-    """Whether a task looks at `[CLS]` alone, through a layer over it."""
+    """Whether a task reads only `[CLS]`, through a pooling layer."""
     return output.kind == "choice" or (output.kind == "sequence" and output.head in ("linear", "mlp"))
 
 
 class ClsLayer(nn.Module):
-    """Dropout, a layer and its activation over `[CLS]`, which starts anew with every task."""
+    """Dropout, dense layer and activation over `[CLS]`, newly initialised for every task."""
 
     def __init__(self, width: int, activation: Callable[[Tensor], Tensor], dropout: float):
         super().__init__()
@@ -92,7 +92,7 @@ class ClsLayer(nn.Module):
 
 
 def task_head(config, output: Output, cls: ClsLayer | None, scores_with_bias: bool = True) -> nn.Module:
-    """The published head for what a task wants; `cls` for a family that has no pooler."""
+    """The task head for an output; `cls` is the pooling layer of families without a pre-trained pooler."""
     if output.kind == "spans":
         return SpanHead(config.width, output.answerable, config.span_dropout)
     if output.kind == "tokens":
@@ -103,7 +103,7 @@ def task_head(config, output: Output, cls: ClsLayer | None, scores_with_bias: bo
 
 
 class SequenceHead(nn.Module):
-    """Scores from the pooled `[CLS]` (linear, mlp), from pairs of them, or from all tokens (cnn, bilstm, attention)."""
+    """Logits from the pooled `[CLS]` (linear, mlp), from pairs of them, or from all tokens (cnn, bilstm, attention)."""
 
     def __init__(self, width: int, output: Output, dropout: float, cls: ClsLayer | None = None, bias: bool = True):
         super().__init__()
@@ -127,7 +127,7 @@ class SequenceHead(nn.Module):
         return self.out(self.dropout(self._features(x_TD, batch, pooled_ND)))
 
     def _features(self, x_TD: Tensor, batch: Batch, pooled_ND: Tensor | None) -> Tensor:
-        if self.output.pairs == "separate":  # u, v, |u - v|, as sentence encoders are compared
+        if self.output.pairs == "separate":  # u, v, |u - v|, as in Sentence-BERT
             u, v = pooled_ND.unflatten(0, (-1, 2)).unbind(1)
             return torch.cat([u, v, (u - v).abs()], -1)
         if self.output.pairs == "both":
@@ -136,31 +136,31 @@ class SequenceHead(nn.Module):
             return pooled_ND
         if self.output.head == "mlp":
             return torch.tanh(self.inner(self.dropout(pooled_ND)))
-        x_NSD, is_there_NS = to_padded(x_TD, batch)
-        return getattr(self, f"_{self.output.head}")(x_NSD, is_there_NS)
+        x_NSD, mask_NS = to_padded(x_TD, batch)
+        return getattr(self, f"_{self.output.head}")(x_NSD, mask_NS)
 
-    def _cnn(self, x_NSD: Tensor, is_there_NS: Tensor) -> Tensor:
-        """Kim 2014: windows of 2, 3 and 4 tokens, each channel's greatest value over the tokens where they start."""
-        x_NDS = (x_NSD * is_there_NS[..., None]).transpose(1, 2)
+    def _cnn(self, x_NSD: Tensor, mask_NS: Tensor) -> Tensor:
+        """Kim 2014: convolutions over 2, 3 and 4 tokens, with max pooling over the tokens where they start."""
+        x_NDS = (x_NSD * mask_NS[..., None]).transpose(1, 2)
         x_NDS = nn.functional.pad(x_NDS, (0, max(CNN_WINDOWS) - 1))
-        found = [convolve(x_NDS)[..., : is_there_NS.shape[1]].relu() for convolve in self.convolutions]
-        return torch.cat([(each * is_there_NS[:, None]).amax(-1) for each in found], -1)
+        channels = [convolve(x_NDS)[..., : mask_NS.shape[1]].relu() for convolve in self.convolutions]
+        return torch.cat([(each * mask_NS[:, None]).amax(-1) for each in channels], -1)
 
-    def _bilstm(self, x_NSD: Tensor, is_there_NS: Tensor) -> Tensor:
+    def _bilstm(self, x_NSD: Tensor, mask_NS: Tensor) -> Tensor:
         """The last state of each direction."""
-        lengths = is_there_NS.sum(1).clamp(min=1).cpu()
+        lengths = mask_NS.sum(1).clamp(min=1).cpu()
         packed = nn.utils.rnn.pack_padded_sequence(upcast(x_NSD), lengths, batch_first=True, enforce_sorted=False)
         _, (last, _) = self.lstm(packed)
         return torch.cat([last[0], last[1]], -1)
 
-    def _attention(self, x_NSD: Tensor, is_there_NS: Tensor) -> Tensor:
-        """A mean of the tokens, weighted by a learned query."""
-        scores_NS = upcast(self.query(torch.tanh(self.inner(x_NSD)))[..., 0]).masked_fill(~is_there_NS, MASKED_LOGIT)
+    def _attention(self, x_NSD: Tensor, mask_NS: Tensor) -> Tensor:
+        """A weighted mean of the tokens, by attention with a learned query."""
+        scores_NS = upcast(self.query(torch.tanh(self.inner(x_NSD)))[..., 0]).masked_fill(~mask_NS, MASKED_LOGIT)
         return (scores_NS.softmax(-1).to(x_NSD.dtype)[..., None] * x_NSD).sum(1)
 
 
 class ChoiceHead(nn.Module):
-    """One vector scores the pooled `[CLS]` of every ending; the softmax runs over those that stand together."""
+    """One logit from the pooled `[CLS]` of every ending; the softmax runs over the endings of a question."""
 
     def __init__(self, width: int, dropout: float, cls: ClsLayer | None = None):
         super().__init__()
@@ -172,7 +172,7 @@ class ChoiceHead(nn.Module):
 
 
 class TokenHead(nn.Module):
-    """One layer on every token."""
+    """A linear layer on every token."""
 
     def __init__(self, width: int, num_labels: int, dropout: float):
         super().__init__()
@@ -184,8 +184,8 @@ class TokenHead(nn.Module):
 
 
 class SpanHead(nn.Module):
-    """A start vector and an end vector over all tokens and, when asked, a classifier of answerability at the token
-    that stands for its sequence."""
+    """Start and end logits for every token and, if `answerable`, a classifier of answerability on the token that
+    represents the sequence."""
 
     def __init__(self, width: int, answerable: bool, dropout: float):
         super().__init__()
@@ -194,40 +194,41 @@ class SpanHead(nn.Module):
         self.answerable = nn.Linear(width, 2) if answerable else None
 
     def forward(self, x_TD: Tensor, batch: Batch, pooled_ND: Tensor | None) -> Tensor:
-        scores_NS2, is_there_NS = to_padded(self.out(self.dropout(x_TD)), batch)
-        scores_NS2 = upcast(scores_NS2).masked_fill(~is_there_NS[..., None], MASKED_LOGIT)
+        logits_NS2, mask_NS = to_padded(self.out(self.dropout(x_TD)), batch)
+        logits_NS2 = upcast(logits_NS2).masked_fill(~mask_NS[..., None], MASKED_LOGIT)
         if self.answerable is None:
-            return scores_NS2
+            return logits_NS2
         has_answer_N2 = self.answerable(pooled_ND)
-        return torch.cat([scores_NS2, upcast(has_answer_N2)[:, None]], 1)
+        return torch.cat([logits_NS2, upcast(has_answer_N2)[:, None]], 1)
 
 
 def to_padded(x_TD: Tensor, batch: Batch) -> tuple[Tensor, Tensor]:
-    """The sequences as rows, N x S x D, and where there is a token, N x S; the rest repeats other tokens."""
+    """The sequences padded to the longest, N x S x D, and the mask of real tokens, N x S. Padding repeats other
+    tokens."""
     starts = batch.starts.long()
-    steps_S = torch.arange(batch.longest, device=x_TD.device)
-    is_there_NS = steps_S < batch.lengths_N[:, None]
-    places_NS = (starts[:-1, None] + steps_S).clamp(max=x_TD.shape[0] - 1)
-    # `index_select` has a deterministic backward on a CPU, which indexing by a matrix has not.
-    return x_TD.index_select(0, places_NS.flatten()).unflatten(0, places_NS.shape), is_there_NS
+    positions_S = torch.arange(batch.longest, device=x_TD.device)
+    mask_NS = positions_S < batch.lengths_N[:, None]
+    indices_NS = (starts[:-1, None] + positions_S).clamp(max=x_TD.shape[0] - 1)
+    # `index_select` has a deterministic backward on a CPU, unlike indexing by a matrix.
+    return x_TD.index_select(0, indices_NS.flatten()).unflatten(0, indices_NS.shape), mask_NS
 
 
 def upcast(x: Tensor) -> Tensor:
-    """Half precision as single; what is finer stays as it is."""
+    """Half precision to float32; float32 and float64 are unchanged."""
     return x.to(torch.promote_types(x.dtype, torch.float32))
 
 
 def first_tokens(x_TD: Tensor, batch: Batch) -> Tensor:
-    """Where each sequence starts; an empty dead one at the very end reads the last token."""
+    """Index of the first token of each sequence, N; for an empty padding sequence at the end, the last token."""
     return batch.starts[:-1].long().clamp(max=x_TD.shape[0] - 1)
 
 
 def last_tokens(batch: Batch) -> Tensor:
-    """Where each sequence ends; an empty dead one at the very end reads the token before it."""
+    """Index of the last token of each sequence, N; for an empty padding sequence at the end, the token before it."""
     return batch.starts[:-1].long() + batch.lengths_N - 1
 
 
-# --- The names that the outside world gives to all this -------------------------------------------------------------
+# --- Names in `transformers` ----------------------------------------------------------------------------------------
 
 _PROBLEMS = {
     "single": "single_label_classification",
@@ -238,30 +239,31 @@ _OWN_FIELDS = ("kind", "num_labels", "problem", "head", "pairs", "answerable")
 
 
 def hf_output(output: Output) -> dict:
-    """What `config.json` says of a task's head: labels and problem as `transformers` reads them, the rest as ours."""
-    outside: dict = {"hornbook_output": {name: getattr(output, name) for name in _OWN_FIELDS}}
+    """The entries of `config.json` for a task head: labels and problem type as in `transformers`, the rest under
+    `hornbook_output`."""
+    hf_config: dict = {"hornbook_output": {name: getattr(output, name) for name in _OWN_FIELDS}}
     if output.has_labels:
         labels = output.labels or tuple(f"LABEL_{i}" for i in range(output.num_labels))
-        outside["id2label"] = {str(i): label for i, label in enumerate(labels)}
-        outside["label2id"] = {label: i for i, label in enumerate(labels)}
+        hf_config["id2label"] = {str(i): label for i, label in enumerate(labels)}
+        hf_config["label2id"] = {label: i for i, label in enumerate(labels)}
     if output.kind == "sequence":
-        outside["problem_type"] = _PROBLEMS[output.problem]
-    return outside
+        hf_config["problem_type"] = _PROBLEMS[output.problem]
+    return hf_config
 
 
-def read_output(outside: dict, kind: OutputKind | None, num_labels: int) -> Output | None:
-    """The output that a `config.json` describes: in our own words or, for a folder that `transformers` wrote, by the
-    kind of its class and the rows of its head."""
-    own = outside.get("hornbook_output") or {}
+def read_output(hf_config: dict, kind: OutputKind | None, num_labels: int) -> Output | None:
+    """The output described by a `config.json`: by its `hornbook_output` or, for a folder written by `transformers`, by
+    the `kind` of its class and the `num_labels` rows of its head."""
+    own = hf_config.get("hornbook_output") or {}
     if not own and kind is None:
         return None
-    names = outside.get("id2label") or {}
+    names = hf_config.get("id2label") or {}
     labels = tuple(str(names.get(str(i), f"LABEL_{i}")) for i in range(num_labels)) if names else ()
     if own:
         unknown = [name for name in own if name not in _OWN_FIELDS]
         if unknown:
-            raise ValueError(f"its hornbook_output names '{unknown[0]}', which this version does not know")
+            raise ValueError(f"its hornbook_output has '{unknown[0]}', which this version of Hornbook does not know")
         return Output(**own, labels=labels)
-    problem = next((ours for ours, name in _PROBLEMS.items() if name == outside.get("problem_type")), None)
+    problem = next((ours for ours, name in _PROBLEMS.items() if name == hf_config.get("problem_type")), None)
     problem = problem or ("number" if kind == "sequence" and num_labels == 1 else "single")
     return Output(kind, num_labels, labels if kind in ("sequence", "tokens") else (), problem)

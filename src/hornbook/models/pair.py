@@ -1,9 +1,9 @@
-"""A student beside the teacher that it learns from, and the layers that bring the vectors of one to the other's width.
+"""A student with its teacher, and the projections that map the hidden states of one to the width of the other.
 
-The teacher is no part of the module: it is never trained, never saved and always in evaluation mode. It only goes along
-to the device.
+The teacher is not a submodule: it is never trained or saved and is always in evaluation mode. It only moves to the same
+device.
 
-Shapes: T tokens, D width of what goes in, P width of what comes out.
+Shapes: T tokens, D input width, P output width.
 """
 
 import dataclasses
@@ -18,15 +18,16 @@ from hornbook.nn.block import initialise
 
 
 class FixedProjection(nn.Module):
-    """Brings vectors to fewer numbers by orthonormal rows that are drawn once and never trained. A target that learned
-    would learn to be easy: all zeros. Lengths are kept on the average."""
+    """A random projection with orthonormal rows that is never trained: a trained projection of the target would
+    collapse to zero. The expected length of vectors is preserved."""
 
     def __init__(self, width: int, narrower: int):
         super().__init__()
         self.register_buffer("weight", torch.empty(narrower, width))
 
     def draw(self, generator: torch.Generator) -> None:
-        """The first rows of a random rotation; wider than what goes in, its first columns."""
+        """Fills the weight with the first rows (and, if it has fewer columns than rows, columns) of a random
+        rotation."""
         narrower, width = self.weight.shape
         square = torch.randn(max(narrower, width), max(narrower, width), generator=generator, dtype=torch.float64)
         rotation, _ = torch.linalg.qr(square)
@@ -38,18 +39,18 @@ class FixedProjection(nn.Module):
 
 
 class DistillationPair(nn.Module):
-    """What distillation trains: a student, and projections by the name of the loss term that they belong to."""
+    """What distillation trains: a student, and the projections by the name of their loss term."""
 
     def __init__(self, student: Transformer, teacher: Transformer, projections: dict[str, nn.Module]):
         super().__init__()
         self.student = student
-        # A dictionary of modules cannot hold the names of its own methods, such as "keys".
+        # A ModuleDict does not accept the names of its own methods, such as "keys".
         self.projections = nn.ModuleDict({f"of-{term}": each for term, each in projections.items()})
-        self._outside = (teacher.eval().requires_grad_(False),)  # within a tuple it is no part of the module
+        self._teacher = (teacher.eval().requires_grad_(False),)  # in a tuple, so that it is not a submodule
 
     @property
     def teacher(self) -> Transformer:
-        return self._outside[0]
+        return self._teacher[0]
 
     def projection(self, term: str) -> nn.Module:
         return self.projections[f"of-{term}"]
@@ -61,7 +62,7 @@ class DistillationPair(nn.Module):
 
     @property
     def config(self):
-        """The student's, with no more positions than both have."""
+        """The student's config, with the smaller `max_positions` of student and teacher."""
         longest = min(self.student.config.max_positions, self.teacher.config.max_positions)
         return dataclasses.replace(self.student.config, max_positions=longest)
 
@@ -74,12 +75,12 @@ class DistillationPair(nn.Module):
         return self.student.heads
 
     def _apply(self, change, recurse: bool = True):
-        """Moves the teacher too, to a device or a type."""
+        """Moves the teacher to the same device or dtype."""
         self.teacher._apply(change)
         return super()._apply(change, recurse)
 
     def initialise(self, generator: torch.Generator) -> None:
-        """First weights of the student and of the projections."""
+        """Initialises the student and the projections."""
         self.student.initialise(generator)
         self.initialise_projections(generator)
 
@@ -91,7 +92,7 @@ class DistillationPair(nn.Module):
                 initialise(projection, self.config.init_std, generator)
 
     def adopt_projections(self, state: Mapping[str, Tensor]) -> list[str]:
-        """Starts from those of an earlier run, as far as they are of one kind and shape: the terms they belong to."""
+        """Loads the projections of an earlier run that have the same names and shapes; returns their terms."""
         adopted = []
         for term in self.projected:
             start, projection = f"of-{term}.", self.projection(term)
@@ -107,7 +108,7 @@ class DistillationPair(nn.Module):
 
 
 def first_layers(num_student: int, num_teacher: int) -> list[int]:
-    """Which of the teacher's layers, from 1, each of the student's starts from: spread from the first to the last.
+    """The teacher's layer, counted from 1, that initialises each of the student's: evenly from the first to the last.
 
     >>> first_layers(6, 12)  # as published
     [1, 3, 5, 8, 10, 12]
@@ -118,10 +119,10 @@ def first_layers(num_student: int, num_teacher: int) -> list[int]:
 
 
 def initialise_from_teacher(student: Transformer, teacher: Transformer) -> str:
-    """Puts layers, embeddings and the vocabulary head of the teacher into the student as far as they are of one shape.
-    In words, what the student starts from."""
+    """Copies layers, embeddings and the vocabulary head of the teacher into the student, where the shapes agree.
+    Returns a description of what was copied."""
     ours, theirs = student.config, teacher.config
-    if difference := _other_shape(ours, theirs):
+    if difference := _difference(ours, theirs):
         return f"starts from random weights: {difference}"
     layers = first_layers(ours.num_layers, theirs.num_layers)
     for block, number in zip(student.blocks, layers, strict=True):
@@ -140,12 +141,13 @@ def initialise_from_teacher(student: Transformer, teacher: Transformer) -> str:
     return f"starts from {', '.join(copied)}"
 
 
-def _other_shape(ours, theirs) -> str | None:
+def _difference(ours, theirs) -> str | None:
+    """Why the teacher's layers do not fit into the student, or None."""
     for name in ("width", "inner_width", "num_heads"):
         if getattr(ours, name) != getattr(theirs, name):
             return f"it has {name} {getattr(ours, name)} and the teacher {getattr(theirs, name)}"
     if ours.pre_norm != theirs.pre_norm:
-        return "its norms stand elsewhere in the blocks than the teacher's"
+        return "one of it and the teacher has pre-norm blocks, the other post-norm blocks"
     if ours.sharing != "none" and ours.sharing != theirs.sharing:
         return f"its layers share their weights (sharing={ours.sharing}) and the teacher's do not"
     if ours.num_layers > theirs.num_layers:
@@ -155,13 +157,14 @@ def _other_shape(ours, theirs) -> str | None:
 
 @torch.no_grad()
 def _copy_embeddings(student: Transformer, teacher: Transformer) -> None:
-    to, of = student.embeddings, teacher.embeddings
-    to.tokens.weight.copy_(of.tokens.weight)
-    if to.norm is not None and of.norm is not None:
-        to.norm.load_state_dict(of.norm.state_dict())
+    ours, theirs = student.embeddings, teacher.embeddings
+    ours.tokens.weight.copy_(theirs.tokens.weight)
+    if ours.norm is not None and theirs.norm is not None:
+        ours.norm.load_state_dict(theirs.norm.state_dict())
     num = min(student.config.max_positions, teacher.config.max_positions)
-    to.positions.weight[to.position_offset :][:num] = of.positions.weight[of.position_offset :][:num]
-    if to.segments is not None and of.segments is not None and to.segments.weight.shape == of.segments.weight.shape:
-        to.segments.load_state_dict(of.segments.state_dict())
+    ours.positions.weight[ours.position_offset :][:num] = theirs.positions.weight[theirs.position_offset :][:num]
+    has_segments = ours.segments is not None and theirs.segments is not None
+    if has_segments and ours.segments.weight.shape == theirs.segments.weight.shape:
+        ours.segments.load_state_dict(theirs.segments.state_dict())
     if student.project is not None and teacher.project is not None:
         student.project.load_state_dict(teacher.project.state_dict())

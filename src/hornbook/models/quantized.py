@@ -1,4 +1,4 @@
-"""A GPT whose matrices have int8 weights, for a CPU that waits for memory."""
+"""A GPT with int8 weights, for decoding on a CPU, which is limited by memory bandwidth."""
 
 from typing import Literal, get_args
 
@@ -16,12 +16,12 @@ def check_weights(weights: str) -> None:
 
 
 def quantize(model: Gpt) -> Gpt:
-    """Rounds the matrices of the blocks and of the vocabulary head to int8, in place; it is not to be trained or saved
-    any more. Tables, biases and norms stay as they are: a token reads a row of them."""
+    """Rounds the matrices of the blocks and of the vocabulary head to int8, in place; the model can no longer be
+    trained or saved. Embeddings, biases and norms are unchanged, as a token reads only a row of them."""
     for block in model.blocks:
         for owner, name in ((block.attention, "qkv"), (block.attention, "out"), (block, "fc1"), (block, "fc2")):
             part = getattr(owner, name)
-            if isinstance(part, nn.Linear):  # layers that share it meet it again
+            if isinstance(part, nn.Linear):  # shared layers are already replaced
                 setattr(owner, name, Int8Linear(part.weight, part.bias))
     if model.clm is not None:
         model.clm.quantize(model.embeddings.tokens.weight)

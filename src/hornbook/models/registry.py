@@ -1,4 +1,4 @@
-"""Which families there are, by the model type that `config.json` names, and all their presets."""
+"""The model families by their `model_type` in `config.json`, and all presets."""
 
 import difflib
 
@@ -20,7 +20,7 @@ PRESETS: dict[str, Preset] = (
 
 
 def preset(name: str) -> Preset:
-    """The published size of this name, or a `ValueError` with the nearest names."""
+    """The preset of this name, or a `ValueError` with the nearest names."""
     if name not in PRESETS:
         near = difflib.get_close_matches(name, PRESETS, n=3, cutoff=0.5)
         hint = f"did you mean {' or '.join(near)}?" if near else f"there are {', '.join(PRESETS)}"
@@ -33,12 +33,12 @@ def presets_of(family: str) -> dict[str, Preset]:
 
 
 def family_of(config) -> type[Transformer]:
-    """The family whose settings these are."""
+    """The family that a config belongs to."""
     return next(model for model in MODELS.values() if model.config_kind is type(config))
 
 
 def family(model_type: str | None) -> type[Transformer]:
-    """The family that a `config.json` names."""
+    """The family of this `model_type` in a `config.json`."""
     if model_type not in MODELS:
         raise ValueError(f"its model_type is '{model_type}'; Hornbook opens {', '.join(MODELS)}")
     return MODELS[model_type]

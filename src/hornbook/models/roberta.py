@@ -1,8 +1,8 @@
 """RoBERTa (Liu et al. 2019, arXiv 1907.11692).
 
-What is unusual about it: BERT's network, trained for masked tokens alone, on full sentences packed over the ends of
-documents, in far larger batches. It has one kind of segment, and it counts positions from the row after that of the
-pad token. No layer over `<s>` is pre-trained: a task brings its own.
+BERT's architecture, pre-trained by MLM only, on full sentences packed across document boundaries, in far larger
+batches. It has one segment type, and the row of position 0 is the pad token's id + 1. No layer over `<s>` is
+pre-trained: each task adds one.
 """
 
 import dataclasses
@@ -20,25 +20,25 @@ from hornbook.models.transformer import Preset
 
 @dataclass(frozen=True)
 class RobertaConfig(EncoderConfig):
-    vocab_size: int = setting(50265, "number of tokens; taken from the corpus")
-    num_segments: int = setting(1, "kinds of segment")
-    norm_eps: float = setting(1e-5, "added to the variance in each norm")
+    vocab_size: int = setting(50265, "vocabulary size; taken from the corpus")
+    num_segments: int = setting(1, "number of segment types")
+    norm_eps: float = setting(1e-5, "added to the variance in each layer norm")
     position_offset: int = setting(
         2,
-        "rows of the position table before that of position 0: the pad token's id + 1; taken from the corpus",
+        "row of position 0 in the position table: the pad token's id + 1; taken from the corpus",
         low=1,
         high=2**24,
     )
 
 
 def _mlm_head(config: RobertaConfig) -> MlmHead:
-    return MlmHead(config, "gelu")  # whatever the blocks have
+    return MlmHead(config, "gelu")  # whatever the activation of the blocks
 
 
 class Roberta(Encoder):
     """
     >>> model = Roberta(PRESETS["roberta-base"].model, ("mlm",))
-    >>> model.outside_config()["max_position_embeddings"]
+    >>> model.hf_config()["max_position_embeddings"]
     514
     """
 
@@ -53,7 +53,7 @@ class Roberta(Encoder):
             "mlm.norm": "lm_head.layer_norm",
             "mlm.bias": "lm_head.bias",
             "mlm.weight": "lm_head.decoder.weight",
-            "sentence": "hornbook_sentence",  # it was published without a sentence task
+            "sentence": "hornbook_sentence",  # published without a sentence task
         },
         classes=((("mlm",), "ForMaskedLM"),),
         causal="ForCausalLM",
@@ -69,7 +69,7 @@ class Roberta(Encoder):
 
     @classmethod
     def heads_for(cls, output: Output) -> tuple[str, ...]:
-        """Of several endings each goes through the pooler, as published; all else has a layer of its own."""
+        """Multiple choice uses the pooler, as published; other tasks add a layer."""
         return ("pooler",) if output.kind == "choice" else ()
 
     @classmethod
@@ -80,15 +80,15 @@ class Roberta(Encoder):
 
     @classmethod
     def for_tokenizer(cls, config: EncoderConfig, pad_id: int | None, end_id: int | None = None) -> EncoderConfig:
-        """`transformers` counts positions from the pad token's id on."""
+        """Sets the position offset: `transformers` counts positions from the pad token's id + 1."""
         return config if pad_id is None else dataclasses.replace(config, position_offset=pad_id + 1)
 
     @classmethod
-    def config_from_outside(cls, outside: dict) -> RobertaConfig:
-        settings = cls.naming.settings_in(outside)
-        pad_id = outside.get("pad_token_id", cls.naming.defaults["pad_token_id"])
+    def config_from_outside(cls, hf_config: dict) -> RobertaConfig:
+        settings = cls.naming.settings_in(hf_config)
+        pad_id = hf_config.get("pad_token_id", cls.naming.defaults["pad_token_id"])
         if not isinstance(pad_id, int):
-            raise ValueError(f"its pad_token_id is {pad_id}, and positions are counted from it")
+            raise ValueError(f"its pad_token_id is {pad_id}, but must be a number, as positions are counted from it")
         settings["max_positions"] -= pad_id + 1
         return RobertaConfig(**settings, position_offset=pad_id + 1)
 

@@ -1,7 +1,7 @@
-"""What every family is made of: embeddings, a stack of blocks, heads. A family says in its own file what is unusual
-about it, which heads it was published with, and the names that the outside world gives to all this.
+"""The base of every model family: embeddings, a stack of blocks, heads. Each family has a file of its own with what is
+specific to it: its config, its pre-training heads, its presets, and the names of its weights in `transformers`.
 
-Shapes: T tokens, N sequences, D width, E width of the token vectors, H heads, C width of a head.
+Shapes: T tokens, N sequences, D width, E embedding width, H heads, C head width.
 """
 
 import math
@@ -23,43 +23,43 @@ from hornbook.nn.embeddings import Embeddings
 
 Activation = Literal["gelu", "gelu_tanh", "relu"]
 BASE_WIDTH = 768
-VOCABULARY_MULTIPLE = 64  # matrix products over the vocabulary run on whole tiles
-# Rows beyond the true vocabulary.
+VOCABULARY_MULTIPLE = 64  # the vocabulary is padded so that its matrix products run on whole tiles
+# Values of the rows beyond the true vocabulary.
 PADDED = {"embeddings.tokens.weight": 0.0, "mlm.bias": MASKED_LOGIT, "mlm.weight": 0.0, "clm.weight": 0.0}
 
 
 @dataclass(frozen=True)
 class TransformerConfig(Typed, group="model"):
-    vocab_size: int = setting(30522, "number of tokens; taken from the corpus", low=1, high=2**24)
+    vocab_size: int = setting(30522, "vocabulary size; taken from the corpus", low=1, high=2**24)
     num_layers: int = setting(12, "number of blocks", low=1, high=10_000)
     width: int = setting(768, "width of the hidden states", low=1, high=2**20)
-    num_heads: int = setting(12, "attention heads in each block; must divide the width", low=1, high=2**20)
-    inner_width: int = setting(3072, "width inside the feed-forward network", low=1, high=2**22)
-    max_positions: int = setting(512, "longest sequence", low=1, high=2**20)
-    dropout: float = setting(0.1, "dropout in the hidden states", low=0, below=1)
-    attention_dropout: float = setting(0.1, "dropout of attention weights", low=0, below=1)
-    activation: Activation = setting("gelu", "of the feed-forward network")
-    positions: Literal["learned", "sinusoidal"] = setting("learned", "position vectors: trained, or sines and cosines")
-    norm_eps: float = setting(1e-12, "added to the variance in each norm", low=0, high=1)
-    init_std: float = setting(0.02, "standard deviation of the first weights", above=0, high=100)
+    num_heads: int = setting(12, "attention heads per block; must divide the width", low=1, high=2**20)
+    inner_width: int = setting(3072, "inner width of the feed-forward network", low=1, high=2**22)
+    max_positions: int = setting(512, "maximum sequence length", low=1, high=2**20)
+    dropout: float = setting(0.1, "dropout of the hidden states", low=0, below=1)
+    attention_dropout: float = setting(0.1, "dropout of the attention weights", low=0, below=1)
+    activation: Activation = setting("gelu", "activation of the feed-forward network")
+    positions: Literal["learned", "sinusoidal"] = setting("learned", "position embeddings: learned or sinusoidal")
+    norm_eps: float = setting(1e-12, "added to the variance in each layer norm", low=0, high=1)
+    init_std: float = setting(0.02, "standard deviation of the initial weights", above=0, high=100)
     init_by_width: bool = setting(
-        False, "draw the first matrices wider by the root of 768 / width, so that narrow layers act as a BERT-base's do"
+        False, "scale the initial matrices by sqrt(768 / width), so that narrow layers behave as in BERT-base"
     )
-    tied: bool = setting(True, "the vocabulary head reads the token embedding as its matrix")
+    tied: bool = setting(True, "tie the vocabulary head to the token embeddings")
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.width % self.num_heads:
-            near = [h for h in range(1, self.width + 1) if self.width % h == 0]
-            best = min(near, key=lambda h: abs(h - self.num_heads))
+            divisors = [h for h in range(1, self.width + 1) if self.width % h == 0]
+            nearest = min(divisors, key=lambda h: abs(h - self.num_heads))
             raise ValueError(
-                f"model.num_heads={self.num_heads} does not divide model.width={self.width}; {best} would do"
+                f"model.num_heads={self.num_heads} does not divide model.width={self.width}; {nearest} would do"
             )
 
     @property
     def num_matrix_parameters(self) -> int:
-        """Parameters of the blocks' matrices and of the token and position vectors: nearly all of them, counted
-        without building the network."""
+        """Number of parameters in the matrices of the blocks and in the token and position embeddings, which are nearly
+        all parameters, computed without building the model."""
         attention, feed_forward = 4 * self.width**2, 2 * self.width * self.inner_width
         copies = {"all": (1, 1), "attention": (1, self.num_layers), "ffn": (self.num_layers, 1)}
         num_attention, num_feed_forward = copies.get(self.sharing, (self.num_layers, self.num_layers))
@@ -70,7 +70,7 @@ class TransformerConfig(Typed, group="model"):
     def padded_vocab_size(self) -> int:
         return -(-self.vocab_size // VOCABULARY_MULTIPLE) * VOCABULARY_MULTIPLE
 
-    # What most families leave as it is here; one that does not has a setting of this name.
+    # Defaults of most families; a family that differs has a setting of the same name.
 
     @property
     def num_segments(self) -> int:
@@ -82,12 +82,12 @@ class TransformerConfig(Typed, group="model"):
 
     @property
     def windows(self) -> tuple[int | None, ...]:
-        """How many tokens the blocks attend to, by turns; none: all."""
+        """Attention windows, assigned to the blocks in rotation; None attends to all tokens."""
         return (None,)
 
     @property
     def pre_norm(self) -> bool:
-        """The norms stand before attention and feed-forward network, and one more after the last block."""
+        """Whether the norms precede attention and feed-forward network, with one more norm after the last block."""
         return False
 
     @property
@@ -124,16 +124,16 @@ class TransformerConfig(Typed, group="model"):
 
 
 class Transformer(nn.Module):
-    """The stack of blocks and, as far as `heads` names them, those of its family's pre-training heads; and, where an
-    `output` is wanted, the head of a task."""
+    """Embeddings and blocks, with the pre-training heads named in `heads` (default: all heads of the family) and, if
+    `output` is given, the head of a task."""
 
     family: ClassVar[str]
     config_kind: ClassVar[type[TransformerConfig]]
-    head_makers: ClassVar[Mapping[str, Callable[[Any], nn.Module]]]  # the published heads, by name
+    head_makers: ClassVar[Mapping[str, Callable[[Any], nn.Module]]]  # the pre-training heads, by name
     vocabulary_head: ClassVar[str]  # the head with logits over the vocabulary
     naming: ClassVar[Naming]
-    always_projects: ClassVar[bool] = False  # from E to D, even where both are the same
-    scores_with_bias: ClassVar[bool] = True  # of classes, in a task's head
+    always_projects: ClassVar[bool] = False  # project from E to D even if both are equal
+    scores_with_bias: ClassVar[bool] = True  # whether the classifier of a sequence task has a bias
 
     def __init__(self, config: TransformerConfig, heads: tuple[str, ...] | None = None, output: Output | None = None):
         super().__init__()
@@ -141,7 +141,7 @@ class Transformer(nn.Module):
         self.heads = tuple(self.head_makers) if heads is None else tuple(heads)
         if unknown := [name for name in self.heads if name not in self.head_makers]:
             has = ", ".join(self.head_makers)
-            raise ValueError(f"{self.family} has no {unknown[0]} head, so it cannot train for that; it has {has}")
+            raise ValueError(f"{self.family} has no {unknown[0]} head and cannot be trained for it; it has {has}")
         self.output = output
         self.embeddings = Embeddings(
             config.padded_vocab_size,
@@ -177,52 +177,53 @@ class Transformer(nn.Module):
 
     @classmethod
     def in_words(cls) -> str:
-        """The family with its article, as a sentence names it."""
+        """The family's name with its indefinite article."""
         return f"{'an' if cls.family[0] in 'aeiou' else 'a'} {cls.family}"
 
     @classmethod
     def heads_for(cls, output: Output) -> tuple[str, ...]:
-        """What of the pre-training heads a task goes through."""
+        """The pre-training heads that a task uses."""
         return ()
 
     @classmethod
     def cls_layer(cls, config: TransformerConfig, output: Output) -> ClsLayer | None:
-        """The layer between the token that is read and the task's own, for families that pre-train no pooler."""
+        """The layer between the token that represents a sequence and the classifier, for families without a pre-trained
+        pooler."""
         return None
 
     @classmethod
     def for_tokenizer(
         cls, config: TransformerConfig, pad_id: int | None, end_id: int | None = None
     ) -> TransformerConfig:
-        """The config of a new model that is to read what a tokenizer writes, where that decides more than its size."""
+        """The config adapted to a tokenizer's special tokens, for families whose config depends on them."""
         return config
 
     @classmethod
     def finetuning(cls, config: TransformerConfig, task: str) -> dict[str, Any]:
-        """Settings that this family was published with in fine-tuning, by dotted name, where they are its own."""
+        """The family's published fine-tuning settings by dotted name, where they differ from the defaults."""
         return {}
 
     @classmethod
-    def config_from_outside(cls, outside: dict) -> TransformerConfig:
-        """Our config for a `config.json` of this family; `ValueError` for what it cannot do."""
-        return cls.config_kind(**cls.naming.settings_in(outside))
+    def config_from_outside(cls, hf_config: dict) -> TransformerConfig:
+        """Our config for the contents of a `config.json`; `ValueError` for unsupported features."""
+        return cls.config_kind(**cls.naming.settings_in(hf_config))
 
     def hf_config(self) -> dict:
-        """What `config.json` says of this model."""
+        """The contents of this model's `config.json`."""
         return self.naming.hf_config(self)
 
     def initialise(self, generator: torch.Generator) -> None:
-        """Published start of every weight; rows that pad the vocabulary are 0 and stay 0."""
-        wider = math.sqrt(BASE_WIDTH / self.config.width) if self.config.init_by_width else 1.0
-        initialise(self, self.config.init_std, generator, wider)
+        """Initialises all weights as published; rows that pad the vocabulary are 0 and stay 0."""
+        linear_scale = math.sqrt(BASE_WIDTH / self.config.width) if self.config.init_by_width else 1.0
+        initialise(self, self.config.init_std, generator, linear_scale)
         self.embeddings.fill_sinusoidal()
         with torch.no_grad():
             self.embeddings.tokens.weight[self.config.vocab_size :] = 0
 
     def compile_parts(self) -> None:
-        """Compiles the block, which all layers share as code, and the two ends; the number of tokens stays open."""
-        # Dropout that no kernel of ours does is the library's: four numbers from one round of the generator, where a
-        # compiled kernel makes a round for each, and the same draws as without compiling.
+        """Compiles embeddings, blocks (once for all layers) and heads, for a dynamic number of tokens."""
+        # With `fallback_random`, dropout outside our kernels uses PyTorch's generator: the same random numbers as
+        # without compiling, and four per call of the generator, where a compiled kernel would call it for each.
         options = {"fallback_random": True}
         heads = [head for name in self.head_makers if (head := getattr(self, name)) is not None and name != "pooler"]
         for part in dict.fromkeys((self.embeddings, *self.blocks, *heads)):
@@ -231,16 +232,19 @@ class Transformer(nn.Module):
     def forward(
         self,
         batch: Batch,
-        kept: list[Tensor] | None = None,
-        cached: Sequence[KeyValueCache] | None = None,
+        hidden_states: list[Tensor] | None = None,
+        caches: Sequence[KeyValueCache] | None = None,
         qkv: dict[int, Tensor | None] | None = None,
     ) -> Tensor:
-        """The last block's hidden states, after the last norm if there is one, T x D. `kept` gets what goes into each
-        block, and these; `cached`, one for each block, its keys and values. `qkv` gets the queries, keys and values,
-        T x 3 x H x C, of the blocks that it names, counted from 1."""
+        """The hidden states of the last block, after the final norm if there is one, T x D.
+
+        `hidden_states`: a list to which the input of each block and the result are appended, T x D each.
+        `caches`: one key-value cache per block, to write to and, in a decoding step, to attend to.
+        `qkv`: the values of its keys (numbers of blocks, from 1) become their queries, keys and values, T x 3 x H x C.
+        """
         if batch.longest > self.config.max_positions:
             raise ValueError(
-                f"a sequence of {batch.longest} tokens is longer than the model's {self.config.max_positions} positions"
+                f"a sequence of {batch.longest} tokens is longer than model.max_positions={self.config.max_positions}"
             )
         x_TD = self.embeddings(batch.ids_T, batch.positions_T, batch.segments_T)
         if self.project is not None:
@@ -248,63 +252,64 @@ class Transformer(nn.Module):
         is_half = runs_flash(x_TD)
         if x_TD.is_cuda and torch.is_autocast_enabled("cuda"):
             is_half = True
-            # The stream between blocks in half precision, where post-norm brings it back to unit size after every part.
-            # With pre-norm it grows from block to block, and what one adds would be lost to rounding.
+            # With post-norm the residual stream can be in half precision, as it is normalised after every sublayer.
+            # With pre-norm it grows from block to block, and what a block adds would be lost to rounding.
             x_TD = x_TD if self.config.pre_norm else x_TD.to(torch.get_autocast_dtype("cuda"))
         starts_host = None if is_half else batch.starts_host
-        starts = None if is_half and prefers_dense(batch.longest) and batch.is_even else batch.starts
+        starts = None if is_half and prefers_dense(batch.longest) and batch.is_uniform else batch.starts
         normed_TD = None
-        parts = zip(self.blocks, self._next_norms(), cached or [None] * len(self.blocks), strict=True)
-        for number, (block, next_norm, its) in enumerate(parts, 1):
-            if kept is not None:
-                kept.append(x_TD)
-            asked: list[Tensor] | None = [] if qkv is not None and number in qkv else None
-            x_TD, normed_TD = block(x_TD, normed_TD, next_norm, starts, starts_host, batch.longest, its, asked)
-            if asked is not None:
-                qkv[number] = asked[0]
-        if kept is not None:
-            kept.append(normed_TD)
+        layers = zip(self.blocks, self._next_norms(), caches or [None] * len(self.blocks), strict=True)
+        for number, (block, next_norm, cache) in enumerate(layers, 1):
+            if hidden_states is not None:
+                hidden_states.append(x_TD)
+            block_qkv: list[Tensor] | None = [] if qkv is not None and number in qkv else None
+            x_TD, normed_TD = block(x_TD, normed_TD, next_norm, starts, starts_host, batch.longest, cache, block_qkv)
+            if block_qkv is not None:
+                qkv[number] = block_qkv[0]
+        if hidden_states is not None:
+            hidden_states.append(normed_TD)
         return normed_TD
 
     def _next_norms(self) -> list[nn.LayerNorm | None]:
-        """The norm that follows each block, where norms stand before the parts."""
+        """With pre-norm, the norm that follows each block."""
         if not self.config.pre_norm:
             return [None] * len(self.blocks)
         return [*(block.attention_norm for block in self.blocks[1:]), self.norm]
 
     def hidden_states(self, batch: Batch) -> list[Tensor]:
-        """What goes into the first block and what comes out of each, T x D: one more than there are blocks."""
-        kept: list[Tensor] = []
-        self(batch, kept)
-        return kept
+        """The input of the first block and the output of each block, T x D: one more than there are blocks."""
+        hidden_states: list[Tensor] = []
+        self(batch, hidden_states)
+        return hidden_states
 
     def sequence_tokens(self, x_TD: Tensor, batch: Batch) -> Tensor:
-        """The places of the tokens that stand for their sequences in a task, N."""
+        """The index of the token that represents each sequence in a task, N."""
         raise NotImplementedError
 
-    def pooled(self, read_ND: Tensor) -> Tensor:
-        """What a task sees of them, N x D."""
-        return read_ND
+    def pooled(self, token_ND: Tensor) -> Tensor:
+        """The input of the classifier, from the hidden states of the tokens that represent the sequences, N x D."""
+        return token_ND
 
     def outputs(self, batch: Batch) -> Tensor:
-        """What the task wants of each sequence or token (`models/outputs.py` lists the shapes)."""
+        """The outputs of the task head per sequence or token (`models/outputs.py` lists the shapes)."""
         return self.outputs_of(self(batch), batch)
 
     def outputs_of(self, x_TD: Tensor, batch: Batch) -> Tensor:
-        """The same from the last hidden states."""
+        """The outputs of the task head from the last hidden states."""
         if not reads_cls(self.output) and not self.output.answerable:
             return self.task(x_TD, batch, None)
-        read_ND = x_TD[self.sequence_tokens(x_TD, batch)]
+        token_ND = x_TD[self.sequence_tokens(x_TD, batch)]
         if self.output.answerable:
-            return self.task(x_TD, batch, read_ND)
-        read = self.pooled if self.task.cls is None else self.task.cls
-        return self.task(x_TD, batch, read(read_ND))
+            return self.task(x_TD, batch, token_ND)
+        pool = self.pooled if self.task.cls is None else self.task.cls
+        return self.task(x_TD, batch, pool(token_ND))
 
     def depth_of(self, name: str) -> int:
-        """How far up a parameter stands: 0 the embeddings, 1 to L the blocks, L + 1 pooler and heads.
+        """The depth of a parameter: 0 for the embeddings, 1 to L for the blocks, L + 1 for pooler and heads.
 
-        What all blocks share stands where the highest does. As the lowest, which its name says, it would learn at
-        decay^(L - 1) of the rate, 0.31 of it for 12 layers and a decay of 0.9, and freezing one layer would freeze all.
+        Weights shared by all blocks have the depth of the last block. With that of the first, as their name suggests,
+        layer-wise decay would give them decay^(L - 1) of the learning rate (0.31 for 12 layers and a decay of 0.9), and
+        freezing one layer would freeze all.
         """
         part, _, rest = name.partition(".")
         if part in ("embeddings", "project"):
@@ -317,7 +322,7 @@ class Transformer(nn.Module):
 
 @dataclass(frozen=True)
 class Preset:
-    """A published size, and the settings of pre-training that it was published with, by dotted name."""
+    """A published model size, and the pre-training settings it was published with, by dotted name."""
 
     model: TransformerConfig
     published: Mapping[str, Any] = field(default_factory=dict)

@@ -1,9 +1,9 @@
 """activation(linear(x)), the middle of a feed-forward network.
 
-On CUDA in half precision the bias belongs to gelu's kernel, which backwards makes its gradient on the way
-(`gelu_kernel.py`). Elsewhere, and for other activations, it is written out.
+On CUDA in half precision, bias and GELU are one kernel, whose backward pass also computes the gradient of the bias
+(`gelu_kernel.py`). Elsewhere, and for other activations, plain PyTorch is used.
 
-Shapes: T tokens, I width that comes out.
+Shapes: T tokens, D input width, I output width.
 """
 
 from collections.abc import Callable
@@ -21,8 +21,8 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
 }
 
 
-def activated(x_TD: Tensor, linear: nn.Module, activation: str) -> Tensor:
-    """activation(linear(x))."""
+def linear_activation(x_TD: Tensor, linear: nn.Module, activation: str) -> Tensor:
+    """activation(linear(x)), T x I."""
     if not is_fused(x_TD, linear) or activation == "relu":
         return ACTIVATIONS[activation](linear(x_TD))
     return _gelu(F.linear(x_TD, linear.weight), linear.bias, activation == "gelu_tanh")
@@ -52,13 +52,13 @@ def _(gradient_TI, h_TI, bias_I, is_tanh):
     return torch.empty_like(h_TI), torch.empty_like(bias_I, dtype=torch.float32)
 
 
-def _keep(ctx, inputs, output) -> None:
+def _setup_context(ctx, inputs, output) -> None:
     h_TI, bias_I, ctx.is_tanh = inputs
     ctx.save_for_backward(h_TI, bias_I)
 
 
-def _back(ctx, gradient_TI: Tensor) -> tuple:
+def _backward(ctx, gradient_TI: Tensor) -> tuple:
     return *_gelu_backward(gradient_TI, *ctx.saved_tensors, ctx.is_tanh), None
 
 
-_gelu.register_autograd(_back, setup_context=_keep)
+_gelu.register_autograd(_backward, setup_context=_setup_context)

@@ -1,9 +1,9 @@
-"""Attention over a packed batch: each sequence attends within itself, and no mask tensor exists anywhere.
+"""Attention over a packed batch: each sequence attends within itself, without a padding mask.
 
-Shapes: T tokens, N sequences, H heads, C width of a head, S length of one sequence.
-On CUDA in half precision one variable-length flash kernel does it all, and on Hopper chips a dense one of cuDNN where
-all sequences are of one length; elsewhere a loop over runs of sequences of equal length with unmasked attention, which
-on a CPU is 1.9 to 2.4 x faster than padding and masking.
+Shapes: T tokens, N sequences, H heads, C head width, S sequence length.
+On CUDA in half precision this is one variable-length FlashAttention kernel, or on Hopper GPUs a dense cuDNN kernel if
+all sequences have the same length. Elsewhere it is a loop over runs of equally long sequences, each with unmasked
+attention, which on a CPU is 1.9 to 2.4 x faster than padding and masking.
 """
 
 from functools import lru_cache
@@ -15,9 +15,9 @@ import torch.nn.functional as F
 from torch import Tensor
 
 Direction = Literal["both", "left", "right"]
-FLASH_MULTIPLE, FLASH_WIDEST = 8, 256  # widths of a head that the kernel takes
-DENSE_WIDEST, DENSE_SHORTEST = 128, 512  # what cuDNN's is used for
-HOPPER = 9  # compute capability
+FLASH_MULTIPLE, FLASH_WIDEST = 8, 256  # head widths that the FlashAttention kernel supports
+DENSE_WIDEST, DENSE_SHORTEST = 128, 512  # head width and sequence length from which cuDNN is used
+HOPPER = 9  # major compute capability
 
 
 def attention(
@@ -33,10 +33,11 @@ def attention(
 ) -> Tensor:
     """softmax(q k / sqrt(C)) v within each sequence, T x H x C.
 
-    `direction`: attend to `both` sides, or only to the `left` (a token and those before it), or to the `right`.
-    `window`: to one side only, at most so many tokens: the token itself and the `window` - 1 next to it.
-    `starts_host` may be None where `runs_flash`, and `starts` too where `prefers_dense(longest)` and each sequence
-    is so long.
+    `starts`, `starts_host`: N + 1 offsets of the sequences, on the device and on the host. `starts_host` may be None if
+    `runs_flash`; `starts` may be None too if `prefers_dense(longest)` and every sequence has length `longest`.
+    `longest`: upper bound on the sequence lengths.
+    `direction`: attend to `both` sides, only to the `left` (a token and those before it), or only to the `right`.
+    `window`: in one direction only, attend to at most `window` tokens: the token and its `window` - 1 neighbours.
     """
     if direction == "right":
         flipped = _flipped(starts, starts_host)
@@ -48,41 +49,41 @@ def attention(
         window = None
     if starts is None:
         if window is None and q_THC.shape[-1] <= DENSE_WIDEST:
-            return _even(q_THC, k_THC, v_THC, longest, causal, dropout)
+            return _cudnn(q_THC, k_THC, v_THC, longest, causal, dropout)
         starts = torch.arange(0, len(q_THC) + 1, longest, dtype=torch.int32, device=q_THC.device)
     if runs_flash(q_THC):
         return _flash(q_THC, k_THC, v_THC, starts, longest, causal, dropout, window)
-    return _each_sequence(q_THC, k_THC, v_THC, starts_host, causal, dropout, window)
+    return _by_length(q_THC, k_THC, v_THC, starts_host, causal, dropout, window)
 
 
 def runs_flash(x: Tensor) -> bool:
-    """Whether the flash kernel takes a tensor like this one; it then reads only the device's copy of the offsets."""
+    """Whether tensors like `x` go through the FlashAttention kernel, which reads only the offsets on the device."""
     return x.is_cuda and x.dtype in (torch.bfloat16, torch.float16)
 
 
 def prefers_dense(length: int) -> bool:
-    """Whether sequences that all have this length are better handed over as such, by starts of None. Only in training,
-    where shapes come again: cuDNN makes a plan for each."""
+    """Whether a batch in which every sequence has this length should use cuDNN (by passing `starts=None`). Only in
+    training, where shapes recur, as cuDNN builds a plan for each shape."""
     return length >= DENSE_SHORTEST and torch.is_grad_enabled() and _has_fast_cudnn()
 
 
 @lru_cache(maxsize=1)
 def _has_fast_cudnn() -> bool:
-    """Its kernels are written for Hopper; on other chips they are no faster than the flash kernel."""
+    """cuDNN's kernels are written for Hopper; on other GPUs they are no faster than FlashAttention."""
     return torch.cuda.get_device_capability()[0] == HOPPER and torch.backends.cudnn.is_available()
 
 
 def _flipped(starts: Tensor | None, starts_host: np.ndarray | None) -> tuple[Tensor | None, np.ndarray | None]:
-    """Offsets of the batch read backwards: the last sequence, reversed, comes first."""
+    """The offsets after flipping the tokens: the last sequence, reversed, comes first."""
     return (
         None if starts is None else (starts[-1] - starts).flip(0),
         None if starts_host is None else (starts_host[-1] - starts_host)[::-1],
     )
 
 
-def _even(q: Tensor, k: Tensor, v: Tensor, longest: int, causal: bool, dropout: float) -> Tensor:
+def _cudnn(q: Tensor, k: Tensor, v: Tensor, length: int, causal: bool, dropout: float) -> Tensor:
     width = q.shape[-1]
-    q_NHSC, k_NHSC, v_NHSC = (widened(each).unflatten(0, (-1, longest)).transpose(1, 2) for each in (q, k, v))
+    q_NHSC, k_NHSC, v_NHSC = (widened(each).unflatten(0, (-1, length)).transpose(1, 2) for each in (q, k, v))
     out_NHSC, *_ = torch.ops.aten._scaled_dot_product_cudnn_attention(
         q_NHSC, k_NHSC, v_NHSC, None, torch.is_grad_enabled(), dropout, causal, False, scale=width**-0.5
     )
@@ -102,7 +103,8 @@ def _flash(
     width = q.shape[-1]
     if width > FLASH_WIDEST:
         raise ValueError(
-            f"on CUDA the width of a head must be at most {FLASH_WIDEST}, not {width}: raise model.num_heads"
+            f"on CUDA the head width (model.width / model.num_heads) must be at most {FLASH_WIDEST}, not {width}: "
+            "raise model.num_heads"
         )
     q, k, v = (widened(each) for each in (q, k, v))
     # torch.nn.attention.varlen.varlen_attn has no dropout; the operator beneath it does.
@@ -114,23 +116,23 @@ def _flash(
 
 
 def widened(x_THC: Tensor) -> Tensor:
-    """With zeros up to a width that the kernel takes. They add nothing to any product of a query and a key; of the
-    result, those of the values are cut off again."""
+    """Pads the heads with zeros to a width that the kernel supports. Zeros do not change the products of queries and
+    keys; the padded columns of the values are cut off the result."""
     missing = -x_THC.shape[-1] % FLASH_MULTIPLE
     return F.pad(x_THC, (0, missing)) if missing else x_THC
 
 
-def _each_sequence(
+def _by_length(
     q: Tensor, k: Tensor, v: Tensor, starts_host: np.ndarray, causal: bool, dropout: float, window: int | None
 ) -> Tensor:
-    """One call for each run of neighbours of the same length; sequences sorted by length make few runs."""
+    """One call per run of consecutive sequences of the same length; sequences sorted by length make few runs."""
     lengths = np.diff(starts_host)
     firsts = np.flatnonzero(np.diff(lengths, prepend=-1))
     shapes = [
         (int(last - first), int(lengths[first]))
         for first, last in zip(firsts, [*firsts[1:], len(lengths)], strict=True)
     ]
-    # Split and not sliced: the backward of each slice would fill and add a tensor of the whole batch.
+    # `split` instead of slicing: the backward of each slice would fill and add a tensor of the whole batch's size.
     runs = zip(*(x.split([num * length for num, length in shapes]) for x in (q, k, v)), strict=True)
     out = []
     for shape, run in zip(shapes, runs, strict=True):
@@ -142,10 +144,10 @@ def _each_sequence(
 
 def _dense(q_NHSC: Tensor, k_NHSC: Tensor, v_NHSC: Tensor, causal: bool, dropout: float, window: int | None) -> Tensor:
     if window is not None:
-        is_seen_SS = q_NHSC.new_ones(q_NHSC.shape[-2], q_NHSC.shape[-2], dtype=torch.bool).tril().triu(1 - window)
-        return F.scaled_dot_product_attention(q_NHSC, k_NHSC, v_NHSC, is_seen_SS, dropout)
+        mask_SS = q_NHSC.new_ones(q_NHSC.shape[-2], q_NHSC.shape[-2], dtype=torch.bool).tril().triu(1 - window)
+        return F.scaled_dot_product_attention(q_NHSC, k_NHSC, v_NHSC, mask_SS, dropout)
     if not dropout or causal or q_NHSC.is_cuda:
         return F.scaled_dot_product_attention(q_NHSC, k_NHSC, v_NHSC, dropout_p=dropout, is_causal=causal)
-    # With dropout a CPU has no fused kernel, and what stands in for it makes twice as many passes.
+    # With dropout there is no fused CPU kernel, and PyTorch's fallback makes twice as many passes as this.
     scores_NHSS = (q_NHSC * q_NHSC.shape[-1] ** -0.5) @ k_NHSC.transpose(-2, -1)
     return F.dropout(scores_NHSS.softmax(-1), dropout) @ v_NHSC

@@ -1,7 +1,7 @@
-"""One Transformer block, the one that every model here is a stack of.
+"""The Transformer block that every model is a stack of.
 
-Shapes: T tokens, D width, H heads, C = D / H.
-Post-norm, as BERT has it: x = norm(x + part(x)). Pre-norm, as GPT-2 has it: x = x + part(norm(x)).
+Shapes: T tokens, D width, I inner width, H heads, C = D / H head width.
+Post-norm, as in BERT: x = norm(x + sublayer(x)). Pre-norm, as in GPT-2: x = x + sublayer(norm(x)).
 """
 
 from collections.abc import Sequence
@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from hornbook.nn.activation import activated
+from hornbook.nn.activation import linear_activation
 from hornbook.nn.attention import Direction, attention
 from hornbook.nn.cache import KeyValueCache
 from hornbook.nn.qkv import queries_keys_values, split_qkv
@@ -21,7 +21,10 @@ SHARED_PARTS = {"none": (), "attention": _ATTENTION, "ffn": _FFN, "all": _ATTENT
 
 
 class SelfAttention(nn.Module):
-    """Queries, keys and values in one matrix product, attention within each sequence, and the matrix of the way out."""
+    """Self-attention within each sequence, with queries, keys and values from one matrix product.
+
+    `forward` stops before the output projection `out`, which `Block` fuses with dropout, residual and norm.
+    """
 
     def __init__(self, width: int, num_heads: int, dropout: float, direction: Direction, window: int | None = None):
         super().__init__()
@@ -38,30 +41,33 @@ class SelfAttention(nn.Module):
         starts: Tensor | None,
         starts_host: np.ndarray | None,
         longest: int,
-        cached: KeyValueCache | None = None,
-        kept: list[Tensor] | None = None,
+        cache: KeyValueCache | None = None,
+        qkv: list[Tensor] | None = None,
     ) -> Tensor:
-        """`cached` keeps the keys and values; in a step, a token attends to those it has kept. `kept` gets the
-        queries, keys and values, T x 3 x H x C. What comes out has not gone through `out`, which ends in the stream."""
-        if kept is None and cached is None:
+        """The attended values before the output projection, T x D.
+
+        `cache`: the keys and values are written to it; in a decoding step the tokens attend to its contents.
+        `qkv`: a list to which the queries, keys and values are appended, T x 3 x H x C.
+        """
+        if qkv is None and cache is None:
             q, k, v = split_qkv(x_TD, self.qkv, self.num_heads)
         else:
             qkv_T3HC = queries_keys_values(x_TD, self.qkv, self.num_heads)
             q, k, v = qkv_T3HC.unbind(1)
-        if kept is not None:
-            kept.append(qkv_T3HC)
-        if cached is not None:
-            cached.write(qkv_T3HC[:, 1:])
-            if cached.attends:
-                return cached.attend(q, self.window).flatten(1)
+        if qkv is not None:
+            qkv.append(qkv_T3HC)
+        if cache is not None:
+            cache.write(qkv_T3HC[:, 1:])
+            if cache.attends:
+                return cache.attend(q, self.window).flatten(1)
         dropout = self.dropout if self.training else 0.0
         y_THC = attention(q, k, v, starts, starts_host, longest, self.direction, dropout, self.window)
         return y_THC.flatten(1)
 
 
 class Block(nn.Module):
-    """Attention, then a feed-forward network of `inner_width`, each with dropout and a residual, and a norm after the
-    sum or, `pre_norm`, before the part."""
+    """Self-attention, then a feed-forward network of `inner_width`, each with dropout and a residual connection, and
+    with a layer norm after the sum or, if `pre_norm`, before the sublayer."""
 
     def __init__(
         self,
@@ -94,57 +100,60 @@ class Block(nn.Module):
         starts: Tensor | None,
         starts_host: np.ndarray | None,
         longest: int,
-        cached: KeyValueCache | None = None,
-        kept: list[Tensor] | None = None,
+        cache: KeyValueCache | None = None,
+        qkv: list[Tensor] | None = None,
     ) -> tuple[Tensor, Tensor]:
-        """The stream after this block, and what the next one reads of it.
+        """The residual stream after this block, T x D, and the input of the next block's attention, T x D.
 
-        With pre-norm that is what `next_norm`, which must then be given, makes of it, done here, where it costs no
-        passes of its own over memory; `normed_TD` is what the block before has made for this one, None in the first.
-        With post-norm both results are one, and neither argument is read.
+        With pre-norm the second result is `next_norm` (required) of the first. It is computed here because it can be
+        fused with the residual addition, which saves a pass over memory. `normed_TD` is that result of the previous
+        block, None for the first block. With post-norm both results are the same, and neither argument is used.
+        `cache` and `qkv` as in `SelfAttention`.
         """
         dropout = self.dropout if self.training else 0.0
         out = self.attention.out
         if self.pre_norm:
             normed_TD = self.attention_norm(x_TD) if normed_TD is None else normed_TD
-            attended_TD = self.attention(normed_TD, starts, starts_host, longest, cached, kept)
+            attended_TD = self.attention(normed_TD, starts, starts_host, longest, cache, qkv)
             x_TD, normed_TD = dropout_add_norm(x_TD, attended_TD, out, self.norm, dropout)
-            fed_TI = activated(normed_TD, self.fc1, self.activation)
-            return dropout_add_norm(x_TD, fed_TI, self.fc2, next_norm, dropout)
-        # Under autocast a norm answers in float32; what goes on is of the type that came in, half the memory traffic.
-        kind = x_TD.dtype
-        attended_TD = self.attention(x_TD, starts, starts_host, longest, cached, kept)
-        x_TD = dropout_add_norm(x_TD, attended_TD, out, self.attention_norm, dropout)[1].to(kind)
-        fed_TI = activated(x_TD, self.fc1, self.activation)
-        x_TD = dropout_add_norm(x_TD, fed_TI, self.fc2, self.norm, dropout)[1].to(kind)
+            h_TI = linear_activation(normed_TD, self.fc1, self.activation)
+            return dropout_add_norm(x_TD, h_TI, self.fc2, next_norm, dropout)
+        # Under autocast layer norm returns float32; casting back to the input's dtype halves the memory traffic.
+        dtype = x_TD.dtype
+        attended_TD = self.attention(x_TD, starts, starts_host, longest, cache, qkv)
+        x_TD = dropout_add_norm(x_TD, attended_TD, out, self.attention_norm, dropout)[1].to(dtype)
+        h_TI = linear_activation(x_TD, self.fc1, self.activation)
+        x_TD = dropout_add_norm(x_TD, h_TI, self.fc2, self.norm, dropout)[1].to(dtype)
         return x_TD, x_TD
 
 
-def stack(num_layers: int, sharing: str = "none", windows: Sequence[int | None] = (None,), **of_block) -> nn.ModuleList:
-    """So many blocks, each with weights of its own, or with those of the first in `all` of it, or only in its
-    `attention`, or only in its feed-forward network (`ffn`). They have the `windows` by turns."""
+def stack(
+    num_layers: int, sharing: str = "none", windows: Sequence[int | None] = (None,), **block_arguments
+) -> nn.ModuleList:
+    """`num_layers` blocks. `sharing` names the weights that all blocks share: `none`, `all`, only the `attention`, or
+    only the feed-forward network (`ffn`). The attention `windows` are assigned to the blocks in rotation."""
     if sharing == "all":
-        return nn.ModuleList([Block(**of_block)] * num_layers)
-    blocks = nn.ModuleList(Block(**of_block, window=windows[i % len(windows)]) for i in range(num_layers))
+        return nn.ModuleList([Block(**block_arguments)] * num_layers)
+    blocks = nn.ModuleList(Block(**block_arguments, window=windows[i % len(windows)]) for i in range(num_layers))
     for block in blocks[1:]:
         for part in SHARED_PARTS[sharing]:
             setattr(block, part, getattr(blocks[0], part))
     return blocks
 
 
-def initialise(module: nn.Module, std: float, generator: torch.Generator, wider: float = 1.0) -> None:
-    """Published start: matrices and tables from a normal cut off at two deviations, biases 0, norms 1. The matrices may
-    be drawn so many times `wider`."""
+def initialise(module: nn.Module, std: float, generator: torch.Generator, linear_scale: float = 1.0) -> None:
+    """BERT's initialisation: linear and embedding weights from a normal truncated at two standard deviations, biases 0,
+    norms 1. The standard deviation of linear weights is multiplied by `linear_scale`."""
     for part in module.modules():
         if isinstance(part, nn.Linear | nn.Embedding):
-            own = std * wider if isinstance(part, nn.Linear) else std
-            nn.init.trunc_normal_(part.weight, std=own, a=-2 * own, b=2 * own, generator=generator)
+            part_std = std * linear_scale if isinstance(part, nn.Linear) else std
+            nn.init.trunc_normal_(part.weight, std=part_std, a=-2 * part_std, b=2 * part_std, generator=generator)
         if isinstance(part, nn.Linear) and part.bias is not None:
             nn.init.zeros_(part.bias)
         if isinstance(part, nn.LayerNorm):
             nn.init.ones_(part.weight)
             nn.init.zeros_(part.bias)
-        if isinstance(part, nn.Conv1d | nn.LSTM):  # these have no published start: the one that torch gives them
+        if isinstance(part, nn.Conv1d | nn.LSTM):  # not in the papers: PyTorch's default
             bound = (part.hidden_size if isinstance(part, nn.LSTM) else part.weight[0].numel()) ** -0.5
             for parameter in part.parameters():
                 nn.init.uniform_(parameter, -bound, bound, generator=generator)

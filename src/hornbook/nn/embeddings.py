@@ -1,6 +1,6 @@
-"""Token + position + segment, a norm, dropout: what goes into the first block.
+"""The input of the first block: token + position + segment embeddings, layer norm, dropout.
 
-Tables are read by `F.embedding`: the backward of `weight[ids]` is not deterministic on a CPU.
+Lookups use `F.embedding`, because the backward of `weight[ids]` is not deterministic on a CPU.
 """
 
 import math
@@ -11,8 +11,8 @@ from torch import Tensor, nn
 
 
 class Embeddings(nn.Module):
-    """`positions` is `learned` (a table that trains) or `sinusoidal` (Vaswani et al. 2017, a table that does not).
-    Without a `norm_eps` there is no norm."""
+    """`positions` is `learned` (trained) or `sinusoidal` (fixed; Vaswani et al. 2017). If `norm_eps` is None there is
+    no norm, and if `num_segments` is 0 there are no segment embeddings."""
 
     def __init__(
         self,
@@ -27,7 +27,7 @@ class Embeddings(nn.Module):
     ):
         super().__init__()
         self.dropout = dropout
-        self.position_offset = position_offset  # rows of the table before that of position 0
+        self.position_offset = position_offset  # row of position 0 in the table
         self.tokens = nn.Embedding(vocab_size, width)
         self.positions = nn.Embedding(max_positions + position_offset, width)
         self.segments = nn.Embedding(num_segments, width) if num_segments else None
@@ -40,30 +40,30 @@ class Embeddings(nn.Module):
             positions_T = positions_T + self.position_offset
         x_TD = F.embedding(ids_T, self.tokens.weight) + F.embedding(positions_T, self.positions.weight)
         if self.segments is not None:
-            x_TD = x_TD + self._of_segments(segments_T)
+            x_TD = x_TD + self._segment_embeddings(segments_T)
         if self.norm is not None:
             x_TD = self.norm(x_TD)
         return F.dropout(x_TD, self.dropout, self.training)
 
-    def _of_segments(self, segments_T: Tensor) -> Tensor:
-        """One or two rows are not looked up: on the way back, thousands of tokens would wait for each other to add to
-        the same row."""
-        kinds = self.segments.weight
-        if len(kinds) == 1:  # the two segments of a pair are of one kind
-            return kinds[0]
-        if len(kinds) == 2:
-            return torch.where(segments_T[:, None] == 0, kinds[0], kinds[1])
-        return F.embedding(segments_T, kinds)
+    def _segment_embeddings(self, segments_T: Tensor) -> Tensor:
+        """Avoids a lookup if there are one or two rows: in the backward pass thousands of tokens would contend for the
+        same row."""
+        table = self.segments.weight
+        if len(table) == 1:  # both segments of a pair share it
+            return table[0]
+        if len(table) == 2:
+            return torch.where(segments_T[:, None] == 0, table[0], table[1])
+        return F.embedding(segments_T, table)
 
     def fill_sinusoidal(self) -> None:
-        """Writes sin and cos of each position at geometrically spaced frequencies into the table."""
+        """Fills the position table with `sinusoids`, if positions are sinusoidal."""
         if self.is_sinusoidal:
             with torch.no_grad():
                 self.positions.weight.copy_(sinusoids(*self.positions.weight.shape))
 
 
 def sinusoids(num_positions: int, width: int) -> Tensor:
-    """sin(p / 10000^(2i/D)) in even columns, cos in odd ones."""
+    """sin(p / 10000^(2i/D)) in even columns, cos in odd ones (Vaswani et al. 2017)."""
     frequencies = torch.exp(torch.arange(0, width, 2, dtype=torch.float64) * (-math.log(10000.0) / width))
     angles = torch.arange(num_positions, dtype=torch.float64)[:, None] * frequencies
     table = torch.zeros(num_positions, width, dtype=torch.float64)

@@ -1,12 +1,12 @@
-"""A linear layer with int8 weights: a quarter of the memory to read, which is what a step at batch 1 waits for.
+"""A linear layer with int8 weights: a quarter of the memory traffic, which limits a decoding step at batch size 1.
 
-weight ~ step_O x q_OI, |q| <= 127, step_O = largest weight of the row / 127: off by half a step of its row at most
+weight ~ step_O x q_OI, |q| <= 127, step_O = largest weight of the row / 127: the error is at most half a step
 
-Shapes: T tokens, I width that comes in, O width that goes out, P the same on whole tiles, B blocks of W columns.
-Only weights are rounded to 8 bits. Values that come in are rounded to 15 bits and a sign, the largest of a token being
-127 x 256, and go through the kernel as two int8 each, low + 256 high. Its products are whole numbers: exact, and a
-token's result depends on no other. A layer that is often used has a copy of its weights that lies as the kernel reads
-them. A single token, as in writing one text, is rounded the same and has a kernel and a copy of its own.
+Shapes: T tokens, I input width, O output width, P output width padded to whole tiles, B blocks of W columns.
+Only weights are rounded to 8 bits. Inputs are rounded to 15 bits and a sign, scaled so that the largest value of each
+token is 127 x 256, and go through the kernel as two int8 each, low + 256 high. The integer products are exact, so a
+token's result does not depend on the other tokens. A layer that is used often gets a copy of its weights packed for the
+kernel. A single token, as when one text is generated, is rounded in the same way but has its own kernel and copy.
 """
 
 from collections.abc import Callable
@@ -17,20 +17,20 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-MOST = 127  # of a weight; -128 stays unused
-HIGH = 256  # what the higher part of a value counts
-TILE = 64  # rows of results that are no whole tiles, as 50,257 scores are, take 1.7 x as long
-NUM_BEFORE_PACKING = 100  # calls; about as many are needed to gain the time that packing takes, 0.9 s for 124M weights
-SMALLEST = 1e-30  # a row of zeros is divided by it
-NUM_AT_ONCE = 256  # tokens; over a vocabulary of 50,000 they need 300 MB
-OFFSET = 128  # of a weight as a byte
-WIDEST, LANES = 448, 16  # columns of a block: as many as fit into the registers of AVX-512, and into one of them
+MOST = 127  # largest absolute value of a weight; -128 is unused
+HIGH = 256  # factor of the high part of a value
+TILE = 64  # output widths that are not whole tiles, such as 50,257 logits, take 1.7 x as long
+NUM_BEFORE_PACKING = 100  # calls; about as many as it takes to regain the time of packing, 0.9 s for 124M weights
+SMALLEST = 1e-30  # avoids division by zero for a row of zeros
+NUM_AT_ONCE = 256  # tokens per product; over a vocabulary of 50,000 they need 300 MB
+OFFSET = 128  # added to a weight to store it as an unsigned byte
+WIDEST, LANES = 448, 16  # columns of a block: at most all AVX-512 registers, in multiples of one register
 
 _add_rows = torch.ops.quantized.embedding_bag_byte_rowwise_offsets.default
 
 
 def quantized_rows(weight_OI: Tensor) -> tuple[Tensor, Tensor]:
-    """int8 numbers, O x I, and the step of each row, O.
+    """Symmetric per-row quantization: int8 weights, O x I, and the step (scale) of each row, O.
 
     >>> numbers, steps = quantized_rows(torch.tensor([[1.27, -0.5], [0.0, 0.0]]))
     >>> numbers.tolist(), [round(step, 4) for step in steps.tolist()]
@@ -42,8 +42,8 @@ def quantized_rows(weight_OI: Tensor) -> tuple[Tensor, Tensor]:
 
 
 class Int8Linear(nn.Module):
-    """What `nn.Linear` computes, with rounded weights, on a CPU. Where no kernel multiplies int8 exactly, weights are
-    made float again in each call of several tokens: right everywhere, and no faster than they were."""
+    """`nn.Linear` with rounded weights, for a CPU. If no kernel multiplies int8 exactly, each call with several tokens
+    dequantizes the weights: correct on every device, but no faster than float weights."""
 
     def __init__(self, weight_OI: Tensor, bias_O: Tensor | None):
         super().__init__()
@@ -51,7 +51,7 @@ class Int8Linear(nn.Module):
         self.register_buffer("numbers_PI", F.pad(numbers_OI, (0, 0, 0, -len(steps_O) % TILE)))
         self.register_buffer("steps_O", steps_O)
         self.register_buffer("bias_O", None if bias_O is None else bias_O.detach().clone())
-        self.num_calls = 0  # by whole numbers
+        self.num_calls = 0  # of the integer kernel
 
     @property
     def numbers_OI(self) -> Tensor:
@@ -66,13 +66,13 @@ class Int8Linear(nn.Module):
         if not has_exact_kernel() or x_TI.device.type != "cpu":
             y_TO = F.linear(x_TI, self.numbers_OI.to(x_TI.dtype))
         elif len(x_TI) <= NUM_AT_ONCE:
-            y_TO = self._by_whole_numbers(x_TI)
+            y_TO = self._integer_product(x_TI)
         else:
-            y_TO = torch.cat([self._by_whole_numbers(each) for each in x_TI.split(NUM_AT_ONCE)])
+            y_TO = torch.cat([self._integer_product(each) for each in x_TI.split(NUM_AT_ONCE)])
         return y_TO.mul_(self.steps_O) if self.bias_O is None else torch.addcmul(self.bias_O, y_TO, self.steps_O)
 
-    def _by_whole_numbers(self, x_TI: Tensor) -> Tensor:
-        """x q."""
+    def _integer_product(self, x_TI: Tensor) -> Tensor:
+        """x q by integer products, T x O."""
         self.num_calls += 1
         largest_T1 = x_TI.abs().amax(-1, keepdim=True)
         parts_2TI = parts_of(x_TI, largest_T1).flatten(0, 1)
@@ -86,7 +86,7 @@ class Int8Linear(nn.Module):
 
     @cached_property
     def _packed(self) -> Callable[[Tensor], Tensor]:
-        """The product of oneDNN's layer, which answers in float32 what `_int_mm` does, in two thirds of the time."""
+        """oneDNN's quantized linear layer: the result of `_int_mm` in float32, in two thirds of the time."""
         packed = torch.ops.onednn.qlinear_prepack(self.numbers_PI, None)
         multiply = torch.ops.onednn.qlinear_pointwise.default
         one, zero = torch.ones(1), torch.zeros(1, dtype=torch.int32)
@@ -95,18 +95,18 @@ class Int8Linear(nn.Module):
 
     @cached_property
     def alone(self) -> Callable[[np.ndarray], np.ndarray]:
-        """The layer for a single token, made when a first one comes."""
+        """The layer for a single token, created at its first use."""
         if has_table_kernel() and self.steps_O.dtype == torch.float32:
             return OneToken(self.numbers_OI, self.steps_O, self.bias_O)
         return lambda x_I: self._scaled(torch.from_numpy(x_I)[None]).numpy()[0]
 
 
 class OneToken:
-    """The layer for a single token, by the kernel of `EmbeddingBag` over a table of bytes, which adds up rows, each
-    times a number. It takes three quarters of the time of `_int_mm`, which rearranges the matrix in every call.
+    """The layer for a single token, by the kernel of a quantized `EmbeddingBag`, which computes weighted sums of rows
+    of bytes. It takes three quarters of the time of `_int_mm`, which rearranges the matrix in every call.
 
-    A bag is a block of W columns: row i holds the weights of input i as bytes, and behind them the scale and the offset
-    that make numbers of bytes again.
+    A bag is a block of W columns: row i holds the weights of input i as bytes, followed by the scale and the offset
+    that dequantize them.
     """
 
     def __init__(self, numbers_OI: Tensor, steps_O: Tensor, bias_O: Tensor | None):
@@ -124,7 +124,7 @@ class OneToken:
         self.starts = torch.arange(0, num_blocks * num_in + 1, num_in, dtype=torch.int32)
         self.num_out, self.steps_O = num_out, steps_O.numpy()
         self.bias_O = None if bias_O is None else bias_O.numpy()
-        self.rounds = has_exact_kernel()  # as beside others
+        self.rounds = has_exact_kernel()  # then the result is the same as in a batch
 
     def __call__(self, x_I: np.ndarray) -> np.ndarray:
         x_BI = np.empty(self.shape_BI, np.float32)
@@ -139,40 +139,40 @@ class OneToken:
 
 
 def rounded(x_I: np.ndarray) -> np.ndarray:
-    """A token's values as `parts_of` rounds them."""
+    """A token's values, rounded as by `parts_of`."""
     largest = max(np.maximum.reduce(x_I), -np.minimum.reduce(x_I)) or np.float32(1)
-    whole_I = x_I * (1 / largest * MOST * HIGH)  # in this order torch divides a number by a tensor
+    whole_I = x_I * (1 / largest * MOST * HIGH)  # the order in which torch divides a number by a tensor
     np.rint(whole_I, whole_I)
     whole_I *= largest / (MOST * HIGH)
     return whole_I
 
 
 def parts_of(x_TI: Tensor, largest_T1: Tensor) -> Tensor:
-    """Each value as low + 256 high, in units of its token's largest / (127 x 256): int8, first all low, then all high.
-    A token of zeros gives anything; its largest, 0, makes nothing of it.
+    """Splits each value into low + 256 high, in units of its token's largest value / (127 x 256); int8, 2 x T x I, low
+    first. For a token of zeros the result is arbitrary, as it is multiplied by its largest value, 0.
 
     >>> parts_of(torch.tensor([[1.0, -0.5, 0.25 / 127]]), torch.tensor([[1.0]])).tolist()
     [[[0, -128, 64]], [[127, -63, 0]]]
     """
     whole_TI = (x_TI * (MOST * HIGH / largest_T1)).round_().to(torch.int16)
     parts_2TI = torch.empty((2, *x_TI.shape), dtype=torch.int8)
-    parts_2TI[0] = whole_TI  # its lower byte, with a sign
+    parts_2TI[0] = whole_TI  # the lower byte, signed
     parts_2TI[1] = whole_TI.add_(HIGH // 2).bitwise_right_shift_(8)
     return parts_2TI
 
 
 @cache
 def has_exact_kernel() -> bool:
-    """Whether oneDNN multiplies int8 here without overflow. Processors without instructions for it (VNNI, AMX) add two
-    products in 16 bits, which the largest numbers exceed."""
+    """Whether oneDNN multiplies int8 without overflow on this machine. CPUs without VNNI or AMX add two products in 16
+    bits, which the largest values exceed."""
     if not torch.backends.mkldnn.is_available():
         return False
     weights, values = torch.full((2, 64, 64), MOST, dtype=torch.int8)
-    weights[1::2], values[1::2] = -MOST, -MOST - 1  # the lower part of a value may be -128
+    weights[1::2], values[1::2] = -MOST, -MOST - 1  # the low part of a value may be -128
     return torch.equal(torch._int_mm(values, weights.T), values.int() @ weights.int().T)
 
 
 @cache
 def has_table_kernel() -> bool:
-    """Whether rows of bytes are added up by fbgemm; what stands in for it elsewhere is slow."""
+    """Whether FBGEMM is available for sums of rows of bytes; the fallback is slow."""
     return "fbgemm" in torch.backends.quantized.supported_engines

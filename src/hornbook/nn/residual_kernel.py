@@ -1,12 +1,12 @@
-"""The kernels of `residual.py`: all between two matrix products of a block, forwards and backwards in one pass each.
+"""Triton kernels of `residual.py`: bias, dropout, residual addition and norm, forward and backward in one pass each.
 
     z = x + dropout(y + y_bias)          normed = (z - mean) * scale * weight + bias
 
-Eight neighbours in a row share one draw of the random generator, 16 bits each. Backwards the same numbers are drawn
-again from the seed, so no mask is kept. Sums over rows (gradients of `weight`, `bias` and `y_bias`) are taken on the
-way, a partial one by each program, where a library's kernels would go through memory once more for each.
+Eight neighbours in a row share one call of the random generator, 16 bits each. The backward pass generates the same
+numbers again from the seed, so no mask is stored. Sums over rows (gradients of `weight`, `bias` and `y_bias`) are
+accumulated in the same pass, one partial sum per program; separate kernels would each need another pass over memory.
 
-Imported only where there is CUDA, which brings `triton`. Shapes: T rows, D width, P programs.
+Imported only on CUDA, where Triton is available. Shapes: T rows, D width, P programs.
 """
 
 import torch
@@ -18,8 +18,8 @@ from hornbook.kernels import num_processors
 from hornbook.nn.residual import has_one_gradient
 
 COLUMNS_PER_WARP, MOST_WARPS = 512, 8
-# Of the pass backwards: programs keep sums over many rows, and load two rows ahead while they work on one. Rows wider
-# than the last of these would need more fast memory for that than most chips have.
+# In the backward pass programs keep sums over many rows, and prefetch two rows while they process one. Rows wider than
+# WIDEST_AHEAD would need more shared memory for that than most GPUs have.
 COLUMNS_PER_PROCESSOR, MOST_PER_PROCESSOR, NUM_STAGES, WIDEST_AHEAD = 4096, 16, 3, 4096
 NUM_ROUNDS = 7  # of the generator (Philox4x32-7 passes the same tests as 10 rounds)
 
@@ -34,13 +34,13 @@ def forward(
     dropout: float,
     eps: float,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """z, what the norm makes of it, and mean and scale of its rows, T x 2."""
+    """z, T x D; norm(z), T x D; and the mean and scale (1 / standard deviation) of each row of z, T x 2."""
     num_rows, width = x_TD.shape
     z_TD, normed_TD = torch.empty_like(x_TD), torch.empty_like(y_TD)
     moments_T2 = torch.empty(num_rows, 2, dtype=torch.float32, device=x_TD.device)
     _forward[(num_rows,)](
         x_TD, y_TD, y_bias_D, weight_D, bias_D, seed, z_TD, normed_TD, moments_T2, width, eps, dropout,
-        WIDTH=_room(width), DROPS=dropout > 0, ROUNDS=NUM_ROUNDS, num_warps=_num_warps(width),
+        WIDTH=_padded_width(width), DROPS=dropout > 0, ROUNDS=NUM_ROUNDS, num_warps=_num_warps(width),
     )  # fmt: skip
     return z_TD, normed_TD, moments_T2
 
@@ -54,39 +54,40 @@ def backward(
     seed: Tensor | None,
     dropout: float,
 ) -> tuple[Tensor, Tensor | None, Tensor]:
-    """The gradients of x and of y, None where it is that of x; and sums over rows, 3 x D: the gradients of `y_bias`,
-    `weight` and `bias`."""
+    """The gradients of x and of y (None if it equals that of x); and the gradients of `y_bias`, `weight` and `bias`,
+    3 x D."""
     num_rows, width = z_TD.shape
-    y_kind = normed_gradient_TD.dtype
+    y_dtype = normed_gradient_TD.dtype
     x_gradient_TD = torch.empty_like(z_TD)
-    is_same = has_one_gradient(z_TD.dtype, y_kind, dropout)
-    y_gradient_TD = None if is_same else torch.empty_like(z_TD, dtype=y_kind)
+    is_same = has_one_gradient(z_TD.dtype, y_dtype, dropout)
+    y_gradient_TD = None if is_same else torch.empty_like(z_TD, dtype=y_dtype)
     num_programs = min(num_rows, _programs_per_processor(width) * num_processors(z_TD.device))
     sums_3PD = torch.empty(3, num_programs, width, dtype=torch.float32, device=z_TD.device)
     _backward[(num_programs,)](
         z_gradient_TD, normed_gradient_TD, z_TD, moments_T2, weight_D, seed, x_gradient_TD, y_gradient_TD, sums_3PD,
         num_rows, width, dropout,
-        WIDTH=_room(width), HAS_STREAM=z_gradient_TD is not None, DROPS=dropout > 0, IS_SAME=is_same, ROUNDS=NUM_ROUNDS,
-        STAGES=NUM_STAGES if _room(width) <= WIDEST_AHEAD else 1, num_warps=_num_warps(width),
+        WIDTH=_padded_width(width), HAS_STREAM=z_gradient_TD is not None, DROPS=dropout > 0, IS_SAME=is_same,
+        ROUNDS=NUM_ROUNDS, STAGES=NUM_STAGES if _padded_width(width) <= WIDEST_AHEAD else 1,
+        num_warps=_num_warps(width),
     )  # fmt: skip
     return x_gradient_TD, y_gradient_TD, sums_3PD.sum(1)
 
 
-def _room(width: int) -> int:
+def _padded_width(width: int) -> int:
     return max(16, triton.next_power_of_2(width))
 
 
 def _num_warps(width: int) -> int:
-    return min(MOST_WARPS, max(1, _room(width) // COLUMNS_PER_WARP))
+    return min(MOST_WARPS, max(1, _padded_width(width) // COLUMNS_PER_WARP))
 
 
 def _programs_per_processor(width: int) -> int:
-    return min(MOST_PER_PROCESSOR, max(1, COLUMNS_PER_PROCESSOR // _room(width)))
+    return min(MOST_PER_PROCESSOR, max(1, COLUMNS_PER_PROCESSOR // _padded_width(width)))
 
 
 @triton.jit
 def _dropped(values, row, seed, dropout, WIDTH: tl.constexpr, ROUNDS: tl.constexpr):
-    """A row with some of its values at 0, by 16 random bits for each; what is kept is larger by what is not."""
+    """Dropout of a row, by 16 random bits per value; the kept values are scaled by 1 / (1 - dropout)."""
     draw = row * (WIDTH // 8) + tl.arange(0, WIDTH // 8)
     bits_0, bits_1, bits_2, bits_3 = tl.randint4x(tl.load(seed), draw, ROUNDS)
     words = tl.interleave(tl.interleave(bits_0, bits_1), tl.interleave(bits_2, bits_3))
@@ -95,7 +96,7 @@ def _dropped(values, row, seed, dropout, WIDTH: tl.constexpr, ROUNDS: tl.constex
 
 
 @triton.jit
-def _both_added(a, b, c, d):
+def _add_pairs(a, b, c, d):
     return a + c, b + d
 
 
@@ -107,21 +108,21 @@ def _forward(
     row = tl.program_id(0)
     at = tl.arange(0, WIDTH)
     inside = at < width
-    places = row.to(tl.int64) * width + at
-    added = tl.load(y + places, mask=inside, other=0.0).to(tl.float32)
+    at_row = row.to(tl.int64) * width + at
+    added = tl.load(y + at_row, mask=inside, other=0.0).to(tl.float32)
     added += tl.load(y_bias + at, mask=inside, other=0.0).to(tl.float32)
     if DROPS:
         added = _dropped(added, row, seed, dropout, WIDTH, ROUNDS)
-    sum_of_both = tl.load(x + places, mask=inside, other=0.0).to(tl.float32) + added
-    rounded = sum_of_both.to(z.dtype.element_ty)
-    tl.store(z + places, rounded, mask=inside)
-    value = rounded.to(tl.float32)  # as the pass backwards will read it
+    total = tl.load(x + at_row, mask=inside, other=0.0).to(tl.float32) + added
+    rounded = total.to(z.dtype.element_ty)
+    tl.store(z + at_row, rounded, mask=inside)
+    value = rounded.to(tl.float32)  # as the backward pass will read it
     mean = tl.sum(value, 0) / width
     centred = tl.where(inside, value - mean, 0.0)
     scale = 1 / tl.sqrt(tl.sum(centred * centred, 0) / width + eps)
-    scaled_by = tl.load(weight + at, mask=inside, other=0.0).to(tl.float32)
-    moved_by = tl.load(bias + at, mask=inside, other=0.0).to(tl.float32)
-    tl.store(normed + places, (centred * scale * scaled_by + moved_by).to(normed.dtype.element_ty), mask=inside)
+    weight_row = tl.load(weight + at, mask=inside, other=0.0).to(tl.float32)
+    bias_row = tl.load(bias + at, mask=inside, other=0.0).to(tl.float32)
+    tl.store(normed + at_row, (centred * scale * weight_row + bias_row).to(normed.dtype.element_ty), mask=inside)
     tl.store(moments + row * 2, mean)
     tl.store(moments + row * 2 + 1, scale)
 
@@ -138,24 +139,24 @@ def _backward(
     y_sum = tl.zeros((WIDTH,), tl.float32)
     weight_sum = tl.zeros((WIDTH,), tl.float32)
     bias_sum = tl.zeros((WIDTH,), tl.float32)
-    scaled_by = tl.load(weight + at, mask=inside, other=0.0).to(tl.float32)
+    weight_row = tl.load(weight + at, mask=inside, other=0.0).to(tl.float32)
     for row in tl.range(program, num_rows, num_programs, num_stages=STAGES):
-        places = tl.full((), 1, tl.int64) * row * width + at
+        at_row = tl.full((), 1, tl.int64) * row * width + at
         mean, scale = tl.load(moments + row * 2), tl.load(moments + row * 2 + 1)
-        hat = (tl.load(z + places, mask=inside, other=0.0).to(tl.float32) - mean) * scale
-        from_norm = tl.load(normed_gradient + places, mask=inside, other=0.0).to(tl.float32)
+        hat = (tl.load(z + at_row, mask=inside, other=0.0).to(tl.float32) - mean) * scale
+        from_norm = tl.load(normed_gradient + at_row, mask=inside, other=0.0).to(tl.float32)
         weight_sum += from_norm * hat
         bias_sum += from_norm
-        scaled = from_norm * scaled_by
-        along, common = tl.reduce((scaled * hat, scaled), 0, _both_added)
+        scaled = from_norm * weight_row
+        along, common = tl.reduce((scaled * hat, scaled), 0, _add_pairs)
         gradient = (scaled - (common + hat * along) * (1 / width)) * scale
         if HAS_STREAM:
-            gradient += tl.load(z_gradient + places, mask=inside, other=0.0).to(tl.float32)
-        tl.store(x_gradient + places, gradient.to(x_gradient.dtype.element_ty), mask=inside)
+            gradient += tl.load(z_gradient + at_row, mask=inside, other=0.0).to(tl.float32)
+        tl.store(x_gradient + at_row, gradient.to(x_gradient.dtype.element_ty), mask=inside)
         if DROPS:
             gradient = _dropped(gradient, row, seed, dropout, WIDTH, ROUNDS)
         if not IS_SAME:
-            tl.store(y_gradient + places, gradient.to(y_gradient.dtype.element_ty), mask=inside)
+            tl.store(y_gradient + at_row, gradient.to(y_gradient.dtype.element_ty), mask=inside)
         y_sum += gradient
     size = num_programs * width
     tl.store(sums + program * width + at, y_sum, mask=inside)

@@ -1,9 +1,9 @@
-"""A single token through the blocks on a CPU: what `Block` computes for it, with few calls between the products.
+"""`Block` for a single token on a CPU, with little overhead between the matrix products.
 
-Shapes: D width, H heads, C = D / H.
-A step reads all weights of the model, which leaves little else in the caches: a call that takes 1 us in a loop of its
-own takes 5 there. With int8 weights, modules and operators of torch were a third of the step. Every part takes and
-gives a vector of numpy here, whose calls are the shortest.
+Shapes: D width, I input width, H heads, L cache slots, C = D / H head width.
+A decoding step reads all weights of the model and so evicts the CPU caches: a call that takes 1 us in isolation takes
+5 us there. With int8 weights, the overhead of PyTorch modules and operators was a third of the step. Every layer here
+maps a NumPy vector to a NumPy vector, because NumPy's calls have the least overhead.
 """
 
 from collections.abc import Callable
@@ -18,55 +18,55 @@ from hornbook.nn.block import Block
 from hornbook.nn.cache import KeyValueCache
 from hornbook.nn.int8 import Int8Linear
 
-Part = Callable[[np.ndarray], np.ndarray]
+Layer = Callable[[np.ndarray], np.ndarray]
 
 
-def goes_single(x: Tensor) -> bool:
-    """Whether a token like this is made of what numpy knows."""
+def runs_on_numpy(x: Tensor) -> bool:
+    """Whether tensors like `x` can be NumPy arrays."""
     return x.device.type == "cpu" and x.dtype in (torch.float32, torch.float64)
 
 
 class SingleToken:
-    """One block, without dropout, for the sequence whose keys and values are `cached`."""
+    """One block in evaluation mode, for the single sequence whose keys and values are in `cache`."""
 
-    def __init__(self, block: Block, cached: KeyValueCache):
+    def __init__(self, block: Block, cache: KeyValueCache):
         attention = block.attention
-        self.pre_norm, self.window, self.cached = block.pre_norm, attention.window, cached
-        self.held_2HLC = cached.held_2NHLC[:, 0]
-        self.shape_3HC = 3, attention.num_heads, self.held_2HLC.shape[-1]
-        self.qkv, self.out = _product(attention.qkv), _product(attention.out)
-        self.fc1, self.fc2 = _product(block.fc1), _product(block.fc2)
+        self.pre_norm, self.window, self.cache = block.pre_norm, attention.window, cache
+        self.kv_2HLC = cache.kv_2NHLC[:, 0]
+        self.shape_3HC = 3, attention.num_heads, self.kv_2HLC.shape[-1]
+        self.qkv, self.out = _linear(attention.qkv), _linear(attention.out)
+        self.fc1, self.fc2 = _linear(block.fc1), _linear(block.fc2)
         self.attention_norm, self.norm = _norm(block.attention_norm), _norm(block.norm)
         self.activation = _activation(block.activation)
 
     def __call__(self, x_D: np.ndarray) -> np.ndarray:
         if self.pre_norm:
-            x_D = x_D + self._attended(self.attention_norm(x_D))
-            return x_D + self._fed(self.norm(x_D))
-        x_D = self.attention_norm(x_D + self._attended(x_D))
-        return self.norm(x_D + self._fed(x_D))
+            x_D = x_D + self._attention(self.attention_norm(x_D))
+            return x_D + self._feed_forward(self.norm(x_D))
+        x_D = self.attention_norm(x_D + self._attention(x_D))
+        return self.norm(x_D + self._feed_forward(x_D))
 
-    def _attended(self, x_D: np.ndarray) -> np.ndarray:
+    def _attention(self, x_D: np.ndarray) -> np.ndarray:
         qkv_3HC = torch.from_numpy(self.qkv(x_D).reshape(self.shape_3HC))
-        self.held_2HLC[:, :, self.cached.places.common] = qkv_3HC[1:]
-        return self.out(self.cached.attend(qkv_3HC[:1], self.window).numpy().reshape(-1))
+        self.kv_2HLC[:, :, self.cache.positions.common] = qkv_3HC[1:]
+        return self.out(self.cache.attend(qkv_3HC[:1], self.window).numpy().reshape(-1))
 
-    def _fed(self, x_D: np.ndarray) -> np.ndarray:
+    def _feed_forward(self, x_D: np.ndarray) -> np.ndarray:
         return self.fc2(self.activation(self.fc1(x_D)))
 
 
-def _product(part: nn.Module) -> Part:
-    if isinstance(part, Int8Linear):
-        return part.alone
-    weight_OI, bias_O = part.weight, part.bias  # a module looks for them in every call
+def _linear(layer: nn.Module) -> Layer:
+    if isinstance(layer, Int8Linear):
+        return layer.alone
+    weight_OI, bias_O = layer.weight, layer.bias  # a module would look them up in every call
     return lambda x_I: F.linear(torch.from_numpy(x_I)[None], weight_OI, bias_O).numpy()[0]
 
 
-def _norm(norm: nn.LayerNorm) -> Part:
+def _norm(norm: nn.LayerNorm) -> Layer:
     settings = norm.normalized_shape, norm.weight, norm.bias, norm.eps
     return lambda x_D: torch.layer_norm(torch.from_numpy(x_D), *settings).numpy()
 
 
-def _activation(name: str) -> Part:
+def _activation(name: str) -> Layer:
     activation = ACTIVATIONS[name]
     return lambda x_I: activation(torch.from_numpy(x_I)).numpy()

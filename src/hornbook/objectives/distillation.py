@@ -148,7 +148,7 @@ class Distillation:
         return sums | self._own_hits(model.student, student, step_inputs)
 
     def _sums(self, model: DistillationPair, step_inputs: StepInputs) -> tuple[dict[str, Tensor], Pass]:
-        teacher = self._taught(model.teacher, step_inputs)
+        teacher = self._teacher_pass(model.teacher, step_inputs)
         student = self._look(model.student, step_inputs.batch, 0)
         sums = {}
         if self.recipe.hard_label_weight:
@@ -164,7 +164,7 @@ class Distillation:
         return sums, student
 
     @torch.no_grad()
-    def _taught(self, teacher: Transformer, step_inputs: StepInputs) -> Pass:
+    def _teacher_pass(self, teacher: Transformer, step_inputs: StepInputs) -> Pass:
         return self._look(teacher, step_inputs.batch, 1)
 
     def _look(self, encoder: Transformer, batch: Batch, side: int) -> Pass:

@@ -114,7 +114,7 @@ def _at_tokens(scores_NS2: Tensor, batch: Batch) -> Tensor:
 
 
 @dataclass(frozen=True)
-class TakenApart:
+class TeacherOutputs:
     """Rows as a pass of the teacher would have left them."""
 
     hidden: dict[int, Tensor]
@@ -122,9 +122,9 @@ class TakenApart:
     answers: Tensor | None
 
 
-def taken_apart(
+def unpack_rows(
     columns: Columns, units: Tensor | None, tokens: Tensor | None, output: Output, num_heads: int, batch: Batch
-) -> TakenApart:
+) -> TeacherOutputs:
     """The columns of kept rows in the shapes of a pass over the batch, which may have dead sequences at its end."""
     num_tokens = batch.num_tokens
     if tokens is not None:
@@ -141,11 +141,11 @@ def taken_apart(
     }
     answers = of_units.get(ANSWERS, of_tokens.get(ANSWERS))
     if output.kind == "spans" and answers is not None:
-        scores_NS2, is_there_NS = to_padded(answers, batch)
-        answers = scores_NS2.masked_fill(~is_there_NS[..., None], MASKED_LOGIT)
+        scores_NS2, mask_NS = to_padded(answers, batch)
+        answers = scores_NS2.masked_fill(~mask_NS[..., None], MASKED_LOGIT)
         if output.answerable:
             has_answer_N2 = of_units[ANSWERABLE]
             missing = max(0, len(answers) - len(has_answer_N2))
             has_answer_N2 = F.pad(has_answer_N2[: len(answers)], (0, 0, 0, missing))
             answers = torch.cat([answers, has_answer_N2[:, None]], 1)
-    return TakenApart(hidden, qkv, answers)
+    return TeacherOutputs(hidden, qkv, answers)

@@ -19,20 +19,20 @@ TILE, TILE_OF_WIDE, WIDE = 64, 32, 64  # tokens of a tile; with heads that are w
 DIRECTIONS = {"both": 0, "left": 1, "right": 2}
 
 
-def vectors_apart(ours_TD: Tensor, theirs_TD: Tensor, weights_T: Tensor) -> tuple[Tensor, Tensor]:
+def squared_vector_error(ours_TD: Tensor, theirs_TD: Tensor, weights_T: Tensor) -> tuple[Tensor, Tensor]:
     """Sum of weight x mean((ours - theirs)^2) over vectors, and the gradient of ours."""
     num_rows, width = ours_TD.shape
     losses_T = torch.empty(num_rows, dtype=torch.float32, device=ours_TD.device)
     gradient_TD = torch.empty_like(ours_TD)
     room = max(16, triton.next_power_of_2(width))
-    _vectors_apart[(num_rows,)](
+    _squared_vector_error[(num_rows,)](
         ours_TD, theirs_TD, weights_T, losses_T, gradient_TD, width,
         WIDTH=room, num_warps=min(MOST_WARPS, max(1, room // COLUMNS_PER_WARP)),
     )  # fmt: skip
     return losses_T.sum(), gradient_TD
 
 
-def relations_apart(
+def squared_relation_error(
     ours_T3HC: Tensor,
     theirs_T3HC: Tensor,
     weights_T: Tensor,
@@ -51,7 +51,7 @@ def relations_apart(
     num_tiles = triton.cdiv(longest, tile)
     losses_NHB = torch.empty(num_sequences, num_heads, num_tiles, dtype=torch.float32, device=ours_T3HC.device)
     gradient_T3HC = torch.zeros_like(ours_T3HC)
-    _relations_apart[(num_tiles, num_heads, num_sequences)](
+    _squared_relation_error[(num_tiles, num_heads, num_sequences)](
         ours_T3HC, theirs_T3HC, weights_T, starts, losses_NHB, gradient_T3HC, num_heads, width, their_width,
         width**-0.5, their_width**-0.5,
         FIRST=sides[0], SECOND=sides[1], DIRECTION=DIRECTIONS[direction], TILE=tile, WIDTH=room, THEIR_WIDTH=their_room,
@@ -61,7 +61,7 @@ def relations_apart(
 
 
 @triton.jit
-def _vectors_apart(ours, theirs, weights, losses, gradient, width, WIDTH: tl.constexpr):
+def _squared_vector_error(ours, theirs, weights, losses, gradient, width, WIDTH: tl.constexpr):
     row = tl.program_id(0)
     at = tl.arange(0, WIDTH)
     inside = at < width
@@ -105,7 +105,7 @@ def _is_seen(looking, looked_at, length, DIRECTION: tl.constexpr):
 
 
 @triton.jit
-def _relations_apart(
+def _squared_relation_error(
     ours, theirs, weights, starts, losses, gradient, num_heads, width, their_width, scale, their_scale,
     FIRST: tl.constexpr, SECOND: tl.constexpr, DIRECTION: tl.constexpr,
     TILE: tl.constexpr, WIDTH: tl.constexpr, THEIR_WIDTH: tl.constexpr,

@@ -40,10 +40,10 @@ def vector_losses(loss: str, ours_KD: Tensor, theirs_KD: Tensor) -> Tensor:
 def vector_sum(loss: str, ours_KD: Tensor, theirs_KD: Tensor, weights_K: Tensor) -> Tensor:
     """Of all vectors, each by its weight."""
     if loss == "mse" and kernels.use_triton(ours_KD) and len(ours_KD) and ours_KD.shape[-1] <= WIDEST_VECTOR:
-        from hornbook.objectives.matched_kernel import vectors_apart
+        from hornbook.objectives.matched_kernel import squared_vector_error
 
         ours_KD, theirs_KD = ours_KD.contiguous(), theirs_KD.contiguous()
-        return _WithGradient.apply(ours_KD, lambda: vectors_apart(ours_KD, theirs_KD, weights_K.contiguous()))
+        return _WithGradient.apply(ours_KD, lambda: squared_vector_error(ours_KD, theirs_KD, weights_K.contiguous()))
     return (vector_losses(loss, ours_KD, theirs_KD) * weights_K).sum()
 
 
@@ -86,9 +86,9 @@ def relation_sum(
         ours_T3HC, theirs_T3HC = (_resplit(match, each).contiguous() for each in (ours_T3HC, theirs_T3HC))
         if len(ours_T3HC) and max(ours_T3HC.shape[-1], theirs_T3HC.shape[-1]) <= WIDEST_HEAD:
             return _fused_relation_sum(match, ours_T3HC, theirs_T3HC, batch, weights_T, direction)
-    ours_NHSS, is_there_NS = relation_scores(match, ours_T3HC, batch)
+    ours_NHSS, mask_NS = relation_scores(match, ours_T3HC, batch)
     theirs_NHSS, _ = relation_scores(match, theirs_T3HC, batch)
-    is_seen_NSS = is_there_NS[:, None, :] & _visible(batch.longest, direction, weights_T.device)
+    is_seen_NSS = mask_NS[:, None, :] & _visible(batch.longest, direction, weights_T.device)
     if match.loss == "mse":
         squared_NHSS = (ours_NHSS - theirs_NHSS) ** 2 * is_seen_NSS[:, None]
         losses_NHS = squared_NHSS.sum(-1) / is_seen_NSS.sum(-1).clamp(min=1)[:, None]
@@ -97,17 +97,17 @@ def relation_sum(
             each.masked_fill(~is_seen_NSS[:, None], MASKED_LOGIT) for each in (ours_NHSS, theirs_NHSS)
         )
         losses_NHS = row_losses(match.loss, ours_NHSS, theirs_NHSS, match.temperature)
-    weights_NS = to_padded(weights_T[:, None], batch)[0][..., 0] * is_there_NS
+    weights_NS = to_padded(weights_T[:, None], batch)[0][..., 0] * mask_NS
     return (losses_NHS.mean(1) * weights_NS).sum()
 
 
 def _fused_relation_sum(
     match: Match, ours_T3HC: Tensor, theirs_T3HC: Tensor, batch: Batch, weights_T: Tensor, direction: str
 ) -> Tensor:
-    from hornbook.objectives.matched_kernel import relations_apart
+    from hornbook.objectives.matched_kernel import squared_relation_error
 
     where = (weights_T.contiguous(), batch.starts, batch.longest, SIDES[match.quantity], direction)
-    return _WithGradient.apply(ours_T3HC, lambda: relations_apart(ours_T3HC, theirs_T3HC, *where))
+    return _WithGradient.apply(ours_T3HC, lambda: squared_relation_error(ours_T3HC, theirs_T3HC, *where))
 
 
 def _resplit(match: Match, qkv_T3HC: Tensor) -> Tensor:
@@ -119,11 +119,11 @@ def relation_scores(match: Match, qkv_T3HC: Tensor, batch: Batch) -> tuple[Tenso
     """Products of queries, keys or values within each sequence / sqrt(C), N x H x S x S; where tokens are, N x S."""
     qkv_T3HC = _resplit(match, qkv_T3HC)
     first, second = SIDES[match.quantity]
-    x_NSHC, is_there_NS = to_padded(qkv_T3HC[:, first], batch)
+    x_NSHC, mask_NS = to_padded(qkv_T3HC[:, first], batch)
     y_NSHC = x_NSHC if first == second else to_padded(qkv_T3HC[:, second], batch)[0]
     scores_NHSS = (x_NSHC.transpose(1, 2) * x_NSHC.shape[-1] ** -0.5) @ y_NSHC.permute(0, 2, 3, 1)
     scores_NHSS = upcast(scores_NHSS)
-    return (scores_NHSS.mean(1, keepdim=True) if match.heads == "mean" else scores_NHSS), is_there_NS
+    return (scores_NHSS.mean(1, keepdim=True) if match.heads == "mean" else scores_NHSS), mask_NS
 
 
 def _visible(length: int, direction: str, device: torch.device) -> Tensor:

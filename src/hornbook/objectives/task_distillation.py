@@ -13,7 +13,7 @@ from hornbook.models.outputs import Output
 from hornbook.models.pair import DistillationPair
 from hornbook.models.transformer import Transformer, TransformerConfig
 from hornbook.objectives.distillation import Distillation, Pass
-from hornbook.objectives.kept_teacher import KeptTeacher, needed, taken_apart
+from hornbook.objectives.kept_teacher import KeptTeacher, needed, unpack_rows
 from hornbook.objectives.matched_losses import output_losses
 from hornbook.objectives.matching import Match, Recipe
 from hornbook.objectives.mlm import every_token
@@ -68,16 +68,16 @@ class TaskDistillation(Distillation):
             found[TOKENS] = dataclasses.replace(every_token(batch), values_K=rows)
         return found
 
-    def _taught(self, teacher: Transformer, step_inputs: StepInputs) -> Pass:
+    def _teacher_pass(self, teacher: Transformer, step_inputs: StepInputs) -> Pass:
         """From what was kept, as far as a batch has it."""
         if not self.matches:
             return Pass([], {})
         if UNITS not in step_inputs.targets and TOKENS not in step_inputs.targets:
-            return super()._taught(teacher, step_inputs)
+            return super()._teacher_pass(teacher, step_inputs)
         units, tokens = (
             step_inputs.targets[name].values_K if name in step_inputs.targets else None for name in (UNITS, TOKENS)
         )
-        found = taken_apart(self.columns, units, tokens, self.output, self.num_heads, step_inputs.batch)
+        found = unpack_rows(self.columns, units, tokens, self.output, self.num_heads, step_inputs.batch)
         return Pass(found.hidden, found.qkv, found.answers)
 
     def _answers(self, encoder: Transformer, seen: Pass, batch: Batch) -> Tensor:

@@ -1,11 +1,11 @@
-"""Whole steps captured as CUDA graphs, a few buckets of shapes for a whole run.
+"""Whole training steps captured as CUDA graphs, one graph per bucket of shapes.
 
-A small batch keeps a large GPU waiting for the host: launching the kernels of a step takes several times as long as
-running them. A captured step is launched at once. Its shapes are fixed, so a batch is laid into the smallest bucket
-that holds it, with dead tokens, dead sequences and targets of weight 0 behind it.
+With small batches a large GPU waits for the host: launching the kernels of a step takes several times as long as
+running them. A captured step is a single launch. Its shapes are fixed, so each batch is copied into the smallest bucket
+that holds it, followed by padding tokens, padding sequences and targets of weight 0.
 
-What an objective draws it draws before the captured part, which reads it from where it was laid. Dropout is drawn
-inside: each replay reads the seed that was set before it.
+An objective samples its targets before the captured part, which reads them from fixed buffers. Dropout is sampled
+inside the graph: each replay reads the seed that was set before it.
 """
 
 import gc
@@ -20,53 +20,54 @@ from torch import Tensor
 from hornbook.batch import Batch
 from hornbook.devices import warm_up_on_side_stream
 from hornbook.train.objective import StepInputs, Targets
-from hornbook.train.optimizer import set_rate
+from hornbook.train.optimizer import set_learning_rate
 from hornbook.train.randomness import seed_of
 
 TOKEN_BUCKET, SEQUENCE_BUCKET, SHORTEST = 128, 8, 128
 NUM_WARM_UPS = 2  # before a capture
-GROWTH = 1.08  # each bucket holds about so much more than the one before: few buckets, little that is dead
+GROWTH = 1.08  # ratio of consecutive bucket sizes: a compromise between few buckets and little padding
 
 
 @dataclass(frozen=True)
 class Bucket:
-    """Room for so many tokens in so many sequences of at most `longest`, and for so many targets."""
+    """The shapes of a captured step."""
 
     tokens: int
     sequences: int
-    longest: int
-    is_even: bool  # all sequences are of length `longest`, and no token is dead
-    targets: tuple[tuple[str, int], ...]  # of each term
+    longest: int  # upper bound on the sequence lengths
+    is_uniform: bool  # all sequences have length `longest`, and there are no padding tokens
+    targets: tuple[tuple[str, int], ...]  # (term, number of targets)
 
 
 @dataclass(frozen=True)
 class _Captured:
     graph: torch.cuda.CUDAGraph
-    step_inputs: StepInputs  # lies where the graph reads
-    numbers: Tensor  # the loss, the gradient's norm, then the terms
+    step_inputs: StepInputs  # the buffers that the graph reads
+    numbers: Tensor  # the loss, the gradient norm, then the terms
 
 
 def bucket_for(step_inputs: StepInputs, max_positions: int) -> Bucket:
-    """The smallest bucket for this step, by the step alone: after a resume it is the same, and so is its dropout."""
+    """The smallest bucket for this step. It depends on the step alone, so that a resumed run uses the same buckets and
+    therefore the same dropout."""
     batch = step_inputs.batch
-    together = batch.group_size
     longest = min(max_positions, max(SHORTEST, 1 << (batch.longest - 1).bit_length()))
-    # No more than all sequences at their longest, which a batch of full ones is.
+    # At most all sequences at full length, so that a batch of full sequences needs no padding.
     tokens = min(_bucket_size(batch.num_tokens), _round_up(batch.num_sequences * longest, TOKEN_BUCKET))
-    # Dead sequences take up all that is left: a token outside any sequence would hold no number at all.
+    # Padding sequences cover all padding tokens: attention leaves tokens outside any sequence uninitialised.
     num_padding_sequences = -(-(tokens - batch.num_tokens) // longest)
-    # Where the number of sequences differs from batch to batch, as of documents in a chunk, it is rounded too.
-    least = batch.num_sequences + num_padding_sequences
-    sequences = _round_up(_round_up(least, max(SEQUENCE_BUCKET, (1 << least.bit_length()) >> 4)), together)
-    is_even = batch.is_even and batch.longest == longest and batch.num_tokens == tokens
+    # The number of sequences may vary between batches (documents in a chunk), so it is rounded up too.
+    min_sequences = batch.num_sequences + num_padding_sequences
+    multiple = max(SEQUENCE_BUCKET, (1 << min_sequences.bit_length()) >> 4)
+    sequences = _round_up(_round_up(min_sequences, multiple), batch.group_size)
+    is_uniform = batch.is_uniform and batch.longest == longest and batch.num_tokens == tokens
     targets = tuple(
         (term, _target_bucket_size(len(each.values_K), tokens)) for term, each in step_inputs.targets.items()
     )
-    return Bucket(tokens, sequences, longest, is_even, targets)
+    return Bucket(tokens, sequences, longest, is_uniform, targets)
 
 
 def _bucket_size(number: int) -> int:
-    """The smallest of a few sizes that holds so many."""
+    """The smallest bucket size of at least `number`."""
     size = TOKEN_BUCKET
     while size < number:
         size = _round_up(int(size * GROWTH), TOKEN_BUCKET)
@@ -74,7 +75,7 @@ def _bucket_size(number: int) -> int:
 
 
 def _target_bucket_size(number: int, tokens: int) -> int:
-    """No more than one for each token, where a step has no more."""
+    """As `_bucket_size`, but at most one target per token if the step itself has no more."""
     return min(_bucket_size(number), tokens) if number <= tokens else _bucket_size(number)
 
 
@@ -83,7 +84,7 @@ def _round_up(number: int, multiple: int) -> int:
 
 
 class CapturedSteps:
-    """Takes the steps of a `Stepper` that fit in one part."""
+    """Runs the steps of a `Stepper` that fit into one micro-batch."""
 
     def __init__(self, stepper):
         self.stepper = stepper
@@ -91,7 +92,7 @@ class CapturedSteps:
         self.pool = None
 
     def take(self, step_inputs: StepInputs, number: int, lr: float) -> tuple[Tensor, list[str]]:
-        """One update; the loss, the gradient's norm and the terms as one tensor, and the terms' names."""
+        """One update. Returns a tensor of the loss, the gradient norm and the terms, and the names of the terms."""
         if not self.captured:
             self._prepare_optimizer()
         bucket = bucket_for(step_inputs, self.stepper.model.config.max_positions)
@@ -99,13 +100,13 @@ class CapturedSteps:
             self.captured[bucket] = self._capture(padded_to_bucket(step_inputs, bucket))
         captured = self.captured[bucket]
         _copy_into(step_inputs, captured.step_inputs, bucket)
-        set_rate(self.stepper.optimizer, lr)
+        set_learning_rate(self.stepper.optimizer, lr)
         torch.manual_seed(seed_of(self.stepper.seed, number, 0, "dropout"))
         captured.graph.replay()
         return captured.numbers.clone(), list(self.stepper.objective.weights)
 
     def _prepare_optimizer(self) -> None:
-        """The rate lies on the device, where a captured step reads it."""
+        """Puts the learning rate into a device tensor, which the captured step reads."""
         for group in self.stepper.optimizer.param_groups:
             group["capturable"] = True
             group["lr"] = torch.zeros((), device=self.stepper.runtime.device)
@@ -113,7 +114,7 @@ class CapturedSteps:
     def _capture(self, step_inputs: StepInputs) -> _Captured:
         stepper = self.stepper
         stepper.model.train()
-        with warm_up_on_side_stream():  # loads, and compiles, every kernel of these shapes; changes no weight
+        with warm_up_on_side_stream():  # loads and compiles every kernel for these shapes; changes no weights
             for _ in range(NUM_WARM_UPS):
                 self._loss(step_inputs)[0].backward()
                 stepper.optimizer.zero_grad(set_to_none=True)
@@ -128,7 +129,7 @@ class CapturedSteps:
         return _Captured(graph, step_inputs, numbers)
 
     def _update(self) -> Tensor:
-        """Clips and updates. The optimizer's kernel divides the gradient as it reads it, which saves a pass over it."""
+        """Clips and updates. The optimizer's kernel scales the gradient as it reads it, which saves a pass over it."""
         stepper = self.stepper
         norm = stepper.grad_norm()
         if stepper.clip > 0:
@@ -149,7 +150,7 @@ class CapturedSteps:
 
 @contextmanager
 def _no_garbage_collection() -> Iterator[None]:
-    """Graphs of an earlier stage of the run may lie about; a capture in which one is destroyed may be lost."""
+    """Disables garbage collection: destroying a graph of an earlier stage during a capture may invalidate it."""
     was_enabled = gc.isenabled()
     gc.disable()
     try:
@@ -160,7 +161,7 @@ def _no_garbage_collection() -> Iterator[None]:
 
 
 def padded_to_bucket(step_inputs: StepInputs, bucket: Bucket) -> StepInputs:
-    """The step in a bucket: tensors of the bucket's size that nothing else uses."""
+    """The step copied into new buffers of the bucket's size."""
     batch = step_inputs.batch
     device = batch.ids_T.device
 
@@ -192,15 +193,16 @@ def padded_to_bucket(step_inputs: StepInputs, bucket: Bucket) -> StepInputs:
 
 
 def starts_host(bucket: Bucket) -> np.ndarray:
-    """A captured step reads offsets on the device, and of those on the host only whether all lengths are the same."""
-    if not bucket.is_even:
+    """Host offsets of a bucket's buffers. A captured step reads the offsets from the device, and uses those of the host
+    only to tell whether all lengths are equal."""
+    if not bucket.is_uniform:
         return np.zeros(bucket.sequences + 1, np.int64)
     return np.minimum(bucket.longest * np.arange(bucket.sequences + 1), bucket.tokens)
 
 
-def _copy_into(step_inputs: StepInputs, into: StepInputs, bucket: Bucket) -> None:
-    """Copies a step over the last one. Dead tokens keep what lies there: they enter no loss."""
-    batch, buffer = step_inputs.batch, into.batch
+def _copy_into(step_inputs: StepInputs, buffers: StepInputs, bucket: Bucket) -> None:
+    """Copies a step into the buffers. Padding tokens keep their previous values, as they enter no loss."""
+    batch, buffer = step_inputs.batch, buffers.batch
     for name in ("ids_T", "positions_T", "segments_T"):
         getattr(buffer, name)[: batch.num_tokens].copy_(getattr(batch, name), non_blocking=True)
     num_padding_sequences = bucket.sequences - batch.num_sequences
@@ -208,8 +210,8 @@ def _copy_into(step_inputs: StepInputs, into: StepInputs, bucket: Bucket) -> Non
     starts = np.concatenate([batch.starts_host, ends]).astype(np.int32)
     buffer.starts.copy_(torch.from_numpy(starts).pin_memory(), non_blocking=True)
     for term, targets in step_inputs.targets.items():
-        there = into.targets[term]
-        there.positions_K[: len(targets.positions_K)].copy_(targets.positions_K, non_blocking=True)
-        there.values_K[: len(targets.values_K)].copy_(targets.values_K, non_blocking=True)
-        there.weights_K.zero_()
-        there.weights_K[: len(targets.weights_K)].copy_(targets.weights_K, non_blocking=True)
+        into = buffers.targets[term]
+        into.positions_K[: len(targets.positions_K)].copy_(targets.positions_K, non_blocking=True)
+        into.values_K[: len(targets.values_K)].copy_(targets.values_K, non_blocking=True)
+        into.weights_K.zero_()
+        into.weights_K[: len(targets.weights_K)].copy_(targets.weights_K, non_blocking=True)

@@ -1,8 +1,8 @@
-"""Checkpoints: all that a run needs to go on, each a folder that appears whole or not at all.
+"""Checkpoints: everything a run needs to resume, each a folder that is written atomically.
 
-RUN/checkpoints/step-00001000/   model files, optimizer.safetensors, state.json; of a finished run perhaps only the last
-RUN/model.safetensors ...        the same model files, linked from the last checkpoint
-RUN/kept/step-00000500/          model files of steps that were asked for by name; they stay when checkpoints go
+RUN/checkpoints/step-00001000/   model files, optimizer.safetensors, state.json; a finished run may keep only state.json
+RUN/model.safetensors ...        the model files of the last checkpoint, as links
+RUN/kept/step-00000500/          model files of the steps in `checkpoint.keep_at`; kept when checkpoints are deleted
 """
 
 import os
@@ -29,7 +29,7 @@ class Checkpoints:
         self.keep = keep
 
     def all(self) -> list[Path]:
-        """Whole checkpoints, the newest last."""
+        """The complete checkpoints, oldest first."""
         return sorted(path for path in self.folder.glob("step-*") if (path / "state.json").exists())
 
     def last(self) -> Path | None:
@@ -40,14 +40,14 @@ class Checkpoints:
         return None if last is None else int(last.name.removeprefix("step-"))
 
     def drop_old(self) -> None:
-        """Removes all but the last `keep`: also those that a run which was killed right after saving did not."""
+        """Removes all but the last `keep`, including those left by a run that was killed right after saving."""
         for old in self.all()[: -self.keep]:
             _remove(old)
 
     def save(self, step: int, save_model: Callable[[Path], None], optimizer: dict[str, Tensor], state: dict) -> Path:
-        """Writes under a temporary name, renames, publishes the weights at the run's root, drops the oldest.
+        """Writes under a temporary name, renames, links the weights into the run's root, and drops old checkpoints.
 
-        A step that is saved already stays as it is: steps are pure, so it holds the same.
+        A step that is already saved is left as it is: steps are deterministic, so it would be the same.
         """
         final = self.folder / f"step-{step:08d}"
         if final.exists():
@@ -61,7 +61,7 @@ class Checkpoints:
         return final
 
     def keep_weights(self, step: int, save_model: Callable[[Path], None]) -> None:
-        """The weights of a step, under its own name for good. Those that are there stay, as in `save`."""
+        """Saves the weights of a step permanently in `kept/`. Existing ones are left as they are, as in `save`."""
         final = kept_folder(self.run, step)
         if final.exists():
             return
@@ -69,14 +69,14 @@ class Checkpoints:
             save_model(temporary)
 
     def finished_files(self) -> list[Path]:
-        """What a finished run no longer needs: all files but the last `state.json`, which says how it ended."""
+        """The files a finished run no longer needs: all but the last `state.json`, which records how it ended."""
         found = self.all()
         return [path for path in self.folder.rglob("*") if path.is_file() and path.parent not in found[-1:]] + [
             path for last in found[-1:] for path in last.iterdir() if path.is_file() and path.name != "state.json"
         ]
 
     def keep_only_state(self) -> None:
-        """For a finished run: removes its checkpoints, but for the last `state.json`."""
+        """For a finished run: removes its checkpoints except for the last `state.json`."""
         *older, last = self.all() or [None]
         for old in older:
             _remove(old)
@@ -87,17 +87,17 @@ class Checkpoints:
                 path.unlink()
 
     def publish(self, checkpoint: Path) -> None:
-        """Links the checkpoint's model files to the root of the run: the same bytes, no copy."""
+        """Links the checkpoint's model files into the root of the run, without copying."""
         for file in checkpoint.rglob("*"):
             if file.is_file() and file.name not in OWN_FILES:
-                place = self.run / file.relative_to(checkpoint)
-                place.parent.mkdir(exist_ok=True)
-                with replacing(place) as temporary:
+                target = self.run / file.relative_to(checkpoint)
+                target.parent.mkdir(exist_ok=True)
+                with replacing(target) as temporary:
                     link(file, temporary)
 
 
 def kept_folder(run: Path, step: int) -> Path:
-    """Where a run keeps the weights of a step that `checkpoint.keep_at` names."""
+    """The folder with the weights of a step named in `checkpoint.keep_at`."""
     return Path(run) / "kept" / f"step-{step:08d}"
 
 
@@ -106,16 +106,16 @@ def read_checkpoint(path: Path) -> tuple[dict[str, Tensor], dict]:
     file = path / "optimizer.safetensors"
     try:
         tensors = load_file(file)
-        # The first version called the head that judges sentences after its one task.
+        # The first version named the sentence head after its only task, NSP.
         return {name.replace("/nsp.", "/sentence."): value for name, value in tensors.items()}, read_state(path)
     except (SafetensorError, OSError) as error:
         raise ValueError(
-            f"{file} is damaged ({error}): delete the folder {path} and resume; the run goes on from the one before"
+            f"{file} is damaged ({error}): delete the folder {path} and resume from the checkpoint before it"
         ) from None
 
 
 def read_state(path: Path) -> dict:
-    """The state of a checkpoint; those of the first version called the best validation `best_loss`."""
+    """The state of a checkpoint. In the first version the best validation score was named `best_loss`."""
     state = read_json(path / "state.json")
     numbers = {name: state.get(name) for name in ("step", "tokens", "seconds")} | dict(state.get("guard") or {})
     if wrong := [
@@ -129,8 +129,8 @@ def read_state(path: Path) -> dict:
 
 
 def _remove(path: Path) -> None:
-    """Renames first: a checkpoint that is half deleted must not look whole."""
+    """Renames before deleting: a half-deleted checkpoint must not look complete."""
     if path.exists():
-        doomed = temporary_for(path)
-        os.replace(path, doomed)
-        shutil.rmtree(doomed)
+        temporary = temporary_for(path)
+        os.replace(path, temporary)
+        shutil.rmtree(temporary)

@@ -1,4 +1,4 @@
-"""Device and precision, decided in one place, with the reason in words."""
+"""Device, precision and compilation, decided in one place, with a one-line explanation."""
 
 import contextlib
 import os
@@ -11,21 +11,21 @@ from hornbook.devices import chosen_device
 from hornbook.files import num_cores
 from hornbook.train.settings import RuntimeSettings
 
-# Compiling takes 20 to 40 s a shape and saves about a quarter of the time: it pays from about this much work on.
+# Compiling takes 20 to 40 s per shape and saves about a quarter of the time: it pays from about this much work on.
 COMPILE_PAYS_FROM_FLOPS = 4e16
 
 
 @dataclass(frozen=True)
 class Runtime:
-    """Where and how the arithmetic is done."""
+    """Where and how a run computes."""
 
     device: torch.device
     precision: torch.dtype
     compiles: bool
     threads: int
     loader_workers: int
-    reason: str
-    graphs: bool = False  # whole steps are captured as CUDA graphs, where the objective allows it
+    reason: str  # one line for the log
+    graphs: bool = False  # capture whole steps as CUDA graphs, where the objective allows it
 
     def autocast(self) -> contextlib.AbstractContextManager:
         if self.precision == torch.float32:
@@ -36,7 +36,8 @@ class Runtime:
 def decide(
     settings: RuntimeSettings, planned_flops: float, threads: int | None = None, compiled: bool | None = None
 ) -> Runtime:
-    """`threads` and `compiled`: what an earlier part of the same run had; its bits depend on both."""
+    """The runtime for these settings. A resumed run passes the `threads` and `compiled` it started with, as its results
+    depend on both; `planned_flops` decides whether compiling pays."""
     device = torch.device(chosen_device(settings.device))
     threads = settings.threads or threads or int(os.environ.get("OMP_NUM_THREADS") or 0) or num_cores()
     if device.type == "cpu":
@@ -46,7 +47,7 @@ def decide(
 
 def _on_cpu(device: torch.device, settings: RuntimeSettings, threads: int) -> Runtime:
     if settings.precision == "bfloat16":
-        raise ValueError("runtime.precision=bfloat16 is for CUDA; a CPU trains in float32")
+        raise ValueError("runtime.precision=bfloat16 needs CUDA; on a CPU set runtime.precision=float32")
     compiles = settings.compile == "yes"
     cores = "1 thread" if threads == 1 else f"{threads} threads"
     reason = f"CPU, {cores}, float32, bit-exact" + (", compiled" if compiles else "")
@@ -59,28 +60,28 @@ def _on_cuda(
     has_bfloat16 = torch.cuda.is_bf16_supported(including_emulation=False)
     half = settings.precision == "bfloat16" or (settings.precision == "auto" and has_bfloat16)
     is_long_enough = planned_flops >= COMPILE_PAYS_FROM_FLOPS
-    # In float32 attention is a loop over the sequences of each batch, which does not compile.
+    # In float32, attention loops over the sequences of each batch, which does not compile.
     compiles = half and (settings.compile == "yes" or (settings.compile == "auto" and is_long_enough))
     compiles = compiles if compiled is None else compiled
-    words = [
+    details = [
         torch.cuda.get_device_name(device),
-        "bfloat16 autocast" if half else "float32 (tf32 products)",
+        "bfloat16 autocast" if half else "float32 (TF32 matrix products)",
         "compiled" if compiles else "not compiled",
     ]
     if half and settings.compile == "auto" and not compiles:
-        words[-1] += ": the run is too short to earn it back"
+        details[-1] += " (the run is too short for it to pay)"
     workers = settings.loader_workers if settings.loader_workers >= 0 else 4
     graphs = half and settings.graphs
     if graphs:
-        words.append("steps captured where a batch goes through at once")
+        details.append("steps captured as CUDA graphs where a batch fits into one micro-batch")
     precision = torch.bfloat16 if half else torch.float32
-    return Runtime(device, precision, compiles, threads, workers, ", ".join(words), graphs)
+    return Runtime(device, precision, compiles, threads, workers, ", ".join(details), graphs)
 
 
 @contextlib.contextmanager
 def torch_settings_restored() -> Iterator[None]:
-    """Around a run, as a block or a decorator: what `prepare` sets for the process is as before afterwards, also when
-    the run fails."""
+    """Context manager or decorator around a run: restores the process settings that `prepare` changes, also when the
+    run fails."""
     threads, precision = torch.get_num_threads(), torch.get_float32_matmul_precision()
     is_deterministic = torch.are_deterministic_algorithms_enabled()
     only_warns = torch.is_deterministic_algorithms_warn_only_enabled()
@@ -95,12 +96,12 @@ def torch_settings_restored() -> Iterator[None]:
 
 
 def prepare(runtime: Runtime) -> None:
-    """Settings of the process: threads, and on a CPU only operations that give the same bits each time. Call it within
+    """Sets the number of threads, and on a CPU deterministic algorithms only, for the whole process. Call it within
     `torch_settings_restored`."""
     torch.set_num_threads(runtime.threads)
     if runtime.device.type == "cpu":
         torch.use_deterministic_algorithms(True)
-        # Every tensor is written before it is read here; filling it first would cost 8% of a small model's step.
+        # Every tensor is written before it is read; filling it first would cost 8% of a small model's step.
         torch.utils.deterministic.fill_uninitialized_memory = False
     else:
         torch.use_deterministic_algorithms(False)

@@ -1,4 +1,4 @@
-"""Watches the loss for what ruins a run: a value that is no number, or a jump far above what is usual."""
+"""Detects losses that ruin a run: NaN or infinity, and spikes far above the running mean."""
 
 import math
 from dataclasses import asdict, dataclass
@@ -6,17 +6,17 @@ from typing import Literal, NamedTuple
 
 from hornbook.train.settings import GuardSettings
 
-DECAY = 0.98  # of the running mean: it looks back about 50 steps
+DECAY = 0.98  # of the running mean and variance: a window of about 50 steps
 
 
 class Trouble(NamedTuple):
     kind: Literal["nan", "spike"]
-    words: str
+    description: str
 
 
 @dataclass
 class Guard:
-    """`judge` each loss in order. The state is a few numbers, saved with each checkpoint."""
+    """Call `judge` on the loss of every step, in order. The state is saved with each checkpoint."""
 
     settings: GuardSettings
     mean: float = 0.0
@@ -24,9 +24,9 @@ class Guard:
     seen: int = 0
 
     def judge(self, loss: float, grad_norm: float) -> Trouble | None:
-        """What is wrong with this step, or None. A good loss enters the running mean."""
+        """What is wrong with this step, or None, in which case the loss enters the running mean."""
         if not math.isfinite(loss) or not math.isfinite(grad_norm):
-            return Trouble("nan", f"the loss is {loss:g} and the gradient's norm {grad_norm:g}")
+            return Trouble("nan", f"the loss is {loss:g} and the gradient norm {grad_norm:g}")
         settings = self.settings
         if self.seen >= settings.history_steps and settings.spike_deviations > 0:
             limit = self.mean + max(settings.spike_deviations * math.sqrt(self.variance), settings.spike_least)
@@ -36,12 +36,12 @@ class Guard:
         return None
 
     def admit(self, loss: float) -> None:
-        """Counts a loss as usual from here on."""
+        """Adds a loss to the running mean and variance."""
         self.seen += 1
         weight = max(1 - DECAY, 1 / self.seen)
-        off = loss - self.mean
-        self.mean += weight * off
-        self.variance = (1 - weight) * (self.variance + weight * off * off)
+        difference = loss - self.mean
+        self.mean += weight * difference
+        self.variance = (1 - weight) * (self.variance + weight * difference * difference)
 
     def state(self) -> dict:
         return {name: value for name, value in asdict(self).items() if name != "settings"}

@@ -1,7 +1,7 @@
-"""The one loop. Pre-training, fine-tuning and distillation all run through `train`; what differs is the objective.
+"""The training loop of pre-training, fine-tuning and distillation, which differ only in the objective.
 
-The loop is handed how to make batch k, how to validate, save and load the model; it knows no task and no family. Its
-state is: the step, the weights, the optimizer, a few numbers of the guard, and the best validation.
+A `Job` supplies batch k and functions to validate, save and load the model; the loop knows no task and no model family.
+Its state is the step, the weights, the optimizer, the statistics of the guard, and the best validation score.
 """
 
 import itertools
@@ -51,18 +51,18 @@ class LoopSettings:
     def __post_init__(self) -> None:
         if beyond := [step for step in self.checkpoint.keep_at if step > self.schedule.steps]:
             raise ValueError(
-                f"checkpoint.keep_at names step {beyond[0]:,}, but schedule.steps={self.schedule.steps:,}: name steps "
-                "that the run comes to"
+                f"checkpoint.keep_at has step {beyond[0]:,}, but schedule.steps={self.schedule.steps:,}: use steps "
+                "within the run"
             )
 
 
 @dataclass(frozen=True)
 class Job:
-    """What is trained: how to make batch k, how it is validated, how the model is saved and loaded.
+    """What is trained, and how to make batch k, validate, save and load the model.
 
-    `validate` takes the most tokens that may go through the model at once and answers numbers by name. The best
-    validation is the one with the lowest `loss` or, where `decided_by` names another, the highest of that; of several
-    with the same score, the one with the lowest loss.
+    `validate` takes the largest number of tokens in a forward pass and returns metrics by name. The best validation is
+    the one with the lowest `loss` or, if `decided_by` names another metric, the highest value of that metric; ties are
+    broken by the lowest loss.
     """
 
     model: nn.Module
@@ -72,21 +72,22 @@ class Job:
     save_model: Callable[[Path], None]
     load_model: Callable[[Path], None]
     decided_by: str = "loss"
-    rate_of: Callable[[str], float] | None = None  # share of the learning rate that a parameter gets, by its name
+    rate_of: Callable[[str], float] | None = None  # parameter name -> its share of the learning rate
 
-    def is_better(self, found: dict[str, float], than: "State") -> bool:
-        value = found[self.decided_by]
+    def is_better(self, metrics: dict[str, float], than: "State") -> bool:
+        """Whether a validation is better than the best so far."""
+        value = metrics[self.decided_by]
         if than.best is None:
             return True
         if self.decided_by == "loss":
             return value < than.best
         is_tie = value == than.best and than.loss_of_best is not None
-        return value > than.best or (is_tie and found["loss"] < than.loss_of_best)
+        return value > than.best or (is_tie and metrics["loss"] < than.loss_of_best)
 
 
 @dataclass
 class Status:
-    """What a display shows while the loop runs."""
+    """The progress of a run, passed to `on_progress`."""
 
     step: int
     num_steps: int
@@ -94,19 +95,21 @@ class Status:
     tokens_per_second: float
     seconds_left: float
     message: str | None = None
-    decided_by: str = "loss"  # the value of a validation that counts
-    counted: str = "step"  # what is counted here
+    decided_by: str = "loss"  # the metric that decides which validation is best
+    counted: str = "step"  # the unit of `step` and `num_steps`
 
 
 @dataclass
 class State:
+    """The part of the loop's state that is written to `state.json`."""
+
     step: int = 0  # updates done
     tokens: int = 0
     seconds: float = 0.0
-    best: float | None = None  # the best validation, by what the job is decided by
+    best: float | None = None  # best validation value of `Job.decided_by`
     best_step: int = 0
-    loss_of_best: float | None = None  # at that validation
-    num_not_better: int = 0  # validations since then
+    loss_of_best: float | None = None  # loss at the best validation
+    num_not_better: int = 0  # validations since the best one
     ended_early: bool = False
     micro_tokens: int = 0
     guard: dict = field(default_factory=dict)
@@ -114,8 +117,8 @@ class State:
 
 @dataclass(frozen=True)
 class Outcome:
-    """How a run ended: `finished`, `finished early` (nothing got better any more), or `stopped` by a signal with
-    everything saved."""
+    """The end of a run. `ended` is `finished`, `finished early` (validation stopped improving), or `stopped` (by a
+    signal or by `on_progress`, with everything saved)."""
 
     ended: str
     step: int
@@ -127,21 +130,21 @@ class Outcome:
 
 
 class Diverged(RuntimeError):
-    """The loss is no number even after going back and leaving out the batches where it happened."""
+    """The loss is NaN or infinite again after rolling back and skipping the batch where it first happened."""
 
 
-OnProgress = Callable[[Status], bool | None]  # shown to a person; True asks the run to stop, with everything saved
+OnProgress = Callable[[Status], bool | None]  # returning True stops the run, with everything saved
 
 
 def train(run: Path, job: Job, settings: LoopSettings, runtime: Runtime, on_progress: OnProgress) -> Outcome:
-    """Runs, or goes on with, the training in the folder `run` until its last step, a signal, or `watch` says so."""
+    """Starts or resumes the training in the folder `run`, until the last step, a signal, or `on_progress` stops it."""
     with run_lock(run):
         loop = _Loop(Path(run), job, settings, runtime, on_progress)
         try:
             with Signals() as signals:
                 return loop.run(signals)
         finally:
-            loop.stepper.captured = None  # it holds the stepper and what lies on the device
+            loop.stepper.captured = None  # breaks a reference cycle that would keep device memory allocated
 
 
 class _Loop:
@@ -168,9 +171,9 @@ class _Loop:
         self.state = State(micro_tokens=settings.batch.micro_tokens)
         self.guard = Guard(settings.guard)
         self.skips = _Skips(run / "skipped.json")
-        self.pending: list[tuple[int, int, float, StepResult]] = []  # steps whose numbers the host has not read yet
+        self.pending: list[tuple[int, int, float, StepResult]] = []  # (step, batch number, lr, result) not yet read
         self.values: dict[str, float] = {}
-        # Reading a loss makes the host wait for the device; a CPU has nothing to wait for.
+        # Reading a loss makes the host wait for the device; on a CPU there is nothing to wait for.
         self.read_every = 1 if runtime.device.type == "cpu" else settings.runtime.log_every_steps
 
     def run(self, signals: Signals) -> Outcome:
@@ -187,10 +190,10 @@ class _Loop:
         self.seconds_before = self.state.seconds
         self.saved_at = self.timed_at = self.started
         self.timed_tokens = self.state.tokens
-        self.stretch_tokens_per_second = 0.0
+        self.tokens_per_second = 0.0
         try:
             while not self._is_finished() and not signals.stop:
-                self._stretch(signals)
+                self._run_steps(signals)
             if self._is_finished() and not self.state.ended_early:
                 self._validate()
             self._save()
@@ -203,37 +206,37 @@ class _Loop:
     def _is_finished(self) -> bool:
         return self.state.step >= self.num_steps or self.state.ended_early
 
-    def _stretch(self, signals: Signals) -> None:
-        """Steps until the end, a signal, or a rollback (after which batches are numbered anew)."""
+    def _run_steps(self, signals: Signals) -> None:
+        """Runs steps until the end, a signal, or a rollback (after which the batch numbers change)."""
         numbers = list(self.skips.numbers_from(self.state.step, self.num_steps))
-        made = batches(self.job.make_batch, numbers, self.runtime.loader_workers, self.runtime.device)
+        loader = batches(self.job.make_batch, numbers, self.runtime.loader_workers, self.runtime.device)
         settings = self.settings
-        for number, batch in zip(numbers, made, strict=True):
+        for number, batch in zip(numbers, loader, strict=True):
             step = self.state.step
-            lr = settings.optimizer.lr * settings.schedule.rate(step)
+            lr = settings.optimizer.lr * settings.schedule.lr_ratio(step)
             result = self.stepper.take(batch, number, lr)
             self._note_smaller_micro_batch()
             self.state.step += 1
             self.state.tokens += result.num_tokens
             self.pending.append((self.state.step, number, lr, result))
-            due_keep = self.state.step in settings.checkpoint.keep_at
-            due_check = self._is_due(settings.validation.every_steps) or due_keep
-            due_check = due_check and self.state.step < self.num_steps
-            due_save = self._is_save_due()
-            due_read = self.state.step % self.read_every == 0 or due_check or due_save or due_keep or signals.stop
-            if due_read and self._rolled_back_on_reading():
+            keeps_weights = self.state.step in settings.checkpoint.keep_at
+            validates = self._is_due(settings.validation.every_steps) or keeps_weights
+            validates = validates and self.state.step < self.num_steps
+            saves = self._is_save_due()
+            reads = self.state.step % self.read_every == 0 or validates or saves or keeps_weights or signals.stop
+            if reads and self._read_results():
                 return
-            if due_keep:
+            if keeps_weights:
                 self.checkpoints.keep_weights(self.state.step, self.job.save_model)
-                self._leave_out_of_speed()
-            if due_check:
+                self._restart_timer()
+            if validates:
                 self._validate()
-                self._consider_ending()
-            if due_save:
+                self._stop_early_if_not_better()
+            if saves:
                 self._save()
             if signals.stop or self.state.ended_early:
                 return
-        self._rolled_back_on_reading()
+        self._read_results()
 
     def _is_due(self, every_steps: int | None) -> bool:
         return bool(every_steps) and self.state.step % every_steps == 0
@@ -247,13 +250,14 @@ class _Loop:
     def _note_smaller_micro_batch(self) -> None:
         if self.stepper.micro_tokens != self.state.micro_tokens:
             self.state.micro_tokens = self.stepper.micro_tokens
-            words = (
-                f"out of memory: parts of {self.stepper.micro_tokens:,} tokens from here on; the batch stays the same"
+            message = (
+                f"out of memory: micro-batches of {self.stepper.micro_tokens:,} tokens from now on, with the same "
+                "batch size"
             )
-            self._log_event("smaller_parts", words, micro_tokens=self.stepper.micro_tokens)
+            self._log_event("smaller_parts", message, micro_tokens=self.stepper.micro_tokens)
 
-    def _rolled_back_on_reading(self) -> bool:
-        """Reads and judges the numbers of all steps not read yet. True when one of them made the run go back."""
+    def _read_results(self) -> bool:
+        """Reads, checks and logs the results of all pending steps. True if one of them caused a rollback."""
         pending, self.pending = self.pending, []
         if not pending:
             return False
@@ -265,76 +269,76 @@ class _Loop:
                 return True
             if trouble:
                 self.guard.admit(loss)
-            now_seen = {"loss": loss, **dict(zip(result.terms, terms, strict=True)), "grad_norm": norm, "lr": lr}
-            self.values |= now_seen
+            values = {"loss": loss, **dict(zip(result.terms, terms, strict=True)), "grad_norm": norm, "lr": lr}
+            self.values |= values
             if step % self.settings.runtime.log_every_steps == 0 or step == self.num_steps:
-                self._time(now)
+                self._update_timer(now)
                 self.log.write(
                     "train",
                     step,
-                    **now_seen,
+                    **values,
                     tokens=self.state.tokens,
-                    tokens_per_second=round(self.stretch_tokens_per_second, 1),
+                    tokens_per_second=round(self.tokens_per_second, 1),
                     seconds=round(self.state.seconds, 3),
                 )
-        self._time(now)
-        self._show()
+        self._update_timer(now)
+        self._report_progress()
         return False
 
-    def _time(self, now: float) -> None:
+    def _update_timer(self, now: float) -> None:
         self.state.seconds = self.seconds_before + now - self.started
-        if now - self.timed_at > 0.5 or not self.stretch_tokens_per_second:
+        if now - self.timed_at > 0.5 or not self.tokens_per_second:
             elapsed = max(now - self.timed_at, 1e-9)
-            self.stretch_tokens_per_second = (self.state.tokens - self.timed_tokens) / elapsed
+            self.tokens_per_second = (self.state.tokens - self.timed_tokens) / elapsed
             self.timed_at, self.timed_tokens = now, self.state.tokens
 
-    def _show(self, message: str | None = None) -> None:
+    def _report_progress(self, message: str | None = None) -> None:
         done = self.state.step
         seconds_per_step = self.state.seconds / done if done else 0.0
         left = seconds_per_step * (self.num_steps - done)
-        speed = self.stretch_tokens_per_second
+        speed = self.tokens_per_second
         status = Status(done, self.num_steps, dict(self.values), speed, left, message, self.job.decided_by)
         if self.on_progress(status) is True:
-            self.signals.stop = self.signals.stop or "asked"
+            self.signals.stop = self.signals.stop or "on_progress"
 
-    def _log_event(self, event: str, words: str, **values: object) -> None:
-        self.log.write("event", self.state.step, event=event, words=words, **values)
-        self._show(words)
+    def _log_event(self, event: str, message: str, **values: object) -> None:
+        self.log.write("event", self.state.step, event=event, words=message, **values)
+        self._report_progress(message)
 
     def _validate(self) -> None:
         job = self.job
         if job.validate is None:
             return
-        found = self.stepper.retry_on_oom(1, lambda: job.validate(self.stepper.micro_tokens))
+        metrics = self.stepper.retry_on_oom(1, lambda: job.validate(self.stepper.micro_tokens))
         self._note_smaller_micro_batch()
-        value = found[job.decided_by]
-        is_best = job.is_better(found, self.state)
+        value = metrics[job.decided_by]
+        is_best = job.is_better(metrics, self.state)
         if is_best:
-            self.state.best, self.state.best_step, self.state.loss_of_best = value, self.state.step, found["loss"]
+            self.state.best, self.state.best_step, self.state.loss_of_best = value, self.state.step, metrics["loss"]
             job.save_model(self.run_folder / "best")
         self.state.num_not_better = 0 if is_best else self.state.num_not_better + 1
-        self.log.write("validation", self.state.step, **found, best=is_best)
-        self._leave_out_of_speed()
-        self.values |= {f"validation_{name}": value for name, value in found.items()}
-        self._show()
+        self.log.write("validation", self.state.step, **metrics, best=is_best)
+        self._restart_timer()
+        self.values |= {f"validation_{name}": value for name, value in metrics.items()}
+        self._report_progress()
 
-    def _consider_ending(self) -> None:
+    def _stop_early_if_not_better(self) -> None:
         patience = self.settings.validation.patience
         if patience and self.state.num_not_better >= patience:
             self.state.ended_early = True
-            words = f"nothing better in {patience} validations: ended at step {self.state.step:,}"
-            self._log_event("ended_early", f"{words}, the best was at {self.state.best_step:,}")
+            message = f"no improvement in {patience} validations: stopped early at step {self.state.step:,}"
+            self._log_event("ended_early", f"{message}; the best was step {self.state.best_step:,}")
 
     def _save(self) -> None:
         self.state.guard = self.guard.state()
-        is_over = self._is_finished() and not self.settings.checkpoint.keep_optimizer
-        tensors = {} if is_over else optimizer_tensors(self.job.model, self.optimizer)
+        drops_optimizer = self._is_finished() and not self.settings.checkpoint.keep_optimizer
+        tensors = {} if drops_optimizer else optimizer_tensors(self.job.model, self.optimizer)
         self.checkpoints.save(self.state.step, self.job.save_model, tensors, {**vars(self.state)})
         self.saved_at = time.monotonic()
-        self._leave_out_of_speed()
+        self._restart_timer()
 
-    def _leave_out_of_speed(self) -> None:
-        """Tokens a second are those of training: what validating and saving take is left out."""
+    def _restart_timer(self) -> None:
+        """Excludes the time since the last reading, spent on validating or saving, from the tokens per second."""
         self.timed_at, self.timed_tokens = time.monotonic(), self.state.tokens
 
     def _restore(self, checkpoint: Path) -> None:
@@ -346,43 +350,44 @@ class _Loop:
         self.stepper.micro_tokens = self.state.micro_tokens
 
     def _roll_back(self, step: int, number: int, trouble: Trouble) -> bool:
-        """Back to the last checkpoint, to go on without the bad batch. True when it did; once from each checkpoint."""
-        wrong = trouble.words
+        """Restores the last checkpoint and skips the bad batch from then on, once per checkpoint. False if the run
+        continues without a rollback, which only a spike allows."""
+        what = trouble.description
         checkpoint = self.checkpoints.last()
         if checkpoint is None:
             if trouble.kind == "spike":
-                self._log_event("spike", f"at step {step} {wrong}; there is nothing to go back to, so it goes on")
+                self._log_event("spike", f"at step {step} {what}; continuing, as there is no checkpoint yet")
                 return False
-            raise Diverged(f"at step {step} {wrong}, and no checkpoint is there to go back to; lower optimizer.lr")
+            raise Diverged(f"at step {step} {what}, and there is no checkpoint to roll back to; lower optimizer.lr")
         back_to = read_json(checkpoint / "state.json")["step"]
         if back_to in self.skips.rolled_back_to:
             if trouble.kind == "spike":
-                self._log_event("spike", f"at step {step} {wrong}; it was rolled back once already, so it goes on")
+                self._log_event("spike", f"at step {step} {what}; continuing, as it was rolled back once already")
                 return False
             raise Diverged(
-                f"at step {step} {wrong}, again after going back to step {back_to} and leaving out the batch where it "
-                f"first happened; lower optimizer.lr or make the warm-up longer and start a new run"
+                f"at step {step} {what}, again after rolling back to step {back_to} and skipping the batch where it "
+                f"first happened; lower optimizer.lr or use a longer warmup and start a new run"
             )
         self.skips.add(number, back_to)
         seconds = self.state.seconds
         self._restore(checkpoint)
         self.state.seconds = seconds
-        self._leave_out_of_speed()
+        self._restart_timer()
         self.log.close()
         self.log = MetricsLog(self.run_folder, self.state.step, self.settings.runtime.tensorboard)
-        words = f"at step {step} {wrong}; went back to step {back_to} and left out batch {number}"
-        self._log_event("rollback", words, at_step=step, skipped_batch=number)
+        message = f"at step {step} {what}; rolled back to step {back_to}, skipping batch {number}"
+        self._log_event("rollback", message, at_step=step, skipped_batch=number)
         return True
 
 
 class _Skips:
-    """Batches left out after a rollback, and which checkpoints were rolled back to; survives a kill."""
+    """The batches skipped after a rollback, and the checkpoints rolled back to, in a file that survives a kill."""
 
     def __init__(self, path: Path):
         self.path = path
-        kept = read_json(path) if path.exists() else {}
-        self.skipped: set[int] = set(kept.get("skipped", []))
-        self.rolled_back_to: list[int] = kept.get("rolled_back_to", [])
+        saved = read_json(path) if path.exists() else {}
+        self.skipped: set[int] = set(saved.get("skipped", []))
+        self.rolled_back_to: list[int] = saved.get("rolled_back_to", [])
 
     def add(self, number: int, back_to: int) -> None:
         self.skipped.add(number)
@@ -391,5 +396,5 @@ class _Skips:
 
     def numbers_from(self, step: int, num_steps: int) -> Iterator[int]:
         """The batch numbers of the steps from `step` on."""
-        kept = (number for number in itertools.count() if number not in self.skipped)
-        return itertools.islice(kept, step, num_steps)
+        remaining = (number for number in itertools.count() if number not in self.skipped)
+        return itertools.islice(remaining, step, num_steps)

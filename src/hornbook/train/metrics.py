@@ -1,4 +1,4 @@
-"""What a run writes about itself as it goes: `metrics.jsonl`, and the same numbers for TensorBoard."""
+"""Metrics of a run: `metrics.jsonl`, and the same numbers for TensorBoard."""
 
 import json
 import os
@@ -7,11 +7,10 @@ from pathlib import Path
 from hornbook.files import read_json_lines, write_text
 from hornbook.lifecycle.locking import check_folder
 
-# Kinds of line: train, validation, event.
-
 
 class MetricsLog:
-    """Appends one JSON object a line. Opening it at a step drops the lines after it: a resumed run has no doubles."""
+    """Appends JSON lines of kind `train`, `validation` or `event`. Opening the log at a step drops the lines after that
+    step, so that a resumed run has no duplicates."""
 
     def __init__(self, run: Path, at_step: int, tensorboard: bool = True):
         self.path = Path(run) / "metrics.jsonl"
@@ -38,7 +37,7 @@ class MetricsLog:
 
 
 def read_metrics(run: Path) -> list[dict]:
-    """The lines of a run's metrics."""
+    """The lines of a run's `metrics.jsonl`."""
     return read_json_lines(Path(run) / "metrics.jsonl")
 
 

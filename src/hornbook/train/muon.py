@@ -1,14 +1,15 @@
-"""Muon (Jordan et al. 2024, scaled as in arXiv 2502.16982): the matrices of blocks move by orthogonal updates.
+"""Muon (Jordan et al. 2024, scaled as in arXiv 2502.16982): orthogonalised updates of the matrices of the blocks.
 
     mean   = beta1 * mean + (1 - beta1) * gradient
-    update = the nearest orthogonal matrix to (beta1 * mean + (1 - beta1) * gradient), by five Newton-Schulz rounds
+    update = the nearest orthogonal matrix to (beta1 * mean + (1 - beta1) * gradient), by five Newton-Schulz iterations
     p      = p - lr * weight_decay * p - lr * 0.2 * sqrt(max(rows, columns)) * update
 
-The factor gives an update the size that one of AdamW usually has, so that rate and decay mean the same for both. What
-is no matrix of a block (tables, heads, biases, norms) is updated by AdamW.
+The factor gives the updates the typical root mean square of AdamW's, so that learning rate and weight decay mean the
+same for both. All other parameters (embeddings, heads, biases, norms) are updated by AdamW.
 
-The host reads nothing from the device, the rate may be a tensor, and `grad_scale` divides the gradients as it does in
-`torch.optim.AdamW`: a step can be captured as a CUDA graph. `torch.optim.Muon` can not, and takes matrices one by one.
+A step can be captured as a CUDA graph: the host reads nothing from the device, the learning rate may be a tensor, and
+the gradients are divided by `grad_scale`, as in `torch.optim.AdamW`. `torch.optim.Muon` cannot be captured, and
+processes matrices one by one.
 """
 
 import math
@@ -17,15 +18,16 @@ from collections.abc import Iterable
 import torch
 from torch import Tensor
 
-ROUNDS = 5
-# Of x (a + b x^2 + c x^4): steep at 0, and after five rounds every singular value from 0.01 on lies near 1.
+NUM_ITERATIONS = 5
+# Coefficients of x (a + b x^2 + c x^4): steep at 0; five iterations bring every singular value above 0.01 close to 1.
 A, B, C = 3.4445, -4.7750, 2.0315
-USUAL_SIZE = 0.2  # root mean square of AdamW's updates, as measured in that paper
+ADAMW_RMS = 0.2  # root mean square of AdamW's updates, as measured in arXiv 2502.16982
 
 
 class Muon(torch.optim.Optimizer):
-    """Each group says by `orthogonal` whether its parameters are matrices of blocks. State must lie there before a
-    step: `exp_avg`, `exp_avg_sq` (not of orthogonal groups) and the count `step`, as `make_optimizer` lays them out."""
+    """`orthogonal` of a parameter group marks matrices of blocks. The state of every parameter (`exp_avg`, the count
+    `step` and, except in orthogonal groups, `exp_avg_sq`) must exist before the first step; `make_optimizer` creates
+    it."""
 
     def __init__(self, groups: Iterable[dict], lr: float, betas: tuple[float, float], eps: float):
         super().__init__(groups, {"lr": lr, "betas": betas, "eps": eps, "weight_decay": 0.0, "orthogonal": False})
@@ -38,23 +40,23 @@ class Muon(torch.optim.Optimizer):
             if parameters:
                 states = [self.state[parameter] for parameter in parameters]
                 torch._foreach_add_([state["step"] for state in states], 1)
-                update = self._update_matrices if group["orthogonal"] else self._update_rest
+                update = self._muon if group["orthogonal"] else self._adamw
                 update(group, parameters, [parameter.grad for parameter in parameters], states)
 
-    def _update_matrices(self, group: dict, parameters: list[Tensor], gradients: list[Tensor], states: list) -> None:
+    def _muon(self, group: dict, parameters: list[Tensor], gradients: list[Tensor], states: list) -> None:
         beta = group["betas"][0]
         if self.grad_scale is not None:
             gradients = torch._foreach_div(gradients, self.grad_scale)
         means = [state["exp_avg"] for state in states]
         torch._foreach_lerp_(means, gradients, 1 - beta)
         updates = orthogonal(torch._foreach_lerp(gradients, means, beta))
-        torch._foreach_mul_(updates, [USUAL_SIZE * math.sqrt(max(update.shape)) for update in updates])
+        torch._foreach_mul_(updates, [ADAMW_RMS * math.sqrt(max(update.shape)) for update in updates])
         if group["weight_decay"]:
             torch._foreach_add_(updates, parameters, alpha=group["weight_decay"])
         torch._foreach_mul_(updates, group["lr"])
         torch._foreach_sub_(parameters, updates)
 
-    def _update_rest(self, group: dict, parameters: list[Tensor], gradients: list[Tensor], states: list) -> None:
+    def _adamw(self, group: dict, parameters: list[Tensor], gradients: list[Tensor], states: list) -> None:
         torch._fused_adamw_(
             parameters,
             gradients,
@@ -73,25 +75,26 @@ class Muon(torch.optim.Optimizer):
 
 
 def orthogonal(matrices: list[Tensor]) -> list[Tensor]:
-    """For each matrix one with its singular vectors and all singular values about 1. Equal shapes go together."""
+    """Matrices with the same singular vectors and all singular values about 1. Equal shapes are processed together."""
     by_shape: dict[torch.Size, list[int]] = {}
-    for place, matrix in enumerate(matrices):
-        by_shape.setdefault(matrix.shape, []).append(place)
-    found: list[Tensor] = [torch.empty(0)] * len(matrices)
-    for places in by_shape.values():
-        for place, each in zip(places, _orthogonal(torch.stack([matrices[p] for p in places])).unbind(), strict=True):
-            found[place] = each
-    return found
+    for i, matrix in enumerate(matrices):
+        by_shape.setdefault(matrix.shape, []).append(i)
+    results: list[Tensor] = [torch.empty(0)] * len(matrices)
+    for indices in by_shape.values():
+        batch = _orthogonal(torch.stack([matrices[i] for i in indices]))
+        for i, result in zip(indices, batch.unbind(), strict=True):
+            results[i] = result
+    return results
 
 
 def _orthogonal(x_NRC: Tensor) -> Tensor:
-    """N matrices of R rows and C columns; in half precision on CUDA, where the rounds forgive it."""
+    """N matrices of R rows and C columns; in bfloat16 on CUDA, whose rounding errors the iterations correct."""
     is_tall = x_NRC.shape[1] > x_NRC.shape[2]
     dtype = x_NRC.dtype
     x_NRC = x_NRC / x_NRC.norm(dim=(1, 2), keepdim=True).clamp(min=1e-30)  # no singular value above 1
     x_NRC = x_NRC.to(torch.bfloat16 if x_NRC.is_cuda else dtype)
     x_NRC = x_NRC.mT if is_tall else x_NRC
-    for _ in range(ROUNDS):
+    for _ in range(NUM_ITERATIONS):
         square_NRR = x_NRC @ x_NRC.mT
         polynomial_NRR = torch.baddbmm(square_NRR, square_NRR, square_NRR, beta=B, alpha=C)
         x_NRC = torch.baddbmm(x_NRC, polynomial_NRR, x_NRC, beta=A)

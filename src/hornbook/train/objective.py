@@ -1,8 +1,8 @@
-"""What an objective is: the one thing that differs between pre-training, fine-tuning and distilling.
+"""The objective interface: the one thing that differs between pre-training, fine-tuning and distillation.
 
-An objective first *draws* its targets for the whole step, without the model. Their counts are added up over
-micro-batches; only then does each micro-batch backpropagate the sum over terms of weight x sum / total count. So
-splitting a batch, or spreading it over machines, changes nothing but rounding.
+An objective first *prepares* the inputs and targets of the whole step, without the model. Target counts are totalled
+over the micro-batches; each micro-batch then backpropagates the sum over terms of weight x sum / total count. Splitting
+a batch, or spreading it over machines, therefore changes nothing but rounding.
 
 Shapes: T tokens, N sequences, K targets, D width.
 """
@@ -20,22 +20,23 @@ from hornbook.batch import Batch
 
 @dataclass(frozen=True)
 class Targets:
-    """What one loss term wants, at chosen tokens: at `positions_K` the value `values_K`, counted `weights_K` times.
+    """The K targets of one loss term: at token `positions_K` the target `values_K`, with loss weight `weights_K`.
 
-    `starts_host` has N + 1 entries: the targets of sequence i are `starts_host[i]` to `starts_host[i + 1]`. The host
-    knows these sizes without asking the device; a target that turned out not to be wanted has weight 0.
+    The targets of sequence i are `starts_host[i]` to `starts_host[i + 1]`. The host knows these sizes without
+    synchronising with the device; a target that turns out to be unneeded gets weight 0.
     """
 
-    positions_K: Tensor  # int64, into the flat run of tokens
-    values_K: Tensor  # a value a target, or a row of them
-    weights_K: Tensor  # float32; 0 or 1, or the weight of its class
-    starts_host: np.ndarray
+    positions_K: Tensor  # int64, indices into the packed tokens
+    values_K: Tensor  # one value per target, or one row of values
+    weights_K: Tensor  # float32; 0 or 1, or a class weight
+    starts_host: np.ndarray  # int64, N + 1
 
     @property
     def count(self) -> Tensor:
         return self.weights_K.sum()
 
-    def part(self, first: int, last: int, token_start: int) -> "Targets":
+    def slice(self, first: int, last: int, token_start: int) -> "Targets":
+        """The targets of sequences `first` to `last` (exclusive), for a batch whose first token is `token_start`."""
         start, stop = int(self.starts_host[first]), int(self.starts_host[last])
         return Targets(
             positions_K=self.positions_K[start:stop] - token_start,
@@ -45,7 +46,7 @@ class Targets:
         )
 
     def padded_to(self, num_targets: int, num_sequences: int) -> "Targets":
-        """The same targets and then ones of weight 0, up to this number, for a batch of so many sequences."""
+        """The targets followed by targets of weight 0, to exactly `num_targets`, for a batch of `num_sequences`."""
         missing = num_targets - len(self.positions_K)
         if missing < 0:
             raise ValueError(f"{len(self.positions_K)} targets do not fit a bucket of {num_targets}")
@@ -60,7 +61,7 @@ class Targets:
 
 @dataclass(frozen=True)
 class StepInputs:
-    """A batch as the model will see it, and the targets of each loss term by its name."""
+    """A batch as the model will read it, and the targets of each loss term by name."""
 
     batch: Batch
     targets: dict[str, Targets]
@@ -69,41 +70,42 @@ class StepInputs:
         return {term: targets.count for term, targets in self.targets.items()}
 
     def split(self, micro_tokens: int) -> list["StepInputs"]:
-        """Few parts of at most so many tokens, of about equal size; what is longer alone is a part of its own.
-        Sequences that are judged together stay together."""
-        together = self.batch.group_size
-        starts = self.batch.starts_host[::together]
+        """Micro-batches of at most `micro_tokens` tokens, as few and as equal in size as possible. A group of sequences
+        (`group_size`) is never split, so a group longer than `micro_tokens` becomes a micro-batch by itself."""
+        group_size = self.batch.group_size
+        starts = self.batch.starts_host[::group_size]
         num_groups = len(starts) - 1
-        least = max(1, -(-int(starts[-1]) // micro_tokens))
-        for num_parts in range(least, 2 * least + 1):
+        min_parts = max(1, -(-int(starts[-1]) // micro_tokens))
+        for num_parts in range(min_parts, 2 * min_parts + 1):
             cuts = np.searchsorted(starts, np.arange(1, num_parts) * (starts[-1] / num_parts))
             edges = np.unique(np.concatenate([[0], cuts, [num_groups]]))
             if np.diff(starts[edges]).max() <= micro_tokens:
                 break
-        else:  # lengths too uneven for equal parts: each is filled as far as it goes
+        else:  # lengths too uneven for equal micro-batches: fill them greedily
             edges = [0]
             while edges[-1] < num_groups:
                 end = int(np.searchsorted(starts, starts[edges[-1]] + micro_tokens, side="right")) - 1
                 edges.append(max(end, edges[-1] + 1))
-        return [self.part(int(a) * together, int(b) * together) for a, b in pairwise(edges)]
+        return [self.slice(int(a) * group_size, int(b) * group_size) for a, b in pairwise(edges)]
 
-    def part(self, first: int, last: int) -> "StepInputs":
+    def slice(self, first: int, last: int) -> "StepInputs":
+        """The inputs and targets of sequences `first` to `last` (exclusive)."""
         if (first, last) == (0, self.batch.num_sequences):
             return self
         token_start = int(self.batch.starts_host[first])
         return StepInputs(
-            self.batch.part(first, last),
-            {term: targets.part(first, last, token_start) for term, targets in self.targets.items()},
+            self.batch.slice(first, last),
+            {term: targets.slice(first, last, token_start) for term, targets in self.targets.items()},
         )
 
 
 class Objective(Protocol):
-    """Implemented in `objectives/`. `weights` says how much each loss term counts."""
+    """Implemented in `objectives/`. `weights` holds the weight of each loss term by name."""
 
     weights: dict[str, float]
 
     def prepare(self, batch: Batch, generator: torch.Generator) -> StepInputs:
-        """The inputs and targets of one step, a function of the batch and the generator's seed alone."""
+        """The inputs and targets of one step, a pure function of the batch and the generator's seed."""
         ...
 
     def sums(self, model: nn.Module, step_inputs: StepInputs) -> dict[str, Tensor]:
@@ -111,5 +113,5 @@ class Objective(Protocol):
         ...
 
     def evaluate(self, model: nn.Module, step_inputs: StepInputs) -> dict[str, Tensor]:
-        """For validation: besides the sums, `<term>_accuracy` (and others, `<term>_...`) summed over targets."""
+        """For validation: the loss sums, and metrics such as `<term>_accuracy` (any `<term>_*`) summed over targets."""
         ...

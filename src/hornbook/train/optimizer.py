@@ -1,4 +1,4 @@
-"""AdamW, LAMB or Muon, without decay on biases and norms, and its state as plain tensors by name."""
+"""Builds AdamW, LAMB or Muon, without weight decay on biases and norms; saves and loads the state as named tensors."""
 
 from collections.abc import Callable
 
@@ -9,46 +9,48 @@ from hornbook.train.lamb import Lamb
 from hornbook.train.muon import Muon
 from hornbook.train.settings import UNCORRECTED_START, OptimizerSettings
 
-OTHERS = {"lamb": Lamb, "muon": Muon}
+OPTIMIZERS = {"lamb": Lamb, "muon": Muon}  # besides torch.optim.AdamW
 
 
 def make_optimizer(
     model: nn.Module, settings: OptimizerSettings, rate_of: Callable[[str], float] | None = None
 ) -> torch.optim.Optimizer:
-    """Matrices and tables decay, vectors (biases, norms) do not. `rate_of` gives a parameter's share of the rate.
+    """The optimizer of a model. Weight decay applies to matrices and embeddings, not to vectors (biases, norms).
+    `rate_of` maps a parameter's name to its share of the learning rate.
 
-    The model must be where it is trained: the state lies beside it from the start, as a captured step needs it.
+    The model must already be on its device: the state is allocated there at once, as a captured step needs fixed
+    addresses.
     """
-    held: dict[tuple[bool, bool, float], list[nn.Parameter]] = {}
+    parameters_by_kind: dict[tuple[bool, bool, float], list[nn.Parameter]] = {}
     for name, parameter in model.named_parameters():
         if parameter.requires_grad:
             in_block = settings.name == "muon" and parameter.ndim == 2 and "blocks." in name
             kind = (parameter.ndim >= 2, in_block, rate_of(name) if rate_of else 1.0)
-            held.setdefault(kind, []).append(parameter)
+            parameters_by_kind.setdefault(kind, []).append(parameter)
     groups = [
         {
             "params": parameters,
             "weight_decay": settings.weight_decay if is_matrix else 0.0,
             "share": share,
-            "adapted": is_matrix,  # LAMB asks for it
-            "orthogonal": in_block,  # Muon asks for it
+            "adapted": is_matrix,  # read by LAMB
+            "orthogonal": in_block,  # read by Muon
             "counted_from": 0 if settings.bias_correction else UNCORRECTED_START,
         }
-        for (is_matrix, in_block, share), parameters in held.items()
+        for (is_matrix, in_block, share), parameters in parameters_by_kind.items()
     ]
     betas = (settings.beta1, settings.beta2)
-    if settings.name in OTHERS:
-        optimizer = OTHERS[settings.name](groups, settings.lr, betas, settings.eps)
+    if settings.name in OPTIMIZERS:
+        optimizer = OPTIMIZERS[settings.name](groups, settings.lr, betas, settings.eps)
     else:
         optimizer = torch.optim.AdamW(groups, settings.lr, betas, settings.eps, fused=True)
-    _lay_out_state(optimizer)
+    _reset_state(optimizer)
     for leader, follower in getattr(model, "followed", ()):
         _follow(optimizer, leader, follower)
     return optimizer
 
 
 def _follow(optimizer: torch.optim.Optimizer, leader: nn.Parameter, follower: nn.Parameter) -> None:
-    """What a step changes in one is changed in the other too, besides its own changes."""
+    """Adds every change that a step makes to `leader` to `follower` too."""
     before = torch.empty_like(leader, requires_grad=False)
 
     @torch.no_grad()
@@ -56,19 +58,19 @@ def _follow(optimizer: torch.optim.Optimizer, leader: nn.Parameter, follower: nn
         before.copy_(leader)
 
     @torch.no_grad()
-    def take_over(*_: object) -> None:
+    def add_change(*_: object) -> None:
         follower.add_(leader - before)
 
     optimizer.register_step_pre_hook(remember)
-    optimizer.register_step_post_hook(take_over)
+    optimizer.register_step_post_hook(add_change)
 
 
-def _lay_out_state(optimizer: torch.optim.Optimizer) -> None:
-    """The state before the first step; in place where it lies already, as a captured step reads it there."""
+def _reset_state(optimizer: torch.optim.Optimizer) -> None:
+    """Creates the state before the first step, or resets it in place, as a captured step reads it from there."""
     for group in optimizer.param_groups:
         for parameter in group["params"]:
             state = optimizer.state[parameter]
-            if not state:  # the count beside the parameter and in float32: so the fused kernel wants it
+            if not state:  # the fused kernel needs the count in float32 on the parameter's device
                 state["step"] = torch.empty((), dtype=torch.float32, device=parameter.device)
                 for mean in ("exp_avg",) if group["orthogonal"] else ("exp_avg", "exp_avg_sq"):
                     state[mean] = torch.empty_like(parameter)
@@ -76,26 +78,27 @@ def _lay_out_state(optimizer: torch.optim.Optimizer) -> None:
                 value.fill_(group["counted_from"] if quantity == "step" else 0)
 
 
-def set_rate(optimizer: torch.optim.Optimizer, lr: float) -> None:
+def set_learning_rate(optimizer: torch.optim.Optimizer, lr: float) -> None:
+    """Gives each parameter group its share of the learning rate."""
     for group in optimizer.param_groups:
-        if isinstance(group["lr"], Tensor):  # a captured step reads the rate from where it lay
+        if isinstance(group["lr"], Tensor):  # in place: a captured step reads this tensor
             group["lr"].fill_(lr * group["share"])
         else:
             group["lr"] = lr * group["share"]
 
 
 def optimizer_tensors(model: nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
-    """Every tensor of the optimizer's state under `<quantity>/<parameter>`, of the parameters that made a step."""
+    """The optimizer's state as `<quantity>/<parameter>`, for the parameters that have been updated at least once."""
     names = {parameter: name for name, parameter in model.named_parameters()}
     return {
         f"{quantity}/{names[parameter]}": value.detach().cpu().contiguous()
         for group in optimizer.param_groups
-        for parameter in _stepped(optimizer, group)
+        for parameter in _updated_parameters(optimizer, group)
         for quantity, value in optimizer.state[parameter].items()
     }
 
 
-def _stepped(optimizer: torch.optim.Optimizer, group: dict) -> list[nn.Parameter]:
+def _updated_parameters(optimizer: torch.optim.Optimizer, group: dict) -> list[nn.Parameter]:
     counts = torch.stack([optimizer.state[parameter]["step"] for parameter in group["params"]]).tolist()
     return [
         parameter for parameter, count in zip(group["params"], counts, strict=True) if count > group["counted_from"]
@@ -103,11 +106,11 @@ def _stepped(optimizer: torch.optim.Optimizer, group: dict) -> list[nn.Parameter
 
 
 def load_optimizer_tensors(model: nn.Module, optimizer: torch.optim.Optimizer, tensors: dict[str, Tensor]) -> None:
-    """Everything as before the first step, then what `tensors` hold."""
-    _lay_out_state(optimizer)
+    """Resets the optimizer's state, then loads `tensors` into it."""
+    _reset_state(optimizer)
     parameters = dict(model.named_parameters())
     for key, value in tensors.items():
         quantity, _, name = key.partition("/")
         if name not in parameters or parameters[name] not in optimizer.state:
-            raise ValueError(f"the checkpoint holds optimizer state for '{name}', which this model does not have")
+            raise ValueError(f"the checkpoint has optimizer state for '{name}', which is not a parameter of this model")
         optimizer.state[parameters[name]][quantity].copy_(value)

@@ -1,4 +1,4 @@
-"""How long a step takes, measured before the run, so that a number of minutes becomes a number of steps."""
+"""Measures the time of a step before the run, to convert a number of minutes into a number of steps."""
 
 import time
 from collections.abc import Iterable
@@ -10,16 +10,17 @@ from hornbook.train.loop import Job, LoopSettings
 from hornbook.train.optimizer import make_optimizer
 from hornbook.train.step import Stepper
 
-FORWARD_SHARE = 1 / 3  # of a step: the forward pass, which is all that a validation takes
-LONG_RUN = 30 * 60  # seconds from which on a run names what would be quicker
+FORWARD_SHARE = 1 / 3  # the forward pass as a fraction of a step; validation needs nothing else
+LONG_RUN = 30 * 60  # seconds; longer runs suggest what would be quicker
 
 
 def seconds_per_step(
     job: Job, settings: LoopSettings, runtime: Runtime, numbers: Iterable[int], most_seconds: float
 ) -> float:
-    """Median time of a step on these batches, after the first, which also compiles; fewer when they take too long.
+    """Median seconds per step over the batches `numbers`, without the first, which also compiles. Stops early after
+    `most_seconds`.
 
-    The steps have learning rate 0, so that no weight changes by a bit, and the optimizer is thrown away.
+    The learning rate is 0, so that no weight changes, and the optimizer is discarded.
     """
     job.model.to(runtime.device)
     stepper = Stepper(

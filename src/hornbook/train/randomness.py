@@ -1,10 +1,10 @@
-"""All randomness of a run is seeded from (seed, number of the batch, purpose): nothing carries over between steps."""
+"""All randomness of a run is seeded from (seed, batch number, purpose): no random state carries over between steps."""
 
 import hashlib
 
 
 def seed_of(*parts: int | str) -> int:
-    """63 bits that depend on every part.
+    """A 63-bit seed hashed from all arguments.
 
     >>> seed_of(0, 1, "draw") != seed_of(0, 2, "draw")
     True

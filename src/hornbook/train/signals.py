@@ -1,49 +1,50 @@
-"""How a run is asked to stop."""
+"""Stopping a run by a signal."""
 
 import signal
 
 from hornbook.lifecycle import stopping
 
-_are_left_alone = False
+_are_ignored = False
 
 
 def leave_alone() -> None:
-    """From here on nothing heeds signals in this process: another one stops it its own way."""
-    global _are_left_alone
-    _are_left_alone = True
+    """Installs no signal handlers in this process from here on: its parent process stops it."""
+    global _are_ignored
+    _are_ignored = True
 
 
 class Signals:
-    """SIGTERM, SIGHUP and Ctrl-C ask the loop to stop after this step; a second Ctrl-C stops at once.
+    """Context manager: SIGTERM, SIGHUP and Ctrl-C set `stop`, and the loop stops after this step; a second Ctrl-C stops
+    immediately.
 
-    Of several that are within each other all are asked: a run may end by itself before it looks."""
+    When nested, a signal also sets `stop` of the outer instances, as the inner run may end before it reads its own."""
 
     def __init__(self) -> None:
-        self.stop: str | None = None
-        self.before: dict = {}
+        self.stop: str | None = None  # name of the signal
+        self.previous: dict = {}  # the handlers before
 
     def __enter__(self) -> "Signals":
-        if _are_left_alone:
+        if _are_ignored:
             return self
         for each in stopping.heeded():
             try:
-                self.before[each] = signal.signal(each, self._ask)
-            except ValueError:  # not in the main thread: the caller stops us its own way
+                self.previous[each] = signal.signal(each, self._handle)
+            except ValueError:  # not in the main thread: stopping is up to the caller
                 break
         return self
 
     def __exit__(self, *_: object) -> None:
-        for each, handler in self.before.items():
+        for each, handler in self.previous.items():
             signal.signal(each, handler)
 
-    def _ask(self, number: int, _: object) -> None:
+    def _handle(self, number: int, _: object) -> None:
         if self.stop and number == signal.SIGINT:
             stopping.second_interrupt()
         stopping.note()
-        self._hear(signal.Signals(number).name)
+        self._set_stop(signal.Signals(number).name)
 
-    def _hear(self, name: str) -> None:
+    def _set_stop(self, name: str) -> None:
         self.stop = name
-        for handler in self.before.values():
-            if isinstance(around := getattr(handler, "__self__", None), Signals):
-                around._hear(name)
+        for handler in self.previous.values():
+            if isinstance(outer := getattr(handler, "__self__", None), Signals):
+                outer._set_stop(name)

@@ -1,4 +1,7 @@
-"""One step: draw the targets, split, run each part forward and back, clip, update. Only here do weights change."""
+"""One training step: prepare the targets, split into micro-batches, forward and backward on each, clip, update.
+
+Weights change only here and in `captured.py`, which replays the same step as a CUDA graph.
+"""
 
 import gc
 from collections.abc import Callable
@@ -12,28 +15,26 @@ from hornbook.batch import Batch
 from hornbook.train.captured import CapturedSteps
 from hornbook.train.device import Runtime
 from hornbook.train.objective import Objective, StepInputs
-from hornbook.train.optimizer import set_rate
+from hornbook.train.optimizer import set_learning_rate
 from hornbook.train.randomness import seed_of
 
-TOKEN_BUCKET = (
-    1024  # on CUDA, parts are filled up with dead tokens to a multiple of this: of a part of 65,536 at most 2% are dead
-)
+TOKEN_BUCKET = 1024  # on CUDA, micro-batches are padded to a multiple of this: at most 2% of 65,536 tokens
 TARGET_BUCKET = 128
 Result = TypeVar("Result")
 
 
 @dataclass
 class StepResult:
-    """Still on the device: reading a number would make the host wait."""
+    """Losses of a step, left on the device: reading them would make the host wait."""
 
     terms: dict[str, Tensor]  # mean loss of each term
-    loss: Tensor  # their weighted sum
+    loss: Tensor  # weighted sum of the terms
     grad_norm: Tensor
     num_tokens: int
 
 
 class Stepper:
-    """Takes steps with one model, objective and optimizer."""
+    """Runs training steps of one model with one objective and one optimizer."""
 
     def __init__(
         self,
@@ -56,11 +57,11 @@ class Stepper:
         self.captured = CapturedSteps(self) if runtime.graphs and getattr(objective, "is_capturable", False) else None
 
     def take(self, batch: Batch, number: int, lr: float) -> StepResult:
-        """One update on batch `number`. When memory runs out, the same step again in parts of half the size."""
+        """One update on batch `number`. If memory runs out, repeats the step with micro-batches of half the size."""
         return self.retry_on_oom(batch.longest, lambda: self._take(batch, number, lr))
 
     def retry_on_oom(self, longest: int, compute: Callable[[], Result]) -> Result:
-        """What `compute` answers; as often as memory runs out, `micro_tokens` halves and it is asked again."""
+        """Returns `compute()`. Whenever memory runs out, halves `micro_tokens` (to `longest` at least) and retries."""
         while True:
             try:
                 return compute()
@@ -84,17 +85,17 @@ class Stepper:
         counts = {term: torch.where(count > 0, count, 1.0) for term, count in step_inputs.counts().items()}
         weights = self.objective.weights
         terms = dict.fromkeys(weights, 0.0)
-        for i, part in enumerate(step_inputs.split(self.micro_tokens)):
+        for i, micro_batch in enumerate(step_inputs.split(self.micro_tokens)):
             torch.manual_seed(seed_of(self.seed, number, i, "dropout"))
             with self.runtime.autocast():
-                sums = self.objective.sums(self.model, self._shaped(part))
+                sums = self.objective.sums(self.model, self._bucketed(micro_batch))
             sum(weights[term] * sums[term] / counts[term] for term in weights).backward()
             terms = {term: terms[term] + sums[term].detach() / counts[term] for term in weights}
         norm = self.grad_norm()
         if self.clip > 0:
-            held = [p for p in self.model.parameters() if p.grad is not None]
-            torch.nn.utils.clip_grads_with_norm_(held, self.clip, norm)
-        set_rate(self.optimizer, lr)
+            parameters = [p for p in self.model.parameters() if p.grad is not None]
+            torch.nn.utils.clip_grads_with_norm_(parameters, self.clip, norm)
+        set_learning_rate(self.optimizer, lr)
         self.optimizer.step()
         self.optimizer.zero_grad(set_to_none=True)
         loss = sum(weights[term] * terms[term] for term in weights)
@@ -103,25 +104,26 @@ class Stepper:
     def grad_norm(self) -> Tensor:
         return torch.nn.utils.get_total_norm([p.grad for p in self.model.parameters() if p.grad is not None])
 
-    def _shaped(self, step_inputs: StepInputs) -> StepInputs:
-        """On CUDA, filled up to a bucket, so that compiled code meets few shapes."""
+    def _bucketed(self, step_inputs: StepInputs) -> StepInputs:
+        """On CUDA, pads to a bucket so that compiled code sees few shapes."""
         return bucketed(step_inputs) if self.runtime.device.type == "cuda" else step_inputs
 
 
 def bucketed(
     step_inputs: StepInputs, token_bucket: int = TOKEN_BUCKET, target_bucket: int = TARGET_BUCKET
 ) -> StepInputs:
-    """The same step with dead tokens, dead sequences and targets of weight 0 at the end: same sums, same gradients."""
+    """The step padded with extra tokens, sequences and targets of weight 0, which leave sums and gradients unchanged.
+    Tokens are padded to a multiple of `token_bucket`, the targets of each term to a multiple of `target_bucket`."""
     batch = step_inputs.batch
     num_tokens = -(-batch.num_tokens // token_bucket) * token_bucket
     num_padding_sequences = -(-(num_tokens - batch.num_tokens) // batch.longest)
     num_padding_sequences = -(-num_padding_sequences // batch.group_size) * batch.group_size
-    filled = batch.bucketed(num_tokens, batch.num_sequences + num_padding_sequences)
+    padded = batch.bucketed(num_tokens, batch.num_sequences + num_padding_sequences)
     targets = {
-        term: target.padded_to(-(-len(target.positions_K) // target_bucket) * target_bucket, filled.num_sequences)
+        term: target.padded_to(-(-len(target.positions_K) // target_bucket) * target_bucket, padded.num_sequences)
         for term, target in step_inputs.targets.items()
     }
-    return StepInputs(filled, targets)
+    return StepInputs(padded, targets)
 
 
 def _is_out_of_memory(error: Exception) -> bool:

@@ -1,4 +1,4 @@
-"""Mean loss on batches that are held out from training."""
+"""Mean loss and accuracy on held-out batches."""
 
 import torch
 from torch import Tensor, nn
@@ -9,13 +9,14 @@ from hornbook.train.objective import Objective
 from hornbook.train.randomness import seed_of
 
 
-# Compiling the way forward a second time, for evaluation, takes longer than short runs ever save by it.
+# Compiling the forward pass a second time, for evaluation, takes longer than it saves in short runs.
 @torch.compiler.set_stance("force_eager")
 @torch.no_grad()
 def validate(
     model: nn.Module, objective: Objective, held_out: list[Batch], runtime: Runtime, micro_tokens: int = 65_536
 ) -> dict[str, float]:
-    """Mean loss and accuracy of each term over the held-out batches, with the same masks each time."""
+    """Mean loss and metrics of each term over the held-out batches, with the same random masks every time. `loss` is
+    the weighted sum of the terms."""
     if not held_out:
         return {}
     was_training = model.training
@@ -26,13 +27,13 @@ def validate(
     for i, batch in enumerate(held_out):
         generator.manual_seed(seed_of("validation", i))
         step_inputs = objective.prepare(batch.to(runtime.device), generator)
-        for part in step_inputs.split(micro_tokens):
+        for micro_batch in step_inputs.split(micro_tokens):
             with runtime.autocast():
-                found = objective.evaluate(model, part)
-            sums = {name: sums.get(name, 0.0) + value.double() for name, value in found.items()}
+                values = objective.evaluate(model, micro_batch)
+            sums = {name: sums.get(name, 0.0) + value.double() for name, value in values.items()}
         counts = {term: counts.get(term, 0.0) + count for term, count in step_inputs.counts().items()}
     model.train(was_training)
-    of_term = {name: name if name in counts else name.rpartition("_")[0] for name in sums}
-    means = {name: float(value / counts[of_term[name]]) for name, value in sums.items()}
+    term_of = {name: name if name in counts else name.rpartition("_")[0] for name in sums}
+    means = {name: float(value / counts[term_of[name]]) for name, value in sums.items()}
     loss = sum(weight * means[term] for term, weight in objective.weights.items())
     return {"loss": loss, **means}
