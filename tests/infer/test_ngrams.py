@@ -149,7 +149,7 @@ def test_a_corpus_without_what_it_holds_out(folder):
     shard, first, last = corpus.document(int(np.flatnonzero(~held_out)[3]))
     assert np.array_equal(found[3], shard.tokens[shard.sentences[first] : shard.sentences[last]])
     definition = model.ngram_perplexity(folder / "text.txt", folder / "corpus").definition
-    assert f"learned from {sum(map(len, found)):,} tokens of {folder / 'corpus'}" in definition
+    assert f"trained on {sum(map(len, found)):,} tokens of {folder / 'corpus'}" in definition
     corpus.tokenizer.without_special_tokens().save(model.folder)  # as a run has it
     assert library.load(model.folder).ngram_perplexity(folder / "text.txt", folder / "corpus").definition == definition
     with pytest.raises(ValueError, match="built with a different tokenizer"):

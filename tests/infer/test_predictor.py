@@ -266,7 +266,7 @@ def test_combined_answers_decode_to_the_mean(output, to_chances, random):
 
 
 def test_runs_that_differ_cannot_answer_together(reviews, tags, folder, plain_encoder):
-    with pytest.raises(ValueError, match=r"differ in their task kind \(classification and tagging\)"):
+    with pytest.raises(ValueError, match=r"differ in their task kind \(classification, and tagging\)"):
         load_predictor([reviews, tags])
     renamed = [row | {"label": row["label"].upper()} for row in labelled_texts()]
     other = finetuned(folder / "capitals", plain_encoder, "classification", renamed)
@@ -331,7 +331,7 @@ def test_parts_to_evaluate(reviews, tmp_path):
     parts = {"train": rows[:10], "test": rows[10:]}
     assert list(predictor.evaluate(parts)["parts"]) == ["test"]
     assert list(predictor.evaluate(parts, part="train")["parts"]) == ["train"]
-    with pytest.raises(ValueError, match="no part 'dev'; it has train, test"):
+    with pytest.raises(ValueError, match="no split 'dev'; it has train, test"):
         predictor.evaluate(parts, part="dev")
     with pytest.raises(ValueError, match="there are no labels in test"):
         predictor.evaluate({"test": [{"text": "the river"}]})

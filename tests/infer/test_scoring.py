@@ -111,7 +111,7 @@ def test_perplexity_is_that_of_a_plain_loop(pair, tmp_path, monkeypatch, stride,
     assert found.bits_per_byte == pytest.approx(-total / math.log(2) / num_bytes)
     assert found.per_word == pytest.approx(math.exp(-total / len(LONG.split())))
     assert seen[-1] == (num_tokens, num_tokens) and len(seen) > 1
-    assert f"begin {stride or CONTEXT // 2} apart" in found.definition
+    assert f"start {stride or CONTEXT // 2} apart" in found.definition
 
 
 def test_what_makes_no_sense(pair, tmp_path):

@@ -14,7 +14,7 @@ def check_agreement(members: Sequence["Member"]) -> None:
         for what in ("kind", "labels", "problem", "pairs", "answerable", "or_none", "tokenizer"):
             one, two = _trait(first, what), _trait(other, what)
             if one != two:
-                detail = "different vocabularies" if what == "tokenizer" else f"{_text(one)} and {_text(two)}"
+                detail = "different vocabularies" if what == "tokenizer" else f"{_text(one)}, and {_text(two)}"
                 raise ValueError(
                     f"{first.folder} and {other.folder} cannot form an ensemble: they differ in {TRAITS[what]} "
                     f"({detail}); give runs with the same task and tokenizer"
