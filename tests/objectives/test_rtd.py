@@ -144,7 +144,7 @@ def test_a_correction_teaches_the_discriminator_and_neither_the_scores_nor_the_g
     assert all(parameter.grad is None for parameter in pair.generator.parameters())
     assert all(parameter.grad is None for parameter in pair.discriminator.rtd.parameters())
     assert all(bool(block.fc1.weight.grad.any()) for block in pair.discriminator.blocks)
-    with pytest.raises(ValueError, match=r"names them already: set objective\.learns=rtd"):
+    with pytest.raises(ValueError, match=r"predicts tokens already: set objective\.learns=rtd"):
         settings_of("replace-mlm", correction=1.0)
     with pytest.raises(ValueError, match=r"objective\.correction must be at least 0"):
         settings_of(correction=-1.0)

@@ -1,13 +1,13 @@
-"""The next token (`clm`, causal language modelling; Radford et al. 2018), predicted from all that stands before it.
+"""Causal language modelling (`clm`; Radford et al. 2018): predicts every next token from the tokens before it.
 
-clm = - sum over tokens of log p(the token after it | the tokens up to it)
+clm = - sum over tokens of log p(next token | the tokens up to this one)
 
-The token after the last one of a sequence is unknown, unless the batch says it: `labels_T` then holds, for every token,
-the one after it, so that the end of a document is predicted too, and so is the token behind a chunk that was cut.
+The last token of a sequence has no next token, unless the batch has `labels_T`, the next token of every token. With
+`labels_T`, the end of a document and the token after a truncated chunk are predicted too.
 
-    objective = NextToken()
-    drawn = objective.prepare(batch, generator)
-    objective.sums(model, drawn)                    # {"clm": ...}
+    objective = ClmObjective()
+    step_inputs = objective.prepare(batch, generator)
+    objective.sums(model, step_inputs)              # {"clm": ...}
 """
 
 from collections.abc import Callable
@@ -22,16 +22,16 @@ from hornbook.objectives.mlm import summed_loss
 from hornbook.objectives.vocabulary_loss import fused_loss, is_fused
 from hornbook.train.objective import Objective, StepInputs, Targets
 
-NEARLY_ALL = 0.95  # of the tokens have targets, with those that fill a bucket up: scoring all costs less than picking
+NEARLY_ALL = 0.95  # fraction of tokens with targets (or padding) above which computing all logits is cheaper
 
 
 @dataclass(frozen=True)
 class ClmSettings:
-    """There is nothing to choose: every token is predicted."""
+    """Empty: every token is predicted."""
 
 
 class ClmObjective:
-    """Each token of each sequence from those before it."""
+    """Predicts each token of each sequence from those before it."""
 
     is_capturable = True
 
@@ -40,11 +40,11 @@ class ClmObjective:
         self.summed_loss = summed_loss
 
     def compile(self) -> None:
-        """Fuses the loss over the vocabulary, which otherwise goes over the scores several times."""
+        """Compiles the loss over the vocabulary, which otherwise makes several passes over the logits."""
         self.summed_loss = torch.compile(summed_loss, dynamic=True)
 
     def prepare(self, batch: Batch, generator: torch.Generator) -> StepInputs:
-        return StepInputs(batch, {"clm": tokens_after(batch)})
+        return StepInputs(batch, {"clm": next_token_targets(batch)})
 
     def sums(self, model: nn.Module, step_inputs: StepInputs) -> dict[str, Tensor]:
         return {"clm": next_token_loss(model, model(step_inputs.batch), step_inputs.targets["clm"], self.summed_loss)}
@@ -59,12 +59,11 @@ class ClmObjective:
 
 
 class AuxiliaryLanguageModel:
-    """A task's own objective and, beside it, the next tokens of its texts (Radford et al. 2018, section 3.2).
+    """A task's objective with language modelling of its texts as an auxiliary loss (Radford et al. 2018, section 3.2).
 
-    task + weight x clm, clm = mean over the sequences of the mean over their tokens, as in its published code
+    task + weight x clm, where clm is the mean over sequences of the mean over their tokens, as in the published code
 
-    `own` is the objective of the task (`tasks/objective.py`), which draws its targets and knows its losses. Both terms
-    are read off one pass through the model.
+    `own` is the objective of the task (`tasks/objective.py`). Both terms share one forward pass.
     """
 
     def __init__(self, own: Objective, weight: float):
@@ -79,8 +78,8 @@ class AuxiliaryLanguageModel:
         )
 
     def sums(self, model: nn.Module, step_inputs: StepInputs) -> dict[str, Tensor]:
-        found = self.evaluate(model, step_inputs)
-        return {term: found[term] for term in self.weights}
+        metrics = self.evaluate(model, step_inputs)
+        return {term: metrics[term] for term in self.weights}
 
     def evaluate(self, model: nn.Module, step_inputs: StepInputs) -> dict[str, Tensor]:
         x_TD, targets = model(step_inputs.batch), step_inputs.targets["clm"]
@@ -95,7 +94,8 @@ class AuxiliaryLanguageModel:
 def next_token_loss(
     model: nn.Module, x_TD: Tensor, targets: Targets, plain: Callable[..., Tensor] = summed_loss
 ) -> Tensor:
-    """The summed loss of the targets from the hidden states, in one piece with the scores where that runs."""
+    """The loss summed over the targets, from the hidden states. Where possible, logits and loss are one fused operation
+    (`vocabulary_loss.py`); otherwise `plain` computes the loss from the logits."""
     has_matrix = model.clm_matrix is not None
     if has_matrix and is_fused(x_TD) and len(targets.positions_K) > NEARLY_ALL * len(x_TD):
         return fused_loss(x_TD, model.clm_matrix, *_at_every_token(targets, len(x_TD)), model.config.vocab_size)
@@ -106,20 +106,21 @@ def next_token_loss(
 
 
 def _at_every_token(targets: Targets, num_tokens: int) -> tuple[Tensor, Tensor]:
-    """Values and weights for each token, weight 0 where it has no target."""
+    """Values and weights of the targets for every token; tokens without a target have weight 0."""
     weights_T = targets.weights_K.new_zeros(num_tokens).index_add_(0, targets.positions_K, targets.weights_K)
-    # What fills a bucket up lies at some token that has a target of its own: it adds nothing there.
+    # Padding targets have the position of a real target, so their values must not be added to it.
     values_K = targets.values_K * (targets.weights_K != 0)
     return values_K.new_zeros(num_tokens).index_add_(0, targets.positions_K, values_K), weights_T
 
 
-def tokens_after(batch: Batch) -> Targets:
-    """Of each token the one after it, as far as the sequence goes or the batch says."""
-    return next_tokens(batch) if batch.labels_T is None else stated_tokens(batch)
+def next_token_targets(batch: Batch) -> Targets:
+    """The next token of each token, from the batch's `labels_T` if it has them, else from the sequence itself."""
+    return next_tokens(batch) if batch.labels_T is None else labelled_tokens(batch)
 
 
 def next_tokens(batch: Batch, each_sequence_once: bool = False) -> Targets:
-    """At every token of a sequence but the last, the one after it; each counts once, or each sequence does in all."""
+    """The next token of every token but the last of each sequence. Each target has weight 1 or, if
+    `each_sequence_once`, the targets of each sequence have total weight 1."""
     device, num_real = batch.ids_T.device, batch.num_real_sequences
     num_targets = np.maximum(np.diff(batch.starts_host[: num_real + 1]) - 1, 0)
     starts_host = np.concatenate([[0], np.cumsum(num_targets), np.full(batch.num_padding_sequences, num_targets.sum())])
@@ -128,16 +129,16 @@ def next_tokens(batch: Batch, each_sequence_once: bool = False) -> Targets:
     sequence_K = torch.repeat_interleave(
         torch.arange(num_real, device=device), num_targets_N, output_size=int(starts_host[-1])
     )
-    # As far into its sequence as target k is behind the first target of it.
-    moved_N = starts_N - (num_targets_N.cumsum(0) - num_targets_N)
-    positions_K = torch.arange(len(sequence_K), device=device) + moved_N[sequence_K]
+    # Target k is as far into its sequence as k is past the first target of that sequence.
+    offsets_N = starts_N - (num_targets_N.cumsum(0) - num_targets_N)
+    positions_K = torch.arange(len(sequence_K), device=device) + offsets_N[sequence_K]
     values_K = batch.ids_T[positions_K + 1]
     weights_K = 1 / num_targets_N[sequence_K] if each_sequence_once else torch.ones(len(values_K), device=device)
     return Targets(positions_K, values_K, weights_K, starts_host)
 
 
-def stated_tokens(batch: Batch) -> Targets:
-    """At every token what the batch says comes after it; -1 is no token."""
+def labelled_tokens(batch: Batch) -> Targets:
+    """The token labels of the batch as targets; -1 gets weight 0."""
     values_K = batch.labels_T[: batch.num_real_tokens]
     starts_host = np.minimum(batch.starts_host, batch.num_real_tokens)
     positions_K = torch.arange(len(values_K), device=values_K.device)

@@ -1,6 +1,6 @@
-"""For losses that make their gradient on the way forward: on the way back it is only multiplied by what comes in.
+"""Triton kernel for losses that compute their gradient in the forward pass: the backward pass only scales it.
 
-Imported only where there is CUDA, which brings `triton`.
+Imported only on CUDA, where Triton is available.
 """
 
 import torch
@@ -11,9 +11,9 @@ from torch import Tensor
 BLOCK = 4096
 
 
-def scaled(gradient: Tensor, by: Tensor, kind: torch.dtype) -> Tensor:
-    """gradient x by, a single number on the device, in float32 and in one pass."""
-    out = torch.empty_like(gradient, dtype=kind)
+def scaled(gradient: Tensor, by: Tensor, dtype: torch.dtype) -> Tensor:
+    """gradient x by (a scalar tensor on the device), computed in float32 in one pass and returned as `dtype`."""
+    out = torch.empty_like(gradient, dtype=dtype)
     _scaled[(triton.cdiv(out.numel(), BLOCK),)](gradient, by, out, out.numel(), BLOCK=BLOCK)
     return out
 

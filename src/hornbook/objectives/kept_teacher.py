@@ -1,14 +1,14 @@
-"""What a teacher makes of labelled examples, as rows of numbers that can be kept: one for each unit (the sequences that
-are judged together) and one for each token.
+"""A teacher's outputs on labelled examples as rows of numbers that can be cached: one row per unit (a group of
+sequences that are classified together) and one row per token.
 
 | column | of a unit | of a token |
 |---|---|---|
-| `answers` | what its head says of a sequence or of endings | scores of tags, or of start and end |
-| `answerable` | whether a question has an answer | |
-| `hidden-3` | | what comes out of block 3; `hidden-0` goes into the first |
-| `qkv-3` | | queries, keys and values of block 3 end to end |
+| `answers` | logits of a sequence or of the endings | logits of tags, or of start and end |
+| `answerable` | logits of whether a question has an answer | |
+| `hidden-3` | | output of block 3; `hidden-0` is the input of the first block |
+| `qkv-3` | | queries, keys and values of block 3, concatenated |
 
-Shapes: U units, T tokens, W numbers of a row, N sequences, S longest sequence, H heads, C width of a head.
+Shapes: U units, T tokens, W row width, N sequences, S longest sequence, H heads, C head width.
 """
 
 from collections.abc import Mapping
@@ -26,12 +26,12 @@ from hornbook.models.transformer import Transformer, TransformerConfig
 from hornbook.objectives.matching import Match
 
 ANSWERS, ANSWERABLE = "answers", "answerable"
-NUMBER_BYTES = 4  # float32, so that nothing but rounding tells a kept row from a fresh one
+NUMBER_BYTES = 4  # float32, so that cached rows differ from new ones by rounding only
 
 
 @dataclass(frozen=True)
 class Columns:
-    """The columns of a row by name, with how many numbers each has."""
+    """The columns of the rows of units and of tokens: name -> width."""
 
     units: dict[str, int]
     tokens: dict[str, int]
@@ -40,7 +40,7 @@ class Columns:
         return names <= {*self.units, *self.tokens}
 
     def only(self, names: set[str]) -> "Columns":
-        """Of these the named ones."""
+        """The columns with these names."""
         names = names | ({ANSWERABLE} if ANSWERS in names else set())
         return Columns(*({name: each[name] for name in each if name in names} for each in (self.units, self.tokens)))
 
@@ -49,32 +49,33 @@ class Columns:
 
 
 class KeptTeacher(Protocol):
-    """Rows of the examples that a student is trained on, by the number of the unit or of the sequence."""
+    """Cached rows of a student's training examples, by index of the unit or of the sequence."""
 
     columns: Columns
 
     def units(self, units: np.ndarray, columns: Columns) -> np.ndarray:
-        """Of these columns, float32, U x W."""
+        """The columns of these units, float32, U x W."""
         ...
 
     def tokens(self, sequences: np.ndarray, columns: Columns) -> np.ndarray:
-        """The same of all tokens of these sequences end to end, T x W."""
+        """The columns of all tokens of these sequences, concatenated, float32, T x W."""
         ...
 
 
 def needed(matches: Mapping[str, Match], layers: Mapping[str, list[tuple[int, int]]]) -> set[str]:
-    """The columns that matches ask for, by their layers (of the student, of the teacher)."""
-    found = set()
+    """The names of the columns that the matches need; `layers` holds the (student, teacher) layer pairs of each
+    term."""
+    names = set()
     for term, match in matches.items():
         if match.quantity == "logits":
-            found.add(ANSWERS)
+            names.add(ANSWERS)
         kind = "hidden" if match.quantity in ("hidden", "embeddings") else "qkv"
-        found |= {f"{kind}-{of_teacher}" for _, of_teacher in layers[term]}
-    return found
+        names |= {f"{kind}-{teacher_layer}" for _, teacher_layer in layers[term]}
+    return names
 
 
 def columns_for(names: set[str], output: Output, teacher: TransformerConfig, group_size: int) -> Columns:
-    """Where the named columns stand for a task's output, and how wide they are."""
+    """The named columns for a task's output, with their widths."""
     units: dict[str, int] = {}
     tokens = {name: (3 if name.startswith("qkv") else 1) * teacher.width for name in sorted(names - {ANSWERS})}
     if ANSWERS in names:
@@ -88,26 +89,26 @@ def columns_for(names: set[str], output: Output, teacher: TransformerConfig, gro
 
 
 def teacher_rows(teacher: Transformer, columns: Columns, batch: Batch) -> tuple[Tensor | None, Tensor | None]:
-    """The rows of a batch without dead sequences: of its units, U x W, and of its tokens, T x W."""
+    """The rows of a batch without padding sequences: of its units, U x W, and of its tokens, T x W."""
     hidden: list[Tensor] = []
     qkv: dict[int, Tensor | None] = {int(name[4:]): None for name in columns.tokens if name.startswith("qkv-")}
     x_TD = teacher(batch, hidden, qkv=qkv)
-    found = {f"hidden-{layer}": each for layer, each in enumerate(hidden)}
-    found |= {f"qkv-{layer}": each.flatten(1) for layer, each in qkv.items()}
+    values = {f"hidden-{layer}": each for layer, each in enumerate(hidden)}
+    values |= {f"qkv-{layer}": each.flatten(1) for layer, each in qkv.items()}
     if ANSWERS in columns.units or ANSWERS in columns.tokens:
         answers = teacher.outputs_of(x_TD, batch)
         if teacher.output.answerable:
-            found[ANSWERABLE] = answers[:, -1]
-        found[ANSWERS] = _at_tokens(answers, batch) if teacher.output.kind == "spans" else answers
+            values[ANSWERABLE] = answers[:, -1]
+        values[ANSWERS] = _at_tokens(answers, batch) if teacher.output.kind == "spans" else answers
 
-    def row(names: Mapping[str, int]) -> Tensor | None:
-        return torch.cat([found[name].float() for name in names], 1) if names else None
+    def rows(names: Mapping[str, int]) -> Tensor | None:
+        return torch.cat([values[name].float() for name in names], 1) if names else None
 
-    return row(columns.units), row(columns.tokens)
+    return rows(columns.units), rows(columns.tokens)
 
 
 def _at_tokens(scores_NS2: Tensor, batch: Batch) -> Tensor:
-    """Of a rectangle what stands at tokens, T x 2."""
+    """The logits of the real tokens of a padded tensor, T x 2."""
     lengths = (batch.starts[1:] - batch.starts[:-1]).long()
     sequences_T = torch.repeat_interleave(torch.arange(batch.num_sequences, device=lengths.device), lengths)
     return scores_NS2.flatten(0, 1).index_select(0, sequences_T * scores_NS2.shape[1] + batch.positions_T)
@@ -115,7 +116,7 @@ def _at_tokens(scores_NS2: Tensor, batch: Batch) -> Tensor:
 
 @dataclass(frozen=True)
 class TeacherOutputs:
-    """Rows as a pass of the teacher would have left them."""
+    """Cached rows in the form of a forward pass of the teacher."""
 
     hidden: dict[int, Tensor]
     qkv: dict[int, Tensor]
@@ -125,7 +126,7 @@ class TeacherOutputs:
 def unpack_rows(
     columns: Columns, units: Tensor | None, tokens: Tensor | None, output: Output, num_heads: int, batch: Batch
 ) -> TeacherOutputs:
-    """The columns of kept rows in the shapes of a pass over the batch, which may have dead sequences at its end."""
+    """The columns of cached rows in the shapes of a forward pass over the batch, which may have padding sequences."""
     num_tokens = batch.num_tokens
     if tokens is not None:
         tokens = F.pad(tokens[:num_tokens], (0, 0, 0, max(0, num_tokens - len(tokens))))

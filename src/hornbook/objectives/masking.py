@@ -1,11 +1,11 @@
-"""Which tokens to hide, and what to put there: drawn on the device, in a fixed number known to the host.
+"""Token masking: selects tokens on the device, in a number known to the host, and replaces them.
 
-In a sequence of n tokens, max(1, round(rate x n)) ordinary ones are chosen, as BERT published it. All sequences are
-drawn at once: tokens are sorted by (sequence, random key), and the first of each sequence are taken. With whole words
-or n-grams all tokens of a group share one key, and a group that would go past the number is passed over for the next
-that fits, as published too; so a sequence may end up a token or two short, where no group is small enough.
+In a sequence of n tokens, max(1, round(probability x n)) non-special tokens are selected, as in BERT. All sequences are
+processed at once: tokens are sorted by (sequence, random key), and the first of each sequence are taken. For whole
+words and n-grams, all tokens of a group share one key, and a group that would exceed the number is skipped for the next
+that fits, also as in BERT; a sequence may therefore end up a token or two short if no group is small enough.
 
-Shapes: T tokens, N sequences, K chosen tokens.
+Shapes: T tokens, N sequences, K selected tokens, V vocabulary.
 """
 
 from dataclasses import dataclass
@@ -19,32 +19,32 @@ from hornbook.batch import Batch
 from hornbook.config import Typed, setting
 from hornbook.train.objective import Targets
 
-NUM_ROUNDS = 4  # in which groups are chosen; a fifth would add less than 0.1% of the tokens, even with n-grams
+NUM_ROUNDS = 4  # of selecting groups; a fifth would add less than 0.1% of the tokens, even with n-grams
 
 
 @dataclass(frozen=True)
 class MaskingSettings(Typed, group="masking"):
-    probability: float = setting(0.15, "share of the tokens that are predicted", above=0, below=1)
-    mask_fraction: float = setting(0.8, "of those, how many become the mask token", low=0, high=1)
+    probability: float = setting(0.15, "fraction of the tokens that are predicted", above=0, below=1)
+    mask_fraction: float = setting(0.8, "fraction of the predicted tokens replaced by the mask token", low=0, high=1)
     random_fraction: float = setting(
-        0.1, "of those, how many become a random token; the rest stay as they are", low=0, high=1
+        0.1, "fraction of the predicted tokens replaced by a random token; the rest are unchanged", low=0, high=1
     )
-    unit: Literal["token", "word", "ngram"] = setting("token", "what is chosen as a whole: a token, a word, an n-gram")
+    unit: Literal["token", "word", "ngram"] = setting("token", "unit that is masked as a whole: token, word or n-gram")
     max_ngram: int = setting(
-        3, "longest n-gram, in words; n is drawn with probability proportional to 1/n", low=1, high=100
+        3, "longest n-gram, in words; n is sampled with probability proportional to 1/n", low=1, high=100
     )
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.mask_fraction + self.random_fraction > 1 + 1e-9:
             raise ValueError(
-                "masking.mask_fraction and masking.random_fraction must be together at most 1, "
+                "masking.mask_fraction and masking.random_fraction must together be at most 1, "
                 f"not {self.mask_fraction} and {self.random_fraction}"
             )
 
 
 class Masking:
-    """Draws masks for a vocabulary. `special_ids` are never chosen and never put in as a random token."""
+    """Masks the tokens of a batch. `special_ids` are never selected and never used as random tokens."""
 
     def __init__(self, settings: MaskingSettings, vocab_size: int, mask_id: int, special_ids: list[int]):
         self.settings = settings
@@ -55,30 +55,32 @@ class Masking:
         self.ordinary_ids = torch.nonzero(~is_special).flatten()
 
     def prepare(self, batch: Batch, generator: torch.Generator) -> tuple[Tensor, Targets]:
-        """The corrupted token ids, T, and what stood at the chosen positions."""
+        """The corrupted token ids, T, and the original tokens at the selected positions as targets."""
         device = batch.ids_T.device
         if self.is_special_V.device != device:
             self.is_special_V, self.ordinary_ids = self.is_special_V.to(device), self.ordinary_ids.to(device)
-        positions_K, weights_K, starts_host = self._choose(batch, generator)
+        positions_K, weights_K, starts_host = self._select(batch, generator)
         values_K = batch.ids_T[positions_K]
-        shape = {"device": device, "generator": generator}
-        coin_K = torch.rand(len(positions_K), **shape)
-        random_K = self.ordinary_ids[torch.randint(len(self.ordinary_ids), (len(positions_K),), **shape)]
+        source = {"device": device, "generator": generator}
+        uniform_K = torch.rand(len(positions_K), **source)
+        random_K = self.ordinary_ids[torch.randint(len(self.ordinary_ids), (len(positions_K),), **source)]
         mask_fraction, random_fraction = self.settings.mask_fraction, self.settings.random_fraction
-        put_K = torch.where(coin_K < mask_fraction, self.mask_id, values_K)
-        put_K = torch.where((coin_K >= mask_fraction) & (coin_K < mask_fraction + random_fraction), random_K, put_K)
-        put_K = torch.where(weights_K > 0, put_K, values_K)
-        ids_T = batch.ids_T.scatter(0, positions_K, put_K)
+        is_random_K = (uniform_K >= mask_fraction) & (uniform_K < mask_fraction + random_fraction)
+        new_K = torch.where(uniform_K < mask_fraction, self.mask_id, values_K)
+        new_K = torch.where(is_random_K, random_K, new_K)
+        new_K = torch.where(weights_K > 0, new_K, values_K)
+        ids_T = batch.ids_T.scatter(0, positions_K, new_K)
         return ids_T, Targets(positions_K, values_K, weights_K, starts_host)
 
-    def _choose(self, batch: Batch, generator: torch.Generator) -> tuple[Tensor, Tensor, np.ndarray]:
+    def _select(self, batch: Batch, generator: torch.Generator) -> tuple[Tensor, Tensor, np.ndarray]:
+        """Positions, weights and offsets of the selected tokens, as in `Targets`."""
         device = batch.ids_T.device
         num_tokens = batch.num_tokens
         lengths = np.diff(batch.starts_host)
-        num_chosen = np.maximum(np.round(self.settings.probability * lengths).astype(np.int64), 1)
-        num_chosen = np.minimum(num_chosen, lengths)
-        num_chosen[batch.num_real_sequences :] = 0
-        starts_host = np.concatenate([[0], np.cumsum(num_chosen)])
+        num_selected = np.maximum(np.round(self.settings.probability * lengths).astype(np.int64), 1)
+        num_selected = np.minimum(num_selected, lengths)
+        num_selected[batch.num_real_sequences :] = 0
+        starts_host = np.concatenate([[0], np.cumsum(num_selected)])
 
         sequence_T = torch.repeat_interleave(
             torch.arange(batch.num_sequences, device=device),
@@ -87,25 +89,25 @@ class Masking:
         )
         is_ordinary_T = ~self.is_special_V[batch.ids_T]
         group_T = self._groups(batch, sequence_T, is_ordinary_T, generator)
-        # A random order of the groups; the group's number breaks ties so that its tokens stay together.
+        # A random order of the groups; the tokens of a group share a key and stay together, in their order.
         key_T = torch.rand(num_tokens, device=device, generator=generator, dtype=torch.float64)
         key_T = key_T[group_T].where(is_ordinary_T, 2.0)
         order_T = torch.argsort(key_T + 4.0 * sequence_T, stable=True)
 
-        is_wanted_T = is_ordinary_T
+        is_selected_T = is_ordinary_T
         if self.settings.unit != "token":
-            num_chosen_N = _sent(num_chosen, device)
-            is_wanted_T = _fitting(order_T, group_T, sequence_T, is_ordinary_T, num_chosen_N)
-            # The wanted ones first in each sequence, in their order.
-            unwanted_T = (~is_wanted_T[order_T]).long()
-            order_T = order_T[torch.argsort(unwanted_T + 2 * sequence_T, stable=True)]
-        rank_host = np.arange(starts_host[-1]) - np.repeat(starts_host[:-1], num_chosen)
-        from_host = np.repeat(batch.starts_host[:-1], num_chosen) + rank_host
-        positions_K = order_T[_sent(from_host, device)]
-        return positions_K, is_wanted_T[positions_K].float(), starts_host
+            num_selected_N = _to_device(num_selected, device)
+            is_selected_T = _select_groups(order_T, group_T, sequence_T, is_ordinary_T, num_selected_N)
+            # Move the selected tokens of each sequence to its front, in their order.
+            is_other_T = (~is_selected_T[order_T]).long()
+            order_T = order_T[torch.argsort(is_other_T + 2 * sequence_T, stable=True)]
+        rank_host = np.arange(starts_host[-1]) - np.repeat(starts_host[:-1], num_selected)
+        index_host = np.repeat(batch.starts_host[:-1], num_selected) + rank_host
+        positions_K = order_T[_to_device(index_host, device)]
+        return positions_K, is_selected_T[positions_K].float(), starts_host
 
     def _groups(self, batch: Batch, sequence_T: Tensor, is_ordinary_T: Tensor, generator: torch.Generator) -> Tensor:
-        """For each token the first token of the group that it is chosen with."""
+        """For each token, the index of the first token of its group (the unit that is masked as a whole), T."""
         device, num_tokens = batch.ids_T.device, batch.num_tokens
         index_T = torch.arange(num_tokens, device=device)
         if self.settings.unit == "token":
@@ -120,35 +122,38 @@ class Masking:
         return torch.cummax(torch.where(starts_T, index_T, 0), 0).values
 
     def _ngram_starts(self, num_words: int, generator: torch.Generator, device: torch.device) -> Tensor:
-        """Cuts a row of words into n-grams of random lengths: True where one starts."""
-        share = 1.0 / torch.arange(1, self.settings.max_ngram + 1, device=device, dtype=torch.float32)
-        lengths = torch.multinomial(share, num_words, replacement=True, generator=generator) + 1
+        """Splits words into n-grams of random lengths: True where an n-gram starts."""
+        weights = 1.0 / torch.arange(1, self.settings.max_ngram + 1, device=device, dtype=torch.float32)
+        lengths = torch.multinomial(weights, num_words, replacement=True, generator=generator) + 1
         ends = torch.cumsum(lengths, 0).clamp(max=num_words)
         starts = torch.zeros(num_words + 1, dtype=torch.bool, device=device)
         starts[0] = True
         return starts.scatter(0, ends, True)[:num_words]
 
 
-def _sent(array: np.ndarray, device: torch.device) -> Tensor:
-    """On its way to the device; from pinned memory, so that the host does not wait for what the device is at."""
+def _to_device(array: np.ndarray, device: torch.device) -> Tensor:
+    """Copies to the device asynchronously, from pinned memory."""
     tensor = torch.from_numpy(array)
     return tensor.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else tensor
 
 
-def _fitting(order_T: Tensor, group_T: Tensor, sequence_T: Tensor, is_ordinary_T: Tensor, most_N: Tensor) -> Tensor:
-    """Goes through each sequence's groups in the given order and takes each that still fits: True for their tokens.
+def _select_groups(
+    order_T: Tensor, group_T: Tensor, sequence_T: Tensor, is_ordinary_T: Tensor, most_N: Tensor
+) -> Tensor:
+    """Selects groups of each sequence greedily in the given order, each that still fits into the sequence's `most_N`
+    tokens. Returns True for their tokens, T.
 
-    One by one would be slow. In a round, the groups up to the first that does not fit are taken, and all that are
-    larger than the room left are struck out, as they will never fit; the next round goes on with what remains.
+    One group at a time would be slow. Each round takes the groups up to the first that does not fit, and discards all
+    groups larger than the remaining number, as they can never fit; the next round continues with the rest.
     """
     group_T, sequence_T, is_open_T = group_T[order_T], sequence_T[order_T], is_ordinary_T[order_T]
     size_T = torch.zeros_like(group_T).scatter_add(0, group_T, torch.ones_like(group_T))[group_T]
-    to_come_T = size_T - (order_T - group_T) - 1  # a group's tokens follow each other in the text, and in the order too
+    rest_T = size_T - (order_T - group_T) - 1  # tokens of the group after this one; a group is contiguous in the order
     for _ in range(NUM_ROUNDS):
         count_T = torch.cumsum(is_open_T, 0)
         before_N = torch.zeros_like(most_N).scatter_add(0, sequence_T, is_open_T.long()).cumsum(0)
         before_N = torch.cat([before_N.new_zeros(1), before_N[:-1]])
-        fits_T = is_open_T & (count_T - before_N[sequence_T] + to_come_T <= most_N[sequence_T])
+        fits_T = is_open_T & (count_T - before_N[sequence_T] + rest_T <= most_N[sequence_T])
         left_N = most_N.scatter_add(0, sequence_T, -fits_T.long())
         is_open_T = fits_T | (is_open_T & (size_T <= left_N[sequence_T]))
     return torch.zeros_like(is_ordinary_T).scatter(0, order_T, fits_T)

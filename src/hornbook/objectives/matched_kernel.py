@@ -1,12 +1,12 @@
-"""The kernels of `matched_losses.py` for squared differences: of vectors, and of products of queries, keys or values.
+"""Triton kernels of `matched_losses.py`: squared errors of vectors, and of products of queries, keys or values.
 
-Written out, the scores of attention are N x H x S x S numbers of each side, and a dozen passes over them; here they
-exist a tile at a time, and each tile gives its part of the loss and of the gradient at once. A program takes some
-tokens of one sequence and one head, once as those that look and once as those that are looked at, so that nothing is
-added up between programs and every run gives the same bits.
+In plain PyTorch the attention scores are N x H x S x S numbers per model, with a dozen passes over them; here they
+exist one tile at a time, and each tile contributes to loss and gradient at once. A program processes a tile of tokens
+of one sequence and one head twice, as attending tokens and as attended tokens, so that nothing is summed across
+programs and the result is deterministic.
 
-Imported only where there is CUDA, which brings `triton`. Shapes: T tokens, N sequences, H heads, C width of a head,
-D width, B tiles of the longest sequence.
+Imported only on CUDA, where Triton is available. Shapes: T tokens, N sequences, H heads, C head width, D width, B tiles
+of the longest sequence.
 """
 
 import torch
@@ -15,19 +15,19 @@ import triton.language as tl
 from torch import Tensor
 
 COLUMNS_PER_WARP, MOST_WARPS = 512, 8
-TILE, TILE_OF_WIDE, WIDE = 64, 32, 64  # tokens of a tile; with heads that are wider, fewer
+TILE, TILE_OF_WIDE, WIDE = 64, 32, 64  # tokens per tile; fewer if heads are wider than WIDE
 DIRECTIONS = {"both": 0, "left": 1, "right": 2}
 
 
 def squared_vector_error(ours_TD: Tensor, theirs_TD: Tensor, weights_T: Tensor) -> tuple[Tensor, Tensor]:
-    """Sum of weight x mean((ours - theirs)^2) over vectors, and the gradient of ours."""
+    """Sum of weight x mean((ours - theirs)^2) over vectors, and its gradient with respect to `ours_TD`."""
     num_rows, width = ours_TD.shape
     losses_T = torch.empty(num_rows, dtype=torch.float32, device=ours_TD.device)
     gradient_TD = torch.empty_like(ours_TD)
-    room = max(16, triton.next_power_of_2(width))
+    padded_width = max(16, triton.next_power_of_2(width))
     _squared_vector_error[(num_rows,)](
         ours_TD, theirs_TD, weights_T, losses_T, gradient_TD, width,
-        WIDTH=room, num_warps=min(MOST_WARPS, max(1, room // COLUMNS_PER_WARP)),
+        WIDTH=padded_width, num_warps=min(MOST_WARPS, max(1, padded_width // COLUMNS_PER_WARP)),
     )  # fmt: skip
     return losses_T.sum(), gradient_TD
 
@@ -41,21 +41,21 @@ def squared_relation_error(
     sides: tuple[int, int],
     direction: str,
 ) -> tuple[Tensor, Tensor]:
-    """Sum of weight x mean((ours - theirs)^2) over tokens, where the mean is over heads and the tokens looked at and
-    each side is the product of the first and the second of queries, keys and values / sqrt(C); and the gradient of
-    ours."""
+    """Sum of weight x mean((ours - theirs)^2) over tokens, where the mean is over heads and attended tokens, and ours
+    and theirs are the products of the two factors `sides` (queries, keys or values) / sqrt(C); and its gradient with
+    respect to `ours_T3HC`."""
     _, _, num_heads, width = ours_T3HC.shape
     their_width, num_sequences = theirs_T3HC.shape[-1], len(starts) - 1
-    room, their_room = (max(16, triton.next_power_of_2(each)) for each in (width, their_width))
-    tile = TILE if max(room, their_room) <= WIDE else TILE_OF_WIDE
+    padded_width, their_padded_width = (max(16, triton.next_power_of_2(each)) for each in (width, their_width))
+    tile = TILE if max(padded_width, their_padded_width) <= WIDE else TILE_OF_WIDE
     num_tiles = triton.cdiv(longest, tile)
     losses_NHB = torch.empty(num_sequences, num_heads, num_tiles, dtype=torch.float32, device=ours_T3HC.device)
     gradient_T3HC = torch.zeros_like(ours_T3HC)
     _squared_relation_error[(num_tiles, num_heads, num_sequences)](
         ours_T3HC, theirs_T3HC, weights_T, starts, losses_NHB, gradient_T3HC, num_heads, width, their_width,
         width**-0.5, their_width**-0.5,
-        FIRST=sides[0], SECOND=sides[1], DIRECTION=DIRECTIONS[direction], TILE=tile, WIDTH=room, THEIR_WIDTH=their_room,
-        num_warps=4,
+        FIRST=sides[0], SECOND=sides[1], DIRECTION=DIRECTIONS[direction],
+        TILE=tile, WIDTH=padded_width, THEIR_WIDTH=their_padded_width, num_warps=4,
     )  # fmt: skip
     return losses_NHB.sum(), gradient_T3HC
 
@@ -66,16 +66,16 @@ def _squared_vector_error(ours, theirs, weights, losses, gradient, width, WIDTH:
     at = tl.arange(0, WIDTH)
     inside = at < width
     places = row.to(tl.int64) * width + at
-    apart = tl.load(ours + places, mask=inside, other=0.0).to(tl.float32)
-    apart -= tl.load(theirs + places, mask=inside, other=0.0).to(tl.float32)
+    error = tl.load(ours + places, mask=inside, other=0.0).to(tl.float32)
+    error -= tl.load(theirs + places, mask=inside, other=0.0).to(tl.float32)
     share = tl.load(weights + row).to(tl.float32) / width
-    tl.store(losses + row, share * tl.sum(apart * apart, 0))
-    tl.store(gradient + places, (2 * share * apart).to(gradient.dtype.element_ty), mask=inside)
+    tl.store(losses + row, share * tl.sum(error * error, 0))
+    tl.store(gradient + places, (2 * share * error).to(gradient.dtype.element_ty), mask=inside)
 
 
 @triton.jit
 def _tile(of, tokens, length, begin, part, head, num_heads, width, WIDTH: tl.constexpr):
-    """Some tokens' queries, keys or values of one head."""
+    """The queries, keys or values of one head for a tile of tokens."""
     at = tl.arange(0, WIDTH)
     places = ((begin + tokens).to(tl.int64) * 3 + part)[:, None] * num_heads * width + head * width + at[None, :]
     return tl.load(of + places, mask=(tokens < length)[:, None] & (at < width)[None, :], other=0.0)
@@ -83,25 +83,25 @@ def _tile(of, tokens, length, begin, part, head, num_heads, width, WIDTH: tl.con
 
 @triton.jit
 def _share(weights, tokens, length, begin, num_heads, DIRECTION: tl.constexpr):
-    """How much each product of a token that looks counts."""
+    """The weight of each product of an attending token."""
     if DIRECTION == 0:
-        num_seen = tokens * 0 + length
+        num_attended = tokens * 0 + length
     elif DIRECTION == 1:
-        num_seen = tokens + 1
+        num_attended = tokens + 1
     else:
-        num_seen = length - tokens
+        num_attended = length - tokens
     weight = tl.load(weights + begin + tokens, mask=tokens < length, other=0.0).to(tl.float32)
-    return tl.where(tokens < length, weight / (num_heads * num_seen), 0.0)
+    return tl.where(tokens < length, weight / (num_heads * num_attended), 0.0)
 
 
 @triton.jit
-def _is_seen(looking, looked_at, length, DIRECTION: tl.constexpr):
-    seen = (looking < length) & (looked_at < length)
+def _mask(attending, attended, length, DIRECTION: tl.constexpr):
+    mask = (attending < length) & (attended < length)
     if DIRECTION == 1:
-        seen = seen & (looked_at <= looking)
+        mask = mask & (attended <= attending)
     elif DIRECTION == 2:
-        seen = seen & (looked_at >= looking)
-    return seen
+        mask = mask & (attended >= attending)
+    return mask
 
 
 @triton.jit
@@ -130,17 +130,17 @@ def _squared_relation_error(
             y_there = _tile(ours, there, length, begin, SECOND, head, num_heads, width, WIDTH)
             their_x = _tile(theirs, there, length, begin, FIRST, head, num_heads, their_width, THEIR_WIDTH)
             their_y = _tile(theirs, there, length, begin, SECOND, head, num_heads, their_width, THEIR_WIDTH)
-            # these tokens look
-            apart = tl.dot(x_here, tl.trans(y_there)) * scale - tl.dot(their_x_here, tl.trans(their_y)) * their_scale
-            apart = tl.where(_is_seen(here[:, None], there[None, :], length, DIRECTION), apart, 0.0)
-            shared = apart * share_here[:, None]
-            loss += tl.sum(shared * apart)
+            # this tile attends
+            error = tl.dot(x_here, tl.trans(y_there)) * scale - tl.dot(their_x_here, tl.trans(their_y)) * their_scale
+            error = tl.where(_mask(here[:, None], there[None, :], length, DIRECTION), error, 0.0)
+            shared = error * share_here[:, None]
+            loss += tl.sum(shared * error)
             x_gradient += tl.dot(shared.to(kind), y_there)
-            # these tokens are looked at
-            apart = tl.dot(y_here, tl.trans(x_there)) * scale - tl.dot(their_y_here, tl.trans(their_x)) * their_scale
-            apart = tl.where(_is_seen(there[None, :], here[:, None], length, DIRECTION), apart, 0.0)
+            # this tile is attended to
+            error = tl.dot(y_here, tl.trans(x_there)) * scale - tl.dot(their_y_here, tl.trans(their_x)) * their_scale
+            error = tl.where(_mask(there[None, :], here[:, None], length, DIRECTION), error, 0.0)
             share_there = _share(weights, there, length, begin, num_heads, DIRECTION)
-            y_gradient += tl.dot((apart * share_there[None, :]).to(kind), x_there)
+            y_gradient += tl.dot((error * share_there[None, :]).to(kind), x_there)
         at = tl.arange(0, WIDTH)
         inside = (here < length)[:, None] & (at < width)[None, :]
         places = ((begin + here).to(tl.int64) * 3)[:, None] * num_heads * width + head * width + at[None, :]

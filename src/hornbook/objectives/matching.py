@@ -1,25 +1,25 @@
-"""What a student takes from its teacher, as data: a recipe is a few matches, and a match says which quantity of which
-layers is brought together by which loss.
+"""Distillation recipes as data: a recipe is a list of matches, and a match is a quantity of student and teacher, the
+layers at which it is compared, and the loss.
 
     Match("hidden", "mse", layers="uniform", projection="student-to-teacher")
 
 | quantity | what it is | shape |
 |---|---|---|
-| `logits` | scores over the vocabulary, or what a task answers | of the head |
-| `embeddings` | what goes into the first block | T x D |
-| `hidden` | what comes out of a block | T x D |
-| `queries`, `keys`, `values` | of a block, all heads end to end | T x D |
+| `logits` | logits over the vocabulary, or outputs of the task head | of the head |
+| `embeddings` | input of the first block | T x D |
+| `hidden` | output of a block | T x D |
+| `queries`, `keys`, `values` | of a block, all heads concatenated | T x D |
 | `attention` | q k / sqrt(C) of a block, before the softmax | H x S x S of each sequence |
 | `query-relations`, `key-relations`, `value-relations` | q q, k k, v v / sqrt(C) of a block | the same |
 
-| loss | at each token |
+| loss | per token |
 |---|---|
-| `mse` | mean of the squared differences; of `attention` and relations, over heads and the tokens attended to |
-| `cosine` | 1 - cosine, of vectors |
+| `mse` | mean of the squared differences; for `attention` and relations, over heads and attended tokens |
+| `cosine` | 1 - cosine similarity, for vectors |
 | `kl` | sum of p_teacher (log p_teacher - log p_student); p is the softmax of scores / temperature; x temperature^2 |
-| `soft-cross-entropy` | the same without the teacher's own entropy, which no student can change |
+| `soft-cross-entropy` | `kl` without the entropy of the teacher, which is constant |
 
-Layers are counted from 1. Losses of the layers of one match are added up.
+Layers are counted from 1. The losses of all layers of a match are summed.
 """
 
 import dataclasses
@@ -57,33 +57,33 @@ LAYER_WORDS = ("uniform", "uniform-but-last", "top", "bottom", "last")
 
 @dataclass(frozen=True)
 class Match(configuration.Typed, group="match"):
-    quantity: Quantity = setting("logits", "what is matched")
-    loss: MatchLoss = setting("mse", "by which loss")
-    weight: float = setting(1.0, "how much it counts", above=0, high=1e6)
+    quantity: Quantity = setting("logits", "the quantity that is matched")
+    loss: MatchLoss = setting("mse", "the loss")
+    weight: float = setting(1.0, "weight of the loss", above=0, high=1e6)
     layers: str = setting(
-        "uniform", "which layers: uniform, uniform-but-last, top, bottom, last, or the teacher's for each, as 3,6,9,12"
+        "uniform", "uniform, uniform-but-last, top, bottom, last, or a teacher layer per student layer, as 3,6,9,12"
     )
-    temperature: float = setting(1.0, "scores are divided by it before the softmax", above=0, high=1e4)
-    projection: Projection = setting("none", "which side is brought to the other's width; the teacher's never learns")
-    tokens: Literal["all", "first"] = setting("all", "vectors of all tokens, or of the first of each sequence")
-    heads: str = setting("each", "of relations: each head with its like, the mean of heads, or resplit into a number")
+    temperature: float = setting(1.0, "logits are divided by it before the softmax", above=0, high=1e4)
+    projection: Projection = setting("none", "projection to the other's width; that of the teacher is not trained")
+    tokens: Literal["all", "first"] = setting("all", "match vectors of all tokens, or of each sequence's first token")
+    heads: str = setting("each", "attention and relations: match each head, the mean, or resplit into this number")
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.loss not in LOSSES_OF[self.quantity]:
-            fitting = ", ".join(LOSSES_OF[self.quantity])
-            raise ValueError(f"{self.quantity} are matched by {fitting}, not by '{self.loss}'")
+            losses = ", ".join(LOSSES_OF[self.quantity])
+            raise ValueError(f"the loss of {self.quantity} must be one of {losses}, not '{self.loss}'")
         if self.heads not in ("each", "mean") and not (self.heads.isdigit() and int(self.heads) > 0):
             raise ValueError(f"heads of a match must be each, mean or a number, not '{self.heads}'")
         if self.projection != "none" and self.quantity not in VECTORS:
-            raise ValueError(f"{self.quantity} have no width that a projection could change: leave projection out")
+            raise ValueError(f"projection is for {', '.join(VECTORS)}, not for {self.quantity}: leave it out")
 
 
 @dataclass(frozen=True)
 class Recipe:
-    """Matches, and how much the objective's own loss counts beside them: masked tokens, or the labels of a task.
+    """Matches, and the weight of the hard-label loss: that of masked or next tokens, or of the labels of a task.
 
-    `settings` are those that a stage on a task is published with, by dotted name; its rate is that of a base model.
+    `settings` are the published settings of a stage on a task, by dotted name; their learning rate is for a base model.
     """
 
     matches: tuple[Match, ...]
@@ -92,11 +92,11 @@ class Recipe:
 
     def __post_init__(self) -> None:
         if not self.matches and not self.hard_label_weight:
-            raise ValueError("the recipe is empty: leave in a match, or set objective.hard_label_weight above 0")
+            raise ValueError("the recipe is empty: add a match, or set objective.hard_label_weight above 0")
         configuration.checked(self.hard_label_weight, float, "objective.hard_label_weight", low=0, high=1e6)
 
     def named(self) -> dict[str, Match]:
-        """Each match by the name of its loss term: its quantity, numbered where there are several of one."""
+        """The matches by the name of their loss term: the quantity, numbered if there are several of the same."""
         terms: dict[str, Match] = {}
         for match in self.matches:
             same = sum(each.quantity == match.quantity for each in terms.values())
@@ -106,7 +106,7 @@ class Recipe:
 
 @dataclass(frozen=True)
 class Plan:
-    """A published way: what is matched on plain text (None: it has no such part), and the stages on a task."""
+    """A published method: the recipe on plain text (None if it has none), and the stages on a task."""
 
     general: Recipe | None
     task: tuple[Recipe, ...]
@@ -156,7 +156,7 @@ PLANS: dict[str, Plan] = {
 
 
 def layer_pairs(layers: str, num_student: int, num_teacher: int) -> list[tuple[int, int]]:
-    """(layer of the student, layer of the teacher) for each that is matched.
+    """The (student layer, teacher layer) pairs that are matched.
 
     >>> layer_pairs("uniform", 4, 12), layer_pairs("top", 2, 6), layer_pairs("2,6", 2, 6)
     ([(1, 3), (2, 6), (3, 9), (4, 12)], [(1, 5), (2, 6)], [(1, 2), (2, 6)])
@@ -174,9 +174,9 @@ def layer_pairs(layers: str, num_student: int, num_teacher: int) -> list[tuple[i
     try:
         theirs = [int(part) for part in layers.split(",")]
     except ValueError:
-        words = ", ".join(LAYER_WORDS)
+        names = ", ".join(LAYER_WORDS)
         raise ValueError(
-            f"layers must be one of {words}, or numbers such as 3,6,9,12, not {configuration.shown(layers)}"
+            f"layers must be one of {names}, or numbers such as 3,6,9,12, not {configuration.shown(layers)}"
         ) from None
     if len(theirs) != num_student or not all(1 <= number <= num_teacher for number in theirs):
         raise ValueError(
@@ -187,7 +187,7 @@ def layer_pairs(layers: str, num_student: int, num_teacher: int) -> list[tuple[i
 
 
 def recipes_in(text: str, is_task: bool) -> tuple[Recipe, ...]:
-    """The stages that a name or a recipe written as JSON stands for; one on plain text.
+    """The stages of a recipe given by name or as JSON; on plain text there is always one.
 
     >>> hidden = '{"matches": [{"quantity": "hidden", "loss": "cosine"}], "hard_label_weight": 1}'
     >>> recipes_in(hidden, False)[0].hard_label_weight
@@ -206,12 +206,12 @@ def recipes_in(text: str, is_task: bool) -> tuple[Recipe, ...]:
         return stages
     if text not in PLANS:
         raise ValueError(
-            f"there is no recipe {configuration.shown(text)}: take {', '.join(PLANS)}, or name a JSON file of your own"
+            f"there is no recipe {configuration.shown(text)}: use {', '.join(PLANS)}, or the name of a JSON file"
         )
     plan = PLANS[text]
     if not is_task and plan.general is None:
-        able = ", ".join(name for name, each in PLANS.items() if each.general)
-        raise ValueError(f"the recipe {text} is for tasks: add --task and --data, or take {able}")
+        general = ", ".join(name for name, each in PLANS.items() if each.general)
+        raise ValueError(f"the recipe {text} is for tasks: add --task and --data, or use {general}")
     return plan.task if is_task else (plan.general,)
 
 

@@ -1,14 +1,15 @@
-"""Masked tokens (`mlm`) and, beside it, one of two tasks on the sentences: whether the second segment follows the first
-(`nsp`, Devlin et al. 2018), or whether two that follow each other were swapped (`sop`, Lan et al. 2019).
+"""Masked language modelling (`mlm`), optionally with one of two sentence tasks: whether the second segment follows the
+first (`nsp`, Devlin et al. 2018), or whether two consecutive segments were swapped (`sop`, Lan et al. 2019).
 
-mlm = - sum over chosen tokens of log p(token | the corrupted text)
+mlm = - sum over masked tokens of log p(token | the corrupted text)
 nsp, sop = - sum over sequences of log p(label | [CLS])
 
-Label 0 means that B really follows A, as `transformers` counts. The total is weight x sum / count, added over terms.
+Label 0 means that the second segment really follows the first, as in `transformers`. The loss is the sum over terms of
+weight x sum / count.
 
-    objective = Pretraining(Masking(MaskingSettings(), vocab_size, mask_id, special_ids), sentence="nsp")
-    drawn = objective.prepare(batch, generator)
-    objective.sums(model, drawn)                    # {"mlm": ..., "nsp": ...}
+    objective = MlmObjective(Masking(MaskingSettings(), vocab_size, mask_id, special_ids), sentence="nsp")
+    step_inputs = objective.prepare(batch, generator)
+    objective.sums(model, step_inputs)              # {"mlm": ..., "nsp": ...}
 """
 
 import dataclasses
@@ -31,13 +32,13 @@ SentenceTask = Literal["none", "nsp", "sop"]
 @dataclass(frozen=True)
 class MlmSettings(Typed, group="objective"):
     sentence: SentenceTask = setting(
-        "nsp", "also predict whether the second segment follows the first (nsp), or whether two were swapped (sop)"
+        "nsp", "sentence task: whether the second segment follows the first (nsp) or the two were swapped (sop)"
     )
-    sentence_weight: float = setting(1.0, "how much that loss counts beside the masked tokens'", low=0, high=1e6)
+    sentence_weight: float = setting(1.0, "weight of the sentence task's loss, relative to mlm", low=0, high=1e6)
 
 
 class MlmObjective:
-    """MLM alone, or together with a sentence task from one pass through the encoder."""
+    """MLM, optionally with a sentence task computed from the same forward pass."""
 
     is_capturable = True
 
@@ -48,7 +49,7 @@ class MlmObjective:
         self.summed_loss = summed_loss
 
     def compile(self) -> None:
-        """Fuses the loss over the vocabulary, which otherwise goes over the scores several times."""
+        """Compiles the loss over the vocabulary, which otherwise makes several passes over the logits."""
         self.summed_loss = torch.compile(summed_loss, dynamic=True)
 
     def prepare(self, batch: Batch, generator: torch.Generator) -> StepInputs:
@@ -65,12 +66,12 @@ class MlmObjective:
         }
 
     def evaluate(self, model: nn.Module, step_inputs: StepInputs) -> dict[str, Tensor]:
-        found = {}
+        metrics = {}
         for term, logits in self._logits(model, step_inputs).items():
             targets = step_inputs.targets[term]
-            found[term] = summed_loss(logits, targets.values_K, targets.weights_K)
-            found[f"{term}_accuracy"] = ((logits.argmax(-1) == targets.values_K) * targets.weights_K).sum()
-        return found
+            metrics[term] = summed_loss(logits, targets.values_K, targets.weights_K)
+            metrics[f"{term}_accuracy"] = ((logits.argmax(-1) == targets.values_K) * targets.weights_K).sum()
+        return metrics
 
     def _logits(self, model: nn.Module, step_inputs: StepInputs) -> dict[str, Tensor]:
         x_TD = model(step_inputs.batch)
@@ -81,7 +82,7 @@ class MlmObjective:
 
 
 def sentence_targets(batch: Batch) -> Targets:
-    """One target a sequence, at its `[CLS]`: the batch's own label."""
+    """One target per sequence, at its `[CLS]`: the label in the batch."""
     num_real = batch.num_real_sequences
     starts_host = np.minimum(np.arange(batch.num_sequences + 1), num_real)
     labels = batch.labels_N[:num_real]
@@ -89,14 +90,14 @@ def sentence_targets(batch: Batch) -> Targets:
 
 
 def every_token(batch: Batch) -> Targets:
-    """One target a token, whatever it is."""
+    """One target of value 0 per real token."""
     index_T = torch.arange(batch.num_real_tokens, device=batch.ids_T.device)
     starts_host = batch.starts_host.clip(max=batch.num_real_tokens)
     return Targets(index_T, torch.zeros_like(index_T), torch.ones_like(index_T, dtype=torch.float32), starts_host)
 
 
 def summed_loss(logits_KV: Tensor, values_K: Tensor, weights_K: Tensor) -> Tensor:
-    """Cross-entropy added up over the targets, in at least float32."""
+    """Weighted cross-entropy, summed over the targets, in at least float32."""
     if logits_KV.dtype in (torch.bfloat16, torch.float16):
         logits_KV = logits_KV.float()
     return (F.cross_entropy(logits_KV, values_K, reduction="none") * weights_K).sum()

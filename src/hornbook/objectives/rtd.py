@@ -1,15 +1,16 @@
-"""ELECTRA's pre-training: a generator fills in masked tokens (`mlm`), a discriminator finds those it replaced (`rtd`).
+"""ELECTRA's replaced token detection: a generator predicts masked tokens (`mlm`), a discriminator detects the tokens
+that it replaced (`rtd`).
 
 mlm = - sum over masked tokens of log p_G(token | the masked text)
-rtd = - sum over all tokens of log p_D(replaced or not | the text with the generator's guesses in place of the masks)
+rtd = - sum over all tokens of log p_D(replaced or not | the text with samples from p_G in place of the masks)
 
-A guess is a sample: the greatest of score + Gumbel noise. No gradient goes through it. A guess that happens to be the
-token that stood there counts as original. The total is mlm / count + 50 x rtd / count.
+The generator's tokens are sampled by the Gumbel-max trick, and no gradient flows through them. A sampled token that
+equals the original counts as original. The loss is mlm / count + 50 x rtd / count.
 
-The noise is a hash of (a number drawn for the target, the token), so that a step guesses the same however it is split,
-and wherever it is computed.
+The noise is a hash of (a random number per target, the token), so that the samples of a step do not depend on how it is
+split into micro-batches or on the device.
 
-Shapes: T tokens, K masked tokens, V vocabulary, D width.
+Shapes: T tokens, K masked tokens, V vocabulary, D width, N sequences.
 """
 
 import dataclasses
@@ -30,7 +31,7 @@ from hornbook.objectives.mlm import SentenceTask, every_token, sentence_targets,
 from hornbook.train.objective import StepInputs, Targets
 
 Learns = Literal["rtd", "rtd-masked", "replace-mlm", "all-tokens-mlm"]
-TERMS: dict[str, str] = {  # the discriminator's loss, as it is called in the metrics
+TERMS: dict[str, str] = {  # the name of the discriminator's loss in the metrics
     "rtd": "rtd",
     "rtd-masked": "rtd",
     "replace-mlm": "replace_mlm",
@@ -50,53 +51,53 @@ DETECTION_WEIGHT, MLM_WEIGHT = 50.0, 1.0
 class RtdSettings(Typed, group="objective"):
     learns: Learns = setting(
         "rtd",
-        "what the discriminator does: rtd finds replaced tokens among all; rtd-masked only among the masked ones; "
-        "replace-mlm names the masked ones, all-tokens-mlm all of them, from the text with the guesses (ablations)",
+        "task of the discriminator: rtd detects replaced tokens; rtd-masked only among masked tokens; replace-mlm and "
+        "all-tokens-mlm predict the masked or all original tokens from the text with samples (ablations)",
     )
     weight: float | None = setting(
-        None, "how much that counts beside mlm; none takes 50 for rtd, 1 for the others", low=0, high=1e6
+        None, "weight of the discriminator's loss relative to mlm; none: 50 for rtd, 1 for the others", low=0, high=1e6
     )
     correction: float = setting(
         0.0,
-        "above 0 the discriminator also names what stood at the masked tokens, and so much that counts (COCO-LM)",
+        "weight of a loss in which the discriminator also predicts the original masked tokens (COCO-LM); 0: off",
         low=0,
         high=1e6,
     )
     generator_size: float = setting(
-        0.25, "the generator's width, heads and inner width, of the discriminator's", above=0, high=1
+        0.25, "width, heads and inner width of the generator, as a fraction of the discriminator's", above=0, high=1
     )
     generator_layers: int | None = setting(
-        None, "the generator's blocks; none: as many as the discriminator's", low=1, high=10_000
+        None, "number of blocks of the generator; none: as many as the discriminator", low=1, high=10_000
     )
     generator_learns: Literal["likelihood", "adversarial"] = setting(
-        "likelihood", "mlm, or to mislead the discriminator by policy gradient, which the paper found worse"
+        "likelihood", "objective of the generator: mlm, or policy gradient against the discriminator (paper: worse)"
     )
     generator_lr_ratio: float = setting(
-        1.0, "share of the learning rate that the generator's own weights get", low=0, high=1e6
+        1.0, "learning rate of the generator's own weights, relative to optimizer.lr", low=0, high=1e6
     )
     temperature: float = setting(
-        1.0, "of the generator's guesses; above 1 they are further off and easier to find", above=0, high=1e4
+        1.0, "sampling temperature of the generator; above 1, samples are easier to detect", above=0, high=1e4
     )
     shared: Shared = setting(
         "embeddings",
-        "what both encoders share: embeddings as published, only those of tokens, none, or all layers; followed: the "
-        "discriminator's tokens take over what the generator's learn, and none of its gradients goes back (DeBERTa-v3)",
+        "weights shared by both encoders: embeddings (as published), tokens, none, or all layers; followed: the "
+        "discriminator's token embeddings follow the generator's without sending gradients back (DeBERTa-v3)",
     )
     sentence: SentenceTask = setting(
-        "none", "the discriminator also judges whether segments follow (nsp) or were swapped (sop); none is published"
+        "none", "sentence task of the discriminator: consecutive segments (nsp) or swapped ones (sop); published: none"
     )
-    sentence_weight: float = setting(1.0, "how much that counts", low=0, high=1e6)
+    sentence_weight: float = setting(1.0, "weight of the sentence task's loss", low=0, high=1e6)
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.correction and not self.learns.startswith("rtd"):
             raise ValueError(
-                f"objective.correction names tokens beside finding them, and {self.learns} names them already: "
-                "set objective.learns=rtd or leave it out"
+                f"objective.correction adds token prediction to rtd, but objective.learns={self.learns} predicts "
+                "tokens already: set objective.learns=rtd or leave objective.correction out"
             )
         if self.shared == "all" and (self.generator_size != 1 or self.generator_layers is not None):
             raise ValueError(
-                "objective.shared=all needs two encoders of one size: set objective.generator_size=1 and leave "
+                "objective.shared=all needs two encoders of the same size: set objective.generator_size=1 and leave "
                 "objective.generator_layers out"
             )
         if self.generator_learns == "adversarial" and not self.learns.startswith("rtd"):
@@ -104,7 +105,7 @@ class RtdSettings(Typed, group="objective"):
 
     @property
     def weights(self) -> dict[str, float]:
-        """How much each loss term counts."""
+        """The weight of each loss term."""
         weight = self.weight
         if weight is None:
             weight = DETECTION_WEIGHT if self.learns.startswith("rtd") else MLM_WEIGHT
@@ -115,28 +116,28 @@ class RtdSettings(Typed, group="objective"):
 
     @property
     def heads(self) -> tuple[str, ...]:
-        """Of the discriminator."""
-        of_sentence = () if self.sentence == "none" else ("pooler", "sentence")
-        return *of_sentence, *(("mlm", "rtd") if self.correction else HEADS[self.learns])
+        """The heads of the discriminator."""
+        sentence_heads = () if self.sentence == "none" else ("pooler", "sentence")
+        return *sentence_heads, *(("mlm", "rtd") if self.correction else HEADS[self.learns])
 
 
 @dataclass(frozen=True)
 class _Guessed:
-    """What the generator made of a step."""
+    """The generator's outputs in a step."""
 
-    x_KD: Tensor  # its hidden states at the masked tokens
+    x_KD: Tensor  # hidden states at the masked tokens
     logits_KV: Tensor
-    guesses_K: Tensor
-    original_T: Tensor  # the text as it was
-    batch: Batch  # the text with the guesses in it
+    guesses_K: Tensor  # the sampled tokens
+    original_T: Tensor  # the original text
+    batch: Batch  # the text with the sampled tokens
 
 
 @dataclass(frozen=True)
 class _Judged:
-    """What the discriminator made of it."""
+    """The discriminator's losses and correctness per target."""
 
     losses_K: Tensor
-    is_right_K: Callable[[], Tensor]  # asked for in validation only: it may be a maximum over the vocabulary
+    is_right_K: Callable[[], Tensor]  # called in validation only: it may be an argmax over the vocabulary
     is_replaced_K: Tensor
     weights_K: Tensor
 
@@ -155,13 +156,13 @@ class RtdObjective:
         self.summed_loss, self.guess, self.copied_or_named = summed_loss, guess, copied_or_named
 
     def compile(self) -> None:
-        """Fuses what goes over the scores of the whole vocabulary: the loss, and the noise with its maximum."""
+        """Compiles the operations over the whole vocabulary: the losses and the sampling."""
         self.summed_loss = torch.compile(summed_loss, dynamic=True)
         self.guess = torch.compile(guess, dynamic=True)
         self.copied_or_named = torch.compile(copied_or_named, dynamic=True)
 
     def prepare(self, batch: Batch, generator: torch.Generator) -> StepInputs:
-        """Targets of `mlm` and, under `guesses`, the numbers that the noise is made from; `rtd` wants every token."""
+        """Targets of `mlm`, of `rtd` (every token) and, under `guesses`, the random numbers that seed the noise."""
         ids_T, mlm = self.masking.prepare(batch, generator)
         device = ids_T.device
         numbers_K = torch.randint(-(2**31), 2**31, mlm.values_K.shape, device=device, generator=generator)
@@ -229,10 +230,10 @@ class RtdObjective:
         return _Guessed(x_KD, logits_KV, guesses_K, original_T, batch)
 
     def _judged(self, model: ElectraPair, x_KD: Tensor, guessed: _Guessed, step_inputs: StepInputs) -> _Judged:
-        """What the discriminator makes of it, at the targets of its term."""
+        """The discriminator's losses at the targets of its term."""
         targets = step_inputs.targets[self.term]
         original_K, text_K = guessed.original_T, guessed.batch.ids_T
-        if self.wants_every_token:  # they stand in order: what is paired goes as far as both
+        if self.wants_every_token:  # targets are in token order; either side may have padding at the end
             num = min(len(x_KD), len(targets.weights_K))
             x_KD, original_K, text_K, weights_K = x_KD[:num], original_K[:num], text_K[:num], targets.weights_K[:num]
         else:
@@ -252,7 +253,7 @@ class RtdObjective:
     def _named(
         self, logits_KV: Tensor, scores_K: Tensor, original_K: Tensor, is_replaced_K: Tensor, weights_K: Tensor
     ) -> _Judged:
-        """Each token is copied or named, as the scores of `rtd` say."""
+        """Losses of a prediction that copies each token or predicts it, as decided by the `rtd` logits."""
         losses_K = self.copied_or_named(logits_KV, scores_K, original_K, is_replaced_K)
 
         def is_right_K() -> Tensor:
@@ -261,8 +262,8 @@ class RtdObjective:
         return _Judged(losses_K, is_right_K, is_replaced_K, weights_K)
 
     def _corrected(self, model: ElectraPair, x_TD: Tensor, guessed: _Guessed, mlm: Targets) -> _Judged:
-        """What stood at the masked tokens, copied or named; the scores of `rtd` do not learn from it (Meng et al. 2021,
-        arXiv 2102.08473, "corrective language modeling")."""
+        """Losses of predicting the original masked tokens by copying or predicting; no gradient goes to the `rtd`
+        logits (Meng et al. 2021, arXiv 2102.08473, "corrective language modeling")."""
         x_KD = x_TD.index_select(0, mlm.positions_K)
         with torch.no_grad():
             scores_K = upcast(model.discriminator.rtd_logits(x_KD))
@@ -273,10 +274,11 @@ class RtdObjective:
     def _adversarial(
         self, model: ElectraPair, x_TD: Tensor, guessed: _Guessed, step_inputs: StepInputs
     ) -> dict[str, Tensor]:
-        """REINFORCE (appendix F of the paper): a guess earns the discriminator's loss on it, less a learned baseline.
+        """REINFORCE (appendix F of the paper): the reward of a sampled token is the discriminator's loss on it, less a
+        learned baseline.
 
-        policy = - sum of (reward - baseline) x log p_G(guess); the baseline is - log sigmoid(w x), and sigmoid(w x) is
-        trained towards the probability that the discriminator gives to what is true.
+        policy = - sum of (reward - baseline) x log p_G(sample); the baseline is - log sigmoid(w x), and sigmoid(w x) is
+        trained towards the probability that the discriminator gives to the correct answer.
         """
         targets = step_inputs.targets["policy"]
         with torch.no_grad():
@@ -284,40 +286,41 @@ class RtdObjective:
             is_replaced_K = (guessed.guesses_K != targets.values_K).to(scores_K.dtype)
             rewards_K = F.binary_cross_entropy_with_logits(scores_K, is_replaced_K, reduction="none")
         expected_K = upcast(model.generator.reward(guessed.x_KD.detach())[:, 0])
-        gains_K = rewards_K + F.logsigmoid(expected_K.detach())
-        costs_K = F.cross_entropy(upcast(guessed.logits_KV), guessed.guesses_K, reduction="none")
-        off_K = F.binary_cross_entropy_with_logits(expected_K, torch.exp(-rewards_K), reduction="none")
+        advantages_K = rewards_K + F.logsigmoid(expected_K.detach())
+        surprisals_K = F.cross_entropy(upcast(guessed.logits_KV), guessed.guesses_K, reduction="none")
+        baseline_K = F.binary_cross_entropy_with_logits(expected_K, torch.exp(-rewards_K), reduction="none")
         return {
-            "policy": (gains_K * costs_K * targets.weights_K).sum(),
-            "baseline": (off_K * targets.weights_K).sum(),
+            "policy": (advantages_K * surprisals_K * targets.weights_K).sum(),
+            "baseline": (baseline_K * targets.weights_K).sum(),
         }
 
 
 def put(ids_T: Tensor, targets: Targets, values_K: Tensor) -> Tensor:
-    """The text with values at the targets; a target of weight 0 puts nothing anywhere."""
+    """The text with `values_K` at the positions of the targets, except those of weight 0."""
     beyond = len(ids_T)
     positions_K = torch.where(targets.weights_K > 0, targets.positions_K, beyond)
     return F.pad(ids_T, (0, 1)).scatter(0, positions_K, values_K)[:beyond]
 
 
 def copied_or_named(logits_KV: Tensor, scores_K: Tensor, original_K: Tensor, is_replaced_K: Tensor) -> Tensor:
-    """- log p(token) of p(token) = p(copy) x [it stands there] + (1 - p(copy)) x softmax(token), K; the scores of `rtd`
-    say not to copy."""
+    """- log p(token), K, where p(token) = p(copy) x [token is in the text] + (1 - p(copy)) x softmax(token) and
+    1 - p(copy) = sigmoid of the `rtd` logits `scores_K`."""
     named_K = F.logsigmoid(scores_K) - F.cross_entropy(upcast(logits_KV), original_K, reduction="none")
     copied_K = F.logsigmoid(-scores_K).masked_fill(is_replaced_K, -torch.inf)
     return -torch.logaddexp(named_K, copied_K)
 
 
 def guess(logits_KV: Tensor, numbers_K: Tensor, temperature: float = 1.0) -> Tensor:
-    """A sample from softmax(logits / temperature) for each row, K: the greatest score with Gumbel noise."""
+    """A sample from softmax(logits / temperature) for each row, K, by the Gumbel-max trick with noise from
+    `numbers_K`."""
     tokens_V = torch.arange(logits_KV.shape[-1], device=logits_KV.device, dtype=torch.int32)
     uniform_KV = uniform(numbers_K.to(torch.int32)[:, None], tokens_V)
     return (logits_KV.float() - temperature * torch.log(-torch.log(uniform_KV))).argmax(-1)
 
 
-def uniform(numbers: Tensor, places: Tensor) -> Tensor:
-    """A number between 0 and 1 for each pair of int32s, by the finaliser of MurmurHash3 on both mixed; float32."""
-    x = numbers ^ (places * -1640531535)  # 2^32 over the golden ratio: neighbouring places fall far apart
+def uniform(numbers: Tensor, indices: Tensor) -> Tensor:
+    """A float32 in (0, 1) for each pair of int32s, by the finaliser of MurmurHash3."""
+    x = numbers ^ (indices * -1640531535)  # 2^32 over the golden ratio: spreads neighbouring indices
     x = (x ^ ((x >> 16) & 0xFFFF)) * -2048144789
     x = (x ^ ((x >> 13) & 0x7FFFF)) * -1028477387
     x = x ^ ((x >> 16) & 0xFFFF)

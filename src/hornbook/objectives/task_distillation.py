@@ -1,4 +1,4 @@
-"""Learning from a teacher on a task: the same losses (`objectives/distillation.py`) beside or in place of its labels.
+"""Distillation on a task: the losses of `objectives/distillation.py`, with or instead of the loss of the hard labels.
 
 Shapes: T tokens, K targets, D width.
 """
@@ -19,15 +19,14 @@ from hornbook.objectives.matching import Match, Recipe
 from hornbook.objectives.mlm import every_token
 from hornbook.train.objective import Objective, StepInputs, Targets
 
-UNITS, TOKENS = "teacher-units", "teacher-tokens"  # targets that hold kept rows of the teacher
+UNITS, TOKENS = "teacher-units", "teacher-tokens"  # targets whose values are cached rows of the teacher
 
 
 class TaskDistillation(Distillation):
-    """On a task: the objective's own loss is that of the labels, logits are what the task's head answers.
+    """Distillation on a task: the hard-label loss is that of the task, and the logits are those of the task head.
 
-    `own` is the objective of the task (`tasks/objective.py`), which draws its targets and knows its losses. Where
-    `kept` holds all that the recipe matches, batches of the examples that it was kept of are read from there, and the
-    teacher does not run.
+    `own` is the objective of the task (`tasks/objective.py`). If the teacher cache `kept` has everything that the
+    recipe matches, the teacher's outputs on cached examples are read from it instead of running the teacher.
     """
 
     own_term = "task"
@@ -58,18 +57,18 @@ class TaskDistillation(Distillation):
         return StepInputs(step_inputs.batch, targets)
 
     def _kept_targets(self, batch: Batch, own: Targets) -> dict[str, Targets]:
-        """Rows of the teacher as values of targets, which are split and filled up as the batch is."""
-        device, found = batch.ids_T.device, {}
+        """Cached rows of the teacher as target values, which are split and padded together with the batch."""
+        device, targets = batch.ids_T.device, {}
         if self.columns.units:
             rows = self.kept.units(batch.numbers_host[:: batch.group_size] // batch.group_size, self.columns)
-            found[UNITS] = dataclasses.replace(own, values_K=torch.from_numpy(rows).to(device))
+            targets[UNITS] = dataclasses.replace(own, values_K=torch.from_numpy(rows).to(device))
         if self.columns.tokens:
             rows = torch.from_numpy(self.kept.tokens(batch.numbers_host, self.columns)).to(device)
-            found[TOKENS] = dataclasses.replace(every_token(batch), values_K=rows)
-        return found
+            targets[TOKENS] = dataclasses.replace(every_token(batch), values_K=rows)
+        return targets
 
     def _teacher_pass(self, teacher: Transformer, step_inputs: StepInputs) -> Pass:
-        """From what was kept, as far as a batch has it."""
+        """The teacher's outputs, from the cache if the batch has cached rows."""
         if not self.matches:
             return Pass([], {})
         if UNITS not in step_inputs.targets and TOKENS not in step_inputs.targets:
@@ -77,21 +76,21 @@ class TaskDistillation(Distillation):
         units, tokens = (
             step_inputs.targets[name].values_K if name in step_inputs.targets else None for name in (UNITS, TOKENS)
         )
-        found = unpack_rows(self.columns, units, tokens, self.output, self.num_heads, step_inputs.batch)
-        return Pass(found.hidden, found.qkv, found.answers)
+        outputs = unpack_rows(self.columns, units, tokens, self.output, self.num_heads, step_inputs.batch)
+        return Pass(outputs.hidden, outputs.qkv, outputs.answers)
 
-    def _answers(self, encoder: Transformer, seen: Pass, batch: Batch) -> Tensor:
-        """Once for all terms, which so see the same dropout."""
-        if seen.answers is None:
-            seen.answers = encoder.outputs_of(seen.x_TD, batch)
-        return seen.answers
+    def _answers(self, model: Transformer, outputs: Pass, batch: Batch) -> Tensor:
+        """The outputs of the task head, computed once so that all terms have the same dropout."""
+        if outputs.answers is None:
+            outputs.answers = model.outputs_of(outputs.x_TD, batch)
+        return outputs.answers
 
-    def _own_sum(self, student: Transformer, seen: Pass, step_inputs: StepInputs) -> Tensor:
-        losses, _, weights = self.own.losses(self._answers(student, seen, step_inputs.batch), step_inputs)
+    def _own_sum(self, student: Transformer, outputs: Pass, step_inputs: StepInputs) -> Tensor:
+        losses, _, weights = self.own.losses(self._answers(student, outputs, step_inputs.batch), step_inputs)
         return (losses * weights).sum()
 
-    def _own_hits(self, student: Transformer, seen: Pass, step_inputs: StepInputs) -> dict[str, Tensor]:
-        losses, is_right, weights = self.own.losses(self._answers(student, seen, step_inputs.batch), step_inputs)
+    def _own_metrics(self, student: Transformer, outputs: Pass, step_inputs: StepInputs) -> dict[str, Tensor]:
+        losses, is_right, weights = self.own.losses(self._answers(student, outputs, step_inputs.batch), step_inputs)
         return {"task": (losses * weights).sum(), "task_accuracy": (is_right * weights).sum()}
 
     def _logits_sum(

@@ -1,9 +1,9 @@
-"""The kernels of `vocabulary_loss.py`: cross-entropy over a row of scores, then the gradient written over the scores.
+"""Triton kernel of `vocabulary_loss.py`: cross-entropy of each row of logits, then overwrites them by the gradient.
 
-A row of 50,257 scores in half precision is 100 KB. It is read once for its sum and once more, from the cache, for the
-gradient, which is written where the scores were: two passes over memory, where a loss and its way back take five.
+A row of 50,257 logits in half precision is 100 KB. It is read once for its sum and again, from the cache, for the
+gradient, which replaces the logits: two passes over memory, where a separate loss and its backward pass take five.
 
-Imported only where there is CUDA, which brings `triton`.
+Imported only on CUDA, where Triton is available.
 """
 
 import torch
@@ -12,22 +12,22 @@ import triton.language as tl
 from torch import Tensor
 
 BLOCK, EACH, NUM_WARPS = 8192, 8, 16
-LOWEST = tl.constexpr(-1e30)  # below any score, and a number, so that differences are numbers
+LOWEST = tl.constexpr(-1e30)  # below any logit but finite, so that differences are not NaN
 LOG2_E = tl.constexpr(1.4426950408889634)
 
 
-def overwrite_with_gradient(scores_KV: Tensor, values_K: Tensor, weights_K: Tensor, vocab_size: int) -> Tensor:
-    """weight x cross-entropy of each row, K; then `scores_KV` hold its gradient. Columns from `vocab_size` on are no
-    tokens: they count for nothing and their gradient is 0."""
-    losses_K = torch.empty(len(scores_KV), dtype=torch.float32, device=scores_KV.device)
-    _overwrite[(len(scores_KV),)](
-        scores_KV,
+def overwrite_with_gradient(logits_KV: Tensor, values_K: Tensor, weights_K: Tensor, vocab_size: int) -> Tensor:
+    """Returns weight x cross-entropy of each row, K, and overwrites the logits by its gradient. Columns from
+    `vocab_size` on are padding: they are ignored, and their gradient is 0."""
+    losses_K = torch.empty(len(logits_KV), dtype=torch.float32, device=logits_KV.device)
+    _overwrite[(len(logits_KV),)](
+        logits_KV,
         values_K,
         weights_K,
         losses_K,
-        scores_KV.stride(0),
+        logits_KV.stride(0),
         vocab_size,
-        scores_KV.shape[1],
+        logits_KV.shape[1],
         BLOCK=BLOCK,
         EACH=EACH,
         num_warps=NUM_WARPS,
@@ -37,7 +37,7 @@ def overwrite_with_gradient(scores_KV: Tensor, values_K: Tensor, weights_K: Tens
 
 @triton.jit
 def _exp(score, minus):
-    """e^score over 2^minus, by one multiplication and the power of 2 that the chip has."""
+    """e^score / 2^minus, by one multiply-add and the hardware's exp2."""
     return tl.exp2(score * LOG2_E - minus)
 
 
@@ -45,8 +45,8 @@ def _exp(score, minus):
 def _overwrite(
     scores, values, weights, losses, row_stride, vocab_size, padded_size, BLOCK: tl.constexpr, EACH: tl.constexpr
 ):  # fmt: skip
-    """Each group of `EACH` places, which one thread holds, has a maximum and a sum of its own until the end: threads
-    wait for each other once in a row, and exp is taken little more than twice of a score."""
+    """Each group of `EACH` columns, held by one thread, keeps its own maximum and sum until the end: threads
+    synchronise once per row, and exp is computed little more than twice per logit."""
     row = tl.program_id(0).to(tl.int64)
     scores += row * row_stride
     value = tl.load(values + row)
@@ -54,7 +54,7 @@ def _overwrite(
     own = tl.load(scores + value).to(tl.float32)
     places = tl.arange(0, BLOCK // EACH)[:, None] * EACH + tl.arange(0, EACH)[None, :]
     whole = vocab_size // BLOCK * BLOCK
-    # The last block first: it alone has places without a token.
+    # The last block first: only it has padding columns.
     rest = whole + places
     is_token = rest < vocab_size
     loaded = tl.load(scores + rest, mask=rest < padded_size, other=0.0).to(tl.float32)
@@ -75,5 +75,5 @@ def _overwrite(
     loaded = tl.load(scores + rest, mask=rest < padded_size, other=0.0).to(tl.float32)
     gradient = tl.where(is_token, _exp(loaded, minus) * weight, 0.0)
     tl.store(scores + rest, gradient.to(scores.dtype.element_ty), mask=rest < padded_size)
-    tl.debug_barrier()  # before one thread goes over what another wrote
+    tl.debug_barrier()  # before one thread overwrites what another wrote
     tl.store(scores + value, ((_exp(own, minus) - 1) * weight).to(scores.dtype.element_ty))

@@ -1,12 +1,13 @@
-"""The loss over a large vocabulary together with the matrix product before it, for models that predict every token.
+"""Cross-entropy over a large vocabulary fused with the matrix product before it, for models that predict every token.
 
-    scores = x W'        loss = sum over rows of weight x cross-entropy(scores, value)
+    logits = x W'        loss = sum over rows of weight x cross-entropy(logits, value)
 
-Done apart, the scores of 32,768 tokens over 50,257 take 3.3 GB, and so do the loss's own values and their gradient, and
-memory is gone through for each. Here rows go in parts of so many; the scores of a part become their own gradient in
-place, and the gradients of `x` and `W` are made of it at once. What is kept for the way back is these.
+Computed separately, the logits of 32,768 tokens over a vocabulary of 50,257 take 3.3 GB, and so do the
+log-probabilities and their gradient, each with its own passes over memory. Here the rows are processed in chunks of
+PART_ROWS: the logits of a chunk are overwritten by their gradient, from which the gradients of `x` and `W` are computed
+immediately. Only those are saved for the backward pass.
 
-Shapes: K rows, D width, V vocabulary (padded).
+Shapes: K rows, P rows of a chunk, D width, V vocabulary (padded).
 """
 
 import torch
@@ -23,9 +24,10 @@ def is_fused(x_KD: Tensor) -> bool:
 
 
 def fused_loss(x_KD: Tensor, matrix_VD: Tensor, values_K: Tensor, weights_K: Tensor, vocab_size: int) -> Tensor:
-    """The summed loss, for the way back too; rows of the matrix from `vocab_size` on are no tokens."""
-    kind = torch.get_autocast_dtype("cuda")
-    return _FusedLoss.apply(x_KD.to(kind), matrix_VD, values_K, weights_K, vocab_size)
+    """The loss summed over the rows, differentiable in `x_KD` and `matrix_VD`. Rows of the matrix from `vocab_size` on
+    are padding."""
+    dtype = torch.get_autocast_dtype("cuda")
+    return _FusedLoss.apply(x_KD.to(dtype), matrix_VD, values_K, weights_K, vocab_size)
 
 
 class _FusedLoss(torch.autograd.Function):
@@ -39,13 +41,13 @@ class _FusedLoss(torch.autograd.Function):
         losses = []
         for start in range(0, len(x_KD), PART_ROWS):
             part = slice(start, start + PART_ROWS)
-            scores_PV = x_KD[part] @ rounded_VD.mT
-            losses.append(overwrite_with_gradient(scores_PV, values_K[part], weights_K[part], vocab_size).sum())
-            torch.mm(scores_PV, rounded_VD, out=x_gradient_KD[part])
-            its_gradient_VD = scores_PV.mT @ x_KD[part]
-            gradient_VD = its_gradient_VD if gradient_VD is None else gradient_VD.float().add_(its_gradient_VD)
+            logits_PV = x_KD[part] @ rounded_VD.mT
+            losses.append(overwrite_with_gradient(logits_PV, values_K[part], weights_K[part], vocab_size).sum())
+            torch.mm(logits_PV, rounded_VD, out=x_gradient_KD[part])
+            part_gradient_VD = logits_PV.mT @ x_KD[part]
+            gradient_VD = part_gradient_VD if gradient_VD is None else gradient_VD.float().add_(part_gradient_VD)
         ctx.save_for_backward(x_gradient_KD, gradient_VD)
-        ctx.kind = matrix_VD.dtype
+        ctx.matrix_dtype = matrix_VD.dtype
         return torch.stack(losses).sum()
 
     @staticmethod
@@ -53,4 +55,5 @@ class _FusedLoss(torch.autograd.Function):
         from hornbook.objectives.gradient_kernel import scaled
 
         x_gradient_KD, gradient_VD = ctx.saved_tensors
-        return scaled(x_gradient_KD, outer, x_gradient_KD.dtype), scaled(gradient_VD, outer, ctx.kind), None, None, None
+        x_gradient_KD = scaled(x_gradient_KD, outer, x_gradient_KD.dtype)
+        return x_gradient_KD, scaled(gradient_VD, outer, ctx.matrix_dtype), None, None, None
