@@ -107,9 +107,9 @@ def test_what_cannot_stand_side_by_side_is_refused_with_the_fix(learned, tiny_to
     tagger = model_folder_of(tmp_path / "tagger", tiny_tokenizer, "bert", Output("tokens", 2, ("O", "B-X")))
     with pytest.raises(ValueError, match=r"no task head.*omit --data"):
         compare([learned.run, bare], data=learned.data, **FAST)
-    with pytest.raises(ValueError, match=r"classification and .* of tagging.*models of one task"):
+    with pytest.raises(ValueError, match=r"classification and .* for tagging.*models of one task"):
         compare([learned.run, tagger], **FAST)
-    with pytest.raises(ValueError, match="reads at most 24 tokens, not 128: set --length 24 or less"):
+    with pytest.raises(ValueError, match="takes at most 24 tokens, not 128: set --length 24 or less"):
         compare([learned.run], **FAST)
     with pytest.raises(ValueError, match="--batch-size must be at least 1"):
         compare([learned.run], **FAST | {"batch_size": 0})
