@@ -64,7 +64,7 @@ def test_stopping_corpus_build(hornbook, complaint, tmp_path, long_text, tiny_to
     assert re.fullmatch(r"hornbook: stopped.* run the same command again.*\n", error)
     assert not (out / "manifest.json").exists()
     assert hornbook("info", out, "--json").answer["kind"] == "unfinished corpus"
-    assert "interrupted" in complaint("pretrain", "bert-tiny", "--corpus", out, "--out", tmp_path / "run")
+    assert "is an unfinished corpus" in complaint("pretrain", "bert-tiny", "--corpus", out, "--out", tmp_path / "run")
 
 
 def test_stopping_pretrain(hornbook, tmp_path, pretraining):

@@ -87,4 +87,4 @@ def test_a_finished_fine_tuning_keeps_no_checkpoint(runs, tiny_run):
 
 def test_no_runs(hornbook, complaint, tmp_path):
     assert "there are no runs" in hornbook("runs", tmp_path).stderr
-    assert "there is no folder" in complaint("runs", tmp_path / "none")
+    assert "is not a folder" in complaint("runs", tmp_path / "none")

@@ -161,7 +161,7 @@ def test_models_refuse(complaint, hornbook, tmp_path, tiny_run, tiny_corpus, tin
 def test_info_and_report_refuse(complaint, tmp_path, tiny_run, tiny_corpus, tiny_text_file):
     assert "does not exist" in complaint("info", tmp_path / "none")
     assert "has none of" in complaint("info", tmp_path)
-    assert "is a file of text" in complaint("info", tiny_text_file)
+    assert "is a text file" in complaint("info", tiny_text_file)
     assert "is a file: give the folder" in complaint("info", tiny_run / "run.json")
     for path in (tmp_path, tmp_path / "none", tiny_corpus, tiny_text_file):
         assert "is not a run" in complaint("report", path)
