@@ -161,7 +161,7 @@ def test_too_much_to_keep(tmp_path, teacher, small, data):
 KILLED = """
 import os, sys
 from hornbook.distillation.run import distill
-from hornbook.finetuning import expected, teacher_cache
+from hornbook.finetuning import teacher_cache
 teacher, student, data, out, stop = sys.argv[1:]
 teacher_cache.GROUPS_BETWEEN_SAVES = 2
 def watch(status):
