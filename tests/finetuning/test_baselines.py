@@ -154,7 +154,7 @@ def test_vector_files_that_are_none(tmp_path, text, words):
 
 def test_what_came_to_nothing_does_not_block_its_folder(tmp_path, encoder):
     rows, out = word_rules.keyword_rule(), tmp_path / "out"
-    with pytest.raises(ValueError, match=r"none\.txt does not exist: name a file of word vectors"):
+    with pytest.raises(ValueError, match=r"none\.txt does not exist: give a file of word vectors"):
         baseline("vectors", rows, "classification", out, vectors=tmp_path / "none.txt")
     found = baseline("vectors", rows, "classification", out, model=encoder)
     assert run_of(out)["request"]["model"] == str(encoder)

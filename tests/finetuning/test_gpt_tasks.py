@@ -305,5 +305,5 @@ def test_an_empty_text_is_refused_where_no_token_could_stand_for_it(gpt1):
     _, tokenizer = load_folder(gpt1)
     tokenizer.end_id = None
     task = Classification(Output("sequence", 2, ("no", "yes")), ("accuracy",))
-    with pytest.raises(ValueError, match="leave it out"):
+    with pytest.raises(ValueError, match="remove the text"):
         task.encode([TextExample("1", "")], tokenizer, 48)

@@ -146,7 +146,9 @@ def test_sizes():
             chosen_sizes(wrong, 1000)
 
 
-@pytest.mark.parametrize(("arguments", "words"), [({"ways": ("magic",)}, "features, finetune"), ({"seeds": 0}, "one")])
+@pytest.mark.parametrize(
+    ("arguments", "words"), [({"ways": ("magic",)}, "features, finetune"), ({"seeds": 0}, "at least 1")]
+)
 def test_bad_requests_say_what_to_do(tmp_path, encoder, arguments, words):
     with pytest.raises(ValueError, match=words):
         label_curve(encoder, word_rules.keyword_rule(), "classification", tmp_path, **arguments)

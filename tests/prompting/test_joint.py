@@ -138,7 +138,7 @@ def test_stopped_and_gone_on_with_it_ends_the_same(taught, tasks, gpt, tmp_path)
     assert outcome.ended == "stopped"
     with pytest.raises(ValueError, match="add --resume"):
         finetune_text(gpt, tasks / "joint.toml", out, overrides=QUICK, log=quiet)
-    with pytest.raises(ValueError, match=r"started with other settings: epochs is 12, not 3"):
+    with pytest.raises(ValueError, match=r"started with other settings: epochs is 12.0, not 3"):
         finetune_text(gpt, tasks / "joint.toml", out, overrides=QUICK | {"epochs": 3}, resume=True, log=quiet)
     write_task(tasks / "other.toml", QUESTION.replace("which colour", "what colour"))
     other = write_task(tasks / "others.toml", JOINT.replace("colour.toml", "other.toml"))

@@ -298,7 +298,7 @@ def test_the_verb(verb, gpt, task, data, tmp_path):
     for words, said in (
         ((gpt, "--task", task, "--data", data, "--out", tmp_path / "p", "--shots", "0,x"), "not '0,x'"),
         ((gpt, "--data", data), "needs --task"),
-        (("--task", task, "--data", data), "needs a model"),
+        (("--task", task, "--data", data, "--out", tmp_path / "p"), "needs a model"),
         ((gpt, "--task", task, "--data", data), "needs --out"),
     ):
         status, _, error = verb(*words)
