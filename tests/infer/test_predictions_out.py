@@ -57,7 +57,7 @@ def test_a_csv_keeps_its_columns_and_order(hornbook, reviews, tmp_path):
     ]
     write_csv(tmp_path / "in.csv", given)
     said = hornbook("predict", reviews, "--file", tmp_path / "in.csv", "--to", tmp_path / "out.csv", "--json")
-    assert "predictions are in predicted_label, as the input" in said.out + said.error
+    assert "predictions are in the columns predicted_label, as the input" in said.out + said.error
     found = rows_of(tmp_path / "out.csv")
     assert [{name: row[name] for name in given[0]} for row in found] == given
     names = ["ID", "review", "label", "price", "predicted_label", "probability", "p_dark", "p_light"]
