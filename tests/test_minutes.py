@@ -14,7 +14,7 @@ TINY = TINY_MODEL | {"data.held_out_fraction": 0.5}
 @pytest.fixture
 def slow(monkeypatch):
     """A machine that needs a hundredth of a second for each token."""
-    monkeypatch.setattr(minutes, "_seconds_a_token", lambda *about: 0.01)
+    monkeypatch.setattr(minutes, "_seconds_per_token", lambda *about: 0.01)
     monkeypatch.setattr(minutes, "steps_in", lambda *about: (4, 2))
 
 
@@ -39,7 +39,7 @@ def test_a_batch_that_a_person_asks_for_stays(slow, tmp_path, tiny_corpus):
 
 
 def test_a_fast_machine_keeps_the_published_batch(monkeypatch, tmp_path, tiny_corpus):
-    monkeypatch.setattr(minutes, "_seconds_a_token", lambda *about: 1e-6)
+    monkeypatch.setattr(minutes, "_seconds_per_token", lambda *about: 1e-6)
     monkeypatch.setattr(minutes, "with_steps_in", lambda minutes, settings, *about: settings)
     with pytest.raises(KeyError):
         begun(tmp_path / "run", tiny_corpus, on_progress=lambda status: {}["no steps are needed here"])
@@ -47,7 +47,7 @@ def test_a_fast_machine_keeps_the_published_batch(monkeypatch, tmp_path, tiny_co
 
 
 def test_validation_shrinks_with_it(slow, monkeypatch, tmp_path, tiny_corpus):
-    monkeypatch.setattr(minutes, "_seconds_a_token", lambda *about: 0.1)
+    monkeypatch.setattr(minutes, "_seconds_per_token", lambda *about: 0.1)
     settings, said = begun(tmp_path / "run", tiny_corpus, {"batch.tokens": 512})
     assert settings["validation"]["tokens"] < 262_144 and any("--set validation.tokens=262144" in each for each in said)
     settings, _ = begun(tmp_path / "asked", tiny_corpus, {"batch.tokens": 512, "validation.tokens": 262_144})
@@ -57,7 +57,7 @@ def test_validation_shrinks_with_it(slow, monkeypatch, tmp_path, tiny_corpus):
 def test_what_was_chosen_is_used_again_on_resume(slow, monkeypatch, tmp_path, tiny_corpus):
     settings, _ = begun(tmp_path / "whole", tiny_corpus)
     begun(tmp_path / "stopped", tiny_corpus, on_progress=lambda status: status.step >= 2)
-    monkeypatch.setattr(minutes, "_seconds_a_token", lambda *about: 1e-6)  # the machine is fast now
+    monkeypatch.setattr(minutes, "_seconds_per_token", lambda *about: 1e-6)  # the machine is fast now
     again, _ = begun(tmp_path / "stopped", tiny_corpus, resume=True)
     assert again == settings and same(tmp_path / "whole", tmp_path / "stopped")
 

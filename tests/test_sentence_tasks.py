@@ -1,7 +1,6 @@
 """Pre-training with each sentence task and without: layouts, names of losses, resuming, runs of the first version."""
 
 import json
-import shutil
 
 import pytest
 import torch
@@ -12,7 +11,6 @@ import hornbook
 from hornbook.data.build import build_corpus
 from hornbook.data.corpus import Corpus
 from hornbook.pretraining.batches import BatchMaker, held_out_batches
-from hornbook.pretraining.record import read_run
 from hornbook.pretraining.run import pretrain
 from hornbook.pretraining.settings import preset_settings
 
@@ -93,39 +91,6 @@ def test_what_does_not_fit_is_refused():
     assert preset_settings("bert-tiny", {"objective.sentence": "none", "model.num_segments": 1}).layout == "packed"
     assert preset_settings("bert-tiny", {"data.layout": "pairs"}).layout == "nsp"
     assert preset_settings("bert-tiny", {"data.layout": "none"}).data.layout is None
-
-
-def as_the_first_version_wrote_it(folder) -> None:
-    """Changes run.json back to `objective.nsp` and to the settings of data that there were."""
-    path = folder / "run.json"
-    record = json.loads(path.read_text())
-    settings, overrides = record["settings"], record["request"]["overrides"]
-    is_nsp = settings["objective"].pop("sentence") == "nsp"
-    settings["objective"] = {"nsp": is_nsp, "nsp_weight": settings["objective"].pop("sentence_weight")}
-    settings["data"] = {
-        name: value for name, value in settings["data"].items() if name not in ("layout", "single_segment_probability")
-    }
-    for new, old in (("objective.sentence", "objective.nsp"), ("objective.sentence_weight", "objective.nsp_weight")):
-        if new in overrides:
-            overrides[old] = str(overrides.pop(new) == "nsp") if old == "objective.nsp" else overrides.pop(new)
-    path.write_text(json.dumps(record))
-
-
-@pytest.mark.parametrize("overrides", [{}, {"objective.sentence": "none"}, {"objective.sentence_weight": 0.5}])
-def test_a_run_of_the_first_version_goes_on(overrides, tmp_path, tiny_corpus):
-    with pytest.raises(Killed):
-        run(tmp_path / "new", tiny_corpus, overrides, on_progress=killed_at_step_3)
-    shutil.copytree(tmp_path / "new", tmp_path / "old")
-    as_the_first_version_wrote_it(tmp_path / "old")
-    assert "nsp" in json.loads((tmp_path / "old" / "run.json").read_text())["settings"]["objective"]
-    new, old = read_run(tmp_path / "new"), read_run(tmp_path / "old")
-    assert old["settings"]["objective"] == new["settings"]["objective"] and old["request"] == new["request"]
-    for name in ("new", "old"):
-        assert run(tmp_path / name, tiny_corpus, overrides, resume=True).ended == "finished"
-    assert same_weights(tmp_path / "new", tmp_path / "old")
-    other = {"objective.sentence": "sop"}
-    with pytest.raises(ValueError, match=r"objective\.sentence=(nsp|none), not sop"):
-        run(tmp_path / "old", tiny_corpus, other, resume=True)
 
 
 @pytest.mark.parametrize("sentence", ["nsp", "sop"])

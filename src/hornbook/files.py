@@ -91,11 +91,13 @@ def read_json(path: Path) -> dict:
 
 @contextlib.contextmanager
 def refusing_damage(path: Path, repair: str = "restore the file") -> Iterator[None]:
-    """Context for code that reads values out of the record in `path`: a missing or wrongly typed value raises a
+    """Context for code that reads values out of the record in `path`: a missing or wrong value raises a
     `ValueError` that names the file and the fix (`repair`)."""
     try:
         yield
-    except (LookupError, TypeError, AttributeError, ArithmeticError, RecursionError) as error:
+    except (ValueError, LookupError, TypeError, AttributeError, ArithmeticError, RecursionError) as error:
+        if isinstance(error, ValueError) and str(path) in str(error):
+            raise
         reason = (
             f"it lacks {error}" if isinstance(error, KeyError) else str(error).splitlines()[0] if str(error) else ""
         )

@@ -208,7 +208,7 @@ def test_a_gpt_learns_from_a_gpt(tmp_path, tiny_bpe):
 
 
 def test_what_is_refused(tmp_path, teacher, tiny_corpus, tiny_text_file):
-    with pytest.raises(ValueError, match="a gpt2 cannot learn from a bert: take an encoder as the student"):
+    with pytest.raises(ValueError, match="a gpt2 cannot learn from a bert: use an encoder as the student"):
         learn(teacher, "gpt2-small", tmp_path / "gpt", tiny_corpus)
     train_tokenizer(tiny_text(50).split("\n\n"), vocab_size=150).save(tmp_path / "tokenizer")
     build_corpus(tiny_text_file, tmp_path / "tokenizer", tmp_path / "corpus", workers=0)

@@ -35,7 +35,7 @@ def taught(teacher, out, said, **overrides):
 
 
 def test_on_a_task_with_each_stage_and_before_the_first(tmp_path, teacher, monkeypatch):
-    monkeypatch.setattr(expected, "seconds_a_step", lambda *_: 10.0)
+    monkeypatch.setattr(expected, "seconds_per_step", lambda *_: 10.0)
     said: list[str] = []
     taught(teacher, tmp_path / "run", said)
     place = next(i for i, words in enumerate(said) if words.startswith("expected time"))
@@ -46,7 +46,7 @@ def test_on_a_task_with_each_stage_and_before_the_first(tmp_path, teacher, monke
 
 
 def test_a_long_one_names_the_quick_recipe(tmp_path, teacher, monkeypatch):
-    monkeypatch.setattr(expected, "seconds_a_step", lambda *_: 1000.0)
+    monkeypatch.setattr(expected, "seconds_per_step", lambda *_: 1000.0)
     said: list[str] = []
     taught(teacher, tmp_path / "run", said)
     assert any("--recipe distilbert has one stage on a task, and takes about 33 min 20 s" in words for words in said)

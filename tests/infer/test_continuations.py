@@ -87,7 +87,7 @@ def test_refusals_and_the_beginning_of_a_document(both):
     ours, _ = both
     (found,) = ours.continuations([("", "the river")])
     assert found.total == pytest.approx(ours.score("the river")[0].total)
-    with pytest.raises(ValueError, match="at least 1 of each"):
+    with pytest.raises(ValueError, match="both need at least 1 token"):
         ours.continuations([("the river", "")])
     with pytest.raises(ValueError, match=f"at most {CONTEXT}"):
         continuation_scores(ours.model, [([1], list(range(CONTEXT + 1)))])

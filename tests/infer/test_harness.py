@@ -108,7 +108,7 @@ def test_continuations(pair, answers):
     )
     with pytest.raises(ValueError, match="no space for the prompt"):
         answers.continuations([("the", {"max_gen_toks": CONTEXT})])
-    with pytest.raises(ValueError, match="asks for num_beams"):
+    with pytest.raises(ValueError, match="sets num_beams, which is not supported"):
         answers.continuations([("the", {"num_beams": 3})])
 
 

@@ -52,15 +52,13 @@ def write_csv(path, rows) -> None:
 
 
 def test_a_csv_keeps_its_columns_and_order(hornbook, reviews, tmp_path):
-    given = [
-        {"ID": f"r{number}", "review": text, "label": "gold", "price": "1,50"} for number, text in enumerate(TEXTS)
-    ]
+    given = [{"ID": f"r{number}", "text": text, "label": "gold", "price": "1,50"} for number, text in enumerate(TEXTS)]
     write_csv(tmp_path / "in.csv", given)
     said = hornbook("predict", reviews, "--file", tmp_path / "in.csv", "--to", tmp_path / "out.csv", "--json")
     assert "predictions are in the columns predicted_label, as the input" in said.out + said.error
     found = rows_of(tmp_path / "out.csv")
     assert [{name: row[name] for name in given[0]} for row in found] == given
-    names = ["ID", "review", "label", "price", "predicted_label", "probability", "p_dark", "p_light"]
+    names = ["ID", "text", "label", "price", "predicted_label", "probability", "p_dark", "p_light"]
     assert list(found[0]) == names
     assert [row["ID"] for row in said.answer["predictions"]] == ["r0", "r1", "r2"]
     assert [row["predicted_label"] for row in said.answer["predictions"]] == [row["predicted_label"] for row in found]
@@ -101,11 +99,13 @@ def test_ids_of_squad_stay(hornbook, questions, tmp_path):
 def test_entities_have_offsets_in_the_original_text(hornbook, tags, tmp_path):
     text = "  the  (river), the silver\tbridge harbour; silver bridge!"
     write_csv(tmp_path / "in.csv", [{"id": "a", "text": text}, {"id": "b", "text": ""}])
-    hornbook("predict", tags, "--file", tmp_path / "in.csv", "--to", tmp_path / "out.csv")
+    said = hornbook("predict", tags, "--file", tmp_path / "in.csv", "--to", tmp_path / "out.csv")
+    assert said.status == 0, said
     found = rows_of(tmp_path / "out.csv")
     assert [(row["id"], row["text"]) for row in found] == [("a", text), ("b", "")]
     entities = json.loads(found[0]["entities"])
-    assert len(entities) > 1 and json.loads(found[1]["entities"]) == []
+    assert len(entities) > 1
+    assert found[1]["entities"] == "" and found[1]["problem"] == "there are no words"
     words = found[0]["words"].split()
     for each in entities:
         assert each["text"] == text[each["start"] : each["end"]]
@@ -148,20 +148,21 @@ def piped(hornbook, monkeypatch):
 
 
 def test_a_csv_from_standard_input_to_standard_output(piped, reviews):
-    said = piped('id,review\n7,"the, river"\n8,a lantern\n', reviews, "--file", "-", "--to", "-")
-    found = list(csv.DictReader(io.StringIO(said.out)))
-    assert [(row["id"], row["review"]) for row in found] == [("7", "the, river"), ("8", "a lantern")]
+    said = piped('id,text\n7,"the, river"\n8,a lantern\n', reviews, "--file", "-", "--to", "-")
+    assert said.status == 0, said
+    found = list(csv.DictReader(io.StringIO(said.stdout)))
+    assert [(row["id"], row["text"]) for row in found] == [("7", "the, river"), ("8", "a lantern")]
     assert "standard input" in said.error and float(found[0]["p_dark"]) < 1
 
 
 def test_lines_and_json_lines_from_standard_input(piped, reviews):
     said = piped("the river, and more\na lantern\n", reviews, "--file", "-", "--to", "-")
-    assert [json.loads(line)["text"] for line in said.out.splitlines()] == ["the river, and more", "a lantern"]
+    assert [json.loads(line)["text"] for line in said.stdout.splitlines()] == ["the river, and more", "a lantern"]
     said = piped('{"id": 3, "text": "the river"}\n', reviews, "--file", "-", "--to", "-")
-    (row,) = map(json.loads, said.out.splitlines())
+    (row,) = map(json.loads, said.stdout.splitlines())
     assert row["id"] == 3 and set(row["probabilities"]) == {"dark", "light"}
     said = piped("body\tkey\nthe river\tk\n", reviews, "--file", "-", "--to", "-", "--text", "body")
-    assert said.out.splitlines()[0].split("\t")[:3] == ["body", "key", "label"]
+    assert said.stdout.splitlines()[0].split("\t")[:3] == ["body", "key", "label"]
 
 
 def test_nothing_on_standard_input_is_refused(piped, reviews):

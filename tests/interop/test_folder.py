@@ -289,7 +289,7 @@ def test_integers_for_weights(folder):
         {"num_attention_heads": 0},
         {"num_attention_heads": 3},
         {"hidden_size": "16"},
-        {"hidden_size": 16.0},
+        {"hidden_size": 16.5},
         {"hidden_size": None},
         {"hidden_act": "swish"},
         {"hidden_act": ["gelu"]},

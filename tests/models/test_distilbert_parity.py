@@ -78,5 +78,5 @@ def test_published_sizes(kind, preset, heads, published_millions):
 def test_what_it_has_no_place_for_is_refused():
     with pytest.raises(ValueError, match="has no segments"):
         DistilbertConfig(num_segments=2)
-    with pytest.raises(ValueError, match=r"leave model\.norm_eps=1e-05 out"):
+    with pytest.raises(ValueError, match=r"always 1e-12: leave out 1e-05"):
         DistilbertConfig(norm_eps=1e-5)

@@ -96,7 +96,6 @@ def test_what_a_run_holds_is_escaped(finished):
 @pytest.mark.parametrize(
     ("sentence", "objective", "words"),
     [
-        ("nsp", {"nsp": True, "nsp_weight": 1.0}, "next-sentence accuracy"),  # as the first version wrote it
         ("nsp", {"sentence": "nsp", "sentence_weight": 1.0}, "next-sentence accuracy"),
         ("sop", {"sentence": "sop", "sentence_weight": 1.0}, "sentence-order accuracy"),
     ],

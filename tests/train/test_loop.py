@@ -404,17 +404,6 @@ def test_going_back_puts_the_optimizer_where_it_lay():
     assert not start and not any(value.any() for value in optimizer_tensors(model, optimizer).values())
 
 
-def test_a_run_of_the_first_version_goes_on(tmp_path, unbroken):
-    run(tmp_path, small_settings(schedule=ScheduleSettings(steps=40, warmup_fraction=0.1)), on_progress=_stop_at(20))
-    last = Checkpoints(tmp_path).last()
-    state = json.loads((last / "state.json").read_text())
-    new = ("best_step", "num_not_better", "ended_early")
-    old = {"best_loss" if name == "best" else name: value for name, value in state.items() if name not in new}
-    (last / "state.json").write_text(json.dumps(old))
-    run(tmp_path)
-    assert same(weights(tmp_path), weights(unbroken))
-
-
 def _stop_at(step: int):
     def on_progress(status) -> None:
         if status.step == step:

@@ -2,7 +2,6 @@
 
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
 
 import torch
 
@@ -110,23 +109,9 @@ def read_run(out: Path, is_distilled: bool = False) -> dict:
         for entry in run["corpora"]:
             Path(entry["folder"]), float(entry["weight"]), str(entry["fingerprint"])
         run["runtime"]["threads"], run["runtime"]["compiles"], float(run["planned_flops"])
-        settings_in(run := _with_current_names(run))
+        run["request"]["overrides"].items()
+        settings_in(run)
     return run
-
-
-def _with_current_names(run: dict) -> dict:
-    objective = dict(_current(f"objective.{name}", value) for name, value in run["settings"]["objective"].items())
-    objective = {name.removeprefix("objective."): value for name, value in objective.items()}
-    overrides = dict(_current(name, value) for name, value in run["request"]["overrides"].items())
-    settings = run["settings"] | {"objective": objective}
-    return run | {"settings": settings, "request": run["request"] | {"overrides": overrides}}
-
-
-def _current(name: str, value: Any) -> tuple[str, Any]:
-    """A setting under its current name: the first version had one sentence task, the boolean `objective.nsp`."""
-    if name == "objective.nsp":
-        return "objective.sentence", "nsp" if configuration.parsed(str(value), bool, name) else "none"
-    return {"objective.nsp_weight": "objective.sentence_weight"}.get(name, name), value
 
 
 def refuse_other_request(out: Path, run: dict, request: Request) -> None:

@@ -239,8 +239,8 @@ def _objective_kind(family: str, has_teacher: bool) -> type:
 
 
 def settings_in(run: dict) -> PretrainSettings:
-    """The settings in a `run.json`. The first version trained only BERT and did not record the family."""
-    family = run.get("family", "bert")
+    """The settings in a `run.json`."""
+    family = run["family"]
     return configuration.from_dict(
         PretrainSettings,
         run["settings"],

@@ -106,8 +106,7 @@ def read_checkpoint(path: Path) -> tuple[dict[str, Tensor], dict]:
     file = path / "optimizer.safetensors"
     try:
         tensors = load_file(file)
-        # The first version named the sentence head after its only task, NSP.
-        return {name.replace("/nsp.", "/sentence."): value for name, value in tensors.items()}, read_state(path)
+        return tensors, read_state(path)
     except (SafetensorError, OSError) as error:
         raise ValueError(
             f"{file} is damaged ({error}): delete the folder {path} and resume from the checkpoint before it"
@@ -115,7 +114,6 @@ def read_checkpoint(path: Path) -> tuple[dict[str, Tensor], dict]:
 
 
 def read_state(path: Path) -> dict:
-    """The state of a checkpoint. In the first version the best validation score was named `best_loss`."""
     state = read_json(path / "state.json")
     numbers = {name: state.get(name) for name in ("step", "tokens", "seconds")} | dict(state.get("guard") or {})
     if wrong := [
@@ -125,7 +123,7 @@ def read_state(path: Path) -> dict:
             f"{path / 'state.json'} has no number for {wrong[0]}: delete the folder {path} and resume, from the "
             "checkpoint before it"
         )
-    return {"best" if name == "best_loss" else name: value for name, value in state.items()}
+    return state
 
 
 def _remove(path: Path) -> None:

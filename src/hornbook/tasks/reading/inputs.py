@@ -236,11 +236,12 @@ def _table_of_sentences(path: Path, requested: RequestedColumns, notes: Notes) -
     table = read_table(path, notes)
     if not table.rows:
         return []
-    column = (
-        table.columns[0]
-        if len(table.columns) == 1 and requested.column("text") is None
-        else find_column(table, requested.column("text"), WORDS, "text", num_sure=2)
-    )
+    trained = requested.trained.get("text")  # of split words; the inputs may be running text in another column
+    name = requested.text or (trained if trained in table.columns else None)
+    if len(table.columns) == 1 and name is None:
+        column = table.columns[0]
+    else:
+        column = find_column(table, name, WORDS, "text", num_sure=2)
     notes.log(f"columns: words = '{column}'")
     found = []
     for number, row in enumerate(table.rows):
