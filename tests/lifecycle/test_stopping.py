@@ -1,5 +1,6 @@
 """Ctrl-C, SIGTERM and SIGHUP: one line, nothing lost, no traceback and no child left, from the first moment on."""
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -114,7 +115,7 @@ def pretraining(corpus: Path, run: Path) -> list:
 
 def finetuning(model: Path, table: Path, run: Path) -> list:
     table.write_text("text,label\n" + "the river,one\na garden,two\n" * 20)
-    return ["finetune", model, "--data", table, "--out", run, "--epochs", 100_000, "--set", "runtime.threads=1"]
+    return ["finetune", model, "--data", table, "--out", run, "--epochs", 10_000, "--set", "runtime.threads=1"]
 
 
 @pytest.mark.parametrize("name", ["SIGINT", "SIGHUP"])
@@ -153,7 +154,8 @@ def test_building_a_corpus(begun, tmp_path, tiny_tokenizer, names):
     wait_for(lambda: (out / "progress.json").exists() and len(children_of(process.pid)) >= 2)
     children = children_of(process.pid)
     for name in names:
-        os.kill(process.pid, getattr(signal, name))
+        with contextlib.suppress(ProcessLookupError):  # the first may have ended it already
+            os.kill(process.pid, getattr(signal, name))
         time.sleep(0.05)
     process.join(30)
     assert process.exitcode == 130
