@@ -7,7 +7,7 @@ from made_up_text import KINDS
 
 from hornbook.batch import Batch, pack
 from hornbook.data.examples import Examples
-from hornbook.objectives.masking import Masking, MaskingSettings, _fitting
+from hornbook.objectives.masking import Masking, MaskingSettings, _select_groups
 
 VOCAB_SIZE, CLS, SEP, MASK = 1000, 2, 3, 4
 SPECIAL = [0, 1, CLS, SEP, MASK]
@@ -214,7 +214,7 @@ def test_the_groups_are_those_of_going_through_them_one_by_one(random):
     key_T = torch.rand(batch.num_tokens, generator=seeded(1), dtype=torch.float64)[group_T].where(is_ordinary_T, 2.0)
     order_T = torch.argsort(key_T + 4.0 * sequence_T, stable=True)
     most_N = torch.tensor(asked_of(batch, 0.2))
-    found = _fitting(order_T, group_T, sequence_T, is_ordinary_T, most_N).numpy()
+    found = _select_groups(order_T, group_T, sequence_T, is_ordinary_T, most_N).numpy()
 
     expected = np.zeros(batch.num_tokens, bool)
     for i in range(80):
@@ -355,7 +355,7 @@ def test_ngrams_stay_within_a_sequence_and_a_segment(random):
     [
         ({"probability": 0.0}, "masking.probability must be above 0"),
         ({"probability": 1.0}, "masking.probability must be above 0 and below 1"),
-        ({"mask_fraction": 0.95}, "together at most 1"),
+        ({"mask_fraction": 0.95}, "together must be at most 1"),
         ({"random_fraction": -0.1}, "at least 0"),
         ({"max_ngram": 0}, "masking.max_ngram must be at least 1"),
     ],

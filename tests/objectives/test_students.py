@@ -82,7 +82,7 @@ def test_queries_keys_and_values_are_kept_only_where_they_are_matched(name, aske
     made = []
     original = matched_losses.relation_scores
     monkeypatch.setattr(matched_losses, "relation_scores", lambda *given: made.append(given) or original(*given))
-    looked = objective._look(student, batch_of(), 0)
+    looked = objective._forward(student, batch_of(), 0)
     assert tuple(looked.qkv) == asked and all(each is not None for each in looked.qkv.values())
     objective.sums(pair_of(objective, student, teacher), drawn_of(objective))
     assert bool(made) == bool(asked)
