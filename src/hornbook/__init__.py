@@ -68,6 +68,7 @@ def __getattr__(name: str):
         from hornbook.terminal import with_bar
 
         found = with_bar(found)
+    globals()[name] = found
     return found
 
 

@@ -301,7 +301,7 @@ def test_what_is_refused(tmp_path, teacher, encoder, small, data):
         stages = json.dumps([{"matches": [{"quantity": "logits"}]}, {"matches": [second]}])
         with pytest.raises(ValueError, match=r"cannot be matched with a teacher|layers must be one of"):
             learn(teacher.out, small, tmp_path / "run", data, overrides={"augment.copies": 2}, recipe=stages)
-    with pytest.raises(ValueError, match=r"all layers but the last, .* leave it out by objective\.without=hidden"):
+    with pytest.raises(ValueError, match=r"all layers but the last, .* set objective\.without=hidden"):
         one = rules.random_encoder(tmp_path / "one", "bert", **SMALL | {"num_layers": 1, "width": 32})
         learn(teacher.out, one, tmp_path / "run", data, recipe="patient")
     with pytest.raises(ValueError, match=r"objective\.layers=top, but the recipe matches nothing layer by layer"):

@@ -38,7 +38,7 @@ class MaskingSettings(Typed, group="masking"):
         super().__post_init__()
         if self.mask_fraction + self.random_fraction > 1 + 1e-9:
             raise ValueError(
-                "masking.mask_fraction and masking.random_fraction must together be at most 1, "
+                "masking.mask_fraction and masking.random_fraction together must be at most 1, "
                 f"not {self.mask_fraction} and {self.random_fraction}"
             )
 
