@@ -289,7 +289,7 @@ def test_what_is_refused(tmp_path, teacher, encoder, small, data):
     longer = rules.random_encoder(tmp_path / "longer", "distilbert", **SMALL | {"max_positions": 96})
     with pytest.raises(ValueError, match=r"set task\.max_length=48"):
         learn(teacher.out, longer, tmp_path / "run", data)
-    with pytest.raises(ValueError, match=r"there is no folder 'tinybert-5'.* did you mean tinybert-\d or tinybert-\d"):
+    with pytest.raises(ValueError, match=r"there is no folder 'tinybert-5'.* did you mean the preset tinybert-\d or tinybert-\d"):
         learn(teacher.out, "tinybert-5", tmp_path / "run", data)
     with pytest.raises(ValueError, match="from_random is for a model without a teacher"):
         learn(teacher.out, small, tmp_path / "run", data, from_random=True)
@@ -304,7 +304,7 @@ def test_what_is_refused(tmp_path, teacher, encoder, small, data):
     with pytest.raises(ValueError, match=r"all layers but the last, .* set objective\.without=hidden"):
         one = rules.random_encoder(tmp_path / "one", "bert", **SMALL | {"num_layers": 1, "width": 32})
         learn(teacher.out, one, tmp_path / "run", data, recipe="patient")
-    with pytest.raises(ValueError, match=r"objective\.layers=top, but the recipe matches nothing layer by layer"):
+    with pytest.raises(ValueError, match=r"objective\.layers='top', but the recipe matches nothing layer by layer"):
         learn(teacher.out, small, tmp_path / "run", data, recipe="distilbert", overrides={"objective.layers": "top"})
     with pytest.raises(ValueError, match=r"GB on disk: raise objective\.cache_gigabytes"):
         room = {"objective.cache": "all", "objective.cache_gigabytes": 1e-6}

@@ -355,7 +355,7 @@ def test_ngrams_stay_within_a_sequence_and_a_segment(random):
     [
         ({"probability": 0.0}, "masking.probability must be above 0"),
         ({"probability": 1.0}, "masking.probability must be above 0 and below 1"),
-        ({"mask_fraction": 0.95}, "must together be at most 1"),
+        ({"mask_fraction": 0.95}, "together must be at most 1"),
         ({"random_fraction": -0.1}, "at least 0"),
         ({"max_ngram": 0}, "masking.max_ngram must be at least 1"),
     ],
