@@ -33,17 +33,17 @@ import torch
 from finetune_data import PLACES, chosen_data
 from settings_by_task import changes_by_task
 
-from hornbook.augmentation.kept import LINES, MADE_FROM
-from hornbook.distillation.run import distill
 from hornbook.files import link, num_cores, read_json, write_json
-from hornbook.finetuning.api import finetune
 from hornbook.interop.folder import load_folder, save_model
-from hornbook.interop.projections import FILE as PROJECTIONS
-from hornbook.interop.teacher import weights_fingerprint
 from hornbook.metrics.bootstrap import mean_interval
 from hornbook.models.flops import model_flops_per_token, shape_of
 from hornbook.models.pair import initialise_from_teacher
 from hornbook.report.stages import STAGES
+from hornbook.runs.augmentation.kept import LINES, MADE_FROM
+from hornbook.runs.distillation.projections import FILE as PROJECTIONS
+from hornbook.runs.distillation.run import distill
+from hornbook.runs.distillation.teacher import weights_fingerprint
+from hornbook.runs.finetuning.api import finetune
 from hornbook.train.checkpoint import Checkpoints
 
 MEASURES = {  # in points of 100; SQuAD's are that already

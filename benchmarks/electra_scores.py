@@ -24,8 +24,8 @@ from scipy.stats import t as student
 from settings_by_task import changes_by_task
 
 from hornbook.files import num_cores, read_json, write_json
-from hornbook.finetuning.record import Request
-from hornbook.finetuning.run import open_and_run
+from hornbook.runs.finetuning.record import Request
+from hornbook.runs.finetuning.run import open_and_run
 
 TASKS = {  # the slowest first: folder and measure
     "sst-2": ("SST-2", "accuracy"),

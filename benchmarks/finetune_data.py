@@ -5,8 +5,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from hornbook.files import read_json
-from hornbook.finetuning.inputs import longest_for
-from hornbook.finetuning.settings import default_lr
+from hornbook.runs.finetuning.inputs import longest_for
+from hornbook.runs.finetuning.settings import default_lr
 from hornbook.tasks.datasets import known
 from hornbook.tasks.reading.read import read
 from hornbook.tasks.reading.split import by_article

@@ -7,11 +7,11 @@ from pathlib import Path
 from finetune_data import Recipe
 
 from hornbook.files import read_json
-from hornbook.finetuning.inputs import Inputs
-from hornbook.finetuning.record import Request
-from hornbook.finetuning.run import open_and_run, run_once
-from hornbook.finetuning.settings import settings_for
 from hornbook.interop.folder import load_folder
+from hornbook.runs.finetuning.inputs import Inputs
+from hornbook.runs.finetuning.record import Request
+from hornbook.runs.finetuning.run import open_and_run, run_once
+from hornbook.runs.finetuning.settings import settings_for
 from hornbook.tasks.datasets import known
 from hornbook.tasks.records import DataSet
 from hornbook.tasks.saved import make_task, output_for

@@ -23,9 +23,9 @@ import torch.nn.functional as F
 import transformers
 
 from hornbook.config import with_overrides
-from hornbook.infer.generation import Request, generate
-from hornbook.infer.opening import to_column_major
-from hornbook.infer.sampling import Sampling
+from hornbook.inference.generation import Request, generate
+from hornbook.inference.opening import to_column_major
+from hornbook.inference.sampling import Sampling
 from hornbook.interop.folder import save_model
 from hornbook.models.gpt import Gpt2
 from hornbook.models.quantized import quantize

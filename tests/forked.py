@@ -15,7 +15,7 @@ def preload(*modules: str) -> None:
     _context.set_forkserver_preload(list(modules))
 
 
-preload("hornbook.cli", "hornbook.distillation.run", "hornbook.prompting.run")
+preload("hornbook.cli", "hornbook.runs.distillation.run", "hornbook.evaluation.prompting.run")
 
 
 def begun(program: str, *words: object) -> BaseProcess:

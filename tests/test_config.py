@@ -233,7 +233,7 @@ def test_one_value_alone_is_checked():
     ],
 )
 def test_pretrain_checks_its_arguments_before_it_begins(tmp_path, tiny_corpus, arguments, words):
-    from hornbook.pretraining.run import pretrain
+    from hornbook.runs.pretraining.run import pretrain
 
     with pytest.raises(ValueError, match=f"^{words}"):
         pretrain("bert-tiny", tiny_corpus, tmp_path / "run", **arguments)
@@ -244,7 +244,7 @@ def test_pretrain_takes_a_whole_float_and_numbers_of_numpy(tmp_path, tiny_corpus
     from tiny import TINY_MODEL
 
     from hornbook.files import read_json
-    from hornbook.pretraining.run import pretrain
+    from hornbook.runs.pretraining.run import pretrain
 
     sizes = {name: np.int64(value) if isinstance(value, int) else value for name, value in TINY_MODEL.items()}
     outcome = pretrain(
@@ -286,7 +286,7 @@ def test_names_that_are_no_more_are_refused():
 
 def test_the_settings_of_a_run_survive_json():
     from hornbook.models.registry import PRESETS, family_of
-    from hornbook.pretraining.settings import preset_settings, settings_in
+    from hornbook.runs.pretraining.settings import preset_settings, settings_in
 
     overrides = {"data.held_out_fraction": "0.02", "schedule.steps": "1e3"}
     for preset in PRESETS:
@@ -312,7 +312,7 @@ def test_the_settings_of_a_run_survive_json():
     ],
 )
 def test_what_an_objective_does_not_read_is_refused(preset, name, value, why):
-    from hornbook.pretraining.settings import preset_settings
+    from hornbook.runs.pretraining.settings import preset_settings
 
     with pytest.raises(ValueError, match=why):
         preset_settings(preset, {name: value})
@@ -325,7 +325,7 @@ def test_what_an_objective_does_not_read_is_refused(preset, name, value, why):
     [("schedule.steps", "epochs"), ("batch.tokens", "batch_size"), ("validation.tokens", "whole dev")],
 )
 def test_fine_tuning_refuses_what_only_pretraining_reads(name, words):
-    from hornbook.finetuning.settings import settings_for
+    from hornbook.runs.finetuning.settings import settings_for
     from hornbook.tasks.datasets import known
 
     with pytest.raises(ValueError, match=f"{name} would have no effect: .*{words}"):

@@ -6,12 +6,12 @@ import shutil
 import pytest
 
 from hornbook.files import read_json, refusing_damage
-from hornbook.finetuning import record as finetuned
 from hornbook.interop.folder import load_model, weights_files
 from hornbook.models.outputs import Output
-from hornbook.pretraining import record as pretrained
 from hornbook.report.info import describe, lines
 from hornbook.report.page import write_report
+from hornbook.runs.finetuning import record as finetuned
+from hornbook.runs.pretraining import record as pretrained
 from hornbook.tasks.saved import load_task
 from hornbook.train.checkpoint import Checkpoints, read_checkpoint
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 import hornbook
-from hornbook.finetuning.api import finetune
+from hornbook.runs.finetuning.api import finetune
 
 ROOT = Path(hornbook.__file__).parent
 WITH_EXAMPLES = sorted(

@@ -7,10 +7,10 @@ import pytest
 from extremes import cases, fault_of, refusal_fault
 from tiny import TINY_MODEL
 
-from hornbook.finetuning.settings import settings_for
 from hornbook.models import registry
-from hornbook.pretraining.run import pretrain
-from hornbook.pretraining.settings import preset_settings
+from hornbook.runs.finetuning.settings import settings_for
+from hornbook.runs.pretraining.run import pretrain
+from hornbook.runs.pretraining.settings import preset_settings
 from hornbook.tasks.datasets import known
 
 RESOLVED = {

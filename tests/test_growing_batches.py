@@ -11,9 +11,9 @@ from tiny import TINY_MODEL
 from tiny_runs import run
 
 from hornbook.data.corpus import Corpus
-from hornbook.pretraining.batches import BatchMaker
-from hornbook.pretraining.plan import plan
-from hornbook.pretraining.settings import preset_settings
+from hornbook.runs.pretraining.batches import BatchMaker
+from hornbook.runs.pretraining.plan import plan
+from hornbook.runs.pretraining.settings import preset_settings
 from hornbook.train.settings import BatchSettings
 
 STEPS = 30

@@ -5,8 +5,8 @@ from tiny import TINY_MODEL
 from tiny_runs import same
 
 from hornbook.files import read_json
-from hornbook.pretraining import minutes
-from hornbook.pretraining.run import pretrain
+from hornbook.runs.pretraining import minutes
+from hornbook.runs.pretraining.run import pretrain
 
 TINY = TINY_MODEL | {"data.held_out_fraction": 0.5}
 

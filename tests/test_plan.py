@@ -4,9 +4,9 @@ import pytest
 
 from hornbook.devices import matrix_flops
 from hornbook.models.registry import PRESETS
-from hornbook.pretraining.assembly import new_network
-from hornbook.pretraining.plan import GIB, count_parameters, plan
-from hornbook.pretraining.settings import preset_settings
+from hornbook.runs.pretraining.assembly import new_network
+from hornbook.runs.pretraining.plan import GIB, count_parameters, plan
+from hornbook.runs.pretraining.settings import preset_settings
 
 
 def test_parameters_are_those_of_the_network_without_the_rows_that_pad_the_vocabulary():
@@ -53,7 +53,7 @@ def test_the_verb(hornbook):
 @pytest.fixture
 def no_gpu(monkeypatch):
     monkeypatch.setattr("torch.cuda.is_available", lambda: False)
-    monkeypatch.setattr("hornbook.pretraining.plan.matrix_flops", lambda device: 5e10)
+    monkeypatch.setattr("hornbook.runs.pretraining.plan.matrix_flops", lambda device: 5e10)
 
 
 @pytest.mark.parametrize("device", [[], ["--device", "cpu"]])

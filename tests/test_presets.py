@@ -5,8 +5,8 @@ import torch
 
 from hornbook.models import registry
 from hornbook.models.registry import PRESETS, family_of
-from hornbook.pretraining.plan import count_parameters
-from hornbook.pretraining.settings import preset_settings
+from hornbook.runs.pretraining.plan import count_parameters
+from hornbook.runs.pretraining.settings import preset_settings
 
 PUBLISHED = {  # steps, of them warm-up, sequences of 512 in a batch, rate, share of the steps at 128, dropout
     "bert": (1_000_000, 10_000, 256, 1e-4, 0.9, 0.1),

@@ -19,11 +19,11 @@ from tiny_runs import FAMILIES, run, same
 import hornbook
 from hornbook.data.build import build_corpus
 from hornbook.data.corpus import Corpus
-from hornbook.pretraining import minutes
-from hornbook.pretraining.batches import held_out_batches
-from hornbook.pretraining.minutes import steps_in
-from hornbook.pretraining.run import pretrain
-from hornbook.pretraining.settings import preset_settings, settings_in
+from hornbook.runs.pretraining import minutes
+from hornbook.runs.pretraining.batches import held_out_batches
+from hornbook.runs.pretraining.minutes import steps_in
+from hornbook.runs.pretraining.run import pretrain
+from hornbook.runs.pretraining.settings import preset_settings, settings_in
 from hornbook.train.metrics import read_metrics
 
 TESTS = Path(__file__).parent
@@ -263,7 +263,7 @@ def test_a_model_without_heads_gets_new_ones(tmp_path):
 def test_short_sequences_first_then_long_ones(tmp_path, tiny_corpus):
     """Nine tenths of the steps at the short limit, then the long one, at the same number of tokens a batch."""
     from hornbook.data.corpus import Corpus
-    from hornbook.pretraining.batches import BatchMaker
+    from hornbook.runs.pretraining.batches import BatchMaker
 
     settings = preset_settings("bert-tiny", TINY_MODEL | {"schedule.steps": 20, "batch.tokens": 512})
     make = BatchMaker(settings, [(Corpus(tiny_corpus), 1.0)])
@@ -355,7 +355,7 @@ def test_settings_that_do_not_fit_are_refused_before_anything_is_written(tmp_pat
 @pytest.mark.parametrize("short_fraction", [0.0, 0.5, 1.0])
 def test_one_length_for_all_steps(tmp_path, tiny_corpus, short_fraction):
     from hornbook.data.corpus import Corpus
-    from hornbook.pretraining.batches import BatchMaker
+    from hornbook.runs.pretraining.batches import BatchMaker
 
     overrides = {
         "data.short_length": 64,
@@ -369,6 +369,6 @@ def test_one_length_for_all_steps(tmp_path, tiny_corpus, short_fraction):
 
 
 def test_the_function_stays_a_function():
-    from hornbook.pretraining import run as module
+    from hornbook.runs.pretraining import run as module
 
     assert hornbook.pretrain is hornbook.pretrain and hornbook.pretrain.__wrapped__ is module.pretrain

@@ -14,10 +14,10 @@ from safetensors.torch import load_file, save_file
 from typer.testing import CliRunner
 
 from hornbook import cli
-from hornbook.augmentation import kept
-from hornbook.augmentation.copies import Augmenter
-from hornbook.distillation.run import distill
-from hornbook.finetuning.api import finetune
+from hornbook.runs.augmentation import kept
+from hornbook.runs.augmentation.copies import Augmenter
+from hornbook.runs.distillation.run import distill
+from hornbook.runs.finetuning.api import finetune
 
 NUM_TRAIN = 40
 FEW = ONCE | {"stages.1.epochs": 0.1}
@@ -74,8 +74,8 @@ def test_copies_are_made_once(tmp_path, teacher, base, data, monkeypatch):
 
 KILLED = """
 import os, sys
-from hornbook.augmentation import kept
-from hornbook.distillation.run import distill
+from hornbook.runs.augmentation import kept
+from hornbook.runs.distillation.run import distill
 teacher, student, data, out, stop = sys.argv[1:]
 kept.CHUNK = 8
 def watch(status):

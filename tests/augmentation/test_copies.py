@@ -9,12 +9,12 @@ import torch
 from finetuning import rules
 
 import hornbook
-from hornbook.augmentation.copies import Augmenter, open_filler
-from hornbook.augmentation.nearest import NearestWords
-from hornbook.augmentation.settings import AugmentationSettings
-from hornbook.augmentation.words import replaceable
 from hornbook.batch import pack
-from hornbook.infer.encoder import EncoderModel
+from hornbook.inference.encoder import EncoderModel
+from hornbook.runs.augmentation.copies import Augmenter, open_filler
+from hornbook.runs.augmentation.nearest import NearestWords
+from hornbook.runs.augmentation.settings import AugmentationSettings
+from hornbook.runs.augmentation.words import replaceable
 from hornbook.tasks.records import ChoiceExample, SpanExample, TaggedExample, TextExample
 from hornbook.text.tokenizer import Tokenizer
 

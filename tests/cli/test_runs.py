@@ -6,8 +6,8 @@ import pytest
 from tiny_runs import run as pretrain_run
 from tiny_runs import same
 
-from hornbook.finetuning.api import finetune
 from hornbook.lifecycle.locking import run_lock
+from hornbook.runs.finetuning.api import finetune
 from hornbook.train.checkpoint import Checkpoints
 
 ROWS = [{"text": f"the {word} of {i}", "label": word} for i in range(20) for word in ("river", "bread")]

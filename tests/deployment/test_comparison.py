@@ -11,7 +11,7 @@ from hornbook.cli import app
 from hornbook.deployment.comparison import compare, folder_for
 from hornbook.deployment.timing import time_interleaved
 from hornbook.files import read_json, write_json
-from hornbook.infer.predictor import Predictor
+from hornbook.inference.predictor import Predictor
 from hornbook.models.outputs import Output
 from hornbook.report.comparison import figure
 from hornbook.report.info import describe, lines

@@ -22,7 +22,7 @@ from hornbook.deployment.export import comparison_inputs, export
 from hornbook.deployment.opened import open_model
 from hornbook.deployment.readme import QUESTION, TEXTS
 from hornbook.files import read_json
-from hornbook.infer.predictor import load_predictor
+from hornbook.inference.predictor import load_predictor
 from hornbook.interop.folder import load_folder
 from hornbook.interop.onnx import write_onnx
 from hornbook.models.outputs import Output

@@ -7,8 +7,8 @@ import pytest
 from distillation.lessons import ONCE, QUIET, SMALL
 from finetuning import rules
 
-from hornbook.distillation.run import distill
-from hornbook.finetuning.api import finetune
+from hornbook.runs.distillation.run import distill
+from hornbook.runs.finetuning.api import finetune
 from hornbook.train.metrics import read_metrics
 
 TWO_STAGES = json.dumps([{"matches": [{"quantity": "logits"}], "hard_label_weight": 1}] * 2)

@@ -18,10 +18,10 @@ from typer.testing import CliRunner
 
 import hornbook
 from hornbook import cli
-from hornbook.distillation.run import distill
-from hornbook.finetuning.api import Finetuned, finetune
 from hornbook.interop.folder import load_folder
 from hornbook.models import registry
+from hornbook.runs.distillation.run import distill
+from hornbook.runs.finetuning.api import Finetuned, finetune
 from hornbook.text.training import train_tokenizer
 
 NUM_DEV = 100
@@ -242,7 +242,7 @@ def test_projections_that_cannot_be_read(tmp_path, teacher, small, data):
 
 KILLED = """
 import os, sys
-from hornbook.distillation.run import distill
+from hornbook.runs.distillation.run import distill
 teacher, student, data, out, stop, stage = sys.argv[1:]
 def watch(status):
     first = "hidden" in status.values
@@ -289,7 +289,9 @@ def test_what_is_refused(tmp_path, teacher, encoder, small, data):
     longer = rules.random_encoder(tmp_path / "longer", "distilbert", **SMALL | {"max_positions": 96})
     with pytest.raises(ValueError, match=r"set task\.max_length=48"):
         learn(teacher.out, longer, tmp_path / "run", data)
-    with pytest.raises(ValueError, match=r"there is no folder 'tinybert-5'.* did you mean the preset tinybert-\d or tinybert-\d"):
+    with pytest.raises(
+        ValueError, match=r"there is no folder 'tinybert-5'.* did you mean the preset tinybert-\d or tinybert-\d"
+    ):
         learn(teacher.out, "tinybert-5", tmp_path / "run", data)
     with pytest.raises(ValueError, match="from_random is for a model without a teacher"):
         learn(teacher.out, small, tmp_path / "run", data, from_random=True)

@@ -9,10 +9,10 @@ from finetuning import rules
 from tiny import TINY_MODEL
 from tiny_runs import run, same
 
-from hornbook.distillation.run import distill
-from hornbook.finetuning import expected
-from hornbook.finetuning.api import finetune
-from hornbook.pretraining import minutes
+from hornbook.runs.distillation import expected_time as expected
+from hornbook.runs.distillation.run import distill
+from hornbook.runs.finetuning.api import finetune
+from hornbook.runs.pretraining import minutes
 
 QUIET = {"log": lambda words: None}
 SHAPE = {f"model.{name}": value for name, value in SMALL.items()} | {"model.num_heads": 4}

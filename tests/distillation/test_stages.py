@@ -8,13 +8,13 @@ import pytest
 from distillation.lessons import ONCE, QUIET, rows_of
 from finetuning import rules
 
-from hornbook.distillation.run import distill
-from hornbook.finetuning.api import Stopped, finetune
-from hornbook.finetuning.settings import FinetuneSettings, TaskDistillationSettings, settings_for
 from hornbook.report.finetuned import FinetunedRun
 from hornbook.report.info import describe, lines
 from hornbook.report.page import write_report
 from hornbook.report.stages import read_stages
+from hornbook.runs.distillation.run import distill
+from hornbook.runs.finetuning.api import Stopped, finetune
+from hornbook.runs.finetuning.settings import FinetuneSettings, TaskDistillationSettings, settings_for
 from hornbook.tasks.datasets import known
 
 TINYBERT = {"objective.recipe": "tinybert"}

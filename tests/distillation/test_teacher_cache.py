@@ -16,17 +16,18 @@ from safetensors.torch import load_file, save_file
 from typer.testing import CliRunner
 
 from hornbook import cli
-from hornbook.distillation.run import distill
-from hornbook.finetuning import expected, teacher_cache
-from hornbook.finetuning.api import finetune
-from hornbook.finetuning.batches import TaskBatches
-from hornbook.finetuning.inputs import Inputs, open_inputs
-from hornbook.finetuning.layers import with_head
-from hornbook.finetuning.record import Request
-from hornbook.finetuning.task_distillation import with_teacher
-from hornbook.finetuning.teacher_cache import TeacherCache, kept_teacher
-from hornbook.interop.teacher import Teacher, open_teacher
-from hornbook.objectives.distillation import Distillation, DistillationSettings
+from hornbook.objectives.distillation.objective import Distillation, DistillationSettings
+from hornbook.runs.distillation import expected_time as expected
+from hornbook.runs.distillation import teacher_cache
+from hornbook.runs.distillation.run import distill
+from hornbook.runs.distillation.task_stages import with_teacher
+from hornbook.runs.distillation.teacher import Teacher, open_teacher
+from hornbook.runs.distillation.teacher_cache import TeacherCache, kept_teacher
+from hornbook.runs.finetuning.api import finetune
+from hornbook.runs.finetuning.batches import TaskBatches
+from hornbook.runs.finetuning.inputs import Inputs, open_inputs
+from hornbook.runs.finetuning.layers import with_head
+from hornbook.runs.finetuning.record import Request
 from hornbook.tasks.objective import TaskObjective
 from hornbook.train.device import decide
 from hornbook.train.step import bucketed
@@ -160,8 +161,8 @@ def test_too_much_to_keep(tmp_path, teacher, small, data):
 
 KILLED = """
 import os, sys
-from hornbook.distillation.run import distill
-from hornbook.finetuning import teacher_cache
+from hornbook.runs.distillation.run import distill
+from hornbook.runs.distillation import teacher_cache
 teacher, student, data, out, stop = sys.argv[1:]
 teacher_cache.GROUPS_BETWEEN_SAVES = 2
 def watch(status):

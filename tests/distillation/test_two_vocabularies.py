@@ -8,13 +8,13 @@ import pytest
 from distillation.lessons import ONCE, QUIET, SMALL, rows_of
 from finetuning import rules
 
-from hornbook.distillation.run import distill
-from hornbook.finetuning.api import finetune
-from hornbook.finetuning.inputs import open_inputs
-from hornbook.finetuning.record import Request
-from hornbook.finetuning.teacher_cache import kept_teacher
-from hornbook.infer.predictor import load_predictor
-from hornbook.interop.teacher import open_teacher
+from hornbook.inference.predictor import load_predictor
+from hornbook.runs.distillation.run import distill
+from hornbook.runs.distillation.teacher import open_teacher
+from hornbook.runs.distillation.teacher_cache import kept_teacher
+from hornbook.runs.finetuning.api import finetune
+from hornbook.runs.finetuning.inputs import open_inputs
+from hornbook.runs.finetuning.record import Request
 from hornbook.tasks.task import softmax
 from hornbook.text.tokenizer import Tokenizer
 from hornbook.text.training import train_tokenizer

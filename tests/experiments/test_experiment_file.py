@@ -8,8 +8,8 @@ import torch
 from smallest import SMALLEST, write_smallest
 
 from hornbook.experiments.definition import SHIPPED, Experiment, read_experiment
-from hornbook.finetuning.settings import settings_for
 from hornbook.models import registry
+from hornbook.runs.finetuning.settings import settings_for
 
 
 @pytest.mark.parametrize(

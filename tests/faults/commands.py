@@ -116,11 +116,11 @@ COMMANDS = (
 def make_materials(folder: Path) -> Path:
     """What the commands are given: texts, a table, a tokenizer, a corpus, an encoder, a GPT, and a run on the table."""
     from hornbook.data.build import build_corpus
-    from hornbook.finetuning.api import finetune
     from hornbook.interop.folder import save_model
     from hornbook.models.bert import Bert, BertConfig
     from hornbook.models.gpt import Gpt2Config
     from hornbook.models.registry import family_of
+    from hornbook.runs.finetuning.api import finetune
     from hornbook.text.training import train_tokenizer
 
     text = tiny_text(24)

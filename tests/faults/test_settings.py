@@ -13,11 +13,11 @@ import pytest
 from extremes import NUMBERS, cases, command, fault_of, numeric_options
 from tiny import TINY_MODEL, TINY_WORDS, tiny_text
 
-from hornbook.distillation.run import distill
-from hornbook.finetuning.api import finetune
-from hornbook.finetuning.settings import settings_for
-from hornbook.pretraining.run import pretrain
-from hornbook.pretraining.settings import preset_settings
+from hornbook.runs.distillation.run import distill
+from hornbook.runs.finetuning.api import finetune
+from hornbook.runs.finetuning.settings import settings_for
+from hornbook.runs.pretraining.run import pretrain
+from hornbook.runs.pretraining.settings import preset_settings
 from hornbook.tasks.datasets import known
 
 pytestmark = pytest.mark.faults

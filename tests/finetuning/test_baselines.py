@@ -7,8 +7,8 @@ import pytest
 import word_rules
 from word_rules import FAST, KEYWORD, tiny_encoder
 
-from hornbook.finetuning.baselines import baseline
-from hornbook.finetuning.tfidf import window_answers
+from hornbook.evaluation.baselines.run import baseline
+from hornbook.evaluation.baselines.tfidf import window_answers
 from hornbook.report.info import describe, lines
 from hornbook.tasks.records import SpanExample
 from hornbook.text.word_vectors import read_vectors
@@ -177,9 +177,9 @@ def test_the_same_network_from_random_weights(tmp_path, encoder):
 
 def test_the_same_examples_as_fine_tuning(tmp_path, encoder):
     """Of the 80 examples, the 16 that fine-tuning takes: a rule that holds for these alone shows it."""
-    from hornbook.finetuning.inputs import open_inputs
-    from hornbook.finetuning.record import Request
-    from hornbook.finetuning.shallow import open_labelled
+    from hornbook.evaluation.baselines.shallow import open_labelled
+    from hornbook.runs.finetuning.inputs import open_inputs
+    from hornbook.runs.finetuning.record import Request
 
     request = Request(encoder, "classification", None, seed=3, overrides={"examples": 16})
     rows = word_rules.keyword_rule()

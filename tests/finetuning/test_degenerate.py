@@ -4,8 +4,8 @@ import re
 
 import pytest
 
-from hornbook.finetuning.evaluation import degenerate, verdict
 from hornbook.models.outputs import Output
+from hornbook.runs.finetuning.evaluation import degenerate, verdict
 from hornbook.tasks.choice import Choice, ChoicePrediction
 from hornbook.tasks.classification import Classification, ClassPrediction
 from hornbook.tasks.evaluation import with_intervals

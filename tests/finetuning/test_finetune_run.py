@@ -17,10 +17,10 @@ from forked import status_of
 import hornbook
 from hornbook import cli
 from hornbook.files import read_json
-from hornbook.finetuning import run as running
-from hornbook.finetuning.api import finetune
-from hornbook.finetuning.settings import searched_lrs
 from hornbook.interop.folder import read_weights
+from hornbook.runs.finetuning import run as running
+from hornbook.runs.finetuning.api import finetune
+from hornbook.runs.finetuning.settings import searched_lrs
 from hornbook.train.metrics import read_metrics
 
 QUIET = {"log": lambda words: None}
@@ -85,7 +85,7 @@ def test_ends_early_when_nothing_gets_better(tmp_path, encoder):
 KILLED = """
 import json, os, sys
 from pathlib import Path
-from hornbook.finetuning.api import finetune
+from hornbook.runs.finetuning.api import finetune
 encoder, data, out, stop = sys.argv[1:]
 def watch(status):
     if status.step == int(stop):

@@ -17,14 +17,14 @@ from test_finetune_run import KILLED, same_weights
 import hornbook
 from hornbook.batch import pack
 from hornbook.files import read_json
-from hornbook.finetuning.api import finetune
-from hornbook.finetuning.settings import settings_for
-from hornbook.infer.predictor import load_predictor
+from hornbook.inference.predictor import load_predictor
 from hornbook.interop.folder import load_folder
 from hornbook.models.gpt import PRESETS, Gpt1, Gpt2
 from hornbook.models.outputs import Output
 from hornbook.report.finetuned import FinetunedRun
 from hornbook.report.usage import transformers_code
+from hornbook.runs.finetuning.api import finetune
+from hornbook.runs.finetuning.settings import settings_for
 from hornbook.tasks.classification import Classification
 from hornbook.tasks.datasets import known
 from hornbook.tasks.records import TextExample

@@ -6,12 +6,12 @@ import pytest
 import rules
 import torch
 
-from hornbook.finetuning.api import finetune
-from hornbook.finetuning.layers import keeps_head, with_head
-from hornbook.finetuning.settings import TaskSettings
 from hornbook.interop.folder import load_model, read_weights
 from hornbook.models.bert import Bert, BertConfig
 from hornbook.models.outputs import Output
+from hornbook.runs.finetuning.api import finetune
+from hornbook.runs.finetuning.layers import keeps_head, with_head
+from hornbook.runs.finetuning.settings import TaskSettings
 
 HEADS = {"classification": "classifier", "spans": "qa_outputs"}
 STILL = {"runtime.threads": 1, "optimizer.weight_decay": 0.0}

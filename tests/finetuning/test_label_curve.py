@@ -8,8 +8,8 @@ import word_rules
 from scipy import stats
 from word_rules import FAST, tiny_encoder
 
-from hornbook.finetuning import curve
-from hornbook.finetuning.curve import chosen_sizes, label_curve
+from hornbook.evaluation import label_curve as curve
+from hornbook.evaluation.label_curve import chosen_sizes, label_curve
 from hornbook.report.info import describe, lines
 
 CHANGES = FAST | {"epochs": 1, "batch_size": 16}

@@ -5,13 +5,13 @@ import pytest
 import torch
 
 from hornbook.batch import pack
-from hornbook.finetuning.batches import TaskBatches
-from hornbook.finetuning.layers import freeze, from_random, rates, with_head
-from hornbook.finetuning.settings import LayerSettings
 from hornbook.models.bert import Bert, BertConfig
 from hornbook.models.gpt import Gpt2, Gpt2Config
 from hornbook.models.outputs import Output
 from hornbook.models.transformer import Transformer
+from hornbook.runs.finetuning.batches import TaskBatches
+from hornbook.runs.finetuning.layers import freeze, from_random, rates, with_head
+from hornbook.runs.finetuning.settings import LayerSettings
 from hornbook.tasks.objective import TaskObjective
 from hornbook.tasks.task import Features
 from hornbook.train.device import Runtime

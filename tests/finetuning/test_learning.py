@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 import rules
 
-from hornbook.finetuning.record import Request
-from hornbook.finetuning.run import Result, open_and_run
+from hornbook.runs.finetuning.record import Request
+from hornbook.runs.finetuning.run import Result, open_and_run
 
 LEARNED = 0.95
 NUM_DEV = 100

@@ -7,9 +7,9 @@ import pytest
 import word_rules
 from word_rules import FAST, tiny_encoder
 
-from hornbook.finetuning import tagger
-from hornbook.finetuning.linear import fit_classes, fit_several
-from hornbook.finetuning.probe import probe
+from hornbook.evaluation.baselines import tagger
+from hornbook.evaluation.baselines.linear import fit_classes, fit_several
+from hornbook.evaluation.baselines.probe import probe
 from hornbook.train.loop import Outcome
 
 
@@ -98,7 +98,7 @@ def test_fewer_examples_and_the_seed(tmp_path, encoder):
 def test_what_is_finished_is_not_done_again(tmp_path, encoder, monkeypatch):
     rows = word_rules.keyword_rule()
     first = probe(encoder, rows, "classification", tmp_path, overrides=FAST)
-    monkeypatch.setattr("hornbook.finetuning.probe.frozen_sequences", None)
+    monkeypatch.setattr("hornbook.evaluation.baselines.probe.frozen_sequences", None)
     assert probe(encoder, rows, "classification", tmp_path, overrides=FAST) == first
     with pytest.raises(ValueError, match="layers last4, not last"):
         probe(encoder, rows, "classification", tmp_path, layers="last", overrides=FAST)

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 import torch
 
-from hornbook import kernels
 from hornbook.batch import pack
 from hornbook.models.bert import Bert
 from hornbook.models.gpt import Gpt2, Gpt2Config
+from hornbook.nn import kernels
 from hornbook.nn.attention import attention
 from hornbook.objectives import clm
 from hornbook.objectives.clm import ClmObjective

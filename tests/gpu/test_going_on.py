@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from hornbook.batch import pack
-from hornbook.infer.cache import DecodingState
+from hornbook.inference.cache import DecodingState
 from hornbook.models.gpt import Gpt2, Gpt2Config
 
 pytestmark = [

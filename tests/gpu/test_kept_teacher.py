@@ -9,13 +9,13 @@ import torch
 
 from gpu.test_captured import OUTPUTS, batch_of, small
 from hornbook.batch import Batch
-from hornbook.finetuning.task_distillation import with_teacher
-from hornbook.interop.teacher import Teacher
 from hornbook.models.outputs import Output
 from hornbook.models.transformer import Transformer
-from hornbook.objectives.kept_teacher import Columns, columns_for, needed, teacher_rows
-from hornbook.objectives.matching import Match, Recipe
-from hornbook.objectives.task_distillation import TaskDistillation
+from hornbook.objectives.distillation.kept_teacher import Columns, columns_for, needed, teacher_rows
+from hornbook.objectives.distillation.matching import Match, Recipe
+from hornbook.objectives.distillation.task_objective import TaskDistillation
+from hornbook.runs.distillation.task_stages import with_teacher
+from hornbook.runs.distillation.teacher import Teacher
 from hornbook.tasks.objective import TaskObjective
 from hornbook.train.device import Runtime
 from hornbook.train.optimizer import make_optimizer

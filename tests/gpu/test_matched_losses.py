@@ -5,8 +5,8 @@ import pytest
 import torch
 
 from hornbook.batch import Batch
-from hornbook.objectives.matched_losses import relation_sum, vector_sum
-from hornbook.objectives.matching import Match
+from hornbook.objectives.distillation.losses import relation_sum, vector_sum
+from hornbook.objectives.distillation.matching import Match
 
 pytestmark = [
     pytest.mark.gpu,
@@ -21,7 +21,7 @@ def close(found: torch.Tensor, expected: torch.Tensor) -> bool:
 
 def counted(monkeypatch, name: str) -> list[int]:
     """Grows by one with each call of a kernel."""
-    from hornbook.objectives import matched_kernel  # brings triton, which is only where CUDA is
+    from hornbook.nn.kernels import matching as matched_kernel  # brings triton, which is only where CUDA is
 
     calls, kernel = [], getattr(matched_kernel, name)
     monkeypatch.setattr(matched_kernel, name, lambda *args: calls.append(1) or kernel(*args))

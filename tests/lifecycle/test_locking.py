@@ -13,10 +13,10 @@ import pytest
 
 import hornbook as library
 from hornbook.data.build import build_corpus
-from hornbook.finetuning.api import finetune
 from hornbook.lifecycle import locking
 from hornbook.lifecycle.locking import run_lock
-from hornbook.pretraining.run import pretrain
+from hornbook.runs.finetuning.api import finetune
+from hornbook.runs.pretraining.run import pretrain
 
 HOLDS = """
 import sys, time

@@ -9,13 +9,13 @@ from safetensors.torch import load_file, save_file
 from small_families import FAMILIES, VOCABULARY, moved, sequences
 
 from hornbook.batch import pack
-from hornbook.finetuning.layers import freeze, from_random, rates, with_head
-from hornbook.finetuning.settings import LayerSettings
 from hornbook.interop.folder import WEIGHTS, hf_weights, load_model, load_weights, read_weights, save_model
 from hornbook.interop.vocabulary import grown
 from hornbook.models.albert import Albert
 from hornbook.models.outputs import Output
 from hornbook.models.transformer import PADDED
+from hornbook.runs.finetuning.layers import freeze, from_random, rates, with_head
+from hornbook.runs.finetuning.settings import LayerSettings
 from hornbook.text.tokenizer import Tokenizer
 from hornbook.train.optimizer import load_optimizer_tensors, make_optimizer, optimizer_tensors
 from hornbook.train.settings import OptimizerSettings

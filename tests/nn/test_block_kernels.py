@@ -59,7 +59,7 @@ GELU = """
     import torch
     import torch.nn.functional as F
     from torch.library import opcheck
-    from hornbook import kernels
+    from hornbook.nn import kernels
     from hornbook.nn.activation import _gelu
 
     kernels.PROGRAMS_PER_PROCESSOR = 3  # each with several parts to sum up
@@ -78,7 +78,7 @@ GELU = """
 QKV = """
     import torch
     from torch.library import opcheck
-    from hornbook import kernels
+    from hornbook.nn import kernels
     from hornbook.nn import qkv
     from hornbook.nn.qkv import _concat_qkv, apart
 

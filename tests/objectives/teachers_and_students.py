@@ -8,9 +8,9 @@ from hornbook.models.bert import Bert
 from hornbook.models.encoder import Encoder
 from hornbook.models.outputs import Output
 from hornbook.models.pair import DistillationPair
-from hornbook.objectives.distillation import CorpusDistillation, pair_for
+from hornbook.objectives.distillation.matching import Recipe
+from hornbook.objectives.distillation.objective import CorpusDistillation, pair_for
 from hornbook.objectives.masking import Masking, MaskingSettings
-from hornbook.objectives.matching import Recipe
 
 VOCABULARY, MASK, SPECIAL = 70, 4, [0, 1, 2, 3, 4]
 LENGTHS = [12, 30, 7, 21]

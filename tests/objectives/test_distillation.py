@@ -29,9 +29,9 @@ from hornbook.models.encoder import Encoder
 from hornbook.models.gpt import Gpt2
 from hornbook.models.outputs import Output
 from hornbook.models.pair import DistillationPair
-from hornbook.objectives.distillation import CorpusDistillation
-from hornbook.objectives.matching import PLANS, Match, Recipe, layer_pairs
-from hornbook.objectives.task_distillation import TaskDistillation
+from hornbook.objectives.distillation.matching import PLANS, Match, Recipe, layer_pairs
+from hornbook.objectives.distillation.objective import CorpusDistillation
+from hornbook.objectives.distillation.task_objective import TaskDistillation
 from hornbook.tasks.objective import TaskObjective
 from hornbook.train.step import bucketed
 

@@ -11,8 +11,8 @@ pytest.importorskip("triton", reason="comes with torch for CUDA")
 
 VECTORS = """
     import torch
-    from hornbook.objectives.matched_kernel import squared_vector_error
-    from hornbook.objectives.matched_losses import _WithGradient, vector_losses
+    from hornbook.nn.kernels.matching import squared_vector_error
+    from hornbook.objectives.distillation.losses import _WithGradient, vector_losses
 
     torch.manual_seed(0)
     for num_rows, width in ((10, 24), (3, 64), (1, 700)):
@@ -28,9 +28,9 @@ VECTORS = """
 RELATIONS = """
     import torch
     from hornbook.batch import Batch
-    from hornbook.objectives import matched_kernel
-    from hornbook.objectives.matched_losses import _fused_relation_sum, _resplit, relation_sum
-    from hornbook.objectives.matching import Match
+    from hornbook.nn.kernels import matching as matched_kernel
+    from hornbook.objectives.distillation.losses import _fused_relation_sum, _resplit, relation_sum
+    from hornbook.objectives.distillation.matching import Match
 
     matched_kernel.TILE = matched_kernel.TILE_OF_WIDE = 16  # several tiles in a sequence
     torch.manual_seed(0)

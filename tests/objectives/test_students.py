@@ -11,9 +11,10 @@ from hornbook.models.bert import Bert, BertConfig
 from hornbook.models.distilbert import Distilbert, DistilbertConfig
 from hornbook.models.gpt import Gpt2
 from hornbook.models.pair import DistillationPair, FixedProjection, first_layers, initialise_from_teacher
-from hornbook.objectives import matched_losses, matching
-from hornbook.objectives.distillation import DistillationSettings
-from hornbook.objectives.matching import PLANS, Match, Recipe, layer_pairs, recipes_in
+from hornbook.objectives.distillation import losses as matched_losses
+from hornbook.objectives.distillation import matching
+from hornbook.objectives.distillation.matching import PLANS, Match, Recipe, layer_pairs, recipes_in
+from hornbook.objectives.distillation.objective import DistillationSettings
 
 
 def told(recipe: Recipe | None) -> tuple:

@@ -11,7 +11,8 @@ pytest.importorskip("triton", reason="comes with torch for CUDA")
 
 IN_PYTHON = """
     import torch
-    from hornbook.objectives import vocabulary_kernel, vocabulary_loss
+    from hornbook.objectives import vocabulary_loss
+    from hornbook.nn.kernels import vocabulary as vocabulary_kernel
     from hornbook.objectives.mlm import summed_loss
 
     vocabulary_kernel.BLOCK, vocabulary_loss.PART_ROWS = 64, 7

@@ -8,13 +8,13 @@ from small_prompting import QUESTION, WRITING, bytes_tokenizer, saved_small_gpt,
 from tiny import tiny_text
 
 import hornbook
-from hornbook.infer.scoring import next_token_scores
-from hornbook.prompting.asking import Asker, extract_answer
-from hornbook.prompting.definition import Choices, Writing, read_task
-from hornbook.prompting.measures import MEASURES
-from hornbook.prompting.prompts import Prompt
-from hornbook.prompting.sources import Item
-from hornbook.prompting.stop_words import STOP_WORDS
+from hornbook.evaluation.prompting.asking import Asker, extract_answer
+from hornbook.evaluation.prompting.definition import Choices, Writing, read_task
+from hornbook.evaluation.prompting.measures import MEASURES
+from hornbook.evaluation.prompting.prompts import Prompt
+from hornbook.evaluation.prompting.sources import Item
+from hornbook.evaluation.prompting.stop_words import STOP_WORDS
+from hornbook.inference.scoring import next_token_scores
 
 CHOICES = ("red", "dark green", "of bread and letters")
 ITEMS = [Item(str(i), {}, ("red",), CHOICES) for i in range(3)]

@@ -7,11 +7,11 @@ import pytest
 from small_prompting import QUESTION, bytes_tokenizer, saved_small_gpt, write_rows, write_task
 
 import hornbook
+from hornbook.evaluation.prompting import teaching
+from hornbook.evaluation.prompting.joint import documents, read_joint
+from hornbook.evaluation.prompting.teaching import finetune_text
 from hornbook.files import read_json
 from hornbook.interop.folder import read_weights
-from hornbook.prompting import teaching
-from hornbook.prompting.joint import documents, read_joint
-from hornbook.prompting.teaching import finetune_text
 from hornbook.report.curves import curves_figure
 from hornbook.report.info import describe, lines
 from hornbook.report.page import write_report

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from hornbook.prompting.baselines import (
+from hornbook.evaluation.prompting.baselines import (
     _translation_probabilities,
     baselines,
     chance,
@@ -11,8 +11,8 @@ from hornbook.prompting.baselines import (
     read_dictionary,
     translate_words,
 )
-from hornbook.prompting.definition import Baseline, read_task
-from hornbook.prompting.sources import Item
+from hornbook.evaluation.prompting.definition import Baseline, read_task
+from hornbook.evaluation.prompting.sources import Item
 
 ENGLISH = {"the": "le", "cat": "chat", "dog": "chien", "sees": "voit", "big": "grand", "here": "ici"}
 SENTENCES = (

@@ -16,11 +16,11 @@ from tiny import tiny_text
 
 import hornbook
 from hornbook import cli
+from hornbook.evaluation.prompting import run as running
+from hornbook.evaluation.prompting.scores import degenerate
 from hornbook.files import read_json, read_json_lines
 from hornbook.interop.folder import save_model
 from hornbook.models.bert import Bert, BertConfig
-from hornbook.prompting import run as running
-from hornbook.prompting.scores import degenerate
 from hornbook.report import info
 from hornbook.text.training import train_tokenizer
 
@@ -91,7 +91,8 @@ def test_after_a_kill_it_goes_on(gpt, task, data, tmp_path):
     whole, out = tmp_path / "whole", tmp_path / "out"
     expected = hornbook.prompt(gpt, task, data, whole, shots=(0, 1, 2), seeds=2, log=quiet)
     code = (
-        "import time\nfrom hornbook.prompting import run\nfrom hornbook.prompting.asking import Asker\n"
+        "import time\nfrom hornbook.evaluation.prompting import run\n"
+        "from hornbook.evaluation.prompting.asking import Asker\n"
         "ask = Asker.ask\n"
         "def slow(self, items, prompts, seed, progress):\n"
         "    if 'train' in prompts[0].text and seed: time.sleep(600)\n"

@@ -4,8 +4,8 @@ import pytest
 import torch
 from tiny import TINY_MODEL
 
-from hornbook.finetuning.api import finetune
-from hornbook.pretraining.run import pretrain
+from hornbook.runs.finetuning.api import finetune
+from hornbook.runs.pretraining.run import pretrain
 
 QUIET = {"log": lambda words: None}
 

@@ -106,7 +106,7 @@ def log_problems(problems: dict) -> None:
 @contextmanager
 def report_interruption(out: Path, as_json: bool) -> Iterator[None]:
     """Wraps a run on a task: after Ctrl-C, logs how to resume it and exits with status 130."""
-    from hornbook.finetuning.api import Stopped, has_started
+    from hornbook.runs.finetuning.api import Stopped, has_started
     from hornbook.terminal import log
 
     try:

@@ -27,7 +27,7 @@ def check_command(
     as_json: Json = False,
 ) -> None:
     """Summarize labelled data without training: columns, classes, lengths, duplicates, overlap of the splits."""
-    from hornbook.finetuning.checking import check
+    from hornbook.runs.finetuning.checking import check
 
     columns = {"text": text, "pair": pair, "label": label, "delimiter": delimiter, "encoding": encoding}
     found = check(data, task, model, **columns, strict=strict, overrides=parse_overrides(None, device))
@@ -39,8 +39,8 @@ def print_dry_run(
     model: str, data: str | None, task: str | None, restarts: int, search: bool, as_json: bool, **options: Any
 ) -> None:
     """Prints the summary of `finetune --dry-run`."""
-    from hornbook.finetuning.checking import check
-    from hornbook.finetuning.settings import SEARCHED_LRS
+    from hornbook.runs.finetuning.checking import check
+    from hornbook.runs.finetuning.settings import SEARCHED_LRS
 
     if data is None:
         raise ValueError("finetune --dry-run needs --data; see 'hornbook finetune --help'")

@@ -39,7 +39,7 @@ def baseline_command(
 ) -> None:
     """Score a baseline that uses no pre-training, to compare a fine-tuned model with."""
     check_writable(out)
-    from hornbook.finetuning.baselines import baseline
+    from hornbook.evaluation.baselines.run import baseline
     from hornbook.terminal import TrainingDisplay, log
 
     overrides = parse_overrides(None, device)
@@ -88,7 +88,7 @@ def probe_command(
 ) -> None:
     """Train a classifier on the frozen hidden states of a pre-trained model, and score it."""
     check_writable(out)
-    from hornbook.finetuning.probe import probe
+    from hornbook.evaluation.baselines.probe import probe
     from hornbook.terminal import TrainingDisplay, log
 
     overrides = parse_overrides(None, device)
@@ -150,7 +150,7 @@ def label_curve_command(
 ) -> None:
     """Score by number of training labels: from scratch, on frozen features, fine-tuned. Run it again to resume."""
     check_writable(out)
-    from hornbook.finetuning.curve import label_curve
+    from hornbook.evaluation.label_curve import label_curve
     from hornbook.report.several_pictures import write_curve_picture
     from hornbook.terminal import TrainingDisplay, log, table
     from hornbook.train.loop import Outcome

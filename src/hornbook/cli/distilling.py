@@ -104,8 +104,8 @@ def distill_command(
     if task is not None and data is None and not resume:
         raise ValueError("--task needs --data; see 'hornbook distill --help'")
     check_writable(out)
-    from hornbook.distillation.run import distill
-    from hornbook.finetuning.api import Finetuned
+    from hornbook.runs.distillation.run import distill
+    from hornbook.runs.finetuning.api import Finetuned
     from hornbook.terminal import MultiRunDisplay, log
 
     replaced = overwriting(out, RUN, overwrite, resume)
@@ -137,7 +137,7 @@ def distill_command(
 
 
 def _show(teacher: str, student: str | None, request: dict, more: dict, as_json: bool) -> None:
-    from hornbook.distillation.run import resolve_settings
+    from hornbook.runs.distillation.run import resolve_settings
     from hornbook.terminal import log
 
     settings, new_model = resolve_settings(teacher, student, log=log, **request, **more)

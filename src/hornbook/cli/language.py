@@ -44,8 +44,8 @@ def generate(
 ) -> None:
     """Generate text with a GPT. It is printed as it is generated."""
     import hornbook
-    from hornbook.infer.encoder import NUM_MASKS, EncoderModel
-    from hornbook.infer.generation import MAX_TOKENS
+    from hornbook.inference.encoder import NUM_MASKS, EncoderModel
+    from hornbook.inference.generation import MAX_TOKENS
     from hornbook.terminal import log, print_result
 
     sampling = {"--temperature": temperature is not None, "--top-k": top_k is not None, "--top-p": top_p is not None}
@@ -121,7 +121,7 @@ def score(
 ) -> None:
     """Print the log-probability of texts, in total and per token."""
     import hornbook
-    from hornbook.infer.encoder import EncoderModel
+    from hornbook.inference.encoder import EncoderModel
     from hornbook.terminal import print_result, table
 
     if empty := [number for number, text in enumerate(texts, start=1) if not text.strip()]:
@@ -223,7 +223,7 @@ def lm_eval(
         import lm_eval as harness
     except ModuleNotFoundError:
         raise ValueError("lm-evaluation-harness is not installed: pip install 'hornbook[lm-eval]'") from None
-    from hornbook.infer.harness_model import HornbookLM
+    from hornbook.evaluation.harness_model import HornbookLM
 
     names = [name.strip() for name in tasks.split(",") if name.strip()]
     found = harness.simple_evaluate(

@@ -51,7 +51,7 @@ def pretrain_command(
     if show:
         flags = {"schedule.steps": steps, "batch.tokens": batch_tokens, "runtime.seed": seed}
         named = {name: value for name, value in flags.items() if value is not None}
-        from hornbook.pretraining.settings import preset_settings
+        from hornbook.runs.pretraining.settings import preset_settings
 
         show_settings(preset_settings(preset, overrides | named), as_json)
         return
@@ -59,7 +59,7 @@ def pretrain_command(
         missing = "--out" if out is None else "--corpus"
         raise ValueError(f"pretrain needs {missing}; see 'hornbook pretrain --help'")
     check_writable(out)
-    from hornbook.pretraining.run import pretrain
+    from hornbook.runs.pretraining.run import pretrain
     from hornbook.terminal import TrainingDisplay, log
 
     with overwriting(out, RUN, overwrite, resume), TrainingDisplay() as display:
@@ -132,8 +132,8 @@ def plan_command(
     """Estimate what pre-training takes: parameters, memory, FLOPs, days. Nothing is trained."""
     from dataclasses import asdict
 
-    from hornbook.pretraining.plan import GIB, machine, plan
-    from hornbook.pretraining.settings import preset_settings
+    from hornbook.runs.pretraining.plan import GIB, machine, plan
+    from hornbook.runs.pretraining.settings import preset_settings
     from hornbook.terminal import duration, print_result, table
 
     overrides = parse_overrides(override)

@@ -51,7 +51,7 @@ def prompt_command(
         missing = "--out" if out is None else "a model"
         raise ValueError(f"prompt needs {missing}; see 'hornbook prompt --help'")
     check_writable(out)
-    from hornbook.prompting.run import prompt
+    from hornbook.evaluation.prompting.run import prompt
     from hornbook.report.prompted import degenerate_words, rows_of
     from hornbook.report.wording import measure
     from hornbook.terminal import answering_display, log, print_result, table
@@ -101,7 +101,7 @@ def _numbers(shots: str) -> list[int]:
 
 
 def _list(as_json: bool) -> None:
-    from hornbook.prompting.definition import read_task, shipped
+    from hornbook.evaluation.prompting.definition import read_task, shipped
     from hornbook.terminal import table
 
     tasks = [read_task(name) for name in shipped()]
@@ -112,8 +112,8 @@ def _list(as_json: bool) -> None:
 
 def _show(task: str, data: str, shots: list[int], as_json: bool) -> None:
     """Prints the prompt of the first question, regardless of the context length of any model."""
-    from hornbook.prompting.definition import AS_WRITTEN, read_task
-    from hornbook.prompting.prompts import shown_prompts
+    from hornbook.evaluation.prompting.definition import AS_WRITTEN, read_task
+    from hornbook.evaluation.prompting.prompts import shown_prompts
     from hornbook.terminal import print_result
 
     found = shown_prompts(read_task(task), data, shots)
@@ -136,7 +136,7 @@ def finetune_as_text(
     as_json: bool,
 ) -> None:
     """`finetune --task text`: fine-tunes a GPT on all tasks that the .toml file `data` names."""
-    from hornbook.prompting.teaching import finetune_text, opened_gpt, text_settings
+    from hornbook.evaluation.prompting.teaching import finetune_text, opened_gpt, text_settings
     from hornbook.terminal import TrainingDisplay, log, print_result
 
     if show:

@@ -112,13 +112,13 @@ def finetune_command(
         print_dry_run(model, data, task, restarts, search, as_json, **columns, **options)
         return
     if resume and data is None and out is not None:
-        from hornbook.finetuning.api import recorded_request
+        from hornbook.runs.finetuning.api import recorded_request
 
         data = recorded_request(out).get("data")
     if data is None or out is None:
         raise ValueError(f"finetune needs --{'data' if data is None else 'out'}; see 'hornbook finetune --help'")
     check_writable(out)
-    from hornbook.finetuning.api import finetune
+    from hornbook.runs.finetuning.api import finetune
     from hornbook.terminal import MultiRunDisplay, log
 
     replaced = overwriting(out, RUN, overwrite, resume)
@@ -158,9 +158,9 @@ def _is_text_run(out: Path | None) -> bool:
 
 
 def _show(model: str, task: str, overrides: dict, flags: dict, as_json: bool) -> None:
-    from hornbook.finetuning.settings import settings_for
     from hornbook.interop.folder import load_folder
     from hornbook.interop.hub import model_folder
+    from hornbook.runs.finetuning.settings import settings_for
     from hornbook.tasks.datasets import known
 
     trained, _ = load_folder(model_folder(model))
@@ -222,7 +222,7 @@ def evaluate(
     """Compute the official scores of a run on labelled data, with 95% intervals, the scores of each class and the
     confusion matrix. Several runs form an ensemble."""
     from hornbook.cli.class_tables import print_tables
-    from hornbook.infer.predictor import load_predictor
+    from hornbook.inference.predictor import load_predictor
     from hornbook.terminal import counting_display, log
 
     if data is None:
@@ -290,7 +290,7 @@ def predict(
     as_json: Json = False,
 ) -> None:
     """Predict labels with probabilities, numbers, answer spans or tags. Several runs form an ensemble."""
-    from hornbook.infer.predictor import load_predictor
+    from hornbook.inference.predictor import load_predictor
     from hornbook.tasks.reading.standard_input import spooled
     from hornbook.tasks.tables_out import format_of
     from hornbook.terminal import log
@@ -409,7 +409,7 @@ def features(
     as_json: Json = False,
 ) -> None:
     """Write the hidden states of texts to a .npy file, as features for another model."""
-    from hornbook.infer.features import extract_features
+    from hornbook.inference.features import extract_features
     from hornbook.terminal import counting_display, log, print_result
 
     check_writable(out.parent)

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from hornbook.batch import Batch
 from hornbook.files import read_json
-from hornbook.infer.predictor import Predictor, finished_run, member_of
+from hornbook.inference.predictor import Predictor, finished_run, member_of
 from hornbook.interop.folder import weights_files
 from hornbook.interop.hub import model_folder
 from hornbook.interop.onnx import FILE, OnnxModel, is_exported, load_any

@@ -16,8 +16,8 @@ from typing import Any, Literal
 
 from hornbook.config import LARGEST_SEED, Typed, from_dict, setting
 from hornbook.data.examples import LABELLED
-from hornbook.finetuning.settings import settings_for
-from hornbook.pretraining.settings import PretrainSettings, preset_settings
+from hornbook.runs.finetuning.settings import settings_for
+from hornbook.runs.pretraining.settings import PretrainSettings, preset_settings
 from hornbook.tasks.datasets import KnownDataSet, known
 
 SHIPPED = Path(__file__).parent

@@ -18,10 +18,10 @@ from hornbook.experiments.plan import Piece
 from hornbook.experiments.resolved import ResolvedExperiment, open_for
 from hornbook.experiments.sentences import crossed, overlap
 from hornbook.files import read_json, write_json
-from hornbook.finetuning.record import Request
-from hornbook.finetuning.run import open_and_run
 from hornbook.interop.folder import load_model
-from hornbook.pretraining.run import pretrain
+from hornbook.runs.finetuning.record import Request
+from hornbook.runs.finetuning.run import open_and_run
+from hornbook.runs.pretraining.run import pretrain
 from hornbook.tasks.reading.read import read
 from hornbook.tasks.reading.split import by_article
 from hornbook.tasks.records import DataSet

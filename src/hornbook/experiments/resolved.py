@@ -24,9 +24,9 @@ import hornbook
 from hornbook import config as configuration
 from hornbook.experiments.definition import Arm, Experiment, parse_experiment
 from hornbook.files import read_json, write_json
-from hornbook.pretraining.batches import BatchMaker, Corpora, folder_and_weight, open_corpora
-from hornbook.pretraining.run import measured_pace
-from hornbook.pretraining.settings import PretrainSettings
+from hornbook.runs.pretraining.batches import BatchMaker, Corpora, folder_and_weight, open_corpora
+from hornbook.runs.pretraining.run import measured_pace
+from hornbook.runs.pretraining.settings import PretrainSettings
 
 FILE = "experiment.json"
 NUM_COUNTED_BATCHES = 128  # per length, to estimate tokens per batch to about 0.1%

@@ -27,8 +27,8 @@ from hornbook.experiments.resolved import FILE, ResolvedExperiment, resolve
 from hornbook.experiments.results import write_results
 from hornbook.files import num_cores, read_json
 from hornbook.lifecycle.locking import locks_out
-from hornbook.pretraining.batches import names_of
 from hornbook.report.experiment import write_experiment_page
+from hornbook.runs.pretraining.batches import names_of
 from hornbook.tasks.records import fingerprint
 from hornbook.train.loop import Status
 from hornbook.train.signals import Signals

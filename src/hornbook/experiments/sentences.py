@@ -17,8 +17,8 @@ from hornbook.batch import Batch
 from hornbook.data.examples import LABELLED, Examples
 from hornbook.interop.folder import load_model
 from hornbook.metrics.bootstrap import interval
-from hornbook.pretraining.batches import Corpora
-from hornbook.pretraining.settings import PretrainSettings
+from hornbook.runs.pretraining.batches import Corpora
+from hornbook.runs.pretraining.settings import PretrainSettings
 from hornbook.train.device import decide, prepare, torch_settings_restored
 
 PAIRS_PER_BATCH = 256

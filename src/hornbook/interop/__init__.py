@@ -1,0 +1,1 @@
+"""Reading and writing folders in Hugging Face's format, the hub, and ONNX."""

@@ -1,0 +1,1 @@
+"""Metrics computed from predictions and labels, with bootstrap intervals. Knows no model and no file."""

@@ -1,6 +1,6 @@
 """DistilBERT (Sanh et al. 2019, arXiv 1910.01108).
 
-BERT with half the layers, distilled from a BERT (`objectives/distillation.py`). It has no segment embeddings and no
+BERT with half the layers, distilled from a BERT (`objectives/distillation`). It has no segment embeddings and no
 pre-trained layer over `[CLS]`: each task adds one, with a ReLU.
 """
 

@@ -30,14 +30,14 @@ def linear_activation(x_TD: Tensor, linear: nn.Module, activation: str) -> Tenso
 
 @torch.library.custom_op("hornbook::gelu", mutates_args=())
 def _gelu(h_TI: Tensor, bias_I: Tensor, is_tanh: bool) -> Tensor:
-    from hornbook.nn.gelu_kernel import forward
+    from hornbook.nn.kernels.gelu import forward
 
     return forward(h_TI.contiguous(), bias_I, is_tanh)
 
 
 @torch.library.custom_op("hornbook::gelu_backward", mutates_args=())
 def _gelu_backward(gradient_TI: Tensor, h_TI: Tensor, bias_I: Tensor, is_tanh: bool) -> tuple[Tensor, Tensor]:
-    from hornbook.nn.gelu_kernel import backward
+    from hornbook.nn.kernels.gelu import backward
 
     return backward(gradient_TI.contiguous(), h_TI.contiguous(), bias_I, is_tanh)
 

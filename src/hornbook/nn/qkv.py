@@ -42,7 +42,7 @@ class _SplitQkv(torch.autograd.Function):
 @torch.library.custom_op("hornbook::concat_qkv", mutates_args=())
 def _concat_qkv(q_THC: Tensor, k_THC: Tensor, v_THC: Tensor) -> tuple[Tensor, Tensor]:
     """The concatenation, T x 3 x H x C, and its sum over the tokens in float32, 3HC."""
-    from hornbook.nn.qkv_kernel import concat_qkv
+    from hornbook.nn.kernels.qkv import concat_qkv
 
     return concat_qkv(q_THC.contiguous(), k_THC.contiguous(), v_THC.contiguous())
 

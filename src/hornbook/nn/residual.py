@@ -13,7 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from hornbook import kernels
+from hornbook.nn import kernels
 
 WIDEST = 8192  # longest row that a program can hold
 
@@ -53,7 +53,7 @@ def _fused_dropout_add_norm(
     dropout: float,
     eps: float,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    from hornbook.nn.residual_kernel import forward
+    from hornbook.nn.kernels.residual import forward
 
     return forward(x_TD.contiguous(), y_TD.contiguous(), y_bias_D, weight_D, bias_D, seed, dropout, eps)
 
@@ -69,7 +69,7 @@ def _fused_dropout_add_norm_backward(
     dropout: float,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """The gradients of x, of y (empty if equal to that of x), and of y's bias, the norm's weight and bias, 3 x D."""
-    from hornbook.nn.residual_kernel import backward
+    from hornbook.nn.kernels.residual import backward
 
     x_gradient_TD, y_gradient_TD, sums_3D = backward(
         None if z_gradient_TD is None else z_gradient_TD.contiguous(),

@@ -1,0 +1,1 @@
+"""Pages, pictures and summaries made from what a run left on disk. Computes nothing with a model."""

@@ -34,7 +34,7 @@ def predict_command(run: FinetunedRun) -> str:
 
 def python_code(run: FinetunedRun) -> str:
     return (
-        "from hornbook.infer.predictor import load_predictor\n\n"
+        "from hornbook.inference.predictor import load_predictor\n\n"
         f"predictor = load_predictor({str(run.folder)!r})\npredictor.predict([{example_input(run)!r}])"
     )
 

@@ -1,0 +1,1 @@
+"""Labelled tasks: reading files, encoding examples, task heads, decoding and scoring."""

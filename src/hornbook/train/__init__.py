@@ -1,0 +1,1 @@
+"""The training loop: steps, optimizers, schedules, checkpoints, rollback and device choice. Knows no task."""

@@ -1,0 +1,2 @@
+"""Baselines and probes to compare a fine-tuned model with: linear models over TF-IDF, word vectors or frozen
+features."""

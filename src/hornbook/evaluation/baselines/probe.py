@@ -1,0 +1,192 @@
+"""The feature-based approach (Devlin et al. 2018, section 5.3): a separate model on activations of a frozen encoder.
+
+Texts, pairs and endings go through logistic regression (ridge regression for numbers), words through logistic
+regression or a two-layer BiLSTM. To train a probe by gradient descent, fine-tune with `layers.frozen=-1`.
+"""
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+
+from hornbook.evaluation.baselines.linear import MOST_WORDS, Fitted, fit_classes, fit_number, fit_several
+from hornbook.evaluation.baselines.shallow import finish, start_run
+from hornbook.evaluation.baselines.tagger import DEFAULT_OVERRIDES, fit_tagger
+from hornbook.inference.features import DEFAULT_LAYERS, Layers, Pooling, choose_layers, frozen_sequences
+from hornbook.lifecycle.locking import locks_out
+from hornbook.runs.finetuning.inputs import Inputs, Log, open_inputs
+from hornbook.runs.finetuning.record import Request, Scored
+from hornbook.tasks.records import Example
+from hornbook.tasks.task import Features
+from hornbook.train.device import decide, torch_settings_restored
+from hornbook.train.loop import Outcome, Status
+from hornbook.train.randomness import seed_of
+
+Way = Literal["logistic", "bilstm"]
+DEFAULT_POOLING = "mean"
+
+
+@locks_out
+@torch_settings_restored()
+def probe(
+    model: str,
+    data: Any,
+    task: str,
+    out: str | Path,
+    *,
+    way: Way = "logistic",
+    layers: str = DEFAULT_LAYERS,
+    pooling: Pooling | None = None,
+    seed: int = 0,
+    text: str | None = None,
+    pair: str | None = None,
+    label: str | None = None,
+    delimiter: str | None = None,
+    encoding: str | None = None,
+    strict: bool = False,
+    overrides: dict | None = None,
+    on_progress: Callable[[Status], None] = lambda status: None,
+    log: Log = lambda message: None,
+) -> Scored | Outcome:
+    """Fits a separate model on frozen features of the encoder `model`, and writes its scores to the folder `out`.
+
+    >>> import hornbook
+    >>> 0 <= hornbook.probe("runs/first", "reviews.csv", "classification", "runs/probe").score <= 1
+    True
+
+    `way` is `logistic` or, for tagging, `bilstm`. `pooling` is `cls` (for a GPT the last token) or `mean` over the
+    tokens of a text (the default); words are read at their first token. `overrides` are fine-tuning settings by their
+    dotted name, such as `examples`, `task.max_length`, `task.pair_encoding` or, for the BiLSTM, `epochs` and
+    `optimizer.lr`. Returns an `Outcome` if training was stopped.
+    """
+    path = str(data) if isinstance(data, str | Path) else None
+    common = {"seed": seed, "strict": strict, "overrides": dict(overrides or {})}
+    common |= {"delimiter": delimiter, "encoding": encoding}
+    request = Request(str(model), task, path, text, pair, label, **common)
+    inputs = open_inputs(with_defaults(request), data, log)
+    return probe_inputs(
+        Path(out), request, inputs, way=way, layers=layers, pooling=pooling, on_progress=on_progress, log=log
+    )
+
+
+def with_defaults(request: Request) -> Request:
+    """The request with the BiLSTM's default training settings, which its overrides take precedence over."""
+    return replace(request, overrides=DEFAULT_OVERRIDES | request.overrides)
+
+
+def probe_inputs(
+    out: Path,
+    request: Request,
+    inputs: Inputs,
+    *,
+    way: Way = "logistic",
+    layers: str = DEFAULT_LAYERS,
+    pooling: Pooling | None = None,
+    on_progress: Callable[[Status], None] = lambda status: None,
+    log: Log = lambda message: None,
+) -> Scored | Outcome:
+    """Like `probe`, for data and a model that are already loaded."""
+    kind = inputs.data.kind
+    _check(kind, way, pooling)
+    pooling = None if kind == "tagging" else pooling or DEFAULT_POOLING
+    chosen = choose_layers(layers, inputs.trained.config.num_layers)
+    done = start_run(out, "probe", request, {"way": way, "layers": layers, "pooling": pooling}, inputs.data)
+    if done:
+        return done
+    runtime = decide(inputs.settings.runtime, 0.0)
+    inputs.trained.to(runtime.device)
+    if kind == "tagging":
+        if way == "bilstm":
+            return fit_tagger(out, inputs, chosen, runtime, on_progress, log)
+        return _tag_by_word(out, inputs, chosen, log)
+    features = inputs.train_features
+    if features.num_cut:
+        log(f"{features.num_cut:,} texts of train are longer than {inputs.longest} tokens and were truncated")
+    log(f"computing frozen features of {len(inputs.train):,} examples: {layers}, {pooling}")
+    vectors = _vectors(inputs, features, chosen, pooling)
+    fitted = _fit(inputs, vectors, features)
+
+    def predict(examples: list[Example]) -> list:
+        encoded = inputs.encode(examples)
+        logits = fitted.score(_vectors(inputs, encoded, chosen, pooling))
+        if kind == "choice":
+            logits = (logits[:, 1] - logits[:, 0]).reshape(-1, encoded.group_size)
+        return inputs.saved.task.decode(list(logits), encoded, examples)
+
+    return finish(out, inputs, predict, {"strength": fitted.strength, "width": vectors.shape[1]})
+
+
+def _check(kind: str, way: str, pooling: str | None) -> None:
+    if way not in ("logistic", "bilstm"):
+        raise ValueError(f"a probe must be logistic or bilstm, not '{way}'")
+    if pooling not in (None, "cls", "mean"):
+        raise ValueError(f"pooling must be cls or mean, not '{pooling}'")
+    if kind == "spans":
+        raise ValueError("there is no probe for spans: fine-tune with layers.frozen=-1 to train only the head")
+    if way == "bilstm" and kind != "tagging":
+        raise ValueError("the BiLSTM probe is for tagging: use way='logistic' for this task")
+    if kind == "tagging" and pooling is not None:
+        raise ValueError("words are read at their first token and are not pooled: leave pooling out")
+
+
+def _vectors(inputs: Inputs, features: Features, layers: Layers, pooling: Pooling) -> np.ndarray:
+    """One feature row per sequence. Separately encoded pairs u, v give one row [u, v, |u - v|, u * v] per pair; pairs
+    encoded in both orders give the sum."""
+    found = np.zeros((len(features.ids), layers.width(inputs.trained.config.width)), np.float32)
+    for number, vector in frozen_sequences(inputs.trained, features.ids, features.segments, layers, pooling):
+        found[number] = vector
+    if inputs.saved.task.output.pairs == "joint":
+        return found
+    u, v = found[0::2], found[1::2]
+    if inputs.saved.task.output.pairs == "both":
+        return u + v
+    return np.concatenate([u, v, np.abs(u - v), u * v], 1)
+
+
+def _fit(inputs: Inputs, vectors: np.ndarray, features: Features) -> Fitted:
+    output, seed = inputs.saved.task.output, inputs.settings.runtime.seed
+    if output.kind == "choice":  # each ending is classified as right or wrong; the likeliest per question is chosen
+        is_right = np.tile(np.arange(features.group_size), features.num_units) == features.labels
+        return fit_classes(vectors, is_right.astype(int), 2, seed)
+    labels = features.labels[:: features.group_size]
+    if output.problem == "number":
+        return fit_number(vectors, labels)
+    if output.problem == "multi":
+        return fit_several(vectors, labels, seed)
+    known, decided_by = labels >= 0, inputs.saved.task.measures[0]
+    return fit_classes(vectors[known], labels[known], output.num_labels, seed, decided_by)
+
+
+def _tag_by_word(out: Path, inputs: Inputs, layers: Layers, log: Log) -> Scored:
+    """Logistic regression at each word's first token."""
+    features, width = inputs.train_features, layers.width(inputs.trained.config.width)
+    positions = [
+        (sequence, token) for sequence, words in enumerate(features.places) for _, token in words
+        if features.token_labels[sequence][token] >= 0
+    ]  # fmt: skip
+    if len(positions) > MOST_WORDS:
+        log(f"logistic regression on a random sample of {MOST_WORDS:,} of {len(positions):,} training words")
+        generator = np.random.default_rng(seed_of(inputs.settings.runtime.seed, "words"))
+        positions = [positions[i] for i in sorted(generator.permutation(len(positions))[:MOST_WORDS])]
+    rows_of: dict[int, list[tuple[int, int]]] = {}  # row and token of each chosen word, by sequence
+    for row, (sequence, token) in enumerate(positions):
+        rows_of.setdefault(sequence, []).append((row, token))
+    numbers = sorted(rows_of)
+    ids, segments = [features.ids[i] for i in numbers], [features.segments[i] for i in numbers]
+    vectors, labels = np.zeros((len(positions), width), np.float32), np.zeros(len(positions), int)
+    for i, states in frozen_sequences(inputs.trained, ids, segments, layers, "none"):
+        for row, token in rows_of[numbers[i]]:
+            vectors[row], labels[row] = states[token], features.token_labels[numbers[i]][token]
+    num_labels = inputs.saved.task.output.num_labels
+    fitted = fit_classes(vectors, labels, num_labels, inputs.settings.runtime.seed)
+
+    def predict(examples: list[Example]) -> list:
+        encoded = inputs.encode(examples)
+        found = [np.zeros((len(each), num_labels)) for each in encoded.ids]
+        for i, states in frozen_sequences(inputs.trained, encoded.ids, encoded.segments, layers, "none"):
+            found[i] = fitted.score(states)
+        return inputs.saved.task.decode(found, encoded, examples)
+
+    return finish(out, inputs, predict, {"strength": fitted.strength, "words": len(positions), "width": width})

@@ -1,0 +1,214 @@
+"""Baselines without pre-training, to compare fine-tuned models with.
+
+| name     | texts and pairs          | words                    | endings                | spans            |
+|----------|--------------------------|--------------------------|------------------------|------------------|
+| majority | most frequent class      | most frequent tag        | most frequent position | no answer        |
+| tfidf    | word unigrams and bigrams| most frequent tag of word| nearest to context     | a sliding window |
+| vectors  | averaged word vectors    | vectors of word context  | nearest to context     | -                |
+| random   | the same network, fine-tuned from random weights, for every kind                                |
+
+Text features go through logistic regression, or ridge regression for numbers.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from hornbook.evaluation.baselines.linear import MOST_WORDS, Fitted, fit_classes, fit_number, fit_several
+from hornbook.evaluation.baselines.shallow import Labelled, Predict, finish, open_labelled, start_run
+from hornbook.evaluation.baselines.tfidf import TfidfFeatures, most_frequent_tags, nearest_ending, window_answers
+from hornbook.evaluation.baselines.vectors import Average, averages, cosines, paired
+from hornbook.lifecycle.locking import locks_out
+from hornbook.runs.finetuning.inputs import Inputs, Log
+from hornbook.runs.finetuning.record import Request, Scored
+from hornbook.runs.finetuning.run import Result, open_and_run
+from hornbook.tasks.classification import Classification
+from hornbook.tasks.records import ChoiceExample, TaggedExample, TextExample
+from hornbook.tasks.spans import SpanPrediction
+from hornbook.tasks.tagging import TagPrediction
+from hornbook.tasks.task import softmax
+from hornbook.train.device import torch_settings_restored
+from hornbook.train.loop import Outcome, Status
+from hornbook.train.randomness import seed_of
+
+NAMES = ("majority", "tfidf", "vectors", "random")
+NEIGHBOURS = 1  # words on either side whose vectors are concatenated with a word's own
+
+
+@locks_out
+@torch_settings_restored()
+def baseline(
+    name: str,
+    data: Any,
+    task: str,
+    out: str | Path,
+    *,
+    model: str | None = None,
+    vectors: str | Path | None = None,
+    seed: int = 0,
+    text: str | None = None,
+    pair: str | None = None,
+    label: str | None = None,
+    delimiter: str | None = None,
+    encoding: str | None = None,
+    strict: bool = False,
+    overrides: dict | None = None,
+    on_progress: Callable[[Status], None] = lambda status: None,
+    log: Log = lambda message: None,
+) -> Scored | Result | Outcome:
+    """Scores a baseline and writes the scores to the folder `out`, in the format of fine-tuning.
+
+    >>> import hornbook
+    >>> hornbook.baseline("majority", "reviews.csv", "classification", "runs/majority").score
+    0.5
+
+    The baseline `vectors` averages the word vectors in the text file `vectors`, or the token embeddings of `model`.
+    `random` takes the size of its network from `model` and writes all files of a fine-tuning run. `overrides` are
+    fine-tuning settings by dotted name, such as `examples`. Returns an `Outcome` if training was stopped.
+    """
+    if name not in NAMES:
+        raise ValueError(f"there is no baseline '{name}': use {', '.join(NAMES)}")
+    out, path = Path(out), str(data) if isinstance(data, str | Path) else None
+    common = {"text": text, "pair": pair, "label": label, "seed": seed, "strict": strict, "overrides": overrides or {}}
+    common |= {"delimiter": delimiter, "encoding": encoding}
+    if model is None and (name == "random" or (name == "vectors" and vectors is None)):
+        what = "the size of its network" if name == "random" else "its vectors if no file is given (vectors=)"
+        raise ValueError(f"the baseline {name} takes {what} from a model: name one (model=)")
+    if name == "random":
+        return open_and_run(out, Request(str(model), task, path, from_random=True, **common), data, on_progress, log)
+    request = Request(str(model or ""), task, path, **common)
+    return baseline_labelled(name, out, request, open_labelled(request, data, log), vectors=vectors, log=log)
+
+
+def baseline_labelled(
+    name: str,
+    out: Path,
+    request: Request,
+    labelled: Labelled | Inputs,
+    *,
+    vectors: str | Path | None = None,
+    log: Log = lambda message: None,
+) -> Scored:
+    """Like `baseline`, for data that is already read; any baseline except `random`."""
+    source, model = None if vectors is None else str(vectors), request.model or None
+    done = start_run(out, "baseline", request, {"baseline": name, "vectors": source}, labelled.data)
+    if done:
+        return done
+    fitted: dict[str, Any] = {}
+    if name == "majority":
+        predict = _majority(labelled)
+    elif name == "tfidf":
+        predict = _tfidf(labelled, fitted)
+    else:
+        predict = _word_vectors(labelled, source, model, fitted, log)
+    return finish(out, labelled, predict, fitted)
+
+
+def _majority(labelled: Labelled | Inputs) -> Predict:
+    kind, task, train = labelled.data.kind, labelled.saved.task, labelled.train
+    if kind == "tagging":
+        return most_frequent_tags(train, by_word=False)
+    if kind == "spans":
+        if not task.or_none:
+            raise ValueError("the majority baseline needs questions without an answer here: use the tfidf baseline")
+        return lambda examples: [SpanPrediction("", 0, 0, 0.0, ()) for _ in examples]
+    if kind == "regression":
+        mean = float(np.mean([each.label for each in train]))
+        return lambda examples: [mean] * len(examples)
+    if kind == "choice":
+        counts = np.bincount([each.label for each in train], minlength=task.num_endings)
+        return lambda examples: task.decode([np.log(counts + 1e-9)] * len(examples), None, examples)
+    if task.output.problem == "multi":
+        shares = _holds(task, train).mean(0).clip(1e-6, 1 - 1e-6)
+        return lambda examples: task.decode([np.log(shares / (1 - shares))] * len(examples), None, examples)
+    counts = Counter(each.label for each in train)
+    logits = np.log(np.array([counts[label] for label in task.output.labels]) + 1e-9)
+    return lambda examples: task.decode([logits] * len(examples), None, examples)
+
+
+def _tfidf(labelled: Labelled | Inputs, fitted: dict[str, Any]) -> Predict:
+    kind, task, train = labelled.data.kind, labelled.saved.task, labelled.train
+    if kind == "tagging":
+        return most_frequent_tags(train, by_word=True)
+    if kind == "choice":
+        return nearest_ending(task, train)
+    if kind == "spans":
+        return window_answers(train)
+    return _linear(labelled, TfidfFeatures(train).features, fitted)
+
+
+def _word_vectors(
+    labelled: Labelled | Inputs, source: str | None, model: str | None, fitted: dict[str, Any], log: Log
+) -> Predict:
+    kind, task = labelled.data.kind, labelled.saved.task
+    if kind == "spans":
+        raise ValueError("the vectors baseline does not predict spans: use the tfidf baseline")
+    all_examples = (each for split in labelled.data.parts.values() for each in split)
+    average = averages(source, model, all_examples, log)
+    if kind == "choice":
+
+        def nearest(examples: Sequence[ChoiceExample]) -> list:
+            contexts = [f"{each.context} {each.beginning}".strip() for each in examples]
+            pairs = zip(examples, contexts, strict=True)
+            return task.decode([cosines(average, each.endings, context) for each, context in pairs], None, examples)
+
+        return nearest
+    if kind == "tagging":
+        return _tagged(labelled, average, fitted, log)
+    return _linear(labelled, lambda examples: paired(average, examples), fitted)
+
+
+def _linear(labelled: Labelled | Inputs, features: Callable[[list], Any], fitted: dict[str, Any]) -> Predict:
+    """Logistic or ridge regression on the `features` of the examples."""
+    task, train, seed = labelled.saved.task, labelled.train, labelled.settings.runtime.seed
+    found = _fit(task, features(train), train, seed)
+    fitted["strength"] = found.strength
+    return lambda examples: task.decode(list(found.score(features(examples))), None, examples)
+
+
+def _fit(task: Classification, rows: Any, train: Sequence[TextExample], seed: int) -> Fitted:
+    if task.output.problem == "number":
+        return fit_number(rows, np.array([each.label for each in train], float))
+    if task.output.problem == "multi":
+        return fit_several(rows, _holds(task, train), seed)
+    number = {label: i for i, label in enumerate(task.output.labels)}
+    labels = np.array([number[each.label] for each in train])
+    return fit_classes(rows, labels, len(number), seed, task.measures[0])
+
+
+def _holds(task: Classification, train: Sequence[TextExample]) -> np.ndarray:
+    return np.array([[label in each.label for label in task.output.labels] for each in train], int)
+
+
+def _tagged(labelled: Labelled | Inputs, average: Average, fitted: dict[str, Any], log: Log) -> Predict:
+    """Logistic regression on the concatenated vectors of a word and its neighbours."""
+    labels, train = labelled.saved.task.output.labels, labelled.train
+    number = {label: i for i, label in enumerate(labels)}
+
+    def features(example: TaggedExample) -> np.ndarray:
+        rows = np.pad(average(example.words), ((NEIGHBOURS, NEIGHBOURS), (0, 0)))
+        return np.concatenate([rows[i : i + len(example.words)] for i in range(2 * NEIGHBOURS + 1)], 1)
+
+    train = [each for each in train if each.words]
+    rows = np.concatenate([features(each) for each in train])
+    tags = np.array([number[tag] for each in train for tag in each.tags])
+    if len(tags) > MOST_WORDS:
+        log(f"logistic regression on a random sample of {MOST_WORDS:,} of {len(tags):,} training words")
+        generator = np.random.default_rng(seed_of(labelled.settings.runtime.seed, "words"))
+        some = np.sort(generator.permutation(len(tags))[:MOST_WORDS])
+        rows, tags = rows[some], tags[some]
+    found = fit_classes(rows, tags, len(labels), labelled.settings.runtime.seed)
+    fitted["strength"] = found.strength
+
+    def predict(examples: Sequence[TaggedExample]) -> list[TagPrediction]:
+        predictions = []
+        for each in examples:
+            probabilities = softmax(found.score(features(each))) if each.words else np.zeros((0, len(labels)))
+            tags = tuple(labels[i] for i in probabilities.argmax(1))
+            predictions.append(TagPrediction(tags, tuple(probabilities.max(1, initial=0).tolist())))
+        return predictions
+
+    return predict

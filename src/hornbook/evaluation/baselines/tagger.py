@@ -1,0 +1,177 @@
+"""The tagger of the feature-based approach: a two-layer BiLSTM, 768 units per direction, on frozen features of words.
+
+The features of all words are written once to a file. A word's row number in it serves as its token id, so that the
+tagger uses the training loop and the objective of fine-tuning.
+
+Shapes: W words in the file, T words in a batch, N sentences, S longest sentence, F feature width, H BiLSTM output,
+L tags.
+"""
+
+import dataclasses
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import torch
+from safetensors.torch import load_file
+from torch import Tensor, nn
+
+from hornbook import config as configuration
+from hornbook.batch import Batch
+from hornbook.evaluation.baselines.shallow import finish, scored_splits
+from hornbook.files import replacing, write_tensors
+from hornbook.inference.features import Layers, frozen_sequences
+from hornbook.models.outputs import Output, to_padded
+from hornbook.runs.finetuning.batches import TaskBatches
+from hornbook.runs.finetuning.inputs import Inputs, Log
+from hornbook.runs.finetuning.record import Scored
+from hornbook.tasks.evaluation import Evaluation, evaluate_part
+from hornbook.tasks.objective import TaskObjective
+from hornbook.tasks.records import Example
+from hornbook.tasks.task import Features
+from hornbook.train.device import Runtime, prepare
+from hornbook.train.loop import Job, Outcome, Status, train
+from hornbook.train.randomness import seed_of
+
+WIDTH, NUM_LAYERS, DROPOUT = 768, 2, 0.1
+DEFAULT_OVERRIDES = {"epochs": "5", "optimizer.lr": "0.001"}  # not given in the paper
+WORDS, WEIGHTS = "words.npy", "tagger.safetensors"
+
+
+class Tagger(nn.Module):
+    """`words_WF` are the features of all words; `ids_T` of a batch are row numbers in it."""
+
+    def __init__(self, words_WF: np.ndarray, output: Output, width: int):
+        super().__init__()
+        self.words_WF, self.output = words_WF, output
+        self.dropout = nn.Dropout(DROPOUT)
+        self.lstm = nn.LSTM(words_WF.shape[1], width, NUM_LAYERS, batch_first=True, bidirectional=True, dropout=DROPOUT)
+        self.out = nn.Linear(2 * width, output.num_labels)
+
+    def outputs(self, batch: Batch) -> Tensor:
+        """Logits of tags, T x L."""
+        x_TF = torch.from_numpy(self.words_WF[batch.ids_T.cpu().numpy()]).to(batch.ids_T.device)
+        x_NSF, mask_NS = to_padded(self.dropout(x_TF), batch)
+        lengths = mask_NS.sum(1).clamp(min=1).cpu()
+        packed = nn.utils.rnn.pack_padded_sequence(x_NSF, lengths, batch_first=True, enforce_sorted=False)
+        packed, _ = self.lstm(packed)
+        found_NSH, _ = nn.utils.rnn.pad_packed_sequence(packed, batch_first=True, total_length=x_NSF.shape[1])
+        positions_T = mask_NS.flatten().nonzero()[:, 0]
+        return self.out(self.dropout(found_NSH.flatten(0, 1).index_select(0, positions_T)))
+
+
+def fit_tagger(
+    out: Path, inputs: Inputs, layers: Layers, runtime: Runtime, on_progress: Callable[[Status], None], log: Log
+) -> Scored | Outcome:
+    """Trains the tagger in the folder `out`, or resumes its training, and scores it."""
+    splits: dict[str, tuple[list[Example], Features]] = {
+        "train": (inputs.train, inputs.train_features),
+        "dev": (inputs.dev, inputs.dev_features),
+    }
+    for name, examples in scored_splits(inputs).items():
+        splits[name] = (examples, inputs.encode(examples))
+    log("computing frozen features of all words")
+    table, sentences = _write_words(out / WORDS, inputs, layers, splits)
+    steps = -(-sentences["train"].num_units // inputs.settings.batch_size)
+    settings = configuration.with_overrides(
+        inputs.settings,
+        {
+            "schedule.steps": max(1, round(steps * inputs.settings.epochs)),
+            "validation.every_steps": inputs.settings.validation.every_steps or steps,
+        },
+    )
+    prepare(runtime)
+    task = inputs.saved.task
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed_of(settings.runtime.seed, "tagger"))
+        model = Tagger(table, task.output, WIDTH).to(runtime.device)
+    objective = TaskObjective(task.output)
+    objective.is_capturable = False  # features are copied from the host at each step
+
+    def predict(name: str) -> Evaluation:
+        examples, features = splits[name][0], sentences[name]
+        return evaluate_part(model, task, examples, features, runtime.autocast, settings.batch.micro_tokens)
+
+    def check(micro_tokens: int) -> dict[str, float]:
+        found = predict("dev")
+        return {"loss": found.loss, **found.scores}
+
+    def load(folder: Path) -> None:
+        model.load_state_dict(load_file(folder / WEIGHTS))
+
+    def save(folder: Path) -> None:
+        write_tensors(folder / WEIGHTS, {name: value.contiguous() for name, value in model.state_dict().items()})
+
+    batches = TaskBatches(sentences["train"], settings.batch_size, settings.runtime.seed)
+    job = Job(model, objective, batches, check, save, load, decided_by=task.measures[0])
+    outcome = train(out, job, settings.loop(), runtime, on_progress)
+    if outcome.ended == "stopped":
+        return outcome
+    load(out / "best")
+    fitted = {"width": WIDTH, "layers": NUM_LAYERS, "features": table.shape[1], "best_step": outcome.best_step}
+
+    def predict_split(examples: list[Example]) -> list:
+        return predict(next(name for name, (each, _) in splits.items() if each == examples)).predictions
+
+    scored = finish(out, inputs, predict_split, fitted)
+    (out / WORDS).unlink(missing_ok=True)
+    return scored
+
+
+def _write_words(
+    file: Path, inputs: Inputs, layers: Layers, splits: dict[str, tuple[list[Example], Features]]
+) -> tuple[np.ndarray, dict[str, Features]]:
+    """Writes the features of every word's first token; returns them, and for each split the sentences as row
+    numbers."""
+    numbered, num_words = {}, 0
+    for name, (examples, features) in splits.items():
+        numbered[name] = _sentences(examples, features, inputs.saved.task.output, num_words)
+        num_words += sum(map(len, numbered[name].ids))
+    if not file.exists():
+        with replacing(file) as temporary:
+            shape = (max(num_words, 1), layers.width(inputs.trained.config.width))
+            rows = np.lib.format.open_memmap(temporary, "w+", np.float32, shape)
+            for name, (_, features) in splits.items():
+                word_of = _word_numbers(numbered[name])
+                for i, states in frozen_sequences(inputs.trained, features.ids, features.segments, layers, "none"):
+                    for word, token in features.places[i]:
+                        rows[word_of[int(features.owners[i])][word]] = states[token]
+            rows.flush()
+    return np.load(file, mmap_mode="r"), numbered
+
+
+def _sentences(examples: list[Example], features: Features, output: Output, first: int) -> Features:
+    """One sequence of row numbers per sentence with at least one token, merging the windows it was split into. Numbers
+    start at `first`."""
+    words: dict[int, list[int]] = {}
+    for owner, place in zip(features.owners.tolist(), features.places, strict=True):
+        words.setdefault(owner, []).extend(word for word, _ in place)
+    number_of = {label: i for i, label in enumerate(output.labels)}
+    ids, owners, places, labels = [], [], [], []
+    for owner, found in words.items():
+        found.sort()
+        if not found:
+            continue
+        ids.append(np.arange(first, first + len(found)))
+        first += len(found)
+        owners.append(owner)
+        places.append([(word, position) for position, word in enumerate(found)])
+        tags = examples[owner].tags
+        labels.append(np.array([-1 if tags is None else number_of.get(tags[word], -1) for word in found]))
+    is_known = features.token_labels is not None
+    return dataclasses.replace(
+        features,
+        ids=ids,
+        segments=[np.zeros_like(each) for each in ids],
+        owners=np.array(owners, int),
+        places=places,
+        token_labels=labels if is_known else None,
+    )
+
+
+def _word_numbers(sentences: Features) -> dict[int, dict[int, int]]:
+    """For each sentence, the row number of each of its words."""
+    return {
+        owner: {word: int(ids[position]) for word, position in place}
+        for owner, ids, place in zip(sentences.owners.tolist(), sentences.ids, sentences.places, strict=True)
+    }

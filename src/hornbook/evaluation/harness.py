@@ -1,0 +1,132 @@
+"""The three request types of lm-evaluation-harness, computed with a GPT.
+
+The conventions are those of the harness's own model for `transformers` folders, so that numbers are comparable: no
+token is put before a context; an empty context is the end-of-text token, and the result equals that of `score`. Spaces
+at the end of a context belong to the continuation. Inputs that are too long are truncated on the left.
+"""
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from hornbook.inference.decoder import DecoderModel
+from hornbook.inference.generation import Request, generate
+from hornbook.inference.sampling import Sampling
+from hornbook.inference.scoring import Window, window_scores
+from hornbook.inference.writing import Writer
+
+MAX_TOKENS = 256  # where the task gives none
+LIMITS = ("max_gen_toks", "max_new_tokens", "max_tokens", "max_completion_tokens")  # accepted names of max_tokens
+SAMPLING = ("temperature", "top_k", "top_p")
+KNOWN = {"until", "do_sample", "seed", "repetition_penalty", *LIMITS, *SAMPLING}
+
+
+class Answers:
+    """Answers harness requests with a `DecoderModel`."""
+
+    def __init__(self, model: DecoderModel):
+        if not isinstance(model, DecoderModel):
+            raise ValueError(
+                f"{model.folder} is a {model.model.family}: lm-evaluation-harness needs a left-to-right model (GPT)"
+            )
+        model._needs("clm", "lm-evaluation-harness")
+        if model.end_id is None:
+            raise ValueError(f"{model.folder} has no end-of-text token, which the harness starts texts with")
+        self.model = model
+        self.context = model.model.config.max_positions
+
+    def log_likelihoods(self, pairs: Sequence[tuple[str, str]]) -> list[tuple[float, bool]]:
+        """For each (context, continuation): the log-probability of the latter, and whether greedy decoding gives it."""
+        texts, windows = [], []
+        for number, (context, continuation) in enumerate(pairs):
+            before, after = self._tokens_of_pair(context, continuation)
+            ids = [*before, *after][-self.context - 1 :]
+            texts.append(ids)
+            windows.append(Window(number, 0, max(len(ids) - len(after) - 1, 0), len(ids) - 1))
+        found = window_scores(self.model.model, texts, windows)
+        return [(each.total, bool(each.is_likeliest.all())) for each in found]
+
+    def rolling_log_likelihoods(self, texts: Sequence[str]) -> list[float]:
+        """Log-probabilities of whole texts, each token once; in windows, the last one full, beyond the context."""
+        ids = [[self.model.end_id, *tokens] for tokens in self._tokens(texts)]
+        windows = [
+            Window(number, *bounds)
+            for number, its in enumerate(ids)
+            for bounds in disjoint_windows(len(its) - 1, self.context)
+        ]
+        totals = [0.0] * len(texts)
+        for window, found in zip(windows, window_scores(self.model.model, ids, windows), strict=True):
+            totals[window.text] += found.total
+        return totals
+
+    def continuations(self, requests: Sequence[tuple[str, dict[str, Any]]]) -> list[str]:
+        """For each (context, generation settings): the generated text, up to the first of the strings in `until`.
+        Requests with the same settings are batched together."""
+        groups: dict[str, list[int]] = {}
+        for number, (_, settings) in enumerate(requests):
+            groups.setdefault(repr(sorted(settings.items())), []).append(number)
+        found: dict[int, str] = {}
+        for numbers in groups.values():
+            request = request_for(requests[numbers[0]][1])
+            max_prompt = self.context - request.max_tokens
+            if max_prompt < 1:
+                raise ValueError(
+                    f"a task generates {request.max_tokens:,} tokens, which leaves no space for the prompt in the "
+                    f"context of {self.context:,}: lower max_gen_toks"
+                )
+            prompts = [
+                ids[-max_prompt:] or [self.model.end_id] for ids in self._tokens([requests[i][0] for i in numbers])
+            ]
+            texts = generate(
+                self.model.model,
+                prompts,
+                request,
+                lambda prompt, stop=request.stop: Writer(self.model.tokenizer, prompt, stop),
+                self.model.end_id,
+                self.model.tokenizer.vocab_size,
+            )
+            found |= {number: its[0].text for number, its in zip(numbers, texts, strict=True)}
+        return [found[number] for number in range(len(requests))]
+
+    def _tokens_of_pair(self, context: str, continuation: str) -> tuple[list[int], list[int]]:
+        if not context:
+            return [self.model.end_id], self._tokens([continuation])[0]
+        spaces = context[len(context.rstrip()) :]
+        context = context[: len(context) - len(spaces)]
+        before, whole = self._tokens([context, context + spaces + continuation])
+        return before, whole[len(before) :]
+
+    def _tokens(self, texts: Sequence[str]) -> list[list[int]]:
+        return [encoded.ids for encoded in self.model.tokenizer.encode_batch(list(texts))]
+
+
+def request_for(settings: dict[str, Any]) -> Request:
+    """Converts the harness's generation settings.
+
+    >>> request_for({"until": "Q:", "max_gen_toks": 8}).stop
+    ('Q:',)
+    """
+    if unknown := sorted(set(settings) - KNOWN):
+        raise ValueError(f"a task sets {unknown[0]}, which is not supported; supported are {sorted(KNOWN)}")
+    until = settings.get("until") or []
+    stop = tuple(each for each in ([until] if isinstance(until, str) else until) if each)
+    limits = [settings[name] for name in LIMITS if settings.get(name) is not None]
+    sampled = {name: settings[name] for name in SAMPLING if settings.get(name) is not None}
+    if sampled.get("top_k") == 0:  # means no limit in the harness
+        del sampled["top_k"]
+    does_sample = settings.get("do_sample", sampled.get("temperature", 0) > 0)
+    sampling = Sampling(
+        **(sampled if does_sample else {"temperature": 0.0}),
+        repetition_penalty=settings.get("repetition_penalty") or 1.0,
+    )
+    return Request(limits[0] if limits else MAX_TOKENS, sampling, stop, settings.get("seed") or 0)
+
+
+def disjoint_windows(num_targets: int, context: int) -> Iterator[tuple[int, int, int]]:
+    """Yields (first input token, first target, end of both) of disjoint windows, as `scoring.window_bounds` does.
+
+    >>> list(disjoint_windows(10, 4))
+    [(0, 0, 4), (4, 4, 8), (6, 8, 10)]
+    """
+    for scored in range(0, num_targets, context):
+        end = min(scored + context, num_targets)
+        yield max(end - context, 0), scored, end

@@ -1,0 +1,224 @@
+"""The label curve: dev score against the number of labelled examples, for fine-tuning, frozen features, the same
+network from random weights, and baselines. Each of these methods is called a way.
+
+OUT/curve.json                       {"decided_by", "points": [{"way", "examples", "score", "low", "high", "seeds"}]}
+OUT/run.json                         the request
+OUT/pieces/finetune-128-seed-0/      each piece (way, size and seed) with its scores; a finished piece is not run again
+
+For a given size and seed, every way trains on the same examples, sampled from the training split.
+"""
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from hornbook.config import checked
+from hornbook.evaluation.baselines.probe import probe_inputs, with_defaults
+from hornbook.evaluation.baselines.run import NAMES, baseline_labelled
+from hornbook.files import read_json, write_json
+from hornbook.inference.features import DEFAULT_LAYERS, Pooling
+from hornbook.lifecycle.locking import locks_out
+from hornbook.metrics.bootstrap import mean_interval
+from hornbook.runs.finetuning.inputs import Inputs, Log, open_inputs
+from hornbook.runs.finetuning.record import SCORES, Request
+from hornbook.runs.finetuning.run import Result, run_once
+from hornbook.tasks.records import Example, fingerprint
+from hornbook.train.device import torch_settings_restored
+from hornbook.train.loop import Outcome, Status
+from hornbook.train.randomness import seed_of
+
+WAYS = ("random", "features", "finetune", "tfidf")
+FIRST_SIZE, GROWTH = 32, 4
+LEAST_STEPS = 100  # training steps: three epochs over 32 examples would be three steps
+NUM_VALIDATIONS = 3  # whatever the number of epochs: each validation is a chance to select a lucky checkpoint on dev
+
+
+@locks_out
+@torch_settings_restored()
+def label_curve(
+    model: str,
+    data: Any,
+    task: str,
+    out: str | Path,
+    *,
+    sizes: Sequence[int | str] | None = None,
+    ways: Sequence[str] = WAYS,
+    seeds: int = 3,
+    layers: str = DEFAULT_LAYERS,
+    pooling: Pooling | None = None,
+    vectors: str | Path | None = None,
+    text: str | None = None,
+    pair: str | None = None,
+    label: str | None = None,
+    delimiter: str | None = None,
+    encoding: str | None = None,
+    strict: bool = False,
+    overrides: dict | None = None,
+    keep_models: bool = False,
+    on_progress: Callable[[Status], None] = lambda status: None,
+    log: Log = lambda message: None,
+) -> dict[str, Any] | Outcome:
+    """Scores by number of labels, as in `curve.json`. Calling it again continues where it stopped, or adds more sizes,
+    ways or seeds.
+
+    >>> import hornbook
+    >>> options = {"sizes": [8], "ways": ["tfidf"], "seeds": 1}
+    >>> hornbook.label_curve("runs/first", "reviews.csv", "classification", "runs/curve", **options)["decided_by"]
+    'accuracy'
+
+    `sizes` are numbers of examples or "all"; they default to 32, 128, 512 and so on, and all. Small sizes train for at
+    least 100 steps unless `overrides` sets `epochs`. The weights of finished pieces are deleted unless `keep_models`.
+    Returns an `Outcome` if training was stopped.
+    """
+    _check(ways, seeds)
+    out, path = Path(out), str(data) if isinstance(data, str | Path) else None
+    common = {"text": text, "pair": pair, "label": label, "strict": strict, "overrides": dict(overrides or {})}
+    common |= {"delimiter": delimiter, "encoding": encoding}
+    request = Request(str(model), task, path, seed=0, **common)
+    inputs = open_inputs(request, data, log)
+    sizes = chosen_sizes(sizes, len(inputs.train))
+    _start_run(out, request, {"layers": layers, "pooling": pooling, "vectors": vectors and str(vectors)}, inputs.data)
+    pieces = [(size, way, seed) for size in sizes for way in ways for seed in range(seeds)]
+    for number, (size, way, seed) in enumerate(pieces, 1):
+        folder = _folder(out, way, size, seed)
+        if (folder / SCORES).exists():
+            continue
+        log(f"{number} of {len(pieces)}: {way}, {size:,} examples, seed {seed}")
+        piece = replace(request, seed=seed, overrides=request.overrides | {"examples": size})
+        examples = _sample(inputs, size, seed)
+        if way in ("finetune", "random") or (way == "features" and inputs.data.kind == "spans"):
+            result = _train(way, folder, piece, inputs, examples, on_progress)
+        elif way == "features":
+            opened = _with_train(inputs, with_defaults(piece), examples)
+            result = probe_inputs(folder, piece, opened, layers=layers, pooling=pooling, on_progress=on_progress)
+        else:
+            result = baseline_labelled(way, folder, piece, _with_train(inputs, piece, examples), vectors=vectors)
+        if isinstance(result, Outcome):
+            return result
+        if not keep_models:
+            for weights in folder.rglob("*.safetensors"):
+                weights.unlink()
+        _write(out, ways, sizes, seeds)
+    return _write(out, ways, sizes, seeds)
+
+
+def _sample(inputs: Inputs, size: int, seed: int) -> list[Example]:
+    """The first `size` examples of a permutation that depends on the seed, so that larger samples contain smaller
+    ones."""
+    order = np.random.default_rng(seed_of(seed, "label curve")).permutation(len(inputs.train))
+    return [inputs.train[i] for i in sorted(order[:size])]
+
+
+def chosen_sizes(requested: Sequence[int | str] | None, total: int) -> list[int]:
+    """The requested sizes in increasing order without duplicates, each at most `total`.
+
+    >>> chosen_sizes(None, 600)
+    [32, 128, 512, 600]
+    """
+    if requested is None:
+        growing = (FIRST_SIZE * GROWTH**i for i in range(64))
+        requested = [size for size in growing if size < total] + ["all"]
+    numbers = set()
+    for size in requested:
+        if str(size).strip().lower() != "all" and (not str(size).strip().isdigit() or int(size) < 1):
+            raise ValueError(f"a size of the label curve must be a number of examples or 'all', not '{size}'")
+        numbers.add(total if str(size).strip().lower() == "all" else min(int(size), total))
+    if not numbers:
+        raise ValueError("the list of sizes is empty: give some, such as 32,128,all, or leave the option out")
+    return sorted(numbers)
+
+
+def _check(ways: Sequence[str], seeds: int) -> None:
+    known = ("features", "finetune", *NAMES)
+    for way in ways:
+        if way not in known:
+            raise ValueError(f"there is no way '{way}' in a label curve: use some of {', '.join(known)}")
+    if not ways:
+        raise ValueError(f"a label curve needs at least one way: use some of {', '.join(known)}")
+    checked(seeds, int, "--seeds", low=1, high=1000)
+
+
+def _start_run(out: Path, request: Request, options: dict[str, Any], data: Any) -> None:
+    """Records the request. Sizes, ways and seeds may be added later; everything else must stay the same."""
+    requested = request.to_dict() | options
+    record = {"command": "label-curve", "request": requested, "fingerprint": fingerprint(data)}
+    if not (out / "run.json").exists():
+        write_json(out / "run.json", record)
+        return
+    before = read_json(out / "run.json")
+    if before.get("command") != "label-curve":
+        raise ValueError(f"{out} holds a run of '{before.get('command')}', not a label curve: choose another --out")
+    if before != record:
+        names = [name for name, value in requested.items() if value != before["request"].get(name)] or ["data"]
+        raise ValueError(f"the label curve in {out} was started with other {', '.join(names)}: choose another --out")
+
+
+def _folder(out: Path, way: str, size: int, seed: int) -> Path:
+    return out / "pieces" / f"{way}-{size}-seed-{seed}"
+
+
+def _train(
+    way: str,
+    folder: Path,
+    piece: Request,
+    inputs: Inputs,
+    examples: list[Example],
+    on_progress: Callable[[Status], None],
+) -> Result | Outcome:
+    settings, overrides = inputs.settings, dict(piece.overrides)
+    if "epochs" not in overrides:
+        steps_per_epoch = math.ceil(len(examples) / settings.batch_size)
+        overrides["epochs"] = max(settings.epochs, LEAST_STEPS / steps_per_epoch)
+    if "validation.every_steps" not in overrides:
+        num_steps = math.ceil(len(examples) / settings.batch_size) * float(overrides["epochs"])
+        overrides["validation.every_steps"] = max(1, round(num_steps / NUM_VALIDATIONS))
+    if way == "features":  # there is no scikit-learn probe for spans: only the head is trained
+        overrides["layers.frozen"] = -1
+    request = replace(piece, from_random=way == "random", overrides=overrides)
+    return run_once(folder, request, _with_train(inputs, request, examples), on_progress, _quiet)
+
+
+def _with_train(inputs: Inputs, request: Request, examples: list[Example]) -> Inputs:
+    opened = replace(inputs.with_request(request), train=examples)
+    vars(opened)["dev_features"] = inputs.dev_features
+    return opened
+
+
+def _quiet(message: str) -> None:
+    """Drops messages about the data, which were already logged once."""
+
+
+def _write(out: Path, ways: Sequence[str], sizes: Sequence[int], seeds: int) -> dict[str, Any]:
+    """Writes and returns the curve of all finished pieces, including those of earlier calls. `finished` is whether all
+    pieces of this call are."""
+    done: dict[tuple[str, int], list[dict]] = {}
+    for file in sorted((out / "pieces").glob(f"*/{SCORES}")):
+        way, size, _, _ = file.parent.name.rsplit("-", 3)
+        done.setdefault((way, int(size)), []).append(read_json(file))
+    expected = [_folder(out, way, size, seed) / SCORES for way in ways for size in sizes for seed in range(seeds)]
+    decided_by = next((each[0]["decided_by"] for each in done.values()), None)
+    points = [
+        {"way": way, "examples": size, **_interval([each["parts"]["dev"][decided_by] for each in found], decided_by)}
+        for (way, size), found in sorted(done.items())
+    ]
+    curve = {"decided_by": decided_by, "finished": all(file.exists() for file in expected), "points": points}
+    write_json(out / "curve.json", curve)
+    return curve
+
+
+def _interval(found: list[dict[str, float]], measure: str) -> dict[str, Any]:
+    """The mean over seeds with its 95% t interval, clipped to the range of the measure. With one seed, or if all seeds
+    have the same score (a linear model on all examples), the bootstrap interval over the dev examples."""
+    scores = [each["value"] for each in found]
+    mean = float(np.mean(scores))
+    spread = float(np.std(scores, ddof=1)) if len(scores) > 1 else 0.0
+    if spread < 1e-12:
+        return {"score": mean, "low": found[0]["low"], "high": found[0]["high"], "seeds": scores}
+    low, high = mean_interval(scores)
+    lowest = -1.0 if measure in ("matthews", "pearson", "spearman") else 0.0
+    highest = 100.0 if measure in ("f1", "exact") and max(scores) > 1 else 1.0  # spans are scored in percent
+    return {"score": mean, "low": max(lowest, low), "high": min(highest, high), "seeds": scores}

@@ -1,0 +1,161 @@
+"""Querying a model: choices by their likelihood, generated answers, and the likelihood of the right answer.
+
+asker = Asker(task, hornbook.load("runs/gpt"))
+asker.ask(items, prompts, 0, print)         # a reply per item
+"""
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from hornbook.evaluation.prompting.definition import TextTask
+from hornbook.evaluation.prompting.measures import Answered
+from hornbook.evaluation.prompting.prompts import Prompt, answer
+from hornbook.evaluation.prompting.sources import Item
+from hornbook.evaluation.prompting.stop_words import STOP_WORDS
+from hornbook.inference.decoder import DecoderModel
+from hornbook.inference.scoring import Continuation
+from hornbook.text.sentences import split_sentences
+
+Progress = Callable[[int], None]  # receives the number of answered questions
+NUM_TOGETHER = 256  # questions per call of the model
+WORD = re.compile(r"[^\W_]+(?:['’-][^\W_]+)*")
+
+
+@dataclass(frozen=True)
+class Reply:
+    """The answer to a question, and further values to record in the predictions."""
+
+    answered: Answered
+    about: dict[str, Any] = field(default_factory=dict)
+
+
+class Asker:
+    """Answers the questions of a task with a model."""
+
+    def __init__(self, task: TextTask, model: DecoderModel):
+        self.task, self.model = task, model
+        self._unconditional: dict[str, Continuation] = {}
+        self._not_first: list[int] | None = None
+
+    def answer_lengths(self, items: Sequence[Item]) -> list[int]:
+        """The number of context tokens to reserve for the answer to each item."""
+        context = self.model.model.config.max_positions
+        generated = min(self.task.writing.max_tokens, context // 2) if "text" in self.task.needs else 0
+        texts = [[answer(self.task, each) for each in item.choices or item.answers[:1]] for item in items]
+        if self.task.needs == {"text"}:
+            return [generated] * len(items)
+        encoded = iter(self.model.tokenizer.encode_batch([text for its in texts for text in its]))
+        return [max(generated, *(len(next(encoded).ids) for _ in its)) for its in texts]
+
+    def ask(self, items: Sequence[Item], prompts: Sequence[Prompt], seed: int, progress: Progress) -> list[Reply]:
+        """A reply for each item, given its prompt."""
+        found: list[Reply] = []
+        for start in range(0, len(items), NUM_TOGETHER):
+            chunk = slice(start, start + NUM_TOGETHER)
+            found += self._ask(items[chunk], [prompt.text for prompt in prompts[chunk]], seed)
+            progress(len(found))
+        return found
+
+    def _ask(self, items: Sequence[Item], prompts: list[str], seed: int) -> list[Reply]:
+        if "choice" in self.task.needs:
+            return self._choose(items, prompts)
+        texts = self._generate(prompts, seed) if "text" in self.task.needs else [""] * len(items)
+        scored = self._score_answers(items, prompts) if "likelihood" in self.task.needs else [None] * len(items)
+        return [self._reply(*each) for each in zip(items, texts, scored, strict=True)]
+
+    def _reply(self, item: Item, text: str, scored: Continuation | None) -> Reply:
+        about: dict[str, Any] = {"generated": text} if "text" in self.task.needs else {}
+        answers, keep = item.answers, self.task.writing.keep
+        if keep == "word":  # an uncased vocabulary, such as GPT-1's, generates no capitals
+            answers = tuple(map(self.model.tokenizer.normalise, answers))
+        if scored is None:
+            return Reply(Answered(answers, extract_answer(text, keep)), about)
+        about["log_probability"] = scored.total
+        per_token = (tuple(scored.log_probabilities.tolist()), tuple(scored.is_likeliest.tolist()))
+        return Reply(Answered(answers, extract_answer(text, keep), *per_token), about)
+
+    # ---- choices
+
+    def _choose(self, items: Sequence[Item], prompts: list[str]) -> list[Reply]:
+        texts = [[answer(self.task, choice) for choice in item.choices] for item in items]
+        pairs = [(prompt, text) for prompt, its in zip(prompts, texts, strict=True) for text in its]
+        found = iter(self.model.continuations(pairs))
+        if self.task.choices.normalise == "answer":
+            self._score_unconditionally({text for its in texts for text in its})
+        replies = []
+        for item, its in zip(items, texts, strict=True):
+            scores = np.array([self._normalised(next(found), text) for text in its])
+            about = {"choices": list(item.choices), "scores": scores.tolist()}
+            replies.append(Reply(Answered(item.answers, item.choices[int(scores.argmax())]), about))
+        return replies
+
+    def _normalised(self, found: Continuation, text: str) -> float:
+        how = self.task.choices.normalise
+        if how == "token":
+            return found.total / len(found.log_probabilities)
+        if how == "byte":
+            return found.total / len(text.strip().encode())
+        return found.total - self._unconditional[text].total if how == "answer" else found.total
+
+    def _score_unconditionally(self, texts: set[str]) -> None:
+        """The likelihood of each choice after "Answer:" without the question (Brown et al. 2020, arXiv 2005.14165,
+        section 2.4)."""
+        new = sorted(texts - self._unconditional.keys())
+        scored = self.model.continuations([(self.task.choices.unconditional, text) for text in new]) if new else []
+        self._unconditional |= zip(new, scored, strict=True)
+
+    # ---- generated answers
+
+    def _generate(self, prompts: list[str], seed: int) -> list[str]:
+        writing = self.task.writing
+        found = self.model.generate(
+            prompts,
+            writing.max_tokens,
+            temperature=writing.temperature,
+            top_k=writing.top_k,
+            top_p=writing.top_p,
+            stop=writing.stop,
+            seed=seed,
+            not_first=() if writing.stop_words else self._stop_tokens(),
+        )
+        return [its[0].text for its in found]
+
+    def _score_answers(self, items: Sequence[Item], prompts: list[str]) -> list[Continuation]:
+        pairs = zip(prompts, (answer(self.task, item.answers[0]) for item in items), strict=True)
+        return self.model.continuations(list(pairs))
+
+    def _stop_tokens(self) -> list[int]:
+        """Tokens that do not start a new word, or that are a stop word."""
+        if self._not_first is None:
+            tokenizer = self.model.tokenizer
+            (before,) = tokenizer.encode_batch(["word"])
+            num_before = len(tokenizer.decode(before.ids))
+            texts = tokenizer.backend.decode_batch([[*before.ids, i] for i in range(tokenizer.vocab_size)])
+            new = [text[num_before:] for text in texts]
+            self._not_first = [i for i, text in enumerate(new) if not _may_be_first(text)]
+        return self._not_first
+
+
+def _may_be_first(text: str) -> bool:
+    word = text.strip()
+    return text[:1] == " " and word[:1].isalpha() and word.lower() not in STOP_WORDS
+
+
+def extract_answer(text: str, what: str) -> str:
+    """The part of a generated text that is the answer, by the task's `writing.keep`.
+
+    >>> extract_answer(" signs. And", "word"), extract_answer(" One. Two. Three. Four.", "three sentences")
+    ('signs', 'One. Two. Three.')
+    """
+    if what == "line":
+        text = text.strip("\n").partition("\n")[0]
+    elif what == "word":
+        found = WORD.search(text)
+        text = found[0] if found else ""
+    elif what in ("sentence", "three sentences"):
+        text = "".join(split_sentences(text.strip())[: 1 if what == "sentence" else 3])
+    return text.strip()

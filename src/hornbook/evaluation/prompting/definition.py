@@ -1,0 +1,220 @@
+"""The definition of a task as text: a description, a template, choices or a free answer, measures, and the source of
+its examples. `docs/prompting.md` explains one; those in `tasks/` are shipped.
+
+task = read_task("sst-2-question")      # the name of a shipped task, or a path to a .toml file
+task.measures
+"""
+
+import difflib
+import re
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
+
+from hornbook.config import Typed, from_dict, setting
+from hornbook.evaluation.prompting.measures import MEASURES
+
+SHIPPED = Path(__file__).parent / "tasks"
+FIELD = re.compile(r"\{\{|\}\}|\{([^{}\n]+)\}")  # doubled braces are literal braces
+NAME = re.compile(r"[a-z0-9]+(?:[.-][a-z0-9]+)*")  # of a task or variant, used in file names
+AS_WRITTEN = "as written"  # the variant with the task's own template
+
+Layout = Literal["columns", "lambada", "coqa", "parallel"]
+Keep = Literal["all", "line", "sentence", "three sentences", "word"]
+Normalise = Literal["token", "byte", "sum", "answer"]
+
+
+@dataclass(frozen=True)
+class Source(Typed):
+    """The source of the examples. `train` and `test` are splits of a known data set, or file name patterns, of which
+    the first that matches is used."""
+
+    known: str = setting("", "a data set or kind of task of hornbook finetune, such as sst-2; none: use the layout")
+    layout: Layout = setting("columns", "columns of a table, or a published file layout")
+    train: tuple[str, ...] = setting((), "split that in-context examples are drawn from; none: train")
+    test: tuple[str, ...] = setting((), "split with the questions; none: dev of a known data set, else test or dev")
+    languages: tuple[str, ...] = setting((), "parallel: the file suffixes of two languages, aligned line by line")
+    key: str = setting("", "columns: the column with the key of an example; none: its row number")
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.known and self.layout != "columns":
+            raise ValueError(f"source.known = '{self.known}' already sets the layout: leave source.layout out")
+        if (self.layout == "parallel") != bool(self.languages) or len(self.languages) not in (0, 2):
+            raise ValueError(
+                "source.layout = 'parallel' needs two source.languages, such as ['en', 'fr']; other layouts take none"
+            )
+
+
+@dataclass(frozen=True)
+class Choices(Typed):
+    """The choices: a text for each label of the data, or the endings of each example."""
+
+    labels: dict = field(default_factory=dict, metadata={"doc": "the text of each label of the data"})
+    from_example: bool = setting(False, "each example has its own choices: known data sets of the kind choice")
+    normalise: Normalise = setting(
+        "token", "log-probability per token, per byte, as a sum, or minus that of the choice after `unconditional`"
+    )
+    unconditional: str = setting("Answer:", "normalise = answer: context for the unconditional likelihood of a choice")
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.labels and self.from_example:
+            raise ValueError("choices.labels and choices.from_example exclude each other: leave one out")
+        if len(set(self.labels.values())) < len(self.labels) or not all(
+            isinstance(text, str) and text for text in self.labels.values()
+        ):
+            raise ValueError("choices.labels must give each label a different text, such as {0 = 'bad', 1 = 'good'}")
+
+    @property
+    def is_given(self) -> bool:
+        return bool(self.labels) or self.from_example
+
+
+@dataclass(frozen=True)
+class Writing(Typed):
+    """How a free answer is generated."""
+
+    max_tokens: int = setting(50, "maximum number of tokens", low=1, high=1_000_000)
+    temperature: float = setting(0.0, "sampling temperature; 0: greedy decoding", low=0, high=1e4)
+    top_k: int | None = setting(None, "sample only from this number of likeliest tokens", low=1, high=1_000_000_000)
+    top_p: float | None = setting(
+        None, "sample only from the likeliest tokens with this total probability", above=0, high=1
+    )
+    stop: tuple[str, ...] = setting((), "strings before which the answer ends")
+    keep: Keep = setting("all", "part of the generated text that is the answer")
+    stop_words: bool = setting(True, "false: the answer must start with a letter and not with a stop word")
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.max_tokens < 1:
+            raise ValueError(f"writing.max_tokens must be at least 1, not {self.max_tokens}")
+
+    @property
+    def draws(self) -> bool:
+        return self.temperature > 0
+
+
+@dataclass(frozen=True)
+class Baseline(Typed):
+    """Baselines without a model to compare with."""
+
+    kinds: tuple[str, ...] = setting((), "lead-3, random-3 (sentences of a field), or dictionary (word by word)")
+    field: str = setting("", "the input field of the baselines")
+    dictionary: str = setting("", "a file with a word and its translation per line; none: learned from train")
+
+    KINDS = ("lead-3", "random-3", "dictionary")
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if unknown := [kind for kind in self.kinds if kind not in self.KINDS]:
+            raise ValueError(f"there is no baseline '{unknown[0]}': use {', '.join(self.KINDS)}")
+        if self.kinds and not self.field:
+            raise ValueError("baseline.kinds needs baseline.field: name the field that the baselines read")
+
+
+@dataclass(frozen=True)
+class Variant(Typed):
+    """Another template of the same task, to compare with."""
+
+    name: str = setting("", "name of the variant in results")
+    example: str = setting("", "template that replaces the task's")
+
+
+@dataclass(frozen=True)
+class TextTask(Typed):
+    name: str = setting("", "name of the task in file names; none: that of its file")
+    about: str = setting("", "one sentence on the task and the source of its definition")
+    description: str = setting("", "description of the task at the start of a prompt")
+    example: str = setting("", "template of a question; {field} is a field of the example, such as a column")
+    answer: str = setting(" {answer}", "template of the answer after it; {answer} is the right answer or a choice")
+    separator: str = setting("\n\n", "text between the description, the examples and the question")
+    gold: str = setting("", "field with the right answer or label; none: the label of the data set")
+    shorten: str = setting("", "field to truncate if a prompt is too long; none: drop the start of the prompt")
+    draw: Literal["each", "once"] = setting("each", "draw examples for each question, or once for all")
+    measures: tuple[str, ...] = setting((), "scores; the first one decides")
+    source: Source = field(default_factory=Source)
+    choices: Choices = field(default_factory=Choices)
+    writing: Writing = field(default_factory=Writing)
+    baseline: Baseline = field(default_factory=Baseline)
+    variants: tuple[Variant, ...] = setting((), "other templates to score as well")
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for name in (self.name, *(variant.name for variant in self.variants)):
+            if not NAME.fullmatch(name):
+                raise ValueError(f"'{name}' is not a valid name: use small letters, digits and hyphens")
+        if not self.example:
+            raise ValueError("example is missing: give the template of a question, such as 'Q: {question}\\nA:'")
+        if self.answer.count("{answer}") != 1:
+            raise ValueError(f"answer must contain {{answer}} once, such as ' {{answer}}', not {self.answer!r}")
+        self._check_measures()
+
+    def _check_measures(self) -> None:
+        if not self.measures:
+            raise ValueError(f"measures is missing: name some of {', '.join(MEASURES)}")
+        for name in self.measures:
+            if name not in MEASURES:
+                near = difflib.get_close_matches(name, MEASURES, n=1)
+                hint = f"did you mean {near[0]}?" if near else f"use {', '.join(MEASURES)}"
+                raise ValueError(f"there is no measure '{name}'; {hint}")
+            if (MEASURES[name].needs == "choice") != self.choices.is_given:
+                kind = "has [choices]" if self.choices.is_given else "generates a free answer"
+                raise ValueError(f"{name} is not a measure for a task that {kind}: use another, or change [choices]")
+
+    @property
+    def needs(self) -> frozenset[str]:
+        """What the measures need: a choice, a generated text, or the likelihood of the right answer."""
+        return frozenset(MEASURES[name].needs for name in self.measures)
+
+    @property
+    def draws_answers(self) -> bool:
+        return "text" in self.needs and self.writing.draws
+
+    @property
+    def templates(self) -> dict[str, str]:
+        """The templates by the name of their variant."""
+        return {AS_WRITTEN: self.example, **{variant.name: variant.example for variant in self.variants}}
+
+
+def shipped() -> list[str]:
+    return sorted(file.stem for file in SHIPPED.glob("*.toml"))
+
+
+def read_task(name: str | Path) -> TextTask:
+    """A shipped task by its name, or a task from a file."""
+    path = Path(name)
+    if path.suffix != ".toml" and str(name) in shipped():
+        path = SHIPPED / f"{name}.toml"
+    elif not path.is_file():
+        if path.suffix == ".toml":
+            raise ValueError(f"there is no file {name}: check the path, or use a shipped task (--list)")
+        near = difflib.get_close_matches(str(name), shipped(), n=2, cutoff=0.4) or shipped()
+        raise ValueError(f"there is no task '{name}': give a .toml file, or a shipped one: {' or '.join(near)}")
+    try:
+        values = tomllib.loads(path.read_text(encoding="utf-8"))
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ValueError(f"{path} is not valid TOML: {error}") from None
+    try:
+        return from_dict(TextTask, {"name": path.stem, **values})
+    except (ValueError, TypeError, AttributeError) as error:
+        raise ValueError(f"{path}: {error}") from None
+
+
+def filled(template: str, fields: Mapping[str, str], where: str = "the template") -> str:
+    """The template with its fields substituted; `{{` and `}}` are literal braces.
+
+    >>> filled("Q: {Ticket text}", {"Ticket text": "why {so}?"})
+    'Q: why {so}?'
+    """
+
+    def value(found: re.Match) -> str:
+        if found[1] is None:
+            return found[0][0]
+        if found[1] not in fields:
+            raise ValueError(f"{where} names the field {{{found[1]}}}, and the data has {', '.join(fields)}")
+        return fields[found[1]]
+
+    return FIELD.sub(value, template)

@@ -1,0 +1,314 @@
+"""Scores a model on a task as text, by number of in-context examples.
+
+OUT/prompt.json                     the resolved request: model, task, data, shots, seeds
+OUT/predictions/PIECE.jsonl         a finished piece: one line per question with its prompt, answer and statistics
+OUT/scores.json                     scores with intervals of all finished pieces
+OUT/report.html, score-by-shots.png
+
+A piece is one template, one number of examples and one seed. A finished piece is not run again.
+"""
+
+import dataclasses
+import hashlib
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from hornbook.config import checked, from_dict, to_dict
+from hornbook.evaluation.prompting.asking import Asker, Reply
+from hornbook.evaluation.prompting.baselines import read_dictionary
+from hornbook.evaluation.prompting.definition import AS_WRITTEN, Normalise, TextTask, read_task
+from hornbook.evaluation.prompting.measures import MEASURES
+from hornbook.evaluation.prompting.prompts import Prompt, PromptWriter, check_templates, drawn, pool_for
+from hornbook.evaluation.prompting.scores import write_scores
+from hornbook.evaluation.prompting.sources import Item, Splits, read_items
+from hornbook.files import read_json, replacing, sha256, write_json
+from hornbook.inference.decoder import DecoderModel
+from hornbook.inference.opening import load
+from hornbook.inference.sampling import Sampling
+from hornbook.interop.hub import model_folder
+from hornbook.lifecycle.locking import locks_out
+from hornbook.lifecycle.resuming import Difference, other_options, refuse
+from hornbook.metrics.bleu import check_sacrebleu
+from hornbook.report.page import write_report
+from hornbook.train.randomness import seed_of
+
+REQUEST, PREDICTIONS = "prompt.json", "predictions"
+Log = Callable[[str], None]
+OnProgress = Callable[[int, int, str], None]  # answered questions, their total, and the current piece
+
+
+@dataclass(frozen=True)
+class Piece:
+    variant: str
+    shots: int
+    seed: int
+
+    @property
+    def key(self) -> str:
+        start = "" if self.variant == AS_WRITTEN else f"{self.variant}-"
+        return f"{start}shots-{self.shots}-seed-{self.seed}"
+
+    def file(self, out: Path) -> Path:
+        return Path(out) / PREDICTIONS / f"{self.key}.jsonl"
+
+
+@locks_out
+def prompt(
+    model: str | Path | None,
+    task: str | Path | None,
+    data: str | Path | None,
+    out: str | Path,
+    *,
+    shots: Sequence[int] = (0,),
+    seeds: int = 3,
+    limit: int | None = None,
+    normalise: Normalise | None = None,
+    dictionary: str | Path | None = None,
+    resume: bool = False,
+    device: str = "auto",
+    on_progress: OnProgress | None = None,
+    log: Log = print,
+) -> dict[str, Any]:
+    """Scores a GPT on a shipped task or one from a file, with `shots` examples in the prompt, and returns the content
+    of `scores.json`.
+
+    >>> import hornbook
+    >>> hornbook.prompt("runs/gpt", "review.toml", "reviews", "runs/shots", shots=[0, 4])  # doctest: +SKIP
+
+    For each number of `shots`, examples are drawn with `seeds` different seeds. `limit` is the number of questions to
+    use, always the same ones. With `resume` the run in `out` is resumed; arguments that are None keep their recorded
+    values.
+    """
+    out = Path(out)
+    before = _started(out, resume)
+    if before:
+        model, data = model or before["model"], data or before["data"]
+        limit = before["limit"] if limit is None else limit
+    if model is None or data is None or (task is None and not before):
+        raise ValueError("the model, the task or its data is missing: give all three, or --resume a run")
+    defined = _started_task(before["task"]) if task is None else read_task(task)
+    if before and defined.choices.is_given:
+        normalise = normalise or before["task"]["choices"]["normalise"]
+    dictionary = dictionary or (before["task"]["baseline"]["dictionary"] if before else None) or None
+    defined = with_options(defined, normalise, dictionary)
+    check_request(defined, shots, seeds, limit)
+    shots = sorted({*shots, *before.get("shots", ())})
+    splits = read_items(defined, data, log)
+    check_templates(defined, splits.test[0])
+    pool, test = pool_for(defined, splits, max(shots), log), limited(splits.test, limit)
+    request = {
+        "model": str(model),
+        "weights": _weights(model),
+        "task": to_dict(defined),
+        "data": str(Path(data).expanduser().resolve()),
+        "questions": _fingerprint(test),
+        "examples": _fingerprint(pool) if pool else None,
+        "shots": shots,
+        "seeds": max(seeds, before.get("seeds", 0)),
+        "limit": limit,
+    }
+    _refuse_other_request(out, before, request)
+    pieces = pieces_of(defined, shots, request["seeds"])
+    loaded = open_gpt(model, device)
+    write_json(out / REQUEST, request)
+    try:
+        _run_pieces(pieces, out, Asker(defined, loaded), pool, test, on_progress, log)
+    finally:  # also when the run is stopped
+        found = write_scores(out, request, defined, pieces, Splits(splits.train, test))
+        write_report(out)
+    return found
+
+
+def _started_task(record: dict[str, Any]) -> TextTask:
+    return from_dict(TextTask, record)
+
+
+def with_options(task: TextTask, normalise: str | None, dictionary: str | Path | None) -> TextTask:
+    """The task with the options --normalise and --dictionary applied."""
+    if normalise is not None:
+        if not task.choices.is_given:
+            raise ValueError(f"--normalise is for choices, and {task.name} has none: leave it out")
+        choices = dataclasses.replace(task.choices, normalise=normalise)
+        task = dataclasses.replace(task, choices=choices)
+    if dictionary is not None:
+        if "dictionary" not in task.baseline.kinds:
+            raise ValueError(
+                f"--dictionary is for tasks with a dictionary baseline, and {task.name} has none: leave it out"
+            )
+        if not Path(dictionary).is_file():
+            raise ValueError(
+                f"there is no file {dictionary}: give --dictionary a file with a word and its translation per line"
+            )
+        path = str(Path(dictionary).resolve())
+        task = dataclasses.replace(task, baseline=dataclasses.replace(task.baseline, dictionary=path))
+    return task
+
+
+def check_request(task: TextTask, shots: Sequence[int], seeds: int, limit: int | None) -> None:
+    """Raises a `ValueError` for bad options, before any data or model is read."""
+    if not shots:
+        raise ValueError("--shots takes numbers of examples, such as 0,1,8: give at least one")
+    checked(tuple(shots), tuple[int, ...], "--shots", low=0, high=10_000)
+    checked(seeds, int, "--seeds", low=1, high=1000)
+    checked(limit, int | None, "--limit", low=1)
+    Sampling(task.writing.temperature, task.writing.top_k, task.writing.top_p)
+    if "bleu" in task.measures:
+        check_sacrebleu()
+    if task.baseline.dictionary:
+        read_dictionary(task.baseline.dictionary)
+
+
+def limited(test: list[Item], limit: int | None) -> list[Item]:
+    """A fixed random sample of `limit` questions in their order, or all."""
+    if limit is None or limit >= len(test):
+        return test
+    chosen = np.random.default_rng(seed_of("limit")).permutation(len(test))[:limit]
+    return [test[i] for i in sorted(chosen)]
+
+
+def open_gpt(model: str | Path, device: str = "auto") -> DecoderModel:
+    loaded = load(model, device=device)
+    if not isinstance(loaded, DecoderModel):
+        raise ValueError(
+            f"{model} is an encoder and cannot continue a prompt: give a GPT, or fine-tune this model on the task "
+            "(hornbook finetune)"
+        )
+    return loaded
+
+
+def pieces_of(task: TextTask, shots: Sequence[int], seeds: int) -> list[Piece]:
+    """All pieces of a run. Without in-context examples there is one seed only, unless the answers are sampled."""
+    return [
+        Piece(variant, num, seed)
+        for num in shots
+        for variant in task.templates
+        for seed in range(seeds if num or task.draws_answers else 1)
+    ]
+
+
+def description_of(piece: Piece) -> str:
+    variant = "" if piece.variant == AS_WRITTEN else f", {piece.variant}"
+    return f"{piece.shots} shots, seed {piece.seed}{variant}"
+
+
+def _run_pieces(
+    pieces: list[Piece],
+    out: Path,
+    asker: Asker,
+    pool: list[Item],
+    test: list[Item],
+    on_progress: OnProgress | None,
+    log: Log,
+) -> None:
+    left = [piece for piece in pieces if not piece.file(out).exists()]
+    if len(left) < len(pieces):
+        log(f"{len(pieces) - len(left)} of {len(pieces)} pieces are already finished")
+    for number, piece in enumerate(left):
+
+        def show(done: int, number: int = number, piece: Piece = piece) -> None:
+            if on_progress is not None:
+                on_progress(number * len(test) + done, len(left) * len(test), description_of(piece))
+
+        _run_piece(piece, out, asker, pool, test, show, log)
+
+
+def _run_piece(
+    piece: Piece,
+    out: Path,
+    asker: Asker,
+    pool: list[Item],
+    test: list[Item],
+    progress: Callable[[int], None],
+    log: Log,
+) -> None:
+    task, model = asker.task, asker.model
+    writer = PromptWriter(task, task.templates[piece.variant], model.tokenizer, model.model.config.max_positions)
+    shots = [[pool[i] for i in drawn(task, len(pool), piece.shots, piece.seed, number)] for number in range(len(test))]
+    progress(0)
+    prompts = writer.write(test, shots, asker.answer_lengths(test))
+    _warn(piece, prompts, writer.context, log)
+    replies = asker.ask(test, prompts, piece.seed, progress)
+    lines = _lines(task, test, prompts, replies)
+    with replacing(piece.file(out)) as temporary:
+        temporary.write_text("".join(f"{json.dumps(line, ensure_ascii=False)}\n" for line in lines), encoding="utf-8")
+
+
+def _warn(piece: Piece, prompts: list[Prompt], context: int, log: Log) -> None:
+    nums = [prompt.num_examples for prompt in prompts]
+    if num_short := sum(num < piece.shots for num in nums):
+        log(
+            f"warning: {description_of(piece)}: the examples do not fit the context of {context:,} tokens for "
+            f"{num_short:,} of {len(nums):,} questions; {np.mean(nums):.3g} were shown on average, at least {min(nums)}"
+        )
+    if num_cut := sum(prompt.is_cut for prompt in prompts):
+        log(
+            f"warning: {description_of(piece)}: {num_cut:,} of {len(nums):,} questions exceed the context and were "
+            "truncated"
+        )
+
+
+def _lines(task: TextTask, items: list[Item], prompts: list[Prompt], replies: list[Reply]) -> list[dict[str, Any]]:
+    rows = {name: MEASURES[name].rows([reply.answered for reply in replies]).tolist() for name in task.measures}
+    return [
+        {
+            "key": item.key,
+            "prompt": prompt.text,
+            "examples": prompt.num_examples,
+            "cut": prompt.is_cut,
+            "answers": list(item.answers),
+            "answer": reply.answered.text,
+            **reply.about,
+            "statistics": {name: rows[name][number] for name in task.measures},
+        }
+        for number, (item, prompt, reply) in enumerate(zip(items, prompts, replies, strict=True))
+    ]
+
+
+def _weights(model: str | Path) -> str | None:
+    file = model_folder(model) / "model.safetensors"
+    return sha256(file) if file.is_file() else None
+
+
+def _fingerprint(items: list[Item]) -> str:
+    text = json.dumps([[item.key, item.fields, item.answers, item.choices] for item in items], sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def _started(out: Path, resume: bool) -> dict[str, Any]:
+    """The recorded request of a run to resume; empty for a new run."""
+    if (out / REQUEST).exists():
+        if not resume:
+            raise ValueError(f"{out} already holds a run: add --resume to continue it, or choose another --out")
+        return read_json(out / REQUEST)
+    if out.exists() and any(out.iterdir()):
+        raise ValueError(f"{out} exists and is not a run: choose another --out, or empty it")
+    return {}
+
+
+def _refuse_other_request(out: Path, before: dict[str, Any], request: dict[str, Any]) -> None:
+    """Raises a `ValueError` if anything differs from the recorded request, except for added shots and seeds: the scores
+    would mix two runs."""
+    now = json.loads(json.dumps(request))
+    differing = {"weights": "another model", "questions": "other data", "examples": "other training examples"}
+    if before:
+        refuse(out, other_options(before, {"limit": now["limit"]}) + _other_task(before["task"], now["task"]))
+    for name in ("weights", "questions", "examples") if before else ():
+        is_new = name == "examples" and before[name] is None  # no examples were used so far
+        if before[name] != now[name] and not is_new:
+            raise ValueError(f"{out} was started with {differing[name]}: choose another --out")
+
+
+def _other_task(before: dict[str, Any], now: dict[str, Any], prefix: str = "task") -> list[Difference]:
+    """The differences between two definitions of a task, by dotted name."""
+    found = []
+    for name, value in now.items():
+        if isinstance(value, dict) and isinstance(before.get(name), dict):
+            found += _other_task(before[name], value, f"{prefix}.{name}")
+        elif before.get(name) != value:
+            found.append(Difference(f"{prefix}.{name}", before.get(name), value))
+    return found

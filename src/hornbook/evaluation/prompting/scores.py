@@ -1,0 +1,134 @@
+"""Writes `scores.json` from the predictions of finished pieces: scores with intervals by template and number of
+examples, and baselines."""
+
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from hornbook.evaluation.prompting.baselines import baselines, chance, majority
+from hornbook.evaluation.prompting.definition import TextTask
+from hornbook.evaluation.prompting.measures import MEASURES
+from hornbook.evaluation.prompting.sources import Item, Splits
+from hornbook.files import read_json_lines, write_json
+from hornbook.metrics.bleu import signature
+from hornbook.metrics.bootstrap import crossed_intervals
+from hornbook.runs.finetuning.evaluation import ENOUGH_CHOICES
+
+if TYPE_CHECKING:
+    from hornbook.evaluation.prompting.run import Piece
+
+SCORES = "scores.json"
+KIND = "prompt"  # the `kind` field of the file
+INTERVAL = "95% intervals by bootstrap over questions and seeds"
+ALMOST_ALL = 0.95  # share of equal answers from which the model is considered to ignore the question
+Statistics = dict[str, np.ndarray]  # for each measure, one row per question
+
+
+def write_scores(
+    out: Path, request: dict[str, Any], task: TextTask, pieces: Sequence["Piece"], splits: Splits
+) -> dict[str, Any]:
+    """Writes and returns the scores of all finished pieces."""
+    done = [piece for piece in pieces if piece.file(out).exists()]
+    groups = dict.fromkeys((piece.variant, piece.shots) for piece in done)
+    points = [_point(out, task, [piece for piece in done if (piece.variant, piece.shots) == group]) for group in groups]
+    found = {
+        "kind": KIND,
+        "model": request["model"],
+        "task": task.name,
+        "about": task.about,
+        "data": request["data"],
+        "decided_by": task.measures[0],
+        "measures": {name: _described(task, name) for name in task.measures},
+        "interval": INTERVAL,
+        "questions": len(splits.test),
+        "pieces": len(pieces),
+        "done": len(done),
+        "points": points,
+        "majority": majority(splits.test) if task.choices.is_given else None,
+        "baselines": _baselines(task, splits.train, splits.test),
+    }
+    write_json(out / SCORES, found)
+    return found
+
+
+def _described(task: TextTask, name: str) -> dict[str, Any]:
+    measure = MEASURES[name]
+    description = measure.description
+    if name == "accuracy":
+        description += f"; normalised by {task.choices.normalise}"
+    if name == "bleu":
+        description += f" ({signature()})"
+    return {"words": description, "share": measure.is_share, "higher_is_better": measure.is_better_high}
+
+
+def _point(out: Path, task: TextTask, pieces: Sequence["Piece"]) -> dict[str, Any]:
+    """The scores over all seeds of one template and one number of examples."""
+    several = [read_json_lines(piece.file(out)) for piece in pieces]
+    lines = [line for its in several for line in its]
+    statistics = [
+        {name: np.array([line["statistics"][name] for line in its]) for name in task.measures} for its in several
+    ]
+    nums = [line["examples"] for line in lines]
+    return {
+        "variant": pieces[0].variant,
+        "shots": pieces[0].shots,
+        "seeds": [piece.seed for piece in pieces],
+        "scores": scored(statistics),
+        "shown": {"mean": float(np.mean(nums)), "fewest": min(nums), "whole": nums.count(pieces[0].shots)},
+        "cut": sum(line["cut"] for line in lines),
+        "asked": len(lines),
+        "degenerate": degenerate(several) if task.choices.is_given else None,
+    }
+
+
+def degenerate(several: Sequence[Sequence[dict[str, Any]]]) -> str | None:
+    """A message if a model gives almost always the same answer, from the prediction lines of each seed; else None.
+    Choices are compared by their position, as each question may have its own."""
+    lines = [line for its in several for line in its]
+    right = Counter(line["choices"].index(line["answers"][0]) for line in lines)
+    given = [Counter(line["choices"].index(line["answer"]) for line in its).most_common(1)[0] for its in several]
+    share, commonest = (num / len(lines) for num in (sum(num for _, num in given), max(right.values())))
+    if len(several[0]) < ENOUGH_CHOICES or share < ALMOST_ALL or share <= commonest:
+        return None
+    ((choice, _), *others) = given
+    questions = f"{100 * share:.1f}% of the questions"
+    if any(other != choice for other, _ in others):
+        return f"it gives the same answer to {questions}, a different one for each seed"
+    if len({tuple(line["choices"]) for line in lines}) == 1:
+        return f"it answers '{lines[0]['choices'][choice]}' to {questions}"
+    return f"it takes choice {choice + 1} for {questions}"
+
+
+def scored(statistics: Sequence[Statistics]) -> dict[str, dict[str, Any]]:
+    """For each measure the mean over seeds, its interval, and the score of each seed."""
+    num_questions = len(next(iter(statistics[0].values())))
+
+    def score(seed: int, chosen: np.ndarray) -> dict[str, float]:
+        rows = statistics[seed]
+        return {name: MEASURES[name].score(its[chosen].sum(0), len(chosen)) for name, its in rows.items()}
+
+    all_questions = np.arange(num_questions)
+    by_seed = [score(seed, all_questions) for seed in range(len(statistics))]
+    intervals = crossed_intervals(score, len(statistics), num_questions)
+    return {
+        name: {
+            "value": float(np.mean([each[name] for each in by_seed])),
+            "low": intervals[name][0],
+            "high": intervals[name][1],
+            "seeds": [each[name] for each in by_seed],
+        }
+        for name in statistics[0]
+    }
+
+
+def _baselines(task: TextTask, train: Sequence[Item], test: Sequence[Item]) -> dict[str, dict[str, Any]]:
+    found = {}
+    if "accuracy" in task.measures:
+        found |= {name: {"accuracy": {"value": value}} for name, value in chance(test).items()}
+    text_measures = [name for name in task.measures if MEASURES[name].needs == "text"]
+    for name, answered in baselines(task, train, test).items():
+        found[name] = scored([{measure: MEASURES[measure].rows(answered) for measure in text_measures}])
+    return found

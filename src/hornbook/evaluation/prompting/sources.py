@@ -1,0 +1,220 @@
+"""Reads the examples of a task as text: the fields for its templates, the right answers, and the choices if there are
+any. They come from a known data set, the columns of a table, or one of a few published layouts.
+
+| source | fields |
+|---|---|
+| a known data set of texts | text, pair, label |
+| a known data set of questions on passages | question, passage, title |
+| a known data set of endings | context, beginning |
+| `columns` | the columns of the table |
+| `lambada` | context, word |
+| `coqa` | story, history, question |
+| `parallel` | one per language, such as en and fr |
+"""
+
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from hornbook.data.problems import problem_lines
+from hornbook.evaluation.prompting.definition import Source, TextTask
+from hornbook.tasks.reading.content import read_text
+from hornbook.tasks.reading.coqa import read_conversations
+from hornbook.tasks.reading.layout import find_parts, no_files_message, own_patterns
+from hornbook.tasks.reading.notes import Notes
+from hornbook.tasks.reading.read import read
+from hornbook.tasks.reading.rows import is_missing, read_table
+from hornbook.tasks.reading.texts import key_of, plain
+from hornbook.tasks.records import ChoiceExample, Example, SpanExample, TextExample
+
+Log = Callable[[str], None]
+CONVERSATIONS = {"train": ("coqa*train*.json", "train.json"), "test": ("coqa*dev*.json", "dev.json")}
+LAMBADA = {"train": ("*train*.jsonl", "*train*.txt"), "test": ("lambada_test*", "*test*.jsonl", "*test*.txt")}
+
+
+@dataclass(frozen=True)
+class Item:
+    """One example. `answers` are all right answers; the first one is used in prompts. `choices` may be empty."""
+
+    key: str
+    fields: dict[str, str]
+    answers: tuple[str, ...]
+    choices: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Splits:
+    train: list[Item]
+    test: list[Item]
+
+
+def read_items(task: TextTask, data: str | Path, log: Log) -> Splits:
+    """Reads the training and test splits, and logs bad rows."""
+    path = Path(data).expanduser()
+    if not path.exists():
+        raise ValueError(f"{path} does not exist: check the spelling of --data")
+    train, test = _known(task, path, log) if task.source.known else _from_files(task, path, log)
+    if not test:
+        raise ValueError(f"{path} has no examples with an answer: {_expected(task)}")
+    return Splits(train, test)
+
+
+def _expected(task: TextTask) -> str:
+    """A description of the test split that the task needs."""
+    source = task.source
+    if source.known:
+        return f"the task needs the split {' or '.join(source.test or ('dev',))} of {source.known}"
+    return f"the task looks for {', '.join(_patterns(source)['test'])}"
+
+
+# ---- known data sets
+
+
+def _known(task: TextTask, path: Path, log: Log) -> list[list[Item]]:
+    source = task.source
+    found = read(source.known, path, held_out=0.0, default_split="dev")
+    for message in (*found.messages, *problem_lines(found.problems.as_dict())):
+        log(message)
+    split_names = (source.train or ("train",), source.test or ("dev", "test"))
+    splits = [next((found.parts[name] for name in names if name in found.parts), []) for names in split_names]
+    return [[item for each in split if (item := _item(task, each)) is not None] for split in splits]
+
+
+def _item(task: TextTask, example: Example) -> Item | None:
+    """The example as an item; None if it has no answer."""
+    if isinstance(example, TextExample):
+        fields = {"text": example.text, "pair": example.pair or "", "label": plain(example.label)}
+        return None if example.label is None else _labelled(task, example.key, fields, (fields["label"],))
+    if isinstance(example, SpanExample):
+        fields = {"question": example.question, "passage": example.passage, "title": example.title}
+        return _labelled(task, example.key, fields, example.answers) if example.answers else None
+    if isinstance(example, ChoiceExample):
+        fields = {"context": example.context, "beginning": example.beginning}
+        if example.label is None:
+            return None
+        if not task.choices.from_example:
+            return _labelled(task, example.key, fields, (example.endings[example.label],))
+        return Item(example.key, fields, (example.endings[example.label],), example.endings)
+    raise ValueError(f"{task.source.known} is a tagging task, which cannot be prompted: choose another source.known")
+
+
+def _labelled(task: TextTask, key: str, fields: dict[str, str], answers: tuple[str, ...]) -> Item:
+    """The item, with its label as text if the task has `choices.labels`."""
+    labels = task.choices.labels
+    if task.choices.from_example:
+        raise ValueError(
+            "choices.from_example is for known data sets with choices, such as commonsenseqa: leave it out"
+        )
+    if not labels:
+        return Item(key, fields, answers)
+    if answers[0] not in labels:
+        known = ", ".join(labels)
+        raise ValueError(f"example {key} has the label '{answers[0]}', and choices.labels has {known}: add it there")
+    return Item(key, fields, (labels[answers[0]],), tuple(labels.values()))
+
+
+# ---- files
+
+
+def _patterns(source: Source) -> dict[str, tuple[str, ...]]:
+    """File name patterns of each split."""
+    by_layout = {"columns": _table_patterns(), "coqa": CONVERSATIONS, "lambada": LAMBADA, "parallel": _parallel(source)}
+    default = by_layout[source.layout]
+    return {"train": source.train or default["train"], "test": source.test or default["test"]}
+
+
+def _table_patterns() -> dict[str, tuple[str, ...]]:
+    patterns = own_patterns()
+    return {"train": tuple(patterns["train"]), "test": (*patterns["test"], *patterns["dev"])}
+
+
+def _parallel(source: Source) -> dict[str, tuple[str, ...]]:
+    if not source.languages:
+        return {"train": (), "test": ()}
+    suffix = source.languages[0]
+    return {"train": (f"train*.{suffix}",), "test": (f"test*.{suffix}", f"dev*.{suffix}")}
+
+
+def _from_files(task: TextTask, path: Path, log: Log) -> list[list[Item]]:
+    notes, patterns = Notes(), _patterns(task.source)
+    files = find_parts(path, patterns)
+    if path.is_file():  # a single file is the test split unless its name contains "train"
+        split = "train" if "train" in path.name.lower() and "train" in files else "test"
+        files = {split: [path]}
+    if not files:
+        raise ValueError(no_files_message(path, patterns))
+    read_one = {"columns": _columns, "lambada": _lambada, "coqa": _coqa, "parallel": _sentences}[task.source.layout]
+    found = [[item for file in files.get(split, ()) for item in read_one(task, file, notes)] for split in patterns]
+    for message in (*notes.messages, *problem_lines(notes.problems.as_dict())):
+        log(message)
+    return found
+
+
+def _columns(task: TextTask, path: Path, notes: Notes) -> Iterator[Item]:
+    table = read_table(path, notes)
+    if not task.gold:
+        raise ValueError("the task does not name the column with the right answer: set gold, such as gold = 'answer'")
+    table.require(task.gold, "gold")
+    for number, row in enumerate(table.rows):
+        if row.broken:
+            notes.problem(row.broken[0], str(path), row.place, row.broken[1])
+            continue
+        cell = row.fields.get(task.gold)
+        answers = tuple(map(plain, cell)) if isinstance(cell, list | tuple) else (plain(cell),)
+        if not answers or is_missing(answers[0]):
+            notes.problem("no_label", str(path), row.place, f"'{task.gold}' is empty")
+            continue
+        fields = {name: plain(row.fields.get(name)) for name in table.columns}
+        yield _labelled(task, key_of(row, task.source.key or None, number), fields, answers)
+
+
+def _lambada(task: TextTask, path: Path, notes: Notes) -> Iterator[Item]:
+    """JSON lines with a text, or one text per line as first published, which is detokenised."""
+    if path.suffix == ".jsonl":
+        texts = [plain(row.fields.get("text")) for row in read_table(path, notes).rows if not row.broken]
+    else:
+        texts = [detokenised(line) for line in read_text(path, notes).split("\n") if line.strip()]
+    for number, text in enumerate(texts):
+        context, _, word = text.rstrip().rpartition(" ")
+        if not context or not word:
+            notes.problem("empty_text", str(path), f"text {number + 1}", "there is no last word to predict")
+            continue
+        yield Item(str(number), {"context": context, "word": word}, (word,))
+
+
+def detokenised(text: str) -> str:
+    """Undoes the tokenization of a text, in which spaces separate words and punctuation.
+
+    >>> detokenised("`` i do n't know , '' she said .")
+    '"i don\\'t know," she said.'
+    """
+    text = re.sub(r"(``|“)\s*", '"', text)
+    text = re.sub(r"\s*(''|”)", '"', text)
+    text = re.sub(r"\s+(n't|'(?:s|m|d|ll|re|ve))\b", r"\1", text)
+    return re.sub(r"\s+([.,!?;:)\]])", r"\1", text).strip()
+
+
+def _coqa(task: TextTask, path: Path, notes: Notes) -> Iterator[Item]:
+    for conversation in read_conversations(path, notes):
+        history = ""
+        for turn, question, answers in conversation.turns:
+            if not answers:
+                continue
+            fields = {"story": conversation.story.strip(), "history": history, "question": question}
+            yield Item(f"{conversation.key}-{turn}", fields, answers)
+            history += f"Q: {question}\nA: {answers[0]}\n"
+
+
+def _sentences(task: TextTask, path: Path, notes: Notes) -> Iterator[Item]:
+    """Two files with the same name but for the suffix, which are translations of each other line by line."""
+    first, second = task.source.languages
+    other = path.with_suffix(f".{second}")
+    if path.suffix != f".{first}" or not other.is_file():
+        raise ValueError(f"{path} must end in .{first}, with its translations in the same folder in {other.name}")
+    sides = [read_text(file, notes).rstrip("\n").split("\n") for file in (path, other)]
+    if len(sides[0]) != len(sides[1]):
+        raise ValueError(f"{path} has {len(sides[0]):,} lines and {other.name} {len(sides[1]):,}: make them match")
+    for number, (text, translation) in enumerate(zip(*sides, strict=True)):
+        if text.strip() and translation.strip():
+            yield Item(str(number), {first: text.strip(), second: translation.strip()}, (translation.strip(),))

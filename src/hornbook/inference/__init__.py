@@ -1,0 +1,1 @@
+"""Using a saved model: filling in masks, scoring, generation, features and predictions for tasks."""

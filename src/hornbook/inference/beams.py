@@ -1,0 +1,198 @@
+"""Beam search.
+
+score = (sum of the log-probabilities of the tokens) / (number of tokens) ^ length_penalty
+
+Shapes: P prompts, B beams, N = P x B sequences, K = 2 B candidates, S generated tokens, V vocabulary.
+The rules are those of `transformers`, so that both find the same texts: of the 2 B best candidates, those that end and
+are among the first B are kept as finished, and the first B that do not end continue. The search of a prompt ends when
+no running beam can overtake the worst of B finished ones at its present length, or, with `early_stopping`, as soon as B
+are finished.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from hornbook.config import Typed, setting
+from hornbook.inference.cache import DecodingState
+from hornbook.inference.generation import Generated, Request, fit_prompts, group_prompts, mask_unused, token_mask
+from hornbook.inference.sampling import penalise_repetition
+from hornbook.inference.writing import Writer
+from hornbook.models.gpt import Gpt
+
+MINUS_INFINITY = -1e9  # finite, so that sums with it keep their order
+
+
+@dataclass(frozen=True)
+class BeamSettings(Typed, group=""):
+    beams: int = setting(4, "number of beams", low=1, high=1000)
+    length_penalty: float = setting(1.0, "above 0 prefers longer texts", low=-100, high=100)
+    early_stopping: bool = False
+
+
+@dataclass
+class _Beams:
+    """The running and the finished beams of each prompt, best first: tokens P x B x S, everything else P x B."""
+
+    running: Tensor
+    running_scores: Tensor
+    finished: Tensor
+    finished_scores: Tensor
+    finished_lengths: Tensor
+    is_finished: Tensor
+    is_over: Tensor  # P
+
+
+def beam_search(
+    model: Gpt,
+    prompts: Sequence[Sequence[int]],
+    request: Request,
+    settings: BeamSettings,
+    writer_of: Callable[[Sequence[int]], Writer],
+    end_id: int | None = None,
+    num_tokens: int | None = None,
+) -> list[list[Generated]]:
+    """Returns the `request.num` best continuations of each prompt. `slide` is not supported, as the beams of a prompt
+    would drop different contexts."""
+    context = model.config.max_positions
+    if request.num > settings.beams:
+        raise ValueError(f"num={request.num} continuations need at least as many beams, not {settings.beams}")
+    if request.slide:
+        raise ValueError("beam search does not support slide: omit --slide or --beams")
+    prompts = fit_prompts(prompts, context, False)
+    found: dict[int, list[Generated]] = {}
+    for group in group_prompts(prompts, settings.beams, request.max_tokens, context):
+        search = _Search(model, [prompts[i] for i in group], request, settings, writer_of, end_id, num_tokens)
+        for number, its in zip(group, search.run(), strict=True):
+            found[number] = its
+    return [found[number] for number in range(len(prompts))]
+
+
+class _Search:
+    def __init__(self, model, prompts, request, settings, writer_of, end_id, num_tokens):
+        self.prompts, self.request, self.settings = prompts, request, settings
+        self.writer_of, self.end_id, self.num_tokens = writer_of, end_id, num_tokens
+        context, num_beams = model.config.max_positions, settings.beams
+        # One token more than the free positions: the last one is not fed back.
+        self.limits = [min(request.max_tokens, context - len(prompt) + 1) for prompt in prompts]
+        self.decoding = DecodingState(
+            model, len(prompts) * num_beams, min(max(map(len, prompts)) + request.max_tokens, context)
+        )
+        self.device = self.decoding.device
+
+    @torch.inference_mode()
+    def run(self) -> list[list[Generated]]:
+        prompts, num_beams = self.prompts, self.settings.beams
+        logits_NV = self.decoding.read(prompts)
+        copies_N = torch.arange(len(prompts), device=self.device).repeat_interleave(num_beams)
+        self.decoding.choose(copies_N)
+        logits_NV = logits_NV[copies_N]
+        penalty = self.request.sampling.repetition_penalty
+        seen_NV = None if penalty == 1 else token_mask(prompts, logits_NV)[copies_N]
+        beams = self._start()
+        first_row_P1 = torch.arange(len(prompts), device=self.device)[:, None] * num_beams
+        for number in range(1, max(self.limits) + 1):
+            scores_NV = mask_unused(logits_NV, self.num_tokens).log_softmax(-1)
+            if seen_NV is not None:
+                scores_NV = penalise_repetition(scores_NV, seen_NV, penalty)
+            from_PB = self._advance(beams, scores_NV.unflatten(0, (-1, num_beams)), number)
+            if bool(beams.is_over.all()):
+                break
+            rows_N = (from_PB + first_row_P1).flatten()
+            chosen_N = beams.running[:, :, number - 1].flatten()
+            self.decoding.choose(rows_N)
+            if seen_NV is not None:
+                seen_NV = seen_NV[rows_N].scatter(1, chosen_N[:, None], True)
+            logits_NV = self.decoding.step(chosen_N)
+        return self._answers(beams)
+
+    def _start(self) -> _Beams:
+        shape = (len(self.prompts), self.settings.beams)
+        tokens = torch.zeros(*shape, self.request.max_tokens, dtype=torch.int64, device=self.device)
+        scores = torch.full(shape, MINUS_INFINITY, device=self.device)
+        running_scores = scores.clone()
+        running_scores[:, 0] = 0  # all beams start from the same prompt: only the first counts
+        false = torch.zeros(shape, dtype=torch.bool, device=self.device)
+        lengths = torch.zeros(shape, dtype=torch.int64, device=self.device)
+        return _Beams(tokens, running_scores, tokens.clone(), scores, lengths, false, false[:, 0].clone())
+
+    def _advance(self, beams: _Beams, scores_PBV: Tensor, number: int) -> Tensor:
+        """Adds token `number` (from 1) to the beams; returns the beam that each running one extends, P x B."""
+        num_beams, vocab_size = scores_PBV.shape[1:]
+        sums_PBV = scores_PBV + beams.running_scores[:, :, None]
+        best = sums_PBV.flatten(1).topk(min(2 * num_beams, num_beams * vocab_size))
+        from_PK = best.indices // vocab_size
+        tokens_PKS = _rows(beams.running, from_PK)
+        tokens_PKS[:, :, number - 1] = best.indices % vocab_size
+        ends_PK = self._ends(tokens_PKS, number)
+
+        kept = (best.values + ends_PK * MINUS_INFINITY).topk(num_beams)
+        is_active_P = ~beams.is_over
+        self._keep_finished(beams, best.values, tokens_PKS, ends_PK, number)
+        beams.running = _rows(tokens_PKS, kept.indices)
+        beams.running_scores = kept.values
+        # As in transformers: at the present length, although a longer text may score higher.
+        best_possible_P1 = kept.values[:, :1] / number**self.settings.length_penalty
+        worst_P1 = beams.finished_scores.amin(1, keepdim=True)
+        can_improve = (best_possible_P1 > torch.where(beams.is_finished, worst_P1, MINUS_INFINITY)).any(1)
+        is_full = beams.is_finished.all(1) if self.settings.early_stopping else torch.zeros_like(can_improve)
+        beams.is_over = ~(is_active_P & can_improve & ~is_full & ~ends_PK.all(1))
+        return from_PK.gather(1, kept.indices)
+
+    def _keep_finished(self, beams: _Beams, sums_PK: Tensor, tokens_PKS: Tensor, ends_PK: Tensor, number: int) -> None:
+        """Merges candidates that end now, and are among the first B, into the finished beams; keeps the best B."""
+        num_beams = self.settings.beams
+        new_PK = ends_PK & (torch.arange(ends_PK.shape[1], device=self.device) < num_beams)
+        new_PK &= ~beams.is_over[:, None]
+        scores_PK = torch.where(new_PK, sums_PK / number**self.settings.length_penalty, sums_PK + MINUS_INFINITY)
+        merged = torch.cat([beams.finished_scores, scores_PK], 1)
+        order = merged.topk(num_beams)
+        beams.finished_scores = order.values
+        beams.finished = _rows(torch.cat([beams.finished, tokens_PKS], 1), order.indices)
+        lengths_PK = torch.full_like(ends_PK, number, dtype=torch.int64)
+        beams.finished_lengths = torch.cat([beams.finished_lengths, lengths_PK], 1).gather(1, order.indices)
+        beams.is_finished = torch.cat([beams.is_finished, new_PK], 1).gather(1, order.indices)
+
+    def _ends(self, tokens_PKS: Tensor, number: int) -> Tensor:
+        """Whether each candidate ends with its last token, P x K."""
+        limits_P = torch.tensor(self.limits, device=self.device)
+        ends_PK = (limits_P <= number)[:, None].expand(tokens_PKS.shape[:2]).clone()
+        if self.end_id is not None:
+            ends_PK |= tokens_PKS[:, :, number - 1] == self.end_id
+        if self.request.stop:
+            rows = tokens_PKS[:, :, :number].tolist()
+            stopped = [
+                [self._decoded(prompt, ids).is_stopped for ids in its]
+                for prompt, its in zip(self.prompts, rows, strict=True)
+            ]
+            ends_PK |= torch.tensor(stopped, device=self.device)
+        return ends_PK
+
+    def _decoded(self, prompt: list[int], ids: list[int]) -> Writer:
+        writer = self.writer_of(prompt)
+        writer.add(ids[:-1] if ids[-1] == self.end_id else ids)
+        writer.finish()
+        return writer
+
+    def _answers(self, beams: _Beams) -> list[list[Generated]]:
+        found = []
+        for prompt, limit, rows, lengths in zip(
+            self.prompts, self.limits, beams.finished.tolist(), beams.finished_lengths.tolist(), strict=True
+        ):
+            its = [ids[:length] for ids, length in zip(rows, lengths, strict=True)][: self.request.num]
+            found.append([self._answer(prompt, ids, limit) for ids in its])
+        return found
+
+    def _answer(self, prompt: list[int], ids: list[int], limit: int) -> Generated:
+        writer = self._decoded(prompt, ids)
+        if ids[-1] == self.end_id:
+            return Generated(writer.text, ids[:-1], "end")
+        if writer.is_stopped:
+            return Generated(writer.text, ids, "stop")
+        return Generated(writer.text, ids, "length" if limit == self.request.max_tokens else "context")
+
+
+def _rows(of_PKS: Tensor, which_PB: Tensor) -> Tensor:
+    return of_PKS.gather(1, which_PB[:, :, None].expand(-1, -1, of_PKS.shape[-1]))

@@ -1,0 +1,236 @@
+"""A loaded GPT: generate text, score texts, measure perplexity.
+
+model = hornbook.load("runs/gpt")
+model.generate("Once upon a time", max_tokens=50, top_p=0.9)[0].text
+model.score(["a likely text", "unlikely a text"])[0].total
+model.perplexity("book.txt").per_word
+"""
+
+from collections.abc import Callable, Collection, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from hornbook.config import checked
+from hornbook.data.corpus import Corpus
+from hornbook.data.problems import Problems
+from hornbook.data.readers import DocumentsAre, check_documents, read_documents
+from hornbook.inference.beams import BeamSettings, beam_search
+from hornbook.inference.generation import MAX_TOKENS, Generated, OnToken, Request, generate
+from hornbook.inference.loaded import LoadedModel
+from hornbook.inference.ngrams import ORDER, NGrams
+from hornbook.inference.sampling import Sampling
+from hornbook.inference.scoring import (
+    Continuation,
+    Perplexity,
+    Score,
+    check_stride,
+    continuation_scores,
+    next_token_scores,
+    perplexity_of,
+)
+from hornbook.inference.writing import Writer
+
+
+class DecoderModel(LoadedModel):
+    """A left-to-right model with its tokenizer, ready to use."""
+
+    @property
+    def end_id(self) -> int | None:
+        """The end-of-text token, which also precedes every text; None if the config has none or one out of range."""
+        end_id = self.model.config.end_id
+        return end_id if end_id is not None and end_id < self.model.config.vocab_size else None
+
+    def generate(
+        self,
+        prompts: str | Sequence[str],
+        max_tokens: int = MAX_TOKENS,
+        *,
+        temperature: float | None = None,
+        top_k: int | None = None,
+        top_p: float | None = None,
+        repetition_penalty: float = 1.0,
+        beams: int = 1,
+        length_penalty: float = 1.0,
+        early_stopping: bool = False,
+        stop: str | Sequence[str] = (),
+        seed: int = 0,
+        num: int = 1,
+        slide: bool = False,
+        not_first: Collection[int] = (),
+        on_token: OnToken | None = None,
+    ) -> list[Generated] | list[list[Generated]]:
+        """Returns `num` continuations of a prompt; for a list of prompts, a list of these lists.
+
+        `temperature` defaults to 1; 0 is greedy decoding. `top_k` and `top_p` sample from the most likely tokens only.
+        `beams` above 1 is beam search, without sampling. `on_token` is called with (index of the prompt, index of the
+        sample, new text) during generation; with beams, at the end.
+
+        A text ends with the model's end-of-text token, before the first of the `stop` strings, after `max_tokens`, or
+        when the context is full. With `slide`, generation drops the first half of a full context and continues, and a
+        prompt longer than the context is truncated on the left; without it, such a prompt is a `ValueError`. No text
+        starts with one of the tokens `not_first`.
+        """
+        self._needs("clm", "text generation")
+        if beams > 1 and temperature:
+            raise ValueError(f"beam search does not sample: omit temperature={temperature:g} or beams")
+        default = 0.0 if beams > 1 else 1.0
+        sampling = Sampling(default if temperature is None else temperature, top_k, top_p, repetition_penalty)
+        stops = (stop,) if isinstance(stop, str) else tuple(stop)
+        if beams > 1 and not_first:
+            raise ValueError("beam search does not support not_first: omit not_first or beams")
+        request = Request(max_tokens, sampling, stops, seed, num, slide, frozenset(not_first))
+        if num > 1 and sampling.is_greedy and beams == 1:
+            raise ValueError("temperature 0 generates the same text every time: set num=1, or a temperature above 0")
+        texts = [prompts] if isinstance(prompts, str) else list(prompts)
+        ids = [encoded.ids or self._start for encoded in self.tokenizer.encode_batch(texts)]
+        settings = BeamSettings(beams, length_penalty, early_stopping)
+        decoding = (lambda prompt: Writer(self.tokenizer, prompt, stops), self.end_id, self.tokenizer.vocab_size)
+        if beams > 1:
+            found = beam_search(self.model, ids, request, settings, *decoding)
+            if on_token is not None:
+                for number, its in enumerate(found):
+                    for sample, each in enumerate(its):
+                        on_token(number, sample, each.text)
+        else:
+            found = generate(self.model, ids, request, *decoding, on_token)
+        return found[0] if isinstance(prompts, str) else found
+
+    @property
+    def _start(self) -> list[int]:
+        return [] if self.end_id is None else [self.end_id]
+
+    def score(self, texts: str | Sequence[str]) -> list[Score]:
+        """Returns the log-probability of each text as the beginning of a document: the first token given the
+        end-of-text token (where the model has one), each later token given all tokens before it. A text longer than
+        the context is scored in windows that overlap by half."""
+        self._needs("clm", "scoring texts")
+        texts = [texts] if isinstance(texts, str) else list(texts)
+        ids = [self._start + encoded.ids for encoded in self.tokenizer.encode_batch(texts)]
+        found = next_token_scores(self.model, ids, check_stride(None, self.model.config.max_positions))
+        return [
+            Score(text, [self.tokenizer.token(each) for each in its[1:]], scores.tolist())
+            for text, its, scores in zip(texts, ids, found, strict=True)
+        ]
+
+    def continuations(
+        self, pairs: Sequence[tuple[str, str]], progress: Callable[[int], None] | None = None
+    ) -> list[Continuation]:
+        """Scores the second text of each (context, continuation) pair given the first. The two are tokenized together;
+        a token that spans both counts as part of the continuation. An empty context is the beginning of a document."""
+        self._needs("clm", "scoring texts")
+        ids = [(context or self._start, text) for context, text in self.tokenizer.split_encode(pairs)]
+        return continuation_scores(self.model, ids, progress)
+
+    def perplexity(
+        self,
+        file: str | Path,
+        stride: int | None = None,
+        documents: DocumentsAre = "blank-line",
+        progress: Callable[[int, int], None] | None = None,
+        text_column: str | None = None,
+        problems: Problems | None = None,
+    ) -> Perplexity:
+        """Measures the perplexity of a file (.txt, .jsonl, .parquet) per token and per word, and the bits per byte.
+
+        Documents are scored separately, each after the end-of-text token; in a .txt, blank lines separate documents, or
+        the file is one document. A document longer than the context is scored in windows that start `stride` tokens
+        apart: each token once, with at least context - stride tokens before it. `progress` is called with (tokens done,
+        total tokens). Problems of the file, such as bytes that are not UTF-8, are added to `problems`.
+        """
+        self._needs("clm", "measuring perplexity")
+        check_documents(documents)
+        context = self.model.config.max_positions
+        stride = check_stride(stride, context)
+        texts, ids = self._read(file, documents, text_column, problems)
+        ids = [[*self._start, *each.tolist()] for each in ids]
+        num_tokens = sum(max(len(each) - 1, 0) for each in ids)
+        if not num_tokens:
+            raise ValueError(f"{file} has no token to predict: give a longer text")
+        show = None if progress is None else lambda done: progress(done, num_tokens)
+        scores = next_token_scores(self.model, ids, stride, show)
+        return perplexity_of(texts, scores, self._definition(context, stride))
+
+    def ngram_perplexity(
+        self,
+        file: str | Path,
+        learned_from: str | Path,
+        documents: DocumentsAre = "blank-line",
+        order: int = ORDER,
+        text_column: str | None = None,
+    ) -> Perplexity:
+        """Measures the perplexity of an n-gram baseline over the same tokens, trained on a corpus folder (without its
+        held-out documents) or a text file. See `inference/ngrams.py`."""
+        check_documents(documents)
+        order = checked(order, int, "the order of n-grams", low=1, high=20)
+        texts, ids = self._read(file, documents, text_column)
+        is_corpus = Path(learned_from).is_dir()
+        train = (
+            self._corpus_documents(learned_from) if is_corpus else self._read(learned_from, documents, text_column)[1]
+        )
+        scores = NGrams.train(train, self.model.config.vocab_size, order).scores(ids)
+        if not self._start:
+            scores = [each[1:] for each in scores]
+        definition = (
+            f"{order}-grams of the same tokens, interpolated modified Kneser-Ney, trained on "
+            f"{sum(map(len, train)):,} tokens of {learned_from}"
+        )
+        return perplexity_of(texts, scores, definition)
+
+    def _read(
+        self,
+        file: str | Path,
+        documents: DocumentsAre,
+        text_column: str | None = None,
+        problems: Problems | None = None,
+    ) -> tuple[list[str], list[np.ndarray]]:
+        """Returns the documents of a file and their token ids."""
+        texts: list[str] = []
+        for document in read_documents(file, text_column=text_column, documents=documents, problems=problems):
+            if document.part:
+                texts[-1] += document.text
+            else:
+                texts.append(document.text)
+        encoded = self.tokenizer.encode_sentences(texts)
+        return texts, np.split(encoded.ids, np.cumsum(encoded.lengths)[:-1])
+
+    def _corpus_documents(self, folder: str | Path) -> list[np.ndarray]:
+        """Returns the token ids of the documents of a corpus that are not held out."""
+        corpus = Corpus(folder)
+        # Special tokens are ignored: a GPT's tokenizer adds none, and a corpus stores none.
+        if corpus.tokenizer.without_special_tokens().fingerprint != self.tokenizer.without_special_tokens().fingerprint:
+            raise ValueError(
+                f"{folder} was built with a different tokenizer than that of {self.folder}: build a corpus with "
+                f"'hornbook corpus build TEXTS --tokenizer {self.folder}', or give a text file"
+            )
+        found = []
+        for number, shard in enumerate(corpus.shards):
+            ends = np.asarray(shard.sentences, np.int64)[np.asarray(shard.documents, np.int64)]
+            first = int(corpus.first_document[number])
+            is_held_out = corpus.is_held_out(np.arange(first, first + len(ends) - 1))
+            found += [shard.tokens[ends[i] : ends[i + 1]] for i in np.flatnonzero(~is_held_out)]
+        return found
+
+    def _definition(self, context: int, stride: int) -> str:
+        first = "the first after the end-of-text token" if self._start else "except the first, which nothing precedes"
+        return (
+            f"p is the product over the tokens of each document, {first}, in windows of {context:,} tokens that start "
+            f"{stride:,} apart: each token once, with at least {context - stride:,} tokens before it where there are "
+            "as many; per token p^(-1/tokens), per word p^(-1/whitespace-separated words), bits per byte -log2(p) / "
+            "bytes (UTF-8)"
+        )
+
+    def fill_mask(self, *_: object) -> None:
+        self._refuse("cannot fill in masks: use generate")
+
+    def next_sentence(self, *_: object) -> None:
+        self._refuse("has no next-sentence head: compare the scores of both orders")
+
+    def detect(self, *_: object) -> None:
+        self._refuse("cannot detect replaced words: use an ELECTRA, or score for the log-probability of each token")
+
+    def embed(self, *_: object, **__: object) -> None:
+        self._refuse("has no vector for a whole text: use hornbook.extract_features for its hidden states")
+
+    def _refuse(self, why: str) -> None:
+        raise ValueError(f"{self.folder} is {self.model.in_words()}, which reads from left to right and {why}")

@@ -1,0 +1,264 @@
+"""A loaded encoder: fill in masks, predict the next sentence, detect replaced words, score texts, embed texts.
+
+model = hornbook.load("runs/first")
+model.fill_mask("Paris is the [MASK] of France.")
+model.detect("Paris is the apple of France.")                   # an ELECTRA
+model.embed(["a text", "another"], pooling="mean").shape        # (2, width)
+"""
+
+import math
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from hornbook.batch import Batch, pack
+from hornbook.config import checked
+from hornbook.inference.loaded import LoadedModel, grouped
+from hornbook.inference.scoring import Score, masked_scores, next_token_scores
+from hornbook.interop.folder import load_model
+from hornbook.models.electra import GENERATOR
+from hornbook.text.tokenizer import Tokenizer
+
+NUM_MASKS = 10  # appended by `fill` to a text without masks
+
+
+@dataclass(frozen=True)
+class Guess:
+    token: str  # as in the vocabulary
+    word: str  # decoded
+    probability: float
+    text: str  # the input with this mask filled in
+
+
+@dataclass(frozen=True)
+class JudgedWord:
+    word: str
+    start: int  # character offsets in the text
+    stop: int
+    probability: float  # of being replaced
+
+
+class EncoderModel(LoadedModel):
+    """A bidirectional model (or, with `direction=left`, a left-to-right one) with its tokenizer, ready to use."""
+
+    def __init__(self, model: nn.Module, tokenizer: Tokenizer, folder: Path):
+        super().__init__(model, tokenizer, folder)
+        self._generator: nn.Module | None = None
+
+    @torch.no_grad()
+    def fill_mask(self, text: str, top: int = 5) -> list[list[Guess]]:
+        """Returns the `top` most likely tokens of each mask in the text, in order. The mask is written as [MASK] or as
+        the tokenizer's own mask token."""
+        filler = self.mask_filler
+        top = checked(top, int, "top", low=1)
+        mask = self._mask_token
+        text = text.replace("[MASK]", mask)
+        encoded = self.tokenizer.encode(text)
+        positions = [i for i, token in enumerate(encoded.ids) if token == self.tokenizer.mask_id]
+        if not positions:
+            raise ValueError(f"the text has no mask: write {mask} where a word is missing")
+        batch = self._pack([encoded.ids], [encoded.segments])
+        logits = filler.mlm_logits(filler(batch)[positions])[:, : filler.config.vocab_size]
+        # Embedding rows without a token count in the softmax, but are not returned.
+        probabilities = torch.softmax(logits.float(), -1)[:, : self.tokenizer.vocab_size]
+        best = probabilities.topk(min(top, probabilities.shape[-1]))
+        return [
+            [
+                self._guess(text, encoded.offsets[position], token, probability)
+                for token, probability in zip(tokens, probabilities, strict=True)
+            ]
+            for position, tokens, probabilities in zip(
+                positions, best.indices.tolist(), best.values.tolist(), strict=True
+            )
+        ]
+
+    @property
+    def _mask_token(self) -> str:
+        if self.tokenizer.mask_token is None:
+            raise ValueError(f"the tokenizer in {self.folder} has no mask token, so the model cannot fill in masks")
+        return self.tokenizer.mask_token
+
+    @property
+    def mask_filler(self) -> nn.Module:
+        """The model that fills in masks: this one or, for an ELECTRA discriminator, its generator."""
+        if self.model.family == "electra" and (folder := filler_folder(self.folder)) != Path(self.folder):
+            if self._generator is None:
+                self._generator = load_model(folder)
+            return self._generator.to(self.device)
+        if self.is_left_to_right:
+            raise ValueError(
+                f"{self.folder} has direction=left: it predicts next tokens and was not trained on masks; use `score` "
+                "to compare texts, or a model with direction=both"
+            )
+        self._needs("mlm", "filling in masks")
+        return self.model
+
+    @property
+    def is_left_to_right(self) -> bool:
+        return self.model.config.direction == "left"
+
+    def generate(self, *_: object, **__: object) -> None:
+        self._refuse_left_to_right("generate text")
+        raise ValueError(
+            f"{self.folder} is {self.model.in_words()}, which is bidirectional and cannot generate text: use a GPT, or "
+            "fill in masks one by one (--fill)"
+        )
+
+    def perplexity(self, *_: object, **__: object) -> None:
+        self._refuse_left_to_right("measure perplexity")
+        raise ValueError(
+            f"{self.folder} is {self.model.in_words()}, which is bidirectional, so its token probabilities do not "
+            "multiply to the probability of a text: use a GPT, or `score` to compare texts"
+        )
+
+    def _refuse_left_to_right(self, what: str) -> None:
+        if self.is_left_to_right:
+            raise ValueError(
+                f"{self.folder} is {self.model.in_words()} with direction=left, which supports tasks and `score` "
+                f"only: use a GPT to {what}"
+            )
+
+    @torch.no_grad()
+    def fill(self, text: str, num_masks: int = NUM_MASKS) -> str:
+        """Fills in the masks of a text one by one from left to right, each with the most likely token that is not
+        special. To a text without masks, `num_masks` masks are appended."""
+        filler, mask = self.mask_filler, self._mask_token
+        num_masks = checked(num_masks, int, "the number of masks", low=1, high=100_000)
+        text = text.replace("[MASK]", mask)
+        if mask not in text:
+            text = " ".join([text, *[mask] * num_masks])
+        encoded = self.tokenizer.encode(text)
+        ids = list(encoded.ids)
+        positions = [i for i, token in enumerate(ids) if token == self.tokenizer.mask_id]
+        special = [number for number in self.tokenizer.special_ids if number < self.tokenizer.vocab_size]
+        for position in positions:
+            logits = filler.mlm_logits(filler(self._pack([ids], [encoded.segments]))[position : position + 1])
+            logits = logits[0, : self.tokenizer.vocab_size].float()
+            logits[special] = -torch.inf
+            ids[position] = int(logits.argmax())
+        return self.tokenizer.decode(ids)
+
+    def score(self, texts: list[str] | str) -> list[Score]:
+        """Returns the pseudo-log-likelihood of each text: the log-probability of each token when only that token is
+        masked. It ranks texts but is not the log-probability of a text. For a left-to-right model: the log-probability
+        of each token given those before it."""
+        if self.is_left_to_right:
+            return self._score_left_to_right([texts] if isinstance(texts, str) else texts)
+        filler = self.mask_filler
+        assert self._mask_token
+        found = []
+        for text in [texts] if isinstance(texts, str) else texts:
+            encoded = self.tokenizer.encode(text)
+            self._check_length(len(encoded.ids))
+            positions = [i for i, word in enumerate(encoded.word_ids) if word is not None]
+            scores = masked_scores(filler, encoded.ids, positions, self.tokenizer.mask_id)
+            found.append(Score(text, [self.tokenizer.token(encoded.ids[i]) for i in positions], scores.tolist()))
+        return found
+
+    def _score_left_to_right(self, texts: list[str]) -> list[Score]:
+        self._needs("mlm", "scoring texts")
+        encoded = [self.tokenizer.encode(text) for text in texts]
+        self._check_length(max((len(each.ids) for each in encoded), default=0))
+        scores = next_token_scores(self.model, [each.ids for each in encoded], self.model.config.max_positions)
+        found = []
+        for text, each, its in zip(texts, encoded, scores, strict=True):
+            positions = [i for i, word in enumerate(each.word_ids) if word is not None]
+            tokens = [self.tokenizer.token(each.ids[i]) for i in positions]
+            found.append(Score(text, tokens, [float(its[i - 1]) for i in positions]))
+        return found
+
+    @torch.no_grad()
+    def detect(self, text: str) -> list[JudgedWord]:
+        """Returns each word of the text with the probability that it was replaced: the maximum over its tokens."""
+        self._needs("rtd", "detecting replaced words")
+        encoded = self.tokenizer.encode(text)
+        logits_T = self.model.rtd_logits(self.model(self._pack([encoded.ids], [encoded.segments])))
+        found: dict[int, JudgedWord] = {}
+        for number, (start, stop), logit in zip(encoded.word_ids, encoded.offsets, logits_T.tolist(), strict=True):
+            if number is None:
+                continue
+            start += len(text[start:stop]) - len(text[start:stop].lstrip())  # tokens may include the space before them
+            before = found.get(number, JudgedWord("", start, stop, 0.0))
+            probability = max(before.probability, 1 / (1 + math.exp(-logit)))
+            found[number] = JudgedWord(text[before.start : stop], before.start, stop, probability)
+        return [word for word in found.values() if word.word.strip()]
+
+    def _guess(self, text: str, span: tuple[int, int], token: int, probability: float) -> Guess:
+        token_text = self.tokenizer.token(token)
+        word = self.tokenizer.decode([token], skip_special=False).strip()
+        before = text[: span[0]]
+        if self.tokenizer.kind != "wordpiece":  # tokens include the space before them
+            before = before.rstrip() + (" " if before.strip() and token_text.startswith(("Ġ", "▁")) else "")
+        elif token_text.startswith("##"):
+            before, word = before.rstrip(), word.removeprefix("##")
+        return Guess(token_text, word, probability, before + word + text[span[1] :])
+
+    @torch.no_grad()
+    def next_sentence(self, first: str, second: str) -> float:
+        """Returns the probability that `second` follows `first` (BERT's next-sentence prediction)."""
+        if self.is_left_to_right:
+            raise ValueError(
+                f"{self.folder} has direction=left, so its [CLS] attends to neither sentence: use a model with "
+                "direction=both"
+            )
+        for head in ("sentence", "pooler"):
+            self._needs(head, "next-sentence prediction")
+        encoded = self.tokenizer.encode(first, second)
+        batch = self._pack([encoded.ids], [encoded.segments])
+        cls_ND = self.model(batch)[batch.starts[:-1].long()]
+        return float(torch.softmax(self.model.sentence_logits(cls_ND).float(), -1)[0, 0])
+
+    @torch.no_grad()
+    def embed(self, texts: list[str] | str, pooling: Literal["cls", "mean"] = "cls") -> np.ndarray:
+        """Returns one vector per text from the last layer, float32, texts x width: at `[CLS]` (left-to-right models: at
+        the last token), or the mean over its tokens.
+
+        A text longer than the model allows is truncated. A text without any token, not even a special one, gets zeros.
+        """
+        if pooling not in ("cls", "mean"):
+            raise ValueError(f"pooling must be cls or mean, not '{pooling}'")
+        texts = [texts] if isinstance(texts, str) else list(texts)
+        encoded = [self.tokenizer.encode(text) for text in texts]
+        ids = [self._truncate(each.ids) for each in encoded]
+        vectors = np.zeros((len(texts), self.model.config.width), np.float32)
+        # Longest first, so that the texts of a group have similar lengths.
+        order = sorted((i for i in range(len(texts)) if ids[i]), key=lambda i: -len(ids[i]))
+        for group in grouped(order, [len(each) for each in ids]):
+            batch = self._pack([ids[i] for i in group], None)
+            x_TD = self.model(batch)
+            vectors[group] = self._pooled(x_TD, batch, pooling).float().cpu().numpy()
+        return vectors
+
+    def _pooled(self, x_TD: Tensor, batch: Batch, pooling: str) -> Tensor:
+        if pooling == "cls":
+            return x_TD[self.model.sequence_tokens(x_TD, batch)]
+        lengths = (batch.starts[1:] - batch.starts[:-1]).long()
+        return torch.segment_reduce(x_TD.float(), "mean", lengths=lengths)
+
+    def _truncate(self, ids: list[int]) -> list[int]:
+        """Truncates to the maximum length, keeping the last special token."""
+        limit = self.model.config.max_positions
+        return ids if len(ids) <= limit else [*ids[: limit - 1], ids[-1]]
+
+    def _check_length(self, longest: int) -> None:
+        limit = self.model.config.max_positions
+        if longest > limit:
+            raise ValueError(
+                f"the text has {longest} tokens, {longest - limit} more than the model's maximum of {limit}: shorten it"
+            )
+
+    def _pack(self, ids: list[list[int]], segments: list[list[int]] | None) -> Batch:
+        self._check_length(max(map(len, ids)))
+        as_arrays = [np.array(each, np.int64) for each in ids]
+        kinds = None if segments is None else [np.array(each, np.int64) for each in segments]
+        return pack(as_arrays, kinds).to(self.device)
+
+
+def filler_folder(folder: Path | str) -> Path:
+    """Returns the folder of the model that fills in masks: an ELECTRA's generator, if there is one, or the folder."""
+    generator = Path(folder) / GENERATOR
+    return generator if generator.is_dir() else Path(folder)

@@ -1,0 +1,239 @@
+"""Batched generation by sampling or greedy decoding, with several samples per prompt. Beam search is in `beams.py`.
+
+Shapes: N sequences (all samples of the first prompt, then of the second, ...), V vocabulary.
+A continuation depends on the prompt, the settings, the seed and the index of the sample, not on the other prompts of
+the batch.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from hornbook.config import LARGEST_SEED, Typed, setting
+from hornbook.inference.cache import DecodingState
+from hornbook.inference.sampling import Sampling, uniform_numbers
+from hornbook.inference.writing import Writer
+from hornbook.models.gpt import Gpt
+
+Ended = Literal["end", "stop", "length", "context"]
+OnToken = Callable[[int, int, str], None]  # index of the prompt, index of the sample, new text
+
+MAX_TOKENS = 100
+BATCH_TOKENS = 131_072  # capacity of the key-value cache of one batch, approximately
+
+
+@dataclass(frozen=True)
+class Generated:
+    text: str  # without the prompt
+    ids: list[int]  # token ids of the text, without the end-of-text token
+    ended: Ended  # by the end-of-text token, a stop string, max_tokens, or a full context
+
+
+@dataclass(frozen=True)
+class Request(Typed, group=""):
+    """Generation settings, the same for every prompt."""
+
+    max_tokens: int = setting(MAX_TOKENS, "maximum number of new tokens", low=1, high=1_000_000)
+    sampling: Sampling = field(default_factory=Sampling)
+    stop: tuple[str, ...] = ()
+    seed: int = setting(0, "random seed", low=0, high=LARGEST_SEED)
+    num: int = setting(1, "samples per prompt", low=1, high=10_000)
+    slide: bool = False
+    not_first: frozenset[int] = frozenset()  # tokens that a continuation must not start with
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if "" in self.stop:
+            raise ValueError("a stop string must have at least one character")
+
+
+class _Sequence:
+    """One text that is being generated."""
+
+    def __init__(self, prompt: list[int], writer: Writer, on_text: Callable[[str], None] | None):
+        self.window = list(prompt)  # the tokens in the cache
+        self.new: list[int] = []
+        self.writer = writer
+        self.on_text = on_text
+        self.ended: Ended | None = None
+
+    def add(self, token: int) -> None:
+        self.window.append(token)
+        self.new.append(token)
+        if self.on_text is not None or self.writer.stop:
+            self._write([token])
+
+    def finish(self, ended: Ended) -> None:
+        self.ended = ended
+        if self.on_text is None and not self.writer.stop:
+            self._write(self.new)
+        if ended != "stop" and (rest := self.writer.finish()) and self.on_text is not None:
+            self.on_text(rest)
+
+    def _write(self, tokens: list[int]) -> None:
+        text = self.writer.add(tokens)
+        if text and self.on_text is not None:
+            self.on_text(text)
+
+
+def check_prompts(prompts: Sequence[Sequence[int]], context: int) -> None:
+    for number, prompt in enumerate(prompts):
+        which = f"prompt {number + 1}" if len(prompts) > 1 else "the prompt"
+        if not len(prompt):
+            raise ValueError(
+                f"{which} is empty, and the model has no end-of-text token to start from: give at least one word"
+            )
+        if len(prompt) > context:
+            raise ValueError(
+                f"{which} has {len(prompt):,} tokens, {len(prompt) - context:,} more than the model's context of "
+                f"{context:,}: shorten it, or use slide (--slide), which keeps the last {context:,}"
+            )
+
+
+def fit_prompts(prompts: Sequence[Sequence[int]], context: int, slide: bool) -> list[list[int]]:
+    """Returns the prompts with those longer than the context truncated on the left (`slide`) or refused."""
+    prompts = [list(prompt[-context:]) if slide else list(prompt) for prompt in prompts]
+    check_prompts(prompts, context)
+    return prompts
+
+
+def group_prompts(prompts: list[list[int]], num: int, max_tokens: int, context: int) -> list[list[int]]:
+    """Groups the indices of prompts of similar length into batches; `num` is the number of sequences per prompt."""
+    groups: list[list[int]] = []
+    for number in sorted(range(len(prompts)), key=lambda i: len(prompts[i])):
+        num_slots = min(len(prompts[number]) + max_tokens, context) * num
+        if not groups or (len(groups[-1]) + 1) * num_slots > BATCH_TOKENS:
+            groups.append([])
+        groups[-1].append(number)
+    return [sorted(group) for group in groups]
+
+
+def generate(
+    model: Gpt,
+    prompts: Sequence[Sequence[int]],
+    request: Request,
+    writer_of: Callable[[Sequence[int]], Writer],
+    end_id: int | None = None,
+    num_tokens: int | None = None,
+    on_token: OnToken | None = None,
+) -> list[list[Generated]]:
+    """Returns `request.num` continuations of each prompt. Token ids from `num_tokens` on have no text and are never
+    chosen.
+
+    A sequence ends with the token `end_id`, at a stop string, after `max_tokens`, or when the context is full. With
+    `slide`, generation continues past a full context: the last half of the context is encoded again as the new one.
+    """
+    context = model.config.max_positions
+    prompts = fit_prompts(prompts, context, request.slide)
+    found: dict[int, list[Generated]] = {}
+    for group in group_prompts(prompts, request.num, request.max_tokens, context):
+        sequences = [
+            _Sequence(prompts[number], writer_of(prompts[number]), _bound(on_token, number, sample))
+            for number in group
+            for sample in range(request.num)
+        ]
+        _generate_batch(model, [prompts[number] for number in group], sequences, request, end_id, num_tokens)
+        for i, number in enumerate(group):
+            its = sequences[i * request.num : (i + 1) * request.num]
+            found[number] = [Generated(each.writer.text, _without(each.new, end_id), each.ended) for each in its]
+    return [found[number] for number in range(len(prompts))]
+
+
+def _bound(on_token: OnToken | None, prompt: int, sample: int) -> Callable[[str], None] | None:
+    return None if on_token is None else lambda text: on_token(prompt, sample, text)
+
+
+def _without(ids: list[int], end_id: int | None) -> list[int]:
+    return ids[:-1] if ids and ids[-1] == end_id else ids
+
+
+@torch.inference_mode()
+def _generate_batch(
+    model: Gpt,
+    prompts: list[list[int]],
+    sequences: list[_Sequence],
+    request: Request,
+    end_id: int | None,
+    num_tokens: int | None,
+) -> None:
+    context, num, sampling = model.config.max_positions, request.num, request.sampling
+    decoding = DecodingState(model, len(sequences), min(max(map(len, prompts)) + request.max_tokens, context))
+    logits_NV = decoding.read(prompts)
+    device = logits_NV.device
+    copies_N = torch.arange(len(prompts), device=device).repeat_interleave(num)
+    if num > 1:
+        decoding.choose(copies_N)
+        logits_NV = logits_NV[copies_N]
+    if request.not_first:
+        logits_NV = logits_NV.index_fill(1, torch.tensor(sorted(request.not_first), device=device), -torch.inf)
+    seen_NV = None if sampling.repetition_penalty == 1 else token_mask(prompts, logits_NV)[copies_N]
+    uniform_NS = uniform_for(request, len(prompts)).to(device)
+    launches_ahead = (
+        device.type == "cuda"
+    )  # the GPU computes the next step while the host handles the tokens of this one
+    for number in range(request.max_tokens):
+        processed_NV = sampling.process(mask_unused(logits_NV, num_tokens), seen_NV)
+        chosen_N = sampling.choose(processed_NV, uniform_NS[:, number])
+        if seen_NV is not None:
+            seen_NV.scatter_(1, chosen_N[:, None], True)
+        is_last = number + 1 == request.max_tokens
+        if launches_ahead and not is_last:
+            logits_NV = decoding.step(chosen_N)
+        full = _append_tokens(sequences, chosen_N.tolist(), end_id, context, request.slide, is_last)
+        if all(sequence.ended for sequence in sequences):
+            return
+        if not launches_ahead:
+            logits_NV = decoding.step(chosen_N)
+        if full:
+            for i in full:
+                sequences[i].window = sequences[i].window[-max(context // 2, 1) :]
+            logits_NV[full] = decoding.read([sequences[i].window for i in full], full)
+
+
+def _append_tokens(
+    sequences: list[_Sequence], tokens: list[int], end_id: int | None, context: int, slide: bool, is_last: bool
+) -> list[int]:
+    """Appends its token to each sequence that has not ended; returns the sequences whose context is full and slides."""
+    full = []
+    for i, (sequence, token) in enumerate(zip(sequences, tokens, strict=True)):
+        if sequence.ended:
+            continue
+        if token == end_id:
+            sequence.new.append(token)
+            sequence.finish("end")
+            continue
+        sequence.add(token)
+        if sequence.writer.is_stopped:
+            sequence.finish("stop")
+        elif is_last:
+            sequence.finish("length")
+        elif len(sequence.window) > context and slide:
+            full.append(i)
+        elif len(sequence.window) > context:
+            sequence.finish("context")
+    return full
+
+
+def mask_unused(logits_NV: Tensor, num_tokens: int | None) -> Tensor:
+    """Sets logits of embedding rows without a token (from `num_tokens` on) to -inf."""
+    if num_tokens is None or num_tokens >= logits_NV.shape[-1]:
+        return logits_NV
+    return logits_NV.masked_fill(torch.arange(logits_NV.shape[-1], device=logits_NV.device) >= num_tokens, -torch.inf)
+
+
+def token_mask(prompts: Sequence[Sequence[int]], logits_NV: Tensor) -> Tensor:
+    """A bool mask, N x V, of the tokens that occur in each prompt."""
+    found_NV = np.zeros((len(prompts), logits_NV.shape[-1]), bool)
+    for number, prompt in enumerate(prompts):
+        found_NV[number, list(prompt)] = True
+    return torch.from_numpy(found_NV).to(logits_NV.device)
+
+
+def uniform_for(request: Request, num_prompts: int) -> Tensor:
+    """Uniform numbers, N x max_tokens; sample i of every prompt gets the same ones."""
+    each = [uniform_numbers(request.seed, sample, request.max_tokens) for sample in range(request.num)]
+    return torch.from_numpy(np.stack(each)).repeat(num_prompts, 1)

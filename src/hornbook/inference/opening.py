@@ -1,0 +1,91 @@
+"""`hornbook.load` and `hornbook.evaluate`."""
+
+from pathlib import Path
+from typing import Any
+
+from torch import nn
+
+from hornbook.devices import chosen_device
+from hornbook.inference.decoder import DecoderModel
+from hornbook.inference.encoder import EncoderModel
+from hornbook.inference.predictor import load_predictor
+from hornbook.interop.folder import load_folder
+from hornbook.interop.hub import model_folder
+from hornbook.models.gpt import Gpt
+from hornbook.models.quantized import Weights, check_weights, quantize
+
+
+def load(name: str | Path, weights: Weights = "float", device: str = "auto") -> EncoderModel | DecoderModel:
+    """Loads a model for inference.
+
+    Args:
+        name: A run folder, a folder that `transformers` wrote, or a Hugging Face name.
+        weights: `int8` quantises the matrices of a GPT to 8 bits, which is faster on a CPU; CPU only.
+        device: `cpu`, `cuda`, `cuda:1`; defaults to a GPU if there is one.
+
+    Returns:
+        An encoder (`fill_mask`, `embed`, `score` ...) or a GPT (`generate`, `score`, `perplexity`). A fine-tuned run
+        also has `predict` and `evaluate`.
+
+    >>> import hornbook
+    >>> hornbook.load("runs/first").embed(["a text", "another"]).shape
+    (2, 32)
+    >>> hornbook.load("runs/reviews").predict(["A charming journey."])[0].label in ("good", "bad")
+    True
+    """
+    check_weights(weights)
+    if weights == "int8" and device not in ("auto", "cpu"):
+        raise ValueError(f"int8 weights run on a CPU only: use float weights on {device}, or device cpu")
+    device = "cpu" if weights == "int8" else chosen_device(device)
+    folder = model_folder(name)
+    model, tokenizer = load_folder(folder)
+    if weights == "int8":
+        if not isinstance(model, Gpt):
+            raise ValueError(f"{folder} is a {model.family}: int8 weights are for GPT models only; use float weights")
+        quantize(model)
+    elif isinstance(model, Gpt) and device == "cpu":
+        to_column_major(model)
+    kind = DecoderModel if isinstance(model, Gpt) else EncoderModel
+    return kind(model.to(device), tokenizer, folder)
+
+
+def evaluate(
+    run: str | Path | list[str | Path],
+    data: Any,
+    *,
+    text: str | None = None,
+    pair: str | None = None,
+    label: str | None = None,
+    part: str | None = None,
+    strict: bool = False,
+    device: str = "auto",
+) -> dict[str, Any]:
+    """Computes the official scores of a fine-tuned run on labelled data, with 95% intervals.
+
+    Args:
+        run: A fine-tuned run or folder, or several, which form an ensemble.
+        data: A file, a folder, a data frame or a list of dictionaries.
+        text, pair, label: Column names; default to those of the run, or are inferred.
+        part: The split to score; defaults to every labelled split but train.
+        strict: Raise a `ValueError` at the first bad row.
+        device: `cpu`, `cuda`, `cuda:1`; defaults to a GPU if there is one.
+
+    Returns:
+        A dictionary: `parts` (value, low and high by split and measure), `tables` (the scores of each class and the
+        confusion matrix), `examples`, `unlabelled`, `notes` and `problems`.
+
+    >>> import hornbook
+    >>> found = hornbook.evaluate("runs/reviews", "reviews.csv")
+    >>> found["examples"], sorted(found["tables"]["dev"]["classes"])
+    ({'dev': 24}, ['bad', 'good'])
+    """
+    columns = {"text": text, "pair": pair, "label": label}
+    return load_predictor(run, device).evaluate(data, **columns, part=part, strict=strict)
+
+
+def to_column_major(model: Gpt) -> None:
+    """Stores the matrices column-major, as GPT-2's folders do: for a single token a CPU computes the blocks 1.1 x and
+    the vocabulary logits 1.3 x as fast. Shapes and values are unchanged."""
+    linears = [part for block in model.blocks for part in block.modules() if isinstance(part, nn.Linear)]
+    for module in (*linears, model.embeddings.tokens):
+        module.weight.data = module.weight.data.t().contiguous().t()

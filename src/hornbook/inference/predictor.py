@@ -1,0 +1,389 @@
+"""Predicting and evaluating with fine-tuned models: labels with probabilities, numbers, answer spans, tags, choices.
+
+predictor = load_predictor("runs/reviews")
+predictor.predict(["a fine film", "a bore"])[0].label
+predictor.evaluate("reviews/test.csv")["parts"]["test"]["accuracy"]
+
+Several runs form an ensemble: class probabilities, predicted numbers, and the start and end logits of spans are
+averaged. The ensemble's no-answer threshold is the mean of its members'.
+"""
+
+import contextlib
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+
+from hornbook.devices import chosen_device
+from hornbook.files import read_json, refusing_damage
+from hornbook.inference.ensemble import check_agreement
+from hornbook.interop.hub import model_folder
+from hornbook.interop.onnx import is_exported, load_any
+from hornbook.models.outputs import Output
+from hornbook.tasks.choice import Choice
+from hornbook.tasks.datasets import known
+from hornbook.tasks.evaluation import label_of, tables, tuned, with_intervals
+from hornbook.tasks.items import as_examples, given, without_label
+from hornbook.tasks.reading.finish import names_in
+from hornbook.tasks.reading.inputs import InputRow
+from hornbook.tasks.reading.read import read
+from hornbook.tasks.reading.split import FEWEST, HELD_OUT, hold_out
+from hornbook.tasks.records import DataSet, Example, TextExample, fingerprint
+from hornbook.tasks.running import device_of, run_model
+from hornbook.tasks.saved import SavedTask, load_task
+from hornbook.tasks.schemes import from_bio, repaired, scheme_of, to_bio
+from hornbook.tasks.spans import Spans
+from hornbook.tasks.tables_out import is_frame, with_predictions
+from hornbook.tasks.tagging import TagPrediction
+from hornbook.tasks.task import Task, softmax
+from hornbook.text.tokenizer import Tokenizer
+
+BATCH_TOKENS = 16_384  # tokens per forward pass
+EXAMPLES_AT_ONCE = 10_000  # examples tokenized at once
+SPAN_LENGTH = 384  # tokens per question with passage, where the run records no length
+TINIEST = 1e-300
+WRITTEN_LAST = ("config.json", "task.json", "scores.json")  # by a fine-tuning run
+DIAGNOSTIC = "diagnostic"
+FULL_DIAGNOSTIC = {"text": "Premise", "pair": "Hypothesis", "label": "Label"}  # columns of diagnostic-full.tsv
+
+
+@dataclass(frozen=True)
+class Member:
+    """One fine-tuned model. `columns` are the column names given to its run, `trained_on` is the fingerprint of its
+    training data, and `seed` is the seed by which a validation split was held out of them."""
+
+    folder: Path
+    model: nn.Module
+    tokenizer: Tokenizer
+    saved: SavedTask
+    longest: int
+    columns: dict[str, str]
+    trained_on: str | None = None
+    seed: int = 0
+
+
+class Predictor:
+    """One fine-tuned model, or an ensemble. After a call, `num_cut` is the number of truncated texts, and `num_unlike`
+    the number of single texts given to a model trained on pairs, or the reverse."""
+
+    def __init__(self, members: Sequence[Member]):
+        check_agreement(members)
+        self.members = list(members)
+        self.tokenizer, self.saved = members[0].tokenizer, members[0].saved
+        self.longest = min(member.longest for member in members)
+        if isinstance(self.saved.task, Spans):
+            threshold = float(np.mean([member.saved.task.threshold for member in members]))
+            self.saved = replace(self.saved, task=self.saved.task.with_threshold(threshold))
+        self.num_cut = self.num_unlike = 0
+
+    @property
+    def task(self) -> Task:
+        return self.saved.task
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        return self.task.output.labels
+
+    @property
+    def device(self) -> torch.device:
+        return device_of(self.members[0].model)
+
+    def to(self, device: str | torch.device) -> "Predictor":
+        for member in self.members:
+            member.model.to(device)
+        return self
+
+    # ---- predicting
+
+    def predict(self, items: Any, progress: Callable[[int], None] | None = None) -> Any:
+        """Returns one prediction per item, in the same order.
+
+        An item is a text, a (text, pair), a (question, passage), a sentence or its words, a (context, endings), a
+        dictionary of these by name, or an `Example`. For a data frame (pandas or polars) a data frame is returned: its
+        columns followed by those of the predictions. `progress` is called with the number of items done.
+        """
+        predictions = self._predict_all(items, progress)
+        if not is_frame(items):
+            return predictions
+        return with_predictions(items, self.describe(items, predictions))
+
+    def _predict_all(self, items: Any, progress: Callable[[int], None] | None) -> list:
+        examples = [without_label(example) for example in as_examples(items, self.saved.kind)]
+        predictions: list[Any] = [None] * len(examples)
+        self.num_cut = num_done = 0
+        self.num_unlike = sum(_is_unlike(example, self.saved.has_pairs) for example in examples)
+        for task, numbers in self._groups(examples):
+
+            def report(fraction: float, before: int = num_done, num: int = len(numbers)) -> None:
+                if progress:
+                    progress(before + int(fraction * num))
+
+            found = self._predict(task, [examples[number] for number in numbers], report)
+            for number, prediction in zip(numbers, found, strict=True):
+                predictions[number] = prediction
+            num_done += len(numbers)
+        return predictions
+
+    def _groups(self, examples: Sequence[Example]) -> Iterator[tuple[Task, list[int]]]:
+        """Yields the task and the indices of examples to predict together: a limited number, equally many endings."""
+        by_size: dict[int, list[int]] = defaultdict(list)
+        for number, example in enumerate(examples):
+            by_size[len(example.endings) if isinstance(self.task, Choice) else 0].append(number)
+        for size, numbers in by_size.items():
+            task = replace(self.task, num_endings=size) if size else self.task
+            for start in range(0, len(numbers), EXAMPLES_AT_ONCE):
+                yield task, numbers[start : start + EXAMPLES_AT_ONCE]
+
+    def _predict(self, task: Task, examples: list[Example], report: Callable[[float], None]) -> list:
+        features = task.encode(examples, self.tokenizer, self.longest)
+        self.num_cut += features.num_cut
+        outputs = []
+        for i, member in enumerate(self.members):
+
+            def on_units(num_units: int, i: int = i) -> None:
+                report((i + num_units / features.num_units) / len(self.members))
+
+            outputs.append(run_model(member.model, features, self._autocast, BATCH_TOKENS, on_units).outputs)
+        predictions = task.decode(combine(task.output, outputs), features, examples)
+        return [_in_bio(each, self.labels) for each in predictions] if self.saved.scheme is None else predictions
+
+    def _autocast(self) -> contextlib.AbstractContextManager:
+        """bfloat16 on CUDA, as in training: attention over packed sequences is fast in half precision only."""
+        if self.device.type == "cuda" and torch.cuda.is_bf16_supported(including_emulation=False):
+            return torch.autocast("cuda", torch.bfloat16)
+        return contextlib.nullcontext()
+
+    def predict_rows(self, rows: Sequence[InputRow], progress: Callable[[int], None] | None = None) -> list:
+        """Returns one prediction per input row of a file; None for rows that cannot be used."""
+        found = iter(self.predict([row.example for row in rows if row.is_usable], progress))
+        return [next(found) if row.is_usable else None for row in rows]
+
+    def describe(self, items: Any, predictions: Sequence[Any]) -> list[dict[str, Any]]:
+        """Returns one dictionary per item for JSON or CSV: the input and its prediction, if it has one. Tags use the
+        tagging scheme of the run's training files."""
+        examples = as_examples(items, self.saved.kind)
+        rows = [
+            given(example) if prediction is None else self.task.describe(example, prediction)
+            for example, prediction in zip(examples, predictions, strict=True)
+        ]
+        if self.saved.kind == "tagging" and self.saved.scheme:
+            rows = [row | {"tags": from_bio(row["tags"], self.saved.scheme)} if "tags" in row else row for row in rows]
+        return rows
+
+    # ---- evaluating
+
+    def read(
+        self,
+        data: Any,
+        *,
+        text: str | None = None,
+        pair: str | None = None,
+        label: str | None = None,
+        delimiter: str | None = None,
+        encoding: str | None = None,
+        strict: bool = False,
+    ) -> tuple[SavedTask, DataSet]:
+        """Reads data in the layout of the run's task, without holding out a split; returns the task and the data.
+
+        The task is the run's own, except that an MNLI run also reads GLUE's diagnostic set, which has its own measures.
+        The column names given to the run are used unless any is given here.
+        """
+        columns = {"text": text, "pair": pair, "label": label}
+        if not any(columns.values()):
+            columns = self.members[0].columns
+        saved = self.saved
+        if saved.name == "mnli" and _is_diagnostic(data):
+            measures = tuple(dict.fromkeys([*known(DIAGNOSTIC).measures, *saved.task.measures]))
+            saved = replace(saved, name=DIAGNOSTIC, task=replace(saved.task, measures=measures))
+            if not columns and "full" in Path(data).name:
+                columns = FULL_DIAGNOSTIC
+        trained = saved.roles if saved is self.saved else None
+        reading = {"delimiter": delimiter, "encoding": encoding}
+        return saved, read(
+            saved.name, data, **columns, **reading, trained=trained, strict=strict, held_out=0, default_split="dev"
+        )
+
+    def _warn_trained_on(self, found: DataSet) -> list[str]:
+        """Returns a warning if the run was trained on most of these examples, having held out only some of them."""
+        member, examples = self.members[0], found.parts.get("dev", [])
+        if member.trained_on is None or list(found.parts) != ["dev"] or len(examples) < FEWEST:
+            return []
+        train, dev, _ = hold_out(examples, HELD_OUT, member.seed)
+        if fingerprint(replace(found, parts={"train": train, "dev": dev})) != member.trained_on:
+            return []
+        return [
+            f"the run was trained on {len(train):,} of these {len(examples):,} examples, so the score does not measure "
+            "generalisation; see the run's own dev score, which is of the other examples"
+        ]
+
+    def evaluate(
+        self,
+        data: Any,
+        *,
+        text: str | None = None,
+        pair: str | None = None,
+        label: str | None = None,
+        delimiter: str | None = None,
+        encoding: str | None = None,
+        strict: bool = False,
+        part: str | None = None,
+        progress: Callable[[int], None] | None = None,
+    ) -> dict[str, Any]:
+        """Computes the official scores with 95% intervals on every labelled split but train (on train if there is no
+        other), or on the split `part`; under `tables`, precision, recall and F1 of each class, and the confusion matrix
+        (rows are the gold labels, columns the predicted ones).
+
+        A label unknown to the model counts as an error. Examples without a label are not scored; their number is under
+        `unlabelled`. Where questions may be unanswerable, the scores are also computed with the no-answer threshold
+        tuned on the split itself, which is how development scores are published.
+        """
+        reading = {"delimiter": delimiter, "encoding": encoding}
+        saved, found = self.read(data, text=text, pair=pair, label=label, **reading, strict=strict)
+        scores: dict[str, Any] = {
+            **{"task": saved.name, "decided_by": saved.task.measures[0]},
+            **{"parts": {}, "tables": {}, "examples": {}, "unlabelled": {}, "cut_texts": {}},
+            **{"unknown_labels": [], "said": list(found.messages), "problems": found.problems.as_dict()},
+            "notes": self._warn_trained_on(found),
+        }
+        unknown: set[str] = set()
+        for name in _chosen_splits(found, part):
+            examples = [each for each in found.parts[name] if _has_label(each, saved.task)]
+            scores["unlabelled"][name] = len(found.parts[name]) - len(examples)
+            if not examples:
+                continue
+            predictions = self.predict(examples, progress)
+            scores["examples"][name], scores["cut_texts"][name] = len(examples), self.num_cut
+            scores["parts"][name] = with_intervals(saved.task, examples, predictions)
+            scores["tables"][name] = tables(saved, examples, predictions)
+            if isinstance(saved.task, Spans) and saved.task.or_none:
+                best = tuned(saved.task, examples, predictions)
+                tuned_scores = with_intervals(best, examples, best.thresholded(predictions))
+                scores["parts"][f"{name}, threshold chosen on it"] = tuned_scores
+            if self.labels and saved.kind != "regression":
+                _refuse_other_labels(examples, self.labels)
+                unknown |= {label for each in examples for label in names_in(each)} - set(self.labels)
+        if not scores["parts"]:
+            splits = ", ".join(scores["unlabelled"])
+            raise ValueError(
+                f"there are no labels in {splits}, so nothing can be scored: give labelled data, or use predict"
+            )
+        return scores | {"unknown_labels": sorted(unknown)}
+
+
+def load_predictor(runs: str | Path | Sequence[str | Path], device: str = "auto") -> Predictor:
+    """Loads a fine-tuned run for prediction.
+
+    Args:
+        runs: A run, a fine-tuned folder that `transformers` wrote, an exported folder, or a Hugging Face name; several
+            form an ensemble.
+        device: `cpu`, `cuda`, `cuda:1`; defaults to a GPU if there is one.
+
+    >>> import hornbook
+    >>> predictor = hornbook.load_predictor("runs/reviews")
+    >>> sorted(predictor.predict("A charming journey.")[0].probabilities)
+    ['bad', 'good']
+    """
+    names = [runs] if isinstance(runs, str | Path) else list(runs)
+    if not names:
+        raise ValueError("no run was given: give at least one fine-tuned run")
+    return Predictor([_load_member(name) for name in names]).to(chosen_device(device))
+
+
+def combine(output: Output, outputs: list[list[np.ndarray]]) -> list[np.ndarray]:
+    """Averages the outputs of several models: returns logits that decode to the mean of their probabilities."""
+    if len(outputs) == 1:
+        return outputs[0]
+    return [_mean(output, np.stack(answers).astype(np.float64)) for answers in zip(*outputs, strict=True)]
+
+
+def _mean(output: Output, logits: np.ndarray) -> np.ndarray:
+    if output.kind == "spans" or (output.kind == "sequence" and output.problem == "number"):
+        return logits.mean(0)
+    if output.kind == "sequence" and output.problem == "multi":
+        yes, no = (np.maximum((1 / (1 + np.exp(sign * logits))).mean(0), TINIEST) for sign in (-1, 1))
+        return np.log(yes) - np.log(no)
+    return np.log(np.maximum(softmax(logits).mean(0), TINIEST))
+
+
+def _load_member(name: str | Path) -> Member:
+    folder = model_folder(name)
+    run = finished_run(folder)
+    model, tokenizer = load_any(folder)
+    if model.output is None:
+        if is_exported(folder):
+            raise ValueError(f"{folder} was exported from a model without a task head: export a fine-tuned run instead")
+        raise ValueError(
+            f"{folder} is a pre-trained model without a task head: fine-tune it with "
+            f"hornbook finetune {name} --task NAME --data PATH --out RUN"
+        )
+    with refusing_damage(folder / "run.json"):
+        return member_of(folder, model, tokenizer, run)
+
+
+def finished_run(folder: Path) -> dict[str, Any]:
+    """Returns the contents of `run.json`, or {} without one; a `ValueError` if the run has no model, or not yet."""
+    run = read_json(folder / "run.json") if (folder / "run.json").is_file() else {}
+    if run.get("command") in ("baseline", "probe", "label-curve"):
+        raise ValueError(f"{folder} is a {run['command']} run, which saves no model: give a fine-tuned run")
+    is_of_task = run.get("command") == "finetune" or (run.get("command") == "distill" and "task" in run)
+    if is_of_task and not all((folder / name).is_file() for name in WRITTEN_LAST):
+        raise ValueError(f"the run in {folder} is not finished: resume it with --resume")
+    return run
+
+
+def member_of(folder: Path, model: nn.Module, tokenizer: Tokenizer, run: dict[str, Any]) -> Member:
+    """Builds a `Member` from a model with a task head, its folder and the contents of its `run.json`."""
+    saved = load_task(folder, model.output)
+    settings, request = run.get("settings") or {}, run.get("request") or {}
+    max_length = saved.longest or (settings.get("task") or {}).get("max_length")
+    max_length = max_length or (SPAN_LENGTH if saved.kind == "spans" else model.config.max_positions)
+    longest = min(model.config.max_positions, max_length)
+    columns = {each: request[each] for each in ("text", "pair", "label") if request.get(each)}
+    trained_on, seed = (run.get("data") or {}).get("fingerprint"), (settings.get("runtime") or {}).get("seed", 0)
+    return Member(folder, model, tokenizer, saved, longest, saved.columns or columns, trained_on, seed)
+
+
+def _in_bio(prediction: Any, labels: tuple[str, ...]) -> Any:
+    """Converts tags of an external folder, which may use any scheme, to BIO."""
+    scheme = scheme_of([labels]) if isinstance(prediction, TagPrediction) else "plain"
+    if scheme == "plain":
+        return prediction
+    return replace(prediction, tags=tuple(repaired(to_bio(prediction.tags, scheme))[0]))
+
+
+def _is_diagnostic(data: Any) -> bool:
+    if not isinstance(data, str | Path):
+        return False
+    path = Path(data).expanduser()
+    has_file = (path / f"{DIAGNOSTIC}.tsv").is_file() and not (path / "dev_matched.tsv").is_file()
+    return has_file or path.name.lower().startswith(DIAGNOSTIC)
+
+
+def _chosen_splits(data: DataSet, part: str | None) -> list[str]:
+    if part is None:
+        return [name for name in data.parts if name != "train"] or list(data.parts)
+    if part not in data.parts:
+        raise ValueError(f"the data has no split '{part}'; it has {', '.join(data.parts)}")
+    return [part]
+
+
+def _is_unlike(example: Example, has_pairs: bool | None) -> bool:
+    return has_pairs is not None and isinstance(example, TextExample) and (example.pair is not None) != has_pairs
+
+
+def _refuse_other_labels(examples: Sequence[Example], labels: tuple[str, ...]) -> None:
+    found = {label for each in examples for label in names_in(each)}
+    if found and not found & set(labels):
+        some = ", ".join(sorted(found)[:5])
+        raise ValueError(f"none of the labels of the data ({some}) is a label of the model ({', '.join(labels[:5])})")
+
+
+def _has_label(example: Example, task: Task) -> bool:
+    if isinstance(task, Spans) and not task.or_none:
+        return bool(example.answers)  # a question without an answer cannot be scored
+    return label_of(example) is not None

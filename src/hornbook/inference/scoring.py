@@ -1,0 +1,227 @@
+"""Log-probabilities of texts, token by token, in windows where a text is longer than the context.
+
+Shapes: T tokens, K scored positions, D width.
+"""
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from hornbook.batch import pack
+from hornbook.config import checked
+from hornbook.inference.loaded import grouped
+from hornbook.models.encoder import Encoder
+from hornbook.models.gpt import Gpt
+
+HEAD_TOKENS = 1024  # positions whose vocabulary logits are computed at once
+
+
+@dataclass(frozen=True)
+class Score:
+    text: str
+    tokens: list[str]  # the scored tokens
+    log_probabilities: list[float]  # natural logarithms, one per token
+
+    @property
+    def total(self) -> float:
+        return math.fsum(self.log_probabilities)
+
+    @property
+    def per_token(self) -> float:
+        return self.total / len(self.tokens) if self.tokens else math.nan
+
+
+@dataclass(frozen=True)
+class Continuation:
+    """The scores of the tokens that follow a context."""
+
+    log_probabilities: np.ndarray
+    is_likeliest: np.ndarray  # whether greedy decoding would have chosen the token
+
+    @property
+    def total(self) -> float:
+        return math.fsum(self.log_probabilities)
+
+
+@dataclass(frozen=True)
+class Perplexity:
+    log_probability: float
+    num_tokens: int  # scored tokens
+    num_words: int  # separated by whitespace
+    num_bytes: int  # of the text in UTF-8
+    num_documents: int
+    definition: str
+
+    @property
+    def per_token(self) -> float:
+        return self._exp(self.num_tokens)
+
+    @property
+    def per_word(self) -> float:
+        return self._exp(self.num_words)
+
+    @property
+    def bits_per_byte(self) -> float:
+        return -self.log_probability / math.log(2) / self.num_bytes
+
+    def _exp(self, number: int) -> float:
+        exponent = -self.log_probability / number
+        return math.exp(exponent) if exponent < 700 else math.inf
+
+    def as_dict(self) -> dict:
+        values = {"per_token": self.per_token, "per_word": self.per_word, "bits_per_byte": self.bits_per_byte}
+        return values | vars(self)
+
+
+def perplexity_of(texts: Sequence[str], scores: Sequence[np.ndarray], definition: str) -> Perplexity:
+    """Computes the perplexity from the log-probabilities of the scored tokens of each text."""
+    return Perplexity(
+        log_probability=float(sum(each.sum() for each in scores)),
+        num_tokens=sum(map(len, scores)),
+        num_words=sum(len(text.split()) for text in texts),
+        num_bytes=sum(len(text.encode()) for text in texts),
+        num_documents=len(texts),
+        definition=definition,
+    )
+
+
+def window_bounds(num_targets: int, context: int, stride: int) -> Iterator[tuple[int, int, int]]:
+    """Yields (first input token, first target to score, end of both) of windows that start `stride` apart; every target
+    is scored once. Target i is the token after token i.
+
+    >>> list(window_bounds(10, 4, 3))
+    [(0, 0, 4), (3, 4, 7), (6, 7, 10)]
+    """
+    first = scored = 0
+    while scored < num_targets:
+        end = min(first + context, num_targets)
+        yield first, scored, end
+        first, scored = first + stride, end
+
+
+def check_stride(stride: int | None, context: int) -> int:
+    stride = max(context // 2, 1) if stride is None else checked(stride, int, "stride")
+    if not 1 <= stride <= context:
+        raise ValueError(f"stride must be between 1 and the model's context of {context:,}, not {stride:,}")
+    return stride
+
+
+class Window(NamedTuple):
+    """Tokens `first` to `end` of a text are the input; the tokens after those from `scored` on are scored."""
+
+    text: int  # index of the text
+    first: int
+    scored: int
+    end: int
+
+
+def next_token_scores(
+    model: Gpt, texts: Sequence[Sequence[int]], stride: int, progress: Callable[[int], None] | None = None
+) -> list[np.ndarray]:
+    """Returns the log-probability of every token but the first of each text, given those before it in its window.
+    `progress` is called with the number of tokens done."""
+    found = [np.zeros(max(len(ids) - 1, 0)) for ids in texts]
+    windows = [
+        Window(number, *bounds)
+        for number, ids in enumerate(texts)
+        for bounds in window_bounds(len(ids) - 1, model.config.max_positions, stride)
+    ]
+    show = None if progress is None else lambda num_tokens, num_windows: progress(num_tokens)
+    for window, scores in zip(windows, window_scores(model, texts, windows, show), strict=True):
+        found[window.text][window.scored : window.end] = scores.log_probabilities
+    return found
+
+
+def continuation_scores(
+    model: Gpt, pairs: Sequence[tuple[Sequence[int], Sequence[int]]], progress: Callable[[int], None] | None = None
+) -> list[Continuation]:
+    """Scores the tokens of the continuation of each (context, continuation) pair; a context that is too long is
+    truncated on the left. `progress` is called with the number of pairs done."""
+    longest = model.config.max_positions
+    texts, windows = [], []
+    for number, (context, continuation) in enumerate(pairs):
+        if not len(context) or not 0 < len(continuation) <= longest:
+            raise ValueError(
+                f"text {number + 1} has a context of {len(context):,} tokens and a continuation of "
+                f"{len(continuation):,}: both need at least 1 token, and the continuation at most {longest:,}"
+            )
+        texts.append([*context, *continuation][-longest - 1 :])
+        windows.append(Window(number, 0, len(texts[-1]) - 1 - len(continuation), len(texts[-1]) - 1))
+    show = None if progress is None else lambda num_tokens, num_windows: progress(num_windows)
+    return window_scores(model, texts, windows, show)
+
+
+@torch.no_grad()
+def window_scores(
+    model: Gpt,
+    texts: Sequence[Sequence[int]],
+    windows: Sequence[Window],
+    progress: Callable[[int, int], None] | None = None,
+) -> list[Continuation]:
+    """Scores the tokens of each window. Identical inputs, such as a question before answers of one token, are
+    computed once. `progress` is called with the numbers of tokens and of windows done."""
+    inputs: dict[bytes, list[int]] = {}
+    for number, window in enumerate(windows):
+        ids = np.asarray(texts[window.text][window.first : window.end], np.int64)
+        inputs.setdefault(ids.tobytes(), []).append(number)
+    sequences, sharing = [np.frombuffer(ids, np.int64) for ids in inputs], list(inputs.values())
+    lengths = [len(each) for each in sequences]
+    found: dict[int, Continuation] = {}
+    num_tokens = 0
+    # Sorted by length: neighbouring sequences of equal length share one attention call.
+    for group in grouped(sorted(range(len(sequences)), key=lengths.__getitem__), lengths):
+        batch = pack([sequences[i] for i in group])
+        starts = {number: start for i, start in zip(group, batch.starts_host, strict=False) for number in sharing[i]}
+        chosen = [windows[number] for number in starts]
+        positions = np.concatenate(
+            [
+                np.arange(window.scored - window.first, window.end - window.first) + start
+                for window, start in zip(chosen, starts.values(), strict=True)
+            ]
+        )
+        targets = np.concatenate([texts[window.text][window.scored + 1 : window.end + 1] for window in chosen])
+        x_TD = model(batch.to(model.embeddings.tokens.weight.device))
+        scores = _token_scores(model.next_token_logits, x_TD, positions, targets, model.config.vocab_size)
+        cuts = np.cumsum([window.end - window.scored for window in chosen])[:-1]
+        for number, *its in zip(starts, *(np.split(each, cuts) for each in scores), strict=True):
+            found[number] = Continuation(*its)
+        num_tokens += len(targets)
+        if progress is not None:
+            progress(num_tokens, len(found))
+    return [found[number] for number in range(len(windows))]
+
+
+@torch.no_grad()
+def masked_scores(model: Encoder, ids: Sequence[int], positions: Sequence[int], mask_id: int) -> np.ndarray:
+    """Returns the log-probability of the token at each position when only that token is masked (pseudo-log-likelihood,
+    Salazar et al. 2020, arXiv 1910.14659)."""
+    found = []
+    for group in grouped(list(range(len(positions))), [len(ids)] * len(positions)):
+        rows = np.tile(np.asarray(ids, np.int64), (len(group), 1))
+        masked = [positions[i] for i in group]
+        targets = rows[0, masked]
+        rows[np.arange(len(group)), masked] = mask_id
+        x_TD = model(pack(list(rows)).to(model.embeddings.tokens.weight.device))
+        flat = np.arange(len(group)) * len(ids) + masked
+        found.append(_token_scores(model.mlm_logits, x_TD, flat, targets, model.config.vocab_size)[0])
+    return np.concatenate(found) if found else np.zeros(0)
+
+
+def _token_scores(
+    logits_of: Callable[[Tensor], Tensor], x_TD: Tensor, positions: np.ndarray, targets: np.ndarray, vocab_size: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """Returns the log-probabilities of the targets at the positions, and whether each is the argmax."""
+    positions_K = torch.from_numpy(positions).to(x_TD.device)
+    targets_K = torch.from_numpy(np.asarray(targets, np.int64)).to(x_TD.device)
+    scores, are_likeliest = [], []
+    for where, target in zip(positions_K.split(HEAD_TOKENS), targets_K.split(HEAD_TOKENS), strict=True):
+        logits = logits_of(x_TD[where])[:, :vocab_size]
+        logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
+        scores.append(logits.log_softmax(-1).gather(1, target[:, None])[:, 0].double().cpu())
+        are_likeliest.append((logits.argmax(-1) == target).cpu())
+    return torch.cat(scores).numpy(), torch.cat(are_likeliest).numpy()

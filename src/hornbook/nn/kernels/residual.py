@@ -1,0 +1,164 @@
+"""Triton kernels of `residual.py`: bias, dropout, residual addition and norm, forward and backward in one pass each.
+
+    z = x + dropout(y + y_bias)          normed = (z - mean) * scale * weight + bias
+
+Eight neighbours in a row share one call of the random generator, 16 bits each. The backward pass generates the same
+numbers again from the seed, so no mask is stored. Sums over rows (gradients of `weight`, `bias` and `y_bias`) are
+accumulated in the same pass, one partial sum per program; separate kernels would each need another pass over memory.
+
+Imported only on CUDA, where Triton is available. Shapes: T rows, D width, P programs.
+"""
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from hornbook.nn.kernels import num_processors
+from hornbook.nn.residual import has_one_gradient
+
+COLUMNS_PER_WARP, MOST_WARPS = 512, 8
+# In the backward pass programs keep sums over many rows, and prefetch two rows while they process one. Rows wider than
+# WIDEST_AHEAD would need more shared memory for that than most GPUs have.
+COLUMNS_PER_PROCESSOR, MOST_PER_PROCESSOR, NUM_STAGES, WIDEST_AHEAD = 4096, 16, 3, 4096
+NUM_ROUNDS = 7  # of the generator (Philox4x32-7 passes the same tests as 10 rounds)
+
+
+def forward(
+    x_TD: Tensor,
+    y_TD: Tensor,
+    y_bias_D: Tensor,
+    weight_D: Tensor,
+    bias_D: Tensor,
+    seed: Tensor | None,
+    dropout: float,
+    eps: float,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """z, T x D; norm(z), T x D; and the mean and scale (1 / standard deviation) of each row of z, T x 2."""
+    num_rows, width = x_TD.shape
+    z_TD, normed_TD = torch.empty_like(x_TD), torch.empty_like(y_TD)
+    moments_T2 = torch.empty(num_rows, 2, dtype=torch.float32, device=x_TD.device)
+    _forward[(num_rows,)](
+        x_TD, y_TD, y_bias_D, weight_D, bias_D, seed, z_TD, normed_TD, moments_T2, width, eps, dropout,
+        WIDTH=_padded_width(width), DROPS=dropout > 0, ROUNDS=NUM_ROUNDS, num_warps=_num_warps(width),
+    )  # fmt: skip
+    return z_TD, normed_TD, moments_T2
+
+
+def backward(
+    z_gradient_TD: Tensor | None,
+    normed_gradient_TD: Tensor,
+    z_TD: Tensor,
+    moments_T2: Tensor,
+    weight_D: Tensor,
+    seed: Tensor | None,
+    dropout: float,
+) -> tuple[Tensor, Tensor | None, Tensor]:
+    """The gradients of x and of y (None if it equals that of x); and the gradients of `y_bias`, `weight` and `bias`,
+    3 x D."""
+    num_rows, width = z_TD.shape
+    y_dtype = normed_gradient_TD.dtype
+    x_gradient_TD = torch.empty_like(z_TD)
+    is_same = has_one_gradient(z_TD.dtype, y_dtype, dropout)
+    y_gradient_TD = None if is_same else torch.empty_like(z_TD, dtype=y_dtype)
+    num_programs = min(num_rows, _programs_per_processor(width) * num_processors(z_TD.device))
+    sums_3PD = torch.empty(3, num_programs, width, dtype=torch.float32, device=z_TD.device)
+    _backward[(num_programs,)](
+        z_gradient_TD, normed_gradient_TD, z_TD, moments_T2, weight_D, seed, x_gradient_TD, y_gradient_TD, sums_3PD,
+        num_rows, width, dropout,
+        WIDTH=_padded_width(width), HAS_STREAM=z_gradient_TD is not None, DROPS=dropout > 0, IS_SAME=is_same,
+        ROUNDS=NUM_ROUNDS, STAGES=NUM_STAGES if _padded_width(width) <= WIDEST_AHEAD else 1,
+        num_warps=_num_warps(width),
+    )  # fmt: skip
+    return x_gradient_TD, y_gradient_TD, sums_3PD.sum(1)
+
+
+def _padded_width(width: int) -> int:
+    return max(16, triton.next_power_of_2(width))
+
+
+def _num_warps(width: int) -> int:
+    return min(MOST_WARPS, max(1, _padded_width(width) // COLUMNS_PER_WARP))
+
+
+def _programs_per_processor(width: int) -> int:
+    return min(MOST_PER_PROCESSOR, max(1, COLUMNS_PER_PROCESSOR // _padded_width(width)))
+
+
+@triton.jit
+def _dropped(values, row, seed, dropout, WIDTH: tl.constexpr, ROUNDS: tl.constexpr):
+    """Dropout of a row, by 16 random bits per value; the kept values are scaled by 1 / (1 - dropout)."""
+    draw = row * (WIDTH // 8) + tl.arange(0, WIDTH // 8)
+    bits_0, bits_1, bits_2, bits_3 = tl.randint4x(tl.load(seed), draw, ROUNDS)
+    words = tl.interleave(tl.interleave(bits_0, bits_1), tl.interleave(bits_2, bits_3))
+    bits = tl.interleave(words & 0xFFFF, (words >> 16) & 0xFFFF)
+    return tl.where(bits.to(tl.float32) >= dropout * 65536.0, values * (1 / (1 - dropout)), 0.0)
+
+
+@triton.jit
+def _add_pairs(a, b, c, d):
+    return a + c, b + d
+
+
+@triton.jit
+def _forward(
+    x, y, y_bias, weight, bias, seed, z, normed, moments, width, eps, dropout,
+    WIDTH: tl.constexpr, DROPS: tl.constexpr, ROUNDS: tl.constexpr,
+):  # fmt: skip
+    row = tl.program_id(0)
+    at = tl.arange(0, WIDTH)
+    inside = at < width
+    at_row = row.to(tl.int64) * width + at
+    added = tl.load(y + at_row, mask=inside, other=0.0).to(tl.float32)
+    added += tl.load(y_bias + at, mask=inside, other=0.0).to(tl.float32)
+    if DROPS:
+        added = _dropped(added, row, seed, dropout, WIDTH, ROUNDS)
+    total = tl.load(x + at_row, mask=inside, other=0.0).to(tl.float32) + added
+    rounded = total.to(z.dtype.element_ty)
+    tl.store(z + at_row, rounded, mask=inside)
+    value = rounded.to(tl.float32)  # as the backward pass will read it
+    mean = tl.sum(value, 0) / width
+    centred = tl.where(inside, value - mean, 0.0)
+    scale = 1 / tl.sqrt(tl.sum(centred * centred, 0) / width + eps)
+    weight_row = tl.load(weight + at, mask=inside, other=0.0).to(tl.float32)
+    bias_row = tl.load(bias + at, mask=inside, other=0.0).to(tl.float32)
+    tl.store(normed + at_row, (centred * scale * weight_row + bias_row).to(normed.dtype.element_ty), mask=inside)
+    tl.store(moments + row * 2, mean)
+    tl.store(moments + row * 2 + 1, scale)
+
+
+@triton.jit
+def _backward(
+    z_gradient, normed_gradient, z, moments, weight, seed, x_gradient, y_gradient, sums, num_rows, width, dropout,
+    WIDTH: tl.constexpr, HAS_STREAM: tl.constexpr, DROPS: tl.constexpr, IS_SAME: tl.constexpr,
+    ROUNDS: tl.constexpr, STAGES: tl.constexpr,
+):  # fmt: skip
+    program, num_programs = tl.program_id(0), tl.num_programs(0)
+    at = tl.arange(0, WIDTH)
+    inside = at < width
+    y_sum = tl.zeros((WIDTH,), tl.float32)
+    weight_sum = tl.zeros((WIDTH,), tl.float32)
+    bias_sum = tl.zeros((WIDTH,), tl.float32)
+    weight_row = tl.load(weight + at, mask=inside, other=0.0).to(tl.float32)
+    for row in tl.range(program, num_rows, num_programs, num_stages=STAGES):
+        at_row = tl.full((), 1, tl.int64) * row * width + at
+        mean, scale = tl.load(moments + row * 2), tl.load(moments + row * 2 + 1)
+        hat = (tl.load(z + at_row, mask=inside, other=0.0).to(tl.float32) - mean) * scale
+        from_norm = tl.load(normed_gradient + at_row, mask=inside, other=0.0).to(tl.float32)
+        weight_sum += from_norm * hat
+        bias_sum += from_norm
+        scaled = from_norm * weight_row
+        along, common = tl.reduce((scaled * hat, scaled), 0, _add_pairs)
+        gradient = (scaled - (common + hat * along) * (1 / width)) * scale
+        if HAS_STREAM:
+            gradient += tl.load(z_gradient + at_row, mask=inside, other=0.0).to(tl.float32)
+        tl.store(x_gradient + at_row, gradient.to(x_gradient.dtype.element_ty), mask=inside)
+        if DROPS:
+            gradient = _dropped(gradient, row, seed, dropout, WIDTH, ROUNDS)
+        if not IS_SAME:
+            tl.store(y_gradient + at_row, gradient.to(y_gradient.dtype.element_ty), mask=inside)
+        y_sum += gradient
+    size = num_programs * width
+    tl.store(sums + program * width + at, y_sum, mask=inside)
+    tl.store(sums + size + program * width + at, weight_sum, mask=inside)
+    tl.store(sums + 2 * size + program * width + at, bias_sum, mask=inside)

@@ -1,0 +1,152 @@
+"""A teacher's outputs on labelled examples as rows of numbers that can be cached: one row per unit (a group of
+sequences that are classified together) and one row per token.
+
+| column | of a unit | of a token |
+|---|---|---|
+| `answers` | logits of a sequence or of the endings | logits of tags, or of start and end |
+| `answerable` | logits of whether a question has an answer | |
+| `hidden-3` | | output of block 3; `hidden-0` is the input of the first block |
+| `qkv-3` | | queries, keys and values of block 3, concatenated |
+
+Shapes: U units, T tokens, W row width, N sequences, S longest sequence, H heads, C head width.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from hornbook.batch import Batch
+from hornbook.models.outputs import MASKED_LOGIT, Output, to_padded
+from hornbook.models.transformer import Transformer, TransformerConfig
+from hornbook.objectives.distillation.matching import Match
+
+ANSWERS, ANSWERABLE = "answers", "answerable"
+NUMBER_BYTES = 4  # float32, so that cached rows differ from new ones by rounding only
+
+
+@dataclass(frozen=True)
+class Columns:
+    """The columns of the rows of units and of tokens: name -> width."""
+
+    units: dict[str, int]
+    tokens: dict[str, int]
+
+    def hold(self, names: set[str]) -> bool:
+        return names <= {*self.units, *self.tokens}
+
+    def only(self, names: set[str]) -> "Columns":
+        """The columns with these names."""
+        names = names | ({ANSWERABLE} if ANSWERS in names else set())
+        return Columns(*({name: each[name] for name in each if name in names} for each in (self.units, self.tokens)))
+
+    def num_bytes(self, num_units: int, num_tokens: int) -> int:
+        return NUMBER_BYTES * (num_units * sum(self.units.values()) + num_tokens * sum(self.tokens.values()))
+
+
+class KeptTeacher(Protocol):
+    """Cached rows of a student's training examples, by index of the unit or of the sequence."""
+
+    columns: Columns
+
+    def units(self, units: np.ndarray, columns: Columns) -> np.ndarray:
+        """The columns of these units, float32, U x W."""
+        ...
+
+    def tokens(self, sequences: np.ndarray, columns: Columns) -> np.ndarray:
+        """The columns of all tokens of these sequences, concatenated, float32, T x W."""
+        ...
+
+
+def needed(matches: Mapping[str, Match], layers: Mapping[str, list[tuple[int, int]]]) -> set[str]:
+    """The names of the columns that the matches need; `layers` holds the (student, teacher) layer pairs of each
+    term."""
+    names = set()
+    for term, match in matches.items():
+        if match.quantity == "logits":
+            names.add(ANSWERS)
+        kind = "hidden" if match.quantity in ("hidden", "embeddings") else "qkv"
+        names |= {f"{kind}-{teacher_layer}" for _, teacher_layer in layers[term]}
+    return names
+
+
+def columns_for(names: set[str], output: Output, teacher: TransformerConfig, group_size: int) -> Columns:
+    """The named columns for a task's output, with their widths."""
+    units: dict[str, int] = {}
+    tokens = {name: (3 if name.startswith("qkv") else 1) * teacher.width for name in sorted(names - {ANSWERS})}
+    if ANSWERS in names:
+        if output.kind in ("sequence", "choice"):
+            units[ANSWERS] = group_size if output.kind == "choice" else output.num_labels
+        else:
+            tokens[ANSWERS] = 2 if output.kind == "spans" else output.num_labels
+        if output.answerable:
+            units[ANSWERABLE] = 2
+    return Columns(units, tokens)
+
+
+def teacher_rows(teacher: Transformer, columns: Columns, batch: Batch) -> tuple[Tensor | None, Tensor | None]:
+    """The rows of a batch without padding sequences: of its units, U x W, and of its tokens, T x W."""
+    hidden: list[Tensor] = []
+    qkv: dict[int, Tensor | None] = {int(name[4:]): None for name in columns.tokens if name.startswith("qkv-")}
+    x_TD = teacher(batch, hidden, qkv=qkv)
+    values = {f"hidden-{layer}": each for layer, each in enumerate(hidden)}
+    values |= {f"qkv-{layer}": each.flatten(1) for layer, each in qkv.items()}
+    if ANSWERS in columns.units or ANSWERS in columns.tokens:
+        answers = teacher.outputs_of(x_TD, batch)
+        if teacher.output.answerable:
+            values[ANSWERABLE] = answers[:, -1]
+        values[ANSWERS] = _at_tokens(answers, batch) if teacher.output.kind == "spans" else answers
+
+    def rows(names: Mapping[str, int]) -> Tensor | None:
+        return torch.cat([values[name].float() for name in names], 1) if names else None
+
+    return rows(columns.units), rows(columns.tokens)
+
+
+def _at_tokens(scores_NS2: Tensor, batch: Batch) -> Tensor:
+    """The logits of the real tokens of a padded tensor, T x 2."""
+    lengths = (batch.starts[1:] - batch.starts[:-1]).long()
+    sequences_T = torch.repeat_interleave(torch.arange(batch.num_sequences, device=lengths.device), lengths)
+    return scores_NS2.flatten(0, 1).index_select(0, sequences_T * scores_NS2.shape[1] + batch.positions_T)
+
+
+@dataclass(frozen=True)
+class TeacherOutputs:
+    """Cached rows in the form of a forward pass of the teacher."""
+
+    hidden: dict[int, Tensor]
+    qkv: dict[int, Tensor]
+    answers: Tensor | None
+
+
+def unpack_rows(
+    columns: Columns, units: Tensor | None, tokens: Tensor | None, output: Output, num_heads: int, batch: Batch
+) -> TeacherOutputs:
+    """The columns of cached rows in the shapes of a forward pass over the batch, which may have padding sequences."""
+    num_tokens = batch.num_tokens
+    if tokens is not None:
+        tokens = F.pad(tokens[:num_tokens], (0, 0, 0, max(0, num_tokens - len(tokens))))
+    of_units = {} if units is None else dict(zip(columns.units, units.split([*columns.units.values()], 1), strict=True))
+    of_tokens = {}
+    if tokens is not None:
+        of_tokens = dict(zip(columns.tokens, tokens.split([*columns.tokens.values()], 1), strict=True))
+    hidden = {int(name[7:]): each for name, each in of_tokens.items() if name.startswith("hidden-")}
+    qkv = {
+        int(name[4:]): each.unflatten(1, (3, num_heads, -1))
+        for name, each in of_tokens.items()
+        if name.startswith("qkv-")
+    }
+    answers = of_units.get(ANSWERS, of_tokens.get(ANSWERS))
+    if output.kind == "spans" and answers is not None:
+        scores_NS2, mask_NS = to_padded(answers, batch)
+        answers = scores_NS2.masked_fill(~mask_NS[..., None], MASKED_LOGIT)
+        if output.answerable:
+            has_answer_N2 = of_units[ANSWERABLE]
+            missing = max(0, len(answers) - len(has_answer_N2))
+            has_answer_N2 = F.pad(has_answer_N2[: len(answers)], (0, 0, 0, missing))
+            answers = torch.cat([answers, has_answer_N2[:, None]], 1)
+    return TeacherOutputs(hidden, qkv, answers)

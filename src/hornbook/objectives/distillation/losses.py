@@ -1,0 +1,155 @@
+"""The loss of each kind of match per target; they are defined in `objectives/distillation/matching.py`.
+
+On CUDA in half precision, squared errors and their gradients are computed by kernels that do not store attention scores
+(`matched_kernel.py`): on an H200 they reduce a step of TinyBERT's first stage to 0.6 of the time.
+
+Shapes: T tokens, N sequences, S longest sequence, K targets, D width, H heads, C head width, V logits per row.
+"""
+
+from collections.abc import Callable
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from hornbook.batch import Batch
+from hornbook.models.outputs import MASKED_LOGIT, Output, to_padded, upcast
+from hornbook.nn import kernels
+from hornbook.objectives.distillation.matching import Match
+
+QUERIES, KEYS, VALUES = 0, 1, 2
+FACTORS = {  # the two factors of each product
+    "attention": (QUERIES, KEYS),
+    "query-relations": (QUERIES, QUERIES),
+    "key-relations": (KEYS, KEYS),
+    "value-relations": (VALUES, VALUES),
+}
+QKV_INDEX = {"queries": QUERIES, "keys": KEYS, "values": VALUES}
+WIDEST_VECTOR, WIDEST_HEAD = 8192, 128  # limits of the kernels
+
+
+def vector_losses(loss: str, ours_KD: Tensor, theirs_KD: Tensor) -> Tensor:
+    """The loss of each pair of vectors, K."""
+    ours_KD, theirs_KD = upcast(ours_KD), upcast(theirs_KD)
+    if loss == "cosine":
+        return 1 - F.cosine_similarity(ours_KD, theirs_KD, dim=-1)
+    return ((ours_KD - theirs_KD) ** 2).mean(-1)
+
+
+def vector_sum(loss: str, ours_KD: Tensor, theirs_KD: Tensor, weights_K: Tensor) -> Tensor:
+    """The weighted sum of `vector_losses`."""
+    if loss == "mse" and kernels.use_triton(ours_KD) and len(ours_KD) and ours_KD.shape[-1] <= WIDEST_VECTOR:
+        from hornbook.nn.kernels.matching import squared_vector_error
+
+        ours_KD, theirs_KD = ours_KD.contiguous(), theirs_KD.contiguous()
+        return _WithGradient.apply(ours_KD, lambda: squared_vector_error(ours_KD, theirs_KD, weights_K.contiguous()))
+    return (vector_losses(loss, ours_KD, theirs_KD) * weights_K).sum()
+
+
+class _WithGradient(torch.autograd.Function):
+    """A loss whose gradient is computed in the forward pass: `compute()` returns both."""
+
+    @staticmethod
+    def forward(ctx, ours: Tensor, compute: Callable[[], tuple[Tensor, Tensor]]) -> Tensor:
+        total, gradient = compute()
+        ctx.save_for_backward(gradient)
+        return total
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, outer: Tensor) -> tuple[Tensor, None]:
+        from hornbook.nn.kernels.gradient import scaled
+
+        (gradient,) = ctx.saved_tensors
+        return scaled(gradient, outer, gradient.dtype), None
+
+
+def row_losses(loss: str, ours_KV: Tensor, theirs_KV: Tensor, temperature: float, dim: int = -1) -> Tensor:
+    """The loss of each row of logits along `dim`, K."""
+    ours_KV, theirs_KV = upcast(ours_KV), upcast(theirs_KV)
+    if loss == "mse":  # masked logits are MASKED_LOGIT on both sides
+        squared = (ours_KV - theirs_KV) ** 2
+        return squared.sum(dim) / (theirs_KV > MASKED_LOGIT / 2).sum(dim).clamp(min=1)
+    log_ours, log_theirs = ((each / temperature).log_softmax(dim) for each in (ours_KV, theirs_KV))
+    probabilities = log_theirs.exp()
+    losses = (probabilities * (log_theirs - log_ours)) if loss == "kl" else -probabilities * log_ours
+    return losses.sum(dim) * temperature**2
+
+
+def relation_sum(
+    match: Match, ours_T3HC: Tensor, theirs_T3HC: Tensor, batch: Batch, weights_T: Tensor, direction: str
+) -> Tensor:
+    """The loss of attention scores or relations within each sequence: the mean over heads, summed over the attending
+    tokens with `weights_T`."""
+    if match.loss == "mse" and match.heads != "mean" and kernels.use_triton(ours_T3HC):
+        theirs_T3HC = theirs_T3HC.to(ours_T3HC.dtype)  # cached teacher outputs are float32
+        ours_T3HC, theirs_T3HC = (_resplit(match, each).contiguous() for each in (ours_T3HC, theirs_T3HC))
+        if len(ours_T3HC) and max(ours_T3HC.shape[-1], theirs_T3HC.shape[-1]) <= WIDEST_HEAD:
+            return _fused_relation_sum(match, ours_T3HC, theirs_T3HC, batch, weights_T, direction)
+    ours_NHSS, mask_NS = relation_scores(match, ours_T3HC, batch)
+    theirs_NHSS, _ = relation_scores(match, theirs_T3HC, batch)
+    mask_NSS = mask_NS[:, None, :] & _direction_mask(batch.longest, direction, weights_T.device)
+    if match.loss == "mse":
+        squared_NHSS = (ours_NHSS - theirs_NHSS) ** 2 * mask_NSS[:, None]
+        losses_NHS = squared_NHSS.sum(-1) / mask_NSS.sum(-1).clamp(min=1)[:, None]
+    else:
+        ours_NHSS, theirs_NHSS = (
+            each.masked_fill(~mask_NSS[:, None], MASKED_LOGIT) for each in (ours_NHSS, theirs_NHSS)
+        )
+        losses_NHS = row_losses(match.loss, ours_NHSS, theirs_NHSS, match.temperature)
+    weights_NS = to_padded(weights_T[:, None], batch)[0][..., 0] * mask_NS
+    return (losses_NHS.mean(1) * weights_NS).sum()
+
+
+def _fused_relation_sum(
+    match: Match, ours_T3HC: Tensor, theirs_T3HC: Tensor, batch: Batch, weights_T: Tensor, direction: str
+) -> Tensor:
+    from hornbook.nn.kernels.matching import squared_relation_error
+
+    arguments = (weights_T.contiguous(), batch.starts, batch.longest, FACTORS[match.quantity], direction)
+    return _WithGradient.apply(ours_T3HC, lambda: squared_relation_error(ours_T3HC, theirs_T3HC, *arguments))
+
+
+def _resplit(match: Match, qkv_T3HC: Tensor) -> Tensor:
+    """Resplits the queries, keys and values into `match.heads` heads, if it is a number."""
+    return qkv_T3HC.flatten(2).unflatten(2, (int(match.heads), -1)) if match.heads.isdigit() else qkv_T3HC
+
+
+def relation_scores(match: Match, qkv_T3HC: Tensor, batch: Batch) -> tuple[Tensor, Tensor]:
+    """Products of queries, keys or values within each sequence / sqrt(C), N x H x S x S; and the token mask, N x S."""
+    qkv_T3HC = _resplit(match, qkv_T3HC)
+    first, second = FACTORS[match.quantity]
+    x_NSHC, mask_NS = to_padded(qkv_T3HC[:, first], batch)
+    y_NSHC = x_NSHC if first == second else to_padded(qkv_T3HC[:, second], batch)[0]
+    scores_NHSS = (x_NSHC.transpose(1, 2) * x_NSHC.shape[-1] ** -0.5) @ y_NSHC.permute(0, 2, 3, 1)
+    scores_NHSS = upcast(scores_NHSS)
+    return (scores_NHSS.mean(1, keepdim=True) if match.heads == "mean" else scores_NHSS), mask_NS
+
+
+def _direction_mask(length: int, direction: str, device: torch.device) -> Tensor:
+    """The attention mask of a direction, S x S."""
+    all_SS = torch.ones(length, length, dtype=torch.bool, device=device)
+    return {"both": all_SS, "left": all_SS.tril(), "right": all_SS.triu()}[direction]
+
+
+def output_losses(output: Output, match: Match, ours: Tensor, theirs: Tensor) -> Tensor:
+    """The loss of each target of a task, from the outputs of the task head (shapes in `models/outputs.py`)."""
+    if output.kind == "spans":
+        return _span_losses(output, match, ours, theirs)
+    if output.kind == "sequence" and output.problem == "number":
+        return (upcast(ours) - upcast(theirs))[:, 0] ** 2
+    if output.kind == "sequence" and output.problem == "multi" and match.loss != "mse":
+        # Each class is a binary choice with logits x and 0.
+        ours, theirs = (torch.stack([each, torch.zeros_like(each)], -1) for each in (ours, theirs))
+        return row_losses(match.loss, ours, theirs, match.temperature).mean(-1)
+    return row_losses(match.loss, ours, theirs, match.temperature)
+
+
+def _span_losses(output: Output, match: Match, ours: Tensor, theirs: Tensor) -> Tensor:
+    """The mean of the start and end losses, plus that of answerability if it is predicted."""
+    ends = slice(None, -1) if output.answerable else slice(None)
+    losses_K = row_losses(match.loss, ours[:, ends], theirs[:, ends], match.temperature, dim=1).mean(-1)
+    if output.answerable:
+        losses_K = losses_K + row_losses(match.loss, ours[:, -1], theirs[:, -1], match.temperature)
+    return losses_K

@@ -1,0 +1,391 @@
+"""Distillation: the losses of a recipe (`objectives/distillation/matching.py`) as a training objective.
+
+The teacher reads the same packed batch as the student, once, without gradients. Every term is a sum over targets whose
+count is known before either model runs: all tokens, first tokens, or the targets of the hard-label loss. Micro-batches
+therefore change nothing but rounding.
+
+Queries, keys and values are collected from matched layers only, and attention scores are computed from them separately
+from the models' own kernels, only where a match needs them.
+
+Shapes: T tokens, N sequences, S longest sequence, K targets, D width, H heads, C head width, V vocabulary.
+"""
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from hornbook.batch import Batch
+from hornbook.config import Typed, setting, shown
+from hornbook.models.pair import DistillationPair, FixedProjection
+from hornbook.models.transformer import Transformer, TransformerConfig
+from hornbook.objectives.clm import next_token_targets
+from hornbook.objectives.distillation.losses import QKV_INDEX, relation_sum, row_losses, vector_sum
+from hornbook.objectives.distillation.matching import (
+    RELATIONS,
+    VECTORS,
+    Match,
+    Projection,
+    Recipe,
+    layer_pairs,
+    recipes_in,
+)
+from hornbook.objectives.masking import Masking
+from hornbook.objectives.mlm import every_token, summed_loss
+from hornbook.train.objective import StepInputs, Targets
+
+
+@dataclass(frozen=True)
+class DistillationSettings(Typed, group="objective"):
+    recipe: str = setting("distilbert", "distilbert, tinybert, patient or minilm; or a custom recipe as JSON")
+    without: tuple[str, ...] = setting((), "quantities of the recipe to leave out, such as attention,hidden")
+    layers: str | None = setting(None, "uniform, top, bottom or numbers such as 3,6,9,12; none: as in the recipe")
+    projection: Projection | None = setting(None, "direction of the recipe's projections; none: as in the recipe")
+    temperature: float | None = setting(None, "temperature of the logits; none: as in the recipe", above=0, high=1e4)
+    hard_label_weight: float | None = setting(
+        None,
+        "weight of the hard-label loss (masked or next tokens, or a task's labels); none: as in the recipe",
+        low=0,
+        high=1e6,
+    )
+    soft_targets: Literal["all", "masked"] = setting(
+        "all", "tokens whose logits over the vocabulary are matched: all (as in DistilBERT's code) or only masked ones"
+    )
+    start: Literal["teacher", "random"] = setting(
+        "teacher", "initialise a new student from layers of a teacher of its shape, or randomly"
+    )
+    earlier_epochs: float | None = setting(
+        None, "epochs of each stage on a task before the last; none: as in the recipe", above=0, high=10_000
+    )
+
+    cache: Literal["none", "logits", "all"] = setting(
+        "none",
+        "on a task, compute the teacher's outputs once and cache them: its logits, or everything the recipe needs",
+    )
+    cache_gigabytes: float = setting(10.0, "maximum size of the teacher cache on disk", low=0, high=1e6)
+
+    @property
+    def sentence(self) -> str:
+        """No sentence task."""
+        return "none"
+
+    def stages(self, is_task: bool) -> tuple[Recipe, ...]:
+        """The recipe of each stage, with the overrides of the other settings. Stages that become empty are dropped."""
+        if self.cache != "none" and not is_task:
+            raise ValueError("objective.cache is for tasks: on plain text different tokens are masked in every epoch")
+        recipes = recipes_in(self.recipe, is_task)
+        quantities = {match.quantity for recipe in recipes for match in recipe.matches}
+        if unknown := [name for name in self.without if name not in quantities]:
+            raise ValueError(
+                f"objective.without={shown(unknown[0])}, but the recipe matches {', '.join(sorted(quantities))}"
+            )
+        if self.layers is not None and not any(_is_layered(match) for recipe in recipes for match in recipe.matches):
+            raise ValueError(
+                f"objective.layers={shown(self.layers)}, but the recipe matches nothing layer by layer: leave it out "
+                "or use another recipe, such as tinybert"
+            )
+        stages = []
+        for number, recipe in enumerate(recipes):
+            matches = tuple(self._overridden(match) for match in recipe.matches if match.quantity not in self.without)
+            is_last = number == len(recipes) - 1
+            own = recipe.hard_label_weight if self.hard_label_weight is None or not is_last else self.hard_label_weight
+            if matches or own:
+                stages.append(dataclasses.replace(recipe, matches=matches, hard_label_weight=own))
+        if not stages:
+            raise ValueError(
+                "objective.without leaves nothing to learn: leave a quantity in, or set objective.hard_label_weight"
+            )
+        return tuple(stages)
+
+    def _overridden(self, match: Match) -> Match:
+        overrides = {}
+        if self.layers is not None and _is_layered(match):
+            overrides["layers"] = self.layers
+        if self.projection is not None and match.projection != "none":
+            overrides["projection"] = self.projection
+        if self.temperature is not None and match.quantity == "logits":
+            overrides["temperature"] = self.temperature
+        return dataclasses.replace(match, **overrides)
+
+
+def _is_layered(match: Match) -> bool:
+    return match.quantity not in ("logits", "embeddings") and match.layers != "last"
+
+
+@dataclass
+class Pass:
+    """The outputs of one model's forward pass: hidden states from the embeddings on, `qkv` of the requested layers, and
+    the outputs of the task head, once computed. From a teacher cache, only what is needed."""
+
+    hidden: Sequence[Tensor] | Mapping[int, Tensor]
+    qkv: dict[int, Tensor]
+    answers: Tensor | None = None
+
+    @property
+    def x_TD(self) -> Tensor:
+        return self.hidden[-1]
+
+    def vectors(self, quantity: str, layer: int) -> Tensor:
+        """The vectors of a quantity at a layer, T x D."""
+        if quantity in QKV_INDEX:
+            return self.qkv[layer][:, QKV_INDEX[quantity]].flatten(1)
+        return self.hidden[0 if quantity == "embeddings" else layer]
+
+
+class Distillation:
+    """The objective of a `DistillationPair`. The hard-label loss (`own_term`) and the logits are defined by the
+    subclasses `CorpusDistillation` and `TaskDistillation` (`objectives/distillation/task_objective.py`)."""
+
+    is_capturable = True
+    own_term: str  # name of the hard-label loss
+
+    def __init__(self, recipe: Recipe, student: TransformerConfig, teacher: TransformerConfig):
+        self.recipe = recipe
+        self.matches = recipe.named()
+        self.direction = student.direction
+        self.layers = {term: _layers(match, student, teacher) for term, match in self.matches.items()}
+        self.weights = {self.own_term: recipe.hard_label_weight} if recipe.hard_label_weight else {}
+        self.weights |= {term: match.weight for term, match in self.matches.items()}
+        _check_matches(self.matches, student, teacher)
+
+    def sums(self, model: DistillationPair, step_inputs: StepInputs) -> dict[str, Tensor]:
+        return self._sums(model, step_inputs)[0]
+
+    def evaluate(self, model: DistillationPair, step_inputs: StepInputs) -> dict[str, Tensor]:
+        sums, student = self._sums(model, step_inputs)
+        return sums | self._own_metrics(model.student, student, step_inputs)
+
+    def _sums(self, model: DistillationPair, step_inputs: StepInputs) -> tuple[dict[str, Tensor], Pass]:
+        teacher = self._teacher_pass(model.teacher, step_inputs)
+        student = self._forward(model.student, step_inputs.batch, 0)
+        sums = {}
+        if self.recipe.hard_label_weight:
+            sums[self.own_term] = self._own_sum(model.student, student, step_inputs)
+        for term, match in self.matches.items():
+            if match.quantity == "logits":
+                sums[term] = self._logits_sum(term, match, model, student, teacher, step_inputs)
+            else:
+                sums[term] = sum(
+                    self._layer_sum(term, match, model, (student, of_student), (teacher, of_teacher), step_inputs)
+                    for of_student, of_teacher in self.layers[term]
+                )
+        return sums, student
+
+    @torch.no_grad()
+    def _teacher_pass(self, teacher: Transformer, step_inputs: StepInputs) -> Pass:
+        return self._forward(teacher, step_inputs.batch, 1)
+
+    def _forward(self, model: Transformer, batch: Batch, side: int) -> Pass:
+        """A forward pass of the student (`side` 0) or the teacher (1), the index into the pairs of matched layers."""
+        qkv = {
+            pair[side]: None
+            for term, match in self.matches.items()
+            if match.quantity in RELATIONS or match.quantity in QKV_INDEX
+            for pair in self.layers[term]
+        }
+        hidden: list[Tensor] = []
+        model(batch, hidden, qkv=qkv)
+        return Pass(hidden, qkv)
+
+    def _layer_sum(
+        self,
+        term: str,
+        match: Match,
+        model: DistillationPair,
+        of_student: tuple[Pass, int],
+        of_teacher: tuple[Pass, int],
+        step_inputs: StepInputs,
+    ) -> Tensor:
+        """The loss of one match at one pair of layers, summed over its targets."""
+        targets = step_inputs.targets[term]
+        (student, number), (teacher, their_number) = of_student, of_teacher
+        if match.quantity in RELATIONS:
+            weights_T = _up_to(targets.weights_K, len(student.x_TD))
+            ours, theirs = student.qkv[number], teacher.qkv[their_number]
+            return relation_sum(match, ours, theirs, step_inputs.batch, weights_T, self.direction)
+        ours, theirs = student.vectors(match.quantity, number), teacher.vectors(match.quantity, their_number)
+        if match.tokens == "first":
+            ours, theirs = (each.index_select(0, targets.positions_K) for each in (ours, theirs))
+            weights_K = targets.weights_K
+        else:
+            weights_K = _up_to(targets.weights_K, len(ours))
+        if match.projection == "student-to-teacher":
+            ours = model.projection(term)(ours)
+        elif match.projection == "teacher-to-student":
+            theirs = model.projection(term)(theirs)
+        return vector_sum(match.loss, ours, theirs, weights_K)
+
+    def _token_targets(self, batch: Batch) -> dict[str, Targets]:
+        """The targets of all matches except those of logits."""
+        tokens, firsts = every_token(batch), first_tokens(batch)
+        return {
+            term: firsts if match.tokens == "first" else tokens
+            for term, match in self.matches.items()
+            if match.quantity != "logits"
+        }
+
+    def prepare(self, batch: Batch, generator: torch.Generator) -> StepInputs:
+        raise NotImplementedError
+
+    def _own_sum(self, student: Transformer, outputs: Pass, step_inputs: StepInputs) -> Tensor:
+        """The hard-label loss, summed over its targets."""
+        raise NotImplementedError
+
+    def _own_metrics(self, student: Transformer, outputs: Pass, step_inputs: StepInputs) -> dict[str, Tensor]:
+        """The hard-label loss and accuracy for validation, summed over the targets."""
+        raise NotImplementedError
+
+    def _logits_sum(
+        self, term: str, match: Match, model: DistillationPair, student: Pass, teacher: Pass, step_inputs: StepInputs
+    ) -> Tensor:
+        raise NotImplementedError
+
+
+class CorpusDistillation(Distillation):
+    """Distillation on plain text: the hard-label loss is that of masked tokens (`mlm`) or, without masking, of next
+    tokens (`clm`); the logits are those over the vocabulary."""
+
+    def __init__(
+        self,
+        masking: Masking | None,
+        recipe: Recipe,
+        student: TransformerConfig,
+        teacher: TransformerConfig,
+        soft_targets: Literal["all", "masked"] = "all",
+    ):
+        self.own_term = "clm" if masking is None else "mlm"
+        super().__init__(recipe, student, teacher)
+        self.masking = masking
+        self.soft_targets = soft_targets
+        self.summed_loss, self.row_losses = summed_loss, row_losses
+
+    def compile(self) -> None:
+        """Compiles the losses over the whole vocabulary."""
+        self.summed_loss = torch.compile(summed_loss, dynamic=True)
+        self.row_losses = torch.compile(row_losses, dynamic=True)
+
+    def prepare(self, batch: Batch, generator: torch.Generator) -> StepInputs:
+        """As in pre-training; the teacher reads the same masked text."""
+        ids_T, own = (
+            (batch.ids_T, next_token_targets(batch)) if self.masking is None else self.masking.prepare(batch, generator)
+        )
+        targets = {self.own_term: own} | self._token_targets(batch)
+        for term, match in self.matches.items():
+            if match.quantity == "logits":
+                targets[term] = every_token(batch) if self.soft_targets == "all" else own
+        return StepInputs(dataclasses.replace(batch, ids_T=ids_T), targets)
+
+    def _logits(self, network: Transformer, x_KD: Tensor) -> Tensor:
+        """Logits over the vocabulary, K x V."""
+        return network.clm_logits(x_KD) if self.own_term == "clm" else network.mlm_logits(x_KD)
+
+    def _own_logits(self, student: Transformer, outputs: Pass, step_inputs: StepInputs) -> Tensor:
+        return self._logits(student, outputs.x_TD.index_select(0, step_inputs.targets[self.own_term].positions_K))
+
+    def _own_sum(self, student: Transformer, outputs: Pass, step_inputs: StepInputs) -> Tensor:
+        own = step_inputs.targets[self.own_term]
+        return self.summed_loss(self._own_logits(student, outputs, step_inputs), own.values_K, own.weights_K)
+
+    def _own_metrics(self, student: Transformer, outputs: Pass, step_inputs: StepInputs) -> dict[str, Tensor]:
+        if student.vocabulary_head not in student.heads:
+            return {}
+        own, logits_KV = step_inputs.targets[self.own_term], self._own_logits(student, outputs, step_inputs)
+        return {
+            self.own_term: summed_loss(logits_KV, own.values_K, own.weights_K),
+            f"{self.own_term}_accuracy": ((logits_KV.argmax(-1) == own.values_K) * own.weights_K).sum(),
+        }
+
+    def _logits_sum(
+        self, term: str, match: Match, model: DistillationPair, student: Pass, teacher: Pass, step_inputs: StepInputs
+    ) -> Tensor:
+        targets = step_inputs.targets[term]
+        if self.soft_targets == "all":
+            num = min(len(student.x_TD), len(targets.weights_K))
+            ours, theirs, weights_K = student.x_TD[:num], teacher.x_TD[:num], targets.weights_K[:num]
+        else:
+            ours, theirs = (each.x_TD.index_select(0, targets.positions_K) for each in (student, teacher))
+            weights_K = targets.weights_K
+        with torch.no_grad():
+            theirs_KV = self._logits(model.teacher, theirs)
+        losses_K = self.row_losses(match.loss, self._logits(model.student, ours), theirs_KV, match.temperature)
+        return (losses_K * weights_K).sum()
+
+
+def pair_for(recipe: Recipe, student: Transformer, teacher: Transformer) -> DistillationPair:
+    """Student and teacher with the projections that a recipe needs, not yet initialised."""
+    ours, theirs = student.config.width, teacher.config.width
+    projections: dict[str, nn.Module] = {}
+    for term, match in recipe.named().items():
+        if match.projection == "student-to-teacher":
+            projections[term] = nn.Linear(ours, theirs)
+        elif match.projection == "teacher-to-student":
+            projections[term] = FixedProjection(theirs, ours)
+    return DistillationPair(student, teacher, projections)
+
+
+def _layers(match: Match, student: TransformerConfig, teacher: TransformerConfig) -> list[tuple[int, int]]:
+    """The (student, teacher) pairs of layers of a match."""
+    if match.quantity == "logits":
+        return []
+    if match.quantity == "embeddings":
+        return [(0, 0)]
+    pairs = layer_pairs(match.layers, student.num_layers, teacher.num_layers)
+    if not pairs:
+        raise ValueError(
+            f"{match.quantity} is matched at all layers but the last, and the student has only one layer: give it more "
+            f"layers, or set objective.without={match.quantity}"
+        )
+    return pairs
+
+
+def _check_matches(matches: dict[str, Match], student: TransformerConfig, teacher: TransformerConfig) -> None:
+    """Raises `ValueError` for a match that these models cannot have."""
+    for match in matches.values():
+        if match.quantity in VECTORS and match.projection == "none" and student.width != teacher.width:
+            raise ValueError(
+                f"{match.quantity} of a student of width {student.width} cannot be matched with a teacher of width "
+                f"{teacher.width}: use a recipe with projection student-to-teacher for it, a student of that width, or "
+                f"set objective.without={match.quantity}"
+            )
+        if match.tokens == "first" and "left" in (student.direction, teacher.direction):
+            raise ValueError(
+                f"{match.quantity} is matched at first tokens, which attend to nothing else in a left-to-right model: "
+                f"set objective.without={match.quantity}, or use another recipe"
+            )
+        if match.quantity not in RELATIONS:
+            continue
+        if any(window is not None for window in (*student.windows, *teacher.windows)):
+            raise ValueError(
+                f"{match.quantity} is matched over whole sequences, but model.window limits attention: set "
+                f"objective.without={match.quantity}"
+            )
+        if student.direction != teacher.direction:
+            raise ValueError(
+                f"the student has attention direction '{student.direction}' and the teacher '{teacher.direction}', so "
+                f"their attention cannot be matched: set objective.without={match.quantity}"
+            )
+        if match.heads == "each" and student.num_heads != teacher.num_heads:
+            raise ValueError(
+                f"the {student.num_heads} heads of the student and the {teacher.num_heads} of the teacher cannot be "
+                f"matched one by one: set model.num_heads={teacher.num_heads} or objective.without={match.quantity}, "
+                "or use a recipe with heads=mean or heads=NUMBER"
+            )
+        if match.heads.isdigit() and (student.width % int(match.heads) or teacher.width % int(match.heads)):
+            raise ValueError(f"heads={match.heads} does not divide both widths, {student.width} and {teacher.width}")
+
+
+def first_tokens(batch: Batch) -> Targets:
+    """One target per sequence, at its first token."""
+    num_real = batch.num_real_sequences
+    starts = batch.starts[:num_real].long()
+    starts_host = (torch.arange(batch.num_sequences + 1).clamp(max=num_real)).numpy()
+    return Targets(starts, torch.zeros_like(starts), torch.ones_like(starts, dtype=torch.float32), starts_host)
+
+
+def _up_to(weights_K: Tensor, num_tokens: int) -> Tensor:
+    """The weights truncated or padded with zeros to `num_tokens`."""
+    return F.pad(weights_K[:num_tokens], (0, max(0, num_tokens - len(weights_K))))

@@ -1,0 +1,104 @@
+"""Distillation on a task: the losses of `objective.py`, with or instead of the loss of the hard labels.
+
+Shapes: T tokens, K targets, D width.
+"""
+
+import dataclasses
+
+import torch
+from torch import Tensor
+
+from hornbook.batch import Batch
+from hornbook.models.outputs import Output
+from hornbook.models.pair import DistillationPair
+from hornbook.models.transformer import Transformer, TransformerConfig
+from hornbook.objectives.distillation.kept_teacher import KeptTeacher, needed, unpack_rows
+from hornbook.objectives.distillation.losses import output_losses
+from hornbook.objectives.distillation.matching import Match, Recipe
+from hornbook.objectives.distillation.objective import Distillation, Pass
+from hornbook.objectives.mlm import every_token
+from hornbook.train.objective import Objective, StepInputs, Targets
+
+UNITS, TOKENS = "teacher-units", "teacher-tokens"  # targets whose values are cached rows of the teacher
+
+
+class TaskDistillation(Distillation):
+    """Distillation on a task: the hard-label loss is that of the task, and the logits are those of the task head.
+
+    `own` is the objective of the task (`tasks/objective.py`). If the teacher cache `kept` has everything that the
+    recipe matches, the teacher's outputs on cached examples are read from it instead of running the teacher.
+    """
+
+    own_term = "task"
+
+    def __init__(
+        self,
+        own: Objective,
+        output: Output,
+        recipe: Recipe,
+        student: TransformerConfig,
+        teacher: TransformerConfig,
+        kept: KeptTeacher | None = None,
+    ):
+        super().__init__(recipe, student, teacher)
+        self.own, self.output = own, output
+        names = needed(self.matches, self.layers)
+        self.kept = kept if kept is not None and kept.columns.hold(names) else None
+        self.columns = None if self.kept is None else self.kept.columns.only(names)
+        self.num_heads = teacher.num_heads
+        self.is_capturable = own.is_capturable
+
+    def prepare(self, batch: Batch, generator: torch.Generator) -> StepInputs:
+        step_inputs = self.own.prepare(batch, generator)
+        targets = step_inputs.targets | self._token_targets(batch)
+        targets |= {term: targets["task"] for term, match in self.matches.items() if match.quantity == "logits"}
+        if self.kept is not None and batch.numbers_host is not None:
+            targets |= self._kept_targets(batch, targets["task"])
+        return StepInputs(step_inputs.batch, targets)
+
+    def _kept_targets(self, batch: Batch, own: Targets) -> dict[str, Targets]:
+        """Cached rows of the teacher as target values, which are split and padded together with the batch."""
+        device, targets = batch.ids_T.device, {}
+        if self.columns.units:
+            rows = self.kept.units(batch.numbers_host[:: batch.group_size] // batch.group_size, self.columns)
+            targets[UNITS] = dataclasses.replace(own, values_K=torch.from_numpy(rows).to(device))
+        if self.columns.tokens:
+            rows = torch.from_numpy(self.kept.tokens(batch.numbers_host, self.columns)).to(device)
+            targets[TOKENS] = dataclasses.replace(every_token(batch), values_K=rows)
+        return targets
+
+    def _teacher_pass(self, teacher: Transformer, step_inputs: StepInputs) -> Pass:
+        """The teacher's outputs, from the cache if the batch has cached rows."""
+        if not self.matches:
+            return Pass([], {})
+        if UNITS not in step_inputs.targets and TOKENS not in step_inputs.targets:
+            return super()._teacher_pass(teacher, step_inputs)
+        units, tokens = (
+            step_inputs.targets[name].values_K if name in step_inputs.targets else None for name in (UNITS, TOKENS)
+        )
+        outputs = unpack_rows(self.columns, units, tokens, self.output, self.num_heads, step_inputs.batch)
+        return Pass(outputs.hidden, outputs.qkv, outputs.answers)
+
+    def _answers(self, model: Transformer, outputs: Pass, batch: Batch) -> Tensor:
+        """The outputs of the task head, computed once so that all terms have the same dropout."""
+        if outputs.answers is None:
+            outputs.answers = model.outputs_of(outputs.x_TD, batch)
+        return outputs.answers
+
+    def _own_sum(self, student: Transformer, outputs: Pass, step_inputs: StepInputs) -> Tensor:
+        losses, _, weights = self.own.losses(self._answers(student, outputs, step_inputs.batch), step_inputs)
+        return (losses * weights).sum()
+
+    def _own_metrics(self, student: Transformer, outputs: Pass, step_inputs: StepInputs) -> dict[str, Tensor]:
+        losses, is_right, weights = self.own.losses(self._answers(student, outputs, step_inputs.batch), step_inputs)
+        return {"task": (losses * weights).sum(), "task_accuracy": (is_right * weights).sum()}
+
+    def _logits_sum(
+        self, term: str, match: Match, model: DistillationPair, student: Pass, teacher: Pass, step_inputs: StepInputs
+    ) -> Tensor:
+        with torch.no_grad():
+            theirs = self._answers(model.teacher, teacher, step_inputs.batch)
+        ours = self._answers(model.student, student, step_inputs.batch)
+        weights_K = step_inputs.targets[term].weights_K
+        num = min(len(ours), len(weights_K))
+        return (output_losses(self.output, match, ours[:num], theirs[:num]) * weights_K[:num]).sum()

@@ -1,0 +1,135 @@
+"""Augmented copies of labelled examples, as in TinyBERT (Jiao et al. 2019, arXiv 1909.10351, algorithm 1).
+
+    hornbook.augment(["the old lamp fell"], "runs/first", copies=3)
+
+Each replaceable word gets candidates. For a word that is one token they are the likeliest predictions of a
+masked-language model at its position; for a word of several tokens they are the words with the nearest vectors. In
+each copy, each word is replaced with probability 0.4 by one of its candidates. Copies equal to the text or to another
+copy are dropped, so there may be fewer than requested.
+"""
+
+import contextlib
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from hornbook.inference.encoder import EncoderModel
+from hornbook.inference.opening import load
+from hornbook.runs.augmentation.changing import Changeable, Replacement, changeable, changes, copied, spliced
+from hornbook.runs.augmentation.filling import WordFilling
+from hornbook.runs.augmentation.nearest import NearestWords
+from hornbook.runs.augmentation.settings import AugmentationSettings
+from hornbook.runs.augmentation.words import Word, in_case_of, replaceable
+from hornbook.tasks.records import Example, TextExample
+from hornbook.train.randomness import seed_of
+
+CHUNK = 256  # examples per batch of work
+Candidates = dict[int, tuple[str, ...]]  # by the index of the word
+
+
+class Augmenter:
+    """Proposes augmented copies of examples with a masked-language model and word vectors."""
+
+    def __init__(
+        self,
+        opened: EncoderModel,
+        settings: AugmentationSettings,
+        seed: int = 0,
+        autocast: Callable[[], object] = contextlib.nullcontext,
+    ):
+        self.settings, self.seed, self.tokenizer = settings, seed, opened.tokenizer
+        self.filling = WordFilling(opened, settings.candidates, settings.beside, autocast)
+        file = settings.vectors
+        self.nearest = NearestWords.from_model(opened) if file is None else NearestWords.from_file(Path(file))
+
+    @property
+    def num_tokens(self) -> int:
+        """Number of tokens that the model has processed so far."""
+        return self.filling.num_tokens
+
+    def changes(self, examples: Sequence[Example]) -> list[list[dict[str, Any]]]:
+        """For each example, the changed fields of each of its copies. They depend only on the seed and the example."""
+        found = self._candidates({each.text for example in examples for each in changeable(example)})
+        return [
+            [
+                changes(example, each.field, replacements)
+                for each in changeable(example)
+                for replacements in self._draw(example, each, *found[each.text])
+            ]
+            for example in examples
+        ]
+
+    def _candidates(self, texts: set[str]) -> dict[str, tuple[list[Word], Candidates]]:
+        """The replaceable words of each text with their candidates."""
+        ordered = sorted(texts)
+        encodings = self.tokenizer.encode_batch(ordered)
+        words = [replaceable(text, each) for text, each in zip(ordered, encodings, strict=True)]
+        found = self.filling.candidates(list(zip(encodings, words, strict=True)))
+        several = [word.text for each in words for word in each if word.token is None]
+        near = self.nearest.near(several, self.settings.candidates)
+        for text_words, candidates in zip(words, found, strict=True):
+            candidates |= {i: near[word.text] for i, word in enumerate(text_words) if word.token is None}
+        return {text: (words[i], found[i]) for i, text in enumerate(ordered)}
+
+    def _draw(
+        self, example: Example, field: Changeable, words: list[Word], candidates: Candidates
+    ) -> list[list[Replacement]]:
+        """The replacements of each copy of one text."""
+        chosen = [(word, candidates[i]) for i, word in enumerate(words) if candidates.get(i) and field.allows(word)]
+        generator = np.random.default_rng(seed_of(self.seed, "augment", field.field, repr(example)))
+        is_replaced = generator.random((self.settings.copies, len(chosen))) < self.settings.share
+        which = generator.random((self.settings.copies, len(chosen)))
+        copies, seen = [], {field.text}
+        for mask, draws in zip(is_replaced, which, strict=True):
+            replacements = [
+                (word.start, word.stop, in_case_of(word.text, others[int(draw * len(others))]))
+                for (word, others), replace, draw in zip(chosen, mask, draws, strict=True)
+                if replace
+            ]
+            if (text := spliced(field.text, replacements)) not in seen:
+                seen.add(text)
+                copies.append(replacements)
+        return copies
+
+
+def open_filler(name: str | Path, device: str = "auto") -> EncoderModel:
+    """Loads a model that fills in masks; raises a `ValueError` for any other."""
+    opened = load(name, device=device)
+    if not isinstance(opened, EncoderModel):
+        raise ValueError(f"{name} is a decoder and cannot fill in masks: name an encoder for augmentation")
+    _ = opened.mask_filler  # raises if the model has no mlm head
+    return opened
+
+
+def augment(
+    examples: Sequence[Example | str],
+    model: str | Path,
+    copies: int = 20,
+    *,
+    vectors: str | Path | None = None,
+    share: float = 0.4,
+    candidates: int = 15,
+    seed: int = 0,
+) -> list[list[Example | str]]:
+    """Augmented copies of each example or plain text: at most `copies` for each of its texts.
+
+    >>> import hornbook
+    >>> len(hornbook.augment(["the river and the bridge"], "runs/first", copies=2))
+    1
+
+    `model` fills in masked words. `vectors` is a text file of word vectors; it defaults to the token embeddings of the
+    model.
+    """
+    settings = AugmentationSettings(copies, share, candidates, str(model), None if vectors is None else str(vectors))
+    opened = open_filler(model)
+    augmenter = Augmenter(opened, settings, seed)
+    found: list[list[Example | str]] = []
+    for first in range(0, len(examples), CHUNK):
+        some = examples[first : first + CHUNK]
+        records = [TextExample("", each) if isinstance(each, str) else each for each in some]
+        for given, record, changed in zip(some, records, augmenter.changes(records), strict=True):
+            made = [copied(record, each) for each in changed]
+            found.append([each.text for each in made] if isinstance(given, str) else made)
+    return found

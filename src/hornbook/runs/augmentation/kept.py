@@ -1,0 +1,100 @@
+"""Augmented copies stored in a run folder. They are made once; an interrupted run resumes making them.
+
+RUN/augmented.json     what they were made from: hashes of the examples, of the model and of the vectors; settings
+RUN/augmented.jsonl    one line per example: the changed fields of each of its copies
+"""
+
+import hashlib
+import json
+import os
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from hornbook.files import read_json, sha256, write_json
+from hornbook.inference.encoder import filler_folder
+from hornbook.runs.augmentation.changing import copied
+from hornbook.runs.augmentation.copies import CHUNK
+from hornbook.runs.augmentation.settings import AugmentationSettings
+from hornbook.runs.distillation.teacher import weights_fingerprint
+from hornbook.tasks.records import Example
+
+MADE_FROM, LINES = "augmented.json", "augmented.jsonl"
+Changes = Callable[[Sequence[Example]], list[list[dict[str, Any]]]]
+
+
+def made_from(examples: Sequence[Example], model: Path, settings: AugmentationSettings, seed: int) -> dict[str, Any]:
+    """Everything that determines the copies."""
+    digest = hashlib.sha256()
+    for example in examples:
+        digest.update(repr(example).encode("utf-8", "surrogatepass"))
+    return {
+        "examples": digest.hexdigest(),
+        "model": weights_fingerprint(filler_folder(model)),
+        "vectors": None if settings.vectors is None else sha256(Path(settings.vectors)),
+        "copies": settings.copies,
+        "share": settings.share,
+        "candidates": settings.candidates,
+        "beside": settings.beside,
+        "seed": seed,
+    }
+
+
+class KeptCopies:
+    """The copies in a folder. Raises a `ValueError` if the folder holds copies made from other examples, another model
+    or other settings."""
+
+    def __init__(self, folder: Path, source: dict[str, Any], num_examples: int):
+        self.folder, self.source, self.num_examples = folder, source, num_examples
+        self.lines = folder / LINES
+        if (folder / MADE_FROM).exists():
+            before = read_json(folder / MADE_FROM)
+            other = [name for name in source.keys() | before.keys() if source.get(name) != before.get(name)]
+            if other:
+                raise ValueError(
+                    f"{self.lines} was made from other {', '.join(sorted(other))}: remove it and {MADE_FROM} to make "
+                    "the copies again, or choose another --out"
+                )
+
+    def num_done(self) -> int:
+        """Number of examples whose copies are stored. Truncates a partly written chunk: chunks are made as a whole."""
+        if not self.lines.exists() or not (self.folder / MADE_FROM).exists():
+            return 0
+        ends = [0]
+        with open(self.lines, "rb+") as file:
+            for line in file:
+                if line.endswith(b"\n"):
+                    ends.append(ends[-1] + len(line))
+            done = len(ends) - 1
+            if done > self.num_examples:
+                raise ValueError(
+                    f"{self.lines} holds copies of {done} examples and there are {self.num_examples}: remove it and "
+                    f"{MADE_FROM} to make the copies again"
+                )
+            done = done if done >= self.num_examples else done // CHUNK * CHUNK
+            file.truncate(ends[done])
+        return done
+
+    def make(self, examples: Sequence[Example], changes: Changes, show: Callable[[int], None]) -> None:
+        """Makes the missing copies chunk by chunk; `show` receives the number of finished examples."""
+        if not (self.folder / MADE_FROM).exists():
+            self.folder.mkdir(parents=True, exist_ok=True)
+            self.lines.unlink(missing_ok=True)
+            write_json(self.folder / MADE_FROM, self.source)
+        for first in range(self.num_done(), len(examples), CHUNK):
+            show(first)
+            some = changes(examples[first : first + CHUNK])
+            with open(self.lines, "a", encoding="utf-8") as file:
+                file.writelines(json.dumps(each, ensure_ascii=False) + "\n" for each in some)
+                file.flush()
+                os.fsync(file.fileno())
+        show(len(examples))
+
+    def read(self, examples: Sequence[Example]) -> list[Example]:
+        """The copies of all examples, in their order."""
+        with open(self.lines, encoding="utf-8") as file:
+            return [
+                copied(example, changed)
+                for example, line in zip(examples, file, strict=True)
+                for changed in json.loads(line)
+            ]

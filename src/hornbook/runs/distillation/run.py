@@ -1,0 +1,259 @@
+"""`hornbook.distill`: distils a large model into a small one, on plain text or on a task.
+
+    hornbook.distill("runs/base", "distilbert", "runs/small", corpora=["corpus"])
+    hornbook.distill("runs/sst", "runs/small", "runs/small-sst", task="sst-2", data="glue/SST-2")
+
+The first is pre-training (`runs.pretraining`) and the second fine-tuning (`runs.finetuning`) with a teacher, so they
+resume, validate, report and predict in the same way.
+"""
+
+import dataclasses
+import difflib
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from hornbook.config import parsed
+from hornbook.devices import refuse_beyond_memory
+from hornbook.files import read_json
+from hornbook.interop.folder import load_folder
+from hornbook.interop.hub import model_folder
+from hornbook.lifecycle.locking import locks_out
+from hornbook.models import registry
+from hornbook.models.gpt import Gpt
+from hornbook.models.pair import initialise_from_teacher
+from hornbook.models.transformer import Transformer, TransformerConfig
+from hornbook.runs.distillation.teacher import Teacher, open_teacher
+from hornbook.runs.finetuning import record as finetuning
+from hornbook.runs.finetuning.api import Finetuned, checked_inputs, finetune
+from hornbook.runs.finetuning.record import SHAPE
+from hornbook.runs.finetuning.settings import FinetuneSettings, settings_for
+from hornbook.runs.finetuning.steps import with_steps
+from hornbook.runs.pretraining import record as pretraining
+from hornbook.runs.pretraining.run import pretrain, settings_with_teacher
+from hornbook.runs.pretraining.settings import PretrainSettings, changed_of_family
+from hornbook.tasks.datasets import known
+from hornbook.text.tokenizer import Tokenizer
+from hornbook.train.loop import Outcome, Status
+from hornbook.train.randomness import seed_of
+
+Log = Callable[[str], None]
+RECIPE = "objective.recipe"
+HALVES = ("distilbert", "distilgpt2")  # students with half of their teacher's layers
+
+
+@locks_out
+def distill(
+    teacher: str | Path,
+    student: str | Path | None,
+    out: str | Path,
+    *,
+    corpora: Sequence[str | Path] | str | Path = (),
+    task: str | None = None,
+    data: Any = None,
+    recipe: str | None = None,
+    overrides: dict | None = None,
+    seed: int | None = None,
+    resume: bool = False,
+    on_progress: Callable[[Status], None] | None = None,
+    log: Log = print,
+    **more: Any,
+) -> Outcome | Finetuned:
+    """Distils `teacher` into `student`: on the text of `corpora`, or on a `task` with labelled `data`.
+
+    >>> import hornbook
+    >>> hornbook.distill("runs/first", "distilbert", "runs/small", corpora="corpus", steps=20_000)  # doctest: +SKIP
+
+    The student is a preset (by default `distilbert`, or `distilgpt2` for a GPT) or, on a task, a model folder. `recipe`
+    is a name (`distilbert`, `tinybert`, `patient`, `minilm`) or a JSON file. `overrides` sets any setting by its dotted
+    name; `model.*` sets the shape of a preset. `more` are further arguments of `hornbook.pretrain` or
+    `hornbook.finetune`.
+    """
+    started_run = read_json(Path(out) / "run.json") if resume and (Path(out) / "run.json").exists() else {}
+    if not corpora and "task" in started_run:
+        task, data = task or started_run["task"], data if data is not None else started_run["data"]["path"]
+    if bool(corpora) == (task is not None) and not started_run:
+        raise ValueError("give either --corpus, to distil on plain text, or --task and --data, to distil on a task")
+    opened = open_teacher(str(teacher))
+    student = str(student or started_run.get("preset") or started_run.get("model") or _default_student(opened))
+    overrides = resolved_overrides(opened, student, task, recipe, overrides, started_run, log)
+    common = {"seed": seed, "resume": resume, "on_progress": on_progress, "log": log, "teacher": opened}
+    if task is None:
+        return pretrain(student, corpora, out, overrides=overrides, **common, **more)
+    shape = shape_overrides(started_run.get("request", {}).get("overrides", {}) if started_run else overrides)
+    model = open_student(student, opened, shape, *_seed_and_start(started_run, seed, overrides), log)
+    return finetune(student, data, task, out, overrides=overrides, opened=model, **common, **more)
+
+
+def resolve_settings(
+    teacher: str | Path,
+    student: str | Path | None = None,
+    *,
+    task: str | None = None,
+    data: Any = None,
+    recipe: str | None = None,
+    overrides: dict | None = None,
+    seed: int | None = None,
+    log: Log = print,
+    **more: Any,
+) -> tuple[PretrainSettings | FinetuneSettings, TransformerConfig | None]:
+    """The settings that `distill` would run with, and on a task the config of a new student; nothing is trained. On a
+    task some settings depend on the `data` (epochs for a large data set, intervals of logging and validation)."""
+    opened = open_teacher(str(teacher))
+    student = str(student or _default_student(opened))
+    overrides = resolved_overrides(opened, student, task, recipe, overrides, {}, log)
+    common = {"seed": seed, "overrides": overrides, "teacher": opened.name}
+    if task is None:
+        return settings_with_teacher(pretraining.Request(student, **common, **more), opened), None
+    model = open_student(student, opened, shape_overrides(overrides), *_seed_and_start({}, seed, overrides), log)
+    request = finetuning.Request(student, task, str(data), **common, **more)
+    config = None if model is None else model[0].config
+    if data is None:
+        trained = load_folder(model_folder(student))[0] if model is None else model[0]
+        return settings_for(known(task), trained, request.all_overrides(), has_teacher=True), config
+    inputs = checked_inputs(request, data, model, opened, log)
+    return with_steps(inputs.settings, inputs), config
+
+
+def _default_student(teacher: Teacher) -> str:
+    return "distilgpt2" if isinstance(teacher.model, Gpt) else "distilbert"
+
+
+def resolved_overrides(
+    teacher: Teacher,
+    student: str,
+    task: str | None,
+    recipe: str | None,
+    overrides: dict | None,
+    started_run: dict,
+    log: Log,
+) -> dict:
+    """The overrides, completed with the student's shape and the recipe; those not given depend on the teacher."""
+    if task is None and student not in registry.PRESETS and Path(student).is_dir():
+        raise ValueError(
+            f"{student} is a folder, and on plain text a student is a preset, such as distilbert or tinybert-4: give a "
+            "preset, with model.num_layers and the like for its shape, or distil on a task, by --task and --data"
+        )
+    overrides = dict(overrides or {})
+    if not started_run:
+        overrides = half_of_teacher(teacher, student, overrides, log) | overrides
+    if recipe is not None:
+        overrides[RECIPE] = _read_recipe(recipe)
+    elif RECIPE not in overrides and not started_run:
+        overrides[RECIPE] = _default_recipe(teacher, student, task, overrides, log)
+    return overrides
+
+
+def half_of_teacher(teacher: Teacher, student: str, overrides: dict, log: Log) -> dict:
+    """The shape of DistilBERT or DistilGPT2 for a teacher that is not of the published size, as overrides: half its
+    layers and otherwise its shape. Settings in `overrides` are left out; empty if nothing differs from the preset."""
+    if student not in HALVES or Path(student).is_dir():
+        return {}
+    theirs, published = teacher.model.config, registry.preset(student).model
+    shape = {name: getattr(theirs, name) for name in ("width", "num_heads", "inner_width")}
+    shape |= {"num_layers": max(1, theirs.num_layers // 2)}
+    shape = {name: value for name, value in shape.items() if f"model.{name}" not in overrides}
+    if all(getattr(published, name) == value for name, value in shape.items()):
+        return {}
+    log(f"{student} in the shape of the teacher: " + ", ".join(f"{name} {value}" for name, value in shape.items()))
+    return {f"model.{name}": str(value) for name, value in shape.items()}
+
+
+def _seed_and_start(started_run: dict, seed: int | None, overrides: dict) -> tuple[int, str]:
+    """The seed and `objective.start` that determine the initial weights of a new student: from the record of a resumed
+    run, or from the request."""
+    if started_run:
+        settings = started_run.get("settings") or {}
+        return settings.get("runtime", {}).get("seed", 0), settings.get("objective", {}).get("start", "teacher")
+    seed = _integer(overrides, "runtime.seed", 0) if seed is None else seed
+    return seed, overrides.get("objective.start", "teacher")
+
+
+def _integer(overrides: dict, name: str, default: int) -> int:
+    return parsed(str(overrides.get(name, default)), int, name)
+
+
+def _read_recipe(recipe: str) -> str:
+    """The content of a recipe file, so that the run records it; a recipe name is returned as it is."""
+    path = Path(recipe)
+    if path.suffix != ".json" or recipe.lstrip()[:1] in ("{", "["):
+        return recipe
+    if not path.is_file():
+        raise ValueError(f"there is no file {recipe}: check the path of the recipe")
+    return path.read_text(encoding="utf-8").strip()
+
+
+def _default_recipe(teacher: Teacher, preset: str, task: str | None, overrides: dict, log: Log) -> str:
+    """The default recipe: on a task TinyBERT's; on plain text DistilBERT's if student and teacher have the same width
+    and the teacher has a vocabulary head, else TinyBERT's."""
+    if task is not None:
+        return "tinybert"
+    width = _integer(overrides, "model.width", registry.preset(preset).model.width)
+    if width != teacher.model.config.width:
+        log(f"recipe tinybert, as the student is {width} wide and the teacher {teacher.model.config.width}")
+        return "tinybert"
+    if not {"mlm", "clm"} & set(teacher.model.heads):
+        log("recipe tinybert, as the teacher has no vocabulary head, which distilbert needs")
+        return "tinybert"
+    if preset.startswith("tinybert"):
+        return "tinybert"
+    if not isinstance(teacher.model, Gpt):
+        log("recipe distilbert; if the student will also be distilled on tasks, --recipe tinybert retains more")
+    return "distilbert"
+
+
+def _check_model(name: str) -> None:
+    """Raises a `ValueError` if there is no such model, with a hint if the name is a misspelt preset."""
+    try:
+        model_folder(name)
+    except ValueError as error:
+        near = difflib.get_close_matches(name, registry.PRESETS, n=2)
+        hint = f"; did you mean the preset {' or '.join(near)}?" if near else ""
+        raise ValueError(f"{error}{hint}") from None
+
+
+def shape_overrides(overrides: dict) -> dict:
+    """The overrides of the student's shape."""
+    return {name: value for name, value in overrides.items() if name.startswith(SHAPE)}
+
+
+@dataclasses.dataclass(frozen=True)
+class _Student:
+    model: TransformerConfig
+
+
+def open_student(
+    name: str, teacher: Teacher, shape: dict, seed: int, start: str, log: Log
+) -> tuple[Transformer, Tokenizer] | None:
+    """A new student from a preset with the given shape and the teacher's vocabulary, and its tokenizer; None for a
+    folder, which is loaded like any model. With `start="teacher"` its weights are initialised from the teacher's."""
+    if Path(name).is_dir() or name not in registry.PRESETS:
+        _check_model(name)
+        if shape:
+            raise ValueError(
+                f"{next(iter(shape))} cannot be changed, as {name} has weights of a fixed shape: leave it out, or give "
+                "a preset as --student, such as tinybert-4"
+            )
+        return None
+    if "model.vocab_size" in shape:
+        raise ValueError("model.vocab_size is that of the teacher, whose tokenizer the student uses: leave it out")
+    config, theirs = registry.preset(name).model, teacher.model.config
+    config = changed_of_family(_Student(config), shape, registry.family_of(config).family).model
+    positions = min(config.max_positions, theirs.max_positions)
+    if "model.max_positions" in shape and positions < config.max_positions:
+        raise ValueError(f"model.max_positions is at most the teacher's {positions}: lower it, or leave it out")
+    config = dataclasses.replace(config, vocab_size=theirs.vocab_size, max_positions=positions)
+    refuse_beyond_memory(
+        4.0 * config.num_matrix_parameters,
+        "cpu",
+        f"the {config.num_matrix_parameters:,} parameters of the student need",
+        "give a smaller preset as --student, or lower model.num_layers, model.width or model.inner_width",
+    )
+    family = registry.family_of(config)
+    student = family(family.for_tokenizer(config, teacher.tokenizer.pad_id, teacher.tokenizer.end_id), ())
+    student.initialise(torch.Generator().manual_seed(seed_of(seed, "weights")))
+    if start == "teacher":
+        log(f"the student {initialise_from_teacher(student, teacher.model)}")
+    return student.eval(), teacher.tokenizer

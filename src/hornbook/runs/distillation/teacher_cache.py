@@ -1,0 +1,211 @@
+"""A teacher's outputs cached on disk: computed once before the first epoch, read in every epoch.
+
+RUN/teacher/units.npy, tokens.npy     one row per unit and per token (`objectives.distillation.kept_teacher`), float32
+RUN/teacher/cache.json                what the outputs depend on, and the number of finished groups of units
+"""
+
+import hashlib
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from hornbook.files import read_json, write_json
+from hornbook.objectives.distillation.kept_teacher import ANSWERS, Columns, columns_for, needed, teacher_rows
+from hornbook.objectives.distillation.task_objective import TaskDistillation
+from hornbook.report.wording import size
+from hornbook.runs.distillation.teacher import Teacher
+from hornbook.runs.finetuning.inputs import Inputs, Log
+from hornbook.runs.finetuning.settings import TaskDistillationSettings
+from hornbook.tasks.objective import TaskObjective
+from hornbook.tasks.running import grouped
+from hornbook.tasks.task import Features
+from hornbook.train.device import Runtime
+from hornbook.train.loop import Status
+
+FOLDER, STATE = "teacher", "cache.json"
+GROUPS_BETWEEN_SAVES = 20
+
+
+class TeacherCache:
+    """Teacher outputs in two files of rows. Raises a `ValueError` if the folder holds the outputs of another teacher,
+    other data or other settings."""
+
+    def __init__(self, folder: Path, columns: Columns, features: Features, follows_from: dict[str, Any]):
+        self.folder, self.columns, self.features = folder, columns, features
+        self.lengths = np.array([len(each) for each in features.ids], np.int64)
+        self.starts = np.concatenate([np.zeros(1, np.int64), np.cumsum(self.lengths)])
+        sizes = {"units": (features.num_units, columns.units), "tokens": (int(self.starts[-1]), columns.tokens)}
+        self.sizes = {name: (rows, sum(widths.values())) for name, (rows, widths) in sizes.items() if widths}
+        self.follows_from = follows_from
+        if (folder / STATE).exists():
+            self._refuse_other(read_json(folder / STATE)["follows_from"])
+        self.files: dict[str, np.memmap] = {}
+
+    def _refuse_other(self, before: dict[str, Any]) -> None:
+        names = self.follows_from.keys() | before.keys()
+        if other := sorted(name for name in names if self.follows_from.get(name) != before.get(name)):
+            raise ValueError(
+                f"the teacher outputs in {self.folder} were computed with other {', '.join(other)}: remove that folder "
+                "to compute them again, or choose another --out"
+            )
+
+    def open(self) -> int:
+        """Opens or creates the files; returns the number of finished groups."""
+        if not (self.folder / STATE).exists():
+            self.folder.mkdir(parents=True, exist_ok=True)
+            for name, size in self.sizes.items():
+                np.lib.format.open_memmap(self._file(name), "w+", np.float32, size).flush()
+            self.save(0)
+        self.files = {name: np.load(self._file(name), mmap_mode="r+") for name in self.sizes}
+        return read_json(self.folder / STATE)["done_groups"]
+
+    def _file(self, name: str) -> Path:
+        return self.folder / f"{name}.npy"
+
+    def save(self, done_groups: int) -> None:
+        """Flushes the rows, then records the number of finished groups."""
+        for file in self.files.values():
+            file.flush()
+        write_json(self.folder / STATE, {"follows_from": self.follows_from, "done_groups": done_groups})
+
+    def write(self, units: list[int], rows_of_units: torch.Tensor | None, rows_of_tokens: torch.Tensor | None) -> None:
+        if rows_of_units is not None:
+            self.files["units"][units] = rows_of_units.cpu().numpy()
+        if rows_of_tokens is not None:
+            self.files["tokens"][self._token_rows(_sequences(units, self.features))] = rows_of_tokens.cpu().numpy()
+
+    def units(self, units: np.ndarray, columns: Columns) -> np.ndarray:
+        """The rows of units, with the given columns."""
+        return _select(self.files["units"][units], self.columns.units, columns.units)
+
+    def tokens(self, sequences: np.ndarray, columns: Columns) -> np.ndarray:
+        """The rows of all tokens of some sequences, with the given columns."""
+        return _select(self.files["tokens"][self._token_rows(sequences)], self.columns.tokens, columns.tokens)
+
+    def _token_rows(self, sequences: np.ndarray) -> np.ndarray:
+        lengths = self.lengths[sequences]
+        within = np.arange(lengths.sum()) - np.repeat(np.cumsum(lengths) - lengths, lengths)
+        return np.repeat(self.starts[sequences], lengths) + within
+
+
+def _sequences(units: list[int], features: Features) -> np.ndarray:
+    """The indices of the sequences of some units."""
+    size = features.group_size
+    return (np.array(units)[:, None] * size + np.arange(size)).ravel()
+
+
+def _select(rows: np.ndarray, stored: Mapping[str, int], requested: Mapping[str, int]) -> np.ndarray:
+    """The requested columns of rows, in stored order. Columns are given as a width by name."""
+    mask = np.repeat([name in requested for name in stored], list(stored.values()))
+    return np.ascontiguousarray(rows if mask.all() else rows[:, mask])
+
+
+def cache_plan(inputs: Inputs, settings: TaskDistillationSettings, teacher: Teacher) -> tuple[Features, Columns] | None:
+    """The training examples in the teacher's tokens, and the teacher outputs that `objective.cache` stores; None if it
+    stores none. Raises a `ValueError` if they would take more than `objective.cache_gigabytes`."""
+    names = _names(settings, inputs, teacher)
+    if not names:
+        return None
+    features = inputs.train_features
+    if not teacher.reads_as(inputs.tokenizer):
+        features = inputs.train_features_for(teacher.tokenizer, teacher.model.config.max_positions)
+    columns = columns_for(names, inputs.saved.task.output, teacher.model.config, features.group_size)
+    if (num_bytes := _num_bytes(features, columns)) > settings.objective.cache_gigabytes * 1e9:
+        raise ValueError(
+            f"the cached teacher outputs would take {num_bytes / 1e9:.3g} GB on disk: raise objective.cache_gigabytes "
+            f"({settings.objective.cache_gigabytes:g}), or use --cache-teacher logits or none"
+        )
+    return features, columns
+
+
+def _num_bytes(features: Features, columns: Columns) -> int:
+    return columns.num_bytes(features.num_units, sum(map(len, features.ids)))
+
+
+def kept_teacher(
+    inputs: Inputs,
+    settings: TaskDistillationSettings,
+    teacher: Teacher,
+    runtime: Runtime,
+    folder: Path,
+    on_progress: Callable[[Status], None],
+    log: Log,
+) -> TeacherCache | None:
+    """The cache of teacher outputs that `objective.cache` requests, or None; missing outputs are computed."""
+    found = cache_plan(inputs, settings, teacher)
+    if found is None:
+        return None
+    features, columns = found
+    micro_tokens = settings.batch.micro_tokens
+    follows_from = {
+        "teacher": teacher.fingerprint,
+        "data": _fingerprint(features),
+        "columns": {"units": columns.units, "tokens": columns.tokens},
+        "precision": str(runtime.precision),
+        "micro_tokens": micro_tokens,
+    }
+    cache = TeacherCache(folder / FOLDER, columns, features, follows_from)
+    message = f"caching the teacher's outputs: {size(_num_bytes(features, columns))} in {cache.folder}"
+    _fill(cache, teacher, runtime, micro_tokens, lambda: log(message), on_progress)
+    return cache
+
+
+def _names(settings: TaskDistillationSettings, inputs: Inputs, teacher: Teacher) -> set[str]:
+    """Names of the columns to cache for all stages. A stage that needs more than `objective.cache` allows runs the
+    teacher instead. A teacher with another vocabulary cannot run on the student's batches: its logits are always
+    cached."""
+    requested = settings.objective.cache
+    if requested == "none" and not teacher.reads_as(inputs.tokenizer):
+        requested = "logits"
+    found: set[str] = set()
+    for recipe in settings.objective.stages(is_task=True) if requested != "none" else ():
+        output = inputs.saved.task.output
+        objective = TaskDistillation(TaskObjective(output), output, recipe, inputs.trained.config, teacher.model.config)
+        names = needed(objective.matches, objective.layers)
+        found |= names if requested == "all" or names <= {ANSWERS} else set()
+    return found
+
+
+def _fingerprint(features: Features) -> str:
+    digest = hashlib.sha256(str(features.group_size).encode())
+    for ids, segments in zip(features.ids, features.segments, strict=True):
+        digest.update(len(ids).to_bytes(8, "little") + ids.tobytes() + segments.tobytes())
+    return digest.hexdigest()
+
+
+@torch.no_grad()
+def _fill(
+    cache: TeacherCache,
+    teacher: Teacher,
+    runtime: Runtime,
+    micro_tokens: int,
+    announce: Callable[[], None],
+    on_progress: Callable[[Status], None],
+) -> None:
+    """Computes the missing outputs, short sequences first, in groups that depend only on the data, so that a resumed
+    cache is identical."""
+    features = cache.features
+    lengths = cache.lengths.reshape(-1, features.group_size)
+    order = np.argsort(lengths.max(1, initial=0), kind="stable").tolist()
+    groups = list(grouped(order, lengths.sum(1).tolist(), micro_tokens))
+    first = cache.open()
+    if first == len(groups):
+        return
+    announce()
+    model = teacher.model.to(runtime.device).eval()
+    started, num_tokens = time.monotonic(), 0
+    for number in range(first, len(groups)):
+        batch = features.packed(_sequences(groups[number], features).tolist()).to(runtime.device)
+        with runtime.autocast():
+            cache.write(groups[number], *teacher_rows(model, cache.columns, batch))
+        num_tokens += batch.num_tokens
+        done = number + 1
+        if done % GROUPS_BETWEEN_SAVES == 0 or done == len(groups):
+            cache.save(done)
+        seconds = max(time.monotonic() - started, 1e-9)
+        left = seconds / (done - first) * (len(groups) - done)
+        on_progress(Status(done, len(groups), {}, num_tokens / seconds, left, counted="answers to batch"))

@@ -1,0 +1,226 @@
+"""`hornbook.finetune`: fine-tunes a model on labelled data into a run that predicts.
+
+result = hornbook.finetune("bert-base-uncased", data=frame, task="classification")
+result.score                                   # on the dev split
+result.predict(["a text", "another"])
+"""
+
+import dataclasses
+import itertools
+from collections.abc import Callable
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from torch import nn
+
+from hornbook.config import checked
+from hornbook.files import read_json
+from hornbook.interop.hub import model_folder
+from hornbook.lifecycle.locking import run_lock
+from hornbook.lifecycle.resuming import other_options, refuse
+from hornbook.runs.augmentation.kept import MADE_FROM
+from hornbook.runs.distillation.task_stages import note_another_data_set, refuse_unfit_teacher, with_projections
+from hornbook.runs.distillation.teacher import Teacher
+from hornbook.runs.finetuning.augmented import with_copies
+from hornbook.runs.finetuning.inputs import Inputs, Log, open_inputs
+from hornbook.runs.finetuning.record import Request, command_of, read_run, refuse_other_request, refuse_other_tries
+from hornbook.runs.finetuning.run import Result, run_once
+from hornbook.runs.finetuning.sweep import REQUEST, run_many
+from hornbook.text.tokenizer import Tokenizer
+from hornbook.train.device import torch_settings_restored
+from hornbook.train.loop import Outcome, Status
+
+if TYPE_CHECKING:
+    from hornbook.inference.predictor import Predictor
+
+
+class Stopped(RuntimeError):
+    """A signal ended the run. Its state is saved; the same call with `resume=True` continues it."""
+
+    def __init__(self, out: Path, outcome: Outcome):
+        super().__init__(
+            f"stopped at step {outcome.step:,} and saved in {out}: the same command with --resume continues"
+        )
+        self.outcome = outcome
+
+
+@dataclasses.dataclass(frozen=True)
+class Finetuned(Result):
+    """A finished run, ready to predict."""
+
+    @cached_property
+    def predictor(self) -> "Predictor":
+        from hornbook.inference.predictor import load_predictor
+
+        return load_predictor(self.out)
+
+    def predict(self, items: Any) -> Any:
+        """One prediction per text, pair, question or sentence, in input order; for a data frame, a data frame."""
+        return self.predictor.predict(items)
+
+    def evaluate(self, data: Any, **columns: str) -> dict:
+        """Official scores on other data with 95% intervals."""
+        return self.predictor.evaluate(data, **columns)
+
+
+@torch_settings_restored()
+def finetune(
+    model: str | Path,
+    data: Any,
+    task: str | None = None,
+    out: str | Path | None = None,
+    *,
+    text: str | None = None,
+    pair: str | None = None,
+    label: str | None = None,
+    delimiter: str | None = None,
+    encoding: str | None = None,
+    epochs: float | None = None,
+    lr: float | None = None,
+    batch_size: int | None = None,
+    seed: int | None = None,
+    restarts: int = 1,
+    search: bool = False,
+    from_random: bool = False,
+    strict: bool = False,
+    overrides: dict | None = None,
+    resume: bool = False,
+    on_progress: Callable[[Status], None] | None = None,
+    log: Callable[[str], None] = print,
+    teacher: Teacher | None = None,
+    opened: tuple[nn.Module, Tokenizer] | None = None,
+) -> Finetuned:
+    """Fine-tunes a pre-trained model on a task.
+
+    Args:
+        model: A run folder, a folder that `transformers` wrote, or a Hugging Face name.
+        data: A folder, a file, a data frame, a list of dictionaries, or a dictionary of these by split.
+        task: The kind of task, or the name of a data set; defaults to that of the resumed run, or `classification`.
+        out: The run folder; by default a new one under `runs/`.
+        text, pair, label: The columns; inferred by default.
+        delimiter, encoding: The format of the files; detected by default.
+        epochs, lr, batch_size, seed: Settings of the run; they default to the published values for the task and model.
+        restarts: Number of runs with different seeds; the one with the best dev score is kept.
+        search: Try the four published learning rates and keep the best by dev score.
+        from_random: Train the same network from randomly initialised weights.
+        strict: Raise a `ValueError` at the first bad row.
+        overrides: Any setting by its dotted name.
+        resume: Continue the run in `out`.
+        on_progress, log: Receive the training status and the log messages.
+        teacher, opened: A teacher and the loaded student, as `hornbook.distill` passes them.
+
+    Returns:
+        The finished run: `score`, `scores`, `degenerate`, `predict(items)`, `evaluate(data)`.
+
+    >>> import hornbook
+    >>> settings = {"epochs": 1, "progress": False, "log": lambda message: None}
+    >>> result = hornbook.finetune("runs/first", "reviews.csv", out="runs/example", **settings)
+    >>> 0 <= result.score <= 1, len(result.predict(["A charming journey."]))
+    (True, 1)
+    """
+    if from_random and teacher is not None:
+        raise ValueError("from_random is for a model without a teacher: name a preset as the student instead")
+    restarts = checked(restarts, int, "--restarts", low=1, high=1000)
+    if search and lr is not None:
+        raise ValueError("--search chooses the learning rate: leave out --search, or --lr")
+    task = task or (recorded_request(out).get("task") if resume and out is not None else None) or "classification"
+    out = _new_folder(task) if out is None else Path(out)
+    path = str(Path(data).expanduser().resolve()) if isinstance(data, str | Path) else None
+    request = Request(
+        str(model),
+        task,
+        path,
+        text,
+        pair,
+        label,
+        epochs,
+        lr,
+        batch_size,
+        seed,
+        from_random,
+        strict,
+        overrides or {},
+        None if teacher is None else teacher.name,
+        delimiter,
+        encoding,
+    )
+    on_progress = on_progress or (lambda status: None)
+    read_once: list[Inputs] = []
+
+    def open_with(variant: Request) -> Inputs:
+        """The inputs with the settings of a request; data and model are read only once."""
+        if not read_once:
+            inputs = dataclasses.replace(checked_inputs(request, data, opened, teacher, log), folder=out)
+            if teacher is not None and opened is None:
+                inputs = with_projections(inputs, model_folder(request.model), teacher, log)
+            read_once.append(with_copies(inputs, request, teacher, out, on_progress, log))
+        return read_once[0].with_request(variant)
+
+    with run_lock(out):  # before augmented copies and cached teacher outputs are written there
+        _check_folder(out, resume)
+        if _has_run(out):
+            request, restarts, search = _as_started(out, request, restarts, search)
+        if restarts > 1 or search:
+            result = run_many(
+                out, request, open_with, teacher, restarts=restarts, search=search, on_progress=on_progress, log=log
+            )
+        else:
+            result = run_once(out, request, open_with(request), on_progress, log, teacher)
+    if isinstance(result, Outcome):
+        raise Stopped(out, result)
+    return Finetuned(**vars(result))
+
+
+def checked_inputs(
+    request: Request, data: Any, opened: tuple[nn.Module, Tokenizer] | None, teacher: Teacher | None, log: Log
+) -> Inputs:
+    """Data, model and settings of a run; raises a `ValueError` if the teacher does not fit them."""
+    inputs = open_inputs(request, data, log, opened)
+    if teacher is not None:
+        refuse_unfit_teacher(teacher, inputs)
+        note_another_data_set(teacher, inputs, log)
+    return inputs
+
+
+def _check_folder(out: Path, resume: bool) -> None:
+    is_started = has_started(out)
+    if is_started and not resume:
+        raise ValueError(f"{out} already holds a run: add --resume to continue it, or choose another --out")
+    if not is_started and out.exists() and any(path for path in out.iterdir() if not path.name.endswith(".tmp")):
+        raise ValueError(f"{out} exists and is not a run: choose another --out, or empty it")
+
+
+def has_started(out: Path) -> bool:
+    """Whether a folder holds a run, or augmented copies made for one."""
+    return _has_run(out) or (out / MADE_FROM).exists()
+
+
+def _has_run(out: Path) -> bool:
+    return (out / "run.json").exists() or (out / REQUEST).exists()
+
+
+def recorded_request(out: str | Path) -> dict[str, Any]:
+    """The request that the run in `out` was started with; empty if there is no run."""
+    files = [Path(out) / name for name in (REQUEST, "run.json")]
+    return next((read_json(file).get("request", {}) for file in files if file.exists()), {})
+
+
+def _as_started(out: Path, request: Request, restarts: int, search: bool) -> tuple[Request, int, bool]:
+    """The request, restarts and search that the run in `out` was started with, so that resuming needs only its folder.
+    Raises a `ValueError` if different ones are given."""
+    several = {"restarts": restarts if restarts > 1 else None, "search": search}
+    if not (out / REQUEST).exists():
+        run = read_run(out, command_of(request))
+        refuse(out, other_options({"restarts": 1, "search": False}, several))
+        refuse_other_request(out, run, request)
+        return Request(**run["request"]), 1, False
+    recorded = read_json(out / REQUEST)
+    refuse(out, other_options(recorded, several))
+    refuse_other_tries(out, recorded["request"], request)
+    return Request(**recorded["request"]), recorded["restarts"], recorded["search"]
+
+
+def _new_folder(task: str) -> Path:
+    runs = Path("runs")
+    return next(runs / f"{task}-{i}" for i in itertools.count(1) if not (runs / f"{task}-{i}").exists())

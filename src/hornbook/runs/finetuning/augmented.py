@@ -1,0 +1,87 @@
+"""Training on augmented copies in addition to the examples (`hornbook.runs.augmentation`); they are stored in the run
+folder."""
+
+import math
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+from hornbook.files import read_json
+from hornbook.inference.encoder import EncoderModel
+from hornbook.interop.hub import model_folder
+from hornbook.runs.augmentation.copies import Augmenter, open_filler
+from hornbook.runs.augmentation.kept import KeptCopies, made_from
+from hornbook.runs.distillation.teacher import Teacher
+from hornbook.runs.finetuning.inputs import Inputs, Log
+from hornbook.runs.finetuning.record import Request
+from hornbook.train.device import decide, prepare
+from hornbook.train.loop import Status
+
+OnProgress = Callable[[Status], None]
+
+
+def with_copies(
+    inputs: Inputs, request: Request, teacher: Teacher | None, out: Path, on_progress: OnProgress, log: Log
+) -> Inputs:
+    """The inputs with `augment.copies` copies per text, which are made in the folder `out` or read from it."""
+    settings, seed = inputs.settings.augment, inputs.settings.runtime.seed
+    if not settings.copies:
+        return inputs
+    model = _filler_folder(settings.model, request, teacher)
+    kept = KeptCopies(out, made_from(inputs.train, model, settings, seed), len(inputs.train))
+    if kept.num_done() < len(inputs.train):
+        log(f"making up to {settings.copies} copies per text of {len(inputs.train):,} examples with {model}")
+        runtime = decide(inputs.settings.runtime, 0.0)
+        prepare(runtime)
+        augmenter = Augmenter(_open_filler(model, teacher, str(runtime.device)), settings, seed, runtime.autocast)
+        kept.make(inputs.train, augmenter.changes, _progress(on_progress, len(inputs.train), augmenter))
+    copies = kept.read(inputs.train)
+    log(f"training on {len(copies):,} augmented copies in addition to {len(inputs.train):,} examples")
+    return replace(inputs, copies=copies)
+
+
+def _filler_folder(named: str | None, request: Request, teacher: Teacher | None) -> Path:
+    """The folder of the model that proposes words: the named one, or else the pre-trained model that this run or its
+    teacher was fine-tuned from."""
+    if named is not None:
+        return model_folder(named)
+    if teacher is None:
+        return model_folder(request.model)
+    record = teacher.folder / "run.json"
+    base = read_json(record).get("model") if record.exists() else None
+    if base is None:
+        raise ValueError(
+            f"the model that the teacher {teacher.name} was fine-tuned from is not known, and augmentation needs a "
+            "masked-language model: name one by --augment-model"
+        )
+    try:
+        return model_folder(base)
+    except ValueError as error:
+        raise ValueError(
+            f"the teacher {teacher.name} was fine-tuned from {base}, which augmentation uses by default, but {error}: "
+            "name another model by --augment-model"
+        ) from None
+
+
+def _open_filler(model: Path, teacher: Teacher | None, device: str) -> EncoderModel:
+    try:
+        return open_filler(model, device)
+    except ValueError as error:
+        flag = "--augment-model" if teacher is not None else "--set augment.model=MODEL"
+        raise ValueError(f"{error}: name a masked-language model by {flag} for augmentation") from None
+
+
+def _progress(on_progress: OnProgress, num_examples: int, augmenter: Augmenter) -> Callable[[int], None]:
+    """A callback that reports the number of finished examples as a `Status`."""
+    started, first = time.monotonic(), None
+
+    def show(num_done: int) -> None:
+        nonlocal first
+        first = num_done if first is None else first
+        seconds = max(time.monotonic() - started, 1e-9)
+        left = (num_examples - num_done) * seconds / (num_done - first) if num_done > first else math.inf
+        speed = augmenter.num_tokens / seconds
+        on_progress(Status(num_done, num_examples, {}, speed, left, counted="copies of example"))
+
+    return show

@@ -1,0 +1,76 @@
+"""`hornbook.check`: reports how fine-tuning would read the data and how long it would take, without training."""
+
+from pathlib import Path
+from typing import Any
+
+from hornbook.runs.finetuning.inputs import Inputs, Log, open_inputs
+from hornbook.runs.finetuning.record import Request
+from hornbook.runs.finetuning.run import expected_seconds
+from hornbook.tasks.reading.read import read
+from hornbook.tasks.summary import spread, summarize
+
+
+def check(
+    data: Any,
+    task: str = "classification",
+    model: str | Path | None = None,
+    *,
+    text: str | None = None,
+    pair: str | None = None,
+    label: str | None = None,
+    delimiter: str | None = None,
+    encoding: str | None = None,
+    epochs: float | None = None,
+    lr: float | None = None,
+    batch_size: int | None = None,
+    seed: int | None = None,
+    strict: bool = False,
+    overrides: dict | None = None,
+    num_runs: int = 1,
+    log: Log = lambda message: None,
+) -> dict[str, Any]:
+    """Summarizes labelled data as fine-tuning would read it. Writes nothing.
+
+    Args:
+        data: A file, a folder, a data frame or a list of dictionaries, as `finetune` takes it.
+        task: The kind of task, or the name of a data set.
+        model: The model that would be fine-tuned: adds lengths in tokens and the expected training time.
+        text, pair, label: The columns; inferred by default.
+        delimiter, encoding: The format of the files; detected by default.
+        epochs, lr, batch_size, seed, overrides: Settings of the run, as for `finetune`.
+        strict: Raise a `ValueError` at the first bad row.
+        num_runs: Number of planned runs (restarts or a search), for the expected time.
+        log: Receives messages about what was inferred and about bad rows.
+
+    Returns:
+        A dictionary: `splits` (examples, unlabelled, duplicates, also_in_train, characters), `columns` with their
+        roles, `classes` or `numbers`, `left_out` rows by reason, `problems`; with a model also `tokens` and `training`.
+
+    >>> import hornbook
+    >>> rows = [{"text": f"text {i % 9}", "label": "even" if i % 2 else "odd"} for i in range(20)]
+    >>> found = hornbook.check(rows)
+    >>> found["splits"]["train"]["examples"], found["columns"]
+    (18, {'text': 'text', 'label': 'label'})
+    """
+    columns = {"text": text, "pair": pair, "label": label, "delimiter": delimiter, "encoding": encoding}
+    if model is None:
+        return summarize(read(task, data, **columns, strict=strict, seed=seed or 0))
+    path = str(Path(data).expanduser().resolve()) if isinstance(data, str | Path) else None
+    options = {"epochs": epochs, "lr": lr, "batch_size": batch_size, "seed": seed, "strict": strict}
+    request = Request(str(model), task, path, **columns, **options, overrides=overrides or {})
+    inputs = open_inputs(request, data, log)
+    return summarize(inputs.data) | {"tokens": _tokens(inputs), "training": _training(inputs, request, num_runs)}
+
+
+def _tokens(inputs: Inputs) -> dict[str, Any]:
+    """Sequence lengths including special tokens, each window counted separately."""
+    features = {"train": inputs.train_features, "dev": inputs.dev_features}
+    return {
+        name: spread([len(ids) for ids in each.ids]) | {"total": sum(map(len, each.ids)), "cut": each.num_cut}
+        for name, each in features.items()
+    } | {"longest": inputs.longest}
+
+
+def _training(inputs: Inputs, request: Request, num_runs: int) -> dict[str, Any]:
+    found = expected_seconds(inputs, request)
+    return found | {"runs": num_runs, "seconds": found["seconds"] * num_runs}

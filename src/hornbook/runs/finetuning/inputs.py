@@ -1,0 +1,205 @@
+"""The inputs of a fine-tuning run: the pre-trained model with its tokenizer, the data, and the settings."""
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from torch import Tensor, nn
+
+from hornbook.config import parsed
+from hornbook.data.problems import problem_lines
+from hornbook.interop.folder import load_folder
+from hornbook.interop.hub import model_folder
+from hornbook.runs.finetuning.format import with_task_format
+from hornbook.runs.finetuning.record import Request
+from hornbook.runs.finetuning.settings import SPAN_LENGTH, FinetuneSettings, published_for, settings_for, width_factor
+from hornbook.tasks.datasets import KnownDataSet, known
+from hornbook.tasks.evaluation import label_of
+from hornbook.tasks.reading.read import read
+from hornbook.tasks.reading.split import hold_out
+from hornbook.tasks.records import DataSet, Example, TextExample
+from hornbook.tasks.saved import SavedTask, make_task, output_for
+from hornbook.tasks.summary import in_short, summarize
+from hornbook.tasks.task import Features
+from hornbook.text.tokenizer import Tokenizer
+from hornbook.train.randomness import seed_of
+
+Log = Callable[[str], None]
+MANY_CLASSES = 10
+
+
+@dataclass(frozen=True)
+class Inputs:
+    """Everything a run needs, read once for all runs of a search.
+
+    `threshold_part` is a held-out part of train on which the no-answer threshold is chosen. `copies` are augmented
+    examples that are added to train (`augmented.py`). `projections` map a student's hidden states to its
+    teacher's width, as learned in an earlier stage.
+    """
+
+    named: KnownDataSet
+    data: DataSet
+    trained: nn.Module
+    tokenizer: Tokenizer
+    settings: FinetuneSettings
+    saved: SavedTask
+    train: list[Example]
+    threshold_part: list[Example]
+    copies: list[Example] | None = None
+    projections: Mapping[str, Tensor] = field(default_factory=dict)
+    folder: Path | None = None  # shared by all runs, for files that are made once
+
+    @property
+    def longest(self) -> int:
+        return longest_for(self.trained.config.max_positions, self.data.kind, self.settings.task.max_length)
+
+    def encode(self, examples: list[Example]) -> Features:
+        return self.saved.task.encode(examples, self.tokenizer, self.longest)
+
+    def train_features_for(self, tokenizer: Tokenizer, max_positions: int) -> Features:
+        """The training examples encoded with another model's tokenizer and length limit."""
+        longest = longest_for(max_positions, self.data.kind, self.settings.task.max_length)
+        return self.saved.task.encode([*self.train, *(self.copies or [])], tokenizer, longest)
+
+    def with_request(self, request: Request) -> "Inputs":
+        """The same data and model with the settings of another request, such as its learning rate or seed."""
+        num_examples = len(self.data.parts["train"])
+        has_teacher = request.teacher is not None
+        settings = settings_for(self.named, self.trained, request.all_overrides(), has_teacher, num_examples)
+        if settings == self.settings:
+            return self
+        train, threshold_part = training_split(self.data, self.named, settings)
+        other = replace(self, settings=settings, train=train, threshold_part=threshold_part)
+        if train == self.train:
+            vars(other)["train_features"] = self.train_features
+        vars(other)["dev_features"] = self.dev_features
+        return other
+
+    def initialised_from(self, model: nn.Module, projections: Mapping[str, Tensor]) -> "Inputs":
+        """The same inputs with other weights of the same model."""
+        other = replace(self, trained=model, projections=projections)
+        vars(other).update(train_features=self.train_features, dev_features=self.dev_features)
+        return other
+
+    @cached_property
+    def dev(self) -> list[Example]:
+        """The dev examples that can be scored."""
+        return [each for each in self.data.parts["dev"] if is_scored(each, self.named)]
+
+    @cached_property
+    def train_features(self) -> Features:
+        return self.encode([*self.train, *(self.copies or [])])
+
+    @cached_property
+    def dev_features(self) -> Features:
+        return self.encode(self.dev)
+
+
+def longest_for(max_positions: int, kind: str, requested: int | None) -> int:
+    """The maximum sequence length in tokens for a kind of task."""
+    return min(max_positions, requested or (SPAN_LENGTH if kind == "spans" else max_positions))
+
+
+def read_labelled(request: Request, data: Any, log: Log) -> tuple[KnownDataSet, DataSet]:
+    """The data of a request. Raises a `ValueError` if there is nothing to train or to validate on."""
+    named = known(request.task)
+    seed = parsed(str(request.all_overrides().get("runtime.seed", 0)), int, "runtime.seed")
+    read_data = read(
+        request.task,
+        data,
+        text=request.text,
+        pair=request.pair,
+        label=request.label,
+        delimiter=request.delimiter,
+        encoding=request.encoding,
+        strict=request.strict,
+        seed=seed,
+    )
+    for message in (*read_data.messages, *problem_lines(read_data.problems.as_dict()), _number_hint(read_data)):
+        if message:
+            log(message)
+    if not read_data.parts.get("train"):
+        raise ValueError("the data has no training split: add a train file next to the dev file")
+    _refuse_one_class(read_data)
+    dev = read_data.parts.get("dev", [])
+    num_scored = sum(is_scored(each, named) for each in dev)
+    if not num_scored:
+        raise ValueError("the data has no dev examples to validate on: give a dev file with labels, or more examples")
+    if num_scored < len(dev):
+        hint = "; use --task squad2 or spans-or-none for them" if named.kind == "spans" else ""
+        log(f"{len(dev) - num_scored:,} examples of dev have no label and are not scored{hint}")
+    return named, read_data
+
+
+def _refuse_one_class(data: DataSet) -> None:
+    """Raises a `ValueError` if all training examples have one class, which any model would predict perfectly."""
+    if data.kind == "classification" and not data.is_multi:
+        found = {example.label for example in data.parts["train"]}
+        if len(found) == 1:
+            raise ValueError(f"every training example has the label '{found.pop()}': add examples of other classes")
+
+
+def _number_hint(data: DataSet) -> str | None:
+    """A hint if the classes look like numbers, else None."""
+    if data.kind != "classification" or data.is_multi or len(data.labels) < MANY_CLASSES:
+        return None
+    if 2 * len(data.labels) < sum(map(len, data.parts.values())) or not all(map(_is_number, data.labels)):
+        return None
+    return f"the {len(data.labels)} labels look like numbers: use --task regression to predict numbers"
+
+
+def _is_number(text: str) -> bool:
+    try:
+        return math.isfinite(float(text))
+    except ValueError:
+        return False
+
+
+def is_scored(example: Example, named: KnownDataSet) -> bool:
+    """Whether an example has a label that the task can predict; spans need an answer unless the task allows none."""
+    label = label_of(example)
+    return label is not None and (named.kind != "spans" or named.may_be_none or bool(label))
+
+
+def open_inputs(request: Request, data: Any, log: Log, opened: tuple[nn.Module, Tokenizer] | None = None) -> Inputs:
+    """Reads data and model, resolves all settings, and logs what was inferred and which rows were bad. `opened` is the
+    model with its tokenizer if it is already loaded."""
+    named, read_data = read_labelled(request, data, log)
+    for message in in_short(summarize(read_data)):
+        log(message)
+    trained, tokenizer = opened or load_folder(model_folder(request.model))
+    width = trained.config.width
+    overrides = request.all_overrides()
+    settings = settings_for(named, trained, overrides, request.teacher is not None, len(read_data.parts["train"]))
+    of_family = published_for(named, trained, settings)
+    if published := [f"{name}={value}" for name, value in of_family.items() if name not in overrides]:
+        log(f"as published for {trained.family}: {', '.join(published)}")
+    if "optimizer.lr" not in overrides | of_family and width_factor(width) > 1:
+        log(f"learning rate {settings.optimizer.lr:g}: higher than the published one, as the model is {width} wide")
+    trained, tokenizer = with_task_format(trained, tokenizer, settings.task)
+    answerable = named.may_be_none and settings.task.no_answer == "classifier"
+    output = output_for(read_data, settings.task.head, settings.task.pair_encoding, answerable)
+    saved = make_task(named, read_data, output)
+    train, threshold_part = training_split(read_data, named, settings)
+    return Inputs(named, read_data, trained, tokenizer, settings, saved, train, threshold_part)
+
+
+def training_split(
+    data: DataSet, named: KnownDataSet, settings: FinetuneSettings
+) -> tuple[list[Example], list[Example]]:
+    """The examples to train on, and those of train that are held out to choose a threshold on."""
+    train, held_out = data.parts["train"], []
+    if named.may_be_none and settings.task.threshold_fraction > 0 and len(train) > 20:
+        train, held_out, _ = hold_out(train, settings.task.threshold_fraction, seed=0)
+    if settings.examples is not None and settings.examples < len(train):
+        generator = np.random.default_rng(seed_of("examples"))
+        train = [train[i] for i in sorted(generator.permutation(len(train))[: settings.examples])]
+    if settings.task.swapped_pairs:
+        if not isinstance(train[0], TextExample) or train[0].pair is None:
+            raise ValueError("task.swapped_pairs is for pairs of texts, and these examples have none: leave it out")
+        train = [each for pair in train for each in (pair, replace(pair, text=pair.pair, pair=pair.text))]
+    return train, held_out

@@ -1,0 +1,97 @@
+"""Task heads on pre-trained models, frozen layers, and layer-wise learning rates."""
+
+import dataclasses
+from collections.abc import Callable, Sequence
+
+import torch
+from torch import nn
+
+from hornbook.models.outputs import Output
+from hornbook.models.transformer import TransformerConfig
+from hornbook.nn.block import initialise
+from hornbook.runs.finetuning.settings import LayerSettings, TaskSettings
+from hornbook.train.randomness import seed_of
+
+BELOW_HEADS = ("embedding_dropout", "dropout", "attention_dropout")  # each family has some of these settings
+STEPS_ABOVE_BLOCKS = {"block": 0, "head": 1, "electra": 2}  # from the top block to the layer with the full rate
+
+
+def keeps_head(trained: nn.Module, output: Output, settings: TaskSettings) -> bool:
+    """Whether training continues from the model's existing head."""
+    return trained.output is not None and output.fits(trained.output) and not settings.new_head
+
+
+def with_head(
+    trained: nn.Module, output: Output, seed: int, dropout: float | None = None, keeps_head: bool = False
+) -> tuple[nn.Module, list[str]]:
+    """The encoder of `trained` with its head (`keeps_head`) or with a newly initialised one, and the names of the
+    modules besides the head that are newly initialised."""
+    with torch.device("meta"):  # initialising weights that are then overwritten takes longer than a short run
+        model = _network(trained, output, dropout)
+    model.to_empty(device="cpu")
+    kept = {name: value for name, value in trained.state_dict().items() if keeps_head or not name.startswith("task.")}
+    missing, _ = model.load_state_dict(kept, strict=False)
+    # In a kept head, only the missing layers are initialised.
+    depth = 2 if keeps_head else 1
+    new = sorted({".".join(name.split(".")[: depth if name.startswith("task.") else 1]) for name in missing})
+    generator = torch.Generator().manual_seed(seed_of(seed, "head"))
+    for part in new:
+        initialise(model.get_submodule(part), trained.config.init_std, generator)
+    return model, [part for part in new if not part.startswith("task")]
+
+
+def from_random(trained: nn.Module, output: Output, seed: int, dropout: float | None = None) -> nn.Module:
+    """The same network with randomly initialised weights: a baseline without pre-training."""
+    model = _network(trained, output, dropout)
+    model.initialise(torch.Generator().manual_seed(seed_of(seed, "weights")))
+    return model
+
+
+def _network(trained: nn.Module, output: Output, dropout: float | None) -> nn.Module:
+    """A network of the same shape with the head of a task, without pooler if the task head has its own layer."""
+    config = with_dropout(trained.config, dropout)
+    heads = trained.heads_for(output) if trained.cls_layer(config, output) is None else ()
+    return type(trained)(config, heads, output)
+
+
+def with_dropout(config: TransformerConfig, dropout: float | None) -> TransformerConfig:
+    """The config with another dropout in every layer below the heads."""
+    if dropout is None:
+        return config
+    names = {each.name for each in dataclasses.fields(config)} & set(BELOW_HEADS)
+    return dataclasses.replace(config, **dict.fromkeys(names, dropout))
+
+
+def freeze(model: nn.Module, settings: LayerSettings, new_parts: Sequence[str] = ()) -> int:
+    """Freezes the `layers.frozen` lowest layers with the embeddings, or the whole encoder (-1) except for its newly
+    initialised parts, which would stay random. Returns the number of trainable parameters."""
+    num_layers = model.config.num_layers
+    if settings.frozen > num_layers:
+        raise ValueError(f"layers.frozen={settings.frozen}, but the model has {num_layers} layers; -1 freezes all")
+    for name, parameter in model.named_parameters():
+        depth = model.depth_of(name)
+        if settings.frozen < 0:
+            is_fixed = name.partition(".")[0] not in ("task", *new_parts)
+        else:
+            is_fixed = settings.frozen > 0 and depth <= settings.frozen
+        parameter.requires_grad_(parameter.requires_grad and not is_fixed)
+    return sum(p.numel() for p in model.parameters() if p.requires_grad)
+
+
+def rates(model: nn.Module, settings: LayerSettings) -> Callable[[str], float] | None:
+    """A function from a parameter's name to its learning-rate multiplier: decay^(layers above it), and for the head
+    `head_lr_ratio`. None if all multipliers are 1.
+
+    ELECTRA's code (`electra`) counts a layer between the top block and the head, where BERT has its pooler: the top
+    block gets decay^2, a pooler decay^1. Its paper describes no such layer (`head`); a pooler then counts as the head.
+    """
+    if settings.decay == 1 and settings.head_lr_ratio == 1:
+        return None
+    top = model.config.num_layers + STEPS_ABOVE_BLOCKS[settings.decay_from]
+
+    def share(name: str) -> float:
+        if name.startswith("task."):
+            return settings.head_lr_ratio
+        return settings.decay ** max(0, top - model.depth_of(name))
+
+    return share

@@ -1,0 +1,351 @@
+"""Fine-tuning, from a request to a finished run folder.
+
+RUN/run.json              the resolved settings, data, labels and device
+RUN/config.json, model.safetensors, tokenizer.json, tokenizer_config.json     the weights with the best dev score
+RUN/task.json             what prediction needs in addition: measures, threshold, tagging scheme
+RUN/scores.json           official scores with intervals, for every split that has labels
+RUN/augmented.jsonl       with augmentation: the changed fields of each copy
+RUN/teacher/              with a teacher: its cached outputs; may be deleted when the run is finished
+RUN/predictions-dev.jsonl the prediction and the label of each dev example
+RUN/checkpoints/          during training, the state to resume from; after it, only how the run ended
+RUN/best/, metrics.jsonl
+"""
+
+import dataclasses
+import json
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from torch import nn
+
+from hornbook.files import link, read_json, replacing, write_json, write_text
+from hornbook.inference.attention import MOST_TOKENS, write_attention
+from hornbook.interop.folder import load_weights, read_weights
+from hornbook.lifecycle.locking import locks_out
+from hornbook.models.flops import model_flops_per_token, shape_of
+from hornbook.models.outputs import Output
+from hornbook.objectives.clm import AuxiliaryLanguageModel
+from hornbook.objectives.distillation.kept_teacher import KeptTeacher
+from hornbook.report.card import write_card
+from hornbook.runs.distillation.expected_time import Stage, log_expected_time
+from hornbook.runs.distillation.task_stages import (
+    STAGES,
+    checkpoint_io,
+    earlier_stages,
+    has_started_stage,
+    run_earlier_stages,
+    student_rates,
+    with_teacher,
+)
+from hornbook.runs.distillation.teacher import Teacher, refuse_other_teacher
+from hornbook.runs.distillation.teacher_cache import cache_plan, kept_teacher
+from hornbook.runs.finetuning.batches import TaskBatches
+from hornbook.runs.finetuning.evaluation import verdict
+from hornbook.runs.finetuning.inputs import Inputs, Log, is_scored, open_inputs
+from hornbook.runs.finetuning.layers import freeze, from_random, keeps_head, rates, with_head
+from hornbook.runs.finetuning.objective import label_objective
+from hornbook.runs.finetuning.record import (
+    SCORES,
+    Request,
+    Scored,
+    command_of,
+    read_run,
+    refuse_other_data,
+    refuse_other_request,
+    settings_of,
+    write_run,
+)
+from hornbook.runs.finetuning.settings import FinetuneSettings, TaskDistillationSettings
+from hornbook.runs.finetuning.steps import is_trained, log_where_it_resumes, with_steps
+from hornbook.tasks.evaluation import (
+    Evaluation,
+    evaluate_part,
+    rescored,
+    rows,
+    tuned,
+    with_intervals,
+)
+from hornbook.tasks.records import ChoiceExample, Example, SpanExample, TaggedExample
+from hornbook.tasks.saved import save_task
+from hornbook.tasks.task import Features, Task
+from hornbook.train.checkpoint import Checkpoints
+from hornbook.train.device import Runtime, decide, prepare
+from hornbook.train.loop import Job, Outcome, Status, train
+from hornbook.train.metrics import read_metrics
+from hornbook.train.pace import seconds_per_step
+
+MEASURED_STEPS, MEASURING_SECONDS = 4, 10.0  # the first step is not counted
+
+
+@dataclass(frozen=True)
+class Result(Scored):
+    """A finished run, and how its training ended."""
+
+    outcome: Outcome
+
+
+@locks_out
+def run_once(
+    out: Path,
+    request: Request,
+    inputs: Inputs,
+    on_progress: Callable[[Status], None],
+    log: Log,
+    teacher: Teacher | None = None,
+) -> Result | Outcome:
+    """Starts or resumes one run in the folder `out`. Returns an `Outcome` if it was stopped."""
+    if inputs.settings.augment.copies and inputs.copies is None:
+        raise ValueError("augment.copies is only for finetune and distill: leave it out here")
+    if (out / "run.json").exists():
+        run = read_run(out, command_of(request))
+        refuse_other_request(out, run, request)
+        refuse_other_data(run, inputs.data)
+        if teacher is not None:
+            refuse_other_teacher(run, teacher)
+        settings = settings_of(run)
+        runtime = decide(settings.runtime, 0.0, run["runtime"]["threads"], run["runtime"]["compiles"])
+        if (out / SCORES).exists():
+            write_card(out)
+            return read_result(out)
+    else:
+        settings = with_steps(inputs.settings, inputs)
+        runtime = decide(settings.runtime, _planned_flops(inputs, settings))
+    if (out / "run.json").exists() and Checkpoints(out).last() is None and not has_started_stage(out):
+        log("the run was stopped before its first checkpoint: restarting from the same initial weights")
+    prepare(runtime)
+    job, model = _job(inputs, settings, request, runtime, log, teacher)
+    if not (out / "run.json").exists():
+        if teacher is not None:
+            cache_plan(inputs, settings, teacher)  # raises before the run folder is written
+        about = {
+            "parameters": sum(p.numel() for p in model.parameters()),
+            "trained_parameters": sum(p.numel() for p in model.parameters() if p.requires_grad),
+            "decided_by": job.decided_by,
+            "train_examples": len(inputs.train),
+            **({} if inputs.copies is None else {"augmented_examples": len(inputs.copies)}),
+            "cut_texts": {"train": inputs.train_features.num_cut, "dev": inputs.dev_features.num_cut},
+            **({} if teacher is None else {"teacher": teacher.about()}),
+        }
+        write_run(out, request, settings, inputs.data, runtime, about)
+    _log_cut_texts("train", inputs.train_features, inputs, log)
+    _log_cut_texts("dev", inputs.dev_features, inputs, log)
+    if teacher is not None and not is_trained(out, settings):
+        kept = kept_teacher(inputs, settings, teacher, runtime, inputs.folder or out, on_progress, log)
+        quiet = partial(_job, log=lambda message: None, teacher=teacher, kept=kept)
+        stages = earlier_stages(out, inputs, settings, runtime, teacher, kept)
+        stages.append(Stage(out, quiet(inputs, settings, request, runtime)[0], settings))
+        log_expected_time(stages, inputs, runtime, log)
+        found = run_earlier_stages(out, inputs, settings, runtime, teacher, kept, on_progress, log)
+        if isinstance(found, Outcome):
+            return found
+        job, model = quiet(found, settings, request, runtime)
+    on_dev = None
+    if not is_trained(out, settings):
+        log_where_it_resumes(out, settings, log)
+        outcome = train(out, job, settings.loop(), runtime, on_progress)
+        if outcome.ended == "stopped":
+            return outcome
+        on_dev = job.validate.last if outcome.best_step == outcome.step else None
+    _finish(out, inputs, job, model, runtime, settings, log, on_dev)
+    return read_result(out)
+
+
+def read_result(out: Path) -> Result:
+    """The result of a finished run, from its files."""
+    found, state = read_json(out / SCORES), read_json(Checkpoints(out).last() / "state.json")
+    ended = "finished early" if state["ended_early"] else "finished"
+    outcome = Outcome(ended, state["step"], state["tokens"], state["seconds"], {}, state["best"], state["best_step"])
+    return Result(out, found["parts"], found["decided_by"], found["degenerate"], outcome)
+
+
+def _planned_flops(inputs: Inputs, settings: FinetuneSettings) -> float:
+    """Useful FLOPs of the whole run, which decide whether compilation pays off."""
+    model, features = inputs.trained, inputs.train_features
+    num_tokens = sum(map(len, features.ids))
+    share, head = (1.0, "clm") if settings.task.lm_weight else (0.0, "none")
+    flops_per_token = model_flops_per_token(shape_of(model.config, num_tokens / len(features.ids), share, head))
+    return num_tokens * flops_per_token * settings.epochs
+
+
+def expected_seconds(inputs: Inputs, request: Request) -> dict[str, Any]:
+    """The expected time of a run in seconds, measured on a few steps at learning rate 0. Validation is estimated at a
+    third of the training cost per token, as it has only the forward pass."""
+    settings = with_steps(inputs.settings, inputs)
+    runtime = decide(settings.runtime, _planned_flops(inputs, settings))
+    prepare(runtime)
+    job, model = _job(inputs, settings, request, runtime, lambda message: None, None)
+    numbers = range(min(MEASURED_STEPS, settings.schedule.steps))
+    step_seconds = seconds_per_step(job, settings.loop(), runtime, numbers, MEASURING_SECONDS)
+    num_train, num_dev = (sum(map(len, each.ids)) for each in (inputs.train_features, inputs.dev_features))
+    epoch_seconds = step_seconds * inputs.train_features.num_units / settings.batch_size
+    num_validations = math.ceil(settings.schedule.steps / settings.validation.every_steps)
+    validation = num_validations * epoch_seconds / 3 * num_dev / max(1, num_train)
+    return {
+        "parameters": sum(parameter.numel() for parameter in model.parameters()),
+        "epochs": settings.epochs,
+        "steps": settings.schedule.steps,
+        "seconds": settings.schedule.steps * step_seconds + validation,
+        "seconds_per_step": step_seconds,
+        "based_on": f"{len(numbers)} measured steps on {runtime.reason}",
+    }
+
+
+def _job(
+    inputs: Inputs,
+    settings: FinetuneSettings,
+    request: Request,
+    runtime: Runtime,
+    log: Log,
+    teacher: Teacher | None,
+    kept: KeptTeacher | None = None,
+) -> tuple[Job, nn.Module]:
+    """The training job, and the model itself; with a teacher, the job trains the model together with projections."""
+    task, output = inputs.saved.task, inputs.saved.task.output
+    seed = settings.runtime.seed
+    if request.from_random:
+        model, new_parts = from_random(inputs.trained, output, seed, settings.layers.dropout), []
+    else:
+        keeps = keeps_head(inputs.trained, output, settings.task)
+        _log_head(inputs.trained.output, output, keeps, request.model, log)
+        model, new_parts = with_head(inputs.trained, output, seed, settings.layers.dropout, keeps)
+    if new_parts:
+        log(f"the model has no {', '.join(new_parts)}: newly initialised, like the head")
+    freeze(model, settings.layers, new_parts)
+    model.to(runtime.device)
+    features = inputs.train_features
+    trained, objective = model, label_objective(inputs, settings)
+    if settings.task.lm_weight and teacher is None:
+        objective = AuxiliaryLanguageModel(objective, settings.task.lm_weight)
+    if teacher is not None:
+        recipe = settings.objective.stages(is_task=True)[-1]
+        trained, objective = with_teacher(model, objective, recipe, teacher, seed, kept, inputs.projections)
+    if runtime.compiles:
+        trained.compile_parts()
+
+    save, load = checkpoint_io(inputs, model, trained)
+    job = Job(
+        trained,
+        objective,
+        TaskBatches(features, settings.batch_size, seed),
+        _DevValidation(model, inputs, runtime),
+        save,
+        load,
+        decided_by=task.measures[0],
+        rate_of=rates(model, settings.layers) if teacher is None else student_rates(model, settings.layers),
+    )
+    return job, model
+
+
+def _log_head(found: Output | None, needed: Output, keeps: bool, model: str, log: Log) -> None:
+    """Logs whether the head of a fine-tuned model is kept or dropped."""
+    if keeps:
+        log(f"keeping the {needed.in_words} head of {model}; task.new_head=true initialises a new one")
+    elif found is not None:
+        why = f", as its {found.in_words} head is for other labels or layers" if not needed.fits(found) else ""
+        log(f"the {needed.in_words} head is newly initialised, and that of {model} is dropped{why}")
+
+
+class _DevValidation:
+    """Validates on dev and keeps the last evaluation, which the run reuses at its end if the last weights are the
+    best."""
+
+    def __init__(self, model: nn.Module, inputs: Inputs, runtime: Runtime):
+        self.model, self.inputs, self.runtime = model, inputs, runtime
+        self.last: Evaluation | None = None
+
+    def __call__(self, micro_tokens: int) -> dict[str, float]:
+        task, dev, features = self.inputs.saved.task, self.inputs.dev, self.inputs.dev_features
+        self.last = evaluate_part(self.model, task, dev, features, self.runtime.autocast, micro_tokens)
+        found = rescored(tuned(task, dev, self.last.predictions), dev, self.last)
+        return {"loss": found.loss, **found.scores}
+
+
+def _log_cut_texts(name: str, features: Features, inputs: Inputs, log: Log) -> None:
+    if features.num_cut:
+        what = "questions" if inputs.data.kind == "spans" else "texts"
+        log(f"{features.num_cut:,} {what} of {name} are longer than {inputs.longest} tokens and were truncated")
+
+
+def _finish(
+    out: Path,
+    inputs: Inputs,
+    job: Job,
+    model: nn.Module,
+    runtime: Runtime,
+    settings: FinetuneSettings,
+    log: Log,
+    on_dev: Evaluation | None,
+) -> None:
+    """Scores the best weights on every labelled split, and links them to the root of the run folder. `on_dev` is their
+    evaluation on dev if it is known."""
+    load_weights(model, read_weights(out / "best"), out / "best")
+
+    def evaluate(task: Task, examples: list[Example], features=None) -> Evaluation:
+        features = features or inputs.encode(examples)
+        return evaluate_part(model, task, examples, features, runtime.autocast, settings.batch.micro_tokens)
+
+    dev = inputs.dev
+    found = on_dev or evaluate(inputs.saved.task, dev, inputs.dev_features)
+    task = tuned(inputs.saved.task, dev, found.predictions)
+    found = rescored(task, dev, found)
+    parts = {"dev": with_intervals(task, dev, found.predictions)}
+    if inputs.threshold_part:
+        tuned_on_train = tuned(task, inputs.threshold_part, evaluate(task, inputs.threshold_part).predictions)
+        again = rescored(tuned_on_train, dev, found)
+        name = "dev, threshold chosen on a part of train"
+        parts[name] = with_intervals(tuned_on_train, dev, again.predictions)
+    for name, examples in inputs.data.parts.items():
+        examples = [each for each in examples if is_scored(each, inputs.named)]
+        if name not in ("train", "dev") and examples:
+            features = inputs.encode(examples)
+            _log_cut_texts(name, features, inputs, log)
+            parts[name] = with_intervals(task, examples, evaluate(task, examples, features).predictions)
+    # A student's loss cannot fall below its teacher's entropy, and may already start there.
+    is_distilled = isinstance(settings, TaskDistillationSettings)
+    losses = [] if is_distilled else [line["loss"] for line in read_metrics(out) if line["kind"] == "train"]
+    wrong = verdict(task, inputs.train, dev, found.predictions, parts["dev"], losses)
+    save_task(out, dataclasses.replace(inputs.saved, task=task, longest=inputs.longest))
+    lines = [json.dumps(row, ensure_ascii=False) for row in rows(task, dev, found.predictions)]
+    write_text(out / "predictions-dev.jsonl", "\n".join(lines) + "\n")
+    _publish_best(out)
+    _draw_attention(out, inputs, model)
+    write_json(out / SCORES, {"decided_by": job.decided_by, "degenerate": wrong, "parts": parts})
+    for trained in (out, *(out / STAGES).glob("*")):
+        Checkpoints(trained).keep_only_state()
+    write_card(out)
+
+
+def _draw_attention(out: Path, inputs: Inputs, model: nn.Module) -> None:
+    """Draws the attention for the first dev example that is short enough."""
+    for example in inputs.dev[:200]:
+        texts = _texts(example)
+        if len(inputs.tokenizer.encode(*texts).ids) <= MOST_TOKENS:
+            write_attention(out, model, inputs.tokenizer, *texts)
+            return
+
+
+def _texts(example: Example) -> tuple[str, str | None]:
+    if isinstance(example, SpanExample):
+        return example.question, example.passage
+    if isinstance(example, TaggedExample):
+        return " ".join(example.words), None
+    if isinstance(example, ChoiceExample):
+        return example.context, f"{example.beginning} {example.endings[example.label]}".strip()
+    return example.text, example.pair
+
+
+def _publish_best(out: Path) -> None:
+    """Links the files of the best weights to the root of the run folder, from where the run is loaded."""
+    for file in (out / "best").iterdir():
+        with replacing(out / file.name) as temporary:
+            link(file, temporary)
+
+
+def open_and_run(
+    out: Path, request: Request, data: Any, on_progress: Callable[[Status], None], log: Log
+) -> Result | Outcome:
+    return run_once(out, request, open_inputs(request, data, log), on_progress, log)

@@ -1,0 +1,255 @@
+"""All settings of a fine-tuning run, and the published values for each task and model size."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from hornbook import config as configuration
+from hornbook.config import MANY, Typed, setting
+from hornbook.models.outputs import HeadKind, PairEncoding
+from hornbook.models.transformer import Transformer
+from hornbook.objectives.distillation.matching import Recipe
+from hornbook.objectives.distillation.objective import DistillationSettings
+from hornbook.runs.augmentation.settings import AugmentationSettings
+from hornbook.tasks.datasets import KnownDataSet
+from hornbook.train.loop import LoopSettings
+from hornbook.train.settings import (
+    BatchSettings,
+    CheckpointSettings,
+    GuardSettings,
+    OptimizerSettings,
+    RuntimeSettings,
+    ScheduleSettings,
+    ValidationSettings,
+)
+
+PUBLISHED_LR, LARGE_LR = 5e-5, 2e-5  # of base and large models
+SEARCHED_LRS = (5e-5, 4e-5, 3e-5, 2e-5)  # published; scaled with the model's width like the learning rate itself
+BASE_WIDTH, LARGE_WIDTH = 768, 1024
+MAX_LR = 1e-3
+SPAN_LENGTH = 384  # published for SQuAD
+EARLIER_EPOCHS = 10.0  # epochs of a stage before the last whose recipe does not set them
+LARGE_DATA = 100_000  # examples, as in MNLI, QQP and QNLI: TinyBERT halved the epochs of its first stage for these
+STAGE_GROUPS = ("epochs", "batch_size", "optimizer", "schedule", "layers", "batch", "validation", "checkpoint", "guard")
+
+
+@dataclass(frozen=True)
+class TaskSettings(Typed, group="task"):
+    head: HeadKind = setting("linear", "layers of the task head; linear is the published one")
+    pair_encoding: PairEncoding = setting(
+        "joint", "encode two texts in one sequence, each separately, or in both orders and summed (GPT-1)"
+    )
+    format: Literal["tokenizer", "gpt1"] = setting(
+        "tokenizer", "special tokens around texts: the tokenizer's, or GPT-1's start, delimiter and extract"
+    )
+    lm_weight: float = setting(0.0, "weight of the auxiliary next-token loss, for a GPT (GPT-1: 0.5)", low=0, high=1e6)
+    max_length: int | None = setting(
+        None, "maximum sequence length in tokens; none: the model's limit, for spans at most 384", low=8, high=2**20
+    )
+    no_answer: Literal["span", "classifier"] = setting(
+        "span", "how no answer is predicted: as a span at [CLS], or by a separate classifier on [CLS]"
+    )
+    new_head: bool = setting(False, "initialise a new head even if the model has one for the same labels")
+    class_weights: bool = setting(
+        False,
+        "weigh classes by inverse frequency; with a teacher, in every stage that uses labels or logits",
+    )
+    swapped_pairs: bool = setting(False, "train on each pair in both orders")
+    threshold_fraction: float = setting(
+        0.05, "fraction of training articles held out to choose the no-answer threshold", low=0, below=1
+    )
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.swapped_pairs and self.pair_encoding == "both":
+            raise ValueError("task.pair_encoding=both already encodes both orders: leave task.swapped_pairs out")
+
+
+@dataclass(frozen=True)
+class LayerSettings(Typed, group="layers"):
+    head_lr_ratio: float = setting(
+        1.0, "learning rate of the new head, as a multiple of optimizer.lr", above=0, high=1e6
+    )
+    decay: float = setting(
+        1.0, "layer-wise learning-rate decay: each layer's rate relative to the layer above it", above=0, high=1
+    )
+    decay_from: Literal["block", "head", "electra"] = setting(
+        "block",
+        "layer with the full learning rate: the top block, the head one step above it, or two steps above as in "
+        "ELECTRA's code",
+    )
+    frozen: int = setting(
+        0, "number of lowest layers to freeze, together with the embeddings; -1: all", low=-1, high=10_000
+    )
+    dropout: float | None = setting(
+        None,
+        "dropout of embeddings, hidden states and attention in training; none: that of pre-training",
+        low=0,
+        below=1,
+    )
+
+
+@dataclass(frozen=True)
+class FinetuneSettings(Typed, group=""):
+    """All settings of a fine-tuning run, by group."""
+
+    epochs: float = setting(3.0, "passes over the training split", above=0, high=10_000)
+    batch_size: int = setting(32, "examples per batch", low=1, high=1_000_000)
+    examples: int | None = setting(
+        None, "number of training examples to use, always the same ones; none: all", low=1, high=MANY
+    )
+    task: TaskSettings = field(default_factory=TaskSettings)
+    augment: AugmentationSettings = field(default_factory=AugmentationSettings)
+    layers: LayerSettings = field(default_factory=LayerSettings)
+    optimizer: OptimizerSettings = field(default_factory=OptimizerSettings)
+    schedule: ScheduleSettings = field(default_factory=lambda: ScheduleSettings(steps=1, warmup_fraction=0.1))
+    batch: BatchSettings = field(default_factory=BatchSettings)
+    validation: ValidationSettings = field(default_factory=ValidationSettings)
+    checkpoint: CheckpointSettings = field(
+        default_factory=lambda: CheckpointSettings(
+            every_steps=0, every_minutes=2.0, at_start=False, keep_optimizer=False, keep=1
+        )
+    )
+    guard: GuardSettings = field(default_factory=lambda: GuardSettings(spike_deviations=0.0))
+    runtime: RuntimeSettings = field(default_factory=lambda: RuntimeSettings(tensorboard=False, loader_workers=0))
+
+    @property
+    def unused(self) -> dict[str, str]:
+        """Settings of the loop that only pre-training uses, each with what replaces it here."""
+        size = dict.fromkeys(
+            ("tokens", "first_tokens", "growth_fraction"), "a batch is a number of examples, batch_size"
+        )
+        return {
+            "schedule.steps": "the number of steps follows from epochs and batch_size",
+            **{f"batch.{name}": why for name, why in size.items()},
+            "validation.tokens": "the whole dev split is validated on",
+        }
+
+    def loop(self) -> LoopSettings:
+        return LoopSettings(
+            self.optimizer, self.schedule, self.batch, self.checkpoint, self.validation, self.guard, self.runtime
+        )
+
+
+@dataclass(frozen=True)
+class TaskDistillationSettings(FinetuneSettings):
+    """Settings of fine-tuning with a teacher. The last stage is the run itself; `stages` holds the settings in which
+    earlier stages differ from it, by stage number and dotted name."""
+
+    objective: DistillationSettings = field(default_factory=DistillationSettings)
+    stages: dict[str, Any] = field(
+        default_factory=dict, metadata={"doc": "settings of a stage before the last, such as stages.1.epochs=5"}
+    )
+
+    @property
+    def unused(self) -> dict[str, str]:
+        return super().unused | {"task.lm_weight": "a student learns only from its teacher and the labels"}
+
+    def of_stage(self, number: int) -> "TaskDistillationSettings":
+        """The settings of a stage before the last; stages are numbered from 1."""
+        return configuration.with_overrides(self, _of_number(self.stages, number))
+
+
+def _of_number(overrides: Mapping[str, Any], number: int) -> dict[str, Any]:
+    prefix = f"{number}."
+    return {name.removeprefix(prefix): value for name, value in overrides.items() if name.startswith(prefix)}
+
+
+def width_factor(width: int) -> float:
+    """Factor by which the learning rate of a model narrower than BERT-base is raised: a 384-wide encoder learns nothing
+    in two epochs at 5e-5, but does at 2e-4."""
+    return (BASE_WIDTH / width) ** 2 if width < BASE_WIDTH else 1.0
+
+
+def default_lr(known: KnownDataSet, width: int) -> float:
+    published = known.learning_rate or (LARGE_LR if width >= LARGE_WIDTH else PUBLISHED_LR)
+    return rounded(min(MAX_LR, published * width_factor(width)))
+
+
+def searched_lrs(width: int) -> list[float]:
+    """The published learning rates of a search, raised by one factor for narrow models so that none is above
+    `MAX_LR`."""
+    factor = min(width_factor(width), MAX_LR / max(SEARCHED_LRS))
+    return [rounded(lr * factor) for lr in SEARCHED_LRS]
+
+
+def rounded(lr: float) -> float:
+    return float(f"{lr:.3g}")
+
+
+def settings_for(
+    known: KnownDataSet,
+    trained: Transformer | None,
+    overrides: dict,
+    has_teacher: bool = False,
+    num_examples: int | None = None,
+) -> FinetuneSettings:
+    """The published settings for a task and the model's family, with overrides by dotted name. If the family does not
+    set `optimizer.lr`, it depends on the model's width. Without a model: the settings of BERT-base."""
+    width = BASE_WIDTH if trained is None else trained.config.width
+    settings = (TaskDistillationSettings if has_teacher else FinetuneSettings)(
+        epochs=float(known.epochs),
+        batch_size=known.batch_size,
+        optimizer=OptimizerSettings(lr=default_lr(known, width)),
+    )
+    configuration.refuse_unused(settings, overrides)
+    published = published_for(known, trained, settings)
+    if isinstance(settings, TaskDistillationSettings):
+        return _in_stages(settings, published, overrides, width, num_examples)
+    return configuration.with_overrides(settings, published | overrides)
+
+
+def published_for(known: KnownDataSet, trained: Transformer | None, settings: FinetuneSettings) -> dict[str, Any]:
+    """The published settings of the model's family, except for those that the run does not use."""
+    published = {} if trained is None else trained.finetuning(trained.config, known.name)
+    return {name: value for name, value in published.items() if configuration.why_unused(settings, name) is None}
+
+
+def _in_stages(
+    settings: TaskDistillationSettings, of_family: dict, overrides: dict, width: int, num_examples: int | None
+) -> TaskDistillationSettings:
+    """The settings with those of each stage of the recipe. The user's overrides hold in all stages, except for
+    `epochs`, which is that of the last stage; `stages.1.NAME` overrides a setting in one stage."""
+    whole = {name: value for name, value in overrides.items() if not name.startswith("stages.")}
+    by_stage = {name.removeprefix("stages."): value for name, value in overrides.items() if name not in whole}
+    about_recipe = {name: value for name, value in whole.items() if name.startswith("objective.")}
+    objective = configuration.with_overrides(settings, about_recipe).objective
+    *earlier, last = objective.stages(is_task=True)
+    _refuse_unknown_stages(by_stage, len(earlier) + 1)
+    given = of_family | whole
+    of_last = _of_number(by_stage, len(earlier) + 1)
+    settings = configuration.with_overrides(settings, _published_settings(last, width) | given | of_last)
+    stages: dict[str, Any] = {}
+    for number, recipe in enumerate(earlier, 1):
+        found = {"epochs": EARLIER_EPOCHS} | _published_settings(recipe, width)
+        if num_examples is not None and num_examples >= LARGE_DATA and "epochs" in recipe.settings:
+            found["epochs"] /= 2
+        if objective.earlier_epochs is not None:
+            found["epochs"] = objective.earlier_epochs
+        found = {name: value for name, value in found.items() if name == "epochs" or name not in given}
+        found |= _of_number(by_stage, number)
+        values = {
+            each.name: each.value for each in configuration.iter_settings(configuration.with_overrides(settings, found))
+        }
+        stages |= {f"{number}.{name}": values[name] for name in found}
+    return configuration.with_overrides(settings, {"stages": stages})
+
+
+def _published_settings(recipe: Recipe, width: int) -> dict[str, Any]:
+    """The published settings of a stage, with the learning rate adapted to the student's width."""
+    found = dict(recipe.settings)
+    if "optimizer.lr" in found:
+        found["optimizer.lr"] = rounded(min(MAX_LR, found["optimizer.lr"] * width_factor(width)))
+    return found
+
+
+def _refuse_unknown_stages(by_stage: dict, num_stages: int) -> None:
+    for name in by_stage:
+        number, _, inside = name.partition(".")
+        if number not in map(str, range(1, num_stages + 1)):
+            many = f"has {num_stages} stages" if num_stages > 1 else "has one stage"
+            raise ValueError(f"there is no stages.{number}: the recipe {many} on a task, numbered from 1")
+        if inside.partition(".")[0] not in STAGE_GROUPS:
+            raise ValueError(
+                f"{inside} cannot be set per stage, only {', '.join(STAGE_GROUPS)} can: set {inside} for the whole run"
+            )

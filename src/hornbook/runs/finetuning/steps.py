@@ -1,0 +1,41 @@
+"""The number of training steps of a run on labelled data, and whether they are done."""
+
+import math
+from pathlib import Path
+from typing import Any
+
+from hornbook import config as configuration
+from hornbook.files import read_json
+from hornbook.runs.finetuning.inputs import Inputs, Log
+from hornbook.runs.finetuning.settings import FinetuneSettings
+from hornbook.train.checkpoint import Checkpoints
+
+LONGEST_WITHOUT_VALIDATION = 1000  # steps
+
+
+def with_steps(settings: FinetuneSettings, inputs: Inputs) -> FinetuneSettings:
+    """The settings with the number of steps, and the intervals of logging and validation."""
+    steps_per_epoch = math.ceil(inputs.train_features.num_units / settings.batch_size)
+    overrides: dict[str, Any] = {"schedule.steps": max(1, round(steps_per_epoch * settings.epochs))}
+    # A short run logs often enough to see whether its loss moved.
+    overrides["runtime.log_every_steps"] = max(
+        1, min(settings.runtime.log_every_steps, overrides["schedule.steps"] // 50)
+    )
+    if settings.validation.every_steps is None:
+        overrides["validation.every_steps"] = min(steps_per_epoch, LONGEST_WITHOUT_VALIDATION)
+    return configuration.with_overrides(settings, overrides)
+
+
+def is_trained(out: Path, settings: FinetuneSettings) -> bool:
+    """Whether the run or stage in `out` has taken all its steps or ended early."""
+    last = Checkpoints(out).last()
+    if last is None:
+        return False
+    state = read_json(last / "state.json")
+    return state["ended_early"] or state["step"] >= settings.schedule.steps
+
+
+def log_where_it_resumes(out: Path, settings: FinetuneSettings, log: Log) -> None:
+    """Logs the step at which a run or stage resumes, if it has a checkpoint."""
+    if step := Checkpoints(out).last_step():
+        log(f"resuming at step {step:,} of {settings.schedule.steps:,}")

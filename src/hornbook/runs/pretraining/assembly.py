@@ -1,0 +1,144 @@
+"""Builds, saves and loads the network of a run and its objective: a single model, ELECTRA's generator and
+discriminator, or a student with its teacher. On disk, ELECTRA's run folder is that of the discriminator, with the
+generator in a subfolder; a student's run folder is that of the student, with the projections in a separate file.
+"""
+
+from collections.abc import Callable
+from pathlib import Path
+
+from torch import nn
+
+from hornbook.files import read_json
+from hornbook.interop.folder import load_folder, load_weights, read_weights, save_model
+from hornbook.interop.vocabulary import grown
+from hornbook.models import registry
+from hornbook.models.electra import GENERATOR, ElectraPair, generator_config
+from hornbook.models.pair import DistillationPair
+from hornbook.models.transformer import Transformer
+from hornbook.objectives.clm import ClmObjective, ClmSettings
+from hornbook.objectives.distillation.objective import CorpusDistillation, DistillationSettings, pair_for
+from hornbook.objectives.masking import Masking
+from hornbook.objectives.mlm import MlmObjective
+from hornbook.objectives.rtd import RtdObjective, RtdSettings
+from hornbook.runs.distillation.projections import load_projections, save_projections
+from hornbook.runs.pretraining.settings import PretrainSettings
+from hornbook.text.tokenizer import Tokenizer
+from hornbook.train.objective import Objective
+
+
+def new_network(settings: PretrainSettings, teacher: Transformer | None = None) -> nn.Module:
+    """The network of a run, without initialised weights."""
+    config, objective = settings.model, settings.objective
+    if isinstance(objective, DistillationSettings):
+        (recipe,) = objective.stages(is_task=False)
+        has_logits = any(match.quantity == "logits" for match in recipe.matches)
+        head = registry.family_of(config).vocabulary_head
+        if has_logits and head not in teacher.heads:
+            raise ValueError(
+                f"the teacher has no {head} head, so it has no logits over the vocabulary to learn from: train one "
+                "first (hornbook pretrain --from), use objective.recipe=tinybert, or set objective.without=logits"
+            )
+        student = registry.family_of(config)(config, (head,) if has_logits or recipe.hard_label_weight else ())
+        return pair_for(recipe, student, teacher)
+    if isinstance(objective, RtdSettings):
+        smaller_config = generator_config(config, objective.generator_size, objective.generator_layers)
+        is_adversarial = objective.generator_learns == "adversarial"
+        return ElectraPair(config, smaller_config, objective.shared, objective.heads, is_adversarial)
+    if isinstance(objective, ClmSettings):
+        return registry.family_of(config)(config, ("clm",))
+    heads = ("mlm",) if objective.sentence == "none" else ("pooler", "mlm", "sentence")
+    return registry.family_of(config)(config, heads)
+
+
+def objective_of(settings: PretrainSettings, tokenizer: Tokenizer, teacher: Transformer | None = None) -> Objective:
+    if settings.predicts_next and not settings.is_distilled:
+        return ClmObjective()
+    masking = None
+    if not settings.predicts_next:
+        masking = Masking(settings.masking, tokenizer.vocab_size, tokenizer.mask_id, tokenizer.special_ids)
+    if isinstance(settings.objective, DistillationSettings):
+        (recipe,) = settings.objective.stages(is_task=False)
+        soft_targets = settings.objective.soft_targets
+        return CorpusDistillation(masking, recipe, settings.model, teacher.config, soft_targets)
+    if isinstance(settings.objective, RtdSettings):
+        return RtdObjective(masking, settings.objective)
+    return MlmObjective(masking, settings.objective.sentence, settings.objective.sentence_weight)
+
+
+def lr_multiplier(settings: PretrainSettings) -> Callable[[str], float] | None:
+    """A function from parameter name to the factor on its learning rate, or None if all factors are 1."""
+    if not isinstance(settings.objective, RtdSettings) or settings.objective.generator_lr_ratio == 1:
+        return None
+    return lambda name: settings.objective.generator_lr_ratio if name.startswith(f"{GENERATOR}.") else 1.0
+
+
+def save_trained(folder: Path, model: nn.Module, tokenizer: Tokenizer) -> None:
+    """Saves every encoder with its tokenizer, the one that is used afterwards last."""
+    save_projections(folder, model)
+    if "clm" in model.heads:
+        tokenizer = tokenizer.without_special_tokens()
+    for name, encoder in reversed(_encoders(model).items()):
+        tokenizer.save(Path(folder) / name, encoder.config.max_positions, encoder.config.num_segments)
+        save_model(Path(folder) / name, encoder)
+
+
+def load_trained(folder: Path, model: nn.Module) -> None:
+    """Loads the weights that `save_trained` wrote."""
+    for name, encoder in reversed(_encoders(model).items()):
+        load_weights(encoder, read_weights(Path(folder) / name), Path(folder) / name)
+    load_projections(folder, model)
+
+
+def initialise_from(model: nn.Module, folder: Path, tokenizer: Tokenizer) -> list[str]:
+    """Loads the weights of a trained folder into the network, extending the embeddings if `tokenizer` has more tokens.
+    Returns the names of the parts that the folder lacks, which stay newly initialised."""
+    newly_initialised = []
+    for name, encoder in reversed(_encoders(model).items()):
+        if not (Path(folder) / name / "config.json").exists():
+            newly_initialised.append(name)
+            continue
+        trained, old_tokenizer = load_folder(Path(folder) / name)
+        if tokenizer.fingerprint != old_tokenizer.fingerprint:
+            trained = grown(trained, old_tokenizer, tokenizer)
+        if trained.config.width != encoder.config.width or trained.config.num_layers != encoder.config.num_layers:
+            found = trained.config
+            raise ValueError(
+                f"the generator in {folder} has {found.num_layers} layers of width {found.width}, not "
+                f"{encoder.config.num_layers} of width {encoder.config.width}: set objective.generator_size and "
+                "objective.generator_layers to the values it was trained with"
+            )
+        missing, _ = encoder.load_state_dict(trained.state_dict(), strict=False)
+        newly_initialised += sorted({f"{part.partition('.')[0]} head" for part in missing})
+    return newly_initialised
+
+
+def generator_size_in(folder: Path, settings: PretrainSettings, overrides: dict) -> dict[str, float]:
+    """The overrides that match the size of the generator saved with a trained discriminator; empty if there is no such
+    generator, or if the user overrides its size."""
+    file = Path(folder) / GENERATOR / "config.json"
+    names = {"objective.generator_size", "objective.generator_layers"}
+    if not isinstance(settings.objective, RtdSettings) or not file.exists() or names & overrides.keys():
+        return {}
+    hf_config = read_json(file)
+    return {
+        "objective.generator_size": hf_config["hidden_size"] / settings.model.width,
+        "objective.generator_layers": hf_config["num_hidden_layers"],
+    }
+
+
+def kept_model(model: nn.Module) -> Transformer:
+    """The model that is fine-tuned and used afterwards."""
+    return _encoders(model)[""]
+
+
+def mask_filler(model: nn.Module) -> Transformer | None:
+    """The encoder that predicts masked tokens, or None (a left-to-right model does not)."""
+    filler = model.generator if isinstance(model, ElectraPair) else kept_model(model)
+    return filler if "mlm" in filler.heads and filler.config.direction == "both" else None
+
+
+def _encoders(model: nn.Module) -> dict[str, Transformer]:
+    """The encoders to save, by the subfolder of the run that each is saved in."""
+    if isinstance(model, DistillationPair):
+        return {"": model.student}
+    return {"": model.discriminator, GENERATOR: model.generator} if isinstance(model, ElectraPair) else {"": model}

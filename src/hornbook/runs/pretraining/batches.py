@@ -1,0 +1,114 @@
+"""Opens the corpora of a run and makes its training and validation batches."""
+
+import math
+from collections.abc import Sequence
+from pathlib import Path
+
+from hornbook.batch import Batch
+from hornbook.data.corpus import Corpus
+from hornbook.data.examples import Examples
+from hornbook.runs.pretraining.settings import PretrainSettings
+
+Corpora = list[tuple[Corpus, float]]
+
+
+def folder_and_weight(text: str) -> tuple[str, float]:
+    """(folder, weight) of a corpus argument: `wiki:3` is the folder wiki with weight 3, unless `wiki:3` exists.
+
+    >>> folder_and_weight("wiki:3"), folder_and_weight("wiki")
+    (('wiki', 3.0), ('wiki', 1.0))
+    """
+    folder, _, weight = text.rpartition(":")
+    try:
+        return (text, 1.0) if Path(text).exists() or not folder else (folder, float(weight))
+    except ValueError:
+        return text, 1.0
+
+
+def names_of(corpora: Sequence[str | Path] | str | Path) -> list[str]:
+    """The corpus arguments (`folder` or `folder:weight`) as a list of strings, from one argument or several.
+
+    >>> names_of("wiki:3"), names_of([Path("wiki"), "law:2"])
+    (['wiki:3'], ['wiki', 'law:2'])
+    """
+    return [str(each) for each in ([corpora] if isinstance(corpora, str | Path) else corpora)]
+
+
+def open_corpora(named: list[tuple[str, float]], settings: PretrainSettings) -> Corpora:
+    """Opens the corpora, and checks that they share one tokenizer that has the special tokens of the layout."""
+    if not named:
+        raise ValueError("no corpus was given: add --corpus DIR, a folder made by 'hornbook corpus build'")
+    for folder, weight in named:
+        if not (math.isfinite(weight) and weight > 0):
+            raise ValueError(f"the weight of {folder} must be above 0, not {weight:g}")
+    opened = [(Corpus(folder, settings.data.held_out_fraction), weight) for folder, weight in named]
+    first = opened[0][0]
+    for corpus, _ in opened[1:]:
+        if corpus.tokenizer.fingerprint != first.tokenizer.fingerprint:
+            raise ValueError(
+                f"{corpus.folder} and {first.folder} were built with different tokenizers: build both with the same one"
+            )
+    is_gpt = settings.reads_documents
+    encoder_tokens = ("cls_id", "sep_id") if settings.predicts_next else ("cls_id", "sep_id", "mask_id")
+    for name in ("end_id",) if is_gpt else encoder_tokens:
+        if getattr(first.tokenizer, name) is None:
+            missing = "end-of-text" if is_gpt else name.removesuffix("_id")
+            model = "a GPT" if is_gpt else "an encoder"
+            raise ValueError(f"the tokenizer in {first.folder} has no {missing} token, which {model} needs")
+    return opened
+
+
+class BatchMaker:
+    """Makes batch k of the run: short sequences first, then long ones. Growing batches start with fewer sequences."""
+
+    def __init__(self, settings: PretrainSettings, opened: Corpora):
+        self.data = settings.data
+        self.batch = settings.batch
+        self.num_steps = settings.schedule.steps
+        self.examples = {
+            length: Examples(
+                opened,
+                length,
+                settings.runtime.seed,
+                settings.layout,
+                self.data.short_sequence_probability,
+                self.data.single_segment_probability,
+                crosses_documents=self.data.crosses_documents,
+            )
+            for length in {self.data.short_length, self.data.length}
+            if self.data.uses(length)
+        }
+
+    def __call__(self, number: int) -> Batch:
+        length, within = self.data.length_at(number, self.num_steps)
+        if not self.batch.grows:
+            return self.examples[length].batch(within, max(1, self.batch.tokens // length))
+        first, stop = (self._sequences_before(step, number - within, length) for step in (number, number + 1))
+        return self.examples[length].batch(within, stop - first, first)
+
+    def _sequences_before(self, step: int, begin: int, length: int) -> int:
+        """The number of sequences of this length in the batches `begin` to `step` - 1."""
+        before = [self.batch.tokens_before(each, self.num_steps) for each in (step, begin)]
+        return math.floor((before[0] - before[1]) / length + 0.5)
+
+
+def held_out_batches(settings: PretrainSettings, opened: Corpora) -> list[Batch]:
+    """Validation batches of held-out documents, which are never trained on; the same in every run on these corpora."""
+    data = settings.data
+    if data.held_out_fraction <= 0:
+        return []
+    length = data.short_length if data.short_fraction > 0 else data.length
+    examples = Examples(
+        opened,
+        length,
+        0,
+        settings.layout,
+        0.0,
+        data.single_segment_probability,
+        held_out=True,
+        crosses_documents=data.crosses_documents,
+    )
+    available = sum(chunks.total for chunks in examples.chunks)
+    total = min(available, max(1, settings.validation.tokens // length))
+    num_sequences = min(total, max(1, min(settings.batch.micro_tokens, settings.batch.tokens) // length))
+    return [examples.batch(i, num_sequences) for i in range(max(1, total // num_sequences))]

@@ -1,0 +1,157 @@
+"""Sizing a run by `--minutes`: the batch size, steps and validations that fit, from measured step times."""
+
+import dataclasses
+import time
+from collections.abc import Callable, Mapping
+
+from hornbook import config as configuration
+from hornbook.report.wording import duration
+from hornbook.runs.pretraining.batches import BatchMaker, Corpora, held_out_batches
+from hornbook.runs.pretraining.settings import PretrainSettings
+from hornbook.train.device import Runtime
+from hornbook.train.loop import Job
+from hornbook.train.pace import FORWARD_SHARE, LONG_RUN, seconds_per_step
+
+Log = Callable[[str], None]
+NUM_VALIDATIONS, VALIDATING_SHARE = 20, 0.1  # validations per run, and the largest share of its time for them
+NUM_TIMED, MEASURED_SHARE = 12, 0.05  # timed steps per sequence length, and the largest share of the minutes for them
+FEW_STEPS, ENOUGH_STEPS = 100, 200
+CPU_PROBE_TOKENS = 2048  # larger batches are no faster per token on a CPU
+LEAST_VALIDATION_TOKENS = 2048
+TIMED_SECONDS = 5.0  # largest time for measuring the expected duration of a run
+
+
+def with_batch_that_fits(
+    minutes: float,
+    settings: PretrainSettings,
+    job: Job,
+    runtime: Runtime,
+    opened: Corpora,
+    given: Mapping[str, object],
+    log: Log,
+) -> PretrainSettings:
+    """Halves the batch until about `ENOUGH_STEPS` steps fit in the minutes, and the validation tokens until two
+    validations fit in `VALIDATING_SHARE` of the time. Settings in `given`, which the user set, are not changed; every
+    change is logged."""
+    if {"batch.tokens", "validation.tokens"} <= given.keys():
+        return settings
+    lengths = [length for length in (settings.data.length, settings.data.short_length) if settings.data.uses(length)]
+    token_seconds = _seconds_per_token(MEASURED_SHARE * minutes * 60, settings, job, runtime, opened)
+    overrides = {}
+    fitting = _halved(settings.batch.tokens, minutes * 60 / ENOUGH_STEPS / token_seconds, max(lengths))
+    if "batch.tokens" not in given and fitting < settings.batch.tokens:
+        overrides["batch.tokens"] = fitting
+        published = settings.batch.tokens
+        log(
+            f"batches of {fitting:,} tokens instead of the published {published:,}, so that about {ENOUGH_STEPS} steps "
+            f"or more fit in {minutes:g} minutes; --batch-tokens {published} keeps the published size"
+        )
+    max_tokens = VALIDATING_SHARE * minutes * 60 / 2 / (token_seconds * FORWARD_SHARE)
+    fitting = _halved(settings.validation.tokens, max_tokens, LEAST_VALIDATION_TOKENS)
+    num_held_out = sum(batch.num_tokens for batch in held_out_batches(settings, opened))
+    if "validation.tokens" not in given and fitting < min(settings.validation.tokens, num_held_out):
+        overrides["validation.tokens"] = fitting
+        default = settings.validation.tokens
+        log(f"validation on {fitting:,} tokens; --set validation.tokens={default} restores the default")
+    return configuration.with_overrides(settings, overrides)
+
+
+def _halved(tokens: int, most: float, least: int) -> int:
+    """`tokens` halved until they are at most `most`, but never below `least`.
+
+    >>> _halved(131_072, 5000, least=512), _halved(131_072, 5, least=512)
+    (4096, 512)
+    """
+    while tokens > most and tokens // 2 >= least:
+        tokens //= 2
+    return tokens
+
+
+def log_expected_time(settings: PretrainSettings, job: Job, runtime: Runtime, opened: Corpora, log: Log) -> None:
+    token_seconds = _seconds_per_token(TIMED_SECONDS, settings, job, runtime, opened)
+    seconds = token_seconds * settings.batch.mean_tokens * settings.schedule.steps * (1 + VALIDATING_SHARE)
+    log(f"expected time: about {duration(seconds)} for {settings.schedule.steps:,} steps")
+    if seconds >= LONG_RUN:
+        log("--minutes 60, --steps or a smaller --batch-tokens make the run shorter")
+
+
+def _seconds_per_token(
+    most_seconds: float, settings: PretrainSettings, job: Job, runtime: Runtime, opened: Corpora
+) -> float:
+    """Measured on part of a batch: one micro-batch on a GPU, a few sequences on a CPU."""
+    most = CPU_PROBE_TOKENS if runtime.device.type == "cpu" else settings.batch.micro_tokens
+    longest = max(each for each in (settings.data.length, settings.data.short_length) if settings.data.uses(each))
+    tokens = min(settings.batch.tokens, max(longest, most))
+    small = configuration.with_overrides(settings, {"batch.tokens": tokens, "batch.first_tokens": None})
+    trial = dataclasses.replace(job, make_batch=BatchMaker(small, opened))
+    return mean_seconds_per_step(small, trial, runtime, most_seconds) / tokens
+
+
+def with_steps_in(
+    minutes: float,
+    settings: PretrainSettings,
+    job: Job,
+    runtime: Runtime,
+    began: float,
+    opened: Corpora,
+    log: Log,
+) -> PretrainSettings:
+    """Measures a few steps at each sequence length, and sets the number of steps and the steps between validations so
+    that the run fits in the minutes that remain since `began` (`time.monotonic()`)."""
+    log("measuring how long a step takes ...")
+    mean = mean_seconds_per_step(settings, job, runtime, MEASURED_SHARE * minutes * 60)
+    num_held_out = sum(batch.num_tokens for batch in held_out_batches(settings, opened))
+    left = 0.97 * (minutes * 60 - (time.monotonic() - began))  # about 3% goes to checkpoints
+    validation_seconds = mean * num_held_out / settings.batch.tokens * FORWARD_SHARE
+    steps, every = steps_in(left, mean, validation_seconds, settings.validation.every_steps)
+    log(f"a step takes {mean:.3g} s: {steps:,} steps in {minutes:g} minute{'' if minutes == 1 else 's'}")
+    if steps < FEW_STEPS:
+        log(
+            f"note: a model learns little in {steps} steps; use more --minutes, a smaller preset or fewer "
+            f"--batch-tokens (now {settings.batch.tokens:,})"
+        )
+    return configuration.with_overrides(settings, {"schedule.steps": steps, "validation.every_steps": every})
+
+
+def steps_in(
+    seconds: float, step_seconds: float, validation_seconds: float, every: int | None = None
+) -> tuple[int, int]:
+    """(steps, steps between validations) of a run that takes `seconds` in all.
+
+    >>> steps_in(90, step_seconds=0.5, validation_seconds=0), steps_in(90, step_seconds=0.5, validation_seconds=3)
+    ((180, 9), (162, 54))
+    """
+    if every is not None:
+        return max(1, int(seconds / (step_seconds + validation_seconds / every))), every
+    num = num_validations(seconds, validation_seconds)
+    steps = max(1, int((seconds - num * validation_seconds) / step_seconds))
+    return steps, steps_between(steps, num)
+
+
+def num_validations(run_seconds: float, validation_seconds: float) -> int:
+    """Default number of validations: twenty, or as many as take a tenth of the run; at least two.
+
+    >>> num_validations(1000, 1), num_validations(1000, 20), num_validations(10, 20)
+    (20, 5, 2)
+    """
+    return min(NUM_VALIDATIONS, max(2, int(VALIDATING_SHARE * run_seconds / max(validation_seconds, 1e-9))))
+
+
+def steps_between(steps: int, num: int) -> int:
+    return max(1, min(1000, steps // num))
+
+
+def mean_seconds_per_step(settings: PretrainSettings, job: Job, runtime: Runtime, most_seconds: float) -> float:
+    """Mean over the two sequence lengths of a run, each measured for at most `most_seconds` on its largest batches."""
+    data, loop, num_steps = settings.data, settings.loop(), settings.schedule.steps
+    switch = round(data.short_fraction * num_steps)
+    grown = round(settings.batch.growth_fraction * num_steps) if settings.batch.grows else 0
+    short = long = 0.0
+    if data.short_fraction > 0:
+        first = max(0, min(grown, switch - NUM_TIMED))
+        short = seconds_per_step(job, loop, runtime, range(first, first + NUM_TIMED), most_seconds)
+    if data.short_fraction < 1:
+        first = max(switch, grown)
+        long = seconds_per_step(job, loop, runtime, range(first, first + NUM_TIMED), most_seconds)
+    mean = data.short_fraction * short + (1 - data.short_fraction) * long
+    return mean * settings.batch.mean_tokens / settings.batch.tokens

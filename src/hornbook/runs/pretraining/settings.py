@@ -1,0 +1,249 @@
+"""The settings of a pre-training run, and the published settings of a preset."""
+
+import dataclasses
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+from hornbook import config as configuration
+from hornbook.data.examples import DataSettings, Layout
+from hornbook.models import registry
+from hornbook.models.electra import generator_config
+from hornbook.models.encoder import EncoderConfig
+from hornbook.models.flops import model_flops_per_token, shape_of
+from hornbook.models.gpt import GptConfig
+from hornbook.models.transformer import TransformerConfig
+from hornbook.objectives.clm import ClmSettings
+from hornbook.objectives.distillation.objective import DistillationSettings
+from hornbook.objectives.masking import MaskingSettings
+from hornbook.objectives.mlm import MlmSettings
+from hornbook.objectives.rtd import RtdSettings
+from hornbook.train.loop import LoopSettings
+from hornbook.train.settings import (
+    BatchSettings,
+    CheckpointSettings,
+    GuardSettings,
+    OptimizerSettings,
+    RuntimeSettings,
+    ScheduleSettings,
+    ValidationSettings,
+)
+
+S = TypeVar("S")
+GPU_FLOPS_PER_SECOND = 2e14  # typical on a large GPU; used to estimate the FLOPs of a run given in minutes
+
+
+@dataclass(frozen=True)
+class PretrainSettings(configuration.Typed, group=""):
+    """All settings of a pre-training run."""
+
+    model: TransformerConfig = field(default_factory=EncoderConfig)
+    data: DataSettings = field(default_factory=DataSettings)
+    objective: MlmSettings | RtdSettings | ClmSettings | DistillationSettings = field(default_factory=MlmSettings)
+    masking: MaskingSettings = field(default_factory=MaskingSettings)
+    optimizer: OptimizerSettings = field(default_factory=OptimizerSettings)
+    schedule: ScheduleSettings = field(default_factory=ScheduleSettings)
+    batch: BatchSettings = field(default_factory=BatchSettings)
+    validation: ValidationSettings = field(default_factory=ValidationSettings)
+    checkpoint: CheckpointSettings = field(default_factory=CheckpointSettings)
+    guard: GuardSettings = field(default_factory=GuardSettings)
+    runtime: RuntimeSettings = field(default_factory=RuntimeSettings)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        positions = self.model.max_positions
+        for name, length in (("length", self.data.length), ("short_length", self.data.short_length)):
+            if length > positions and self.data.uses(length):
+                raise ValueError(
+                    f"data.{name}={length} is more than model.max_positions={positions}; "
+                    f"set data.{name}={positions} or raise model.max_positions"
+                )
+            if self.batch.tokens < length and self.data.uses(length):
+                raise ValueError(
+                    f"batch.tokens={self.batch.tokens} is less than one sequence of {length}; "
+                    f"raise --batch-tokens or lower data.{name}"
+                )
+            if self.batch.grows and self.batch.first_tokens < length and self.data.uses(length):
+                raise ValueError(
+                    f"batch.first_tokens={self.batch.first_tokens} is less than one sequence of {length}; "
+                    f"raise it or lower data.{name}"
+                )
+        if self.reads_documents:
+            if self.data.layout is not None:
+                raise ValueError(
+                    f"data.layout={self.data.layout} is for encoders: a GPT reads concatenated documents; "
+                    "data.crosses_documents sets whether it attends across their boundaries"
+                )
+            return
+        sentence = self.objective.sentence
+        self._check_direction(sentence)
+        if sentence != "none" and self.data.layout == "packed":
+            raise ValueError(
+                f"objective.sentence={sentence} needs pairs of segments, but data.layout=packed makes none: "
+                "set data.layout=pairs, or objective.sentence=none"
+            )
+
+    def _check_direction(self, sentence: str) -> None:
+        """The only unidirectional encoder that can be pre-trained is the BERT paper's left-to-right model, which
+        predicts next tokens."""
+        direction = self.model.direction
+        if direction == "right":
+            raise ValueError(
+                "model.direction=right cannot be pre-trained, because transformers would load the model as a "
+                "bidirectional one: set model.direction=left or both"
+            )
+        if direction == "left" and isinstance(self.objective, RtdSettings):
+            raise ValueError(
+                "model.direction=left predicts next tokens, but ELECTRA detects replaced ones: use a BERT or RoBERTa "
+                "preset, or set model.direction=both"
+            )
+        if direction == "left" and sentence != "none":
+            raise ValueError(
+                f"objective.sentence={sentence} reads [CLS], which sees only itself with model.direction=left: set "
+                "objective.sentence=none, as in the BERT paper's left-to-right model"
+            )
+
+    @property
+    def reads_documents(self) -> bool:
+        """Whether the model reads concatenated documents without special tokens around them, as a GPT does."""
+        return isinstance(self.model, GptConfig) or isinstance(self.objective, ClmSettings)
+
+    @property
+    def predicts_next(self) -> bool:
+        """Whether the model is left-to-right and predicts every next token, with or without a teacher."""
+        return self.reads_documents or self.model.direction == "left"
+
+    @property
+    def _vocabulary_head(self) -> str:
+        return registry.family_of(self.model).vocabulary_head
+
+    @property
+    def is_distilled(self) -> bool:
+        return isinstance(self.objective, DistillationSettings)
+
+    @property
+    def unused(self) -> dict[str, str]:
+        """Settings and groups that this run does not use, with the reason for each."""
+        unused = {}
+        if not self.batch.grows:
+            unused["batch.growth_fraction"] = "all batches have the same size; set batch.first_tokens too"
+        if self.predicts_next:
+            unused["masking"] = "a left-to-right model predicts every next token and masks none"
+            if self.is_distilled:
+                unused["objective.soft_targets"] = "a left-to-right model uses soft targets at all tokens"
+        if self.reads_documents:
+            names = ("data.layout", "data.short_sequence_probability", "data.single_segment_probability")
+            return unused | dict.fromkeys(names, "a GPT reads concatenated documents, not pairs")
+        return unused | {"data.crosses_documents": "it is for a GPT, which reads concatenated documents"}
+
+    @property
+    def layout(self) -> Layout:
+        """The layout of sequences, which follows from the sentence task and `data.layout`."""
+        if self.reads_documents:
+            return "documents"
+        if self.objective.sentence != "none":
+            return self.objective.sentence
+        return "segments" if self.data.layout == "pairs" else "packed"
+
+    def loop(self) -> LoopSettings:
+        return LoopSettings(
+            self.optimizer, self.schedule, self.batch, self.checkpoint, self.validation, self.guard, self.runtime
+        )
+
+    def planned_flops(self, minutes: float | None = None, teacher: TransformerConfig | None = None) -> float:
+        """Model FLOPs of the whole run, including the teacher's forward passes. With `minutes`, an estimate: the FLOPs
+        of a large GPU in that time."""
+        if minutes is not None:
+            return minutes * 60 * GPU_FLOPS_PER_SECOND
+        tokens = self.schedule.steps * self.batch.mean_tokens
+        share = self.data.short_fraction
+        lengths = (self.data.short_length, self.data.length)
+        per_token = {length: self.flops_per_token(length, teacher) for length in lengths}
+        return tokens * (share * per_token[self.data.short_length] + (1 - share) * per_token[self.data.length])
+
+    def flops_per_token(self, length: int, teacher: TransformerConfig | None = None) -> float:
+        """Model FLOPs per token of a training step at a sequence length (`model` convention of models/flops.py)."""
+        objective, masked_share = self.objective, self.masking.probability
+        if isinstance(objective, DistillationSettings):
+            return self._distillation_flops_per_token(length, objective, teacher)
+        if self.predicts_next:
+            return model_flops_per_token(shape_of(self.model, length, 1.0, self._vocabulary_head))
+        if not isinstance(objective, RtdSettings):
+            return model_flops_per_token(shape_of(self.model, length, masked_share))
+        generator = generator_config(self.model, objective.generator_size, objective.generator_layers)
+        head = "+".join(head for head in ("rtd", "mlm") if head in objective.heads)
+        predicted = 1.0 if objective.learns == "all-tokens-mlm" else masked_share
+        return model_flops_per_token(
+            shape_of(generator, length, masked_share), shape_of(self.model, length, predicted, head)
+        )
+
+    def _distillation_flops_per_token(
+        self, length: int, objective: DistillationSettings, teacher: TransformerConfig | None
+    ) -> float:
+        """FLOPs of the student, plus the teacher's forward pass, which is a third of a training step."""
+        (recipe,) = objective.stages(is_task=False)
+        has_logits = any(match.quantity == "logits" for match in recipe.matches)
+        everywhere = self.predicts_next or (has_logits and objective.soft_targets == "all")
+        share, vocabulary = 1.0 if everywhere else self.masking.probability, self._vocabulary_head
+        head = vocabulary if has_logits or recipe.hard_label_weight else "none"
+        flops = model_flops_per_token(shape_of(self.model, length, share, head))
+        if teacher is not None:
+            teacher_shape = shape_of(teacher, length, share, vocabulary if has_logits else "none")
+            flops += model_flops_per_token(teacher_shape) / 3
+        return flops
+
+
+def preset_settings(preset: str, overrides: dict | None = None, has_teacher: bool = False) -> PretrainSettings:
+    """The published settings of a preset with overrides by dotted name; with a teacher the objective is
+    distillation."""
+    found = registry.preset(preset)
+    family = registry.family_of(found.model).family
+    defaults, groups = PretrainSettings(objective=_objective_kind(family, has_teacher)()), {}
+    for name, value in found.published.items():
+        group, _, inside = name.partition(".")
+        if not (has_teacher and group == "objective"):
+            groups.setdefault(group, {})[inside] = value
+    # Replaced all at once: the model or the data alone may be invalid together with the defaults.
+    published = {
+        group: configuration.with_overrides(getattr(defaults, group), values) for group, values in groups.items()
+    }
+    settings = dataclasses.replace(defaults, model=found.model, **published)
+    overrides = dict(overrides or {})
+    if "schedule.warmup_fraction" in overrides:  # it takes precedence over a published number of warmup steps
+        overrides.setdefault("schedule.warmup_steps", None)
+    settings = changed_of_family(settings, overrides, family)
+    configuration.refuse_unused(settings, overrides)
+    return settings
+
+
+def changed_of_family(settings: S, overrides: dict, family: str) -> S:
+    """Applies overrides to settings with a group `model`; the error for another family's setting names it."""
+    try:
+        return configuration.with_overrides(settings, overrides)
+    except configuration.UnknownSetting as error:
+        owners = [name for name, model in registry.MODELS.items() if _has_setting(model.config_kind, error.name)]
+        if not owners or family in owners:
+            raise
+        have = "has it" if len(owners) == 1 else "have it"
+        raise ValueError(f"{family} has no setting '{error.name}'; {' and '.join(owners)} {have}") from None
+
+
+def _has_setting(kind: type, name: str) -> bool:
+    return name.removeprefix("model.") in {field.name for field in dataclasses.fields(kind)}
+
+
+def _objective_kind(family: str, has_teacher: bool) -> type:
+    if has_teacher:
+        return DistillationSettings
+    kinds = {"electra": RtdSettings, "openai-gpt": ClmSettings, "gpt2": ClmSettings}
+    return kinds.get(family, MlmSettings)
+
+
+def settings_in(run: dict) -> PretrainSettings:
+    """The settings in a `run.json`."""
+    family = run["family"]
+    return configuration.from_dict(
+        PretrainSettings,
+        run["settings"],
+        model=registry.MODELS[family].config_kind,
+        objective=_objective_kind(family, run.get("command") == "distill"),
+    )
