@@ -14,7 +14,7 @@ import pytest
 import hornbook as library
 from hornbook.data.build import build_corpus
 from hornbook.lifecycle import locking
-from hornbook.lifecycle.locking import run_lock
+from hornbook.lifecycle.locking import file_lock, run_lock
 from hornbook.runs.finetuning.api import finetune
 from hornbook.runs.pretraining.run import pretrain
 
@@ -246,3 +246,10 @@ def test_what_is_written_by_one(tmp_path, at_once, tiny_text_file, tiny_tokenize
         assert not (out / whole).exists()
         write(out)
         assert (out / whole).exists()
+
+
+def test_the_lock_of_a_file_left_by_a_killed_process_is_removed(tmp_path):
+    (tmp_path / ".out.npy.lock").mkdir()
+    with file_lock(tmp_path / "out.npy"):
+        pass
+    assert not list(tmp_path.iterdir())

@@ -97,8 +97,9 @@ def _locked(folder: Path, target: Path) -> Iterator[None]:
     before = _entered.get()
     _entered.set(before | {key})
     try:
-        if sweep(folder) and not created:
-            created = [folder]  # a killed process created it: remove it too if it stays empty
+        is_left_over = folder != target or sweep(folder)  # created by a process that was killed
+        if is_left_over and not created:
+            created = [folder]  # removed too, if it stays empty
         yield
     finally:
         _entered.set(before)

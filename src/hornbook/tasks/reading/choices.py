@@ -108,10 +108,9 @@ def _columns(table: Table, part: str, requested: RequestedColumns) -> _Columns:
         return _Columns(context, beginning, label, key, tuple(sorted(numbered, key=_number)), False)
     as_list = find_column(table, None, CHOICES, "choices", may_be_missing=True)
     if as_list is None:
-        available = ", ".join(table.columns)
         raise ValueError(
             f"{table.file} has no columns for the endings; name them ending0, ending1, … or give a list named choices "
-            f"(its columns are: {available})"
+            f"(its columns are: {table.names})"
         )
     return _Columns(context, beginning, label, key, (as_list,), True)
 

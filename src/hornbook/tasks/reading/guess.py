@@ -86,10 +86,9 @@ def _require_trained(table: Table, requested: RequestedColumns, needs_label: boo
         missing = [] if column is None or column in table.columns else _columns_in(column)
         missing = [name for name in missing if name not in table.columns]
         if missing:
-            available = ", ".join(table.columns[:30]) or "none"
             raise ValueError(
                 f"{table.file} has no column '{missing[0]}', which the run was trained on as the {role}; name another "
-                f"one with --{role} (columns: {available})"
+                f"one with --{role} (columns: {table.names})"
             )
 
 
@@ -316,5 +315,4 @@ def _unclear(table: Table, role: str, candidates: list[str]) -> ValueError:
         )
     if candidates:
         return several_columns(table, role, candidates)
-    available = ", ".join(table.columns[:30]) or "none"
-    return ValueError(f"{table.file}: no column is clearly the {role}; name it with --{role} (columns: {available})")
+    return ValueError(f"{table.file}: no column is clearly the {role}; name it with --{role} (columns: {table.names})")

@@ -35,6 +35,11 @@ class Table:
     rows: list[Row]
     delimiter: str = ","
 
+    @property
+    def names(self) -> str:
+        """The columns for a message: at most 30, each cut after 60 characters."""
+        return ", ".join(name if len(name) <= 60 else f"{name[:60]}..." for name in self.columns[:30]) or "none"
+
     def values(self, column: str) -> list[Any]:
         return [row.fields.get(column) for row in self.rows if row.broken is None]
 
@@ -59,10 +64,9 @@ class Table:
         if not self.columns:
             raise ValueError(f"{self.file} is empty: check the file, or give another")
         if column not in self.columns:
-            available = ", ".join(self.columns[:30])
             raise ValueError(
                 f"{self.file} has no column '{column}' for the {what}; name the right one with --{what} "
-                f"(columns: {available})"
+                f"(columns: {self.names})"
             )
 
 

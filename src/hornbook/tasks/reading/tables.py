@@ -189,9 +189,8 @@ def find_column(
         raise several_columns(table, what, [by_name[name] for name in present])
     found = by_name[present[0]] if present else None
     if found is None and not may_be_missing:
-        available = ", ".join(table.columns) or "none"
         raise ValueError(
             f"{table.file}: no column for the {what} (looked for {', '.join(names)}); name it with --{what} "
-            f"(columns: {available})"
+            f"(columns: {table.names})"
         )
     return found
