@@ -7,14 +7,17 @@ os.environ["HF_HUB_OFFLINE"] = "1"
 os.environ["TOKENIZERS_PARALLELISM"] = "false"
 
 import gc
+import io
 import json
 import sys
+from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 import pytest
 import torch
+from matplotlib.figure import Figure
 from tiny import TINY_MODEL, tiny_text
 
 from hornbook import cli
@@ -43,6 +46,35 @@ def pytest_collection_finish() -> None:
     """What was imported and collected stays: no garbage collection needs to look at it again."""
     gc.collect()
     gc.freeze()
+
+
+# Laying out and rendering the pictures of a report takes longer than the run it tells of. So figures are made as they
+# always are, but only tests marked `pictures` render them; the files of the others are blank.
+_savefig, _is_rendered = Figure.savefig, False
+
+
+@cache
+def _blank() -> bytes:
+    file = io.BytesIO()
+    _savefig(Figure(), file, format="png")
+    return file.getvalue()
+
+
+def _rendered_where_marked(figure: Figure, file: io.BytesIO, **how) -> None:
+    if _is_rendered:
+        _savefig(figure, file, **how)
+    else:
+        file.write(_blank())
+
+
+Figure.savefig = _rendered_where_marked
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item):
+    global _is_rendered
+    _is_rendered = item.get_closest_marker("pictures") is not None
+    return (yield)
 
 
 @pytest.fixture
