@@ -9,8 +9,9 @@ demo: $(INSTALLED)
 	rm -rf runs/demo
 	$(BIN)/python -m hornbook.demo runs/demo
 
+# Compiled files are kept, wherever the environment says not to: else every process compiles the tests again.
 test: $(INSTALLED) lint
-	$(BIN)/python -m pytest -n 2 -m "not gpu and not faults"
+	PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n 2 -m "not gpu and not faults"
 
 # Crashes, full disks, signals, damaged files, two writers: about a quarter of an hour on 2 cores.
 test-faults: $(INSTALLED)

@@ -6,19 +6,75 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ["HF_HUB_OFFLINE"] = "1"
 os.environ["TOKENIZERS_PARALLELISM"] = "false"
 
+import gc
+import io
 import json
 import sys
+from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 import pytest
 import torch
+from matplotlib.figure import Figure
 from tiny import TINY_MODEL, tiny_text
 
 from hornbook import cli
 
 torch.set_num_threads(1)
+
+# The files with the longest tests begin, so that processes side by side end together.
+FIRST = (
+    *("test_readme.py", "test_reproduce.py", "test_demo.py", "test_export.py", "test_learning.py", "test_gpt_tasks.py"),
+    *("test_distill_task.py", "test_distill_corpus.py", "test_loop.py", "test_stopping.py", "test_build_resume.py"),
+)
+
+
+def pytest_ignore_collect(collection_path, config) -> bool | None:
+    """Folders whose tests are all left out (`-m "not gpu"`) are not read."""
+    wanted = config.option.markexpr or ""
+    return True if collection_path.name in ("gpu", "faults") and f"not {collection_path.name}" in wanted else None
+
+
+def pytest_collection_modifyitems(items) -> None:
+    ranks = {name: rank for rank, name in enumerate(FIRST)}
+    items.sort(key=lambda item: ranks.get(item.path.name, len(FIRST)))
+
+
+def pytest_collection_finish() -> None:
+    """What was imported and collected stays: no garbage collection needs to look at it again."""
+    gc.collect()
+    gc.freeze()
+
+
+# Laying out and rendering the pictures of a report takes longer than the run it tells of. So figures are made as they
+# always are, but only tests marked `pictures` render them; the files of the others are blank.
+_savefig, _is_rendered = Figure.savefig, False
+
+
+@cache
+def _blank() -> bytes:
+    file = io.BytesIO()
+    _savefig(Figure(), file, format="png")
+    return file.getvalue()
+
+
+def _rendered_where_marked(figure: Figure, file: io.BytesIO, **how) -> None:
+    if _is_rendered:
+        _savefig(figure, file, **how)
+    else:
+        file.write(_blank())
+
+
+Figure.savefig = _rendered_where_marked
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item):
+    global _is_rendered
+    _is_rendered = item.get_closest_marker("pictures") is not None
+    return (yield)
 
 
 @pytest.fixture

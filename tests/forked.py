@@ -15,7 +15,7 @@ def preload(*modules: str) -> None:
     _context.set_forkserver_preload(list(modules))
 
 
-preload("hornbook.cli", "hornbook.runs.distillation.run", "hornbook.evaluation.prompting.run")
+preload("hornbook.cli", "hornbook.runs.distillation.run", "hornbook.evaluation.prompting.run", "torch._inductor.config")
 
 
 def begun(program: str, *words: object) -> BaseProcess:

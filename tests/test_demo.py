@@ -2,18 +2,25 @@
 
 import json
 
+import pytest
+
 from hornbook import demo
 
 
-def test_python_carries_enough_text():
-    documents = [text for text in demo.built_in_documents() if len(text) >= demo.SHORTEST_DOCUMENT]
+@pytest.fixture(scope="module")
+def built_in() -> list[str]:
+    return list(demo.built_in_documents())
+
+
+def test_python_carries_enough_text(built_in):
+    documents = [text for text in built_in if len(text) >= demo.SHORTEST_DOCUMENT]
     assert len(documents) > 100 and sum(map(len, documents)) > 500_000
     assert not any(line.startswith("+---") for text in documents for line in text.splitlines())
 
 
-def test_the_demo_runs(tmp_path, monkeypatch, capsys):
-    long = list(demo.built_in_documents())
-    monkeypatch.setattr(demo, "built_in_documents", lambda: iter(long[:40]))
+@pytest.mark.pictures
+def test_the_demo_runs(tmp_path, monkeypatch, capsys, built_in):
+    monkeypatch.setattr(demo, "built_in_documents", lambda: iter(built_in[:40]))
     small = ("model.num_layers=1", "model.width=32", "model.num_heads=1", "model.inner_width=64", "runtime.threads=1")
     monkeypatch.setattr(demo, "SETTINGS", (*demo.SETTINGS, *small))
     demo.main(str(tmp_path / "demo"), "0.02")

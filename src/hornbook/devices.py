@@ -2,6 +2,7 @@
 
 import os
 import re
+import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -24,6 +25,16 @@ def chosen_device(requested: str = "auto") -> str:
     if requested.startswith("cuda") and not torch.cuda.is_available():
         raise ValueError(f"device {requested} was requested, but torch finds no GPU on this machine: use cpu")
     return ("cuda" if torch.cuda.is_available() else "cpu") if requested == "auto" else requested
+
+
+@contextmanager
+def eagerly() -> Iterator[None]:
+    """Runs compiled parts eagerly. Nothing is compiled before torch's compiler is imported, which takes seconds."""
+    if "torch._dynamo" not in sys.modules:
+        yield
+        return
+    with torch.compiler.set_stance("force_eager"):
+        yield
 
 
 def memory_of(device: str | torch.device) -> int:

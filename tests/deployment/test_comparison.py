@@ -43,6 +43,7 @@ def test_scores_are_those_on_record_and_shares_those_of_the_first(learned, tmp_p
     assert first["flops"] == pytest.approx(16 * (2 * (4 * 32**2 + 2 * 32 * 128) + 4 * 16 * 32))
 
 
+@pytest.mark.pictures
 def test_with_data_all_are_scored_and_timed_on_its_examples(learned, tmp_path):
     out = tmp_path / "side-by-side"
     words = ["compare", str(learned.run), str(learned.phone), "--data", learned.data, "--out", str(out)]
@@ -93,6 +94,7 @@ def test_models_without_a_task_are_compared_by_size_and_speed(tiny_tokenizer, tm
     assert [name for name, _ in lines(describe(out))[1:]] == [str(large), str(small)]
 
 
+@pytest.mark.pictures
 def test_there_is_a_picture_without_asking(tiny_tokenizer, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     models = [str(model_folder_of(tmp_path / name, tiny_tokenizer, "bert")) for name in ("one", "two")]

@@ -10,7 +10,7 @@ from hornbook.experiments.definition import read_experiment
 from hornbook.experiments.results import write_results
 from hornbook.files import read_json, write_json
 from hornbook.report.experiment import write_experiment_page
-from hornbook.report.experiment_picture import MIN_GAP, _spread_out, score_figure
+from hornbook.report.experiment_picture import MIN_GAP, _spread_out, score_figure, score_png
 from hornbook.report.experiment_text import loss_words, notes
 from hornbook.report.info import describe, lines
 from hornbook.report.page import write_report
@@ -100,6 +100,7 @@ def test_what_learned_nothing_is_said_on_the_page_and_in_the_text(tmp_path):
     assert "Degenerate fine-tuning runs (their scores count): " in text and "Missing pieces: " not in text
 
 
+@pytest.mark.pictures
 def test_the_picture_has_a_line_for_each_arm(whole):
     _, results, _ = whole
     figure = score_figure(results)
@@ -107,8 +108,10 @@ def test_the_picture_has_a_line_for_each_arm(whole):
     names = [text.get_text() for axes in figure.axes[:2] for text in axes.texts]
     assert len(names) == 4 + 5
     assert any(name.startswith("ELECTRA ") for name in names)
+    assert len(score_png(results, dark=True)) > 30_000
 
 
+@pytest.mark.pictures
 def test_what_is_there_is_drawn_and_what_is_missing_is_said(tmp_path):
     results = results_of(tmp_path, MISSING)
     page = write_experiment_page(tmp_path).read_text()

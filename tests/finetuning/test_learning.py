@@ -66,7 +66,8 @@ def test_a_text_to_a_class_in_every_family(tmp_path, other_encoder):
     assert dev_score(result, "accuracy") >= LEARNED
 
 
-def test_a_place_or_none_in_every_family(tmp_path, other_encoder):
+@pytest.mark.parametrize("other_encoder", ["roberta"], indirect=True)
+def test_a_place_or_none_in_another_family(tmp_path, other_encoder):
     data = data_of(tmp_path, rules.place_if_told, 1000)
     result = learned(tmp_path, other_encoder, "spans-or-none", data, epochs=8)
     assert dev_score(result, "exact") >= 100 * LEARNED

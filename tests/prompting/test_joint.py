@@ -75,6 +75,7 @@ def score(model, tasks, name, data, out) -> float:
     return found["points"][0]["scores"][found["decided_by"]]["value"]
 
 
+@pytest.mark.pictures
 def test_it_learns_both_tasks(taught, tasks, gpt, tmp_path):
     outcome, out = taught
     assert outcome.ended == "finished"

@@ -56,6 +56,7 @@ def quiet(words: str) -> None:
     pass
 
 
+@pytest.mark.pictures
 def test_what_a_run_leaves(gpt, task, data, tmp_path):
     out, watched = tmp_path / "out", []
     found = hornbook.prompt(

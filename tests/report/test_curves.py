@@ -10,6 +10,8 @@ from hornbook.report.curves import curves_figure, draw_curves, smoothed, thinned
 from hornbook.report.drawing import short_power
 from hornbook.report.run import RunRecord
 
+pytestmark = pytest.mark.pictures
+
 
 def titles(record):
     return [axes.get_title(loc="left") for axes in curves_figure(record).axes]

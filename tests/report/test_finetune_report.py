@@ -37,6 +37,7 @@ def opened(folder):
     return FinetunedRun.load(folder)
 
 
+@pytest.mark.pictures
 def test_the_page_of_a_classification(make_task_run):
     folder = make_task_run()
     page = Page(write_report(folder))
@@ -77,6 +78,7 @@ def test_the_page_of_a_classification(make_task_run):
 
 
 @pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.pictures
 def test_every_kind_has_its_page(make_task_run, kind):
     folder = make_task_run(kind, leave_out=PICTURES)
     page = Page(write_report(folder))
@@ -289,6 +291,7 @@ def write_curve(folder):
     return folder
 
 
+@pytest.mark.pictures
 def test_the_picture_of_a_search(tmp_path):
     folder = write_tries(tmp_path / "search")
     assert write_tries_picture(folder) == folder / "tries.png" and (folder / "tries.png").stat().st_size > 5_000
@@ -313,6 +316,7 @@ def test_the_page_of_a_search(tmp_path):
     assert (tmp_path / "search" / "tries.png").is_file() and not page.all("b")
 
 
+@pytest.mark.pictures
 def test_tries_beside_a_run_are_on_its_page(make_task_run):
     folder = write_curve(write_tries(make_task_run(leave_out=PICTURES)))
     page = Page(write_report(folder))
@@ -321,6 +325,7 @@ def test_tries_beside_a_run_are_on_its_page(make_task_run):
     assert (folder / "tries.png").is_file() and (folder / "curve.png").is_file()
 
 
+@pytest.mark.pictures
 def test_the_curve_by_number_of_labels(tmp_path):
     folder = write_curve(tmp_path / "labels")
     assert write_curve_picture(folder) == folder / "curve.png"

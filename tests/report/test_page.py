@@ -44,6 +44,7 @@ def finished(tmp_path_factory):
     return write_report(write_run(tmp_path_factory.mktemp("runs") / "finished", lines, SAMPLES, state=state))
 
 
+@pytest.mark.pictures
 def test_the_page_tells_what_matters(finished):
     page = Page(finished)
     for words in (
@@ -75,6 +76,7 @@ def test_the_page_tells_what_matters(finished):
     assert (finished.parent / "curves.png").stat().st_size > 30_000
 
 
+@pytest.mark.pictures
 def test_the_page_needs_nothing_beside_it(finished):
     page = Page(finished)
     addresses = [
@@ -86,6 +88,7 @@ def test_the_page_needs_nothing_beside_it(finished):
     assert "prefers-color-scheme: dark" in finished.read_text()
 
 
+@pytest.mark.pictures
 def test_what_a_run_holds_is_escaped(finished):
     page = Page(finished)
     for part in ("text", "answer", "guess"):

@@ -51,7 +51,9 @@ def unbroken(tmp_path_factory) -> Path:
 
 
 def test_it_learns(tmp_path):
-    settings = small_settings(schedule=ScheduleSettings(steps=400, warmup_fraction=0.1))
+    settings = small_settings(
+        schedule=ScheduleSettings(steps=400, warmup_fraction=0.1), checkpoint=CheckpointSettings(every_steps=400)
+    )
     model = small_model(dropout=0.0, attention_dropout=0.0, init_std=0.1)
     outcome = run(tmp_path, settings, small_job(model, lambda number: small_batch(number, num_sequences=16)))
     lines = [line for line in read_metrics(tmp_path) if line["kind"] == "validation"]

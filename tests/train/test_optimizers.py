@@ -13,7 +13,7 @@ from hornbook.train.checkpoint import Checkpoints
 from hornbook.train.loop import train
 from hornbook.train.metrics import read_metrics
 from hornbook.train.optimizer import load_optimizer_tensors, make_optimizer, optimizer_tensors
-from hornbook.train.settings import OptimizerSettings, ScheduleSettings
+from hornbook.train.settings import CheckpointSettings, OptimizerSettings, ScheduleSettings
 from train.formulas import Three, check, computed, stepped
 from train.small import CPU, small_batch, small_job, small_model, small_settings
 
@@ -145,7 +145,9 @@ def test_a_run_that_was_stopped_ends_like_one_that_was_not(tmp_path, settings):
 
 def test_lamb_learns(tmp_path):
     settings = small_settings(
-        optimizer=OptimizerSettings("lamb", lr=1e-2), schedule=ScheduleSettings(steps=300, warmup_fraction=0.1)
+        optimizer=OptimizerSettings("lamb", lr=1e-2),
+        schedule=ScheduleSettings(steps=300, warmup_fraction=0.1),
+        checkpoint=CheckpointSettings(every_steps=300),
     )
     model = small_model(dropout=0.0, attention_dropout=0.0, init_std=0.1)
     train(tmp_path, small_job(model, lambda number: small_batch(number, 16)), settings, CPU, lambda status: None)

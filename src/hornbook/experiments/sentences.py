@@ -9,9 +9,6 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from sklearn.linear_model import LogisticRegression
-from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import StandardScaler
 
 from hornbook.batch import Batch
 from hornbook.data.examples import LABELLED, Examples
@@ -46,6 +43,10 @@ def crossed(weights: Path, settings: PretrainSettings, opened: Corpora, num_pair
 def overlap(settings: PretrainSettings, opened: Corpora, num_pairs: int, num_fitted: int) -> dict[str, dict]:
     """Accuracy of logistic regression on shared-word features, fitted to `num_fitted` training pairs, as in
     `crossed`."""
+    from sklearn.linear_model import LogisticRegression
+    from sklearn.pipeline import make_pipeline
+    from sklearn.preprocessing import StandardScaler
+
     found = {}
     for layout in LABELLED:
         (seen, labels, _), (unseen, gold, documents) = (

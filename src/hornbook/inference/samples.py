@@ -3,11 +3,11 @@
 from pathlib import Path
 
 import numpy as np
-import torch
 from torch import nn
 
 from hornbook.data.corpus import Corpus
 from hornbook.data.shards import unpack_word_starts
+from hornbook.devices import eagerly
 from hornbook.files import write_json
 from hornbook.inference.encoder import EncoderModel
 
@@ -16,7 +16,7 @@ SHORTEST, LONGEST = 8, 40  # tokens
 
 
 # Eager: compiling for a dozen sentence lengths would take a minute.
-@torch.compiler.set_stance("force_eager")
+@eagerly()
 def write_samples(run: Path, model: nn.Module, corpus: Corpus) -> list[dict]:
     """Masks and predicts one word in each of a dozen held-out sentences, and writes `samples.json`."""
     device = next(model.parameters()).device

@@ -4,13 +4,14 @@ import torch
 from torch import Tensor, nn
 
 from hornbook.batch import Batch
+from hornbook.devices import eagerly
 from hornbook.train.device import Runtime
 from hornbook.train.objective import Objective
 from hornbook.train.randomness import seed_of
 
 
 # Compiling the forward pass a second time, for evaluation, takes longer than it saves in short runs.
-@torch.compiler.set_stance("force_eager")
+@eagerly()
 @torch.no_grad()
 def validate(
     model: nn.Module, objective: Objective, held_out: list[Batch], runtime: Runtime, micro_tokens: int = 65_536
