@@ -112,7 +112,7 @@ def test_every_kind_of_task(tmp_path, encoder, small, task):
     assert result.scores["dev"].keys() == teacher_name.scores["dev"].keys()
     assert len(result.predict([item])) == 1
     record = json.loads((result.out / "run.json").read_text())
-    assert (record["command"], record["teacher"]["folder"]) == ("distill", str(teacher_name.out.resolve()))
+    assert (record["command"], record["inputs"]["teacher"]["folder"]) == ("distill", str(teacher_name.out.resolve()))
     first = [json.loads(line) for line in (result.out / "stages" / "1" / "metrics.jsonl").read_text().splitlines()]
     assert {"embeddings", "hidden", "attention"} <= first[0].keys()
     last = [json.loads(line) for line in (result.out / "metrics.jsonl").read_text().splitlines()]

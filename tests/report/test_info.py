@@ -159,7 +159,7 @@ def test_damaged_files_are_named(tmp_path, name, content):
         ("run.json", '{"command": "probe", "request": []}'),
         ("comparison.json", '{"rows": []}'),
         ("experiment.json", '{"flops": 1}'),
-        ("prompt.json", "{}"),
+        ("run.json", '{"command": "prompt"}'),
     ],
 )
 def test_files_that_something_else_wrote_are_named(tmp_path, name, content):

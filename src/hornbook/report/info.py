@@ -37,7 +37,8 @@ TASKS_OF_CLASSES = {
     "ForMultipleChoice": "choice",
 }
 TASKS_OF_OUTPUTS = {"sequence": "classification", "tokens": "tagging", "spans": "spans", "choice": "choice"}
-DESCRIBERS = {"prompt.json": about_prompted, COMPARISON: about_comparison, "experiment.json": about_experiment}
+DESCRIBERS = {COMPARISON: about_comparison, "experiment.json": about_experiment}
+DESCRIBERS_OF_COMMANDS = {"baseline": about_plain, "probe": about_plain, "prompt": about_prompted}
 HEADS = ("num_attention_heads", "n_head", "n_heads", "num_heads")
 
 
@@ -61,8 +62,8 @@ def _described(path: Path) -> dict:
         raise ValueError(_about_file(path))
     command = _command(path)
     written = next((name for name in DESCRIBERS if (path / name).is_file()), None)
-    if command in ("baseline", "probe"):
-        found = _as_written(path / "run.json", about_plain, path)
+    if command in DESCRIBERS_OF_COMMANDS:
+        found = _as_written(path / "run.json", DESCRIBERS_OF_COMMANDS[command], path)
     elif command == "label-curve" or is_several(path):
         found = about_several(path)
     elif command is not None:

@@ -12,7 +12,7 @@ IN_PERCENT = "spans"  # span tasks have scores in percent, the others fractions
 def about_plain(folder: Path) -> dict:
     """Describes a baseline or a probe."""
     run = read_json(folder / "run.json")
-    request, data = run.get("request", {}), run.get("data", {})
+    request, data = run.get("request", {}), run.get("inputs", {}).get("data", {})
     scores = read_json(folder / SCORES) if (folder / SCORES).is_file() else None
     in_percent = run.get("kind") == IN_PERCENT
     splits = {} if scores is None else scores["parts"]

@@ -17,24 +17,22 @@ import torch
 
 from hornbook.config import parsed
 from hornbook.devices import refuse_beyond_memory
-from hornbook.files import read_json
-from hornbook.interop.folder import load_folder
 from hornbook.interop.hub import model_folder
 from hornbook.lifecycle.locking import locks_out
+from hornbook.lifecycle.run_folder import recorded
 from hornbook.models import registry
 from hornbook.models.gpt import Gpt
 from hornbook.models.pair import initialise_from_teacher
 from hornbook.models.transformer import Transformer, TransformerConfig
 from hornbook.runs.distillation.teacher import Teacher, open_teacher
-from hornbook.runs.finetuning import record as finetuning
-from hornbook.runs.finetuning.api import Finetuned, checked_inputs, finetune
-from hornbook.runs.finetuning.record import SHAPE
-from hornbook.runs.finetuning.settings import FinetuneSettings, settings_for
-from hornbook.runs.finetuning.steps import with_steps
-from hornbook.runs.pretraining import record as pretraining
-from hornbook.runs.pretraining.run import pretrain, settings_with_teacher
+from hornbook.runs.finetuning import api as finetuning
+from hornbook.runs.finetuning.api import Finetuned, finetune
+from hornbook.runs.finetuning.record import SHAPE, FinetuneRequest
+from hornbook.runs.finetuning.settings import FinetuneSettings
+from hornbook.runs.pretraining import run as pretraining
+from hornbook.runs.pretraining.record import PretrainRequest
+from hornbook.runs.pretraining.run import pretrain
 from hornbook.runs.pretraining.settings import PretrainSettings, changed_of_family
-from hornbook.tasks.datasets import known
 from hornbook.text.tokenizer import Tokenizer
 from hornbook.train.loop import Outcome, Status
 from hornbook.train.randomness import seed_of
@@ -71,9 +69,9 @@ def distill(
     name; `model.*` sets the shape of a preset. `more` are further arguments of `hornbook.pretrain` or
     `hornbook.finetune`.
     """
-    started_run = read_json(Path(out) / "run.json") if resume and (Path(out) / "run.json").exists() else {}
+    started_run = recorded(out) if resume else {}
     if not corpora and "task" in started_run:
-        task, data = task or started_run["task"], data if data is not None else started_run["data"]["path"]
+        task, data = task or started_run["task"], data if data is not None else started_run["inputs"]["data"]["path"]
     if bool(corpora) == (task is not None) and not started_run:
         raise ValueError("give either --corpus, to distil on plain text, or --task and --data, to distil on a task")
     opened = open_teacher(str(teacher))
@@ -91,6 +89,7 @@ def resolve_settings(
     teacher: str | Path,
     student: str | Path | None = None,
     *,
+    corpora: Sequence[str] = (),
     task: str | None = None,
     data: Any = None,
     recipe: str | None = None,
@@ -106,15 +105,11 @@ def resolve_settings(
     overrides = resolved_overrides(opened, student, task, recipe, overrides, {}, log)
     common = {"seed": seed, "overrides": overrides, "teacher": opened.name}
     if task is None:
-        return settings_with_teacher(pretraining.Request(student, **common, **more), opened), None
+        return pretraining.resolve_settings(PretrainRequest(student, list(corpora), **common, **more), opened), None
     model = open_student(student, opened, shape_overrides(overrides), *_seed_and_start({}, seed, overrides), log)
-    request = finetuning.Request(student, task, str(data), **common, **more)
-    config = None if model is None else model[0].config
-    if data is None:
-        trained = load_folder(model_folder(student))[0] if model is None else model[0]
-        return settings_for(known(task), trained, request.all_overrides(), has_teacher=True), config
-    inputs = checked_inputs(request, data, model, opened, log)
-    return with_steps(inputs.settings, inputs), config
+    request = FinetuneRequest(student, task, str(data), **common, **more)
+    settings = finetuning.resolve_settings(request, data, model, opened, log)
+    return settings, None if model is None else model[0].config
 
 
 def _default_student(teacher: Teacher) -> str:
