@@ -22,8 +22,9 @@ from hornbook.data.corpus import Corpus
 from hornbook.runs.pretraining import minutes
 from hornbook.runs.pretraining.batches import held_out_batches
 from hornbook.runs.pretraining.minutes import steps_in
+from hornbook.runs.pretraining.presets import preset_settings
 from hornbook.runs.pretraining.run import pretrain
-from hornbook.runs.pretraining.settings import preset_settings, settings_in
+from hornbook.runs.pretraining.settings import settings_in
 from hornbook.train.metrics import read_metrics
 
 TESTS = Path(__file__).parent

@@ -19,9 +19,9 @@ from typer.testing import CliRunner
 import hornbook
 from hornbook import cli
 from hornbook.interop.folder import load_folder
-from hornbook.models import registry
 from hornbook.runs.distillation.run import distill
 from hornbook.runs.finetuning.api import Finetuned, finetune
+from hornbook.runs.pretraining import presets
 from hornbook.text.training import train_tokenizer
 
 NUM_DEV = 100
@@ -152,10 +152,10 @@ def test_layers_and_separate_pairs(tmp_path, encoder, small):
 
 
 def test_a_preset_starts_from_the_teacher(tmp_path, teacher, data, monkeypatch):
-    found = registry.PRESETS["distilbert"]
+    found = presets.PRESETS["distilbert"]
     size = {"num_layers": 1, "width": 64, "num_heads": 4, "inner_width": 128}
     tiny = dataclasses.replace(found, model=dataclasses.replace(found.model, **size))
-    monkeypatch.setitem(registry.PRESETS, "distilbert", tiny)
+    monkeypatch.setitem(presets.PRESETS, "distilbert", tiny)
     said: list[str] = []
     few = {"objective.earlier_epochs": 0.1}
     result = learn(

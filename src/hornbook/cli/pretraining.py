@@ -144,7 +144,7 @@ def plan_command(
     from dataclasses import asdict
 
     from hornbook.runs.pretraining.plan import GIB, machine, plan
-    from hornbook.runs.pretraining.settings import preset_settings
+    from hornbook.runs.pretraining.presets import preset_settings
     from hornbook.terminal import duration, print_result, table
 
     overrides = parse_overrides(override)

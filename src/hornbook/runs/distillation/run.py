@@ -29,6 +29,7 @@ from hornbook.runs.finetuning import api as finetuning
 from hornbook.runs.finetuning.api import Finetuned, finetune
 from hornbook.runs.finetuning.record import SHAPE, FinetuneRequest
 from hornbook.runs.finetuning.settings import FinetuneSettings
+from hornbook.runs.pretraining import presets
 from hornbook.runs.pretraining import run as pretraining
 from hornbook.runs.pretraining.record import PretrainRequest
 from hornbook.runs.pretraining.run import pretrain
@@ -126,7 +127,7 @@ def resolved_overrides(
     log: Log,
 ) -> dict:
     """The overrides, completed with the student's shape and the recipe; those not given depend on the teacher."""
-    if task is None and student not in registry.PRESETS and Path(student).is_dir():
+    if task is None and student not in presets.PRESETS and Path(student).is_dir():
         raise ValueError(
             f"{student} is a folder, and on plain text a student is a preset, such as distilbert or tinybert-4: give a "
             "preset, with model.num_layers and the like for its shape, or distil on a task, by --task and --data"
@@ -146,7 +147,7 @@ def half_of_teacher(teacher: Teacher, student: str, overrides: dict, log: Log) -
     layers and otherwise its shape. Settings in `overrides` are left out; empty if nothing differs from the preset."""
     if student not in HALVES or Path(student).is_dir():
         return {}
-    theirs, published = teacher.model.config, registry.preset(student).model
+    theirs, published = teacher.model.config, presets.preset(student).model
     shape = {name: getattr(theirs, name) for name in ("width", "num_heads", "inner_width")}
     shape |= {"num_layers": max(1, theirs.num_layers // 2)}
     shape = {name: value for name, value in shape.items() if f"model.{name}" not in overrides}
@@ -185,7 +186,7 @@ def _default_recipe(teacher: Teacher, preset: str, task: str | None, overrides: 
     and the teacher has a vocabulary head, else TinyBERT's."""
     if task is not None:
         return "tinybert"
-    width = _integer(overrides, "model.width", registry.preset(preset).model.width)
+    width = _integer(overrides, "model.width", presets.preset(preset).model.width)
     if width != teacher.model.config.width:
         log(f"recipe tinybert, as the student is {width} wide and the teacher {teacher.model.config.width}")
         return "tinybert"
@@ -204,7 +205,7 @@ def _check_model(name: str) -> None:
     try:
         model_folder(name)
     except ValueError as error:
-        near = difflib.get_close_matches(name, registry.PRESETS, n=2)
+        near = difflib.get_close_matches(name, presets.PRESETS, n=2)
         hint = f"; did you mean the preset {' or '.join(near)}?" if near else ""
         raise ValueError(f"{error}{hint}") from None
 
@@ -224,7 +225,7 @@ def open_student(
 ) -> tuple[Transformer, Tokenizer] | None:
     """A new student from a preset with the given shape and the teacher's vocabulary, and its tokenizer; None for a
     folder, which is loaded like any model. With `start="teacher"` its weights are initialised from the teacher's."""
-    if Path(name).is_dir() or name not in registry.PRESETS:
+    if Path(name).is_dir() or name not in presets.PRESETS:
         _check_model(name)
         if shape:
             raise ValueError(
@@ -234,7 +235,7 @@ def open_student(
         return None
     if "model.vocab_size" in shape:
         raise ValueError("model.vocab_size is that of the teacher, whose tokenizer the student uses: leave it out")
-    config, theirs = registry.preset(name).model, teacher.model.config
+    config, theirs = presets.preset(name).model, teacher.model.config
     config = changed_of_family(_Student(config), shape, registry.family_of(config).family).model
     positions = min(config.max_positions, theirs.max_positions)
     if "model.max_positions" in shape and positions < config.max_positions:

@@ -53,6 +53,7 @@ from hornbook.runs.pretraining.minutes import (
     with_batch_that_fits,
     with_steps_in,
 )
+from hornbook.runs.pretraining.presets import preset_settings, presets_of
 from hornbook.runs.pretraining.record import (
     PretrainRequest,
     read_run,
@@ -60,7 +61,7 @@ from hornbook.runs.pretraining.record import (
     refuse_other_request,
     write_run,
 )
-from hornbook.runs.pretraining.settings import PretrainSettings, preset_settings, settings_in
+from hornbook.runs.pretraining.settings import PretrainSettings, settings_in
 from hornbook.runs.pretraining.warnings import warnings_of
 from hornbook.text.tokenizer import Tokenizer
 from hornbook.train.checkpoint import Checkpoints, read_state
@@ -304,7 +305,7 @@ def _fitted_to_base(
     if type(trained) is not registry.family_of(settings.model):
         raise ValueError(
             f"{request.base} is a model of the family {trained.family}, but {request.preset} is not: "
-            f"choose a preset of that family, such as {next(iter(registry.presets_of(trained.family)))}"
+            f"choose a preset of that family, such as {presets_of(trained.family)[0]}"
         )
     if tokenizer is not None and tokenizer.fingerprint != old_tokenizer.fingerprint:
         num_new = tokenizer.vocab_size - old_tokenizer.vocab_size
