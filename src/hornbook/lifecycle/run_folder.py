@@ -21,11 +21,13 @@ SCORES = "scores.json"  # written last: a folder with this file is finished
 
 @dataclass(frozen=True)
 class RunFolder:
-    """A folder that `command` writes. `marks` are the files of which any one shows that the run was started."""
+    """A folder that `command` writes. `marks` are the files of which any one shows that it was started; the first is
+    the record. `what` names the contents in messages."""
 
     path: Path
     command: str
     marks: tuple[str, ...] = (RECORD,)
+    what: str = "a run"
 
     @property
     def record(self) -> Path:
@@ -44,10 +46,12 @@ class RunFolder:
         False, or if the folder holds something else."""
         if any((self.path / mark).exists() for mark in self.marks):
             if not resume:
-                raise ValueError(f"{self.path} already holds a run: add --resume to resume it, or choose another --out")
+                raise ValueError(
+                    f"{self.path} already holds {self.what}: add --resume to resume it, or choose another --out"
+                )
             return True
         if self.path.exists() and any(path for path in self.path.iterdir() if not path.name.endswith(".tmp")):
-            raise ValueError(f"{self.path} exists and is not a run: choose another --out, or empty it")
+            raise ValueError(f"{self.path} exists and is not {self.what}: choose another --out, or empty it")
         return False
 
     def write_record(
@@ -57,14 +61,15 @@ class RunFolder:
         settings: Any = None,
         runtime: Mapping[str, Any] | None = None,
         **about: Any,
-    ) -> None:
-        """Writes the record: the `request` as the user gave it, the resolved `settings`, what identifies the `inputs`
-        (fingerprints), the `runtime`, and more facts `about` the run."""
+    ) -> dict[str, Any]:
+        """Writes and returns the record: the `request` as the user gave it, the resolved `settings`, what identifies
+        the `inputs` (fingerprints), the `runtime`, and more facts `about` the run."""
         values = {"hornbook": hornbook.__version__, "torch": version("torch"), "command": self.command, **about}
         values |= {"request": request, "inputs": inputs, "runtime": runtime}
         if settings is not None:
             values |= {"settings": configuration.to_dict(settings), "unused": configuration.unused_names(settings)}
         write_json(self.record, values)
+        return values
 
     def read_record(self, check: Callable[[dict[str, Any]], Any] = lambda record: None) -> dict[str, Any]:
         """The record. Raises a ValueError if another command wrote it, or if it is damaged: if `check`, which reads
