@@ -17,7 +17,7 @@ OWN_NAMES = (
     *("task.json", "scores.json", "predictions-*.jsonl", "attention.json", "teacher", "augmented.json*"),
     *("README.md", "report.html", "*.png", "tries", "tries.json", "asked.json", "curve.json", "pieces"),
     *("predictions", "comparison.json", "model.onnx", "export.json", "tagger.safetensors"),
-    *("experiment.json", "results.json", "skipped.json", "pretrained", "running", "RESULTS-*.md"),
+    *("results.json", "skipped.json", "pretrained", "running", "RESULTS-*.md"),
     *("manifest.json", "progress*", "chunks", "shard-*.npy", "token_counts.npy", ".*.tmp"),
 )
 
