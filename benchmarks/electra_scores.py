@@ -24,7 +24,7 @@ from scipy.stats import t as student
 from settings_by_task import changes_by_task
 
 from hornbook.files import num_cores, read_json, write_json
-from hornbook.runs.finetuning.record import Request
+from hornbook.runs.finetuning.record import FinetuneRequest
 from hornbook.runs.finetuning.run import open_and_run
 
 TASKS = {  # the slowest first: folder and measure
@@ -52,7 +52,7 @@ def run_piece(model: str, data: str, task: str, seed: int, threads: int, work: s
     }
     began = time.perf_counter()
     try:
-        request = Request(model, task, None, seed=seed, overrides=settings | overrides)
+        request = FinetuneRequest(model, task, None, seed=seed, overrides=settings | overrides)
         result = open_and_run(out, request, f"{data}/{folder}", lambda status: None, lambda words: None)
     except Exception:
         return {"task": task, "seed": seed, "error": traceback.format_exc()}

@@ -16,8 +16,8 @@ from pathlib import Path
 
 import torch
 
+from hornbook.runs.pretraining.presets import preset_settings
 from hornbook.runs.pretraining.run import pretrain
-from hornbook.runs.pretraining.settings import preset_settings
 from hornbook.train.metrics import read_metrics
 
 WAYS = {"plain": ("no", False), "captured": ("no", True), "compiled": ("yes", False), "both": ("yes", True)}

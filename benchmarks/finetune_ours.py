@@ -9,7 +9,7 @@ from finetune_data import Recipe
 from hornbook.files import read_json
 from hornbook.interop.folder import load_folder
 from hornbook.runs.finetuning.inputs import Inputs
-from hornbook.runs.finetuning.record import Request
+from hornbook.runs.finetuning.record import FinetuneRequest
 from hornbook.runs.finetuning.run import open_and_run, run_once
 from hornbook.runs.finetuning.settings import settings_for
 from hornbook.tasks.datasets import known
@@ -42,7 +42,7 @@ class Clock:
         return self.seconds_at(self.num_steps)[1]
 
 
-def request_for(recipe: Recipe) -> Request:
+def request_for(recipe: Recipe) -> FinetuneRequest:
     overrides = {
         "task.max_length": recipe.max_length,
         "task.threshold_fraction": 0.0,
@@ -54,7 +54,7 @@ def request_for(recipe: Recipe) -> Request:
         "runtime.threads": recipe.threads,
         "runtime.device": recipe.device,
     }
-    return Request(
+    return FinetuneRequest(
         recipe.model,
         recipe.task,
         None,

@@ -29,7 +29,7 @@ from hornbook.inference.sampling import Sampling
 from hornbook.interop.folder import save_model
 from hornbook.models.gpt import Gpt2
 from hornbook.models.quantized import quantize
-from hornbook.models.registry import PRESETS
+from hornbook.runs.pretraining.presets import PRESETS
 
 LOUDER = 6.0  # times the first weights: at their published size a random model repeats its last token for ever
 

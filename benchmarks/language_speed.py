@@ -24,8 +24,8 @@ from hornbook.data.examples import Examples
 from hornbook.data.loader import batches
 from hornbook.models.flops import model_flops_per_token, shape_of
 from hornbook.models.gpt import Gpt2
-from hornbook.models.registry import PRESETS
 from hornbook.objectives.clm import ClmObjective
+from hornbook.runs.pretraining.presets import PRESETS
 from hornbook.train.device import decide, prepare
 from hornbook.train.optimizer import make_optimizer
 from hornbook.train.settings import OptimizerSettings, RuntimeSettings

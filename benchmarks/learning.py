@@ -28,9 +28,9 @@ from hornbook.data.examples import Examples
 from hornbook.interop.folder import load_weights
 from hornbook.models.bert import Bert, BertConfig
 from hornbook.models.flops import model_flops_per_token, shape_of
-from hornbook.models.registry import PRESETS
 from hornbook.objectives.masking import Masking, MaskingSettings
 from hornbook.objectives.mlm import MlmObjective
+from hornbook.runs.pretraining.presets import PRESETS
 from hornbook.train.device import Runtime, decide, prepare
 from hornbook.train.optimizer import make_optimizer, set_learning_rate
 from hornbook.train.settings import OptimizerSettings, RuntimeSettings, ScheduleSettings

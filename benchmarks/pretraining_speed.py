@@ -25,9 +25,9 @@ from hornbook.data.examples import Examples
 from hornbook.data.loader import batches
 from hornbook.models.bert import Bert
 from hornbook.models.flops import model_flops_per_token, shape_of
-from hornbook.models.registry import PRESETS
 from hornbook.objectives.masking import Masking, MaskingSettings
 from hornbook.objectives.mlm import MlmObjective
+from hornbook.runs.pretraining.presets import PRESETS
 from hornbook.train.device import decide, prepare
 from hornbook.train.optimizer import make_optimizer
 from hornbook.train.settings import OptimizerSettings, RuntimeSettings

@@ -285,8 +285,9 @@ def test_names_that_are_no_more_are_refused():
 
 
 def test_the_settings_of_a_run_survive_json():
-    from hornbook.models.registry import PRESETS, family_of
-    from hornbook.runs.pretraining.settings import preset_settings, settings_in
+    from hornbook.models.registry import family_of
+    from hornbook.runs.pretraining.presets import PRESETS, preset_settings
+    from hornbook.runs.pretraining.settings import settings_in
 
     overrides = {"data.held_out_fraction": "0.02", "schedule.steps": "1e3"}
     for preset in PRESETS:
@@ -312,7 +313,7 @@ def test_the_settings_of_a_run_survive_json():
     ],
 )
 def test_what_an_objective_does_not_read_is_refused(preset, name, value, why):
-    from hornbook.runs.pretraining.settings import preset_settings
+    from hornbook.runs.pretraining.presets import preset_settings
 
     with pytest.raises(ValueError, match=why):
         preset_settings(preset, {name: value})

@@ -7,6 +7,7 @@ import pytest
 
 from hornbook.files import read_json, refusing_damage
 from hornbook.interop.folder import load_model, weights_files
+from hornbook.lifecycle.run_folder import RunFolder
 from hornbook.models.outputs import Output
 from hornbook.report.info import describe, lines
 from hornbook.report.page import write_report
@@ -61,7 +62,7 @@ def test_damage_is_one_sentence(error):
         ("settings", 3),
         ("settings.objective", []),
         ("settings.model", None),
-        ("corpora", {"a": 1}),
+        ("inputs.corpora", {"a": 1}),
         ("runtime", "cpu"),
         ("terms", None),
         ("family", {}),
@@ -69,10 +70,10 @@ def test_damage_is_one_sentence(error):
     ],
 )
 def test_a_pretraining_record(run, place, value):
-    pretrained.read_run(run)
+    pretrained.read_run(RunFolder(run, "pretrain"))
     change(run / "run.json", place, value)
     with pytest.raises(ValueError, match=r"run\.json|there is no setting"):
-        pretrained.read_run(run)
+        pretrained.read_run(RunFolder(run, "pretrain"))
 
 
 @pytest.mark.parametrize(("place", "value"), [("step", []), ("tokens", None), ("guard.seen", {})])
@@ -83,15 +84,19 @@ def test_the_state_of_a_checkpoint(run, place, value):
         read_checkpoint(checkpoint)
 
 
-@pytest.mark.parametrize(("place", "value"), [("request", []), ("settings", 3), ("data", []), ("runtime", {})])
+@pytest.mark.parametrize(("place", "value"), [("request", []), ("settings", 3), ("inputs.data", []), ("runtime", {})])
 def test_a_finetuning_record(tmp_path, place, value):
     whole = {"model": "m", "task": "t", "command": "finetune", "request": {"model": "m", "task": "t", "data": None}}
-    whole |= {"settings": {}, "data": {"fingerprint": "", "path": None}, "runtime": {"threads": 1, "compiles": False}}
+    whole |= {
+        "settings": {},
+        "inputs": {"data": {"fingerprint": "", "path": None}},
+        "runtime": {"threads": 1, "compiles": False},
+    }
     (tmp_path / "run.json").write_text(json.dumps(whole))
-    finetuned.read_run(tmp_path)
+    finetuned.read_run(RunFolder(tmp_path, "finetune"))
     change(tmp_path / "run.json", place, value)
     with pytest.raises(ValueError, match=r"run\.json is damaged"):
-        finetuned.read_run(tmp_path)
+        finetuned.read_run(RunFolder(tmp_path, "finetune"))
 
 
 @pytest.mark.parametrize("place", ["architectures", "num_attention_heads", "hidden_act", "initializer_range"])
@@ -127,7 +132,14 @@ def test_a_task(tmp_path, name, value):
 
 @pytest.mark.parametrize(
     ("place", "value"),
-    [("parameters", {}), ("corpora", 3), ("settings", []), ("frequency_baseline", 3), ("heads", None)],
+    [
+        ("parameters", {}),
+        ("inputs", 3),
+        ("inputs.corpora", 3),
+        ("settings", []),
+        ("frequency_baseline", 3),
+        ("heads", None),
+    ],
 )
 def test_pages_and_descriptions(run, place, value):
     change(run / "run.json", place, value)

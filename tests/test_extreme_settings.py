@@ -7,10 +7,9 @@ import pytest
 from extremes import cases, fault_of, refusal_fault
 from tiny import TINY_MODEL
 
-from hornbook.models import registry
 from hornbook.runs.finetuning.settings import settings_for
+from hornbook.runs.pretraining.presets import PRESETS, preset_settings
 from hornbook.runs.pretraining.run import pretrain
-from hornbook.runs.pretraining.settings import preset_settings
 from hornbook.tasks.datasets import known
 
 RESOLVED = {
@@ -83,5 +82,5 @@ def test_some_extreme_settings_are_run(tmp_path, tiny_corpus):
 
 
 def test_every_preset_is_within_the_ranges():
-    for preset in registry.PRESETS:
+    for preset in PRESETS:
         preset_settings(preset)

@@ -13,7 +13,7 @@ from tiny_runs import run
 from hornbook.data.corpus import Corpus
 from hornbook.runs.pretraining.batches import BatchMaker
 from hornbook.runs.pretraining.plan import plan
-from hornbook.runs.pretraining.settings import preset_settings
+from hornbook.runs.pretraining.presets import preset_settings
 from hornbook.train.settings import BatchSettings
 
 STEPS = 30

@@ -3,10 +3,9 @@
 import pytest
 
 from hornbook.devices import matrix_flops
-from hornbook.models.registry import PRESETS
 from hornbook.runs.pretraining.assembly import new_network
 from hornbook.runs.pretraining.plan import GIB, count_parameters, plan
-from hornbook.runs.pretraining.settings import preset_settings
+from hornbook.runs.pretraining.presets import PRESETS, preset_settings
 
 
 def test_parameters_are_those_of_the_network_without_the_rows_that_pad_the_vocabulary():

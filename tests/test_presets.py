@@ -3,10 +3,9 @@
 import pytest
 import torch
 
-from hornbook.models import registry
-from hornbook.models.registry import PRESETS, family_of
+from hornbook.models.registry import family_of
 from hornbook.runs.pretraining.plan import count_parameters
-from hornbook.runs.pretraining.settings import preset_settings
+from hornbook.runs.pretraining.presets import PRESETS, preset, preset_settings
 
 PUBLISHED = {  # steps, of them warm-up, sequences of 512 in a batch, rate, share of the steps at 128, dropout
     "bert": (1_000_000, 10_000, 256, 1e-4, 0.9, 0.1),
@@ -147,6 +146,6 @@ def test_a_setting_of_another_family_says_whose_it_is():
 
 def test_a_name_that_is_near_none_is_answered_with_all():
     with pytest.raises(ValueError, match=r"no preset 'brt-tiny'; did you mean bert-tiny"):
-        registry.preset("brt-tiny")
+        preset("brt-tiny")
     with pytest.raises(ValueError, match=r"no preset 'xyzzy'; there are bert-tiny, .*distilbert$"):
-        registry.preset("xyzzy")
+        preset("xyzzy")

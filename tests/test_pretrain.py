@@ -22,8 +22,9 @@ from hornbook.data.corpus import Corpus
 from hornbook.runs.pretraining import minutes
 from hornbook.runs.pretraining.batches import held_out_batches
 from hornbook.runs.pretraining.minutes import steps_in
+from hornbook.runs.pretraining.presets import preset_settings
 from hornbook.runs.pretraining.run import pretrain
-from hornbook.runs.pretraining.settings import preset_settings, settings_in
+from hornbook.runs.pretraining.settings import settings_in
 from hornbook.train.metrics import read_metrics
 
 TESTS = Path(__file__).parent
@@ -55,7 +56,7 @@ def test_run_json_holds_every_decision(unbroken, tiny_corpus):
     record = json.loads((unbroken / "run.json").read_text())
     assert record["preset"] == "bert-tiny" and record["settings"]["schedule"]["steps"] == 12
     assert record["settings"]["validation"]["every_steps"] == 4 and record["runtime"]["threads"] == 1
-    assert Path(record["corpora"][0]["folder"]) == tiny_corpus.resolve()
+    assert Path(record["inputs"]["corpora"][0]["folder"]) == tiny_corpus.resolve()
     assert 0 < record["frequency_baseline"]["mlm"] < 8
 
 
@@ -139,9 +140,9 @@ def test_a_changed_corpus_is_noticed(tmp_path, unbroken, tiny_corpus):
     copy = tmp_path / "run"
     shutil.copytree(unbroken, copy)
     record = json.loads((copy / "run.json").read_text())
-    record["corpora"][0]["fingerprint"] = "0" * 64
+    record["inputs"]["corpora"][0]["fingerprint"] = "0" * 64
     (copy / "run.json").write_text(json.dumps(record))
-    with pytest.raises(ValueError, match="not the corpus"):
+    with pytest.raises(ValueError, match=r"the corpus .* is not what"):
         run(copy, tiny_corpus, resume=True)
 
 
@@ -278,7 +279,7 @@ def test_corpora_mix_by_weight(tmp_path, tiny_corpus, tiny_run):
     settings = TINY_MODEL | {"batch.tokens": 512, "schedule.steps": 2}
     folders = [f"{tiny_corpus}:3", tmp_path / "second:3"]
     pretrain("bert-tiny", folders, out, overrides=settings, log=lambda words: None)
-    corpora = json.loads((out / "run.json").read_text())["corpora"]
+    corpora = json.loads((out / "run.json").read_text())["inputs"]["corpora"]
     assert [entry["weight"] for entry in corpora] == [3.0, 1.0]
     assert corpora[1]["folder"].endswith("second:3")
 

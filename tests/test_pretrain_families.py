@@ -18,9 +18,9 @@ from hornbook.data.build import build_corpus
 from hornbook.data.corpus import Corpus
 from hornbook.data.examples import Examples
 from hornbook.interop.folder import load_folder
-from hornbook.models.registry import PRESETS
 from hornbook.report.info import describe, lines
 from hornbook.report.page import write_report
+from hornbook.runs.pretraining.presets import PRESETS
 from hornbook.text.training import train_tokenizer
 
 TEXTS = ["the river and the garden", "a teacher", "한국어 위키백과는 the bridge of letters"]

@@ -11,8 +11,8 @@ import hornbook
 from hornbook.data.build import build_corpus
 from hornbook.data.corpus import Corpus
 from hornbook.runs.pretraining.batches import BatchMaker, held_out_batches
+from hornbook.runs.pretraining.presets import preset_settings
 from hornbook.runs.pretraining.run import pretrain
-from hornbook.runs.pretraining.settings import preset_settings
 
 CASES = {
     "none": ({"objective.sentence": "none"}, "packed", []),

@@ -64,7 +64,7 @@ def test_names_of_corpora(hornbook, tmp_path, tiny_corpus, name, weight):
         *[*TINY_WORDS, "--steps", 1],
     )
     assert said.status == 0, said.error
-    (corpus,) = json.loads((tmp_path / "run" / "run.json").read_text())["corpora"]
+    (corpus,) = json.loads((tmp_path / "run" / "run.json").read_text())["inputs"]["corpora"]
     assert corpus["folder"] == str(tmp_path / name)
     assert corpus["weight"] == float(weight[1:] or 1)
 

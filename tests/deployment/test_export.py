@@ -89,7 +89,7 @@ def test_the_record_and_the_page_say_what_was_measured(both):
     assert record["agreement"].get("smallest_cosine", 1.0) > 0.99999
     assert record["memory_bytes"]["peak"] > record["memory_bytes"]["without_model"] > 1e6
     assert 0 < record["latency_ms"]["p50"] <= record["latency_ms"]["p99"]
-    assert all(f"`{name}`" in page for name in (*record["inputs"], *record["outputs"]))
+    assert all(f"`{name}`" in page for name in (*record["input_names"], *record["output_names"]))
     assert not list(both[1].glob(".*")), "nothing half-written is left"
     assert b"hornbook" not in (both[1] / "model.onnx").read_bytes(), "no path of this machine"
 

@@ -58,7 +58,7 @@ def test_a_student_of_every_kind(tmp_path, teacher, tiny_corpus, student, overri
     assert outcome.ended == "finished" and terms <= outcome.last.keys()
     assert bytes_of(teacher) == before
     record = json.loads((out / "run.json").read_text())
-    assert record["command"] == "distill" and record["teacher"]["layers"] == 3
+    assert record["command"] == "distill" and record["inputs"]["teacher"]["layers"] == 3
     assert not any("teacher" in name for name in load_file(out / "model.safetensors"))
     theirs = transformers.AutoModel.from_pretrained(out)
     assert json.loads((out / "config.json").read_text())["architectures"] == [architecture]
@@ -231,7 +231,7 @@ def test_what_is_refused(tmp_path, teacher, tiny_corpus, tiny_text_file):
     with pytest.raises(ValueError, match="a run of 'distill'"):
         pretrain("tinybert-4", [tiny_corpus], headless, resume=True, **QUIET)
     run = json.loads((headless / "run.json").read_text())
-    run["teacher"]["fingerprint"] = "another"
+    run["inputs"]["teacher"]["fingerprint"] = "another"
     (headless / "run.json").write_text(json.dumps(run))
-    with pytest.raises(ValueError, match="not those of the teacher that this run was started with"):
+    with pytest.raises(ValueError, match=r"the teacher in .* is not what .* was started with"):
         learn(teacher, "tinybert-4", headless, tiny_corpus, steps=1, resume=True)

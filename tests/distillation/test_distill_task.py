@@ -19,9 +19,9 @@ from typer.testing import CliRunner
 import hornbook
 from hornbook import cli
 from hornbook.interop.folder import load_folder
-from hornbook.models import registry
 from hornbook.runs.distillation.run import distill
 from hornbook.runs.finetuning.api import Finetuned, finetune
+from hornbook.runs.pretraining import presets
 from hornbook.text.training import train_tokenizer
 
 NUM_DEV = 100
@@ -112,7 +112,7 @@ def test_every_kind_of_task(tmp_path, encoder, small, task):
     assert result.scores["dev"].keys() == teacher_name.scores["dev"].keys()
     assert len(result.predict([item])) == 1
     record = json.loads((result.out / "run.json").read_text())
-    assert (record["command"], record["teacher"]["folder"]) == ("distill", str(teacher_name.out.resolve()))
+    assert (record["command"], record["inputs"]["teacher"]["folder"]) == ("distill", str(teacher_name.out.resolve()))
     first = [json.loads(line) for line in (result.out / "stages" / "1" / "metrics.jsonl").read_text().splitlines()]
     assert {"embeddings", "hidden", "attention"} <= first[0].keys()
     last = [json.loads(line) for line in (result.out / "metrics.jsonl").read_text().splitlines()]
@@ -152,10 +152,10 @@ def test_layers_and_separate_pairs(tmp_path, encoder, small):
 
 
 def test_a_preset_starts_from_the_teacher(tmp_path, teacher, data, monkeypatch):
-    found = registry.PRESETS["distilbert"]
+    found = presets.PRESETS["distilbert"]
     size = {"num_layers": 1, "width": 64, "num_heads": 4, "inner_width": 128}
     tiny = dataclasses.replace(found, model=dataclasses.replace(found.model, **size))
-    monkeypatch.setitem(registry.PRESETS, "distilbert", tiny)
+    monkeypatch.setitem(presets.PRESETS, "distilbert", tiny)
     said: list[str] = []
     few = {"objective.earlier_epochs": 0.1}
     result = learn(

@@ -27,7 +27,7 @@ from hornbook.runs.finetuning.api import finetune
 from hornbook.runs.finetuning.batches import TaskBatches
 from hornbook.runs.finetuning.inputs import Inputs, open_inputs
 from hornbook.runs.finetuning.layers import with_head
-from hornbook.runs.finetuning.record import Request
+from hornbook.runs.finetuning.record import FinetuneRequest
 from hornbook.tasks.objective import TaskObjective
 from hornbook.train.device import decide
 from hornbook.train.step import bucketed
@@ -64,7 +64,7 @@ def teacher(tmp_path_factory, encoder, data) -> Path:
 
 
 def opened(student: Path, teacher: Path, data: Path, task: str, overrides: dict) -> tuple[Inputs, Teacher]:
-    request = Request(str(student), task, str(data), overrides=ONCE | overrides, teacher=str(teacher))
+    request = FinetuneRequest(str(student), task, str(data), overrides=ONCE | overrides, teacher=str(teacher))
     return open_inputs(request, data, lambda words: None), open_teacher(str(teacher))
 
 

@@ -14,7 +14,7 @@ from hornbook.runs.distillation.teacher import open_teacher
 from hornbook.runs.distillation.teacher_cache import kept_teacher
 from hornbook.runs.finetuning.api import finetune
 from hornbook.runs.finetuning.inputs import open_inputs
-from hornbook.runs.finetuning.record import Request
+from hornbook.runs.finetuning.record import FinetuneRequest
 from hornbook.tasks.task import softmax
 from hornbook.text.tokenizer import Tokenizer
 from hornbook.text.training import train_tokenizer
@@ -64,7 +64,7 @@ def test_scores_of_texts_are_learned(tmp_path, teacher, student, data):
 
 def test_the_teacher_reads_with_its_own_tokenizer(tmp_path, teacher, student, data):
     """Kept scores are those that it predicts by itself."""
-    request = Request(str(student), "classification", str(data), overrides=SCORES, teacher=str(teacher))
+    request = FinetuneRequest(str(student), "classification", str(data), overrides=SCORES, teacher=str(teacher))
     inputs = open_inputs(request, data, lambda words: None)
     runtime = decide(inputs.settings.runtime, 0.0)
     kept = kept_teacher(

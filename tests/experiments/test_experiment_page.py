@@ -73,7 +73,7 @@ def test_tables_hold_scores_and_records(whole):
 
 def test_info_tells_of_it(whole, tmp_path):
     results = whole[1]
-    write_json(tmp_path / "experiment.json", {})
+    write_json(tmp_path / "run.json", {"command": "reproduce"})
     write_json(tmp_path / "results.json", results)
     found = describe(tmp_path)
     assert (found["kind"], found["num_done"]) == ("experiment", results["num_pieces"])

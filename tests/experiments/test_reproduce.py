@@ -85,7 +85,7 @@ def test_what_it_leaves(unbroken):
 
 
 def test_flops_are_equal_to_within_a_step(unbroken):
-    decided = read_json(unbroken / "experiment.json")
+    decided = read_json(unbroken / "run.json")
     step_flops = {name: arm["step_flops"] for name, arm in decided["arms"].items()}
     assert step_flops["nsp"] != step_flops["detecting"]
     for name, arm in decided["arms"].items():
@@ -150,7 +150,7 @@ def test_it_stops_in_time_and_goes_on_elsewhere(home, tiny_corpus, unbroken, tmp
     shutil.copytree(tiny_corpus, tmp_path / "corpus")
     assert run(home, tmp_path / "corpus", tmp_path / "there").ended == "finished"
     assert scores(tmp_path / "there") == scores(unbroken)
-    assert str(tmp_path / "here") not in (tmp_path / "there" / "experiment.json").read_text()
+    assert str(tmp_path / "here") not in (tmp_path / "there" / "run.json").read_text()
 
 
 def test_processes_side_by_side_come_to_the_same_though_one_is_killed(home, tiny_corpus, unbroken, tmp_path):
@@ -202,7 +202,7 @@ def test_what_is_left_out_and_put_back_is_what_it_was(home, tiny_corpus, tmp_pat
     with pytest.raises(ValueError, match=r"arms 'third': settings objective\.sentence is sop, not none"):
         begun_with(arm.replace("none", "sop"))
     begun_with(arm)
-    assert read_json(tmp_path / "out" / "experiment.json")["left_out"] == {"arms": [], "tasks": []}
+    assert read_json(tmp_path / "out" / "run.json")["left_out"] == {"arms": [], "tasks": []}
 
 
 def test_corpora_are_mixed_as_they_were(home, tiny_corpus, tmp_path):
@@ -249,13 +249,13 @@ def test_minutes_are_measured_once(home, tiny_corpus, tmp_path):
     said = []
     found = run(home, tiny_corpus, tmp_path / "out", minutes_each=0.01, stop_after=1e-6, log=said.append)
     assert found.ended == "stopped" and any("the slowest" in words for words in said)
-    decided = read_json(tmp_path / "out" / "experiment.json")
+    decided = read_json(tmp_path / "out" / "run.json")
     assert set(decided["measured"]) == {"nsp", "detecting"} and decided["compile"] == "no"
     rates = {name: arm["step_flops"] / decided["measured"][name] for name, arm in decided["arms"].items()}
     assert decided["flops"] == pytest.approx(0.97 * 0.6 * min(rates.values()), rel=0.01)
     for more in ({}, {"minutes_each": 0.01}):
         run(home, tiny_corpus, tmp_path / "out", stop_after=1e-6, **more)
-        assert read_json(tmp_path / "out" / "experiment.json") == decided
+        assert read_json(tmp_path / "out" / "run.json") == decided
     with pytest.raises(ValueError, match=r"was started with --minutes-each 0\.01"):
         run(home, tiny_corpus, tmp_path / "out", minutes_each=0.5)
 
@@ -313,7 +313,7 @@ def test_some_arms_first_and_the_others_later(home, tiny_corpus, unbroken, tmp_p
 def test_other_flops_than_those_of_the_file(home, tiny_corpus, tmp_path):
     found = run(home, tiny_corpus, tmp_path / "out", flops=2.4e8, stop_after=1e-6)
     assert found.results["flops"] == 2.4e8
-    arms = read_json(tmp_path / "out" / "experiment.json")["arms"]
+    arms = read_json(tmp_path / "out" / "run.json")["arms"]
     assert all(arm["steps"] == round(2.4e8 / arm["step_flops"]) > 2 for arm in arms.values())
     assert run(home, tiny_corpus, tmp_path / "out", stop_after=1e-6).results["flops"] == 2.4e8  # as it was started
     with pytest.raises(ValueError, match=r"started with --flops 2.4e\+08, not 1.2e\+08: pass --flops 2.4e\+08, or"):
@@ -375,7 +375,7 @@ def test_other_data_is_refused_before_anything_runs(home, tiny_corpus, unbroken,
     asked = {"resume": True, "log": quiet}
     words = (home / "smallest.toml", [tiny_corpus], tmp_path / "tasks", tmp_path / "out")
     file.write_text(file.read_text().replace("number 3,good", "number 3,bad"))
-    with pytest.raises(ValueError, match=r"the data of reviews is not that which .* was started with: restore it"):
+    with pytest.raises(ValueError, match=r"the data of reviews is not what .* was started with: restore it"):
         reproduce(*words, **asked)
     write_reviews(tmp_path / "tasks")  # the same in another place
     assert reproduce(*words, **asked).ended == "finished" and scores(tmp_path / "out") == scores(unbroken)
@@ -385,7 +385,7 @@ def test_arms_done_elsewhere_need_their_weights_no_more(home, tiny_corpus, unbro
     """What one machine finished goes on beside new arms on another, where only the small files were brought."""
     out = tmp_path / "elsewhere"
     shutil.copytree(unbroken / "pieces", out / "pieces")
-    shutil.copy(unbroken / "experiment.json", out)
+    shutil.copy(unbroken / "run.json", out)
     before = left_by(out)
     more = '[[arms]]\nname = "mlm"\npreset = "bert-tiny"\nsettings.objective.sentence = "none"\n\n[[tasks]]'
     write_smallest(tmp_path, "[[tasks]]", more)

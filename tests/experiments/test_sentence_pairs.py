@@ -10,7 +10,7 @@ from hornbook.data.build import build_corpus
 from hornbook.data.corpus import Corpus
 from hornbook.experiments import sentences
 from hornbook.experiments.memory import PeakMemory
-from hornbook.runs.pretraining.settings import preset_settings
+from hornbook.runs.pretraining.presets import preset_settings
 from hornbook.text.training import train_tokenizer
 
 SETTINGS = preset_settings(

@@ -16,8 +16,8 @@ from tiny import TINY_MODEL, TINY_WORDS, tiny_text
 from hornbook.runs.distillation.run import distill
 from hornbook.runs.finetuning.api import finetune
 from hornbook.runs.finetuning.settings import settings_for
+from hornbook.runs.pretraining.presets import preset_settings
 from hornbook.runs.pretraining.run import pretrain
-from hornbook.runs.pretraining.settings import preset_settings
 from hornbook.tasks.datasets import known
 
 pytestmark = pytest.mark.faults

@@ -179,9 +179,9 @@ def test_the_same_examples_as_fine_tuning(tmp_path, encoder):
     """Of the 80 examples, the 16 that fine-tuning takes: a rule that holds for these alone shows it."""
     from hornbook.evaluation.baselines.shallow import open_labelled
     from hornbook.runs.finetuning.inputs import open_inputs
-    from hornbook.runs.finetuning.record import Request
+    from hornbook.runs.finetuning.record import FinetuneRequest
 
-    request = Request(encoder, "classification", None, seed=3, overrides={"examples": 16})
+    request = FinetuneRequest(encoder, "classification", None, seed=3, overrides={"examples": 16})
     rows = word_rules.keyword_rule()
     opened = open_inputs(request, rows, print)
     assert open_labelled(request, rows, print).train == opened.train

@@ -56,7 +56,7 @@ def test_what_a_run_leaves_opens_and_predicts(tmp_path, encoder):
     said = result.predict([row["text"] for row in rows[:5]] + [""])
     assert len(said) == 6 and all(each.label in ("yes", "no") for each in said)
     dev = [json.loads(line) for line in (result.out / "predictions-dev.jsonl").read_text().splitlines()]
-    assert len(dev) == read_json(result.out / "run.json")["data"]["examples"]["dev"]
+    assert len(dev) == read_json(result.out / "run.json")["inputs"]["data"]["examples"]["dev"]
     right = sum(row["gold"] == row["label"] for row in dev) / len(dev)
     assert right == pytest.approx(found["value"])
 
@@ -236,7 +236,7 @@ def test_other_data_or_another_request_is_not_gone_on_with(tmp_path, encoder):
         finetune(encoder, made_up(60), out=tmp_path / "run", epochs=1, overrides=FAST, **QUIET)
     with pytest.raises(ValueError, match=r"epochs is 1.0, not 2.0"):
         finetune(encoder, made_up(60), out=tmp_path / "run", epochs=2, overrides=FAST, resume=True, **QUIET)
-    with pytest.raises(ValueError, match="not the data that this run was started with"):
+    with pytest.raises(ValueError, match="the data in memory is not what"):
         finetune(encoder, made_up(60, seed=2), out=tmp_path / "run", epochs=1, overrides=FAST, resume=True, **QUIET)
 
 

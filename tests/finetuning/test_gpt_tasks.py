@@ -19,12 +19,13 @@ from hornbook.batch import pack
 from hornbook.files import read_json
 from hornbook.inference.predictor import load_predictor
 from hornbook.interop.folder import load_folder
-from hornbook.models.gpt import PRESETS, Gpt1, Gpt2
+from hornbook.models.gpt import Gpt1, Gpt2
 from hornbook.models.outputs import Output
 from hornbook.report.finetuned import FinetunedRun
 from hornbook.report.usage import transformers_code
 from hornbook.runs.finetuning.api import finetune
 from hornbook.runs.finetuning.settings import settings_for
+from hornbook.runs.pretraining.presets import PRESETS
 from hornbook.tasks.classification import Classification
 from hornbook.tasks.datasets import known
 from hornbook.tasks.records import TextExample

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import rules
 
-from hornbook.runs.finetuning.record import Request
+from hornbook.runs.finetuning.record import FinetuneRequest
 from hornbook.runs.finetuning.run import Result, open_and_run
 
 LEARNED = 0.95
@@ -35,7 +35,7 @@ def data_of(folder: Path, rule: Callable, number: int) -> Path:
 def learned(folder: Path, encoder: Path, task: str, data: Path, **overrides) -> Result:
     settings = {"optimizer.lr": 3e-3, "runtime.threads": 1, "validation.every_steps": 10_000}
     settings |= {name.replace("__", "."): value for name, value in overrides.items()}
-    request = Request(str(encoder), task, str(data), seed=0, overrides=settings)
+    request = FinetuneRequest(str(encoder), task, str(data), seed=0, overrides=settings)
     result = open_and_run(folder / "run", request, data, lambda status: None, lambda words: None)
     assert isinstance(result, Result)
     return result

@@ -100,9 +100,9 @@ def test_what_is_finished_is_not_done_again(tmp_path, encoder, monkeypatch):
     first = probe(encoder, rows, "classification", tmp_path, overrides=FAST)
     monkeypatch.setattr("hornbook.evaluation.baselines.probe.frozen_sequences", None)
     assert probe(encoder, rows, "classification", tmp_path, overrides=FAST) == first
-    with pytest.raises(ValueError, match="layers last4, not last"):
+    with pytest.raises(ValueError, match="layers is last4, not last"):
         probe(encoder, rows, "classification", tmp_path, layers="last", overrides=FAST)
-    with pytest.raises(ValueError, match="not the data that this run was started with"):
+    with pytest.raises(ValueError, match="the data in memory is not what"):
         probe(encoder, word_rules.three_classes(), "classification", tmp_path, overrides=FAST)
 
 

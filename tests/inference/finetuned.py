@@ -8,7 +8,7 @@ from tiny import ENGLISH
 
 from hornbook.interop.folder import save_model
 from hornbook.models.bert import Bert, BertConfig
-from hornbook.runs.finetuning.record import Request
+from hornbook.runs.finetuning.record import FinetuneRequest
 from hornbook.runs.finetuning.run import open_and_run
 from hornbook.text.tokenizer import Tokenizer
 
@@ -34,7 +34,7 @@ def encoder(folder: Path, tokenizer_folder: Path, seed: int = 0) -> Path:
 
 def finetuned(out: Path, model: Path, task: str, data, seed: int = 0, **overrides) -> Path:
     overrides = {"runtime.threads": 1, "schedule.warmup_fraction": 0.0} | overrides
-    request = Request(str(model), task, None, epochs=1, lr=1e-2, batch_size=8, seed=seed, overrides=overrides)
+    request = FinetuneRequest(str(model), task, None, epochs=1, lr=1e-2, batch_size=8, seed=seed, overrides=overrides)
     open_and_run(out, request, data, lambda status: None, lambda said: None)
     return out
 

@@ -11,7 +11,8 @@ from small_families import FAMILIES, check_gradients, moved, sequences
 
 from hornbook.batch import Batch, pack
 from hornbook.interop.folder import load_model, save_model
-from hornbook.models.albert import PRESETS, Albert, AlbertConfig
+from hornbook.models.albert import Albert, AlbertConfig
+from hornbook.runs.pretraining.presets import PRESETS
 
 SMALL = FAMILIES["albert"]
 LENGTHS = [13, 5, 30, 1, 27, 27]

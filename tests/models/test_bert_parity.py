@@ -188,7 +188,7 @@ def test_transformers_opens_what_we_write(tmp_path, random, heads):
 )
 def test_published_sizes(preset, published_millions):
     """Parameters at the published vocabulary of 30,522, both heads counted in (the paper rounds large up to 340)."""
-    from hornbook.models.registry import PRESETS
+    from hornbook.runs.pretraining.presets import PRESETS
 
     config = PRESETS[preset].model
     with torch.device("meta"):

@@ -7,9 +7,9 @@ from small_families import FAMILIES, VOCABULARY, check_gradients, moved, sequenc
 
 from hornbook.batch import pack
 from hornbook.interop.folder import load_model, save_model
-from hornbook.models.bert import PRESETS as BERTS
 from hornbook.models.bert import Bert
-from hornbook.models.distilbert import PRESETS, Distilbert, DistilbertConfig
+from hornbook.models.distilbert import Distilbert, DistilbertConfig
+from hornbook.runs.pretraining.presets import PRESETS
 
 FAMILY = FAMILIES["distilbert"]
 LENGTHS = [13, 3, 20, 7, 7, 1]
@@ -65,8 +65,8 @@ def test_transformers_opens_what_we_write(tmp_path, random, heads, positions):
     ("kind", "preset", "heads", "published_millions"),
     [
         (Distilbert, PRESETS["distilbert"], (), 66),
-        (Bert, BERTS["tinybert-4"], ("pooler", "mlm"), 14.5),
-        (Bert, BERTS["tinybert-6"], ("pooler",), 67),
+        (Bert, PRESETS["tinybert-4"], ("pooler", "mlm"), 14.5),
+        (Bert, PRESETS["tinybert-6"], ("pooler",), 67),
     ],
 )
 def test_published_sizes(kind, preset, heads, published_millions):

@@ -7,8 +7,9 @@ import transformers
 
 from hornbook.batch import pack
 from hornbook.interop.folder import load_model, save_model
-from hornbook.models.electra import PRESETS, Electra, ElectraConfig, ElectraPair, generator_config
+from hornbook.models.electra import Electra, ElectraConfig, ElectraPair, generator_config
 from hornbook.models.transformer import PADDED
+from hornbook.runs.pretraining.presets import PRESETS
 
 SIZE = {"hidden_size": 32, "num_hidden_layers": 3, "num_attention_heads": 4, "intermediate_size": 80, "vocab_size": 101}
 CLASSES = {"rtd": transformers.ElectraForPreTraining, "mlm": transformers.ElectraForMaskedLM}
@@ -101,7 +102,7 @@ def test_published_sizes(preset, published_millions, generator_width):
     with torch.device("meta"):
         model = Electra(found.model, ("rtd",))
     assert round(sum(p.numel() for p in model.parameters()) / 1e6) == pytest.approx(published_millions, abs=1)
-    generator = generator_config(found.model, found.published["objective.generator_size"])
+    generator = generator_config(found.model, found.objective.generator_size)
     assert generator.width == generator_width and generator.width // generator.num_heads == 64
     assert generator.num_layers == found.model.num_layers
     assert generator.embedding_width == found.model.embedding_width

@@ -5,8 +5,9 @@ import sys
 
 import pytest
 
-from hornbook.models.bert import PRESETS, BertConfig
+from hornbook.models.bert import BertConfig
 from hornbook.models.flops import Shape, electra_flops_per_token, model_flops_per_token, shape_of
+from hornbook.runs.pretraining.presets import PRESETS, presets_of
 
 
 def electra(width: int, num_layers: int, generator_width: int, length: int, embedding_width: int | None = None):
@@ -37,7 +38,7 @@ def test_published_figures(shapes, batch, steps, published):
     assert electra_flops_per_token(*shapes) * batch * steps * shapes[0].length == pytest.approx(published, rel=0.01)
 
 
-@pytest.mark.parametrize("preset", PRESETS)
+@pytest.mark.parametrize("preset", presets_of("bert"))
 @pytest.mark.parametrize("direction", ["both", "left"])
 def test_the_model_convention_is_that_of_bert(preset, direction):
     config = PRESETS[preset].model

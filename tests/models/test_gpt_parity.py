@@ -11,9 +11,10 @@ from small_families import moved, to_padded
 
 from hornbook.batch import pack
 from hornbook.interop.folder import load_model, save_model
-from hornbook.models.gpt import PRESETS, Gpt, Gpt1, Gpt2
+from hornbook.models.gpt import Gpt, Gpt1, Gpt2
 from hornbook.models.outputs import Output
 from hornbook.models.transformer import PADDED
+from hornbook.runs.pretraining.presets import PRESETS, presets_of
 
 VOCABULARY, POSITIONS = 90, 32
 LENGTHS = [13, 5, POSITIONS, 1, 27, 27]
@@ -315,7 +316,7 @@ MILLIONS = {
 }
 
 
-@pytest.mark.parametrize("preset", PRESETS)
+@pytest.mark.parametrize("preset", [*presets_of("openai-gpt"), *presets_of("gpt2")])
 def test_published_sizes(preset):
     config = PRESETS[preset].model
     with torch.device("meta"):

@@ -12,7 +12,8 @@ from small_families import FAMILIES, POSITIONS, check_gradients, moved, sequence
 from hornbook.batch import pack
 from hornbook.interop.folder import load_model, save_model
 from hornbook.models.outputs import Output
-from hornbook.models.roberta import PRESETS, Roberta
+from hornbook.models.roberta import Roberta
+from hornbook.runs.pretraining.presets import PRESETS
 
 SMALL = FAMILIES["roberta"]
 LENGTHS = [13, 5, POSITIONS, 1, 27, 27]

@@ -82,7 +82,7 @@ def test_it_learns_both_tasks(taught, tasks, gpt, tmp_path):
     for name, data, at_first in (("colour", "colours", 80), ("size", "sizes", 10)):
         assert score(gpt, tasks, name, data, tmp_path / f"{name}-before") <= at_first
         assert score(out, tasks, name, data, tmp_path / name) == 100
-    assert [each["examples"] for each in read_json(out / "run.json")["data"]["tasks"]] == [57, 38]
+    assert [each["examples"] for each in read_json(out / "run.json")["inputs"]["data"]["tasks"]] == [57, 38]
     page = write_report(out).read_text(encoding="utf-8")
     assert (
         "colour, size" in page and "of answer tokens: exp of the clm loss" in page and "answer-token accuracy" in page
@@ -143,7 +143,7 @@ def test_stopped_and_gone_on_with_it_ends_the_same(taught, tasks, gpt, tmp_path)
         finetune_text(gpt, tasks / "joint.toml", out, overrides=QUICK | {"epochs": 3}, resume=True, log=quiet)
     write_task(tasks / "other.toml", QUESTION.replace("which colour", "what colour"))
     other = write_task(tasks / "others.toml", JOINT.replace("colour.toml", "other.toml"))
-    with pytest.raises(ValueError, match="started with other data"):
+    with pytest.raises(ValueError, match=r"is not what .* was started with"):
         finetune_text(gpt, other, out, overrides=QUICK, resume=True, log=quiet)
     command = write_report(out).read_text(encoding="utf-8")
     assert "--task text --data" in command

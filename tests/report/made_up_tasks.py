@@ -38,15 +38,21 @@ def write_task_run(folder, kind, rows, found, labels=(), config=None, degenerate
         "kind": kind,
         "labels": list(labels),
         "request": {"from_random": False},
-        "data": {
-            "path": "/data/reviews",
-            "files": ["/data/reviews/train.csv"],
-            "fingerprint": "abc",
-            "examples": {"train": 4000, "dev": 321},
-            "said": ["columns: text = 'review', label = 'stars'"],
-            "problems": {
-                "empty_text": {"count": 7, "what": "empty texts", "examples": [{"file": "train.csv", "place": "row 9"}]}
-            },
+        "inputs": {
+            "data": {
+                "path": "/data/reviews",
+                "files": ["/data/reviews/train.csv"],
+                "fingerprint": "abc",
+                "examples": {"train": 4000, "dev": 321},
+                "said": ["columns: text = 'review', label = 'stars'"],
+                "problems": {
+                    "empty_text": {
+                        "count": 7,
+                        "what": "empty texts",
+                        "examples": [{"file": "train.csv", "place": "row 9"}],
+                    }
+                },
+            }
         },
         "runtime": {"device": "cpu", "threads": 2, "reason": "no GPU was found"},
         "parameters": 22_716_290,

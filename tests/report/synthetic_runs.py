@@ -40,10 +40,12 @@ RUN = {
     "preset": "bert-mini",
     "from": None,
     "parameters": 11_171_074,
-    "corpora": [
-        {"folder": "/data/books", "weight": 1.0, "documents": 5210, "tokens": 9_600_000},
-        {"folder": "/data/news", "weight": 3.0, "documents": 48_000, "tokens": 21_000_000},
-    ],
+    "inputs": {
+        "corpora": [
+            {"folder": "/data/books", "weight": 1.0, "documents": 5210, "tokens": 9_600_000},
+            {"folder": "/data/news", "weight": 3.0, "documents": 48_000, "tokens": 21_000_000},
+        ]
+    },
     "frequency_baseline": {"mlm": 6.61, "mlm_accuracy": 0.052},
     "runtime": {"device": "cpu", "threads": 2, "reason": "no GPU was found"},
     "settings": {

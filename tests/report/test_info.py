@@ -142,7 +142,7 @@ def test_what_is_nothing_of_these_is_refused_in_one_sentence(tmp_path):
     "name",
     [
         *("run.json", "manifest.json", "progress.json", "config.json", "tokenizer.json"),
-        *("comparison.json", "experiment.json"),
+        "comparison.json",
     ],
 )
 @pytest.mark.parametrize("content", [b'{"cut', b"[1, 2]", b"\xff\xfe"])
@@ -158,8 +158,8 @@ def test_damaged_files_are_named(tmp_path, name, content):
     [
         ("run.json", '{"command": "probe", "request": []}'),
         ("comparison.json", '{"rows": []}'),
-        ("experiment.json", '{"flops": 1}'),
-        ("prompt.json", "{}"),
+        ("run.json", '{"command": "reproduce", "flops": 1}'),
+        ("run.json", '{"command": "prompt"}'),
     ],
 )
 def test_files_that_something_else_wrote_are_named(tmp_path, name, content):

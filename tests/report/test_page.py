@@ -132,7 +132,7 @@ def test_an_unfinished_run_says_how_to_go_on(make_run):
 
 
 def test_a_run_with_no_metrics_says_so(make_run):
-    folder = make_run(preset="<b>bold</b>", corpora=[], runtime={})
+    folder = make_run(preset="<b>bold</b>", inputs={}, runtime={})
     page = Page(write_report(folder))
     assert "no metrics yet" in page.text and "<b>bold</b>" in page.text
     assert not page.all("img") and not (folder / "curves.png").exists()

@@ -13,6 +13,7 @@ from typing import Annotated
 import typer
 from typer.core import TyperGroup
 
+from hornbook.lifecycle.requests import as_overrides
 from hornbook.lifecycle.stopping import begin_work
 
 IN_ORDER = (
@@ -106,7 +107,8 @@ def log_problems(problems: dict) -> None:
 @contextmanager
 def report_interruption(out: Path, as_json: bool) -> Iterator[None]:
     """Wraps a run on a task: after Ctrl-C, logs how to resume it and exits with status 130."""
-    from hornbook.runs.finetuning.api import Stopped, has_started
+    from hornbook.runs.finetuning.api import Stopped
+    from hornbook.runs.finetuning.record import MARKS
     from hornbook.terminal import log
 
     try:
@@ -117,7 +119,7 @@ def report_interruption(out: Path, as_json: bool) -> Iterator[None]:
         sys.stdout.flush()
         raise typer.Exit(130) from None
     except KeyboardInterrupt:  # before training: during augmentation or while teacher outputs are cached
-        if not has_started(out):
+        if not any((out / mark).exists() for mark in MARKS):
             raise
         log(f"stopped; the progress is saved in {out}: run the same command with --resume to resume")
         raise typer.Exit(130) from None
@@ -149,7 +151,7 @@ def parse_overrides(pairs: list[str] | None, device: str = "auto") -> dict[str, 
         if "=" not in pair:
             raise ValueError(f"--set takes key=value, such as --set optimizer.lr=3e-4, not '{pair}'")
     overrides = {key.strip(): value.strip() for key, _, value in (pair.partition("=") for pair in pairs or [])}
-    return overrides | ({} if device == "auto" else {"runtime.device": device})
+    return overrides | as_overrides(device=None if device == "auto" else device)
 
 
 def show_settings(settings, as_json: bool, new_model=None, hidden: tuple[str, ...] = ()) -> None:

@@ -18,19 +18,14 @@ from hornbook.cli.app import (
     show_settings,
 )
 from hornbook.cli.overwriting import RUN, overwriting
-from hornbook.cli.pretraining import report_outcome
+from hornbook.cli.pretraining import MEASURED, MEASURED_NOTE, report_outcome
 from hornbook.cli.tasks import Data, Delimiter, Encoding, Label, Pair, Strict, Text, report_result
+from hornbook.lifecycle.requests import as_overrides
 
 TEACHER_HELP = "Teacher: a run folder, a transformers folder, or a Hugging Face name."
 STUDENT_HELP = "A preset (tinybert-4, ...), with --task also a model; defaults to distilbert (GPT: distilgpt2)."
 RECIPE_HELP = "distilbert, tinybert, patient, minilm, or your own .json; --show lists its settings."
 CACHE_HELP = "Cache teacher outputs on disk: none, logits, or all"
-SETTING_OF = {
-    "augment": "augment.copies",
-    "word_vectors": "augment.vectors",
-    "augment_model": "augment.model",
-    "cache_teacher": "objective.cache",
-}
 ON_TEXT, ON_TASK = "with --corpus", "with --task"
 
 
@@ -90,12 +85,19 @@ def distill_command(
     if unused := [name for name, value in wrong.items() if value is not None]:
         kind = ON_TEXT if task is not None else ON_TASK
         raise ValueError(f"--{unused[0].replace('_', '-')} has an effect only {kind}: omit it")
-    overrides |= {SETTING_OF[name]: value for name, value in flags.items() if value is not None}
+    overrides |= as_overrides(**flags)
     if sum(each is not None for each in (steps, tokens, minutes)) > 1:
         raise ValueError("give only one of --steps, --tokens and --minutes")
     more = {name: value for name, value in (on_text | on_task).items() if value is not None}
     if show:
-        request = {"task": task, "data": data, "recipe": recipe, "overrides": overrides, "seed": seed}
+        request = {
+            "corpora": corpus or [],
+            "task": task,
+            "data": data,
+            "recipe": recipe,
+            "overrides": overrides,
+            "seed": seed,
+        }
         _show(teacher, student, request, more, as_json)
         return
     if out is None or (not corpus and task is None and not (resume and (out / "run.json").exists())):
@@ -143,6 +145,6 @@ def _show(teacher: str, student: str | None, request: dict, more: dict, as_json:
     settings, new_model = resolve_settings(teacher, student, log=log, **request, **more)
     measured = ()
     if more.get("minutes") is not None:
-        log("schedule.steps is not listed: it is measured when the run starts")
-        measured = ("schedule.steps", "schedule.warmup_steps")
+        log(MEASURED_NOTE)
+        measured = MEASURED
     show_settings(settings, as_json, new_model, measured)

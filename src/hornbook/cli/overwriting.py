@@ -16,8 +16,8 @@ OWN_NAMES = (
     *("config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json", "projections.safetensors"),
     *("task.json", "scores.json", "predictions-*.jsonl", "attention.json", "teacher", "augmented.json*"),
     *("README.md", "report.html", "*.png", "tries", "tries.json", "asked.json", "curve.json", "pieces"),
-    *("prompt.json", "predictions", "comparison.json", "model.onnx", "export.json", "tagger.safetensors"),
-    *("experiment.json", "results.json", "skipped.json", "pretrained", "running", "RESULTS-*.md"),
+    *("predictions", "comparison.json", "model.onnx", "export.json", "tagger.safetensors"),
+    *("results.json", "skipped.json", "pretrained", "running", "RESULTS-*.md"),
     *("manifest.json", "progress*", "chunks", "shard-*.npy", "token_counts.npy", ".*.tmp"),
 )
 

@@ -16,6 +16,8 @@ PRESET_HELP = (
     "gpt3-125m, -350m, -760m, -1.3b, -2.7b, -6.7b, -13b or -175b; "
     "tinybert-4 or -6; distilbert; distilgpt2."
 )
+MEASURED = ("schedule.steps", "schedule.warmup_steps")  # settings that follow from --minutes
+MEASURED_NOTE = "schedule.steps is not listed: it is measured when the run starts"
 
 
 @app.command(
@@ -49,11 +51,8 @@ def pretrain_command(
     if sum(each is not None for each in (steps, tokens, minutes)) > 1:
         raise ValueError("give only one of --steps, --tokens and --minutes")
     if show:
-        flags = {"schedule.steps": steps, "batch.tokens": batch_tokens, "runtime.seed": seed}
-        named = {name: value for name, value in flags.items() if value is not None}
-        from hornbook.runs.pretraining.settings import preset_settings
-
-        show_settings(preset_settings(preset, overrides | named), as_json)
+        amount = {"steps": steps, "tokens": tokens, "minutes": minutes, "batch_tokens": batch_tokens, "seed": seed}
+        _show(preset, corpus or [], base, amount, overrides, as_json)
         return
     if out is None or (not corpus and not (resume and (out / "run.json").exists())):
         missing = "--out" if out is None else "--corpus"
@@ -83,6 +82,18 @@ def pretrain_command(
     if outcome.ended == "stopped":
         sys.stdout.flush()
         raise typer.Exit(130)
+
+
+def _show(preset: str, corpora: list[str], base: str | None, amount: dict, overrides: dict, as_json: bool) -> None:
+    from hornbook.runs.pretraining.record import PretrainRequest
+    from hornbook.runs.pretraining.run import resolve_settings
+    from hornbook.terminal import log
+
+    request = PretrainRequest(preset, corpora, base, **amount, overrides=overrides)
+    settings = resolve_settings(request)
+    if request.minutes is not None:
+        log(MEASURED_NOTE)
+    show_settings(settings, as_json, hidden=() if request.minutes is None else MEASURED)
 
 
 def report_outcome(out: Path, outcome, can_fill_masks: bool = True) -> None:
@@ -133,7 +144,7 @@ def plan_command(
     from dataclasses import asdict
 
     from hornbook.runs.pretraining.plan import GIB, machine, plan
-    from hornbook.runs.pretraining.settings import preset_settings
+    from hornbook.runs.pretraining.presets import preset_settings
     from hornbook.terminal import duration, print_result, table
 
     overrides = parse_overrides(override)

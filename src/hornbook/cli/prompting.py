@@ -39,7 +39,7 @@ def prompt_command(
     if is_list:
         _list(as_json)
         return
-    is_resumed = resume and out is not None and (out / "prompt.json").exists()
+    is_resumed = resume and out is not None and (out / "run.json").exists()
     if (task is None or data is None) and (show or not is_resumed):
         missing = "task" if task is None else "data"
         raise ValueError(f"prompt needs --{missing}; --list names the shipped tasks")
@@ -136,11 +136,11 @@ def finetune_as_text(
     as_json: bool,
 ) -> None:
     """`finetune --task text`: fine-tunes a GPT on all tasks that the .toml file `data` names."""
-    from hornbook.evaluation.prompting.teaching import finetune_text, opened_gpt, text_settings
+    from hornbook.evaluation.prompting.teaching import finetune_text, resolve_settings
     from hornbook.terminal import TrainingDisplay, log, print_result
 
     if show:
-        show_settings(text_settings(opened_gpt(model)[0], overrides), as_json)
+        show_settings(resolve_settings(model, data, overrides, log), as_json)
         return
     if out is None or (data is None and not resume):
         raise ValueError(f"finetune --task text needs --{'out' if out is None else 'data'}; --data is a .toml file")

@@ -23,6 +23,7 @@ from hornbook.cli.app import (
     show_settings,
 )
 from hornbook.cli.overwriting import RUN, overwriting, refuse_existing_file
+from hornbook.lifecycle.requests import as_overrides
 
 TaskName = Annotated[str, typer.Option("--task", help="Data set (mrpc, squad2, conll2003 ...) or task kind.")]
 TaskToLearn = Annotated[
@@ -85,33 +86,29 @@ def finetune_command(
 ) -> None:
     """Fine-tune a pre-trained model on a task. Ctrl-C saves a checkpoint; --resume resumes."""
     overrides = parse_overrides(override, device)
-    named = {"task.head": head, "task.pair_encoding": pair_encoding}
-    overrides |= {name: value for name, value in named.items() if value is not None}
+    overrides |= as_overrides(head=head, pair_encoding=pair_encoding)
+    named = {"epochs": epochs, "lr": lr, "batch_size": batch_size, "seed": seed}
+    columns = {"text": text, "pair": pair, "label": label, "delimiter": delimiter, "encoding": encoding}
     if task == "text" or (task is None and resume and _is_text_run(out)):
         from hornbook.cli.prompting import finetune_as_text
 
-        columns = {"--text": text is not None, "--pair": pair is not None, "--label": label is not None}
-        columns |= {"--delimiter": delimiter is not None, "--encoding": encoding is not None}
+        given = {f"--{name}": value is not None for name, value in columns.items()}
         several = {"--restarts": restarts > 1, "--search": search, "--strict": strict}
         layers = {"--head": head is not None, "--pair-encoding": pair_encoding is not None}
-        refuse_unused_options("with --task text", columns | several | layers)
-        flags = {"epochs": epochs, "optimizer.lr": lr, "batch_size": batch_size, "runtime.seed": seed}
-        overrides |= {name: value for name, value in flags.items() if value is not None}
+        refuse_unused_options("with --task text", given | several | layers)
+        overrides |= as_overrides(**named)
         finetune_as_text(model, data, out, overrides, resume, overwrite, show, as_json)
         return
     if show:
-        flags = {"epochs": epochs, "optimizer.lr": lr, "batch_size": batch_size, "runtime.seed": seed}
-        _show(model, task or "classification", overrides, flags, as_json)
+        _show(model, task or "classification", data, {**columns, **named, "overrides": overrides}, as_json)
         return
     if dry_run:
         from hornbook.cli.checking import print_dry_run
 
-        columns = {"text": text, "pair": pair, "label": label, "strict": strict}
-        columns |= {"delimiter": delimiter, "encoding": encoding}
-        options = {"epochs": epochs, "lr": lr, "batch_size": batch_size, "seed": seed, "overrides": overrides}
-        print_dry_run(model, data, task, restarts, search, as_json, **columns, **options)
+        options = {**columns, **named, "strict": strict, "overrides": overrides}
+        print_dry_run(model, data, task, restarts, search, as_json, **options)
         return
-    if resume and data is None and out is not None:
+    if resume and data is None:
         from hornbook.runs.finetuning.api import recorded_request
 
         data = recorded_request(out).get("data")
@@ -128,15 +125,8 @@ def finetune_command(
             data,
             task,
             out,
-            text=text,
-            pair=pair,
-            label=label,
-            delimiter=delimiter,
-            encoding=encoding,
-            epochs=epochs,
-            lr=lr,
-            batch_size=batch_size,
-            seed=seed,
+            **columns,
+            **named,
             restarts=restarts,
             search=search,
             strict=strict,
@@ -151,21 +141,17 @@ def finetune_command(
 
 def _is_text_run(out: Path | None) -> bool:
     """Whether a folder holds a run of --task text, which may be resumed without giving the task again."""
-    from hornbook.files import read_json
+    from hornbook.lifecycle.run_folder import recorded
 
-    record = None if out is None else out / "run.json"
-    return record is not None and record.exists() and read_json(record).get("command") == "finetune-text"
+    return recorded(out).get("command") == "finetune-text"
 
 
-def _show(model: str, task: str, overrides: dict, flags: dict, as_json: bool) -> None:
-    from hornbook.interop.folder import load_folder
-    from hornbook.interop.hub import model_folder
-    from hornbook.runs.finetuning.settings import settings_for
-    from hornbook.tasks.datasets import known
+def _show(model: str, task: str, data: str | None, options: dict, as_json: bool) -> None:
+    from hornbook.runs.finetuning.api import resolve_settings
+    from hornbook.runs.finetuning.record import FinetuneRequest
+    from hornbook.terminal import log
 
-    trained, _ = load_folder(model_folder(model))
-    given = {name: value for name, value in flags.items() if value is not None}
-    show_settings(settings_for(known(task), trained, overrides | given), as_json)
+    show_settings(resolve_settings(FinetuneRequest(model, task, data, **options), data, log=log), as_json)
 
 
 def report_result(result, advice: str = "--restarts 5, another --lr or more --epochs") -> None:

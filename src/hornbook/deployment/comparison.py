@@ -23,6 +23,7 @@ from hornbook.devices import chosen_device
 from hornbook.files import num_cores, read_json, write_json
 from hornbook.interop.onnx import OnnxModel
 from hornbook.lifecycle.locking import locks_out
+from hornbook.lifecycle.run_folder import recorded
 from hornbook.report.comparison import FILE
 from hornbook.report.exported import FILE as EXPORT
 from hornbook.tasks.task import Features
@@ -166,7 +167,7 @@ def _recorded(models: Sequence[Opened]) -> tuple[list[dict | None], dict[str, An
     without = [each.name for each, score in zip(models, found, strict=True) if score is None]
     if without and len(without) < len(models):
         notes.append(f"there is no recorded score of {', '.join(without)}: give --data to score all models")
-    prints = {read_json(each.folder / "run.json").get("data", {}).get("fingerprint") for each in _runs(models)}
+    prints = {recorded(each.folder).get("inputs", {}).get("data", {}).get("fingerprint") for each in _runs(models)}
     if len(prints) > 1:
         notes.append("the recorded scores are of different data: give --data to score all models on the same data")
     return found, {"task": of_task[0].predictor.saved.name, "decided_by": decided_by, "part": "dev", "notes": notes}

@@ -14,7 +14,6 @@ from typing import Any
 
 import numpy as np
 
-import hornbook
 from hornbook.deployment.agreement import agreement
 from hornbook.deployment.memory import peak_memory
 from hornbook.deployment.opened import Opened, open_model, with_same_num_endings
@@ -23,6 +22,7 @@ from hornbook.deployment.timing import Times, check_timing, time_interleaved, to
 from hornbook.files import replacing_folder, write_json, write_text
 from hornbook.interop.onnx import FILE, import_extra, is_exported, write_int8, write_onnx
 from hornbook.lifecycle.locking import locks_out
+from hornbook.lifecycle.run_folder import RunFolder
 from hornbook.models.padded import input_names, output_names, rows_together
 from hornbook.report.exported import FILE as EXPORT
 from hornbook.report.exported import measured_words
@@ -70,20 +70,22 @@ def export(
     length = min(length, source.model.config.max_positions)
     features = comparison_inputs(source, texts, data, length, random)
     scores_before = None if data is None else _scores(source, data, show)  # bad data are refused before writing
+    on = str(texts or data or "random tokens")
     with replacing_folder(out) as folder:
         show("writing the graph", 0)
         _write(source, to, folder)
-        record: dict[str, Any] = {
-            **{"hornbook": hornbook.__version__, "from": str(model), "to": to, "family": source.model.family},
-            **{"parameters": source.parameters, "bytes": (folder / FILE).stat().st_size},
-            **{"bytes_before": source.num_bytes},
-            **{"inputs": list(input_names(source.model.config)), "outputs": list(output_names(source.output))},
-            **{"length": length, "threads": threads, "rounds": rounds},
-        }
-        write_json(folder / EXPORT, record)  # open_model reads it
+        record = RunFolder(folder, "export", (EXPORT,)).write_record(  # open_model reads it
+            {"model": str(model), "to": to, "data": on, "length": length, "threads": threads, "rounds": rounds},
+            {"model": {"folder": str(source.folder.resolve()), "bytes": source.num_bytes}},
+            family=source.model.family,
+            parameters=source.parameters,
+            bytes=(folder / FILE).stat().st_size,
+            input_names=list(input_names(source.model.config)),
+            output_names=list(output_names(source.output)),
+        )
         exported = open_model(folder).with_threads(threads)
         agreed = agreement(source, exported, features, lambda done: show("inputs compared", done))
-        record["agreement"] = agreed.as_dict() | {"on": str(texts or data or "random tokens")}
+        record["agreement"] = agreed.as_dict() | {"on": on}
         before, after = _latency([source, exported], length, rounds, threads, random, show)
         record["latency_ms"] = {"p50": after.p50_ms, "p99": after.p99_ms}
         record["latency_ms_before"] = {"p50": before.p50_ms, "p99": before.p99_ms}

@@ -42,7 +42,7 @@ class Opened:
 
     @property
     def kind(self) -> Literal["torch", "onnx", "onnx-int8"]:
-        return read_json(self.folder / EXPORT)["to"] if isinstance(self.model, OnnxModel) else "torch"
+        return read_json(self.folder / EXPORT)["request"]["to"] if isinstance(self.model, OnnxModel) else "torch"
 
     @property
     def output(self) -> Output | None:

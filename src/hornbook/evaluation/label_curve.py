@@ -22,11 +22,13 @@ from hornbook.evaluation.baselines.run import NAMES, baseline_labelled
 from hornbook.files import read_json, write_json
 from hornbook.inference.features import DEFAULT_LAYERS, Pooling
 from hornbook.lifecycle.locking import locks_out
+from hornbook.lifecycle.resuming import changed_values
+from hornbook.lifecycle.run_folder import SCORES, RunFolder
 from hornbook.metrics.bootstrap import mean_interval
 from hornbook.runs.finetuning.inputs import Inputs, Log, open_inputs
-from hornbook.runs.finetuning.record import SCORES, Request
+from hornbook.runs.finetuning.record import FinetuneRequest, refuse_other_data, write_task_record
 from hornbook.runs.finetuning.run import Result, run_once
-from hornbook.tasks.records import Example, fingerprint
+from hornbook.tasks.records import DataSet, Example
 from hornbook.train.device import torch_settings_restored
 from hornbook.train.loop import Outcome, Status
 from hornbook.train.randomness import seed_of
@@ -78,7 +80,7 @@ def label_curve(
     out, path = Path(out), str(data) if isinstance(data, str | Path) else None
     common = {"text": text, "pair": pair, "label": label, "strict": strict, "overrides": dict(overrides or {})}
     common |= {"delimiter": delimiter, "encoding": encoding}
-    request = Request(str(model), task, path, seed=0, **common)
+    request = FinetuneRequest(str(model), task, path, seed=0, **common)
     inputs = open_inputs(request, data, log)
     sizes = chosen_sizes(sizes, len(inputs.train))
     _start_run(out, request, {"layers": layers, "pooling": pooling, "vectors": vectors and str(vectors)}, inputs.data)
@@ -142,19 +144,15 @@ def _check(ways: Sequence[str], seeds: int) -> None:
     checked(seeds, int, "--seeds", low=1, high=1000)
 
 
-def _start_run(out: Path, request: Request, options: dict[str, Any], data: Any) -> None:
+def _start_run(out: Path, request: FinetuneRequest, options: dict[str, Any], data: DataSet) -> None:
     """Records the request. Sizes, ways and seeds may be added later; everything else must stay the same."""
-    requested = request.to_dict() | options
-    record = {"command": "label-curve", "request": requested, "fingerprint": fingerprint(data)}
-    if not (out / "run.json").exists():
-        write_json(out / "run.json", record)
+    folder = RunFolder(out, "label-curve")
+    if not folder.is_started(resume=True):
+        write_task_record(folder, request, data, options)
         return
-    before = read_json(out / "run.json")
-    if before.get("command") != "label-curve":
-        raise ValueError(f"{out} holds a run of '{before.get('command')}', not a label curve: choose another --out")
-    if before != record:
-        names = [name for name, value in requested.items() if value != before["request"].get(name)] or ["data"]
-        raise ValueError(f"the label curve in {out} was started with other {', '.join(names)}: choose another --out")
+    run = folder.read_record(lambda run: dict(run["request"]))
+    folder.refuse(changed_values(run["request"], request.to_dict() | options))
+    refuse_other_data(folder, run, data)
 
 
 def _folder(out: Path, way: str, size: int, seed: int) -> Path:
@@ -164,7 +162,7 @@ def _folder(out: Path, way: str, size: int, seed: int) -> Path:
 def _train(
     way: str,
     folder: Path,
-    piece: Request,
+    piece: FinetuneRequest,
     inputs: Inputs,
     examples: list[Example],
     on_progress: Callable[[Status], None],
@@ -182,7 +180,7 @@ def _train(
     return run_once(folder, request, _with_train(inputs, request, examples), on_progress, _quiet)
 
 
-def _with_train(inputs: Inputs, request: Request, examples: list[Example]) -> Inputs:
+def _with_train(inputs: Inputs, request: FinetuneRequest, examples: list[Example]) -> Inputs:
     opened = replace(inputs.with_request(request), train=examples)
     vars(opened)["dev_features"] = inputs.dev_features
     return opened

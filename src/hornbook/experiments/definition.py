@@ -17,7 +17,8 @@ from typing import Any, Literal
 from hornbook.config import LARGEST_SEED, Typed, from_dict, setting
 from hornbook.data.examples import LABELLED
 from hornbook.runs.finetuning.settings import settings_for
-from hornbook.runs.pretraining.settings import PretrainSettings, preset_settings
+from hornbook.runs.pretraining.presets import preset_settings
+from hornbook.runs.pretraining.settings import PretrainSettings
 from hornbook.tasks.datasets import KnownDataSet, known
 
 SHIPPED = Path(__file__).parent

@@ -19,7 +19,7 @@ from hornbook.experiments.resolved import ResolvedExperiment, open_for
 from hornbook.experiments.sentences import crossed, overlap
 from hornbook.files import read_json, write_json
 from hornbook.interop.folder import load_model
-from hornbook.runs.finetuning.record import Request
+from hornbook.runs.finetuning.record import FinetuneRequest
 from hornbook.runs.finetuning.run import open_and_run
 from hornbook.runs.pretraining.run import pretrain
 from hornbook.tasks.reading.read import read
@@ -112,7 +112,7 @@ def run_finetuning(job: FinetuningJob, on_progress: OnProgress) -> dict | None:
     """Fine-tunes a checkpoint on a task, records its score and deletes the run folder; None if it was stopped."""
     out, piece, plan = Path(job.out), job.piece, job.plan
     folder = out / "running" / piece.key
-    request = Request(
+    request = FinetuneRequest(
         job.weights,
         plan.task or plan.name,
         None,

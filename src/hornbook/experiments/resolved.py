@@ -1,4 +1,4 @@
-"""Values resolved once, when an experiment starts, and stored in `OUT/experiment.json`: the FLOPs of every arm, and the
+"""Values resolved once, when an experiment starts, and recorded in `OUT/run.json`: the FLOPs of every arm, and the
 number of steps that this gives.
 
 The FLOPs come from the file or, with `--minutes-each M`, from a measurement: a few steps of every arm are timed on the
@@ -20,15 +20,13 @@ from typing import Any
 
 import numpy as np
 
-import hornbook
 from hornbook import config as configuration
 from hornbook.experiments.definition import Arm, Experiment, parse_experiment
-from hornbook.files import read_json, write_json
+from hornbook.lifecycle.run_folder import RECORD, RunFolder
 from hornbook.runs.pretraining.batches import BatchMaker, Corpora, folder_and_weight, open_corpora
 from hornbook.runs.pretraining.run import measured_pace
 from hornbook.runs.pretraining.settings import PretrainSettings
 
-FILE = "experiment.json"
 NUM_COUNTED_BATCHES = 128  # per length, to estimate tokens per batch to about 0.1%
 SAME_FLOPS = 1e-4  # relative tolerance, so that a rounded number from a report counts as the same
 USABLE_FRACTION = 0.97  # of the minutes; the rest is for validation and saving
@@ -79,8 +77,20 @@ class ResolvedExperiment:
         return own if self.compile is None else own | {"runtime.compile": self.compile}
 
 
+def folder_of(out: Path) -> RunFolder:
+    return RunFolder(out, "reproduce", what="an experiment")
+
+
+def check_record(run: dict[str, Any]) -> None:
+    """Reads the values that a resumed experiment needs."""
+    run["request"].items(), run["settings"]["arms"], run["measured"], run["compile"], run["device"], run["minutes_each"]
+    float(run["flops"]), list(run["inputs"]["corpora"]), run["inputs"]["corpus_weights"], run["inputs"]["data"].items()
+    {name: ArmBudget(**each) for name, each in run["arms"].items()}
+
+
 def resolve(
-    out: Path,
+    folder: RunFolder,
+    run: dict[str, Any] | None,
     experiment: Experiment,
     corpora: list[str],
     data: dict[str, str],
@@ -88,20 +98,19 @@ def resolve(
     log: Callable[[str], None],
     options: Mapping[str, Any] | None = None,
 ) -> ResolvedExperiment:
-    """Resolves the experiment and writes `OUT/experiment.json`, or reads the stored values.
+    """Resolves the experiment and records it, with the values in the record `run` of an experiment to resume.
 
     Arms and tasks may be added later but not changed. `data`: fingerprint of the data of each task.
     """
     opened = {name: open_for(experiment.settings_of(experiment.arm(name)), corpora) for name in _arm_names(experiment)}
     first = next(iter(opened.values()))
     fingerprints, weights = [corpus.fingerprint for corpus, _ in first], [weight for _, weight in first]
-    written = read_json(out / FILE) if (out / FILE).exists() else None
-    if written is not None:
-        _refuse_other_corpora(out, written, fingerprints, weights)
-        _refuse_changes(out, written, experiment, minutes_each)
-        _refuse_other_data(out, written, data)
-        flops, measured, compile_, device = (written[name] for name in ("flops", "measured", "compile", "device"))
-        minutes_each = written["minutes_each"]
+    before = {} if run is None else run["inputs"]
+    if run is not None:
+        _refuse_other_inputs(folder, before, fingerprints, weights, data)
+        _refuse_changes(folder.path, run, experiment, minutes_each)
+        flops, measured, compile_, device = (run[name] for name in ("flops", "measured", "compile", "device"))
+        minutes_each = run["minutes_each"]
     elif minutes_each is not None:
         flops, measured, compile_, device = _measure_flops(experiment, opened, corpora, minutes_each, log)
     else:
@@ -110,17 +119,26 @@ def resolve(
         raise ValueError(
             "equal.flops is not set: pass --flops or --minutes-each, or set it in the file of the experiment"
         )
-    arms = {name: ArmBudget(**each) for name, each in (written["arms"] if written else {}).items()}
+    arms = {name: ArmBudget(**each) for name, each in (run["arms"] if run else {}).items()}
     for name in _arm_names(experiment):
         if name not in arms:
             step_flops, step_tokens = flops_per_step(experiment.settings_of(experiment.arm(name)), opened[name])
             arms[name] = ArmBudget(max(1, round(flops / step_flops)), step_flops, step_tokens)
     resolved = ResolvedExperiment(experiment, flops, arms, minutes_each, compile_, measured, device)
-    about = _about(resolved, written or {}) | {"corpora": fingerprints, "corpus_weights": weights}
-    about["data"] = (written or {}).get("data", {}) | data
-    about["options"] = dict(options or {})
-    if written != about:
-        write_json(out / FILE, about)
+    now = configuration.to_dict(experiment)
+    folder.write_record(
+        dict(options or {}),
+        {"corpora": fingerprints, "corpus_weights": weights, "data": before.get("data", {}) | data},
+        experiment,
+        # Arms and tasks that were removed from the file are kept, as are their pieces.
+        left_out={group: _left_out(group, run or {}, now) for group in NAMED_GROUPS},
+        flops=flops,
+        minutes_each=minutes_each,
+        measured=measured,
+        compile=compile_,
+        device=device,
+        arms={name: vars(budget) for name, budget in arms.items()},
+    )
     return resolved
 
 
@@ -166,37 +184,23 @@ def _measure_flops(
     return flops, seconds, "yes" if runtime.compiles else "no", runtime.reason
 
 
-def _about(resolved: ResolvedExperiment, written: dict) -> dict[str, Any]:
-    """The contents of experiment.json. Arms and tasks that were removed from the file are kept, as are their pieces."""
-    experiment = configuration.to_dict(resolved.experiment)
-    return {
-        "hornbook": hornbook.__version__,
-        "experiment": experiment,
-        "left_out": {group: _left_out(group, written, experiment) for group in NAMED_GROUPS},
-        "flops": resolved.flops,
-        "minutes_each": resolved.minutes_each,
-        "measured": resolved.measured,
-        "compile": resolved.compile,
-        "device": resolved.device,
-        "arms": {name: vars(budget) for name, budget in resolved.arms.items()},
-    }
-
-
 def _left_out(group: str, written: dict, now: dict) -> list[dict]:
     """The entries that were in an earlier version of the file and are not in it now."""
-    before = [*written.get("experiment", {}).get(group, []), *written.get("left_out", {}).get(group, [])]
+    before = [*written.get("settings", {}).get(group, []), *written.get("left_out", {}).get(group, [])]
     return list({each["name"]: each for each in before if each["name"] not in {e["name"] for e in now[group]}}.values())
 
 
-def _refuse_other_corpora(out: Path, written: dict, fingerprints: list[str], weights: list[float]) -> None:
-    if fingerprints != written["corpora"]:
-        raise ValueError(
-            f"--corpus differs from the corpus that {out} was started with: pass that corpus, or choose another --out"
-        )
-    before = written.get("corpus_weights", weights)
+def _refuse_other_inputs(
+    folder: RunFolder, recorded: dict, fingerprints: list[str], weights: list[float], data: dict[str, str]
+) -> None:
+    """Raises if the corpora or the data of a task changed: all scores must be on the same examples."""
+    folder.refuse_other_input("the corpus given by --corpus", recorded["corpora"], fingerprints)
+    before = recorded["corpus_weights"]
     if [each / sum(before) for each in before] != [each / sum(weights) for each in weights]:
         ratio = ":".join(f"{each:g}" for each in before)
-        raise ValueError(f"{out} was started with corpus weights {ratio}: pass those, or choose another --out")
+        raise ValueError(f"{folder.path} was started with corpus weights {ratio}: pass those, or choose another --out")
+    for name, now in data.items():
+        folder.refuse_other_input(f"the data of {name}", recorded["data"].get(name, now), now)
 
 
 def _refuse_changes(out: Path, written: dict, experiment: Experiment, minutes_each: float | None) -> None:
@@ -207,9 +211,9 @@ def _refuse_changes(out: Path, written: dict, experiment: Experiment, minutes_ea
         )
         raise ValueError(f"{out} was started with {started}: omit --minutes-each, or choose another --out")
     every = {
-        group: [*written["experiment"][group], *written.get("left_out", {}).get(group, [])] for group in NAMED_GROUPS
+        group: [*written["settings"][group], *written.get("left_out", {}).get(group, [])] for group in NAMED_GROUPS
     }
-    before = configuration.to_dict(parse_experiment(written["experiment"] | every, str(out / FILE)))
+    before = configuration.to_dict(parse_experiment(written["settings"] | every, str(out / RECORD)))
     now = configuration.to_dict(experiment)
     if written["minutes_each"] is None and not math.isclose(
         now["equal"]["flops"], written["flops"], rel_tol=SAME_FLOPS
@@ -242,15 +246,6 @@ def _difference(name: str, old: Any, new: Any) -> str:
         return f"{name} is {new}, not {old}"
     key = next(each for each in [*old, *new] if old.get(each) != new.get(each))
     return f"{name} {key} is {new.get(key, 'not set')}, not {old.get(key, 'unset')}"
-
-
-def _refuse_other_data(out: Path, written: dict, data: dict[str, str]) -> None:
-    """Raises if the data of a task changed: all its scores must be on the same examples."""
-    for name, now in data.items():
-        if written.get("data", {}).get(name, now) != now:
-            raise ValueError(
-                f"the data of {name} is not that which {out} was started with: restore it, or choose another --out"
-            )
 
 
 def _same_names(before: tuple[dict, ...], now: tuple[dict, ...]) -> list[tuple[dict, dict]]:

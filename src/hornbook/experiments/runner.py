@@ -1,6 +1,6 @@
 """Runs or resumes an experiment: its pieces one after another, fine-tunings optionally in parallel.
 
-OUT/experiment.json                values resolved at the start (`resolved.py`)
+OUT/run.json                       values resolved at the start (`resolved.py`)
 OUT/pieces/, pretrained/, running/ pieces (`plan.py`)
 OUT/results.json                   scores, costs and verdicts from the finished pieces
 OUT/report.html, score-by-flops.png, RESULTS-NAME.md
@@ -23,9 +23,9 @@ from hornbook.experiments.definition import Experiment, TaskPlan, read_experimen
 from hornbook.experiments.pieces import FinetuningJob, run_finetuning, run_pretraining, run_sentence_task, task_data
 from hornbook.experiments.plan import Piece, pieces_of, tasks_of
 from hornbook.experiments.pool import Pool
-from hornbook.experiments.resolved import FILE, ResolvedExperiment, resolve
+from hornbook.experiments.resolved import ResolvedExperiment, check_record, folder_of, resolve
 from hornbook.experiments.results import write_results
-from hornbook.files import num_cores, read_json
+from hornbook.files import num_cores
 from hornbook.lifecycle.locking import locks_out
 from hornbook.report.experiment import write_experiment_page
 from hornbook.runs.pretraining.batches import names_of
@@ -84,7 +84,9 @@ def reproduce(
     seeds = checked(seeds, int | None, "--seeds", low=1, high=1000)
     if flops is not None and minutes_each is not None:
         raise ValueError("--flops and --minutes-each both set the training length of an arm: give one of them")
-    recorded = _recorded_options(out) if resume else {}
+    folder = folder_of(out)
+    run = folder.read_record(check_record) if folder.is_started(resume) else None
+    recorded = {} if run is None else run["request"]  # options that apply if it is resumed without them
     flops = recorded.get("flops") if flops is None and minutes_each is None else flops
     overrides = recorded.get("set", {}) | dict(overrides or {})
     options = {"flops": flops, "set": overrides}  # arms and seeds may be extended later
@@ -102,23 +104,14 @@ def reproduce(
         experiment = dataclasses.replace(experiment, equal=dataclasses.replace(experiment.equal, flops=flops))
     if seeds is not None:
         experiment = experiment.with_seeds(seeds)
-    if (out / FILE).exists() and not resume:
-        raise ValueError(f"{out} already contains an experiment: add --resume to resume it, or choose another --out")
-    if not (out / FILE).exists() and out.exists() and any(path for path in out.iterdir()):
-        raise ValueError(f"{out} exists and is not an experiment: choose another --out, or empty it")
     places = find_tasks(experiment, Path(data), log)
     corpus_names = names_of(corpora)
     fingerprints = {name: fingerprint_of(experiment.task(name), place) for name, place in places.items()}
     until = None if stop_after is None else began + 60 * stop_after
-    resolved = resolve(out, experiment, corpus_names, fingerprints, minutes_each, log, options)
+    resolved = resolve(folder, run, experiment, corpus_names, fingerprints, minutes_each, log, options)
     runner = _Runner(out, resolved, corpus_names, places, processes, until, on_progress or (lambda status: None), log)
     with Signals() as signals, runner:
         return runner.run(signals)
-
-
-def _recorded_options(out: Path) -> dict[str, Any]:
-    """The options that the experiment was started with; they apply if it is resumed without them."""
-    return read_json(out / FILE).get("options", {}) if (out / FILE).exists() else {}
 
 
 def find_tasks(experiment: Experiment, data: Path, log: Log) -> dict[str, Path]:

@@ -344,7 +344,10 @@ def member_of(folder: Path, model: nn.Module, tokenizer: Tokenizer, run: dict[st
     max_length = max_length or (SPAN_LENGTH if saved.kind == "spans" else model.config.max_positions)
     longest = min(model.config.max_positions, max_length)
     columns = {each: request[each] for each in ("text", "pair", "label") if request.get(each)}
-    trained_on, seed = (run.get("data") or {}).get("fingerprint"), (settings.get("runtime") or {}).get("seed", 0)
+    trained_on, seed = (
+        ((run.get("inputs") or {}).get("data") or {}).get("fingerprint"),
+        (settings.get("runtime") or {}).get("seed", 0),
+    )
     return Member(folder, model, tokenizer, saved, longest, saved.columns or columns, trained_on, seed)
 
 

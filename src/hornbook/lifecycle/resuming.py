@@ -1,11 +1,15 @@
-"""Checks for every command with --resume: options that are given must equal the recorded ones; the others are taken
-from the record."""
+"""Comparison of a request with the recorded one: options that are given again must equal the recorded ones; the others
+are taken from the record."""
 
+import json
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any, NamedTuple
 
 from hornbook import config as configuration
+from hornbook.lifecycle.requests import RunRequest
+
+OPTION_OF = {"base": "--from"}  # fields of a request whose option has another name
+POSITIONAL = ("preset", "model", "teacher")
 
 
 class Difference(NamedTuple):
@@ -16,10 +20,45 @@ class Difference(NamedTuple):
 
 def other_options(recorded: Mapping[str, Any], given: Mapping[str, Any]) -> list[Difference]:
     """The options whose given value differs from the recorded one. None and False mean: not given."""
+    is_given = {name: value for name, value in given.items() if value is not None and value is not False}
     return [
-        Difference(name, recorded.get(name), value)
-        for name, value in given.items()
-        if value is not None and value is not False and value != recorded.get(name)
+        Difference(_option(name), recorded.get(name), value)
+        for name, value in is_given.items()
+        if value != recorded.get(name)
+    ]
+
+
+def changed_values(recorded: Mapping[str, Any], now: Mapping[str, Any], prefix: str = "") -> list[Difference]:
+    """All values that differ from the recorded ones, by dotted name, for a command that takes nothing from its record:
+    a value that is left out differs too."""
+    found = []
+    for name, value in json.loads(json.dumps(now)).items():  # as it would be recorded
+        before = recorded.get(name)
+        if isinstance(value, dict) and isinstance(before, dict):
+            found += changed_values(before, dict.fromkeys(before) | value, f"{prefix}{name}.")
+        elif before != value:
+            found.append(Difference(f"{prefix}{name}", before, value))
+    return found
+
+
+def other_request(recorded: Mapping[str, Any], request: RunRequest, settings: Any = None) -> list[Difference]:
+    """The options and settings of a request that differ from the recorded request, or from the `settings` that were
+    resolved from it; without settings, overrides are compared as they were given."""
+    if settings is None:
+        before = type(request)(**recorded)
+        known = before.all_overrides() | before.overrides
+    else:
+        known = recorded["overrides"]
+    given = request.all_overrides() | request.overrides
+    free = {name for name in given if settings is None or name.startswith(request.not_settings)}
+    return [
+        *other_options(recorded, request.options()),
+        *(
+            Difference(name, known.get(name), given[name])
+            for name in given
+            if name in free and str(known.get(name)) != str(given[name])
+        ),
+        *other_settings(settings, known, {name: value for name, value in given.items() if name not in free}),
     ]
 
 
@@ -32,7 +71,12 @@ def other_settings(settings: Any, recorded: Mapping[str, Any], given: Mapping[st
     for name, value in given.items():
         if name in recorded and str(recorded[name]) == str(value):
             continue
+        table, _, inside = name.partition(".")
         before, now = _value(settings, name), value
+        if isinstance(values := getattr(settings, table, None), dict):  # settings of their own names, such as stages
+            if str(values.get(inside)) != str(value):
+                found.append(Difference(name, values.get(inside), value))
+            continue
         try:
             now = _value(configuration.with_overrides(settings, {name: value}), name)
         except configuration.UnknownSetting:
@@ -45,17 +89,8 @@ def other_settings(settings: Any, recorded: Mapping[str, Any], given: Mapping[st
     return found
 
 
-def refuse(folder: Path, differences: list[Difference]) -> None:
-    """Raises a ValueError that lists the differences, if there are any."""
-    if differences:
-        details = "; ".join(
-            f"{name} is {'not set' if recorded is None else recorded}, not {given}"
-            for name, recorded, given in differences
-        )
-        raise ValueError(
-            f"{folder} was started with other settings: {details}; leave these options out to resume, or choose "
-            "another --out"
-        )
+def _option(name: str) -> str:
+    return name if name in POSITIONAL else OPTION_OF.get(name, f"--{name.replace('_', '-')}")
 
 
 def _value(settings: Any, name: str) -> Any:

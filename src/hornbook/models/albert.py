@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from hornbook.config import setting
 from hornbook.models.encoder import Encoder, EncoderConfig, MlmHead, pooler
 from hornbook.models.naming import ENCODER, Naming
-from hornbook.models.transformer import Activation, Preset
+from hornbook.models.transformer import Activation
 
 Sharing = Literal["all", "attention", "ffn", "none"]
 
@@ -60,7 +60,7 @@ def _block_prefix(config: AlbertConfig, number: int) -> str:
 
 class Albert(Encoder):
     """
-    >>> model = Albert(PRESETS["albert-base"].model)
+    >>> model = Albert(AlbertConfig())
     >>> sum(p.numel() for p in model.parameters()) < 12e6
     True
     """
@@ -120,31 +120,3 @@ def _sharing_in(hf_config: dict) -> str:
     if (sharing == "all") != (num_groups == 1) and num_layers != 1:
         raise ValueError(f"its sharing is '{sharing}', which contradicts num_hidden_groups={num_groups}")
     return sharing
-
-
-def _size(num_layers: int, width: int, num_heads: int) -> Preset:
-    config = AlbertConfig(num_layers=num_layers, width=width, num_heads=num_heads, inner_width=4 * width)
-    return Preset(
-        config,
-        {
-            "optimizer.name": "lamb",
-            "optimizer.lr": 0.00176,
-            "optimizer.bias_correction": False,
-            "schedule.steps": 125_000,
-            "schedule.warmup_steps": 3125,
-            "batch.tokens": 4096 * 512,
-            "data.length": 512,
-            "data.short_fraction": 0.0,
-            "objective.sentence": "sop",
-            "masking.unit": "ngram",
-            "masking.max_ngram": 3,
-        },
-    )
-
-
-PRESETS = {
-    "albert-base": _size(12, 768, 12),
-    "albert-large": _size(24, 1024, 16),
-    "albert-xlarge": _size(24, 2048, 16),  # as released; the paper's one head per 64 units would be 32
-    "albert-xxlarge": _size(12, 4096, 64),
-}

@@ -9,7 +9,6 @@ from types import MappingProxyType
 
 from hornbook.models.encoder import Encoder, EncoderConfig, MlmHead, pooler, sentence_head
 from hornbook.models.naming import Naming
-from hornbook.models.transformer import Preset
 
 
 @dataclass(frozen=True)
@@ -19,7 +18,7 @@ class BertConfig(EncoderConfig):
 
 class Bert(Encoder):
     """
-    >>> model = Bert(PRESETS["bert-tiny"].model)
+    >>> model = Bert(BertConfig(num_layers=2, width=128, num_heads=2, inner_width=512))
     >>> sum(p.numel() for p in model.parameters()) > 4e6
     True
     """
@@ -45,44 +44,3 @@ class Bert(Encoder):
         causal="LMHeadModel",
         bias_twins=("cls.predictions.bias", "cls.predictions.decoder.bias"),
     )
-
-
-def _size(num_layers: int, width: int) -> Preset:
-    config = BertConfig(num_layers=num_layers, width=width, num_heads=width // 64, inner_width=4 * width)
-    return Preset(
-        config,
-        {
-            "optimizer.lr": 1e-4,
-            "schedule.steps": 1_000_000,
-            "schedule.warmup_fraction": 0.01,
-            "batch.tokens": 256 * 512,
-        },
-    )
-
-
-def _tiny(num_layers: int, width: int, inner_width: int) -> Preset:
-    """A TinyBERT student (Jiao et al. 2019, arXiv 1909.10351): a BERT of other proportions."""
-    config = BertConfig(num_layers=num_layers, width=width, num_heads=12, inner_width=inner_width)
-    return Preset(
-        config,
-        {
-            "optimizer.lr": 5e-5,
-            "schedule.steps": 300_000,  # about three epochs of Wikipedia
-            "schedule.warmup_fraction": 0.1,
-            "batch.tokens": 256 * 128,
-            "data.length": 128,
-            "data.short_length": 128,
-        },
-    )
-
-
-PRESETS = {
-    "bert-tiny": _size(2, 128),
-    "bert-mini": _size(4, 256),
-    "bert-small": _size(4, 512),
-    "bert-medium": _size(8, 512),
-    "bert-base": _size(12, 768),
-    "bert-large": _size(24, 1024),
-    "tinybert-4": _tiny(4, 312, 1200),
-    "tinybert-6": _tiny(6, 768, 3072),
-}

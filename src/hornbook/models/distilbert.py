@@ -14,7 +14,6 @@ from hornbook.config import setting
 from hornbook.models.encoder import Encoder, EncoderConfig, MlmHead
 from hornbook.models.naming import ENCODER, Naming
 from hornbook.models.outputs import ClsLayer, Output, reads_cls
-from hornbook.models.transformer import Preset
 
 NORM_EPS = 1e-12  # fixed in its `transformers` class
 
@@ -43,7 +42,7 @@ class DistilbertConfig(EncoderConfig):
 
 class Distilbert(Encoder):
     """
-    >>> model = Distilbert(PRESETS["distilbert"].model, ())
+    >>> model = Distilbert(DistilbertConfig(), ())
     >>> round(sum(p.numel() for p in model.parameters()) / 1e6)
     66
     """
@@ -103,22 +102,3 @@ class Distilbert(Encoder):
         hf_config = super().hf_config()
         hf_config.pop("position_kind", None)
         return hf_config | {"sinusoidal_pos_embds": self.config.positions == "sinusoidal"}
-
-
-PRESETS = {
-    "distilbert": Preset(
-        DistilbertConfig(),
-        {
-            "optimizer.lr": 5e-4,
-            "optimizer.beta2": 0.98,
-            "optimizer.weight_decay": 0.0,
-            "optimizer.clip": 5.0,
-            "schedule.steps": 5_000,  # about three epochs of Wikipedia and the books
-            "schedule.warmup_fraction": 0.05,
-            "batch.tokens": 4096 * 512,
-            "data.length": 512,
-            "data.short_fraction": 0.0,
-            "objective.sentence": "none",
-        },
-    )
-}

@@ -20,7 +20,6 @@ from hornbook.config import setting
 from hornbook.models.encoder import Encoder, EncoderConfig, MlmHead, pooler, sentence_head
 from hornbook.models.naming import ENCODER, Naming
 from hornbook.models.outputs import ClsLayer, Output, reads_cls
-from hornbook.models.transformer import Preset
 from hornbook.nn.activation import ACTIVATIONS
 
 Shared = Literal["embeddings", "tokens", "followed", "none", "all"]
@@ -55,7 +54,7 @@ class Electra(Encoder):
     """The discriminator (head `rtd`) or the generator (head `mlm`): the same architecture in two sizes. A generator
     trained adversarially also predicts the reward of its samples (head `reward`).
 
-    >>> model = Electra(PRESETS["electra-small"].model, ("rtd",))
+    >>> model = Electra(ElectraConfig(width=256, num_heads=4, inner_width=1024, embedding_width=128), ("rtd",))
     >>> round(sum(p.numel() for p in model.parameters()) / 1e6)
     14
     """
@@ -184,7 +183,7 @@ def generator_config(config: ElectraConfig, share: float, num_layers: int | None
     """The config of the generator for a discriminator: `share` of its width, heads and inner width, with the same token
     embeddings.
 
-    >>> small = PRESETS["electra-small"].model
+    >>> small = ElectraConfig(width=256, num_heads=4, inner_width=1024, embedding_width=128)
     >>> generator_config(small, 0.25).width, generator_config(small, 0.25).num_heads
     (64, 1)
     """
@@ -214,61 +213,3 @@ def _generator_heads(config: ElectraConfig, width: int) -> int:
     """As many heads of the discriminator's head width as fit, at least 1; 0 if they do not divide the width evenly."""
     num_heads = max(1, width // (config.width // config.num_heads))
     return num_heads if width % (HEAD_MULTIPLE * num_heads) == 0 else 0
-
-
-def _size(num_layers: int, width: int, embedding_width: int, share: float, **published: object) -> Preset:
-    config = ElectraConfig(
-        num_layers=num_layers,
-        width=width,
-        num_heads=width // 64,
-        inner_width=4 * width,
-        embedding_width=embedding_width,
-    )
-    as_published = {
-        "objective.generator_size": share,
-        "schedule.warmup_steps": 10_000,
-        "schedule.shape": "multiplied",
-        "optimizer.bias_correction": False,
-        "masking.mask_fraction": 0.85,
-        "masking.random_fraction": 0.0,
-        "data.layout": "pairs",
-        "data.short_sequence_probability": 0.05,
-    }
-    return Preset(config, as_published | {name.replace("__", "."): value for name, value in published.items()})
-
-
-PRESETS = {
-    "electra-small": _size(
-        12,
-        256,
-        128,
-        0.25,
-        optimizer__lr=5e-4,
-        schedule__steps=1_000_000,
-        batch__tokens=128 * 128,
-        batch__micro_tokens=1024 * 128,
-        data__length=128,
-        data__short_length=128,
-    ),
-    "electra-base": _size(
-        12,
-        768,
-        768,
-        1 / 3,
-        optimizer__lr=2e-4,
-        schedule__steps=766_000,
-        batch__tokens=256 * 512,
-        data__short_fraction=0.0,
-    ),
-    "electra-large": _size(
-        24,
-        1024,
-        1024,
-        0.25,
-        optimizer__lr=2e-4,
-        schedule__steps=400_000,
-        batch__tokens=2048 * 512,
-        data__short_fraction=0.0,
-        masking__probability=0.25,
-    ),
-}

@@ -11,7 +11,6 @@ Shapes: T tokens, N sequences, K selected positions, D width, V vocabulary (padd
 """
 
 import dataclasses
-import math
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
@@ -24,7 +23,7 @@ from hornbook.batch import Batch
 from hornbook.config import setting
 from hornbook.models.naming import TASK_CLASSES, Naming
 from hornbook.models.outputs import MASKED_LOGIT, Output, last_tokens
-from hornbook.models.transformer import BASE_WIDTH, Activation, Preset, Transformer, TransformerConfig
+from hornbook.models.transformer import BASE_WIDTH, Activation, Transformer, TransformerConfig
 from hornbook.nn.attention import Direction
 from hornbook.nn.int8 import Int8Linear
 
@@ -222,7 +221,7 @@ def _naming(model_type: str, stem: str, outer: dict[str, str], **more: Any) -> N
 
 class Gpt1(Gpt):
     """
-    >>> model = Gpt1(PRESETS["gpt1-base"].model)
+    >>> model = Gpt1(Gpt1Config())
     >>> round(sum(p.numel() for p in model.parameters()) / 1e6)
     117
     """
@@ -256,7 +255,7 @@ class Gpt1(Gpt):
 
 class Gpt2(Gpt):
     """
-    >>> model = Gpt2(PRESETS["gpt2-small"].model)
+    >>> model = Gpt2(Gpt2Config())
     >>> round(sum(p.numel() for p in model.parameters()) / 1e6)
     124
     """
@@ -278,125 +277,3 @@ class Gpt2(Gpt):
         if hf_config.get("scale_attn_by_inverse_layer_idx") or not hf_config.get("scale_attn_weights", True):
             raise ValueError("it scales attention other than by 1 / sqrt(head width), which is not supported")
         return super().config_from_outside(hf_config)
-
-
-# --- Published sizes ------------------------------------------------------------------------------------------------
-
-
-MICRO_TOKENS = 16_384  # their logits over a vocabulary of 50,257 take 3.3 GB in float32
-
-
-def _gpt1() -> Preset:
-    """The paper trains for 100 epochs of about a billion tokens and does not give the number of steps."""
-    return Preset(
-        Gpt1Config(),
-        {
-            "optimizer.lr": 2.5e-4,
-            "optimizer.eps": 1e-8,
-            "optimizer.weight_decay": 0.01,
-            "schedule.steps": 3_000_000,
-            "schedule.warmup_steps": 2000,
-            "schedule.decay": "cosine",
-            "batch.tokens": 64 * 512,
-            "batch.micro_tokens": MICRO_TOKENS,
-            "data.length": 512,
-            "data.short_fraction": 0.0,
-        },
-    )
-
-
-def _gpt2(
-    num_layers: int, width: int, num_heads: int, batch_tokens: int, lr: float, max_positions: int, dropout: float
-) -> Preset:
-    """GPT-2's paper gives only the batch of 512 sequences of 1,024 tokens; the other settings are those of the GPT-3 of
-    about the same size: 300 billion tokens, 375 million of them in the warmup, and a final learning rate of a tenth."""
-    config = Gpt2Config(
-        num_layers=num_layers,
-        width=width,
-        num_heads=num_heads,
-        inner_width=4 * width,
-        max_positions=max_positions,
-        dropout=dropout,
-        attention_dropout=dropout,
-        embedding_dropout=dropout,
-    )
-    return Preset(
-        config,
-        {
-            "optimizer.lr": lr,
-            "optimizer.beta2": 0.95,
-            "optimizer.eps": 1e-8,
-            "optimizer.weight_decay": 0.1,
-            "schedule.steps": round(300e9 / batch_tokens),
-            "schedule.warmup_steps": round(375e6 / batch_tokens),
-            "schedule.decay": "cosine",
-            "schedule.min_lr_ratio": 0.1,
-            "batch.tokens": batch_tokens,
-            "batch.micro_tokens": MICRO_TOKENS,
-            "data.length": max_positions,
-            "data.short_fraction": 0.0,
-        },
-    )
-
-
-HALF, ONE, TWO, THREE = (num * 2048 for num in (256, 512, 1024, 1562))  # 0.5, 1, 2 and 3.2 million tokens
-FIRST_TOKENS = 16 * 2048
-
-
-def _as_gpt2(num_layers: int, width: int, num_heads: int, lr: float) -> Preset:
-    return _gpt2(num_layers, width, num_heads, 512 * 1024, lr, 1024, 0.1)
-
-
-def _as_gpt3(num_layers: int, width: int, num_heads: int, batch_tokens: int, lr: float) -> Preset:
-    """Appendix B: batches grow from 32,000 tokens over the first 4 to 12 billion tokens, "depending on the model size";
-    here over 4, 8 and 12 billion for the smallest, middle and largest batches. The learning rate decays over 260
-    billion."""
-    preset = _gpt2(num_layers, width, num_heads, batch_tokens, lr, 2048, 0.0)
-    growing_tokens = {HALF: 4e9, THREE: 12e9}.get(batch_tokens, 8e9)
-    exponent = (batch_tokens - FIRST_TOKENS) / growing_tokens
-    growing_steps = math.log(batch_tokens / FIRST_TOKENS) / exponent
-    steps, decay_steps = (round(growing_steps + (total - growing_tokens) / batch_tokens) for total in (300e9, 260e9))
-    overrides = {
-        "batch.first_tokens": FIRST_TOKENS,
-        "batch.growth_fraction": growing_steps / steps,
-        "schedule.steps": steps,
-        "schedule.warmup_steps": round(math.log1p(375e6 * exponent / FIRST_TOKENS) / exponent),
-        "schedule.decay_fraction": decay_steps / steps,
-    }
-    return Preset(preset.model, preset.published | overrides)
-
-
-def _distilled() -> Preset:
-    """Half of GPT-2's layers. Its weights were published, but not its settings: these are DistilBERT's."""
-    small = _as_gpt2(12, 768, 12, 5e-4)
-    of_distilbert = {
-        "optimizer.beta2": 0.98,
-        "optimizer.weight_decay": 0.0,
-        "optimizer.clip": 5.0,
-        "schedule.steps": 5_000,
-        "schedule.warmup_steps": 250,
-        "schedule.decay": "power",
-        "schedule.min_lr_ratio": 0.0,
-    }
-    return Preset(dataclasses.replace(small.model, num_layers=6), dict(small.published) | of_distilbert)
-
-
-PRESETS = {
-    "gpt1-base": _gpt1(),
-    "distilgpt2": _distilled(),
-    # Not published: the proportions of BERT-tiny and BERT-mini, for a CPU, with the training settings of gpt2-small.
-    "gpt2-tiny": _as_gpt2(2, 128, 2, 6e-4),
-    "gpt2-mini": _as_gpt2(4, 256, 4, 6e-4),
-    "gpt2-small": _as_gpt2(12, 768, 12, 6e-4),
-    "gpt2-medium": _as_gpt2(24, 1024, 16, 3e-4),
-    "gpt2-large": _as_gpt2(36, 1280, 20, 2.5e-4),
-    "gpt2-xl": _as_gpt2(48, 1600, 25, 2e-4),
-    "gpt3-125m": _as_gpt3(12, 768, 12, HALF, 6e-4),
-    "gpt3-350m": _as_gpt3(24, 1024, 16, HALF, 3e-4),
-    "gpt3-760m": _as_gpt3(24, 1536, 16, HALF, 2.5e-4),
-    "gpt3-1.3b": _as_gpt3(24, 2048, 16, ONE, 2e-4),  # the paper has 24 heads, which do not divide 2,048
-    "gpt3-2.7b": _as_gpt3(32, 2560, 32, ONE, 1.6e-4),
-    "gpt3-6.7b": _as_gpt3(32, 4096, 32, TWO, 1.2e-4),
-    "gpt3-13b": _as_gpt3(40, 5120, 40, TWO, 1e-4),  # the paper has a width of 5,140, which its 40 heads do not divide
-    "gpt3-175b": _as_gpt3(96, 12288, 96, THREE, 6e-5),
-}

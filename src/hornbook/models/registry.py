@@ -1,9 +1,7 @@
-"""The model families by their `model_type` in `config.json`, and all presets."""
-
-import difflib
+"""The model families by their `model_type` in `config.json`."""
 
 from hornbook.models import albert, bert, distilbert, electra, gpt, roberta
-from hornbook.models.transformer import Preset, Transformer
+from hornbook.models.transformer import Transformer
 
 MODELS: dict[str, type[Transformer]] = {
     "bert": bert.Bert,
@@ -14,22 +12,6 @@ MODELS: dict[str, type[Transformer]] = {
     "gpt2": gpt.Gpt2,
     "distilbert": distilbert.Distilbert,
 }
-PRESETS: dict[str, Preset] = (
-    bert.PRESETS | albert.PRESETS | roberta.PRESETS | electra.PRESETS | gpt.PRESETS | distilbert.PRESETS
-)
-
-
-def preset(name: str) -> Preset:
-    """The preset of this name, or a `ValueError` with the nearest names."""
-    if name not in PRESETS:
-        near = difflib.get_close_matches(name, PRESETS, n=3, cutoff=0.5)
-        hint = f"did you mean {' or '.join(near)}?" if near else f"there are {', '.join(PRESETS)}"
-        raise ValueError(f"there is no preset '{name}'; {hint}")
-    return PRESETS[name]
-
-
-def presets_of(family: str) -> dict[str, Preset]:
-    return {name: preset for name, preset in PRESETS.items() if family_of(preset.model).family == family}
 
 
 def family_of(config) -> type[Transformer]:

@@ -15,7 +15,6 @@ from hornbook.config import setting
 from hornbook.models.encoder import Encoder, EncoderConfig, MlmHead, pooler, sentence_head
 from hornbook.models.naming import Naming
 from hornbook.models.outputs import ClsLayer, Output, reads_cls
-from hornbook.models.transformer import Preset
 
 
 @dataclass(frozen=True)
@@ -37,7 +36,7 @@ def _mlm_head(config: RobertaConfig) -> MlmHead:
 
 class Roberta(Encoder):
     """
-    >>> model = Roberta(PRESETS["roberta-base"].model, ("mlm",))
+    >>> model = Roberta(RobertaConfig(), ("mlm",))
     >>> model.hf_config()["max_position_embeddings"]
     514
     """
@@ -96,29 +95,3 @@ class Roberta(Encoder):
         offset = self.config.position_offset
         num_rows = self.config.max_positions + offset
         return super().hf_config() | {"max_position_embeddings": num_rows, "pad_token_id": offset - 1}
-
-
-def _size(num_layers: int, width: int, lr: float, warmup_steps: int) -> Preset:
-    config = RobertaConfig(num_layers=num_layers, width=width, num_heads=width // 64, inner_width=4 * width)
-    return Preset(
-        config,
-        {
-            "optimizer.lr": lr,
-            "optimizer.beta2": 0.98,
-            "optimizer.eps": 1e-6,
-            "optimizer.weight_decay": 0.01,
-            "optimizer.clip": 0.0,
-            "schedule.steps": 500_000,
-            "schedule.warmup_steps": warmup_steps,
-            "batch.tokens": 8192 * 512,
-            "data.length": 512,
-            "data.short_fraction": 0.0,
-            "objective.sentence": "none",
-        },
-    )
-
-
-PRESETS = {
-    "roberta-base": _size(12, 768, 6e-4, 24_000),
-    "roberta-large": _size(24, 1024, 4e-4, 30_000),
-}

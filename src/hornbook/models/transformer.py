@@ -1,12 +1,12 @@
 """The base of every model family: embeddings, a stack of blocks, heads. Each family has a file of its own with what is
-specific to it: its config, its pre-training heads, its presets, and the names of its weights in `transformers`.
+specific to it: its config, its pre-training heads, and the names of its weights in `transformers`.
 
 Shapes: T tokens, N sequences, D width, E embedding width, H heads, C head width.
 """
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
 import torch
@@ -318,11 +318,3 @@ class Transformer(nn.Module):
             return self.config.num_layers + 1
         number, inside, *_ = rest.split(".")
         return self.config.num_layers if inside in SHARED_PARTS[self.config.sharing] else int(number) + 1
-
-
-@dataclass(frozen=True)
-class Preset:
-    """A published model size, and the pre-training settings it was published with, by dotted name."""
-
-    model: TransformerConfig
-    published: Mapping[str, Any] = field(default_factory=dict)

@@ -23,8 +23,9 @@ def about_exported(folder: Path) -> dict[str, Any]:
 
 def exported_lines(found: dict[str, Any]) -> list[tuple[str, str]]:
     return [
-        *(("family", found["family"]), ("task", found["task"] or ""), ("exported from", found["from"])),
-        *(("format", found["to"]), ("inputs", ", ".join(found["inputs"])), ("outputs", ", ".join(found["outputs"]))),
+        *(("family", found["family"]), ("task", found["task"] or ""), ("exported from", found["request"]["model"])),
+        *(("format", found["request"]["to"]), ("inputs", ", ".join(found["input_names"]))),
+        ("outputs", ", ".join(found["output_names"])),
         *measured_words(found),
     ]
 
@@ -33,10 +34,11 @@ def measured_words(record: dict[str, Any]) -> list[tuple[str, str]]:
     """The measurements as (label, text) rows of a table."""
     now, before = record["latency_ms"], record["latency_ms_before"]
     memory, agreed = record["memory_bytes"], record["agreement"]
-    cores = "one core" if record["threads"] == 1 else f"{record['threads']} cores"
-    at = f"one input of {record['length']} tokens on {cores}"
+    request = record["request"]
+    cores = "one core" if request["threads"] == 1 else f"{request['threads']} cores"
+    at = f"one input of {request['length']} tokens on {cores}"
     rows = [
-        ("file", f"{wording.size(record['bytes'])}; {wording.size(record['bytes_before'])} before export"),
+        ("file", f"{wording.size(record['bytes'])}; {wording.size(record['inputs']['model']['bytes'])} before export"),
         ("parameters", wording.amount(record["parameters"])),
         (
             "peak memory",

@@ -110,7 +110,7 @@ class FinetunedRun:
 
     @property
     def data(self) -> dict:
-        return self.run.get("data") or {}
+        return self.record.inputs.get("data") or {}
 
     @property
     def splits(self) -> dict[str, dict[str, dict]]:

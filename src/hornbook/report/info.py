@@ -37,7 +37,12 @@ TASKS_OF_CLASSES = {
     "ForMultipleChoice": "choice",
 }
 TASKS_OF_OUTPUTS = {"sequence": "classification", "tokens": "tagging", "spans": "spans", "choice": "choice"}
-DESCRIBERS = {"prompt.json": about_prompted, COMPARISON: about_comparison, "experiment.json": about_experiment}
+DESCRIBERS = {  # by the command that wrote the record
+    "baseline": about_plain,
+    "probe": about_plain,
+    "prompt": about_prompted,
+    "reproduce": about_experiment,
+}
 HEADS = ("num_attention_heads", "n_head", "n_heads", "num_heads")
 
 
@@ -60,16 +65,15 @@ def _described(path: Path) -> dict:
     if path.is_file():
         raise ValueError(_about_file(path))
     command = _command(path)
-    written = next((name for name in DESCRIBERS if (path / name).is_file()), None)
-    if command in ("baseline", "probe"):
-        found = _as_written(path / "run.json", about_plain, path)
+    if command in DESCRIBERS:
+        found = _as_written(path / "run.json", DESCRIBERS[command], path)
     elif command == "label-curve" or is_several(path):
         found = about_several(path)
     elif command is not None:
         record = RunRecord.load(path)
         found = about_finetuned(FinetunedRun(record)) if record.is_of_task else _run(record)
-    elif written is not None:
-        found = _as_written(path / written, DESCRIBERS[written], path)
+    elif (path / COMPARISON).is_file():
+        found = _as_written(path / COMPARISON, about_comparison, path)
     elif (path / "manifest.json").is_file():
         found = _corpus(path)
     elif (path / "progress.json").is_file():

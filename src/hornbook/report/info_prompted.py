@@ -5,16 +5,17 @@ from pathlib import Path
 from hornbook.files import read_json
 from hornbook.report import wording
 
-REQUEST, SCORES = "prompt.json", "scores.json"
+SCORES = "scores.json"
 
 
 def about_prompted(folder: Path) -> dict:
-    request = read_json(folder / REQUEST)
+    run = read_json(folder / "run.json")
+    request, task = run["request"], run["settings"]
     scores = read_json(folder / SCORES) if (folder / SCORES).is_file() else {}
     return {
         "kind": "prompted task",
-        "task": request["task"]["name"],
-        "about": request["task"]["about"],
+        "task": task["name"],
+        "about": task["about"],
         "model": request["model"],
         "data": request["data"],
         "shots": request["shots"],

@@ -12,7 +12,7 @@ IN_PERCENT = "spans"  # span tasks have scores in percent, the others fractions
 def about_plain(folder: Path) -> dict:
     """Describes a baseline or a probe."""
     run = read_json(folder / "run.json")
-    request, data = run.get("request", {}), run.get("data", {})
+    request, data = run.get("request", {}), run.get("inputs", {}).get("data", {})
     scores = read_json(folder / SCORES) if (folder / SCORES).is_file() else None
     in_percent = run.get("kind") == IN_PERCENT
     splits = {} if scores is None else scores["parts"]
@@ -60,15 +60,15 @@ def comparison_lines(found: dict) -> list[tuple[str, str]]:
 
 
 def about_experiment(folder: Path) -> dict:
-    """Describes an experiment from its results.json or, before that exists, from experiment.json."""
+    """Describes an experiment from its results.json or, before that exists, from run.json."""
     if (folder / RESULTS).is_file():
         results = read_json(folder / RESULTS)
         kept = ("title", "flops", "seeds", "num_done", "num_pieces")
         claims = {claim["words"]: claim["verdict"] for claim in results["claims"]}
         arms = [arm["label"] for arm in results["arms"].values()]
         return {"kind": "experiment", **{name: results[name] for name in kept}, "arms": arms, "claims": claims}
-    decided = read_json(folder / "experiment.json")
-    experiment = decided["experiment"]
+    decided = read_json(folder / "run.json")
+    experiment = decided["settings"]
     about = {"title": experiment["title"], "flops": decided["flops"], "seeds": experiment["equal"]["seeds"]}
     arms = [arm["label"] or arm["name"] for arm in experiment["arms"]]
     return {"kind": "experiment", **about, "num_done": 0, "num_pieces": None, "arms": arms, "claims": {}}

@@ -142,13 +142,18 @@ class RunRecord:
         return found
 
     @property
+    def inputs(self) -> dict:
+        """What the run reads: corpora or labelled data, and its teacher."""
+        return self.run.get("inputs") or {}
+
+    @property
     def preset(self) -> str:
         return str(self.run.get("preset", "a model"))
 
     @property
     def teacher(self) -> str | None:
         """The teacher model, if there is one."""
-        return (self.run.get("teacher") or {}).get("name")
+        return (self.inputs.get("teacher") or {}).get("name")
 
     @property
     def device(self) -> str:
@@ -157,7 +162,7 @@ class RunRecord:
     @property
     def corpora(self) -> list[dict]:
         """The corpora in run.json, each with `epochs`: the number of passes over it so far."""
-        listed = self.run.get("corpora") or []
+        listed = self.inputs.get("corpora") or []
         weights = sum(each.get("weight", 1.0) for each in listed) or 1.0
         fractions = [each.get("weight", 1.0) / weights for each in listed]
         return [
@@ -175,11 +180,11 @@ class RunRecord:
     @property
     def resume_command(self) -> str:
         if self.is_of_text:
-            data = (self.run.get("data") or {}).get("path", "TASKS.toml")
+            data = (self.inputs.get("data") or {}).get("path", "TASKS.toml")
             arguments = ["finetune", str(self.run.get("from", "MODEL")), "--task", "text", "--data", data]
             return shlex.join(["hornbook", *arguments, "--out", str(self.folder), "--resume"])
         named = []
-        for each in self.run.get("corpora") or []:
+        for each in self.inputs.get("corpora") or []:
             weight = each.get("weight", 1.0)
             named += ["--corpus", each.get("folder", "CORPUS") + ("" if weight == 1 else f":{weight:g}")]
         what = ["distill", self.teacher, "--student", self.preset] if self.teacher else ["pretrain", self.preset]

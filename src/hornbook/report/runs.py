@@ -9,7 +9,7 @@ from hornbook.report import several, wording
 from hornbook.report.info import describe
 from hornbook.report.run import number
 
-MARKS = ("run.json", "asked.json", "prompt.json", "experiment.json")  # files that mark a run folder
+MARKS = ("run.json", "asked.json")  # files that mark a run folder
 HEADINGS = ("run", "what", "state", "result", "steps", "size", "age")
 
 

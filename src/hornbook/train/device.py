@@ -4,6 +4,7 @@ import contextlib
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 
@@ -31,6 +32,11 @@ class Runtime:
         if self.precision == torch.float32:
             return contextlib.nullcontext()
         return torch.autocast(self.device.type, self.precision)
+
+    def about(self) -> dict[str, Any]:
+        """The runtime as recorded; a resumed run uses the same `threads` and `compiles`, on which its bits depend."""
+        names = ("threads", "compiles", "reason")
+        return {"device": str(self.device), **{name: getattr(self, name) for name in names}}
 
 
 def decide(

@@ -17,7 +17,7 @@ from hornbook.evaluation.baselines.tagger import DEFAULT_OVERRIDES, fit_tagger
 from hornbook.inference.features import DEFAULT_LAYERS, Layers, Pooling, choose_layers, frozen_sequences
 from hornbook.lifecycle.locking import locks_out
 from hornbook.runs.finetuning.inputs import Inputs, Log, open_inputs
-from hornbook.runs.finetuning.record import Request, Scored
+from hornbook.runs.finetuning.record import FinetuneRequest, Scored
 from hornbook.tasks.records import Example
 from hornbook.tasks.task import Features
 from hornbook.train.device import decide, torch_settings_restored
@@ -64,21 +64,21 @@ def probe(
     path = str(data) if isinstance(data, str | Path) else None
     common = {"seed": seed, "strict": strict, "overrides": dict(overrides or {})}
     common |= {"delimiter": delimiter, "encoding": encoding}
-    request = Request(str(model), task, path, text, pair, label, **common)
+    request = FinetuneRequest(str(model), task, path, text, pair, label, **common)
     inputs = open_inputs(with_defaults(request), data, log)
     return probe_inputs(
         Path(out), request, inputs, way=way, layers=layers, pooling=pooling, on_progress=on_progress, log=log
     )
 
 
-def with_defaults(request: Request) -> Request:
+def with_defaults(request: FinetuneRequest) -> FinetuneRequest:
     """The request with the BiLSTM's default training settings, which its overrides take precedence over."""
     return replace(request, overrides=DEFAULT_OVERRIDES | request.overrides)
 
 
 def probe_inputs(
     out: Path,
-    request: Request,
+    request: FinetuneRequest,
     inputs: Inputs,
     *,
     way: Way = "logistic",

@@ -23,7 +23,7 @@ from hornbook.evaluation.baselines.tfidf import TfidfFeatures, most_frequent_tag
 from hornbook.evaluation.baselines.vectors import Average, averages, cosines, paired
 from hornbook.lifecycle.locking import locks_out
 from hornbook.runs.finetuning.inputs import Inputs, Log
-from hornbook.runs.finetuning.record import Request, Scored
+from hornbook.runs.finetuning.record import FinetuneRequest, Scored
 from hornbook.runs.finetuning.run import Result, open_and_run
 from hornbook.tasks.classification import Classification
 from hornbook.tasks.records import ChoiceExample, TaggedExample, TextExample
@@ -78,15 +78,17 @@ def baseline(
         what = "the size of its network" if name == "random" else "its vectors if no file is given (vectors=)"
         raise ValueError(f"the baseline {name} takes {what} from a model: name one (model=)")
     if name == "random":
-        return open_and_run(out, Request(str(model), task, path, from_random=True, **common), data, on_progress, log)
-    request = Request(str(model or ""), task, path, **common)
+        return open_and_run(
+            out, FinetuneRequest(str(model), task, path, from_random=True, **common), data, on_progress, log
+        )
+    request = FinetuneRequest(str(model or ""), task, path, **common)
     return baseline_labelled(name, out, request, open_labelled(request, data, log), vectors=vectors, log=log)
 
 
 def baseline_labelled(
     name: str,
     out: Path,
-    request: Request,
+    request: FinetuneRequest,
     labelled: Labelled | Inputs,
     *,
     vectors: str | Path | None = None,

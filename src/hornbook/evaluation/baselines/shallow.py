@@ -15,9 +15,11 @@ from pathlib import Path
 from typing import Any
 
 from hornbook.files import read_json, write_json, write_text
+from hornbook.lifecycle.resuming import changed_values
+from hornbook.lifecycle.run_folder import RECORD, SCORES, RunFolder, recorded
 from hornbook.runs.finetuning.evaluation import verdict
 from hornbook.runs.finetuning.inputs import Inputs, Log, is_scored, read_labelled, training_split
-from hornbook.runs.finetuning.record import SCORES, Request, Scored, base_record, refuse_other_data
+from hornbook.runs.finetuning.record import FinetuneRequest, Scored, refuse_other_data, write_task_record
 from hornbook.runs.finetuning.settings import FinetuneSettings, settings_for
 from hornbook.tasks.datasets import KnownDataSet
 from hornbook.tasks.evaluation import rows, tuned, with_intervals
@@ -44,7 +46,7 @@ class Labelled:
         return [each for each in self.data.parts["dev"] if is_scored(each, self.named)]
 
 
-def open_labelled(request: Request, data: Any, log: Log) -> Labelled:
+def open_labelled(request: FinetuneRequest, data: Any, log: Log) -> Labelled:
     """Reads the examples that fine-tuning would train on for the same request."""
     named, found = read_labelled(request, data, log)
     settings = settings_for(named, None, request.all_overrides())
@@ -52,26 +54,19 @@ def open_labelled(request: Request, data: Any, log: Log) -> Labelled:
     return Labelled(named, found, settings, saved, *training_split(found, named, settings))
 
 
-def start_run(out: Path, command: str, request: Request, options: dict[str, Any], data: DataSet) -> Scored | None:
+def start_run(
+    out: Path, command: str, request: FinetuneRequest, options: dict[str, Any], data: DataSet
+) -> Scored | None:
     """Records the request and returns None, or returns the scores if the same request is already finished in `out`.
     Raises a `ValueError` for a different request, unless the earlier one produced nothing."""
-    requested = request.to_dict() | options
-    if (out / "run.json").exists():
-        run = read_json(out / "run.json")
-        if run.get("command") != command:
-            raise ValueError(f"{out} holds a run of '{run.get('command')}', not of '{command}': choose another --out")
-        differences = [
-            f"{name} {run['request'].get(name)}, not {value}"
-            for name, value in requested.items()
-            if value != run["request"].get(name)
-        ]
-        is_empty = [path.name for path in out.iterdir()] == ["run.json"]
-        if differences and not is_empty:
-            raise ValueError(f"{out} was started with {'; '.join(differences)}: choose another --out")
-        if not is_empty:
-            refuse_other_data(run, data)
-            return read_scored(out) if (out / SCORES).exists() else None
-    write_json(out / "run.json", base_record(command, request, data) | {"request": requested})
+    folder = RunFolder(out, command)
+    if folder.is_started(resume=True):
+        run = folder.read_record(lambda run: dict(run["request"]))
+        if [path.name for path in out.iterdir()] != [RECORD]:
+            folder.refuse(changed_values(run["request"], request.to_dict() | options))
+            refuse_other_data(folder, run, data)
+            return read_scored(out) if folder.is_finished else None
+    write_task_record(folder, request, data, options)
     return None
 
 
@@ -95,7 +90,7 @@ def finish(out: Path, inputs: Inputs | Labelled, predict: Predict, fitted: dict[
     about["not_scored"] = {
         name: num for name, each in {"dev": dev, **others}.items() if (num := len(inputs.data.parts[name]) - len(each))
     }
-    write_json(out / "run.json", read_json(out / "run.json") | about)
+    write_json(out / RECORD, recorded(out) | about)
     wrong = verdict(task, inputs.train, dev, predictions, parts["dev"], [])
     write_json(out / SCORES, {"decided_by": task.measures[0], "degenerate": wrong, "parts": parts})
     return read_scored(out)

@@ -1,6 +1,6 @@
 """Scores a model on a task as text, by number of in-context examples.
 
-OUT/prompt.json                     the resolved request: model, task, data, shots, seeds
+OUT/run.json                        the request (model, data, shots, seeds), the task, and fingerprints of the data
 OUT/predictions/PIECE.jsonl         a finished piece: one line per question with its prompt, answer and statistics
 OUT/scores.json                     scores with intervals of all finished pieces
 OUT/report.html, score-by-shots.png
@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from hornbook.config import checked, from_dict, to_dict
+from hornbook.config import from_dict, setting, to_dict
 from hornbook.evaluation.prompting.asking import Asker, Reply
 from hornbook.evaluation.prompting.baselines import read_dictionary
 from hornbook.evaluation.prompting.definition import AS_WRITTEN, Normalise, TextTask, read_task
@@ -26,20 +26,33 @@ from hornbook.evaluation.prompting.measures import MEASURES
 from hornbook.evaluation.prompting.prompts import Prompt, PromptWriter, check_templates, drawn, pool_for
 from hornbook.evaluation.prompting.scores import write_scores
 from hornbook.evaluation.prompting.sources import Item, Splits, read_items
-from hornbook.files import read_json, replacing, sha256, write_json
+from hornbook.files import replacing, sha256
 from hornbook.inference.decoder import DecoderModel
 from hornbook.inference.opening import load
 from hornbook.inference.sampling import Sampling
 from hornbook.interop.hub import model_folder
 from hornbook.lifecycle.locking import locks_out
-from hornbook.lifecycle.resuming import Difference, other_options, refuse
+from hornbook.lifecycle.requests import RunRequest
+from hornbook.lifecycle.resuming import changed_values, other_options
+from hornbook.lifecycle.run_folder import RunFolder
 from hornbook.metrics.bleu import check_sacrebleu
 from hornbook.report.page import write_report
 from hornbook.train.randomness import seed_of
 
-REQUEST, PREDICTIONS = "prompt.json", "predictions"
+PREDICTIONS = "predictions"
 Log = Callable[[str], None]
 OnProgress = Callable[[int, int, str], None]  # answered questions, their total, and the current piece
+
+
+@dataclass(frozen=True)
+class PromptRequest(RunRequest):
+    """The user's request, except for the task, which is the settings of the run."""
+
+    model: str
+    data: str
+    shots: tuple[int, ...] = setting((0,), "numbers of examples in the prompt", low=0, high=10_000)
+    seeds: int = setting(3, "draws of the examples", low=1, high=1000)
+    limit: int | None = setting(None, "number of questions, always the same ones; none: all", low=1)
 
 
 @dataclass(frozen=True)
@@ -85,37 +98,41 @@ def prompt(
     values.
     """
     out = Path(out)
-    before = _started(out, resume)
-    if before:
+    folder = RunFolder(out, "prompt")
+    run = folder.read_record(_check) if folder.is_started(resume) else {}
+    before, recorded_task = run.get("request", {}), run.get("settings")
+    if run:
         model, data = model or before["model"], data or before["data"]
         limit = before["limit"] if limit is None else limit
-    if model is None or data is None or (task is None and not before):
+    if model is None or data is None or (task is None and not run):
         raise ValueError("the model, the task or its data is missing: give all three, or --resume a run")
-    defined = _started_task(before["task"]) if task is None else read_task(task)
-    if before and defined.choices.is_given:
-        normalise = normalise or before["task"]["choices"]["normalise"]
-    dictionary = dictionary or (before["task"]["baseline"]["dictionary"] if before else None) or None
+    defined = from_dict(TextTask, recorded_task) if task is None else read_task(task)
+    if run and defined.choices.is_given:
+        normalise = normalise or recorded_task["choices"]["normalise"]
+    dictionary = dictionary or (recorded_task["baseline"]["dictionary"] if run else None) or None
     defined = with_options(defined, normalise, dictionary)
-    check_request(defined, shots, seeds, limit)
-    shots = sorted({*shots, *before.get("shots", ())})
+    if not shots:
+        raise ValueError("--shots takes numbers of examples, such as 0,1,8: give at least one")
+    path = str(Path(data).expanduser().resolve())
+    request = PromptRequest(str(model), path, tuple(shots), seeds, limit)
+    check_task(defined)
+    shots = sorted({*request.shots, *before.get("shots", ())})
+    request = dataclasses.replace(request, shots=tuple(shots), seeds=max(seeds, before.get("seeds", 0)))
     splits = read_items(defined, data, log)
     check_templates(defined, splits.test[0])
     pool, test = pool_for(defined, splits, max(shots), log), limited(splits.test, limit)
-    request = {
-        "model": str(model),
+    inputs = {
         "weights": _weights(model),
-        "task": to_dict(defined),
-        "data": str(Path(data).expanduser().resolve()),
         "questions": _fingerprint(test),
         "examples": _fingerprint(pool) if pool else None,
-        "shots": shots,
-        "seeds": max(seeds, before.get("seeds", 0)),
-        "limit": limit,
     }
-    _refuse_other_request(out, before, request)
-    pieces = pieces_of(defined, shots, request["seeds"])
+    if run:
+        task_changes = changed_values(recorded_task, to_dict(defined), "task.")
+        folder.refuse([*other_options(before, {"limit": limit}), *task_changes])
+        _refuse_other_inputs(folder, run["inputs"], inputs, request)
+    pieces = pieces_of(defined, shots, request.seeds)
     loaded = open_gpt(model, device)
-    write_json(out / REQUEST, request)
+    folder.write_record(request.to_dict(), inputs, defined)
     try:
         _run_pieces(pieces, out, Asker(defined, loaded), pool, test, on_progress, log)
     finally:  # also when the run is stopped
@@ -124,8 +141,10 @@ def prompt(
     return found
 
 
-def _started_task(record: dict[str, Any]) -> TextTask:
-    return from_dict(TextTask, record)
+def _check(run: dict[str, Any]) -> None:
+    PromptRequest(**run["request"])
+    from_dict(TextTask, run["settings"])
+    run["inputs"]["weights"], run["inputs"]["questions"], run["inputs"]["examples"]
 
 
 def with_options(task: TextTask, normalise: str | None, dictionary: str | Path | None) -> TextTask:
@@ -149,13 +168,8 @@ def with_options(task: TextTask, normalise: str | None, dictionary: str | Path |
     return task
 
 
-def check_request(task: TextTask, shots: Sequence[int], seeds: int, limit: int | None) -> None:
-    """Raises a `ValueError` for bad options, before any data or model is read."""
-    if not shots:
-        raise ValueError("--shots takes numbers of examples, such as 0,1,8: give at least one")
-    checked(tuple(shots), tuple[int, ...], "--shots", low=0, high=10_000)
-    checked(seeds, int, "--seeds", low=1, high=1000)
-    checked(limit, int | None, "--limit", low=1)
+def check_task(task: TextTask) -> None:
+    """Raises a `ValueError` for a task that cannot be run, before any data or model is read."""
     Sampling(task.writing.temperature, task.writing.top_k, task.writing.top_p)
     if "bleu" in task.measures:
         check_sacrebleu()
@@ -279,36 +293,15 @@ def _fingerprint(items: list[Item]) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def _started(out: Path, resume: bool) -> dict[str, Any]:
-    """The recorded request of a run to resume; empty for a new run."""
-    if (out / REQUEST).exists():
-        if not resume:
-            raise ValueError(f"{out} already holds a run: add --resume to continue it, or choose another --out")
-        return read_json(out / REQUEST)
-    if out.exists() and any(out.iterdir()):
-        raise ValueError(f"{out} exists and is not a run: choose another --out, or empty it")
-    return {}
-
-
-def _refuse_other_request(out: Path, before: dict[str, Any], request: dict[str, Any]) -> None:
-    """Raises a `ValueError` if anything differs from the recorded request, except for added shots and seeds: the scores
-    would mix two runs."""
-    now = json.loads(json.dumps(request))
-    differing = {"weights": "another model", "questions": "other data", "examples": "other training examples"}
-    if before:
-        refuse(out, other_options(before, {"limit": now["limit"]}) + _other_task(before["task"], now["task"]))
-    for name in ("weights", "questions", "examples") if before else ():
-        is_new = name == "examples" and before[name] is None  # no examples were used so far
-        if before[name] != now[name] and not is_new:
-            raise ValueError(f"{out} was started with {differing[name]}: choose another --out")
-
-
-def _other_task(before: dict[str, Any], now: dict[str, Any], prefix: str = "task") -> list[Difference]:
-    """The differences between two definitions of a task, by dotted name."""
-    found = []
-    for name, value in now.items():
-        if isinstance(value, dict) and isinstance(before.get(name), dict):
-            found += _other_task(before[name], value, f"{prefix}.{name}")
-        elif before.get(name) != value:
-            found.append(Difference(f"{prefix}.{name}", before.get(name), value))
-    return found
+def _refuse_other_inputs(
+    folder: RunFolder, recorded: dict[str, Any], inputs: dict[str, Any], request: PromptRequest
+) -> None:
+    """Raises a `ValueError` if the model or the data changed: the scores would mix two runs."""
+    what = {
+        "weights": f"the model {request.model}",
+        "questions": f"the data in {request.data}",
+        "examples": f"the set of training examples in {request.data}",
+    }
+    for name in inputs:
+        if name != "examples" or recorded[name] is not None:  # else no examples were used so far
+            folder.refuse_other_input(what[name], recorded[name], inputs[name])

@@ -13,14 +13,14 @@ from hornbook.evaluation.prompting.definition import TextTask
 from hornbook.evaluation.prompting.measures import MEASURES
 from hornbook.evaluation.prompting.sources import Item, Splits
 from hornbook.files import read_json_lines, write_json
+from hornbook.lifecycle.run_folder import SCORES
 from hornbook.metrics.bleu import signature
 from hornbook.metrics.bootstrap import crossed_intervals
 from hornbook.runs.finetuning.evaluation import ENOUGH_CHOICES
 
 if TYPE_CHECKING:
-    from hornbook.evaluation.prompting.run import Piece
+    from hornbook.evaluation.prompting.run import Piece, PromptRequest
 
-SCORES = "scores.json"
 KIND = "prompt"  # the `kind` field of the file
 INTERVAL = "95% intervals by bootstrap over questions and seeds"
 ALMOST_ALL = 0.95  # share of equal answers from which the model is considered to ignore the question
@@ -28,7 +28,7 @@ Statistics = dict[str, np.ndarray]  # for each measure, one row per question
 
 
 def write_scores(
-    out: Path, request: dict[str, Any], task: TextTask, pieces: Sequence["Piece"], splits: Splits
+    out: Path, request: "PromptRequest", task: TextTask, pieces: Sequence["Piece"], splits: Splits
 ) -> dict[str, Any]:
     """Writes and returns the scores of all finished pieces."""
     done = [piece for piece in pieces if piece.file(out).exists()]
@@ -36,10 +36,10 @@ def write_scores(
     points = [_point(out, task, [piece for piece in done if (piece.variant, piece.shots) == group]) for group in groups]
     found = {
         "kind": KIND,
-        "model": request["model"],
+        "model": request.model,
         "task": task.name,
         "about": task.about,
-        "data": request["data"],
+        "data": request.data,
         "decided_by": task.measures[0],
         "measures": {name: _described(task, name) for name in task.measures},
         "interval": INTERVAL,

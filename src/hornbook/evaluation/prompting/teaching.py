@@ -15,18 +15,16 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import torch
-
-import hornbook
 from hornbook import config as configuration
 from hornbook.config import Typed, setting
-from hornbook.evaluation.prompting.joint import Documents, Joint, Learns, documents, read_joint
+from hornbook.evaluation.prompting.joint import Documents, Learns, documents, read_joint
 from hornbook.evaluation.prompting.sources import Log
-from hornbook.files import read_json, write_json
 from hornbook.interop.folder import load_folder, load_weights, read_weights, save_model
 from hornbook.interop.hub import model_folder
 from hornbook.lifecycle.locking import locks_out
-from hornbook.lifecycle.resuming import other_options, other_settings, refuse
+from hornbook.lifecycle.requests import RunRequest
+from hornbook.lifecycle.resuming import other_request
+from hornbook.lifecycle.run_folder import RunFolder
 from hornbook.models.flops import model_flops_per_token, shape_of
 from hornbook.models.gpt import Gpt
 from hornbook.objectives.clm import ClmObjective
@@ -34,7 +32,6 @@ from hornbook.runs.finetuning.batches import TaskBatches
 from hornbook.runs.finetuning.settings import MAX_LR, rounded, width_factor
 from hornbook.tasks.task import Features
 from hornbook.text.tokenizer import Tokenizer
-from hornbook.train.checkpoint import Checkpoints
 from hornbook.train.device import Runtime, decide, prepare, torch_settings_restored
 from hornbook.train.loop import Job, LoopSettings, Outcome, Status, train
 from hornbook.train.settings import (
@@ -77,11 +74,27 @@ class TextSettings(Typed, group=""):
         )
 
 
+@dataclass(frozen=True)
+class TextRequest(RunRequest):
+    model: str
+    data: str
+
+
 def text_settings(model: Gpt, overrides: dict) -> TextSettings:
     """GPT-1's published settings with overrides; narrow models use a higher learning rate."""
     lr = rounded(min(MAX_LR, PUBLISHED_LR * width_factor(model.config.width)))
     default = dataclasses.replace(TextSettings(), optimizer=OptimizerSettings(lr=lr))
     return configuration.with_overrides(default, overrides)
+
+
+def resolve_settings(model: str | Path, data: str | Path | None, overrides: dict, log: Log = print) -> TextSettings:
+    """The settings that a run would have; without `data`, the number of steps is not known."""
+    trained, tokenizer = opened_gpt(model)
+    settings = text_settings(trained, overrides)
+    if data is None:
+        return settings
+    found = documents(read_joint(data), tokenizer, trained.config.max_positions, settings.learns, log)
+    return _with_steps(settings, found.train)
 
 
 def opened_gpt(name: str | Path) -> tuple[Gpt, Tokenizer]:
@@ -109,39 +122,45 @@ def finetune_text(
     >>> import hornbook
     >>> hornbook.finetune_text("runs/gpt", "joint.toml", "runs/joint", overrides={"epochs": 1})  # doctest: +SKIP
     """
-    out = Path(out)
-    has_run = (out / "run.json").exists()
-    if has_run and not resume:
-        raise ValueError(f"{out} already holds a run: add --resume to continue it, or choose another --out")
-    if not has_run and out.exists() and any(path for path in out.iterdir() if not path.name.endswith(".tmp")):
-        raise ValueError(f"{out} exists and is not a run: choose another --out, or empty it")
-    record = _read_run(out) if has_run else None
-    data = record["data"]["path"] if data is None and record is not None else data
+    folder = RunFolder(Path(out), COMMAND)
+    run = folder.read_record(_check) if folder.is_started(resume) else None
+    data = run["request"]["data"] if data is None and run is not None else data
     if data is None:
         raise ValueError("--data is missing: give a .toml file that lists the tasks")
-    if record is not None:
-        _refuse_other_request(out, record, model, overrides or {})
+    request = TextRequest(str(model), str(Path(data).resolve()), overrides=overrides or {})
+    if run is not None:
+        before = run["request"] | {"data": request.data}  # the file may have moved; its documents are compared below
+        folder.refuse(other_request(before, request, _settings_in(run)))
     joint = read_joint(data)
     trained, tokenizer = opened_gpt(model)
-    settings = text_settings(trained, overrides or {}) if record is None else _settings_in(record)
+    settings = text_settings(trained, request.overrides) if run is None else _settings_in(run)
     found = documents(joint, tokenizer, trained.config.max_positions, settings.learns, log)
-    if record is None:
+    fingerprint, before = _fingerprint(found), (None, None)
+    if run is None:
         settings = _with_steps(settings, found.train)
-    request = _request(model, data, settings, found, overrides or {})
-    flops, before = _planned_flops(trained, settings, found.train), (None, None)
-    if record is not None:
-        if record["data"]["fingerprint"] != request["data"]["fingerprint"]:
-            raise ValueError(f"{out} was started with other data than {data}: restore it, or choose another --out")
-        before = record["runtime"]["threads"], record["runtime"]["compiles"]  # both affect the bits of the weights
-    runtime = decide(settings.runtime, flops, *before)
+    else:
+        folder.refuse_other_input(f"the data of {data}", run["inputs"]["data"]["fingerprint"], fingerprint)
+        before = run["runtime"]["threads"], run["runtime"]["compiles"]
+    runtime = decide(settings.runtime, _planned_flops(trained, settings, found.train), *before)
     prepare(runtime)
     log(f"{sum(p.numel() for p in trained.parameters()):,} parameters; {runtime.reason}")
-    if not has_run:
-        write_json(out / "run.json", request | _about(trained, joint, runtime))
+    if run is None:
+        folder.write_record(
+            request.to_dict(),
+            {"data": {"path": request.data, "fingerprint": fingerprint, "tasks": found.about}},
+            settings,
+            runtime.about(),
+            preset=", ".join(each["task"] for each in found.about),
+            family=trained.family,
+            heads=list(trained.heads),
+            parameters=sum(p.numel() for p in trained.parameters()),
+            joint=configuration.to_dict(joint),
+            **{"from": request.model},
+        )
     job = _job(trained, tokenizer, found, settings, runtime)
-    outcome = train(out, job, settings.loop(), runtime, on_progress or (lambda status: None))
+    outcome = train(folder.path, job, settings.loop(), runtime, on_progress or (lambda status: None))
     if outcome.ended != "stopped":
-        Checkpoints(out).publish(out / "best")
+        folder.publish(folder.path / "best")
     return outcome
 
 
@@ -155,55 +174,22 @@ def _with_steps(settings: TextSettings, features: Features) -> TextSettings:
     return configuration.with_overrides(settings, overrides)
 
 
-def _request(
-    model: str | Path, data: str | Path, settings: TextSettings, found: Documents, overrides: dict
-) -> dict[str, Any]:
+def _fingerprint(found: Documents) -> str:
     digest = hashlib.sha256()
     for features in (found.train, found.held_out):
         for ids, targets in zip(features.ids, features.token_labels, strict=True):
             digest.update(ids.tobytes() + b"|" + targets.tobytes() + b"\n")
-    return {
-        "command": COMMAND,
-        "preset": ", ".join(each["task"] for each in found.about),
-        "from": str(model),
-        "request": {"overrides": {name: str(value) for name, value in overrides.items()}},
-        "data": {"path": str(Path(data).resolve()), "fingerprint": digest.hexdigest(), "tasks": found.about},
-        "settings": configuration.to_dict(settings),
-    }
+    return digest.hexdigest()
 
 
-def _read_run(out: Path) -> dict[str, Any]:
-    record = read_json(out / "run.json")
-    if record.get("command") != COMMAND:
-        raise ValueError(f"{out} is not a run of --task text: choose another --out")
-    return record
+def _check(run: dict[str, Any]) -> None:
+    TextRequest(**run["request"])
+    run["runtime"]["threads"], run["runtime"]["compiles"], run["inputs"]["data"]["fingerprint"]
+    _settings_in(run)
 
 
-def _settings_in(record: dict[str, Any]) -> TextSettings:
-    return configuration.from_dict(TextSettings, record["settings"])
-
-
-def _refuse_other_request(out: Path, record: dict[str, Any], model: str | Path, overrides: dict[str, Any]) -> None:
-    other_model = other_options({"model": record["from"]}, {"model": str(model)})
-    recorded = record.get("request", {}).get("overrides", {})
-    refuse(out, other_model + other_settings(_settings_in(record), recorded, overrides))
-
-
-def _about(model: Gpt, joint: Joint, runtime: Runtime) -> dict[str, Any]:
-    return {
-        "hornbook": hornbook.__version__,
-        "torch": torch.__version__,
-        "family": model.family,
-        "heads": list(model.heads),
-        "parameters": sum(p.numel() for p in model.parameters()),
-        "joint": configuration.to_dict(joint),
-        "runtime": {
-            "device": str(runtime.device),
-            "threads": runtime.threads,
-            "compiles": runtime.compiles,
-            "reason": runtime.reason,
-        },
-    }
+def _settings_in(run: dict[str, Any]) -> TextSettings:
+    return configuration.from_dict(TextSettings, run["settings"])
 
 
 def _planned_flops(model: Gpt, settings: TextSettings, features: Features) -> float:

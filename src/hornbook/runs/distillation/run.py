@@ -17,24 +17,23 @@ import torch
 
 from hornbook.config import parsed
 from hornbook.devices import refuse_beyond_memory
-from hornbook.files import read_json
-from hornbook.interop.folder import load_folder
 from hornbook.interop.hub import model_folder
 from hornbook.lifecycle.locking import locks_out
+from hornbook.lifecycle.run_folder import recorded
 from hornbook.models import registry
 from hornbook.models.gpt import Gpt
 from hornbook.models.pair import initialise_from_teacher
 from hornbook.models.transformer import Transformer, TransformerConfig
 from hornbook.runs.distillation.teacher import Teacher, open_teacher
-from hornbook.runs.finetuning import record as finetuning
-from hornbook.runs.finetuning.api import Finetuned, checked_inputs, finetune
-from hornbook.runs.finetuning.record import SHAPE
-from hornbook.runs.finetuning.settings import FinetuneSettings, settings_for
-from hornbook.runs.finetuning.steps import with_steps
-from hornbook.runs.pretraining import record as pretraining
-from hornbook.runs.pretraining.run import pretrain, settings_with_teacher
+from hornbook.runs.finetuning import api as finetuning
+from hornbook.runs.finetuning.api import Finetuned, finetune
+from hornbook.runs.finetuning.record import SHAPE, FinetuneRequest
+from hornbook.runs.finetuning.settings import FinetuneSettings
+from hornbook.runs.pretraining import presets
+from hornbook.runs.pretraining import run as pretraining
+from hornbook.runs.pretraining.record import PretrainRequest
+from hornbook.runs.pretraining.run import pretrain
 from hornbook.runs.pretraining.settings import PretrainSettings, changed_of_family
-from hornbook.tasks.datasets import known
 from hornbook.text.tokenizer import Tokenizer
 from hornbook.train.loop import Outcome, Status
 from hornbook.train.randomness import seed_of
@@ -71,9 +70,9 @@ def distill(
     name; `model.*` sets the shape of a preset. `more` are further arguments of `hornbook.pretrain` or
     `hornbook.finetune`.
     """
-    started_run = read_json(Path(out) / "run.json") if resume and (Path(out) / "run.json").exists() else {}
+    started_run = recorded(out) if resume else {}
     if not corpora and "task" in started_run:
-        task, data = task or started_run["task"], data if data is not None else started_run["data"]["path"]
+        task, data = task or started_run["task"], data if data is not None else started_run["inputs"]["data"]["path"]
     if bool(corpora) == (task is not None) and not started_run:
         raise ValueError("give either --corpus, to distil on plain text, or --task and --data, to distil on a task")
     opened = open_teacher(str(teacher))
@@ -91,6 +90,7 @@ def resolve_settings(
     teacher: str | Path,
     student: str | Path | None = None,
     *,
+    corpora: Sequence[str] = (),
     task: str | None = None,
     data: Any = None,
     recipe: str | None = None,
@@ -106,15 +106,11 @@ def resolve_settings(
     overrides = resolved_overrides(opened, student, task, recipe, overrides, {}, log)
     common = {"seed": seed, "overrides": overrides, "teacher": opened.name}
     if task is None:
-        return settings_with_teacher(pretraining.Request(student, **common, **more), opened), None
+        return pretraining.resolve_settings(PretrainRequest(student, list(corpora), **common, **more), opened), None
     model = open_student(student, opened, shape_overrides(overrides), *_seed_and_start({}, seed, overrides), log)
-    request = finetuning.Request(student, task, str(data), **common, **more)
-    config = None if model is None else model[0].config
-    if data is None:
-        trained = load_folder(model_folder(student))[0] if model is None else model[0]
-        return settings_for(known(task), trained, request.all_overrides(), has_teacher=True), config
-    inputs = checked_inputs(request, data, model, opened, log)
-    return with_steps(inputs.settings, inputs), config
+    request = FinetuneRequest(student, task, str(data), **common, **more)
+    settings = finetuning.resolve_settings(request, data, model, opened, log)
+    return settings, None if model is None else model[0].config
 
 
 def _default_student(teacher: Teacher) -> str:
@@ -131,7 +127,7 @@ def resolved_overrides(
     log: Log,
 ) -> dict:
     """The overrides, completed with the student's shape and the recipe; those not given depend on the teacher."""
-    if task is None and student not in registry.PRESETS and Path(student).is_dir():
+    if task is None and student not in presets.PRESETS and Path(student).is_dir():
         raise ValueError(
             f"{student} is a folder, and on plain text a student is a preset, such as distilbert or tinybert-4: give a "
             "preset, with model.num_layers and the like for its shape, or distil on a task, by --task and --data"
@@ -151,7 +147,7 @@ def half_of_teacher(teacher: Teacher, student: str, overrides: dict, log: Log) -
     layers and otherwise its shape. Settings in `overrides` are left out; empty if nothing differs from the preset."""
     if student not in HALVES or Path(student).is_dir():
         return {}
-    theirs, published = teacher.model.config, registry.preset(student).model
+    theirs, published = teacher.model.config, presets.preset(student).model
     shape = {name: getattr(theirs, name) for name in ("width", "num_heads", "inner_width")}
     shape |= {"num_layers": max(1, theirs.num_layers // 2)}
     shape = {name: value for name, value in shape.items() if f"model.{name}" not in overrides}
@@ -190,7 +186,7 @@ def _default_recipe(teacher: Teacher, preset: str, task: str | None, overrides: 
     and the teacher has a vocabulary head, else TinyBERT's."""
     if task is not None:
         return "tinybert"
-    width = _integer(overrides, "model.width", registry.preset(preset).model.width)
+    width = _integer(overrides, "model.width", presets.preset(preset).model.width)
     if width != teacher.model.config.width:
         log(f"recipe tinybert, as the student is {width} wide and the teacher {teacher.model.config.width}")
         return "tinybert"
@@ -209,7 +205,7 @@ def _check_model(name: str) -> None:
     try:
         model_folder(name)
     except ValueError as error:
-        near = difflib.get_close_matches(name, registry.PRESETS, n=2)
+        near = difflib.get_close_matches(name, presets.PRESETS, n=2)
         hint = f"; did you mean the preset {' or '.join(near)}?" if near else ""
         raise ValueError(f"{error}{hint}") from None
 
@@ -229,7 +225,7 @@ def open_student(
 ) -> tuple[Transformer, Tokenizer] | None:
     """A new student from a preset with the given shape and the teacher's vocabulary, and its tokenizer; None for a
     folder, which is loaded like any model. With `start="teacher"` its weights are initialised from the teacher's."""
-    if Path(name).is_dir() or name not in registry.PRESETS:
+    if Path(name).is_dir() or name not in presets.PRESETS:
         _check_model(name)
         if shape:
             raise ValueError(
@@ -239,7 +235,7 @@ def open_student(
         return None
     if "model.vocab_size" in shape:
         raise ValueError("model.vocab_size is that of the teacher, whose tokenizer the student uses: leave it out")
-    config, theirs = registry.preset(name).model, teacher.model.config
+    config, theirs = presets.preset(name).model, teacher.model.config
     config = changed_of_family(_Student(config), shape, registry.family_of(config).family).model
     positions = min(config.max_positions, theirs.max_positions)
     if "model.max_positions" in shape and positions < config.max_positions:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from hornbook.interop.folder import load_folder, weights_files
 from hornbook.interop.hub import model_folder
+from hornbook.lifecycle.run_folder import RunFolder
 from hornbook.models.transformer import Transformer
 from hornbook.text.tokenizer import Tokenizer
 
@@ -60,13 +61,10 @@ def weights_fingerprint(folder: Path) -> str:
     return digest.hexdigest()
 
 
-def refuse_other_teacher(run: dict, teacher: Teacher) -> None:
+def refuse_other_teacher(folder: RunFolder, run: dict, teacher: Teacher) -> None:
     """Raises unless a resumed run has the teacher that it was started with."""
-    if run["teacher"]["fingerprint"] != teacher.fingerprint:
-        raise ValueError(
-            f"the weights in {teacher.folder} are not those of the teacher that this run was started with: restore "
-            "them, or start a new run in another --out"
-        )
+    before = run["inputs"]["teacher"]["fingerprint"]
+    folder.refuse_other_input(f"the teacher in {teacher.folder}", before, teacher.fingerprint)
 
 
 def refuse_other_vocabulary(teacher: Teacher, tokenizer: Tokenizer, whose: str) -> None:

@@ -15,18 +15,28 @@ from typing import TYPE_CHECKING, Any
 from torch import nn
 
 from hornbook.config import checked
-from hornbook.files import read_json
+from hornbook.interop.folder import load_folder
 from hornbook.interop.hub import model_folder
 from hornbook.lifecycle.locking import run_lock
-from hornbook.lifecycle.resuming import other_options, refuse
-from hornbook.runs.augmentation.kept import MADE_FROM
+from hornbook.lifecycle.resuming import other_options, other_request
+from hornbook.lifecycle.run_folder import RECORD, RunFolder, recorded
 from hornbook.runs.distillation.task_stages import note_another_data_set, refuse_unfit_teacher, with_projections
 from hornbook.runs.distillation.teacher import Teacher
 from hornbook.runs.finetuning.augmented import with_copies
 from hornbook.runs.finetuning.inputs import Inputs, Log, open_inputs
-from hornbook.runs.finetuning.record import Request, command_of, read_run, refuse_other_request, refuse_other_tries
+from hornbook.runs.finetuning.record import (
+    REQUEST,
+    FinetuneRequest,
+    folder_of_several,
+    read_run,
+    refuse_other_request,
+    run_folder,
+)
 from hornbook.runs.finetuning.run import Result, run_once
-from hornbook.runs.finetuning.sweep import REQUEST, run_many
+from hornbook.runs.finetuning.settings import FinetuneSettings, settings_for
+from hornbook.runs.finetuning.steps import with_steps
+from hornbook.runs.finetuning.sweep import run_many
+from hornbook.tasks.datasets import known
 from hornbook.text.tokenizer import Tokenizer
 from hornbook.train.device import torch_settings_restored
 from hornbook.train.loop import Outcome, Status
@@ -124,10 +134,10 @@ def finetune(
     restarts = checked(restarts, int, "--restarts", low=1, high=1000)
     if search and lr is not None:
         raise ValueError("--search chooses the learning rate: leave out --search, or --lr")
-    task = task or (recorded_request(out).get("task") if resume and out is not None else None) or "classification"
+    task = task or (recorded_request(out).get("task") if resume else None) or "classification"
     out = _new_folder(task) if out is None else Path(out)
     path = str(Path(data).expanduser().resolve()) if isinstance(data, str | Path) else None
-    request = Request(
+    request = FinetuneRequest(
         str(model),
         task,
         path,
@@ -140,15 +150,15 @@ def finetune(
         seed,
         from_random,
         strict,
-        overrides or {},
         None if teacher is None else teacher.name,
         delimiter,
         encoding,
+        overrides=overrides or {},
     )
     on_progress = on_progress or (lambda status: None)
     read_once: list[Inputs] = []
 
-    def open_with(variant: Request) -> Inputs:
+    def open_with(variant: FinetuneRequest) -> Inputs:
         """The inputs with the settings of a request; data and model are read only once."""
         if not read_once:
             inputs = dataclasses.replace(checked_inputs(request, data, opened, teacher, log), folder=out)
@@ -158,9 +168,9 @@ def finetune(
         return read_once[0].with_request(variant)
 
     with run_lock(out):  # before augmented copies and cached teacher outputs are written there
-        _check_folder(out, resume)
-        if _has_run(out):
-            request, restarts, search = _as_started(out, request, restarts, search)
+        folder = run_folder(out, request)
+        if folder.is_started(resume):
+            request, restarts, search = _as_started(folder, request, restarts, search)
         if restarts > 1 or search:
             result = run_many(
                 out, request, open_with, teacher, restarts=restarts, search=search, on_progress=on_progress, log=log
@@ -173,7 +183,7 @@ def finetune(
 
 
 def checked_inputs(
-    request: Request, data: Any, opened: tuple[nn.Module, Tokenizer] | None, teacher: Teacher | None, log: Log
+    request: FinetuneRequest, data: Any, opened: tuple[nn.Module, Tokenizer] | None, teacher: Teacher | None, log: Log
 ) -> Inputs:
     """Data, model and settings of a run; raises a `ValueError` if the teacher does not fit them."""
     inputs = open_inputs(request, data, log, opened)
@@ -183,42 +193,44 @@ def checked_inputs(
     return inputs
 
 
-def _check_folder(out: Path, resume: bool) -> None:
-    is_started = has_started(out)
-    if is_started and not resume:
-        raise ValueError(f"{out} already holds a run: add --resume to continue it, or choose another --out")
-    if not is_started and out.exists() and any(path for path in out.iterdir() if not path.name.endswith(".tmp")):
-        raise ValueError(f"{out} exists and is not a run: choose another --out, or empty it")
+def resolve_settings(
+    request: FinetuneRequest,
+    data: Any = None,
+    opened: tuple[nn.Module, Tokenizer] | None = None,
+    teacher: Teacher | None = None,
+    log: Log = print,
+) -> FinetuneSettings:
+    """The settings that a run would have; nothing is trained. Without `data`, those that depend on it have their
+    defaults: epochs with a teacher, and the intervals of logging and validation."""
+    if data is not None:
+        inputs = checked_inputs(request, data, opened, teacher, log)
+        return with_steps(inputs.settings, inputs)
+    trained, _ = opened or load_folder(model_folder(request.model))
+    return settings_for(known(request.task), trained, request.all_overrides(), teacher is not None)
 
 
-def has_started(out: Path) -> bool:
-    """Whether a folder holds a run, or augmented copies made for one."""
-    return _has_run(out) or (out / MADE_FROM).exists()
-
-
-def _has_run(out: Path) -> bool:
-    return (out / "run.json").exists() or (out / REQUEST).exists()
-
-
-def recorded_request(out: str | Path) -> dict[str, Any]:
+def recorded_request(out: str | Path | None) -> dict[str, Any]:
     """The request that the run in `out` was started with; empty if there is no run."""
-    files = [Path(out) / name for name in (REQUEST, "run.json")]
-    return next((read_json(file).get("request", {}) for file in files if file.exists()), {})
+    return recorded(out, REQUEST, RECORD).get("request", {})
 
 
-def _as_started(out: Path, request: Request, restarts: int, search: bool) -> tuple[Request, int, bool]:
-    """The request, restarts and search that the run in `out` was started with, so that resuming needs only its folder.
-    Raises a `ValueError` if different ones are given."""
+def _as_started(
+    folder: RunFolder, request: FinetuneRequest, restarts: int, search: bool
+) -> tuple[FinetuneRequest, int, bool]:
+    """The request, restarts and search that the run was started with, so that resuming needs only its folder. Raises a
+    `ValueError` if different ones are given."""
     several = {"restarts": restarts if restarts > 1 else None, "search": search}
-    if not (out / REQUEST).exists():
-        run = read_run(out, command_of(request))
-        refuse(out, other_options({"restarts": 1, "search": False}, several))
-        refuse_other_request(out, run, request)
-        return Request(**run["request"]), 1, False
-    recorded = read_json(out / REQUEST)
-    refuse(out, other_options(recorded, several))
-    refuse_other_tries(out, recorded["request"], request)
-    return Request(**recorded["request"]), recorded["restarts"], recorded["search"]
+    of_several = folder_of_several(folder.path, request)
+    if not of_several.has_record:
+        if not folder.has_record:  # only augmented copies were made
+            return request, restarts, search
+        run = read_run(folder)
+        folder.refuse(other_options({"restarts": 1, "search": False}, several))
+        refuse_other_request(folder, run, request)
+        return FinetuneRequest(**run["request"]), 1, False
+    before = of_several.read_record(lambda record: FinetuneRequest(**record["request"]))
+    folder.refuse([*other_options(before, several), *other_request(before["request"], request)])
+    return FinetuneRequest(**before["request"]), before["restarts"], before["search"]
 
 
 def _new_folder(task: str) -> Path:

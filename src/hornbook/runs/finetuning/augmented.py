@@ -14,7 +14,7 @@ from hornbook.runs.augmentation.copies import Augmenter, open_filler
 from hornbook.runs.augmentation.kept import KeptCopies, made_from
 from hornbook.runs.distillation.teacher import Teacher
 from hornbook.runs.finetuning.inputs import Inputs, Log
-from hornbook.runs.finetuning.record import Request
+from hornbook.runs.finetuning.record import FinetuneRequest
 from hornbook.train.device import decide, prepare
 from hornbook.train.loop import Status
 
@@ -22,7 +22,7 @@ OnProgress = Callable[[Status], None]
 
 
 def with_copies(
-    inputs: Inputs, request: Request, teacher: Teacher | None, out: Path, on_progress: OnProgress, log: Log
+    inputs: Inputs, request: FinetuneRequest, teacher: Teacher | None, out: Path, on_progress: OnProgress, log: Log
 ) -> Inputs:
     """The inputs with `augment.copies` copies per text, which are made in the folder `out` or read from it."""
     settings, seed = inputs.settings.augment, inputs.settings.runtime.seed
@@ -41,7 +41,7 @@ def with_copies(
     return replace(inputs, copies=copies)
 
 
-def _filler_folder(named: str | None, request: Request, teacher: Teacher | None) -> Path:
+def _filler_folder(named: str | None, request: FinetuneRequest, teacher: Teacher | None) -> Path:
     """The folder of the model that proposes words: the named one, or else the pre-trained model that this run or its
     teacher was fine-tuned from."""
     if named is not None:

@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any
 
 from hornbook.runs.finetuning.inputs import Inputs, Log, open_inputs
-from hornbook.runs.finetuning.record import Request
+from hornbook.runs.finetuning.record import FinetuneRequest
 from hornbook.runs.finetuning.run import expected_seconds
 from hornbook.tasks.reading.read import read
 from hornbook.tasks.summary import spread, summarize
@@ -57,7 +57,7 @@ def check(
         return summarize(read(task, data, **columns, strict=strict, seed=seed or 0))
     path = str(Path(data).expanduser().resolve()) if isinstance(data, str | Path) else None
     options = {"epochs": epochs, "lr": lr, "batch_size": batch_size, "seed": seed, "strict": strict}
-    request = Request(str(model), task, path, **columns, **options, overrides=overrides or {})
+    request = FinetuneRequest(str(model), task, path, **columns, **options, overrides=overrides or {})
     inputs = open_inputs(request, data, log)
     return summarize(inputs.data) | {"tokens": _tokens(inputs), "training": _training(inputs, request, num_runs)}
 
@@ -71,6 +71,6 @@ def _tokens(inputs: Inputs) -> dict[str, Any]:
     } | {"longest": inputs.longest}
 
 
-def _training(inputs: Inputs, request: Request, num_runs: int) -> dict[str, Any]:
+def _training(inputs: Inputs, request: FinetuneRequest, num_runs: int) -> dict[str, Any]:
     found = expected_seconds(inputs, request)
     return found | {"runs": num_runs, "seconds": found["seconds"] * num_runs}

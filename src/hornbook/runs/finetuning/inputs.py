@@ -15,7 +15,7 @@ from hornbook.data.problems import problem_lines
 from hornbook.interop.folder import load_folder
 from hornbook.interop.hub import model_folder
 from hornbook.runs.finetuning.format import with_task_format
-from hornbook.runs.finetuning.record import Request
+from hornbook.runs.finetuning.record import FinetuneRequest
 from hornbook.runs.finetuning.settings import SPAN_LENGTH, FinetuneSettings, published_for, settings_for, width_factor
 from hornbook.tasks.datasets import KnownDataSet, known
 from hornbook.tasks.evaluation import label_of
@@ -65,7 +65,7 @@ class Inputs:
         longest = longest_for(max_positions, self.data.kind, self.settings.task.max_length)
         return self.saved.task.encode([*self.train, *(self.copies or [])], tokenizer, longest)
 
-    def with_request(self, request: Request) -> "Inputs":
+    def with_request(self, request: FinetuneRequest) -> "Inputs":
         """The same data and model with the settings of another request, such as its learning rate or seed."""
         num_examples = len(self.data.parts["train"])
         has_teacher = request.teacher is not None
@@ -104,7 +104,7 @@ def longest_for(max_positions: int, kind: str, requested: int | None) -> int:
     return min(max_positions, requested or (SPAN_LENGTH if kind == "spans" else max_positions))
 
 
-def read_labelled(request: Request, data: Any, log: Log) -> tuple[KnownDataSet, DataSet]:
+def read_labelled(request: FinetuneRequest, data: Any, log: Log) -> tuple[KnownDataSet, DataSet]:
     """The data of a request. Raises a `ValueError` if there is nothing to train or to validate on."""
     named = known(request.task)
     seed = parsed(str(request.all_overrides().get("runtime.seed", 0)), int, "runtime.seed")
@@ -165,7 +165,9 @@ def is_scored(example: Example, named: KnownDataSet) -> bool:
     return label is not None and (named.kind != "spans" or named.may_be_none or bool(label))
 
 
-def open_inputs(request: Request, data: Any, log: Log, opened: tuple[nn.Module, Tokenizer] | None = None) -> Inputs:
+def open_inputs(
+    request: FinetuneRequest, data: Any, log: Log, opened: tuple[nn.Module, Tokenizer] | None = None
+) -> Inputs:
     """Reads data and model, resolves all settings, and logs what was inferred and which rows were bad. `opened` is the
     model with its tokenizer if it is already loaded."""
     named, read_data = read_labelled(request, data, log)

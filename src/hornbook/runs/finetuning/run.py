@@ -22,10 +22,11 @@ from typing import Any
 
 from torch import nn
 
-from hornbook.files import link, read_json, replacing, write_json, write_text
+from hornbook.files import read_json, write_json, write_text
 from hornbook.inference.attention import MOST_TOKENS, write_attention
 from hornbook.interop.folder import load_weights, read_weights
 from hornbook.lifecycle.locking import locks_out
+from hornbook.lifecycle.run_folder import SCORES, RunFolder
 from hornbook.models.flops import model_flops_per_token, shape_of
 from hornbook.models.outputs import Output
 from hornbook.objectives.clm import AuxiliaryLanguageModel
@@ -49,15 +50,14 @@ from hornbook.runs.finetuning.inputs import Inputs, Log, is_scored, open_inputs
 from hornbook.runs.finetuning.layers import freeze, from_random, keeps_head, rates, with_head
 from hornbook.runs.finetuning.objective import label_objective
 from hornbook.runs.finetuning.record import (
-    SCORES,
-    Request,
+    FinetuneRequest,
     Scored,
-    command_of,
     read_run,
     refuse_other_data,
     refuse_other_request,
+    run_folder,
     settings_of,
-    write_run,
+    write_task_record,
 )
 from hornbook.runs.finetuning.settings import FinetuneSettings, TaskDistillationSettings
 from hornbook.runs.finetuning.steps import is_trained, log_where_it_resumes, with_steps
@@ -91,7 +91,7 @@ class Result(Scored):
 @locks_out
 def run_once(
     out: Path,
-    request: Request,
+    request: FinetuneRequest,
     inputs: Inputs,
     on_progress: Callable[[Status], None],
     log: Log,
@@ -100,37 +100,42 @@ def run_once(
     """Starts or resumes one run in the folder `out`. Returns an `Outcome` if it was stopped."""
     if inputs.settings.augment.copies and inputs.copies is None:
         raise ValueError("augment.copies is only for finetune and distill: leave it out here")
-    if (out / "run.json").exists():
-        run = read_run(out, command_of(request))
-        refuse_other_request(out, run, request)
-        refuse_other_data(run, inputs.data)
+    folder = run_folder(out, request)
+    if folder.has_record:
+        run = read_run(folder)
+        refuse_other_request(folder, run, request)
+        refuse_other_data(folder, run, inputs.data)
         if teacher is not None:
-            refuse_other_teacher(run, teacher)
+            refuse_other_teacher(folder, run, teacher)
         settings = settings_of(run)
         runtime = decide(settings.runtime, 0.0, run["runtime"]["threads"], run["runtime"]["compiles"])
-        if (out / SCORES).exists():
+        if folder.is_finished:
             write_card(out)
             return read_result(out)
     else:
         settings = with_steps(inputs.settings, inputs)
         runtime = decide(settings.runtime, _planned_flops(inputs, settings))
-    if (out / "run.json").exists() and Checkpoints(out).last() is None and not has_started_stage(out):
+    if folder.has_record and Checkpoints(out).last() is None and not has_started_stage(out):
         log("the run was stopped before its first checkpoint: restarting from the same initial weights")
     prepare(runtime)
     job, model = _job(inputs, settings, request, runtime, log, teacher)
-    if not (out / "run.json").exists():
+    if not folder.has_record:
         if teacher is not None:
             cache_plan(inputs, settings, teacher)  # raises before the run folder is written
-        about = {
-            "parameters": sum(p.numel() for p in model.parameters()),
-            "trained_parameters": sum(p.numel() for p in model.parameters() if p.requires_grad),
-            "decided_by": job.decided_by,
-            "train_examples": len(inputs.train),
+        write_task_record(
+            folder,
+            request,
+            inputs.data,
+            inputs={} if teacher is None else {"teacher": teacher.about()},
+            settings=settings,
+            runtime=runtime,
+            parameters=sum(p.numel() for p in model.parameters()),
+            trained_parameters=sum(p.numel() for p in model.parameters() if p.requires_grad),
+            decided_by=job.decided_by,
+            train_examples=len(inputs.train),
             **({} if inputs.copies is None else {"augmented_examples": len(inputs.copies)}),
-            "cut_texts": {"train": inputs.train_features.num_cut, "dev": inputs.dev_features.num_cut},
-            **({} if teacher is None else {"teacher": teacher.about()}),
-        }
-        write_run(out, request, settings, inputs.data, runtime, about)
+            cut_texts={"train": inputs.train_features.num_cut, "dev": inputs.dev_features.num_cut},
+        )
     _log_cut_texts("train", inputs.train_features, inputs, log)
     _log_cut_texts("dev", inputs.dev_features, inputs, log)
     if teacher is not None and not is_trained(out, settings):
@@ -150,7 +155,7 @@ def run_once(
         if outcome.ended == "stopped":
             return outcome
         on_dev = job.validate.last if outcome.best_step == outcome.step else None
-    _finish(out, inputs, job, model, runtime, settings, log, on_dev)
+    _finish(folder, inputs, job, model, runtime, settings, log, on_dev)
     return read_result(out)
 
 
@@ -171,7 +176,7 @@ def _planned_flops(inputs: Inputs, settings: FinetuneSettings) -> float:
     return num_tokens * flops_per_token * settings.epochs
 
 
-def expected_seconds(inputs: Inputs, request: Request) -> dict[str, Any]:
+def expected_seconds(inputs: Inputs, request: FinetuneRequest) -> dict[str, Any]:
     """The expected time of a run in seconds, measured on a few steps at learning rate 0. Validation is estimated at a
     third of the training cost per token, as it has only the forward pass."""
     settings = with_steps(inputs.settings, inputs)
@@ -197,7 +202,7 @@ def expected_seconds(inputs: Inputs, request: Request) -> dict[str, Any]:
 def _job(
     inputs: Inputs,
     settings: FinetuneSettings,
-    request: Request,
+    request: FinetuneRequest,
     runtime: Runtime,
     log: Log,
     teacher: Teacher | None,
@@ -271,7 +276,7 @@ def _log_cut_texts(name: str, features: Features, inputs: Inputs, log: Log) -> N
 
 
 def _finish(
-    out: Path,
+    folder: RunFolder,
     inputs: Inputs,
     job: Job,
     model: nn.Module,
@@ -282,6 +287,7 @@ def _finish(
 ) -> None:
     """Scores the best weights on every labelled split, and links them to the root of the run folder. `on_dev` is their
     evaluation on dev if it is known."""
+    out = folder.path
     load_weights(model, read_weights(out / "best"), out / "best")
 
     def evaluate(task: Task, examples: list[Example], features=None) -> Evaluation:
@@ -311,7 +317,7 @@ def _finish(
     save_task(out, dataclasses.replace(inputs.saved, task=task, longest=inputs.longest))
     lines = [json.dumps(row, ensure_ascii=False) for row in rows(task, dev, found.predictions)]
     write_text(out / "predictions-dev.jsonl", "\n".join(lines) + "\n")
-    _publish_best(out)
+    folder.publish(out / "best")  # from where the run is loaded
     _draw_attention(out, inputs, model)
     write_json(out / SCORES, {"decided_by": job.decided_by, "degenerate": wrong, "parts": parts})
     for trained in (out, *(out / STAGES).glob("*")):
@@ -338,14 +344,7 @@ def _texts(example: Example) -> tuple[str, str | None]:
     return example.text, example.pair
 
 
-def _publish_best(out: Path) -> None:
-    """Links the files of the best weights to the root of the run folder, from where the run is loaded."""
-    for file in (out / "best").iterdir():
-        with replacing(out / file.name) as temporary:
-            link(file, temporary)
-
-
 def open_and_run(
-    out: Path, request: Request, data: Any, on_progress: Callable[[Status], None], log: Log
+    out: Path, request: FinetuneRequest, data: Any, on_progress: Callable[[Status], None], log: Log
 ) -> Result | Outcome:
     return run_once(out, request, open_inputs(request, data, log), on_progress, log)

@@ -7,24 +7,24 @@ import statistics
 from collections.abc import Callable
 from pathlib import Path
 
-from hornbook.files import link, read_json, replacing, write_json
+from hornbook.files import read_json, write_json
 from hornbook.report.card import write_card
 from hornbook.report.several_pictures import write_tries_picture
 from hornbook.runs.distillation.teacher import Teacher
 from hornbook.runs.finetuning.inputs import Inputs, Log
-from hornbook.runs.finetuning.record import Request
+from hornbook.runs.finetuning.record import FinetuneRequest, folder_of_several
 from hornbook.runs.finetuning.run import Result, run_once
 from hornbook.runs.finetuning.settings import searched_lrs
 from hornbook.train.loop import Outcome, Status
 
-TRIES, REQUEST = "tries.json", "asked.json"
+TRIES = "tries.json"
 OnProgress = Callable[[Status], None]
 
 
 def run_many(
     out: Path,
-    request: Request,
-    open_with: Callable[[Request], Inputs],
+    request: FinetuneRequest,
+    open_with: Callable[[FinetuneRequest], Inputs],
     teacher: Teacher | None = None,
     *,
     restarts: int,
@@ -34,7 +34,9 @@ def run_many(
 ) -> Result | Outcome:
     """The best of several runs, or an `Outcome` if one was stopped. Finished runs are not run again."""
     inputs = open_with(request)
-    _record(out, request, restarts, search)
+    folder = folder_of_several(out, request)
+    if not folder.has_record:
+        folder.write_record(request.to_dict(), {}, restarts=restarts, search=search)
     lrs = searched_lrs(inputs.trained.config.width) if search else [None]
     tries: dict[str, Result] = {}
     for lr in lrs:
@@ -61,7 +63,7 @@ def run_many(
     _write(out, kind, tries)
     write_tries_picture(out)
     best = _best(tries).result
-    _publish(best.out, out)
+    folder.publish(best.out)
     write_card(out)  # replaces the card of the best try, which names the folder of that try
     return dataclasses.replace(best, out=out)
 
@@ -76,8 +78,8 @@ class _Try:
 def _try(
     out: Path,
     name: str,
-    request: Request,
-    open_with: Callable[[Request], Inputs],
+    request: FinetuneRequest,
+    open_with: Callable[[FinetuneRequest], Inputs],
     teacher: Teacher | None,
     tries: dict[str, Result],
     on_progress: OnProgress,
@@ -126,15 +128,3 @@ def _write(out: Path, kind: str, tries: dict[str, Result]) -> None:
         "spread": statistics.stdev(scores) if len(scores) > 1 else 0.0,
     }
     write_json(out / TRIES, about)
-
-
-def _record(out: Path, request: Request, restarts: int, search: bool) -> None:
-    if not (out / REQUEST).exists():
-        write_json(out / REQUEST, {"request": request.to_dict(), "restarts": restarts, "search": search})
-
-
-def _publish(best: Path, out: Path) -> None:
-    for file in best.iterdir():
-        if file.is_file():
-            with replacing(out / file.name) as temporary:
-                link(file, temporary)

@@ -15,7 +15,8 @@ from hornbook.devices import GIB, chosen_device, matrix_flops, memory_of
 from hornbook.files import num_cores
 from hornbook.models.transformer import PADDED
 from hornbook.runs.pretraining.assembly import new_network
-from hornbook.runs.pretraining.settings import PretrainSettings, preset_settings
+from hornbook.runs.pretraining.presets import preset_settings
+from hornbook.runs.pretraining.settings import PretrainSettings
 
 WEIGHT, GRADIENT, MOMENTS = 4, 4, 8  # bytes per parameter
 HALF = 2  # bytes per activation

@@ -1,17 +1,14 @@
-"""`run.json`: the request and all resolved settings of a run, from which it is resumed."""
+"""The record of a pre-training run: the request and all resolved settings, from which it is resumed."""
 
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 
-import torch
-
-import hornbook
-from hornbook import config as configuration
-from hornbook.config import LARGEST_SEED, MANY, Typed, setting
+from hornbook.config import LARGEST_SEED, MANY, setting
 from hornbook.data.corpus import Corpus
-from hornbook.files import read_json, refusing_damage, write_json
-from hornbook.lifecycle.resuming import other_options, other_settings, refuse
-from hornbook.runs.distillation.teacher import Teacher
+from hornbook.lifecycle.requests import RunRequest
+from hornbook.lifecycle.resuming import Difference, other_request
+from hornbook.lifecycle.run_folder import RunFolder
+from hornbook.runs.distillation.teacher import Teacher, refuse_other_teacher
 from hornbook.runs.pretraining.assembly import kept_model
 from hornbook.runs.pretraining.batches import Corpora, folder_and_weight
 from hornbook.runs.pretraining.settings import PretrainSettings, settings_in
@@ -21,7 +18,7 @@ from hornbook.train.settings import MINUTES_A_YEAR, MOST_BATCH_TOKENS
 
 
 @dataclass(frozen=True)
-class Request(Typed, group="--"):
+class PretrainRequest(RunRequest):
     """The arguments of the command, as the user gave them."""
 
     preset: str
@@ -33,20 +30,14 @@ class Request(Typed, group="--"):
     batch_tokens: int | None = setting(None, "tokens per batch", low=8, high=MOST_BATCH_TOKENS)
     seed: int | None = setting(None, "random seed", low=0, high=LARGEST_SEED)
     teacher: str | None = None
-    overrides: dict = field(default_factory=dict)
-
-    def all_overrides(self) -> dict:
-        """The overrides by dotted name, including those given by options of their own such as --steps."""
-        flags = {"schedule.steps": self.steps, "batch.tokens": self.batch_tokens, "runtime.seed": self.seed}
-        return self.overrides | {name: value for name, value in flags.items() if value is not None}
 
     def named_corpora(self) -> list[tuple[str, float]]:
         return [folder_and_weight(each) for each in self.corpora]
 
 
 def write_run(
-    out: Path,
-    request: Request,
+    folder: RunFolder,
+    request: PretrainRequest,
     settings: PretrainSettings,
     opened: Corpora,
     runtime: Runtime,
@@ -64,69 +55,51 @@ def write_run(
         }
         for corpus, weight in opened
     ]
-    write_json(
-        out / "run.json",
-        {
-            "hornbook": hornbook.__version__,
-            "torch": torch.__version__,
-            "command": "distill" if teacher else "pretrain",
-            **({"teacher": teacher.about()} if teacher else {}),
-            "preset": request.preset,
-            "family": job.model.family,
-            "from": request.base,
-            "request": asdict(request) | {"overrides": {name: str(value) for name, value in request.overrides.items()}},
-            "parameters": sum(p.numel() for p in job.model.parameters()),
-            "kept_parameters": sum(p.numel() for p in kept_model(job.model).parameters()),
-            "terms": job.objective.weights,
-            "heads": list(job.model.heads),
-            "corpora": corpora,
-            "frequency_baseline": baseline,
-            "planned_flops": settings.planned_flops(teacher=teacher.model.config if teacher else None),
-            "runtime": {
-                "device": str(runtime.device),
-                "threads": runtime.threads,
-                "compiles": runtime.compiles,
-                "reason": runtime.reason,
-            },
-            "settings": configuration.to_dict(settings),
-            "unused": configuration.unused_names(settings),
-        },
+    folder.write_record(
+        request.to_dict(),
+        {"corpora": corpora, **({"teacher": teacher.about()} if teacher else {})},
+        settings,
+        runtime.about(),
+        preset=request.preset,
+        family=job.model.family,
+        parameters=sum(p.numel() for p in job.model.parameters()),
+        kept_parameters=sum(p.numel() for p in kept_model(job.model).parameters()),
+        terms=job.objective.weights,
+        heads=list(job.model.heads),
+        frequency_baseline=baseline,
+        planned_flops=settings.planned_flops(teacher=teacher.model.config if teacher else None),
+        **{"from": request.base},
     )
 
 
-def read_run(out: Path, is_distilled: bool = False) -> dict:
-    run = read_json(out / "run.json")
-    missing = {"preset", "request", "settings", "corpora", "runtime", "heads"} - run.keys()
-    if run.get("command") == "distill" and not is_distilled:
-        raise ValueError(f"{out} holds a run of 'distill': resume it with that command, or choose another --out")
-    if is_distilled and run.get("command") != "distill":
-        raise ValueError(f"{out} holds a run of '{run.get('command')}', without a teacher: choose another --out")
-    if missing:
-        raise ValueError(f"{out / 'run.json'} lacks {sorted(missing)[0]}, so no run wrote it: restore the file")
-    with refusing_damage(out / "run.json"):
-        Request(**run["request"])
-        list(run["terms"])
-        for entry in run["corpora"]:
-            Path(entry["folder"]), float(entry["weight"]), str(entry["fingerprint"])
-        run["runtime"]["threads"], run["runtime"]["compiles"], float(run["planned_flops"])
-        run["request"]["overrides"].items()
-        settings_in(run)
-    return run
+def read_run(folder: RunFolder) -> dict:
+    """The record of the run; raises a `ValueError` if another command wrote it or if it is damaged."""
+    return folder.read_record(_check)
 
 
-def refuse_other_request(out: Path, run: dict, request: Request) -> None:
+def _check(run: dict) -> None:
+    PretrainRequest(**run["request"])
+    list(run["terms"]), list(run["heads"]), str(run["preset"])
+    for entry in run["inputs"]["corpora"]:
+        Path(entry["folder"]), float(entry["weight"]), str(entry["fingerprint"])
+    run["runtime"]["threads"], run["runtime"]["compiles"], float(run["planned_flops"])
+    run["request"]["overrides"].items()
+    settings_in(run)
+
+
+def refuse_other_request(folder: RunFolder, run: dict, request: PretrainRequest) -> None:
     """Raises a ValueError if an option of `request` differs from the recorded one; others are skipped."""
-    before, settings = run["request"], settings_in(run)
-    names = {"preset": "preset", "--from": "base", "--tokens": "tokens", "--minutes": "minutes", "teacher": "teacher"}
-    recorded = {option: before.get(name) for option, name in names.items()}
-    given = {option: getattr(request, name) for option, name in names.items()}
-    folders = [(entry["folder"], entry["weight"]) for entry in run["corpora"]]
-    named = [(str(Path(folder).resolve()), weight) for folder, weight in request.named_corpora()]
-    if named and named != folders and not _have_moved(named, run["corpora"]):
-        recorded["--corpus"], given["--corpus"] = (
-            ", ".join(f"{folder}:{weight:g}" for folder, weight in each) for each in (folders, named)
+    entries = run["inputs"]["corpora"]
+    before = [(entry["folder"], entry["weight"]) for entry in entries]
+    named = [(str(Path(path).resolve()), weight) for path, weight in request.named_corpora()]
+    differences = other_request(run["request"] | {"corpora": request.corpora}, request, settings_in(run))
+    if named and named != before and not _have_moved(named, entries):
+        differences.append(
+            Difference(
+                "--corpus", *(", ".join(f"{path}:{weight:g}" for path, weight in each) for each in (before, named))
+            )
         )
-    refuse(out, other_options(recorded, given) + other_settings(settings, before["overrides"], request.all_overrides()))
+    folder.refuse(differences)
 
 
 def _have_moved(named: list[tuple[str, float]], entries: list[dict]) -> bool:
@@ -134,12 +107,11 @@ def _have_moved(named: list[tuple[str, float]], entries: list[dict]) -> bool:
     if [weight for _, weight in named] != [entry["weight"] for entry in entries]:
         return False
     pairs = zip(named, entries, strict=True)
-    return all(Corpus(folder).fingerprint == entry["fingerprint"] for (folder, _), entry in pairs)
+    return all(Corpus(path).fingerprint == entry["fingerprint"] for (path, _), entry in pairs)
 
 
-def refuse_other_corpora(run: dict, opened: Corpora) -> None:
-    for (corpus, _), entry in zip(opened, run["corpora"], strict=True):
-        if corpus.fingerprint != entry["fingerprint"]:
-            raise ValueError(
-                f"{corpus.folder} is not the corpus that this run was started with: restore it, or start a new run"
-            )
+def refuse_other_inputs(folder: RunFolder, run: dict, opened: Corpora, teacher: Teacher | None) -> None:
+    for (corpus, _), entry in zip(opened, run["inputs"]["corpora"], strict=True):
+        folder.refuse_other_input(f"the corpus {corpus.folder}", entry["fingerprint"], corpus.fingerprint)
+    if teacher is not None:
+        refuse_other_teacher(folder, run, teacher)

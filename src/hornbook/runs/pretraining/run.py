@@ -19,18 +19,20 @@ import torch
 from torch import nn
 
 from hornbook import config as configuration
+from hornbook.batch import Batch
 from hornbook.data.corpus import Corpus
 from hornbook.devices import chosen_device, refuse_beyond_memory
 from hornbook.inference.samples import write_samples
 from hornbook.interop.folder import load_folder
 from hornbook.interop.hub import model_folder
 from hornbook.interop.vocabulary import grown
-from hornbook.lifecycle.locking import run_lock
+from hornbook.lifecycle.locking import locks_out
+from hornbook.lifecycle.run_folder import RunFolder
 from hornbook.models import registry
 from hornbook.models.pair import initialise_from_teacher
 from hornbook.objectives.baseline import frequency_baseline
 from hornbook.runs.distillation.students import fitted_to_teacher, refuse_other_objective
-from hornbook.runs.distillation.teacher import Teacher, refuse_other_teacher, refuse_other_vocabulary
+from hornbook.runs.distillation.teacher import Teacher, refuse_other_vocabulary
 from hornbook.runs.pretraining.assembly import (
     generator_size_in,
     initialise_from,
@@ -51,8 +53,15 @@ from hornbook.runs.pretraining.minutes import (
     with_batch_that_fits,
     with_steps_in,
 )
-from hornbook.runs.pretraining.record import Request, read_run, refuse_other_corpora, refuse_other_request, write_run
-from hornbook.runs.pretraining.settings import PretrainSettings, preset_settings, settings_in
+from hornbook.runs.pretraining.presets import preset_settings, presets_of
+from hornbook.runs.pretraining.record import (
+    PretrainRequest,
+    read_run,
+    refuse_other_inputs,
+    refuse_other_request,
+    write_run,
+)
+from hornbook.runs.pretraining.settings import PretrainSettings, settings_in
 from hornbook.runs.pretraining.warnings import warnings_of
 from hornbook.text.tokenizer import Tokenizer
 from hornbook.train.checkpoint import Checkpoints, read_state
@@ -73,6 +82,7 @@ BATCH_BYTES = 32  # per token: id, segment, position and label
 MAX_WARMUP = 0.1  # largest share of the steps that a published warmup in steps may take
 
 
+@locks_out
 @torch_settings_restored()
 def pretrain(
     preset: str,
@@ -102,28 +112,20 @@ def pretrain(
     """
     out = Path(out)
     base = None if base is None else str(base)
-    names = names_of(corpora)
     teacher_name = None if teacher is None else teacher.name
-    request = Request(preset, names, base, steps, tokens, minutes, batch_tokens, seed, teacher_name, overrides or {})
-    with run_lock(out):
-        return _pretrain_in(out, request, resume, teacher, on_progress or (lambda status: None), log)
-
-
-def _pretrain_in(
-    out: Path, request: Request, resume: bool, teacher: Teacher | None, on_progress: OnProgress, log: Log
-) -> Outcome:
-    if (out / "run.json").exists():
-        if not resume:
-            raise ValueError(f"{out} already holds a run: add --resume to resume it, or choose another --out")
-        run = read_run(out, is_distilled=teacher is not None)
-        refuse_other_request(out, run, request)
-        prepared = _reopen(out, run, request, teacher, log)
+    amount = {"steps": steps, "tokens": tokens, "minutes": minutes, "batch_tokens": batch_tokens, "seed": seed}
+    request = PretrainRequest(
+        preset, names_of(corpora), base, **amount, teacher=teacher_name, overrides=overrides or {}
+    )
+    folder, on_progress = RunFolder(out, "distill" if teacher else "pretrain"), on_progress or (lambda status: None)
+    if folder.is_started(resume):
+        run = read_run(folder)
+        refuse_other_request(folder, run, request)
+        prepared = _reopen(folder, run, request, teacher, log)
         if _steps_done(out) >= prepared.settings.schedule.steps:
             return _already_finished(out, prepared)
     else:
-        if out.exists() and any(path for path in out.iterdir() if not path.name.endswith(".tmp")):
-            raise ValueError(f"{out} exists and is not a run: choose another --out, or empty it")
-        prepared = _start(out, request, teacher, log)
+        prepared = _start(folder, request, teacher, log)
     for warning in warnings_of(prepared.settings, prepared.opened, prepared.job.make_batch):
         log(warning)
     outcome = train(out, prepared.job, prepared.settings.loop(), prepared.runtime, on_progress)
@@ -140,7 +142,7 @@ class _Prepared:
     job: Job
 
 
-def _start(out: Path, request: Request, teacher: Teacher | None, log: Log) -> _Prepared:
+def _start(folder: RunFolder, request: PretrainRequest, teacher: Teacher | None, log: Log) -> _Prepared:
     """Prepares a new run: resolves all settings and writes `run.json`."""
     began = time.monotonic()
     settings = _requested_settings(request, teacher is not None)
@@ -159,17 +161,14 @@ def _start(out: Path, request: Request, teacher: Teacher | None, log: Log) -> _P
         log_expected_time(settings, job, runtime, opened, log)
     settings = _with_warmup_that_fits(settings, request, log)
     held_out = [batch.to(runtime.device) for batch in held_out_batches(settings, opened)]
-    if settings.validation.every_steps is None:
-        steps, validation_seconds = settings.schedule.steps, sum(batch.num_tokens for batch in held_out) * FORWARD_SHARE
-        every = steps_between(steps, num_validations(steps * settings.batch.mean_tokens, validation_seconds))
-        settings = configuration.with_overrides(settings, {"validation.every_steps": every})
+    settings = _with_validations(settings, held_out)
     counts = sum(corpus.token_counts * weight for corpus, weight in opened)
     baseline = frequency_baseline(job.objective, held_out, counts) if held_out else {}
-    write_run(out, request, settings, opened, runtime, job, baseline, teacher)
+    write_run(folder, request, settings, opened, runtime, job, baseline, teacher)
     return _Prepared(settings, opened, runtime, job)
 
 
-def _requested_settings(request: Request, has_teacher: bool) -> PretrainSettings:
+def _requested_settings(request: PretrainRequest, has_teacher: bool) -> PretrainSettings:
     """The published settings with the overrides of the request, before the corpora and the teacher are known."""
     settings = preset_settings(request.preset, request.all_overrides(), has_teacher)
     if request.tokens is None:
@@ -178,25 +177,39 @@ def _requested_settings(request: Request, has_teacher: bool) -> PretrainSettings
     return configuration.with_overrides(settings, {"schedule.steps": steps})
 
 
-def settings_with_teacher(request: Request, teacher: Teacher) -> PretrainSettings:
-    """The settings of a distillation on plain text, except for those that depend on its corpora."""
-    settings = fitted_to_teacher(_requested_settings(request, True), teacher.tokenizer, teacher)
-    return _with_warmup_that_fits(settings, request, lambda message: None)
+def resolve_settings(request: PretrainRequest, teacher: Teacher | None = None) -> PretrainSettings:
+    """The settings that a run would have, except for those that it measures (`minutes`) or, without corpora, that
+    depend on these; nothing is trained."""
+    settings = _requested_settings(request, teacher is not None)
+    opened = open_corpora(request.named_corpora(), settings) if request.corpora else []
+    tokenizer = opened[0][0].tokenizer if opened else None
+    settings = _fitted_settings(settings, tokenizer, request, teacher, lambda message: None)
+    settings = _with_warmup_that_fits(settings, request, lambda message: None)
+    return _with_validations(settings, held_out_batches(settings, opened)) if opened else settings
 
 
-def _reopen(out: Path, run: dict, request: Request, teacher: Teacher | None, log: Log) -> _Prepared:
+def _with_validations(settings: PretrainSettings, held_out: list[Batch]) -> PretrainSettings:
+    """The settings with an interval of validations whose cost is small beside that of training."""
+    if settings.validation.every_steps is not None:
+        return settings
+    steps, validation_seconds = settings.schedule.steps, sum(batch.num_tokens for batch in held_out) * FORWARD_SHARE
+    every = steps_between(steps, num_validations(steps * settings.batch.mean_tokens, validation_seconds))
+    return configuration.with_overrides(settings, {"validation.every_steps": every})
+
+
+def _reopen(folder: RunFolder, run: dict, request: PretrainRequest, teacher: Teacher | None, log: Log) -> _Prepared:
     """Prepares a run to be resumed, with the settings in `run.json`. The training loop loads the last checkpoint, if
     there is one. `request` may name other paths of the same corpora."""
     settings = settings_in(run)
-    folders = request.named_corpora() or [(entry["folder"], entry["weight"]) for entry in run["corpora"]]
-    opened = [(Corpus(folder, settings.data.held_out_fraction), weight) for folder, weight in folders]
-    refuse_other_corpora(run, opened)
-    if teacher is not None:
-        refuse_other_teacher(run, teacher)
+    entries = run["inputs"]["corpora"]
+    named = request.named_corpora() or [(entry["folder"], entry["weight"]) for entry in entries]
+    opened = [(Corpus(path, settings.data.held_out_fraction), weight) for path, weight in named]
+    refuse_other_inputs(folder, run, opened, teacher)
     runtime = decide(settings.runtime, run["planned_flops"], run["runtime"]["threads"], run["runtime"]["compiles"])
     prepare(runtime)
+    out = folder.path
     if Checkpoints(out).last() is None:  # killed before the first checkpoint: initialise again
-        _, model = _model_to_train(settings, opened, Request(**run["request"]), teacher, lambda message: None)
+        _, model = _model_to_train(settings, opened, PretrainRequest(**run["request"]), teacher, lambda message: None)
     else:
         model = new_network(settings, teacher and teacher.model)
     log(f"resuming {out} at step {_steps_done(out):,} of {settings.schedule.steps:,}; {runtime.reason}")
@@ -228,7 +241,7 @@ def _steps_done(out: Path) -> int:
 @torch_settings_restored()
 def measured_pace(preset: str, corpora: list[str | Path], minutes: float, overrides: dict) -> tuple[float, Runtime]:
     """(seconds per step, runtime) of a run of `minutes` on this machine; nothing is written."""
-    request = Request(preset, [str(each) for each in corpora], overrides=overrides)
+    request = PretrainRequest(preset, [str(each) for each in corpora], overrides=overrides)
     settings = preset_settings(preset, overrides)
     opened = open_corpora(request.named_corpora(), settings)
     runtime = decide(settings.runtime, settings.planned_flops(minutes))
@@ -239,7 +252,7 @@ def measured_pace(preset: str, corpora: list[str | Path], minutes: float, overri
     return mean_seconds_per_step(settings, job, runtime, MEASURED_SHARE * minutes * 60), runtime
 
 
-def _with_warmup_that_fits(settings: PretrainSettings, request: Request, log: Log) -> PretrainSettings:
+def _with_warmup_that_fits(settings: PretrainSettings, request: PretrainRequest, log: Log) -> PretrainSettings:
     """Limits a published warmup in steps to a tenth of this run, which may be much shorter than the published one."""
     published, limit = settings.schedule.warmup_steps, round(MAX_WARMUP * settings.schedule.steps)
     if published is None or published <= limit or "schedule.warmup_steps" in request.overrides:
@@ -249,52 +262,61 @@ def _with_warmup_that_fits(settings: PretrainSettings, request: Request, log: Lo
 
 
 def _model_to_train(
-    settings: PretrainSettings, opened: Corpora, request: Request, teacher: Teacher | None, log: Log
+    settings: PretrainSettings, opened: Corpora, request: PretrainRequest, teacher: Teacher | None, log: Log
 ) -> tuple[PretrainSettings, nn.Module]:
     """The resolved settings and the model with its initial weights: random, those of --from, or teacher layers."""
     tokenizer = opened[0][0].tokenizer
+    settings = _fitted_settings(settings, tokenizer, request, teacher, log)
+    model = _new_model(settings, teacher)
     if teacher is not None:
-        return _student_to_train(settings, tokenizer, teacher, log)
-    if request.base is None:
-        settings = configuration.with_overrides(settings, {"model.vocab_size": tokenizer.vocab_size})
-        config = registry.family_of(settings.model).for_tokenizer(settings.model, tokenizer.pad_id, tokenizer.end_id)
-        settings = dataclasses.replace(settings, model=config)
-        return settings, _new_model(settings)
+        if settings.objective.start == "teacher":
+            log(f"the student {initialise_from_teacher(model.student, teacher.model)}")
+    elif request.base is not None:
+        log(f"initialised from {request.base}: {settings.model.num_layers} layers, width {settings.model.width}")
+        if newly_initialised := initialise_from(model, model_folder(request.base), tokenizer):
+            log(f"newly initialised, because {request.base} lacks them: {', '.join(newly_initialised)}")
+    return settings, model
+
+
+def _fitted_settings(
+    settings: PretrainSettings, tokenizer: Tokenizer | None, request: PretrainRequest, teacher: Teacher | None, log: Log
+) -> PretrainSettings:
+    """The settings with the vocabulary of the corpora, if their `tokenizer` is known, and with the shape of the model
+    that --from names, or fitted to the teacher."""
+    if teacher is not None:
+        refuse_other_objective(settings, teacher)  # before the vocabularies, which differ for the same reason
+        if tokenizer is not None and not teacher.knows_tokens_of(tokenizer):
+            refuse_other_vocabulary(teacher, tokenizer, "the corpus")
+        return fitted_to_teacher(settings, tokenizer or teacher.tokenizer, teacher)
+    if request.base is not None:
+        return _fitted_to_base(settings, tokenizer, request, log)
+    if tokenizer is None:
+        return settings
+    settings = configuration.with_overrides(settings, {"model.vocab_size": tokenizer.vocab_size})
+    config = registry.family_of(settings.model).for_tokenizer(settings.model, tokenizer.pad_id, tokenizer.end_id)
+    return dataclasses.replace(settings, model=config)
+
+
+def _fitted_to_base(
+    settings: PretrainSettings, tokenizer: Tokenizer | None, request: PretrainRequest, log: Log
+) -> PretrainSettings:
     folder = model_folder(request.base)
     trained, old_tokenizer = load_folder(folder)
     if type(trained) is not registry.family_of(settings.model):
         raise ValueError(
             f"{request.base} is a model of the family {trained.family}, but {request.preset} is not: "
-            f"choose a preset of that family, such as {next(iter(registry.presets_of(trained.family)))}"
+            f"choose a preset of that family, such as {presets_of(trained.family)[0]}"
         )
-    if tokenizer.fingerprint != old_tokenizer.fingerprint:
+    if tokenizer is not None and tokenizer.fingerprint != old_tokenizer.fingerprint:
         num_new = tokenizer.vocab_size - old_tokenizer.vocab_size
         trained = grown(trained, old_tokenizer, tokenizer)
         if num_new:
             log(f"{num_new:,} new words are initialised with the mean of their old tokens")
     settings = _with_shape_of(trained, settings, request)
-    settings = configuration.with_overrides(settings, generator_size_in(folder, settings, request.overrides))
-    model = _new_model(settings)
-    log(f"initialised from {request.base}: {trained.config.num_layers} layers, width {trained.config.width}")
-    if newly_initialised := initialise_from(model, folder, tokenizer):
-        log(f"newly initialised, because {request.base} lacks them: {', '.join(newly_initialised)}")
-    return settings, model
+    return configuration.with_overrides(settings, generator_size_in(folder, settings, request.overrides))
 
 
-def _student_to_train(
-    settings: PretrainSettings, tokenizer: Tokenizer, teacher: Teacher, log: Log
-) -> tuple[PretrainSettings, nn.Module]:
-    refuse_other_objective(settings, teacher)  # before the vocabularies, which differ for the same reason
-    if not teacher.knows_tokens_of(tokenizer):
-        refuse_other_vocabulary(teacher, tokenizer, "the corpus")
-    settings = fitted_to_teacher(settings, tokenizer, teacher)
-    pair = _new_model(settings, teacher)
-    if settings.objective.start == "teacher":
-        log(f"the student {initialise_from_teacher(pair.student, teacher.model)}")
-    return settings, pair
-
-
-def _with_shape_of(trained: nn.Module, settings: PretrainSettings, request: Request) -> PretrainSettings:
+def _with_shape_of(trained: nn.Module, settings: PretrainSettings, request: PretrainRequest) -> PretrainSettings:
     """The settings with the shape of a trained model. Overriding its shape is an error; dropouts may differ."""
     shape = {f"model.{each.name}": each.value for each in configuration.iter_settings(trained.config)}
     requested = configuration.with_overrides(settings, {})

@@ -1,4 +1,4 @@
-"""The settings of a pre-training run, and the published settings of a preset."""
+"""The settings of a pre-training run."""
 
 import dataclasses
 from dataclasses import dataclass, field
@@ -190,29 +190,6 @@ class PretrainSettings(configuration.Typed, group=""):
             teacher_shape = shape_of(teacher, length, share, vocabulary if has_logits else "none")
             flops += model_flops_per_token(teacher_shape) / 3
         return flops
-
-
-def preset_settings(preset: str, overrides: dict | None = None, has_teacher: bool = False) -> PretrainSettings:
-    """The published settings of a preset with overrides by dotted name; with a teacher the objective is
-    distillation."""
-    found = registry.preset(preset)
-    family = registry.family_of(found.model).family
-    defaults, groups = PretrainSettings(objective=_objective_kind(family, has_teacher)()), {}
-    for name, value in found.published.items():
-        group, _, inside = name.partition(".")
-        if not (has_teacher and group == "objective"):
-            groups.setdefault(group, {})[inside] = value
-    # Replaced all at once: the model or the data alone may be invalid together with the defaults.
-    published = {
-        group: configuration.with_overrides(getattr(defaults, group), values) for group, values in groups.items()
-    }
-    settings = dataclasses.replace(defaults, model=found.model, **published)
-    overrides = dict(overrides or {})
-    if "schedule.warmup_fraction" in overrides:  # it takes precedence over a published number of warmup steps
-        overrides.setdefault("schedule.warmup_steps", None)
-    settings = changed_of_family(settings, overrides, family)
-    configuration.refuse_unused(settings, overrides)
-    return settings
 
 
 def changed_of_family(settings: S, overrides: dict, family: str) -> S:

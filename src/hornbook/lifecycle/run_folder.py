@@ -1,0 +1,118 @@
+"""The folder that a command writes: its record (`run.json`), from which it is resumed or refused, and its results.
+
+A command holds the lock of the folder (`locking.py`) while it calls `is_started`, then `read_record` and `refuse` or
+`write_record`, and writes its results last.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import hornbook
+from hornbook import config as configuration
+from hornbook.files import link, read_json, refusing_damage, replacing, write_json
+from hornbook.lifecycle.resuming import Difference
+
+RECORD = "run.json"
+SCORES = "scores.json"  # written last: a folder with this file is finished
+
+
+@dataclass(frozen=True)
+class RunFolder:
+    """A folder that `command` writes. `marks` are the files of which any one shows that it was started; the first is
+    the record. `what` names the contents in messages."""
+
+    path: Path
+    command: str
+    marks: tuple[str, ...] = (RECORD,)
+    what: str = "a run"
+
+    @property
+    def record(self) -> Path:
+        return self.path / self.marks[0]
+
+    @property
+    def has_record(self) -> bool:
+        return self.record.exists()
+
+    @property
+    def is_finished(self) -> bool:
+        return (self.path / SCORES).exists()
+
+    def is_started(self, resume: bool) -> bool:
+        """Whether the folder holds a run, which is to be resumed. Raises a ValueError if there is one and `resume` is
+        False, or if the folder holds something else."""
+        if any((self.path / mark).exists() for mark in self.marks):
+            if not resume:
+                raise ValueError(
+                    f"{self.path} already holds {self.what}: add --resume to resume it, or choose another --out"
+                )
+            return True
+        if self.path.exists() and any(path for path in self.path.iterdir() if not path.name.endswith(".tmp")):
+            raise ValueError(f"{self.path} exists and is not {self.what}: choose another --out, or empty it")
+        return False
+
+    def write_record(
+        self,
+        request: Mapping[str, Any],
+        inputs: Mapping[str, Any],
+        settings: Any = None,
+        runtime: Mapping[str, Any] | None = None,
+        **about: Any,
+    ) -> dict[str, Any]:
+        """Writes and returns the record: the `request` as the user gave it, the resolved `settings`, what identifies
+        the `inputs` (fingerprints), the `runtime`, and more facts `about` the run."""
+        values = {"hornbook": hornbook.__version__, "torch": version("torch"), "command": self.command, **about}
+        values |= {"request": request, "inputs": inputs, "runtime": runtime}
+        if settings is not None:
+            values |= {"settings": configuration.to_dict(settings), "unused": configuration.unused_names(settings)}
+        write_json(self.record, values)
+        return values
+
+    def read_record(self, check: Callable[[dict[str, Any]], Any] = lambda record: None) -> dict[str, Any]:
+        """The record. Raises a ValueError if another command wrote it, or if it is damaged: if `check`, which reads
+        the values that the command needs, fails."""
+        record = read_json(self.record)
+        if (command := record.get("command")) is None:
+            raise ValueError(f"{self.record} lacks command, so no run wrote it: restore the file")
+        if command != self.command:
+            raise ValueError(
+                f"{self.path} holds a run of '{command}', not of '{self.command}': resume it with that command, or "
+                "choose another --out"
+            )
+        with refusing_damage(self.record):
+            check(record)
+        return record
+
+    def refuse(self, differences: Iterable[Difference]) -> None:
+        """Raises a ValueError that lists the differences from the record, if there are any."""
+        details = "; ".join(
+            f"{name} is {'not set' if recorded is None else recorded}"
+            + (" and is now left out" if given is None else f", not {given}")
+            for name, recorded, given in differences
+        )
+        if details:
+            raise ValueError(
+                f"{self.path} was started with other settings: {details}; leave these options out to resume, or "
+                "choose another --out"
+            )
+
+    def refuse_other_input(self, what: str, recorded: Any, now: Any) -> None:
+        """Raises a ValueError if the fingerprint of an input differs from the recorded one."""
+        if recorded != now:
+            raise ValueError(f"{what} is not what {self.path} was started with: restore it, or choose another --out")
+
+    def publish(self, source: Path) -> None:
+        """Links the files in `source` to the root of the folder, one by one and without copying."""
+        for file in source.iterdir():
+            if file.is_file():
+                with replacing(self.path / file.name) as temporary:
+                    link(file, temporary)
+
+
+def recorded(out: str | Path | None, *names: str) -> dict[str, Any]:
+    """The first of the records `names` (by default `run.json`) that the folder `out` has; empty if it has none."""
+    files = [Path(out) / name for name in names or (RECORD,)] if out is not None else []
+    return next((read_json(file) for file in files if file.exists()), {})
