@@ -82,7 +82,7 @@ def passing(model, runtime: Runtime, batches: list[Batch]) -> Callable[[], None]
     if runtime.device.type != "cuda":
         return lambda: [one(batch) for batch in batches]
     captured, pool = [], torch.cuda.graph_pool_handle()
-    for step_inputs in (StepInputs(batch, {}) for batch in batches):
+    for step_inputs in (StepInputs(batch) for batch in batches):
         batch = padded_to_bucket(
             step_inputs, bucket_for(step_inputs, model.config.max_positions)
         ).batch  # as a captured step reads it

@@ -9,7 +9,6 @@ differ by its draws. Validation is the same for both: its weights are put into o
 """
 
 import argparse
-import dataclasses
 import tempfile
 from pathlib import Path
 
@@ -64,7 +63,7 @@ class Comparison:
             if batch.num_tokens == self.num_sequences * self.args.length:
                 labels_T = batch.labels_T.clone()
                 labels_T[batch.starts[1:].long() - 1] = -1
-                yield taken, dataclasses.replace(batch, labels_T=labels_T).to(self.runtime.device)
+                yield taken, batch.with_values("tokens", labels_T=labels_T).to(self.runtime.device)
                 taken += 1
 
     def measured(self, model: Gpt2) -> dict[str, float]:

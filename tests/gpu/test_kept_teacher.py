@@ -1,7 +1,6 @@
 """Steps with what was kept of a teacher: captured and plain, the losses and weights of a teacher that runs."""
 
 import copy
-import dataclasses
 
 import numpy as np
 import pytest
@@ -70,7 +69,7 @@ def losses_of(output: Output, recipe: Recipe, is_kept: bool, runtime: Runtime) -
     stepper = Stepper(pair, objective, make_optimizer(pair, OptimizerSettings(lr=1e-4)), runtime, 0, 1.0, 65_536)
     if is_kept:
         numbers = [number * A_BATCH + np.arange(batch.num_sequences) for number, batch in enumerate(batches)]
-        batches = [dataclasses.replace(a, numbers_host=b) for a, b in zip(batches, numbers, strict=True)]
+        batches = [a.with_values("sequences", numbers_host=b) for a, b in zip(batches, numbers, strict=True)]
         absent = torch.nn.Identity()  # nothing but its size is asked again
         absent.config = large.config
         pair._teacher = (absent,)

@@ -3,6 +3,7 @@
 Weights change only here and in `captured.py`, which replays the same step as a CUDA graph.
 """
 
+import dataclasses
 import gc
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -19,7 +20,7 @@ from hornbook.train.optimizer import set_learning_rate
 from hornbook.train.randomness import seed_of
 
 TOKEN_BUCKET = 1024  # on CUDA, micro-batches are padded to a multiple of this: at most 2% of 65,536 tokens
-TARGET_BUCKET = 128
+ENTRY_BUCKET = 128  # the same for targets and other streams
 Result = TypeVar("Result")
 
 
@@ -109,21 +110,16 @@ class Stepper:
         return bucketed(step_inputs) if self.runtime.device.type == "cuda" else step_inputs
 
 
-def bucketed(
-    step_inputs: StepInputs, token_bucket: int = TOKEN_BUCKET, target_bucket: int = TARGET_BUCKET
-) -> StepInputs:
+def bucketed(step_inputs: StepInputs, token_bucket: int = TOKEN_BUCKET, entry_bucket: int = ENTRY_BUCKET) -> StepInputs:
     """The step padded with extra tokens, sequences and targets of weight 0, which leave sums and gradients unchanged.
-    Tokens are padded to a multiple of `token_bucket`, the targets of each term to a multiple of `target_bucket`."""
+    Tokens are padded to a multiple of `token_bucket`, targets and other streams to a multiple of `entry_bucket`."""
     batch = step_inputs.batch
     num_tokens = -(-batch.num_tokens // token_bucket) * token_bucket
     num_padding_sequences = -(-(num_tokens - batch.num_tokens) // batch.longest)
     num_padding_sequences = -(-num_padding_sequences // batch.group_size) * batch.group_size
-    padded = batch.bucketed(num_tokens, batch.num_sequences + num_padding_sequences)
-    targets = {
-        term: target.padded_to(-(-len(target.positions_K) // target_bucket) * target_bucket, padded.num_sequences)
-        for term, target in step_inputs.targets.items()
-    }
-    return StepInputs(padded, targets)
+    sizes = {name: -(-each.num_entries // entry_bucket) * entry_bucket for name, each in batch.streams.items()}
+    padded = batch.bucketed(num_tokens, batch.num_sequences + num_padding_sequences, sizes)
+    return dataclasses.replace(step_inputs, batch=padded)
 
 
 def _is_out_of_memory(error: Exception) -> bool:
