@@ -33,7 +33,7 @@ from hornbook.tasks.saved import make_task, output_for
 from hornbook.text.tokenizer import Tokenizer
 from hornbook.train.captured import bucket_for, padded_to_bucket
 from hornbook.train.device import Runtime, decide, prepare
-from hornbook.train.objective import StepInputs
+from hornbook.train.objective import StepInputs, TrainingModule
 from hornbook.train.optimizer import make_optimizer
 from hornbook.train.settings import OptimizerSettings, RuntimeSettings
 from hornbook.train.step import Stepper
@@ -59,7 +59,9 @@ def shape(name: str, vocab_size: int):
 
 def stepping(model, objective, runtime: Runtime, batches: list[Batch]) -> Callable[[], None]:
     """A round: one step on each batch."""
-    stepper = Stepper(model, objective, make_optimizer(model, OptimizerSettings()), runtime, 0, 1.0, 1 << 17)
+    stepper = Stepper(
+        TrainingModule(model, objective), make_optimizer(model, OptimizerSettings()), runtime, 0, 1.0, 1 << 17
+    )
     number = 0
 
     def round_() -> None:

@@ -26,6 +26,7 @@ from hornbook.models.gpt import Gpt2
 from hornbook.models.registry import PRESETS
 from hornbook.objectives.clm import ClmObjective
 from hornbook.train.device import Runtime, decide, prepare
+from hornbook.train.objective import TrainingModule
 from hornbook.train.optimizer import set_learning_rate
 from hornbook.train.settings import OptimizerSettings, RuntimeSettings, ScheduleSettings
 from hornbook.train.validation import validate
@@ -67,7 +68,7 @@ class Comparison:
                 taken += 1
 
     def measured(self, model: Gpt2) -> dict[str, float]:
-        return validate(model, self.objective, self.held_out, self.runtime)
+        return validate(TrainingModule(model, self.objective), self.held_out, self.runtime)
 
     def their_model(self, seed: int) -> transformers.GPT2LMHeadModel:
         torch.manual_seed(seed)

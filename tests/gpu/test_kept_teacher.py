@@ -17,6 +17,7 @@ from hornbook.runs.distillation.task_stages import with_teacher
 from hornbook.runs.distillation.teacher import Teacher
 from hornbook.tasks.objective import TaskObjective
 from hornbook.train.device import Runtime
+from hornbook.train.objective import TrainingModule
 from hornbook.train.optimizer import make_optimizer
 from hornbook.train.settings import OptimizerSettings
 from hornbook.train.step import Stepper
@@ -66,7 +67,9 @@ def losses_of(output: Output, recipe: Recipe, is_kept: bool, runtime: Runtime) -
     kept = InMemory(large.eval(), columns, batches, runtime) if is_kept else None
     teacher = Teacher("", None, copy.deepcopy(large), None, "")
     pair, objective = with_teacher(student, TaskObjective(output), recipe, teacher, 0, kept)
-    stepper = Stepper(pair, objective, make_optimizer(pair, OptimizerSettings(lr=1e-4)), runtime, 0, 1.0, 65_536)
+    stepper = Stepper(
+        TrainingModule(pair, objective), make_optimizer(pair, OptimizerSettings(lr=1e-4)), runtime, 0, 1.0, 65_536
+    )
     if is_kept:
         numbers = [number * A_BATCH + np.arange(batch.num_sequences) for number, batch in enumerate(batches)]
         batches = [a.with_values("sequences", numbers_host=b) for a, b in zip(batches, numbers, strict=True)]

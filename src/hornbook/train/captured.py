@@ -115,7 +115,7 @@ class CapturedSteps:
 
     def _capture(self, step_inputs: StepInputs) -> _Captured:
         stepper = self.stepper
-        stepper.model.train()
+        stepper.module.train()
         with warm_up_on_side_stream():  # loads and compiles every kernel for these shapes; changes no weights
             for _ in range(NUM_WARM_UPS):
                 self._loss(step_inputs)[0].backward()
@@ -145,7 +145,7 @@ class CapturedSteps:
         weights = stepper.objective.weights
         counts = {term: torch.where(count > 0, count, 1.0) for term, count in step_inputs.counts().items()}
         with stepper.runtime.autocast():
-            sums = stepper.objective.sums(stepper.model, step_inputs)
+            sums = stepper.module(step_inputs)
         terms = {term: sums[term] / counts[term] for term in weights}
         return sum(weights[term] * terms[term] for term in weights), [each.detach() for each in terms.values()]
 

@@ -94,3 +94,22 @@ class Objective(Protocol):
     def evaluate(self, model: nn.Module, step_inputs: StepInputs) -> dict[str, Tensor]:
         """For validation: the loss sums, and metrics such as `<term>_accuracy` (any `<term>_*`) summed over targets."""
         ...
+
+
+class TrainingModule(nn.Module):
+    """A model with its objective: the inputs of a micro-batch in, the sum of each loss term out.
+
+    Everything that training computes with the weights happens in `forward`, so that `torch.compile`,
+    `DistributedDataParallel` and FSDP can wrap it like any other module. Weights are saved by their names in `model`.
+    """
+
+    def __init__(self, model: nn.Module, objective: Objective):
+        super().__init__()
+        self.model = model
+        self.objective = objective
+        self.training = model.training
+
+    def forward(self, step_inputs: StepInputs, with_metrics: bool = False) -> dict[str, Tensor]:
+        """The sum of each loss term over its targets; with metrics, also those of `Objective.evaluate`."""
+        compute = self.objective.evaluate if with_metrics else self.objective.sums
+        return compute(self.model, step_inputs)

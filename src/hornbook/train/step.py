@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from hornbook.batch import Batch
 from hornbook.train.captured import CapturedSteps
 from hornbook.train.device import Runtime
-from hornbook.train.objective import Objective, StepInputs
+from hornbook.train.objective import Objective, StepInputs, TrainingModule
 from hornbook.train.optimizer import set_learning_rate
 from hornbook.train.randomness import seed_of
 
@@ -35,27 +35,35 @@ class StepResult:
 
 
 class Stepper:
-    """Runs training steps of one model with one objective and one optimizer."""
+    """Runs training steps of one module with one optimizer."""
 
     def __init__(
         self,
-        model: nn.Module,
-        objective: Objective,
+        module: TrainingModule,
         optimizer: torch.optim.Optimizer,
         runtime: Runtime,
         seed: int,
         clip: float,
         micro_tokens: int,
     ):
-        self.model = model
-        self.objective = objective
+        self.module = module
         self.optimizer = optimizer
         self.runtime = runtime
         self.seed = seed
         self.clip = clip
         self.micro_tokens = micro_tokens
         self.generator = torch.Generator(runtime.device)
-        self.captured = CapturedSteps(self) if runtime.graphs and getattr(objective, "is_capturable", False) else None
+        self.captured = (
+            CapturedSteps(self) if runtime.graphs and getattr(self.objective, "is_capturable", False) else None
+        )
+
+    @property
+    def model(self) -> nn.Module:
+        return self.module.model
+
+    @property
+    def objective(self) -> Objective:
+        return self.module.objective
 
     def take(self, batch: Batch, number: int, lr: float) -> StepResult:
         """One update on batch `number`. If memory runs out, repeats the step with micro-batches of half the size."""
@@ -76,7 +84,7 @@ class Stepper:
                 torch.cuda.empty_cache()
 
     def _take(self, batch: Batch, number: int, lr: float) -> StepResult:
-        self.model.train()
+        self.module.train()
         self.generator.manual_seed(seed_of(self.seed, number, "draw"))
         step_inputs = self.objective.prepare(batch, self.generator)
         if self.captured is not None and batch.num_tokens <= self.micro_tokens:
@@ -89,7 +97,7 @@ class Stepper:
         for i, micro_batch in enumerate(step_inputs.split(self.micro_tokens)):
             torch.manual_seed(seed_of(self.seed, number, i, "dropout"))
             with self.runtime.autocast():
-                sums = self.objective.sums(self.model, self._bucketed(micro_batch))
+                sums = self.module(self._bucketed(micro_batch))
             sum(weights[term] * sums[term] / counts[term] for term in weights).backward()
             terms = {term: terms[term] + sums[term].detach() / counts[term] for term in weights}
         norm = self.grad_norm()
