@@ -34,7 +34,7 @@ from hornbook.tasks.saved import make_task, output_for
 from hornbook.text.tokenizer import Tokenizer
 from hornbook.train.captured import bucket_for, padded_to_bucket
 from hornbook.train.device import Runtime, decide, prepare
-from hornbook.train.objective import StepInputs
+from hornbook.train.objective import StepInputs, TrainingModule
 from hornbook.train.optimizer import make_optimizer
 from hornbook.train.settings import OptimizerSettings, RuntimeSettings
 from hornbook.train.step import Stepper
@@ -60,7 +60,9 @@ def shape(name: str, vocab_size: int):
 
 def stepping(model, objective, runtime: Runtime, batches: list[Batch]) -> Callable[[], None]:
     """A round: one step on each batch."""
-    stepper = Stepper(model, objective, make_optimizer(model, OptimizerSettings()), runtime, 0, 1.0, 1 << 17)
+    stepper = Stepper(
+        TrainingModule(model, objective), make_optimizer(model, OptimizerSettings()), runtime, 0, 1.0, 1 << 17
+    )
     number = 0
 
     def round_() -> None:
@@ -83,7 +85,7 @@ def passing(model, runtime: Runtime, batches: list[Batch]) -> Callable[[], None]
     if runtime.device.type != "cuda":
         return lambda: [one(batch) for batch in batches]
     captured, pool = [], torch.cuda.graph_pool_handle()
-    for step_inputs in (StepInputs(batch, {}) for batch in batches):
+    for step_inputs in (StepInputs(batch) for batch in batches):
         batch = padded_to_bucket(
             step_inputs, bucket_for(step_inputs, model.config.max_positions)
         ).batch  # as a captured step reads it

@@ -9,7 +9,6 @@ differ by its draws. Validation is the same for both: its weights are put into o
 """
 
 import argparse
-import dataclasses
 import tempfile
 from pathlib import Path
 
@@ -27,6 +26,7 @@ from hornbook.models.gpt import Gpt2
 from hornbook.objectives.clm import ClmObjective
 from hornbook.runs.pretraining.presets import PRESETS
 from hornbook.train.device import Runtime, decide, prepare
+from hornbook.train.objective import TrainingModule
 from hornbook.train.optimizer import set_learning_rate
 from hornbook.train.settings import OptimizerSettings, RuntimeSettings, ScheduleSettings
 from hornbook.train.validation import validate
@@ -64,11 +64,11 @@ class Comparison:
             if batch.num_tokens == self.num_sequences * self.args.length:
                 labels_T = batch.labels_T.clone()
                 labels_T[batch.starts[1:].long() - 1] = -1
-                yield taken, dataclasses.replace(batch, labels_T=labels_T).to(self.runtime.device)
+                yield taken, batch.with_values("tokens", labels_T=labels_T).to(self.runtime.device)
                 taken += 1
 
     def measured(self, model: Gpt2) -> dict[str, float]:
-        return validate(model, self.objective, self.held_out, self.runtime)
+        return validate(TrainingModule(model, self.objective), self.held_out, self.runtime)
 
     def their_model(self, seed: int) -> transformers.GPT2LMHeadModel:
         torch.manual_seed(seed)

@@ -27,6 +27,7 @@ from hornbook.models.gpt import Gpt2
 from hornbook.objectives.clm import ClmObjective
 from hornbook.runs.pretraining.presets import PRESETS
 from hornbook.train.device import decide, prepare
+from hornbook.train.objective import TrainingModule
 from hornbook.train.optimizer import make_optimizer
 from hornbook.train.settings import OptimizerSettings, RuntimeSettings
 from hornbook.train.step import Stepper
@@ -42,7 +43,12 @@ def ours(config, make, args, runtime) -> tuple[float, float]:
     model.compile_parts()
     objective.compile()
     stepper = Stepper(
-        model, objective, make_optimizer(model, OptimizerSettings()), runtime, 0, 1.0, args.batch * args.length
+        TrainingModule(model, objective),
+        make_optimizer(model, OptimizerSettings()),
+        runtime,
+        0,
+        1.0,
+        args.batch * args.length,
     )
     made = batches(make, range(1_000_000), args.workers, runtime.device)
 

@@ -32,6 +32,7 @@ from hornbook.objectives.masking import Masking, MaskingSettings
 from hornbook.objectives.mlm import MlmObjective
 from hornbook.runs.pretraining.presets import PRESETS
 from hornbook.train.device import Runtime, decide, prepare
+from hornbook.train.objective import TrainingModule
 from hornbook.train.optimizer import make_optimizer, set_learning_rate
 from hornbook.train.settings import OptimizerSettings, RuntimeSettings, ScheduleSettings
 from hornbook.train.step import Stepper
@@ -69,7 +70,7 @@ class Comparison:
             yield number, examples.batch(number, self.num_sequences).to(self.runtime.device)
 
     def measured(self, model: Bert) -> dict[str, float]:
-        return validate(model, self.objective, self.held_out, self.runtime)
+        return validate(TrainingModule(model, self.objective), self.held_out, self.runtime)
 
     def their_model(self, seed: int) -> transformers.BertForPreTraining:
         torch.manual_seed(seed)
@@ -87,7 +88,7 @@ class Comparison:
 def ours(shared, seed: int) -> dict[int, dict]:
     model = shared.as_ours(shared.their_model(seed))
     optimizer = make_optimizer(model, shared.optimizer_settings)
-    stepper = Stepper(model, shared.objective, optimizer, shared.runtime, seed, 1.0, 1 << 20)
+    stepper = Stepper(TrainingModule(model, shared.objective), optimizer, shared.runtime, seed, 1.0, 1 << 20)
     curve = {}
     for number, batch in shared.batches(seed):
         stepper.take(batch, number, shared.args.lr * shared.schedule.lr_ratio(number))

@@ -29,6 +29,7 @@ from hornbook.objectives.masking import Masking, MaskingSettings
 from hornbook.objectives.mlm import MlmObjective
 from hornbook.runs.pretraining.presets import PRESETS
 from hornbook.train.device import decide, prepare
+from hornbook.train.objective import TrainingModule
 from hornbook.train.optimizer import make_optimizer
 from hornbook.train.settings import OptimizerSettings, RuntimeSettings
 from hornbook.train.step import Stepper
@@ -104,7 +105,7 @@ def ours(config, make, args, runtime, special) -> tuple[float, float]:
         model.compile_parts()
         objective.compile()
     optimizer = make_optimizer(model, OptimizerSettings())
-    stepper = Stepper(model, objective, optimizer, runtime, 0, 1.0, args.micro_tokens)
+    stepper = Stepper(TrainingModule(model, objective), optimizer, runtime, 0, 1.0, args.micro_tokens)
     made = batches(make, range(1_000_000), args.workers, runtime.device)
 
     def take(batch: Batch, number: int) -> int:

@@ -1,10 +1,11 @@
-import dataclasses
+import itertools
+from dataclasses import dataclass
 
 import numpy as np
 import pytest
 import torch
 
-from hornbook.batch import Batch, pack
+from hornbook.batch import Batch, Stream, concatenate, offsets, pack, ragged
 
 TENSORS = ("ids_T", "positions_T", "segments_T", "word_starts_T", "starts", "labels_N")
 
@@ -66,7 +67,6 @@ def test_bucketed_adds_dead_sequences(batch):
     # 20 dead tokens in sequences of at most 8, and one left empty
     assert filled.starts_host.tolist() == filled.starts.tolist() == [0, 5, 6, 13, 16, 24, 32, 36, 36]
     assert filled.starts.dtype == torch.int32 and filled.starts_host.dtype == np.int64
-    assert filled.positions_T[16:].tolist() == [*range(8), *range(8), *range(4)]
     assert not filled.ids_T[16:].any() and not filled.segments_T[16:].any() and not filled.word_starts_T[16:].any()
     assert filled.labels_N.tolist() == [1, 0, 0, 1, 0, 0, 0, 0] and filled.longest == 8
     for name in ("ids_T", "positions_T", "segments_T", "word_starts_T"):
@@ -101,4 +101,73 @@ def test_a_batch_knows_whether_its_sequences_are_of_one_length():
     assert chunks.is_uniform and chunks.slice(1, 3).is_uniform and chunks.bucketed(12, 8).is_uniform
     assert not pack([np.arange(4), np.arange(3)]).is_uniform and not pack([np.arange(4)], longest=5).is_uniform
     assert not chunks.bucketed(14, 8).is_uniform  # two dead tokens
-    assert not dataclasses.replace(chunks, starts_host=np.zeros(4, np.int64)).is_uniform  # no sequence says nothing
+    assert not chunks.with_values("tokens", starts_host=np.zeros(4, np.int64)).is_uniform  # no sequence says nothing
+
+
+@dataclass(frozen=True)
+class Entities(Stream):
+    """A made-up stream: entities, each at a token, with a vector."""
+
+    ids_E: torch.Tensor
+    tokens_E: torch.Tensor = ragged(index_into="tokens")
+    vectors_EC: torch.Tensor = ragged(padding=7)
+    names_host: np.ndarray | None = None
+
+
+@pytest.fixture
+def with_entities(batch) -> Batch:
+    """Two entities in the first sequence, none in the second, one in the third and the fourth."""
+    starts_host = offsets([2, 0, 1, 1])
+    entities = Entities(
+        torch.tensor([100, 101, 102, 103]),
+        torch.tensor([1, 4, 8, 15]),
+        torch.arange(8.0).reshape(4, 2),
+        np.array(["a", "b", "c", "d"]),
+        starts_host=starts_host,
+        starts=torch.from_numpy(starts_host).int(),
+    )
+    return batch.with_streams({"entities": entities})
+
+
+def same(one: Batch, two: Batch) -> bool:
+    assert one.streams.keys() == two.streams.keys()
+    for name, stream in one.streams.items():
+        other = two.streams[name]
+        assert type(stream) is type(other) and stream.values.keys() == other.values.keys()
+        for field, value in stream.values.items():
+            assert np.array_equal(value, other.values[field]) and value.dtype == other.values[field].dtype, (
+                name,
+                field,
+            )
+        assert np.array_equal(stream.starts_host, other.starts_host)
+        assert stream.starts is other.starts is None or stream.starts.equal(other.starts)
+    return True
+
+
+def test_a_stream_is_sliced_with_the_batch(with_entities):
+    part = with_entities.slice(2, 4)
+    entities = part.streams["entities"]
+    assert entities.ids_E.tolist() == [102, 103] and entities.names_host.tolist() == ["c", "d"]
+    assert entities.tokens_E.tolist() == [2, 9]  # sequence 2 starts at token 6
+    assert part.ids_T[entities.tokens_E].equal(with_entities.ids_T[torch.tensor([8, 15])])
+    assert entities.starts_host.tolist() == entities.starts.tolist() == [0, 1, 2]
+
+
+@pytest.mark.parametrize("cuts", [(0, 4), (0, 1, 4), (0, 1, 2, 3, 4)])
+def test_concatenated_slices_are_the_batch(cuts, with_entities):
+    numbered = with_entities.with_values("sequences", numbers_host=np.array([9, 8, 7, 6]))
+    for whole in (with_entities, numbered, pack([np.arange(3)] * 4)):
+        assert same(concatenate([whole.slice(a, b) for a, b in itertools.pairwise(cuts)]), whole)
+
+
+def test_a_stream_is_padded_and_moved_with_the_batch(with_entities):
+    filled = with_entities.bucketed(36, 8, {"entities": 6})
+    entities = filled.streams["entities"]
+    assert entities.ids_E.tolist() == [100, 101, 102, 103, 0, 0] and entities.vectors_EC[4:].eq(7).all()
+    assert entities.starts.tolist() == entities.starts_host.tolist() == [0, 2, 2, 3, 4, 6, 6, 6, 6]
+    assert same(filled.slice(0, 4), with_entities)
+    assert with_entities.bucketed(36, 8).streams["entities"].num_entries == 4
+    with pytest.raises(ValueError, match="4 entries do not fit a bucket of 3"):
+        with_entities.bucketed(36, 8, {"entities": 3})
+    moved = with_entities.to(torch.device("meta")).streams["entities"]
+    assert moved.vectors_EC.device.type == moved.starts.device.type == "meta" and moved.names_host is not None

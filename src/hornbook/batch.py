@@ -1,38 +1,196 @@
-"""The packed batch: sequences concatenated into one flat tensor of tokens, with the offset of each. No padding.
+"""The packed batch: named ragged streams (tokens, values per sequence, anything else), concatenated without padding.
 
-Shapes: T tokens, N sequences, K target positions.
+Shapes: T tokens, N sequences, K entries of any stream.
 """
 
 import dataclasses
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from typing import Any, Self
 
 import numpy as np
 import torch
 from torch import Tensor
 
+Values = Tensor | np.ndarray
+TOKENS, SEQUENCES = "tokens", "sequences"  # the streams of every packed batch
 
-@dataclass(frozen=True)
-class Batch:
-    """N packed sequences: sequence i is tokens `starts[i]` to `starts[i + 1]`.
 
-    The offsets are stored twice: on the device (`starts`) for the kernels, and on the host (`starts_host`) so that
-    computing a size never synchronises with the device. The last `num_padding_sequences` sequences only fill a bucket
-    (see `bucketed`); their tokens enter no loss and no count.
+def ragged(padding: float | None = None, index_into: str | None = None, **default: Any) -> Any:
+    """A field of a stream, if it needs more than a type: `padding` is the value of padding entries, where it matters
+    (otherwise they may have any value), and `index_into` names the stream that the values are indices into."""
+    return field(metadata={"padding": padding, "index_into": index_into}, **default)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Stream:
+    """The entries of N sequences, concatenated: those of sequence i are `starts_host[i]` to `starts_host[i + 1]`.
+
+    A subclass is a frozen dataclass whose fields hold one value or row per entry: tensors, which move to the device,
+    or arrays, which stay on the host; None if absent. The offsets are kept on the host so that computing a size never
+    synchronises with the device, and on the device too (`starts`) if kernels read them.
     """
 
+    starts_host: np.ndarray  # int64, N + 1
+    starts: Tensor | None = None  # int32, N + 1
+
+    @property
+    def values(self) -> dict[str, Values]:
+        """The values that are present, by the name of their field."""
+        return {name: value for name in _fields(type(self)) if (value := getattr(self, name)) is not None}
+
+    @property
+    def num_entries(self) -> int:
+        return len(next(iter(self.values.values()))) if self.values else int(self.starts_host[-1])
+
+    def padding_of(self, name: str) -> float | None:
+        """The value of padding entries, or None if any value will do."""
+        return _fields(type(self))[name].get("padding")
+
+    def map_tensors(self, function: Callable[[Tensor], Tensor]) -> Self:
+        tensors = self.values | {"starts": self.starts}
+        return dataclasses.replace(
+            self, **{name: function(value) for name, value in tensors.items() if isinstance(value, Tensor)}
+        )
+
+    def slice(self, first: int, last: int, origins: Mapping[str, int]) -> Self:
+        """The entries of sequences `first` to `last` (exclusive); `origins` holds each stream's first entry there."""
+        start, stop = int(self.starts_host[first]), int(self.starts_host[last])
+        values = {name: value[start:stop] for name, value in self.values.items()}
+        return dataclasses.replace(
+            self,
+            **values | {name: values[name] - origins[other] for name, other in self._indices().items()},
+            starts_host=self.starts_host[first : last + 1] - start,
+            starts=None if self.starts is None else self.starts[first : last + 1] - start,
+        )
+
+    def padded(self, num_entries: int, num_sequences: int, longest: int | None = None) -> Self:
+        """Followed by padding, to exactly `num_entries` entries and `num_sequences` sequences. A padding sequence has
+        at most `longest` entries; by default the first one has all."""
+        missing = num_entries - self.num_entries
+        if missing < 0:
+            raise ValueError(f"{self.num_entries} entries do not fit a bucket of {num_entries}")
+        new = self.padding_ends(num_entries, num_sequences, longest)
+        return dataclasses.replace(
+            self,
+            **{
+                name: _concatenate([value, _full(value, missing, self.padding_of(name) or 0)])
+                for name, value in self.values.items()
+            },
+            starts_host=np.concatenate([self.starts_host, new]),
+            starts=None
+            if self.starts is None
+            else torch.cat([self.starts, to_device(new.astype(np.int32), self.starts.device)]),
+        )
+
+    def padding_ends(self, num_entries: int, num_sequences: int, longest: int | None = None) -> np.ndarray:
+        """The offset of the end of each padding sequence in a bucket of this size, int64."""
+        numbers = np.arange(1, num_sequences + 2 - len(self.starts_host))
+        return np.minimum(self.num_entries + (longest or num_entries) * numbers, num_entries)
+
+    @classmethod
+    def concatenated(cls, streams: Sequence[Self], origins: Sequence[Mapping[str, int]]) -> Self:
+        """The streams of several batches as one; `origins` holds, for each batch, the number of entries before it in
+        each stream. All have the same values."""
+        first = streams[0]
+        ends = offsets([each.num_entries for each in streams])
+        starts = [each.starts_host[:-1] + end for each, end in zip(streams, ends, strict=False)]
+        starts_host = np.concatenate([*starts, ends[-1:]])
+        values = {name: [each.values[name] for each in streams] for name in first.values}
+        for name, other in first._indices().items():
+            values[name] = [each + origin[other] for each, origin in zip(values[name], origins, strict=True)]
+        return dataclasses.replace(
+            first,
+            **{name: _concatenate(each) for name, each in values.items()},
+            starts_host=starts_host,
+            starts=None if first.starts is None else to_device(starts_host.astype(np.int32), first.starts.device),
+        )
+
+    def _indices(self) -> dict[str, str]:
+        """The present values that are indices, each with the name of the stream that it points into."""
+        others = {name: _fields(type(self))[name].get("index_into") for name in self.values}
+        return {name: other for name, other in others.items() if other}
+
+
+@cache
+def _fields(stream: type[Stream]) -> dict[str, Mapping[str, Any]]:
+    """The fields of a kind of stream that hold values, with the arguments of `ragged`."""
+    return {
+        each.name: each.metadata for each in dataclasses.fields(stream) if each.name not in ("starts_host", "starts")
+    }
+
+
+@dataclass(frozen=True)
+class Tokens(Stream):
     ids_T: Tensor  # int64
     positions_T: Tensor  # int64, counted from 0 in each sequence
     segments_T: Tensor  # int64, 0 or 1
     word_starts_T: Tensor  # bool, True at the first token of a word
-    starts: Tensor  # int32, N + 1
-    starts_host: np.ndarray  # int64, N + 1
-    longest: int  # upper bound on the sequence lengths
-    labels_N: Tensor | None = None  # sequence labels of a task: a class, a number, or a row of them per sequence
-    labels_T: Tensor | None = None  # int64, token labels of a task; -1 is ignored
+    labels_T: Tensor | None = ragged(padding=-1, default=None)  # int64, token labels of a task; -1 is ignored
+
+
+@dataclass(frozen=True)
+class Sequences(Stream):
+    """One entry per sequence."""
+
+    labels_N: Tensor | None = None  # labels of a task: a class, a number, or a row of them per sequence
+    numbers_host: np.ndarray | None = None  # int64: index of each sequence in the training set, where needed
+
+
+@dataclass(frozen=True)
+class Batch:
+    """N packed sequences, as streams by name; the streams have the same sequences. `Tokens` is always there, and its
+    values and offsets are attributes of the batch too, as are those of `Sequences`.
+
+    The last `num_padding_sequences` sequences only fill a bucket (see `bucketed`); their entries enter no loss and no
+    count.
+    """
+
+    streams: dict[str, Stream]
+    longest: int  # upper bound on the tokens per sequence
     group_size: int = 1  # consecutive sequences that are classified together, such as the endings of one question
     num_padding_sequences: int = 0  # sequences at the end that only fill a bucket
-    numbers_host: np.ndarray | None = None  # int64, N: index of each sequence in the training set, where needed
+
+    @property
+    def tokens(self) -> Tokens:
+        return self.streams[TOKENS]
+
+    @property
+    def ids_T(self) -> Tensor:
+        return self.tokens.ids_T
+
+    @property
+    def positions_T(self) -> Tensor:
+        return self.tokens.positions_T
+
+    @property
+    def segments_T(self) -> Tensor:
+        return self.tokens.segments_T
+
+    @property
+    def word_starts_T(self) -> Tensor:
+        return self.tokens.word_starts_T
+
+    @property
+    def labels_T(self) -> Tensor | None:
+        return self.tokens.labels_T
+
+    @property
+    def starts(self) -> Tensor:
+        return self.tokens.starts
+
+    @property
+    def starts_host(self) -> np.ndarray:
+        return self.tokens.starts_host
+
+    @property
+    def labels_N(self) -> Tensor | None:
+        return self.streams[SEQUENCES].labels_N
+
+    @property
+    def numbers_host(self) -> np.ndarray | None:
+        return self.streams[SEQUENCES].numbers_host
 
     @property
     def num_tokens(self) -> int:
@@ -60,38 +218,33 @@ class Batch:
     def num_real_tokens(self) -> int:
         return int(self.starts_host[self.num_real_sequences])
 
-    def to(self, device: torch.device, non_blocking: bool = True) -> "Batch":
-        return self._map_tensors(lambda tensor: tensor.to(device, non_blocking=non_blocking))
+    def with_streams(self, streams: Mapping[str, Stream]) -> Self:
+        """With these streams added, or in place of those of the same name."""
+        return dataclasses.replace(self, streams={**self.streams, **streams})
 
-    def pin_memory(self) -> "Batch":
-        return self._map_tensors(lambda tensor: tensor.pin_memory())
+    def with_values(self, stream: str, **values: Any) -> Self:
+        """With other values in one stream: `batch.with_values("tokens", ids_T=ids_T)`."""
+        return self.with_streams({stream: dataclasses.replace(self.streams[stream], **values)})
 
-    def _map_tensors(self, function: Callable[[Tensor], Tensor]) -> "Batch":
-        fields = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
-        return dataclasses.replace(
-            self, **{name: function(value) for name, value in fields.items() if isinstance(value, Tensor)}
-        )
+    def to(self, device: torch.device, non_blocking: bool = True) -> Self:
+        return self._map(lambda stream: stream.map_tensors(lambda x: x.to(device, non_blocking=non_blocking)))
 
-    def slice(self, first: int, last: int) -> "Batch":
+    def pin_memory(self) -> Self:
+        return self._map(lambda stream: stream.map_tensors(Tensor.pin_memory))
+
+    def _map(self, function: Callable[[Stream], Stream]) -> Self:
+        return self.with_streams({name: function(stream) for name, stream in self.streams.items()})
+
+    def slice(self, first: int, last: int) -> Self:
         """Sequences `first` to `last` (exclusive) as a new batch."""
-        start, stop = int(self.starts_host[first]), int(self.starts_host[last])
-        return Batch(
-            ids_T=self.ids_T[start:stop],
-            positions_T=self.positions_T[start:stop],
-            segments_T=self.segments_T[start:stop],
-            word_starts_T=self.word_starts_T[start:stop],
-            starts=self.starts[first : last + 1] - start,
-            starts_host=self.starts_host[first : last + 1] - start,
-            longest=self.longest,
-            labels_N=None if self.labels_N is None else self.labels_N[first:last],
-            labels_T=None if self.labels_T is None else self.labels_T[start:stop],
-            group_size=self.group_size,
-            num_padding_sequences=max(0, last - max(first, self.num_real_sequences)),
-            numbers_host=None if self.numbers_host is None else self.numbers_host[first:last],
-        )
+        origins = {name: int(stream.starts_host[first]) for name, stream in self.streams.items()}
+        num_padding = max(0, last - max(first, self.num_real_sequences))
+        part = self._map(lambda stream: stream.slice(first, last, origins))
+        return dataclasses.replace(part, num_padding_sequences=num_padding)
 
-    def bucketed(self, num_tokens: int, num_sequences: int) -> "Batch":
-        """The batch followed by padding sequences, to exactly `num_tokens` tokens and `num_sequences` sequences.
+    def bucketed(self, num_tokens: int, num_sequences: int, sizes: Mapping[str, int] | None = None) -> Self:
+        """The batch followed by padding sequences, to exactly `num_tokens` tokens and `num_sequences` sequences; the
+        other streams get as many entries as `sizes` has for them, else no padding.
 
         A step captured or compiled for one shape then serves every batch that fits in the bucket.
         """
@@ -102,29 +255,24 @@ class Batch:
                 f"{self.num_tokens} tokens in {self.num_sequences} sequences do not fit a bucket of {num_tokens} "
                 f"tokens and {num_sequences} sequences of at most {self.longest}"
             )
-        ends = np.minimum(self.num_tokens + self.longest * np.arange(1, num_added + 1), num_tokens)
-        starts_host = np.concatenate([self.starts_host, ends])
-        device = self.ids_T.device
-        new_starts = torch.from_numpy(ends.astype(np.int32)).to(device, non_blocking=True)
-        positions = torch.arange(num_padding_tokens, device=device) % self.longest
-        labels, token_labels = self.labels_N, self.labels_T
-        if labels is not None:
-            labels = torch.cat([labels, labels.new_zeros((num_added, *labels.shape[1:]))])
-        if token_labels is not None:
-            token_labels = torch.cat([token_labels, token_labels.new_full((num_padding_tokens,), -1)])
-        return Batch(
-            ids_T=torch.cat([self.ids_T, self.ids_T.new_zeros(num_padding_tokens)]),
-            positions_T=torch.cat([self.positions_T, positions]),
-            segments_T=torch.cat([self.segments_T, self.segments_T.new_zeros(num_padding_tokens)]),
-            word_starts_T=torch.cat([self.word_starts_T, self.word_starts_T.new_zeros(num_padding_tokens)]),
-            starts=torch.cat([self.starts, new_starts]),
-            starts_host=starts_host,
-            longest=self.longest,
-            labels_N=labels,
-            labels_T=token_labels,
-            group_size=self.group_size,
-            num_padding_sequences=self.num_padding_sequences + num_added,
-        )
+        sizes = {name: stream.num_entries for name, stream in self.streams.items()} | dict(sizes or {})
+        sizes |= {TOKENS: num_tokens, SEQUENCES: num_sequences}
+        most = {TOKENS: self.longest, SEQUENCES: 1}
+        padded = {name: each.padded(sizes[name], num_sequences, most.get(name)) for name, each in self.streams.items()}
+        return dataclasses.replace(self, streams=padded, num_padding_sequences=self.num_padding_sequences + num_added)
+
+
+def concatenate(batches: Sequence[Batch]) -> Batch:
+    """The sequences of several batches, which have the same streams and no padding sequences, as one batch."""
+    first = batches[0]
+    origins: list[dict[str, int]] = [dict.fromkeys(first.streams, 0)]
+    for batch in batches[:-1]:
+        origins.append({name: origins[-1][name] + stream.num_entries for name, stream in batch.streams.items()})
+    streams = {
+        name: stream.concatenated([batch.streams[name] for batch in batches], origins)
+        for name, stream in first.streams.items()
+    }
+    return dataclasses.replace(first, streams=streams, longest=max(batch.longest for batch in batches))
 
 
 def pack(
@@ -143,7 +291,7 @@ def pack(
     [0, 3, 5]
     """
     lengths = np.array([len(sequence) for sequence in sequences], dtype=np.int64)
-    starts = np.concatenate([np.zeros(1, np.int64), np.cumsum(lengths)])
+    starts = offsets(lengths)
     total = int(starts[-1])
     positions = np.arange(total) - np.repeat(starts[:-1], lengths)
 
@@ -151,19 +299,42 @@ def pack(
         values = np.full(total, default, dtype) if arrays is None else np.concatenate(arrays).astype(dtype)
         return torch.from_numpy(values)
 
-    return Batch(
+    tokens = Tokens(
         ids_T=flat(sequences, 0, np.int64),
         positions_T=torch.from_numpy(positions),
         segments_T=flat(segments, 0, np.int64),
         word_starts_T=flat(word_starts, 1, np.bool_),
-        starts=torch.from_numpy(starts.astype(np.int32)),
-        starts_host=starts,
-        longest=int(longest or lengths.max(initial=1)),
-        labels_N=None if labels is None else torch.from_numpy(_int64_or_float32(np.asarray(labels))),
         labels_T=None if token_labels is None else flat(token_labels, -1, np.int64),
-        group_size=group_size,
+        starts_host=starts,
+        starts=torch.from_numpy(starts.astype(np.int32)),
     )
+    labels_N = None if labels is None else torch.from_numpy(_int64_or_float32(np.asarray(labels)))
+    streams = {TOKENS: tokens, SEQUENCES: Sequences(labels_N, starts_host=np.arange(len(lengths) + 1))}
+    return Batch(streams, int(longest or lengths.max(initial=1)), group_size)
+
+
+def offsets(counts: Sequence[int] | np.ndarray) -> np.ndarray:
+    """The offset of each sequence from its number of entries, and the end: int64, N + 1."""
+    return np.concatenate([np.zeros(1, np.int64), np.cumsum(counts, dtype=np.int64)])
 
 
 def _int64_or_float32(values: np.ndarray) -> np.ndarray:
     return values.astype(np.float32 if np.issubdtype(values.dtype, np.floating) else np.int64)
+
+
+def _concatenate(values: list[Values]) -> Values:
+    return torch.cat(values) if isinstance(values[0], Tensor) else np.concatenate(values)
+
+
+def _full(values: Values, size: int, padding: float) -> Values:
+    """`size` padding entries for these values."""
+    shape = (size, *values.shape[1:])
+    if isinstance(values, Tensor):
+        return values.new_full(shape, padding)
+    return np.full(shape, padding, values.dtype)
+
+
+def to_device(array: np.ndarray, device: torch.device) -> Tensor:
+    """Copies to the device asynchronously, from pinned memory."""
+    tensor = torch.from_numpy(array)
+    return tensor.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else tensor.to(device)

@@ -15,6 +15,7 @@ from hornbook.runs.finetuning.settings import LayerSettings
 from hornbook.tasks.objective import TaskObjective
 from hornbook.tasks.task import Features
 from hornbook.train.device import Runtime
+from hornbook.train.objective import TrainingModule
 from hornbook.train.optimizer import make_optimizer
 from hornbook.train.settings import OptimizerSettings
 from hornbook.train.step import Stepper
@@ -45,7 +46,7 @@ def features(num: int = 20) -> Features:
 def trained_for(model: Bert, num_steps: int, settings: LayerSettings | None = None, lr: float = 0.01) -> Bert:
     settings = settings or LayerSettings()
     optimizer = make_optimizer(model, OptimizerSettings(lr=lr), rates(model, settings))
-    stepper = Stepper(model, TaskObjective(model.output), optimizer, CPU, 0, 1.0, 4096)
+    stepper = Stepper(TrainingModule(model, TaskObjective(model.output)), optimizer, CPU, 0, 1.0, 4096)
     batches = TaskBatches(features(), 8, 0)
     for number in range(num_steps):
         stepper.take(batches(number), number, lr)
@@ -133,7 +134,7 @@ def test_the_optimizer_steps_by_these_shares():
     before = copied(model)
     lr = 1e-3
     optimizer = make_optimizer(model, OptimizerSettings(lr=lr, weight_decay=0.0, eps=1e-12), rates(model, settings))
-    stepper = Stepper(model, TaskObjective(model.output), optimizer, CPU, 0, 0.0, 4096)
+    stepper = Stepper(TrainingModule(model, TaskObjective(model.output)), optimizer, CPU, 0, 0.0, 4096)
     stepper.take(TaskBatches(features(), 8, 0)(0), 0, lr)
     share, num_checked = rates(model, settings), 0
     for name, value in model.named_parameters():

@@ -16,6 +16,7 @@ from hornbook.objectives.masking import Masking, MaskingSettings
 from hornbook.objectives.rtd import RtdObjective, RtdSettings
 from hornbook.tasks.objective import TaskObjective
 from hornbook.train.device import Runtime
+from hornbook.train.objective import TrainingModule
 from hornbook.train.optimizer import make_optimizer
 from hornbook.train.settings import OptimizerSettings
 from hornbook.train.step import Stepper
@@ -69,7 +70,7 @@ def batch_of(output: Output, number: int):
 def stepper(model: Bert, graphs: bool, settings: OptimizerSettings | None = None) -> Stepper:
     runtime = Runtime(torch.device("cuda"), torch.bfloat16, False, 1, 0, "test", graphs)
     optimizer = make_optimizer(model, settings or OptimizerSettings(lr=1e-3))
-    return Stepper(model, TaskObjective(model.output), optimizer, runtime, 0, 1.0, 65_536)
+    return Stepper(TrainingModule(model, TaskObjective(model.output)), optimizer, runtime, 0, 1.0, 65_536)
 
 
 PUBLISHED = [
@@ -114,7 +115,7 @@ def test_even_and_uneven_batches_of_the_same_size_by_turns(compiled):
         captured_model.compile_parts()
     steppers = [
         Stepper(
-            model, ClmObjective(), make_optimizer(model, OptimizerSettings(lr=1e-3)),
+            TrainingModule(model, ClmObjective()), make_optimizer(model, OptimizerSettings(lr=1e-3)),
             Runtime(torch.device("cuda"), torch.bfloat16, compiled, 1, 0, "test", graphs), 0, 1.0, 65_536,
         )
         for model, graphs in ((plain_model, False), (captured_model, True))
@@ -168,7 +169,9 @@ def test_captured_next_tokens_beside_a_task_equal_plain_ones(name):
         each = copy.deepcopy(model).cuda()
         runtime = Runtime(torch.device("cuda"), torch.bfloat16, False, 1, 0, "test", graphs)
         objective = AuxiliaryLanguageModel(TaskObjective(output), 0.5)
-        made.append(Stepper(each, objective, make_optimizer(each, OptimizerSettings()), runtime, 0, 1.0, 65_536))
+        made.append(
+            Stepper(TrainingModule(each, objective), make_optimizer(each, OptimizerSettings()), runtime, 0, 1.0, 65_536)
+        )
     for number in range(6):
         a, b = (each.take(batch_of(output, number), number, 1e-3) for each in made)
         for term in ("task", "clm"):
@@ -194,7 +197,7 @@ def electra_steppers(compiled: bool, shared: str = "embeddings") -> tuple[Steppe
             objective.compile()
         runtime = Runtime(torch.device("cuda"), torch.bfloat16, compiled and graphs, 1, 0, "test", graphs)
         optimizer = make_optimizer(pair, OptimizerSettings(lr=1e-3, bias_correction=False))
-        made.append(Stepper(pair, objective, optimizer, runtime, 0, 1.0, 65_536))
+        made.append(Stepper(TrainingModule(pair, objective), optimizer, runtime, 0, 1.0, 65_536))
     return made[0], made[1]
 
 

@@ -18,6 +18,7 @@ from hornbook.objectives.vocabulary_loss import is_fused
 from hornbook.train.device import decide
 from hornbook.train.loop import train
 from hornbook.train.metrics import read_metrics
+from hornbook.train.objective import TrainingModule
 from hornbook.train.optimizer import make_optimizer
 from hornbook.train.settings import OptimizerSettings, RuntimeSettings, ScheduleSettings
 from hornbook.train.step import Stepper, bucketed
@@ -124,7 +125,9 @@ def stepper(micro_tokens: int = 4096, compiled: bool = False, **model_changes) -
     if compiled:
         model.compile_parts()
         objective.compile()
-    return Stepper(model, objective, make_optimizer(model, OptimizerSettings()), runtime(), 0, 1.0, micro_tokens)
+    return Stepper(
+        TrainingModule(model, objective), make_optimizer(model, OptimizerSettings()), runtime(), 0, 1.0, micro_tokens
+    )
 
 
 def test_bfloat16_losses_are_near_float32_ones():

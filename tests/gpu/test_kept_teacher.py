@@ -1,7 +1,6 @@
 """Steps with what was kept of a teacher: captured and plain, the losses and weights of a teacher that runs."""
 
 import copy
-import dataclasses
 
 import numpy as np
 import pytest
@@ -18,6 +17,7 @@ from hornbook.runs.distillation.task_stages import with_teacher
 from hornbook.runs.distillation.teacher import Teacher
 from hornbook.tasks.objective import TaskObjective
 from hornbook.train.device import Runtime
+from hornbook.train.objective import TrainingModule
 from hornbook.train.optimizer import make_optimizer
 from hornbook.train.settings import OptimizerSettings
 from hornbook.train.step import Stepper
@@ -67,10 +67,12 @@ def losses_of(output: Output, recipe: Recipe, is_kept: bool, runtime: Runtime) -
     kept = InMemory(large.eval(), columns, batches, runtime) if is_kept else None
     teacher = Teacher("", None, copy.deepcopy(large), None, "")
     pair, objective = with_teacher(student, TaskObjective(output), recipe, teacher, 0, kept)
-    stepper = Stepper(pair, objective, make_optimizer(pair, OptimizerSettings(lr=1e-4)), runtime, 0, 1.0, 65_536)
+    stepper = Stepper(
+        TrainingModule(pair, objective), make_optimizer(pair, OptimizerSettings(lr=1e-4)), runtime, 0, 1.0, 65_536
+    )
     if is_kept:
         numbers = [number * A_BATCH + np.arange(batch.num_sequences) for number, batch in enumerate(batches)]
-        batches = [dataclasses.replace(a, numbers_host=b) for a, b in zip(batches, numbers, strict=True)]
+        batches = [a.with_values("sequences", numbers_host=b) for a, b in zip(batches, numbers, strict=True)]
         absent = torch.nn.Identity()  # nothing but its size is asked again
         absent.config = large.config
         pair._teacher = (absent,)

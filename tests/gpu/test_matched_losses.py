@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from hornbook.batch import Batch
+from hornbook.batch import Batch, Tokens
 from hornbook.objectives.distillation.losses import relation_sum, vector_sum
 from hornbook.objectives.distillation.matching import Match
 
@@ -59,7 +59,8 @@ def test_relations(monkeypatch, quantity, heads, width, their_width, their_kind,
     starts = np.concatenate([[0], np.cumsum(lengths)])
     zeros = torch.zeros(int(starts[-1]), dtype=torch.int64, device=CUDA)
     on_device = torch.from_numpy(starts.astype(np.int32)).to(CUDA)
-    batch = Batch(zeros, zeros, zeros, zeros.bool(), on_device, starts, longest=128)
+    tokens = Tokens(zeros, zeros, zeros, zeros.bool(), starts=on_device, starts_host=starts)
+    batch = Batch({"tokens": tokens}, longest=128)
     ours = torch.randn(len(zeros), 3, 4, width, device=CUDA).bfloat16()
     theirs = torch.randn(3, len(zeros), 4, their_width, device=CUDA).bfloat16().transpose(0, 1)
     weights = torch.rand(len(zeros), device=CUDA)

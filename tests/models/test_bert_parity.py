@@ -101,9 +101,8 @@ def test_right_to_left_is_left_to_right_backwards(random):
     forward = pack(ids)
     backward = pack([row[::-1] for row in ids])
     positions = torch.from_numpy(np.concatenate([np.arange(len(row))[::-1].copy() for row in ids]))
-    import dataclasses
 
-    backward = dataclasses.replace(backward, positions_T=positions)
+    backward = backward.with_values("tokens", positions_T=positions)
     expected = left(forward)
     found = right(backward)
     for start, stop in zip(forward.starts_host[:-1], forward.starts_host[1:], strict=True):

@@ -1,8 +1,6 @@
 """The next token: what is predicted where, that a split changes nothing, that documents keep apart, and learning; alone
 and beside a task."""
 
-import dataclasses
-
 import numpy as np
 import pytest
 import torch
@@ -72,7 +70,7 @@ def test_a_token_without_a_next_one_enters_no_sum(random):
     batch = batch_of(random, [20, 12], labelled=True)
     labels = batch.labels_T.clone()
     labels[[3, 19, 31]] = -1
-    step_inputs = ClmObjective().prepare(dataclasses.replace(batch, labels_T=labels), torch.Generator())
+    step_inputs = ClmObjective().prepare(batch.with_values("tokens", labels_T=labels), torch.Generator())
     assert float(step_inputs.targets["clm"].count) == 29
     whole = ClmObjective().prepare(batch, torch.Generator())
     with torch.no_grad():

@@ -27,7 +27,7 @@ VECTORS = """
 """
 RELATIONS = """
     import torch
-    from hornbook.batch import Batch
+    from hornbook.batch import Batch, Tokens
     from hornbook.nn.kernels import matching as matched_kernel
     from hornbook.objectives.distillation.losses import _fused_relation_sum, _resplit, relation_sum
     from hornbook.objectives.distillation.matching import Match
@@ -38,7 +38,8 @@ RELATIONS = """
     starts = torch.tensor([0, *lengths], dtype=torch.int32).cumsum(0, dtype=torch.int32)
     num = int(starts[-1]) + 6  # the last are of no sequence
     zeros = torch.zeros(num, dtype=torch.int64)
-    batch = Batch(zeros, zeros, zeros, zeros.bool(), starts, starts.long().numpy(), longest=max(lengths))
+    tokens = Tokens(zeros, zeros, zeros, zeros.bool(), starts=starts, starts_host=starts.long().numpy())
+    batch = Batch({"tokens": tokens}, longest=max(lengths))
     weights = torch.rand(num)
     weights[44:46] = 0
     for quantity in ("attention", "query-relations", "value-relations"):

@@ -82,10 +82,9 @@ def test_hits_count_right_guesses(model, random):
     assert hits["mlm_accuracy"] == (guesses == mlm.values_K).sum()
     assert 0 <= hits["nsp_accuracy"] <= 20
     assert hits["mlm"] == pytest.approx(float(sums["mlm"])) and hits["nsp"] == pytest.approx(float(sums["nsp"]))
-    right = dict(step_inputs.targets)
-    right["mlm"] = type(mlm)(mlm.positions_K, guesses, mlm.weights_K, mlm.starts_host)
+    right = StepInputs(step_inputs.batch.with_values("mlm", values_K=guesses))
     with torch.no_grad():
-        assert pretraining().evaluate(model, StepInputs(step_inputs.batch, right))["mlm_accuracy"] == len(guesses)
+        assert pretraining().evaluate(model, right)["mlm_accuracy"] == len(guesses)
 
 
 def test_without_a_sentence_task_there_is_one_term(model, random):
@@ -156,7 +155,7 @@ def test_dead_tokens_get_no_gradient_where_they_could(model, random):
 def test_too_small_a_bucket_is_refused(random):
     step_inputs = drawn_of(random, [20, 33])
     with pytest.raises(ValueError, match="do not fit a bucket"):
-        step_inputs.targets["mlm"].padded_to(3, 2)
+        step_inputs.targets["mlm"].padded(3, 2)
 
 
 # ---- parts

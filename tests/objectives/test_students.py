@@ -26,7 +26,7 @@ def told(recipe: Recipe | None) -> tuple:
 
 
 def test_the_document_of_recipes_names_what_they_may_say():
-    text = (Path(matching.__file__).parents[3] / "docs" / "recipes.md").read_text(encoding="utf-8")
+    text = (Path(matching.__file__).parents[4] / "docs" / "recipes.md").read_text(encoding="utf-8")
     names = [each.name for kind in (Match, Recipe) for each in dataclasses.fields(kind)]
     words = [
         *matching.LAYER_WORDS,

@@ -13,6 +13,7 @@ from hornbook.objectives.masking import Masking, MaskingSettings
 from hornbook.objectives.mlm import MlmObjective
 from hornbook.train.device import Runtime
 from hornbook.train.loop import Job, LoopSettings
+from hornbook.train.objective import TrainingModule
 from hornbook.train.settings import (
     BatchSettings,
     CheckpointSettings,
@@ -75,9 +76,9 @@ def small_job(model: Bert | None = None, make_batch=small_batch, objective=None,
         load_weights(model, read_weights(folder), folder)
 
     held_out = [small_batch(1_000_000 + i) for i in range(4)]
-    objective = objective or small_objective()
+    module = TrainingModule(model, objective or small_objective())
 
     def check(micro_tokens: int) -> dict[str, float]:
-        return validate(model, objective, held_out, runtime, micro_tokens)
+        return validate(module, held_out, runtime, micro_tokens)
 
-    return Job(model, objective, make_batch, check, lambda folder: save_model(folder, model), load)
+    return Job(module, make_batch, check, lambda folder: save_model(folder, model), load)

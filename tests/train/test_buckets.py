@@ -1,6 +1,7 @@
 """The buckets of captured steps: by the step alone, never longer than the model takes, few, wholly filled; and what is
 held off while a step is captured."""
 
+import dataclasses
 import gc
 
 import numpy as np
@@ -11,7 +12,7 @@ from hornbook.batch import pack
 from hornbook.models.outputs import Output
 from hornbook.objectives.clm import ClmObjective
 from hornbook.tasks.objective import TaskObjective
-from hornbook.train.captured import _no_garbage_collection, bucket_for, padded_to_bucket, starts_host
+from hornbook.train.captured import _copy_into, _no_garbage_collection, bucket_for, padded_to_bucket, starts_host
 from hornbook.train.objective import StepInputs
 
 
@@ -54,10 +55,21 @@ def test_few_buckets_serve_a_run():
     assert len(buckets) <= 10
 
 
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="the offsets are copied from pinned memory")
 def test_a_filled_bucket_holds_the_step():
-    step_inputs = drawn_of([5, 9])
-    assert padded_to_bucket(step_inputs, bucket_for(step_inputs, 128)).batch.num_tokens == 128
+    """As `bucketed` pads it, also when the buffers held a larger step before; padding tokens may be anything."""
+    shared = {"candidates": torch.arange(3)}
+    larger, smaller = (StepInputs(drawn_of(each).batch, shared) for each in ([50, 60, 9, 4], [50, 11, 40]))
+    bucket = bucket_for(larger, 128)
+    assert bucket == bucket_for(smaller, 128) != bucket_for(StepInputs(larger.batch), 128)
+    buffers = padded_to_bucket(larger, bucket)
+    _copy_into(smaller, buffers, bucket)
+    batch = dataclasses.replace(smaller.batch, longest=bucket.longest)
+    padded = batch.bucketed(bucket.tokens, bucket.sequences, dict(bucket.entries))
+    assert buffers.batch.starts.equal(padded.starts) and buffers.batch.num_tokens == 128
+    assert buffers.batch.ids_T[:101].equal(padded.ids_T[:101]) and buffers.batch.longest == 128
+    assert buffers.targets["task"].positions_K[:3].tolist() == [0, 50, 61]
+    assert buffers.targets["task"].weights_K.equal(padded.streams["task"].weights_K)
+    assert buffers.shared["candidates"].tolist() == [0, 1, 2]
 
 
 def test_few_buckets_serve_documents():
@@ -77,7 +89,7 @@ def test_even_batches_have_buckets_of_their_own():
     even, uneven = (bucket_for(drawn_of(lengths), 128) for lengths in ([128] * 8, [128] * 7 + [100, 28]))
     assert even.is_uniform and not uneven.is_uniform
     assert not bucket_for(drawn_of([100] * 8), 128).is_uniform  # would be laid out as 128
-    assert even.tokens == 1024 and dict(bucket_for(next_tokens_of([128] * 33), 128).targets)["clm"] == 33 * 128
+    assert even.tokens == 1024 and dict(bucket_for(next_tokens_of([128] * 33), 128).entries)["clm"] == 33 * 128
 
 
 def test_rooms_know_whether_they_are_even():

@@ -2,10 +2,14 @@
 
 import dataclasses
 import itertools
+from functools import partial
 
 import pytest
 import torch
+from torch.distributed.fsdp import fully_shard
+from torch.nn.parallel import DistributedDataParallel
 
+from hornbook.train.objective import TrainingModule
 from hornbook.train.optimizer import load_optimizer_tensors, make_optimizer, optimizer_tensors
 from hornbook.train.settings import OptimizerSettings, ScheduleSettings
 from hornbook.train.step import Stepper
@@ -14,7 +18,9 @@ from train.small import CPU, small_batch, small_model, small_objective
 
 def stepper(micro_tokens: int, **overrides) -> Stepper:
     model = small_model(**({"dropout": 0.0, "attention_dropout": 0.0} | overrides))
-    return Stepper(model, small_objective(), make_optimizer(model, OptimizerSettings()), CPU, 0, 1.0, micro_tokens)
+    return Stepper(
+        TrainingModule(model, small_objective()), make_optimizer(model, OptimizerSettings()), CPU, 0, 1.0, micro_tokens
+    )
 
 
 def gradients(one: Stepper, batch) -> dict[str, torch.Tensor]:
@@ -35,7 +41,7 @@ def test_four_micro_batches_equal_one_large_batch():
     batch = small_batch(0, num_sequences=12)
     whole, parts = stepper(4096).model.double(), stepper(batch.num_tokens // 4 + 8)
     one = stepper(4096)
-    one.model = whole
+    one.module.model = whole
     parts.model.double()
     parts.model.load_state_dict(whole.state_dict())
     step_inputs = parts.objective.prepare(batch, torch.Generator().manual_seed(1))
@@ -53,11 +59,32 @@ def test_averaging_over_micro_batches_would_not_be_equal():
     one = stepper(4096)
     step_inputs = one.objective.prepare(batch, torch.Generator().manual_seed(1))
     counts = step_inputs.counts()
-    whole = {term: value / counts[term] for term, value in one.objective.sums(one.model, step_inputs).items()}
+    whole = {term: value / counts[term] for term, value in one.module(step_inputs).items()}
     parts = step_inputs.split(batch.num_tokens // 4 + 8)
-    naive = [{t: v / p.counts()[t] for t, v in one.objective.sums(one.model, p).items()} for p in parts]
+    naive = [{t: v / p.counts()[t] for t, v in one.module(p).items()} for p in parts]
     mean = {term: sum(each[term] for each in naive) / len(naive) for term in whole}
     assert any(abs(mean[term] - whole[term]) > 1e-3 for term in whole)
+
+
+@pytest.mark.parametrize("name", ["compiled", "ddp", "fsdp"])
+def test_wrapped_modules_compute_the_same(name, tmp_path):
+    """Everything that is differentiated happens in `forward`, so wrappers see it."""
+    plain, wrapped = (TrainingModule(small_model(dropout=0.0, attention_dropout=0.0), small_objective()) for _ in "ab")
+    step_inputs = plain.objective.prepare(small_batch(0), torch.Generator().manual_seed(1))
+    if name != "compiled":
+        torch.distributed.init_process_group("gloo", init_method=f"file://{tmp_path}/store", rank=0, world_size=1)
+    wrap = {"compiled": partial(torch.compile, backend="eager"), "ddp": DistributedDataParallel, "fsdp": fully_shard}
+    try:
+        sums, expected = wrap[name](wrapped)(step_inputs), plain(step_inputs)
+        for each in (sums, expected):
+            sum(each.values()).backward()
+    finally:
+        if name != "compiled":
+            torch.distributed.destroy_process_group()
+    assert {term: float(value) for term, value in sums.items()} == {t: float(v) for t, v in expected.items()}
+    for (parameter, one), two in zip(plain.named_parameters(), wrapped.parameters(), strict=True):
+        gradient = two.grad.to_local() if name == "fsdp" else two.grad
+        assert torch.allclose(one.grad, gradient, atol=1e-7), parameter
 
 
 def test_out_of_memory_halves_the_parts_and_keeps_masks_and_result():
@@ -167,12 +194,12 @@ def test_rows_that_pad_the_vocabulary_never_move():
     one = stepper(4096, dropout=0.1)
     model = one.model
     config = dataclasses.replace(model.config, vocab_size=60)
-    one.model = type(model)(config)
+    one.module.model = type(model)(config)
     one.model.initialise(torch.Generator().manual_seed(0))
     one.optimizer = make_optimizer(one.model, OptimizerSettings())
     one.objective.masking.ordinary_ids = one.objective.masking.ordinary_ids[:50]
     batch = small_batch(0)
-    batch = dataclasses.replace(batch, ids_T=batch.ids_T.clamp(max=59))
+    batch = batch.with_values("tokens", ids_T=batch.ids_T.clamp(max=59))
     before = one.model.mlm.bias[60:].clone()
     for number in range(3):
         one.take(batch, number, 1e-2)

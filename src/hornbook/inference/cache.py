@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from hornbook.batch import Batch, pack
+from hornbook.batch import Batch, Tokens, pack
 from hornbook.devices import refuse_beyond_memory, warm_up_on_side_stream
 from hornbook.models.gpt import Gpt
 from hornbook.nn.cache import CachePositions, KeyValueCache, cache_dtype
@@ -94,15 +94,9 @@ class DecodingState:
 
     def _step(self, ids_N: Tensor, num_seen: int, common: int | None = None) -> Tensor:
         positions_N = self.lengths_N.clamp(max=self.capacity - 1)
-        batch = Batch(
-            ids_T=ids_N,
-            positions_T=positions_N,
-            segments_T=ids_N,  # unused: a GPT has no segments
-            word_starts_T=ids_N,
-            starts=self.starts,
-            starts_host=self.starts_host,
-            longest=1,
-        )
+        # The segments are unused: a GPT has none.
+        tokens = Tokens(ids_N, positions_N, ids_N, ids_N, starts=self.starts, starts_host=self.starts_host)
+        batch = Batch({"tokens": tokens}, longest=1)
         x_ND = self._forward(batch, CachePositions(self.rows_N, positions_N, True, num_seen, common))
         self.lengths_N += 1
         return self.model.next_token_logits(x_ND)

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from hornbook.batch import Batch
+from hornbook.batch import Batch, Tokens
 from hornbook.models.outputs import Output
 from hornbook.models.transformer import Transformer, TransformerConfig
 from hornbook.nn.padded import PaddedRows
@@ -54,17 +54,15 @@ class PaddedModel(nn.Module):
         ids_NS, mask_NS = input_ids.flatten(0, -2), attention_mask.flatten(0, -2)
         segments_NS = torch.zeros_like(ids_NS) if token_type_ids is None else token_type_ids.flatten(0, -2)
         num_rows, length = ids_NS.shape
-        batch = PaddedBatch(
+        tokens = Tokens(
             ids_T=ids_NS.flatten(),
             positions_T=torch.arange(length).expand(num_rows, length).flatten(),
             segments_T=segments_NS.flatten(),
             word_starts_T=mask_NS.flatten() != 0,
             starts=torch.arange(num_rows + 1) * length,
             starts_host=None,
-            longest=length,
-            group_size=group_size,
-            num_real_N=mask_NS.sum(-1),
         )
+        batch = PaddedBatch({"tokens": tokens}, longest=length, group_size=group_size, num_real_N=mask_NS.sum(-1))
         rows = PaddedRows(mask_NS != 0, self.model.config.direction)
         x_TD = self.model(batch, caches=[rows] * len(self.model.blocks))
         output = self.model.output

@@ -44,7 +44,7 @@ class ClmObjective:
         self.summed_loss = torch.compile(summed_loss, dynamic=True)
 
     def prepare(self, batch: Batch, generator: torch.Generator) -> StepInputs:
-        return StepInputs(batch, {"clm": next_token_targets(batch)})
+        return StepInputs(batch.with_streams({"clm": next_token_targets(batch)}))
 
     def sums(self, model: nn.Module, step_inputs: StepInputs) -> dict[str, Tensor]:
         return {"clm": next_token_loss(model, model(step_inputs.batch), step_inputs.targets["clm"], self.summed_loss)}
@@ -72,10 +72,8 @@ class AuxiliaryLanguageModel:
         self.is_capturable = own.is_capturable
 
     def prepare(self, batch: Batch, generator: torch.Generator) -> StepInputs:
-        step_inputs = self.own.prepare(batch, generator)
-        return StepInputs(
-            step_inputs.batch, step_inputs.targets | {"clm": next_tokens(step_inputs.batch, each_sequence_once=True)}
-        )
+        batch = self.own.prepare(batch, generator).batch
+        return StepInputs(batch.with_streams({"clm": next_tokens(batch, each_sequence_once=True)}))
 
     def sums(self, model: nn.Module, step_inputs: StepInputs) -> dict[str, Tensor]:
         metrics = self.evaluate(model, step_inputs)
@@ -134,7 +132,7 @@ def next_tokens(batch: Batch, each_sequence_once: bool = False) -> Targets:
     positions_K = torch.arange(len(sequence_K), device=device) + offsets_N[sequence_K]
     values_K = batch.ids_T[positions_K + 1]
     weights_K = 1 / num_targets_N[sequence_K] if each_sequence_once else torch.ones(len(values_K), device=device)
-    return Targets(positions_K, values_K, weights_K, starts_host)
+    return Targets(positions_K, values_K, weights_K, starts_host=starts_host)
 
 
 def labelled_tokens(batch: Batch) -> Targets:
@@ -142,4 +140,4 @@ def labelled_tokens(batch: Batch) -> Targets:
     values_K = batch.labels_T[: batch.num_real_tokens]
     starts_host = np.minimum(batch.starts_host, batch.num_real_tokens)
     positions_K = torch.arange(len(values_K), device=values_K.device)
-    return Targets(positions_K, values_K.clamp(min=0), (values_K >= 0).float(), starts_host)
+    return Targets(positions_K, values_K.clamp(min=0), (values_K >= 0).float(), starts_host=starts_host)

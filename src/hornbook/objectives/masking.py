@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from hornbook.batch import Batch
+from hornbook.batch import Batch, to_device
 from hornbook.config import Typed, setting
 from hornbook.train.objective import Targets
 
@@ -70,7 +70,7 @@ class Masking:
         new_K = torch.where(is_random_K, random_K, new_K)
         new_K = torch.where(weights_K > 0, new_K, values_K)
         ids_T = batch.ids_T.scatter(0, positions_K, new_K)
-        return ids_T, Targets(positions_K, values_K, weights_K, starts_host)
+        return ids_T, Targets(positions_K, values_K, weights_K, starts_host=starts_host)
 
     def _select(self, batch: Batch, generator: torch.Generator) -> tuple[Tensor, Tensor, np.ndarray]:
         """Positions, weights and offsets of the selected tokens, as in `Targets`."""
@@ -96,14 +96,14 @@ class Masking:
 
         is_selected_T = is_ordinary_T
         if self.settings.unit != "token":
-            num_selected_N = _to_device(num_selected, device)
+            num_selected_N = to_device(num_selected, device)
             is_selected_T = _select_groups(order_T, group_T, sequence_T, is_ordinary_T, num_selected_N)
             # Move the selected tokens of each sequence to its front, in their order.
             is_other_T = (~is_selected_T[order_T]).long()
             order_T = order_T[torch.argsort(is_other_T + 2 * sequence_T, stable=True)]
         rank_host = np.arange(starts_host[-1]) - np.repeat(starts_host[:-1], num_selected)
         index_host = np.repeat(batch.starts_host[:-1], num_selected) + rank_host
-        positions_K = order_T[_to_device(index_host, device)]
+        positions_K = order_T[to_device(index_host, device)]
         return positions_K, is_selected_T[positions_K].float(), starts_host
 
     def _groups(self, batch: Batch, sequence_T: Tensor, is_ordinary_T: Tensor, generator: torch.Generator) -> Tensor:
@@ -129,12 +129,6 @@ class Masking:
         starts = torch.zeros(num_words + 1, dtype=torch.bool, device=device)
         starts[0] = True
         return starts.scatter(0, ends, True)[:num_words]
-
-
-def _to_device(array: np.ndarray, device: torch.device) -> Tensor:
-    """Copies to the device asynchronously, from pinned memory."""
-    tensor = torch.from_numpy(array)
-    return tensor.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else tensor
 
 
 def _select_groups(

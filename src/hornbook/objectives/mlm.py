@@ -12,7 +12,6 @@ weight x sum / count.
     objective.sums(model, step_inputs)              # {"mlm": ..., "nsp": ...}
 """
 
-import dataclasses
 from dataclasses import dataclass
 from typing import Literal
 
@@ -57,7 +56,7 @@ class MlmObjective:
         targets = {"mlm": mlm}
         if self.sentence:
             targets[self.sentence] = sentence_targets(batch)
-        return StepInputs(dataclasses.replace(batch, ids_T=ids_T), targets)
+        return StepInputs(batch.with_values("tokens", ids_T=ids_T).with_streams(targets))
 
     def sums(self, model: nn.Module, step_inputs: StepInputs) -> dict[str, Tensor]:
         return {
@@ -86,14 +85,16 @@ def sentence_targets(batch: Batch) -> Targets:
     num_real = batch.num_real_sequences
     starts_host = np.minimum(np.arange(batch.num_sequences + 1), num_real)
     labels = batch.labels_N[:num_real]
-    return Targets(batch.starts[:num_real].long(), labels, torch.ones_like(labels, dtype=torch.float32), starts_host)
+    weights = torch.ones_like(labels, dtype=torch.float32)
+    return Targets(batch.starts[:num_real].long(), labels, weights, starts_host=starts_host)
 
 
 def every_token(batch: Batch) -> Targets:
     """One target of value 0 per real token."""
     index_T = torch.arange(batch.num_real_tokens, device=batch.ids_T.device)
     starts_host = batch.starts_host.clip(max=batch.num_real_tokens)
-    return Targets(index_T, torch.zeros_like(index_T), torch.ones_like(index_T, dtype=torch.float32), starts_host)
+    weights_T = torch.ones_like(index_T, dtype=torch.float32)
+    return Targets(index_T, torch.zeros_like(index_T), weights_T, starts_host=starts_host)
 
 
 def summed_loss(logits_KV: Tensor, values_K: Tensor, weights_K: Tensor) -> Tensor:

@@ -174,7 +174,7 @@ class RtdObjective:
             targets |= {"policy": mlm, "baseline": mlm}
         if self.settings.sentence != "none":
             targets[self.settings.sentence] = sentence_targets(batch)
-        return StepInputs(dataclasses.replace(batch, ids_T=ids_T), targets)
+        return StepInputs(batch.with_values("tokens", ids_T=ids_T).with_streams(targets))
 
     def sums(self, model: ElectraPair, step_inputs: StepInputs) -> dict[str, Tensor]:
         guessed = self._guessed(model, step_inputs)
@@ -226,7 +226,7 @@ class RtdObjective:
         logits_KV = model.generator.mlm_logits(x_KD)
         guesses_K = self.guess(logits_KV.detach(), step_inputs.targets["guesses"].values_K, self.settings.temperature)
         original_T = put(step_inputs.batch.ids_T, mlm, mlm.values_K)
-        batch = dataclasses.replace(step_inputs.batch, ids_T=put(step_inputs.batch.ids_T, mlm, guesses_K))
+        batch = step_inputs.batch.with_values("tokens", ids_T=put(step_inputs.batch.ids_T, mlm, guesses_K))
         return _Guessed(x_KD, logits_KV, guesses_K, original_T, batch)
 
     def _judged(self, model: ElectraPair, x_KD: Tensor, guessed: _Guessed, step_inputs: StepInputs) -> _Judged:

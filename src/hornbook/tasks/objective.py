@@ -32,14 +32,14 @@ class TaskObjective:
         self.class_weights = class_weights
 
     def prepare(self, batch: Batch, generator: torch.Generator) -> StepInputs:
-        return StepInputs(
-            batch, {"task": self._token_targets(batch) if batch.labels_T is not None else self._targets(batch)}
-        )
+        targets = self._token_targets(batch) if batch.labels_T is not None else self._targets(batch)
+        return StepInputs(batch.with_streams({"task": targets}))
 
     def _token_targets(self, batch: Batch) -> Targets:
         values_T = batch.labels_T.clamp(min=0)
         weights_T = (batch.labels_T >= 0).float() * self._class_weights(values_T)
-        return Targets(torch.arange(batch.num_tokens, device=values_T.device), values_T, weights_T, batch.starts_host)
+        positions_T = torch.arange(batch.num_tokens, device=values_T.device)
+        return Targets(positions_T, values_T, weights_T, starts_host=batch.starts_host)
 
     def _targets(self, batch: Batch) -> Targets:
         """One target per group of sequences; an unknown class (-1) has weight 0."""
@@ -52,7 +52,8 @@ class TaskObjective:
             values = values.clamp(min=0)
             weights = weights * self._class_weights(values)
         starts_host = np.minimum((np.arange(batch.num_sequences + 1) + group_size - 1) // group_size, num_real)
-        return Targets(batch.starts[:-1].long()[::group_size][:num_real], values, weights, starts_host)
+        positions = batch.starts[:-1].long()[::group_size][:num_real]
+        return Targets(positions, values, weights, starts_host=starts_host)
 
     def _class_weights(self, values: Tensor) -> Tensor | float:
         if self.class_weights is None:

@@ -10,7 +10,7 @@ Tasks are independent of the model family: the model supplies its published head
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import numpy as np
@@ -51,7 +51,7 @@ class Features:
         size = {unit: sum(len(self.ids[unit * group_size + i]) for i in range(group_size)) for unit in units}
         chosen = [unit * group_size + i for unit in sorted(units, key=size.get) for i in range(group_size)]
         batch = self.packed(chosen)
-        return replace(batch, numbers_host=np.array(chosen, np.int64)) if numbered else batch
+        return batch.with_values("sequences", numbers_host=np.array(chosen, np.int64)) if numbered else batch
 
     def packed(self, sequences: Sequence[int]) -> Batch:
         """These sequences, in this order, as a packed batch."""

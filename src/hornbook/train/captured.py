@@ -8,6 +8,7 @@ An objective samples its targets before the captured part, which reads them from
 inside the graph: each replay reads the seed that was set before it.
 """
 
+import dataclasses
 import gc
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -17,9 +18,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from hornbook.batch import Batch
+from hornbook.batch import SEQUENCES, TOKENS, Batch, Stream, to_device
 from hornbook.devices import warm_up_on_side_stream
-from hornbook.train.objective import StepInputs, Targets
+from hornbook.train.objective import StepInputs
 from hornbook.train.optimizer import set_learning_rate
 from hornbook.train.randomness import seed_of
 
@@ -36,7 +37,8 @@ class Bucket:
     sequences: int
     longest: int  # upper bound on the sequence lengths
     is_uniform: bool  # all sequences have length `longest`, and there are no padding tokens
-    targets: tuple[tuple[str, int], ...]  # (term, number of targets)
+    entries: tuple[tuple[str, int], ...]  # (stream, number of entries)
+    shared: tuple[tuple[str, torch.Size], ...]  # (name, shape) of the values shared by the whole step
 
 
 @dataclass(frozen=True)
@@ -60,10 +62,10 @@ def bucket_for(step_inputs: StepInputs, max_positions: int) -> Bucket:
     multiple = max(SEQUENCE_BUCKET, (1 << min_sequences.bit_length()) >> 4)
     sequences = _round_up(_round_up(min_sequences, multiple), batch.group_size)
     is_uniform = batch.is_uniform and batch.longest == longest and batch.num_tokens == tokens
-    targets = tuple(
-        (term, _target_bucket_size(len(each.values_K), tokens)) for term, each in step_inputs.targets.items()
-    )
-    return Bucket(tokens, sequences, longest, is_uniform, targets)
+    entries = {name: _entry_bucket_size(each.num_entries, tokens) for name, each in batch.streams.items()}
+    entries |= {TOKENS: tokens, SEQUENCES: sequences}
+    shared = tuple((name, value.shape) for name, value in step_inputs.shared.items())
+    return Bucket(tokens, sequences, longest, is_uniform, tuple(entries.items()), shared)
 
 
 def _bucket_size(number: int) -> int:
@@ -74,8 +76,8 @@ def _bucket_size(number: int) -> int:
     return size
 
 
-def _target_bucket_size(number: int, tokens: int) -> int:
-    """As `_bucket_size`, but at most one target per token if the step itself has no more."""
+def _entry_bucket_size(number: int, tokens: int) -> int:
+    """As `_bucket_size`, but at most one entry per token if the step itself has no more."""
     return min(_bucket_size(number), tokens) if number <= tokens else _bucket_size(number)
 
 
@@ -113,7 +115,7 @@ class CapturedSteps:
 
     def _capture(self, step_inputs: StepInputs) -> _Captured:
         stepper = self.stepper
-        stepper.model.train()
+        stepper.module.train()
         with warm_up_on_side_stream():  # loads and compiles every kernel for these shapes; changes no weights
             for _ in range(NUM_WARM_UPS):
                 self._loss(step_inputs)[0].backward()
@@ -143,7 +145,7 @@ class CapturedSteps:
         weights = stepper.objective.weights
         counts = {term: torch.where(count > 0, count, 1.0) for term, count in step_inputs.counts().items()}
         with stepper.runtime.autocast():
-            sums = stepper.objective.sums(stepper.model, step_inputs)
+            sums = stepper.module(step_inputs)
         terms = {term: sums[term] / counts[term] for term in weights}
         return sum(weights[term] * terms[term] for term in weights), [each.detach() for each in terms.values()]
 
@@ -161,33 +163,28 @@ def _no_garbage_collection() -> Iterator[None]:
 
 
 def padded_to_bucket(step_inputs: StepInputs, bucket: Bucket) -> StepInputs:
-    """The step copied into new buffers of the bucket's size."""
+    """The step copied into new buffers of the bucket's size. Values on the host are left out: a graph cannot read
+    them."""
     batch = step_inputs.batch
-    device = batch.ids_T.device
+    sizes = dict(bucket.entries)
 
-    def buffer(tensor: Tensor | None, size: int) -> Tensor | None:
-        return None if tensor is None else torch.zeros((size, *tensor.shape[1:]), dtype=tensor.dtype, device=device)
-
-    buffers_batch = Batch(
-        ids_T=buffer(batch.ids_T, bucket.tokens),
-        positions_T=buffer(batch.positions_T, bucket.tokens),
-        segments_T=buffer(batch.segments_T, bucket.tokens),
-        word_starts_T=buffer(batch.word_starts_T, bucket.tokens),
-        starts=buffer(batch.starts, bucket.sequences + 1),
-        starts_host=starts_host(bucket),
-        longest=bucket.longest,
-        group_size=batch.group_size,
-    )
-    targets = {
-        term: Targets(
-            buffer(step_inputs.targets[term].positions_K, size),
-            buffer(step_inputs.targets[term].values_K, size),
-            buffer(step_inputs.targets[term].weights_K, size),
-            np.zeros(bucket.sequences + 1, np.int64),
+    def buffer(stream: Stream, size: int) -> Stream:
+        tensors = {name: value for name, value in stream.values.items() if isinstance(value, Tensor)}
+        starts = None if stream.starts is None else stream.starts.new_zeros(bucket.sequences + 1)
+        return dataclasses.replace(
+            stream,
+            **dict.fromkeys(stream.values)
+            | {name: value.new_zeros((size, *value.shape[1:])) for name, value in tensors.items()},
+            starts_host=np.zeros(bucket.sequences + 1, np.int64),
+            starts=starts,
         )
-        for term, size in bucket.targets
-    }
-    buffers = StepInputs(buffers_batch, targets)
+
+    streams = {name: buffer(stream, sizes[name]) for name, stream in batch.streams.items()}
+    streams[TOKENS] = dataclasses.replace(streams[TOKENS], starts_host=starts_host(bucket))
+    buffers = StepInputs(
+        Batch(streams, bucket.longest, batch.group_size),
+        {name: torch.empty_like(value) for name, value in step_inputs.shared.items()},
+    )
     _copy_into(step_inputs, buffers, bucket)
     return buffers
 
@@ -201,17 +198,19 @@ def starts_host(bucket: Bucket) -> np.ndarray:
 
 
 def _copy_into(step_inputs: StepInputs, buffers: StepInputs, bucket: Bucket) -> None:
-    """Copies a step into the buffers. Padding tokens keep their previous values, as they enter no loss."""
-    batch, buffer = step_inputs.batch, buffers.batch
-    for name in ("ids_T", "positions_T", "segments_T"):
-        getattr(buffer, name)[: batch.num_tokens].copy_(getattr(batch, name), non_blocking=True)
-    num_padding_sequences = bucket.sequences - batch.num_sequences
-    ends = np.minimum(batch.num_tokens + bucket.longest * np.arange(1, num_padding_sequences + 1), bucket.tokens)
-    starts = np.concatenate([batch.starts_host, ends]).astype(np.int32)
-    buffer.starts.copy_(torch.from_numpy(starts).pin_memory(), non_blocking=True)
-    for term, targets in step_inputs.targets.items():
-        into = buffers.targets[term]
-        into.positions_K[: len(targets.positions_K)].copy_(targets.positions_K, non_blocking=True)
-        into.values_K[: len(targets.values_K)].copy_(targets.values_K, non_blocking=True)
-        into.weights_K.zero_()
-        into.weights_K[: len(targets.weights_K)].copy_(targets.weights_K, non_blocking=True)
+    """Copies a step into the buffers. Padding entries keep their previous values, as they enter no loss, unless their
+    field has a `padding` value, as the weights of targets do."""
+    sizes, longest = dict(bucket.entries), {TOKENS: bucket.longest, SEQUENCES: 1}
+    for name, into in buffers.batch.streams.items():
+        stream = step_inputs.batch.streams[name]
+        for field_name, buffer in into.values.items():
+            value = stream.values[field_name]
+            if (padding := stream.padding_of(field_name)) is not None:
+                buffer[len(value) :].fill_(padding)
+            buffer[: len(value)].copy_(value, non_blocking=True)
+        if into.starts is not None:
+            ends = stream.padding_ends(sizes[name], bucket.sequences, longest.get(name))
+            starts = np.concatenate([stream.starts_host, ends]).astype(np.int32)
+            into.starts.copy_(to_device(starts, into.starts.device), non_blocking=True)
+    for name, buffer in buffers.shared.items():
+        buffer.copy_(step_inputs.shared[name], non_blocking=True)

@@ -21,7 +21,7 @@ from hornbook.train.checkpoint import Checkpoints, read_checkpoint
 from hornbook.train.device import Runtime
 from hornbook.train.guard import Guard, Trouble
 from hornbook.train.metrics import MetricsLog
-from hornbook.train.objective import Objective
+from hornbook.train.objective import Objective, TrainingModule
 from hornbook.train.optimizer import load_optimizer_tensors, make_optimizer, optimizer_tensors
 from hornbook.train.settings import (
     BatchSettings,
@@ -65,14 +65,21 @@ class Job:
     broken by the lowest loss.
     """
 
-    model: nn.Module
-    objective: Objective
+    module: TrainingModule
     make_batch: Callable[[int], Batch]
     validate: Callable[[int], dict[str, float]] | None
     save_model: Callable[[Path], None]
     load_model: Callable[[Path], None]
     decided_by: str = "loss"
     rate_of: Callable[[str], float] | None = None  # parameter name -> its share of the learning rate
+
+    @property
+    def model(self) -> nn.Module:
+        return self.module.model
+
+    @property
+    def objective(self) -> Objective:
+        return self.module.objective
 
     def is_better(self, metrics: dict[str, float], than: "State") -> bool:
         """Whether a validation is better than the best so far."""
@@ -157,11 +164,10 @@ class _Loop:
         self.num_steps = settings.schedule.steps
         self.checkpoints = Checkpoints(run, settings.checkpoint.keep)
         self.checkpoints.drop_old()
-        job.model.to(runtime.device)
+        job.module.to(runtime.device)
         self.optimizer = make_optimizer(job.model, settings.optimizer, job.rate_of)
         self.stepper = Stepper(
-            job.model,
-            job.objective,
+            job.module,
             self.optimizer,
             runtime,
             settings.runtime.seed,

@@ -7,7 +7,8 @@ a batch, or spreading it over machines, therefore changes nothing but rounding.
 Shapes: T tokens, N sequences, K targets, D width.
 """
 
-from dataclasses import dataclass
+import dataclasses
+from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Protocol
 
@@ -15,56 +16,38 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from hornbook.batch import Batch
+from hornbook.batch import TOKENS, Batch, Stream, ragged
 
 
 @dataclass(frozen=True)
-class Targets:
+class Targets(Stream):
     """The K targets of one loss term: at token `positions_K` the target `values_K`, with loss weight `weights_K`.
 
-    The targets of sequence i are `starts_host[i]` to `starts_host[i + 1]`. The host knows these sizes without
-    synchronising with the device; a target that turns out to be unneeded gets weight 0.
+    The host knows the number of targets of each sequence without synchronising with the device; a target that turns
+    out to be unneeded gets weight 0.
     """
 
-    positions_K: Tensor  # int64, indices into the packed tokens
+    positions_K: Tensor = ragged(index_into=TOKENS)  # int64, indices into the packed tokens
     values_K: Tensor  # one value per target, or one row of values
-    weights_K: Tensor  # float32; 0 or 1, or a class weight
-    starts_host: np.ndarray  # int64, N + 1
+    weights_K: Tensor = ragged(padding=0)  # float32; 0 or 1, or a class weight
 
     @property
     def count(self) -> Tensor:
         return self.weights_K.sum()
 
-    def slice(self, first: int, last: int, token_start: int) -> "Targets":
-        """The targets of sequences `first` to `last` (exclusive), for a batch whose first token is `token_start`."""
-        start, stop = int(self.starts_host[first]), int(self.starts_host[last])
-        return Targets(
-            positions_K=self.positions_K[start:stop] - token_start,
-            values_K=self.values_K[start:stop],
-            weights_K=self.weights_K[start:stop],
-            starts_host=self.starts_host[first : last + 1] - start,
-        )
-
-    def padded_to(self, num_targets: int, num_sequences: int) -> "Targets":
-        """The targets followed by targets of weight 0, to exactly `num_targets`, for a batch of `num_sequences`."""
-        missing = num_targets - len(self.positions_K)
-        if missing < 0:
-            raise ValueError(f"{len(self.positions_K)} targets do not fit a bucket of {num_targets}")
-        ends = np.full(num_sequences + 1 - len(self.starts_host), num_targets, self.starts_host.dtype)
-        return Targets(
-            positions_K=torch.cat([self.positions_K, self.positions_K.new_zeros(missing)]),
-            values_K=torch.cat([self.values_K, self.values_K.new_zeros((missing, *self.values_K.shape[1:]))]),
-            weights_K=torch.cat([self.weights_K, self.weights_K.new_zeros(missing)]),
-            starts_host=np.concatenate([self.starts_host, ends]),
-        )
-
 
 @dataclass(frozen=True)
 class StepInputs:
-    """A batch as the model will read it, and the targets of each loss term by name."""
+    """A batch as the model will read it. The targets of each loss term are streams of the batch, named after the term.
+    `shared` holds values of the whole step, which are not split into micro-batches."""
 
     batch: Batch
-    targets: dict[str, Targets]
+    shared: dict[str, Tensor] = field(default_factory=dict)
+
+    @property
+    def targets(self) -> dict[str, Targets]:
+        """The targets of each loss term, by its name."""
+        return {name: each for name, each in self.batch.streams.items() if isinstance(each, Targets)}
 
     def counts(self) -> dict[str, Tensor]:
         return {term: targets.count for term, targets in self.targets.items()}
@@ -92,11 +75,7 @@ class StepInputs:
         """The inputs and targets of sequences `first` to `last` (exclusive)."""
         if (first, last) == (0, self.batch.num_sequences):
             return self
-        token_start = int(self.batch.starts_host[first])
-        return StepInputs(
-            self.batch.slice(first, last),
-            {term: targets.slice(first, last, token_start) for term, targets in self.targets.items()},
-        )
+        return dataclasses.replace(self, batch=self.batch.slice(first, last))
 
 
 class Objective(Protocol):
@@ -115,3 +94,22 @@ class Objective(Protocol):
     def evaluate(self, model: nn.Module, step_inputs: StepInputs) -> dict[str, Tensor]:
         """For validation: the loss sums, and metrics such as `<term>_accuracy` (any `<term>_*`) summed over targets."""
         ...
+
+
+class TrainingModule(nn.Module):
+    """A model with its objective: the inputs of a micro-batch in, the sum of each loss term out.
+
+    Everything that training computes with the weights happens in `forward`, so that `torch.compile`,
+    `DistributedDataParallel` and FSDP can wrap it like any other module. Weights are saved by their names in `model`.
+    """
+
+    def __init__(self, model: nn.Module, objective: Objective):
+        super().__init__()
+        self.model = model
+        self.objective = objective
+        self.training = model.training
+
+    def forward(self, step_inputs: StepInputs, with_metrics: bool = False) -> dict[str, Tensor]:
+        """The sum of each loss term over its targets; with metrics, also those of `Objective.evaluate`."""
+        compute = self.objective.evaluate if with_metrics else self.objective.sums
+        return compute(self.model, step_inputs)

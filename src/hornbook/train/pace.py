@@ -22,10 +22,9 @@ def seconds_per_step(
 
     The learning rate is 0, so that no weight changes, and the optimizer is discarded.
     """
-    job.model.to(runtime.device)
+    job.module.to(runtime.device)
     stepper = Stepper(
-        job.model,
-        job.objective,
+        job.module,
         make_optimizer(job.model, settings.optimizer),
         runtime,
         settings.runtime.seed,

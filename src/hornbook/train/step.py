@@ -3,6 +3,7 @@
 Weights change only here and in `captured.py`, which replays the same step as a CUDA graph.
 """
 
+import dataclasses
 import gc
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -14,12 +15,12 @@ from torch import Tensor, nn
 from hornbook.batch import Batch
 from hornbook.train.captured import CapturedSteps
 from hornbook.train.device import Runtime
-from hornbook.train.objective import Objective, StepInputs
+from hornbook.train.objective import Objective, StepInputs, TrainingModule
 from hornbook.train.optimizer import set_learning_rate
 from hornbook.train.randomness import seed_of
 
 TOKEN_BUCKET = 1024  # on CUDA, micro-batches are padded to a multiple of this: at most 2% of 65,536 tokens
-TARGET_BUCKET = 128
+ENTRY_BUCKET = 128  # the same for targets and other streams
 Result = TypeVar("Result")
 
 
@@ -34,27 +35,35 @@ class StepResult:
 
 
 class Stepper:
-    """Runs training steps of one model with one objective and one optimizer."""
+    """Runs training steps of one module with one optimizer."""
 
     def __init__(
         self,
-        model: nn.Module,
-        objective: Objective,
+        module: TrainingModule,
         optimizer: torch.optim.Optimizer,
         runtime: Runtime,
         seed: int,
         clip: float,
         micro_tokens: int,
     ):
-        self.model = model
-        self.objective = objective
+        self.module = module
         self.optimizer = optimizer
         self.runtime = runtime
         self.seed = seed
         self.clip = clip
         self.micro_tokens = micro_tokens
         self.generator = torch.Generator(runtime.device)
-        self.captured = CapturedSteps(self) if runtime.graphs and getattr(objective, "is_capturable", False) else None
+        self.captured = (
+            CapturedSteps(self) if runtime.graphs and getattr(self.objective, "is_capturable", False) else None
+        )
+
+    @property
+    def model(self) -> nn.Module:
+        return self.module.model
+
+    @property
+    def objective(self) -> Objective:
+        return self.module.objective
 
     def take(self, batch: Batch, number: int, lr: float) -> StepResult:
         """One update on batch `number`. If memory runs out, repeats the step with micro-batches of half the size."""
@@ -75,7 +84,7 @@ class Stepper:
                 torch.cuda.empty_cache()
 
     def _take(self, batch: Batch, number: int, lr: float) -> StepResult:
-        self.model.train()
+        self.module.train()
         self.generator.manual_seed(seed_of(self.seed, number, "draw"))
         step_inputs = self.objective.prepare(batch, self.generator)
         if self.captured is not None and batch.num_tokens <= self.micro_tokens:
@@ -88,7 +97,7 @@ class Stepper:
         for i, micro_batch in enumerate(step_inputs.split(self.micro_tokens)):
             torch.manual_seed(seed_of(self.seed, number, i, "dropout"))
             with self.runtime.autocast():
-                sums = self.objective.sums(self.model, self._bucketed(micro_batch))
+                sums = self.module(self._bucketed(micro_batch))
             sum(weights[term] * sums[term] / counts[term] for term in weights).backward()
             terms = {term: terms[term] + sums[term].detach() / counts[term] for term in weights}
         norm = self.grad_norm()
@@ -109,21 +118,16 @@ class Stepper:
         return bucketed(step_inputs) if self.runtime.device.type == "cuda" else step_inputs
 
 
-def bucketed(
-    step_inputs: StepInputs, token_bucket: int = TOKEN_BUCKET, target_bucket: int = TARGET_BUCKET
-) -> StepInputs:
+def bucketed(step_inputs: StepInputs, token_bucket: int = TOKEN_BUCKET, entry_bucket: int = ENTRY_BUCKET) -> StepInputs:
     """The step padded with extra tokens, sequences and targets of weight 0, which leave sums and gradients unchanged.
-    Tokens are padded to a multiple of `token_bucket`, the targets of each term to a multiple of `target_bucket`."""
+    Tokens are padded to a multiple of `token_bucket`, targets and other streams to a multiple of `entry_bucket`."""
     batch = step_inputs.batch
     num_tokens = -(-batch.num_tokens // token_bucket) * token_bucket
     num_padding_sequences = -(-(num_tokens - batch.num_tokens) // batch.longest)
     num_padding_sequences = -(-num_padding_sequences // batch.group_size) * batch.group_size
-    padded = batch.bucketed(num_tokens, batch.num_sequences + num_padding_sequences)
-    targets = {
-        term: target.padded_to(-(-len(target.positions_K) // target_bucket) * target_bucket, padded.num_sequences)
-        for term, target in step_inputs.targets.items()
-    }
-    return StepInputs(padded, targets)
+    sizes = {name: -(-each.num_entries // entry_bucket) * entry_bucket for name, each in batch.streams.items()}
+    padded = batch.bucketed(num_tokens, batch.num_sequences + num_padding_sequences, sizes)
+    return dataclasses.replace(step_inputs, batch=padded)
 
 
 def _is_out_of_memory(error: Exception) -> bool:

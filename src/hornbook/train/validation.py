@@ -1,12 +1,12 @@
 """Mean loss and accuracy on held-out batches."""
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from hornbook.batch import Batch
 from hornbook.devices import eagerly
 from hornbook.train.device import Runtime
-from hornbook.train.objective import Objective
+from hornbook.train.objective import TrainingModule
 from hornbook.train.randomness import seed_of
 
 
@@ -14,14 +14,14 @@ from hornbook.train.randomness import seed_of
 @eagerly()
 @torch.no_grad()
 def validate(
-    model: nn.Module, objective: Objective, held_out: list[Batch], runtime: Runtime, micro_tokens: int = 65_536
+    module: TrainingModule, held_out: list[Batch], runtime: Runtime, micro_tokens: int = 65_536
 ) -> dict[str, float]:
     """Mean loss and metrics of each term over the held-out batches, with the same random masks every time. `loss` is
     the weighted sum of the terms."""
     if not held_out:
         return {}
-    was_training = model.training
-    model.eval()
+    was_training, objective = module.training, module.objective
+    module.eval()
     generator = torch.Generator(runtime.device)
     sums: dict[str, Tensor] = {}
     counts: dict[str, Tensor] = {}
@@ -30,10 +30,10 @@ def validate(
         step_inputs = objective.prepare(batch.to(runtime.device), generator)
         for micro_batch in step_inputs.split(micro_tokens):
             with runtime.autocast():
-                values = objective.evaluate(model, micro_batch)
+                values = module(micro_batch, with_metrics=True)
             sums = {name: sums.get(name, 0.0) + value.double() for name, value in values.items()}
         counts = {term: counts.get(term, 0.0) + count for term, count in step_inputs.counts().items()}
-    model.train(was_training)
+    module.train(was_training)
     term_of = {name: name if name in counts else name.rpartition("_")[0] for name in sums}
     means = {name: float(value / counts[term_of[name]]) for name, value in sums.items()}
     loss = sum(weight * means[term] for term, weight in objective.weights.items())

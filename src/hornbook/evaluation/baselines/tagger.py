@@ -31,6 +31,7 @@ from hornbook.tasks.records import Example
 from hornbook.tasks.task import Features
 from hornbook.train.device import Runtime, prepare
 from hornbook.train.loop import Job, Outcome, Status, train
+from hornbook.train.objective import TrainingModule
 from hornbook.train.randomness import seed_of
 
 WIDTH, NUM_LAYERS, DROPOUT = 768, 2, 0.1
@@ -103,7 +104,8 @@ def fit_tagger(
         write_tensors(folder / WEIGHTS, {name: value.contiguous() for name, value in model.state_dict().items()})
 
     batches = TaskBatches(sentences["train"], settings.batch_size, settings.runtime.seed)
-    job = Job(model, objective, batches, check, save, load, decided_by=task.measures[0])
+    module = TrainingModule(model, objective)
+    job = Job(module, batches, check, save, load, decided_by=task.measures[0])
     outcome = train(out, job, settings.loop(), runtime, on_progress)
     if outcome.ended == "stopped":
         return outcome

@@ -34,6 +34,7 @@ from hornbook.tasks.task import Features
 from hornbook.text.tokenizer import Tokenizer
 from hornbook.train.device import Runtime, decide, prepare, torch_settings_restored
 from hornbook.train.loop import Job, LoopSettings, Outcome, Status, train
+from hornbook.train.objective import TrainingModule
 from hornbook.train.settings import (
     BatchSettings,
     CheckpointSettings,
@@ -203,6 +204,7 @@ def _job(model: Gpt, tokenizer: Tokenizer, found: Documents, settings: TextSetti
     if runtime.compiles:
         model.compile_parts()
         objective.compile()
+    module = TrainingModule(model, objective)
     units = range(found.held_out.num_units)
     held_out = [found.held_out.batch(units[i : i + UNITS_TOGETHER]) for i in units[::UNITS_TOGETHER]]
 
@@ -214,7 +216,7 @@ def _job(model: Gpt, tokenizer: Tokenizer, found: Documents, settings: TextSetti
         load_weights(model, read_weights(folder), folder)
 
     def check(micro_tokens: int) -> dict[str, float]:
-        return validate(model, objective, held_out, runtime, micro_tokens)
+        return validate(module, held_out, runtime, micro_tokens)
 
     batches = TaskBatches(found.train, settings.batch_size, settings.runtime.seed)
-    return Job(model, objective, batches, check, save, load)
+    return Job(module, batches, check, save, load)

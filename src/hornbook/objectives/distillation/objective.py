@@ -277,7 +277,7 @@ class CorpusDistillation(Distillation):
         for term, match in self.matches.items():
             if match.quantity == "logits":
                 targets[term] = every_token(batch) if self.soft_targets == "all" else own
-        return StepInputs(dataclasses.replace(batch, ids_T=ids_T), targets)
+        return StepInputs(batch.with_values("tokens", ids_T=ids_T).with_streams(targets))
 
     def _logits(self, network: Transformer, x_KD: Tensor) -> Tensor:
         """Logits over the vocabulary, K x V."""
@@ -383,7 +383,8 @@ def first_tokens(batch: Batch) -> Targets:
     num_real = batch.num_real_sequences
     starts = batch.starts[:num_real].long()
     starts_host = (torch.arange(batch.num_sequences + 1).clamp(max=num_real)).numpy()
-    return Targets(starts, torch.zeros_like(starts), torch.ones_like(starts, dtype=torch.float32), starts_host)
+    weights = torch.ones_like(starts, dtype=torch.float32)
+    return Targets(starts, torch.zeros_like(starts), weights, starts_host=starts_host)
 
 
 def _up_to(weights_K: Tensor, num_tokens: int) -> Tensor:

@@ -54,7 +54,7 @@ class TaskDistillation(Distillation):
         targets |= {term: targets["task"] for term, match in self.matches.items() if match.quantity == "logits"}
         if self.kept is not None and batch.numbers_host is not None:
             targets |= self._kept_targets(batch, targets["task"])
-        return StepInputs(step_inputs.batch, targets)
+        return StepInputs(step_inputs.batch.with_streams(targets))
 
     def _kept_targets(self, batch: Batch, own: Targets) -> dict[str, Targets]:
         """Cached rows of the teacher as target values, which are split and padded together with the batch."""

@@ -36,6 +36,7 @@ from hornbook.tasks.saved import load_task
 from hornbook.train.checkpoint import Checkpoints
 from hornbook.train.device import Runtime
 from hornbook.train.loop import Job, Outcome, Status, train
+from hornbook.train.objective import TrainingModule
 from hornbook.train.randomness import seed_of
 from hornbook.train.signals import Signals
 from hornbook.train.validation import validate
@@ -217,16 +218,17 @@ def _stage(
     pair, objective = with_teacher(student, own, recipe, teacher, seed, kept, inputs.projections)
     if runtime.compiles:
         pair.compile_parts()
+    module = TrainingModule(pair, objective)
     features = inputs.dev_features
     starts = range(0, features.num_units, settings.batch_size)
     dev = [features.batch(range(first, min(first + settings.batch_size, features.num_units))) for first in starts]
 
     def check(micro_tokens: int) -> dict[str, float]:
-        return validate(pair, objective, dev, runtime, micro_tokens)
+        return validate(module, dev, runtime, micro_tokens)
 
     save, load = checkpoint_io(inputs, student, pair)
     batches = TaskBatches(inputs.train_features, settings.batch_size, seed)
-    return Job(pair, objective, batches, check, save, load, rate_of=student_rates(student, settings.layers)), student
+    return Job(module, batches, check, save, load, rate_of=student_rates(student, settings.layers)), student
 
 
 def checkpoint_io(

@@ -76,6 +76,7 @@ from hornbook.train.checkpoint import Checkpoints
 from hornbook.train.device import Runtime, decide, prepare
 from hornbook.train.loop import Job, Outcome, Status, train
 from hornbook.train.metrics import read_metrics
+from hornbook.train.objective import TrainingModule
 from hornbook.train.pace import seconds_per_step
 
 MEASURED_STEPS, MEASURING_SECONDS = 4, 10.0  # the first step is not counted
@@ -233,8 +234,7 @@ def _job(
 
     save, load = checkpoint_io(inputs, model, trained)
     job = Job(
-        trained,
-        objective,
+        TrainingModule(trained, objective),
         TaskBatches(features, settings.batch_size, seed),
         _DevValidation(model, inputs, runtime),
         save,

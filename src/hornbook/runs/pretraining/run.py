@@ -67,6 +67,7 @@ from hornbook.text.tokenizer import Tokenizer
 from hornbook.train.checkpoint import Checkpoints, read_state
 from hornbook.train.device import Runtime, decide, prepare, torch_settings_restored
 from hornbook.train.loop import Job, OnProgress, Outcome, train
+from hornbook.train.objective import TrainingModule
 from hornbook.train.pace import FORWARD_SHARE
 from hornbook.train.randomness import seed_of
 from hornbook.train.validation import validate
@@ -372,7 +373,8 @@ def _job(
     def load(folder: Path) -> None:
         load_trained(folder, model)
 
-    job = Job(model, objective, BatchMaker(settings, opened), None, save, load, rate_of=lr_multiplier(settings))
+    module = TrainingModule(model, objective)
+    job = Job(module, BatchMaker(settings, opened), None, save, load, rate_of=lr_multiplier(settings))
     return _with_batches(job, settings, opened, runtime)
 
 
@@ -381,7 +383,7 @@ def _with_batches(job: Job, settings: PretrainSettings, opened: Corpora, runtime
     held_out = held_out_batches(settings, opened)
 
     def check(micro_tokens: int) -> dict[str, float]:
-        return validate(job.model, job.objective, held_out, runtime, micro_tokens)
+        return validate(job.module, held_out, runtime, micro_tokens)
 
     make_batch = BatchMaker(settings, opened)
     return dataclasses.replace(job, make_batch=make_batch, validate=check if held_out else None)
