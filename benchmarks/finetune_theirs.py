@@ -21,10 +21,10 @@ from finetune_rows import KINDS, answers_of, tags_of
 from torch import nn
 from transformers.utils import is_accelerate_available
 
-from hornbook.tasks.choice import Choice
-from hornbook.tasks.classification import Classification
 from hornbook.tasks.datasets import known
 from hornbook.tasks.evaluation import Evaluation, rescored, tuned
+from hornbook.tasks.kinds.choice import Choice
+from hornbook.tasks.kinds.classification import Classification
 from hornbook.tasks.records import DataSet, TaggedExample
 from hornbook.tasks.saved import make_task, output_for
 

@@ -6,11 +6,11 @@ import pytest
 
 from hornbook.models.outputs import Output
 from hornbook.runs.finetuning.evaluation import degenerate, verdict
-from hornbook.tasks.choice import Choice, ChoicePrediction
-from hornbook.tasks.classification import Classification, ClassPrediction
 from hornbook.tasks.evaluation import with_intervals
+from hornbook.tasks.kinds.choice import Choice, ChoicePrediction
+from hornbook.tasks.kinds.classification import Classification, ClassPrediction
+from hornbook.tasks.kinds.tagging import Tagging, TagPrediction
 from hornbook.tasks.records import ChoiceExample, TaggedExample, TextExample
-from hornbook.tasks.tagging import Tagging, TagPrediction
 
 
 def tagged(said: list[str], right: list[str]) -> str | None:

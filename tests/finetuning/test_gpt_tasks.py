@@ -25,8 +25,8 @@ from hornbook.report.finetuned import FinetunedRun
 from hornbook.report.usage import transformers_code
 from hornbook.runs.finetuning.api import finetune
 from hornbook.runs.finetuning.settings import settings_for
-from hornbook.tasks.classification import Classification
 from hornbook.tasks.datasets import known
+from hornbook.tasks.kinds.classification import Classification
 from hornbook.tasks.records import TextExample
 from hornbook.text.marks import DELIMITER, EXTRACT, MARKS, START
 

@@ -7,7 +7,7 @@ import pytest
 import transformers
 
 from hornbook.models.outputs import Output
-from hornbook.tasks.classification import Classification, ClassPrediction
+from hornbook.tasks.kinds.classification import Classification, ClassPrediction
 from hornbook.tasks.records import TextExample
 from hornbook.text.tokenizer import Tokenizer
 

@@ -6,9 +6,9 @@ import pytest
 
 from hornbook.models.outputs import Output
 from hornbook.tasks.datasets import known
+from hornbook.tasks.kinds.spans import Spans
 from hornbook.tasks.reading.read import read
 from hornbook.tasks.saved import SavedTask, load_task, make_task, output_for, save_task
-from hornbook.tasks.spans import Spans
 
 
 def made(task: str, labels) -> SavedTask:

@@ -8,10 +8,10 @@ import pytest
 from hornbook.metrics import classification, regression, tagging
 from hornbook.metrics.bootstrap import interval
 from hornbook.models.outputs import Output
-from hornbook.tasks.classification import Classification, ClassPrediction
 from hornbook.tasks.evaluation import BOOTSTRAP_ROUNDS, with_intervals
+from hornbook.tasks.kinds.classification import Classification, ClassPrediction
+from hornbook.tasks.kinds.tagging import Tagging, TagPrediction
 from hornbook.tasks.records import TaggedExample, TextExample
-from hornbook.tasks.tagging import Tagging, TagPrediction
 
 LABELS = ("no", "perhaps", "yes")
 

@@ -7,9 +7,9 @@ import pytest
 from made_up_passages import SPAN, examples_of, gold_scores, plain, trained, windows_of
 
 from hornbook.models.outputs import MASKED_LOGIT, Output
+from hornbook.tasks.features import Features
+from hornbook.tasks.kinds.spans import Spans
 from hornbook.tasks.records import SpanExample
-from hornbook.tasks.spans import Spans
-from hornbook.tasks.task import Features
 from hornbook.text.tokenizer import Tokenizer
 
 

@@ -6,14 +6,14 @@ from dataclasses import replace
 import pytest
 
 from hornbook.models.outputs import Output
-from hornbook.tasks.classification import Classification, ClassPrediction
 from hornbook.tasks.datasets import known
+from hornbook.tasks.kinds.classification import Classification, ClassPrediction
+from hornbook.tasks.kinds.spans import Answer, SpanPrediction, Spans
+from hornbook.tasks.kinds.tagging import Tagging, TagPrediction
 from hornbook.tasks.records import SpanExample, TaggedExample, TextExample
 from hornbook.tasks.saved import SavedTask
 from hornbook.tasks.schemes import scheme_of, to_bio
-from hornbook.tasks.spans import Answer, SpanPrediction, Spans
 from hornbook.tasks.submissions import missing_glue, write_glue_zip, write_submission
-from hornbook.tasks.tagging import Tagging, TagPrediction
 
 ALL_FILES = {
     *("CoLA.tsv", "SST-2.tsv", "MRPC.tsv", "STS-B.tsv", "QQP.tsv", "MNLI-m.tsv", "MNLI-mm.tsv", "QNLI.tsv", "RTE.tsv"),

@@ -8,8 +8,8 @@ import numpy as np
 
 from hornbook.deployment.opened import Opened
 from hornbook.models.outputs import Output
+from hornbook.tasks.features import Features
 from hornbook.tasks.running import grouped
-from hornbook.tasks.task import Features
 
 BATCH_TOKENS = 4096  # tokens per forward pass
 

@@ -25,7 +25,7 @@ from hornbook.interop.onnx import OnnxModel
 from hornbook.lifecycle.locking import locks_out
 from hornbook.report.comparison import FILE
 from hornbook.report.exported import FILE as EXPORT
-from hornbook.tasks.task import Features
+from hornbook.tasks.features import Features
 
 NUM_TIMED = 64  # examples of the data, or random inputs, that are timed
 SEED = 0  # of the random inputs

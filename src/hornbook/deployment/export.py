@@ -26,12 +26,12 @@ from hornbook.lifecycle.locking import locks_out
 from hornbook.models.padded import input_names, output_names, rows_together
 from hornbook.report.exported import FILE as EXPORT
 from hornbook.report.exported import measured_words
-from hornbook.tasks.classification import encode_texts
 from hornbook.tasks.datasets import known
+from hornbook.tasks.features import Features
+from hornbook.tasks.kinds.classification import encode_texts
 from hornbook.tasks.reading.inputs import inputs_in, read_inputs
 from hornbook.tasks.reading.notes import Notes, RequestedColumns
 from hornbook.tasks.saved import save_task
-from hornbook.tasks.task import Features
 
 FORMATS = ("onnx", "onnx-int8")
 NUM_COMPARED = 200  # inputs on which the exported model is compared with the original

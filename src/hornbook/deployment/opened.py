@@ -20,9 +20,9 @@ from hornbook.models.outputs import Output
 from hornbook.models.padded import rows_together
 from hornbook.models.transformer import Transformer
 from hornbook.report.exported import FILE as EXPORT
-from hornbook.tasks.choice import Choice
+from hornbook.tasks.features import Features
+from hornbook.tasks.kinds.choice import Choice
 from hornbook.tasks.records import ChoiceExample, Example
-from hornbook.tasks.task import Features
 from hornbook.text.tokenizer import Tokenizer
 
 NUM_ENDINGS = 4  # for choice models without a task

@@ -25,10 +25,13 @@ from hornbook.inference.ensemble import check_agreement
 from hornbook.interop.hub import model_folder
 from hornbook.interop.onnx import is_exported, load_any
 from hornbook.models.outputs import Output
-from hornbook.tasks.choice import Choice
 from hornbook.tasks.datasets import known
 from hornbook.tasks.evaluation import label_of, tables, tuned, with_intervals
+from hornbook.tasks.features import Task, softmax
 from hornbook.tasks.items import as_examples, given, without_label
+from hornbook.tasks.kinds.choice import Choice
+from hornbook.tasks.kinds.spans import Spans
+from hornbook.tasks.kinds.tagging import TagPrediction
 from hornbook.tasks.reading.finish import names_in
 from hornbook.tasks.reading.inputs import InputRow
 from hornbook.tasks.reading.read import read
@@ -37,10 +40,7 @@ from hornbook.tasks.records import DataSet, Example, TextExample, fingerprint
 from hornbook.tasks.running import device_of, run_model
 from hornbook.tasks.saved import SavedTask, load_task
 from hornbook.tasks.schemes import from_bio, repaired, scheme_of, to_bio
-from hornbook.tasks.spans import Spans
 from hornbook.tasks.tables_out import is_frame, with_predictions
-from hornbook.tasks.tagging import TagPrediction
-from hornbook.tasks.task import Task, softmax
 from hornbook.text.tokenizer import Tokenizer
 
 BATCH_TOKENS = 16_384  # tokens per forward pass

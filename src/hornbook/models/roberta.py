@@ -13,8 +13,9 @@ import torch
 
 from hornbook.config import setting
 from hornbook.models.encoder import Encoder, EncoderConfig, MlmHead, pooler, sentence_head
+from hornbook.models.heads import ClsLayer
 from hornbook.models.naming import Naming
-from hornbook.models.outputs import ClsLayer, Output, reads_cls
+from hornbook.models.outputs import Output, reads_cls
 from hornbook.models.transformer import Preset
 
 

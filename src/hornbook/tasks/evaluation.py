@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING, Any
 
 from hornbook.metrics.bootstrap import intervals
 from hornbook.metrics.breakdown import Judged, as_tables
+from hornbook.tasks.features import Features, Task
+from hornbook.tasks.kinds.spans import Spans
 from hornbook.tasks.records import Example
 from hornbook.tasks.running import AutoCast, run_model
 from hornbook.tasks.saved import SavedTask
-from hornbook.tasks.spans import Spans
-from hornbook.tasks.task import Features, Task
 
 if TYPE_CHECKING:
     from torch import nn

@@ -17,7 +17,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from hornbook.batch import Batch
-from hornbook.models.outputs import Output, upcast
+from hornbook.models.heads import upcast
+from hornbook.models.outputs import Output
 from hornbook.train.objective import StepInputs, Targets
 
 

@@ -7,8 +7,8 @@ import numpy as np
 import torch
 from torch import nn
 
+from hornbook.tasks.features import Features
 from hornbook.tasks.objective import TaskObjective
-from hornbook.tasks.task import Features
 
 AutoCast = Callable[[], object]
 

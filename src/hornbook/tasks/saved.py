@@ -10,13 +10,13 @@ from typing import Any
 
 from hornbook.files import read_json, refusing_damage, write_json
 from hornbook.models.outputs import Output
-from hornbook.tasks.choice import Choice
-from hornbook.tasks.classification import Classification
 from hornbook.tasks.datasets import KnownDataSet, known
+from hornbook.tasks.features import Task
+from hornbook.tasks.kinds.choice import Choice
+from hornbook.tasks.kinds.classification import Classification
+from hornbook.tasks.kinds.spans import RULES, Spans
+from hornbook.tasks.kinds.tagging import Tagging
 from hornbook.tasks.records import DataSet, Kind, TextExample
-from hornbook.tasks.spans import RULES, Spans
-from hornbook.tasks.tagging import Tagging
-from hornbook.tasks.task import Task
 
 FILE = "task.json"
 COLUMNS = {"text", "pair", "label"}

@@ -17,13 +17,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from hornbook.files import replacing, write_text
-from hornbook.tasks.classification import ClassPrediction
 from hornbook.tasks.datasets import KNOWN, KnownDataSet, known
+from hornbook.tasks.kinds.classification import ClassPrediction
+from hornbook.tasks.kinds.spans import SpanPrediction, Spans
+from hornbook.tasks.kinds.tagging import TagPrediction
 from hornbook.tasks.records import Example, SpanExample, TaggedExample
 from hornbook.tasks.saved import SavedTask
 from hornbook.tasks.schemes import from_bio
-from hornbook.tasks.spans import SpanPrediction, Spans
-from hornbook.tasks.tagging import TagPrediction
 
 STSB_RANGE = (0.0, 5.0)
 GLUE_FILES = {file: (name, part) for name, entry in KNOWN.items() for part, file in entry.submissions.items()}

@@ -18,8 +18,8 @@ from hornbook.inference.features import DEFAULT_LAYERS, Layers, Pooling, choose_
 from hornbook.lifecycle.locking import locks_out
 from hornbook.runs.finetuning.inputs import Inputs, Log, open_inputs
 from hornbook.runs.finetuning.record import Request, Scored
+from hornbook.tasks.features import Features
 from hornbook.tasks.records import Example
-from hornbook.tasks.task import Features
 from hornbook.train.device import decide, torch_settings_restored
 from hornbook.train.loop import Outcome, Status
 from hornbook.train.randomness import seed_of

@@ -25,11 +25,11 @@ from hornbook.lifecycle.locking import locks_out
 from hornbook.runs.finetuning.inputs import Inputs, Log
 from hornbook.runs.finetuning.record import Request, Scored
 from hornbook.runs.finetuning.run import Result, open_and_run
-from hornbook.tasks.classification import Classification
+from hornbook.tasks.features import softmax
+from hornbook.tasks.kinds.classification import Classification
+from hornbook.tasks.kinds.spans import SpanPrediction
+from hornbook.tasks.kinds.tagging import TagPrediction
 from hornbook.tasks.records import ChoiceExample, TaggedExample, TextExample
-from hornbook.tasks.spans import SpanPrediction
-from hornbook.tasks.tagging import TagPrediction
-from hornbook.tasks.task import softmax
 from hornbook.train.device import torch_settings_restored
 from hornbook.train.loop import Outcome, Status
 from hornbook.train.randomness import seed_of

@@ -21,9 +21,9 @@ from hornbook.runs.finetuning.record import SCORES, Request, Scored, base_record
 from hornbook.runs.finetuning.settings import FinetuneSettings, settings_for
 from hornbook.tasks.datasets import KnownDataSet
 from hornbook.tasks.evaluation import rows, tuned, with_intervals
+from hornbook.tasks.kinds.spans import Spans
 from hornbook.tasks.records import DataSet, Example
 from hornbook.tasks.saved import SavedTask, make_task, output_for, save_task
-from hornbook.tasks.spans import Spans
 
 Predict = Callable[[list[Example]], list]  # one prediction per example, in their order
 

@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 
 from hornbook.models.outputs import MASKED_LOGIT
-from hornbook.tasks.choice import Choice
+from hornbook.tasks.kinds.choice import Choice
+from hornbook.tasks.kinds.spans import Answer, SpanPrediction
+from hornbook.tasks.kinds.tagging import TagPrediction
 from hornbook.tasks.records import ChoiceExample, SpanExample, TaggedExample, TextExample
-from hornbook.tasks.spans import Answer, SpanPrediction
-from hornbook.tasks.tagging import TagPrediction
 
 TOKEN = re.compile(r"\w+|[^\w\s]")
 CONTEXTS = (2, 5, 10)  # words on either side of a candidate answer in which question words are counted

@@ -21,7 +21,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from hornbook.batch import Batch
-from hornbook.models.outputs import MASKED_LOGIT, Output, to_padded
+from hornbook.models.heads import to_padded
+from hornbook.models.outputs import MASKED_LOGIT, Output
 from hornbook.models.transformer import Transformer, TransformerConfig
 from hornbook.objectives.distillation.matching import Match
 

@@ -14,7 +14,8 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from hornbook.batch import Batch
-from hornbook.models.outputs import MASKED_LOGIT, Output, to_padded, upcast
+from hornbook.models.heads import to_padded, upcast
+from hornbook.models.outputs import MASKED_LOGIT, Output
 from hornbook.nn import kernels
 from hornbook.objectives.distillation.matching import Match
 

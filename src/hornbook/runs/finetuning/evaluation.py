@@ -7,13 +7,13 @@ from typing import Any
 
 import numpy as np
 
-from hornbook.tasks.choice import Choice, ChoicePrediction
-from hornbook.tasks.classification import Classification, ClassPrediction
 from hornbook.tasks.evaluation import label_of, with_intervals
+from hornbook.tasks.features import Task
+from hornbook.tasks.kinds.choice import Choice, ChoicePrediction
+from hornbook.tasks.kinds.classification import Classification, ClassPrediction
+from hornbook.tasks.kinds.spans import SpanPrediction, Spans
+from hornbook.tasks.kinds.tagging import Tagging, TagPrediction
 from hornbook.tasks.records import Example
-from hornbook.tasks.spans import SpanPrediction, Spans
-from hornbook.tasks.tagging import Tagging, TagPrediction
-from hornbook.tasks.task import Task
 
 ENOUGH_CHOICES = 20  # questions: with fewer, choosing the same position every time may happen by chance
 CONSTANT_SHARE = 0.02  # of the labels' standard deviation: predictions that vary less count as constant

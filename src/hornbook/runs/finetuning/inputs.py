@@ -19,12 +19,12 @@ from hornbook.runs.finetuning.record import Request
 from hornbook.runs.finetuning.settings import SPAN_LENGTH, FinetuneSettings, published_for, settings_for, width_factor
 from hornbook.tasks.datasets import KnownDataSet, known
 from hornbook.tasks.evaluation import label_of
+from hornbook.tasks.features import Features
 from hornbook.tasks.reading.read import read
 from hornbook.tasks.reading.split import hold_out
 from hornbook.tasks.records import DataSet, Example, TextExample
 from hornbook.tasks.saved import SavedTask, make_task, output_for
 from hornbook.tasks.summary import in_short, summarize
-from hornbook.tasks.task import Features
 from hornbook.text.tokenizer import Tokenizer
 from hornbook.train.randomness import seed_of
 

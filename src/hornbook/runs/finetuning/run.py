@@ -69,9 +69,9 @@ from hornbook.tasks.evaluation import (
     tuned,
     with_intervals,
 )
+from hornbook.tasks.features import Features, Task
 from hornbook.tasks.records import ChoiceExample, Example, SpanExample, TaggedExample
 from hornbook.tasks.saved import save_task
-from hornbook.tasks.task import Features, Task
 from hornbook.train.checkpoint import Checkpoints
 from hornbook.train.device import Runtime, decide, prepare
 from hornbook.train.loop import Job, Outcome, Status, train

@@ -14,8 +14,8 @@ import numpy as np
 
 from hornbook.metrics import spans as measured
 from hornbook.models.outputs import MASKED_LOGIT, Output
+from hornbook.tasks.features import Features, Scorer, softmax
 from hornbook.tasks.records import SpanExample
-from hornbook.tasks.task import Features, Scorer, softmax
 from hornbook.text.tokenizer import Tokenizer
 
 RULES = {

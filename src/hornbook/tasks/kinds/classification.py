@@ -11,8 +11,8 @@ import tokenizers
 from hornbook.metrics import classification as measured
 from hornbook.metrics import regression
 from hornbook.models.outputs import Output, PairEncoding
+from hornbook.tasks.features import Features, Scorer, softmax
 from hornbook.tasks.records import TextExample
-from hornbook.tasks.task import Features, Scorer, softmax
 from hornbook.text.tokenizer import Tokenizer
 
 THRESHOLD = 0.5  # minimum probability of a predicted class in multi-label classification

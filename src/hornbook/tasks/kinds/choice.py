@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 
 from hornbook.models.outputs import Output
-from hornbook.tasks.classification import encode_texts
+from hornbook.tasks.features import Features, Scorer, softmax
+from hornbook.tasks.kinds.classification import encode_texts
 from hornbook.tasks.records import ChoiceExample, TextExample
-from hornbook.tasks.task import Features, Scorer, softmax
 from hornbook.text.tokenizer import Tokenizer
 
 

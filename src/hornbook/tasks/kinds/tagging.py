@@ -9,8 +9,8 @@ import numpy as np
 
 from hornbook.metrics import tagging as measured
 from hornbook.models.outputs import Output
+from hornbook.tasks.features import Features, Scorer, softmax
 from hornbook.tasks.records import TaggedExample
-from hornbook.tasks.task import Features, Scorer, softmax
 from hornbook.text.tokenizer import Tokenizer
 
 
