@@ -26,17 +26,16 @@ from hornbook.interop.hub import model_folder
 from hornbook.interop.onnx import is_exported, load_any
 from hornbook.models.outputs import Output
 from hornbook.tasks.datasets import known
-from hornbook.tasks.evaluation import label_of, tables, tuned, with_intervals
+from hornbook.tasks.evaluation import tables, tuned, with_intervals
 from hornbook.tasks.features import Task, softmax
-from hornbook.tasks.items import as_examples, given, without_label
+from hornbook.tasks.items import as_examples
 from hornbook.tasks.kinds.choice import Choice
 from hornbook.tasks.kinds.spans import Spans
 from hornbook.tasks.kinds.tagging import TagPrediction
-from hornbook.tasks.reading.finish import names_in
 from hornbook.tasks.reading.inputs import InputRow
 from hornbook.tasks.reading.read import read
 from hornbook.tasks.reading.split import FEWEST, HELD_OUT, hold_out
-from hornbook.tasks.records import DataSet, Example, TextExample, fingerprint
+from hornbook.tasks.records import DataSet, Example, fingerprint
 from hornbook.tasks.running import device_of, run_model
 from hornbook.tasks.saved import SavedTask, load_task
 from hornbook.tasks.schemes import from_bio, repaired, scheme_of, to_bio
@@ -113,7 +112,7 @@ class Predictor:
         return with_predictions(items, self.describe(items, predictions))
 
     def _predict_all(self, items: Any, progress: Callable[[int], None] | None) -> list:
-        examples = [without_label(example) for example in as_examples(items, self.saved.kind)]
+        examples = [example.without_label() for example in as_examples(items, self.saved.kind)]
         predictions: list[Any] = [None] * len(examples)
         self.num_cut = num_done = 0
         self.num_unlike = sum(_is_unlike(example, self.saved.has_pairs) for example in examples)
@@ -168,7 +167,7 @@ class Predictor:
         tagging scheme of the run's training files."""
         examples = as_examples(items, self.saved.kind)
         rows = [
-            given(example) if prediction is None else self.task.describe(example, prediction)
+            example.inputs if prediction is None else self.task.describe(example, prediction)
             for example, prediction in zip(examples, predictions, strict=True)
         ]
         if self.saved.kind == "tagging" and self.saved.scheme:
@@ -266,7 +265,7 @@ class Predictor:
                 scores["parts"][f"{name}, threshold chosen on it"] = tuned_scores
             if self.labels and saved.kind != "regression":
                 _refuse_other_labels(examples, self.labels)
-                unknown |= {label for each in examples for label in names_in(each)} - set(self.labels)
+                unknown |= {label for each in examples for label in each.label_names} - set(self.labels)
         if not scores["parts"]:
             splits = ", ".join(scores["unlabelled"])
             raise ValueError(
@@ -373,11 +372,11 @@ def _chosen_splits(data: DataSet, part: str | None) -> list[str]:
 
 
 def _is_unlike(example: Example, has_pairs: bool | None) -> bool:
-    return has_pairs is not None and isinstance(example, TextExample) and (example.pair is not None) != has_pairs
+    return has_pairs is not None and example.has_pair not in (None, has_pairs)
 
 
 def _refuse_other_labels(examples: Sequence[Example], labels: tuple[str, ...]) -> None:
-    found = {label for each in examples for label in names_in(each)}
+    found = {label for each in examples for label in each.label_names}
     if found and not found & set(labels):
         some = ", ".join(sorted(found)[:5])
         raise ValueError(f"none of the labels of the data ({some}) is a label of the model ({', '.join(labels[:5])})")
@@ -386,4 +385,4 @@ def _refuse_other_labels(examples: Sequence[Example], labels: tuple[str, ...]) -
 def _has_label(example: Example, task: Task) -> bool:
     if isinstance(task, Spans) and not task.or_none:
         return bool(example.answers)  # a question without an answer cannot be scored
-    return label_of(example) is not None
+    return example.gold is not None

@@ -17,16 +17,36 @@ from dataclasses import dataclass
 from typing import Literal
 
 MASKED_LOGIT = -1e4  # exp underflows to 0
-OutputKind = Literal["sequence", "choice", "tokens", "spans"]
 HeadKind = Literal["linear", "mlp", "cnn", "bilstm", "attention"]
 PairEncoding = Literal["joint", "separate", "both"]  # two texts in one sequence, in one sequence each, in both orders
+
+
+@dataclass(frozen=True)
+class OutputType:
+    """What all outputs of one kind have in common; `models/heads.py` has the head of each."""
+
+    in_words: str  # the kind of task that the head is for
+    has_labels: bool = False  # the outputs of the head correspond to the labels of a task
+    of_sequences: bool = False  # outputs belong to whole sequences, otherwise to tokens
+    per_token: bool = False  # T rows of outputs, otherwise one per unit
+    is_grouped: bool = False  # any number of adjacent sequences have one output
+    hf_weight: str = "classifier"  # name of the last layer in most classes of `transformers`
+
+
+OUTPUT_TYPES = {
+    "sequence": OutputType("classification", has_labels=True, of_sequences=True),
+    "choice": OutputType("multiple-choice", of_sequences=True, is_grouped=True),
+    "tokens": OutputType("tagging", has_labels=True, per_token=True),
+    "spans": OutputType("span", hf_weight="qa_outputs"),
+}
+PROBLEMS_IN_WORDS = {"single": "classification", "multi": "multi-label", "number": "regression"}
 
 
 @dataclass(frozen=True)
 class Output:
     """The kind of output of a task, and the layers that compute it."""
 
-    kind: OutputKind
+    kind: str  # one of OUTPUT_TYPES
     num_labels: int = 1
     labels: tuple[str, ...] = ()  # names of classes or tags, for `id2label`
     problem: Literal["single", "multi", "number"] = "single"  # one class, several classes, or a number
@@ -52,25 +72,27 @@ class Output:
 
     def fits(self, other: "Output") -> bool:
         """Whether a head for `other` can be used for this output: same layers, and same labels in the same order."""
-        names = ("kind", "problem", "head", "pairs") + (("num_labels", "labels") if self.has_labels else ())
+        names = ("kind", "problem", "head", "pairs") + (("num_labels", "labels") if self.type.has_labels else ())
         return all(getattr(self, name) == getattr(other, name) for name in names)
 
     @property
-    def has_labels(self) -> bool:
-        """Whether the outputs of the head correspond to the labels of a task."""
-        return self.kind in ("sequence", "tokens")
+    def type(self) -> OutputType:
+        return OUTPUT_TYPES[self.kind]
+
+    @property
+    def is_grouped(self) -> bool:
+        """Whether several adjacent sequences have one output: endings of a question, or a pair as two sequences."""
+        return self.type.is_grouped or self.pairs != "joint"
 
     @property
     def in_words(self) -> str:
         """The kind of task that the head is for."""
-        if self.kind == "sequence":
-            return {"single": "classification", "multi": "multi-label", "number": "regression"}[self.problem]
-        return {"choice": "multiple-choice", "tokens": "tagging", "spans": "span"}[self.kind]
+        return PROBLEMS_IN_WORDS[self.problem] if self.kind == "sequence" else self.type.in_words
 
 
 def reads_cls(output: Output) -> bool:
     """Whether a task reads only `[CLS]`, through a pooling layer."""
-    return output.kind == "choice" or (output.kind == "sequence" and output.head in ("linear", "mlp"))
+    return output.type.of_sequences and output.head in ("linear", "mlp")
 
 
 # --- Names in `transformers` ----------------------------------------------------------------------------------------
@@ -87,7 +109,7 @@ def hf_output(output: Output) -> dict:
     """The entries of `config.json` for a task head: labels and problem type as in `transformers`, the rest under
     `hornbook_output`."""
     hf_config: dict = {"hornbook_output": {name: getattr(output, name) for name in _OWN_FIELDS}}
-    if output.has_labels:
+    if output.type.has_labels:
         labels = output.labels or tuple(f"LABEL_{i}" for i in range(output.num_labels))
         hf_config["id2label"] = {str(i): label for i, label in enumerate(labels)}
         hf_config["label2id"] = {label: i for i, label in enumerate(labels)}
@@ -96,7 +118,7 @@ def hf_output(output: Output) -> dict:
     return hf_config
 
 
-def read_output(hf_config: dict, kind: OutputKind | None, num_labels: int) -> Output | None:
+def read_output(hf_config: dict, kind: str | None, num_labels: int) -> Output | None:
     """The output described by a `config.json`: by its `hornbook_output` or, for a folder written by `transformers`, by
     the `kind` of its class and the `num_labels` rows of its head."""
     own = hf_config.get("hornbook_output") or {}
@@ -111,4 +133,4 @@ def read_output(hf_config: dict, kind: OutputKind | None, num_labels: int) -> Ou
         return Output(**own, labels=labels)
     problem = next((ours for ours, name in _PROBLEMS.items() if name == hf_config.get("problem_type")), None)
     problem = problem or ("number" if kind == "sequence" and num_labels == 1 else "single")
-    return Output(kind, num_labels, labels if kind in ("sequence", "tokens") else (), problem)
+    return Output(kind, num_labels, labels if OUTPUT_TYPES[kind].has_labels else (), problem)

@@ -16,7 +16,7 @@ from hornbook.tasks.reading.layout import Patterns
 from hornbook.tasks.reading.notes import Notes, RequestedColumns
 from hornbook.tasks.reading.rows import Table
 from hornbook.tasks.reading.tables import OwnSpans, OwnTexts
-from hornbook.tasks.records import Example, Kind
+from hornbook.tasks.records import Example
 
 
 class Layout(Protocol):
@@ -44,7 +44,7 @@ class KnownDataSet:
     """One entry of the registry. The first of `measures` selects between models."""
 
     name: str
-    kind: Kind
+    kind: str
     layout: Layout
     measures: tuple[str, ...]
     labels: tuple[str, ...] = ()

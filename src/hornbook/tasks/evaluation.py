@@ -44,15 +44,7 @@ def evaluate_part(
 
 
 def is_labelled(examples: Sequence[Example]) -> bool:
-    return bool(examples) and all(label_of(example) is not None for example in examples)
-
-
-def label_of(example: Example) -> Any:
-    """The gold answers, tags or label of an example; None if unknown."""
-    for name in ("answers", "tags", "label"):
-        if hasattr(example, name):
-            return getattr(example, name)
-    raise AssertionError(example)
+    return bool(examples) and all(example.gold is not None for example in examples)
 
 
 def with_intervals(task: Task, examples: Sequence[Example], predictions: list) -> dict[str, dict[str, float]]:
@@ -82,7 +74,7 @@ def rescored(task: Task, examples: Sequence[Example], evaluation: Evaluation) ->
 def rows(task: Task, examples: Sequence[Example], predictions: list) -> list[dict[str, Any]]:
     """Predictions as written to `predictions-dev.jsonl`: the example's key, its gold label, and the prediction."""
     return [
-        {"key": example.key, "gold": label_of(example), **task.describe(example, prediction)}
+        {"key": example.key, "gold": example.gold, **task.describe(example, prediction)}
         for example, prediction in zip(examples, predictions, strict=True)
     ]
 

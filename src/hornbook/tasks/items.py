@@ -2,7 +2,6 @@
 
 import unicodedata
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
 from typing import Any
 
 from hornbook.tasks.reading.choices import BEGINNINGS, CHOICES, CONTEXTS, NUMBERED
@@ -12,7 +11,7 @@ from hornbook.tasks.reading.notes import Notes
 from hornbook.tasks.reading.rows import in_memory, is_missing
 from hornbook.tasks.reading.tables import PASSAGES, QUESTIONS
 from hornbook.tasks.reading.texts import plain
-from hornbook.tasks.records import ChoiceExample, Example, Kind, SpanExample, TaggedExample, TextExample
+from hornbook.tasks.records import ChoiceExample, Example, SpanExample, TaggedExample, TextExample
 
 SPLIT_COLUMNS = ("words", "tokens")  # texts in columns of these names are already split into words by spaces
 SHAPES = {
@@ -24,7 +23,7 @@ SHAPES = {
 }
 
 
-def as_examples(items: Any, kind: Kind) -> list[Example]:
+def as_examples(items: Any, kind: str) -> list[Example]:
     """One example per item, with its index as key. A data frame gives one example per row.
 
     >>> as_examples(["good", ("a cat", "an animal")], "classification")[1].pair
@@ -35,41 +34,6 @@ def as_examples(items: Any, kind: Kind) -> list[Example]:
     elif hasattr(items, "columns") or hasattr(items, "column_names"):
         items = [row.fields for row in in_memory(items, "the table", Notes()).rows]
     return [_example(str(number), item, kind) for number, item in enumerate(items)]
-
-
-def without_label(example: Example) -> Example:
-    """The example with its gold label removed."""
-    if isinstance(example, SpanExample):
-        return replace(example, answers=None, starts=())
-    return replace(example, **{"tags" if isinstance(example, TaggedExample) else "label": None})
-
-
-def problem_of(example: Example) -> str:
-    """Why an example cannot be predicted (an empty input); "" if it can."""
-    if isinstance(example, TaggedExample):
-        return "" if example.words else "there are no words"
-    if isinstance(example, ChoiceExample):
-        missing = {
-            "context": (example.context + example.beginning).strip(),
-            "endings": "".join(example.endings).strip(),
-        }
-    elif isinstance(example, SpanExample):
-        missing = {"question": example.question.strip(), "passage": example.passage.strip()}
-    else:
-        missing = {"text": example.text.strip(), "pair": example.pair is None or example.pair.strip()}
-    empty = [name for name, content in missing.items() if not content]
-    return f"the {empty[0]} is empty" if empty else ""
-
-
-def given(example: Example) -> dict[str, Any]:
-    """The input fields of an example as a row, without a prediction."""
-    if isinstance(example, TaggedExample):
-        return {"words": list(example.words)}
-    if isinstance(example, ChoiceExample):
-        return {"context": example.context, "endings": list(example.endings)}
-    if isinstance(example, SpanExample):
-        return {"question": example.question}
-    return {"text": example.text} | ({} if example.pair is None else {"pair": example.pair})
 
 
 def words_of(text: str) -> tuple[str, ...]:
@@ -93,7 +57,7 @@ def _is_punctuation(character: str) -> bool:
     return unicodedata.category(character)[0] in "PS"
 
 
-def _example(key: str, item: Any, kind: Kind) -> Example:
+def _example(key: str, item: Any, kind: str) -> Example:
     example = None
     if isinstance(item, Example):
         example = item if isinstance(item, _EXAMPLES[kind]) else None
@@ -115,7 +79,7 @@ def _example(key: str, item: Any, kind: Kind) -> Example:
     return example
 
 
-def _from_pair(key: str, first: Any, second: Any, kind: Kind) -> Example | None:
+def _from_pair(key: str, first: Any, second: Any, kind: str) -> Example | None:
     if not isinstance(first, str):
         return None
     if kind == "choice":

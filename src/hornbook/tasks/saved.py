@@ -16,11 +16,11 @@ from hornbook.tasks.kinds.choice import Choice
 from hornbook.tasks.kinds.classification import Classification
 from hornbook.tasks.kinds.spans import RULES, Spans
 from hornbook.tasks.kinds.tagging import Tagging
-from hornbook.tasks.records import DataSet, Kind, TextExample
+from hornbook.tasks.records import DataSet
 
 FILE = "task.json"
 COLUMNS = {"text", "pair", "label"}
-KIND_OF_OUTPUT: dict[str, Kind] = {
+KIND_OF_OUTPUT: dict[str, str] = {
     "sequence": "classification",
     "tokens": "tagging",
     "spans": "spans",
@@ -35,7 +35,7 @@ class SavedTask:
     column by role (text, pair, label, key). None where unknown."""
 
     name: str
-    kind: Kind
+    kind: str
     task: Task
     scheme: str | None = None
     longest: int | None = None
@@ -68,7 +68,7 @@ def make_task(named: KnownDataSet, data: DataSet, output: Output) -> SavedTask:
         "rules": named.name if named.name in RULES else "squad2" if named.may_be_none else "squad",
         "num_endings": num_endings,
     }
-    has_pairs = first.pair is not None if isinstance(first, TextExample) else None
+    has_pairs = first.has_pair
     task = _task(data.kind, output, details)
     return SavedTask(named.name, data.kind, task, data.scheme, has_pairs=has_pairs, roles=data.roles or None)
 
@@ -79,7 +79,7 @@ def _measures(named: KnownDataSet, data: DataSet) -> tuple[str, ...]:
     return named.measures
 
 
-def _task(kind: Kind, output: Output, details: dict[str, Any]) -> Task:
+def _task(kind: str, output: Output, details: dict[str, Any]) -> Task:
     measures = tuple(details.get("measures") or ())
     if kind == "spans":
         return Spans(

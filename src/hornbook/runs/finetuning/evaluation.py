@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from hornbook.tasks.evaluation import label_of, with_intervals
+from hornbook.tasks.evaluation import with_intervals
 from hornbook.tasks.features import Task
 from hornbook.tasks.kinds.choice import Choice, ChoicePrediction
 from hornbook.tasks.kinds.classification import Classification, ClassPrediction
@@ -59,7 +59,7 @@ def near_chance(
 
 def constant_answer(task: Task, train: Sequence[Example]) -> tuple[str, Any] | None:
     """The most frequent answer in training, or the mean, as a description and a prediction (a tag for tagging)."""
-    labels = [label for label in map(label_of, train) if label is not None]
+    labels = [each.gold for each in train if each.gold is not None]
     if not labels:
         return None
     if isinstance(task, Spans):

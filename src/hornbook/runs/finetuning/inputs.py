@@ -18,11 +18,10 @@ from hornbook.runs.finetuning.format import with_task_format
 from hornbook.runs.finetuning.record import Request
 from hornbook.runs.finetuning.settings import SPAN_LENGTH, FinetuneSettings, published_for, settings_for, width_factor
 from hornbook.tasks.datasets import KnownDataSet, known
-from hornbook.tasks.evaluation import label_of
 from hornbook.tasks.features import Features
 from hornbook.tasks.reading.read import read
 from hornbook.tasks.reading.split import hold_out
-from hornbook.tasks.records import DataSet, Example, TextExample
+from hornbook.tasks.records import DataSet, Example
 from hornbook.tasks.saved import SavedTask, make_task, output_for
 from hornbook.tasks.summary import in_short, summarize
 from hornbook.text.tokenizer import Tokenizer
@@ -161,7 +160,7 @@ def _is_number(text: str) -> bool:
 
 def is_scored(example: Example, named: KnownDataSet) -> bool:
     """Whether an example has a label that the task can predict; spans need an answer unless the task allows none."""
-    label = label_of(example)
+    label = example.gold
     return label is not None and (named.kind != "spans" or named.may_be_none or bool(label))
 
 
@@ -199,7 +198,7 @@ def training_split(
         generator = np.random.default_rng(seed_of("examples"))
         train = [train[i] for i in sorted(generator.permutation(len(train))[: settings.examples])]
     if settings.task.swapped_pairs:
-        if not isinstance(train[0], TextExample) or train[0].pair is None:
+        if not train[0].has_pair:
             raise ValueError("task.swapped_pairs is for pairs of texts, and these examples have none: leave it out")
         train = [each for pair in train for each in (pair, replace(pair, text=pair.pair, pair=pair.text))]
     return train, held_out

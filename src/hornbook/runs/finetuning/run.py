@@ -70,7 +70,7 @@ from hornbook.tasks.evaluation import (
     with_intervals,
 )
 from hornbook.tasks.features import Features, Task
-from hornbook.tasks.records import ChoiceExample, Example, SpanExample, TaggedExample
+from hornbook.tasks.records import Example
 from hornbook.tasks.saved import save_task
 from hornbook.train.checkpoint import Checkpoints
 from hornbook.train.device import Runtime, decide, prepare
@@ -322,20 +322,10 @@ def _finish(
 def _draw_attention(out: Path, inputs: Inputs, model: nn.Module) -> None:
     """Draws the attention for the first dev example that is short enough."""
     for example in inputs.dev[:200]:
-        texts = _texts(example)
+        texts = example.sequence
         if len(inputs.tokenizer.encode(*texts).ids) <= MOST_TOKENS:
             write_attention(out, model, inputs.tokenizer, *texts)
             return
-
-
-def _texts(example: Example) -> tuple[str, str | None]:
-    if isinstance(example, SpanExample):
-        return example.question, example.passage
-    if isinstance(example, TaggedExample):
-        return " ".join(example.words), None
-    if isinstance(example, ChoiceExample):
-        return example.context, f"{example.beginning} {example.endings[example.label]}".strip()
-    return example.text, example.pair
 
 
 def _publish_best(out: Path) -> None:

@@ -1,6 +1,5 @@
 """Steps common to all layouts: unique keys, tags in BIO, a held-out dev split, the list of labels."""
 
-from collections.abc import Iterator
 from dataclasses import replace
 
 from hornbook.data.problems import LEFT_OUT_OF_TRAINING
@@ -100,7 +99,7 @@ def _labels(entry: KnownDataSet, parts: Parts, scheme: str, notes: Notes) -> tup
     """The labels of the training split, or of all splits if there is none; labels only in other splits are recorded as
     problems."""
     seen_in = ["train"] if parts.get("train") else list(parts)
-    seen = {name for part in seen_in for example in parts[part] for name in names_in(example)}
+    seen = {name for part in seen_in for example in parts[part] for name in example.label_names}
     if scheme not in ("", "plain"):
         types = sorted({name[2:] for name in seen if name != "O"})
         labels = ("O", *(f"{mark}-{name}" for name in types for mark in "BI"))
@@ -109,16 +108,7 @@ def _labels(entry: KnownDataSet, parts: Parts, scheme: str, notes: Notes) -> tup
         labels = entry.labels if seen <= set(entry.labels) else sorted_labels(seen)
     for part in parts:
         for example in parts[part] if part not in seen_in else ():
-            for name in names_in(example):
+            for name in example.label_names:
                 if name not in seen:
                     notes.example_problem("unseen_label", part, example.key, f"'{name}' is not in train")
     return labels
-
-
-def names_in(example: Example) -> Iterator[str]:
-    """The classes or tags of an example."""
-    found = example.tags if isinstance(example, TaggedExample) else example.label
-    if isinstance(found, str):
-        yield found
-    elif found is not None:
-        yield from found

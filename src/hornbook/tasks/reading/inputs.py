@@ -9,7 +9,7 @@ from typing import Any
 
 from hornbook.data.problems import Problems
 from hornbook.tasks.datasets import KnownDataSet, known
-from hornbook.tasks.items import as_examples, problem_of, sentence_in, words_of
+from hornbook.tasks.items import as_examples, sentence_in, words_of
 from hornbook.tasks.reading.columns import OWN_TAGS, TABLES, WORDS
 from hornbook.tasks.reading.content import read_text
 from hornbook.tasks.reading.guess import infer_columns
@@ -19,7 +19,7 @@ from hornbook.tasks.reading.rows import FORMATS, Row, is_missing, read_table
 from hornbook.tasks.reading.squad import read_squad
 from hornbook.tasks.reading.tables import OwnSpans, OwnTexts, find_column, is_squad
 from hornbook.tasks.reading.texts import key_of
-from hornbook.tasks.records import ChoiceExample, Example, Kind, SpanExample, TaggedExample, TextExample
+from hornbook.tasks.records import ChoiceExample, Example, SpanExample, TaggedExample, TextExample
 from hornbook.tasks.saved import SavedTask
 from hornbook.tasks.schemes import repaired, scheme_of, to_bio
 
@@ -81,7 +81,7 @@ def read_input_rows(
     return [_input_row(*each) for each in zip(found, columns, rows, strict=True)]
 
 
-def input_rows(items: Any, kind: Kind) -> list[InputRow]:
+def input_rows(items: Any, kind: str) -> list[InputRow]:
     """Inputs in memory as rows without original columns."""
     return [_input_row(example, {}, Row("")) for example in as_examples(items, kind)]
 
@@ -89,7 +89,7 @@ def input_rows(items: Any, kind: Kind) -> list[InputRow]:
 def _input_row(example: Example, columns: dict[str, Any], row: Row) -> InputRow:
     if row.broken:
         return InputRow(example, columns, row.broken[1] or row.broken[0], is_usable=False)
-    problem = problem_of(example)
+    problem = example.problem
     return InputRow(example, columns, "; ".join(filter(None, (row.note, problem))), not problem)
 
 
