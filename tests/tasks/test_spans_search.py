@@ -1,6 +1,7 @@
 """Spans: the search for the best ones, against a plain search of all, and questions that are left unanswered."""
 
 import itertools
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -140,7 +141,7 @@ def test_no_answer_score_and_threshold(wordpiece, answerable):
         assert prediction.n_best[0].text == best[1]
         scores.append(prediction.no_answer_score)
     middle = float(np.median(scores))
-    other = task.with_threshold(middle)
+    other = replace(task, threshold=middle)
     again = other.thresholded(predictions)
     assert again == other.decode(found, features, examples)
     assert [each.answer == "" for each in again] == [score > middle for score in scores]
@@ -162,7 +163,7 @@ def test_best_threshold_is_the_best_of_all(wordpiece):
     predictions = task.decode(found, features, examples)
 
     def f1(threshold: float) -> float:
-        other = task.with_threshold(threshold)
+        other = replace(task, threshold=threshold)
         return other.scorer(examples, other.thresholded(predictions))(None)["f1"]
 
     best = f1(task.best_threshold(examples, predictions))

@@ -105,7 +105,7 @@ class Electra(Encoder):
     def cls_layer(cls, config: EncoderConfig, output: Output) -> ClsLayer | None:
         if not reads_cls(output):
             return None
-        return ClsLayer(config.width, F.gelu, 0.0 if output.kind == "choice" else config.head_dropout)
+        return ClsLayer(config.width, F.gelu, 0.0 if output.type.is_grouped else config.head_dropout)
 
     @classmethod
     def finetuning(cls, config: EncoderConfig, task: str) -> dict[str, Any]:

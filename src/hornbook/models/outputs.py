@@ -27,6 +27,7 @@ class OutputType:
 
     in_words: str  # the kind of task that the head is for
     has_labels: bool = False  # the outputs of the head correspond to the labels of a task
+    of_texts: bool = False  # there are several heads, pair encodings and problems
     of_sequences: bool = False  # outputs belong to whole sequences, otherwise to tokens
     per_token: bool = False  # T rows of outputs, otherwise one per unit
     is_grouped: bool = False  # any number of adjacent sequences have one output
@@ -34,7 +35,7 @@ class OutputType:
 
 
 OUTPUT_TYPES = {
-    "sequence": OutputType("classification", has_labels=True, of_sequences=True),
+    "sequence": OutputType("classification", has_labels=True, of_texts=True, of_sequences=True),
     "choice": OutputType("multiple-choice", of_sequences=True, is_grouped=True),
     "tokens": OutputType("tagging", has_labels=True, per_token=True),
     "spans": OutputType("span", hf_weight="qa_outputs"),
@@ -55,7 +56,7 @@ class Output:
     answerable: bool = False  # spans: a separate classifier predicts whether there is an answer
 
     def __post_init__(self) -> None:
-        if self.kind != "sequence" and (self.head != "linear" or self.pairs != "joint"):
+        if not self.type.of_texts and (self.head != "linear" or self.pairs != "joint"):
             raise ValueError(f"other heads and pair encodings are for classification and regression, not {self.kind}")
         if self.pairs != "joint" and self.head != "linear":
             raise ValueError(f"{self.pairs} pairs need the linear head: drop --head or --pair-encoding {self.pairs}")
@@ -87,7 +88,7 @@ class Output:
     @property
     def in_words(self) -> str:
         """The kind of task that the head is for."""
-        return PROBLEMS_IN_WORDS[self.problem] if self.kind == "sequence" else self.type.in_words
+        return PROBLEMS_IN_WORDS[self.problem] if self.type.of_texts else self.type.in_words
 
 
 def reads_cls(output: Output) -> bool:
@@ -113,7 +114,7 @@ def hf_output(output: Output) -> dict:
         labels = output.labels or tuple(f"LABEL_{i}" for i in range(output.num_labels))
         hf_config["id2label"] = {str(i): label for i, label in enumerate(labels)}
         hf_config["label2id"] = {label: i for i, label in enumerate(labels)}
-    if output.kind == "sequence":
+    if output.type.of_texts:
         hf_config["problem_type"] = _PROBLEMS[output.problem]
     return hf_config
 
@@ -132,5 +133,5 @@ def read_output(hf_config: dict, kind: str | None, num_labels: int) -> Output | 
             raise ValueError(f"its hornbook_output has '{unknown[0]}', which this version of Hornbook does not know")
         return Output(**own, labels=labels)
     problem = next((ours for ours, name in _PROBLEMS.items() if name == hf_config.get("problem_type")), None)
-    problem = problem or ("number" if kind == "sequence" and num_labels == 1 else "single")
+    problem = problem or ("number" if OUTPUT_TYPES[kind].of_texts and num_labels == 1 else "single")
     return Output(kind, num_labels, labels if OUTPUT_TYPES[kind].has_labels else (), problem)

@@ -71,11 +71,11 @@ class Roberta(Encoder):
     @classmethod
     def heads_for(cls, output: Output) -> tuple[str, ...]:
         """Multiple choice uses the pooler, as published; other tasks add a layer."""
-        return ("pooler",) if output.kind == "choice" else ()
+        return ("pooler",) if output.type.is_grouped else ()
 
     @classmethod
     def cls_layer(cls, config: EncoderConfig, output: Output) -> ClsLayer | None:
-        if output.kind == "choice" or not reads_cls(output):
+        if output.type.is_grouped or not reads_cls(output):
             return super().cls_layer(config, output)
         return ClsLayer(config.width, torch.tanh, config.head_dropout)
 

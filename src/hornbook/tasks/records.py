@@ -17,46 +17,19 @@ Prompt = tuple[dict[str, Any], tuple, tuple[str, ...]]  # fields for templates, 
 
 
 class Example:
-    """One labelled example, whatever its kind; every class of examples has a `key`."""
+    """One labelled example, whatever its kind. Every class of examples has these members; the methods have defaults."""
 
     __slots__ = ()
     kept_together: ClassVar[tuple[tuple[str, str], ...]] = ()  # (field, words): examples that are held out together
     has_pair: ClassVar[bool | None] = None  # whether it is a pair of texts; None for other kinds
-
-    @property
-    def gold(self) -> Any:
-        """The label, None if it is unknown."""
-        return self.label
-
-    @property
-    def label_names(self) -> tuple[str, ...]:
-        """The label as names that can be counted."""
-        raise NotImplementedError
-
-    @property
-    def texts(self) -> tuple[str, ...]:
-        """All texts that the model reads."""
-        raise NotImplementedError
-
-    @property
-    def sequence(self) -> tuple[str, str | None]:
-        """The texts as one sequence of the model: a text, or two."""
-        raise NotImplementedError
-
-    @property
-    def inputs(self) -> dict[str, Any]:
-        """The input fields as a row, without a prediction."""
-        raise NotImplementedError
-
-    @property
-    def problem(self) -> str:
-        """Why it cannot be predicted (an empty input); "" if it can."""
-        raise NotImplementedError
-
-    @property
-    def is_stratified(self) -> bool:
-        """Whether examples of its class of labels are held out in proportion."""
-        return False
+    is_stratified: ClassVar[bool] = False  # whether classes are held out in proportion
+    key: str
+    gold: Any  # the label, None if it is unknown
+    label_names: tuple[str, ...]  # the label as names that can be counted
+    texts: tuple[str, ...]  # all texts that the model reads
+    sequence: tuple[str, str | None]  # the texts as one sequence of the model: a text, or two
+    inputs: dict[str, Any]  # the input fields as a row, without a prediction
+    problem: str  # why it cannot be predicted (an empty input); "" if it can
 
     def without_label(self) -> Self:
         return replace(self, label=None)
@@ -67,7 +40,7 @@ class Example:
 
     def changeable(self) -> list[Changeable]:
         """The texts that augmentation may change."""
-        raise NotImplementedError
+        return []
 
     def changes(self, field: str, replacements: Sequence[Replacement]) -> dict[str, Any]:
         """The fields in which a copy with these replacements differs, as JSON values."""
@@ -91,6 +64,10 @@ class TextExample(Example):
     text: str
     pair: str | None = None
     label: str | float | tuple[str, ...] | None = None
+
+    @property
+    def gold(self) -> Any:
+        return self.label
 
     @property
     def has_pair(self) -> bool:
@@ -243,6 +220,10 @@ class ChoiceExample(Example):
     label: int | None = None
 
     @property
+    def gold(self) -> Any:
+        return self.label
+
+    @property
     def label_names(self) -> tuple[str, ...]:
         return () if self.label is None else (f"ending {self.label + 1}",)
 
@@ -279,7 +260,6 @@ class DataSet:
     kind: str  # the name of a kind of task
     parts: dict[str, list[Example]]
     labels: tuple[str, ...] = ()  # classes or tags, in the order of their ids
-    is_multi: bool = False  # multi-label classification
     problems: Problems = field(default_factory=Problems)
     messages: tuple[str, ...] = ()
     files: tuple[str, ...] = ()

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from hornbook.data.problems import LEFT_OUT_OF_TRAINING
+from hornbook.tasks.kinds import KINDS
 from hornbook.tasks.records import DataSet
 
 MOST_CLASSES = 6  # listed by `in_short`
@@ -53,11 +54,10 @@ def spread(lengths: Sequence[int]) -> dict[str, int]:
 
 
 def _labels(data: DataSet) -> dict[str, Any]:
-    """Counts of each class or tag per split; for regression, the range and mean of the numbers."""
-    if data.kind == "regression":
-        numbers = [each.label for part in data.parts.values() for each in part if each.label is not None]
-        statistics = {"min": min(numbers), "mean": float(np.mean(numbers)), "max": max(numbers)} if numbers else {}
-        return {"numbers": statistics}
+    """Counts of each class or tag per split, or statistics of other labels."""
+    statistics = KINDS[data.kind].statistics(data)
+    if statistics is not None:
+        return statistics
     counts = {
         name: Counter(each for example in part for each in example.label_names) for name, part in data.parts.items()
     }

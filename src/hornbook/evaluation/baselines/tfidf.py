@@ -60,12 +60,11 @@ def _overlap(text: str, pair: str) -> tuple[float, float]:
     return len(first & second) / max(len(first | second), 1), lengths[0] / max(lengths[1], 1)
 
 
-def most_frequent_tags(train: Sequence[TaggedExample], by_word: bool) -> Any:
-    """Predicts each word's most frequent tag in training, or the most frequent tag overall for unknown words; without
-    `by_word`, always the latter."""
+def most_frequent_tags(train: Sequence[TaggedExample]) -> Any:
+    """Predicts each word's most frequent tag in training, or the most frequent tag overall for unknown words."""
     of_all = Counter(tag for each in train for tag in each.tags)
     of_word: dict[str, Counter] = {}
-    for each in train if by_word else ():
+    for each in train:
         for word, tag in zip(each.words, each.tags, strict=True):
             of_word.setdefault(word, Counter())[tag] += 1
 

@@ -15,7 +15,7 @@ from hornbook.evaluation.prompting.sources import Item, Splits
 from hornbook.files import read_json_lines, write_json
 from hornbook.metrics.bleu import signature
 from hornbook.metrics.bootstrap import crossed_intervals
-from hornbook.runs.finetuning.evaluation import ENOUGH_CHOICES
+from hornbook.tasks.kinds.choice import ENOUGH_CHOICES
 
 if TYPE_CHECKING:
     from hornbook.evaluation.prompting.run import Piece

@@ -1,21 +1,35 @@
-"""Classification of a text or a pair (softmax), multi-label classification (sigmoid), and regression (squared
-error)."""
+"""Classification of a text or a pair: one class, by softmax."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any
+import math
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import tokenizers
 
 from hornbook.metrics import classification as measured
-from hornbook.metrics import regression
-from hornbook.models.outputs import Output, PairEncoding
+from hornbook.metrics.breakdown import (
+    Confusion,
+    Judged,
+    Mistake,
+    Tally,
+    confidence,
+    confusion_matrix,
+    shown_texts,
+    tally_classes,
+)
+from hornbook.metrics.words import number, percent
+from hornbook.models.outputs import Output
 from hornbook.tasks.features import Features, Scorer, softmax
-from hornbook.tasks.records import TextExample
-from hornbook.text.tokenizer import Tokenizer
+from hornbook.tasks.kind import Predict
+from hornbook.tasks.kinds.texts import TextKind
+from hornbook.tasks.records import DataSet, TextExample
 
-THRESHOLD = 0.5  # minimum probability of a predicted class in multi-label classification
+if TYPE_CHECKING:
+    from hornbook.tasks.datasets import KnownDataSet
+
+MANY_CLASSES = 10
 
 
 @dataclass(frozen=True)
@@ -35,180 +49,134 @@ class ClassPrediction:
 
 
 @dataclass(frozen=True)
-class Classification:
-    """The head maps `[CLS]` to one of `output.labels`, to several of them, or to a number."""
+class Classification(TextKind):
+    name = "classification"
+    in_words = "one label per text"
+    default_measures = ("accuracy", "macro_f1", "matthews")
+    has_labels = True
+    decoding = "print([labels[i] for i in logits.argmax(-1)])\n"
+    saved_fields = ("measures", "positive")
 
-    output: Output
-    measures: tuple[str, ...]
     positive: str | None = None  # the class whose F1 is reported
 
-    def encode(self, examples: Sequence[TextExample], tokenizer: Tokenizer, longest: int) -> Features:
-        encodings, num_cut = encode_texts(examples, tokenizer, longest, self.output.pairs)
-        group_size = self.output.group_size
-        return Features(
-            ids=[np.array(each.ids, np.int64) for each in encodings],
-            segments=[np.array(each.type_ids, np.int64) for each in encodings],
-            owners=np.repeat(np.arange(len(examples)), group_size),
-            num_examples=len(examples),
-            labels=self._targets(examples, group_size),
-            group_size=group_size,
-            num_cut=num_cut,
-        )
+    @classmethod
+    def refuse_training(cls, data: DataSet) -> None:
+        """Raises a `ValueError` if all training examples have one class, which any model would predict perfectly."""
+        found = {example.label for example in data.parts["train"]}
+        if len(found) == 1:
+            raise ValueError(f"every training example has the label '{found.pop()}': add examples of other classes")
 
-    def _targets(self, examples: Sequence[TextExample], group_size: int) -> np.ndarray | None:
-        if any(each.label is None for each in examples):
+    @classmethod
+    def hint(cls, data: DataSet) -> str | None:
+        """A hint if the classes look like numbers."""
+        num = len(data.labels)
+        if num < MANY_CLASSES or 2 * num < sum(map(len, data.parts.values())) or not all(map(_is_number, data.labels)):
             return None
-        if self.output.problem == "number":
-            return np.repeat(np.array([each.label for each in examples], np.float32), group_size)
+        return f"the {num} labels look like numbers: use --task regression to predict numbers"
+
+    @classmethod
+    def details_for(cls, named: "KnownDataSet", data: DataSet) -> dict[str, Any]:
+        positive = named.positive if named.positive in data.labels else None
+        return super().details_for(named, data) | {"positive": positive}
+
+    @classmethod
+    def build(cls, output: Output, details: Mapping[str, Any]) -> "Classification":
+        positive, measures = details.get("positive"), details.get("measures") or ("accuracy",)
+        measures = tuple("macro_f1" if name == "f1" and positive is None else name for name in measures)
+        return cls(output, measures, positive)
+
+    def targets(self, examples: Sequence[TextExample]) -> np.ndarray:
         index = {label: i for i, label in enumerate(self.output.labels)}
-        if self.output.problem == "single":
-            return np.repeat(np.array([index.get(each.label, -1) for each in examples]), group_size)
-        rows = np.zeros((len(examples), len(index)), np.float32)
-        for row, each in zip(rows, examples, strict=True):
-            row[[index[label] for label in each.label if label in index]] = 1
-        return np.repeat(rows, group_size, 0)
+        return np.array([index.get(each.label, -1) for each in examples])
 
     def decode(
-        self, outputs: list[np.ndarray], features: Features, examples: Sequence[TextExample]
-    ) -> list[ClassPrediction] | list[float]:
-        if not outputs:
-            return []
-        logits = np.stack(outputs)
-        if self.output.problem == "number":
-            return logits[:, 0].tolist()
+        self, outputs: list[np.ndarray], features: Features | None, examples: Sequence[TextExample]
+    ) -> list[ClassPrediction]:
         labels = self.output.labels
-        if self.output.problem == "single":
-            probabilities = softmax(logits)
-            return [
-                ClassPrediction(labels[int(row.argmax())], dict(zip(labels, row.tolist(), strict=True)))
-                for row in probabilities
-            ]
-        probabilities = 1 / (1 + np.exp(-logits))
         return [
-            ClassPrediction(tuple(label for label, p in by_label.items() if p >= THRESHOLD), by_label)
-            for row in probabilities.tolist()
-            for by_label in [dict(zip(labels, row, strict=True))]
+            ClassPrediction(labels[int(row.argmax())], dict(zip(labels, row.tolist(), strict=True)))
+            for row in (softmax(np.stack(outputs)) if outputs else ())
         ]
 
-    def scorer(self, examples: Sequence[TextExample], predictions: list) -> Scorer:
-        if self.output.problem == "number":
-            gold = np.array([each.label for each in examples], float)
-            return _number_scorer(gold, np.array(predictions, float))
-        labels = [each.label for each in examples]
-        if self.output.problem == "multi":
-            return _multi_scorer(labels, [each.label for each in predictions], self.output.labels)
-        return _class_scorer(labels, [each.label for each in predictions], self.measures, self.positive)
+    def scorer(self, examples: Sequence[TextExample], predictions: list[ClassPrediction]) -> Scorer:
+        gold, predicted = ([each.label for each in side] for side in (examples, predictions))
+        labels, gold_N, predicted_N = measured.numbered(gold, predicted)
+        positive_index = labels.index(self.positive) if self.positive in labels else None
 
-    def describe(self, example: TextExample, prediction: ClassPrediction | float) -> dict[str, Any]:
-        row: dict[str, Any] = {"text": example.text} | ({} if example.pair is None else {"pair": example.pair})
-        if isinstance(prediction, float):
-            return row | {"value": prediction}
-        probabilities = prediction.probabilities
-        if isinstance(prediction.label, tuple):
-            return row | {"labels": list(prediction.label), "probabilities": probabilities}
-        return row | {"label": prediction.label, "probability": prediction.probability, "probabilities": probabilities}
+        def score(chosen: np.ndarray | None = None) -> dict[str, float]:
+            some = slice(None) if chosen is None else chosen
+            counts = measured.class_counts(gold_N[some], predicted_N[some], len(labels))
+            computed = {
+                "accuracy": counts.accuracy,
+                "f1": lambda: 0.0 if positive_index is None else counts.f1(positive_index),
+                "macro_f1": counts.macro_f1,
+                "matthews": counts.matthews,
+            }
+            return {name: computed[name]() for name in self.measures}
 
+        return score
 
-def encode_texts(
-    examples: Sequence[TextExample], tokenizer: Tokenizer, longest: int, pairs: PairEncoding = "joint"
-) -> tuple:
-    """(encodings with special tokens, at least one token each; number of truncated texts). In a pair the longer text is
-    truncated first, as published; with `pairs="both"` both orders are truncated identically."""
-    first = tokenizer.encode_batch([each.text for each in examples])
-    has_pair = [each.pair is not None for each in examples]
-    second = iter(tokenizer.encode_batch([each.pair for each in examples if each.pair is not None]))
-    encodings, num_cut = [], 0
-    for one, paired in zip(first, has_pair, strict=True):
-        two = next(second) if paired else None
-        if pairs != "joint" and two is None:
+    def describe(self, example: TextExample, prediction: ClassPrediction) -> dict[str, Any]:
+        names = ("label", "probability", "probabilities")
+        return example.inputs | {name: getattr(prediction, name) for name in names}
+
+    def constant(self, gold: list[str]) -> tuple[str, Predict]:
+        label = Counter(gold).most_common(1)[0][0]
+        return f"always answering '{label}'", lambda examples: [ClassPrediction(label, {})] * len(examples)
+
+    def majority(self, train: Sequence[TextExample]) -> Predict:
+        counts = Counter(each.label for each in train)
+        logits = np.log(np.array([counts[label] for label in self.output.labels]) + 1e-9)
+        return lambda examples: self.decode([logits] * len(examples), None, examples)
+
+    def degenerate(self, examples: Sequence[TextExample], predictions: list[ClassPrediction]) -> str | None:
+        return same_label(examples, predictions, str)
+
+    @property
+    def correlation(self) -> "Classification":
+        return replace(self, measures=("matthews",))
+
+    @classmethod
+    def confusion(cls, judged: Judged) -> Confusion | None:
+        pairs = [(str(row["gold"]), str(row["label"])) for row in judged.rows if "label" in row]
+        return confusion_matrix(pairs, judged.labels, "examples")
+
+    @classmethod
+    def tallies(cls, judged: Judged) -> list[Tally]:
+        return tally_classes(([(str(row["gold"]),)], [(str(row["label"]),)]) for row in judged.rows if "label" in row)
+
+    @classmethod
+    def mistakes(cls, rows: list[dict[str, Any]], most: int) -> tuple[str, list[Mistake]]:
+        wrong = [row for row in rows if "label" in row and row["label"] != row["gold"]]
+        wrong.sort(key=lambda row: -confidence(row))
+        found = []
+        for row in wrong[:most]:
+            probability = number((row.get("probabilities") or {}).get(row["gold"]))
+            other = f", gold label {percent(probability)}" if math.isfinite(probability) else ""
+            note = f"probability {percent(confidence(row))}{other}"
+            found.append(Mistake(str(row.get("key", "")), shown_texts(row), str(row["gold"]), str(row["label"]), note))
+        return f"most confident errors, of {len(wrong):,} in {len(rows):,} examples", found
+
+    @classmethod
+    def graded(cls, prediction: ClassPrediction, entry: "KnownDataSet") -> str:
+        if prediction.label not in entry.labels:
             raise ValueError(
-                f"--pair-encoding {pairs} is for pairs of texts, but an example has only one text; give a pair (--pair "
-                "names its column) or leave the option out"
+                f"the grader of {entry.name} accepts {', '.join(entry.labels)}, but the model predicts "
+                f"'{prediction.label}': fine-tune on the published files"
             )
-        if pairs == "separate":
-            capacity = longest - tokenizer.num_special(False)
-            num_cut += (len(one.ids) > capacity) + (len(two.ids) > capacity)
-            for each in (one, two):
-                each.truncate(capacity)
-                encodings.append(_never_empty(tokenizer.joined(each), tokenizer))
-            continue
-        capacity = longest - tokenizer.num_special(paired)
-        if pairs == "both" and len(one.ids) == len(two.ids):
-            capacity -= capacity % 2  # an odd token would go to one of the two texts depending on their order
-        num_cut += cut_pair(one, two, capacity)
-        encodings.append(_never_empty(tokenizer.joined(one, two), tokenizer))
-        if pairs == "both":
-            encodings.append(_never_empty(tokenizer.joined(two, one), tokenizer))
-    return encodings, num_cut
+        return prediction.label
 
 
-def _never_empty(encoding: tokenizers.Encoding, tokenizer: Tokenizer) -> tokenizers.Encoding:
-    """The encoding, or the end-of-text token alone if the encoding is empty: the head needs a token to read."""
-    if encoding.ids:
-        return encoding
-    if tokenizer.end_id is None:
-        raise ValueError("a text is empty and the tokenizer has no end-of-text token to encode it as: remove the text")
-    return tokenizer.backend.encode(tokenizer.token(tokenizer.end_id), add_special_tokens=False)
+def same_label(examples: Sequence[TextExample], predictions: Sequence[ClassPrediction], in_words) -> str | None:
+    """A message if all predictions have the same label and the examples do not."""
+    predicted, right = {each.label for each in predictions}, {each.label for each in examples}
+    if len(predicted) == 1 and len(right) > 1:
+        return f"it answers '{in_words(next(iter(predicted)))}' whatever the text"
+    return None
 
 
-def cut_pair(one, two, capacity: int) -> bool:
-    """Truncates the longer text until both fit in `capacity` tokens. Returns whether anything was truncated."""
-    first, second = len(one.ids), 0 if two is None else len(two.ids)
-    if first + second <= capacity:
+def _is_number(text: str) -> bool:
+    try:
+        return math.isfinite(float(text))
+    except ValueError:
         return False
-    if two is None:
-        one.truncate(capacity)
-        return True
-    shorter = min(first, second)
-    keep_shorter = min(shorter, capacity // 2)
-    keep_longer = capacity - keep_shorter
-    one.truncate(keep_longer if first > second else keep_shorter)
-    two.truncate(keep_shorter if first > second else keep_longer)
-    return True
-
-
-def _number_scorer(gold: np.ndarray, predicted: np.ndarray) -> Scorer:
-    orders = regression.order(gold), regression.order(predicted)
-
-    def score(chosen: np.ndarray | None = None) -> dict[str, float]:
-        some = slice(None) if chosen is None else chosen
-        a, b = gold[some], predicted[some]
-        return {
-            "pearson": regression.pearson(a, b),
-            "spearman": regression.pearson(*(regression.ranks(each[some]) for each in orders)),
-            "mean_squared_error": regression.mean_squared_error(a, b),
-        }
-
-    return score
-
-
-def _class_scorer(gold: list[str], predicted: list[str], measures: tuple[str, ...], positive: str | None) -> Scorer:
-    labels, gold_N, predicted_N = measured.numbered(gold, predicted)
-    positive_index = labels.index(positive) if positive in labels else None
-
-    def score(chosen: np.ndarray | None = None) -> dict[str, float]:
-        some = slice(None) if chosen is None else chosen
-        counts = measured.class_counts(gold_N[some], predicted_N[some], len(labels))
-        computed = {
-            "accuracy": counts.accuracy,
-            "f1": lambda: 0.0 if positive_index is None else counts.f1(positive_index),
-            "macro_f1": counts.macro_f1,
-            "matthews": counts.matthews,
-        }
-        return {name: computed[name]() for name in measures}
-
-    return score
-
-
-def _multi_scorer(gold: list[tuple], predicted: list[tuple], labels: tuple[str, ...]) -> Scorer:
-    # Labels unknown to the model count as missed.
-    labels = (*labels, *sorted({label for each in gold for label in each} - set(labels)))
-    counts = measured.multi_label_counts(gold, predicted, labels)
-
-    def score(chosen: np.ndarray | None = None) -> dict[str, float]:
-        if chosen is None:
-            return measured.multi_label_scores(counts.sum(0), len(counts))
-        times_drawn = np.bincount(chosen, minlength=len(counts)).astype(float)
-        return measured.multi_label_scores(times_drawn @ counts, len(chosen))
-
-    return score

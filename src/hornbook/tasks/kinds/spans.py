@@ -6,17 +6,33 @@ question is left unanswered when its no-answer score (logit of no answer minus t
 threshold.
 """
 
-from collections.abc import Sequence
+import json
+import math
+import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from hornbook.metrics import spans as measured
+from hornbook.metrics.breakdown import Confusion, Judged, Mistake, confidence, confusion_matrix, shown_texts
+from hornbook.metrics.words import cut, percent
 from hornbook.models.outputs import MASKED_LOGIT, Output
 from hornbook.tasks.features import Features, Scorer, softmax
-from hornbook.tasks.records import SpanExample
-from hornbook.text.tokenizer import Tokenizer
+from hornbook.tasks.kind import PART, Predict, TaskKind, first_field
+from hornbook.tasks.reading.notes import Notes, RequestedColumns
+from hornbook.tasks.reading.squad import read_squad
+from hornbook.tasks.reading.tables import PASSAGES, QUESTIONS, OwnSpans, is_squad
+from hornbook.tasks.reading.texts import plain
+from hornbook.tasks.records import DataSet, SpanExample
+from hornbook.tasks.windows import Window, answer_tokens, most_context, none_score, split_windows, target_in, window_of
+
+if TYPE_CHECKING:
+    from hornbook.tasks.datasets import KnownDataSet
+    from hornbook.tasks.saved import SavedTask
+    from hornbook.text.tokenizer import Tokenizer
 
 RULES = {
     "squad": measured.SQUAD_1,
@@ -25,17 +41,9 @@ RULES = {
     "triviaqa": measured.TRIVIA_QA,
     "coqa": measured.COQA,
 }
+LENGTHS = ((1, 1, "1 word"), (2, 3, "2 or 3 words"), (4, 7, "4 to 7 words"), (8, 10**9, "8 words or more"))
+ARTICLES = {"a", "an", "the"}
 CANDIDATE_FACTOR = 5  # candidates kept per window, relative to `num_best`: the same text may occur several times
-
-
-class Window(NamedTuple):
-    """The passage tokens of one sequence: indices `first` to `last` (exclusive) in the sequence, their offsets in the
-    passage, and whether each token has the most context in this window."""
-
-    first: int
-    last: int
-    offsets: np.ndarray  # start and end in characters, (last - first) x 2
-    has_most_context: np.ndarray
 
 
 class Answer(NamedTuple):
@@ -57,9 +65,27 @@ class SpanPrediction:
 
 
 @dataclass(frozen=True)
-class Spans:
+class Spans(TaskKind):
     """Defaults as published: questions of at most 64 tokens, a window every 128 tokens, answers of at most 30
     tokens."""
+
+    name = "spans"
+    in_words = "an answer span in the text"
+    takes = "a (question, passage), or a dictionary with question and passage"
+    example = SpanExample
+    output_kind = "spans"
+    default_measures = ("f1", "exact")
+    in_percent = True
+    max_length = 384
+    truncated = "questions"
+    tab_separated = "the question and the passage"
+    unscored_hint = "; use --task squad2 or spans-or-none for them"
+    unit = "passage"
+    pipeline = "question-answering"
+    has_pipeline = False
+    hf_class = "ForQuestionAnswering"
+    has_threshold = True
+    saved_fields = ("measures", "or_none", "rules", "threshold")
 
     output: Output
     measures: tuple[str, ...] = ("f1", "exact")
@@ -71,10 +97,63 @@ class Spans:
     longest_answer: int = 30
     num_best: int = 20
 
-    def with_threshold(self, threshold: float) -> "Spans":
-        return replace(self, threshold=threshold)
+    @classmethod
+    def own_layout(cls, may_be_none: bool = False) -> OwnSpans:
+        return OwnSpans(may_be_none)
 
-    def encode(self, examples: Sequence[SpanExample], tokenizer: Tokenizer, longest: int) -> Features:
+    @classmethod
+    def read_file(
+        cls, path: Path, entry: "KnownDataSet", requested: RequestedColumns, notes: Notes
+    ) -> list[SpanExample] | None:
+        """SQuAD's JSON, and that of other published data sets."""
+        if path.suffix.lower() != ".json":
+            return None
+        if is_squad(path):
+            return read_squad(path, PART, True, notes)
+        return None if entry.layout.takes_columns else entry.layout.read({PART: [path]}, requested, notes)[PART]
+
+    @classmethod
+    def from_fields(cls, key: str, fields: Mapping[str, Any]) -> SpanExample | None:
+        question, passage = first_field(fields, QUESTIONS), first_field(fields, PASSAGES)
+        if question is None or passage is None:
+            return None
+        return SpanExample(key, plain(fields[question]), plain(fields[passage]))
+
+    @classmethod
+    def from_list(cls, key: str, items: Sequence[Any]) -> SpanExample | None:
+        is_pair = len(items) == 2 and all(isinstance(each, str) for each in items)
+        return SpanExample(key, *items) if is_pair else None
+
+    @classmethod
+    def is_scored(cls, example: SpanExample, may_be_none: bool) -> bool:
+        """A question without an answer can be scored only if the task may give none."""
+        return bool(example.answers) or (may_be_none and example.answers is not None)
+
+    @classmethod
+    def output_for(cls, data: DataSet, head: str, pairs: str, answerable: bool) -> Output:
+        return Output("spans", 2, answerable=answerable)
+
+    @classmethod
+    def details_for(cls, named: "KnownDataSet", data: DataSet) -> dict[str, Any]:
+        rules = named.name if named.name in RULES else "squad2" if named.may_be_none else "squad"
+        return super().details_for(named, data) | {"or_none": named.may_be_none, "rules": rules}
+
+    @classmethod
+    def build(cls, output: Output, details: Mapping[str, Any]) -> "Spans":
+        return cls(
+            output,
+            tuple(details.get("measures") or cls.default_measures),
+            or_none=bool(details.get("or_none")),
+            rules=details.get("rules") or "squad",
+            threshold=float(details.get("threshold", 0.0)),
+        )
+
+    @classmethod
+    def merged(cls, tasks: Sequence["Spans"]) -> "Spans":
+        """With the mean of the thresholds."""
+        return replace(tasks[0], threshold=float(np.mean([task.threshold for task in tasks])))
+
+    def encode(self, examples: Sequence[SpanExample], tokenizer: "Tokenizer", longest: int) -> Features:
         questions = tokenizer.encode_batch([each.question for each in examples])
         passages = tokenizer.encode_batch([each.passage for each in examples])
         ids, segments, owners, places, labels = [], [], [], [], []
@@ -85,16 +164,16 @@ class Spans:
             question.truncate(max_question)
             capacity = longest - len(question.ids) - tokenizer.num_special(True)
             step = min(self.step_tokens, -(-capacity // 2))  # short windows overlap by half
-            answer = _answer_tokens(example, passage)
-            windows = _windows(passage, capacity, step)
-            contexts = _most_context([len(each.ids) for each in windows], step)
+            answer = answer_tokens(example, passage)
+            windows = split_windows(passage, capacity, step)
+            contexts = most_context([len(each.ids) for each in windows], step)
             for number, (window, has_most) in enumerate(zip(windows, contexts, strict=True)):
                 encoding = tokenizer.joined(question, window)
-                places.append(_place(encoding, window, has_most))
+                places.append(window_of(encoding, window, has_most))
                 ids.append(np.array(encoding.ids, np.int64))
                 segments.append(np.array(encoding.type_ids, np.int64))
                 owners.append(owner)
-                labels.append(_target(answer, number * step, places[-1]))
+                labels.append(target_in(answer, number * step, places[-1]))
         known = all(example.answers is not None for example in examples)
         return Features(
             ids,
@@ -119,7 +198,7 @@ class Spans:
 
     def _answer(self, passage: str, windows: list[tuple[np.ndarray, Window]]) -> SpanPrediction:
         candidates = np.concatenate([self._candidates(logits, place) for logits, place in windows])
-        none_scores = [_none_score(logits, self.output.answerable) for logits, _ in windows]
+        none_scores = [none_score(logits, self.output.answerable) for logits, _ in windows]
         order = np.argsort(-candidates[:, 0], kind="stable")
         best, seen = [], set()
         for score, start, end in candidates[order]:
@@ -177,6 +256,19 @@ class Spans:
 
         return score
 
+    def average(self, logits: np.ndarray) -> np.ndarray:
+        return logits.mean(0)
+
+    def predicted(self, outputs: np.ndarray) -> np.ndarray:
+        """Start, end, and whether there is no answer."""
+        ends = outputs[:-1] if self.output.answerable else outputs
+        return np.append(ends.argmax(0), outputs[-1].argmax(-1) if self.output.answerable else 0)
+
+    def tuned(self, examples: Sequence[SpanExample], predictions: list[SpanPrediction]) -> "Spans":
+        if not self.or_none:
+            return self
+        return replace(self, threshold=self.best_threshold(examples, predictions))
+
     def best_threshold(self, examples: Sequence[SpanExample], predictions: list[SpanPrediction]) -> float:
         """The threshold with the best F1 on these examples, by the official search."""
         keys = [str(i) for i in range(len(examples))]
@@ -186,10 +278,11 @@ class Spans:
         return measured.best_threshold(none_scores, answers, gold, "f1", RULES[self.rules])[1]
 
     def thresholded(self, predictions: list[SpanPrediction]) -> list[SpanPrediction]:
-        """The predictions with this task's no-answer threshold applied."""
+        if not self.or_none:
+            return predictions
         return [
             replace(each, answer="", start=0, end=0)
-            if self.or_none and each.no_answer_score > self.threshold
+            if each.no_answer_score > self.threshold
             else replace(each, answer=best.text, start=best.start, end=best.end)
             if (best := each.n_best[0] if each.n_best else None)
             else each
@@ -207,61 +300,116 @@ class Spans:
             "n_best": [each._asdict() for each in prediction.n_best[:5]],
         }
 
+    def constant(self, gold: list) -> tuple[str, Predict] | None:
+        return ("leaving every question unanswered", _unanswered) if self.or_none else None
 
-def _answer_tokens(example: SpanExample, passage) -> tuple[int, int] | None:
-    """(first, last) passage token that overlaps the first answer with a known start; None if no start is known or the
-    tokenizer drops all of its characters."""
-    located = zip(example.starts, example.answers or (), strict=False)
-    start, answer = next(((start, answer) for start, answer in located if start >= 0), (-1, ""))
-    if start < 0:
+    def majority(self, train: Sequence[SpanExample]) -> Predict:
+        if not self.or_none:
+            raise ValueError("the majority baseline needs questions without an answer here: use the tfidf baseline")
+        return _unanswered
+
+    def degenerate(self, examples: Sequence[SpanExample], predictions: list[SpanPrediction]) -> str | None:
+        if any(each.answers for each in examples) and not any(each.answer for each in predictions):
+            return "it leaves every question unanswered"
         return None
-    end = start + len(answer)
-    offsets = np.array(passage.offsets, np.int64).reshape(-1, 2)
-    touched = np.flatnonzero((offsets[:, 0] < end) & (start < offsets[:, 1]))
-    return (int(touched[0]), int(touched[-1])) if len(touched) else None
+
+    @classmethod
+    def confusion(cls, judged: Judged) -> Confusion | None:
+        if not judged.or_none:
+            return None
+        names = ("has no answer", "has an answer")
+        pairs = [(names[bool(row["gold"])], names[bool(row.get("answer"))]) for row in judged.rows]
+        return confusion_matrix(pairs, list(names), "questions")
+
+    @classmethod
+    def mistakes(cls, rows: list[dict[str, Any]], most: int) -> tuple[str, list[Mistake]]:
+        missed = [row for row in rows if is_miss(row)]
+        missed.sort(key=lambda row: (not row.get("answer"), -confidence(row)))
+        found = []
+        for row in missed[:most]:
+            gold = " / ".join(dict.fromkeys(map(str, row["gold"]))) or "no answer"
+            note = f"probability {percent(confidence(row))}" if row.get("answer") else "not answered"
+            predicted = cut(str(row.get("answer") or "no answer"), 200)
+            found.append(Mistake(str(row.get("key", "")), shown_texts(row), cut(gold, 200), predicted, note))
+        order = "most confident answers without a word in common with a gold answer"
+        return f"{order}, of {len(missed):,} in {len(rows):,} questions", found
+
+    @classmethod
+    def by_length(cls, rows: list[dict[str, Any]]) -> list[tuple[str, int, int]]:
+        """Questions without a gold answer are left out; the length is that of the first gold answer, and misses are
+        defined by `is_miss`."""
+        answered = [(max(1, len(row["gold"][0].split())), is_miss(row)) for row in rows if row["gold"]]
+        found = []
+        for shortest, longest, label in LENGTHS:
+            missed = [miss for length, miss in answered if shortest <= length <= longest]
+            found.append((label, len(missed), sum(missed)))
+        return [each for each in found if each[1]]
+
+    @classmethod
+    def sample_input(cls, has_pair: bool) -> tuple[str, str]:
+        return "Who wrote the letter?", "The teacher wrote the letter in the morning."
+
+    @classmethod
+    def forward_code(cls, given: tuple[str, str], has_double_heads: bool) -> str:
+        return (
+            f'inputs = tokenizer({given[0]!r}, {given[1]!r}, return_tensors="pt")\n'
+            "found = model(**inputs)\n"
+            "first, last = int(found.start_logits.argmax()), int(found.end_logits.argmax())\n"
+            'tokenizer.decode(inputs["input_ids"][0, first : last + 1])'
+        )
+
+    def onnx_code(self, num_rows: int, has_pair: bool) -> tuple[list, str]:
+        return [("Who wrote it?", "It was written by a teacher in 1543.")], (
+            'start, end = (each[0] for each in session.run(["start_logits", "end_logits"], fed))\n'
+            "passage = [i for i, part in enumerate(rows[0].sequence_ids) if part == 1]\n"
+            "spans = [(start[i] + end[j], i, j) for i in passage for j in passage if i <= j < i + 30]\n"
+            "_, first, last = max(spans)\n"
+            "print(texts[0][1][rows[0].offsets[first][0] : rows[0].offsets[last][1]])\n"
+        )
+
+    def submission(
+        self, saved: "SavedTask", examples: Sequence[SpanExample], predictions: list[SpanPrediction], ending: str
+    ) -> dict[str, str]:
+        pairs = list(zip(examples, predictions, strict=True))
+        if saved.name == "coqa":
+            return {f"predictions{ending}.json": _json([_turn(*pair) for pair in pairs])}
+        files = {f"predictions{ending}.json": _json({each.key: found.answer for each, found in pairs})}
+        if self.or_none:
+            probabilities = {each.key: _no_answer_probability(found, self.threshold) for each, found in pairs}
+            files[f"na_prob{ending}.json"] = _json(probabilities)
+        return files
 
 
-def _target(answer: tuple[int, int] | None, window_start: int, place: Window) -> tuple[int, int]:
-    """(start, end) positions in the sequence; (0, 0), that is `[CLS]`, unless the window contains the whole answer."""
-    if answer is None or answer[0] < window_start or answer[1] >= window_start + len(place.offsets):
-        return 0, 0
-    shift = place.first - window_start
-    return answer[0] + shift, answer[1] + shift
+def _unanswered(examples: Sequence[SpanExample]) -> list[SpanPrediction]:
+    return [SpanPrediction("", 0, 0, 0.0, ()) for _ in examples]
 
 
-def _windows(passage, capacity: int, step: int) -> list:
-    """The passage in windows of `capacity` tokens, one every `step` tokens, up to the one that contains its end."""
-    if len(passage.ids) <= capacity:
-        return [passage]
-    passage.truncate(capacity, stride=capacity - step)
-    return [passage, *passage.overflowing]
+def _turn(example: SpanExample, prediction: SpanPrediction) -> dict:
+    story, _, turn = example.key.partition("#")[0].rpartition("-")
+    return {"id": story, "turn_id": int(turn), "answer": prediction.answer or "unknown"}
 
 
-def _most_context(lengths: list[int], step: int) -> list[np.ndarray]:
-    """For each window, whether each of its tokens has the most context (minimum of left and right) in this window."""
-    total = step * (len(lengths) - 1) + lengths[-1]
-    best, holder = np.full(total, -1.0), np.zeros(total, np.int64)
-    for number, length in enumerate(lengths):
-        within = np.arange(length)
-        context = np.minimum(within, length - 1 - within) + 0.01 * length
-        place = slice(number * step, number * step + length)
-        better = context > best[place]
-        best[place] = np.where(better, context, best[place])
-        holder[place] = np.where(better, number, holder[place])
-    return [holder[number * step : number * step + length] == number for number, length in enumerate(lengths)]
+def _no_answer_probability(prediction: SpanPrediction, threshold: float) -> float:
+    return 0.5 * (1 + math.tanh((prediction.no_answer_score - threshold) / 2))
 
 
-def _place(encoding, window, has_most_context: np.ndarray) -> Window:
-    tokens = [i for i, segment in enumerate(encoding.sequence_ids) if segment == 1]
-    first, last = (tokens[0], tokens[-1] + 1) if tokens else (0, 0)
-    # Offsets of `window`, not `encoding`: adding special tokens makes a byte-level tokenizer trim offsets again, which
-    # cuts off letters.
-    return Window(first, last, np.array(window.offsets, np.int64).reshape(-1, 2), has_most_context)
+def _json(value: object) -> str:
+    return json.dumps(value, ensure_ascii=False) + "\n"
 
 
-def _none_score(logits: np.ndarray, answerable: bool) -> float:
-    """The score of "no answer" in a window: that of the span at `[CLS]`, or with `answerable` the classifier's logit of
-    no answer minus its logit of an answer."""
-    if answerable:
-        return float(logits[-1, 1] - logits[-1, 0])
-    return float(logits[0, 0] + logits[0, 1])
+def is_miss(row: dict) -> bool:
+    """True if the predicted answer shares no word with any gold answer.
+
+    For a question without a gold answer: True if the model gave one.
+    """
+    predicted = _words(row.get("answer") or "")
+    if not row["gold"]:
+        return bool(row.get("answer"))
+    return not any(predicted & _words(gold) for gold in row["gold"])
+
+
+def _words(text: str) -> set[str]:
+    """The lower-cased words without articles, unless there are only articles; a text without letters or digits counts
+    as one word."""
+    words = set(re.findall(r"\w+", text.lower()))
+    return words - ARTICLES or words or {text.strip()} - {""}

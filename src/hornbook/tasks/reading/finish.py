@@ -4,11 +4,11 @@ from dataclasses import replace
 
 from hornbook.data.problems import LEFT_OUT_OF_TRAINING
 from hornbook.tasks.datasets import KnownDataSet
+from hornbook.tasks.kinds import KINDS
 from hornbook.tasks.reading.notes import Notes
 from hornbook.tasks.reading.split import hold_out
 from hornbook.tasks.reading.texts import sorted_labels
-from hornbook.tasks.records import PARTS, DataSet, Example, TaggedExample
-from hornbook.tasks.schemes import Scheme, repaired, scheme_of, to_bio
+from hornbook.tasks.records import PARTS, DataSet, Example
 
 Parts = dict[str, list[Example]]
 REASONS = ("empty_file", "unreadable", *LEFT_OUT_OF_TRAINING)
@@ -22,18 +22,15 @@ def finished(entry: KnownDataSet, parts: Parts, notes: Notes, *, seed: int, held
     for part in [part for part in parts if not parts[part]]:
         notes.log(f"the {part} split has no examples and is ignored")
         del parts[part]
-    scheme = ""
-    if entry.kind == "tagging":
-        parts, scheme = _in_bio(parts, notes)
+    parts, scheme = KINDS[entry.kind].prepared(parts, notes)
     parts = {part: _with_unique_keys(examples, part, notes) for part, examples in parts.items()}
     if held_out and "dev" not in parts and len(parts.get("train", ())) > 1:
         parts = _with_dev(parts, notes, seed, held_out)
-    labels = () if entry.kind in ("regression", "spans", "choice") else _labels(entry, parts, scheme, notes)
+    labels = _labels(entry, parts, scheme, notes) if KINDS[entry.kind].has_labels else ()
     return DataSet(
         kind=entry.kind,
         parts=parts,
         labels=labels,
-        is_multi=entry.is_multi,
         problems=notes.problems,
         messages=tuple(notes.messages),
         files=tuple(dict.fromkeys(notes.files)),
@@ -65,28 +62,6 @@ def _with_unique_keys(examples: list[Example], part: str, notes: Notes) -> list[
         seen.add(key)
         found.append(example)
     return found
-
-
-def _in_bio(parts: Parts, notes: Notes) -> tuple[Parts, Scheme]:
-    scheme = scheme_of(example.tags for examples in parts.values() for example in examples if example.tags)
-    if scheme == "plain":
-        notes.log("tags: plain, one per word")
-        return parts, scheme
-    notes.log(f"tags: {scheme}" + ("" if scheme == "BIO" else ", read as BIO"))
-    parts = {part: [_repaired(each, scheme, part, notes) for each in examples] for part, examples in parts.items()}
-    return parts, scheme
-
-
-def _repaired(example: TaggedExample, scheme: Scheme, part: str, notes: Notes) -> TaggedExample:
-    if not example.tags:
-        return example
-    read = to_bio(example.tags, scheme)
-    tags, num_changed = repaired(read)
-    if num_changed:
-        place = next(index for index, (old, new) in enumerate(zip(read, tags, strict=True)) if old != new)
-        detail = f"{example.tags[place]} on '{example.words[place]}' continues no entity"
-        notes.example_problem("broken_tags", part, example.key, detail, num_changed)
-    return replace(example, tags=tuple(tags))
 
 
 def _with_dev(parts: Parts, notes: Notes, seed: int, share: float) -> Parts:
