@@ -5,9 +5,9 @@ import math
 import numpy as np
 import transformers
 
+from hornbook.tasks.kinds.spans import Answer, SpanPrediction
+from hornbook.tasks.kinds.tagging import TagPrediction
 from hornbook.tasks.records import ChoiceExample, Example, SpanExample, TaggedExample, TextExample
-from hornbook.tasks.spans import Answer, SpanPrediction
-from hornbook.tasks.tagging import TagPrediction
 
 # Of their question answering example.
 OVERLAP, NUM_BEST, LONGEST_ANSWER = 128, 20, 30

@@ -18,7 +18,8 @@ from finetune_data import Recipe, chosen_data, recipe_for
 from hornbook.config import with_overrides
 from hornbook.files import num_cores, write_json
 from hornbook.interop.folder import save_model
-from hornbook.models.registry import MODELS, preset
+from hornbook.models.registry import MODELS
+from hornbook.runs.pretraining.presets import preset
 from hornbook.tasks.reading.read import read
 from hornbook.tasks.records import DataSet
 from hornbook.text.tokenizer import Tokenizer

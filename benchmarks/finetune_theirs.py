@@ -21,11 +21,9 @@ from finetune_rows import KINDS, answers_of, tags_of
 from torch import nn
 from transformers.utils import is_accelerate_available
 
-from hornbook.tasks.choice import Choice
-from hornbook.tasks.classification import Classification
 from hornbook.tasks.datasets import known
-from hornbook.tasks.evaluation import Evaluation, rescored, tuned
-from hornbook.tasks.records import DataSet, TaggedExample
+from hornbook.tasks.evaluation import Evaluation, rescored
+from hornbook.tasks.records import DataSet
 from hornbook.tasks.saved import make_task, output_for
 
 EVALUATION_BATCH = 64
@@ -245,14 +243,14 @@ def scores(prepared: Prepared, recipe: Recipe, data: DataSet) -> dict[str, float
     """By the same scorer as ours; the no-answer threshold is the best one on dev, as for ours."""
     task, dev = make_task(known(recipe.task), data, output_for(data)).task, data.parts["dev"]
     found = logits(prepared, recipe)
-    if isinstance(task, Classification | Choice):
+    if task.output.type.of_sequences:
         predictions = task.decode(found, None, dev)
-    elif isinstance(dev[0], TaggedExample):
+    elif task.unit == "word":
         predictions = tags_of(found, prepared.places, dev, data.labels)
     else:
         predictions = answers_of(found, prepared.places, dev)
     evaluation = Evaluation(predictions, task.scorer(dev, predictions)(None))
-    return rescored(tuned(task, dev, predictions), dev, evaluation).scores
+    return rescored(task.tuned(dev, predictions), dev, evaluation).scores
 
 
 @torch.no_grad()

@@ -29,7 +29,7 @@ ALLOWED: dict[str, set[str]] = {
     "interop": {"models", "text"},
     "tasks": {"text", "data", "models", "metrics", "interop", *PROTOCOL},
     "inference": {"nn", "models", "text", "data", "tasks", "interop"},
-    "report": {"metrics"},
+    "report": {"metrics", "tasks.kind", "tasks.kinds"},
     "terminal": set(),
 }
 ALLOWED["runs"] = set(ALLOWED) - {"terminal"}

@@ -6,11 +6,12 @@ import pytest
 
 from hornbook.models.outputs import Output
 from hornbook.runs.finetuning.evaluation import degenerate, verdict
-from hornbook.tasks.choice import Choice, ChoicePrediction
-from hornbook.tasks.classification import Classification, ClassPrediction
 from hornbook.tasks.evaluation import with_intervals
+from hornbook.tasks.kinds.choice import Choice, ChoicePrediction
+from hornbook.tasks.kinds.classification import Classification, ClassPrediction
+from hornbook.tasks.kinds.regression import Regression
+from hornbook.tasks.kinds.tagging import Tagging, TagPrediction
 from hornbook.tasks.records import ChoiceExample, TaggedExample, TextExample
-from hornbook.tasks.tagging import Tagging, TagPrediction
 
 
 def tagged(said: list[str], right: list[str]) -> str | None:
@@ -77,7 +78,7 @@ def test_unbalanced_classes_that_are_told_apart_are_no_chance():
 
 
 def test_numbers_no_better_than_their_mean(random):
-    task = Classification(Output("sequence", 1, ("score",), "number"), ("pearson", "spearman"))
+    task = Regression(Output("sequence", 1, ("score",), "number"), ("pearson", "spearman"))
     dev = [TextExample(str(i), "text", label=float(i % 7)) for i in range(70)]
     guesses = random.permutation([each.label for each in dev]).tolist()
     wrong = verdict(task, dev, dev, guesses, with_intervals(task, dev, guesses), [])

@@ -26,8 +26,8 @@ from hornbook.report.usage import transformers_code
 from hornbook.runs.finetuning.api import finetune
 from hornbook.runs.finetuning.settings import settings_for
 from hornbook.runs.pretraining.presets import PRESETS
-from hornbook.tasks.classification import Classification
 from hornbook.tasks.datasets import known
+from hornbook.tasks.kinds.classification import Classification
 from hornbook.tasks.records import TextExample
 from hornbook.text.marks import DELIMITER, EXTRACT, MARKS, START
 

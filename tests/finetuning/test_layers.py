@@ -12,8 +12,8 @@ from hornbook.models.transformer import Transformer
 from hornbook.runs.finetuning.batches import TaskBatches
 from hornbook.runs.finetuning.layers import freeze, from_random, rates, with_head
 from hornbook.runs.finetuning.settings import LayerSettings
+from hornbook.tasks.features import Features
 from hornbook.tasks.objective import TaskObjective
-from hornbook.tasks.task import Features
 from hornbook.train.device import Runtime
 from hornbook.train.objective import TrainingModule
 from hornbook.train.optimizer import make_optimizer

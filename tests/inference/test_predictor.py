@@ -18,6 +18,7 @@ from finetuned import (
 from hornbook.files import read_json
 from hornbook.inference.predictor import combine, load_predictor
 from hornbook.models.outputs import Output
+from hornbook.tasks.kinds import kind_for
 from hornbook.tasks.records import SpanExample
 from hornbook.text.tokenizer import Tokenizer
 
@@ -260,7 +261,7 @@ def test_an_ensemble_of_numbers_and_of_spans(folder, plain_encoder, questions):
 )
 def test_combined_answers_decode_to_the_mean(output, to_chances, random):
     first, second = random.normal(size=(2, 4, 3)) * 3
-    found = combine(output, [list(first), list(second)])
+    found = combine(kind_for(output).build(output, {}), [list(first), list(second)])
     wanted = (to_chances(first) + to_chances(second)) / 2
     np.testing.assert_allclose(to_chances(np.stack(found)), wanted, atol=1e-9)
 

@@ -89,6 +89,7 @@ def write_task_run(folder, kind, rows, found, labels=(), config=None, degenerate
 
 
 HEADS = {
+    "multi-label": "SequenceClassification",
     "classification": "SequenceClassification",
     "regression": "SequenceClassification",
     "spans": "QuestionAnswering",

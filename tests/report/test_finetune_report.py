@@ -9,14 +9,11 @@ from made_up_tasks import CLASS_ROWS, CLASSES, KINDS, SCRIPT, class_row, scores,
 from safetensors.numpy import save_file
 from test_page import Page
 
-from hornbook.metrics.breakdown import confusion, tallies
 from hornbook.metrics.tagging import entity_scores
-from hornbook.report.breakdown import by_length
 from hornbook.report.card import write_card
 from hornbook.report.confusion import confusion_figure
 from hornbook.report.finetuned import FinetunedRun
 from hornbook.report.info import describe, lines
-from hornbook.report.mistakes import worst_mistakes
 from hornbook.report.page import write_report
 from hornbook.report.several import read_curve, read_tries
 from hornbook.report.several_pictures import curve_figure, tries_figure, write_curve_picture, write_tries_picture
@@ -25,7 +22,7 @@ from hornbook.report.several_pictures import curve_figure, tries_figure, write_c
 @pytest.fixture
 def make_task_run(tmp_path):
     def make(kind="classification", **overrides):
-        return write_task_run(tmp_path / kind, kind, **(KINDS[kind] | overrides))
+        return write_task_run(tmp_path / kind, kind, **(KINDS.get(kind, {}) | overrides))
 
     return make
 
@@ -35,6 +32,18 @@ PICTURES = ("metrics.jsonl", "attention.json")  # what takes time to draw
 
 def opened(folder):
     return FinetunedRun.load(folder)
+
+
+def confusion(run):
+    return run.task_kind.confusion(run.judged)
+
+
+def tallies(run):
+    return run.task_kind.tallies(run.judged)
+
+
+def worst_mistakes(run):
+    return run.task_kind.mistakes(run.predictions, 12)
 
 
 @pytest.mark.pictures
@@ -89,36 +98,37 @@ def test_every_kind_has_its_page(make_task_run, kind):
 
 def test_counts_of_classes(make_task_run):
     run = opened(make_task_run())
-    found = confusion(run.judged)
+    found = confusion(run)
     assert found.names == list(CLASSES)
     assert found.counts.tolist() == [[6, 0, 0], [2, 3, 0], [0, 1, 0]]
-    good = next(each for each in tallies(run.judged) if each.name == "good")
+    good = next(each for each in tallies(run) if each.name == "good")
     assert (good.num_gold, good.num_predicted, good.num_correct) == (6, 8, 6)
     assert (good.precision, good.recall, good.f1) == (0.75, 1.0, 12 / 14)
 
 
 def test_a_class_of_dev_that_training_lacks_is_counted_too(make_task_run):
     rows = [*CLASS_ROWS, class_row(30, "unheard", "good", 0.6)]
-    found = confusion(opened(make_task_run(rows=rows)).judged)
+    found = confusion(opened(make_task_run(rows=rows)))
     assert found.names[-1] == "unheard" and found.counts.sum() == 13 and found.counts[-1].sum() == 1
 
 
 def test_rare_ones_of_many_classes_are_put_together(make_task_run):
     rows = [class_row(i, f"class {i % 30}", f"class {(i + i // 30) % 30}", 0.6) for i in range(75)]
     run = opened(make_task_run(rows=rows, labels=[f"class {i}" for i in range(30)]))
-    found = confusion(run.judged)
+    found = confusion(run)
     assert len(found.names) == 20 and found.names[-1] == "11 others" and found.counts.sum() == 75
-    assert len(tallies(run.judged)) == 30 and sum(each.num_gold for each in tallies(run.judged)) == 75
+    assert len(tallies(run)) == 30 and sum(each.num_gold for each in tallies(run)) == 75
 
 
 def test_several_classes_at_once(make_task_run):
     both = {"gold": ["a", "b"], "labels": ["a"], "probabilities": {"a": 0.9, "b": 0.2, "c": 0.1}}
     none = {"gold": [], "labels": ["c"], "probabilities": {"a": 0.1, "b": 0.1, "c": 0.6}}
     rows = [{"key": "1", "text": "one", **both}, {"key": "2", "text": "two", **none}]
-    folder = make_task_run(rows=rows, found=scores(micro_f1=0.5), labels=("a", "b", "c"), leave_out=PICTURES)
+    found = scores(micro_f1=0.5)
+    folder = make_task_run("multi-label", rows=rows, found=found, labels=("a", "b", "c"), leave_out=PICTURES)
     run = opened(folder)
-    assert run.is_multi and confusion(run.judged) is None
-    assert {each.name: (each.num_gold, each.num_predicted, each.num_correct) for each in tallies(run.judged)} == {
+    assert confusion(run) is None
+    assert {each.name: (each.num_gold, each.num_predicted, each.num_correct) for each in tallies(run)} == {
         "a": (1, 1, 1),
         "b": (1, 0, 0),
         "c": (0, 1, 0),
@@ -134,7 +144,7 @@ def test_several_classes_at_once(make_task_run):
 def test_entities_are_counted_as_the_official_scorer_counts_them(make_task_run):
     run = opened(make_task_run("tagging"))
     official = entity_scores([row["gold"] for row in run.predictions], [row["tags"] for row in run.predictions])
-    ours = {each.name: each for each in tallies(run.judged)}
+    ours = {each.name: each for each in tallies(run)}
     assert ours.keys() == official["types"].keys() == {"PER", "LOC"}
     for name, theirs in official["types"].items():
         assert (ours[name].precision, ours[name].recall, ours[name].num_gold) == (
@@ -157,7 +167,7 @@ def test_sentences_with_most_wrong_tags_come_first(make_task_run):
 def test_plain_tags_have_a_table_by_tag(make_task_run):
     rows = [{"key": "0", "gold": ["NOUN", "VERB"], "words": ["a", "b"], "tags": ["NOUN", "NOUN"]}]
     run = opened(make_task_run("tagging", rows=rows, found=scores(tag_accuracy=0.5), labels=("NOUN", "VERB")))
-    assert [(each.name, each.num_gold, each.num_predicted, each.num_correct) for each in tallies(run.judged)] == [
+    assert [(each.name, each.num_gold, each.num_predicted, each.num_correct) for each in tallies(run)] == [
         ("NOUN", 1, 2, 1),
         ("VERB", 1, 0, 0),
     ]
@@ -166,9 +176,9 @@ def test_plain_tags_have_a_table_by_tag(make_task_run):
 def test_spans(make_task_run):
     folder = make_task_run("spans", leave_out=PICTURES)
     run = opened(folder)
-    found = confusion(run.judged)
+    found = confusion(run)
     assert found.names == ["has no answer", "has an answer"] and found.counts.tolist() == [[1, 1], [1, 2]]
-    assert by_length(run) == [("1 word", 2, 2), ("2 or 3 words", 1, 0)]
+    assert run.task_kind.by_length(run.predictions) == [("1 word", 2, 2), ("2 or 3 words", 1, 0)]
     _, mistakes = worst_mistakes(run)
     assert [(each.key, each.gold, each.predicted) for each in mistakes] == [
         ("2", "Paris / in Paris", "the Rome"),
@@ -195,7 +205,7 @@ def test_numbers(make_task_run):
 
 def test_choices(make_task_run):
     run = opened(make_task_run("choice"))
-    found = confusion(run.judged)
+    found = confusion(run)
     assert found.names == ["ending 1", "ending 2", "ending 3"] and found.counts[2, 1] == 1
     _, mistakes = worst_mistakes(run)
     assert [(each.gold, each.predicted, each.note) for each in mistakes] == [
@@ -256,7 +266,7 @@ def test_a_damaged_file_is_named(make_task_run):
 
 def test_names_that_the_font_lacks_or_that_look_like_formulas(make_task_run):
     rows = [class_row(0, "긍정", "$x^$", 0.9), class_row(1, "$x^$", "긍정", 0.9)]
-    found = confusion(opened(make_task_run(rows=rows, labels=("긍정", "$x^$"))).judged)
+    found = confusion(opened(make_task_run(rows=rows, labels=("긍정", "$x^$"))))
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         figure = confusion_figure(found)
@@ -412,7 +422,7 @@ def test_info_of_several_runs(tmp_path):
         ),
         (
             {"architectures": ["BertForSequenceClassification"], "problem_type": "multi_label_classification"},
-            "classification: any number of labels per text",
+            "multi-label: any number of labels per text",
             "2: no, yes",
         ),
         (

@@ -5,8 +5,8 @@ import random as chance
 import numpy as np
 
 from hornbook.models.outputs import MASKED_LOGIT, Output
+from hornbook.tasks.features import Features
 from hornbook.tasks.records import SpanExample
-from hornbook.tasks.task import Features
 from hornbook.text.tokenizer import Tokenizer
 from hornbook.text.training import train_tokenizer
 

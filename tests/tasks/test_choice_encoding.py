@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from hornbook.models.outputs import Output
-from hornbook.tasks.choice import Choice
+from hornbook.tasks.kinds.choice import Choice
 from hornbook.tasks.records import ChoiceExample
 from hornbook.text.tokenizer import Tokenizer
 

@@ -16,7 +16,7 @@ MEASURES = {
 def test_every_line_is_whole(name):
     entry = KNOWN[name]
     assert entry.name == name == name.lower()
-    assert entry.measures and set(entry.measures) <= MEASURES["multi-label" if entry.is_multi else entry.kind]
+    assert entry.measures and set(entry.measures) <= MEASURES[entry.kind]
     assert "f1" not in entry.measures or entry.kind == "spans" or entry.positive, "whose F1?"
     assert entry.layout.files and callable(entry.layout.read) and callable(entry.own_layout.from_tables)
     assert entry.positive is None or entry.positive in entry.labels

@@ -5,13 +5,14 @@ import pytest
 from task_files import lines, question, squad, write
 
 from hornbook.models.outputs import Output
-from hornbook.tasks.choice import Choice
-from hornbook.tasks.classification import Classification
-from hornbook.tasks.items import as_examples, words_of
+from hornbook.tasks.items import as_examples
+from hornbook.tasks.kinds.choice import Choice
+from hornbook.tasks.kinds.classification import Classification
+from hornbook.tasks.kinds.spans import Spans
+from hornbook.tasks.kinds.tagging import Tagging
 from hornbook.tasks.reading.inputs import read_input_rows, read_inputs
+from hornbook.tasks.reading.sentences import words_of
 from hornbook.tasks.saved import SavedTask
-from hornbook.tasks.spans import Spans
-from hornbook.tasks.tagging import Tagging
 
 
 def saved(name: str, **more) -> SavedTask:
@@ -23,7 +24,7 @@ def saved(name: str, **more) -> SavedTask:
     kinds = {"squad": "spans", "conll2003": "tagging", "swag": "choice", "sts-b": "regression"}
     kind = kinds.get(name) or (name if name in tasks else "classification")
     task = tasks.get(kind) or Classification(Output("sequence", 2, ("0", "1")), ("accuracy",))
-    return SavedTask(name, kind, task, **more)
+    return SavedTask(name, task, **more)
 
 
 def texts(examples) -> list[tuple]:

@@ -155,7 +155,7 @@ def test_several_classes(cell):
     other = [] if isinstance(cell, list) else ""
     data = read("multi-label", [{"text": "a", "labels": cell}, {"text": "b", "labels": other}], held_out=0)
     assert [each.label for each in data.parts["train"]] == [("red", "green"), ()]
-    assert data.is_multi and data.labels == ("green", "red") and not counts(data)
+    assert data.kind == "multi-label" and data.labels == ("green", "red") and not counts(data)
 
 
 def test_several_classes_as_columns():

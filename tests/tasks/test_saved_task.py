@@ -6,9 +6,9 @@ import pytest
 
 from hornbook.models.outputs import Output
 from hornbook.tasks.datasets import known
+from hornbook.tasks.kinds.spans import Spans
 from hornbook.tasks.reading.read import read
 from hornbook.tasks.saved import SavedTask, load_task, make_task, output_for, save_task
-from hornbook.tasks.spans import Spans
 
 
 def made(task: str, labels) -> SavedTask:
@@ -34,7 +34,7 @@ def test_measures_are_named_for_what_they_are(tmp_path, task, labels, measures):
 
 
 def test_how_long_sequences_were_is_kept(tmp_path):
-    saved = SavedTask("squad", "spans", Spans(Output("spans", 2)), longest=192)
+    saved = SavedTask("squad", Spans(Output("spans", 2)), longest=192)
     save_task(tmp_path, saved)
     assert load_task(tmp_path, saved.task.output).longest == 192
     old = json.loads((tmp_path / "task.json").read_text())

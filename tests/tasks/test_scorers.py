@@ -8,10 +8,12 @@ import pytest
 from hornbook.metrics import classification, regression, tagging
 from hornbook.metrics.bootstrap import interval
 from hornbook.models.outputs import Output
-from hornbook.tasks.classification import Classification, ClassPrediction
 from hornbook.tasks.evaluation import BOOTSTRAP_ROUNDS, with_intervals
+from hornbook.tasks.kinds.classification import Classification, ClassPrediction
+from hornbook.tasks.kinds.multi_label import MultiLabel
+from hornbook.tasks.kinds.regression import Regression
+from hornbook.tasks.kinds.tagging import Tagging, TagPrediction
 from hornbook.tasks.records import TaggedExample, TextExample
-from hornbook.tasks.tagging import Tagging, TagPrediction
 
 LABELS = ("no", "perhaps", "yes")
 
@@ -69,7 +71,7 @@ def test_several_classes(random):
     gold, found, examples, predictions = several(random, 200)
     gold[3] = (*gold[3], "unheard of")
     examples[3] = TextExample("3", "t", None, gold[3])
-    score = Classification(Output("sequence", 3, LABELS, "multi"), ()).scorer(examples, predictions)
+    score = MultiLabel(Output("sequence", 3, LABELS, "multi"), ()).scorer(examples, predictions)
     for chosen in drawn(random, 200):
         expected = classification.multi_label_f1(of(gold, chosen), of(found, chosen), (*LABELS, "unheard of"))
         assert score(chosen) == expected
@@ -77,7 +79,7 @@ def test_several_classes(random):
 
 def test_numbers(random):
     gold, found, examples, predictions = numbers(random, 200)
-    score = Classification(Output("sequence", 1, ("score",), "number"), ()).scorer(examples, predictions)
+    score = Regression(Output("sequence", 1, ("score",), "number"), ()).scorer(examples, predictions)
     for chosen in drawn(random, 200):
         a, b = of(gold, chosen), of(found, chosen)
         assert score(chosen) == {
@@ -111,6 +113,6 @@ def test_intervals_are_those_of_each_score_alone(random):
 def test_intervals_take_moments(random):
     """Hundredths of a second for each; scored anew from the labels it was up to nine seconds."""
     start = time.perf_counter()
-    with_intervals(Classification(Output("sequence", 3, LABELS, "multi"), ()), *several(random, 2000)[2:])
-    with_intervals(Classification(Output("sequence", 1, ("score",), "number"), ()), *numbers(random, 5000)[2:])
+    with_intervals(MultiLabel(Output("sequence", 3, LABELS, "multi"), ()), *several(random, 2000)[2:])
+    with_intervals(Regression(Output("sequence", 1, ("score",), "number"), ()), *numbers(random, 5000)[2:])
     assert time.perf_counter() - start < 4

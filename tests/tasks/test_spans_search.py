@@ -1,15 +1,16 @@
 """Spans: the search for the best ones, against a plain search of all, and questions that are left unanswered."""
 
 import itertools
+from dataclasses import replace
 
 import numpy as np
 import pytest
 from made_up_passages import SPAN, examples_of, gold_scores, plain, trained, windows_of
 
 from hornbook.models.outputs import MASKED_LOGIT, Output
+from hornbook.tasks.features import Features
+from hornbook.tasks.kinds.spans import Spans
 from hornbook.tasks.records import SpanExample
-from hornbook.tasks.spans import Spans
-from hornbook.tasks.task import Features
 from hornbook.text.tokenizer import Tokenizer
 
 
@@ -140,7 +141,7 @@ def test_no_answer_score_and_threshold(wordpiece, answerable):
         assert prediction.n_best[0].text == best[1]
         scores.append(prediction.no_answer_score)
     middle = float(np.median(scores))
-    other = task.with_threshold(middle)
+    other = replace(task, threshold=middle)
     again = other.thresholded(predictions)
     assert again == other.decode(found, features, examples)
     assert [each.answer == "" for each in again] == [score > middle for score in scores]
@@ -162,7 +163,7 @@ def test_best_threshold_is_the_best_of_all(wordpiece):
     predictions = task.decode(found, features, examples)
 
     def f1(threshold: float) -> float:
-        other = task.with_threshold(threshold)
+        other = replace(task, threshold=threshold)
         return other.scorer(examples, other.thresholded(predictions))(None)["f1"]
 
     best = f1(task.best_threshold(examples, predictions))

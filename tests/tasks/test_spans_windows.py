@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from made_up_passages import KINDS, SPAN, examples_of, gold_scores, passage_tokens, plain, trained, windows_of
 
+from hornbook.tasks.kinds.spans import Spans
 from hornbook.tasks.records import SpanExample
-from hornbook.tasks.spans import Spans
 from hornbook.text.tokenizer import Tokenizer
 
 

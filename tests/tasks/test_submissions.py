@@ -6,14 +6,14 @@ from dataclasses import replace
 import pytest
 
 from hornbook.models.outputs import Output
-from hornbook.tasks.classification import Classification, ClassPrediction
 from hornbook.tasks.datasets import known
+from hornbook.tasks.kinds.classification import Classification, ClassPrediction
+from hornbook.tasks.kinds.spans import Answer, SpanPrediction, Spans
+from hornbook.tasks.kinds.tagging import Tagging, TagPrediction
 from hornbook.tasks.records import SpanExample, TaggedExample, TextExample
 from hornbook.tasks.saved import SavedTask
 from hornbook.tasks.schemes import scheme_of, to_bio
-from hornbook.tasks.spans import Answer, SpanPrediction, Spans
 from hornbook.tasks.submissions import missing_glue, write_glue_zip, write_submission
-from hornbook.tasks.tagging import Tagging, TagPrediction
 
 ALL_FILES = {
     *("CoLA.tsv", "SST-2.tsv", "MRPC.tsv", "STS-B.tsv", "QQP.tsv", "MNLI-m.tsv", "MNLI-mm.tsv", "QNLI.tsv", "RTE.tsv"),
@@ -94,7 +94,7 @@ def test_the_submission_of_a_glue_run_goes_by_its_test_parts(tmp_path):
 def _classification(name: str) -> SavedTask:
     labels = known(name).labels or ("0", "1")
     task = Classification(Output("sequence", len(labels), labels), known(name).measures)
-    return SavedTask(name, "classification", task)
+    return SavedTask(name, task)
 
 
 def answered(text: str, score: float) -> SpanPrediction:
@@ -105,7 +105,7 @@ def answered(text: str, score: float) -> SpanPrediction:
 def test_squad_answers_by_question(tmp_path):
     examples = [SpanExample(key, "Who?", "Ada wrote ☃.") for key in ("a1", "b2", "c3")]
     said = [answered("Ada", -3.0), answered("", 2.5), answered("☃", 1.0)]
-    saved = SavedTask("squad2", "spans", Spans(Output("spans", 2), or_none=True, threshold=1.5))
+    saved = SavedTask("squad2", Spans(Output("spans", 2), or_none=True, threshold=1.5))
     names = write_submission(tmp_path, saved, {"dev": examples}, {"dev": said})
     assert sorted(names) == ["na_prob.json", "predictions.json"]
     assert json.loads((tmp_path / "predictions.json").read_text()) == {"a1": "Ada", "b2": "", "c3": "☃"}
@@ -120,7 +120,7 @@ def test_squad_answers_by_question(tmp_path):
 
 def test_coqa_answers_by_turn(tmp_path):
     examples = [SpanExample(f"3-ab-{turn}", "Who?", "Ada.") for turn in (1, 2)]
-    saved = SavedTask("coqa", "spans", Spans(Output("spans", 2), or_none=True, rules="coqa"))
+    saved = SavedTask("coqa", Spans(Output("spans", 2), or_none=True, rules="coqa"))
     write_submission(tmp_path / "coqa.zip", saved, {"dev": examples}, {"dev": [answered("Ada", -1), answered("", 5)]})
     with zipfile.ZipFile(tmp_path / "coqa.zip") as opened:
         assert json.loads(opened.read("predictions.json")) == [
@@ -139,7 +139,7 @@ def test_coqa_answers_by_turn(tmp_path):
 )
 def test_tags_go_back_into_their_columns(tmp_path, scheme, predicted):
     labels = ("O", "B-LOC", "I-LOC", "B-PER", "I-PER")
-    saved = SavedTask("conll2003", "tagging", Tagging(Output("tokens", 5, labels), ("entity_f1",)), scheme)
+    saved = SavedTask("conll2003", Tagging(Output("tokens", 5, labels), ("entity_f1",)), scheme)
     bio = ("B-LOC", "B-LOC", "O", "B-PER", "I-PER")
     words = ("Rome", "Paris", "and", "Ada", "King")
     examples = [TaggedExample("0", words, ("O", "O", "O", "B-PER", "I-PER")), TaggedExample("1", words[:1])]

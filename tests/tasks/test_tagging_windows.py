@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from hornbook.models.outputs import Output
+from hornbook.tasks.features import Features
+from hornbook.tasks.kinds.tagging import Tagging
 from hornbook.tasks.records import TaggedExample
-from hornbook.tasks.tagging import Tagging
-from hornbook.tasks.task import Features
 from hornbook.text.tokenizer import Tokenizer
 from hornbook.text.training import train_tokenizer
 

@@ -7,9 +7,8 @@ from typing import Any
 import numpy as np
 
 from hornbook.deployment.opened import Opened
-from hornbook.models.outputs import Output
+from hornbook.tasks.features import Features
 from hornbook.tasks.running import grouped
-from hornbook.tasks.task import Features
 
 BATCH_TOKENS = 4096  # tokens per forward pass
 
@@ -36,10 +35,11 @@ def agreement(
     largest = max(float(np.abs(a - b).max(initial=0.0)) for a, b in pairs)
     if one.output is None:
         return Agreement(len(pairs), largest, None, min(_cosine(a.mean(0), b.mean(0)) for a, b in pairs))
-    if one.output.problem == "number":
+    task = one.predictor.task
+    chosen = [(task.predicted(a), task.predicted(b)) for a, b in pairs]
+    if chosen[0][0] is None:
         return Agreement(len(pairs), largest, None)
-    chosen = [(predicted(one.output, a), predicted(one.output, b)) for a, b in pairs]
-    if one.output.kind == "tokens":
+    if one.output.type.per_token:
         same = np.concatenate([a == b for a, b in chosen])
     else:
         same = np.array([np.array_equal(a, b) for a, b in chosen])
@@ -57,7 +57,7 @@ def answers(model: Opened, features: Features, progress: Callable[[int], None] |
     for units in grouped(np.argsort(sizes, kind="stable").tolist(), sizes, BATCH_TOKENS):
         batch = features.packed([unit * group_size + i for unit in units for i in range(group_size)])
         answer = model.answer(batch).numpy()
-        if model.output is None or model.output.kind == "tokens":
+        if model.output is None or model.output.type.per_token:
             answer = np.split(answer, batch.starts_host[1:-1])
         for unit, its in zip(units, answer, strict=True):
             found[unit] = its
@@ -65,15 +65,6 @@ def answers(model: Opened, features: Features, progress: Callable[[int], None] |
         if progress:
             progress(num_done)
     return found
-
-
-def predicted(output: Output, answer: np.ndarray) -> np.ndarray:
-    """Returns the class, a bool per label (multi-label), the choice, a tag per token, or start and end of the span."""
-    if output.kind == "spans":
-        ends = answer[:-1] if output.answerable else answer
-        has_answer = answer[-1].argmax(-1) if output.answerable else 0
-        return np.append(ends.argmax(0), has_answer)
-    return answer > 0 if output.problem == "multi" else answer.argmax(-1)
 
 
 def _cosine(a: np.ndarray, b: np.ndarray) -> float:

@@ -17,7 +17,7 @@ import torch
 
 import hornbook
 from hornbook.batch import Batch
-from hornbook.deployment.opened import Opened, open_model, with_same_num_endings
+from hornbook.deployment.opened import Opened, open_model
 from hornbook.deployment.timing import Answer, check_timing, time_interleaved, torch_threads
 from hornbook.devices import chosen_device
 from hornbook.files import num_cores, read_json, write_json
@@ -26,7 +26,7 @@ from hornbook.lifecycle.locking import locks_out
 from hornbook.lifecycle.run_folder import recorded
 from hornbook.report.comparison import FILE
 from hornbook.report.exported import FILE as EXPORT
-from hornbook.tasks.task import Features
+from hornbook.tasks.features import Features
 
 NUM_TIMED = 64  # examples of the data, or random inputs, that are timed
 SEED = 0  # of the random inputs
@@ -209,7 +209,7 @@ def _inputs(
     if data is None:
         return [model.random_inputs(np.random.default_rng(SEED), [length] * num) for model in models]
     _, found = models[0].predictor.read(data, **columns)
-    examples = with_same_num_endings(found.parts[part if part in found.parts else next(iter(found.parts))])
+    examples = models[0].batchable(found.parts[part if part in found.parts else next(iter(found.parts))])
     # Evenly spaced, as the examples may be sorted by length.
     examples = [examples[i * len(examples) // num] for i in range(num)] if len(examples) > num else examples
     return [model.encode(examples) for model in models]

@@ -16,7 +16,7 @@ import numpy as np
 
 from hornbook.deployment.agreement import agreement
 from hornbook.deployment.memory import peak_memory
-from hornbook.deployment.opened import Opened, open_model, with_same_num_endings
+from hornbook.deployment.opened import Opened, open_model
 from hornbook.deployment.readme import readme
 from hornbook.deployment.timing import Times, check_timing, time_interleaved, torch_threads
 from hornbook.files import replacing_folder, write_json, write_text
@@ -26,12 +26,12 @@ from hornbook.lifecycle.run_folder import RunFolder
 from hornbook.models.padded import input_names, output_names, rows_together
 from hornbook.report.exported import FILE as EXPORT
 from hornbook.report.exported import measured_words
-from hornbook.tasks.classification import encode_texts
 from hornbook.tasks.datasets import known
+from hornbook.tasks.features import Features
+from hornbook.tasks.kinds.texts import encode_texts
 from hornbook.tasks.reading.inputs import inputs_in, read_inputs
 from hornbook.tasks.reading.notes import Notes, RequestedColumns
 from hornbook.tasks.saved import save_task
-from hornbook.tasks.task import Features
 
 FORMATS = ("onnx", "onnx-int8")
 NUM_COMPARED = 200  # inputs on which the exported model is compared with the original
@@ -143,7 +143,7 @@ def comparison_inputs(
         else:
             _, found = source.predictor.read(data)
             examples = next((part for name, part in found.parts.items() if name != "train"), found.parts.get("train"))
-        return source.encode(with_same_num_endings(examples)[:NUM_COMPARED])
+        return source.encode(source.batchable(examples)[:NUM_COMPARED])
     if texts is not None:
         examples = inputs_in(texts, known("classification"), RequestedColumns(), Notes(needs_labels=False))
         encodings, _ = encode_texts(examples[:NUM_COMPARED], source.tokenizer, source.model.config.max_positions)

@@ -20,12 +20,9 @@ from hornbook.models.outputs import Output
 from hornbook.models.padded import rows_together
 from hornbook.models.transformer import Transformer
 from hornbook.report.exported import FILE as EXPORT
-from hornbook.tasks.choice import Choice
-from hornbook.tasks.records import ChoiceExample, Example
-from hornbook.tasks.task import Features
+from hornbook.tasks.features import Features
+from hornbook.tasks.records import Example
 from hornbook.text.tokenizer import Tokenizer
-
-NUM_ENDINGS = 4  # for choice models without a task
 
 
 @dataclass(frozen=True)
@@ -53,9 +50,7 @@ class Opened:
         """Sequences per input."""
         if not rows_together(self.output):
             return 1
-        if self.output.kind != "choice":
-            return 2
-        return self.predictor.task.num_endings if self.predictor is not None else NUM_ENDINGS
+        return self.predictor.task.num_endings if self.output.type.is_grouped else 2
 
     def with_threads(self, num_threads: int) -> "Opened":
         """The model on this number of CPU threads, which an ONNX session fixes when opened; for torch models see
@@ -85,18 +80,14 @@ class Opened:
         return Features(ids, [np.zeros_like(each) for each in ids], owners, len(lengths), group_size=group_size)
 
     def encode(self, examples: Sequence[Example]) -> Features:
-        """Encodes examples of the task, which must have equally many endings (`with_same_num_endings`)."""
-        task = self.predictor.task
-        if isinstance(task, Choice):
-            task = replace(task, num_endings=len(examples[0].endings))
+        """Encodes examples of the task that can be batched with the first one (`batchable`)."""
+        task = self.predictor.task.fitting(examples[0])
         return task.encode(examples, self.tokenizer, self.predictor.longest)
 
-
-def with_same_num_endings(examples: Sequence[Example]) -> list[Example]:
-    """Returns the examples that can be batched: multiple-choice examples need as many endings as the first."""
-    if not isinstance(examples[0], ChoiceExample):
-        return list(examples)
-    return [each for each in examples if len(each.endings) == len(examples[0].endings)]
+    def batchable(self, examples: Sequence[Example]) -> list[Example]:
+        """The examples that can be batched with the first one: multiple choice needs equally many endings."""
+        task = self.predictor.task
+        return [each for each in examples if task.fitting(each) == task.fitting(examples[0])]
 
 
 def open_model(name: str | Path) -> Opened:

@@ -92,7 +92,7 @@ def label_curve(
         log(f"{number} of {len(pieces)}: {way}, {size:,} examples, seed {seed}")
         piece = replace(request, seed=seed, overrides=request.overrides | {"examples": size})
         examples = _sample(inputs, size, seed)
-        if way in ("finetune", "random") or (way == "features" and inputs.data.kind == "spans"):
+        if way in ("finetune", "random") or (way == "features" and inputs.saved.task.unit == "passage"):
             result = _train(way, folder, piece, inputs, examples, on_progress)
         elif way == "features":
             opened = _with_train(inputs, with_defaults(piece), examples)

@@ -20,6 +20,7 @@ from hornbook.runs.finetuning.settings import settings_for
 from hornbook.runs.pretraining.presets import preset_settings
 from hornbook.runs.pretraining.settings import PretrainSettings
 from hornbook.tasks.datasets import KnownDataSet, known
+from hornbook.tasks.kinds import KINDS
 
 SHIPPED = Path(__file__).parent
 NAME = re.compile(r"[a-z0-9]+(?:[.-][a-z0-9]+)*")  # names of arms and tasks are used in file names
@@ -105,7 +106,7 @@ class TaskPlan(Typed):
         if self.measure and self.measure not in self.known.measures:
             names = ", ".join(self.known.measures)
             raise ValueError(f"task '{self.name}' has no measure '{self.measure}': use one of {names}")
-        if self.parts == "by article" and self.known.kind != "spans":
+        if self.parts == "by article" and not KINDS[self.known.kind].example.kept_together:
             raise ValueError(f"task '{self.name}' has no articles: remove parts, or set it to 'as published'")
 
     @property

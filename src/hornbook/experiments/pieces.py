@@ -22,6 +22,7 @@ from hornbook.interop.folder import load_model
 from hornbook.runs.finetuning.record import FinetuneRequest
 from hornbook.runs.finetuning.run import open_and_run
 from hornbook.runs.pretraining.run import pretrain
+from hornbook.tasks.kinds import KINDS
 from hornbook.tasks.reading.read import read
 from hornbook.tasks.reading.split import by_article
 from hornbook.tasks.records import DataSet
@@ -29,7 +30,6 @@ from hornbook.train.loop import OnProgress, Outcome, Status
 from hornbook.train.metrics import read_metrics
 
 NEVER = 1_000_000_000  # steps between validations: the last weights are scored, none are selected by dev score
-IN_PERCENT = "spans"  # span tasks have scores in percent, the others fractions
 Log = Callable[[str], None]
 
 
@@ -126,7 +126,7 @@ def run_finetuning(job: FinetuningJob, on_progress: OnProgress) -> dict | None:
     result = open_and_run(folder, request, task_data(plan, Path(job.place)), on_progress, lambda message: None)
     if isinstance(result, Outcome):
         return None
-    unit = 1.0 if plan.known.kind == IN_PERCENT else 100.0
+    unit = 1.0 if KINDS[plan.known.kind].in_percent else 100.0
     found = {
         "score": unit * result.scores["dev"][plan.decided_by]["value"],
         "scores": {name: each["value"] for name, each in result.scores["dev"].items()},

@@ -27,8 +27,8 @@ from hornbook.files import replacing
 from hornbook.interop.folder import load_folder
 from hornbook.interop.hub import model_folder
 from hornbook.lifecycle.locking import locks_file
-from hornbook.tasks.classification import encode_texts
 from hornbook.tasks.datasets import known
+from hornbook.tasks.kinds.texts import encode_texts
 from hornbook.tasks.reading.inputs import inputs_in
 from hornbook.tasks.reading.notes import Format, Notes, RequestedColumns
 from hornbook.tasks.records import TextExample

@@ -24,29 +24,21 @@ from hornbook.files import read_json, refusing_damage
 from hornbook.inference.ensemble import check_agreement
 from hornbook.interop.hub import model_folder
 from hornbook.interop.onnx import is_exported, load_any
-from hornbook.models.outputs import Output
-from hornbook.tasks.choice import Choice
 from hornbook.tasks.datasets import known
-from hornbook.tasks.evaluation import label_of, tables, tuned, with_intervals
-from hornbook.tasks.items import as_examples, given, without_label
-from hornbook.tasks.reading.finish import names_in
+from hornbook.tasks.evaluation import tables, with_intervals
+from hornbook.tasks.items import as_examples
+from hornbook.tasks.kind import TaskKind
 from hornbook.tasks.reading.inputs import InputRow
 from hornbook.tasks.reading.read import read
 from hornbook.tasks.reading.split import FEWEST, HELD_OUT, hold_out
-from hornbook.tasks.records import DataSet, Example, TextExample, fingerprint
+from hornbook.tasks.records import DataSet, Example, fingerprint
 from hornbook.tasks.running import device_of, run_model
 from hornbook.tasks.saved import SavedTask, load_task
-from hornbook.tasks.schemes import from_bio, repaired, scheme_of, to_bio
-from hornbook.tasks.spans import Spans
 from hornbook.tasks.tables_out import is_frame, with_predictions
-from hornbook.tasks.tagging import TagPrediction
-from hornbook.tasks.task import Task, softmax
 from hornbook.text.tokenizer import Tokenizer
 
 BATCH_TOKENS = 16_384  # tokens per forward pass
 EXAMPLES_AT_ONCE = 10_000  # examples tokenized at once
-SPAN_LENGTH = 384  # tokens per question with passage, where the run records no length
-TINIEST = 1e-300
 WRITTEN_LAST = ("config.json", "task.json", "scores.json")  # by a fine-tuning run
 DIAGNOSTIC = "diagnostic"
 FULL_DIAGNOSTIC = {"text": "Premise", "pair": "Hypothesis", "label": "Label"}  # columns of diagnostic-full.tsv
@@ -76,13 +68,11 @@ class Predictor:
         self.members = list(members)
         self.tokenizer, self.saved = members[0].tokenizer, members[0].saved
         self.longest = min(member.longest for member in members)
-        if isinstance(self.saved.task, Spans):
-            threshold = float(np.mean([member.saved.task.threshold for member in members]))
-            self.saved = replace(self.saved, task=self.saved.task.with_threshold(threshold))
+        self.saved = replace(self.saved, task=self.saved.task.merged([member.saved.task for member in members]))
         self.num_cut = self.num_unlike = 0
 
     @property
-    def task(self) -> Task:
+    def task(self) -> TaskKind:
         return self.saved.task
 
     @property
@@ -113,7 +103,7 @@ class Predictor:
         return with_predictions(items, self.describe(items, predictions))
 
     def _predict_all(self, items: Any, progress: Callable[[int], None] | None) -> list:
-        examples = [without_label(example) for example in as_examples(items, self.saved.kind)]
+        examples = [example.without_label() for example in as_examples(items, self.saved.kind)]
         predictions: list[Any] = [None] * len(examples)
         self.num_cut = num_done = 0
         self.num_unlike = sum(_is_unlike(example, self.saved.has_pairs) for example in examples)
@@ -129,17 +119,16 @@ class Predictor:
             num_done += len(numbers)
         return predictions
 
-    def _groups(self, examples: Sequence[Example]) -> Iterator[tuple[Task, list[int]]]:
+    def _groups(self, examples: Sequence[Example]) -> Iterator[tuple[TaskKind, list[int]]]:
         """Yields the task and the indices of examples to predict together: a limited number, equally many endings."""
-        by_size: dict[int, list[int]] = defaultdict(list)
+        by_task: dict[TaskKind, list[int]] = defaultdict(list)
         for number, example in enumerate(examples):
-            by_size[len(example.endings) if isinstance(self.task, Choice) else 0].append(number)
-        for size, numbers in by_size.items():
-            task = replace(self.task, num_endings=size) if size else self.task
+            by_task[self.task.fitting(example)].append(number)
+        for task, numbers in by_task.items():
             for start in range(0, len(numbers), EXAMPLES_AT_ONCE):
                 yield task, numbers[start : start + EXAMPLES_AT_ONCE]
 
-    def _predict(self, task: Task, examples: list[Example], report: Callable[[float], None]) -> list:
+    def _predict(self, task: TaskKind, examples: list[Example], report: Callable[[float], None]) -> list:
         features = task.encode(examples, self.tokenizer, self.longest)
         self.num_cut += features.num_cut
         outputs = []
@@ -149,8 +138,8 @@ class Predictor:
                 report((i + num_units / features.num_units) / len(self.members))
 
             outputs.append(run_model(member.model, features, self._autocast, BATCH_TOKENS, on_units).outputs)
-        predictions = task.decode(combine(task.output, outputs), features, examples)
-        return [_in_bio(each, self.labels) for each in predictions] if self.saved.scheme is None else predictions
+        predictions = task.decode(combine(task, outputs), features, examples)
+        return [task.without_scheme(each) for each in predictions] if self.saved.scheme is None else predictions
 
     def _autocast(self) -> contextlib.AbstractContextManager:
         """bfloat16 on CUDA, as in training: attention over packed sequences is fast in half precision only."""
@@ -168,12 +157,10 @@ class Predictor:
         tagging scheme of the run's training files."""
         examples = as_examples(items, self.saved.kind)
         rows = [
-            given(example) if prediction is None else self.task.describe(example, prediction)
+            example.inputs if prediction is None else self.task.describe(example, prediction)
             for example, prediction in zip(examples, predictions, strict=True)
         ]
-        if self.saved.kind == "tagging" and self.saved.scheme:
-            rows = [row | {"tags": from_bio(row["tags"], self.saved.scheme)} if "tags" in row else row for row in rows]
-        return rows
+        return [self.task.in_scheme(row, self.saved.scheme) for row in rows] if self.saved.scheme else rows
 
     # ---- evaluating
 
@@ -252,21 +239,21 @@ class Predictor:
         }
         unknown: set[str] = set()
         for name in _chosen_splits(found, part):
-            examples = [each for each in found.parts[name] if _has_label(each, saved.task)]
+            examples = [each for each in found.parts[name] if saved.task.is_scored(each, saved.task.or_none)]
             scores["unlabelled"][name] = len(found.parts[name]) - len(examples)
             if not examples:
                 continue
             predictions = self.predict(examples, progress)
             scores["examples"][name], scores["cut_texts"][name] = len(examples), self.num_cut
             scores["parts"][name] = with_intervals(saved.task, examples, predictions)
-            scores["tables"][name] = tables(saved, examples, predictions)
-            if isinstance(saved.task, Spans) and saved.task.or_none:
-                best = tuned(saved.task, examples, predictions)
+            scores["tables"][name] = tables(saved.task, examples, predictions)
+            if saved.task.or_none:
+                best = saved.task.tuned(examples, predictions)
                 tuned_scores = with_intervals(best, examples, best.thresholded(predictions))
                 scores["parts"][f"{name}, threshold chosen on it"] = tuned_scores
-            if self.labels and saved.kind != "regression":
+            if saved.task.has_labels:
                 _refuse_other_labels(examples, self.labels)
-                unknown |= {label for each in examples for label in names_in(each)} - set(self.labels)
+                unknown |= {label for each in examples for label in each.label_names} - set(self.labels)
         if not scores["parts"]:
             splits = ", ".join(scores["unlabelled"])
             raise ValueError(
@@ -294,20 +281,11 @@ def load_predictor(runs: str | Path | Sequence[str | Path], device: str = "auto"
     return Predictor([_load_member(name) for name in names]).to(chosen_device(device))
 
 
-def combine(output: Output, outputs: list[list[np.ndarray]]) -> list[np.ndarray]:
+def combine(task: TaskKind, outputs: list[list[np.ndarray]]) -> list[np.ndarray]:
     """Averages the outputs of several models: returns logits that decode to the mean of their probabilities."""
     if len(outputs) == 1:
         return outputs[0]
-    return [_mean(output, np.stack(answers).astype(np.float64)) for answers in zip(*outputs, strict=True)]
-
-
-def _mean(output: Output, logits: np.ndarray) -> np.ndarray:
-    if output.kind == "spans" or (output.kind == "sequence" and output.problem == "number"):
-        return logits.mean(0)
-    if output.kind == "sequence" and output.problem == "multi":
-        yes, no = (np.maximum((1 / (1 + np.exp(sign * logits))).mean(0), TINIEST) for sign in (-1, 1))
-        return np.log(yes) - np.log(no)
-    return np.log(np.maximum(softmax(logits).mean(0), TINIEST))
+    return [task.average(np.stack(answers).astype(np.float64)) for answers in zip(*outputs, strict=True)]
 
 
 def _load_member(name: str | Path) -> Member:
@@ -341,7 +319,7 @@ def member_of(folder: Path, model: nn.Module, tokenizer: Tokenizer, run: dict[st
     saved = load_task(folder, model.output)
     settings, request = run.get("settings") or {}, run.get("request") or {}
     max_length = saved.longest or (settings.get("task") or {}).get("max_length")
-    max_length = max_length or (SPAN_LENGTH if saved.kind == "spans" else model.config.max_positions)
+    max_length = max_length or saved.task.max_length or model.config.max_positions
     longest = min(model.config.max_positions, max_length)
     columns = {each: request[each] for each in ("text", "pair", "label") if request.get(each)}
     trained_on, seed = (
@@ -349,14 +327,6 @@ def member_of(folder: Path, model: nn.Module, tokenizer: Tokenizer, run: dict[st
         (settings.get("runtime") or {}).get("seed", 0),
     )
     return Member(folder, model, tokenizer, saved, longest, saved.columns or columns, trained_on, seed)
-
-
-def _in_bio(prediction: Any, labels: tuple[str, ...]) -> Any:
-    """Converts tags of an external folder, which may use any scheme, to BIO."""
-    scheme = scheme_of([labels]) if isinstance(prediction, TagPrediction) else "plain"
-    if scheme == "plain":
-        return prediction
-    return replace(prediction, tags=tuple(repaired(to_bio(prediction.tags, scheme))[0]))
 
 
 def _is_diagnostic(data: Any) -> bool:
@@ -376,17 +346,11 @@ def _chosen_splits(data: DataSet, part: str | None) -> list[str]:
 
 
 def _is_unlike(example: Example, has_pairs: bool | None) -> bool:
-    return has_pairs is not None and isinstance(example, TextExample) and (example.pair is not None) != has_pairs
+    return has_pairs is not None and example.has_pair not in (None, has_pairs)
 
 
 def _refuse_other_labels(examples: Sequence[Example], labels: tuple[str, ...]) -> None:
-    found = {label for each in examples for label in names_in(each)}
+    found = {label for each in examples for label in each.label_names}
     if found and not found & set(labels):
         some = ", ".join(sorted(found)[:5])
         raise ValueError(f"none of the labels of the data ({some}) is a label of the model ({', '.join(labels[:5])})")
-
-
-def _has_label(example: Example, task: Task) -> bool:
-    if isinstance(task, Spans) and not task.or_none:
-        return bool(example.answers)  # a question without an answer cannot be scored
-    return label_of(example) is not None

@@ -22,6 +22,7 @@ from hornbook.files import read_json, replacing
 from hornbook.interop.folder import EXPORTED as FILE
 from hornbook.interop.folder import WEIGHTS, load_folder
 from hornbook.models import registry
+from hornbook.models.heads import HEADS
 from hornbook.models.outputs import Output, read_output
 from hornbook.models.padded import PaddedModel, input_names, output_names, rows_together
 from hornbook.models.transformer import Transformer, TransformerConfig
@@ -49,10 +50,10 @@ def write_onnx(model: Transformer, file: Path) -> None:
     padded = PaddedModel(model).eval()
     names, output = input_names(model.config), model.output
     # Small example rows; the exporter would treat a size of 1 as fixed.
-    group = (3 if output.kind == "choice" else 2,) if rows_together(output) else ()
+    group = (3 if output.type.is_grouped else 2,) if rows_together(output) else ()
     shape = (2, *group, min(8, model.config.max_positions))
     sizes = {0: Dim("batch_size"), len(shape) - 1: Dim("sequence_length", max=model.config.max_positions)}
-    if output is not None and output.kind == "choice":
+    if output is not None and output.type.is_grouped:
         sizes[1] = Dim("num_choices")
     with _quiet(), torch.no_grad():
         program = torch.onnx.export(
@@ -114,12 +115,7 @@ class OnnxModel(nn.Module):
     def outputs(self, batch: Batch) -> Tensor:
         """Returns the task outputs per sequence or token (`models/outputs.py` lists the shapes)."""
         found, mask_NS = self._run(batch)
-        if self.output.kind == "tokens":
-            return torch.from_numpy(found[0][mask_NS])
-        if self.output.kind == "spans":
-            logits_NS2 = np.stack(found[:2], -1)
-            return torch.from_numpy(np.concatenate([logits_NS2, *(each[:, None] for each in found[2:])], 1))
-        return torch.from_numpy(found[0])
+        return torch.from_numpy(HEADS[self.output.kind].from_rows(found, mask_NS))
 
     def _run(self, batch: Batch) -> tuple[list[np.ndarray], np.ndarray]:
         lengths_N = np.diff(batch.starts_host)

@@ -12,8 +12,9 @@ import torch.nn.functional as F
 
 from hornbook.config import setting
 from hornbook.models.encoder import Encoder, EncoderConfig, MlmHead
+from hornbook.models.heads import ClsLayer
 from hornbook.models.naming import ENCODER, Naming
-from hornbook.models.outputs import ClsLayer, Output, reads_cls
+from hornbook.models.outputs import Output, reads_cls
 
 NORM_EPS = 1e-12  # fixed in its `transformers` class
 

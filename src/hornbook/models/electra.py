@@ -18,8 +18,9 @@ from torch import Tensor, nn
 
 from hornbook.config import setting
 from hornbook.models.encoder import Encoder, EncoderConfig, MlmHead, pooler, sentence_head
+from hornbook.models.heads import ClsLayer
 from hornbook.models.naming import ENCODER, Naming
-from hornbook.models.outputs import ClsLayer, Output, reads_cls
+from hornbook.models.outputs import Output, reads_cls
 from hornbook.nn.activation import ACTIVATIONS
 
 Shared = Literal["embeddings", "tokens", "followed", "none", "all"]
@@ -103,7 +104,7 @@ class Electra(Encoder):
     def cls_layer(cls, config: EncoderConfig, output: Output) -> ClsLayer | None:
         if not reads_cls(output):
             return None
-        return ClsLayer(config.width, F.gelu, 0.0 if output.kind == "choice" else config.head_dropout)
+        return ClsLayer(config.width, F.gelu, 0.0 if output.type.is_grouped else config.head_dropout)
 
     @classmethod
     def finetuning(cls, config: EncoderConfig, task: str) -> dict[str, Any]:

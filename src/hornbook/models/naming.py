@@ -132,7 +132,7 @@ class Naming:
         return self.class_of(model.heads, model.output, self._is_causal(model))
 
     def _task_names(self, output: Output) -> Mapping[str, str]:
-        default = {"task.out": "qa_outputs" if output.kind == "spans" else "classifier"}
+        default = {"task.out": output.type.hf_weight}
         return self.task.get(output.kind, default)
 
     def output_in(self, hf_config: dict, weights: dict[str, Tensor]) -> Output | None:

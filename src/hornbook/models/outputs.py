@@ -1,7 +1,8 @@
-"""The outputs that a task needs, and the task heads that compute them, for any family.
+"""The output that a task needs from a model, and its entries in `config.json`. Nothing here imports torch.
 
-A task declares an `Output`; the family builds its published head for it and supplies the pooled vectors. Every head
-maps the hidden states of a packed batch to outputs in the order of its sequences, padding sequences last:
+A task declares an `Output`; the family builds its published head for it (`models/heads.py`). Outputs are in the order
+of the sequences of a packed batch, padding sequences last:
+
 
     sequence   N x L      logits of classes, or a number (L = 1); N / 2 x L for pairs encoded as two sequences
     choice     N / C x C  a logit for each of the C endings of a question
@@ -12,27 +13,41 @@ maps the hidden states of a packed batch to outputs in the order of its sequence
 Shapes: T tokens, N sequences, S longest sequence, D width, L labels, C choices.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
-import torch
-from torch import Tensor, nn
-
-from hornbook.batch import Batch
-
 MASKED_LOGIT = -1e4  # exp underflows to 0
-OutputKind = Literal["sequence", "choice", "tokens", "spans"]
 HeadKind = Literal["linear", "mlp", "cnn", "bilstm", "attention"]
 PairEncoding = Literal["joint", "separate", "both"]  # two texts in one sequence, in one sequence each, in both orders
-CNN_WINDOWS, CNN_CHANNELS = (2, 3, 4), 100
+
+
+@dataclass(frozen=True)
+class OutputType:
+    """What all outputs of one kind have in common; `models/heads.py` has the head of each."""
+
+    in_words: str  # the kind of task that the head is for
+    has_labels: bool = False  # the outputs of the head correspond to the labels of a task
+    of_texts: bool = False  # there are several heads, pair encodings and problems
+    of_sequences: bool = False  # outputs belong to whole sequences, otherwise to tokens
+    per_token: bool = False  # T rows of outputs, otherwise one per unit
+    is_grouped: bool = False  # any number of adjacent sequences have one output
+    hf_weight: str = "classifier"  # name of the last layer in most classes of `transformers`
+
+
+OUTPUT_TYPES = {
+    "sequence": OutputType("classification", has_labels=True, of_texts=True, of_sequences=True),
+    "choice": OutputType("multiple-choice", of_sequences=True, is_grouped=True),
+    "tokens": OutputType("tagging", has_labels=True, per_token=True),
+    "spans": OutputType("span", hf_weight="qa_outputs"),
+}
+PROBLEMS_IN_WORDS = {"single": "classification", "multi": "multi-label", "number": "regression"}
 
 
 @dataclass(frozen=True)
 class Output:
     """The kind of output of a task, and the layers that compute it."""
 
-    kind: OutputKind
+    kind: str  # one of OUTPUT_TYPES
     num_labels: int = 1
     labels: tuple[str, ...] = ()  # names of classes or tags, for `id2label`
     problem: Literal["single", "multi", "number"] = "single"  # one class, several classes, or a number
@@ -41,7 +56,7 @@ class Output:
     answerable: bool = False  # spans: a separate classifier predicts whether there is an answer
 
     def __post_init__(self) -> None:
-        if self.kind != "sequence" and (self.head != "linear" or self.pairs != "joint"):
+        if not self.type.of_texts and (self.head != "linear" or self.pairs != "joint"):
             raise ValueError(f"other heads and pair encodings are for classification and regression, not {self.kind}")
         if self.pairs != "joint" and self.head != "linear":
             raise ValueError(f"{self.pairs} pairs need the linear head: drop --head or --pair-encoding {self.pairs}")
@@ -58,174 +73,27 @@ class Output:
 
     def fits(self, other: "Output") -> bool:
         """Whether a head for `other` can be used for this output: same layers, and same labels in the same order."""
-        names = ("kind", "problem", "head", "pairs") + (("num_labels", "labels") if self.has_labels else ())
+        names = ("kind", "problem", "head", "pairs") + (("num_labels", "labels") if self.type.has_labels else ())
         return all(getattr(self, name) == getattr(other, name) for name in names)
 
     @property
-    def has_labels(self) -> bool:
-        """Whether the outputs of the head correspond to the labels of a task."""
-        return self.kind in ("sequence", "tokens")
+    def type(self) -> OutputType:
+        return OUTPUT_TYPES[self.kind]
+
+    @property
+    def is_grouped(self) -> bool:
+        """Whether several adjacent sequences have one output: endings of a question, or a pair as two sequences."""
+        return self.type.is_grouped or self.pairs != "joint"
 
     @property
     def in_words(self) -> str:
         """The kind of task that the head is for."""
-        if self.kind == "sequence":
-            return {"single": "classification", "multi": "multi-label", "number": "regression"}[self.problem]
-        return {"choice": "multiple-choice", "tokens": "tagging", "spans": "span"}[self.kind]
+        return PROBLEMS_IN_WORDS[self.problem] if self.type.of_texts else self.type.in_words
 
 
 def reads_cls(output: Output) -> bool:
     """Whether a task reads only `[CLS]`, through a pooling layer."""
-    return output.kind == "choice" or (output.kind == "sequence" and output.head in ("linear", "mlp"))
-
-
-class ClsLayer(nn.Module):
-    """Dropout, dense layer and activation over `[CLS]`, newly initialised for every task."""
-
-    def __init__(self, width: int, activation: Callable[[Tensor], Tensor], dropout: float):
-        super().__init__()
-        self.dropout, self.activation = nn.Dropout(dropout), activation
-        self.dense = nn.Linear(width, width)
-
-    def forward(self, cls_ND: Tensor) -> Tensor:
-        return self.activation(self.dense(self.dropout(cls_ND)))
-
-
-def task_head(config, output: Output, cls: ClsLayer | None, scores_with_bias: bool = True) -> nn.Module:
-    """The task head for an output; `cls` is the pooling layer of families without a pre-trained pooler."""
-    if output.kind == "spans":
-        return SpanHead(config.width, output.answerable, config.span_dropout)
-    if output.kind == "tokens":
-        return TokenHead(config.width, output.num_labels, config.token_dropout)
-    if output.kind == "choice":
-        return ChoiceHead(config.width, config.head_dropout, cls)
-    return SequenceHead(config.width, output, config.head_dropout, cls, scores_with_bias)
-
-
-class SequenceHead(nn.Module):
-    """Logits from the pooled `[CLS]` (linear, mlp), from pairs of them, or from all tokens (cnn, bilstm, attention)."""
-
-    def __init__(self, width: int, output: Output, dropout: float, cls: ClsLayer | None = None, bias: bool = True):
-        super().__init__()
-        self.output, self.dropout, self.cls = output, nn.Dropout(dropout), cls
-        features = width
-        if output.pairs == "separate":
-            features = 3 * width
-        elif output.head == "mlp":
-            self.inner = nn.Linear(width, width)
-        elif output.head == "cnn":
-            self.convolutions = nn.ModuleList(nn.Conv1d(width, CNN_CHANNELS, window) for window in CNN_WINDOWS)
-            features = CNN_CHANNELS * len(CNN_WINDOWS)
-        elif output.head == "bilstm":
-            self.lstm = nn.LSTM(width, width // 2, batch_first=True, bidirectional=True)
-            features = 2 * (width // 2)
-        elif output.head == "attention":
-            self.inner, self.query = nn.Linear(width, width), nn.Linear(width, 1, bias=False)
-        self.out = nn.Linear(features, output.num_labels, bias=bias)
-
-    def forward(self, x_TD: Tensor, batch: Batch, pooled_ND: Tensor | None) -> Tensor:
-        return self.out(self.dropout(self._features(x_TD, batch, pooled_ND)))
-
-    def _features(self, x_TD: Tensor, batch: Batch, pooled_ND: Tensor | None) -> Tensor:
-        if self.output.pairs == "separate":  # u, v, |u - v|, as in Sentence-BERT
-            u, v = pooled_ND.unflatten(0, (-1, 2)).unbind(1)
-            return torch.cat([u, v, (u - v).abs()], -1)
-        if self.output.pairs == "both":
-            return pooled_ND.unflatten(0, (-1, 2)).sum(1)
-        if self.output.head == "linear":
-            return pooled_ND
-        if self.output.head == "mlp":
-            return torch.tanh(self.inner(self.dropout(pooled_ND)))
-        x_NSD, mask_NS = to_padded(x_TD, batch)
-        return getattr(self, f"_{self.output.head}")(x_NSD, mask_NS)
-
-    def _cnn(self, x_NSD: Tensor, mask_NS: Tensor) -> Tensor:
-        """Kim 2014: convolutions over 2, 3 and 4 tokens, with max pooling over the tokens where they start."""
-        x_NDS = (x_NSD * mask_NS[..., None]).transpose(1, 2)
-        x_NDS = nn.functional.pad(x_NDS, (0, max(CNN_WINDOWS) - 1))
-        channels = [convolve(x_NDS)[..., : mask_NS.shape[1]].relu() for convolve in self.convolutions]
-        return torch.cat([(each * mask_NS[:, None]).amax(-1) for each in channels], -1)
-
-    def _bilstm(self, x_NSD: Tensor, mask_NS: Tensor) -> Tensor:
-        """The last state of each direction."""
-        lengths = mask_NS.sum(1).clamp(min=1).cpu()
-        packed = nn.utils.rnn.pack_padded_sequence(upcast(x_NSD), lengths, batch_first=True, enforce_sorted=False)
-        _, (last, _) = self.lstm(packed)
-        return torch.cat([last[0], last[1]], -1)
-
-    def _attention(self, x_NSD: Tensor, mask_NS: Tensor) -> Tensor:
-        """A weighted mean of the tokens, by attention with a learned query."""
-        scores_NS = upcast(self.query(torch.tanh(self.inner(x_NSD)))[..., 0]).masked_fill(~mask_NS, MASKED_LOGIT)
-        return (scores_NS.softmax(-1).to(x_NSD.dtype)[..., None] * x_NSD).sum(1)
-
-
-class ChoiceHead(nn.Module):
-    """One logit from the pooled `[CLS]` of every ending; the softmax runs over the endings of a question."""
-
-    def __init__(self, width: int, dropout: float, cls: ClsLayer | None = None):
-        super().__init__()
-        self.dropout, self.cls = nn.Dropout(dropout), cls
-        self.out = nn.Linear(width, 1)
-
-    def forward(self, x_TD: Tensor, batch: Batch, pooled_ND: Tensor | None) -> Tensor:
-        return self.out(self.dropout(pooled_ND)).view(-1, batch.group_size)
-
-
-class TokenHead(nn.Module):
-    """A linear layer on every token."""
-
-    def __init__(self, width: int, num_labels: int, dropout: float):
-        super().__init__()
-        self.dropout = nn.Dropout(dropout)
-        self.out = nn.Linear(width, num_labels)
-
-    def forward(self, x_TD: Tensor, batch: Batch, pooled_ND: Tensor | None) -> Tensor:
-        return self.out(self.dropout(x_TD))
-
-
-class SpanHead(nn.Module):
-    """Start and end logits for every token and, if `answerable`, a classifier of answerability on the token that
-    represents the sequence."""
-
-    def __init__(self, width: int, answerable: bool, dropout: float):
-        super().__init__()
-        self.dropout = nn.Dropout(dropout)
-        self.out = nn.Linear(width, 2)
-        self.answerable = nn.Linear(width, 2) if answerable else None
-
-    def forward(self, x_TD: Tensor, batch: Batch, pooled_ND: Tensor | None) -> Tensor:
-        logits_NS2, mask_NS = to_padded(self.out(self.dropout(x_TD)), batch)
-        logits_NS2 = upcast(logits_NS2).masked_fill(~mask_NS[..., None], MASKED_LOGIT)
-        if self.answerable is None:
-            return logits_NS2
-        has_answer_N2 = self.answerable(pooled_ND)
-        return torch.cat([logits_NS2, upcast(has_answer_N2)[:, None]], 1)
-
-
-def to_padded(x_TD: Tensor, batch: Batch) -> tuple[Tensor, Tensor]:
-    """The sequences padded to the longest, N x S x D, and the mask of real tokens, N x S. Padding repeats other
-    tokens."""
-    starts = batch.starts.long()
-    positions_S = torch.arange(batch.longest, device=x_TD.device)
-    mask_NS = positions_S < batch.lengths_N[:, None]
-    indices_NS = (starts[:-1, None] + positions_S).clamp(max=x_TD.shape[0] - 1)
-    # `index_select` has a deterministic backward on a CPU, unlike indexing by a matrix.
-    return x_TD.index_select(0, indices_NS.flatten()).unflatten(0, indices_NS.shape), mask_NS
-
-
-def upcast(x: Tensor) -> Tensor:
-    """Half precision to float32; float32 and float64 are unchanged."""
-    return x.to(torch.promote_types(x.dtype, torch.float32))
-
-
-def first_tokens(x_TD: Tensor, batch: Batch) -> Tensor:
-    """Index of the first token of each sequence, N; for an empty padding sequence at the end, the last token."""
-    return batch.starts[:-1].long().clamp(max=x_TD.shape[0] - 1)
-
-
-def last_tokens(batch: Batch) -> Tensor:
-    """Index of the last token of each sequence, N; for an empty padding sequence at the end, the token before it."""
-    return batch.starts[:-1].long() + batch.lengths_N - 1
+    return output.type.of_sequences and output.head in ("linear", "mlp")
 
 
 # --- Names in `transformers` ----------------------------------------------------------------------------------------
@@ -242,16 +110,16 @@ def hf_output(output: Output) -> dict:
     """The entries of `config.json` for a task head: labels and problem type as in `transformers`, the rest under
     `hornbook_output`."""
     hf_config: dict = {"hornbook_output": {name: getattr(output, name) for name in _OWN_FIELDS}}
-    if output.has_labels:
+    if output.type.has_labels:
         labels = output.labels or tuple(f"LABEL_{i}" for i in range(output.num_labels))
         hf_config["id2label"] = {str(i): label for i, label in enumerate(labels)}
         hf_config["label2id"] = {label: i for i, label in enumerate(labels)}
-    if output.kind == "sequence":
+    if output.type.of_texts:
         hf_config["problem_type"] = _PROBLEMS[output.problem]
     return hf_config
 
 
-def read_output(hf_config: dict, kind: OutputKind | None, num_labels: int) -> Output | None:
+def read_output(hf_config: dict, kind: str | None, num_labels: int) -> Output | None:
     """The output described by a `config.json`: by its `hornbook_output` or, for a folder written by `transformers`, by
     the `kind` of its class and the `num_labels` rows of its head."""
     own = hf_config.get("hornbook_output") or {}
@@ -265,5 +133,5 @@ def read_output(hf_config: dict, kind: OutputKind | None, num_labels: int) -> Ou
             raise ValueError(f"its hornbook_output has '{unknown[0]}', which this version of Hornbook does not know")
         return Output(**own, labels=labels)
     problem = next((ours for ours, name in _PROBLEMS.items() if name == hf_config.get("problem_type")), None)
-    problem = problem or ("number" if kind == "sequence" and num_labels == 1 else "single")
-    return Output(kind, num_labels, labels if kind in ("sequence", "tokens") else (), problem)
+    problem = problem or ("number" if OUTPUT_TYPES[kind].of_texts and num_labels == 1 else "single")
+    return Output(kind, num_labels, labels if OUTPUT_TYPES[kind].has_labels else (), problem)

@@ -18,6 +18,7 @@ import torch
 from torch import Tensor, nn
 
 from hornbook.batch import Batch, Tokens
+from hornbook.models.heads import HEADS
 from hornbook.models.outputs import Output
 from hornbook.models.transformer import Transformer, TransformerConfig
 from hornbook.nn.padded import PaddedRows
@@ -69,12 +70,7 @@ class PaddedModel(nn.Module):
         if output is None:
             return (x_TD.unflatten(0, (num_rows, length)),)
         logits = self.model.outputs_of(x_TD, batch)
-        if output.kind == "tokens":
-            return (logits.unflatten(0, (num_rows, length)),)
-        if output.kind != "spans":
-            return (logits,)
-        start_NS, end_NS = logits[:, :length].unbind(-1)
-        return (start_NS, end_NS, logits[:, length]) if output.answerable else (start_NS, end_NS)
+        return HEADS[output.kind].to_rows(output, logits, num_rows, length)
 
 
 def input_names(config: TransformerConfig) -> tuple[str, ...]:
@@ -85,11 +81,9 @@ def input_names(config: TransformerConfig) -> tuple[str, ...]:
 def output_names(output: Output | None) -> tuple[str, ...]:
     if output is None:
         return ("last_hidden_state",)
-    if output.kind == "spans":
-        return ("start_logits", "end_logits", *(("answerable_logits",) if output.answerable else ()))
-    return ("logits",)
+    return HEADS[output.kind].padded_names(output)
 
 
 def rows_together(output: Output | None) -> bool:
     """Whether rows are classified in groups, which adds a dimension to the inputs."""
-    return output is not None and (output.kind == "choice" or output.pairs != "joint")
+    return output is not None and output.is_grouped

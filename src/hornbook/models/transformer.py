@@ -14,8 +14,9 @@ from torch import Tensor, nn
 
 from hornbook.batch import Batch
 from hornbook.config import Typed, setting
+from hornbook.models.heads import ClsLayer, task_head
 from hornbook.models.naming import Naming
-from hornbook.models.outputs import MASKED_LOGIT, ClsLayer, Output, reads_cls, task_head
+from hornbook.models.outputs import MASKED_LOGIT, Output, reads_cls
 from hornbook.nn.attention import Direction, prefers_dense, runs_flash
 from hornbook.nn.block import SHARED_PARTS, initialise, stack
 from hornbook.nn.cache import KeyValueCache

@@ -81,8 +81,8 @@ def quoted(text: str) -> str:
 
 def _head(run: FinetunedRun) -> str:
     lines = ["library_name: transformers"] if run.is_published else []
-    if run.kind in usage.PIPELINES:
-        lines.append(f"pipeline_tag: {usage.PIPELINES[run.kind]}")
+    if run.task_kind.pipeline:
+        lines.append(f"pipeline_tag: {run.task_kind.pipeline}")
     if is_hub_name(run.model) and not run.is_from_scratch:
         lines.append(f"base_model: {quoted(run.model)}")
     tags = ["hornbook", run.config.get("model_type"), run.name, run.kind]
@@ -160,7 +160,7 @@ def _data(run: FinetunedRun) -> str:
 
 def _settings(run: FinetunedRun) -> str:
     rows = []
-    left_out = set() if run.kind == "spans" else {"task.no_answer"}
+    left_out = set() if run.task_kind.has_threshold else {"task.no_answer"}
     left_out |= set() if run.is_pair else {"task.pair_encoding"}
     schedule, layers = (run.record.settings.get(group) or {} for group in ("schedule", "layers"))
     left_out |= set() if schedule.get("warmup_steps") is None else {"schedule.warmup_fraction"}

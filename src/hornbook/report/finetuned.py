@@ -11,14 +11,8 @@ from hornbook.metrics.breakdown import Judged
 from hornbook.report import wording
 from hornbook.report.run import RunRecord, number
 from hornbook.report.stages import Stage, read_stages
-
-KINDS = {
-    "classification": "one label per text",
-    "regression": "one number per text",
-    "spans": "an answer span in the text",
-    "tagging": "one tag per word",
-    "choice": "one of several endings",
-}
+from hornbook.tasks.kind import TaskKind
+from hornbook.tasks.kinds import KINDS
 
 
 @dataclass(frozen=True)
@@ -82,7 +76,7 @@ class FinetunedRun:
     @cached_property
     def judged(self) -> Judged:
         has_entities = "entity_f1" in (self.task.get("measures") or self.splits.get("dev", {}))
-        return Judged(self.kind, self.predictions, self.labels, self.is_multi, self.or_none, has_entities)
+        return Judged(self.predictions, self.labels, self.or_none, has_entities)
 
     @property
     def name(self) -> str:
@@ -93,8 +87,13 @@ class FinetunedRun:
         return str(self.run.get("kind") or self.task.get("kind") or "")
 
     @property
+    def task_kind(self) -> type[TaskKind]:
+        """The kind of task; the base class if the record does not name one that is known."""
+        return KINDS.get(self.kind, TaskKind)
+
+    @property
     def kind_in_words(self) -> str:
-        return "any number of labels per text" if self.is_multi else KINDS.get(self.kind, self.kind)
+        return self.task_kind.in_words or self.kind
 
     @property
     def model(self) -> str:
@@ -133,17 +132,11 @@ class FinetunedRun:
     @property
     def in_percent(self) -> bool:
         """Scores of span tasks are in percent, as in the official scripts; the others are fractions."""
-        return self.kind == "spans"
+        return self.task_kind.in_percent
 
     @property
     def or_none(self) -> bool:
         return bool(self.task.get("or_none"))
-
-    @property
-    def is_multi(self) -> bool:
-        return self.config.get("problem_type") == "multi_label_classification" or any(
-            isinstance(row.get("labels"), list) for row in self.predictions[:1]
-        )
 
     @property
     def is_pair(self) -> bool:

@@ -5,21 +5,20 @@ from html import escape
 from pathlib import Path
 
 from hornbook.files import write_text
-from hornbook.metrics.breakdown import Confusion, confusion, tallies
+from hornbook.metrics.breakdown import Confusion, Fragment, Mistake
 from hornbook.report import usage, wording
-from hornbook.report.breakdown import by_length
 from hornbook.report.confusion import confusion_png, heads_png, scatter_png
 from hornbook.report.curves import curves_png
 from hornbook.report.drawing import write_png
 from hornbook.report.finetuned import FinetunedRun
 from hornbook.report.learning import has_curves, learning_png
 from hornbook.report.markup import events, page, picture, row, section, settings, table, tiles
-from hornbook.report.mistakes import Fragment, Mistake, worst_mistakes
 from hornbook.report.run import NOT_LOSSES, RunRecord, number
 from hornbook.report.several_page import several_sections
 from hornbook.report.stages import Stage
 
 MOST_TALLIES = 60
+MOST_MISTAKES = 12
 
 
 def write_finetuned_page(record: RunRecord) -> Path:
@@ -144,18 +143,18 @@ def _curves(run: FinetunedRun) -> str:
 
 def _breakdown(run: FinetunedRun) -> str:
     parts = []
-    found = confusion(run.judged)
+    found = run.task_kind.confusion(run.judged)
     if found is not None:
         write_png(run.folder / "confusion.png", confusion_png(found))
         parts.append(_confusion_table(found))
-    if run.kind == "regression" and run.predictions:
+    if run.task_kind.label_kind == "number" and run.predictions:
         draw = cache(lambda is_dark: scatter_png(run, is_dark))
         write_png(run.folder / "scatter.png", draw(False))
         image = picture(draw, "Predicted against gold values on dev")
         parts.append(f'<div class="picture">{image}</div>')
     parts.append(_tally_table(run))
-    if run.kind == "spans" and run.predictions:
-        parts.append(_span_table(run))
+    if run.predictions:
+        parts.append(_length_table(run))
     return "".join(parts)
 
 
@@ -174,10 +173,10 @@ def _confusion_table(found: Confusion) -> str:
 
 
 def _tally_table(run: FinetunedRun) -> str:
-    found = tallies(run.judged)
+    found = run.task_kind.tallies(run.judged)
     if not found:
         return ""
-    what = run.judged.counted
+    what = run.task_kind.counted(run.judged)
     names = ("precision", "recall", "F1", "gold", "predicted")
     rows = []
     for each in found[:MOST_TALLIES]:
@@ -189,11 +188,11 @@ def _tally_table(run: FinetunedRun) -> str:
     return f"<h3>By {what}</h3>" + table((what, *names), rows, amounts_from=1) + note
 
 
-def _span_table(run: FinetunedRun) -> str:
+def _length_table(run: FinetunedRun) -> str:
     names = ("questions", "no word in common", "fraction")
     rows = [
         row(length, [(names[0], f"{num:,}"), (names[1], f"{missed:,}"), (names[2], wording.percent(missed / num))])
-        for length, num, missed in by_length(run)
+        for length, num, missed in run.task_kind.by_length(run.predictions)
     ]
     parts = []
     if run.or_none and isinstance(run.task.get("threshold"), int | float):
@@ -208,16 +207,16 @@ def _span_table(run: FinetunedRun) -> str:
 
 
 def _mistakes(run: FinetunedRun) -> str:
-    order, found = worst_mistakes(run)
+    order, found = run.task_kind.mistakes(run.predictions, MOST_MISTAKES)
     if not found:
         return "<p>No errors on dev.</p>" if run.predictions and order else ""
-    is_tagging = run.kind == "tagging"
+    has_labels = any(each.gold or each.predicted for each in found)  # not if the errors are marked in the text
     rows = []
     for each in found:
-        labels = "" if is_tagging else f'<td data-label="gold">{escape(each.gold)}</td>'
-        labels += "" if is_tagging else f'<td data-label="predicted">{escape(each.predicted)}</td>'
+        labels = "" if not has_labels else f'<td data-label="gold">{escape(each.gold)}</td>'
+        labels += "" if not has_labels else f'<td data-label="predicted">{escape(each.predicted)}</td>'
         rows.append(f'<tr><td>{_texts(each)}</td>{labels}<td class="soft small">{escape(each.note)}</td></tr>')
-    titles = ("text", "") if is_tagging else ("text", "gold", "predicted", "")
+    titles = ("text", "") if not has_labels else ("text", "gold", "predicted", "")
     return f'<p class="soft small">{escape(order[:1].upper() + order[1:])}.</p>' + table(titles, rows)
 
 

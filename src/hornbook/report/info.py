@@ -10,7 +10,7 @@ from hornbook.files import read_json, refusing_damage
 from hornbook.report import wording
 from hornbook.report.comparison import FILE as COMPARISON
 from hornbook.report.exported import about_exported, exported_lines, is_exported
-from hornbook.report.finetuned import KINDS, FinetunedRun
+from hornbook.report.finetuned import FinetunedRun
 from hornbook.report.info_finetuned import about_finetuned, about_several, finetuned_lines, label_words, several_lines
 from hornbook.report.info_prompted import about_prompted, prompted_lines
 from hornbook.report.info_scored import (
@@ -23,6 +23,7 @@ from hornbook.report.info_scored import (
 )
 from hornbook.report.run import TOKENS, RunRecord
 from hornbook.report.several import is_several
+from hornbook.tasks.kinds import KINDS
 
 WEIGHTS = "model.safetensors"
 INDEX = f"{WEIGHTS}.index.json"
@@ -30,13 +31,7 @@ TEXT_SUFFIXES = {".txt", ".jsonl", ".parquet"}
 # Keys of config.json by model family.
 LAYERS = ("num_hidden_layers", "n_layer", "n_layers", "num_layers")
 WIDTH = ("hidden_size", "n_embd", "dim", "d_model")
-TASKS_OF_CLASSES = {
-    "ForSequenceClassification": "classification",
-    "ForTokenClassification": "tagging",
-    "ForQuestionAnswering": "spans",
-    "ForMultipleChoice": "choice",
-}
-TASKS_OF_OUTPUTS = {"sequence": "classification", "tokens": "tagging", "spans": "spans", "choice": "choice"}
+PROBLEMS = {"single_label_classification": "single", "multi_label_classification": "multi", "regression": "number"}
 DESCRIBERS = {  # by the command that wrote the record
     "baseline": about_plain,
     "probe": about_plain,
@@ -284,18 +279,16 @@ def _head(folder: Path, config: dict) -> dict:
     own, task = config.get("hornbook_output") or {}, {}
     if (folder / "task.json").is_file():
         task = read_json(folder / "task.json")
-    kind = task.get("kind") or TASKS_OF_OUTPUTS.get(own.get("kind"))
-    kind = kind or next((each for ending, each in TASKS_OF_CLASSES.items() if named.endswith(ending)), None)
-    problem = config.get("problem_type")
-    if kind == "classification" and (problem == "regression" or own.get("problem") == "number"):
-        kind = "regression"
+    problem = own.get("problem") or PROBLEMS.get(config.get("problem_type"))
+    fitting = [each for each in KINDS.values() if own.get("kind") == each.output_kind or named.endswith(each.hf_class)]
+    fitting.sort(key=lambda each: each.problem != problem)
+    kind = KINDS.get(task.get("kind")) or next(iter(fitting), None)
     labels = config.get("id2label") or {}
-    labels = [str(labels[key]) for key in sorted(labels, key=int)] if kind in ("classification", "tagging") else []
+    has_labels = kind is not None and kind.has_labels
     return {
-        "task": task.get("task") or kind,
-        "task_kind": kind,
-        "is_multi": problem == "multi_label_classification",
-        "labels": labels,
+        "task": task.get("task") or (kind and kind.name),
+        "task_kind": kind and kind.name,
+        "labels": [str(labels[key]) for key in sorted(labels, key=int)] if has_labels else [],
     }
 
 
@@ -358,8 +351,7 @@ def _model_lines(found: dict) -> list[tuple[str, str]]:
 def _task_words(found: dict) -> str:
     if not found["task"]:
         return ""
-    what = "any number of labels per text" if found["is_multi"] else KINDS.get(found["task_kind"], "")
-    return f"{found['task']}: {what}" if what else found["task"]
+    return f"{found['task']}: {KINDS[found['task_kind']].in_words}" if found["task_kind"] else found["task"]
 
 
 def _tokenizer(folder: Path) -> dict:

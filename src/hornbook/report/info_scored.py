@@ -4,9 +4,10 @@ from pathlib import Path
 
 from hornbook.files import read_json
 from hornbook.report import comparison, wording
+from hornbook.tasks.kind import TaskKind
+from hornbook.tasks.kinds import KINDS
 
 SCORES, RESULTS = "scores.json", "results.json"
-IN_PERCENT = "spans"  # span tasks have scores in percent, the others fractions
 
 
 def about_plain(folder: Path) -> dict:
@@ -14,7 +15,7 @@ def about_plain(folder: Path) -> dict:
     run = read_json(folder / "run.json")
     request, data = run.get("request", {}), run.get("inputs", {}).get("data", {})
     scores = read_json(folder / SCORES) if (folder / SCORES).is_file() else None
-    in_percent = run.get("kind") == IN_PERCENT
+    in_percent = KINDS.get(run.get("kind"), TaskKind).in_percent
     splits = {} if scores is None else scores["parts"]
     return {
         "kind": run["command"],

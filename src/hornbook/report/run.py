@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from hornbook.files import read_json, read_json_lines
+from hornbook.metrics.words import number
 from hornbook.report import wording
 from hornbook.report.exported import is_exported
 
@@ -199,11 +200,6 @@ class RunRecord:
     def _furthest(self, name: str) -> float:
         logged = [number(line.get(name)) for line in self.train[-1:]]
         return max([0.0, *(value for value in (number(self.state.get(name)), *logged) if math.isfinite(value))])
-
-
-def number(value: object) -> float:
-    """The value as a float; NaN if it is not a number."""
-    return float(value) if isinstance(value, int | float) else math.nan
 
 
 def read_metrics(folder: Path) -> list[dict]:

@@ -2,6 +2,8 @@
 
 import math
 
+from hornbook.metrics.words import cut, percent  # noqa: F401
+
 
 def amount(value: float) -> str:
     """12,345; 12.3 million; 3.30 billion."""
@@ -44,10 +46,6 @@ def loss(value: float | None) -> str:
     if value is None:
         return "none yet"
     return f"{value:.3f}" if math.isfinite(value) else "not a number"
-
-
-def percent(share: float) -> str:
-    return f"{100 * share:.1f}%" if math.isfinite(share) else "not a number"
 
 
 def perplexity(value: float) -> str:
@@ -120,8 +118,3 @@ def score_with_interval(name: str, found: dict, in_percent: bool) -> str:
     """The score with its interval, such as 84.3% (81.0% to 87.1%)."""
     value, *ends = (score(name, found.get(key, math.nan), in_percent) for key in ("value", "low", "high"))
     return f"{value} ({ends[0]} to {ends[1]})" if "not a number" not in ends else value
-
-
-def cut(text: str, longest: int = 400) -> str:
-    """The text truncated to `longest` characters, with an ellipsis if it was cut."""
-    return text if len(text) <= longest else text[: longest - 1].rstrip() + "…"

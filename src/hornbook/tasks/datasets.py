@@ -11,12 +11,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
+from hornbook.tasks.kind import TaskKind
+from hornbook.tasks.kinds import KINDS
 from hornbook.tasks.reading import choices, columns, coqa, published, squad, triviaqa
 from hornbook.tasks.reading.layout import Patterns
 from hornbook.tasks.reading.notes import Notes, RequestedColumns
 from hornbook.tasks.reading.rows import Table
-from hornbook.tasks.reading.tables import OwnSpans, OwnTexts
-from hornbook.tasks.records import Example, Kind
+from hornbook.tasks.reading.tables import OwnSpans
+from hornbook.tasks.records import Example
 
 
 class Layout(Protocol):
@@ -44,13 +46,12 @@ class KnownDataSet:
     """One entry of the registry. The first of `measures` selects between models."""
 
     name: str
-    kind: Kind
+    kind: str  # the name of a kind of task
     layout: Layout
     measures: tuple[str, ...]
     labels: tuple[str, ...] = ()
     positive: str | None = None  # the class whose F1 is reported
     submissions: Mapping[str, str] = field(default_factory=dict)  # GLUE's file name for each test split
-    is_multi: bool = False  # multi-label
     may_be_none: bool = False  # a question may have no answer
     batch_size: int = 32
     learning_rate: float | None = None  # None: selected on dev, as published
@@ -59,26 +60,23 @@ class KnownDataSet:
     @property
     def own_layout(self) -> OwnLayout:
         """The layout of a user's own files for this task."""
-        if self.kind == "classification":
-            return OwnTexts("classes" if self.is_multi else "class")
-        if self.kind == "regression":
-            return OwnTexts("number")
-        if self.kind == "spans":
-            return OwnSpans(self.may_be_none)
-        return columns.OWN_TAGS if self.kind == "tagging" else choices.ChoiceLayout()
+        return KINDS[self.kind].own_layout(self.may_be_none)
 
 
 BINARY = ("0", "1")
 TWO_WAY = ("entailment", "not_entailment")
 THREE_WAY = ("contradiction", "entailment", "neutral")
 ANSWERS = ("f1", "exact")
-SEVERAL = ("micro_f1", "macro_f1", "exact_match")
 
 
 def _glue(name: str, layout: published.TableLayout, measures: tuple[str, ...], labels=(), **more) -> KnownDataSet:
     kind = "regression" if layout.kind == "number" else "classification"
     submissions = more.pop("submissions", {"test": f"{layout.folder}.tsv"})
     return KnownDataSet(name, kind, layout, measures, labels, submissions=submissions, **more)
+
+
+def _own(kind: type[TaskKind]) -> KnownDataSet:
+    return KnownDataSet(kind.name, kind.name, kind.own_layout(), kind.default_measures)
 
 
 MNLI_SUBMISSIONS = {"test": "MNLI-m.tsv", "test-mismatched": "MNLI-mm.tsv"}
@@ -110,13 +108,8 @@ ALL = (
     KnownDataSet("commonsenseqa", "choice", choices.COMMONSENSEQA, ("accuracy",)),
     KnownDataSet("codah", "choice", choices.CODAH, ("accuracy",)),
     # Task kinds for users' own files.
-    KnownDataSet("classification", "classification", OwnTexts("class"), ("accuracy", "macro_f1", "matthews")),
-    KnownDataSet("multi-label", "classification", OwnTexts("classes"), SEVERAL, is_multi=True),
-    KnownDataSet("regression", "regression", OwnTexts("number"), ("pearson", "spearman")),
-    KnownDataSet("spans", "spans", OwnSpans(), ANSWERS),
+    *map(_own, KINDS.values()),
     KnownDataSet("spans-or-none", "spans", OwnSpans(may_be_none=True), ANSWERS, may_be_none=True),
-    KnownDataSet("tagging", "tagging", columns.OWN_TAGS, ("entity_f1", "tag_accuracy")),
-    KnownDataSet("choice", "choice", choices.ChoiceLayout(), ("accuracy",)),
 )
 KNOWN: dict[str, KnownDataSet] = {entry.name: entry for entry in ALL}
 OTHER_SPELLINGS = {
@@ -158,6 +151,11 @@ def known(name: str) -> KnownDataSet:
     names = list(dict.fromkeys(spellings[each] for each in near))
     hint = f"did you mean {' or '.join(names)}?" if names else f"the known ones are {', '.join(KNOWN)}"
     raise ValueError(f"unknown task '{name}'; {hint}")
+
+
+def register(kind: type[TaskKind]) -> None:
+    """Makes a kind of task known under its name, also for users' own files (`--task NAME`)."""
+    KINDS[kind.name], KNOWN[kind.name] = kind, _own(kind)
 
 
 def _letters(name: str) -> str:

@@ -6,11 +6,10 @@ from typing import TYPE_CHECKING, Any
 
 from hornbook.metrics.bootstrap import intervals
 from hornbook.metrics.breakdown import Judged, as_tables
+from hornbook.tasks.features import Features
+from hornbook.tasks.kind import TaskKind
 from hornbook.tasks.records import Example
 from hornbook.tasks.running import AutoCast, run_model
-from hornbook.tasks.saved import SavedTask
-from hornbook.tasks.spans import Spans
-from hornbook.tasks.task import Features, Task
 
 if TYPE_CHECKING:
     from torch import nn
@@ -29,7 +28,7 @@ class Evaluation:
 
 def evaluate_part(
     model: "nn.Module",
-    task: Task,
+    task: TaskKind,
     examples: Sequence[Example],
     features: Features,
     autocast: AutoCast,
@@ -44,18 +43,10 @@ def evaluate_part(
 
 
 def is_labelled(examples: Sequence[Example]) -> bool:
-    return bool(examples) and all(label_of(example) is not None for example in examples)
+    return bool(examples) and all(example.gold is not None for example in examples)
 
 
-def label_of(example: Example) -> Any:
-    """The gold answers, tags or label of an example; None if unknown."""
-    for name in ("answers", "tags", "label"):
-        if hasattr(example, name):
-            return getattr(example, name)
-    raise AssertionError(example)
-
-
-def with_intervals(task: Task, examples: Sequence[Example], predictions: list) -> dict[str, dict[str, float]]:
+def with_intervals(task: TaskKind, examples: Sequence[Example], predictions: list) -> dict[str, dict[str, float]]:
     """Every score (`value`) with its 95% bootstrap interval over the examples (`low`, `high`)."""
     score = task.scorer(examples, predictions)
     bounds = intervals(score, len(examples), BOOTSTRAP_ROUNDS)
@@ -64,38 +55,24 @@ def with_intervals(task: Task, examples: Sequence[Example], predictions: list) -
     }
 
 
-def tuned(task: Task, examples: Sequence[Example], predictions: list) -> Task:
-    """The task with the no-answer threshold that is best on these examples; tasks without a threshold are unchanged."""
-    if isinstance(task, Spans) and task.or_none:
-        return task.with_threshold(task.best_threshold(examples, predictions))
-    return task
-
-
-def rescored(task: Task, examples: Sequence[Example], evaluation: Evaluation) -> Evaluation:
+def rescored(task: TaskKind, examples: Sequence[Example], evaluation: Evaluation) -> Evaluation:
     """The evaluation with the no-answer threshold of `task` applied and the scores recomputed."""
-    if not isinstance(task, Spans) or not task.or_none:
+    if not task.or_none:
         return evaluation
     predictions = task.thresholded(evaluation.predictions)
     return replace(evaluation, predictions=predictions, scores=task.scorer(examples, predictions)(None))
 
 
-def rows(task: Task, examples: Sequence[Example], predictions: list) -> list[dict[str, Any]]:
+def rows(task: TaskKind, examples: Sequence[Example], predictions: list) -> list[dict[str, Any]]:
     """Predictions as written to `predictions-dev.jsonl`: the example's key, its gold label, and the prediction."""
     return [
-        {"key": example.key, "gold": label_of(example), **task.describe(example, prediction)}
+        {"key": example.key, "gold": example.gold, **task.describe(example, prediction)}
         for example, prediction in zip(examples, predictions, strict=True)
     ]
 
 
-def tables(saved: SavedTask, examples: Sequence[Example], predictions: list) -> dict[str, Any]:
+def tables(task: TaskKind, examples: Sequence[Example], predictions: list) -> dict[str, Any]:
     """Scores per class and the confusion matrix, where the task has them."""
-    task = saved.task
-    judged = Judged(
-        saved.kind,
-        rows(task, examples, predictions),
-        list(task.output.labels),
-        is_multi=task.output.problem == "multi",
-        or_none=isinstance(task, Spans) and task.or_none,
-        has_entities="entity_f1" in task.measures,
-    )
-    return as_tables(judged)
+    has_entities = "entity_f1" in task.measures
+    judged = Judged(rows(task, examples, predictions), list(task.output.labels), task.or_none, has_entities)
+    return as_tables(task.tallies(judged), task.confusion(judged))

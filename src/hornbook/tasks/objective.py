@@ -1,4 +1,4 @@
-"""The loss of each kind of output, as the training loop expects it: summed, with counts known before the forward pass.
+"""The loss of a task head, as the training loop expects it: summed, with counts known before the forward pass.
 
     sequence, choice   - log p(class)                       (Devlin et al. 2018, section 4.1 and 4.4)
     multi-label        - mean over classes of log p(present or absent)
@@ -13,11 +13,11 @@ of the two. Shapes: N sequences, T tokens, K targets, L labels, S longest sequen
 
 import numpy as np
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from hornbook.batch import Batch
-from hornbook.models.outputs import Output, upcast
+from hornbook.models.heads import HEADS, upcast
+from hornbook.models.outputs import Output
 from hornbook.train.objective import StepInputs, Targets
 
 
@@ -47,7 +47,7 @@ class TaskObjective:
         num_real = batch.num_real_sequences // group_size
         values = batch.labels_N[::group_size][:num_real]
         weights = torch.ones(num_real, device=values.device)
-        if self.output.kind == "choice" or (self.output.kind == "sequence" and self.output.problem == "single"):
+        if self.output.type.of_sequences and self.output.problem == "single":
             weights = (values >= 0).float()
             values = values.clamp(min=0)
             weights = weights * self._class_weights(values)
@@ -75,24 +75,7 @@ class TaskObjective:
         targets = step_inputs.targets["task"]
         num = min(len(outputs), len(targets.values_K))
         outputs, values, weights = outputs[:num], targets.values_K[:num], targets.weights_K[:num]
-        if self.output.kind == "spans":
-            return *self._span_losses(outputs, values), weights
-        if self.output.kind == "sequence" and self.output.problem == "number":
-            errors = (outputs[:, 0] - values) ** 2
-            return errors, errors < 0.25, weights
-        if self.output.kind == "sequence" and self.output.problem == "multi":
-            losses = F.binary_cross_entropy_with_logits(outputs, values.to(outputs.dtype), reduction="none").mean(-1)
-            return losses, ((outputs > 0) == (values > 0.5)).all(-1), weights
-        return F.cross_entropy(outputs, values, reduction="none"), outputs.argmax(-1) == values, weights
-
-    def _span_losses(self, outputs: Tensor, values_K2: Tensor) -> tuple[Tensor, Tensor]:
-        spans_KS2 = outputs[:, :-1] if self.output.answerable else outputs
-        losses = F.cross_entropy(spans_KS2, values_K2, reduction="none").mean(-1)
-        is_correct = (spans_KS2.argmax(1) == values_K2).all(-1)
-        if self.output.answerable:
-            has_none = (values_K2[:, 1] == 0).long()
-            losses = losses * (1 - has_none) + F.cross_entropy(outputs[:, -1], has_none, reduction="none")
-        return losses, is_correct
+        return *HEADS[self.output.kind].losses(self.output, outputs, values), weights
 
 
 def class_weights(features_labels: np.ndarray, num_labels: int) -> Tensor:

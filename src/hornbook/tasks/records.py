@@ -4,17 +4,60 @@
 """
 
 import hashlib
-from dataclasses import dataclass, field
-from typing import Literal
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, ClassVar, Self
 
 from hornbook.data.problems import Problems
+from hornbook.tasks.changes import Changeable, Replacement, answer_spans, shifted, spliced, word_spans
 
-Kind = Literal["classification", "regression", "spans", "tagging", "choice"]
 PARTS = ("train", "dev", "test")
+
+Prompt = tuple[dict[str, Any], tuple, tuple[str, ...]]  # fields for templates, right answers, endings to choose from
+
+
+class Example:
+    """One labelled example, whatever its kind. Every class of examples has these members; the methods have defaults."""
+
+    __slots__ = ()
+    kept_together: ClassVar[tuple[tuple[str, str], ...]] = ()  # (field, words): examples that are held out together
+    has_pair: ClassVar[bool | None] = None  # whether it is a pair of texts; None for other kinds
+    is_stratified: ClassVar[bool] = False  # whether classes are held out in proportion
+    key: str
+    gold: Any  # the label, None if it is unknown
+    label_names: tuple[str, ...]  # the label as names that can be counted
+    texts: tuple[str, ...]  # all texts that the model reads
+    sequence: tuple[str, str | None]  # the texts as one sequence of the model: a text, or two
+    inputs: dict[str, Any]  # the input fields as a row, without a prediction
+    problem: str  # why it cannot be predicted (an empty input); "" if it can
+
+    def without_label(self) -> Self:
+        return replace(self, label=None)
+
+    def prompt(self) -> Prompt | None:
+        """What a prompted task shows of it; None if it cannot be prompted."""
+        return None
+
+    def changeable(self) -> list[Changeable]:
+        """The texts that augmentation may change."""
+        return []
+
+    def changes(self, field: str, replacements: Sequence[Replacement]) -> dict[str, Any]:
+        """The fields in which a copy with these replacements differs, as JSON values."""
+        return {field: spliced(getattr(self, field), replacements)}
+
+    def copy(self, changes: Mapping[str, Any]) -> Self:
+        """The example with the fields of `changes`."""
+        values = {name: tuple(value) if isinstance(value, list) else value for name, value in changes.items()}
+        return replace(self, **values)
+
+
+def _first_empty(contents: Mapping[str, str]) -> str:
+    return next((f"the {name} is empty" for name, content in contents.items() if not content.strip()), "")
 
 
 @dataclass(frozen=True, slots=True)
-class TextExample:
+class TextExample(Example):
     """One text or a pair of texts, labelled with a class, several classes (a tuple, possibly empty) or a number."""
 
     key: str
@@ -22,11 +65,54 @@ class TextExample:
     pair: str | None = None
     label: str | float | tuple[str, ...] | None = None
 
+    @property
+    def gold(self) -> Any:
+        return self.label
+
+    @property
+    def has_pair(self) -> bool:
+        return self.pair is not None
+
+    @property
+    def label_names(self) -> tuple[str, ...]:
+        if isinstance(self.label, str):
+            return (self.label,)
+        return self.label if isinstance(self.label, tuple) else ()
+
+    @property
+    def texts(self) -> tuple[str, ...]:
+        return (self.text,) if self.pair is None else (self.text, self.pair)
+
+    @property
+    def sequence(self) -> tuple[str, str | None]:
+        return self.text, self.pair
+
+    @property
+    def inputs(self) -> dict[str, Any]:
+        return {"text": self.text} | ({} if self.pair is None else {"pair": self.pair})
+
+    @property
+    def problem(self) -> str:
+        return _first_empty(self.inputs)
+
+    @property
+    def is_stratified(self) -> bool:
+        return not isinstance(self.label, float)
+
+    def prompt(self) -> Prompt:
+        fields = {"text": self.text, "pair": self.pair or "", "label": self.label}
+        return fields, () if self.label is None else (self.label,), ()
+
+    def changeable(self) -> list[Changeable]:
+        return [Changeable(name, getattr(self, name)) for name in ("text", "pair") if getattr(self, name)]
+
 
 @dataclass(frozen=True, slots=True)
-class SpanExample:
+class SpanExample(Example):
     """A question about a passage. `answers`: all accepted answers, empty if the question is unanswerable, None if they
     are unknown; `starts`: character offset of each answer in the passage, -1 if the file does not give it."""
+
+    kept_together = (("title", "by article"), ("passage", "by passage"))
 
     key: str
     question: str
@@ -35,9 +121,50 @@ class SpanExample:
     starts: tuple[int, ...] = ()
     title: str = ""  # of the article; used to hold out whole articles
 
+    @property
+    def gold(self) -> tuple[str, ...] | None:
+        return self.answers
+
+    @property
+    def label_names(self) -> tuple[str, ...]:
+        return () if self.answers is None else ("answer" if self.answers else "no answer",)
+
+    @property
+    def texts(self) -> tuple[str, ...]:
+        return self.question, self.passage
+
+    @property
+    def sequence(self) -> tuple[str, str | None]:
+        return self.question, self.passage
+
+    @property
+    def inputs(self) -> dict[str, Any]:
+        return {"question": self.question}
+
+    @property
+    def problem(self) -> str:
+        return _first_empty({"question": self.question, "passage": self.passage})
+
+    def without_label(self) -> "SpanExample":
+        return replace(self, answers=None, starts=())
+
+    def prompt(self) -> Prompt:
+        return {"question": self.question, "passage": self.passage, "title": self.title}, self.answers or (), ()
+
+    def changeable(self) -> list[Changeable]:
+        """The passage keeps its answers."""
+        kept = answer_spans(self.passage, self.answers or (), self.starts)
+        return [Changeable("question", self.question), Changeable("passage", self.passage, kept)]
+
+    def changes(self, field: str, replacements: Sequence[Replacement]) -> dict[str, Any]:
+        changed = Example.changes(self, field, replacements)
+        if field == "passage" and self.starts:
+            changed["starts"] = [shifted(start, replacements) for start in self.starts]
+        return changed
+
 
 @dataclass(frozen=True, slots=True)
-class TaggedExample:
+class TaggedExample(Example):
     """The words of a sentence and one tag per word; `text` is the original sentence, if known."""
 
     key: str
@@ -45,9 +172,44 @@ class TaggedExample:
     tags: tuple[str, ...] | None = None
     text: str | None = field(default=None, repr=False, compare=False)
 
+    @property
+    def gold(self) -> tuple[str, ...] | None:
+        return self.tags
+
+    @property
+    def label_names(self) -> tuple[str, ...]:
+        return self.tags or ()
+
+    @property
+    def texts(self) -> tuple[str, ...]:
+        return self.words
+
+    @property
+    def sequence(self) -> tuple[str, str | None]:
+        return " ".join(self.words), None
+
+    @property
+    def inputs(self) -> dict[str, Any]:
+        return {"words": list(self.words)}
+
+    @property
+    def problem(self) -> str:
+        return "" if self.words else "there are no words"
+
+    def without_label(self) -> "TaggedExample":
+        return replace(self, tags=None)
+
+    def changeable(self) -> list[Changeable]:
+        """Word by word, so that each word keeps its tag."""
+        return [Changeable("words", " ".join(self.words), only=frozenset(word_spans(self.words)))]
+
+    def changes(self, field: str, replacements: Sequence[Replacement]) -> dict[str, Any]:
+        new = {(start, stop): word for start, stop, word in replacements}
+        return {"words": [new.get(span, word) for span, word in zip(word_spans(self.words), self.words, strict=True)]}
+
 
 @dataclass(frozen=True, slots=True)
-class ChoiceExample:
+class ChoiceExample(Example):
     """A context, the beginning that each ending completes (possibly empty), and the endings; `label` is the index of
     the correct ending."""
 
@@ -57,8 +219,36 @@ class ChoiceExample:
     beginning: str = ""
     label: int | None = None
 
+    @property
+    def gold(self) -> Any:
+        return self.label
 
-Example = TextExample | SpanExample | TaggedExample | ChoiceExample
+    @property
+    def label_names(self) -> tuple[str, ...]:
+        return () if self.label is None else (f"ending {self.label + 1}",)
+
+    @property
+    def texts(self) -> tuple[str, ...]:
+        return self.context, self.beginning, *self.endings
+
+    @property
+    def sequence(self) -> tuple[str, str | None]:
+        return self.context, f"{self.beginning} {self.endings[self.label]}".strip()
+
+    @property
+    def inputs(self) -> dict[str, Any]:
+        return {"context": self.context, "endings": list(self.endings)}
+
+    @property
+    def problem(self) -> str:
+        return _first_empty({"context": self.context + self.beginning, "endings": "".join(self.endings)})
+
+    def prompt(self) -> Prompt:
+        answers = () if self.label is None else (self.endings[self.label],)
+        return {"context": self.context, "beginning": self.beginning}, answers, self.endings
+
+    def changeable(self) -> list[Changeable]:
+        return [Changeable("context", self.context)]
 
 
 @dataclass(frozen=True)
@@ -67,10 +257,9 @@ class DataSet:
     `dev-mismatched`) in file order; `problems`: defects found in the files; `messages`: what was inferred (columns, tag
     scheme, held-out split), as log lines."""
 
-    kind: Kind
+    kind: str  # the name of a kind of task
     parts: dict[str, list[Example]]
     labels: tuple[str, ...] = ()  # classes or tags, in the order of their ids
-    is_multi: bool = False  # multi-label classification
     problems: Problems = field(default_factory=Problems)
     messages: tuple[str, ...] = ()
     files: tuple[str, ...] = ()

@@ -7,8 +7,8 @@ import numpy as np
 import torch
 from torch import nn
 
+from hornbook.tasks.features import Features
 from hornbook.tasks.objective import TaskObjective
-from hornbook.tasks.task import Features
 
 AutoCast = Callable[[], object]
 
@@ -50,7 +50,7 @@ def run_model(
             loss += float((losses * weights).sum())
             count += float(weights.sum())
         per_unit = batch_outputs.float().cpu().numpy()
-        if model.output.kind == "tokens":
+        if model.output.type.per_token:
             per_unit = np.split(per_unit, batch.starts_host[1:-1])
         for unit, output in zip(units, per_unit, strict=True):
             outputs[unit] = output

@@ -10,22 +10,16 @@
 official script searches its best threshold over these numbers.
 """
 
-import json
-import math
 import zipfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from hornbook.files import replacing, write_text
-from hornbook.tasks.classification import ClassPrediction
 from hornbook.tasks.datasets import KNOWN, KnownDataSet, known
-from hornbook.tasks.records import Example, SpanExample, TaggedExample
+from hornbook.tasks.kinds import KINDS
+from hornbook.tasks.records import Example
 from hornbook.tasks.saved import SavedTask
-from hornbook.tasks.schemes import from_bio
-from hornbook.tasks.spans import SpanPrediction, Spans
-from hornbook.tasks.tagging import TagPrediction
 
-STSB_RANGE = (0.0, 5.0)
 GLUE_FILES = {file: (name, part) for name, entry in KNOWN.items() for part, file in entry.submissions.items()}
 Examples = Mapping[str, Sequence[Example]]  # by split
 Predictions = Mapping[str, list]  # by split
@@ -49,15 +43,11 @@ def write_submission(
     entry = known(saved.name)
     if entry.submissions:
         files = _glue_files(entry, predictions_by_part)
-    elif isinstance(saved.task, Spans):
-        files = _span_files(saved, examples_by_part, predictions_by_part)
-    elif saved.kind == "tagging":
-        files = {
-            f"predictions{ending}.txt": "\n".join(_column_lines(examples_by_part[part], found, saved.scheme or "BIO"))
-            for part, ending, found in _parts(predictions_by_part)
-        }
     else:
-        raise ValueError(f"{saved.name} has no official submission format: write the predictions as JSON or CSV")
+        files = {}
+        for part, found in predictions_by_part.items():
+            ending = f"-{part}" if len(predictions_by_part) > 1 else ""
+            files |= saved.task.submission(saved, examples_by_part[part], found, ending)
     _write(Path(out), files)
     return list(files)
 
@@ -101,66 +91,8 @@ def _glue_files(entry: KnownDataSet, predictions: Predictions) -> dict[str, str]
 
 
 def _glue_table(entry: KnownDataSet, predictions: list) -> str:
-    lines = [f"{number}\t{_glue_label(entry, found)}" for number, found in enumerate(predictions)]
+    lines = [f"{number}\t{KINDS[entry.kind].graded(found, entry)}" for number, found in enumerate(predictions)]
     return "\n".join(["index\tprediction", *lines]) + "\n"
-
-
-def _glue_label(entry: KnownDataSet, prediction: ClassPrediction | float) -> str:
-    if entry.kind == "regression":
-        low, high = STSB_RANGE
-        return f"{min(max(prediction, low), high):.3f}"
-    if prediction.label not in entry.labels:
-        raise ValueError(
-            f"the grader of {entry.name} accepts {', '.join(entry.labels)}, but the model predicts "
-            f"'{prediction.label}': fine-tune on the published files"
-        )
-    return prediction.label
-
-
-def _parts(predictions: Predictions) -> Iterator[tuple[str, str, list]]:
-    """(split, suffix of its file names, predictions); the suffix is empty for a single split."""
-    for part, found in predictions.items():
-        yield part, f"-{part}" if len(predictions) > 1 else "", found
-
-
-def _span_files(saved: SavedTask, examples: Examples, predictions: Predictions) -> dict[str, str]:
-    files = {}
-    for part, ending, found in _parts(predictions):
-        pairs = list(zip(examples[part], found, strict=True))
-        if saved.name == "coqa":
-            files[f"predictions{ending}.json"] = _json([_turn(*pair) for pair in pairs])
-            continue
-        files[f"predictions{ending}.json"] = _json({each.key: prediction.answer for each, prediction in pairs})
-        if saved.task.or_none:
-            threshold = saved.task.threshold
-            probabilities = {each.key: _no_answer_probability(prediction, threshold) for each, prediction in pairs}
-            files[f"na_prob{ending}.json"] = _json(probabilities)
-    return files
-
-
-def _turn(example: SpanExample, prediction: SpanPrediction) -> dict:
-    story, _, turn = example.key.partition("#")[0].rpartition("-")
-    return {"id": story, "turn_id": int(turn), "answer": prediction.answer or "unknown"}
-
-
-def _no_answer_probability(prediction: SpanPrediction, threshold: float) -> float:
-    return 0.5 * (1 + math.tanh((prediction.no_answer_score - threshold) / 2))
-
-
-def _column_lines(
-    examples: Sequence[TaggedExample], predictions: Sequence[TagPrediction], scheme: str
-) -> Iterator[str]:
-    for example, prediction in zip(examples, predictions, strict=True):
-        columns = [[word.replace(" ", "_") or "_" for word in example.words]]
-        if example.tags is not None:
-            columns.append(from_bio(example.tags, scheme))
-        columns.append(from_bio(prediction.tags, scheme))
-        yield from map(" ".join, zip(*columns, strict=True))
-        yield ""
-
-
-def _json(value: object) -> str:
-    return json.dumps(value, ensure_ascii=False) + "\n"
 
 
 def _write(out: Path, files: Mapping[str, str]) -> None:

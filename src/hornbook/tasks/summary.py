@@ -1,15 +1,14 @@
 """A summary of labelled data before training: examples, classes, lengths, duplicates, overlap."""
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from hornbook.data.problems import LEFT_OUT_OF_TRAINING
-from hornbook.tasks.evaluation import label_of
-from hornbook.tasks.reading.finish import names_in
-from hornbook.tasks.records import ChoiceExample, DataSet, Example, SpanExample, TaggedExample
+from hornbook.tasks.kinds import KINDS
+from hornbook.tasks.records import DataSet
 
 MOST_CLASSES = 6  # listed by `in_short`
 
@@ -17,13 +16,13 @@ MOST_CLASSES = 6  # listed by `in_short`
 def summarize(data: DataSet) -> dict[str, Any]:
     """Counts of the data as plain values for JSON. An example is a duplicate where all of its texts occur in an earlier
     example of the split, and overlaps where they occur in the training split."""
-    train = {texts_of(example) for example in data.parts.get("train", [])}
+    train = {example.texts for example in data.parts.get("train", [])}
     splits = {}
     for name, examples in data.parts.items():
-        texts = [texts_of(example) for example in examples]
+        texts = [example.texts for example in examples]
         splits[name] = {
             "examples": len(examples),
-            "unlabelled": sum(label_of(example) is None for example in examples),
+            "unlabelled": sum(example.gold is None for example in examples),
             "duplicates": len(texts) - len(set(texts)),
             **({} if name == "train" else {"also_in_train": sum(each in train for each in texts)}),
             "characters": spread([sum(map(len, each)) for each in texts]),
@@ -42,17 +41,6 @@ def summarize(data: DataSet) -> dict[str, Any]:
     }
 
 
-def texts_of(example: Example) -> tuple[str, ...]:
-    """All texts of an example that the model reads."""
-    if isinstance(example, SpanExample):
-        return example.question, example.passage
-    if isinstance(example, TaggedExample):
-        return example.words
-    if isinstance(example, ChoiceExample):
-        return example.context, example.beginning, *example.endings
-    return (example.text,) if example.pair is None else (example.text, example.pair)
-
-
 def spread(lengths: Sequence[int]) -> dict[str, int]:
     """Minimum, median, 95th percentile and maximum, rounded down; empty for no lengths.
 
@@ -66,25 +54,15 @@ def spread(lengths: Sequence[int]) -> dict[str, int]:
 
 
 def _labels(data: DataSet) -> dict[str, Any]:
-    """Counts of each class or tag per split; for regression, the range and mean of the numbers."""
-    if data.kind == "regression":
-        numbers = [each.label for part in data.parts.values() for each in part if each.label is not None]
-        statistics = {"min": min(numbers), "mean": float(np.mean(numbers)), "max": max(numbers)} if numbers else {}
-        return {"numbers": statistics}
-    counts = {name: Counter(_names(part)) for name, part in data.parts.items()}
+    """Counts of each class or tag per split, or statistics of other labels."""
+    statistics = KINDS[data.kind].statistics(data)
+    if statistics is not None:
+        return statistics
+    counts = {
+        name: Counter(each for example in part for each in example.label_names) for name, part in data.parts.items()
+    }
     names = list(dict.fromkeys([*data.labels, *(label for each in counts.values() for label in each)]))
     return {"classes": {label: {name: each[label] for name, each in counts.items()} for label in names}}
-
-
-def _names(examples: Iterable[Example]) -> Iterable[str]:
-    for example in examples:
-        label = label_of(example)
-        if isinstance(example, SpanExample):
-            yield from () if label is None else ("answer" if label else "no answer",)
-        elif isinstance(example, ChoiceExample):
-            yield from () if label is None else (f"ending {label + 1}",)
-        else:
-            yield from names_in(example)
 
 
 def in_short(summary: dict[str, Any]) -> list[str]:

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from hornbook.models.outputs import MASKED_LOGIT
+from hornbook.tasks.kind import TaskKind
 
 Matrix = Any  # a NumPy array or a SciPy sparse matrix
 Score = Callable[[Matrix], np.ndarray]  # N x F to N x L
@@ -28,6 +29,16 @@ MOST_ITERATIONS = 300
 class Fitted(NamedTuple):
     score: Score
     strength: float | list[float] | None  # C (one per class for multi-label), or alpha for numbers
+
+
+def fit_labels(task: TaskKind, features: Matrix, targets: np.ndarray, seed: int) -> Fitted:
+    """The linear model for the kind of label of a task, fitted on one target per row; unknown classes are left out."""
+    if task.label_kind == "number":
+        return fit_number(features, targets)
+    if task.label_kind == "classes":
+        return fit_several(features, targets, seed)
+    known = targets >= 0
+    return fit_classes(features[known], targets[known], task.output.num_labels, seed, task.measures[0])
 
 
 def fit_classes(features: Matrix, numbers: np.ndarray, num_labels: int, seed: int, decided_by: str = "") -> Fitted:

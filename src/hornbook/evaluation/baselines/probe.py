@@ -11,15 +11,16 @@ from typing import Any, Literal
 
 import numpy as np
 
-from hornbook.evaluation.baselines.linear import MOST_WORDS, Fitted, fit_classes, fit_number, fit_several
+from hornbook.evaluation.baselines.linear import MOST_WORDS, Fitted, fit_classes, fit_labels
 from hornbook.evaluation.baselines.shallow import finish, start_run
 from hornbook.evaluation.baselines.tagger import DEFAULT_OVERRIDES, fit_tagger
 from hornbook.inference.features import DEFAULT_LAYERS, Layers, Pooling, choose_layers, frozen_sequences
 from hornbook.lifecycle.locking import locks_out
 from hornbook.runs.finetuning.inputs import Inputs, Log, open_inputs
 from hornbook.runs.finetuning.record import FinetuneRequest, Scored
+from hornbook.tasks.features import Features
+from hornbook.tasks.kind import TaskKind
 from hornbook.tasks.records import Example
-from hornbook.tasks.task import Features
 from hornbook.train.device import decide, torch_settings_restored
 from hornbook.train.loop import Outcome, Status
 from hornbook.train.randomness import seed_of
@@ -88,16 +89,16 @@ def probe_inputs(
     log: Log = lambda message: None,
 ) -> Scored | Outcome:
     """Like `probe`, for data and a model that are already loaded."""
-    kind = inputs.data.kind
-    _check(kind, way, pooling)
-    pooling = None if kind == "tagging" else pooling or DEFAULT_POOLING
+    task = inputs.saved.task
+    _check(task, way, pooling)
+    pooling = None if task.unit == "word" else pooling or DEFAULT_POOLING
     chosen = choose_layers(layers, inputs.trained.config.num_layers)
     done = start_run(out, "probe", request, {"way": way, "layers": layers, "pooling": pooling}, inputs.data)
     if done:
         return done
     runtime = decide(inputs.settings.runtime, 0.0)
     inputs.trained.to(runtime.device)
-    if kind == "tagging":
+    if task.unit == "word":
         if way == "bilstm":
             return fit_tagger(out, inputs, chosen, runtime, on_progress, log)
         return _tag_by_word(out, inputs, chosen, log)
@@ -111,23 +112,23 @@ def probe_inputs(
     def predict(examples: list[Example]) -> list:
         encoded = inputs.encode(examples)
         logits = fitted.score(_vectors(inputs, encoded, chosen, pooling))
-        if kind == "choice":
+        if task.unit == "ending":
             logits = (logits[:, 1] - logits[:, 0]).reshape(-1, encoded.group_size)
-        return inputs.saved.task.decode(list(logits), encoded, examples)
+        return task.decode(list(logits), encoded, examples)
 
     return finish(out, inputs, predict, {"strength": fitted.strength, "width": vectors.shape[1]})
 
 
-def _check(kind: str, way: str, pooling: str | None) -> None:
+def _check(task: TaskKind, way: str, pooling: str | None) -> None:
     if way not in ("logistic", "bilstm"):
         raise ValueError(f"a probe must be logistic or bilstm, not '{way}'")
     if pooling not in (None, "cls", "mean"):
         raise ValueError(f"pooling must be cls or mean, not '{pooling}'")
-    if kind == "spans":
-        raise ValueError("there is no probe for spans: fine-tune with layers.frozen=-1 to train only the head")
-    if way == "bilstm" and kind != "tagging":
+    if task.unit == "passage":
+        raise ValueError(f"there is no probe for {task.name}: fine-tune with layers.frozen=-1 to train only the head")
+    if way == "bilstm" and task.unit != "word":
         raise ValueError("the BiLSTM probe is for tagging: use way='logistic' for this task")
-    if kind == "tagging" and pooling is not None:
+    if task.unit == "word" and pooling is not None:
         raise ValueError("words are read at their first token and are not pooled: leave pooling out")
 
 
@@ -146,17 +147,11 @@ def _vectors(inputs: Inputs, features: Features, layers: Layers, pooling: Poolin
 
 
 def _fit(inputs: Inputs, vectors: np.ndarray, features: Features) -> Fitted:
-    output, seed = inputs.saved.task.output, inputs.settings.runtime.seed
-    if output.kind == "choice":  # each ending is classified as right or wrong; the likeliest per question is chosen
+    task, seed = inputs.saved.task, inputs.settings.runtime.seed
+    if task.unit == "ending":  # each ending is classified as right or wrong; the likeliest per question is chosen
         is_right = np.tile(np.arange(features.group_size), features.num_units) == features.labels
         return fit_classes(vectors, is_right.astype(int), 2, seed)
-    labels = features.labels[:: features.group_size]
-    if output.problem == "number":
-        return fit_number(vectors, labels)
-    if output.problem == "multi":
-        return fit_several(vectors, labels, seed)
-    known, decided_by = labels >= 0, inputs.saved.task.measures[0]
-    return fit_classes(vectors[known], labels[known], output.num_labels, seed, decided_by)
+    return fit_labels(task, vectors, features.labels[:: features.group_size], seed)
 
 
 def _tag_by_word(out: Path, inputs: Inputs, layers: Layers, log: Log) -> Scored:

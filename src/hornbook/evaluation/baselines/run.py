@@ -10,26 +10,25 @@
 Text features go through logistic regression, or ridge regression for numbers.
 """
 
-from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from hornbook.evaluation.baselines.linear import MOST_WORDS, Fitted, fit_classes, fit_number, fit_several
-from hornbook.evaluation.baselines.shallow import Labelled, Predict, finish, open_labelled, start_run
+from hornbook.evaluation.baselines.linear import MOST_WORDS, fit_classes, fit_labels
+from hornbook.evaluation.baselines.shallow import Labelled, finish, open_labelled, start_run
 from hornbook.evaluation.baselines.tfidf import TfidfFeatures, most_frequent_tags, nearest_ending, window_answers
 from hornbook.evaluation.baselines.vectors import Average, averages, cosines, paired
 from hornbook.lifecycle.locking import locks_out
 from hornbook.runs.finetuning.inputs import Inputs, Log
 from hornbook.runs.finetuning.record import FinetuneRequest, Scored
 from hornbook.runs.finetuning.run import Result, open_and_run
-from hornbook.tasks.classification import Classification
-from hornbook.tasks.records import ChoiceExample, TaggedExample, TextExample
-from hornbook.tasks.spans import SpanPrediction
-from hornbook.tasks.tagging import TagPrediction
-from hornbook.tasks.task import softmax
+from hornbook.tasks.features import softmax
+from hornbook.tasks.kind import Predict
+from hornbook.tasks.kinds.choice import Choice
+from hornbook.tasks.kinds.tagging import TagPrediction
+from hornbook.tasks.records import ChoiceExample, TaggedExample
 from hornbook.train.device import torch_settings_restored
 from hornbook.train.loop import Outcome, Status
 from hornbook.train.randomness import seed_of
@@ -101,7 +100,7 @@ def baseline_labelled(
         return done
     fitted: dict[str, Any] = {}
     if name == "majority":
-        predict = _majority(labelled)
+        predict = labelled.saved.task.majority(labelled.train)
     elif name == "tfidf":
         predict = _tfidf(labelled, fitted)
     else:
@@ -109,80 +108,48 @@ def baseline_labelled(
     return finish(out, labelled, predict, fitted)
 
 
-def _majority(labelled: Labelled | Inputs) -> Predict:
-    kind, task, train = labelled.data.kind, labelled.saved.task, labelled.train
-    if kind == "tagging":
-        return most_frequent_tags(train, by_word=False)
-    if kind == "spans":
-        if not task.or_none:
-            raise ValueError("the majority baseline needs questions without an answer here: use the tfidf baseline")
-        return lambda examples: [SpanPrediction("", 0, 0, 0.0, ()) for _ in examples]
-    if kind == "regression":
-        mean = float(np.mean([each.label for each in train]))
-        return lambda examples: [mean] * len(examples)
-    if kind == "choice":
-        counts = np.bincount([each.label for each in train], minlength=task.num_endings)
-        return lambda examples: task.decode([np.log(counts + 1e-9)] * len(examples), None, examples)
-    if task.output.problem == "multi":
-        shares = _holds(task, train).mean(0).clip(1e-6, 1 - 1e-6)
-        return lambda examples: task.decode([np.log(shares / (1 - shares))] * len(examples), None, examples)
-    counts = Counter(each.label for each in train)
-    logits = np.log(np.array([counts[label] for label in task.output.labels]) + 1e-9)
-    return lambda examples: task.decode([logits] * len(examples), None, examples)
-
-
 def _tfidf(labelled: Labelled | Inputs, fitted: dict[str, Any]) -> Predict:
-    kind, task, train = labelled.data.kind, labelled.saved.task, labelled.train
-    if kind == "tagging":
-        return most_frequent_tags(train, by_word=True)
-    if kind == "choice":
-        return nearest_ending(task, train)
-    if kind == "spans":
-        return window_answers(train)
-    return _linear(labelled, TfidfFeatures(train).features, fitted)
+    task, train = labelled.saved.task, labelled.train
+    by_unit = {
+        "text": lambda: _linear(labelled, TfidfFeatures(train).features, fitted),
+        "word": lambda: most_frequent_tags(train),
+        "ending": lambda: nearest_ending(task, train),
+        "passage": lambda: window_answers(train),
+    }
+    return by_unit[task.unit]()
 
 
 def _word_vectors(
     labelled: Labelled | Inputs, source: str | None, model: str | None, fitted: dict[str, Any], log: Log
 ) -> Predict:
-    kind, task = labelled.data.kind, labelled.saved.task
-    if kind == "spans":
-        raise ValueError("the vectors baseline does not predict spans: use the tfidf baseline")
+    task = labelled.saved.task
+    by_unit = {
+        "text": lambda: _linear(labelled, lambda examples: paired(average, examples), fitted),
+        "word": lambda: _tagged(labelled, average, fitted, log),
+        "ending": lambda: _nearest(task, average),
+    }
+    if task.unit not in by_unit:
+        raise ValueError(f"the vectors baseline does not predict {task.name}: use the tfidf baseline")
     all_examples = (each for split in labelled.data.parts.values() for each in split)
     average = averages(source, model, all_examples, log)
-    if kind == "choice":
+    return by_unit[task.unit]()
 
-        def nearest(examples: Sequence[ChoiceExample]) -> list:
-            contexts = [f"{each.context} {each.beginning}".strip() for each in examples]
-            pairs = zip(examples, contexts, strict=True)
-            return task.decode([cosines(average, each.endings, context) for each, context in pairs], None, examples)
 
-        return nearest
-    if kind == "tagging":
-        return _tagged(labelled, average, fitted, log)
-    return _linear(labelled, lambda examples: paired(average, examples), fitted)
+def _nearest(task: Choice, average: Average) -> Predict:
+    def predict(examples: Sequence[ChoiceExample]) -> list:
+        contexts = [f"{each.context} {each.beginning}".strip() for each in examples]
+        pairs = zip(examples, contexts, strict=True)
+        return task.decode([cosines(average, each.endings, context) for each, context in pairs], None, examples)
+
+    return predict
 
 
 def _linear(labelled: Labelled | Inputs, features: Callable[[list], Any], fitted: dict[str, Any]) -> Predict:
     """Logistic or ridge regression on the `features` of the examples."""
     task, train, seed = labelled.saved.task, labelled.train, labelled.settings.runtime.seed
-    found = _fit(task, features(train), train, seed)
+    found = fit_labels(task, features(train), task.targets(train), seed)
     fitted["strength"] = found.strength
     return lambda examples: task.decode(list(found.score(features(examples))), None, examples)
-
-
-def _fit(task: Classification, rows: Any, train: Sequence[TextExample], seed: int) -> Fitted:
-    if task.output.problem == "number":
-        return fit_number(rows, np.array([each.label for each in train], float))
-    if task.output.problem == "multi":
-        return fit_several(rows, _holds(task, train), seed)
-    number = {label: i for i, label in enumerate(task.output.labels)}
-    labels = np.array([number[each.label] for each in train])
-    return fit_classes(rows, labels, len(number), seed, task.measures[0])
-
-
-def _holds(task: Classification, train: Sequence[TextExample]) -> np.ndarray:
-    return np.array([[label in each.label for label in task.output.labels] for each in train], int)
 
 
 def _tagged(labelled: Labelled | Inputs, average: Average, fitted: dict[str, Any], log: Log) -> Predict:

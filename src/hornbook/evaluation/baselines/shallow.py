@@ -8,7 +8,6 @@ OUT/task.json             measures and threshold
 
 import dataclasses
 import json
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -22,12 +21,10 @@ from hornbook.runs.finetuning.inputs import Inputs, Log, is_scored, read_labelle
 from hornbook.runs.finetuning.record import FinetuneRequest, Scored, refuse_other_data, write_task_record
 from hornbook.runs.finetuning.settings import FinetuneSettings, settings_for
 from hornbook.tasks.datasets import KnownDataSet
-from hornbook.tasks.evaluation import rows, tuned, with_intervals
+from hornbook.tasks.evaluation import rows, with_intervals
+from hornbook.tasks.kind import Predict
 from hornbook.tasks.records import DataSet, Example
 from hornbook.tasks.saved import SavedTask, make_task, output_for, save_task
-from hornbook.tasks.spans import Spans
-
-Predict = Callable[[list[Example]], list]  # one prediction per example, in their order
 
 
 @dataclass(frozen=True)
@@ -74,15 +71,15 @@ def finish(out: Path, inputs: Inputs | Labelled, predict: Predict, fitted: dict[
     """Scores `predict` on every labelled split and writes the results."""
     task, dev = inputs.saved.task, inputs.dev
     predictions = predict(dev)
-    task = tuned(task, dev, predictions)
-    parts = {"dev": with_intervals(task, dev, predictions := _thresholded(task, predictions))}
+    task = task.tuned(dev, predictions)
+    parts = {"dev": with_intervals(task, dev, predictions := task.thresholded(predictions))}
     if inputs.threshold_part:
-        tuned_on_train = tuned(task, inputs.threshold_part, predict(inputs.threshold_part))
+        tuned_on_train = task.tuned(inputs.threshold_part, predict(inputs.threshold_part))
         name = "dev, threshold chosen on a part of train"
-        parts[name] = with_intervals(tuned_on_train, dev, _thresholded(tuned_on_train, predictions))
+        parts[name] = with_intervals(tuned_on_train, dev, tuned_on_train.thresholded(predictions))
     others = scored_splits(inputs)
     for name, examples in others.items():
-        parts[name] = with_intervals(task, examples, _thresholded(task, predict(examples)))
+        parts[name] = with_intervals(task, examples, task.thresholded(predict(examples)))
     save_task(out, dataclasses.replace(inputs.saved, task=task))
     lines = [json.dumps(row, ensure_ascii=False) for row in rows(task, dev, predictions)]
     write_text(out / "predictions-dev.jsonl", "\n".join(lines) + "\n")
@@ -104,10 +101,6 @@ def scored_splits(inputs: Inputs | Labelled) -> dict[str, list[Example]]:
         if name not in ("train", "dev")
     }
     return {name: examples for name, examples in splits.items() if examples}
-
-
-def _thresholded(task: Any, predictions: list) -> list:
-    return task.thresholded(predictions) if isinstance(task, Spans) and task.or_none else predictions
 
 
 def read_scored(out: Path) -> Scored:

@@ -21,14 +21,15 @@ from hornbook.batch import Batch
 from hornbook.evaluation.baselines.shallow import finish, scored_splits
 from hornbook.files import replacing, write_tensors
 from hornbook.inference.features import Layers, frozen_sequences
-from hornbook.models.outputs import Output, to_padded
+from hornbook.models.heads import to_padded
+from hornbook.models.outputs import Output
 from hornbook.runs.finetuning.batches import TaskBatches
 from hornbook.runs.finetuning.inputs import Inputs, Log
 from hornbook.runs.finetuning.record import Scored
 from hornbook.tasks.evaluation import Evaluation, evaluate_part
+from hornbook.tasks.features import Features
 from hornbook.tasks.objective import TaskObjective
 from hornbook.tasks.records import Example
-from hornbook.tasks.task import Features
 from hornbook.train.device import Runtime, prepare
 from hornbook.train.loop import Job, Outcome, Status, train
 from hornbook.train.objective import TrainingModule

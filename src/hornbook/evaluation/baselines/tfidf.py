@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 
 from hornbook.models.outputs import MASKED_LOGIT
-from hornbook.tasks.choice import Choice
+from hornbook.tasks.kinds.choice import Choice
+from hornbook.tasks.kinds.spans import Answer, SpanPrediction
+from hornbook.tasks.kinds.tagging import TagPrediction
 from hornbook.tasks.records import ChoiceExample, SpanExample, TaggedExample, TextExample
-from hornbook.tasks.spans import Answer, SpanPrediction
-from hornbook.tasks.tagging import TagPrediction
 
 TOKEN = re.compile(r"\w+|[^\w\s]")
 CONTEXTS = (2, 5, 10)  # words on either side of a candidate answer in which question words are counted
@@ -60,12 +60,11 @@ def _overlap(text: str, pair: str) -> tuple[float, float]:
     return len(first & second) / max(len(first | second), 1), lengths[0] / max(lengths[1], 1)
 
 
-def most_frequent_tags(train: Sequence[TaggedExample], by_word: bool) -> Any:
-    """Predicts each word's most frequent tag in training, or the most frequent tag overall for unknown words; without
-    `by_word`, always the latter."""
+def most_frequent_tags(train: Sequence[TaggedExample]) -> Any:
+    """Predicts each word's most frequent tag in training, or the most frequent tag overall for unknown words."""
     of_all = Counter(tag for each in train for tag in each.tags)
     of_word: dict[str, Counter] = {}
-    for each in train if by_word else ():
+    for each in train:
         for word, tag in zip(each.words, each.tags, strict=True):
             of_word.setdefault(word, Counter())[tag] += 1
 

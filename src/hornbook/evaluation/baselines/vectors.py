@@ -15,20 +15,11 @@ from hornbook.text.word_vectors import read_vectors
 Average = Callable[[Sequence[str]], np.ndarray]  # texts to rows
 
 
-def texts_in(example: Example) -> tuple[str, ...]:
-    """All texts of an example."""
-    if isinstance(example, TextExample):
-        return (example.text,) if example.pair is None else (example.text, example.pair)
-    if hasattr(example, "words"):
-        return example.words
-    return (f"{example.context} {example.beginning}", *example.endings)
-
-
 def averages(source: str | None, model: str | None, examples: Iterable[Example], log: Callable[[str], None]) -> Average:
     """A function from texts to the means of their word vectors, one row per text; a text without any known word is 0.
     The vectors come from the file `source` or, if it is None, from the token embeddings of `model`."""
     if source is not None:
-        words = {word for each in examples for text in texts_in(each) for word in text.split()}
+        words = {word for each in examples for text in each.texts for word in text.split()}
         forms = {form for word in words for each in (word, *TOKEN.findall(word)) for form in _forms(each)}
         vectors, width = read_vectors(Path(source), forms)
         if not vectors:

@@ -22,7 +22,7 @@ from hornbook.config import Typed, from_dict, setting
 from hornbook.evaluation.prompting.definition import TextTask, read_task
 from hornbook.evaluation.prompting.prompts import PromptWriter, answer, check_templates, drawable
 from hornbook.evaluation.prompting.sources import Item, Log, read_items
-from hornbook.tasks.task import Features
+from hornbook.tasks.features import Features
 from hornbook.text.tokenizer import Tokenizer
 from hornbook.train.randomness import seed_of
 

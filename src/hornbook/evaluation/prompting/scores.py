@@ -16,7 +16,7 @@ from hornbook.files import read_json_lines, write_json
 from hornbook.lifecycle.run_folder import SCORES
 from hornbook.metrics.bleu import signature
 from hornbook.metrics.bootstrap import crossed_intervals
-from hornbook.runs.finetuning.evaluation import ENOUGH_CHOICES
+from hornbook.tasks.kinds.choice import ENOUGH_CHOICES
 
 if TYPE_CHECKING:
     from hornbook.evaluation.prompting.run import Piece, PromptRequest

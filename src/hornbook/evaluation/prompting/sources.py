@@ -26,7 +26,7 @@ from hornbook.tasks.reading.notes import Notes
 from hornbook.tasks.reading.read import read
 from hornbook.tasks.reading.rows import is_missing, read_table
 from hornbook.tasks.reading.texts import key_of, plain
-from hornbook.tasks.records import ChoiceExample, Example, SpanExample, TextExample
+from hornbook.tasks.records import Example
 
 Log = Callable[[str], None]
 CONVERSATIONS = {"train": ("coqa*train*.json", "train.json"), "test": ("coqa*dev*.json", "dev.json")}
@@ -83,20 +83,17 @@ def _known(task: TextTask, path: Path, log: Log) -> list[list[Item]]:
 
 def _item(task: TextTask, example: Example) -> Item | None:
     """The example as an item; None if it has no answer."""
-    if isinstance(example, TextExample):
-        fields = {"text": example.text, "pair": example.pair or "", "label": plain(example.label)}
-        return None if example.label is None else _labelled(task, example.key, fields, (fields["label"],))
-    if isinstance(example, SpanExample):
-        fields = {"question": example.question, "passage": example.passage, "title": example.title}
-        return _labelled(task, example.key, fields, example.answers) if example.answers else None
-    if isinstance(example, ChoiceExample):
-        fields = {"context": example.context, "beginning": example.beginning}
-        if example.label is None:
-            return None
-        if not task.choices.from_example:
-            return _labelled(task, example.key, fields, (example.endings[example.label],))
-        return Item(example.key, fields, (example.endings[example.label],), example.endings)
-    raise ValueError(f"{task.source.known} is a tagging task, which cannot be prompted: choose another source.known")
+    prompt = example.prompt()
+    if prompt is None:
+        name = task.source.known
+        raise ValueError(f"{name} is a tagging task, which cannot be prompted: choose another source.known")
+    fields = {name: each if isinstance(each, str) else plain(each) for name, each in prompt[0].items()}
+    answers = tuple(each if isinstance(each, str) else plain(each) for each in prompt[1])
+    if not answers:
+        return None
+    if task.choices.from_example and prompt[2]:
+        return Item(example.key, fields, answers, prompt[2])
+    return _labelled(task, example.key, fields, answers)
 
 
 def _labelled(task: TextTask, key: str, fields: dict[str, str], answers: tuple[str, ...]) -> Item:

@@ -30,7 +30,7 @@ from hornbook.models.gpt import Gpt
 from hornbook.objectives.clm import ClmObjective
 from hornbook.runs.finetuning.batches import TaskBatches
 from hornbook.runs.finetuning.settings import MAX_LR, rounded, width_factor
-from hornbook.tasks.task import Features
+from hornbook.tasks.features import Features
 from hornbook.text.tokenizer import Tokenizer
 from hornbook.train.device import Runtime, decide, prepare, torch_settings_restored
 from hornbook.train.loop import Job, LoopSettings, Outcome, Status, train

@@ -21,7 +21,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from hornbook.batch import Batch
-from hornbook.models.outputs import MASKED_LOGIT, Output, to_padded
+from hornbook.models.heads import HEADS
+from hornbook.models.outputs import Output
 from hornbook.models.transformer import Transformer, TransformerConfig
 from hornbook.objectives.distillation.matching import Match
 
@@ -79,10 +80,9 @@ def columns_for(names: set[str], output: Output, teacher: TransformerConfig, gro
     units: dict[str, int] = {}
     tokens = {name: (3 if name.startswith("qkv") else 1) * teacher.width for name in sorted(names - {ANSWERS})}
     if ANSWERS in names:
-        if output.kind in ("sequence", "choice"):
-            units[ANSWERS] = group_size if output.kind == "choice" else output.num_labels
-        else:
-            tokens[ANSWERS] = 2 if output.kind == "spans" else output.num_labels
+        per_unit, per_token = HEADS[output.kind].row_widths(output, group_size)
+        units |= {ANSWERS: per_unit} if per_unit else {}
+        tokens |= {ANSWERS: per_token} if per_token else {}
         if output.answerable:
             units[ANSWERABLE] = 2
     return Columns(units, tokens)
@@ -99,19 +99,12 @@ def teacher_rows(teacher: Transformer, columns: Columns, batch: Batch) -> tuple[
         answers = teacher.outputs_of(x_TD, batch)
         if teacher.output.answerable:
             values[ANSWERABLE] = answers[:, -1]
-        values[ANSWERS] = _at_tokens(answers, batch) if teacher.output.kind == "spans" else answers
+        values[ANSWERS] = HEADS[teacher.output.kind].at_tokens(answers, batch)
 
     def rows(names: Mapping[str, int]) -> Tensor | None:
         return torch.cat([values[name].float() for name in names], 1) if names else None
 
     return rows(columns.units), rows(columns.tokens)
-
-
-def _at_tokens(scores_NS2: Tensor, batch: Batch) -> Tensor:
-    """The logits of the real tokens of a padded tensor, T x 2."""
-    lengths = (batch.starts[1:] - batch.starts[:-1]).long()
-    sequences_T = torch.repeat_interleave(torch.arange(batch.num_sequences, device=lengths.device), lengths)
-    return scores_NS2.flatten(0, 1).index_select(0, sequences_T * scores_NS2.shape[1] + batch.positions_T)
 
 
 @dataclass(frozen=True)
@@ -141,9 +134,8 @@ def unpack_rows(
         if name.startswith("qkv-")
     }
     answers = of_units.get(ANSWERS, of_tokens.get(ANSWERS))
-    if output.kind == "spans" and answers is not None:
-        scores_NS2, mask_NS = to_padded(answers, batch)
-        answers = scores_NS2.masked_fill(~mask_NS[..., None], MASKED_LOGIT)
+    if answers is not None:
+        answers = HEADS[output.kind].from_tokens(answers, batch)
         if output.answerable:
             has_answer_N2 = of_units[ANSWERABLE]
             missing = max(0, len(answers) - len(has_answer_N2))

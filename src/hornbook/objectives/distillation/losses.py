@@ -14,7 +14,8 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from hornbook.batch import Batch
-from hornbook.models.outputs import MASKED_LOGIT, Output, to_padded, upcast
+from hornbook.models.heads import HEADS, to_padded, upcast
+from hornbook.models.outputs import MASKED_LOGIT, Output
 from hornbook.nn import kernels
 from hornbook.objectives.distillation.matching import Match
 
@@ -135,21 +136,11 @@ def _direction_mask(length: int, direction: str, device: torch.device) -> Tensor
 
 def output_losses(output: Output, match: Match, ours: Tensor, theirs: Tensor) -> Tensor:
     """The loss of each target of a task, from the outputs of the task head (shapes in `models/outputs.py`)."""
-    if output.kind == "spans":
-        return _span_losses(output, match, ours, theirs)
-    if output.kind == "sequence" and output.problem == "number":
-        return (upcast(ours) - upcast(theirs))[:, 0] ** 2
-    if output.kind == "sequence" and output.problem == "multi" and match.loss != "mse":
-        # Each class is a binary choice with logits x and 0.
-        ours, theirs = (torch.stack([each, torch.zeros_like(each)], -1) for each in (ours, theirs))
-        return row_losses(match.loss, ours, theirs, match.temperature).mean(-1)
-    return row_losses(match.loss, ours, theirs, match.temperature)
 
+    def losses(ours: Tensor, theirs: Tensor, dim: int = -1, is_binary: bool = False) -> Tensor:
+        if is_binary and match.loss != "mse":  # each class is a binary choice with logits x and 0
+            ours, theirs = (torch.stack([each, torch.zeros_like(each)], -1) for each in (ours, theirs))
+            return row_losses(match.loss, ours, theirs, match.temperature).mean(-1)
+        return row_losses(match.loss, ours, theirs, match.temperature, dim=dim)
 
-def _span_losses(output: Output, match: Match, ours: Tensor, theirs: Tensor) -> Tensor:
-    """The mean of the start and end losses, plus that of answerability if it is predicted."""
-    ends = slice(None, -1) if output.answerable else slice(None)
-    losses_K = row_losses(match.loss, ours[:, ends], theirs[:, ends], match.temperature, dim=1).mean(-1)
-    if output.answerable:
-        losses_K = losses_K + row_losses(match.loss, ours[:, -1], theirs[:, -1], match.temperature)
-    return losses_K
+    return HEADS[output.kind].match_losses(output, ours, theirs, losses)

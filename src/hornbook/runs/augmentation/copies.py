@@ -17,11 +17,11 @@ import numpy as np
 
 from hornbook.inference.encoder import EncoderModel
 from hornbook.inference.opening import load
-from hornbook.runs.augmentation.changing import Changeable, Replacement, changeable, changes, copied, spliced
 from hornbook.runs.augmentation.filling import WordFilling
 from hornbook.runs.augmentation.nearest import NearestWords
 from hornbook.runs.augmentation.settings import AugmentationSettings
 from hornbook.runs.augmentation.words import Word, in_case_of, replaceable
+from hornbook.tasks.changes import Changeable, Replacement, spliced
 from hornbook.tasks.records import Example, TextExample
 from hornbook.train.randomness import seed_of
 
@@ -51,11 +51,11 @@ class Augmenter:
 
     def changes(self, examples: Sequence[Example]) -> list[list[dict[str, Any]]]:
         """For each example, the changed fields of each of its copies. They depend only on the seed and the example."""
-        found = self._candidates({each.text for example in examples for each in changeable(example)})
+        found = self._candidates({each.text for example in examples for each in example.changeable()})
         return [
             [
-                changes(example, each.field, replacements)
-                for each in changeable(example)
+                example.changes(each.field, replacements)
+                for each in example.changeable()
                 for replacements in self._draw(example, each, *found[each.text])
             ]
             for example in examples
@@ -130,6 +130,6 @@ def augment(
         some = examples[first : first + CHUNK]
         records = [TextExample("", each) if isinstance(each, str) else each for each in some]
         for given, record, changed in zip(some, records, augmenter.changes(records), strict=True):
-            made = [copied(record, each) for each in changed]
+            made = [record.copy(each) for each in changed]
             found.append([each.text for each in made] if isinstance(given, str) else made)
     return found

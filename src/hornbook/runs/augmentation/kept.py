@@ -13,7 +13,6 @@ from typing import Any
 
 from hornbook.files import read_json, sha256, write_json
 from hornbook.inference.encoder import filler_folder
-from hornbook.runs.augmentation.changing import copied
 from hornbook.runs.augmentation.copies import CHUNK
 from hornbook.runs.augmentation.settings import AugmentationSettings
 from hornbook.runs.distillation.teacher import weights_fingerprint
@@ -94,7 +93,7 @@ class KeptCopies:
         """The copies of all examples, in their order."""
         with open(self.lines, encoding="utf-8") as file:
             return [
-                copied(example, changed)
+                example.copy(changed)
                 for example, line in zip(examples, file, strict=True)
                 for changed in json.loads(line)
             ]

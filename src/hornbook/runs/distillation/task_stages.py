@@ -95,7 +95,7 @@ def refuse_unfit_teacher(teacher: Teacher, inputs: Inputs) -> None:
     needed, found = inputs.saved.task.output, teacher.model.output
     stages = inputs.settings.objective.stages(is_task=True)
     only_logits = len(stages) == 1 and all(match.quantity == "logits" for match in stages[0].matches)
-    if not only_logits or needed.kind not in ("sequence", "choice"):
+    if not only_logits or not needed.type.of_sequences:
         refuse_other_vocabulary(teacher, inputs.tokenizer, "the student")
     if found is None:
         raise ValueError(

@@ -20,9 +20,9 @@ from hornbook.report.wording import size
 from hornbook.runs.distillation.teacher import Teacher
 from hornbook.runs.finetuning.inputs import Inputs, Log
 from hornbook.runs.finetuning.settings import TaskDistillationSettings
+from hornbook.tasks.features import Features
 from hornbook.tasks.objective import TaskObjective
 from hornbook.tasks.running import grouped
-from hornbook.tasks.task import Features
 from hornbook.train.device import Runtime
 from hornbook.train.loop import Status
 

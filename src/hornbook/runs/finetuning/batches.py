@@ -5,7 +5,7 @@ import math
 import numpy as np
 
 from hornbook.batch import Batch
-from hornbook.tasks.task import Features
+from hornbook.tasks.features import Features
 from hornbook.train.randomness import seed_of
 
 

@@ -1,6 +1,5 @@
 """The inputs of a fine-tuning run: the pre-trained model with its tokenizer, the data, and the settings."""
 
-import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -16,20 +15,19 @@ from hornbook.interop.folder import load_folder
 from hornbook.interop.hub import model_folder
 from hornbook.runs.finetuning.format import with_task_format
 from hornbook.runs.finetuning.record import FinetuneRequest
-from hornbook.runs.finetuning.settings import SPAN_LENGTH, FinetuneSettings, published_for, settings_for, width_factor
+from hornbook.runs.finetuning.settings import FinetuneSettings, published_for, settings_for, width_factor
 from hornbook.tasks.datasets import KnownDataSet, known
-from hornbook.tasks.evaluation import label_of
+from hornbook.tasks.features import Features
+from hornbook.tasks.kinds import KINDS
 from hornbook.tasks.reading.read import read
 from hornbook.tasks.reading.split import hold_out
-from hornbook.tasks.records import DataSet, Example, TextExample
+from hornbook.tasks.records import DataSet, Example
 from hornbook.tasks.saved import SavedTask, make_task, output_for
 from hornbook.tasks.summary import in_short, summarize
-from hornbook.tasks.task import Features
 from hornbook.text.tokenizer import Tokenizer
 from hornbook.train.randomness import seed_of
 
 Log = Callable[[str], None]
-MANY_CLASSES = 10
 
 
 @dataclass(frozen=True)
@@ -101,7 +99,7 @@ class Inputs:
 
 def longest_for(max_positions: int, kind: str, requested: int | None) -> int:
     """The maximum sequence length in tokens for a kind of task."""
-    return min(max_positions, requested or (SPAN_LENGTH if kind == "spans" else max_positions))
+    return min(max_positions, requested or KINDS[kind].max_length or max_positions)
 
 
 def read_labelled(request: FinetuneRequest, data: Any, log: Log) -> tuple[KnownDataSet, DataSet]:
@@ -119,50 +117,25 @@ def read_labelled(request: FinetuneRequest, data: Any, log: Log) -> tuple[KnownD
         strict=request.strict,
         seed=seed,
     )
-    for message in (*read_data.messages, *problem_lines(read_data.problems.as_dict()), _number_hint(read_data)):
+    kind = KINDS[read_data.kind]
+    for message in (*read_data.messages, *problem_lines(read_data.problems.as_dict()), kind.hint(read_data)):
         if message:
             log(message)
     if not read_data.parts.get("train"):
         raise ValueError("the data has no training split: add a train file next to the dev file")
-    _refuse_one_class(read_data)
+    kind.refuse_training(read_data)
     dev = read_data.parts.get("dev", [])
     num_scored = sum(is_scored(each, named) for each in dev)
     if not num_scored:
         raise ValueError("the data has no dev examples to validate on: give a dev file with labels, or more examples")
     if num_scored < len(dev):
-        hint = "; use --task squad2 or spans-or-none for them" if named.kind == "spans" else ""
-        log(f"{len(dev) - num_scored:,} examples of dev have no label and are not scored{hint}")
+        log(f"{len(dev) - num_scored:,} examples of dev have no label and are not scored{kind.unscored_hint}")
     return named, read_data
 
 
-def _refuse_one_class(data: DataSet) -> None:
-    """Raises a `ValueError` if all training examples have one class, which any model would predict perfectly."""
-    if data.kind == "classification" and not data.is_multi:
-        found = {example.label for example in data.parts["train"]}
-        if len(found) == 1:
-            raise ValueError(f"every training example has the label '{found.pop()}': add examples of other classes")
-
-
-def _number_hint(data: DataSet) -> str | None:
-    """A hint if the classes look like numbers, else None."""
-    if data.kind != "classification" or data.is_multi or len(data.labels) < MANY_CLASSES:
-        return None
-    if 2 * len(data.labels) < sum(map(len, data.parts.values())) or not all(map(_is_number, data.labels)):
-        return None
-    return f"the {len(data.labels)} labels look like numbers: use --task regression to predict numbers"
-
-
-def _is_number(text: str) -> bool:
-    try:
-        return math.isfinite(float(text))
-    except ValueError:
-        return False
-
-
 def is_scored(example: Example, named: KnownDataSet) -> bool:
-    """Whether an example has a label that the task can predict; spans need an answer unless the task allows none."""
-    label = label_of(example)
-    return label is not None and (named.kind != "spans" or named.may_be_none or bool(label))
+    """Whether an example has a label that the task can predict."""
+    return KINDS[named.kind].is_scored(example, named.may_be_none)
 
 
 def open_inputs(
@@ -201,7 +174,7 @@ def training_split(
         generator = np.random.default_rng(seed_of("examples"))
         train = [train[i] for i in sorted(generator.permutation(len(train))[: settings.examples])]
     if settings.task.swapped_pairs:
-        if not isinstance(train[0], TextExample) or train[0].pair is None:
+        if not train[0].has_pair:
             raise ValueError("task.swapped_pairs is for pairs of texts, and these examples have none: leave it out")
         train = [each for pair in train for each in (pair, replace(pair, text=pair.pair, pair=pair.text))]
     return train, held_out

@@ -13,8 +13,7 @@ def label_objective(inputs: Inputs, settings: FinetuneSettings) -> TaskObjective
     output, features = inputs.saved.task.output, inputs.train_features
     if not settings.task.class_weights:
         return TaskObjective(output)
-    if output.kind == "tokens":
-        return TaskObjective(output, class_weights(np.concatenate(features.token_labels), output.num_labels))
-    if output.kind == "sequence" and output.problem == "single":
-        return TaskObjective(output, class_weights(features.labels, output.num_labels))
-    raise ValueError("task.class_weights is for single-label classification and tagging: leave it out here")
+    if not output.type.has_labels or output.problem != "single":
+        raise ValueError("task.class_weights is for single-label classification and tagging: leave it out here")
+    labels = np.concatenate(features.token_labels) if output.type.per_token else features.labels
+    return TaskObjective(output, class_weights(labels, output.num_labels))

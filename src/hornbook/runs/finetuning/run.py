@@ -66,12 +66,12 @@ from hornbook.tasks.evaluation import (
     evaluate_part,
     rescored,
     rows,
-    tuned,
     with_intervals,
 )
-from hornbook.tasks.records import ChoiceExample, Example, SpanExample, TaggedExample
+from hornbook.tasks.features import Features
+from hornbook.tasks.kind import TaskKind
+from hornbook.tasks.records import Example
 from hornbook.tasks.saved import save_task
-from hornbook.tasks.task import Features, Task
 from hornbook.train.checkpoint import Checkpoints
 from hornbook.train.device import Runtime, decide, prepare
 from hornbook.train.loop import Job, Outcome, Status, train
@@ -265,13 +265,13 @@ class _DevValidation:
     def __call__(self, micro_tokens: int) -> dict[str, float]:
         task, dev, features = self.inputs.saved.task, self.inputs.dev, self.inputs.dev_features
         self.last = evaluate_part(self.model, task, dev, features, self.runtime.autocast, micro_tokens)
-        found = rescored(tuned(task, dev, self.last.predictions), dev, self.last)
+        found = rescored(task.tuned(dev, self.last.predictions), dev, self.last)
         return {"loss": found.loss, **found.scores}
 
 
 def _log_cut_texts(name: str, features: Features, inputs: Inputs, log: Log) -> None:
     if features.num_cut:
-        what = "questions" if inputs.data.kind == "spans" else "texts"
+        what = inputs.saved.task.truncated
         log(f"{features.num_cut:,} {what} of {name} are longer than {inputs.longest} tokens and were truncated")
 
 
@@ -290,17 +290,17 @@ def _finish(
     out = folder.path
     load_weights(model, read_weights(out / "best"), out / "best")
 
-    def evaluate(task: Task, examples: list[Example], features=None) -> Evaluation:
+    def evaluate(task: TaskKind, examples: list[Example], features=None) -> Evaluation:
         features = features or inputs.encode(examples)
         return evaluate_part(model, task, examples, features, runtime.autocast, settings.batch.micro_tokens)
 
     dev = inputs.dev
     found = on_dev or evaluate(inputs.saved.task, dev, inputs.dev_features)
-    task = tuned(inputs.saved.task, dev, found.predictions)
+    task = inputs.saved.task.tuned(dev, found.predictions)
     found = rescored(task, dev, found)
     parts = {"dev": with_intervals(task, dev, found.predictions)}
     if inputs.threshold_part:
-        tuned_on_train = tuned(task, inputs.threshold_part, evaluate(task, inputs.threshold_part).predictions)
+        tuned_on_train = task.tuned(inputs.threshold_part, evaluate(task, inputs.threshold_part).predictions)
         again = rescored(tuned_on_train, dev, found)
         name = "dev, threshold chosen on a part of train"
         parts[name] = with_intervals(tuned_on_train, dev, again.predictions)
@@ -328,20 +328,10 @@ def _finish(
 def _draw_attention(out: Path, inputs: Inputs, model: nn.Module) -> None:
     """Draws the attention for the first dev example that is short enough."""
     for example in inputs.dev[:200]:
-        texts = _texts(example)
+        texts = example.sequence
         if len(inputs.tokenizer.encode(*texts).ids) <= MOST_TOKENS:
             write_attention(out, model, inputs.tokenizer, *texts)
             return
-
-
-def _texts(example: Example) -> tuple[str, str | None]:
-    if isinstance(example, SpanExample):
-        return example.question, example.passage
-    if isinstance(example, TaggedExample):
-        return " ".join(example.words), None
-    if isinstance(example, ChoiceExample):
-        return example.context, f"{example.beginning} {example.endings[example.label]}".strip()
-    return example.text, example.pair
 
 
 def open_and_run(

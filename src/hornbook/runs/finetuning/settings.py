@@ -27,7 +27,6 @@ PUBLISHED_LR, LARGE_LR = 5e-5, 2e-5  # of base and large models
 SEARCHED_LRS = (5e-5, 4e-5, 3e-5, 2e-5)  # published; scaled with the model's width like the learning rate itself
 BASE_WIDTH, LARGE_WIDTH = 768, 1024
 MAX_LR = 1e-3
-SPAN_LENGTH = 384  # published for SQuAD
 EARLIER_EPOCHS = 10.0  # epochs of a stage before the last whose recipe does not set them
 LARGE_DATA = 100_000  # examples, as in MNLI, QQP and QNLI: TinyBERT halved the epochs of its first stage for these
 STAGE_GROUPS = ("epochs", "batch_size", "optimizer", "schedule", "layers", "batch", "validation", "checkpoint", "guard")

@@ -129,3 +129,9 @@ def without_surrogates(value: Any, file: str, notes: Notes) -> Any:
     if isinstance(value, dict):
         return {name: without_surrogates(each, file, notes) for name, each in value.items()}
     return value
+
+
+def lines_of(path: Path, notes: Notes) -> list[str]:
+    """The lines of a text file, including empty ones."""
+    text = read_text(path, notes)
+    return text.removesuffix("\n").split("\n") if text else []

@@ -1,15 +1,14 @@
 """Steps common to all layouts: unique keys, tags in BIO, a held-out dev split, the list of labels."""
 
-from collections.abc import Iterator
 from dataclasses import replace
 
 from hornbook.data.problems import LEFT_OUT_OF_TRAINING
 from hornbook.tasks.datasets import KnownDataSet
+from hornbook.tasks.kinds import KINDS
 from hornbook.tasks.reading.notes import Notes
 from hornbook.tasks.reading.split import hold_out
 from hornbook.tasks.reading.texts import sorted_labels
-from hornbook.tasks.records import PARTS, DataSet, Example, TaggedExample
-from hornbook.tasks.schemes import Scheme, repaired, scheme_of, to_bio
+from hornbook.tasks.records import PARTS, DataSet, Example
 
 Parts = dict[str, list[Example]]
 REASONS = ("empty_file", "unreadable", *LEFT_OUT_OF_TRAINING)
@@ -23,18 +22,15 @@ def finished(entry: KnownDataSet, parts: Parts, notes: Notes, *, seed: int, held
     for part in [part for part in parts if not parts[part]]:
         notes.log(f"the {part} split has no examples and is ignored")
         del parts[part]
-    scheme = ""
-    if entry.kind == "tagging":
-        parts, scheme = _in_bio(parts, notes)
+    parts, scheme = KINDS[entry.kind].prepared(parts, notes)
     parts = {part: _with_unique_keys(examples, part, notes) for part, examples in parts.items()}
     if held_out and "dev" not in parts and len(parts.get("train", ())) > 1:
         parts = _with_dev(parts, notes, seed, held_out)
-    labels = () if entry.kind in ("regression", "spans", "choice") else _labels(entry, parts, scheme, notes)
+    labels = _labels(entry, parts, scheme, notes) if KINDS[entry.kind].has_labels else ()
     return DataSet(
         kind=entry.kind,
         parts=parts,
         labels=labels,
-        is_multi=entry.is_multi,
         problems=notes.problems,
         messages=tuple(notes.messages),
         files=tuple(dict.fromkeys(notes.files)),
@@ -68,28 +64,6 @@ def _with_unique_keys(examples: list[Example], part: str, notes: Notes) -> list[
     return found
 
 
-def _in_bio(parts: Parts, notes: Notes) -> tuple[Parts, Scheme]:
-    scheme = scheme_of(example.tags for examples in parts.values() for example in examples if example.tags)
-    if scheme == "plain":
-        notes.log("tags: plain, one per word")
-        return parts, scheme
-    notes.log(f"tags: {scheme}" + ("" if scheme == "BIO" else ", read as BIO"))
-    parts = {part: [_repaired(each, scheme, part, notes) for each in examples] for part, examples in parts.items()}
-    return parts, scheme
-
-
-def _repaired(example: TaggedExample, scheme: Scheme, part: str, notes: Notes) -> TaggedExample:
-    if not example.tags:
-        return example
-    read = to_bio(example.tags, scheme)
-    tags, num_changed = repaired(read)
-    if num_changed:
-        place = next(index for index, (old, new) in enumerate(zip(read, tags, strict=True)) if old != new)
-        detail = f"{example.tags[place]} on '{example.words[place]}' continues no entity"
-        notes.example_problem("broken_tags", part, example.key, detail, num_changed)
-    return replace(example, tags=tuple(tags))
-
-
 def _with_dev(parts: Parts, notes: Notes, seed: int, share: float) -> Parts:
     train, dev, how = hold_out(parts["train"], share, seed)
     notes.log(f"no dev split: {len(dev)} of {len(train) + len(dev)} train examples were held out {how} (seed {seed})")
@@ -100,7 +74,7 @@ def _labels(entry: KnownDataSet, parts: Parts, scheme: str, notes: Notes) -> tup
     """The labels of the training split, or of all splits if there is none; labels only in other splits are recorded as
     problems."""
     seen_in = ["train"] if parts.get("train") else list(parts)
-    seen = {name for part in seen_in for example in parts[part] for name in names_in(example)}
+    seen = {name for part in seen_in for example in parts[part] for name in example.label_names}
     if scheme not in ("", "plain"):
         types = sorted({name[2:] for name in seen if name != "O"})
         labels = ("O", *(f"{mark}-{name}" for name in types for mark in "BI"))
@@ -109,16 +83,7 @@ def _labels(entry: KnownDataSet, parts: Parts, scheme: str, notes: Notes) -> tup
         labels = entry.labels if seen <= set(entry.labels) else sorted_labels(seen)
     for part in parts:
         for example in parts[part] if part not in seen_in else ():
-            for name in names_in(example):
+            for name in example.label_names:
                 if name not in seen:
                     notes.example_problem("unseen_label", part, example.key, f"'{name}' is not in train")
     return labels
-
-
-def names_in(example: Example) -> Iterator[str]:
-    """The classes or tags of an example."""
-    found = example.tags if isinstance(example, TaggedExample) else example.label
-    if isinstance(found, str):
-        yield found
-    elif found is not None:
-        yield from found

@@ -80,12 +80,11 @@ def hold_out(examples: list[Example], share: float, seed: int) -> tuple[list[Exa
         raise ValueError(
             f"{len(examples)} examples are too few to hold some out: give at least {FEWEST}, or a separate dev split"
         )
-    if isinstance(examples[0], SpanExample):
-        for group, how in (("title", "by article"), ("passage", "by passage")):
-            train, dev = split_groups(examples, share, seed, attrgetter(group), FEWEST_HELD_OUT)
-            if len(dev) >= FEWEST_HELD_OUT:
-                return train, dev, how
-    if isinstance(examples[0], TextExample) and not isinstance(examples[0].label, float):
+    for group, how in examples[0].kept_together:
+        train, dev = split_groups(examples, share, seed, attrgetter(group), FEWEST_HELD_OUT)
+        if len(dev) >= FEWEST_HELD_OUT:
+            return train, dev, how
+    if examples[0].is_stratified:
         return *split_off(examples, share, seed, _stratum, FEWEST_HELD_OUT), "by label"
     return *split_off(examples, share, seed, at_least=FEWEST_HELD_OUT), "at random"
 

@@ -1,24 +1,13 @@
-"""The interface of a task, from the examples of a file to the official score.
-
-    output      the output that the model must have             -> models.outputs.Output
-    encode      examples to token sequences with targets        -> Features
-    decode      model outputs to predictions, one per example, in order
-    scorer      predictions and gold labels                     -> a function from example indices to scores
-    describe    a prediction as a row for files and tables
-
-Tasks are independent of the model family: the model supplies its published head for the task's `output`.
-"""
+"""Examples as token sequences with targets, in batches for the model."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from hornbook.batch import Batch, pack
-from hornbook.models.outputs import Output
-from hornbook.tasks.records import Example
-from hornbook.text.tokenizer import Tokenizer
+if TYPE_CHECKING:
+    from hornbook.batch import Batch
 
 Scorer = Callable[[np.ndarray | None], dict[str, float]]  # scores of the examples with these indices; None: all
 
@@ -44,7 +33,7 @@ class Features:
         """Number of groups of `group_size` sequences; batches are counted and shuffled in units."""
         return len(self.ids) // self.group_size
 
-    def batch(self, units: Sequence[int], numbered: bool = False) -> Batch:
+    def batch(self, units: Sequence[int], numbered: bool = False) -> "Batch":
         """These units as a packed batch, sorted by length: neighbours of equal length are cheap on a CPU. With
         `numbered`, `numbers_host` holds the indices of the batch's sequences."""
         group_size = self.group_size
@@ -53,8 +42,10 @@ class Features:
         batch = self.packed(chosen)
         return batch.with_values("sequences", numbers_host=np.array(chosen, np.int64)) if numbered else batch
 
-    def packed(self, sequences: Sequence[int]) -> Batch:
+    def packed(self, sequences: Sequence[int]) -> "Batch":
         """These sequences, in this order, as a packed batch."""
+        from hornbook.batch import pack  # imports torch, which readers of data and reports do without
+
         return pack(
             [self.ids[i] for i in sequences],
             [self.segments[i] for i in sequences],
@@ -62,21 +53,6 @@ class Features:
             token_labels=None if self.token_labels is None else [self.token_labels[i] for i in sequences],
             group_size=self.group_size,
         )
-
-
-class Task(Protocol):
-    """Implemented in `classification`, `spans`, `tagging` and `choice`."""
-
-    output: Output
-    measures: tuple[str, ...]  # reported measures; the first one selects models
-
-    def encode(self, examples: Sequence[Example], tokenizer: Tokenizer, longest: int) -> Features: ...
-
-    def decode(self, outputs: list[np.ndarray], features: Features, examples: Sequence[Example]) -> list: ...
-
-    def scorer(self, examples: Sequence[Example], predictions: list) -> Scorer: ...
-
-    def describe(self, example: Example, prediction: Any) -> dict[str, Any]: ...
 
 
 def softmax(logits: np.ndarray) -> np.ndarray:

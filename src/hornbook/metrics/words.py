@@ -1,0 +1,17 @@
+"""Numbers and texts as short strings."""
+
+import math
+
+
+def number(value: object) -> float:
+    """The value as a float; NaN if it is not a number."""
+    return float(value) if isinstance(value, int | float) else math.nan
+
+
+def percent(share: float) -> str:
+    return f"{100 * share:.1f}%" if math.isfinite(share) else "not a number"
+
+
+def cut(text: str, longest: int = 400) -> str:
+    """The text truncated to `longest` characters, with an ellipsis if it was cut."""
+    return text if len(text) <= longest else text[: longest - 1].rstrip() + "…"

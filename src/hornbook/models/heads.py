@@ -1,0 +1,316 @@
+"""The task heads that compute the outputs of `models/outputs.py`, for any family: one class per kind of output.
+
+A head maps the hidden states of a packed batch to its outputs; families supply the pooled vectors. Its class also has
+the loss on labels and on a teacher's outputs, and the form of the outputs in padded graphs and in cached rows.
+
+Shapes: T tokens, N sequences, S longest sequence, D width, L labels, C choices, K targets.
+"""
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from hornbook.batch import Batch
+from hornbook.models.outputs import MASKED_LOGIT, Output
+
+CNN_WINDOWS, CNN_CHANNELS = (2, 3, 4), 100
+
+
+class ClsLayer(nn.Module):
+    """Dropout, dense layer and activation over `[CLS]`, newly initialised for every task."""
+
+    def __init__(self, width: int, activation: Callable[[Tensor], Tensor], dropout: float):
+        super().__init__()
+        self.dropout, self.activation = nn.Dropout(dropout), activation
+        self.dense = nn.Linear(width, width)
+
+    def forward(self, cls_ND: Tensor) -> Tensor:
+        return self.activation(self.dense(self.dropout(cls_ND)))
+
+
+RowLosses = Callable[..., Tensor]  # (our logits, a teacher's, dim) to the loss of each row
+
+
+class TaskHead(nn.Module):
+    """The head of one kind of output. Defaults are those of logits of classes, one row per target."""
+
+    @classmethod
+    def build(cls, config, output: Output, cls_layer: ClsLayer | None, with_bias: bool) -> "TaskHead":
+        """`cls_layer` is the pooling layer of families without a pre-trained pooler; `with_bias`: whether the family
+        has a bias in the last layer over whole sequences."""
+        raise NotImplementedError
+
+    @staticmethod
+    def losses(output: Output, outputs: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
+        """(loss, whether the prediction is correct) of each target, K each."""
+        return F.cross_entropy(outputs, values, reduction="none"), outputs.argmax(-1) == values
+
+    @staticmethod
+    def match_losses(output: Output, ours: Tensor, theirs: Tensor, row_losses: RowLosses) -> Tensor:
+        """The loss of each target, K, on the outputs of a teacher."""
+        return row_losses(ours, theirs)
+
+    @staticmethod
+    def padded_names(output: Output) -> tuple[str, ...]:
+        """Names of the outputs of a padded graph."""
+        return ("logits",)
+
+    @staticmethod
+    def to_rows(output: Output, logits: Tensor, num_rows: int, length: int) -> tuple[Tensor, ...]:
+        """The outputs of `num_rows` padded rows of `length` tokens, in the order of `padded_names`."""
+        return (logits,)
+
+    @staticmethod
+    def from_rows(found: Sequence[np.ndarray], mask_NS: np.ndarray) -> np.ndarray:
+        """The outputs of the head from those of a padded graph: the inverse of `to_rows`."""
+        return found[0]
+
+    @staticmethod
+    def row_widths(output: Output, group_size: int) -> tuple[int, int]:
+        """Numbers per unit and per token, when outputs are cached as rows."""
+        return output.num_labels, 0
+
+    @staticmethod
+    def at_tokens(outputs: Tensor, batch: Batch) -> Tensor:
+        """Outputs as rows of tokens (or of units, if they have no tokens)."""
+        return outputs
+
+    @staticmethod
+    def from_tokens(rows: Tensor, batch: Batch) -> Tensor:
+        """The inverse of `at_tokens`."""
+        return rows
+
+
+def task_head(config, output: Output, cls: ClsLayer | None, scores_with_bias: bool = True) -> TaskHead:
+    """The task head for an output."""
+    return HEADS[output.kind].build(config, output, cls, scores_with_bias)
+
+
+class SequenceHead(TaskHead):
+    """Logits from the pooled `[CLS]` (linear, mlp), from pairs of them, or from all tokens (cnn, bilstm, attention)."""
+
+    def __init__(self, width: int, output: Output, dropout: float, cls: ClsLayer | None = None, bias: bool = True):
+        super().__init__()
+        self.output, self.dropout, self.cls = output, nn.Dropout(dropout), cls
+        features = width
+        if output.pairs == "separate":
+            features = 3 * width
+        elif output.head == "mlp":
+            self.inner = nn.Linear(width, width)
+        elif output.head == "cnn":
+            self.convolutions = nn.ModuleList(nn.Conv1d(width, CNN_CHANNELS, window) for window in CNN_WINDOWS)
+            features = CNN_CHANNELS * len(CNN_WINDOWS)
+        elif output.head == "bilstm":
+            self.lstm = nn.LSTM(width, width // 2, batch_first=True, bidirectional=True)
+            features = 2 * (width // 2)
+        elif output.head == "attention":
+            self.inner, self.query = nn.Linear(width, width), nn.Linear(width, 1, bias=False)
+        self.out = nn.Linear(features, output.num_labels, bias=bias)
+
+    @classmethod
+    def build(cls, config, output: Output, cls_layer: ClsLayer | None, with_bias: bool) -> "SequenceHead":
+        return cls(config.width, output, config.head_dropout, cls_layer, with_bias)
+
+    def forward(self, x_TD: Tensor, batch: Batch, pooled_ND: Tensor | None) -> Tensor:
+        return self.out(self.dropout(self._features(x_TD, batch, pooled_ND)))
+
+    def _features(self, x_TD: Tensor, batch: Batch, pooled_ND: Tensor | None) -> Tensor:
+        if self.output.pairs == "separate":  # u, v, |u - v|, as in Sentence-BERT
+            u, v = pooled_ND.unflatten(0, (-1, 2)).unbind(1)
+            return torch.cat([u, v, (u - v).abs()], -1)
+        if self.output.pairs == "both":
+            return pooled_ND.unflatten(0, (-1, 2)).sum(1)
+        if self.output.head == "linear":
+            return pooled_ND
+        if self.output.head == "mlp":
+            return torch.tanh(self.inner(self.dropout(pooled_ND)))
+        x_NSD, mask_NS = to_padded(x_TD, batch)
+        return getattr(self, f"_{self.output.head}")(x_NSD, mask_NS)
+
+    def _cnn(self, x_NSD: Tensor, mask_NS: Tensor) -> Tensor:
+        """Kim 2014: convolutions over 2, 3 and 4 tokens, with max pooling over the tokens where they start."""
+        x_NDS = (x_NSD * mask_NS[..., None]).transpose(1, 2)
+        x_NDS = nn.functional.pad(x_NDS, (0, max(CNN_WINDOWS) - 1))
+        channels = [convolve(x_NDS)[..., : mask_NS.shape[1]].relu() for convolve in self.convolutions]
+        return torch.cat([(each * mask_NS[:, None]).amax(-1) for each in channels], -1)
+
+    def _bilstm(self, x_NSD: Tensor, mask_NS: Tensor) -> Tensor:
+        """The last state of each direction."""
+        lengths = mask_NS.sum(1).clamp(min=1).cpu()
+        packed = nn.utils.rnn.pack_padded_sequence(upcast(x_NSD), lengths, batch_first=True, enforce_sorted=False)
+        _, (last, _) = self.lstm(packed)
+        return torch.cat([last[0], last[1]], -1)
+
+    def _attention(self, x_NSD: Tensor, mask_NS: Tensor) -> Tensor:
+        """A weighted mean of the tokens, by attention with a learned query."""
+        scores_NS = upcast(self.query(torch.tanh(self.inner(x_NSD)))[..., 0]).masked_fill(~mask_NS, MASKED_LOGIT)
+        return (scores_NS.softmax(-1).to(x_NSD.dtype)[..., None] * x_NSD).sum(1)
+
+    @staticmethod
+    def losses(output: Output, outputs: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
+        if output.problem == "number":
+            errors = (outputs[:, 0] - values) ** 2
+            return errors, errors < 0.25
+        if output.problem == "multi":
+            losses = F.binary_cross_entropy_with_logits(outputs, values.to(outputs.dtype), reduction="none").mean(-1)
+            return losses, ((outputs > 0) == (values > 0.5)).all(-1)
+        return TaskHead.losses(output, outputs, values)
+
+    @staticmethod
+    def match_losses(output: Output, ours: Tensor, theirs: Tensor, row_losses: RowLosses) -> Tensor:
+        if output.problem == "number":
+            return (upcast(ours) - upcast(theirs))[:, 0] ** 2
+        return row_losses(ours, theirs, is_binary=output.problem == "multi")
+
+
+class ChoiceHead(TaskHead):
+    """One logit from the pooled `[CLS]` of every ending; the softmax runs over the endings of a question."""
+
+    def __init__(self, width: int, dropout: float, cls: ClsLayer | None = None):
+        super().__init__()
+        self.dropout, self.cls = nn.Dropout(dropout), cls
+        self.out = nn.Linear(width, 1)
+
+    @classmethod
+    def build(cls, config, output: Output, cls_layer: ClsLayer | None, with_bias: bool) -> "ChoiceHead":
+        return cls(config.width, config.head_dropout, cls_layer)
+
+    def forward(self, x_TD: Tensor, batch: Batch, pooled_ND: Tensor | None) -> Tensor:
+        return self.out(self.dropout(pooled_ND)).view(-1, batch.group_size)
+
+    @staticmethod
+    def row_widths(output: Output, group_size: int) -> tuple[int, int]:
+        return group_size, 0
+
+
+class TokenHead(TaskHead):
+    """A linear layer on every token."""
+
+    def __init__(self, width: int, num_labels: int, dropout: float):
+        super().__init__()
+        self.dropout = nn.Dropout(dropout)
+        self.out = nn.Linear(width, num_labels)
+
+    @classmethod
+    def build(cls, config, output: Output, cls_layer: ClsLayer | None, with_bias: bool) -> "TokenHead":
+        return cls(config.width, output.num_labels, config.token_dropout)
+
+    def forward(self, x_TD: Tensor, batch: Batch, pooled_ND: Tensor | None) -> Tensor:
+        return self.out(self.dropout(x_TD))
+
+    @staticmethod
+    def to_rows(output: Output, logits: Tensor, num_rows: int, length: int) -> tuple[Tensor, ...]:
+        return (logits.unflatten(0, (num_rows, length)),)
+
+    @staticmethod
+    def from_rows(found: Sequence[np.ndarray], mask_NS: np.ndarray) -> np.ndarray:
+        return found[0][mask_NS]
+
+    @staticmethod
+    def row_widths(output: Output, group_size: int) -> tuple[int, int]:
+        return 0, output.num_labels
+
+
+class SpanHead(TaskHead):
+    """Start and end logits for every token and, if `answerable`, a classifier of answerability on the token that
+    represents the sequence."""
+
+    def __init__(self, width: int, answerable: bool, dropout: float):
+        super().__init__()
+        self.dropout = nn.Dropout(dropout)
+        self.out = nn.Linear(width, 2)
+        self.answerable = nn.Linear(width, 2) if answerable else None
+
+    @classmethod
+    def build(cls, config, output: Output, cls_layer: ClsLayer | None, with_bias: bool) -> "SpanHead":
+        return cls(config.width, output.answerable, config.span_dropout)
+
+    def forward(self, x_TD: Tensor, batch: Batch, pooled_ND: Tensor | None) -> Tensor:
+        logits_NS2, mask_NS = to_padded(self.out(self.dropout(x_TD)), batch)
+        logits_NS2 = upcast(logits_NS2).masked_fill(~mask_NS[..., None], MASKED_LOGIT)
+        if self.answerable is None:
+            return logits_NS2
+        has_answer_N2 = self.answerable(pooled_ND)
+        return torch.cat([logits_NS2, upcast(has_answer_N2)[:, None]], 1)
+
+    @staticmethod
+    def losses(output: Output, outputs: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
+        spans_KS2 = outputs[:, :-1] if output.answerable else outputs
+        losses = F.cross_entropy(spans_KS2, values, reduction="none").mean(-1)
+        is_correct = (spans_KS2.argmax(1) == values).all(-1)
+        if output.answerable:
+            has_none = (values[:, 1] == 0).long()
+            losses = losses * (1 - has_none) + F.cross_entropy(outputs[:, -1], has_none, reduction="none")
+        return losses, is_correct
+
+    @staticmethod
+    def match_losses(output: Output, ours: Tensor, theirs: Tensor, row_losses: RowLosses) -> Tensor:
+        """The mean of the start and end losses, plus that of answerability if it is predicted."""
+        ends = slice(None, -1) if output.answerable else slice(None)
+        losses_K = row_losses(ours[:, ends], theirs[:, ends], dim=1).mean(-1)
+        return losses_K + row_losses(ours[:, -1], theirs[:, -1]) if output.answerable else losses_K
+
+    @staticmethod
+    def padded_names(output: Output) -> tuple[str, ...]:
+        return ("start_logits", "end_logits", *(("answerable_logits",) if output.answerable else ()))
+
+    @staticmethod
+    def to_rows(output: Output, logits: Tensor, num_rows: int, length: int) -> tuple[Tensor, ...]:
+        start_NS, end_NS = logits[:, :length].unbind(-1)
+        return (start_NS, end_NS, logits[:, length]) if output.answerable else (start_NS, end_NS)
+
+    @staticmethod
+    def from_rows(found: Sequence[np.ndarray], mask_NS: np.ndarray) -> np.ndarray:
+        return np.concatenate([np.stack(found[:2], -1), *(each[:, None] for each in found[2:])], 1)
+
+    @staticmethod
+    def row_widths(output: Output, group_size: int) -> tuple[int, int]:
+        return 0, 2
+
+    @staticmethod
+    def at_tokens(outputs: Tensor, batch: Batch) -> Tensor:
+        lengths = (batch.starts[1:] - batch.starts[:-1]).long()
+        sequences_T = torch.repeat_interleave(torch.arange(batch.num_sequences, device=lengths.device), lengths)
+        return outputs.flatten(0, 1).index_select(0, sequences_T * outputs.shape[1] + batch.positions_T)
+
+    @staticmethod
+    def from_tokens(rows: Tensor, batch: Batch) -> Tensor:
+        logits_NS2, mask_NS = to_padded(rows, batch)
+        return logits_NS2.masked_fill(~mask_NS[..., None], MASKED_LOGIT)
+
+
+HEADS: dict[str, type[TaskHead]] = {
+    "sequence": SequenceHead,
+    "choice": ChoiceHead,
+    "tokens": TokenHead,
+    "spans": SpanHead,
+}
+
+
+def to_padded(x_TD: Tensor, batch: Batch) -> tuple[Tensor, Tensor]:
+    """The sequences padded to the longest, N x S x D, and the mask of real tokens, N x S. Padding repeats other
+    tokens."""
+    starts = batch.starts.long()
+    positions_S = torch.arange(batch.longest, device=x_TD.device)
+    mask_NS = positions_S < batch.lengths_N[:, None]
+    indices_NS = (starts[:-1, None] + positions_S).clamp(max=x_TD.shape[0] - 1)
+    # `index_select` has a deterministic backward on a CPU, unlike indexing by a matrix.
+    return x_TD.index_select(0, indices_NS.flatten()).unflatten(0, indices_NS.shape), mask_NS
+
+
+def upcast(x: Tensor) -> Tensor:
+    """Half precision to float32; float32 and float64 are unchanged."""
+    return x.to(torch.promote_types(x.dtype, torch.float32))
+
+
+def first_tokens(x_TD: Tensor, batch: Batch) -> Tensor:
+    """Index of the first token of each sequence, N; for an empty padding sequence at the end, the last token."""
+    return batch.starts[:-1].long().clamp(max=x_TD.shape[0] - 1)
+
+
+def last_tokens(batch: Batch) -> Tensor:
+    """Index of the last token of each sequence, N; for an empty padding sequence at the end, the token before it."""
+    return batch.starts[:-1].long() + batch.lengths_N - 1

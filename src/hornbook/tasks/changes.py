@@ -1,0 +1,70 @@
+"""The texts of an example that augmentation may change, and the changed fields of a copy."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+from typing import Protocol
+
+Replacement = tuple[int, int, str]  # start and stop offsets in the text, and the new word
+
+
+class Word(Protocol):
+    start: int
+    stop: int
+
+
+@dataclass(frozen=True)
+class Changeable:
+    """A text of an example with the name of its field. `kept` are the character spans that must not change."""
+
+    field: str
+    text: str
+    kept: tuple[tuple[int, int], ...] = ()
+    only: frozenset[tuple[int, int]] | None = None  # the only spans that may be replaced; None: any
+
+    def allows(self, word: Word) -> bool:
+        if self.only is not None:
+            return (word.start, word.stop) in self.only
+        return all(word.stop <= start or stop <= word.start for start, stop in self.kept)
+
+
+def word_spans(words: Sequence[str]) -> list[tuple[int, int]]:
+    starts = accumulate((len(word) + 1 for word in words), initial=0)
+    return [(start, start + len(word)) for start, word in zip(starts, words, strict=False)]
+
+
+def answer_spans(passage: str, answers: Sequence[str], starts: Sequence[int]) -> tuple[tuple[int, int], ...]:
+    """Character spans of the accepted answers: from the recorded starts, or every occurrence in the passage."""
+    found = []
+    for number, answer in enumerate(answers):
+        start = starts[number] if number < len(starts) else -1
+        if start >= 0:
+            found.append((start, start + len(answer)))
+            continue
+        at = passage.find(answer)
+        if at < 0:  # the answer is spelled differently from the passage, so no part of the passage is safe to change
+            return ((0, len(passage)),)
+        while at >= 0 and answer:
+            found.append((at, at + len(answer)))
+            at = passage.find(answer, at + 1)
+    return tuple(found)
+
+
+def spliced(text: str, replacements: Sequence[Replacement]) -> str:
+    """The text with the replacements applied; they must be sorted by offset.
+
+    >>> spliced("an old lamp", [(3, 6, "new"), (7, 11, "one")])
+    'an new one'
+    """
+    parts, end = [], 0
+    for start, stop, word in replacements:
+        parts += [text[end:start], word]
+        end = stop
+    return "".join([*parts, text[end:]])
+
+
+def shifted(offset: int, replacements: Sequence[Replacement]) -> int:
+    """A character offset after the replacements before it; -1 (unknown) is kept."""
+    if offset < 0:
+        return offset
+    return offset + sum(len(word) - (stop - start) for start, stop, word in replacements if stop <= offset)

@@ -1,0 +1,280 @@
+"""The base class of the kinds of tasks: everything that depends on the kind, from reading files to the report.
+
+A class is a kind of task, an instance is a task of that kind with its model output and measures. `tasks/kinds` has one
+file per kind; docs/architecture.md shows how to add one. Tasks are independent of the model family: the model supplies
+its published head for the task's `output`.
+
+| step | members |
+|---|---|
+| read | `own_layout`, `read_file`, `from_line`, `from_fields`, `from_text`, `from_list`, `prepared` |
+| head | `output_kind`, `problem`, `output_for` |
+| encode, decode, score | `encode`, `decode`, `scorer`, `describe`, `average`, `predicted`, `tuned` |
+| baseline | `constant`, `majority`, `degenerate`, `unit`, `label_kind` |
+| augment, prompt | the example class: `changeable`, `changes`, `prompt` |
+| report | `in_words`, `confusion`, `tallies`, `mistakes`, `sample_input`, `pipeline`, `submission` |
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
+
+import numpy as np
+
+from hornbook.metrics.breakdown import Confusion, Judged, Mistake, Tally
+from hornbook.models.outputs import Output
+from hornbook.tasks.features import Features, Scorer, softmax
+from hornbook.tasks.reading.guess import LabelKind
+from hornbook.tasks.reading.notes import Notes, RequestedColumns
+from hornbook.tasks.records import DataSet, Example
+
+if TYPE_CHECKING:
+    from hornbook.tasks.datasets import KnownDataSet, OwnLayout
+    from hornbook.tasks.saved import SavedTask
+    from hornbook.text.tokenizer import Tokenizer
+
+PART = "test"  # the split that inputs to predict are read as: it keeps all examples, and labels may be missing
+TINIEST = 1e-300
+Parts = dict[str, list[Example]]
+Predict = Callable[[list[Example]], list]  # one prediction per example, in their order
+
+
+class TaskKind:
+    """One kind of task."""
+
+    # ---- the kind
+    name: ClassVar[str] = ""
+    in_words: ClassVar[str] = ""  # what it predicts
+    takes: ClassVar[str]  # the inputs that `predict` takes, for error messages
+    example: ClassVar[type[Example]]
+    output_kind: ClassVar[str]  # one of models.outputs.OUTPUT_TYPES
+    problem: ClassVar[str] = "single"
+    default_measures: ClassVar[tuple[str, ...]]  # of a user's own files; the first one selects models
+    has_labels: ClassVar[bool] = False  # labels are names, whose list is read from the data
+    in_percent: ClassVar[bool] = False  # scores are in percent, otherwise fractions
+    max_length: ClassVar[int | None] = None  # default maximum number of tokens; None: the model's
+    truncated: ClassVar[str] = "texts"  # what is counted as truncated
+    tab_separated: ClassVar[str] = ""  # what a tab on each line of a text file must separate; "": it need not have any
+    unit: ClassVar[Literal["text", "word", "ending", "passage"]] = "text"  # what shallow models predict
+    label_kind: ClassVar[LabelKind] = "class"  # of a unit
+    has_threshold: ClassVar[bool] = False  # tasks may leave an input unanswered, by a threshold
+    or_none: bool = False  # the right answer may be none
+    pipeline: ClassVar[str] = ""  # name on the Hugging Face Hub
+    pipeline_arguments: ClassVar[str] = ""
+    has_pipeline: ClassVar[bool] = True  # in `transformers`, which dropped some in version 5
+    hf_class: ClassVar[str]  # ending of the model classes in `transformers`
+
+    # ---- a task of this kind
+    output: Output
+    measures: tuple[str, ...]  # reported measures; the first one selects models
+
+    # ---- reading
+
+    @classmethod
+    def own_layout(cls, may_be_none: bool = False) -> "OwnLayout":
+        """The layout of a user's own files. `may_be_none`: the right answer may be none."""
+        raise NotImplementedError
+
+    @classmethod
+    def read_file(
+        cls, path: Path, entry: "KnownDataSet", requested: RequestedColumns, notes: Notes
+    ) -> list[Example] | None:
+        """The inputs in a file of a format that only this kind has; None for other files."""
+        return None
+
+    @classmethod
+    def from_line(cls, key: str, line: str, has_tabs: bool) -> Example:
+        """The input on one line of a text file."""
+        first, _, second = line.partition("\t") if has_tabs else (line, "", None)
+        return cls.example(key, first, second)
+
+    @classmethod
+    def from_fields(cls, key: str, fields: Mapping[str, Any]) -> Example | None:
+        """The input in a dictionary with lower-case names; None if fields are missing. Also for strings and lists:"""
+        raise NotImplementedError
+
+    @classmethod
+    def from_text(cls, key: str, text: str) -> Example | None:
+        return None
+
+    @classmethod
+    def from_list(cls, key: str, items: Sequence[Any]) -> Example | None:
+        return None
+
+    @classmethod
+    def prepared(cls, parts: Parts, notes: Notes) -> tuple[Parts, str]:
+        """The examples of all splits in the form that the task needs, and the tag scheme of the files."""
+        return parts, ""
+
+    @classmethod
+    def is_scored(cls, example: Example, may_be_none: bool) -> bool:
+        """Whether an example has a label that the task can predict."""
+        return example.gold is not None
+
+    @classmethod
+    def refuse_training(cls, data: DataSet) -> None:
+        """Raises a `ValueError` if nothing can be learned from the data."""
+
+    @classmethod
+    def hint(cls, data: DataSet) -> str | None:
+        """A hint if another kind of task is likely to fit the data better."""
+        return None
+
+    unscored_hint: ClassVar[str] = ""  # what to do about examples that `is_scored` rejects
+
+    @classmethod
+    def statistics(cls, data: DataSet) -> dict[str, Any] | None:
+        """Numbers that describe labels which are not names."""
+        return None
+
+    # ---- making a task
+
+    @classmethod
+    def output_for(cls, data: DataSet, head: str, pairs: str, answerable: bool) -> Output:
+        """The model output that the data needs."""
+        raise NotImplementedError
+
+    @classmethod
+    def details_for(cls, named: "KnownDataSet", data: DataSet) -> dict[str, Any]:
+        """The details of a task, as in `task.json`, for a registry entry and its data."""
+        return {"measures": list(named.measures)}
+
+    @classmethod
+    def build(cls, output: Output, details: Mapping[str, Any]) -> Self:
+        """The task for a model output and the details of `task.json`, which may be missing."""
+        return cls(output, tuple(details.get("measures") or cls.default_measures))
+
+    saved_fields: ClassVar[tuple[str, ...]] = ("measures",)
+
+    def details(self) -> dict[str, Any]:
+        """What `task.json` holds of this task."""
+        return {name: getattr(self, name) for name in self.saved_fields}
+
+    def fitting(self, example: Example) -> Self:
+        """The task for examples that can be batched with this one."""
+        return self
+
+    @classmethod
+    def merged(cls, tasks: Sequence[Self]) -> Self:
+        """The task of an ensemble."""
+        return tasks[0]
+
+    # ---- encoding, decoding, scoring
+
+    def encode(self, examples: Sequence[Example], tokenizer: "Tokenizer", longest: int) -> Features:
+        """Examples to token sequences with targets."""
+        raise NotImplementedError
+
+    def decode(self, outputs: list[np.ndarray], features: Features | None, examples: Sequence[Example]) -> list:
+        """Model outputs to predictions, one per example, in order."""
+        raise NotImplementedError
+
+    def scorer(self, examples: Sequence[Example], predictions: list) -> Scorer:
+        """A function from example indices to scores."""
+        raise NotImplementedError
+
+    def describe(self, example: Example, prediction: Any) -> dict[str, Any]:
+        """A prediction as a row for files and tables."""
+        raise NotImplementedError
+
+    def average(self, logits: np.ndarray) -> np.ndarray:
+        """Logits that decode to the mean of the probabilities of several models, which are stacked."""
+        return np.log(np.maximum(softmax(logits).mean(0), TINIEST))
+
+    def predicted(self, outputs: np.ndarray) -> np.ndarray | None:
+        """What the outputs of one unit predict, to compare models; None for numbers."""
+        return outputs.argmax(-1)
+
+    def tuned(self, examples: Sequence[Example], predictions: list) -> Self:
+        """The task with the no-answer threshold that is best on these examples."""
+        return self
+
+    def thresholded(self, predictions: list) -> list:
+        """The predictions with this task's no-answer threshold applied."""
+        return predictions
+
+    def without_scheme(self, prediction: Any) -> Any:
+        """A prediction of a model from elsewhere, in the tag scheme that Hornbook uses."""
+        return prediction
+
+    def in_scheme(self, row: dict[str, Any], scheme: str) -> dict[str, Any]:
+        """A described prediction in the tag scheme of the user's files."""
+        return row
+
+    # ---- baselines
+
+    def constant(self, gold: list) -> tuple[str, Predict] | None:
+        """The constant prediction that is best for these labels, in words and as a function; None if there is none."""
+        raise NotImplementedError
+
+    def majority(self, train: Sequence[Example]) -> Predict:
+        """The baseline that predicts the most frequent label with its frequency."""
+        raise NotImplementedError
+
+    def degenerate(self, examples: Sequence[Example], predictions: list) -> str | None:
+        """A message if the predictions are the same whatever the input."""
+        return None
+
+    @property
+    def correlation(self) -> "TaskKind | None":
+        """This task with the measure that shows whether predictions depend on the class; None if it has none."""
+        return None
+
+    # ---- reporting
+
+    @classmethod
+    def confusion(cls, judged: Judged) -> Confusion | None:
+        return None
+
+    @classmethod
+    def tallies(cls, judged: Judged) -> list[Tally]:
+        """One tally per class, entity type or tag that occurs in gold or predictions."""
+        return []
+
+    @classmethod
+    def counted(cls, judged: Judged) -> str:
+        """What each entry of `tallies` stands for."""
+        return "class"
+
+    @classmethod
+    def mistakes(cls, rows: list[dict[str, Any]], most: int) -> tuple[str, list[Mistake]]:
+        """(description of the order, the worst mistakes in rows of `predictions-dev.jsonl`)."""
+        return "", []
+
+    @classmethod
+    def by_length(cls, rows: list[dict[str, Any]]) -> list[tuple[str, int, int]]:
+        """Rows of (length of the gold answer, number of examples, number of misses)."""
+        return []
+
+    @classmethod
+    def sample_input(cls, has_pair: bool) -> Any:
+        """An example input, as `predict` takes it."""
+        return ("The first text.", "The second text.") if has_pair else "A text to judge."
+
+    @classmethod
+    def forward_code(cls, given: Any, has_double_heads: bool) -> str:
+        """Lines of Python that run a model of `hf_class` on a sample input, if `transformers` has no pipeline."""
+        raise NotImplementedError
+
+    def onnx_code(self, num_rows: int, has_pair: bool) -> tuple[list, str]:
+        """Example texts for an exported model, and the lines of a program that decode its outputs. `num_rows`:
+        sequences per input."""
+        raise NotImplementedError
+
+    @classmethod
+    def graded(cls, prediction: Any, entry: "KnownDataSet") -> str:
+        """A prediction as GLUE's grader takes it."""
+        raise NotImplementedError
+
+    def submission(
+        self, saved: "SavedTask", examples: Sequence[Example], predictions: list, ending: str
+    ) -> dict[str, str]:
+        """The files of an official grader by name, for one split; `ending` goes before the suffix of their names."""
+        raise ValueError(f"{saved.name} has no official submission format: write the predictions as JSON or CSV")
+
+
+def first_field(fields: Mapping[str, Any], names: Sequence[str]) -> str | None:
+    return next((name for name in names if name in fields), None)
+
+
+def is_list_of_texts(item: Any) -> bool:
+    return isinstance(item, tuple | list) and all(isinstance(each, str) for each in item)

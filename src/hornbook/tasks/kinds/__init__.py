@@ -1,0 +1,20 @@
+"""The kinds of tasks, one file each, and their table."""
+
+from hornbook.models.outputs import Output
+from hornbook.tasks.kind import TaskKind
+from hornbook.tasks.kinds.choice import Choice
+from hornbook.tasks.kinds.classification import Classification
+from hornbook.tasks.kinds.multi_label import MultiLabel
+from hornbook.tasks.kinds.regression import Regression
+from hornbook.tasks.kinds.spans import Spans
+from hornbook.tasks.kinds.tagging import Tagging
+
+KINDS: dict[str, type[TaskKind]] = {
+    kind.name: kind for kind in (Classification, MultiLabel, Regression, Spans, Tagging, Choice)
+}
+
+
+def kind_for(output: Output) -> type[TaskKind]:
+    """The kind of task of a model of which only the output is known: the first in the table that has this output."""
+    kinds = [kind for kind in KINDS.values() if kind.output_kind == output.kind]
+    return next((kind for kind in kinds if kind.problem == output.problem), kinds[0])

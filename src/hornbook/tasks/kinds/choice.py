@@ -1,0 +1,213 @@
+"""Multiple choice: each ending is encoded with its context, a linear layer scores each `[CLS]`, and the softmax runs
+over the endings of one question."""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from hornbook.metrics.breakdown import Confusion, Judged, Mistake, confidence, confusion_matrix, shown_texts
+from hornbook.metrics.words import number, percent
+from hornbook.models.outputs import Output
+from hornbook.tasks.features import Features, Scorer, softmax
+from hornbook.tasks.kind import PART, Predict, TaskKind, first_field, is_list_of_texts
+from hornbook.tasks.kinds.texts import encode_texts
+from hornbook.tasks.reading.choices import BEGINNINGS, CHOICES, CONTEXTS, NUMBERED, ChoiceLayout
+from hornbook.tasks.reading.notes import Notes, RequestedColumns
+from hornbook.tasks.reading.rows import FORMATS
+from hornbook.tasks.reading.texts import plain
+from hornbook.tasks.records import ChoiceExample, DataSet, TextExample
+
+if TYPE_CHECKING:
+    from hornbook.tasks.datasets import KnownDataSet
+    from hornbook.text.tokenizer import Tokenizer
+
+ENOUGH_CHOICES = 20  # questions: with fewer, choosing the same position every time may happen by chance
+ENDINGS = ("and went in.", "of the sea.", "for seven.", "and slept.")
+
+
+@dataclass(frozen=True)
+class ChoicePrediction:
+    choice: int
+    probabilities: tuple[float, ...]
+
+
+@dataclass(frozen=True)
+class Choice(TaskKind):
+    """Multiple choice with `num_endings` endings for every question."""
+
+    name = "choice"
+    in_words = "one of several endings"
+    takes = "a (context, endings), a (context, ending, ending, …), or a dictionary with context and endings"
+    example = ChoiceExample
+    output_kind = "choice"
+    default_measures = ("accuracy",)
+    tab_separated = "the context and its endings"
+    unit = "ending"
+    pipeline = "multiple-choice"
+    has_pipeline = False
+    hf_class = "ForMultipleChoice"
+    saved_fields = ("measures", "num_endings")
+
+    output: Output
+    num_endings: int = 4
+    measures: tuple[str, ...] = ("accuracy",)
+
+    @classmethod
+    def own_layout(cls, may_be_none: bool = False) -> ChoiceLayout:
+        return ChoiceLayout()
+
+    @classmethod
+    def read_file(
+        cls, path: Path, entry: "KnownDataSet", requested: RequestedColumns, notes: Notes
+    ) -> list[ChoiceExample] | None:
+        if path.suffix.lower() not in FORMATS:
+            return None
+        return entry.layout.read({PART: [path]}, requested, notes)[PART]
+
+    @classmethod
+    def from_line(cls, key: str, line: str, has_tabs: bool) -> ChoiceExample:
+        context, *endings = line.split("\t")
+        return ChoiceExample(key, context, tuple(endings) or ("",))
+
+    @classmethod
+    def from_fields(cls, key: str, fields: Mapping[str, Any]) -> ChoiceExample | None:
+        context, several, beginning = (first_field(fields, names) for names in (CONTEXTS, CHOICES, BEGINNINGS))
+        numbered = sorted((name for name in fields if NUMBERED.fullmatch(name)), key=lambda name: (len(name), name))
+        endings = fields[several] if several else [fields[name] for name in numbered]
+        if context is None or not isinstance(endings, list | tuple) or not endings:
+            return None
+        start = plain(fields[beginning]) if beginning else ""
+        return ChoiceExample(key, plain(fields[context]), tuple(map(plain, endings)), start)
+
+    @classmethod
+    def from_list(cls, key: str, items: Sequence[Any]) -> ChoiceExample | None:
+        if len(items) == 2:
+            items = [items[0], *items[1]] if is_list_of_texts(items[1]) and items[1] else ()
+            return ChoiceExample(key, items[0], tuple(items[1:])) if items and is_list_of_texts(items) else None
+        return ChoiceExample(key, items[0], tuple(items[1:])) if len(items) > 2 and is_list_of_texts(items) else None
+
+    @classmethod
+    def output_for(cls, data: DataSet, head: str, pairs: str, answerable: bool) -> Output:
+        return Output("choice")
+
+    @classmethod
+    def details_for(cls, named: "KnownDataSet", data: DataSet) -> dict[str, Any]:
+        first = next(example for part in data.parts.values() for example in part)
+        return super().details_for(named, data) | {"num_endings": len(first.endings)}
+
+    @classmethod
+    def build(cls, output: Output, details: Mapping[str, Any]) -> "Choice":
+        measures = tuple(details.get("measures") or cls.default_measures)
+        return cls(output, int(details.get("num_endings") or cls.num_endings), measures)
+
+    def fitting(self, example: ChoiceExample) -> "Choice":
+        return replace(self, num_endings=len(example.endings))
+
+    def encode(self, examples: Sequence[ChoiceExample], tokenizer: "Tokenizer", longest: int) -> Features:
+        pairs = []
+        for each in examples:
+            if len(each.endings) != self.num_endings:
+                raise ValueError(
+                    f"question {each.key} has {len(each.endings)} endings, but the model was trained with "
+                    f"{self.num_endings}: give {self.num_endings} endings"
+                )
+            pairs += [TextExample(each.key, each.context, f"{each.beginning} {end}".strip()) for end in each.endings]
+        encodings, num_cut = encode_texts(pairs, tokenizer, longest)
+        known = all(each.label is not None for each in examples)
+        labels = np.repeat([each.label for each in examples], self.num_endings) if known else None
+        return Features(
+            ids=[np.array(each.ids, np.int64) for each in encodings],
+            segments=[np.array(each.type_ids, np.int64) for each in encodings],
+            owners=np.repeat(np.arange(len(examples)), self.num_endings),
+            num_examples=len(examples),
+            labels=labels,
+            group_size=self.num_endings,
+            num_cut=num_cut,
+        )
+
+    def decode(
+        self, outputs: list[np.ndarray], features: Features, examples: Sequence[ChoiceExample]
+    ) -> list[ChoicePrediction]:
+        probabilities = [softmax(logits) for logits in outputs]
+        return [ChoicePrediction(int(row.argmax()), tuple(row.tolist())) for row in probabilities]
+
+    def scorer(self, examples: Sequence[ChoiceExample], predictions: list[ChoicePrediction]) -> Scorer:
+        pairs = zip(examples, predictions, strict=True)
+        is_correct = np.array([each.label == prediction.choice for each, prediction in pairs], float)
+
+        def score(chosen: np.ndarray | None = None) -> dict[str, float]:
+            return {"accuracy": float((is_correct if chosen is None else is_correct[chosen]).mean())}
+
+        return score
+
+    def describe(self, example: ChoiceExample, prediction: ChoicePrediction) -> dict[str, Any]:
+        return {
+            "context": example.context,
+            "endings": list(example.endings),
+            "choice": prediction.choice,
+            "ending": example.endings[prediction.choice],
+            "probability": prediction.probabilities[prediction.choice],
+            "probabilities": list(prediction.probabilities),
+        }
+
+    def constant(self, gold: list[int]) -> tuple[str, Predict]:
+        choice = Counter(gold).most_common(1)[0][0]
+        return f"always taking ending {choice + 1}", lambda examples: [ChoicePrediction(choice, ())] * len(examples)
+
+    def majority(self, train: Sequence[ChoiceExample]) -> Predict:
+        logits = np.log(np.bincount([each.label for each in train], minlength=self.num_endings) + 1e-9)
+        return lambda examples: self.decode([logits] * len(examples), None, examples)
+
+    def degenerate(self, examples: Sequence[ChoiceExample], predictions: list[ChoicePrediction]) -> str | None:
+        predicted, right = {each.choice for each in predictions}, {each.label for each in examples}
+        if len(examples) >= ENOUGH_CHOICES and len(predicted) == 1 and len(right) > 1:
+            return f"it takes ending {next(iter(predicted)) + 1} whatever the endings"
+        return None
+
+    @classmethod
+    def confusion(cls, judged: Judged) -> Confusion | None:
+        numbers = [(row["gold"], row["choice"]) for row in judged.rows if "choice" in row]
+        last = max((number for pair in numbers for number in pair), default=-1)
+        names = [f"ending {number + 1}" for number in range(last + 1)]
+        return confusion_matrix([(names[gold], names[predicted]) for gold, predicted in numbers], names, "questions")
+
+    @classmethod
+    def mistakes(cls, rows: list[dict[str, Any]], most: int) -> tuple[str, list[Mistake]]:
+        wrong = [row for row in rows if "choice" in row and row["choice"] != row["gold"]]
+        wrong.sort(key=lambda row: -confidence(row))
+        found = []
+        for row in wrong[:most]:
+            endings, probabilities, gold = row.get("endings") or [], row.get("probabilities") or [], row["gold"]
+            right = f"ending {gold + 1}" + (f": {endings[gold]}" if gold < len(endings) else "")
+            of_gold = percent(number(probabilities[gold])) if gold < len(probabilities) else ""
+            note = f"probability {percent(confidence(row))}" + (f", gold ending {of_gold}" if of_gold else "")
+            predicted = f"ending {row['choice'] + 1}: {row.get('ending', '')}"
+            found.append(Mistake(str(row.get("key", "")), shown_texts(row), right, predicted, note))
+        return f"most confident errors, of {len(wrong):,} in {len(rows):,} examples", found
+
+    @classmethod
+    def sample_input(cls, has_pair: bool) -> tuple[str, list[str]]:
+        return "She opened the door and", ["walked in.", "swam away."]
+
+    @classmethod
+    def forward_code(cls, given: tuple[str, list[str]], has_double_heads: bool) -> str:
+        start = (
+            f"context, endings = {given!r}\n"
+            'inputs = tokenizer([context] * len(endings), endings, return_tensors="pt", padding=True)\n'
+        )
+        if has_double_heads:
+            return start + (
+                'last = inputs["attention_mask"].sum(-1) - 1\n'
+                'model(inputs["input_ids"][None], mc_token_ids=last[None]).mc_logits.softmax(-1)'
+            )
+        return start + "model(**{name: value[None] for name, value in inputs.items()}).logits.softmax(-1)"
+
+    def onnx_code(self, num_rows: int, has_pair: bool) -> tuple[list, str]:
+        return [("She opened the door", ending) for ending in (ENDINGS * num_rows)[:num_rows]], (
+            'logits = session.run(["logits"], {name: each[None] for name, each in fed.items()})[0]\n'
+            "print(texts[logits[0].argmax()][1])\n"
+        )

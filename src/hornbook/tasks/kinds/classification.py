@@ -1,0 +1,182 @@
+"""Classification of a text or a pair: one class, by softmax."""
+
+import math
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from hornbook.metrics import classification as measured
+from hornbook.metrics.breakdown import (
+    Confusion,
+    Judged,
+    Mistake,
+    Tally,
+    confidence,
+    confusion_matrix,
+    shown_texts,
+    tally_classes,
+)
+from hornbook.metrics.words import number, percent
+from hornbook.models.outputs import Output
+from hornbook.tasks.features import Features, Scorer, softmax
+from hornbook.tasks.kind import Predict
+from hornbook.tasks.kinds.texts import TextKind
+from hornbook.tasks.records import DataSet, TextExample
+
+if TYPE_CHECKING:
+    from hornbook.tasks.datasets import KnownDataSet
+
+MANY_CLASSES = 10
+
+
+@dataclass(frozen=True)
+class ClassPrediction:
+    """`label`: the most probable class, or for multi-label tasks a tuple of all predicted classes; `probabilities`: by
+    label."""
+
+    label: str | tuple[str, ...]
+    probabilities: dict[str, float]
+
+    @property
+    def probability(self) -> float:
+        """Probability of `label`; single-label tasks only."""
+        if isinstance(self.label, tuple):
+            raise AttributeError("a multi-label prediction has no single probability: use `probabilities`")
+        return self.probabilities[self.label]
+
+
+@dataclass(frozen=True)
+class Classification(TextKind):
+    name = "classification"
+    in_words = "one label per text"
+    default_measures = ("accuracy", "macro_f1", "matthews")
+    has_labels = True
+    decoding = "print([labels[i] for i in logits.argmax(-1)])\n"
+    saved_fields = ("measures", "positive")
+
+    positive: str | None = None  # the class whose F1 is reported
+
+    @classmethod
+    def refuse_training(cls, data: DataSet) -> None:
+        """Raises a `ValueError` if all training examples have one class, which any model would predict perfectly."""
+        found = {example.label for example in data.parts["train"]}
+        if len(found) == 1:
+            raise ValueError(f"every training example has the label '{found.pop()}': add examples of other classes")
+
+    @classmethod
+    def hint(cls, data: DataSet) -> str | None:
+        """A hint if the classes look like numbers."""
+        num = len(data.labels)
+        if num < MANY_CLASSES or 2 * num < sum(map(len, data.parts.values())) or not all(map(_is_number, data.labels)):
+            return None
+        return f"the {num} labels look like numbers: use --task regression to predict numbers"
+
+    @classmethod
+    def details_for(cls, named: "KnownDataSet", data: DataSet) -> dict[str, Any]:
+        positive = named.positive if named.positive in data.labels else None
+        return super().details_for(named, data) | {"positive": positive}
+
+    @classmethod
+    def build(cls, output: Output, details: Mapping[str, Any]) -> "Classification":
+        positive, measures = details.get("positive"), details.get("measures") or ("accuracy",)
+        measures = tuple("macro_f1" if name == "f1" and positive is None else name for name in measures)
+        return cls(output, measures, positive)
+
+    def targets(self, examples: Sequence[TextExample]) -> np.ndarray:
+        index = {label: i for i, label in enumerate(self.output.labels)}
+        return np.array([index.get(each.label, -1) for each in examples])
+
+    def decode(
+        self, outputs: list[np.ndarray], features: Features | None, examples: Sequence[TextExample]
+    ) -> list[ClassPrediction]:
+        labels = self.output.labels
+        return [
+            ClassPrediction(labels[int(row.argmax())], dict(zip(labels, row.tolist(), strict=True)))
+            for row in (softmax(np.stack(outputs)) if outputs else ())
+        ]
+
+    def scorer(self, examples: Sequence[TextExample], predictions: list[ClassPrediction]) -> Scorer:
+        gold, predicted = ([each.label for each in side] for side in (examples, predictions))
+        labels, gold_N, predicted_N = measured.numbered(gold, predicted)
+        positive_index = labels.index(self.positive) if self.positive in labels else None
+
+        def score(chosen: np.ndarray | None = None) -> dict[str, float]:
+            some = slice(None) if chosen is None else chosen
+            counts = measured.class_counts(gold_N[some], predicted_N[some], len(labels))
+            computed = {
+                "accuracy": counts.accuracy,
+                "f1": lambda: 0.0 if positive_index is None else counts.f1(positive_index),
+                "macro_f1": counts.macro_f1,
+                "matthews": counts.matthews,
+            }
+            return {name: computed[name]() for name in self.measures}
+
+        return score
+
+    def describe(self, example: TextExample, prediction: ClassPrediction) -> dict[str, Any]:
+        names = ("label", "probability", "probabilities")
+        return example.inputs | {name: getattr(prediction, name) for name in names}
+
+    def constant(self, gold: list[str]) -> tuple[str, Predict]:
+        label = Counter(gold).most_common(1)[0][0]
+        return f"always answering '{label}'", lambda examples: [ClassPrediction(label, {})] * len(examples)
+
+    def majority(self, train: Sequence[TextExample]) -> Predict:
+        counts = Counter(each.label for each in train)
+        logits = np.log(np.array([counts[label] for label in self.output.labels]) + 1e-9)
+        return lambda examples: self.decode([logits] * len(examples), None, examples)
+
+    def degenerate(self, examples: Sequence[TextExample], predictions: list[ClassPrediction]) -> str | None:
+        return same_label(examples, predictions, str)
+
+    @property
+    def correlation(self) -> "Classification":
+        return replace(self, measures=("matthews",))
+
+    @classmethod
+    def confusion(cls, judged: Judged) -> Confusion | None:
+        pairs = [(str(row["gold"]), str(row["label"])) for row in judged.rows if "label" in row]
+        return confusion_matrix(pairs, judged.labels, "examples")
+
+    @classmethod
+    def tallies(cls, judged: Judged) -> list[Tally]:
+        return tally_classes(([(str(row["gold"]),)], [(str(row["label"]),)]) for row in judged.rows if "label" in row)
+
+    @classmethod
+    def mistakes(cls, rows: list[dict[str, Any]], most: int) -> tuple[str, list[Mistake]]:
+        wrong = [row for row in rows if "label" in row and row["label"] != row["gold"]]
+        wrong.sort(key=lambda row: -confidence(row))
+        found = []
+        for row in wrong[:most]:
+            probability = number((row.get("probabilities") or {}).get(row["gold"]))
+            other = f", gold label {percent(probability)}" if math.isfinite(probability) else ""
+            note = f"probability {percent(confidence(row))}{other}"
+            found.append(Mistake(str(row.get("key", "")), shown_texts(row), str(row["gold"]), str(row["label"]), note))
+        return f"most confident errors, of {len(wrong):,} in {len(rows):,} examples", found
+
+    @classmethod
+    def graded(cls, prediction: ClassPrediction, entry: "KnownDataSet") -> str:
+        if prediction.label not in entry.labels:
+            raise ValueError(
+                f"the grader of {entry.name} accepts {', '.join(entry.labels)}, but the model predicts "
+                f"'{prediction.label}': fine-tune on the published files"
+            )
+        return prediction.label
+
+
+def same_label(examples: Sequence[TextExample], predictions: Sequence[ClassPrediction], in_words) -> str | None:
+    """A message if all predictions have the same label and the examples do not."""
+    predicted, right = {each.label for each in predictions}, {each.label for each in examples}
+    if len(predicted) == 1 and len(right) > 1:
+        return f"it answers '{in_words(next(iter(predicted)))}' whatever the text"
+    return None
+
+
+def _is_number(text: str) -> bool:
+    try:
+        return math.isfinite(float(text))
+    except ValueError:
+        return False

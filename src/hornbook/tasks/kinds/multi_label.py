@@ -1,0 +1,112 @@
+"""Multi-label classification of a text or a pair: any number of classes, by sigmoid."""
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from hornbook.metrics import classification as measured
+from hornbook.metrics.breakdown import Judged, Mistake, Tally, shown_texts, tally_classes
+from hornbook.metrics.words import number
+from hornbook.tasks.features import Features, Scorer
+from hornbook.tasks.kind import TINIEST, Predict
+from hornbook.tasks.kinds.classification import ClassPrediction, same_label
+from hornbook.tasks.kinds.texts import TextKind
+from hornbook.tasks.records import TextExample
+
+THRESHOLD = 0.5  # minimum probability of a predicted class
+
+
+@dataclass(frozen=True)
+class MultiLabel(TextKind):
+    name = "multi-label"
+    in_words = "any number of labels per text"
+    problem = "multi"
+    default_measures = ("micro_f1", "macro_f1", "exact_match")
+    has_labels = True
+    label_kind = "classes"
+    pipeline_arguments = ', top_k=None, function_to_apply="sigmoid"'
+    decoding = "print([[labels[i] for i in numpy.flatnonzero(row > 0)] for row in logits])\n"
+
+    def targets(self, examples: Sequence[TextExample]) -> np.ndarray:
+        rows = [[label in each.label for label in self.output.labels] for each in examples]
+        return np.array(rows, np.float32).reshape(len(examples), len(self.output.labels))
+
+    def decode(
+        self, outputs: list[np.ndarray], features: Features | None, examples: Sequence[TextExample]
+    ) -> list[ClassPrediction]:
+        probabilities = 1 / (1 + np.exp(-np.stack(outputs))) if outputs else np.zeros((0, 0))
+        return [
+            ClassPrediction(tuple(label for label, p in by_label.items() if p >= THRESHOLD), by_label)
+            for row in probabilities.tolist()
+            for by_label in [dict(zip(self.output.labels, row, strict=True))]
+        ]
+
+    def average(self, logits: np.ndarray) -> np.ndarray:
+        yes, no = (np.maximum((1 / (1 + np.exp(sign * logits))).mean(0), TINIEST) for sign in (-1, 1))
+        return np.log(yes) - np.log(no)
+
+    def predicted(self, outputs: np.ndarray) -> np.ndarray:
+        return outputs > 0
+
+    def scorer(self, examples: Sequence[TextExample], predictions: list[ClassPrediction]) -> Scorer:
+        gold, predicted = ([each.label for each in side] for side in (examples, predictions))
+        # Labels unknown to the model count as missed.
+        known = self.output.labels
+        labels = (*known, *sorted({label for each in gold for label in each} - set(known)))
+        counts = measured.multi_label_counts(gold, predicted, labels)
+
+        def score(chosen: np.ndarray | None = None) -> dict[str, float]:
+            if chosen is None:
+                return measured.multi_label_scores(counts.sum(0), len(counts))
+            times_drawn = np.bincount(chosen, minlength=len(counts)).astype(float)
+            return measured.multi_label_scores(times_drawn @ counts, len(chosen))
+
+        return score
+
+    def describe(self, example: TextExample, prediction: ClassPrediction) -> dict[str, Any]:
+        return example.inputs | {"labels": list(prediction.label), "probabilities": prediction.probabilities}
+
+    def constant(self, gold: list[tuple[str, ...]]) -> tuple[str, Predict]:
+        labels = Counter(gold).most_common(1)[0][0]
+        answer = ClassPrediction(labels, {})
+        return f"always answering '{_in_words(labels)}'", lambda examples: [answer] * len(examples)
+
+    def majority(self, train: Sequence[TextExample]) -> Predict:
+        """Every class with the fraction of examples that have it."""
+        shares = self.targets(train).astype(float).mean(0).clip(1e-6, 1 - 1e-6)
+        return lambda examples: self.decode([np.log(shares / (1 - shares))] * len(examples), None, examples)
+
+    def degenerate(self, examples: Sequence[TextExample], predictions: list[ClassPrediction]) -> str | None:
+        return same_label(examples, predictions, _in_words)
+
+    @classmethod
+    def tallies(cls, judged: Judged) -> list[Tally]:
+        rows = (row for row in judged.rows if "labels" in row)
+        return tally_classes(tuple([(str(each),) for each in row[side]] for side in ("gold", "labels")) for row in rows)
+
+    @classmethod
+    def mistakes(cls, rows: list[dict[str, Any]], most: int) -> tuple[str, list[Mistake]]:
+        def distance(row: dict) -> float:
+            probabilities = row.get("probabilities") or {}
+            return sum(abs(number(each) - (name in row["gold"])) for name, each in probabilities.items())
+
+        wrong = [row for row in rows if set(row.get("labels") or []) != set(row["gold"])]
+        wrong.sort(key=lambda row: -distance(row))
+        found = [
+            Mistake(
+                str(row.get("key", "")),
+                shown_texts(row),
+                ", ".join(row["gold"]) or "none",
+                ", ".join(row.get("labels") or []) or "none",
+                f"sum of absolute probability errors {distance(row):.2f}",
+            )
+            for row in wrong[:most]
+        ]
+        return f"largest errors, of {len(wrong):,} in {len(rows):,} examples", found
+
+
+def _in_words(labels: tuple[str, ...]) -> str:
+    return ", ".join(labels) or "no class"

@@ -1,0 +1,103 @@
+"""Regression: a number for a text or a pair, trained on the squared error."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from hornbook.metrics import regression
+from hornbook.metrics.breakdown import Mistake, shown_texts
+from hornbook.metrics.words import number
+from hornbook.models.outputs import Output
+from hornbook.tasks.features import Features, Scorer
+from hornbook.tasks.kind import Predict
+from hornbook.tasks.kinds.texts import TextKind
+from hornbook.tasks.records import DataSet, TextExample
+
+if TYPE_CHECKING:
+    from hornbook.tasks.datasets import KnownDataSet
+
+CONSTANT_SHARE = 0.02  # of the labels' standard deviation: predictions that vary less count as constant
+STSB_RANGE = (0.0, 5.0)
+
+
+@dataclass(frozen=True)
+class Regression(TextKind):
+    name = "regression"
+    in_words = "one number per text"
+    problem = "number"
+    default_measures = ("pearson", "spearman")
+    label_kind = "number"
+    pipeline_arguments = ', function_to_apply="none"'
+    decoding = "print(logits[:, 0])\n"
+
+    @classmethod
+    def output_for(cls, data: DataSet, head: str, pairs: str, answerable: bool) -> Output:
+        return Output("sequence", 1, ("score",), "number", head, pairs)
+
+    @classmethod
+    def statistics(cls, data: DataSet) -> dict[str, Any]:
+        """The range and mean of the numbers."""
+        numbers = [each.label for part in data.parts.values() for each in part if each.label is not None]
+        found = {"min": min(numbers), "mean": float(np.mean(numbers)), "max": max(numbers)} if numbers else {}
+        return {"numbers": found}
+
+    def targets(self, examples: Sequence[TextExample]) -> np.ndarray:
+        return np.array([each.label for each in examples], float)
+
+    def decode(
+        self, outputs: list[np.ndarray], features: Features | None, examples: Sequence[TextExample]
+    ) -> list[float]:
+        return np.stack(outputs)[:, 0].tolist() if outputs else []
+
+    def average(self, logits: np.ndarray) -> np.ndarray:
+        return logits.mean(0)
+
+    def predicted(self, outputs: np.ndarray) -> None:
+        return None
+
+    def scorer(self, examples: Sequence[TextExample], predictions: list[float]) -> Scorer:
+        gold, predicted = np.array([each.label for each in examples], float), np.array(predictions, float)
+        orders = regression.order(gold), regression.order(predicted)
+
+        def score(chosen: np.ndarray | None = None) -> dict[str, float]:
+            some = slice(None) if chosen is None else chosen
+            a, b = gold[some], predicted[some]
+            return {
+                "pearson": regression.pearson(a, b),
+                "spearman": regression.pearson(*(regression.ranks(each[some]) for each in orders)),
+                "mean_squared_error": regression.mean_squared_error(a, b),
+            }
+
+        return score
+
+    def describe(self, example: TextExample, prediction: float) -> dict[str, Any]:
+        return example.inputs | {"value": prediction}
+
+    def constant(self, gold: list[float]) -> tuple[str, Predict]:
+        mean = float(np.mean(gold))
+        return f"always answering the mean, {mean:.3g}", lambda examples: [mean] * len(examples)
+
+    def majority(self, train: Sequence[TextExample]) -> Predict:
+        return self.constant([each.label for each in train])[1]
+
+    def degenerate(self, examples: Sequence[TextExample], predictions: list[float]) -> str | None:
+        if len(examples) > 1 and np.std(predictions) < CONSTANT_SHARE * np.std([each.label for each in examples]):
+            return f"it answers about {np.mean(predictions):.2f} whatever the text"
+        return None
+
+    @classmethod
+    def mistakes(cls, rows: list[dict[str, Any]], most: int) -> tuple[str, list[Mistake]]:
+        pairs = [(number(row["gold"]), number(row["value"]), row) for row in rows if "value" in row]
+        pairs.sort(key=lambda each: -abs(each[1] - each[0]))
+        found = [
+            Mistake(str(row.get("key", "")), shown_texts(row), f"{gold:.2f}", f"{value:.2f}", f"{value - gold:+.2f}")
+            for gold, value, row in pairs[:most]
+        ]
+        return f"largest errors, of {len(pairs):,} examples", found
+
+    @classmethod
+    def graded(cls, prediction: float, entry: "KnownDataSet") -> str:
+        low, high = STSB_RANGE
+        return f"{min(max(prediction, low), high):.3f}"

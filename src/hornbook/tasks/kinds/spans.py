@@ -1,0 +1,415 @@
+"""Extractive question answering: the span of a passage that answers a question, or none.
+
+A long passage is split into overlapping windows; answers may start only at tokens for which this window has the most
+context on both sides. "No answer" is the span at `[CLS]`, or the output of a separate classifier; in both cases a
+question is left unanswered when its no-answer score (logit of no answer minus that of the best span) is above a
+threshold.
+"""
+
+import json
+import math
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from hornbook.metrics import spans as measured
+from hornbook.metrics.breakdown import Confusion, Judged, Mistake, confidence, confusion_matrix, shown_texts
+from hornbook.metrics.words import cut, percent
+from hornbook.models.outputs import MASKED_LOGIT, Output
+from hornbook.tasks.features import Features, Scorer, softmax
+from hornbook.tasks.kind import PART, Predict, TaskKind, first_field
+from hornbook.tasks.reading.notes import Notes, RequestedColumns
+from hornbook.tasks.reading.squad import read_squad
+from hornbook.tasks.reading.tables import PASSAGES, QUESTIONS, OwnSpans, is_squad
+from hornbook.tasks.reading.texts import plain
+from hornbook.tasks.records import DataSet, SpanExample
+from hornbook.tasks.windows import Window, answer_tokens, most_context, none_score, split_windows, target_in, window_of
+
+if TYPE_CHECKING:
+    from hornbook.tasks.datasets import KnownDataSet
+    from hornbook.tasks.saved import SavedTask
+    from hornbook.text.tokenizer import Tokenizer
+
+RULES = {
+    "squad": measured.SQUAD_1,
+    "squad2": measured.SQUAD_2,
+    "korquad": measured.KORQUAD,
+    "triviaqa": measured.TRIVIA_QA,
+    "coqa": measured.COQA,
+}
+LENGTHS = ((1, 1, "1 word"), (2, 3, "2 or 3 words"), (4, 7, "4 to 7 words"), (8, 10**9, "8 words or more"))
+ARTICLES = {"a", "an", "the"}
+CANDIDATE_FACTOR = 5  # candidates kept per window, relative to `num_best`: the same text may occur several times
+
+
+class Answer(NamedTuple):
+    text: str
+    start: int  # in characters
+    end: int
+    probability: float
+
+
+@dataclass(frozen=True)
+class SpanPrediction:
+    """`answer` is empty if the question is left unanswered; `n_best` always holds the best spans."""
+
+    answer: str
+    start: int
+    end: int
+    no_answer_score: float
+    n_best: tuple[Answer, ...]
+
+
+@dataclass(frozen=True)
+class Spans(TaskKind):
+    """Defaults as published: questions of at most 64 tokens, a window every 128 tokens, answers of at most 30
+    tokens."""
+
+    name = "spans"
+    in_words = "an answer span in the text"
+    takes = "a (question, passage), or a dictionary with question and passage"
+    example = SpanExample
+    output_kind = "spans"
+    default_measures = ("f1", "exact")
+    in_percent = True
+    max_length = 384
+    truncated = "questions"
+    tab_separated = "the question and the passage"
+    unscored_hint = "; use --task squad2 or spans-or-none for them"
+    unit = "passage"
+    pipeline = "question-answering"
+    has_pipeline = False
+    hf_class = "ForQuestionAnswering"
+    has_threshold = True
+    saved_fields = ("measures", "or_none", "rules", "threshold")
+
+    output: Output
+    measures: tuple[str, ...] = ("f1", "exact")
+    or_none: bool = False
+    rules: str = "squad"
+    threshold: float = 0.0
+    step_tokens: int = 128
+    longest_question: int = 64
+    longest_answer: int = 30
+    num_best: int = 20
+
+    @classmethod
+    def own_layout(cls, may_be_none: bool = False) -> OwnSpans:
+        return OwnSpans(may_be_none)
+
+    @classmethod
+    def read_file(
+        cls, path: Path, entry: "KnownDataSet", requested: RequestedColumns, notes: Notes
+    ) -> list[SpanExample] | None:
+        """SQuAD's JSON, and that of other published data sets."""
+        if path.suffix.lower() != ".json":
+            return None
+        if is_squad(path):
+            return read_squad(path, PART, True, notes)
+        return None if entry.layout.takes_columns else entry.layout.read({PART: [path]}, requested, notes)[PART]
+
+    @classmethod
+    def from_fields(cls, key: str, fields: Mapping[str, Any]) -> SpanExample | None:
+        question, passage = first_field(fields, QUESTIONS), first_field(fields, PASSAGES)
+        if question is None or passage is None:
+            return None
+        return SpanExample(key, plain(fields[question]), plain(fields[passage]))
+
+    @classmethod
+    def from_list(cls, key: str, items: Sequence[Any]) -> SpanExample | None:
+        is_pair = len(items) == 2 and all(isinstance(each, str) for each in items)
+        return SpanExample(key, *items) if is_pair else None
+
+    @classmethod
+    def is_scored(cls, example: SpanExample, may_be_none: bool) -> bool:
+        """A question without an answer can be scored only if the task may give none."""
+        return bool(example.answers) or (may_be_none and example.answers is not None)
+
+    @classmethod
+    def output_for(cls, data: DataSet, head: str, pairs: str, answerable: bool) -> Output:
+        return Output("spans", 2, answerable=answerable)
+
+    @classmethod
+    def details_for(cls, named: "KnownDataSet", data: DataSet) -> dict[str, Any]:
+        rules = named.name if named.name in RULES else "squad2" if named.may_be_none else "squad"
+        return super().details_for(named, data) | {"or_none": named.may_be_none, "rules": rules}
+
+    @classmethod
+    def build(cls, output: Output, details: Mapping[str, Any]) -> "Spans":
+        return cls(
+            output,
+            tuple(details.get("measures") or cls.default_measures),
+            or_none=bool(details.get("or_none")),
+            rules=details.get("rules") or "squad",
+            threshold=float(details.get("threshold", 0.0)),
+        )
+
+    @classmethod
+    def merged(cls, tasks: Sequence["Spans"]) -> "Spans":
+        """With the mean of the thresholds."""
+        return replace(tasks[0], threshold=float(np.mean([task.threshold for task in tasks])))
+
+    def encode(self, examples: Sequence[SpanExample], tokenizer: "Tokenizer", longest: int) -> Features:
+        questions = tokenizer.encode_batch([each.question for each in examples])
+        passages = tokenizer.encode_batch([each.passage for each in examples])
+        ids, segments, owners, places, labels = [], [], [], [], []
+        num_cut = 0
+        for owner, (example, question, passage) in enumerate(zip(examples, questions, passages, strict=True)):
+            max_question = min(self.longest_question, (longest - tokenizer.num_special(True)) // 2)
+            num_cut += len(question.ids) > max_question
+            question.truncate(max_question)
+            capacity = longest - len(question.ids) - tokenizer.num_special(True)
+            step = min(self.step_tokens, -(-capacity // 2))  # short windows overlap by half
+            answer = answer_tokens(example, passage)
+            windows = split_windows(passage, capacity, step)
+            contexts = most_context([len(each.ids) for each in windows], step)
+            for number, (window, has_most) in enumerate(zip(windows, contexts, strict=True)):
+                encoding = tokenizer.joined(question, window)
+                places.append(window_of(encoding, window, has_most))
+                ids.append(np.array(encoding.ids, np.int64))
+                segments.append(np.array(encoding.type_ids, np.int64))
+                owners.append(owner)
+                labels.append(target_in(answer, number * step, places[-1]))
+        known = all(example.answers is not None for example in examples)
+        return Features(
+            ids,
+            segments,
+            np.array(owners),
+            len(examples),
+            labels=np.array(labels, np.int64) if known else None,
+            num_cut=num_cut,
+            places=places,
+        )
+
+    def decode(
+        self, outputs: list[np.ndarray], features: Features, examples: Sequence[SpanExample]
+    ) -> list[SpanPrediction]:
+        windows: list[list[int]] = [[] for _ in examples]
+        for sequence, owner in enumerate(features.owners.tolist()):
+            windows[owner].append(sequence)
+        return [
+            self._answer(example.passage, [(outputs[i], features.places[i]) for i in numbers])
+            for example, numbers in zip(examples, windows, strict=True)
+        ]
+
+    def _answer(self, passage: str, windows: list[tuple[np.ndarray, Window]]) -> SpanPrediction:
+        candidates = np.concatenate([self._candidates(logits, place) for logits, place in windows])
+        none_scores = [none_score(logits, self.output.answerable) for logits, _ in windows]
+        order = np.argsort(-candidates[:, 0], kind="stable")
+        best, seen = [], set()
+        for score, start, end in candidates[order]:
+            text = passage[int(start) : int(end)]
+            first = int(start) + len(text) - len(text.lstrip())  # some tokenizers include the space before a word
+            text = text.strip()
+            if text and text not in seen:
+                seen.add(text)
+                best.append((float(score), text, first, first + len(text)))
+            if len(best) == self.num_best:
+                break
+        if not best:
+            return SpanPrediction("", 0, 0, -MASKED_LOGIT, ())
+        probabilities = softmax(np.array([score for score, *_ in best]))
+        n_best = tuple(Answer(*each[1:], float(p)) for each, p in zip(best, probabilities, strict=True))
+        no_answer = min(none_scores) - (0.0 if self.output.answerable else best[0][0])
+        first = n_best[0]
+        if self.or_none and no_answer > self.threshold:
+            return SpanPrediction("", 0, 0, no_answer, n_best)
+        return SpanPrediction(first.text, first.start, first.end, no_answer, n_best)
+
+    def _candidates(self, logits: np.ndarray, place: Window) -> np.ndarray:
+        """(score, start, end) of the best spans of a window; start and end in characters of the passage."""
+        start, end = logits[place.first : place.last, 0], logits[place.first : place.last, 1]
+        starts = np.flatnonzero(place.has_most_context)
+        ends = starts[:, None] + np.arange(self.longest_answer)
+        mask = ends < len(end)
+        starts, ends = np.broadcast_to(starts[:, None], ends.shape)[mask], ends[mask]
+        sums = start[starts] + end[ends]
+        num_kept = CANDIDATE_FACTOR * self.num_best
+        if len(sums) > num_kept:
+            kept = np.argpartition(-sums, num_kept)[:num_kept]
+            starts, ends, sums = starts[kept], ends[kept], sums[kept]
+        return np.stack([sums, place.offsets[starts, 0], place.offsets[ends, 1]], 1)
+
+    def scorer(self, examples: Sequence[SpanExample], predictions: list[SpanPrediction]) -> Scorer:
+        rules = RULES[self.rules]
+        per_question = 100 * np.array(
+            [
+                rules.score(prediction.answer, each.answers)
+                for each, prediction in zip(examples, predictions, strict=True)
+            ]
+        )
+        has_answer = np.array([bool(each.answers) for each in examples])
+
+        def score(chosen: np.ndarray | None = None) -> dict[str, float]:
+            values = per_question if chosen is None else per_question[chosen]
+            answerable = has_answer if chosen is None else has_answer[chosen]
+            scores = {"exact": values[:, 0].mean(), "f1": values[:, 1].mean()}
+            if self.or_none:
+                for name, subset in (("HasAns", values[answerable]), ("NoAns", values[~answerable])):
+                    if len(subset):
+                        scores |= {f"{name}_exact": subset[:, 0].mean(), f"{name}_f1": subset[:, 1].mean()}
+            return {name: float(value) for name, value in scores.items()}
+
+        return score
+
+    def average(self, logits: np.ndarray) -> np.ndarray:
+        return logits.mean(0)
+
+    def predicted(self, outputs: np.ndarray) -> np.ndarray:
+        """Start, end, and whether there is no answer."""
+        ends = outputs[:-1] if self.output.answerable else outputs
+        return np.append(ends.argmax(0), outputs[-1].argmax(-1) if self.output.answerable else 0)
+
+    def tuned(self, examples: Sequence[SpanExample], predictions: list[SpanPrediction]) -> "Spans":
+        if not self.or_none:
+            return self
+        return replace(self, threshold=self.best_threshold(examples, predictions))
+
+    def best_threshold(self, examples: Sequence[SpanExample], predictions: list[SpanPrediction]) -> float:
+        """The threshold with the best F1 on these examples, by the official search."""
+        keys = [str(i) for i in range(len(examples))]
+        none_scores = dict(zip(keys, (each.no_answer_score for each in predictions), strict=True))
+        answers = dict(zip(keys, (each.n_best[0].text if each.n_best else "" for each in predictions), strict=True))
+        gold = dict(zip(keys, (each.answers for each in examples), strict=True))
+        return measured.best_threshold(none_scores, answers, gold, "f1", RULES[self.rules])[1]
+
+    def thresholded(self, predictions: list[SpanPrediction]) -> list[SpanPrediction]:
+        if not self.or_none:
+            return predictions
+        return [
+            replace(each, answer="", start=0, end=0)
+            if each.no_answer_score > self.threshold
+            else replace(each, answer=best.text, start=best.start, end=best.end)
+            if (best := each.n_best[0] if each.n_best else None)
+            else each
+            for each in predictions
+        ]
+
+    def describe(self, example: SpanExample, prediction: SpanPrediction) -> dict[str, Any]:
+        return {
+            "question": example.question,
+            "answer": prediction.answer,
+            "start": prediction.start,
+            "end": prediction.end,
+            "probability": prediction.n_best[0].probability if prediction.n_best else 0.0,
+            "no_answer_score": prediction.no_answer_score,
+            "n_best": [each._asdict() for each in prediction.n_best[:5]],
+        }
+
+    def constant(self, gold: list) -> tuple[str, Predict] | None:
+        return ("leaving every question unanswered", _unanswered) if self.or_none else None
+
+    def majority(self, train: Sequence[SpanExample]) -> Predict:
+        if not self.or_none:
+            raise ValueError("the majority baseline needs questions without an answer here: use the tfidf baseline")
+        return _unanswered
+
+    def degenerate(self, examples: Sequence[SpanExample], predictions: list[SpanPrediction]) -> str | None:
+        if any(each.answers for each in examples) and not any(each.answer for each in predictions):
+            return "it leaves every question unanswered"
+        return None
+
+    @classmethod
+    def confusion(cls, judged: Judged) -> Confusion | None:
+        if not judged.or_none:
+            return None
+        names = ("has no answer", "has an answer")
+        pairs = [(names[bool(row["gold"])], names[bool(row.get("answer"))]) for row in judged.rows]
+        return confusion_matrix(pairs, list(names), "questions")
+
+    @classmethod
+    def mistakes(cls, rows: list[dict[str, Any]], most: int) -> tuple[str, list[Mistake]]:
+        missed = [row for row in rows if is_miss(row)]
+        missed.sort(key=lambda row: (not row.get("answer"), -confidence(row)))
+        found = []
+        for row in missed[:most]:
+            gold = " / ".join(dict.fromkeys(map(str, row["gold"]))) or "no answer"
+            note = f"probability {percent(confidence(row))}" if row.get("answer") else "not answered"
+            predicted = cut(str(row.get("answer") or "no answer"), 200)
+            found.append(Mistake(str(row.get("key", "")), shown_texts(row), cut(gold, 200), predicted, note))
+        order = "most confident answers without a word in common with a gold answer"
+        return f"{order}, of {len(missed):,} in {len(rows):,} questions", found
+
+    @classmethod
+    def by_length(cls, rows: list[dict[str, Any]]) -> list[tuple[str, int, int]]:
+        """Questions without a gold answer are left out; the length is that of the first gold answer, and misses are
+        defined by `is_miss`."""
+        answered = [(max(1, len(row["gold"][0].split())), is_miss(row)) for row in rows if row["gold"]]
+        found = []
+        for shortest, longest, label in LENGTHS:
+            missed = [miss for length, miss in answered if shortest <= length <= longest]
+            found.append((label, len(missed), sum(missed)))
+        return [each for each in found if each[1]]
+
+    @classmethod
+    def sample_input(cls, has_pair: bool) -> tuple[str, str]:
+        return "Who wrote the letter?", "The teacher wrote the letter in the morning."
+
+    @classmethod
+    def forward_code(cls, given: tuple[str, str], has_double_heads: bool) -> str:
+        return (
+            f'inputs = tokenizer({given[0]!r}, {given[1]!r}, return_tensors="pt")\n'
+            "found = model(**inputs)\n"
+            "first, last = int(found.start_logits.argmax()), int(found.end_logits.argmax())\n"
+            'tokenizer.decode(inputs["input_ids"][0, first : last + 1])'
+        )
+
+    def onnx_code(self, num_rows: int, has_pair: bool) -> tuple[list, str]:
+        return [("Who wrote it?", "It was written by a teacher in 1543.")], (
+            'start, end = (each[0] for each in session.run(["start_logits", "end_logits"], fed))\n'
+            "passage = [i for i, part in enumerate(rows[0].sequence_ids) if part == 1]\n"
+            "spans = [(start[i] + end[j], i, j) for i in passage for j in passage if i <= j < i + 30]\n"
+            "_, first, last = max(spans)\n"
+            "print(texts[0][1][rows[0].offsets[first][0] : rows[0].offsets[last][1]])\n"
+        )
+
+    def submission(
+        self, saved: "SavedTask", examples: Sequence[SpanExample], predictions: list[SpanPrediction], ending: str
+    ) -> dict[str, str]:
+        pairs = list(zip(examples, predictions, strict=True))
+        if saved.name == "coqa":
+            return {f"predictions{ending}.json": _json([_turn(*pair) for pair in pairs])}
+        files = {f"predictions{ending}.json": _json({each.key: found.answer for each, found in pairs})}
+        if self.or_none:
+            probabilities = {each.key: _no_answer_probability(found, self.threshold) for each, found in pairs}
+            files[f"na_prob{ending}.json"] = _json(probabilities)
+        return files
+
+
+def _unanswered(examples: Sequence[SpanExample]) -> list[SpanPrediction]:
+    return [SpanPrediction("", 0, 0, 0.0, ()) for _ in examples]
+
+
+def _turn(example: SpanExample, prediction: SpanPrediction) -> dict:
+    story, _, turn = example.key.partition("#")[0].rpartition("-")
+    return {"id": story, "turn_id": int(turn), "answer": prediction.answer or "unknown"}
+
+
+def _no_answer_probability(prediction: SpanPrediction, threshold: float) -> float:
+    return 0.5 * (1 + math.tanh((prediction.no_answer_score - threshold) / 2))
+
+
+def _json(value: object) -> str:
+    return json.dumps(value, ensure_ascii=False) + "\n"
+
+
+def is_miss(row: dict) -> bool:
+    """True if the predicted answer shares no word with any gold answer.
+
+    For a question without a gold answer: True if the model gave one.
+    """
+    predicted = _words(row.get("answer") or "")
+    if not row["gold"]:
+        return bool(row.get("answer"))
+    return not any(predicted & _words(gold) for gold in row["gold"])
+
+
+def _words(text: str) -> set[str]:
+    """The lower-cased words without articles, unless there are only articles; a text without letters or digits counts
+    as one word."""
+    words = set(re.findall(r"\w+", text.lower()))
+    return words - ARTICLES or words or {text.strip()} - {""}

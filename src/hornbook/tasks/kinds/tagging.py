@@ -1,0 +1,328 @@
+"""A tag per word, predicted at its first token. Long sentences are split into overlapping windows; each word is
+predicted in the window where it has the most context."""
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from hornbook.metrics import tagging as measured
+from hornbook.metrics.breakdown import (
+    Confusion,
+    Fragment,
+    Judged,
+    Mistake,
+    Tally,
+    confusion_matrix,
+    tag_type,
+    tally_classes,
+)
+from hornbook.models.outputs import Output
+from hornbook.tasks.features import Features, Scorer, softmax
+from hornbook.tasks.kind import Parts, Predict, TaskKind, first_field, is_list_of_texts
+from hornbook.tasks.kinds.texts import ONE, run_and_decode
+from hornbook.tasks.reading.columns import OWN_TAGS, WORDS
+from hornbook.tasks.reading.notes import Notes, RequestedColumns
+from hornbook.tasks.reading.sentences import read_sentences, sentence_in, words_of
+from hornbook.tasks.records import DataSet, TaggedExample
+from hornbook.tasks.schemes import Scheme, from_bio, repaired, scheme_of, to_bio
+
+if TYPE_CHECKING:
+    from hornbook.tasks.datasets import KnownDataSet, OwnLayout
+    from hornbook.tasks.saved import SavedTask
+    from hornbook.text.tokenizer import Tokenizer
+
+
+@dataclass(frozen=True)
+class TagPrediction:
+    tags: tuple[str, ...]  # one per word
+    probabilities: tuple[float, ...]
+
+
+@dataclass(frozen=True)
+class Tagging(TaskKind):
+    """Tags are in BIO if they mark entities, otherwise plain, such as parts of speech."""
+
+    name = "tagging"
+    in_words = "one tag per word"
+    takes = "a text, or a list of words"
+    example = TaggedExample
+    output_kind = "tokens"
+    default_measures = ("entity_f1", "tag_accuracy")
+    has_labels = True
+    unit = "word"
+    pipeline = "token-classification"
+    hf_class = "ForTokenClassification"
+    decoding = (
+        "print([(row.tokens[i], labels[k]) for row, ks in zip(rows, logits.argmax(-1)) for i, k in enumerate(ks)])\n"
+    )
+
+    output: Output
+    measures: tuple[str, ...]  # entity_f1, or tag_accuracy
+
+    @classmethod
+    def own_layout(cls, may_be_none: bool = False) -> "OwnLayout":
+        return OWN_TAGS
+
+    @classmethod
+    def read_file(
+        cls, path: Path, entry: "KnownDataSet", requested: RequestedColumns, notes: Notes
+    ) -> list[TaggedExample]:
+        return read_sentences(path, requested, notes)
+
+    @classmethod
+    def from_fields(cls, key: str, fields: Mapping[str, Any]) -> TaggedExample | None:
+        name = first_field(fields, WORDS)
+        return None if name is None else sentence_in(key, fields[name], name)
+
+    @classmethod
+    def from_text(cls, key: str, text: str) -> TaggedExample:
+        return TaggedExample(key, words_of(text), text=text)
+
+    @classmethod
+    def from_list(cls, key: str, items: Sequence[Any]) -> TaggedExample | None:
+        return TaggedExample(key, tuple(items)) if is_list_of_texts(items) else None
+
+    @classmethod
+    def prepared(cls, parts: Parts, notes: Notes) -> tuple[Parts, Scheme]:
+        """Tags that mark entities are converted to BIO."""
+        scheme = scheme_of(example.tags for examples in parts.values() for example in examples if example.tags)
+        if scheme == "plain":
+            notes.log("tags: plain, one per word")
+            return parts, scheme
+        notes.log(f"tags: {scheme}" + ("" if scheme == "BIO" else ", read as BIO"))
+        parts = {part: [_repaired(each, scheme, part, notes) for each in examples] for part, examples in parts.items()}
+        return parts, scheme
+
+    @classmethod
+    def output_for(cls, data: DataSet, head: str, pairs: str, answerable: bool) -> Output:
+        return Output("tokens", len(data.labels), data.labels)
+
+    @classmethod
+    def details_for(cls, named: "KnownDataSet", data: DataSet) -> dict[str, Any]:
+        return {"measures": list(named.measures) if data.scheme != "plain" else ["tag_accuracy"]}
+
+    @classmethod
+    def build(cls, output: Output, details: Mapping[str, Any]) -> "Tagging":
+        has_entities = any(label.startswith(("B-", "I-")) for label in output.labels)
+        default = cls.default_measures if has_entities else ("tag_accuracy",)
+        return cls(output, tuple(details.get("measures") or default))
+
+    def encode(self, examples: Sequence[TaggedExample], tokenizer: "Tokenizer", longest: int) -> Features:
+        index = {label: i for i, label in enumerate(self.output.labels)}
+        capacity = longest - tokenizer.num_special(False)
+        ids, segments, owners, places, labels = [], [], [], [], []
+        for owner, (example, tokens) in enumerate(
+            zip(examples, tokenizer.pieces_of_words([list(each.words) for each in examples]), strict=True)
+        ):
+            windows = [tokens]
+            if len(tokens.ids) > capacity:
+                tokens.truncate(capacity, stride=capacity // 2)
+                windows = [tokens, *tokens.overflowing]
+            encodings = [tokenizer.joined(window) for window in windows]
+            for window, first_tokens in zip(encodings, _first_tokens(encodings), strict=True):
+                targets = np.full(len(window.ids), -1)
+                if example.tags is not None:
+                    for word, token in first_tokens:
+                        targets[token] = index.get(example.tags[word], -1)
+                ids.append(np.array(window.ids, np.int64))
+                segments.append(np.array(window.type_ids, np.int64))
+                owners.append(owner)
+                places.append(first_tokens)
+                labels.append(targets)
+        known = all(each.tags is not None for each in examples)
+        return Features(
+            ids, segments, np.array(owners), len(examples), token_labels=labels if known else None, places=places
+        )
+
+    def decode(
+        self, outputs: list[np.ndarray], features: Features, examples: Sequence[TaggedExample]
+    ) -> list[TagPrediction]:
+        labels = self.output.labels
+        # For words that the tokenizer drops, which have no token to predict a tag at.
+        default = "O" if "O" in labels else labels[0]
+        tags = [[default] * len(each.words) for each in examples]
+        probabilities = [[0.0] * len(each.words) for each in examples]
+        for logits, owner, first_tokens in zip(outputs, features.owners.tolist(), features.places, strict=True):
+            distributions = softmax(logits)
+            for word, token in first_tokens:
+                best = int(distributions[token].argmax())
+                tags[owner][word], probabilities[owner][word] = labels[best], float(distributions[token, best])
+        return [TagPrediction(tuple(a), tuple(b)) for a, b in zip(tags, probabilities, strict=True)]
+
+    def scorer(self, examples: Sequence[TaggedExample], predictions: list[TagPrediction]) -> Scorer:
+        pairs = [(each.tags, prediction.tags) for each, prediction in zip(examples, predictions, strict=True)]
+        num_correct = np.array([sum(a == b for a, b in zip(*pair, strict=True)) for pair in pairs])
+        total = np.array([len(gold) for gold, _ in pairs])
+        counts = np.zeros((len(pairs), 3), int)
+        if "entity_f1" in self.measures:
+            entities = [(set(measured.entities(gold)), set(measured.entities(tags))) for gold, tags in pairs]
+            counts = np.array([(len(gold & found), len(gold), len(found)) for gold, found in entities])
+
+        def score(chosen: np.ndarray | None = None) -> dict[str, float]:
+            some = slice(None) if chosen is None else chosen
+            in_both, in_gold, in_predicted = counts[some].sum(0)
+            scores = {
+                "entity_f1": 2 * in_both / max(in_gold + in_predicted, 1),
+                "precision": in_both / max(in_predicted, 1),
+                "recall": in_both / max(in_gold, 1),
+                "tag_accuracy": num_correct[some].sum() / max(total[some].sum(), 1),
+            }
+            names = self.measures + (("precision", "recall") if "entity_f1" in self.measures else ())
+            return {name: float(scores[name]) for name in names}
+
+        return score
+
+    def describe(self, example: TaggedExample, prediction: TagPrediction) -> dict[str, Any]:
+        row: dict[str, Any] = {"words": list(example.words), "tags": list(prediction.tags)}
+        if "entity_f1" in self.measures:
+            row["entities"] = _entities(example, prediction.tags)
+        return row | {"probabilities": list(prediction.probabilities)}
+
+    def without_scheme(self, prediction: TagPrediction) -> TagPrediction:
+        scheme = scheme_of([self.output.labels])
+        if scheme == "plain":
+            return prediction
+        return replace(prediction, tags=tuple(repaired(to_bio(prediction.tags, scheme))[0]))
+
+    def in_scheme(self, row: dict[str, Any], scheme: str) -> dict[str, Any]:
+        return row | {"tags": from_bio(row["tags"], scheme)} if "tags" in row else row
+
+    def constant(self, gold: list[tuple[str, ...]]) -> tuple[str, Predict]:
+        tag = Counter(tag for tags in gold for tag in tags).most_common(1)[0][0]
+        return f"tagging every word '{tag}'", lambda examples: [
+            TagPrediction((tag,) * len(each.words), ()) for each in examples
+        ]
+
+    def majority(self, train: Sequence[TaggedExample]) -> Predict:
+        counts = Counter(tag for each in train for tag in each.tags)
+        tag, num = counts.most_common(1)[0]
+        share = num / counts.total()
+        return lambda examples: [
+            TagPrediction((tag,) * len(each.words), (share,) * len(each.words)) for each in examples
+        ]
+
+    def degenerate(self, examples: Sequence[TaggedExample], predictions: list[TagPrediction]) -> str | None:
+        predicted, right = ({tag for each in side for tag in each.tags} for side in (predictions, examples))
+        return f"it tags every word '{next(iter(predicted))}'" if len(predicted) == 1 and len(right) > 1 else None
+
+    @classmethod
+    def confusion(cls, judged: Judged) -> Confusion | None:
+        tags = ((row["gold"], row["tags"]) for row in judged.rows)
+        pairs = [(tag_type(a), tag_type(b)) for gold, found in tags for a, b in zip(gold, found, strict=False)]
+        return confusion_matrix(pairs, list(dict.fromkeys(map(tag_type, judged.labels))), "words")
+
+    @classmethod
+    def tallies(cls, judged: Judged) -> list[Tally]:
+        tags = ((row["gold"], row["tags"]) for row in judged.rows)
+        if judged.has_entities:
+            return tally_classes((measured.entities(gold), measured.entities(found)) for gold, found in tags)
+        return tally_classes(([(a, 0)], [(b, 0)]) for gold, found in tags for a, b in zip(gold, found, strict=False))
+
+    @classmethod
+    def counted(cls, judged: Judged) -> str:
+        return "type of entity" if judged.has_entities else "tag"
+
+    @classmethod
+    def mistakes(cls, rows: list[dict[str, Any]], most: int) -> tuple[str, list[Mistake]]:
+        def num_wrong(row: dict) -> int:
+            return sum(a != b for a, b in zip(row["gold"], row["tags"], strict=False))
+
+        wrong = [row for row in rows if "tags" in row and num_wrong(row)]
+        wrong.sort(key=lambda row: -num_wrong(row))
+        found = []
+        for row in wrong[:most]:
+            each = zip(row.get("words") or [], row["gold"], row["tags"], strict=False)
+            fragments = [Fragment(str(word), "" if a == b else f"{a}, not {b}") for word, a, b in each]
+            note = f"{num_wrong(row)} of {len(row['tags'])} tags wrong"
+            found.append(Mistake(str(row.get("key", "")), [fragments], "", "", note))
+        order = "most wrong tags (marked as: gold, not predicted)"
+        return f"{order}, of {len(wrong):,} sentences with errors in {len(rows):,}", found
+
+    @classmethod
+    def sample_input(cls, has_pair: bool) -> str:
+        return "The teacher walked to the river in Seoul."
+
+    def onnx_code(self, num_rows: int, has_pair: bool) -> tuple[list, str]:
+        return ONE, run_and_decode(self)
+
+    def submission(
+        self, saved: "SavedTask", examples: Sequence[TaggedExample], predictions: list[TagPrediction], ending: str
+    ) -> dict[str, str]:
+        """One word per line with its tag in the scheme of the user's files; if known, the gold tag is the column
+        between, as conlleval expects."""
+        return {f"predictions{ending}.txt": "\n".join(_column_lines(examples, predictions, saved.scheme or "BIO"))}
+
+
+def _column_lines(
+    examples: Sequence[TaggedExample], predictions: Sequence[TagPrediction], scheme: str
+) -> Iterator[str]:
+    for example, prediction in zip(examples, predictions, strict=True):
+        columns = [[word.replace(" ", "_") or "_" for word in example.words]]
+        if example.tags is not None:
+            columns.append(from_bio(example.tags, scheme))
+        columns.append(from_bio(prediction.tags, scheme))
+        yield from map(" ".join, zip(*columns, strict=True))
+        yield ""
+
+
+def _repaired(example: TaggedExample, scheme: Scheme, part: str, notes: Notes) -> TaggedExample:
+    if not example.tags:
+        return example
+    read = to_bio(example.tags, scheme)
+    tags, num_changed = repaired(read)
+    if num_changed:
+        place = next(index for index, (old, new) in enumerate(zip(read, tags, strict=True)) if old != new)
+        detail = f"{example.tags[place]} on '{example.words[place]}' continues no entity"
+        notes.example_problem("broken_tags", part, example.key, detail, num_changed)
+    return replace(example, tags=tuple(tags))
+
+
+def _entities(example: TaggedExample, tags: Sequence[str]) -> list[dict[str, Any]]:
+    """Entities of a sentence. `start` and `end` are character offsets in the original text or, if unknown, in the words
+    joined by spaces."""
+    text = " ".join(example.words) if example.text is None else example.text
+    offsets = word_offsets(example.words, text)
+    found = []
+    for kind, first, after in measured.entities(tags):
+        start, end = offsets[first][0], offsets[after - 1][1]
+        place = {"start": start, "end": end, "first_word": first, "last_word": after - 1}
+        found.append({"type": kind, "text": text[start:end]} | place)
+    return found
+
+
+def word_offsets(words: Sequence[str], text: str) -> list[tuple[int, int]]:
+    """The (start, end) character offsets of each word in `text`, which contains the words in this order.
+
+    >>> word_offsets(("Ada", "ran", "."), " Ada  ran.")
+    [(1, 4), (6, 9), (9, 10)]
+    """
+    found, end = [], 0
+    for word in words:
+        start = text.index(word, end)
+        end = start + len(word)
+        found.append((start, end))
+    return found
+
+
+def _first_tokens(windows: list) -> list[list[tuple[int, int]]]:
+    """For each window the (word, token) pairs to predict at: each word's first token, in the window where it has the
+    most context."""
+    best: dict[int, tuple[float, int, int]] = {}
+    for number, window in enumerate(windows):
+        seen = set()
+        for token, word in enumerate(window.word_ids):
+            if word is None or word in seen:
+                continue
+            seen.add(word)
+            context = min(token, len(window.ids) - 1 - token)
+            # The first token of a later window may be inside a word; it loses, as it has no context to its left.
+            if word not in best or context > best[word][0]:
+                best[word] = (context, number, token)
+    chosen: list[list[tuple[int, int]]] = [[] for _ in windows]
+    for word, (_, number, token) in sorted(best.items()):
+        chosen[number].append((word, token))
+    return chosen

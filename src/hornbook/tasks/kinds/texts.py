@@ -1,0 +1,155 @@
+"""What tasks on a text or a pair of texts have in common: reading, encoding, and programs that use a model."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from hornbook.models.outputs import Output, PairEncoding
+from hornbook.tasks.features import Features
+from hornbook.tasks.kind import TaskKind, first_field
+from hornbook.tasks.reading.guess import PAIRS, TEXTS
+from hornbook.tasks.reading.rows import is_missing
+from hornbook.tasks.reading.tables import OwnTexts
+from hornbook.tasks.reading.texts import plain
+from hornbook.tasks.records import DataSet, TextExample
+
+if TYPE_CHECKING:
+    import tokenizers
+
+    from hornbook.text.tokenizer import Tokenizer
+
+ONE, TWO = ["A charming journey.", "Slow, very slow."], [("A charming journey.", "A fine film.")]
+
+
+@dataclass(frozen=True)
+class TextKind(TaskKind):
+    """The head maps `[CLS]` to one of `output.labels`, to several of them, or to a number."""
+
+    takes = "a text, a (text, pair), or a dictionary with text and optionally pair"
+    example = TextExample
+    output_kind = "sequence"
+    pipeline = "text-classification"
+    hf_class = "ForSequenceClassification"
+    decoding = ""  # lines of Python that print what `logits` of an exported model predict
+
+    output: Output
+    measures: tuple[str, ...]
+
+    @classmethod
+    def own_layout(cls, may_be_none: bool = False) -> OwnTexts:
+        return OwnTexts(cls.label_kind)
+
+    @classmethod
+    def from_fields(cls, key: str, fields: Mapping[str, Any]) -> TextExample | None:
+        pair = next((names for names in PAIRS if all(name in fields for name in names)), None)
+        if pair:
+            second = fields[pair[1]]
+            return TextExample(key, plain(fields[pair[0]]), None if is_missing(second) else plain(second))
+        name = first_field(fields, TEXTS)
+        return None if name is None else TextExample(key, plain(fields[name]))
+
+    @classmethod
+    def from_text(cls, key: str, text: str) -> TextExample:
+        return TextExample(key, text)
+
+    @classmethod
+    def from_list(cls, key: str, items: Sequence[Any]) -> TextExample | None:
+        is_pair = len(items) == 2 and isinstance(items[0], str) and isinstance(items[1], str | None)
+        return TextExample(key, *items) if is_pair else None
+
+    @classmethod
+    def output_for(cls, data: DataSet, head: str, pairs: str, answerable: bool) -> Output:
+        return Output("sequence", len(data.labels), data.labels, cls.problem, head, pairs)
+
+    def encode(self, examples: Sequence[TextExample], tokenizer: "Tokenizer", longest: int) -> Features:
+        encodings, num_cut = encode_texts(examples, tokenizer, longest, self.output.pairs)
+        group_size = self.output.group_size
+        targets = self.targets(examples) if all(each.label is not None for each in examples) else None
+        if targets is not None:
+            targets = np.repeat(targets.astype(np.float32) if targets.dtype == float else targets, group_size, 0)
+        return Features(
+            ids=[np.array(each.ids, np.int64) for each in encodings],
+            segments=[np.array(each.type_ids, np.int64) for each in encodings],
+            owners=np.repeat(np.arange(len(examples)), group_size),
+            num_examples=len(examples),
+            labels=targets,
+            group_size=group_size,
+            num_cut=num_cut,
+        )
+
+    def targets(self, examples: Sequence[TextExample]) -> np.ndarray:
+        """The labels as numbers, one value or row per example; -1 for unknown classes."""
+        raise NotImplementedError
+
+    def onnx_code(self, num_rows: int, has_pair: bool) -> tuple[list, str]:
+        texts, change = TWO if has_pair else ONE, ""
+        if self.output.pairs != "joint":  # the two texts of a pair, or its two orders, are two rows
+            texts = ONE if self.output.pairs == "separate" else [TWO[0], TWO[0][::-1]]
+            change = "fed = {name: each[None] for name, each in fed.items()}\n"
+        return texts, change + run_and_decode(self)
+
+
+def run_and_decode(task: TaskKind) -> str:
+    """Lines of Python that run an exported model and print its predictions."""
+    labels = f"labels = {list(task.output.labels)}\n" if task.has_labels else ""
+    return f'logits = session.run(["logits"], fed)[0]\n{labels}{task.decoding}'
+
+
+def encode_texts(
+    examples: Sequence[TextExample], tokenizer: "Tokenizer", longest: int, pairs: PairEncoding = "joint"
+) -> tuple:
+    """(encodings with special tokens, at least one token each; number of truncated texts). In a pair the longer text is
+    truncated first, as published; with `pairs="both"` both orders are truncated identically."""
+    first = tokenizer.encode_batch([each.text for each in examples])
+    has_pair = [each.pair is not None for each in examples]
+    second = iter(tokenizer.encode_batch([each.pair for each in examples if each.pair is not None]))
+    encodings, num_cut = [], 0
+    for one, paired in zip(first, has_pair, strict=True):
+        two = next(second) if paired else None
+        if pairs != "joint" and two is None:
+            raise ValueError(
+                f"--pair-encoding {pairs} is for pairs of texts, but an example has only one text; give a pair (--pair "
+                "names its column) or leave the option out"
+            )
+        if pairs == "separate":
+            capacity = longest - tokenizer.num_special(False)
+            num_cut += (len(one.ids) > capacity) + (len(two.ids) > capacity)
+            for each in (one, two):
+                each.truncate(capacity)
+                encodings.append(_never_empty(tokenizer.joined(each), tokenizer))
+            continue
+        capacity = longest - tokenizer.num_special(paired)
+        if pairs == "both" and len(one.ids) == len(two.ids):
+            capacity -= capacity % 2  # an odd token would go to one of the two texts depending on their order
+        num_cut += cut_pair(one, two, capacity)
+        encodings.append(_never_empty(tokenizer.joined(one, two), tokenizer))
+        if pairs == "both":
+            encodings.append(_never_empty(tokenizer.joined(two, one), tokenizer))
+    return encodings, num_cut
+
+
+def _never_empty(encoding: "tokenizers.Encoding", tokenizer: "Tokenizer") -> "tokenizers.Encoding":
+    """The encoding, or the end-of-text token alone if the encoding is empty: the head needs a token to read."""
+    if encoding.ids:
+        return encoding
+    if tokenizer.end_id is None:
+        raise ValueError("a text is empty and the tokenizer has no end-of-text token to encode it as: remove the text")
+    return tokenizer.backend.encode(tokenizer.token(tokenizer.end_id), add_special_tokens=False)
+
+
+def cut_pair(one, two, capacity: int) -> bool:
+    """Truncates the longer text until both fit in `capacity` tokens. Returns whether anything was truncated."""
+    first, second = len(one.ids), 0 if two is None else len(two.ids)
+    if first + second <= capacity:
+        return False
+    if two is None:
+        one.truncate(capacity)
+        return True
+    shorter = min(first, second)
+    keep_shorter = min(shorter, capacity // 2)
+    keep_longer = capacity - keep_shorter
+    one.truncate(keep_longer if first > second else keep_shorter)
+    two.truncate(keep_shorter if first > second else keep_longer)
+    return True

@@ -1,0 +1,112 @@
+"""Sentences to tag: texts, lists of words, and files of them."""
+
+import json
+import unicodedata
+from collections import Counter
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from hornbook.tasks.reading.columns import OWN_TAGS, TABLES, WORDS
+from hornbook.tasks.reading.content import lines_of
+from hornbook.tasks.reading.notes import Notes, RequestedColumns
+from hornbook.tasks.reading.rows import is_missing, read_table
+from hornbook.tasks.reading.tables import find_column
+from hornbook.tasks.reading.texts import key_of, plain
+from hornbook.tasks.records import TaggedExample
+from hornbook.tasks.schemes import repaired, scheme_of, to_bio
+
+SPLIT_COLUMNS = ("words", "tokens")  # texts in columns of these names are already split into words by spaces
+COLUMN_FILES = (".conll", ".conllu", ".bio", ".iob", ".iob2", ".tsv")
+MOSTLY = 0.9  # fraction of lines
+
+
+def words_of(text: str) -> tuple[str, ...]:
+    """The words of a text, split at white space; punctuation around a word is split off, inside a word it is kept.
+
+    >>> words_of('Ms. Lee said: "don\\'t go (to Paris)."')
+    ('Ms', '.', 'Lee', 'said', ':', '"', "don't", 'go', '(', 'to', 'Paris', ')', '.', '"')
+    """
+    found: list[str] = []
+    for chunk in text.split():
+        first, last = 0, len(chunk)
+        while first < last and _is_punctuation(chunk[first]):
+            first += 1
+        while last > first and _is_punctuation(chunk[last - 1]):
+            last -= 1
+        found += [*chunk[:first], *([chunk[first:last]] if first < last else []), *chunk[last:]]
+    return tuple(found)
+
+
+def _is_punctuation(character: str) -> bool:
+    return unicodedata.category(character)[0] in "PS"
+
+
+def sentence_in(key: str, cell: Any, column: str) -> TaggedExample:
+    """A table cell, either a list of words or a text, as a sentence."""
+    return TaggedExample(key, words_in(cell, column), text=cell if isinstance(cell, str) else None)
+
+
+def words_in(cell: Any, column: str) -> tuple[str, ...]:
+    """The words of a table cell, which is either a list of words or a text."""
+    if is_missing(cell):
+        return ()
+    if not isinstance(cell, str):
+        return tuple(map(plain, cell))
+    return tuple(cell.split()) if column.lower() in SPLIT_COLUMNS else words_of(cell)
+
+
+def read_sentences(path: Path, requested: RequestedColumns, notes: Notes) -> list[TaggedExample]:
+    suffix = path.suffix.lower()
+    if suffix in TABLES:
+        return _table_of_sentences(path, requested, notes)
+    if suffix in COLUMN_FILES or _has_columns(lines_of(path, Notes())):
+        return _in_bio(OWN_TAGS.read({"test": [path]}, RequestedColumns(requested.text), notes)["test"])
+    return [TaggedExample(str(number), words_of(line), text=line) for number, line in enumerate(lines_of(path, notes))]
+
+
+def _in_bio(examples: list[TaggedExample]) -> list[TaggedExample]:
+    scheme = scheme_of(example.tags for example in examples if example.tags)
+    if scheme == "plain":
+        return examples
+    return [
+        replace(each, tags=tuple(repaired(to_bio(each.tags, scheme))[0])) if each.tags else each for each in examples
+    ]
+
+
+def _has_columns(lines: list[str]) -> bool:
+    """Whether the lines are words in columns: mostly the same number of fields, and blank lines between sentences."""
+    widths = Counter(len(line.split()) for line in lines if line.strip() and not line.startswith("#"))
+    has_blanks = any(not line.strip() for line in lines[1:-1])
+    return has_blanks and max(widths.values(), default=0) > MOSTLY * widths.total()
+
+
+def _table_of_sentences(path: Path, requested: RequestedColumns, notes: Notes) -> list[TaggedExample]:
+    table = read_table(path, notes)
+    if not table.rows:
+        return []
+    trained = requested.trained.get("text")  # of split words; the inputs may be running text in another column
+    name = requested.text or (trained if trained in table.columns else None)
+    if len(table.columns) == 1 and name is None:
+        column = table.columns[0]
+    else:
+        column = find_column(table, name, WORDS, "text", num_sure=2)
+    notes.log(f"columns: words = '{column}'")
+    found = []
+    for number, row in enumerate(table.rows):
+        if row.broken:
+            notes.problem(f"kept_{row.broken[0]}", table.file, row.place, row.broken[1])
+        cell = row.fields.get(column)
+        found.append(sentence_in(key_of(row, None, number), _parsed_list(cell), column))
+    return found
+
+
+def _parsed_list(cell: object) -> object:
+    """The list in a cell that contains a JSON list as text; other cells unchanged."""
+    if isinstance(cell, str) and cell.lstrip().startswith("["):
+        try:
+            value = json.loads(cell)
+        except json.JSONDecodeError:
+            return cell
+        return value if isinstance(value, list) else cell
+    return cell

@@ -1,0 +1,76 @@
+"""The overlapping windows of a long passage, and where its answers are in them."""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from hornbook.tasks.records import SpanExample
+
+
+class Window(NamedTuple):
+    """The passage tokens of one sequence: indices `first` to `last` (exclusive) in the sequence, their offsets in the
+    passage, and whether each token has the most context in this window."""
+
+    first: int
+    last: int
+    offsets: np.ndarray  # start and end in characters, (last - first) x 2
+    has_most_context: np.ndarray
+
+
+def answer_tokens(example: SpanExample, passage) -> tuple[int, int] | None:
+    """(first, last) passage token that overlaps the first answer with a known start; None if no start is known or the
+    tokenizer drops all of its characters."""
+    located = zip(example.starts, example.answers or (), strict=False)
+    start, answer = next(((start, answer) for start, answer in located if start >= 0), (-1, ""))
+    if start < 0:
+        return None
+    end = start + len(answer)
+    offsets = np.array(passage.offsets, np.int64).reshape(-1, 2)
+    touched = np.flatnonzero((offsets[:, 0] < end) & (start < offsets[:, 1]))
+    return (int(touched[0]), int(touched[-1])) if len(touched) else None
+
+
+def target_in(answer: tuple[int, int] | None, window_start: int, place: Window) -> tuple[int, int]:
+    """(start, end) positions in the sequence; (0, 0), that is `[CLS]`, unless the window contains the whole answer."""
+    if answer is None or answer[0] < window_start or answer[1] >= window_start + len(place.offsets):
+        return 0, 0
+    shift = place.first - window_start
+    return answer[0] + shift, answer[1] + shift
+
+
+def split_windows(passage, capacity: int, step: int) -> list:
+    """The passage in windows of `capacity` tokens, one every `step` tokens, up to the one that contains its end."""
+    if len(passage.ids) <= capacity:
+        return [passage]
+    passage.truncate(capacity, stride=capacity - step)
+    return [passage, *passage.overflowing]
+
+
+def most_context(lengths: list[int], step: int) -> list[np.ndarray]:
+    """For each window, whether each of its tokens has the most context (minimum of left and right) in this window."""
+    total = step * (len(lengths) - 1) + lengths[-1]
+    best, holder = np.full(total, -1.0), np.zeros(total, np.int64)
+    for number, length in enumerate(lengths):
+        within = np.arange(length)
+        context = np.minimum(within, length - 1 - within) + 0.01 * length
+        place = slice(number * step, number * step + length)
+        better = context > best[place]
+        best[place] = np.where(better, context, best[place])
+        holder[place] = np.where(better, number, holder[place])
+    return [holder[number * step : number * step + length] == number for number, length in enumerate(lengths)]
+
+
+def window_of(encoding, window, has_most_context: np.ndarray) -> Window:
+    tokens = [i for i, segment in enumerate(encoding.sequence_ids) if segment == 1]
+    first, last = (tokens[0], tokens[-1] + 1) if tokens else (0, 0)
+    # Offsets of `window`, not `encoding`: adding special tokens makes a byte-level tokenizer trim offsets again, which
+    # cuts off letters.
+    return Window(first, last, np.array(window.offsets, np.int64).reshape(-1, 2), has_most_context)
+
+
+def none_score(logits: np.ndarray, answerable: bool) -> float:
+    """The score of "no answer" in a window: that of the span at `[CLS]`, or with `answerable` the classifier's logit of
+    no answer minus its logit of an answer."""
+    if answerable:
+        return float(logits[-1, 1] - logits[-1, 0])
+    return float(logits[0, 0] + logits[0, 1])
