@@ -21,6 +21,7 @@ from hornbook.interop.folder import read_weights
 from hornbook.runs.finetuning import run as running
 from hornbook.runs.finetuning.api import finetune
 from hornbook.runs.finetuning.settings import searched_lrs
+from hornbook.train.checkpoint import Checkpoints
 from hornbook.train.metrics import read_metrics
 
 QUIET = {"log": lambda words: None}
@@ -136,6 +137,16 @@ def test_a_run_that_was_killed_after_training_is_finished(tmp_path, encoder):
         (result.out / name).unlink()
     again = finetune(encoder, data, out=tmp_path / "run", epochs=1, overrides=FAST, resume=True, **QUIET)
     assert again.scores == result.scores and (result.out / "README.md").exists()
+
+
+def test_a_run_that_was_killed_at_its_very_end_is_cleaned_up(tmp_path, encoder):
+    words = {"data": made_up(), "out": tmp_path / "run", "epochs": 1, "overrides": FAST, **QUIET}
+    finetune(encoder, **words)
+    last = Checkpoints(tmp_path / "run").last()
+    (last / "optimizer.safetensors").write_bytes(b"not yet removed")
+    (tmp_path / "run" / "README.md").unlink()
+    finetune(encoder, **words, resume=True)
+    assert [path.name for path in last.iterdir()] == ["state.json"] and (tmp_path / "run" / "README.md").exists()
 
 
 def test_ctrl_c_saves_and_the_verb_goes_on(tmp_path, encoder):

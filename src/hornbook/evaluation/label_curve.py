@@ -27,13 +27,14 @@ from hornbook.lifecycle.run_folder import SCORES, RunFolder
 from hornbook.metrics.bootstrap import mean_interval
 from hornbook.runs.finetuning.inputs import Inputs, Log, open_inputs
 from hornbook.runs.finetuning.record import FinetuneRequest, refuse_other_data, write_task_record
-from hornbook.runs.finetuning.run import Result, run_once
+from hornbook.runs.finetuning.run import Result, clean_up, run_once
 from hornbook.tasks.records import DataSet, Example
 from hornbook.train.device import torch_settings_restored
 from hornbook.train.loop import Outcome, Status
 from hornbook.train.randomness import seed_of
 
 WAYS = ("random", "features", "finetune", "tfidf")
+FINETUNED = ("random", "finetune")
 FIRST_SIZE, GROWTH = 32, 4
 LEAST_STEPS = 100  # training steps: three epochs over 32 examples would be three steps
 NUM_VALIDATIONS = 3  # whatever the number of epochs: each validation is a chance to select a lucky checkpoint on dev
@@ -88,11 +89,14 @@ def label_curve(
     for number, (size, way, seed) in enumerate(pieces, 1):
         folder = _folder(out, way, size, seed)
         if (folder / SCORES).exists():
+            if way in FINETUNED and not (folder / "README.md").exists():  # killed before its last steps
+                clean_up(folder)
+            _drop_weights(folder, keep_models)
             continue
         log(f"{number} of {len(pieces)}: {way}, {size:,} examples, seed {seed}")
         piece = replace(request, seed=seed, overrides=request.overrides | {"examples": size})
         examples = _sample(inputs, size, seed)
-        if way in ("finetune", "random") or (way == "features" and inputs.saved.task.unit == "passage"):
+        if way in FINETUNED or (way == "features" and inputs.saved.task.unit == "passage"):
             result = _train(way, folder, piece, inputs, examples, on_progress)
         elif way == "features":
             opened = _with_train(inputs, with_defaults(piece), examples)
@@ -101,11 +105,14 @@ def label_curve(
             result = baseline_labelled(way, folder, piece, _with_train(inputs, piece, examples), vectors=vectors)
         if isinstance(result, Outcome):
             return result
-        if not keep_models:
-            for weights in folder.rglob("*.safetensors"):
-                weights.unlink()
+        _drop_weights(folder, keep_models)
         _write(out, ways, sizes, seeds)
     return _write(out, ways, sizes, seeds)
+
+
+def _drop_weights(folder: Path, keep_models: bool) -> None:
+    for weights in () if keep_models else folder.rglob("*.safetensors"):
+        weights.unlink()
 
 
 def _sample(inputs: Inputs, size: int, seed: int) -> list[Example]:

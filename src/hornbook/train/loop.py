@@ -17,7 +17,7 @@ from hornbook.batch import Batch
 from hornbook.data.loader import batches
 from hornbook.files import read_json, write_json
 from hornbook.lifecycle.locking import run_lock
-from hornbook.train.checkpoint import Checkpoints, read_checkpoint
+from hornbook.train.checkpoint import Checkpoints, read_checkpoint, read_state
 from hornbook.train.device import Runtime
 from hornbook.train.guard import Guard, Trouble
 from hornbook.train.metrics import MetricsLog
@@ -365,7 +365,7 @@ class _Loop:
                 self._log_event("spike", f"at step {step} {what}; continuing, as there is no checkpoint yet")
                 return False
             raise Diverged(f"at step {step} {what}, and there is no checkpoint to roll back to; lower optimizer.lr")
-        back_to = read_json(checkpoint / "state.json")["step"]
+        back_to = read_state(checkpoint)["step"]
         if back_to in self.skips.rolled_back_to:
             if trouble.kind == "spike":
                 self._log_event("spike", f"at step {step} {what}; continuing, as it was rolled back once already")

@@ -21,7 +21,14 @@ def save_projections(folder: Path, model: nn.Module) -> None:
 
 def load_projections(folder: Path, model: nn.Module) -> None:
     if isinstance(model, DistillationPair) and len(model.projections):
-        model.projections.load_state_dict(load_file(Path(folder) / FILE))
+        path = Path(folder) / FILE
+        try:
+            model.projections.load_state_dict(load_file(path))
+        except (SafetensorError, OSError, RuntimeError) as error:
+            reason = str(error).splitlines()[0]
+            raise ValueError(
+                f"{path} is damaged ({reason}): delete the folder {folder} and resume from the checkpoint before it"
+            ) from None
 
 
 def read_projections(folder: Path) -> dict[str, Tensor]:

@@ -172,7 +172,9 @@ def run_earlier_stages(
         stage_settings = with_steps(settings.of_stage(number), inputs)
         job, student = _stage(inputs, stage_settings, recipe, teacher, kept, runtime)
         if is_trained(folder, stage_settings):
-            job.load_model(Checkpoints(folder).last())
+            last = Checkpoints(folder).last()
+            Checkpoints(folder).publish(last)  # the run may have been killed while it did
+            job.load_model(last)
         else:
             log(_stage_message(number, stages, stage_settings))
             log_where_it_resumes(folder, stage_settings, log)

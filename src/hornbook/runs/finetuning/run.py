@@ -72,7 +72,7 @@ from hornbook.tasks.features import Features
 from hornbook.tasks.kind import TaskKind
 from hornbook.tasks.records import Example
 from hornbook.tasks.saved import save_task
-from hornbook.train.checkpoint import Checkpoints
+from hornbook.train.checkpoint import Checkpoints, read_state
 from hornbook.train.device import Runtime, decide, prepare
 from hornbook.train.loop import Job, Outcome, Status, train
 from hornbook.train.metrics import read_metrics
@@ -111,7 +111,7 @@ def run_once(
         settings = settings_of(run)
         runtime = decide(settings.runtime, 0.0, run["runtime"]["threads"], run["runtime"]["compiles"])
         if folder.is_finished:
-            write_card(out)
+            clean_up(out)  # the run may have been killed before or during it
             return read_result(out)
     else:
         settings = with_steps(inputs.settings, inputs)
@@ -162,7 +162,7 @@ def run_once(
 
 def read_result(out: Path) -> Result:
     """The result of a finished run, from its files."""
-    found, state = read_json(out / SCORES), read_json(Checkpoints(out).last() / "state.json")
+    found, state = read_json(out / SCORES), read_state(Checkpoints(out).last())
     ended = "finished early" if state["ended_early"] else "finished"
     outcome = Outcome(ended, state["step"], state["tokens"], state["seconds"], {}, state["best"], state["best_step"])
     return Result(out, found["parts"], found["decided_by"], found["degenerate"], outcome)
@@ -320,6 +320,11 @@ def _finish(
     folder.publish(out / "best")  # from where the run is loaded
     _draw_attention(out, inputs, model)
     write_json(out / SCORES, {"decided_by": job.decided_by, "degenerate": wrong, "parts": parts})
+    clean_up(out)
+
+
+def clean_up(out: Path) -> None:
+    """Removes the checkpoints of a finished run and writes its model card."""
     for trained in (out, *(out / STAGES).glob("*")):
         Checkpoints(trained).keep_only_state()
     write_card(out)

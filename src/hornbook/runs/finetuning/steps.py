@@ -5,10 +5,9 @@ from pathlib import Path
 from typing import Any
 
 from hornbook import config as configuration
-from hornbook.files import read_json
 from hornbook.runs.finetuning.inputs import Inputs, Log
 from hornbook.runs.finetuning.settings import FinetuneSettings
-from hornbook.train.checkpoint import Checkpoints
+from hornbook.train.checkpoint import Checkpoints, read_state
 
 LONGEST_WITHOUT_VALIDATION = 1000  # steps
 
@@ -31,7 +30,7 @@ def is_trained(out: Path, settings: FinetuneSettings) -> bool:
     last = Checkpoints(out).last()
     if last is None:
         return False
-    state = read_json(last / "state.json")
+    state = read_state(last)
     return state["ended_early"] or state["step"] >= settings.schedule.steps
 
 
