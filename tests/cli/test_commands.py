@@ -1,8 +1,12 @@
 """The way from text to a report as a person meets it, each verb with --json."""
 
+import json
 from pathlib import Path
 
 from tiny import TINY_WORDS
+
+from hornbook.config import iter_settings
+from hornbook.runs.pretraining.settings import settings_in
 
 
 def test_the_whole_way(hornbook, tmp_path, tiny_text_file):
@@ -44,6 +48,20 @@ def test_show_lists_what_is_read(hornbook, tiny_run):
     assert {"masking.probability", "data.layout", "data.single_segment_probability"} <= bert.keys() - gpt.keys()
     on_task = hornbook("finetune", tiny_run, "--task", "mrpc", "--show", "--json").answer
     assert "epochs" in on_task and not {"schedule.steps", "batch.tokens", "validation.tokens"} & on_task.keys()
+
+
+def test_what_is_shown_is_what_runs(hornbook, tmp_path, tiny_corpus):
+    """The vocabulary of the corpus, the steps of --tokens, the shorter warmup and the interval of validations."""
+    run = tmp_path / "run"
+    words = ["pretrain", "roberta-base", "--corpus", tiny_corpus, "--tokens", 4000, *TINY_WORDS, "--json"]
+    shown = hornbook(*words, "--show").answer
+    assert hornbook(*words, "--out", run).status == 0
+    resumed = hornbook("pretrain", "roberta-base", "--out", run, "--resume", "--show", "--json").answer
+    recorded = json.loads((run / "run.json").read_text())
+    values = {each.name: each.value for each in iter_settings(settings_in(recorded))}
+    assert shown == resumed == json.loads(json.dumps({name: values[name] for name in shown}))
+    assert values.keys() - shown.keys() == set(recorded["unused"])
+    assert shown["schedule.warmup_steps"] < 24_000 and shown["validation.every_steps"]
 
 
 def test_goes_on_from_a_model_with_more_words(hornbook, tmp_path, tiny_run, tiny_text_file):

@@ -154,6 +154,22 @@ def parse_overrides(pairs: list[str] | None, device: str = "auto") -> dict[str, 
     return overrides | as_overrides(device=None if device == "auto" else device)
 
 
+def recorded_settings(out: Path | None, resume: bool):
+    """The settings of the run that --resume would continue, or None if there is none."""
+    from hornbook.lifecycle.run_folder import recorded
+
+    run = recorded(out) if resume else {}
+    if not run:
+        return None
+    if run["command"] == "finetune-text":
+        from hornbook.evaluation.prompting.teaching import settings_in
+    elif "task" in run:
+        from hornbook.runs.finetuning.record import settings_of as settings_in
+    else:
+        from hornbook.runs.pretraining.settings import settings_in
+    return settings_in(run)
+
+
 def show_settings(settings, as_json: bool, new_model=None, hidden: tuple[str, ...] = ()) -> None:
     """Prints every setting that is used and not `hidden`, with its value and description; those of a `new_model` first,
     where it is not part of the settings."""

@@ -14,6 +14,7 @@ from hornbook.cli.app import (
     check_writable,
     parse_overrides,
     print_json,
+    recorded_settings,
     report_interruption,
     show_settings,
 )
@@ -89,6 +90,9 @@ def distill_command(
     if sum(each is not None for each in (steps, tokens, minutes)) > 1:
         raise ValueError("give only one of --steps, --tokens and --minutes")
     more = {name: value for name, value in (on_text | on_task).items() if value is not None}
+    if show and (settings := recorded_settings(out, resume)) is not None:
+        show_settings(settings, as_json)
+        return
     if show:
         request = {
             "corpora": corpus or [],

@@ -6,7 +6,17 @@ from typing import Annotated
 
 import typer
 
-from hornbook.cli.app import Device, Json, Overwrite, app, check_writable, parse_overrides, print_json, show_settings
+from hornbook.cli.app import (
+    Device,
+    Json,
+    Overwrite,
+    app,
+    check_writable,
+    parse_overrides,
+    print_json,
+    recorded_settings,
+    show_settings,
+)
 from hornbook.cli.overwriting import RUN, overwriting
 
 PRESET_HELP = (
@@ -52,7 +62,10 @@ def pretrain_command(
         raise ValueError("give only one of --steps, --tokens and --minutes")
     if show:
         amount = {"steps": steps, "tokens": tokens, "minutes": minutes, "batch_tokens": batch_tokens, "seed": seed}
-        _show(preset, corpus or [], base, amount, overrides, as_json)
+        if (settings := recorded_settings(out, resume)) is not None:
+            show_settings(settings, as_json)
+        else:
+            _show(preset, corpus or [], base, amount, overrides, as_json)
         return
     if out is None or (not corpus and not (resume and (out / "run.json").exists())):
         missing = "--out" if out is None else "--corpus"

@@ -18,6 +18,7 @@ from hornbook.cli.app import (
     log_problems,
     parse_overrides,
     print_json,
+    recorded_settings,
     refuse_unused_options,
     report_interruption,
     show_settings,
@@ -89,6 +90,9 @@ def finetune_command(
     overrides |= as_overrides(head=head, pair_encoding=pair_encoding)
     named = {"epochs": epochs, "lr": lr, "batch_size": batch_size, "seed": seed}
     columns = {"text": text, "pair": pair, "label": label, "delimiter": delimiter, "encoding": encoding}
+    if show and (settings := recorded_settings(out, resume)) is not None:
+        show_settings(settings, as_json)
+        return
     if task == "text" or (task is None and resume and _is_text_run(out)):
         from hornbook.cli.prompting import finetune_as_text
 

@@ -42,51 +42,34 @@ def changed_values(recorded: Mapping[str, Any], now: Mapping[str, Any], prefix: 
 
 
 def other_request(recorded: Mapping[str, Any], request: RunRequest, settings: Any = None) -> list[Difference]:
-    """The options and settings of a request that differ from the recorded request, or from the `settings` that were
-    resolved from it; without settings, overrides are compared as they were given."""
-    if settings is None:
-        before = type(request)(**recorded)
-        known = before.all_overrides() | before.overrides
-    else:
-        known = recorded["overrides"]
-    given = request.all_overrides() | request.overrides
-    free = {name for name in given if settings is None or name.startswith(request.not_settings)}
-    return [
-        *other_options(recorded, request.options()),
-        *(
-            Difference(name, known.get(name), given[name])
-            for name in given
-            if name in free and str(known.get(name)) != str(given[name])
-        ),
-        *other_settings(settings, known, {name: value for name, value in given.items() if name not in free}),
-    ]
-
-
-def other_settings(settings: Any, recorded: Mapping[str, Any], given: Mapping[str, Any]) -> list[Difference]:
-    """The given settings, by dotted name, whose value differs from the one in the resolved `settings`.
-
-    `recorded` has the values as first given, before they were resolved; a value equal to that one is not a difference.
-    """
-    found = []
-    for name, value in given.items():
-        if name in recorded and str(recorded[name]) == str(value):
+    """The options and settings of a request that differ from the recorded request and from the `settings` that were
+    resolved from it; without settings, overrides are compared only as they were given."""
+    before = type(request)(**recorded)
+    as_given = before.overrides | before.all_overrides()
+    found = other_options(recorded, request.options())
+    for name, value in (request.overrides | request.all_overrides()).items():
+        if name in as_given and str(as_given[name]) == str(value):
             continue
-        table, _, inside = name.partition(".")
-        before, now = _value(settings, name), value
-        if isinstance(values := getattr(settings, table, None), dict):  # settings of their own names, such as stages
+        group, _, inside = name.partition(".")
+        if settings is None or name.startswith(request.not_settings):
+            found.append(Difference(name, as_given.get(name), value))
+        elif isinstance(values := getattr(settings, group, None), dict):  # such as stages, whose names are not fields
             if str(values.get(inside)) != str(value):
                 found.append(Difference(name, values.get(inside), value))
-            continue
-        try:
-            now = _value(configuration.with_overrides(settings, {name: value}), name)
-        except configuration.UnknownSetting:
-            raise
-        except ValueError:  # invalid together with the recorded settings, so it differs
-            found.append(Difference(name, before, value))
-            continue
-        if before != (tuple(now) if isinstance(now, list) else now):
-            found.append(Difference(name, before, value))
+        elif (resolved := _value(settings, name)) != _overridden(settings, name, value):
+            found.append(Difference(name, resolved, value))
     return found
+
+
+def _overridden(settings: Any, name: str, value: Any) -> Any:
+    """The value that a setting would have if it were overridden; the error if it would be invalid."""
+    try:
+        now = _value(configuration.with_overrides(settings, {name: value}), name)
+    except configuration.UnknownSetting:
+        raise
+    except ValueError as error:  # invalid together with the recorded settings, so it differs
+        return error
+    return tuple(now) if isinstance(now, list) else now
 
 
 def _option(name: str) -> str:

@@ -10,7 +10,7 @@ Shapes: T tokens, D width.
 import dataclasses
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Any, Literal
+from typing import Literal
 
 import torch
 import torch.nn.functional as F
@@ -105,21 +105,6 @@ class Electra(Encoder):
         if not reads_cls(output):
             return None
         return ClsLayer(config.width, F.gelu, 0.0 if output.type.is_grouped else config.head_dropout)
-
-    @classmethod
-    def finetuning(cls, config: EncoderConfig, task: str) -> dict[str, Any]:
-        """Appendix B of the paper; that the layer-wise decay starts two above the top block is only in its code."""
-        lr = 3e-4 if config.width <= 256 else 1e-4 if config.width <= 768 else 5e-5
-        settings = {
-            "optimizer.lr": lr,
-            "optimizer.weight_decay": 0.0,
-            "optimizer.bias_correction": False,
-            "layers.decay": 0.8 if config.width <= 768 else 0.9,
-            "layers.decay_from": "electra",
-            "schedule.shape": "multiplied",
-        }
-        settings |= {"epochs": 10.0} if task in ("rte", "sts-b") else {}
-        return settings | ({"task.swapped_pairs": True} if task in ("mrpc", "sts-b") else {})
 
     def rtd_logits(self, x_TD: Tensor) -> Tensor:
         """The logit that each token was replaced, T."""

@@ -24,7 +24,7 @@ from hornbook.config import setting
 from hornbook.models.heads import last_tokens
 from hornbook.models.naming import TASK_CLASSES, Naming
 from hornbook.models.outputs import MASKED_LOGIT, Output
-from hornbook.models.transformer import BASE_WIDTH, Activation, Transformer, TransformerConfig
+from hornbook.models.transformer import Activation, Transformer, TransformerConfig
 from hornbook.nn.attention import Direction
 from hornbook.nn.int8 import Int8Linear
 
@@ -238,20 +238,6 @@ class Gpt1(Gpt):
         activations={"gelu": "gelu_tanh", "relu": "relu"},  # its gelu is the tanh approximation
         task_classes={"sequence": TASK_CLASSES["sequence"], "choice": DOUBLE_HEADS},
     )
-
-    @classmethod
-    def finetuning(cls, config: Gpt1Config, task: str) -> dict[str, Any]:
-        """Sections 3.3 and 4.1 of the paper. Narrow models use the learning rate for their width instead."""
-        settings = {
-            "task.format": "gpt1",
-            "task.lm_weight": 0.5,
-            "batch_size": 32,
-            "epochs": 3.0,
-            "optimizer.eps": 1e-8,
-            "schedule.warmup_fraction": 0.002,
-        }
-        settings |= {"optimizer.lr": 6.25e-5} if config.width >= BASE_WIDTH else {}
-        return settings | ({"task.pair_encoding": "both"} if task in ("mrpc", "qqp", "sts-b") else {})
 
 
 class Gpt2(Gpt):

@@ -200,11 +200,6 @@ class Transformer(nn.Module):
         return config
 
     @classmethod
-    def finetuning(cls, config: TransformerConfig, task: str) -> dict[str, Any]:
-        """The family's published fine-tuning settings by dotted name, where they differ from the defaults."""
-        return {}
-
-    @classmethod
     def config_from_outside(cls, hf_config: dict) -> TransformerConfig:
         """Our config for the contents of a `config.json`; `ValueError` for unsupported features."""
         return cls.config_kind(**cls.naming.settings_in(hf_config))

@@ -15,6 +15,13 @@ from hornbook.report import wording
 from hornbook.report.exported import is_exported
 
 TOKENS = {"mlm": "masked token", "clm": "next token"}  # loss terms that predict tokens, and which tokens
+RESULTS_OF = {  # the results of commands that train no model of their own, so that their run has no curves
+    "baseline": "scores.json",
+    "probe": "scores.json",
+    "label-curve": "curve.json and curve.png",
+    "prompt": "scores.json",
+    "reproduce": "results.json",
+}
 NOT_LOSSES = {"kind", "step", "loss", "grad_norm", "lr", "tokens", "tokens_per_second", "seconds"}
 
 
@@ -36,10 +43,10 @@ class RunRecord:
         if not (folder / "run.json").is_file():
             raise ValueError(f"{folder} is not a run: it has no run.json; give the --out folder of a run")
         run = read_json(folder / "run.json")
-        if run.get("command") in ("baseline", "probe", "label-curve"):
-            what = "curve.json and curve.png" if run["command"] == "label-curve" else "scores.json"
+        if (command := run.get("command")) in RESULTS_OF:
             raise ValueError(
-                f"{folder} is a {run['command']} and has no report: see its {what}, or run hornbook info {folder}"
+                f"{folder} is a {command} and has no report: see its {RESULTS_OF[command]}, or run hornbook info "
+                f"{folder}"
             )
         if not isinstance(run.get("settings"), dict):
             raise ValueError(f"{folder} is not a run: its run.json has no settings and was not written by hornbook")

@@ -131,10 +131,10 @@ def finetune_text(
     request = TextRequest(str(model), str(Path(data).resolve()), overrides=overrides or {})
     if run is not None:
         before = run["request"] | {"data": request.data}  # the file may have moved; its documents are compared below
-        folder.refuse(other_request(before, request, _settings_in(run)))
+        folder.refuse(other_request(before, request, settings_in(run)))
     joint = read_joint(data)
     trained, tokenizer = opened_gpt(model)
-    settings = text_settings(trained, request.overrides) if run is None else _settings_in(run)
+    settings = text_settings(trained, request.overrides) if run is None else settings_in(run)
     found = documents(joint, tokenizer, trained.config.max_positions, settings.learns, log)
     fingerprint, before = _fingerprint(found), (None, None)
     if run is None:
@@ -186,10 +186,10 @@ def _fingerprint(found: Documents) -> str:
 def _check(run: dict[str, Any]) -> None:
     TextRequest(**run["request"])
     run["runtime"]["threads"], run["runtime"]["compiles"], run["inputs"]["data"]["fingerprint"]
-    _settings_in(run)
+    settings_in(run)
 
 
-def _settings_in(run: dict[str, Any]) -> TextSettings:
+def settings_in(run: dict[str, Any]) -> TextSettings:
     return configuration.from_dict(TextSettings, run["settings"])
 
 

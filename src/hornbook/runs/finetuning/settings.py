@@ -7,10 +7,11 @@ from typing import Any, Literal
 from hornbook import config as configuration
 from hornbook.config import MANY, Typed, setting
 from hornbook.models.outputs import HeadKind, PairEncoding
-from hornbook.models.transformer import Transformer
+from hornbook.models.transformer import BASE_WIDTH, Transformer
 from hornbook.objectives.distillation.matching import Recipe
 from hornbook.objectives.distillation.objective import DistillationSettings
 from hornbook.runs.augmentation.settings import AugmentationSettings
+from hornbook.runs.finetuning.presets import family_settings
 from hornbook.tasks.datasets import KnownDataSet
 from hornbook.train.loop import LoopSettings
 from hornbook.train.settings import (
@@ -25,7 +26,7 @@ from hornbook.train.settings import (
 
 PUBLISHED_LR, LARGE_LR = 5e-5, 2e-5  # of base and large models
 SEARCHED_LRS = (5e-5, 4e-5, 3e-5, 2e-5)  # published; scaled with the model's width like the learning rate itself
-BASE_WIDTH, LARGE_WIDTH = 768, 1024
+LARGE_WIDTH = 1024
 MAX_LR = 1e-3
 EARLIER_EPOCHS = 10.0  # epochs of a stage before the last whose recipe does not set them
 LARGE_DATA = 100_000  # examples, as in MNLI, QQP and QNLI: TinyBERT halved the epochs of its first stage for these
@@ -200,7 +201,7 @@ def settings_for(
 
 def published_for(known: KnownDataSet, trained: Transformer | None, settings: FinetuneSettings) -> dict[str, Any]:
     """The published settings of the model's family, except for those that the run does not use."""
-    published = {} if trained is None else trained.finetuning(trained.config, known.name)
+    published = {} if trained is None else family_settings(trained, known.name)
     return {name: value for name, value in published.items() if configuration.why_unused(settings, name) is None}
 
 

@@ -1,0 +1,42 @@
+"""Published fine-tuning settings of model families by dotted name, where they differ from the defaults."""
+
+from typing import Any
+
+from hornbook.models.electra import Electra
+from hornbook.models.gpt import Gpt1
+from hornbook.models.transformer import BASE_WIDTH, Transformer
+
+
+def family_settings(model: Transformer, task: str) -> dict[str, Any]:
+    """The published settings of the model's family for a task; empty if they are the defaults."""
+    if isinstance(model, Electra):
+        return _electra(model.config.width, task)
+    return _gpt1(model.config.width, task) if isinstance(model, Gpt1) else {}
+
+
+def _electra(width: int, task: str) -> dict[str, Any]:
+    """Appendix B of the paper; that the layer-wise decay starts two above the top block is only in its code."""
+    settings = {
+        "optimizer.lr": 3e-4 if width <= 256 else 1e-4 if width <= 768 else 5e-5,
+        "optimizer.weight_decay": 0.0,
+        "optimizer.bias_correction": False,
+        "layers.decay": 0.8 if width <= 768 else 0.9,
+        "layers.decay_from": "electra",
+        "schedule.shape": "multiplied",
+    }
+    settings |= {"epochs": 10.0} if task in ("rte", "sts-b") else {}
+    return settings | ({"task.swapped_pairs": True} if task in ("mrpc", "sts-b") else {})
+
+
+def _gpt1(width: int, task: str) -> dict[str, Any]:
+    """Sections 3.3 and 4.1 of the paper. Narrow models use the learning rate for their width instead."""
+    settings = {
+        "task.format": "gpt1",
+        "task.lm_weight": 0.5,
+        "batch_size": 32,
+        "epochs": 3.0,
+        "optimizer.eps": 1e-8,
+        "schedule.warmup_fraction": 0.002,
+    }
+    settings |= {"optimizer.lr": 6.25e-5} if width >= BASE_WIDTH else {}
+    return settings | ({"task.pair_encoding": "both"} if task in ("mrpc", "qqp", "sts-b") else {})
