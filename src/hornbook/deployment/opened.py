@@ -17,7 +17,6 @@ from hornbook.interop.hub import model_folder
 from hornbook.interop.onnx import FILE, OnnxModel, is_exported, load_any
 from hornbook.models.flops import forward_flops, shape_of
 from hornbook.models.outputs import Output
-from hornbook.models.padded import rows_together
 from hornbook.models.transformer import Transformer
 from hornbook.report.exported import FILE as EXPORT
 from hornbook.tasks.features import Features
@@ -48,9 +47,7 @@ class Opened:
     @property
     def group_size(self) -> int:
         """Sequences per input."""
-        if not rows_together(self.output):
-            return 1
-        return self.predictor.task.num_endings if self.output.type.is_grouped else 2
+        return 1 if self.predictor is None else self.predictor.task.group_size
 
     def with_threads(self, num_threads: int) -> "Opened":
         """The model on this number of CPU threads, which an ONNX session fixes when opened; for torch models see

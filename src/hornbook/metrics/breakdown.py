@@ -133,11 +133,11 @@ class Mistake:
     predicted: str
     note: str
 
-
-def shown_texts(row: dict[str, Any]) -> list[list[Fragment]]:
-    """The input texts of a row."""
-    found = [row[name] for name in ("text", "pair", "context", "question") if row.get(name)]
-    return [[Fragment(cut(str(text)))] for text in found]
+    @classmethod
+    def of(cls, row: dict[str, Any], gold: str, predicted: str, note: str) -> "Mistake":
+        """A mistake on a row, with its input texts."""
+        found = [row[name] for name in ("text", "pair", "context", "question") if row.get(name)]
+        return cls(str(row.get("key", "")), [[Fragment(cut(str(text)))] for text in found], gold, predicted, note)
 
 
 def confidence(row: dict[str, Any]) -> float:

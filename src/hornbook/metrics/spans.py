@@ -212,3 +212,14 @@ def _check_complete(given: Mapping[str, object], required: Mapping[str, object],
             f"{len(missing)} of {len(required)} questions have no {what}, the first is '{missing[0]}'; "
             f"give one for every question (an empty string predicts that there is no answer)"
         )
+
+
+def have_common_word(answer: str, gold: str) -> bool:
+    """Whether two answers share a word, regardless of case; articles count only if there are no other words."""
+    return bool(_plain_words(answer) & _plain_words(gold))
+
+
+def _plain_words(text: str) -> set[str]:
+    """A text without letters or digits counts as one word."""
+    words = set(re.findall(r"\w+", text.lower()))
+    return words - {"a", "an", "the"} or words or {text.strip()} - {""}

@@ -9,6 +9,7 @@ import numpy as np
 if TYPE_CHECKING:
     from hornbook.batch import Batch
 
+Outputs = list[np.ndarray]  # of a model, one per unit; for tokens and spans, per sequence
 Scorer = Callable[[np.ndarray | None], dict[str, float]]  # scores of the examples with these indices; None: all
 
 

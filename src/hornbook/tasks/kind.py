@@ -10,7 +10,7 @@ its published head for the task's `output`.
 | head | `output_kind`, `problem`, `output_for` |
 | encode, decode, score | `encode`, `decode`, `scorer`, `describe`, `average`, `predicted`, `tuned` |
 | baseline | `constant`, `majority`, `degenerate`, `unit`, `label_kind` |
-| augment, prompt | the example class: `changeable`, `changes`, `prompt` |
+| augment, prompt, explain | on the class of examples: `changeable`, `changes`, `prompt`, `sequence` |
 | report | `in_words`, `confusion`, `tallies`, `mistakes`, `sample_input`, `pipeline`, `submission` |
 """
 
@@ -22,7 +22,7 @@ import numpy as np
 
 from hornbook.metrics.breakdown import Confusion, Judged, Mistake, Tally
 from hornbook.models.outputs import Output
-from hornbook.tasks.features import Features, Scorer, softmax
+from hornbook.tasks.features import Features, Outputs, Scorer, softmax
 from hornbook.tasks.reading.guess import LabelKind
 from hornbook.tasks.reading.notes import Notes, RequestedColumns
 from hornbook.tasks.records import DataSet, Example
@@ -49,10 +49,12 @@ class TaskKind:
     output_kind: ClassVar[str]  # one of models.outputs.OUTPUT_TYPES
     problem: ClassVar[str] = "single"
     default_measures: ClassVar[tuple[str, ...]]  # of a user's own files; the first one selects models
+    saved_fields: ClassVar[tuple[str, ...]] = ("measures",)  # of a task, in `task.json`
     has_labels: ClassVar[bool] = False  # labels are names, whose list is read from the data
     in_percent: ClassVar[bool] = False  # scores are in percent, otherwise fractions
     max_length: ClassVar[int | None] = None  # default maximum number of tokens; None: the model's
     truncated: ClassVar[str] = "texts"  # what is counted as truncated
+    unscored_hint: ClassVar[str] = ""  # what to do about examples that `is_scored` rejects
     tab_separated: ClassVar[str] = ""  # what a tab on each line of a text file must separate; "": it need not have any
     unit: ClassVar[Literal["text", "word", "ending", "passage"]] = "text"  # what shallow models predict
     label_kind: ClassVar[LabelKind] = "class"  # of a unit
@@ -89,15 +91,17 @@ class TaskKind:
 
     @classmethod
     def from_fields(cls, key: str, fields: Mapping[str, Any]) -> Example | None:
-        """The input in a dictionary with lower-case names; None if fields are missing. Also for strings and lists:"""
+        """The input in a dictionary with lower-case names; None if fields are missing."""
         raise NotImplementedError
 
     @classmethod
     def from_text(cls, key: str, text: str) -> Example | None:
+        """The input in a string; None if a string cannot be one."""
         return None
 
     @classmethod
     def from_list(cls, key: str, items: Sequence[Any]) -> Example | None:
+        """The input in a tuple or list; None if it cannot be one."""
         return None
 
     @classmethod
@@ -118,8 +122,6 @@ class TaskKind:
     def hint(cls, data: DataSet) -> str | None:
         """A hint if another kind of task is likely to fit the data better."""
         return None
-
-    unscored_hint: ClassVar[str] = ""  # what to do about examples that `is_scored` rejects
 
     @classmethod
     def statistics(cls, data: DataSet) -> dict[str, Any] | None:
@@ -143,11 +145,14 @@ class TaskKind:
         """The task for a model output and the details of `task.json`, which may be missing."""
         return cls(output, tuple(details.get("measures") or cls.default_measures))
 
-    saved_fields: ClassVar[tuple[str, ...]] = ("measures",)
-
     def details(self) -> dict[str, Any]:
         """What `task.json` holds of this task."""
         return {name: getattr(self, name) for name in self.saved_fields}
+
+    @property
+    def group_size(self) -> int:
+        """Number of sequences per unit."""
+        return self.output.group_size
 
     def fitting(self, example: Example) -> Self:
         """The task for examples that can be batched with this one."""
@@ -164,7 +169,7 @@ class TaskKind:
         """Examples to token sequences with targets."""
         raise NotImplementedError
 
-    def decode(self, outputs: list[np.ndarray], features: Features | None, examples: Sequence[Example]) -> list:
+    def decode(self, outputs: Outputs, features: Features | None, examples: Sequence[Example]) -> list:
         """Model outputs to predictions, one per example, in order."""
         raise NotImplementedError
 

@@ -7,14 +7,14 @@ import numpy as np
 import torch
 from torch import nn
 
-from hornbook.tasks.features import Features
+from hornbook.tasks.features import Features, Outputs
 from hornbook.tasks.objective import TaskObjective
 
 AutoCast = Callable[[], object]
 
 
 class RunResult(NamedTuple):
-    outputs: list[np.ndarray]  # one array per unit; for tokens and spans, per sequence
+    outputs: Outputs
     loss: float | None
 
 

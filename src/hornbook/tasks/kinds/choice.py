@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from hornbook.metrics.breakdown import Confusion, Judged, Mistake, confidence, confusion_matrix, shown_texts
+from hornbook.metrics.breakdown import Confusion, Judged, Mistake, confidence, confusion_matrix
 from hornbook.metrics.words import number, percent
 from hornbook.models.outputs import Output
-from hornbook.tasks.features import Features, Scorer, softmax
+from hornbook.tasks.features import Features, Outputs, Scorer, softmax
 from hornbook.tasks.kind import PART, Predict, TaskKind, first_field, is_list_of_texts
 from hornbook.tasks.kinds.texts import encode_texts
 from hornbook.tasks.reading.choices import BEGINNINGS, CHOICES, CONTEXTS, NUMBERED, ChoiceLayout
@@ -104,6 +104,10 @@ class Choice(TaskKind):
         measures = tuple(details.get("measures") or cls.default_measures)
         return cls(output, int(details.get("num_endings") or cls.num_endings), measures)
 
+    @property
+    def group_size(self) -> int:
+        return self.num_endings
+
     def fitting(self, example: ChoiceExample) -> "Choice":
         return replace(self, num_endings=len(example.endings))
 
@@ -129,9 +133,7 @@ class Choice(TaskKind):
             num_cut=num_cut,
         )
 
-    def decode(
-        self, outputs: list[np.ndarray], features: Features, examples: Sequence[ChoiceExample]
-    ) -> list[ChoicePrediction]:
+    def decode(self, outputs: Outputs, features: Features, examples: Sequence[ChoiceExample]) -> list[ChoicePrediction]:
         probabilities = [softmax(logits) for logits in outputs]
         return [ChoicePrediction(int(row.argmax()), tuple(row.tolist())) for row in probabilities]
 
@@ -186,7 +188,7 @@ class Choice(TaskKind):
             of_gold = percent(number(probabilities[gold])) if gold < len(probabilities) else ""
             note = f"probability {percent(confidence(row))}" + (f", gold ending {of_gold}" if of_gold else "")
             predicted = f"ending {row['choice'] + 1}: {row.get('ending', '')}"
-            found.append(Mistake(str(row.get("key", "")), shown_texts(row), right, predicted, note))
+            found.append(Mistake.of(row, right, predicted, note))
         return f"most confident errors, of {len(wrong):,} in {len(rows):,} examples", found
 
     @classmethod

@@ -16,12 +16,11 @@ from hornbook.metrics.breakdown import (
     Tally,
     confidence,
     confusion_matrix,
-    shown_texts,
     tally_classes,
 )
 from hornbook.metrics.words import number, percent
 from hornbook.models.outputs import Output
-from hornbook.tasks.features import Features, Scorer, softmax
+from hornbook.tasks.features import Features, Outputs, Scorer, softmax
 from hornbook.tasks.kind import Predict
 from hornbook.tasks.kinds.texts import TextKind
 from hornbook.tasks.records import DataSet, TextExample
@@ -90,7 +89,7 @@ class Classification(TextKind):
         return np.array([index.get(each.label, -1) for each in examples])
 
     def decode(
-        self, outputs: list[np.ndarray], features: Features | None, examples: Sequence[TextExample]
+        self, outputs: Outputs, features: Features | None, examples: Sequence[TextExample]
     ) -> list[ClassPrediction]:
         labels = self.output.labels
         return [
@@ -154,7 +153,7 @@ class Classification(TextKind):
             probability = number((row.get("probabilities") or {}).get(row["gold"]))
             other = f", gold label {percent(probability)}" if math.isfinite(probability) else ""
             note = f"probability {percent(confidence(row))}{other}"
-            found.append(Mistake(str(row.get("key", "")), shown_texts(row), str(row["gold"]), str(row["label"]), note))
+            found.append(Mistake.of(row, str(row["gold"]), str(row["label"]), note))
         return f"most confident errors, of {len(wrong):,} in {len(rows):,} examples", found
 
     @classmethod

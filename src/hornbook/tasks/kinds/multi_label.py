@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 
 from hornbook.metrics import classification as measured
-from hornbook.metrics.breakdown import Judged, Mistake, Tally, shown_texts, tally_classes
+from hornbook.metrics.breakdown import Judged, Mistake, Tally, tally_classes
 from hornbook.metrics.words import number
-from hornbook.tasks.features import Features, Scorer
+from hornbook.tasks.features import Features, Outputs, Scorer
 from hornbook.tasks.kind import TINIEST, Predict
 from hornbook.tasks.kinds.classification import ClassPrediction, same_label
 from hornbook.tasks.kinds.texts import TextKind
@@ -35,7 +35,7 @@ class MultiLabel(TextKind):
         return np.array(rows, np.float32).reshape(len(examples), len(self.output.labels))
 
     def decode(
-        self, outputs: list[np.ndarray], features: Features | None, examples: Sequence[TextExample]
+        self, outputs: Outputs, features: Features | None, examples: Sequence[TextExample]
     ) -> list[ClassPrediction]:
         probabilities = 1 / (1 + np.exp(-np.stack(outputs))) if outputs else np.zeros((0, 0))
         return [
@@ -96,9 +96,8 @@ class MultiLabel(TextKind):
         wrong = [row for row in rows if set(row.get("labels") or []) != set(row["gold"])]
         wrong.sort(key=lambda row: -distance(row))
         found = [
-            Mistake(
-                str(row.get("key", "")),
-                shown_texts(row),
+            Mistake.of(
+                row,
                 ", ".join(row["gold"]) or "none",
                 ", ".join(row.get("labels") or []) or "none",
                 f"sum of absolute probability errors {distance(row):.2f}",

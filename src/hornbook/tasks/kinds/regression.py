@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from hornbook.metrics import regression
-from hornbook.metrics.breakdown import Mistake, shown_texts
+from hornbook.metrics.breakdown import Mistake
 from hornbook.metrics.words import number
 from hornbook.models.outputs import Output
-from hornbook.tasks.features import Features, Scorer
+from hornbook.tasks.features import Features, Outputs, Scorer
 from hornbook.tasks.kind import Predict
 from hornbook.tasks.kinds.texts import TextKind
 from hornbook.tasks.records import DataSet, TextExample
@@ -46,9 +46,7 @@ class Regression(TextKind):
     def targets(self, examples: Sequence[TextExample]) -> np.ndarray:
         return np.array([each.label for each in examples], float)
 
-    def decode(
-        self, outputs: list[np.ndarray], features: Features | None, examples: Sequence[TextExample]
-    ) -> list[float]:
+    def decode(self, outputs: Outputs, features: Features | None, examples: Sequence[TextExample]) -> list[float]:
         return np.stack(outputs)[:, 0].tolist() if outputs else []
 
     def average(self, logits: np.ndarray) -> np.ndarray:
@@ -92,8 +90,7 @@ class Regression(TextKind):
         pairs = [(number(row["gold"]), number(row["value"]), row) for row in rows if "value" in row]
         pairs.sort(key=lambda each: -abs(each[1] - each[0]))
         found = [
-            Mistake(str(row.get("key", "")), shown_texts(row), f"{gold:.2f}", f"{value:.2f}", f"{value - gold:+.2f}")
-            for gold, value, row in pairs[:most]
+            Mistake.of(row, f"{gold:.2f}", f"{value:.2f}", f"{value - gold:+.2f}") for gold, value, row in pairs[:most]
         ]
         return f"largest errors, of {len(pairs):,} examples", found
 

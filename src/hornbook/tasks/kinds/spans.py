@@ -8,7 +8,6 @@ threshold.
 
 import json
 import math
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -17,10 +16,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from hornbook.metrics import spans as measured
-from hornbook.metrics.breakdown import Confusion, Judged, Mistake, confidence, confusion_matrix, shown_texts
+from hornbook.metrics.breakdown import Confusion, Judged, Mistake, confidence, confusion_matrix
 from hornbook.metrics.words import cut, percent
 from hornbook.models.outputs import MASKED_LOGIT, Output
-from hornbook.tasks.features import Features, Scorer, softmax
+from hornbook.tasks.features import Features, Outputs, Scorer, softmax
 from hornbook.tasks.kind import PART, Predict, TaskKind, first_field
 from hornbook.tasks.reading.notes import Notes, RequestedColumns
 from hornbook.tasks.reading.squad import read_squad
@@ -42,7 +41,6 @@ RULES = {
     "coqa": measured.COQA,
 }
 LENGTHS = ((1, 1, "1 word"), (2, 3, "2 or 3 words"), (4, 7, "4 to 7 words"), (8, 10**9, "8 words or more"))
-ARTICLES = {"a", "an", "the"}
 CANDIDATE_FACTOR = 5  # candidates kept per window, relative to `num_best`: the same text may occur several times
 
 
@@ -185,9 +183,7 @@ class Spans(TaskKind):
             places=places,
         )
 
-    def decode(
-        self, outputs: list[np.ndarray], features: Features, examples: Sequence[SpanExample]
-    ) -> list[SpanPrediction]:
+    def decode(self, outputs: Outputs, features: Features, examples: Sequence[SpanExample]) -> list[SpanPrediction]:
         windows: list[list[int]] = [[] for _ in examples]
         for sequence, owner in enumerate(features.owners.tolist()):
             windows[owner].append(sequence)
@@ -323,22 +319,22 @@ class Spans(TaskKind):
 
     @classmethod
     def mistakes(cls, rows: list[dict[str, Any]], most: int) -> tuple[str, list[Mistake]]:
-        missed = [row for row in rows if is_miss(row)]
+        missed = [row for row in rows if _is_miss(row)]
         missed.sort(key=lambda row: (not row.get("answer"), -confidence(row)))
         found = []
         for row in missed[:most]:
             gold = " / ".join(dict.fromkeys(map(str, row["gold"]))) or "no answer"
             note = f"probability {percent(confidence(row))}" if row.get("answer") else "not answered"
             predicted = cut(str(row.get("answer") or "no answer"), 200)
-            found.append(Mistake(str(row.get("key", "")), shown_texts(row), cut(gold, 200), predicted, note))
+            found.append(Mistake.of(row, cut(gold, 200), predicted, note))
         order = "most confident answers without a word in common with a gold answer"
         return f"{order}, of {len(missed):,} in {len(rows):,} questions", found
 
     @classmethod
     def by_length(cls, rows: list[dict[str, Any]]) -> list[tuple[str, int, int]]:
         """Questions without a gold answer are left out; the length is that of the first gold answer, and misses are
-        defined by `is_miss`."""
-        answered = [(max(1, len(row["gold"][0].split())), is_miss(row)) for row in rows if row["gold"]]
+        defined by `_is_miss`."""
+        answered = [(max(1, len(row["gold"][0].split())), _is_miss(row)) for row in rows if row["gold"]]
         found = []
         for shortest, longest, label in LENGTHS:
             missed = [miss for length, miss in answered if shortest <= length <= longest]
@@ -397,19 +393,7 @@ def _json(value: object) -> str:
     return json.dumps(value, ensure_ascii=False) + "\n"
 
 
-def is_miss(row: dict) -> bool:
-    """True if the predicted answer shares no word with any gold answer.
-
-    For a question without a gold answer: True if the model gave one.
-    """
-    predicted = _words(row.get("answer") or "")
-    if not row["gold"]:
-        return bool(row.get("answer"))
-    return not any(predicted & _words(gold) for gold in row["gold"])
-
-
-def _words(text: str) -> set[str]:
-    """The lower-cased words without articles, unless there are only articles; a text without letters or digits counts
-    as one word."""
-    words = set(re.findall(r"\w+", text.lower()))
-    return words - ARTICLES or words or {text.strip()} - {""}
+def _is_miss(row: dict[str, Any]) -> bool:
+    """Whether the predicted answer shares no word with any gold answer or, without one, the model gave an answer."""
+    answer = row.get("answer") or ""
+    return not any(measured.have_common_word(answer, gold) for gold in row["gold"]) if row["gold"] else bool(answer)

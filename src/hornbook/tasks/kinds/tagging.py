@@ -21,7 +21,7 @@ from hornbook.metrics.breakdown import (
     tally_classes,
 )
 from hornbook.models.outputs import Output
-from hornbook.tasks.features import Features, Scorer, softmax
+from hornbook.tasks.features import Features, Outputs, Scorer, softmax
 from hornbook.tasks.kind import Parts, Predict, TaskKind, first_field, is_list_of_texts
 from hornbook.tasks.kinds.texts import ONE, run_and_decode
 from hornbook.tasks.reading.columns import OWN_TAGS, WORDS
@@ -138,9 +138,7 @@ class Tagging(TaskKind):
             ids, segments, np.array(owners), len(examples), token_labels=labels if known else None, places=places
         )
 
-    def decode(
-        self, outputs: list[np.ndarray], features: Features, examples: Sequence[TaggedExample]
-    ) -> list[TagPrediction]:
+    def decode(self, outputs: Outputs, features: Features, examples: Sequence[TaggedExample]) -> list[TagPrediction]:
         labels = self.output.labels
         # For words that the tokenizer drops, which have no token to predict a tag at.
         default = "O" if "O" in labels else labels[0]
