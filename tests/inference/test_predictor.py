@@ -1,3 +1,4 @@
+import dataclasses
 import json
 import shutil
 
@@ -59,6 +60,8 @@ def test_order_and_number_are_kept_with_empty_and_long_inputs(reviews):
     together = predictor.predict(items)
     assert predictor.num_cut == 2
     alone = [predictor.predict([item])[0] for item in items]
+    assert [place for place, each in enumerate(together) if each is None] == [1, 5]  # nothing is said about no text
+    together, alone = ([each for each in found if each] for found in (together, alone))
     assert [each.label for each in together] == [each.label for each in alone]
     for one, two in zip(together, alone, strict=True):
         assert one.probabilities == pytest.approx(two.probabilities, abs=1e-5)
@@ -75,6 +78,13 @@ def test_a_run_keeps_the_columns_that_it_was_trained_on(reviews, tmp_path):
     with pytest.raises(ValueError, match="no column 'text', which the run was trained on"):
         predictor.evaluate(tmp_path / "other.csv")
     assert predictor.evaluate(tmp_path / "other.csv", text="review", label="label")["examples"] == {"dev": 1}
+
+
+def test_dictionaries_may_use_the_columns_that_the_run_was_trained_on(reviews):
+    predictor = load_predictor(reviews)
+    expected = predictor.predict(["the river"])
+    predictor.saved = dataclasses.replace(predictor.saved, roles={"text": "Ticket text", "label": "Team"})
+    assert predictor.predict([{"Ticket text": "the river", "Team": "x"}]) == expected
 
 
 def test_more_inputs_than_are_held_at_once(reviews, monkeypatch):

@@ -372,7 +372,9 @@ def _submit(predictor, data: str | None, out: Path, as_json: bool) -> None:
     saved, found = predictor.read(data)
     parts = {name: each for name, each in found.parts.items() if name.startswith("test")}
     parts = parts or {name: each for name, each in found.parts.items() if name != "train"}
-    files = write_submission(out, saved, parts, {name: predictor.predict(each) for name, each in parts.items()})
+    files = write_submission(
+        out, saved, parts, {name: predictor.predict_examples(each) for name, each in parts.items()}
+    )
     print_result(f"{out}: {', '.join(files)}")
     missing = missing_glue(out) if saved.name != "diagnostic" and files[0].endswith(".tsv") else []
     if missing:

@@ -91,19 +91,21 @@ class Predictor:
     # ---- predicting
 
     def predict(self, items: Any, progress: Callable[[int], None] | None = None) -> Any:
-        """Returns one prediction per item, in the same order.
+        """Returns one prediction per item, in the same order; None for an item without text.
 
         An item is a text, a (text, pair), a (question, passage), a sentence or its words, a (context, endings), a
         dictionary of these by name, or an `Example`. For a data frame (pandas or polars) a data frame is returned: its
         columns followed by those of the predictions. `progress` is called with the number of items done.
         """
-        predictions = self._predict_all(items, progress)
+        examples = [example.without_label() for example in self._examples(items)]
+        found = iter(self.predict_examples([each for each in examples if not each.problem], progress))
+        predictions = [None if each.problem else next(found) for each in examples]
         if not is_frame(items):
             return predictions
         return with_predictions(items, self.describe(items, predictions))
 
-    def _predict_all(self, items: Any, progress: Callable[[int], None] | None) -> list:
-        examples = [example.without_label() for example in as_examples(items, self.saved.kind)]
+    def predict_examples(self, examples: Sequence[Example], progress: Callable[[int], None] | None = None) -> list:
+        """One prediction per example, also of those without text."""
         predictions: list[Any] = [None] * len(examples)
         self.num_cut = num_done = 0
         self.num_unlike = sum(_is_unlike(example, self.saved.has_pairs) for example in examples)
@@ -118,6 +120,9 @@ class Predictor:
                 predictions[number] = prediction
             num_done += len(numbers)
         return predictions
+
+    def _examples(self, items: Any) -> list[Example]:
+        return as_examples(items, self.saved.kind, self.saved.roles)
 
     def _groups(self, examples: Sequence[Example]) -> Iterator[tuple[TaskKind, list[int]]]:
         """Yields the task and the indices of examples to predict together: a limited number, equally many endings."""
@@ -155,7 +160,7 @@ class Predictor:
     def describe(self, items: Any, predictions: Sequence[Any]) -> list[dict[str, Any]]:
         """Returns one dictionary per item for JSON or CSV: the input and its prediction, if it has one. Tags use the
         tagging scheme of the run's training files."""
-        examples = as_examples(items, self.saved.kind)
+        examples = self._examples(items)
         rows = [
             example.inputs if prediction is None else self.task.describe(example, prediction)
             for example, prediction in zip(examples, predictions, strict=True)
@@ -243,7 +248,7 @@ class Predictor:
             scores["unlabelled"][name] = len(found.parts[name]) - len(examples)
             if not examples:
                 continue
-            predictions = self.predict(examples, progress)
+            predictions = self.predict_examples([each.without_label() for each in examples], progress)
             scores["examples"][name], scores["cut_texts"][name] = len(examples), self.num_cut
             scores["parts"][name] = with_intervals(saved.task, examples, predictions)
             scores["tables"][name] = tables(saved.task, examples, predictions)

@@ -9,8 +9,9 @@ from hornbook.tasks.reading.rows import in_memory
 from hornbook.tasks.records import Example
 
 
-def as_examples(items: Any, kind: str) -> list[Example]:
-    """One example per item, with its index as key. A data frame gives one example per row.
+def as_examples(items: Any, kind: str, roles: Mapping[str, str] | None = None) -> list[Example]:
+    """One example per item, with its index as key. A data frame gives one example per row. `roles` are the columns, by
+    role, that the run was trained on: dictionaries and rows may use their names.
 
     >>> as_examples(["good", ("a cat", "an animal")], "classification")[1].pair
     'an animal'
@@ -19,15 +20,17 @@ def as_examples(items: Any, kind: str) -> list[Example]:
         items = [items]
     elif hasattr(items, "columns") or hasattr(items, "column_names"):
         items = [row.fields for row in in_memory(items, "the table", Notes()).rows]
-    return [_example(str(number), item, kind) for number, item in enumerate(items)]
+    return [_example(str(number), item, kind, roles or {}) for number, item in enumerate(items)]
 
 
-def _example(key: str, item: Any, kind: str) -> Example:
+def _example(key: str, item: Any, kind: str, roles: Mapping[str, str]) -> Example:
     found, takes = None, KINDS[kind]
     if isinstance(item, Example):
         found = item if isinstance(item, takes.example) else None
     elif isinstance(item, Mapping):
-        found = takes.from_fields(key, {str(name).lower(): value for name, value in item.items()})
+        fields = {str(name).lower(): value for name, value in item.items()}
+        fields |= {role: item[column] for role, column in roles.items() if column in item}
+        found = takes.from_fields(key, fields)
     elif isinstance(item, str):
         found = takes.from_text(key, item)
     elif isinstance(item, tuple | list):
