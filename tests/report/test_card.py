@@ -138,7 +138,7 @@ ODD = "a: b\n# \"c\" 'd' \\ [e] {f} | & * ! % @ `g`\t---\n\x00\x1b\x7f\x85\u2028
 
 def test_odd_names_leave_the_head_valid(make_card):
     data = {"files": [ODD.replace("\ud800", "")], "examples": {"train": 1, "a|b": 2}}
-    head, text = make_card(task=ODD, model=ODD, data=data, labels=["<b>", "x`y", "a|b"])
+    head, text = make_card(task=ODD, model=ODD, inputs={"data": data}, labels=["<b>", "x`y", "a|b"])
     assert head["tags"][2] == ODD.replace("\ud800", "\ufffd") and "base_model" not in head
     assert "\\<b>" not in text.partition("labels: ")[2][:3] and "``x`y``" in text
 

@@ -387,7 +387,7 @@ def test_info_of_a_run(make_task_run):
 def test_teacher_and_copies_are_said(make_task_run):
     folder = make_task_run(leave_out=PICTURES)
     run = json.loads((folder / "run.json").read_text())
-    run |= {"teacher": {"name": "runs/large"}, "augmented_examples": 1450}
+    run["inputs"]["teacher"], run["augmented_examples"] = {"name": "runs/large"}, 1450
     (folder / "run.json").write_text(json.dumps(run))
     copies = "1,450 augmented copies of them"
     text = Page(write_report(folder)).text

@@ -9,7 +9,6 @@ The result is an ordinary GPT: `hornbook prompt RUN --task ... --shots 0` scores
 
 import dataclasses
 import hashlib
-import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -30,6 +29,7 @@ from hornbook.models.gpt import Gpt
 from hornbook.objectives.clm import ClmObjective
 from hornbook.runs.finetuning.batches import TaskBatches
 from hornbook.runs.finetuning.settings import MAX_LR, rounded, width_factor
+from hornbook.runs.finetuning.steps import with_steps
 from hornbook.tasks.features import Features
 from hornbook.text.tokenizer import Tokenizer
 from hornbook.train.device import Runtime, decide, prepare, torch_settings_restored
@@ -48,7 +48,6 @@ from hornbook.train.validation import validate
 
 COMMAND = "finetune-text"
 PUBLISHED_LR = 6.25e-5  # fine-tuning of GPT-1
-LONGEST_WITHOUT_VALIDATION = 1000  # steps
 UNITS_TOGETHER = 32  # examples per validation batch
 
 
@@ -95,7 +94,7 @@ def resolve_settings(model: str | Path, data: str | Path | None, overrides: dict
     if data is None:
         return settings
     found = documents(read_joint(data), tokenizer, trained.config.max_positions, settings.learns, log)
-    return _with_steps(settings, found.train)
+    return with_steps(settings, found.train)
 
 
 def opened_gpt(name: str | Path) -> tuple[Gpt, Tokenizer]:
@@ -138,7 +137,7 @@ def finetune_text(
     found = documents(joint, tokenizer, trained.config.max_positions, settings.learns, log)
     fingerprint, before = _fingerprint(found), (None, None)
     if run is None:
-        settings = _with_steps(settings, found.train)
+        settings = with_steps(settings, found.train)
     else:
         folder.refuse_other_input(f"the data of {data}", run["inputs"]["data"]["fingerprint"], fingerprint)
         before = run["runtime"]["threads"], run["runtime"]["compiles"]
@@ -163,16 +162,6 @@ def finetune_text(
     if outcome.ended != "stopped":
         folder.publish(folder.path / "best")
     return outcome
-
-
-def _with_steps(settings: TextSettings, features: Features) -> TextSettings:
-    steps_per_epoch = math.ceil(features.num_units / settings.batch_size)
-    steps = max(1, round(steps_per_epoch * settings.epochs))
-    overrides: dict[str, Any] = {"schedule.steps": steps}
-    overrides["runtime.log_every_steps"] = max(1, min(settings.runtime.log_every_steps, steps // 50))
-    if settings.validation.every_steps is None:
-        overrides["validation.every_steps"] = min(steps_per_epoch, LONGEST_WITHOUT_VALIDATION)
-    return configuration.with_overrides(settings, overrides)
 
 
 def _fingerprint(found: Documents) -> str:

@@ -148,7 +148,7 @@ def earlier_stages(
     """All stages except the last, as they would run from the weights in `inputs`."""
     found = []
     for number, recipe in enumerate(settings.objective.stages(is_task=True)[:-1], 1):
-        stage_settings = with_steps(settings.of_stage(number), inputs)
+        stage_settings = with_steps(settings.of_stage(number), inputs.train_features)
         job, _ = _stage(inputs, stage_settings, recipe, teacher, kept, runtime)
         found.append(Stage(out / STAGES / str(number), job, stage_settings))
     return found
@@ -169,7 +169,7 @@ def run_earlier_stages(
     stages = settings.objective.stages(is_task=True)
     for number, recipe in enumerate(stages[:-1], 1):
         folder = out / STAGES / str(number)
-        stage_settings = with_steps(settings.of_stage(number), inputs)
+        stage_settings = with_steps(settings.of_stage(number), inputs.train_features)
         job, student = _stage(inputs, stage_settings, recipe, teacher, kept, runtime)
         if is_trained(folder, stage_settings):
             last = Checkpoints(folder).last()

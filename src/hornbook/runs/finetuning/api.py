@@ -204,7 +204,7 @@ def resolve_settings(
     defaults: epochs with a teacher, and the intervals of logging and validation."""
     if data is not None:
         inputs = checked_inputs(request, data, opened, teacher, log)
-        return with_steps(inputs.settings, inputs)
+        return with_steps(inputs.settings, inputs.train_features)
     trained, _ = opened or load_folder(model_folder(request.model))
     return settings_for(known(request.task), trained, request.all_overrides(), teacher is not None)
 

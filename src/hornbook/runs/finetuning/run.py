@@ -114,7 +114,7 @@ def run_once(
             clean_up(out)  # the run may have been killed before or during it
             return read_result(out)
     else:
-        settings = with_steps(inputs.settings, inputs)
+        settings = with_steps(inputs.settings, inputs.train_features)
         runtime = decide(settings.runtime, _planned_flops(inputs, settings))
     if folder.has_record and Checkpoints(out).last() is None and not has_started_stage(out):
         log("the run was stopped before its first checkpoint: restarting from the same initial weights")
@@ -180,7 +180,7 @@ def _planned_flops(inputs: Inputs, settings: FinetuneSettings) -> float:
 def expected_seconds(inputs: Inputs, request: FinetuneRequest) -> dict[str, Any]:
     """The expected time of a run in seconds, measured on a few steps at learning rate 0. Validation is estimated at a
     third of the training cost per token, as it has only the forward pass."""
-    settings = with_steps(inputs.settings, inputs)
+    settings = with_steps(inputs.settings, inputs.train_features)
     runtime = decide(settings.runtime, _planned_flops(inputs, settings))
     prepare(runtime)
     job, model = _job(inputs, settings, request, runtime, lambda message: None, None)

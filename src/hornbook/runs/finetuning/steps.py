@@ -2,19 +2,21 @@
 
 import math
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from hornbook import config as configuration
-from hornbook.runs.finetuning.inputs import Inputs, Log
+from hornbook.runs.finetuning.inputs import Log
 from hornbook.runs.finetuning.settings import FinetuneSettings
+from hornbook.tasks.features import Features
 from hornbook.train.checkpoint import Checkpoints, read_state
 
+S = TypeVar("S")
 LONGEST_WITHOUT_VALIDATION = 1000  # steps
 
 
-def with_steps(settings: FinetuneSettings, inputs: Inputs) -> FinetuneSettings:
-    """The settings with the number of steps, and the intervals of logging and validation."""
-    steps_per_epoch = math.ceil(inputs.train_features.num_units / settings.batch_size)
+def with_steps(settings: S, features: Features) -> S:
+    """The settings with the number of steps on these training examples, and the intervals of logging and validation."""
+    steps_per_epoch = math.ceil(features.num_units / settings.batch_size)
     overrides: dict[str, Any] = {"schedule.steps": max(1, round(steps_per_epoch * settings.epochs))}
     # A short run logs often enough to see whether its loss moved.
     overrides["runtime.log_every_steps"] = max(
