@@ -161,9 +161,8 @@ def test_opens_what_transformers_saved(tmp_path, family, name):
     assert ours.output == output
     assert ours.heads == family.model.heads_for(output)
     task = load_task(tmp_path, ours.output)
-    assert task.kind == {"sequence": "classification", "tokens": "tagging"}.get(output.kind, output.kind) or (
-        name == "number" and task.kind == "regression"
-    )
+    kinds = {"single": "classification", "multi": "multi-label", "number": "regression", "tokens": "tagging"}
+    assert task.kind == kinds.get(name, output.kind)
 
 
 @pytest.mark.parametrize(("num_labels", "problem"), [(1, "number"), (2, "single"), (3, "single")])

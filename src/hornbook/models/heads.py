@@ -35,13 +35,11 @@ RowLosses = Callable[..., Tensor]  # (our logits, a teacher's, dim) to the loss 
 
 
 class TaskHead(nn.Module):
-    """The head of one kind of output. Defaults are those of logits of classes, one row per target."""
+    """The head of one kind of output; defaults are those of logits of classes, one row per target.
 
-    @classmethod
-    def build(cls, config, output: Output, cls_layer: ClsLayer | None, with_bias: bool) -> "TaskHead":
-        """`cls_layer` is the pooling layer of families without a pre-trained pooler; `with_bias`: whether the family
-        has a bias in the last layer over whole sequences."""
-        raise NotImplementedError
+    Heads are built from a model config, the output, the pooling layer `cls` of families without a pre-trained pooler,
+    and whether the family has a bias in the last layer over whole sequences.
+    """
 
     @staticmethod
     def losses(output: Output, outputs: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
@@ -84,18 +82,13 @@ class TaskHead(nn.Module):
         return rows
 
 
-def task_head(config, output: Output, cls: ClsLayer | None, scores_with_bias: bool = True) -> TaskHead:
-    """The task head for an output."""
-    return HEADS[output.kind].build(config, output, cls, scores_with_bias)
-
-
 class SequenceHead(TaskHead):
     """Logits from the pooled `[CLS]` (linear, mlp), from pairs of them, or from all tokens (cnn, bilstm, attention)."""
 
-    def __init__(self, width: int, output: Output, dropout: float, cls: ClsLayer | None = None, bias: bool = True):
+    def __init__(self, config, output: Output, cls: ClsLayer | None, with_bias: bool):
         super().__init__()
-        self.output, self.dropout, self.cls = output, nn.Dropout(dropout), cls
-        features = width
+        self.output, self.dropout, self.cls = output, nn.Dropout(config.head_dropout), cls
+        features = width = config.width
         if output.pairs == "separate":
             features = 3 * width
         elif output.head == "mlp":
@@ -108,11 +101,7 @@ class SequenceHead(TaskHead):
             features = 2 * (width // 2)
         elif output.head == "attention":
             self.inner, self.query = nn.Linear(width, width), nn.Linear(width, 1, bias=False)
-        self.out = nn.Linear(features, output.num_labels, bias=bias)
-
-    @classmethod
-    def build(cls, config, output: Output, cls_layer: ClsLayer | None, with_bias: bool) -> "SequenceHead":
-        return cls(config.width, output, config.head_dropout, cls_layer, with_bias)
+        self.out = nn.Linear(features, output.num_labels, bias=with_bias)
 
     def forward(self, x_TD: Tensor, batch: Batch, pooled_ND: Tensor | None) -> Tensor:
         return self.out(self.dropout(self._features(x_TD, batch, pooled_ND)))
@@ -169,14 +158,10 @@ class SequenceHead(TaskHead):
 class ChoiceHead(TaskHead):
     """One logit from the pooled `[CLS]` of every ending; the softmax runs over the endings of a question."""
 
-    def __init__(self, width: int, dropout: float, cls: ClsLayer | None = None):
+    def __init__(self, config, output: Output, cls: ClsLayer | None, with_bias: bool):
         super().__init__()
-        self.dropout, self.cls = nn.Dropout(dropout), cls
-        self.out = nn.Linear(width, 1)
-
-    @classmethod
-    def build(cls, config, output: Output, cls_layer: ClsLayer | None, with_bias: bool) -> "ChoiceHead":
-        return cls(config.width, config.head_dropout, cls_layer)
+        self.dropout, self.cls = nn.Dropout(config.head_dropout), cls
+        self.out = nn.Linear(config.width, 1)
 
     def forward(self, x_TD: Tensor, batch: Batch, pooled_ND: Tensor | None) -> Tensor:
         return self.out(self.dropout(pooled_ND)).view(-1, batch.group_size)
@@ -189,14 +174,10 @@ class ChoiceHead(TaskHead):
 class TokenHead(TaskHead):
     """A linear layer on every token."""
 
-    def __init__(self, width: int, num_labels: int, dropout: float):
+    def __init__(self, config, output: Output, cls: ClsLayer | None, with_bias: bool):
         super().__init__()
-        self.dropout = nn.Dropout(dropout)
-        self.out = nn.Linear(width, num_labels)
-
-    @classmethod
-    def build(cls, config, output: Output, cls_layer: ClsLayer | None, with_bias: bool) -> "TokenHead":
-        return cls(config.width, output.num_labels, config.token_dropout)
+        self.dropout = nn.Dropout(config.token_dropout)
+        self.out = nn.Linear(config.width, output.num_labels)
 
     def forward(self, x_TD: Tensor, batch: Batch, pooled_ND: Tensor | None) -> Tensor:
         return self.out(self.dropout(x_TD))
@@ -218,15 +199,11 @@ class SpanHead(TaskHead):
     """Start and end logits for every token and, if `answerable`, a classifier of answerability on the token that
     represents the sequence."""
 
-    def __init__(self, width: int, answerable: bool, dropout: float):
+    def __init__(self, config, output: Output, cls: ClsLayer | None, with_bias: bool):
         super().__init__()
-        self.dropout = nn.Dropout(dropout)
-        self.out = nn.Linear(width, 2)
-        self.answerable = nn.Linear(width, 2) if answerable else None
-
-    @classmethod
-    def build(cls, config, output: Output, cls_layer: ClsLayer | None, with_bias: bool) -> "SpanHead":
-        return cls(config.width, output.answerable, config.span_dropout)
+        self.dropout = nn.Dropout(config.span_dropout)
+        self.out = nn.Linear(config.width, 2)
+        self.answerable = nn.Linear(config.width, 2) if output.answerable else None
 
     def forward(self, x_TD: Tensor, batch: Batch, pooled_ND: Tensor | None) -> Tensor:
         logits_NS2, mask_NS = to_padded(self.out(self.dropout(x_TD)), batch)

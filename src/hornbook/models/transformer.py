@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from hornbook.batch import Batch
 from hornbook.config import Typed, setting
-from hornbook.models.heads import ClsLayer, task_head
+from hornbook.models.heads import HEADS, ClsLayer
 from hornbook.models.naming import Naming
 from hornbook.models.outputs import MASKED_LOGIT, Output, reads_cls
 from hornbook.nn.attention import Direction, prefers_dense, runs_flash
@@ -174,7 +174,7 @@ class Transformer(nn.Module):
         for name, make in self.head_makers.items():
             setattr(self, name, make(config) if name in self.heads else None)
         cls = None if output is None else self.cls_layer(config, output)
-        self.task = None if output is None else task_head(config, output, cls, self.scores_with_bias)
+        self.task = None if output is None else HEADS[output.kind](config, output, cls, self.scores_with_bias)
 
     @classmethod
     def in_words(cls) -> str:

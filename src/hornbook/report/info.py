@@ -282,7 +282,7 @@ def _head(folder: Path, config: dict) -> dict:
     problem = own.get("problem") or PROBLEMS.get(config.get("problem_type"))
     fitting = [each for each in KINDS.values() if own.get("kind") == each.output_kind or named.endswith(each.hf_class)]
     fitting.sort(key=lambda each: each.problem != problem)
-    kind = KINDS.get(task.get("kind")) or next(iter(fitting), None)
+    kind = KINDS.get(str(task.get("kind"))) or next(iter(fitting), None)
     labels = config.get("id2label") or {}
     has_labels = kind is not None and kind.has_labels
     return {

@@ -15,7 +15,7 @@ def about_plain(folder: Path) -> dict:
     run = read_json(folder / "run.json")
     request, data = run.get("request", {}), run.get("inputs", {}).get("data", {})
     scores = read_json(folder / SCORES) if (folder / SCORES).is_file() else None
-    in_percent = KINDS.get(run.get("kind"), TaskKind).in_percent
+    in_percent = KINDS.get(str(run.get("kind")), TaskKind).in_percent
     splits = {} if scores is None else scores["parts"]
     return {
         "kind": run["command"],

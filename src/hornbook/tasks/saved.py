@@ -65,7 +65,7 @@ def load_task(folder: Path, output: Output) -> SavedTask:
         kind = kind_for(output)
         return SavedTask(kind.name, kind.build(output, {}))
     details = read_json(file)
-    if details.get("kind") not in KINDS:
+    if details.get("kind") not in list(KINDS):
         raise ValueError(f"{file} has no valid 'kind', so it was not written by a run or was changed; restore it")
     columns = details.get("columns") or {}
     if not isinstance(columns, dict) or not columns.keys() <= COLUMNS or not all(map(_is_text, columns.values())):

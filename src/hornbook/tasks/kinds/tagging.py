@@ -22,7 +22,7 @@ from hornbook.metrics.breakdown import (
 )
 from hornbook.models.outputs import Output
 from hornbook.tasks.features import Features, Outputs, Scorer, softmax
-from hornbook.tasks.kind import Parts, Predict, TaskKind, first_field, is_list_of_texts
+from hornbook.tasks.kind import PART, Parts, Predict, TaskKind, first_field, is_list_of_texts
 from hornbook.tasks.kinds.texts import ONE, run_and_decode
 from hornbook.tasks.reading.columns import OWN_TAGS, WORDS
 from hornbook.tasks.reading.notes import Notes, RequestedColumns
@@ -71,7 +71,7 @@ class Tagging(TaskKind):
     def read_file(
         cls, path: Path, entry: "KnownDataSet", requested: RequestedColumns, notes: Notes
     ) -> list[TaggedExample]:
-        return read_sentences(path, requested, notes)
+        return cls.prepared({PART: read_sentences(path, requested, notes)}, Notes())[0][PART]
 
     @classmethod
     def from_fields(cls, key: str, fields: Mapping[str, Any]) -> TaggedExample | None:

@@ -3,7 +3,6 @@
 import json
 import unicodedata
 from collections import Counter
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +13,6 @@ from hornbook.tasks.reading.rows import is_missing, read_table
 from hornbook.tasks.reading.tables import find_column
 from hornbook.tasks.reading.texts import key_of, plain
 from hornbook.tasks.records import TaggedExample
-from hornbook.tasks.schemes import repaired, scheme_of, to_bio
 
 SPLIT_COLUMNS = ("words", "tokens")  # texts in columns of these names are already split into words by spaces
 COLUMN_FILES = (".conll", ".conllu", ".bio", ".iob", ".iob2", ".tsv")
@@ -61,17 +59,8 @@ def read_sentences(path: Path, requested: RequestedColumns, notes: Notes) -> lis
     if suffix in TABLES:
         return _table_of_sentences(path, requested, notes)
     if suffix in COLUMN_FILES or _has_columns(lines_of(path, Notes())):
-        return _in_bio(OWN_TAGS.read({"test": [path]}, RequestedColumns(requested.text), notes)["test"])
+        return OWN_TAGS.read({"test": [path]}, RequestedColumns(requested.text), notes)["test"]
     return [TaggedExample(str(number), words_of(line), text=line) for number, line in enumerate(lines_of(path, notes))]
-
-
-def _in_bio(examples: list[TaggedExample]) -> list[TaggedExample]:
-    scheme = scheme_of(example.tags for example in examples if example.tags)
-    if scheme == "plain":
-        return examples
-    return [
-        replace(each, tags=tuple(repaired(to_bio(each.tags, scheme))[0])) if each.tags else each for each in examples
-    ]
 
 
 def _has_columns(lines: list[str]) -> bool:
