@@ -9,9 +9,8 @@ from made_up_pieces import decided_for, leave
 from hornbook.experiments.definition import read_experiment
 from hornbook.experiments.results import write_results
 from hornbook.files import read_json, write_json
-from hornbook.report.experiment import write_experiment_page
+from hornbook.report.experiment import loss_words, notes, write_experiment_page
 from hornbook.report.experiment_picture import MIN_GAP, _spread_out, score_figure
-from hornbook.report.experiment_text import loss_words, notes
 from hornbook.report.info import describe, lines
 from hornbook.report.page import write_report
 

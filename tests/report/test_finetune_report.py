@@ -11,15 +11,20 @@ from test_page import Page
 
 from hornbook.metrics.breakdown import confusion, tallies
 from hornbook.metrics.tagging import entity_scores
-from hornbook.report.breakdown import by_length
 from hornbook.report.card import write_card
 from hornbook.report.confusion import confusion_figure
 from hornbook.report.finetuned import FinetunedRun
 from hornbook.report.info import describe, lines
-from hornbook.report.mistakes import worst_mistakes
+from hornbook.report.mistakes import by_length, worst_mistakes
 from hornbook.report.page import write_report
-from hornbook.report.several import read_curve, read_tries
-from hornbook.report.several_pictures import curve_figure, tries_figure, write_curve_picture, write_tries_picture
+from hornbook.report.several import (
+    curve_figure,
+    read_curve,
+    read_tries,
+    tries_figure,
+    write_curve_picture,
+    write_tries_picture,
+)
 
 
 @pytest.fixture

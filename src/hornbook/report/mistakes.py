@@ -1,15 +1,17 @@
-"""The worst errors of a fine-tuned model on dev, with their texts."""
+"""The errors of a fine-tuned model on dev: the worst ones with their texts, and missed answers by length."""
 
 import math
+import re
 from dataclasses import dataclass
 from typing import NamedTuple
 
 from hornbook.report import wording
-from hornbook.report.breakdown import is_miss
 from hornbook.report.finetuned import FinetunedRun
 from hornbook.report.run import number
 
 MOST = 12
+LENGTHS = ((1, 1, "1 word"), (2, 3, "2 or 3 words"), (4, 7, "4 to 7 words"), (8, 10**9, "8 words or more"))
+ARTICLES = {"a", "an", "the"}
 
 
 class Fragment(NamedTuple):
@@ -98,7 +100,7 @@ def _of_numbers(run: FinetunedRun, most: int) -> tuple[str, list[Mistake]]:
 
 
 def _of_spans(run: FinetunedRun, most: int) -> tuple[str, list[Mistake]]:
-    missed = [row for row in run.predictions if is_miss(row)]
+    missed = [row for row in run.predictions if _is_miss(row)]
     missed.sort(key=lambda row: (not row.get("answer"), -_confidence(row)))
     mistakes = []
     for row in missed[:most]:
@@ -138,3 +140,34 @@ def _of_choices(run: FinetunedRun, most: int) -> tuple[str, list[Mistake]]:
         predicted = f"ending {row['choice'] + 1}: {row.get('ending', '')}"
         mistakes.append(Mistake(str(row.get("key", "")), _texts(row), right, predicted, note))
     return f"most confident errors, of {len(wrong):,} in {len(run.predictions):,} examples", mistakes
+
+
+def by_length(run: FinetunedRun) -> list[tuple[str, int, int]]:
+    """Rows of (gold answer length, number of questions, number of misses as defined by `_is_miss`).
+
+    Questions without a gold answer are left out; the length is that of the first gold answer.
+    """
+    rows = [(len(row["gold"][0].split()), _is_miss(row)) for row in run.predictions if row["gold"]]
+    out = []
+    for shortest, longest, label in LENGTHS:
+        missed = [miss for length, miss in rows if shortest <= max(1, length) <= longest]
+        out.append((label, len(missed), sum(missed)))
+    return [each for each in out if each[1]]
+
+
+def _is_miss(row: dict) -> bool:
+    """True if the predicted answer shares no word with any gold answer.
+
+    For a question without a gold answer: True if the model gave one.
+    """
+    predicted = _words(row.get("answer") or "")
+    if not row["gold"]:
+        return bool(row.get("answer"))
+    return not any(predicted & _words(gold) for gold in row["gold"])
+
+
+def _words(text: str) -> set[str]:
+    """The lower-cased words without articles, unless there are only articles; a text without letters or digits counts
+    as one word."""
+    words = set(re.findall(r"\w+", text.lower()))
+    return words - ARTICLES or words or {text.strip()} - {""}

@@ -125,3 +125,13 @@ def score_with_interval(name: str, found: dict, in_percent: bool) -> str:
 def cut(text: str, longest: int = 400) -> str:
     """The text truncated to `longest` characters, with an ellipsis if it was cut."""
     return text if len(text) <= longest else text[: longest - 1].rstrip() + "…"
+
+
+def capital(text: str) -> str:
+    return text[:1].upper() + text[1:]
+
+
+def setting(value: object) -> str:
+    if isinstance(value, bool) or value is None:
+        return {True: "true", False: "false", None: "none"}[value]
+    return f"{value:,}" if isinstance(value, int) else f"{value:g}" if isinstance(value, float) else str(value)
