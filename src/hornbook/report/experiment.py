@@ -1,5 +1,5 @@
-"""An experiment, from its `results.json`, also while pieces are missing: its description, its report page (verdicts, score
-against FLOPs, all scores next to the published ones, the cost of each arm), and the same tables in Markdown."""
+"""An experiment, from its `results.json`, also while pieces are missing: its description, its report page (verdicts,
+score against FLOPs, all scores next to the published ones, cost of each arm), and the same tables in Markdown."""
 
 from pathlib import Path
 
