@@ -6,11 +6,11 @@ import warnings
 import numpy as np
 import pytest
 from made_up_tasks import CLASS_ROWS, CLASSES, KINDS, SCRIPT, class_row, scores, write_task_run
+from one_call_scores import entity_scores
 from safetensors.numpy import save_file
 from test_page import Page
 
 from hornbook.metrics.breakdown import confusion, tallies
-from hornbook.metrics.tagging import entity_scores
 from hornbook.report.card import write_card
 from hornbook.report.confusion import confusion_figure
 from hornbook.report.finetuned import FinetunedRun

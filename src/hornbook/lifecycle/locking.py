@@ -1,4 +1,4 @@
-"""Folder locks: one process at a time writes a folder. `filelock` locks the folder itself, not a lock file in it, so the
+"""Folder locks: one process at a time writes a folder. `filelock` locks the folder itself, not a lock file in it: the
 operating system releases the lock when the process ends for any reason, and no file is left behind."""
 
 import contextlib
