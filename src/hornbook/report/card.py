@@ -55,7 +55,9 @@ def write_card(folder: str | Path) -> Path:
         settings=Table(("setting", "value"), _settings(run)),
         num_steps=run.record.step + sum(stage.record.step for stage in run.earlier_stages),
         commands=finetuned.usage(run),
-        limits=_limits(run),
+        has_test_score=any(split.startswith("test") for split in run.splits),
+        dev_interval=_dev_interval(run),
+        seed=(run.record.settings.get("runtime") or {}).get("seed"),
     )
     path = run.folder / "README.md"
     write_text(path, with_head(text, **_head(run)))
@@ -110,25 +112,7 @@ def _settings(run: FinetunedRun) -> list[tuple[str, str]]:
     return rows
 
 
-def _limits(run: FinetunedRun) -> list[str]:
-    lines = []
-    if run.degenerate:
-        lines.append(f"The run is degenerate: {plain(str(run.degenerate))}.")
-    others = [split for split in run.splits if split != "dev"]
-    if not any(split.startswith("test") for split in others):
-        lines.append("The model was not scored on a test split, only on data used to choose its weights.")
-    low, high = (number(run.dev_score.get(end)) for end in ("low", "high"))
-    num_dev = (run.data.get("examples") or {}).get("dev")
-    if math.isfinite(low) and math.isfinite(high) and num_dev:
-        span = f"{run.score_in_words(run.decided_by, low)} to {run.score_in_words(run.decided_by, high)}"
-        lines.append(f"Dev has {num_dev:,} examples: differences within {span} may be due to chance.")
-    seed = (run.record.settings.get("runtime") or {}).get("seed")
-    lines.append(
-        f"The scores come from one run{'' if seed is None else f' (seed {seed})'}; other seeds may score differently."
-    )
-    lines.append("Texts from other sources, other languages, and social bias were not tested.")
-    if run.or_none and run.is_published:
-        lines.append(
-            "The no-answer threshold is in `task.json`; `transformers` does not read it and uses its own rule."
-        )
-    return lines
+def _dev_interval(run: FinetunedRun) -> str:
+    """For example `70.0% to 80.0%`; empty if the dev score has no interval."""
+    ends = [number(run.dev_score.get(end)) for end in ("low", "high")]
+    return " to ".join(run.score_in_words(run.decided_by, end) for end in ends) if all(map(math.isfinite, ends)) else ""

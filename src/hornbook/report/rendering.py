@@ -87,5 +87,5 @@ def _environment() -> Environment:
         lstrip_blocks=True,
     )
     environment.globals["wording"] = wording
-    environment.filters |= {"plain": plain, "code": code}
+    environment.filters |= {"plain": plain, "code": code, "repr": repr}
     return environment
