@@ -29,7 +29,8 @@ def write_finetuned_page(record: RunRecord) -> Path:
         f"{run.name}, {run.state_in_words}",
         run=run,
         about=_about(run),
-        tiles=_tiles(run),
+        dev_scores=sorted(run.splits.get("dev", {}).items(), key=lambda item: item[0] != run.decided_by)[:3],
+        examples=run.data.get("examples") or {},
         scores=_scores(run),
         stages=[(stage, _stage_curves(stage)) for stage in run.earlier_stages],
         curves_title=_curves_title(run),
@@ -37,7 +38,6 @@ def write_finetuned_page(record: RunRecord) -> Path:
         order=order,
         mistakes=mistakes,
         attention=_attention(run),
-        data=_data(run),
         data_notes={"Notes from reading the data": run.data.get("said") or [], "Problems in the data": _problems(run)},
         commands=finetuned.usage(run) if run.is_finished else [],
         **_errors(run),
@@ -51,32 +51,6 @@ def _about(run: FinetunedRun) -> str:
     version = f"hornbook {run.run['hornbook']}" if "hornbook" in run.run else ""
     distilled = f"distilled from {run.record.teacher}" if run.record.teacher else ""
     return " · ".join(filter(None, (f"{start} {run.model}", distilled, size, version, str(run.folder))))
-
-
-def _tiles(run: FinetunedRun) -> list[tuple[str, str, str]]:
-    """(label, value, note)"""
-    out = []
-    dev = run.splits.get("dev", {})
-    for name in sorted(dev, key=lambda name: name != run.decided_by)[:3]:
-        found = dev[name]
-        low, high = (run.score_in_words(name, found.get(end)) for end in ("low", "high"))
-        note = f"on dev; 95% interval {low} to {high}"
-        out.append((wording.measure(name), run.score_in_words(name, found.get("value")), note))
-    best, record = run.best_validation, run.record
-    if best is not None:
-        note = f"by dev score, of {record.step:,}" + ("; the run keeps its weights" if run.is_finished else " so far")
-        out.append(("best step", f"{best['step']:,}", note))
-    examples = run.train_examples
-    if examples is not None:
-        available = (run.data.get("examples") or {}).get("train")
-        note = f"of {available:,} in the data" if available and available != examples else "the whole training split"
-        note += f", and {run.copies_in_words}" if run.copies_in_words else ""
-        out.append(("trained on", f"{examples:,}", f"examples, {note}"))
-    if run.seconds:
-        stages = f" in {run.num_stages} stages" if run.earlier_stages else ""
-        out.append(("time", wording.duration(run.seconds), f"of training, validation and saving{stages}"))
-    out.append(("device", record.device, str((run.run.get("runtime") or {}).get("reason", ""))))
-    return out
 
 
 def _scores(run: FinetunedRun) -> Table:
@@ -176,24 +150,6 @@ def _attention(run: FinetunedRun) -> dict[str, object] | None:
     heads = found.get("heads") or []
     image = picture(lambda colours: heads_figure(heads, colours), "Attention of each head") if heads else None
     return {"tokens": tokens, "rows": rows, "largest": largest, "num_heads": len(heads), "heads": image}
-
-
-def _data(run: FinetunedRun) -> list[tuple[str, str]]:
-    data = run.data
-    rows = [("model", run.model)]
-    rows += [("teacher", run.record.teacher)] if run.record.teacher else []
-    rows.append(("task", f"{run.name}: {run.kind_in_words}"))
-    if run.labels:
-        names = ", ".join(run.labels[:40]) + (f" and {len(run.labels) - 40} more" if len(run.labels) > 40 else "")
-        rows.append((f"{len(run.labels)} labels", names))
-    files = data.get("files") or []
-    rows += [("file", str(file)) for file in files] or [("data", str(data.get("path") or "passed in memory"))]
-    rows += [(f"{split} examples", f"{num:,}") for split, num in (data.get("examples") or {}).items()]
-    return rows + [
-        (f"truncated in {split}", f"{num:,} texts were longer than the maximum length")
-        for split, num in (run.run.get("cut_texts") or {}).items()
-        if num
-    ]
 
 
 def _problems(run: FinetunedRun) -> list[str]:

@@ -57,7 +57,9 @@ def _write_run_page(record: RunRecord) -> Path:
         record=record,
         about=_about(record),
         curves=curves,
-        tiles=[*_quality_tiles(record), *_effort_tiles(record)] if curves else [],
+        last=record.last_validation,
+        best=record.best_validation,
+        has_best_folder=(record.folder / "best").is_dir(),
         mask=mask,
         samples=samples,
         num_first=sum(any(each[:1]) for each in right),
@@ -73,65 +75,6 @@ def _about(record: RunRecord) -> str:
     start = f"distilled from {record.teacher}" if record.teacher else start
     version = f"hornbook {record.run['hornbook']}" if "hornbook" in record.run else ""
     return " · ".join(filter(None, (size, start, version, str(record.folder))))
-
-
-def _quality_tiles(record: RunRecord) -> list[tuple[str, str, str]]:
-    """(label, value, note) of the quality of the model at the last validation."""
-    last, best = record.last_validation, record.best_validation
-    if last is None:
-        line = record.train[-1]
-        return [
-            ("training loss", wording.loss(number(line.get("loss"))), f"at step {line['step']:,}; not validated yet")
-        ]
-    tiles = [("validation loss", wording.loss(number(last.get("loss"))), f"latest, at step {last['step']:,}")]
-    if best is not None:
-        kept = "; its weights are in best/" if (record.folder / "best").is_dir() else ""
-        tiles.append(("best validation loss", wording.loss(best["loss"]), f"at step {best['step']:,}{kept}"))
-    for term, tokens in record.predicted_tokens.items():
-        tiles += _token_tiles(term, tokens, last, record.baseline)
-    if "nsp_accuracy" in last:
-        note = "whether the second segment follows the first; chance is 50%"
-        tiles.append(("next-sentence accuracy", wording.percent(number(last["nsp_accuracy"])), note))
-    if "sop_accuracy" in last:
-        note = "whether two segments are in order or swapped; chance is 50%"
-        tiles.append(("sentence-order accuracy", wording.percent(number(last["sop_accuracy"])), note))
-    if replaced := number(last.get("rtd_replaced", 0.0)):
-        note = f"recall on tokens replaced by the generator, which are {wording.percent(replaced)} of all tokens"
-        tiles.append(("replaced tokens found", wording.percent(number(last["rtd_found"]) / replaced), note))
-    return tiles
-
-
-def _token_tiles(term: str, tokens: str, last: dict, baseline: dict) -> list[tuple[str, str, str]]:
-    """(label, value, note) of token prediction, compared with the unigram baseline."""
-    tiles = []
-    if term in last:
-        loss = number(last[term])
-        tiles.append(
-            ("perplexity", wording.perplexity(loss), f"of {tokens}s: exp of the {term} loss, {wording.loss(loss)}")
-        )
-        if term in baseline and math.isfinite(loss):
-            below = baseline[term] - loss
-            side = "below" if below >= 0 else "above"
-            note = f"{term} loss; the unigram baseline has {wording.loss(baseline[term])}"
-            tiles.append(("against the unigram baseline", f"{abs(below):.2f} {side}", note))
-    if f"{term}_accuracy" in last:
-        note = f"of {tokens}s are predicted correctly"
-        if f"{term}_accuracy" in baseline:
-            note += f"; always the most frequent token: {wording.percent(baseline[f'{term}_accuracy'])}"
-        name = f"{tokens.replace(' ', '-')} accuracy"
-        tiles.append((name, wording.percent(number(last[f"{term}_accuracy"])), note))
-    return tiles
-
-
-def _effort_tiles(record: RunRecord) -> list[tuple[str, str, str]]:
-    speed = record.tokens_per_second
-    runtime = record.run.get("runtime", {})
-    return [
-        ("tokens seen", wording.amount(record.tokens), f"in {record.step:,} of {record.num_steps:,} steps"),
-        ("time", wording.duration(record.seconds), "of training, validation and saving"),
-        ("speed", f"{speed:,.0f}" if speed else "unknown", "tokens per second, over the whole run"),
-        ("device", record.device, str(runtime.get("reason", ""))),
-    ]
 
 
 def _sample(sample: dict, mask: str) -> dict:

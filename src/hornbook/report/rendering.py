@@ -1,6 +1,7 @@
 """Renders pages and Markdown files from the jinja2 templates in `templates/`; HTML is escaped there."""
 
 import base64
+import math
 import re
 from collections.abc import Callable
 from functools import cache
@@ -12,6 +13,7 @@ from matplotlib.figure import Figure
 
 from hornbook.files import write_text
 from hornbook.report import drawing, wording
+from hornbook.report.run import number
 
 NARROW = "(max-width: 640px)"
 IS_DARK = "(prefers-color-scheme: dark)"
@@ -86,6 +88,6 @@ def _environment() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.globals["wording"] = wording
+    environment.globals |= {"wording": wording, "number": number, "infinity": math.inf}
     environment.filters |= {"plain": plain, "code": code, "repr": repr}
     return environment
