@@ -8,7 +8,7 @@ from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
-from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescape
+from jinja2 import Environment, PackageLoader, StrictUndefined, UndefinedError, select_autoescape
 from matplotlib.figure import Figure
 
 from hornbook.files import write_text
@@ -35,7 +35,10 @@ class Picture(NamedTuple):
 
 
 def render(template: str, **values: object) -> str:
-    return _environment().get_template(template).render(values)
+    try:
+        return _environment().get_template(template).render(values)
+    except UndefinedError as error:  # a value that the files of a run lack
+        raise KeyError(str(error)) from error
 
 
 def write_page(folder: Path, template: str, title: str, **values: object) -> Path:
