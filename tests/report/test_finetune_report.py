@@ -6,17 +6,23 @@ import warnings
 import numpy as np
 import pytest
 from made_up_tasks import CLASS_ROWS, CLASSES, KINDS, SCRIPT, class_row, scores, write_task_run
+from one_call_scores import entity_scores
 from safetensors.numpy import save_file
 from test_page import Page
 
-from hornbook.metrics.tagging import entity_scores
 from hornbook.report.card import write_card
 from hornbook.report.confusion import confusion_figure
 from hornbook.report.finetuned import FinetunedRun
 from hornbook.report.info import describe, lines
 from hornbook.report.page import write_report
-from hornbook.report.several import read_curve, read_tries
-from hornbook.report.several_pictures import curve_figure, tries_figure, write_curve_picture, write_tries_picture
+from hornbook.report.several import (
+    curve_figure,
+    read_curve,
+    read_tries,
+    tries_figure,
+    write_curve_picture,
+    write_tries_picture,
+)
 
 
 @pytest.fixture
@@ -387,7 +393,8 @@ def test_info_of_a_run(make_task_run):
 def test_teacher_and_copies_are_said(make_task_run):
     folder = make_task_run(leave_out=PICTURES)
     run = json.loads((folder / "run.json").read_text())
-    run |= {"teacher": {"name": "runs/large"}, "augmented_examples": 1450}
+    run["inputs"]["teacher"] = {"name": "runs/large"}
+    run["augmented_examples"] = 1450
     (folder / "run.json").write_text(json.dumps(run))
     copies = "1,450 augmented copies of them"
     text = Page(write_report(folder)).text

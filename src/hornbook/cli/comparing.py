@@ -151,7 +151,7 @@ def label_curve_command(
     """Score by number of training labels: from scratch, on frozen features, fine-tuned. Run it again to resume."""
     check_writable(out)
     from hornbook.evaluation.label_curve import label_curve
-    from hornbook.report.several_pictures import write_curve_picture
+    from hornbook.report.several import write_curve_picture
     from hornbook.terminal import TrainingDisplay, log, table
     from hornbook.train.loop import Outcome
 

@@ -156,7 +156,7 @@ def _show(model: str, task: str, data: str | None, options: dict, as_json: bool)
 
 def report_result(result, advice: str = "--restarts 5, another --lr or more --epochs") -> None:
     from hornbook.files import read_json
-    from hornbook.report.stages import read_stages
+    from hornbook.report.run import read_stages
     from hornbook.report.wording import counted
     from hornbook.terminal import duration, log, print_result, table
 
