@@ -12,7 +12,15 @@ from hornbook.report.comparison import FILE as COMPARISON
 from hornbook.report.comparison import about_comparison
 from hornbook.report.experiment import about_experiment, experiment_lines
 from hornbook.report.exported import about_exported, exported_lines, is_exported
-from hornbook.report.finetuned import KINDS, FinetunedRun, about_finetuned, finetuned_lines, label_words
+from hornbook.report.finetuned import (
+    KINDS,
+    FinetunedRun,
+    about_baseline,
+    about_finetuned,
+    baseline_lines,
+    finetuned_lines,
+    label_words,
+)
 from hornbook.report.prompted import about_prompted, prompted_lines
 from hornbook.report.run import TOKENS, RunRecord
 from hornbook.report.several import about_several, is_several
@@ -55,7 +63,7 @@ def _described(path: Path) -> dict:
     command = _command(path)
     written = next((name for name in DESCRIBERS if (path / name).is_file()), None)
     if command in ("baseline", "probe"):
-        found = _as_written(path / "run.json", _baseline, path)
+        found = _as_written(path / "run.json", about_baseline, path)
     elif command == "label-curve" or is_several(path):
         found = about_several(path)
     elif command is not None:
@@ -104,8 +112,8 @@ def lines(description: dict) -> list[tuple[str, str]]:
         "fine-tuned run": finetuned_lines,
         "several runs": _known_lines,
         "prompted task": prompted_lines,
-        "baseline": _baseline_lines,
-        "probe": _baseline_lines,
+        "baseline": baseline_lines,
+        "probe": baseline_lines,
         "comparison": _known_lines,
         "experiment": experiment_lines,
         "corpus": _corpus_lines,
@@ -198,42 +206,6 @@ def _losses(line: dict | None) -> str:
 
 def _known_lines(found: dict) -> list[tuple[str, str]]:
     return found["in_words"]
-
-
-def _baseline(folder: Path) -> dict:
-    """Describes a baseline or a probe."""
-    run = read_json(folder / "run.json")
-    request, data = run.get("request", {}), run.get("data", {})
-    scores = read_json(folder / "scores.json") if (folder / "scores.json").is_file() else None
-    in_percent = run.get("kind") == "spans"  # the others have fractions
-    splits = {} if scores is None else scores["parts"]
-    return {
-        "kind": run["command"],
-        "way": request.get("baseline") or request.get("way"),
-        "model": request.get("model") or None,
-        "task": request.get("task"),
-        "data": data.get("path"),
-        "finished": scores is not None,
-        "scores": splits,
-        "scores_in_words": {
-            split: [
-                f"{wording.measure(name)} {wording.score_with_interval(name, each, in_percent)}"
-                for name, each in found.items()
-            ]
-            for split, found in splits.items()
-        },
-    }
-
-
-def _baseline_lines(found: dict) -> list[tuple[str, str]]:
-    return [
-        ("method", found["way"] or ""),
-        ("task", found["task"] or ""),
-        ("model", found["model"] or ""),
-        ("data", str(found["data"] or "passed in memory")),
-        ("state", "finished" if found["finished"] else "no scores yet; run the same command again"),
-        *((f"{split} scores", "; ".join(scores)) for split, scores in found["scores_in_words"].items()),
-    ]
 
 
 def _corpus(folder: Path) -> dict:
