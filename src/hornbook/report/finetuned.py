@@ -273,6 +273,42 @@ def finetuned_lines(found: dict) -> list[tuple[str, str]]:
     return [*out, ("time", wording.duration(found["seconds"])), ("device", found["device"])]
 
 
+def about_baseline(folder: Path) -> dict:
+    """Describes a baseline or a probe."""
+    run = read_json(folder / "run.json")
+    request, data = run.get("request", {}), run.get("inputs", {}).get("data", {})
+    scores = read_json(folder / "scores.json") if (folder / "scores.json").is_file() else None
+    in_percent = KINDS.get(run.get("kind"), TaskKind).in_percent
+    splits = {} if scores is None else scores["parts"]
+    return {
+        "kind": run["command"],
+        "way": request.get("baseline") or request.get("way"),
+        "model": request.get("model") or None,
+        "task": request.get("task"),
+        "data": data.get("path"),
+        "finished": scores is not None,
+        "scores": splits,
+        "scores_in_words": {
+            split: [
+                f"{wording.measure(name)} {wording.score_with_interval(name, each, in_percent)}"
+                for name, each in found.items()
+            ]
+            for split, found in splits.items()
+        },
+    }
+
+
+def baseline_lines(found: dict) -> list[tuple[str, str]]:
+    return [
+        ("method", found["way"] or ""),
+        ("task", found["task"] or ""),
+        ("model", found["model"] or ""),
+        ("data", str(found["data"] or "passed in memory")),
+        ("state", "finished" if found["finished"] else "no scores yet; run the same command again"),
+        *((f"{split} scores", "; ".join(scores)) for split, scores in found["scores_in_words"].items()),
+    ]
+
+
 def size_in_words(parameters: int | None, trained: int | None, thing: str = "") -> str:
     """22.7 million; or 22.7 million, 4,096 of them trained."""
     if not parameters:

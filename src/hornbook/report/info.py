@@ -12,11 +12,17 @@ from hornbook.report.comparison import FILE as COMPARISON
 from hornbook.report.comparison import about_comparison
 from hornbook.report.experiment import about_experiment, experiment_lines
 from hornbook.report.exported import about_exported, exported_lines, is_exported
-from hornbook.report.finetuned import FinetunedRun, about_finetuned, finetuned_lines, label_words
+from hornbook.report.finetuned import (
+    FinetunedRun,
+    about_baseline,
+    about_finetuned,
+    baseline_lines,
+    finetuned_lines,
+    label_words,
+)
 from hornbook.report.prompted import about_prompted, prompted_lines
 from hornbook.report.run import TOKENS, RunRecord
 from hornbook.report.several import about_several, is_several
-from hornbook.tasks.kind import TaskKind
 from hornbook.tasks.kinds import KINDS
 
 WEIGHTS = "model.safetensors"
@@ -27,6 +33,12 @@ LAYERS = ("num_hidden_layers", "n_layer", "n_layers", "num_layers")
 WIDTH = ("hidden_size", "n_embd", "dim", "d_model")
 PROBLEMS = {"single_label_classification": "single", "multi_label_classification": "multi", "regression": "number"}
 HEADS = ("num_attention_heads", "n_head", "n_heads", "num_heads")
+DESCRIBERS = {  # by the command that wrote the record
+    "baseline": about_baseline,
+    "probe": about_baseline,
+    "prompt": about_prompted,
+    "reproduce": about_experiment,
+}
 
 
 def describe(path: str | Path) -> dict:
@@ -48,9 +60,8 @@ def _described(path: Path) -> dict:
     if path.is_file():
         raise ValueError(_about_file(path))
     command = _command(path)
-    by_command = {"baseline": _baseline, "probe": _baseline, "prompt": about_prompted, "reproduce": about_experiment}
-    if command in by_command:
-        found = _as_written(path / "run.json", by_command[command], path)
+    if command in DESCRIBERS:
+        found = _as_written(path / "run.json", DESCRIBERS[command], path)
     elif command == "label-curve" or is_several(path):
         found = about_several(path)
     elif command is not None:
@@ -99,8 +110,8 @@ def lines(description: dict) -> list[tuple[str, str]]:
         "fine-tuned run": finetuned_lines,
         "several runs": _known_lines,
         "prompted task": prompted_lines,
-        "baseline": _baseline_lines,
-        "probe": _baseline_lines,
+        "baseline": baseline_lines,
+        "probe": baseline_lines,
         "comparison": _known_lines,
         "experiment": experiment_lines,
         "corpus": _corpus_lines,
@@ -193,42 +204,6 @@ def _losses(line: dict | None) -> str:
 
 def _known_lines(found: dict) -> list[tuple[str, str]]:
     return found["in_words"]
-
-
-def _baseline(folder: Path) -> dict:
-    """Describes a baseline or a probe."""
-    run = read_json(folder / "run.json")
-    request, data = run.get("request", {}), run.get("inputs", {}).get("data", {})
-    scores = read_json(folder / "scores.json") if (folder / "scores.json").is_file() else None
-    in_percent = KINDS.get(run.get("kind"), TaskKind).in_percent
-    splits = {} if scores is None else scores["parts"]
-    return {
-        "kind": run["command"],
-        "way": request.get("baseline") or request.get("way"),
-        "model": request.get("model") or None,
-        "task": request.get("task"),
-        "data": data.get("path"),
-        "finished": scores is not None,
-        "scores": splits,
-        "scores_in_words": {
-            split: [
-                f"{wording.measure(name)} {wording.score_with_interval(name, each, in_percent)}"
-                for name, each in found.items()
-            ]
-            for split, found in splits.items()
-        },
-    }
-
-
-def _baseline_lines(found: dict) -> list[tuple[str, str]]:
-    return [
-        ("method", found["way"] or ""),
-        ("task", found["task"] or ""),
-        ("model", found["model"] or ""),
-        ("data", str(found["data"] or "passed in memory")),
-        ("state", "finished" if found["finished"] else "no scores yet; run the same command again"),
-        *((f"{split} scores", "; ".join(scores)) for split, scores in found["scores_in_words"].items()),
-    ]
 
 
 def _corpus(folder: Path) -> dict:
