@@ -23,6 +23,7 @@ from hornbook.cli.app import (
     show_settings,
 )
 from hornbook.cli.overwriting import RUN, overwriting, refuse_existing_file
+from hornbook.cli.reading import Reading, reads_data
 
 TaskName = Annotated[str, typer.Option("--task", help="Data set (mrpc, squad2, conll2003 ...) or task kind.")]
 TaskToLearn = Annotated[
@@ -32,17 +33,12 @@ Data = Annotated[
     str | None,
     typer.Option(help="Data in the published layout (a folder), or your own .csv, .tsv, .jsonl, .parquet, .xlsx."),
 ]
-Text = Annotated[str | None, typer.Option(help="Column of the text; inferred when omitted.")]
-Pair = Annotated[str | None, typer.Option(help="Column of the second text.")]
-Label = Annotated[str | None, typer.Option(help="Column of the label.")]
-Delimiter = Annotated[str | None, typer.Option(help="Field separator, such as ';' or tab; detected when omitted.")]
-Encoding = Annotated[str | None, typer.Option(help="File encoding, such as cp949; detected when omitted.")]
-Strict = Annotated[bool, typer.Option("--strict", help="Stop at the first bad row instead of skipping it.")]
 STANDARD = Path("-")  # input or output
 Runs = Annotated[list[str], typer.Argument(help="Fine-tuned run or model folder; several form an ensemble.")]
 
 
 @app.command("finetune", epilog="Example: hornbook finetune runs/first --task mrpc --data glue/MRPC --out runs/mrpc")
+@reads_data()
 def finetune_command(
     model: Model,
     task: TaskToLearn = None,
@@ -65,12 +61,7 @@ def finetune_command(
             "--search", help="Try the four published learning rates (higher for narrow models) and keep the best."
         ),
     ] = False,
-    text: Text = None,
-    pair: Pair = None,
-    label: Label = None,
-    delimiter: Delimiter = None,
-    encoding: Encoding = None,
-    strict: Strict = False,
+    reading: Reading = None,
     override: Annotated[
         list[str] | None, typer.Option("--set", help="Override a setting: key=value; --show lists the keys.")
     ] = None,
@@ -90,9 +81,8 @@ def finetune_command(
     if task == "text" or (task is None and resume and _is_text_run(out)):
         from hornbook.cli.prompting import finetune_as_text
 
-        columns = {"--text": text is not None, "--pair": pair is not None, "--label": label is not None}
-        columns |= {"--delimiter": delimiter is not None, "--encoding": encoding is not None}
-        several = {"--restarts": restarts > 1, "--search": search, "--strict": strict}
+        columns = {f"--{name}": value not in (None, False) for name, value in reading.items()}
+        several = {"--restarts": restarts > 1, "--search": search}
         layers = {"--head": head is not None, "--pair-encoding": pair_encoding is not None}
         refuse_unused_options("with --task text", columns | several | layers)
         flags = {"epochs": epochs, "optimizer.lr": lr, "batch_size": batch_size, "runtime.seed": seed}
@@ -106,10 +96,8 @@ def finetune_command(
     if dry_run:
         from hornbook.cli.checking import print_dry_run
 
-        columns = {"text": text, "pair": pair, "label": label, "strict": strict}
-        columns |= {"delimiter": delimiter, "encoding": encoding}
         options = {"epochs": epochs, "lr": lr, "batch_size": batch_size, "seed": seed, "overrides": overrides}
-        print_dry_run(model, data, task, restarts, search, as_json, **columns, **options)
+        print_dry_run(model, data, task, restarts, search, as_json, **reading, **options)
         return
     if resume and data is None and out is not None:
         from hornbook.runs.finetuning.api import recorded_request
@@ -128,18 +116,13 @@ def finetune_command(
             data,
             task,
             out,
-            text=text,
-            pair=pair,
-            label=label,
-            delimiter=delimiter,
-            encoding=encoding,
+            **reading,
             epochs=epochs,
             lr=lr,
             batch_size=batch_size,
             seed=seed,
             restarts=restarts,
             search=search,
-            strict=strict,
             overrides=overrides,
             resume=resume,
             on_progress=display,
@@ -206,16 +189,12 @@ def print_scores(splits: dict) -> None:
 
 
 @app.command("evaluate", epilog="Example: hornbook evaluate runs/mrpc --data glue/MRPC")
+@reads_data()
 def evaluate(
     runs: Runs,
     data: Data = None,
     part: Annotated[str | None, typer.Option(help="Score only this split, such as test or dev-mismatched.")] = None,
-    text: Text = None,
-    pair: Pair = None,
-    label: Label = None,
-    delimiter: Delimiter = None,
-    encoding: Encoding = None,
-    strict: Strict = False,
+    reading: Reading = None,
     device: Device = "auto",
     as_json: Json = False,
 ) -> None:
@@ -231,12 +210,7 @@ def evaluate(
     with counting_display("reading") as show:
         found = predictor.evaluate(
             data,
-            text=text,
-            pair=pair,
-            label=label,
-            delimiter=delimiter,
-            encoding=encoding,
-            strict=strict,
+            **reading,
             part=part,
             progress=lambda done: show("examples scored", done),
         )
@@ -258,6 +232,7 @@ def evaluate(
 
 
 @app.command("predict", epilog="Example: hornbook predict runs/mrpc --file pairs.tsv --to predictions.csv")
+@reads_data("label")
 def predict(
     arguments: Annotated[
         list[str],
@@ -280,11 +255,7 @@ def predict(
         typer.Option(help="Write predictions of --data's test split in its grader's format, to this folder or .zip."),
     ] = None,
     data: Data = None,
-    text: Text = None,
-    pair: Pair = None,
-    delimiter: Delimiter = None,
-    encoding: Encoding = None,
-    strict: Strict = False,
+    reading: Reading = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the file --to.")] = False,
     device: Device = "auto",
     as_json: Json = False,
@@ -318,12 +289,11 @@ def predict(
         raise ValueError("--to - and --json both write to standard output: omit one of them")
     if to is not None and to != STANDARD:
         format_of(to)
-    read_from = spooled(sys.stdin.buffer, text) if file == STANDARD else nullcontext(file)
+    read_from = spooled(sys.stdin.buffer, reading["text"]) if file == STANDARD else nullcontext(file)
     with read_from as path:
         if file == STANDARD:
             log(f"reading standard input as {path.suffix.removeprefix('.')}")
-        columns = {"text": text, "pair": pair, "strict": strict, "delimiter": delimiter, "encoding": encoding}
-        _predict(predictor, texts, path, to, as_json, columns)
+        _predict(predictor, texts, path, to, as_json, reading)
 
 
 def _predict(
@@ -391,6 +361,7 @@ def _submit(predictor, data: str | None, out: Path, as_json: bool) -> None:
 
 
 @app.command("features", epilog="Example: hornbook features runs/first texts.txt --out vectors.npy --layers last4")
+@reads_data("label")
 def features(
     model: Model,
     file: Annotated[Path, typer.Argument(help=".txt with one text per line, or .csv, .tsv, .jsonl, .parquet, .xlsx.")],
@@ -399,11 +370,7 @@ def features(
         str, typer.Option(help="Layers to write: last, last4, mean-last4, all, embeddings, or numbers: 1,2,-1.")
     ] = "last4",
     pooling: Annotated[str, typer.Option(help="Pooling: cls (GPT: last token), mean, or none (every token).")] = "cls",
-    text: Text = None,
-    pair: Pair = None,
-    delimiter: Delimiter = None,
-    encoding: Encoding = None,
-    strict: Strict = False,
+    reading: Reading = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the file --out.")] = False,
     device: Device = "auto",
     as_json: Json = False,
@@ -421,11 +388,7 @@ def features(
             out,
             layers=layers,
             pooling=pooling,
-            text=text,
-            pair=pair,
-            delimiter=delimiter,
-            encoding=encoding,
-            strict=strict,
+            **reading,
             device=device,
             progress=lambda done, total: show(f"of {total:,} texts", done),
         )
