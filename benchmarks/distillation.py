@@ -38,7 +38,7 @@ from hornbook.interop.folder import load_folder, save_model
 from hornbook.metrics.bootstrap import mean_interval
 from hornbook.models.flops import model_flops_per_token, shape_of
 from hornbook.models.pair import initialise_from_teacher
-from hornbook.report.stages import STAGES
+from hornbook.report.run import STAGES
 from hornbook.runs.augmentation.kept import LINES, MADE_FROM
 from hornbook.runs.distillation.projections import FILE as PROJECTIONS
 from hornbook.runs.distillation.run import distill

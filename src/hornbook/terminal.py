@@ -169,28 +169,37 @@ class MultiRunDisplay(TrainingDisplay):
 
 
 @contextlib.contextmanager
-def building_display() -> Iterator:
-    """Shows the progress of building a corpus: yields a function that takes `BuildProgress`."""
+def _bar(column: str, start: str) -> Iterator[Callable[[int, int, str, str], None]]:
+    """Yields a function that takes (number done, total, text next to the bar, start of the log line without a bar)."""
     is_live = _is_live()
-    progress = Progress(
-        BarColumn(12), TextColumn("{task.percentage:>3.0f}%"), TextColumn("{task.fields[text]}"),
-        console=log_console,
-    )  # fmt: skip
-    task = progress.add_task("", total=None, text="starting") if is_live else None
+    progress = Progress(BarColumn(12), TextColumn(column), TextColumn("{task.fields[text]}"), console=log_console)
+    task = progress.add_task("", total=None, text=start) if is_live else None
     last_line = time.monotonic()
 
-    def show(now: "BuildProgress") -> None:
+    def show(done: int, total: int, text: str, line: str) -> None:
         nonlocal last_line
-        speed = now.bytes_read / max(now.seconds, 1e-9)
-        left = (now.bytes_total - now.bytes_read) / max(speed, 1e-9)
-        text = f"{now.documents:,} documents  {short(now.tokens)} tokens  {speed / 1e6:.1f} MB/s  {duration(left)} left"
         if is_live:
-            progress.update(task, completed=now.bytes_read, total=max(now.bytes_total, 1), text=text)
+            progress.update(task, completed=done, total=total, text=text)
         elif time.monotonic() - last_line >= LINE_EVERY_SECONDS:
             last_line = time.monotonic()
-            log(f"read {100 * now.bytes_read / max(now.bytes_total, 1):.0f}%  {text}")
+            log(f"{line}  {text}")
 
     with progress if is_live else contextlib.nullcontext():
+        yield show
+
+
+@contextlib.contextmanager
+def building_display() -> Iterator:
+    """Shows the progress of building a corpus: yields a function that takes `BuildProgress`."""
+    with _bar("{task.percentage:>3.0f}%", "starting") as bar:
+
+        def show(now: "BuildProgress") -> None:
+            speed = now.bytes_read / max(now.seconds, 1e-9)
+            left = duration((now.bytes_total - now.bytes_read) / max(speed, 1e-9))
+            text = f"{now.documents:,} documents  {short(now.tokens)} tokens  {speed / 1e6:.1f} MB/s  {left} left"
+            total = max(now.bytes_total, 1)
+            bar(now.bytes_read, total, text, f"read {100 * now.bytes_read / total:.0f}%")
+
         yield show
 
 
@@ -217,25 +226,14 @@ def counting_display(what: str) -> Iterator:
 @contextlib.contextmanager
 def answering_display() -> Iterator:
     """Shows the progress of prompting: yields a function that takes (questions done, number of questions, activity)."""
-    is_live = _is_live()
-    progress = Progress(
-        BarColumn(12), TextColumn("{task.completed}/{task.total}"), TextColumn("{task.fields[text]}"),
-        console=log_console,
-    )  # fmt: skip
-    task = progress.add_task("", total=None, text="reading") if is_live else None
-    start = last_line = time.monotonic()
+    start = time.monotonic()
+    with _bar("{task.completed}/{task.total}", "reading") as bar:
 
-    def show(done: int, total: int, doing: str) -> None:
-        nonlocal last_line
-        left = (time.monotonic() - start) * (total - done) / done if done else 0.0
-        text = f"{doing}  {duration(left)} left" if done else doing
-        if is_live:
-            progress.update(task, completed=done, total=total, text=text)
-        elif time.monotonic() - last_line >= LINE_EVERY_SECONDS:
-            last_line = time.monotonic()
-            log(f"answered {done:,} of {total:,}  {text}")
+        def show(done: int, total: int, doing: str) -> None:
+            left = (time.monotonic() - start) * (total - done) / done if done else 0.0
+            text = f"{doing}  {duration(left)} left" if done else doing
+            bar(done, total, text, f"answered {done:,} of {total:,}")
 
-    with progress if is_live else contextlib.nullcontext():
         yield show
 
 

@@ -11,7 +11,7 @@ from finetuning import rules
 from hornbook.report.finetuned import FinetunedRun
 from hornbook.report.info import describe, lines
 from hornbook.report.page import write_report
-from hornbook.report.stages import read_stages
+from hornbook.report.run import read_stages
 from hornbook.runs.distillation.run import distill
 from hornbook.runs.finetuning.api import Stopped, finetune
 from hornbook.runs.finetuning.settings import FinetuneSettings, TaskDistillationSettings, settings_for

@@ -9,9 +9,9 @@ from made_up_pieces import decided_for, leave
 from hornbook.experiments.definition import read_experiment
 from hornbook.experiments.results import write_results
 from hornbook.files import read_json, write_json
-from hornbook.report.experiment import write_experiment_page
-from hornbook.report.experiment_picture import MIN_GAP, _spread_out, score_figure, score_png
-from hornbook.report.experiment_text import loss_words, notes
+from hornbook.report.drawing import DARK, as_png
+from hornbook.report.experiment import loss_words, notes, write_experiment_page
+from hornbook.report.experiment_picture import MIN_GAP, _spread_out, score_figure
 from hornbook.report.info import describe, lines
 from hornbook.report.page import write_report
 
@@ -108,7 +108,7 @@ def test_the_picture_has_a_line_for_each_arm(whole):
     names = [text.get_text() for axes in figure.axes[:2] for text in axes.texts]
     assert len(names) == 4 + 5
     assert any(name.startswith("ELECTRA ") for name in names)
-    assert len(score_png(results, dark=True)) > 30_000
+    assert len(as_png(score_figure(results, DARK))) > 30_000
 
 
 @pytest.mark.pictures

@@ -21,8 +21,7 @@ from hornbook.inference.predictor import load_predictor
 from hornbook.interop.folder import load_folder
 from hornbook.models.gpt import Gpt1, Gpt2
 from hornbook.models.outputs import Output
-from hornbook.report.finetuned import FinetunedRun
-from hornbook.report.usage import transformers_code
+from hornbook.report.finetuned import FinetunedRun, transformers_code
 from hornbook.runs.finetuning.api import finetune
 from hornbook.runs.finetuning.settings import settings_for
 from hornbook.runs.pretraining.presets import PRESETS

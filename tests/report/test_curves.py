@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from synthetic_runs import RUN, train_lines, validation_lines
 
-from hornbook.report.curves import curves_figure, draw_curves, smoothed, thinned
-from hornbook.report.drawing import short_power
+from hornbook.report.curves import curves_figure
+from hornbook.report.drawing import as_png, short_power, smoothed, thinned
 from hornbook.report.run import RunRecord
 
 pytestmark = pytest.mark.pictures
@@ -17,7 +17,7 @@ def titles(record):
     return [axes.get_title(loc="left") for axes in curves_figure(record).axes]
 
 
-def test_every_number_has_its_panel(make_run, tmp_path):
+def test_every_number_has_its_panel(make_run):
     event = {"kind": "event", "step": 1000, "event": "rollback", "words": "went back", "at_step": 1203}
     record = RunRecord.load(make_run([*train_lines(3000), *validation_lines(3000), event]))
     found = titles(record)
@@ -25,8 +25,7 @@ def test_every_number_has_its_panel(make_run, tmp_path):
     masked = curves_figure(record).axes[1]
     assert [text.get_text() for text in masked.texts] == ["unigram baseline: 6.61"]
     assert any(list(line.get_xdata()) == [1203, 1203] for line in masked.lines)
-    draw_curves(record, tmp_path / "curves.png")
-    png = (tmp_path / "curves.png").read_bytes()
+    png = as_png(curves_figure(record))
     assert png[:4] == b"\x89PNG" and len(png) > 30_000
     assert struct.unpack(">II", png[16:24])[0] > 1000
 
@@ -54,9 +53,8 @@ def test_a_sentence_task_is_named_and_measured_against_a_coin(sentence, words, m
     ],
     ids=["one line", "no validation", "no training", "no numbers", "hardly anything"],
 )
-def test_any_run_can_be_drawn(make_run, tmp_path, lines):
-    draw_curves(RunRecord.load(make_run(lines, frequency_baseline={})), tmp_path / "curves.png")
-    assert (tmp_path / "curves.png").stat().st_size > 5_000
+def test_any_run_can_be_drawn(make_run, lines):
+    assert len(as_png(curves_figure(RunRecord.load(make_run(lines, frequency_baseline={}))))) > 5_000
 
 
 def test_a_hundred_thousand_lines_are_thinned_out(tmp_path):
@@ -81,9 +79,9 @@ def test_smoothing_leaves_out_what_is_no_number():
     assert np.isnan(smoothed(np.array([np.nan]), 3)).all()
 
 
-def test_a_run_without_metrics_has_no_curves(make_run, tmp_path):
+def test_a_run_without_metrics_has_no_curves(make_run):
     with pytest.raises(ValueError, match="no metrics yet"):
-        draw_curves(RunRecord.load(make_run()), tmp_path / "curves.png")
+        curves_figure(RunRecord.load(make_run()))
 
 
 def test_a_tick_says_its_whole_value():

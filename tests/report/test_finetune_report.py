@@ -6,17 +6,23 @@ import warnings
 import numpy as np
 import pytest
 from made_up_tasks import CLASS_ROWS, CLASSES, KINDS, SCRIPT, class_row, scores, write_task_run
+from one_call_scores import entity_scores
 from safetensors.numpy import save_file
 from test_page import Page
 
-from hornbook.metrics.tagging import entity_scores
 from hornbook.report.card import write_card
 from hornbook.report.confusion import confusion_figure
 from hornbook.report.finetuned import FinetunedRun
 from hornbook.report.info import describe, lines
 from hornbook.report.page import write_report
-from hornbook.report.several import read_curve, read_tries
-from hornbook.report.several_pictures import curve_figure, tries_figure, write_curve_picture, write_tries_picture
+from hornbook.report.several import (
+    curve_figure,
+    read_curve,
+    read_tries,
+    tries_figure,
+    write_curve_picture,
+    write_tries_picture,
+)
 
 
 @pytest.fixture

@@ -5,32 +5,28 @@ from typing import Annotated, Any
 import typer
 
 from hornbook.cli.app import Device, Json, app, parse_overrides, print_json
-from hornbook.cli.tasks import Delimiter, Encoding, Label, Pair, Strict, TaskName, Text
+from hornbook.cli.reading import Reading, reads_data
+from hornbook.cli.tasks import TaskName
 
 MAX_ROWS = 50  # classes that are printed
 
 
 @app.command("check", epilog="Example: hornbook check reviews.csv --task classification --model runs/first")
+@reads_data()
 def check_command(
     data: Annotated[str, typer.Argument(help="Data in the published layout (a folder), or your own table.")],
     task: TaskName = "classification",
     model: Annotated[
         str | None, typer.Option(help="The model to fine-tune: adds lengths in tokens and the expected training time.")
     ] = None,
-    text: Text = None,
-    pair: Pair = None,
-    label: Label = None,
-    delimiter: Delimiter = None,
-    encoding: Encoding = None,
-    strict: Strict = False,
+    reading: Reading = None,
     device: Device = "auto",
     as_json: Json = False,
 ) -> None:
     """Summarize labelled data without training: columns, classes, lengths, duplicates, overlap of the splits."""
     from hornbook.runs.finetuning.checking import check
 
-    columns = {"text": text, "pair": pair, "label": label, "delimiter": delimiter, "encoding": encoding}
-    found = check(data, task, model, **columns, strict=strict, overrides=parse_overrides(None, device))
+    found = check(data, task, model, **reading, overrides=parse_overrides(None, device))
     print_summary(found)
     print_json(as_json, found)
 

@@ -7,7 +7,8 @@ import typer
 
 from hornbook.cli.app import Device, Json, Model, Overwrite, app, check_writable, parse_overrides, print_json
 from hornbook.cli.overwriting import RUN, overwriting
-from hornbook.cli.tasks import Delimiter, Encoding, Label, Pair, Strict, TaskName, Text, print_scores
+from hornbook.cli.reading import Reading, reads_data
+from hornbook.cli.tasks import TaskName, print_scores
 
 NeededData = Annotated[str, typer.Option("--data", help="Data in the published layout (a folder), or your own table.")]
 Out = Annotated[Path, typer.Option(help="Run folder to write.")]
@@ -15,6 +16,7 @@ Seed = Annotated[int, typer.Option(help="Random seed.")]
 
 
 @app.command("baseline", epilog="Example: hornbook baseline tfidf --task sst-2 --data glue/SST-2 --out runs/tfidf")
+@reads_data()
 def baseline_command(
     name: Annotated[str, typer.Argument(help="majority, tfidf, vectors (averaged), or random (untrained network).")],
     data: NeededData,
@@ -27,12 +29,7 @@ def baseline_command(
         Path | None, typer.Option(help="Text file of word vectors: a word and its numbers per line.")
     ] = None,
     seed: Seed = 0,
-    text: Text = None,
-    pair: Pair = None,
-    label: Label = None,
-    delimiter: Delimiter = None,
-    encoding: Encoding = None,
-    strict: Strict = False,
+    reading: Reading = None,
     overwrite: Overwrite = False,
     device: Device = "auto",
     as_json: Json = False,
@@ -43,8 +40,6 @@ def baseline_command(
     from hornbook.terminal import TrainingDisplay, log
 
     overrides = parse_overrides(None, device)
-    columns = {"text": text, "pair": pair, "label": label, "strict": strict}
-    columns |= {"delimiter": delimiter, "encoding": encoding}
     with overwriting(out, RUN, overwrite), TrainingDisplay() as display:
         found = baseline(
             name,
@@ -54,7 +49,7 @@ def baseline_command(
             model=model,
             vectors=vectors,
             seed=seed,
-            **columns,
+            **reading,
             overrides=overrides,
             on_progress=display,
             log=log,
@@ -63,6 +58,7 @@ def baseline_command(
 
 
 @app.command("probe", epilog="Example: hornbook probe runs/first --task conll2003 --data conll2003 --out runs/probe")
+@reads_data()
 def probe_command(
     model: Model,
     data: NeededData,
@@ -76,12 +72,7 @@ def probe_command(
     ] = "last4",
     pooling: Annotated[str | None, typer.Option(help="Pooling of texts: cls (GPT: last token) or mean.")] = None,
     seed: Seed = 0,
-    text: Text = None,
-    pair: Pair = None,
-    label: Label = None,
-    delimiter: Delimiter = None,
-    encoding: Encoding = None,
-    strict: Strict = False,
+    reading: Reading = None,
     overwrite: Overwrite = False,
     device: Device = "auto",
     as_json: Json = False,
@@ -92,8 +83,6 @@ def probe_command(
     from hornbook.terminal import TrainingDisplay, log
 
     overrides = parse_overrides(None, device)
-    columns = {"text": text, "pair": pair, "label": label, "strict": strict}
-    columns |= {"delimiter": delimiter, "encoding": encoding}
     with overwriting(out, RUN, overwrite), TrainingDisplay() as display:
         found = probe(
             model,
@@ -104,7 +93,7 @@ def probe_command(
             layers=layers,
             pooling=pooling,
             seed=seed,
-            **columns,
+            **reading,
             overrides=overrides,
             on_progress=display,
             log=log,
@@ -126,6 +115,7 @@ def _report_scored(found, out: Path, as_json: bool) -> None:
 
 
 @app.command("label-curve", epilog="Example: hornbook label-curve runs/first --data reviews.csv --out runs/curve")
+@reads_data()
 def label_curve_command(
     model: Model,
     data: NeededData,
@@ -138,12 +128,7 @@ def label_curve_command(
         "random,features,finetune,tfidf"
     ),
     seeds: Annotated[int, typer.Option(help="Runs with different seeds per point, for the interval.")] = 3,
-    text: Text = None,
-    pair: Pair = None,
-    label: Label = None,
-    delimiter: Delimiter = None,
-    encoding: Encoding = None,
-    strict: Strict = False,
+    reading: Reading = None,
     overwrite: Overwrite = False,
     device: Device = "auto",
     as_json: Json = False,
@@ -151,7 +136,7 @@ def label_curve_command(
     """Score by number of training labels: from scratch, on frozen features, fine-tuned. Run it again to resume."""
     check_writable(out)
     from hornbook.evaluation.label_curve import label_curve
-    from hornbook.report.several_pictures import write_curve_picture
+    from hornbook.report.several import write_curve_picture
     from hornbook.terminal import TrainingDisplay, log, table
     from hornbook.train.loop import Outcome
 
@@ -164,12 +149,7 @@ def label_curve_command(
             sizes=None if sizes is None else [each.strip() for each in sizes.split(",")],
             ways=[each.strip() for each in ways.split(",")],
             seeds=seeds,
-            text=text,
-            pair=pair,
-            label=label,
-            delimiter=delimiter,
-            encoding=encoding,
-            strict=strict,
+            **reading,
             overrides=parse_overrides(None, device),
             on_progress=display,
             log=log,

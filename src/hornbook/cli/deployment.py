@@ -7,7 +7,8 @@ import typer
 
 from hornbook.cli.app import Device, Json, Model, Overwrite, app, check_writable, print_json, refuse_existing
 from hornbook.cli.overwriting import overwriting
-from hornbook.cli.tasks import Data, Delimiter, Encoding, Label, Pair, Text
+from hornbook.cli.reading import Reading, reads_data
+from hornbook.cli.tasks import Data
 
 Threads = Annotated[int, typer.Option(help="CPU threads for the latency measurement.")]
 Length = Annotated[int, typer.Option(help="Length in tokens of the timed input.")]
@@ -54,6 +55,7 @@ def export_command(
 @app.command(
     "compare", epilog="Example: hornbook compare runs/reviews runs/small-reviews phone --data reviews.csv --out c"
 )
+@reads_data("strict")
 def compare_command(
     models: Annotated[
         list[str], typer.Argument(help="Runs, models and exported folders; all are compared with the first.")
@@ -68,11 +70,7 @@ def compare_command(
     threads: Threads = 1,
     batch_size: Annotated[int, typer.Option(help="Batch size for the throughput measurement.")] = 32,
     batch_threads: Annotated[int | None, typer.Option(help="CPU threads for the throughput; defaults to all.")] = None,
-    text: Text = None,
-    pair: Pair = None,
-    label: Label = None,
-    delimiter: Delimiter = None,
-    encoding: Encoding = None,
+    reading: Reading = None,
     overwrite: Overwrite = False,
     device: Device = "auto",
     as_json: Json = False,
@@ -89,11 +87,7 @@ def compare_command(
             models,
             data=data,
             part=part,
-            text=text,
-            pair=pair,
-            label=label,
-            delimiter=delimiter,
-            encoding=encoding,
+            **reading,
             out=out,
             length=length,
             rounds=rounds,

@@ -20,7 +20,8 @@ from hornbook.cli.app import (
 )
 from hornbook.cli.overwriting import RUN, overwriting
 from hornbook.cli.pretraining import MEASURED, MEASURED_NOTE, report_outcome
-from hornbook.cli.tasks import Data, Delimiter, Encoding, Label, Pair, Strict, Text, report_result
+from hornbook.cli.reading import Reading, reads_data
+from hornbook.cli.tasks import Data, report_result
 from hornbook.lifecycle.requests import as_overrides
 
 TEACHER_HELP = "Teacher: a run folder, a transformers folder, or a Hugging Face name."
@@ -35,6 +36,7 @@ ON_TEXT, ON_TASK = "with --corpus", "with --task"
     epilog="Example: hornbook distill runs/base --student distilbert --corpus wiki --out runs/small\n\n"
     "hornbook distill runs/sst-2 --student runs/small --task sst-2 --data glue/SST-2 --out runs/small-sst-2",
 )
+@reads_data()
 def distill_command(
     teacher: Annotated[str, typer.Argument(help=TEACHER_HELP)],
     student: Annotated[str | None, typer.Option(help=STUDENT_HELP)] = None,
@@ -57,12 +59,7 @@ def distill_command(
     lr: Annotated[float | None, typer.Option(help=f"Peak learning rate, {ON_TASK}.")] = None,
     batch_size: Annotated[int | None, typer.Option(help=f"Examples per batch, {ON_TASK}.")] = None,
     seed: Annotated[int | None, typer.Option(help="Random seed.")] = None,
-    text: Text = None,
-    pair: Pair = None,
-    label: Label = None,
-    delimiter: Delimiter = None,
-    encoding: Encoding = None,
-    strict: Strict = False,
+    reading: Reading = None,
     override: Annotated[
         list[str] | None, typer.Option("--set", help="Override a setting: key=value; --show lists the keys.")
     ] = None,
@@ -75,9 +72,7 @@ def distill_command(
     """Distil a large model into a small one, on plain text or on a task. Ctrl-C saves; --resume resumes."""
     overrides = parse_overrides(override, device)
     on_text = {"steps": steps, "tokens": tokens, "minutes": minutes, "batch_tokens": batch_tokens}
-    on_task = {"epochs": epochs, "lr": lr, "batch_size": batch_size, "text": text, "pair": pair, "label": label}
-    on_task |= {"delimiter": delimiter, "encoding": encoding}
-    on_task["strict"] = strict or None
+    on_task = {"epochs": epochs, "lr": lr, "batch_size": batch_size, **reading, "strict": reading["strict"] or None}
     flags = {"augment": augment, "word_vectors": word_vectors, "augment_model": augment_model}
     flags["cache_teacher"] = cache_teacher
     if corpus and task is not None:

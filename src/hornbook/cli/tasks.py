@@ -24,6 +24,7 @@ from hornbook.cli.app import (
     show_settings,
 )
 from hornbook.cli.overwriting import RUN, overwriting, refuse_existing_file
+from hornbook.cli.reading import Reading, reads_data
 from hornbook.lifecycle.requests import as_overrides
 
 TaskName = Annotated[str, typer.Option("--task", help="Data set (mrpc, squad2, conll2003 ...) or task kind.")]
@@ -34,17 +35,12 @@ Data = Annotated[
     str | None,
     typer.Option(help="Data in the published layout (a folder), or your own .csv, .tsv, .jsonl, .parquet, .xlsx."),
 ]
-Text = Annotated[str | None, typer.Option(help="Column of the text; inferred when omitted.")]
-Pair = Annotated[str | None, typer.Option(help="Column of the second text.")]
-Label = Annotated[str | None, typer.Option(help="Column of the label.")]
-Delimiter = Annotated[str | None, typer.Option(help="Field separator, such as ';' or tab; detected when omitted.")]
-Encoding = Annotated[str | None, typer.Option(help="File encoding, such as cp949; detected when omitted.")]
-Strict = Annotated[bool, typer.Option("--strict", help="Stop at the first bad row instead of skipping it.")]
 STANDARD = Path("-")  # input or output
 Runs = Annotated[list[str], typer.Argument(help="Fine-tuned run or model folder; several form an ensemble.")]
 
 
 @app.command("finetune", epilog="Example: hornbook finetune runs/first --task mrpc --data glue/MRPC --out runs/mrpc")
+@reads_data()
 def finetune_command(
     model: Model,
     task: TaskToLearn = None,
@@ -67,12 +63,7 @@ def finetune_command(
             "--search", help="Try the four published learning rates (higher for narrow models) and keep the best."
         ),
     ] = False,
-    text: Text = None,
-    pair: Pair = None,
-    label: Label = None,
-    delimiter: Delimiter = None,
-    encoding: Encoding = None,
-    strict: Strict = False,
+    reading: Reading = None,
     override: Annotated[
         list[str] | None, typer.Option("--set", help="Override a setting: key=value; --show lists the keys.")
     ] = None,
@@ -89,27 +80,26 @@ def finetune_command(
     overrides = parse_overrides(override, device)
     overrides |= as_overrides(head=head, pair_encoding=pair_encoding)
     named = {"epochs": epochs, "lr": lr, "batch_size": batch_size, "seed": seed}
-    columns = {"text": text, "pair": pair, "label": label, "delimiter": delimiter, "encoding": encoding}
     if show and (settings := recorded_settings(out, resume)) is not None:
         show_settings(settings, as_json)
         return
     if task == "text" or (task is None and resume and _is_text_run(out)):
         from hornbook.cli.prompting import finetune_as_text
 
-        given = {f"--{name}": value is not None for name, value in columns.items()}
-        several = {"--restarts": restarts > 1, "--search": search, "--strict": strict}
+        given = {f"--{name}": value not in (None, False) for name, value in reading.items()}
+        several = {"--restarts": restarts > 1, "--search": search}
         layers = {"--head": head is not None, "--pair-encoding": pair_encoding is not None}
         refuse_unused_options("with --task text", given | several | layers)
         overrides |= as_overrides(**named)
         finetune_as_text(model, data, out, overrides, resume, overwrite, show, as_json)
         return
     if show:
-        _show(model, task or "classification", data, {**columns, **named, "overrides": overrides}, as_json)
+        _show(model, task or "classification", data, {**reading, **named, "overrides": overrides}, as_json)
         return
     if dry_run:
         from hornbook.cli.checking import print_dry_run
 
-        options = {**columns, **named, "strict": strict, "overrides": overrides}
+        options = {**reading, **named, "overrides": overrides}
         print_dry_run(model, data, task, restarts, search, as_json, **options)
         return
     if resume and data is None:
@@ -129,11 +119,10 @@ def finetune_command(
             data,
             task,
             out,
-            **columns,
+            **reading,
             **named,
             restarts=restarts,
             search=search,
-            strict=strict,
             overrides=overrides,
             resume=resume,
             on_progress=display,
@@ -160,7 +149,7 @@ def _show(model: str, task: str, data: str | None, options: dict, as_json: bool)
 
 def report_result(result, advice: str = "--restarts 5, another --lr or more --epochs") -> None:
     from hornbook.files import read_json
-    from hornbook.report.stages import read_stages
+    from hornbook.report.run import read_stages
     from hornbook.report.wording import counted
     from hornbook.terminal import duration, log, print_result, table
 
@@ -196,16 +185,12 @@ def print_scores(splits: dict) -> None:
 
 
 @app.command("evaluate", epilog="Example: hornbook evaluate runs/mrpc --data glue/MRPC")
+@reads_data()
 def evaluate(
     runs: Runs,
     data: Data = None,
     part: Annotated[str | None, typer.Option(help="Score only this split, such as test or dev-mismatched.")] = None,
-    text: Text = None,
-    pair: Pair = None,
-    label: Label = None,
-    delimiter: Delimiter = None,
-    encoding: Encoding = None,
-    strict: Strict = False,
+    reading: Reading = None,
     device: Device = "auto",
     as_json: Json = False,
 ) -> None:
@@ -221,12 +206,7 @@ def evaluate(
     with counting_display("reading") as show:
         found = predictor.evaluate(
             data,
-            text=text,
-            pair=pair,
-            label=label,
-            delimiter=delimiter,
-            encoding=encoding,
-            strict=strict,
+            **reading,
             part=part,
             progress=lambda done: show("examples scored", done),
         )
@@ -248,6 +228,7 @@ def evaluate(
 
 
 @app.command("predict", epilog="Example: hornbook predict runs/mrpc --file pairs.tsv --to predictions.csv")
+@reads_data("label")
 def predict(
     arguments: Annotated[
         list[str],
@@ -270,11 +251,7 @@ def predict(
         typer.Option(help="Write predictions of --data's test split in its grader's format, to this folder or .zip."),
     ] = None,
     data: Data = None,
-    text: Text = None,
-    pair: Pair = None,
-    delimiter: Delimiter = None,
-    encoding: Encoding = None,
-    strict: Strict = False,
+    reading: Reading = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the file --to.")] = False,
     device: Device = "auto",
     as_json: Json = False,
@@ -308,12 +285,11 @@ def predict(
         raise ValueError("--to - and --json both write to standard output: omit one of them")
     if to is not None and to != STANDARD:
         format_of(to)
-    read_from = spooled(sys.stdin.buffer, text) if file == STANDARD else nullcontext(file)
+    read_from = spooled(sys.stdin.buffer, reading["text"]) if file == STANDARD else nullcontext(file)
     with read_from as path:
         if file == STANDARD:
             log(f"reading standard input as {path.suffix.removeprefix('.')}")
-        columns = {"text": text, "pair": pair, "strict": strict, "delimiter": delimiter, "encoding": encoding}
-        _predict(predictor, texts, path, to, as_json, columns)
+        _predict(predictor, texts, path, to, as_json, reading)
 
 
 def _predict(
@@ -383,6 +359,7 @@ def _submit(predictor, data: str | None, out: Path, as_json: bool) -> None:
 
 
 @app.command("features", epilog="Example: hornbook features runs/first texts.txt --out vectors.npy --layers last4")
+@reads_data("label")
 def features(
     model: Model,
     file: Annotated[Path, typer.Argument(help=".txt with one text per line, or .csv, .tsv, .jsonl, .parquet, .xlsx.")],
@@ -391,11 +368,7 @@ def features(
         str, typer.Option(help="Layers to write: last, last4, mean-last4, all, embeddings, or numbers: 1,2,-1.")
     ] = "last4",
     pooling: Annotated[str, typer.Option(help="Pooling: cls (GPT: last token), mean, or none (every token).")] = "cls",
-    text: Text = None,
-    pair: Pair = None,
-    delimiter: Delimiter = None,
-    encoding: Encoding = None,
-    strict: Strict = False,
+    reading: Reading = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the file --out.")] = False,
     device: Device = "auto",
     as_json: Json = False,
@@ -413,11 +386,7 @@ def features(
             out,
             layers=layers,
             pooling=pooling,
-            text=text,
-            pair=pair,
-            delimiter=delimiter,
-            encoding=encoding,
-            strict=strict,
+            **reading,
             device=device,
             progress=lambda done, total: show(f"of {total:,} texts", done),
         )

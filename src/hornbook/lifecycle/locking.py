@@ -1,5 +1,5 @@
-"""Folder locks: one process at a time writes a folder. The lock is an advisory lock (flock) on the folder itself, so
-the operating system releases it when the process ends for any reason, and no lock file is left behind."""
+"""Folder locks: one process at a time writes a folder. `filelock` locks the folder itself, not a lock file in it: the
+operating system releases the lock when the process ends for any reason, and no file is left behind."""
 
 import contextlib
 import functools
@@ -11,13 +11,11 @@ from contextvars import ContextVar
 from pathlib import Path
 from typing import ParamSpec, TypeVar
 
+from filelock import lock_descriptor
+
 from hornbook.lifecycle.leftovers import sweep
 
-try:
-    import fcntl
-except ImportError:  # Windows: nothing is locked
-    fcntl = None
-
+CAN_LOCK = os.name == "posix"  # Windows cannot open a folder: nothing is locked
 WAIT_SECONDS = 3.0  # time for a process that is already stopping to release the lock
 
 P = ParamSpec("P")
@@ -89,7 +87,7 @@ def _locked(folder: Path, target: Path) -> Iterator[None]:
     key = folder.resolve()
     if key.exists() and not key.is_dir():
         raise ValueError(f"{folder} is a file, not a folder: choose another --out")
-    if fcntl is None or key in _entered.get():
+    if not CAN_LOCK or key in _entered.get():
         yield
         return
     descriptor, created = _acquire(folder, target)
@@ -126,20 +124,19 @@ def _acquire(folder: Path, target: Path) -> tuple[int, list[Path]]:
                 raise
             continue
         try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            os.close(descriptor)
-            if time.monotonic() > deadline:
-                raise ValueError(
-                    f"another process is writing to {target}: wait until it ends, stop it, or choose another --out"
-                ) from None
-            time.sleep(0.1)
-            continue
+            is_free = lock_descriptor(descriptor, blocking=False)
         except OSError:  # a file system without locks
             return descriptor, created
-        if _is_at(descriptor, folder):
+        if is_free and _is_at(descriptor, folder):
             return descriptor, created
         os.close(descriptor)
+        if is_free:  # the folder was replaced in the meantime
+            continue
+        if time.monotonic() > deadline:
+            raise ValueError(
+                f"another process is writing to {target}: wait until it ends, stop it, or choose another --out"
+            )
+        time.sleep(0.1)
 
 
 def _is_at(descriptor: int, folder: Path) -> bool:
@@ -151,18 +148,15 @@ def _is_at(descriptor: int, folder: Path) -> bool:
 
 def is_locked(folder: Path) -> bool:
     """Whether any process holds the lock of this folder."""
-    if fcntl is None:
+    if not CAN_LOCK:
         return False
     descriptor = os.open(folder, os.O_RDONLY)
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return True
+        return not lock_descriptor(descriptor, blocking=False)
     except OSError:  # a file system without locks
         return False
     finally:
         os.close(descriptor)
-    return False
 
 
 def holds_a_lock() -> bool:

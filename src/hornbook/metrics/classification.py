@@ -50,44 +50,6 @@ def numbered(gold: Sequence[str], predicted: Sequence[str]) -> tuple[list[str], 
     return labels, np.array([number[label] for label in gold]), np.array([number[label] for label in predicted])
 
 
-def accuracy(gold: Sequence[str], predicted: Sequence[str]) -> float:
-    """The fraction of labels that are correct."""
-    return _counted(gold, predicted).accuracy()
-
-
-def f1(gold: Sequence[str], predicted: Sequence[str], positive: str) -> float:
-    """F1 of one class: 2 tp / (2 tp + fp + fn); 0 if the class is neither in gold nor predicted."""
-    labels, gold_N, predicted_N = numbered(gold, predicted)
-    return class_counts(gold_N, predicted_N, len(labels)).f1(labels.index(positive)) if positive in labels else 0.0
-
-
-def macro_f1(gold: Sequence[str], predicted: Sequence[str]) -> float:
-    """The mean F1 over the classes that occur in gold or predictions."""
-    return _counted(gold, predicted).macro_f1()
-
-
-def matthews(gold: Sequence[str], predicted: Sequence[str]) -> float:
-    """Matthews correlation for two or more classes (Gorodkin 2004); 0 if gold or predictions have a single class."""
-    return _counted(gold, predicted).matthews()
-
-
-def _counted(gold: Sequence[str], predicted: Sequence[str]) -> ClassCounts:
-    labels, gold_N, predicted_N = numbered(gold, predicted)
-    return class_counts(gold_N, predicted_N, len(labels))
-
-
-def multi_label_f1(
-    gold: Sequence[Collection[str]], predicted: Sequence[Collection[str]], labels: Sequence[str]
-) -> dict[str, float]:
-    """`micro_f1`, `macro_f1` and `exact_match` for examples with any number of labels each.
-
-    A label that is neither in gold nor predicted counts with F1 0 in the macro mean. If no example has any label in
-    gold or predictions, both F1 are 0 and the exact match is 1.
-    """
-    counts = multi_label_counts(gold, predicted, labels)
-    return multi_label_scores(counts.sum(0), len(counts))
-
-
 def multi_label_counts(
     gold: Sequence[Collection[str]], predicted: Sequence[Collection[str]], labels: Sequence[str]
 ) -> np.ndarray:

@@ -13,12 +13,6 @@ def pearson(gold: Sequence[float], predicted: Sequence[float]) -> float:
     return float(np.clip(_unit(gold) @ _unit(predicted), -1, 1))
 
 
-def spearman(gold: Sequence[float], predicted: Sequence[float]) -> float:
-    """Spearman rank correlation, between -1 and 1; ties get their mean rank."""
-    gold, predicted = _arrays(gold, predicted, at_least=2)
-    return pearson(ranks(order(gold)), ranks(order(predicted)))
-
-
 def mean_squared_error(gold: Sequence[float], predicted: Sequence[float]) -> float:
     gold, predicted = _arrays(gold, predicted, at_least=1)
     return float(np.mean((gold - predicted) ** 2))

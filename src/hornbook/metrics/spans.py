@@ -1,17 +1,16 @@
 """Exact match and F1 of text answers, by the rules of each data set's official script.
 
-Scores of a single question are fractions between 0 and 1. `score_...` and `best_threshold` score a whole data set and
-return percentages, as the official scripts print them.
+Scores of a single question are fractions between 0 and 1; `best_threshold` returns percentages, as the official scripts
+print them.
 
-score_spans({"q1": "The Eiffel Tower!"}, {"q1": ("Eiffel tower", "tower")}, has_unanswerable=False)
-# {'exact': 100.0, 'f1': 100.0, 'total': 1}
+question_scores({"q1": "The Eiffel Tower!"}, {"q1": ("Eiffel tower", "tower")}, SQUAD_1)    # {'q1': (1.0, 1.0)}
 """
 
 import math
 import re
 import string
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -85,59 +84,12 @@ TRIVIA_QA = Rules(normalise=trivia_qa_normalised)
 KORQUAD = Rules(normalise=korquad_normalised, units=_characters)
 
 
-def exact_match(prediction: str, answers: Sequence[str]) -> float:
-    """SQuAD 2.0: 1 if the normalised prediction equals a normalised answer; without answers, 1 if it is empty."""
-    return SQUAD_2.score(prediction, answers)[0]
-
-
-def token_f1(prediction: str, answers: Sequence[str]) -> float:
-    """SQuAD 2.0: best word F1 over the answers; without answers, 1 if the prediction is empty, else 0."""
-    return SQUAD_2.score(prediction, answers)[1]
-
-
-def coqa_f1(prediction: str, references: Sequence[str]) -> float:
-    """CoQA: each reference is left out once; the best F1 with the remaining references is averaged over these cases."""
-    return COQA.score(prediction, references)[1]
-
-
 def question_scores(
     predictions: Mapping[str, str], gold: Mapping[str, Sequence[str]], rules: Rules = SQUAD_2
 ) -> dict[str, tuple[float, float]]:
     """(exact match, F1) of each question in `gold`, as fractions; predictions for other questions are ignored."""
     _check_complete(predictions, gold, "prediction")
     return {question: rules.score(predictions[question], answers) for question, answers in gold.items()}
-
-
-def score_spans(
-    predictions: Mapping[str, str], gold: Mapping[str, Sequence[str]], has_unanswerable: bool
-) -> dict[str, float]:
-    """`exact`, `f1` (percent) and `total` by the official script of SQuAD 1.1, or of SQuAD 2.0 with `has_unanswerable`.
-
-    With `has_unanswerable`, the same three also for the questions with (`HasAns_`) and without (`NoAns_`) answers.
-    """
-    scores = question_scores(predictions, gold, SQUAD_2 if has_unanswerable else SQUAD_1)
-    result = _percent(scores.values())
-    if has_unanswerable:
-        for name, is_answerable in (("HasAns", True), ("NoAns", False)):
-            part = [score for question, score in scores.items() if bool(gold[question]) == is_answerable]
-            if part:
-                result |= {f"{name}_{measure}": value for measure, value in _percent(part).items()}
-    return result
-
-
-def score_korquad(predictions: Mapping[str, str], gold: Mapping[str, Sequence[str]]) -> dict[str, float]:
-    """KorQuAD 1.0: `exact`, `f1` over characters (percent) and `total`; quotes and brackets separate words."""
-    return _percent(question_scores(predictions, gold, KORQUAD).values())
-
-
-def score_coqa(predictions: Mapping[str, str], gold: Mapping[str, Sequence[str]]) -> dict[str, float]:
-    """CoQA over all turns: `exact`, `f1` (percent) and `total`."""
-    return _percent(question_scores(predictions, gold, COQA).values())
-
-
-def score_trivia_qa(predictions: Mapping[str, str], gold: Mapping[str, Sequence[str]]) -> dict[str, float]:
-    """TriviaQA: `exact`, `f1` (percent) and `total`; `gold` holds the aliases of each answer."""
-    return _percent(question_scores(predictions, gold, TRIVIA_QA).values())
 
 
 def best_threshold(
@@ -147,8 +99,7 @@ def best_threshold(
     measure: Literal["exact", "f1"],
     rules: Rules = SQUAD_2,
 ) -> tuple[float, float]:
-    """(best score in percent, threshold): questions with a no-answer score above the threshold are left unanswered
-    (`apply_threshold`).
+    """(best score in percent, threshold): questions with a no-answer score above the threshold are left unanswered.
 
     This is SQuAD 2.0's search: questions are answered one by one, from the lowest no-answer score, and the first best
     point counts. With tied no-answer scores the search may stop within a tie, and then no threshold reaches the
@@ -180,14 +131,6 @@ def best_threshold(
     return 100 * best / len(gold), threshold
 
 
-def apply_threshold(
-    predictions: Mapping[str, str], no_answer_scores: Mapping[str, float], threshold: float
-) -> dict[str, str]:
-    """The predictions, empty where the no-answer score is above the threshold."""
-    _check_complete(no_answer_scores, predictions, "no-answer score")
-    return {question: "" if no_answer_scores[question] > threshold else text for question, text in predictions.items()}
-
-
 def _f1(predicted: list[str], gold: list[str], empty_f1: float) -> float:
     if not predicted and not gold:
         return empty_f1
@@ -196,11 +139,6 @@ def _f1(predicted: list[str], gold: list[str], empty_f1: float) -> float:
         return 0.0
     precision, recall = num_shared / len(predicted), num_shared / len(gold)
     return 2 * precision * recall / (precision + recall)
-
-
-def _percent(scores: Iterable[tuple[float, float]]) -> dict[str, float]:
-    exact, overlap = zip(*scores, strict=True)
-    return {"exact": 100 * sum(exact) / len(exact), "f1": 100 * sum(overlap) / len(exact), "total": len(exact)}
 
 
 def _check_complete(given: Mapping[str, object], required: Mapping[str, object], what: str) -> None:

@@ -2,8 +2,6 @@
 plot of score against latency, and an HTML page."""
 
 import math
-from functools import cache
-from html import escape
 from pathlib import Path
 
 import numpy as np
@@ -11,10 +9,10 @@ from matplotlib.figure import Figure
 from matplotlib.patheffects import withStroke
 from matplotlib.ticker import FuncFormatter, MaxNLocator, NullFormatter
 
-from hornbook.files import read_json, write_text
+from hornbook.files import read_json
 from hornbook.report import wording
-from hornbook.report.drawing import DARK, LIGHT, Colours, as_png, new_figure, style, write_png, write_title
-from hornbook.report.markup import page, picture, row, section, table
+from hornbook.report.drawing import LIGHT, Colours, new_plot, percent_axis
+from hornbook.report.rendering import Table, picture, write_page
 from hornbook.report.run import number
 
 FILE, PICTURE = "comparison.json", "comparison.png"
@@ -26,31 +24,20 @@ def is_comparison(folder: str | Path) -> bool:
     return (Path(folder) / FILE).is_file()
 
 
-def write_comparison_page(folder: str | Path) -> Path:
+def write_comparison_page(folder: Path) -> Path:
     """Writes `report.html` and `comparison.png` into the folder of a `comparison.json`; returns the page's path."""
-    folder = Path(folder)
-    found = _read(folder)
-    draw = cache(lambda is_dark: as_png(figure(found, DARK if is_dark else LIGHT)))
-    write_png(folder / PICTURE, draw(False))
-    names = [each["name"] for each in found["rows"]]
-    head = f'<header>\n<h1>Comparison of {len(names)} models</h1>\n<p class="soft small path">{escape(str(folder))}</p>'
-    image = f'<div class="picture">{picture(draw, _title(found))}</div>'
-    notes = "".join(f"<p>{escape(note)}.</p>" for note in found.get("notes", []))
-    sections = [
-        f"{head}\n</header>",
-        section("Cost and quality", notes + image + _table(found)),
-        section("How this was measured", "".join(f"<p>{escape(line)}</p>" for line in how_measured(found))),
-    ]
-    path = folder / "report.html"
-    write_text(path, page(f"Comparison of {len(names)} models", sections))
-    return path
-
-
-def _read(folder: Path) -> dict:
     found = read_json(folder / FILE)
     if not found.get("rows"):
         raise ValueError(f"{folder / FILE} has no rows: run the comparison again")
-    return found
+    return write_page(
+        folder,
+        "comparison.html",
+        f"Comparison of {len(found['rows'])} models",
+        notes=found.get("notes", []),
+        picture=picture(lambda colours: figure(found, colours), _title(found), folder / PICTURE),
+        table=Table(headings(found), cells(found)),
+        how_measured=how_measured(found),
+    )
 
 
 def headings(found: dict) -> tuple[str, ...]:
@@ -113,10 +100,14 @@ def _in_percent(found: dict) -> bool:
     return any(number(each.get("score", {}).get("value")) > 1.5 for each in found["rows"])
 
 
-def _table(found: dict) -> str:
-    titles = headings(found)
-    rows = [row(values[0], list(zip(titles[1:], values[1:], strict=True))) for values in cells(found)]
-    return table(titles, rows, amounts_from=1)
+def about_comparison(folder: Path) -> dict:
+    found = read_json(folder / FILE)
+    _, *titles = headings(found)
+    in_words = [
+        (name, "; ".join(f"{title} {cell}" for title, cell in zip(titles, cells, strict=True)))
+        for name, *cells in cells(found)
+    ]
+    return {"kind": "comparison", **found, "in_words": [*in_words, ("data", str(found["data"] or ""))]}
 
 
 # ---- plot
@@ -124,10 +115,7 @@ def _table(found: dict) -> str:
 
 def figure(found: dict, colours: Colours = LIGHT) -> Figure:
     """Score (CPU throughput where there are no scores) against latency; the area of a dot is the file size."""
-    drawn = new_figure(7.2, 4.4, colours)
-    axes = drawn.add_subplot()
-    style(axes, colours)
-    write_title(axes, _title(found), colours)
+    drawn, axes = new_plot(_title(found), colours, height=4.4)
     rows = [each for each in found["rows"] if not _has_scores(found) or each.get("score")]
     most = max(each["bytes"] for each in rows)
     shades = {"torch": colours.train, "onnx": colours.third, "onnx-int8": colours.validation}
@@ -153,16 +141,14 @@ def figure(found: dict, colours: Colours = LIGHT) -> Figure:
     cores = "one core" if found["threads"] == 1 else f"{found['threads']} cores"
     axes.set_xlabel(f"median latency of one input on {cores}, ms (dot area: file size)")
     if _has_scores(found) and found["decided_by"] not in wording.NOT_SHARES:
-        unit = 1 if _in_percent(found) else 100
-        axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{unit * value:g}%"))
+        percent_axis(axes, 1 if _in_percent(found) else 100)
     return drawn
 
 
 def _title(found: dict) -> str:
     if not _has_scores(found):
         return "Inputs per second on the CPU, against latency"
-    measure = wording.measure(found["decided_by"])
-    return f"{measure[:1].upper()}{measure[1:]} on {found['task']}, against latency"
+    return f"{wording.capital(wording.measure(found['decided_by']))} on {found['task']}, against latency"
 
 
 def _height(each: dict) -> float:

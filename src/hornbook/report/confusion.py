@@ -11,16 +11,12 @@ from matplotlib.font_manager import FontProperties, findfont, get_font
 from matplotlib.text import Text
 
 from hornbook.metrics.breakdown import Confusion
-from hornbook.report.drawing import DARK, LIGHT, Colours, as_png, new_figure, style, write_title
+from hornbook.report.drawing import LIGHT, Colours, new_figure, new_plot, write_title
 from hornbook.report.finetuned import FinetunedRun
 from hornbook.report.run import number
 
 LONGEST_NAME = 24
 WHITE = "#ffffff"
-
-
-def confusion_png(found: Confusion, dark: bool = False) -> bytes:
-    return as_png(confusion_figure(found, DARK if dark else LIGHT))
 
 
 def confusion_figure(found: Confusion, colours: Colours = LIGHT) -> Figure:
@@ -75,17 +71,11 @@ def _shades(colours: Colours) -> LinearSegmentedColormap:
     return LinearSegmentedColormap.from_list("shares", [start, "#2d5aa6"])
 
 
-def scatter_png(run: FinetunedRun, dark: bool = False) -> bytes:
-    return as_png(scatter_figure(run, DARK if dark else LIGHT))
-
-
 def scatter_figure(run: FinetunedRun, colours: Colours = LIGHT) -> Figure:
     """Each dev example at (gold, predicted), with the diagonal."""
     pairs = np.array([(number(row["gold"]), number(row.get("value"))) for row in run.predictions], float)
     pairs = pairs[np.isfinite(pairs).all(1)] if len(pairs) else np.zeros((0, 2))
-    figure = new_figure(5.4, 5.2, colours)
-    axes = figure.add_subplot()
-    style(axes, colours)
+    figure, axes = new_plot(f"{len(pairs):,} dev examples", colours, 5.4, 5.2)
     see_through = min(0.8, max(0.12, 12 / math.sqrt(max(1, len(pairs)))))
     axes.plot(pairs[:, 0], pairs[:, 1], "o", color=colours.train, alpha=see_through, markersize=4.5, markeredgewidth=0)
     low, high = (float(pairs.min()), float(pairs.max())) if len(pairs) else (0.0, 1.0)
@@ -95,13 +85,11 @@ def scatter_figure(run: FinetunedRun, colours: Colours = LIGHT) -> Figure:
     axes.set(xlim=ends, ylim=ends, aspect="equal")
     axes.set_xlabel("gold", color=colours.ink, fontsize=9)
     axes.set_ylabel("predicted", color=colours.ink, fontsize=9)
-    write_title(axes, f"{len(pairs):,} dev examples", colours)
     return figure
 
 
-def heads_png(heads: list[list[list[float]]], dark: bool = False) -> bytes:
+def heads_figure(heads: list[list[list[float]]], colours: Colours = LIGHT) -> Figure:
     """The attention matrix of each head as a small heat map: rows are queries, columns are keys."""
-    colours = DARK if dark else LIGHT
     columns = min(6, len(heads))
     rows = -(-len(heads) // columns)
     figure = new_figure(1.75 * columns, 1.9 * rows, colours)
@@ -113,4 +101,4 @@ def heads_png(heads: list[list[list[float]]], dark: bool = False) -> bytes:
         axes.set_title(f"head {place + 1}", color=colours.ink, fontsize=8)
         for spine in axes.spines.values():
             spine.set_color(colours.faint)
-    return as_png(figure)
+    return figure

@@ -1,28 +1,27 @@
-"""The training curves of a run as one figure."""
+"""Learning curves as one figure: those of a pre-training run and those of a fine-tuning run."""
 
 from collections.abc import Callable
-from pathlib import Path
 
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import EngFormatter, FuncFormatter, PercentFormatter
 
+from hornbook.report import wording
 from hornbook.report.drawing import (
-    DARK,
     LIGHT,
     Colours,
-    as_png,
     fit_height,
     grid_of,
+    percent_axis,
     short_power,
     show_legend,
     smoothed,
     steps_below,
     thinned,
-    write_png,
     write_title,
 )
+from hornbook.report.finetuned import FinetunedRun
 from hornbook.report.run import TOKENS, RunRecord
 
 TITLES = {
@@ -37,15 +36,9 @@ TITLES = {
     "baseline": "Loss of the reward baseline",
 }
 CHANCE_LOSS = float(np.log(2))
-
-
-def draw_curves(record: RunRecord, path: str | Path) -> None:
-    """Writes the curves as a PNG file. Raises `ValueError` if the run has not logged anything yet."""
-    write_png(Path(path), curves_png(record))
-
-
-def curves_png(record: RunRecord, dark: bool = False, columns: int = 2) -> bytes:
-    return as_png(curves_figure(record, DARK if dark else LIGHT, columns))
+MANY = 40  # curves with at least this many points are smoothed
+NOT_SCORES = {"kind", "step", "loss", "best", "mean_squared_error"}
+MOST_SCORES = 4
 
 
 def curves_figure(record: RunRecord, colours: Colours = LIGHT, columns: int = 2) -> Figure:
@@ -81,22 +74,7 @@ def _draw_loss(axes: Axes, record: RunRecord, colours: Colours, name: str) -> No
     tokens = record.predicted_tokens.get(name)
     title = f"Loss on {tokens}s ({name})" if tokens else TITLES.get(name, f"Loss ({name})")
     write_title(axes, title, colours)
-    steps, values = record.column("train", "step"), record.column("train", name)
-    many = len(values) >= 40
-    axes.plot(
-        *thinned(steps, values),
-        color=colours.train,
-        alpha=0.3 if many else 0.9,
-        linewidth=0.8 if many else 1.4,
-        marker=None if many else ".",
-        label=None if many else "training",
-    )
-    smooth = smoothed(values, max(7, len(values) // 40))
-    if many:
-        axes.plot(*thinned(steps, smooth), color=colours.train, linewidth=1.9, label="training, smoothed")
-    at, found = record.column("validation", "step"), record.column("validation", name)
-    if len(found):
-        axes.plot(at, found, "o-", color=colours.validation, markersize=3.6, linewidth=1.0, label="validation")
+    values, found = _draw_train_and_validation(axes, record, name, "validation", colours)
     best = record.best_validation
     if best is not None and name in best:
         axes.plot(
@@ -112,20 +90,31 @@ def _draw_loss(axes: Axes, record: RunRecord, colours: Colours, name: str) -> No
     steps_below(axes, record.step)
 
 
+def _draw_train_and_validation(
+    axes: Axes, record: RunRecord, name: str, label: str, colours: Colours
+) -> tuple[np.ndarray, np.ndarray]:
+    """Returns the training values and the validation values."""
+    steps, values = record.column("train", "step"), record.column("train", name)
+    if len(values) >= MANY:
+        axes.plot(*thinned(steps, values), color=colours.train, alpha=0.3, linewidth=0.8)
+        smooth = smoothed(values, max(7, len(values) // 40))
+        axes.plot(*thinned(steps, smooth), color=colours.train, linewidth=1.9, label="training, smoothed")
+    elif len(values):
+        axes.plot(steps, values, ".-", color=colours.train, linewidth=1.4, alpha=0.9, label="training")
+    at, found = record.column("validation", "step"), record.column("validation", name)
+    if len(found):
+        axes.plot(at, found, "o-", color=colours.validation, markersize=3.8, linewidth=1.1, label=label)
+    return values, found
+
+
 def _draw_accuracy(axes: Axes, record: RunRecord, colours: Colours) -> None:
     write_title(axes, "Accuracy on held-out text", colours)
     at = record.column("validation", "step")
     shades = iter((colours.validation, colours.third, colours.train))
     for name in [name for name in record.last_validation if name.endswith("_accuracy")]:
         shade = next(shades, colours.ink)
-        axes.plot(
-            at,
-            record.column("validation", name),
-            "o-",
-            color=shade,
-            markersize=3.6,
-            label=name.removesuffix("_accuracy"),
-        )
+        values, label = record.column("validation", name), name.removesuffix("_accuracy")
+        axes.plot(at, values, "o-", color=shade, markersize=3.6, label=label)
     for share in (value for name, value in record.baseline.items() if name.endswith("_accuracy")):
         _reference(axes, share, "most frequent token", colours, "{:.1%}")
     if "rtd_replaced" in record.last_validation:
@@ -193,3 +182,66 @@ def _tokens_below(axes: Axes, record: RunRecord) -> None:
             FuncFormatter(lambda step, _: f"{step:,.0f}\n{short(step * each) if step else ''}")
         )
         axes.set_xlabel("step, tokens seen")
+
+
+# ---- fine-tuning
+
+
+def learning_figure(run: FinetunedRun, colours: Colours = LIGHT, columns: int = 2) -> Figure:
+    """Training and dev loss and, after the first validation, the dev scores; the best step is marked."""
+    panels = [lambda axes: _draw_task_loss(axes, run, colours)]
+    if _score_names(run):
+        panels.append(lambda axes: _draw_task_scores(axes, run, colours))
+    return grid_of(panels, colours, columns, height=3.3)
+
+
+def _score_names(run: FinetunedRun) -> list[str]:
+    """Names of the dev scores, the one used for model selection first."""
+    named = [name for name in (run.record.last_validation or {}) if name not in NOT_SCORES]
+    return sorted(named, key=lambda name: name != run.decided_by)[:MOST_SCORES]
+
+
+def _draw_task_loss(axes: Axes, run: FinetunedRun, colours: Colours) -> None:
+    record = run.record
+    write_title(axes, "Loss", colours)
+    values, found = _draw_train_and_validation(axes, record, "loss", "dev", colours)
+    fit_height(axes, values, found, None)
+    _mark_best(axes, run, colours)
+    steps_below(axes, record.step)
+    show_legend(axes, colours)
+
+
+def _draw_task_scores(axes: Axes, run: FinetunedRun, colours: Colours) -> None:
+    record, names = run.record, _score_names(run)
+    write_title(axes, "Scores on dev", colours)
+    at = record.column("validation", "step")
+    shades = (colours.validation, colours.third, colours.train, colours.ink)
+    for number, (name, shade) in enumerate(zip(names, shades, strict=False)):
+        values = record.column("validation", name)
+        width, see_through = (1.9, 1.0) if number == 0 else (1.1, 0.75)
+        label = wording.measure(name) + (" (model selection)" if number == 0 and len(names) > 1 else "")
+        axes.plot(at, values, "o-", color=shade, linewidth=width, alpha=see_through, markersize=4, label=label)
+    best = run.best_validation
+    if best is not None and names[0] in best:
+        axes.plot(best["step"], best[names[0]], "*", color=colours.validation, markersize=14, zorder=4)
+    unit = 1 if run.in_percent else 100
+    if not set(names) & set(wording.NOT_SHARES):
+        percent_axis(axes, unit)
+    low, high = axes.get_ylim()
+    margin = max(0.15 * (high - low), 0.02 * (100 / unit))
+    axes.set_ylim(low - margin / 2, high + margin)
+    _mark_best(axes, run, colours)
+    steps_below(axes, record.step)
+    show_legend(axes, colours)
+
+
+def _mark_best(axes: Axes, run: FinetunedRun, colours: Colours) -> None:
+    best = run.best_validation
+    if best is None:
+        return
+    label = f"best, step {best['step']:,}"
+    axes.axvline(best["step"], color=colours.ink, linestyle=(0, (4, 3)), linewidth=1.1, alpha=0.7, label=label)
+
+
+def has_curves(run: FinetunedRun) -> bool:
+    return bool(np.isfinite(run.record.column("train", "loss")).any() or run.record.validations)

@@ -14,6 +14,7 @@ from matplotlib.ticker import FuncFormatter, MaxNLocator
 from hornbook.files import replacing
 
 MOST_POINTS = 1500
+MORE_SHADES = ("#9a63c4", "#b98a1d", "#3a9fb3", "#c2527f")
 
 
 @dataclass(frozen=True)
@@ -36,6 +37,15 @@ def new_figure(width: float, height: float, colours: Colours) -> Figure:
     FigureCanvasAgg(figure)
     figure.get_layout_engine().set(w_pad=0.12, h_pad=0.12, wspace=0.03, hspace=0.03)
     return figure
+
+
+def new_plot(title: str, colours: Colours, width: float = 7.2, height: float = 4.2) -> tuple[Figure, Axes]:
+    """A figure with one panel."""
+    figure = new_figure(width, height, colours)
+    axes = figure.add_subplot()
+    style(axes, colours)
+    write_title(axes, title, colours)
+    return figure, axes
 
 
 def as_png(figure: Figure) -> bytes:
@@ -108,6 +118,11 @@ def fit_height(axes: Axes, values: np.ndarray, validation: np.ndarray, reference
         low, high = min(heights), max(heights)
         margin = 0.06 * (high - low) or 0.5
         axes.set_ylim(low - margin, high + 1.6 * margin)
+
+
+def percent_axis(axes: Axes, unit: float) -> None:
+    """Labels the y axis in percent: 1 if the values are in percent, 100 if they are fractions."""
+    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{unit * value:g}%"))
 
 
 def steps_below(axes: Axes, last: int) -> None:

@@ -1,28 +1,17 @@
-"""The report page of an experiment: verdicts, score against FLOPs, all scores next to the published ones, and the cost
-of each arm. It is built from `results.json`, also while some pieces are missing."""
+"""An experiment, from its `results.json`, also while pieces are missing: its description, its report page (verdicts,
+score against FLOPs, all scores next to the published ones, cost of each arm), and the same tables in Markdown."""
 
-from functools import cache
-from html import escape
 from pathlib import Path
 
 from hornbook.files import read_json, write_text
 from hornbook.report import wording
-from hornbook.report.drawing import write_png
-from hornbook.report.experiment_picture import score_png
-from hornbook.report.experiment_text import (
-    how_measured,
-    interval_words,
-    loss_words,
-    missing,
-    notes,
-    points_at,
-    score_words,
-    write_fragment,
-)
-from hornbook.report.markup import page, picture, row, section, table
+from hornbook.report.experiment_picture import score_figure
+from hornbook.report.rendering import Table, picture, render, write_page
 
 RESULTS, PICTURE = "results.json", "score-by-flops.png"
 BADGES = {"holds": "finished", "does not hold at this scale": "unfinished"}
+PUBLISHED = "published (other tasks and model sizes)"
+UNEVEN = 0.02  # arms whose FLOPs deviate by more than this fraction are listed
 
 
 def is_experiment(folder: str | Path) -> bool:
@@ -34,126 +23,214 @@ def write_experiment_page(folder: str | Path) -> Path:
     returns the path of the page."""
     folder = Path(folder)
     results = read_json(folder / RESULTS)
-    image = ""
+    image, is_whole = None, results["num_done"] == results["num_pieces"]
     if results["scores"]:
-        draw = cache(lambda is_dark: score_png(results, is_dark))
-        write_png(folder / PICTURE, draw(False))
-        image = picture(draw, "Score against FLOPs, one line per arm")
-    path = folder / "report.html"
-    write_text(path, _page(results, image))
-    write_fragment(folder, results)
-    return path
+        alt = "Score against FLOPs, one line per arm"
+        image = picture(lambda colours: score_figure(results, colours), alt, folder / PICTURE)
+    shares = results["checkpoints"][::-1] if results["scores"] else []
+    both = {
+        "results": results,
+        "notes": notes(results),
+        "sentences": _sentences(results),
+        "how_measured": how_measured(results),
+        "missing": missing(results),
+    }
+    rows, costs = _costs(results), ("parameters", "updates", "FLOPs", "updates/s", "tokens/s", "time", "peak memory")
+    text = render(
+        "experiment.md",
+        claims=_claims(results),
+        scores=_scores(results),
+        costs=Table(
+            ("arm", "parameters", "updates", "tokens", *costs[2:], "held-out losses"),
+            [(arm, *cells[:2], tokens, *cells[2:], losses) for arm, cells, tokens, losses in rows],
+        ),
+        **both,
+    )
+    write_text(folder / f"RESULTS-{results['name']}.md", text)
+    return write_page(
+        folder,
+        "experiment.html",
+        results["title"],
+        state="finished" if is_whole else f"{results['num_done']} of {results['num_pieces']} pieces",
+        badges=BADGES,
+        picture=image,
+        score_tables={share: _scores_at(results, share) for share in shares},
+        costs=Table(("arm", *costs), [((arm, f"held-out losses: {losses}"), *cells) for arm, cells, _, losses in rows]),
+        **both,
+    )
 
 
-def _page(results: dict, image: str) -> str:
-    captions = "".join(f'<p class="soft small">{escape(each)}</p>' for each in notes(results))
-    sections = [
-        _head(results),
-        section("Verdicts", _verdicts(results)),
-        section("Score against FLOPs", image + captions if image else ""),
-        section("Scores", _scores(results)),
-        section("Sentence heads on both tasks", _sentences(results)),
-        section("Training cost", _resources(results)),
-        section("Missing pieces", _list(missing(results))),
-        section("Degenerate fine-tuning runs", _list(results["degenerate"])),
-    ]
-    return page(results["title"], sections)
+def notes(results: dict) -> list[str]:
+    """Notes on how to read the plot and the scores."""
+    shares = ", ".join(f"{share:.4g}" for share in results["checkpoints"][:-1])
+    several = len(results["seeds"]) > 1
+    lines = [f"Every arm gets {results['flops']:.3g} FLOPs in the model convention: those of the network itself."]
+    if uneven := [arm for arm in results["arms"].values() if abs(arm["planned_flops"] / results["flops"] - 1) > UNEVEN]:
+        each = ", ".join(f"{arm['label']} {arm['planned_flops']:.3g}" for arm in uneven)
+        lines[0] += f" Rounding to whole steps makes some arms deviate: {each}."
+    if results["minutes_each"]:
+        lines[0] += f" That is what the slowest arm does in {results['minutes_each']:g} minutes ({results['device']})."
+    if shares:
+        lines.append(
+            f"The points at {shares} of the FLOPs are checkpoints of one schedule, not separate runs: the learning "
+            "rate decays to 0 only at the full FLOPs."
+        )
+    if several:
+        lines.append(
+            f"Intervals are 95% t intervals over {len(results['seeds'])} pre-training seeds; those of sentence heads "
+            f"are the union over seeds. Training cost is that of seed {results['seeds'][0]}."
+        )
+    else:
+        deviation = results["seed_deviation"]
+        seed_note = (
+            f"The verdicts add a standard deviation of {deviation:g} points between pre-training seeds, so a "
+            f"difference within {results['least_reach']:.1f} points of a bound cannot be decided."
+            if deviation
+            else "They do not include the variation between pre-training seeds."
+        )
+        lines.append(f"Intervals are 95% t intervals over fine-tuning seeds of one pre-training run. {seed_note}")
+    lines.append("The number after ± is half the width of the interval.")
+    lines.append("Scores are on dev, with the last weights of each fine-tuning run, in points out of 100.")
+    lines.append("Arms are slightly offset in the plot; their FLOPs are the same.")
+    return lines
 
 
-def _head(results: dict) -> str:
-    is_whole = results["num_done"] == results["num_pieces"]
-    state = "finished" if is_whole else f"{results['num_done']} of {results['num_pieces']} pieces"
-    badge = f'<span class="badge {"finished" if is_whole else "unfinished"}">{state}</span>'
-    about = f"<p>{escape(results['about'])}</p>" if results["about"] else ""
-    return f"<header>\n<h1>{escape(results['title'])} {badge}</h1>\n{about}</header>"
+def missing(results: dict) -> list[str]:
+    left_out = [name for name, task in results["tasks"].items() if not task["has_data"]]
+    lines = [f"{where}: {wording.counted(number, 'piece')}" for where, number in results["missing"].items()]
+    return lines + [f"{name} is left out: no data was found for it" for name in left_out]
 
 
-def _verdicts(results: dict) -> str:
+def score_words(point: dict | None) -> str:
+    """Score ± half the width of its 95% interval, such as 71.3 ± 1.2; a dash if it is not measured yet."""
+    if point is None:
+        return "–"
+    if point["low"] is None:
+        return f"{point['score']:.1f} (one seed)"
+    return f"{point['score']:.1f} ± {(point['high'] - point['low']) / 2:.1f}"
+
+
+def interval_words(found: dict, unit: str = "") -> str:
+    return f"{found['value']:.1f}{unit} ({found['low']:.1f} to {found['high']:.1f})"
+
+
+def loss_words(record: dict) -> str:
+    """The held-out losses at the end of pre-training. `rtd_found` is reported as a fraction of the replaced tokens; the
+    record has both as fractions of all tokens."""
+    last = dict(list(record["losses"].values())[-1]) if record["losses"] else {}
+    last.pop("loss", None)
+    if last.get("rtd_replaced"):
+        last["rtd_found_of_replaced"] = last.pop("rtd_found") / last["rtd_replaced"]
+    return ", ".join(f"{name.replace('_', ' ')} {value:.3f}" for name, value in last.items())
+
+
+def how_measured(results: dict) -> list[str]:
+    """The devices that the arms were trained on, and what their times and memory include."""
+    records = [arm["record"] for arm in results["arms"].values() if arm["record"]]
+    devices = sorted({f"{each['device']}; memory: {each['memory']['of']}." for each in records})
+    return [*devices, "Tokens per second are of training only; the time includes validation and saving."]
+
+
+# ---- tables
+
+
+def _claims(results: dict) -> Table:
     rows = []
     for claim in results["claims"]:
-        kind = BADGES.get(claim["verdict"], "")
-        reasons = "".join(f"<li>{escape(each['reason'])}</li>" for each in claim["conditions"])
-        decide = claim["would_decide"]
-        more = f'<p class="small">To decide it: {escape(decide)}.</p>' if decide else ""
-        published = f'<p class="soft small">Published: {escape(claim["published"])}</p>' if claim["published"] else ""
-        rows.append(
-            f"<tr><td><strong>{escape(claim['words'])}</strong>{published}</td>"
-            f'<td><span class="badge {kind}">{escape(claim["verdict"])}</span></td>'
-            f'<td><ul class="small">{reasons}</ul>{more}</td></tr>'
-        )
-    return table(("claim", "verdict", "reason"), rows) if rows else ""
+        decide = f" To decide it: {claim['would_decide']}." if claim["would_decide"] else ""
+        rows.append((claim["words"], f"**{claim['verdict']}**", f"{claim['reason']}.{decide}", claim["published"]))
+    return Table(("claim", "verdict", "reason", "published"), rows)
 
 
-def _scores(results: dict) -> str:
-    """The scores at the full FLOPs next to the published ones, then those of the earlier checkpoints."""
-    if not results["scores"]:
-        return ""
-    tables = [_score_table(results, 1.0, is_last=True)]
-    for share in results["checkpoints"][-2::-1]:
-        title = f"at {share:.4g} of the FLOPs"
-        found = _score_table(results, share, is_last=False)
-        tables.append(f"<details><summary>{title}</summary>{found}</details>" if found else "")
-    return "".join(tables)
+def _tasks(results: dict) -> list[str]:
+    return [name for name, task in results["tasks"].items() if task["has_data"]]
 
 
-def _score_table(results: dict, share: float, is_last: bool) -> str:
-    tasks = [results["mean"], *(name for name, task in results["tasks"].items() if task["has_data"])]
+def _task_titles(results: dict) -> list[str]:
+    return ["mean", *(f"{task}, {wording.measure(results['tasks'][task]['measure'])}" for task in _tasks(results))]
+
+
+def _scores(results: dict) -> Table:
+    """The scores of every arm at every checkpoint."""
     rows = []
     for name, arm in results["arms"].items():
-        points = points_at(results, name, share)
-        if points:
-            cells = [(task, score_words(points.get(task))) for task in tasks]
-            note = (
-                f"published (other tasks and model sizes): {arm['published']}" if is_last and arm["published"] else ""
-            )
-            rows.append(_arm_row(arm["label"], note, cells))
-    titles = [f"{task}<br>{escape(wording.measure(results['tasks'][task]['measure']))}" for task in tasks[1:]]
-    return table(("arm", "mean", *titles), rows, amounts_from=1) if rows else ""
+        for share in results["checkpoints"]:
+            if cells := _score_cells(results, name, share):
+                rows.append((arm["label"], f"{share:.4g}", *cells, arm["published"] if share == 1 else ""))
+    return Table(("arm", "fraction of the FLOPs", *_task_titles(results), PUBLISHED), rows)
 
 
-def _arm_row(label: str, note: str, cells: list[tuple[str, str]]) -> str:
-    """Like `markup.row`, with a note below the name."""
-    amounts = "".join(f'<td class="amount" data-label="{escape(name)}">{escape(value)}</td>' for name, value in cells)
-    below = f'<div class="soft small">{escape(note)}</div>' if note else ""
-    return f"<tr><td>{escape(label)}{below}</td>{amounts}</tr>"
-
-
-def _sentences(results: dict) -> str:
-    found = {arm["label"]: arm["crossed"] for arm in results["arms"].values() if arm["crossed"]}
-    if results["overlap"]:
-        found["shared-word classifier"] = results["overlap"]
-    rows = [
-        row(name, [(kind.upper(), interval_words(pairs[kind], "%")) for kind in ("nsp", "sop")])
-        for name, pairs in found.items()
-    ]
-    note = (
-        '<p class="soft small">Accuracy on held-out pairs, with 95% intervals over the documents that the pairs start '
-        "in; chance is 50%. A head is applied to the task it was not trained for without further training. The "
-        "shared-word classifier is logistic regression on the number of tokens that two segments share.</p>"
-    )
-    titles = ("classifier", "next sentence (NSP)", "sentence order (SOP)")
-    return table(titles, rows, amounts_from=1) + note if rows else ""
-
-
-def _resources(results: dict) -> str:
+def _scores_at(results: dict, share: float) -> Table:
+    """The scores of every arm at one checkpoint; at the full FLOPs with the published ones."""
     rows = []
-    for arm in results["arms"].values():
-        record = arm["record"]
-        if record:
-            cells = [
-                ("parameters", wording.amount(record["parameters"])),
-                ("updates", f"{record['steps']:,}"),
-                ("FLOPs", f"{record['flops']:.3g}"),
-                ("updates/s", f"{record['updates_per_second']:.3g}"),
-                ("tokens/s", wording.amount(record["tokens_per_second"])),
-                ("time", wording.duration(record["seconds"])),
-                ("peak memory", wording.size(record["memory"]["bytes"])),
-            ]
-            rows.append(_arm_row(arm["label"], f"held-out losses: {loss_words(record)}", cells))
-    titles = ("parameters", "updates", "FLOPs", "updates/s", "tokens/s", "time", "peak memory")
-    where = "".join(f'<p class="soft small">{escape(each)}</p>' for each in how_measured(results))
-    return table(("arm", *titles), rows, amounts_from=1) + where if rows else ""
+    for name, arm in results["arms"].items():
+        if cells := _score_cells(results, name, share):
+            note = f"{PUBLISHED}: {arm['published']}" if share == 1 and arm["published"] else ""
+            rows.append(((arm["label"], note), *cells))
+    return Table(("arm", *_task_titles(results)), rows)
 
 
-def _list(items: list[str]) -> str:
-    return f"<ul>{''.join(f'<li>{escape(each)}</li>' for each in items)}</ul>" if items else ""
+def _score_cells(results: dict, arm: str, share: float) -> list[str]:
+    points = {row["task"]: row for row in results["scores"] if row["arm"] == arm and row["share"] == share}
+    return [score_words(points.get(task)) for task in (results["mean"], *_tasks(results))] if points else []
+
+
+def _sentences(results: dict) -> Table:
+    found = {arm["label"]: arm["crossed"] for arm in results["arms"].values() if arm["crossed"]}
+    found |= {"shared-word classifier": results["overlap"]} if results["overlap"] else {}
+    rows = [(name, *(interval_words(pairs[kind], "%") for kind in ("nsp", "sop"))) for name, pairs in found.items()]
+    return Table(("classifier", "next sentence (NSP)", "sentence order (SOP)"), rows)
+
+
+def _costs(results: dict) -> list[tuple[str, tuple[str, ...], str, str]]:
+    """(arm, cost in the columns of the page, tokens, held-out losses)"""
+    return [
+        (
+            arm["label"],
+            (
+                wording.amount(record["parameters"]),
+                f"{record['steps']:,}",
+                f"{record['flops']:.3g}",
+                f"{record['updates_per_second']:.3g}",
+                wording.amount(record["tokens_per_second"]),
+                wording.duration(record["seconds"]),
+                wording.size(record["memory"]["bytes"]),
+            ),
+            wording.amount(record["tokens"]),
+            loss_words(record),
+        )
+        for arm in results["arms"].values()
+        if (record := arm["record"])
+    ]
+
+
+# ---- hornbook info
+
+
+def about_experiment(folder: Path) -> dict:
+    """Describes an experiment from its results.json or, before that exists, from run.json."""
+    if (folder / RESULTS).is_file():
+        results = read_json(folder / RESULTS)
+        kept = ("title", "flops", "seeds", "num_done", "num_pieces")
+        claims = {claim["words"]: claim["verdict"] for claim in results["claims"]}
+        arms = [arm["label"] for arm in results["arms"].values()]
+        return {"kind": "experiment", **{name: results[name] for name in kept}, "arms": arms, "claims": claims}
+    decided = read_json(folder / "run.json")
+    experiment = decided["settings"]
+    about = {"title": experiment["title"], "flops": decided["flops"], "seeds": experiment["equal"]["seeds"]}
+    arms = [arm["label"] or arm["name"] for arm in experiment["arms"]]
+    return {"kind": "experiment", **about, "num_done": 0, "num_pieces": None, "arms": arms, "claims": {}}
+
+
+def experiment_lines(found: dict) -> list[tuple[str, str]]:
+    of = f" of {wording.counted(found['num_pieces'], 'piece')}" if found["num_pieces"] else " pieces"
+    is_finished = found["num_done"] == found["num_pieces"]
+    how_to_resume = "" if is_finished else "; run the same command with --resume to continue"
+    return [
+        ("title", found["title"]),
+        ("state", f"{found['num_done']}{of} done{how_to_resume}"),
+        ("arms", "; ".join(found["arms"])),
+        ("FLOPs per arm", f"{found['flops']:.3g}"),
+        ("pre-training seeds", ", ".join(map(str, found["seeds"]))),
+        *((verdict, words) for words, verdict in found["claims"].items()),
+    ]

@@ -7,16 +7,11 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, FuncFormatter, MaxNLocator, NullLocator
 
 from hornbook.report import wording
-from hornbook.report.drawing import DARK, LIGHT, Colours, as_png, new_figure, short_power, style, write_title
+from hornbook.report.drawing import LIGHT, MORE_SHADES, Colours, new_figure, short_power, style, write_title
 
-MORE_SHADES = ("#9a63c4", "#b98a1d", "#3a9fb3", "#c2527f")
 LABEL_SPACE = 2.7  # right end of the logarithmic x axis, as a multiple of the largest FLOPs
 MIN_GAP = 0.062  # between two labels, as a fraction of the panel height
 OFFSET = 0.006  # decades between the intervals of two arms at the same FLOPs
-
-
-def score_png(results: dict, dark: bool = False) -> bytes:
-    return as_png(score_figure(results, DARK if dark else LIGHT))
 
 
 def score_figure(results: dict, colours: Colours = LIGHT) -> Figure:

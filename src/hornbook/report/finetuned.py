@@ -1,7 +1,8 @@
-"""The files that only fine-tuning runs write: scores, predictions, task, attention. `report.run` has the common
-ones."""
+"""A fine-tuning run: the files that only such runs write (scores, predictions, task, attention), its description for
+`hornbook info`, and commands and code for using it."""
 
 import math
+import shlex
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -9,8 +10,8 @@ from pathlib import Path
 from hornbook.files import read_json, read_json_lines
 from hornbook.metrics.breakdown import Judged
 from hornbook.report import wording
-from hornbook.report.run import RunRecord, number
-from hornbook.report.stages import Stage, read_stages
+from hornbook.report.rendering import render
+from hornbook.report.run import RunRecord, Stage, number, read_stages
 from hornbook.tasks.kind import TaskKind
 from hornbook.tasks.kinds import KINDS
 
@@ -209,3 +210,153 @@ class FinetunedRun:
 
 def _read(path: Path) -> dict:
     return read_json(path) if path.is_file() else {}
+
+
+# ---- hornbook info
+
+
+def about_finetuned(run: FinetunedRun) -> dict:
+    record, data = run.record, run.data
+    return {
+        "kind": "fine-tuned run",
+        "task": run.name,
+        "task_kind": run.kind,
+        "what": run.kind_in_words,
+        "model": run.model,
+        "teacher": run.record.teacher,
+        "from_random": run.is_from_scratch,
+        "labels": run.labels,
+        "parameters": run.run.get("parameters"),
+        "trained_parameters": run.run.get("trained_parameters"),
+        "finished": run.is_finished,
+        "state": run.state_in_words,
+        "step": record.step,
+        "num_steps": record.num_steps,
+        "best_step": (run.best_validation or {}).get("step"),
+        "earlier_stages": [stage.in_words for stage in run.earlier_stages],
+        "seconds": run.seconds,
+        "device": record.device,
+        "data": {name: data.get(name) for name in ("path", "files", "examples", "problems")},
+        "train_examples": run.train_examples,
+        "copies_in_words": run.copies_in_words,
+        "decided_by": run.decided_by,
+        "scores": run.splits,
+        "scores_in_words": {
+            split: [f"{wording.measure(name)} {run.interval_in_words(name, each)}" for name, each in found.items()]
+            for split, found in run.splits.items()
+        },
+        "degenerate": run.degenerate,
+        "opens_in_transformers": run.is_published,
+    }
+
+
+def finetuned_lines(found: dict) -> list[tuple[str, str]]:
+    data = found["data"]
+    out = [
+        ("task", f"{found['task']}: {found['what']}"),
+        ("model", found["model"] + (", trained from random weights" if found["from_random"] else "")),
+        ("teacher", found["teacher"] or ""),
+        ("parameters", size_in_words(found["parameters"], found["trained_parameters"])),
+        ("labels", label_words(found["labels"])),
+        ("state", found["state"]),
+        ("degenerate", found["degenerate"] or ""),
+    ]
+    out += [(f"stage {number}", text) for number, text in enumerate(found["earlier_stages"], 1)]
+    out += [(f"{split} scores", "; ".join(scores)) for split, scores in found["scores_in_words"].items()]
+    out.append(("best step", f"{found['best_step']:,}" if found["best_step"] is not None else ""))
+    out.append(("data", str(data["path"] or "passed in memory")))
+    out += [(f"{split} examples", f"{num:,}") for split, num in (data["examples"] or {}).items()]
+    trained_on = f"{found['train_examples']:,} examples" if found["train_examples"] is not None else ""
+    out.append(("trained on", " and ".join(filter(None, (trained_on, found["copies_in_words"])))))
+    for kind, problem in (data["problems"] or {}).items():
+        out.append(("problem", f"{problem.get('count', 0):,} {problem.get('what', kind)}"))
+    return [*out, ("time", wording.duration(found["seconds"])), ("device", found["device"])]
+
+
+def about_baseline(folder: Path) -> dict:
+    """Describes a baseline or a probe."""
+    run = read_json(folder / "run.json")
+    request, data = run.get("request", {}), run.get("inputs", {}).get("data", {})
+    scores = read_json(folder / "scores.json") if (folder / "scores.json").is_file() else None
+    in_percent = KINDS.get(str(run.get("kind")), TaskKind).in_percent
+    splits = {} if scores is None else scores["parts"]
+    return {
+        "kind": run["command"],
+        "way": request.get("baseline") or request.get("way"),
+        "model": request.get("model") or None,
+        "task": request.get("task"),
+        "data": data.get("path"),
+        "finished": scores is not None,
+        "scores": splits,
+        "scores_in_words": {
+            split: [
+                f"{wording.measure(name)} {wording.score_with_interval(name, each, in_percent)}"
+                for name, each in found.items()
+            ]
+            for split, found in splits.items()
+        },
+    }
+
+
+def baseline_lines(found: dict) -> list[tuple[str, str]]:
+    return [
+        ("method", found["way"] or ""),
+        ("task", found["task"] or ""),
+        ("model", found["model"] or ""),
+        ("data", str(found["data"] or "passed in memory")),
+        ("state", "finished" if found["finished"] else "no scores yet; run the same command again"),
+        *((f"{split} scores", "; ".join(scores)) for split, scores in found["scores_in_words"].items()),
+    ]
+
+
+def size_in_words(parameters: int | None, trained: int | None, thing: str = "") -> str:
+    """22.7 million; or 22.7 million, 4,096 of them trained."""
+    if not parameters:
+        return ""
+    rest = "" if trained in (None, parameters) else f", {wording.amount(trained)} of them trained"
+    return f"{wording.amount(parameters)}{thing}{rest}"
+
+
+def label_words(labels: list[str], most: int = 12) -> str:
+    more = f" and {len(labels) - most:,} more" if len(labels) > most else ""
+    return f"{len(labels)}: {', '.join(labels[:most])}{more}" if labels else ""
+
+
+# ---- usage
+
+
+def usage(run: FinetunedRun) -> list[tuple[str, str]]:
+    """(title, command or code); `transformers` only if it has a class for the head."""
+    found = [
+        ("On the command line", predict_command(run)),
+        ("In Python", python_code(run)),
+        ("In transformers", transformers_code(run)),
+    ]
+    return [(title, code) for title, code in found if code]
+
+
+def example_input(run: FinetunedRun) -> object:
+    """An example input of the task: a text, a pair, a question with its passage, or a context with its endings."""
+    return run.task_kind.sample_input(run.is_pair)
+
+
+def predict_command(run: FinetunedRun) -> str:
+    """A `hornbook predict` command; inputs other than a single text are read from a file."""
+    given = example_input(run)
+    rest = [given] if isinstance(given, str) else ["--file", "inputs.jsonl"]
+    return shlex.join(["hornbook", "predict", str(run.folder), *rest])
+
+
+def python_code(run: FinetunedRun) -> str:
+    return (
+        "from hornbook.inference.predictor import load_predictor\n\n"
+        f"predictor = load_predictor({str(run.folder)!r})\npredictor.predict([{example_input(run)!r}])"
+    )
+
+
+def transformers_code(run: FinetunedRun) -> str:
+    """Code that runs the model in `transformers`; empty if it has no class for the head."""
+    if not run.is_published or not run.task_kind.pipeline:
+        return ""
+    values = {"kind": run.task_kind, "folder": repr(str(run.folder)), "given": example_input(run)}
+    return render("transformers.txt", run=run, **values).strip()

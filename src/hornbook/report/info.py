@@ -9,20 +9,20 @@ from safetensors import SafetensorError, safe_open
 from hornbook.files import read_json, refusing_damage
 from hornbook.report import wording
 from hornbook.report.comparison import FILE as COMPARISON
+from hornbook.report.comparison import about_comparison
+from hornbook.report.experiment import about_experiment, experiment_lines
 from hornbook.report.exported import about_exported, exported_lines, is_exported
-from hornbook.report.finetuned import FinetunedRun
-from hornbook.report.info_finetuned import about_finetuned, about_several, finetuned_lines, label_words, several_lines
-from hornbook.report.info_prompted import about_prompted, prompted_lines
-from hornbook.report.info_scored import (
-    about_comparison,
-    about_experiment,
-    about_plain,
-    comparison_lines,
-    experiment_lines,
-    plain_lines,
+from hornbook.report.finetuned import (
+    FinetunedRun,
+    about_baseline,
+    about_finetuned,
+    baseline_lines,
+    finetuned_lines,
+    label_words,
 )
+from hornbook.report.prompted import about_prompted, prompted_lines
 from hornbook.report.run import TOKENS, RunRecord
-from hornbook.report.several import is_several
+from hornbook.report.several import about_several, is_several
 from hornbook.tasks.kinds import KINDS
 
 WEIGHTS = "model.safetensors"
@@ -32,13 +32,13 @@ TEXT_SUFFIXES = {".txt", ".jsonl", ".parquet"}
 LAYERS = ("num_hidden_layers", "n_layer", "n_layers", "num_layers")
 WIDTH = ("hidden_size", "n_embd", "dim", "d_model")
 PROBLEMS = {"single_label_classification": "single", "multi_label_classification": "multi", "regression": "number"}
+HEADS = ("num_attention_heads", "n_head", "n_heads", "num_heads")
 DESCRIBERS = {  # by the command that wrote the record
-    "baseline": about_plain,
-    "probe": about_plain,
+    "baseline": about_baseline,
+    "probe": about_baseline,
     "prompt": about_prompted,
     "reproduce": about_experiment,
 }
-HEADS = ("num_attention_heads", "n_head", "n_heads", "num_heads")
 
 
 def describe(path: str | Path) -> dict:
@@ -108,11 +108,11 @@ def lines(description: dict) -> list[tuple[str, str]]:
     write = {
         "run": _run_lines,
         "fine-tuned run": finetuned_lines,
-        "several runs": several_lines,
+        "several runs": _known_lines,
         "prompted task": prompted_lines,
-        "baseline": plain_lines,
-        "probe": plain_lines,
-        "comparison": comparison_lines,
+        "baseline": baseline_lines,
+        "probe": baseline_lines,
+        "comparison": _known_lines,
         "experiment": experiment_lines,
         "corpus": _corpus_lines,
         "unfinished corpus": _unfinished_lines,
@@ -200,6 +200,10 @@ def _losses(line: dict | None) -> str:
         if name in line
     ]
     return f"{wording.loss(line.get('loss'))} at step {line['step']:,}" + (f" ({', '.join(parts)})" if parts else "")
+
+
+def _known_lines(found: dict) -> list[tuple[str, str]]:
+    return found["in_words"]
 
 
 def _corpus(folder: Path) -> dict:

@@ -1,28 +1,16 @@
-"""The report page of a prompted task: score by number of examples in the prompt as a table and a plot, with baselines,
-and some questions with their answers. It is built from `scores.json` and the predictions, also while some are
-missing."""
+"""A prompted task, from its `scores.json` and predictions, also while some are missing: its description, and its report
+page with the score by number of examples in the prompt, baselines, and some questions with their answers."""
 
-from functools import cache
-from html import escape
 from itertools import islice
 from pathlib import Path
 
 import numpy as np
 from matplotlib.figure import Figure
 
-from hornbook.files import read_json, read_json_lines, write_text
+from hornbook.files import read_json, read_json_lines
 from hornbook.report import wording
-from hornbook.report.drawing import (
-    DARK,
-    LIGHT,
-    Colours,
-    as_png,
-    new_figure,
-    style,
-    write_png,
-    write_title,
-)
-from hornbook.report.markup import page, picture, row, section, table
+from hornbook.report.drawing import LIGHT, MORE_SHADES, Colours, new_plot, percent_axis
+from hornbook.report.rendering import Table, picture, write_page
 
 SCORES, PICTURE = "scores.json", "score-by-shots.png"
 NUM_SAMPLES = 3  # questions shown per number of examples
@@ -33,31 +21,37 @@ def is_prompted(folder: str | Path) -> bool:
     return path.is_file() and read_json(path).get("kind") == "prompt"
 
 
-def write_prompted_page(folder: str | Path) -> Path:
+def write_prompted_page(folder: Path) -> Path:
     """Writes `report.html` and, once there are scores, `score-by-shots.png`."""
-    folder = Path(folder)
     scores = read_json(folder / SCORES)
-    image = ""
+    image, is_whole = None, scores["done"] == scores["pieces"]
     if scores["points"]:
-        draw = cache(lambda is_dark: shots_png(scores, is_dark))
-        write_png(folder / PICTURE, draw(False))
-        image = f'<div class="picture">{picture(draw, "Score by number of examples in the prompt")}</div>'
-    path = folder / "report.html"
-    write_text(path, _page(folder, scores, image))
-    return path
+        alt = "Score by number of examples in the prompt"
+        image = picture(lambda colours: shots_figure(scores, colours), alt, folder / PICTURE)
+    titles = ("prompt or baseline", "examples", *map(wording.measure, scores["measures"]), "")
+    rows = [(name, shots, *(score for _, score in cells), note) for name, shots, cells, note in rows_of(scores)]
+    files = sorted((folder / "predictions").glob("*-seed-0.jsonl"))
+    return write_page(
+        folder,
+        "prompted.html",
+        f"{scores['task']}: score by number of examples",
+        scores=scores,
+        about=f"{scores['model']} · {wording.counted(scores['questions'], 'question')} · {scores['data']}",
+        state="finished" if is_whole else f"{scores['done']} of {scores['pieces']} pieces",
+        warning=degenerate_words(scores),
+        picture=image,
+        table=Table(titles, rows),
+        samples={file.stem: list(islice(read_json_lines(file), NUM_SAMPLES)) for file in files},
+    )
 
 
 def score_words(scores: dict, measure: str, found: dict | None) -> str:
     """The score with its interval: `48.2% (45.1% to 51.0%)`, or `35.1 (33.0 to 37.9)` if it is not a percentage."""
     if found is None:
         return ""
-    unit = "%" if scores["measures"][measure]["share"] else ""
-    values = [f"{found[name]:.4g}{unit}" if unit == "" else f"{found[name]:.1f}{unit}" for name in _numbers(found)]
+    form = "{:.1f}%" if scores["measures"][measure]["share"] else "{:.4g}"
+    values = [form.format(found[name]) for name in ("value", "low", "high") if found.get(name) is not None]
     return f"{values[0]} ({values[1]} to {values[2]})" if len(values) > 1 else values[0]
-
-
-def _numbers(found: dict) -> list[str]:
-    return [name for name in ("value", "low", "high") if found.get(name) is not None]
 
 
 def rows_of(scores: dict) -> list[tuple[str, str, list[tuple[str, str]], str]]:
@@ -98,72 +92,57 @@ def degenerate_words(scores: dict) -> str:
     )
 
 
-def _warning(scores: dict) -> str:
-    text = degenerate_words(scores)
-    return f'<p class="warning">{escape(text[:1].upper() + text[1:])}.</p>' if text else ""
+# ---- hornbook info
 
 
-def _page(folder: Path, scores: dict, image: str) -> str:
-    is_whole = scores["done"] == scores["pieces"]
-    state = "finished" if is_whole else f"{scores['done']} of {scores['pieces']} pieces"
-    badge = f'<span class="badge {"finished" if is_whole else "unfinished"}">{state}</span>'
-    about = f"{scores['model']} · {wording.counted(scores['questions'], 'question')} · {scores['data']}"
-    head = (
-        f"<header>\n<h1>{escape(scores['task'])} {badge}</h1>\n<p>{escape(scores['about'])}.</p>\n"
-        f'<p class="soft small path">{escape(about)}</p>\n</header>'
-    )
-    sections = [
-        head,
-        _warning(scores),
-        section("Score by number of examples", image + _table(scores)),
-        section("Questions and answers", _samples(folder, scores)),
+def about_prompted(folder: Path) -> dict:
+    run = read_json(folder / "run.json")
+    request, task = run["request"], run["settings"]
+    scores = read_json(folder / SCORES) if (folder / SCORES).is_file() else {}
+    return {
+        "kind": "prompted task",
+        "task": task["name"],
+        "about": task["about"],
+        "model": request["model"],
+        "data": request["data"],
+        "shots": request["shots"],
+        "seeds": request["seeds"],
+        "finished": bool(scores) and scores["done"] == scores["pieces"],
+        "scores": scores,
+    }
+
+
+def prompted_lines(found: dict) -> list[tuple[str, str]]:
+    scores, examples = found["scores"], ", ".join(map(str, found["shots"]))
+    if any(found["shots"]):
+        examples += f", sampled with {wording.counted(found['seeds'], 'seed')}"
+    state = f"{scores['done']} of {wording.counted(scores['pieces'], 'piece')} done" if scores else "nothing done yet"
+    out = [
+        ("task", f"{found['task']}: {found['about']}"),
+        ("model", found["model"]),
+        ("data", found["data"] + (f", {wording.counted(scores['questions'], 'question')}" if scores else "")),
+        ("examples in the prompt", examples),
+        ("state", "finished" if found["finished"] else f"{state}; run the same command with --resume to continue"),
     ]
-    return page(f"{scores['task']}: score by number of examples", sections)
-
-
-def _table(scores: dict) -> str:
-    rows = [
-        row(name, [("examples", shots), *((wording.measure(measure), score) for measure, score in cells)], note)
-        for name, shots, cells, note in rows_of(scores)
-    ]
-    titles = [escape(wording.measure(name)) for name in scores["measures"]]
-    defined = "".join(
-        f"<li>{escape(wording.measure(name))}: {escape(each['words'])}</li>"
-        for name, each in scores["measures"].items()
-    )
-    notes = f'<p class="soft small">{escape(scores["interval"])}.</p><ul class="soft small">{defined}</ul>'
-    return table(("prompt or baseline", "examples", *titles, ""), rows, amounts_from=1) + notes if rows else ""
-
-
-def _samples(folder: Path, scores: dict) -> str:
-    out = []
-    for file in sorted((folder / "predictions").glob("*-seed-0.jsonl")):
-        rows = [
-            f"<tr><td><pre>{escape(wording.cut(line['prompt'], 1500))}</pre></td>"
-            f'<td data-label="gold">{escape(wording.cut(line["answers"][0]))}</td>'
-            f'<td data-label="answer">{escape(wording.cut(line["answer"] or line.get("generated", "")))}</td></tr>'
-            for line in islice(read_json_lines(file), NUM_SAMPLES)
-        ]
-        content = table(("prompt", "gold", "answer"), rows)
-        out.append(f"<details><summary>{escape(file.stem)}</summary>{content}</details>")
-    return "".join(out)
+    if not scores:
+        return out
+    for name, num_examples, cells, _ in rows_of(scores):
+        count = f", {wording.counted(int(num_examples), 'example')}" if num_examples else ""
+        text = ", ".join(f"{wording.measure(measure)} {score}" for measure, score in cells if score)
+        out.append((f"{name}{count}", text))
+    if text := degenerate_words(scores):
+        out.append(("degenerate", text))
+    return out
 
 
 # ---- plot
 
 
-def shots_png(scores: dict, dark: bool = False) -> bytes:
-    return as_png(shots_figure(scores, DARK if dark else LIGHT))
-
-
 def shots_figure(scores: dict, colours: Colours = LIGHT) -> Figure:
     """One line per template with its interval as a band, over the number of examples; baselines are dashed."""
     measure = scores["decided_by"]
-    figure = new_figure(7.2, 4.2, colours)
-    axes = figure.add_subplot()
-    style(axes, colours)
-    write_title(axes, f"{scores['task']}: {wording.measure(measure)} by number of examples", colours)
-    shades = (colours.train, colours.validation, colours.third, "#9a63c4", "#b98a1d")
+    figure, axes = new_plot(f"{scores['task']}: {wording.measure(measure)} by number of examples", colours)
+    shades = (colours.train, colours.validation, colours.third, *MORE_SHADES)
     variants = dict.fromkeys(point["variant"] for point in scores["points"])
     for number, variant in enumerate(variants):
         points = sorted((each for each in scores["points"] if each["variant"] == variant), key=lambda p: p["shots"])
@@ -184,7 +163,7 @@ def shots_figure(scores: dict, colours: Colours = LIGHT) -> Figure:
     axes.set_xticks(_place(np.array(shots)), [f"{each:,}" for each in shots])
     axes.set_xlabel("examples in the prompt")
     if scores["measures"][measure]["share"]:
-        axes.yaxis.set_major_formatter(lambda value, _: f"{value:g}%")
+        percent_axis(axes, 1)
     # The legend is below the axes: inside, it would hide an interval.
     lines, names = axes.get_legend_handles_labels()
     figure.legend(lines, names, loc="outside lower center", ncols=4, fontsize=8, frameon=False, labelcolor=colours.ink)

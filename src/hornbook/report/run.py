@@ -1,4 +1,7 @@
-"""The files of a run: settings, metrics, progress, and sample predictions."""
+"""The files of a run: settings, metrics, progress, and sample predictions.
+
+RUN/stages/1/stage.json    a stage of task distillation before the last one: its number, its loss terms, its settings
+"""
 
 import json
 import math
@@ -22,6 +25,7 @@ RESULTS_OF = {  # the results of commands that train no model of their own, so t
     "prompt": "scores.json",
     "reproduce": "results.json",
 }
+STAGES, STAGE_FILE = "stages", "stage.json"
 NOT_LOSSES = {"kind", "step", "loss", "grad_norm", "lr", "tokens", "tokens_per_second", "seconds"}
 
 
@@ -138,16 +142,15 @@ class RunRecord:
         return self.run["settings"]
 
     @property
-    def read_settings(self) -> dict:
-        """The settings without those listed as unused in run.json."""
-        unused = set(self.run.get("unused") or [])
-        found = {}
-        for name, value in self.settings.items():
-            if isinstance(value, dict):
-                value = {key: each for key, each in value.items() if f"{name}.{key}" not in unused}
-            if value != {} and name not in unused:
-                found[name] = value
-        return found
+    def setting_groups(self) -> dict[str, dict[str, str]]:
+        """The settings as texts, by group and full name, without those listed as unused in run.json."""
+        unused, groups = set(self.run.get("unused") or []), {}
+        plain = {name: value for name, value in self.settings.items() if not isinstance(value, dict)}
+        for group, values in {**self.settings, "other": plain}.items():
+            if isinstance(values, dict) and group not in unused:
+                named = values if group == "other" else {f"{group}.{name}": value for name, value in values.items()}
+                groups[group] = {name: wording.setting(value) for name, value in named.items() if name not in unused}
+        return {group: values for group, values in groups.items() if values}
 
     @property
     def inputs(self) -> dict:
@@ -234,3 +237,46 @@ def read_state(folder: Path) -> dict:
         except FileNotFoundError:  # a running process has just replaced it
             continue
     return {}
+
+
+@dataclass(frozen=True)
+class Stage:
+    number: int
+    num_stages: int
+    terms: tuple[str, ...]
+    record: RunRecord
+
+    @property
+    def title(self) -> str:
+        return f"stage {self.number} of {self.num_stages}: {', '.join(self.terms)}"
+
+    @property
+    def took(self) -> str:
+        """For example `1,500 steps at learning rate 5e-05, 42 s`."""
+        record = self.record
+        steps = wording.counted(record.step, "step")
+        steps += "" if record.is_finished else f" of {record.num_steps:,} so far"
+        return f"{steps} at learning rate {record.settings['optimizer']['lr']:g}, {wording.duration(record.seconds)}"
+
+    @property
+    def in_words(self) -> str:
+        return f"{', '.join(self.terms)}; {self.took}"
+
+
+def read_stages(run: Path) -> list[Stage]:
+    """The earlier stages that have started, in order; empty if the run has only one stage."""
+    found = []
+    for file in Path(run).glob(f"{STAGES}/*/{STAGE_FILE}"):
+        about = read_json(file)
+        terms = tuple(about["terms"])
+        metrics = [_trained_terms(line, terms) for line in read_metrics(file.parent)]
+        record = RunRecord(file.parent, about, metrics, state=read_state(file.parent))
+        found.append(Stage(about["number"], about["num_stages"], terms, record))
+    return sorted(found, key=lambda stage: stage.number)
+
+
+def _trained_terms(line: dict, terms: tuple[str, ...]) -> dict:
+    """Removes the scores of heads that this stage does not train from a validation line."""
+    if line["kind"] != "validation":
+        return line
+    return {name: value for name, value in line.items() if name in {*terms, "kind", "step", "loss", "best"}}

@@ -118,3 +118,13 @@ def score_with_interval(name: str, found: dict, in_percent: bool) -> str:
     """The score with its interval, such as 84.3% (81.0% to 87.1%)."""
     value, *ends = (score(name, found.get(key, math.nan), in_percent) for key in ("value", "low", "high"))
     return f"{value} ({ends[0]} to {ends[1]})" if "not a number" not in ends else value
+
+
+def capital(text: str) -> str:
+    return text[:1].upper() + text[1:]
+
+
+def setting(value: object) -> str:
+    if isinstance(value, bool) or value is None:
+        return {True: "true", False: "false", None: "none"}[value]
+    return f"{value:,}" if isinstance(value, int) else f"{value:g}" if isinstance(value, float) else str(value)

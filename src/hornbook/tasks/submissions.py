@@ -52,21 +52,6 @@ def write_submission(
     return list(files)
 
 
-def write_glue_zip(path: str | Path, predictions: Mapping[str, list | Predictions]) -> list[str]:
-    """Writes the test predictions of several GLUE tasks, by task name, to one zip. Returns the names of the files still
-    missing, as GLUE's grader requires all. MNLI has two test splits: {"test": ..., "test-mismatched": ...}."""
-    files: dict[str, str] = {}
-    for name, found in predictions.items():
-        entry = known(name)
-        if not entry.submissions:
-            raise ValueError(f"{name} is not a GLUE task; the tasks are {', '.join(_glue_tasks())}")
-        files |= _glue_files(entry, found if isinstance(found, Mapping) else {"test": found})
-    path = Path(path)
-    path = path if path.suffix.lower() == ".zip" else path.with_name(f"{path.name}.zip")
-    _write(path, files)
-    return missing_glue(path)
-
-
 def missing_glue(path: str | Path) -> list[str]:
     """The files that GLUE's grader requires and a zip or folder does not contain."""
     path = Path(path)
@@ -76,10 +61,6 @@ def missing_glue(path: str | Path) -> list[str]:
     else:
         present = {file.name for file in path.iterdir()}
     return [file for file in GLUE_FILES if file not in present]
-
-
-def _glue_tasks() -> list[str]:
-    return list(dict.fromkeys(name for name, _ in GLUE_FILES.values()))
 
 
 def _glue_files(entry: KnownDataSet, predictions: Predictions) -> dict[str, str]:

@@ -20,7 +20,7 @@ from hornbook.objectives.distillation.kept_teacher import KeptTeacher
 from hornbook.objectives.distillation.matching import Recipe
 from hornbook.objectives.distillation.objective import pair_for
 from hornbook.objectives.distillation.task_objective import TaskDistillation
-from hornbook.report.stages import ABOUT, STAGES
+from hornbook.report.run import STAGE_FILE, STAGES
 from hornbook.runs.distillation.expected_time import Stage
 from hornbook.runs.distillation.projections import load_projections, read_projections, save_projections
 from hornbook.runs.distillation.teacher import Teacher, refuse_other_vocabulary
@@ -194,7 +194,7 @@ def run_earlier_stages(
 
 def _write_about(folder: Path, number: int, stages: Sequence[Recipe], settings: TaskDistillationSettings) -> None:
     about = {"number": number, "num_stages": len(stages), "terms": list(stages[number - 1].named())}
-    write_json(folder / ABOUT, {**about, "settings": configuration.to_dict(settings)})
+    write_json(folder / STAGE_FILE, {**about, "settings": configuration.to_dict(settings)})
 
 
 def _stage_message(number: int, stages: Sequence[Recipe], settings: TaskDistillationSettings) -> str:

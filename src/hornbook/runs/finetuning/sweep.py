@@ -9,7 +9,7 @@ from pathlib import Path
 
 from hornbook.files import read_json, write_json
 from hornbook.report.card import write_card
-from hornbook.report.several_pictures import write_tries_picture
+from hornbook.report.several import write_tries_picture
 from hornbook.runs.distillation.teacher import Teacher
 from hornbook.runs.finetuning.inputs import Inputs, Log
 from hornbook.runs.finetuning.record import FinetuneRequest, folder_of_several

@@ -31,26 +31,9 @@ class InputRow:
     is_usable: bool = True
 
 
-def read_inputs(
-    file: str | Path,
-    saved: SavedTask,
-    text: str | None = None,
-    pair: str | None = None,
-    log: Callable[[str], None] | None = None,
-    strict: bool = False,
-    delimiter: str | None = None,
-    encoding: str | None = None,
-) -> list[Example]:
-    """The inputs of a file in order, as examples of the task of a run; labels in the file are kept.
-
-    A table (CSV, TSV, JSON lines, JSON, Parquet) has one input per row. Its columns are those that the run was trained
-    on, or inferred, unless `text` and `pair` name them; `delimiter` and `encoding` are detected where they are None.
-    Other files have one input per line, including empty lines; a tab separates a text from its pair, a question from
-    its passage, a context from its endings. Tagging also reads files with one word per line and blank lines between
-    sentences; spans also reads SQuAD's JSON. `log` receives what was inferred and which problems were found; with
-    `strict`, the first problem raises `ValueError`.
-    """
-    return [row.example for row in read_input_rows(file, saved, text, pair, log, strict, delimiter, encoding)]
+def read_inputs(file: str | Path, saved: SavedTask, **options: Any) -> list[Example]:
+    """The examples of `read_input_rows`, which has the options."""
+    return [row.example for row in read_input_rows(file, saved, **options)]
 
 
 def read_input_rows(
@@ -63,7 +46,16 @@ def read_input_rows(
     delimiter: str | None = None,
     encoding: str | None = None,
 ) -> list[InputRow]:
-    """As `read_inputs`, with the original columns and the problem of each input."""
+    """The inputs of a file in order, as examples of the task of a run, with the original columns and the problem of
+    each; labels in the file are kept.
+
+    A table (CSV, TSV, JSON lines, JSON, Parquet) has one input per row. Its columns are those that the run was trained
+    on, or inferred, unless `text` and `pair` name them; `delimiter` and `encoding` are detected where they are None.
+    Other files have one input per line, including empty lines; a tab separates a text from its pair, a question from
+    its passage, a context from its endings. Tagging also reads files with one word per line and blank lines between
+    sentences; spans also reads SQuAD's JSON. `log` receives what was inferred and which problems were found; with
+    `strict`, the first problem raises `ValueError`.
+    """
     notes = Notes(strict, needs_labels=False, format=Format(delimiter, encoding))
     found = inputs_in(file, known(saved.name), RequestedColumns(text, pair, trained=saved.roles or {}), notes)
     for message in [*notes.messages, *_problems(notes.problems)] if log else ():
