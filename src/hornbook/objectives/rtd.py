@@ -29,6 +29,7 @@ from hornbook.models.outputs import upcast
 from hornbook.objectives.masking import Masking
 from hornbook.objectives.mlm import SentenceTask, every_token, sentence_targets, summed_loss
 from hornbook.train.objective import StepInputs, Targets
+from hornbook.train.randomness import random_bits, token_keys
 
 Learns = Literal["rtd", "rtd-masked", "replace-mlm", "all-tokens-mlm"]
 TERMS: dict[str, str] = {  # the name of the discriminator's loss in the metrics
@@ -161,11 +162,10 @@ class RtdObjective:
         self.guess = torch.compile(guess, dynamic=True)
         self.copied_or_named = torch.compile(copied_or_named, dynamic=True)
 
-    def prepare(self, batch: Batch, generator: torch.Generator) -> StepInputs:
+    def prepare(self, batch: Batch, seed: int) -> StepInputs:
         """Targets of `mlm`, of `rtd` (every token) and, under `guesses`, the random numbers that seed the noise."""
-        ids_T, mlm = self.masking.prepare(batch, generator)
-        device = ids_T.device
-        numbers_K = torch.randint(-(2**31), 2**31, mlm.values_K.shape, device=device, generator=generator)
+        ids_T, mlm = self.masking.prepare(batch, seed)
+        numbers_K = random_bits(token_keys(batch, seed)[mlm.positions_K], "guess") - 2**31
         targets = {"mlm": mlm, "guesses": dataclasses.replace(mlm, values_K=numbers_K)}
         targets[self.term] = every_token(batch) if self.wants_every_token else mlm
         if self.settings.correction:

@@ -109,9 +109,7 @@ def teacher_rows(teacher: Transformer, columns: Columns, batch: Batch) -> tuple[
 
 def _at_tokens(scores_NS2: Tensor, batch: Batch) -> Tensor:
     """The logits of the real tokens of a padded tensor, T x 2."""
-    lengths = (batch.starts[1:] - batch.starts[:-1]).long()
-    sequences_T = torch.repeat_interleave(torch.arange(batch.num_sequences, device=lengths.device), lengths)
-    return scores_NS2.flatten(0, 1).index_select(0, sequences_T * scores_NS2.shape[1] + batch.positions_T)
+    return scores_NS2.flatten(0, 1).index_select(0, batch.sequence_T * scores_NS2.shape[1] + batch.positions_T)
 
 
 @dataclass(frozen=True)
