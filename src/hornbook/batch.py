@@ -136,6 +136,7 @@ class Sequences(Stream):
 
     labels_N: Tensor | None = None  # labels of a task: a class, a number, or a row of them per sequence
     numbers_host: np.ndarray | None = None  # int64: index of each sequence in the training set, where needed
+    examples_host: np.ndarray | None = None  # int64: index in the step's batch, which keys random numbers
 
 
 @dataclass(frozen=True)
@@ -191,6 +192,16 @@ class Batch:
     @property
     def numbers_host(self) -> np.ndarray | None:
         return self.streams[SEQUENCES].numbers_host
+
+    @property
+    def examples_host(self) -> np.ndarray:
+        return self.streams[SEQUENCES].examples_host
+
+    @property
+    def sequence_T(self) -> Tensor:
+        """The index of each token's sequence, int64."""
+        numbers_N = torch.arange(self.num_sequences, device=self.ids_T.device)
+        return torch.repeat_interleave(numbers_N, self.lengths_N, output_size=self.num_tokens)
 
     @property
     def num_tokens(self) -> int:
@@ -283,9 +294,11 @@ def pack(
     longest: int | None = None,
     token_labels: Sequence[np.ndarray] | None = None,
     group_size: int = 1,
+    examples: np.ndarray | None = None,
 ) -> Batch:
     """Packs token sequences into a batch. `segments` defaults to 0 everywhere, `word_starts` to True everywhere,
     `longest` to the length of the longest sequence. Sequence `labels` become int64 if integral, else float32.
+    `examples` (their indices in the step's batch, which key random numbers) default to the order of the sequences.
 
     >>> pack([np.array([5, 6, 7]), np.array([8, 9])]).starts_host.tolist()
     [0, 3, 5]
@@ -309,7 +322,9 @@ def pack(
         starts=torch.from_numpy(starts.astype(np.int32)),
     )
     labels_N = None if labels is None else torch.from_numpy(_int64_or_float32(np.asarray(labels)))
-    streams = {TOKENS: tokens, SEQUENCES: Sequences(labels_N, starts_host=np.arange(len(lengths) + 1))}
+    examples = np.arange(len(lengths)) if examples is None else np.asarray(examples, np.int64)
+    rows = Sequences(labels_N, examples_host=examples, starts_host=np.arange(len(lengths) + 1))
+    streams = {TOKENS: tokens, SEQUENCES: rows}
     return Batch(streams, int(longest or lengths.max(initial=1)), group_size)
 
 

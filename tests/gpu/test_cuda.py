@@ -130,10 +130,19 @@ def stepper(micro_tokens: int = 4096, compiled: bool = False, **model_changes) -
     )
 
 
+@pytest.mark.parametrize("unit", ["token", "word", "ngram"])
+def test_masks_are_those_of_a_cpu(unit):
+    objective, batch = small_objective(unit=unit), small_batch(0, num_sequences=40)
+    on_cpu, on_cuda = objective.prepare(batch, 7), objective.prepare(batch.to(CUDA), 7)
+    assert on_cuda.batch.ids_T.cpu().equal(on_cpu.batch.ids_T)
+    for name, value in on_cpu.targets["mlm"].values.items():
+        assert on_cuda.targets["mlm"].values[name].cpu().equal(value), name
+
+
 def test_bfloat16_losses_are_near_float32_ones():
     half = stepper(dropout=0.0, attention_dropout=0.0).take(small_batch(0).to(CUDA), 0, 1e-3)
     model = small_model(width=64, num_heads=1, dropout=0.0, attention_dropout=0.0)
-    step_inputs = small_objective().prepare(small_batch(0).to(CUDA), torch.Generator(CUDA).manual_seed(_seed(0)))
+    step_inputs = small_objective().prepare(small_batch(0).to(CUDA), _seed(0))
     sums = small_objective().sums(model.to(CUDA), step_inputs)
     counts = step_inputs.counts()
     for term, value in half.terms.items():
@@ -159,7 +168,7 @@ def test_compiled_equals_plain():
 
 def test_bucketed_equals_unbucketed():
     objective, model = small_objective(), small_model(width=64, num_heads=1).eval().to(CUDA)
-    step_inputs = objective.prepare(small_batch(3).to(CUDA), torch.Generator(CUDA).manual_seed(1))
+    step_inputs = objective.prepare(small_batch(3).to(CUDA), 1)
     whole, filled = objective.sums(model, step_inputs), objective.sums(model, bucketed(step_inputs, 512, 64))
     for term, value in whole.items():
         assert float(filled[term]) == pytest.approx(float(value), rel=1e-5)
@@ -224,7 +233,7 @@ def test_a_gpts_fused_loss_equals_the_plain_one(monkeypatch, tied, nearly_all):
     random = np.random.default_rng(0)
     batch = pack([random.integers(0, 1000, length) for length in (64, 40, 7)]).to(CUDA)
     objective = ClmObjective()
-    step_inputs = objective.prepare(batch, torch.Generator("cuda"))
+    step_inputs = objective.prepare(batch, 0)
     monkeypatch.setattr(clm, "NEARLY_ALL", nearly_all)
     targets = step_inputs.targets["clm"]
     with torch.autocast("cuda", torch.bfloat16):

@@ -49,7 +49,7 @@ def pair_of(objective, student: Encoder, teacher: Encoder) -> DistillationPair:
 
 
 def drawn_of(objective, batch: Batch | None = None):
-    return objective.prepare(batch or batch_of(), torch.Generator().manual_seed(0))
+    return objective.prepare(batch or batch_of(), 0)
 
 
 def alone(batch: Batch) -> list[Batch]:

@@ -35,7 +35,7 @@ def batch_of(random: np.random.Generator, lengths, labelled: bool, longest: int 
 
 
 def drawn_of(random, lengths, labelled: bool) -> StepInputs:
-    return ClmObjective().prepare(batch_of(random, lengths, labelled), torch.Generator())
+    return ClmObjective().prepare(batch_of(random, lengths, labelled), 0)
 
 
 def sums_and_gradients(model, parts: list[StepInputs]) -> tuple[float, dict]:
@@ -70,9 +70,9 @@ def test_a_token_without_a_next_one_enters_no_sum(random):
     batch = batch_of(random, [20, 12], labelled=True)
     labels = batch.labels_T.clone()
     labels[[3, 19, 31]] = -1
-    step_inputs = ClmObjective().prepare(batch.with_values("tokens", labels_T=labels), torch.Generator())
+    step_inputs = ClmObjective().prepare(batch.with_values("tokens", labels_T=labels), 0)
     assert float(step_inputs.targets["clm"].count) == 29
-    whole = ClmObjective().prepare(batch, torch.Generator())
+    whole = ClmObjective().prepare(batch, 0)
     with torch.no_grad():
         model = model_of()
         scores = model.clm_logits(model(batch)).log_softmax(-1)
@@ -101,8 +101,8 @@ def test_parts_and_buckets_change_nothing(random, family, labelled):
 def test_targets_of_a_bucketed_batch_are_those_of_the_live_ones(random):
     for labelled in (False, True):
         batch = batch_of(random, [9, 14], labelled)
-        plain = ClmObjective().prepare(batch, torch.Generator()).targets["clm"]
-        filled = ClmObjective().prepare(batch.bucketed(128, 8), torch.Generator()).targets["clm"]
+        plain = ClmObjective().prepare(batch, 0).targets["clm"]
+        filled = ClmObjective().prepare(batch.bucketed(128, 8), 0).targets["clm"]
         assert torch.equal(plain.positions_K, filled.positions_K) and torch.equal(plain.values_K, filled.values_K)
         assert len(filled.starts_host) == 9 and filled.starts_host[-1] == len(plain.values_K)
 
@@ -141,7 +141,7 @@ def drawn_beside_task(random, output: Output, together: int) -> tuple[AuxiliaryL
     tags = [random.integers(-1, 4, len(row)) for row in rows] if output.kind == "tokens" else None
     objective = AuxiliaryLanguageModel(TaskObjective(output), 0.5)
     batch = pack(rows, labels=labels, token_labels=tags, group_size=together, longest=40)
-    return objective, objective.prepare(batch, torch.Generator())
+    return objective, objective.prepare(batch, 0)
 
 
 @pytest.mark.parametrize("name", OUTPUTS)
@@ -208,7 +208,7 @@ def test_it_learns_to_go_on(family):
     objective = ClmObjective()
 
     def step_inputs() -> StepInputs:
-        return objective.prepare(pack([np.tile(random.integers(0, 20, 2), 6) for _ in range(64)]), torch.Generator())
+        return objective.prepare(pack([np.tile(random.integers(0, 20, 2), 6) for _ in range(64)]), 0)
 
     for _ in range(200):
         each = step_inputs()
@@ -234,7 +234,7 @@ def test_the_loss_at_every_token_is_that_of_the_targets(random, monkeypatch):
     monkeypatch.setattr(clm, "is_fused", lambda x: True)
     monkeypatch.setattr(clm, "fused_loss", plain)
     model, objective = model_of(), ClmObjective()
-    step_inputs = bucketed(objective.prepare(batch_of(random, (30, 9, 21), labelled=False), torch.Generator()), 64, 128)
+    step_inputs = bucketed(objective.prepare(batch_of(random, (30, 9, 21), labelled=False), 0), 64, 128)
     targets = step_inputs.targets["clm"]
     targets.values_K[targets.weights_K == 0] = 7  # a captured step leaves there what it had before
     losses = []

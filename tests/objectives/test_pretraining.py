@@ -34,7 +34,7 @@ def batch_of(random: np.random.Generator, lengths, longest: int = 40) -> Batch:
 
 
 def drawn_of(random, lengths, seed: int = 0, **settings) -> StepInputs:
-    return pretraining(**settings).prepare(batch_of(random, lengths), torch.Generator().manual_seed(seed))
+    return pretraining(**settings).prepare(batch_of(random, lengths), seed)
 
 
 def sums_and_gradients(model: Bert, parts: list[StepInputs], sentence: str = "nsp") -> tuple[dict, dict]:
@@ -115,7 +115,7 @@ def test_targets_of_no_weight_enter_no_sum():
 def test_the_draw_leaves_the_batch_as_it_was(random):
     batch = batch_of(random, [30, 30])
     before = batch.ids_T.clone()
-    step_inputs = pretraining().prepare(batch, torch.Generator().manual_seed(0))
+    step_inputs = pretraining().prepare(batch, 0)
     assert batch.ids_T.equal(before) and not step_inputs.batch.ids_T.equal(before)
     assert step_inputs.batch.labels_N.equal(batch.labels_N) and step_inputs.batch.starts.equal(batch.starts)
 
@@ -175,7 +175,7 @@ LENGTHS = [
 @pytest.mark.parametrize("micro_tokens", [100, 150, 1000, 10**6])
 def test_parts_hold_all_sequences_in_order(lengths, micro_tokens, random):
     batch = batch_of(random, lengths, longest=100)
-    whole = pretraining().prepare(batch, torch.Generator().manual_seed(0))
+    whole = pretraining().prepare(batch, 0)
     parts = whole.split(micro_tokens)
     assert torch.cat([part.batch.ids_T for part in parts]).equal(whole.batch.ids_T)
     assert torch.cat([part.batch.labels_N for part in parts]).equal(whole.batch.labels_N)
@@ -231,8 +231,7 @@ def test_the_frequency_baseline(random):
     found = frequency_baseline(objective, held_out, counts)
     values = []
     for i, batch in enumerate(held_out):
-        generator = torch.Generator().manual_seed(seed_of("validation", i))
-        values += objective.prepare(batch, generator).targets["mlm"].values_K.tolist()
+        values += objective.prepare(batch, seed_of("validation", i)).targets["mlm"].values_K.tolist()
     losses = [-np.log((counts[value] + 1) / (counts.sum() + 90)) for value in values]
     assert found["mlm"] == pytest.approx(np.mean(losses))
     assert found["mlm_accuracy"] == pytest.approx(values.count(7) / len(values)) and 7 in values
@@ -242,8 +241,7 @@ def test_the_frequency_baseline(random):
 def test_the_baseline_leaves_out_targets_of_no_weight(random):
     objective = pretraining(unit="ngram")
     batch = batch_of(random, [9] * 200)
-    generator = torch.Generator().manual_seed(seed_of("validation", 0))
-    targets = objective.prepare(batch, generator).targets["mlm"]
+    targets = objective.prepare(batch, seed_of("validation", 0)).targets["mlm"]
     wanted = targets.values_K[targets.weights_K > 0].numpy()
     assert len(wanted) < len(targets.values_K)
     counts = np.arange(90) * 10

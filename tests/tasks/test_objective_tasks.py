@@ -68,7 +68,7 @@ def objective_for(name: str, weights: torch.Tensor | None = None) -> TaskObjecti
 
 
 def drawn_for(objective: TaskObjective, batch: Batch) -> StepInputs:
-    return objective.prepare(batch, torch.Generator())
+    return objective.prepare(batch, 0)
 
 
 def loss_and_gradients(objective: TaskObjective, model: Bert, parts: list[StepInputs]) -> tuple[float, float, dict]:

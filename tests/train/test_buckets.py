@@ -20,13 +20,13 @@ def drawn_of(lengths: list[int], group_size: int = 1) -> StepInputs:
     batch = pack(
         [np.ones(length, int) for length in lengths], labels=np.zeros(len(lengths), int), group_size=group_size
     )
-    return TaskObjective(Output("choice" if group_size > 1 else "sequence", 2)).prepare(batch, torch.Generator())
+    return TaskObjective(Output("choice" if group_size > 1 else "sequence", 2)).prepare(batch, 0)
 
 
 def next_tokens_of(lengths: list[int]) -> StepInputs:
     ids = [np.ones(length + 1, int) for length in lengths]
     batch = pack([each[:-1] for each in ids], token_labels=[each[1:] for each in ids])
-    return ClmObjective().prepare(batch, torch.Generator())
+    return ClmObjective().prepare(batch, 0)
 
 
 @pytest.mark.parametrize("max_positions", [40, 128, 300, 512])
@@ -81,7 +81,7 @@ def test_few_buckets_serve_documents():
             np.diff([0, *sorted(random.choice(np.arange(1, 256), random.poisson(2), False)), 256]) for _ in range(64)
         ]
         batch = pack([np.ones(length, int) for row in rows for length in row], longest=256)
-        buckets.add(bucket_for(ClmObjective().prepare(batch, torch.Generator()), 256))
+        buckets.add(bucket_for(ClmObjective().prepare(batch, 0), 256))
     assert len(buckets) <= 8
 
 

@@ -205,9 +205,9 @@ class Poisoned:
         sums, draw = job.objective.sums, job.objective.prepare
         current = {}
 
-        def drawing(batch, generator):
-            current["seed"] = generator.initial_seed()
-            return draw(batch, generator)
+        def drawing(batch, seed):
+            current["seed"] = seed
+            return draw(batch, seed)
 
         def breaking(model, step_inputs):
             from hornbook.train.randomness import seed_of
@@ -280,7 +280,7 @@ def test_frozen_losses(tmp_path):
     """What a short run gave when this was written: a refactor keeps it, up to the rounding of other machines."""
     run(tmp_path, job=small_job(small_model(dropout=0.0, attention_dropout=0.0)))
     lines = {line["step"]: line["loss"] for line in read_metrics(tmp_path) if line["kind"] == "train"}
-    assert [lines[step] for step in (1, 10, 20, 40)] == pytest.approx([4.852, 5.064, 5.019, 4.847], abs=2e-3)
+    assert [lines[step] for step in (1, 10, 20, 40)] == pytest.approx([4.872, 4.920, 4.817, 4.741], abs=2e-3)
 
 
 def doubled_from(first: int, last: int):
@@ -289,9 +289,9 @@ def doubled_from(first: int, last: int):
     sums, draw = job.objective.sums, job.objective.prepare
     current = {}
 
-    def drawing(batch, generator):
-        current["seed"] = generator.initial_seed()
-        return draw(batch, generator)
+    def drawing(batch, seed):
+        current["seed"] = seed
+        return draw(batch, seed)
 
     def growing(model, step_inputs):
         from hornbook.train.randomness import seed_of

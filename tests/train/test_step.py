@@ -44,7 +44,7 @@ def test_four_micro_batches_equal_one_large_batch():
     one.module.model = whole
     parts.model.double()
     parts.model.load_state_dict(whole.state_dict())
-    step_inputs = parts.objective.prepare(batch, torch.Generator().manual_seed(1))
+    step_inputs = parts.objective.prepare(batch, 1)
     sizes = [len(part.targets["mlm"].positions_K) for part in step_inputs.split(parts.micro_tokens)]
     assert len(sizes) >= 4 and len(set(sizes)) > 1
     expected, found = gradients(one, batch), gradients(parts, batch)
@@ -57,7 +57,7 @@ def test_averaging_over_micro_batches_would_not_be_equal():
     """The same comparison with each part divided by its own count is far off, so the test above can fail."""
     batch = small_batch(0, num_sequences=12)
     one = stepper(4096)
-    step_inputs = one.objective.prepare(batch, torch.Generator().manual_seed(1))
+    step_inputs = one.objective.prepare(batch, 1)
     counts = step_inputs.counts()
     whole = {term: value / counts[term] for term, value in one.module(step_inputs).items()}
     parts = step_inputs.split(batch.num_tokens // 4 + 8)
@@ -70,7 +70,7 @@ def test_averaging_over_micro_batches_would_not_be_equal():
 def test_wrapped_modules_compute_the_same(name, tmp_path):
     """Everything that is differentiated happens in `forward`, so wrappers see it."""
     plain, wrapped = (TrainingModule(small_model(dropout=0.0, attention_dropout=0.0), small_objective()) for _ in "ab")
-    step_inputs = plain.objective.prepare(small_batch(0), torch.Generator().manual_seed(1))
+    step_inputs = plain.objective.prepare(small_batch(0), 1)
     if name != "compiled":
         torch.distributed.init_process_group("gloo", init_method=f"file://{tmp_path}/store", rank=0, world_size=1)
     wrap = {"compiled": partial(torch.compile, backend="eager"), "ddp": DistributedDataParallel, "fsdp": fully_shard}

@@ -6,7 +6,7 @@ The last token of a sequence has no next token, unless the batch has `labels_T`,
 `labels_T`, the end of a document and the token after a truncated chunk are predicted too.
 
     objective = ClmObjective()
-    step_inputs = objective.prepare(batch, generator)
+    step_inputs = objective.prepare(batch, seed)
     objective.sums(model, step_inputs)              # {"clm": ...}
 """
 
@@ -43,7 +43,7 @@ class ClmObjective:
         """Compiles the loss over the vocabulary, which otherwise makes several passes over the logits."""
         self.summed_loss = torch.compile(summed_loss, dynamic=True)
 
-    def prepare(self, batch: Batch, generator: torch.Generator) -> StepInputs:
+    def prepare(self, batch: Batch, seed: int) -> StepInputs:
         return StepInputs(batch.with_streams({"clm": next_token_targets(batch)}))
 
     def sums(self, model: nn.Module, step_inputs: StepInputs) -> dict[str, Tensor]:
@@ -71,8 +71,8 @@ class AuxiliaryLanguageModel:
         self.weights = own.weights | {"clm": weight}
         self.is_capturable = own.is_capturable
 
-    def prepare(self, batch: Batch, generator: torch.Generator) -> StepInputs:
-        batch = self.own.prepare(batch, generator).batch
+    def prepare(self, batch: Batch, seed: int) -> StepInputs:
+        batch = self.own.prepare(batch, seed).batch
         return StepInputs(batch.with_streams({"clm": next_tokens(batch, each_sequence_once=True)}))
 
     def sums(self, model: nn.Module, step_inputs: StepInputs) -> dict[str, Tensor]:

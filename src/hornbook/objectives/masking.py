@@ -15,9 +15,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from hornbook.batch import Batch, to_device
+from hornbook.batch import Batch, offsets, to_device
 from hornbook.config import Typed, setting
 from hornbook.train.objective import Targets
+from hornbook.train.randomness import NUM_BITS, random_bits, token_keys
 
 NUM_ROUNDS = 4  # of selecting groups; a fifth would add less than 0.1% of the tokens, even with n-grams
 
@@ -54,45 +55,39 @@ class Masking:
         self.is_special_V = is_special
         self.ordinary_ids = torch.nonzero(~is_special).flatten()
 
-    def prepare(self, batch: Batch, generator: torch.Generator) -> tuple[Tensor, Targets]:
+    def prepare(self, batch: Batch, seed: int) -> tuple[Tensor, Targets]:
         """The corrupted token ids, T, and the original tokens at the selected positions as targets."""
         device = batch.ids_T.device
         if self.is_special_V.device != device:
             self.is_special_V, self.ordinary_ids = self.is_special_V.to(device), self.ordinary_ids.to(device)
-        positions_K, weights_K, starts_host = self._select(batch, generator)
-        values_K = batch.ids_T[positions_K]
-        source = {"device": device, "generator": generator}
-        uniform_K = torch.rand(len(positions_K), **source)
-        random_K = self.ordinary_ids[torch.randint(len(self.ordinary_ids), (len(positions_K),), **source)]
-        mask_fraction, random_fraction = self.settings.mask_fraction, self.settings.random_fraction
-        is_random_K = (uniform_K >= mask_fraction) & (uniform_K < mask_fraction + random_fraction)
-        new_K = torch.where(uniform_K < mask_fraction, self.mask_id, values_K)
-        new_K = torch.where(is_random_K, random_K, new_K)
+        keys_T = token_keys(batch, seed)
+        positions_K, weights_K, starts_host = self._select(batch, keys_T)
+        values_K, keys_K = batch.ids_T[positions_K], keys_T[positions_K]
+        random_K = self.ordinary_ids[random_bits(keys_K, "random token") * len(self.ordinary_ids) >> NUM_BITS]
+        bits_K = random_bits(keys_K, "replacement")
+        shares = np.cumsum([self.settings.mask_fraction, self.settings.random_fraction])
+        mask_below, random_below = (round(share * 2**NUM_BITS) for share in shares.tolist())
+        new_K = torch.where(bits_K < random_below, random_K, values_K)
+        new_K = torch.where(bits_K < mask_below, self.mask_id, new_K)
         new_K = torch.where(weights_K > 0, new_K, values_K)
         ids_T = batch.ids_T.scatter(0, positions_K, new_K)
         return ids_T, Targets(positions_K, values_K, weights_K, starts_host=starts_host)
 
-    def _select(self, batch: Batch, generator: torch.Generator) -> tuple[Tensor, Tensor, np.ndarray]:
+    def _select(self, batch: Batch, keys_T: Tensor) -> tuple[Tensor, Tensor, np.ndarray]:
         """Positions, weights and offsets of the selected tokens, as in `Targets`."""
         device = batch.ids_T.device
-        num_tokens = batch.num_tokens
         lengths = np.diff(batch.starts_host)
         num_selected = np.maximum(np.round(self.settings.probability * lengths).astype(np.int64), 1)
         num_selected = np.minimum(num_selected, lengths)
         num_selected[batch.num_real_sequences :] = 0
-        starts_host = np.concatenate([[0], np.cumsum(num_selected)])
+        starts_host = offsets(num_selected)
 
-        sequence_T = torch.repeat_interleave(
-            torch.arange(batch.num_sequences, device=device),
-            (batch.starts[1:] - batch.starts[:-1]).long(),
-            output_size=num_tokens,
-        )
+        sequence_T = batch.sequence_T
         is_ordinary_T = ~self.is_special_V[batch.ids_T]
-        group_T = self._groups(batch, sequence_T, is_ordinary_T, generator)
+        group_T = self._groups(batch, sequence_T, is_ordinary_T, keys_T)
         # A random order of the groups; the tokens of a group share a key and stay together, in their order.
-        key_T = torch.rand(num_tokens, device=device, generator=generator, dtype=torch.float64)
-        key_T = key_T[group_T].where(is_ordinary_T, 2.0)
-        order_T = torch.argsort(key_T + 4.0 * sequence_T, stable=True)
+        bits_T = random_bits(keys_T, "order")[group_T].where(is_ordinary_T, 1 << NUM_BITS)
+        order_T = torch.argsort(bits_T + (sequence_T << NUM_BITS + 1), stable=True)
 
         is_selected_T = is_ordinary_T
         if self.settings.unit != "token":
@@ -106,29 +101,34 @@ class Masking:
         positions_K = order_T[to_device(index_host, device)]
         return positions_K, is_selected_T[positions_K].float(), starts_host
 
-    def _groups(self, batch: Batch, sequence_T: Tensor, is_ordinary_T: Tensor, generator: torch.Generator) -> Tensor:
+    def _groups(self, batch: Batch, sequence_T: Tensor, is_ordinary_T: Tensor, keys_T: Tensor) -> Tensor:
         """For each token, the index of the first token of its group (the unit that is masked as a whole), T."""
-        device, num_tokens = batch.ids_T.device, batch.num_tokens
-        index_T = torch.arange(num_tokens, device=device)
+        index_T = torch.arange(batch.num_tokens, device=batch.ids_T.device)
         if self.settings.unit == "token":
             return index_T
         previous_is_ordinary = torch.cat([is_ordinary_T.new_zeros(1), is_ordinary_T[:-1]])
         new_sequence = torch.cat([is_ordinary_T.new_ones(1), sequence_T[1:] != sequence_T[:-1]])
         starts_T = batch.word_starts_T | ~is_ordinary_T | ~previous_is_ordinary | new_sequence
         if self.settings.unit == "ngram":
-            word_T = torch.cumsum(starts_T, 0) - 1
-            starts_T = self._ngram_starts(num_tokens, generator, device)[word_T] & starts_T
+            starts_T = starts_T & self._starts_ngram(batch, sequence_T, starts_T, keys_T)
             starts_T = starts_T | ~is_ordinary_T | ~previous_is_ordinary | new_sequence
         return torch.cummax(torch.where(starts_T, index_T, 0), 0).values
 
-    def _ngram_starts(self, num_words: int, generator: torch.Generator, device: torch.device) -> Tensor:
-        """Splits words into n-grams of random lengths: True where an n-gram starts."""
-        weights = 1.0 / torch.arange(1, self.settings.max_ngram + 1, device=device, dtype=torch.float32)
-        lengths = torch.multinomial(weights, num_words, replacement=True, generator=generator) + 1
-        ends = torch.cumsum(lengths, 0).clamp(max=num_words)
-        starts = torch.zeros(num_words + 1, dtype=torch.bool, device=device)
-        starts[0] = True
-        return starts.scatter(0, ends, True)[:num_words]
+    def _starts_ngram(self, batch: Batch, sequence_T: Tensor, starts_T: Tensor, keys_T: Tensor) -> Tensor:
+        """Splits the words of each sequence into n-grams of random lengths: whether the word of each token is the first
+        of an n-gram, T. `starts_T` is True at the first token of a word."""
+        weights = 1.0 / np.arange(1, self.settings.max_ngram + 1)
+        below = np.round(np.cumsum(weights / weights.sum()) * 2**NUM_BITS).astype(np.int64)
+        # The i-th n-gram of a sequence gets its length from the key of the sequence's i-th token.
+        bits_T = random_bits(keys_T, "n-gram")
+        lengths_T = 1 + torch.bucketize(bits_T, to_device(below, bits_T.device), right=True)
+        first_T = batch.starts.long()[sequence_T]
+        ends_T = torch.cumsum(lengths_T, 0)
+        ends_T = ends_T - (ends_T - lengths_T)[first_T]  # the word of the sequence at which the next n-gram starts
+        places_T = torch.where(ends_T < batch.lengths_N[sequence_T], first_T + ends_T, batch.num_tokens)
+        is_first = starts_T.new_zeros(batch.num_tokens + 1).scatter(0, places_T, True)
+        word_T = torch.cumsum(starts_T, 0)
+        return is_first[first_T + word_T - word_T[first_T]]
 
 
 def _select_groups(

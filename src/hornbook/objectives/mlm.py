@@ -8,7 +8,7 @@ Label 0 means that the second segment really follows the first, as in `transform
 weight x sum / count.
 
     objective = MlmObjective(Masking(MaskingSettings(), vocab_size, mask_id, special_ids), sentence="nsp")
-    step_inputs = objective.prepare(batch, generator)
+    step_inputs = objective.prepare(batch, seed)
     objective.sums(model, step_inputs)              # {"mlm": ..., "nsp": ...}
 """
 
@@ -51,8 +51,8 @@ class MlmObjective:
         """Compiles the loss over the vocabulary, which otherwise makes several passes over the logits."""
         self.summed_loss = torch.compile(summed_loss, dynamic=True)
 
-    def prepare(self, batch: Batch, generator: torch.Generator) -> StepInputs:
-        ids_T, mlm = self.masking.prepare(batch, generator)
+    def prepare(self, batch: Batch, seed: int) -> StepInputs:
+        ids_T, mlm = self.masking.prepare(batch, seed)
         targets = {"mlm": mlm}
         if self.sentence:
             targets[self.sentence] = sentence_targets(batch)

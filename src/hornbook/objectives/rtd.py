@@ -29,6 +29,7 @@ from hornbook.models.heads import upcast
 from hornbook.objectives.masking import Masking
 from hornbook.objectives.mlm import SentenceTask, every_token, sentence_targets, summed_loss
 from hornbook.train.objective import StepInputs, Targets
+from hornbook.train.randomness import random_bits, token_keys
 
 Learns = Literal["rtd", "rtd-masked", "replace-mlm", "all-tokens-mlm"]
 TERMS: dict[str, str] = {  # the name of the discriminator's loss in the metrics
@@ -161,11 +162,10 @@ class RtdObjective:
         self.guess = torch.compile(guess, dynamic=True)
         self.copied_or_named = torch.compile(copied_or_named, dynamic=True)
 
-    def prepare(self, batch: Batch, generator: torch.Generator) -> StepInputs:
+    def prepare(self, batch: Batch, seed: int) -> StepInputs:
         """Targets of `mlm`, of `rtd` (every token) and, under `guesses`, the random numbers that seed the noise."""
-        ids_T, mlm = self.masking.prepare(batch, generator)
-        device = ids_T.device
-        numbers_K = torch.randint(-(2**31), 2**31, mlm.values_K.shape, device=device, generator=generator)
+        ids_T, mlm = self.masking.prepare(batch, seed)
+        numbers_K = random_bits(token_keys(batch, seed)[mlm.positions_K], "guess") - 2**31
         targets = {"mlm": mlm, "guesses": dataclasses.replace(mlm, values_K=numbers_K)}
         targets[self.term] = every_token(batch) if self.wants_every_token else mlm
         if self.settings.correction:
@@ -177,47 +177,38 @@ class RtdObjective:
         return StepInputs(batch.with_values("tokens", ids_T=ids_T).with_streams(targets))
 
     def sums(self, model: ElectraPair, step_inputs: StepInputs) -> dict[str, Tensor]:
-        guessed = self._guessed(model, step_inputs)
-        mlm = step_inputs.targets["mlm"]
-        sums = {"mlm": self.summed_loss(guessed.logits_KV, mlm.values_K, mlm.weights_K)}
-        x_TD = model.discriminator(guessed.batch)
-        judged = self._judged(model, x_TD, guessed, step_inputs)
-        sums[self.term] = (judged.losses_K * judged.weights_K).sum()
-        if self.settings.correction:
-            corrected = self._corrected(model, x_TD, guessed, mlm)
-            sums[CORRECTION] = (corrected.losses_K * corrected.weights_K).sum()
-        if "policy" in self.weights:
-            sums |= self._adversarial(model, x_TD, guessed, step_inputs)
-        if (sentence := step_inputs.targets.get(self.settings.sentence)) is not None:
-            logits_N2 = model.discriminator.sentence_logits(x_TD[sentence.positions_K])
-            sums[self.settings.sentence] = summed_loss(logits_N2, sentence.values_K, sentence.weights_K)
-        return {term: sums[term] for term in self.weights}
+        found = self._sums(model, step_inputs, with_metrics=False)
+        return {term: found[term] for term in self.weights}
 
     def evaluate(self, model: ElectraPair, step_inputs: StepInputs) -> dict[str, Tensor]:
+        return self._sums(model, step_inputs, with_metrics=True)
+
+    def _sums(self, model: ElectraPair, step_inputs: StepInputs, with_metrics: bool) -> dict[str, Tensor]:
         guessed = self._guessed(model, step_inputs)
         mlm, x_TD = step_inputs.targets["mlm"], model.discriminator(guessed.batch)
-        judged = self._judged(model, x_TD, guessed, step_inputs)
-        is_right_K = judged.is_right_K()
-        found = {
-            "mlm": summed_loss(guessed.logits_KV, mlm.values_K, mlm.weights_K),
-            "mlm_accuracy": ((guessed.logits_KV.argmax(-1) == mlm.values_K) * mlm.weights_K).sum(),
-            self.term: (judged.losses_K * judged.weights_K).sum(),
-            f"{self.term}_accuracy": (is_right_K * judged.weights_K).sum(),
-        }
-        if self.term == "rtd":
-            found["rtd_replaced"] = (judged.is_replaced_K * judged.weights_K).sum()
-            found["rtd_found"] = ((judged.is_replaced_K & is_right_K) * judged.weights_K).sum()
+        found = {"mlm": self.summed_loss(guessed.logits_KV, mlm.values_K, mlm.weights_K)}
+        if with_metrics:
+            found["mlm_accuracy"] = ((guessed.logits_KV.argmax(-1) == mlm.values_K) * mlm.weights_K).sum()
+        judged = {self.term: self._judged(model, x_TD, guessed, step_inputs)}
         if self.settings.correction:
-            corrected = self._corrected(model, x_TD, guessed, mlm)
-            found[CORRECTION] = (corrected.losses_K * corrected.weights_K).sum()
-            found[f"{CORRECTION}_accuracy"] = (corrected.is_right_K() * corrected.weights_K).sum()
+            judged[CORRECTION] = self._corrected(model, x_TD, guessed, mlm)
+        for term, each in judged.items():
+            found[term] = (each.losses_K * each.weights_K).sum()
+            if not with_metrics:
+                continue
+            is_right_K = each.is_right_K()
+            found[f"{term}_accuracy"] = (is_right_K * each.weights_K).sum()
+            if term == "rtd":
+                found["rtd_replaced"] = (each.is_replaced_K * each.weights_K).sum()
+                found["rtd_found"] = ((each.is_replaced_K & is_right_K) * each.weights_K).sum()
         if "policy" in self.weights:
             found |= self._adversarial(model, x_TD, guessed, step_inputs)
         if (sentence := step_inputs.targets.get(self.settings.sentence)) is not None:
             logits_N2 = model.discriminator.sentence_logits(x_TD[sentence.positions_K])
             found[self.settings.sentence] = summed_loss(logits_N2, sentence.values_K, sentence.weights_K)
-            is_right_N = logits_N2.argmax(-1) == sentence.values_K
-            found[f"{self.settings.sentence}_accuracy"] = (is_right_N * sentence.weights_K).sum()
+            if with_metrics:
+                is_right_N = logits_N2.argmax(-1) == sentence.values_K
+                found[f"{self.settings.sentence}_accuracy"] = (is_right_N * sentence.weights_K).sum()
         return found
 
     def _guessed(self, model: ElectraPair, step_inputs: StepInputs) -> _Guessed:

@@ -31,7 +31,7 @@ class TaskObjective:
         self.output = output
         self.class_weights = class_weights
 
-    def prepare(self, batch: Batch, generator: torch.Generator) -> StepInputs:
+    def prepare(self, batch: Batch, seed: int) -> StepInputs:
         targets = self._token_targets(batch) if batch.labels_T is not None else self._targets(batch)
         return StepInputs(batch.with_streams({"task": targets}))
 

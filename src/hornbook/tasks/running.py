@@ -32,7 +32,6 @@ def run_model(
     model.eval()
     device = device_of(model)
     objective = TaskObjective(model.output)
-    generator = torch.Generator(device)
     has_labels = features.labels is not None or features.token_labels is not None
     outputs: list[np.ndarray | None] = [None] * features.num_units
     loss = count = 0.0
@@ -45,7 +44,7 @@ def run_model(
         with autocast():
             batch_outputs = model.outputs(batch)
         if has_labels:
-            step_inputs = objective.prepare(batch, generator)
+            step_inputs = objective.prepare(batch, seed=0)
             losses, _, weights = objective.losses(batch_outputs, step_inputs)
             loss += float((losses * weights).sum())
             count += float(weights.sum())

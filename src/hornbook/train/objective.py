@@ -13,7 +13,6 @@ from itertools import pairwise
 from typing import Protocol
 
 import numpy as np
-import torch
 from torch import Tensor, nn
 
 from hornbook.batch import TOKENS, Batch, Stream, ragged
@@ -83,8 +82,9 @@ class Objective(Protocol):
 
     weights: dict[str, float]
 
-    def prepare(self, batch: Batch, generator: torch.Generator) -> StepInputs:
-        """The inputs and targets of one step, a pure function of the batch and the generator's seed."""
+    def prepare(self, batch: Batch, seed: int) -> StepInputs:
+        """The inputs and targets of one step, a pure function of the batch and the seed. The random numbers of a
+        sequence depend on its `examples_host`, not on the rest of the batch."""
         ...
 
     def sums(self, model: nn.Module, step_inputs: StepInputs) -> dict[str, Tensor]:

@@ -1,6 +1,15 @@
-"""All randomness of a run is seeded from (seed, batch number, purpose): no random state carries over between steps."""
+"""All randomness of a run is keyed by (seed, batch number, example, purpose). No random state carries over between
+steps or examples, so any share of a batch can be prepared alone, on any device, with the same result."""
 
 import hashlib
+
+import torch
+from torch import Tensor
+
+from hornbook.batch import Batch, to_device
+
+GOLDEN = 0x9E3779B97F4A7C15 - 2**64  # 2^64 over the golden ratio, as int64
+NUM_BITS = 32
 
 
 def seed_of(*parts: int | str) -> int:
@@ -11,3 +20,27 @@ def seed_of(*parts: int | str) -> int:
     """
     digest = hashlib.blake2b(repr(parts).encode(), digest_size=8).digest()
     return int.from_bytes(digest, "little") >> 1
+
+
+def token_keys(batch: Batch, seed: int) -> Tensor:
+    """A key for the random numbers of each token, from (seed, example, position in the sequence): int64, T."""
+    keys_N = _mixed(torch.from_numpy(batch.examples_host) * GOLDEN + seed)
+    keys_N = to_device(keys_N.numpy(), batch.ids_T.device)
+    return _mixed(keys_N[batch.sequence_T] + batch.positions_T * GOLDEN)
+
+
+def random_bits(keys: Tensor, purpose: str) -> Tensor:
+    """A uniformly random integer below 2^32 for each key, int64; another one for each purpose."""
+    return _shifted(_mixed(keys ^ seed_of(purpose)), NUM_BITS)
+
+
+def _mixed(x: Tensor) -> Tensor:
+    """SplitMix64's finaliser: a permutation of int64 in which every bit depends on every bit (Steele et al. 2014)."""
+    x = (x ^ _shifted(x, 30)) * (0xBF58476D1CE4E5B9 - 2**64)
+    x = (x ^ _shifted(x, 27)) * (0x94D049BB133111EB - 2**64)
+    return x ^ _shifted(x, 31)
+
+
+def _shifted(x: Tensor, num_bits: int) -> Tensor:
+    """A right shift that fills with zeros, also for negative numbers."""
+    return (x >> num_bits) & ((1 << (64 - num_bits)) - 1)

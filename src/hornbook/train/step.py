@@ -52,7 +52,6 @@ class Stepper:
         self.seed = seed
         self.clip = clip
         self.micro_tokens = micro_tokens
-        self.generator = torch.Generator(runtime.device)
         self.captured = (
             CapturedSteps(self) if runtime.graphs and getattr(self.objective, "is_capturable", False) else None
         )
@@ -85,8 +84,7 @@ class Stepper:
 
     def _take(self, batch: Batch, number: int, lr: float) -> StepResult:
         self.module.train()
-        self.generator.manual_seed(seed_of(self.seed, number, "draw"))
-        step_inputs = self.objective.prepare(batch, self.generator)
+        step_inputs = self.objective.prepare(batch, seed_of(self.seed, number, "draw"))
         if self.captured is not None and batch.num_tokens <= self.micro_tokens:
             numbers, names = self.captured.take(step_inputs, number, lr)
             terms = dict(zip(names, numbers[2:], strict=True))

@@ -22,12 +22,10 @@ def validate(
         return {}
     was_training, objective = module.training, module.objective
     module.eval()
-    generator = torch.Generator(runtime.device)
     sums: dict[str, Tensor] = {}
     counts: dict[str, Tensor] = {}
     for i, batch in enumerate(held_out):
-        generator.manual_seed(seed_of("validation", i))
-        step_inputs = objective.prepare(batch.to(runtime.device), generator)
+        step_inputs = objective.prepare(batch.to(runtime.device), seed_of("validation", i))
         for micro_batch in step_inputs.split(micro_tokens):
             with runtime.autocast():
                 values = module(micro_batch, with_metrics=True)

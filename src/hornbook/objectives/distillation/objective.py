@@ -228,7 +228,7 @@ class Distillation:
             if match.quantity != "logits"
         }
 
-    def prepare(self, batch: Batch, generator: torch.Generator) -> StepInputs:
+    def prepare(self, batch: Batch, seed: int) -> StepInputs:
         raise NotImplementedError
 
     def _own_sum(self, student: Transformer, outputs: Pass, step_inputs: StepInputs) -> Tensor:
@@ -268,10 +268,10 @@ class CorpusDistillation(Distillation):
         self.summed_loss = torch.compile(summed_loss, dynamic=True)
         self.row_losses = torch.compile(row_losses, dynamic=True)
 
-    def prepare(self, batch: Batch, generator: torch.Generator) -> StepInputs:
+    def prepare(self, batch: Batch, seed: int) -> StepInputs:
         """As in pre-training; the teacher reads the same masked text."""
         ids_T, own = (
-            (batch.ids_T, next_token_targets(batch)) if self.masking is None else self.masking.prepare(batch, generator)
+            (batch.ids_T, next_token_targets(batch)) if self.masking is None else self.masking.prepare(batch, seed)
         )
         targets = {self.own_term: own} | self._token_targets(batch)
         for term, match in self.matches.items():

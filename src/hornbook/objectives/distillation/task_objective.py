@@ -48,8 +48,8 @@ class TaskDistillation(Distillation):
         self.num_heads = teacher.num_heads
         self.is_capturable = own.is_capturable
 
-    def prepare(self, batch: Batch, generator: torch.Generator) -> StepInputs:
-        step_inputs = self.own.prepare(batch, generator)
+    def prepare(self, batch: Batch, seed: int) -> StepInputs:
+        step_inputs = self.own.prepare(batch, seed)
         targets = step_inputs.targets | self._token_targets(batch)
         targets |= {term: targets["task"] for term, match in self.matches.items() if match.quantity == "logits"}
         if self.kept is not None and batch.numbers_host is not None:
