@@ -55,7 +55,7 @@ def test_what_a_run_leaves_opens_and_predicts(tmp_path, encoder):
     assert found["low"] <= found["value"] <= found["high"]
     assert read_json(result.out / "config.json")["id2label"] == {"0": "no", "1": "yes"}
     said = result.predict([row["text"] for row in rows[:5]] + [""])
-    assert len(said) == 6 and all(each.label in ("yes", "no") for each in said)
+    assert len(said) == 6 and said.pop() is None and all(each.label in ("yes", "no") for each in said)
     dev = [json.loads(line) for line in (result.out / "predictions-dev.jsonl").read_text().splitlines()]
     assert len(dev) == read_json(result.out / "run.json")["inputs"]["data"]["examples"]["dev"]
     right = sum(row["gold"] == row["label"] for row in dev) / len(dev)

@@ -201,7 +201,8 @@ def test_real_short_memory_halves_the_parts():
 def test_the_loop_learns_stops_and_goes_on(tmp_path):
     import signal
 
-    settings = small_settings(schedule=ScheduleSettings(steps=200, warmup_fraction=0.1))
+    schedule, optimizer = ScheduleSettings(steps=200, warmup_fraction=0.1), OptimizerSettings(lr=3e-3)
+    settings = small_settings(schedule=schedule, optimizer=optimizer)
     settings = dataclasses.replace(settings, runtime=RuntimeSettings(log_every_steps=10))
 
     device = runtime(loader_workers=0)
