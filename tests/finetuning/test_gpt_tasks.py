@@ -297,9 +297,10 @@ def test_an_empty_text_is_read_at_the_end_of_text_token_whatever_stands_beside_i
 def test_an_empty_text_predicts_the_same_alone_and_beside_others(tmp_path, gpt1):
     result = run(tmp_path, gpt1, "classification", rules.named_word, 64, 1, task__format="tokenizer")
     predictor = load_predictor(result.out)
-    (alone,) = predictor.predict([""])
+    empty = TextExample("0", "")  # in data to evaluate, a text may be empty
+    (alone,) = predictor.predict_examples([empty])
     for other in ("lamp", "the garden and the apple"):
-        beside = predictor.predict([other, ""])[1]
+        beside = predictor.predict_examples([TextExample("1", other), empty])[1]
         assert beside.probabilities == pytest.approx(alone.probabilities, abs=1e-6)
 
 

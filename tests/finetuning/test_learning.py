@@ -112,7 +112,7 @@ def test_a_number(tmp_path, encoder):
 
 def test_who_is_where(tmp_path, encoder):
     """The span that answers: people move, two of them together, and the last place of one is asked."""
-    data = data_of(tmp_path, rules.who_is_where, 4000)
+    data = data_of(tmp_path, rules.who_is_where, 2500)
     result = learned(tmp_path, encoder, "spans", data, epochs=10)
     assert dev_score(result, "exact") >= 100 * LEARNED
 
