@@ -4,7 +4,7 @@ import fnmatch
 import os
 import shutil
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 RUN = frozenset({"run", "fine-tuned run", "several runs", "baseline", "probe"})
@@ -68,4 +68,9 @@ def refuse_existing_file(path: Path, option: str, overwrite: bool) -> None:
     if path.is_dir():
         raise ValueError(f"{path} is a folder: give {option} the name of a file")
     if path.exists() and not overwrite:
+        from hornbook.lifecycle.leftovers import sweep_beside
+        from hornbook.lifecycle.locking import file_lock
+
+        with suppress(OSError), file_lock(path):  # raises if a process is writing to it
+            sweep_beside(path)
         raise ValueError(f"{path} already exists: add --overwrite to replace it, or choose another {option}")
