@@ -1,4 +1,4 @@
-"""Fault injection. Not part of `make test`: `make test-faults` takes about a quarter of an hour on two cores."""
+"""Fault injection. Too slow for `make test`; run it with `make test-faults`."""
 
 from pathlib import Path
 
