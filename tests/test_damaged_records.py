@@ -3,8 +3,10 @@
 import json
 import shutil
 
+import numpy as np
 import pytest
 
+from hornbook.data.state import BuildState
 from hornbook.files import read_json, refusing_damage
 from hornbook.interop.folder import load_model, weights_files
 from hornbook.lifecycle.run_folder import RunFolder
@@ -14,6 +16,7 @@ from hornbook.report.page import write_report
 from hornbook.runs.finetuning import record as finetuned
 from hornbook.runs.pretraining import record as pretrained
 from hornbook.tasks.saved import load_task
+from hornbook.text.tokenizer import Tokenizer
 from hornbook.train.checkpoint import Checkpoints, read_checkpoint
 
 
@@ -107,6 +110,22 @@ def test_a_model_config(run, place, value):
         load_model(run)
     except ValueError as error:
         assert "config.json" in str(error) and "\n" not in str(error)
+
+
+@pytest.mark.parametrize("value", [True, 1.5, {"": None}, [[]]])
+def test_the_special_tokens_of_a_tokenizer(run, value):
+    whole = Tokenizer.load(run)
+    change(run / "tokenizer_config.json", "pad_token", value)
+    assert Tokenizer.load(run).pad_id == whole.pad_id
+
+
+@pytest.mark.parametrize(("place", "value"), [("totals.tokens", "many"), ("totals", 3), ("cleaned", {"lists": "all"})])
+def test_the_progress_of_a_corpus_build(tmp_path, place, value):
+    BuildState({}, np.zeros(3, np.int64)).save(tmp_path)
+    assert BuildState.load(tmp_path, 3).totals["tokens"] == 0
+    change(tmp_path / "progress.json", place, value)
+    with pytest.raises(ValueError, match=r"progress\.json is damaged .* build it again"):
+        BuildState.load(tmp_path, 3)
 
 
 def test_weights_in_another_folder_are_not_opened(run):

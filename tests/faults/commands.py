@@ -91,8 +91,8 @@ COMMANDS = (
         "prompt {given}/gpt --task {given}/task.toml --data {given}/tables --out {work}/out --shots 0,1 --seeds 1",
         resume="--resume",
     ),
-    Command("probe", f"probe {{given}}/run {LABELLED} --out {{work}}/out", is_long=False),
-    Command("baseline", f"baseline tfidf {LABELLED} --out {{work}}/out", is_long=False),
+    Command("probe", f"probe {{given}}/run {LABELLED} --out {{work}}/out", is_long=False, repeats=True),
+    Command("baseline", f"baseline tfidf {LABELLED} --out {{work}}/out", is_long=False, repeats=True),
     Command(
         "label-curve",
         f"label-curve {{given}}/run {LABELLED} --out {{work}}/out --sizes 8 --seeds 1 --ways finetune,tfidf",

@@ -4,7 +4,7 @@ import pytest
 from bench import SIGKILLED, last_line, sampled
 from commands import COMMANDS, Command
 
-SECONDS_EACH = 60  # for each command: as many points as fit
+SECONDS_EACH = 30  # for each command: as many points as fit
 
 
 @pytest.mark.parametrize("command", COMMANDS, ids=lambda each: each.name)

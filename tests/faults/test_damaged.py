@@ -11,7 +11,7 @@ from commands import write_table
 from damage import damage_bytes, damage_header, damage_json, damage_table
 
 BY_SUFFIX = {".json": damage_json, ".safetensors": damage_header}
-NUM_TABLES, NUM_FOLDERS = 150, 120
+NUM_TABLES, NUM_FOLDERS = 100, 60
 
 
 def damaged_copy(source: Path, target: Path, draw: chance.Random, only: str = "*") -> str:

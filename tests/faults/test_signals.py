@@ -17,7 +17,7 @@ SIGNALS = {
     "SIGHUP": (signal.SIGHUP,),
     "twice SIGINT": (signal.SIGINT, signal.SIGINT),
 }
-NUM_MOMENTS = 3
+NUM_MOMENTS = 2
 SECONDS_TO_STOP = 30
 
 

@@ -119,6 +119,19 @@ def test_after_a_kill_it_goes_on(gpt, task, data, tmp_path):
     assert found["points"] == expected["points"]
 
 
+@pytest.mark.parametrize(
+    ("old", "new", "words"),
+    [('"key"', "", "8 valid lines for 9 questions"), ('"statistics"', '"statistica"', "lacks 'statistics'")],
+)
+def test_damaged_predictions_are_refused(gpt, task, data, tmp_path, old, new, words):
+    hornbook.prompt(gpt, task, data, tmp_path / "out", shots=(0,), seeds=1, log=quiet)
+    (file,) = (tmp_path / "out" / "predictions").iterdir()
+    file.write_text(file.read_text().replace(old, new, 1))
+    (tmp_path / "out" / "scores.json").unlink()
+    with pytest.raises(ValueError, match=f"is damaged .*{words}.* and resume"):
+        hornbook.prompt(gpt, task, data, tmp_path / "out", shots=(0,), seeds=1, resume=True, log=quiet)
+
+
 def test_a_stopped_run_has_the_scores_of_what_is_done(gpt, task, data, tmp_path, monkeypatch):
     out, run_piece = tmp_path / "out", running._run_piece
 

@@ -207,6 +207,15 @@ def test_missing_files_do_not_break_the_card(make_card, missing):
     assert "75.0%" in text and "nan" not in text.split()
 
 
+@pytest.mark.parametrize(("name", "value"), [("labels", 1.5), ("cut_texts", 3)])
+def test_a_damaged_record_is_refused(make_card, tmp_path, name, value):
+    make_card()
+    record = next(tmp_path.rglob("run.json"))
+    record.write_text(json.dumps(json.loads(record.read_text()) | {name: value}))
+    with pytest.raises(ValueError, match=r"run\.json is damaged"):
+        write_card(record.parent)
+
+
 def test_an_unfinished_run_has_no_card(tmp_path):
     folder = write_task_run(tmp_path / "run", "choice", **KINDS["choice"], leave_out=("scores.json",))
     with pytest.raises(ValueError, match=r"no scores\.json yet"):

@@ -46,7 +46,7 @@ class Shard:
     documents: np.ndarray
 
 
-def load_array(path: Path, mmap_mode: Literal["r"] | None = None) -> np.ndarray:
+def load_array(path: Path, mmap_mode: Literal["r", "r+"] | None = None) -> np.ndarray:
     """The array in a .npy file; raises a `ValueError` if it does not hold an array."""
     try:
         array = np.load(path, mmap_mode=mmap_mode, allow_pickle=False)

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
+from hornbook.config import checked
 from hornbook.data.duplicates import RepeatedLines, SeenHashes
 from hornbook.data.problems import Problems
 from hornbook.data.shards import PARTS, load_array, shard_file
@@ -65,6 +66,8 @@ class BuildState:
         saved = read_json(folder / PROGRESS)
         number = len(saved["shards"])
         plain = {name: saved[name] for name in cls.PLAIN}
+        for name in ("totals", "cleaned"):
+            plain[name] = {each: checked(value, int, f"{name}.{each}", low=0) for each, value in saved[name].items()}
         plain |= {"seconds": saved["seconds"], "problems": Problems(saved["problems"])}
         if not number:
             return cls(token_counts=np.zeros(vocab_size, np.int64), **plain)

@@ -5,7 +5,8 @@ import math
 import re
 from pathlib import Path
 
-from hornbook.files import write_text
+from hornbook.files import refusing_damage, write_text
+from hornbook.lifecycle.run_folder import RECORD
 from hornbook.report import finetuned, wording
 from hornbook.report.finetuned import FinetunedRun
 from hornbook.report.rendering import Table, plain, render
@@ -40,12 +41,20 @@ def write_card(folder: str | Path) -> Path:
     run = FinetunedRun.load(folder)
     if not run.is_finished:
         raise ValueError(f"{folder} has no scores.json yet: finish the run, then write its model card")
+    with refusing_damage(run.folder / RECORD):
+        text = with_head(_text(run), **_head(run))
+    path = run.folder / "README.md"
+    write_text(path, text)
+    return path
+
+
+def _text(run: FinetunedRun) -> str:
     scores = [
         (plain(split), wording.measure(name), run.interval_in_words(name, found))
         for split, scores in run.splits.items()
         for name, found in scores.items()
     ]
-    text = render(
+    return render(
         "card.md",
         run=run,
         data=run.data,
@@ -59,9 +68,6 @@ def write_card(folder: str | Path) -> Path:
         dev_interval=_dev_interval(run),
         seed=(run.record.settings.get("runtime") or {}).get("seed"),
     )
-    path = run.folder / "README.md"
-    write_text(path, with_head(text, **_head(run)))
-    return path
 
 
 def with_head(text: str, **data: object) -> str:

@@ -339,7 +339,11 @@ def refuse_surrogates(text: str) -> None:
 
 def guess_names(backend: tokenizers.Tokenizer, stated: dict[str, str]) -> dict[str, str]:
     """The special tokens by name: the stated ones that the vocabulary contains, and defaults for the others."""
-    names = {name: token for name, token in stated.items() if backend.token_to_id(token) is not None}
+    names = {
+        name: token
+        for name, token in stated.items()
+        if isinstance(token, str) and backend.token_to_id(token) is not None
+    }
     for name, defaults in DEFAULT_TOKENS.items():
         found = next((token for token in defaults if backend.token_to_id(token) is not None), None)
         if name not in names and found:

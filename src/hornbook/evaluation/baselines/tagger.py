@@ -18,8 +18,9 @@ from torch import Tensor, nn
 
 from hornbook import config as configuration
 from hornbook.batch import Batch
+from hornbook.data.shards import load_array
 from hornbook.evaluation.baselines.shallow import finish, scored_splits
-from hornbook.files import replacing, write_tensors
+from hornbook.files import refusing_damage, replacing, write_tensors
 from hornbook.inference.features import Layers, frozen_sequences
 from hornbook.models.heads import to_padded
 from hornbook.models.outputs import Output
@@ -140,7 +141,8 @@ def _write_words(
                     for word, token in features.places[i]:
                         rows[word_of[int(features.owners[i])][word]] = states[token]
             rows.flush()
-    return np.load(file, mmap_mode="r"), numbered
+    with refusing_damage(file, "remove it and run the same command again"):
+        return load_array(file, mmap_mode="r"), numbered
 
 
 def _sentences(examples: list[Example], features: Features, output: Output, first: int) -> Features:

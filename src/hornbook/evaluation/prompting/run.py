@@ -24,7 +24,7 @@ from hornbook.evaluation.prompting.baselines import read_dictionary
 from hornbook.evaluation.prompting.definition import AS_WRITTEN, Normalise, TextTask, read_task
 from hornbook.evaluation.prompting.measures import MEASURES
 from hornbook.evaluation.prompting.prompts import Prompt, PromptWriter, check_templates, drawn, pool_for
-from hornbook.evaluation.prompting.scores import write_scores
+from hornbook.evaluation.prompting.scores import PREDICTIONS, write_scores
 from hornbook.evaluation.prompting.sources import Item, Splits, read_items
 from hornbook.files import replacing, sha256
 from hornbook.inference.decoder import DecoderModel
@@ -39,7 +39,6 @@ from hornbook.metrics.bleu import check_sacrebleu
 from hornbook.report.page import write_report
 from hornbook.train.randomness import seed_of
 
-PREDICTIONS = "predictions"
 Log = Callable[[str], None]
 OnProgress = Callable[[int, int, str], None]  # answered questions, their total, and the current piece
 

@@ -12,7 +12,7 @@ from hornbook.evaluation.prompting.baselines import baselines, chance, majority
 from hornbook.evaluation.prompting.definition import TextTask
 from hornbook.evaluation.prompting.measures import MEASURES
 from hornbook.evaluation.prompting.sources import Item, Splits
-from hornbook.files import read_json_lines, write_json
+from hornbook.files import read_json_lines, refusing_damage, write_json
 from hornbook.lifecycle.run_folder import SCORES
 from hornbook.metrics.bleu import signature
 from hornbook.metrics.bootstrap import crossed_intervals
@@ -21,6 +21,7 @@ from hornbook.tasks.kinds.choice import ENOUGH_CHOICES
 if TYPE_CHECKING:
     from hornbook.evaluation.prompting.run import Piece, PromptRequest
 
+PREDICTIONS = "predictions"  # the folder of prediction files, one per piece
 KIND = "prompt"  # the `kind` field of the file
 INTERVAL = "95% intervals by bootstrap over questions and seeds"
 ALMOST_ALL = 0.95  # share of equal answers from which the model is considered to ignore the question
@@ -33,7 +34,11 @@ def write_scores(
     """Writes and returns the scores of all finished pieces."""
     done = [piece for piece in pieces if piece.file(out).exists()]
     groups = dict.fromkeys((piece.variant, piece.shots) for piece in done)
-    points = [_point(out, task, [piece for piece in done if (piece.variant, piece.shots) == group]) for group in groups]
+    with refusing_damage(out / PREDICTIONS, "remove the folder and resume"):
+        points = [
+            _point(out, task, [piece for piece in done if (piece.variant, piece.shots) == group], len(splits.test))
+            for group in groups
+        ]
     found = {
         "kind": KIND,
         "model": request.model,
@@ -64,9 +69,9 @@ def _described(task: TextTask, name: str) -> dict[str, Any]:
     return {"words": description, "share": measure.is_share, "higher_is_better": measure.is_better_high}
 
 
-def _point(out: Path, task: TextTask, pieces: Sequence["Piece"]) -> dict[str, Any]:
+def _point(out: Path, task: TextTask, pieces: Sequence["Piece"], num_questions: int) -> dict[str, Any]:
     """The scores over all seeds of one template and one number of examples."""
-    several = [read_json_lines(piece.file(out)) for piece in pieces]
+    several = [_predictions(piece.file(out), num_questions) for piece in pieces]
     lines = [line for its in several for line in its]
     statistics = [
         {name: np.array([line["statistics"][name] for line in its]) for name in task.measures} for its in several
@@ -82,6 +87,15 @@ def _point(out: Path, task: TextTask, pieces: Sequence["Piece"]) -> dict[str, An
         "asked": len(lines),
         "degenerate": degenerate(several) if task.choices.is_given else None,
     }
+
+
+def _predictions(file: Path, num_questions: int) -> list[dict[str, Any]]:
+    lines = read_json_lines(file)
+    if len(lines) != num_questions:
+        raise ValueError(
+            f"{file} is damaged ({len(lines):,} valid lines for {num_questions:,} questions): remove it and resume"
+        )
+    return lines
 
 
 def degenerate(several: Sequence[Sequence[dict[str, Any]]]) -> str | None:

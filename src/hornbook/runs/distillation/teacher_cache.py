@@ -13,7 +13,9 @@ from typing import Any
 import numpy as np
 import torch
 
-from hornbook.files import read_json, write_json
+from hornbook.config import checked
+from hornbook.data.shards import load_array
+from hornbook.files import read_json, refusing_damage, write_json
 from hornbook.objectives.distillation.kept_teacher import ANSWERS, Columns, columns_for, needed, teacher_rows
 from hornbook.objectives.distillation.task_objective import TaskDistillation
 from hornbook.report.wording import size
@@ -60,8 +62,9 @@ class TeacherCache:
             for name, size in self.sizes.items():
                 np.lib.format.open_memmap(self._file(name), "w+", np.float32, size).flush()
             self.save(0)
-        self.files = {name: np.load(self._file(name), mmap_mode="r+") for name in self.sizes}
-        return read_json(self.folder / STATE)["done_groups"]
+        with refusing_damage(self.folder, "remove that folder to compute the teacher outputs again"):
+            self.files = {name: load_array(self._file(name), mmap_mode="r+") for name in self.sizes}
+            return checked(read_json(self.folder / STATE)["done_groups"], int, "done_groups", low=0)
 
     def _file(self, name: str) -> Path:
         return self.folder / f"{name}.npy"
