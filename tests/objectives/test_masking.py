@@ -8,6 +8,7 @@ from made_up_text import KINDS
 from hornbook.batch import Batch, pack
 from hornbook.data.examples import Examples
 from hornbook.objectives.masking import Masking, MaskingSettings, _select_groups
+from hornbook.train.randomness import token_keys
 
 VOCAB_SIZE, CLS, SEP, MASK = 1000, 2, 3, 4
 SPECIAL = [0, 1, CLS, SEP, MASK]
@@ -48,7 +49,7 @@ def asked_of(batch: Batch, rate: float) -> list[int]:
 def test_so_many_tokens_of_each_sequence(rate, random):
     batch = batch_of(random, random.integers(8, 200, 60))
     for seed in range(20):
-        ids_T, targets = masking(probability=rate).prepare(batch, seed)
+        ids_T, targets = masking(probability=rate).prepare(batch, token_keys(batch, seed))
         asked = asked_of(batch, rate)
         assert counts_of(batch, targets).tolist() == asked == np.diff(targets.starts_host).tolist()
         assert float(targets.count) == sum(asked)
@@ -68,7 +69,7 @@ def test_the_shares_of_mask_random_and_kept(random):
     batch = batch_of(random, [128] * 400)
     counts, random_ids = np.zeros(3), []
     for seed in range(10):
-        ids_T, targets = masking().prepare(batch, seed)
+        ids_T, targets = masking().prepare(batch, token_keys(batch, seed))
         put = ids_T[targets.positions_K]
         kinds = [put == MASK, (put != MASK) & (put != targets.values_K), put == targets.values_K]
         counts += [int(kind.sum()) for kind in kinds]
@@ -84,11 +85,11 @@ def test_the_shares_of_mask_random_and_kept(random):
 
 def test_other_shares(random):
     batch = batch_of(random, [128] * 100)
-    ids_T, targets = masking(mask_fraction=1.0, random_fraction=0.0).prepare(batch, 0)
+    ids_T, targets = masking(mask_fraction=1.0, random_fraction=0.0).prepare(batch, token_keys(batch, 0))
     assert (ids_T[targets.positions_K] == MASK).all()
-    ids_T, targets = masking(mask_fraction=0.0, random_fraction=0.0).prepare(batch, 0)
+    ids_T, targets = masking(mask_fraction=0.0, random_fraction=0.0).prepare(batch, token_keys(batch, 0))
     assert ids_T.equal(batch.ids_T) and float(targets.count) == 1900
-    ids_T, targets = masking(mask_fraction=0.0, random_fraction=1.0).prepare(batch, 0)
+    ids_T, targets = masking(mask_fraction=0.0, random_fraction=1.0).prepare(batch, token_keys(batch, 0))
     assert (ids_T[targets.positions_K] != targets.values_K).float().mean() > 0.99
     assert not np.isin(ids_T[targets.positions_K].numpy(), SPECIAL).any()
 
@@ -99,7 +100,7 @@ def test_special_ids_in_the_middle_of_the_vocabulary(random):
     batch = pack([random.integers(0, VOCAB_SIZE, 500) for _ in range(200)])
     seen = np.zeros(VOCAB_SIZE, int)
     for seed in range(5):
-        ids_T, targets = made.prepare(batch, seed)
+        ids_T, targets = made.prepare(batch, token_keys(batch, seed))
         assert not np.isin(targets.values_K.numpy(), special).any()
         seen += np.bincount(ids_T[targets.positions_K].numpy(), minlength=VOCAB_SIZE)
     assert not seen[special].any() and np.delete(seen, special).min() > 20
@@ -108,7 +109,7 @@ def test_special_ids_in_the_middle_of_the_vocabulary(random):
 def test_a_seed_is_a_draw(random):
     batch = batch_of(random, [64] * 20)
     for unit in ("token", "word", "ngram"):
-        draws = [masking(unit=unit).prepare(batch, seed) for seed in (5, 5, 6)]
+        draws = [masking(unit=unit).prepare(batch, token_keys(batch, seed)) for seed in (5, 5, 6)]
         assert draws[0][0].equal(draws[1][0]) and draws[0][1].positions_K.equal(draws[1][1].positions_K)
         assert not draws[0][1].positions_K.equal(draws[2][1].positions_K)
     assert not np.array_equal(np.sort(chosen_of(draws[0][1])), np.sort(chosen_of(draws[2][1])))
@@ -120,7 +121,7 @@ def test_positions_are_uniform(unit, random):
     batch = batch_of(random, [length] * 1000)
     seen = np.zeros(length)
     for seed in range(num_draws):
-        targets = masking(unit=unit).prepare(batch, seed)[1]
+        targets = masking(unit=unit).prepare(batch, token_keys(batch, seed))[1]
         seen += np.bincount(chosen_of(targets) % length, minlength=length)
     special = [0, length // 2, length - 1]
     assert not seen[special].any()
@@ -133,7 +134,7 @@ def test_positions_are_uniform(unit, random):
 def test_sequences_with_little_to_choose():
     only_special = pack([np.array([CLS, SEP, SEP]), np.array([CLS, 50, SEP]), np.array([CLS, 1, 1, 1, 1, 1, 60, SEP])])
     for unit in ("token", "word", "ngram"):
-        ids_T, targets = masking(probability=0.5, unit=unit).prepare(only_special, 0)
+        ids_T, targets = masking(probability=0.5, unit=unit).prepare(only_special, token_keys(only_special, 0))
         assert counts_of(only_special, targets).tolist() == [0, 1, 1]
         assert np.diff(targets.starts_host).tolist() == [2, 2, 4]
         untouched = np.setdiff1d(np.arange(14), [4, 12])
@@ -143,7 +144,7 @@ def test_sequences_with_little_to_choose():
 @pytest.mark.parametrize("unit", ["token", "word", "ngram"])
 def test_dead_sequences_are_left_alone(unit, random):
     batch = batch_of(random, [30, 50, 20], 0.5)
-    ids_T, targets = masking(unit=unit).prepare(batch.bucketed(256, 9), 0)
+    ids_T, targets = masking(unit=unit).prepare(batch.bucketed(256, 9), token_keys(batch.bucketed(256, 9), 0))
     assert chosen_of(targets).max() < 100 and ids_T[100:].eq(0).all()
     assert len(targets.starts_host) == 10 and targets.starts_host[3] == targets.starts_host[-1]
 
@@ -180,14 +181,14 @@ def test_words_are_chosen_whole(share, random):
     batch = batch_of(random, random.integers(20, 200, 100), share)
     words = groups_of(batch)
     for seed in range(10):
-        ids_T, targets = masking(unit="word").prepare(batch, seed)
+        ids_T, targets = masking(unit="word").prepare(batch, token_keys(batch, seed))
         chosen = chosen_of(targets)
         assert not split_words(words, chosen) and (words[chosen] >= 0).all()
         assert (counts_of(batch, targets) <= asked_of(batch, 0.15)).all()
         changed = np.flatnonzero((ids_T != batch.ids_T).numpy())
         assert np.isin(changed, chosen).all()
     # what the test would see, were tokens chosen one by one
-    assert split_words(words, chosen_of(masking().prepare(batch, 0)[1])) > 50
+    assert split_words(words, chosen_of(masking().prepare(batch, token_keys(batch, 0))[1])) > 50
 
 
 @pytest.mark.parametrize(
@@ -195,7 +196,9 @@ def test_words_are_chosen_whole(share, random):
 )
 def test_words_make_up_the_number_asked_for(unit, share, least, random):
     batch = batch_of(random, [128] * 500, share)
-    found = sum(counts_of(batch, masking(unit=unit).prepare(batch, seed)[1]).sum() for seed in range(4))
+    found = sum(
+        counts_of(batch, masking(unit=unit).prepare(batch, token_keys(batch, seed))[1]).sum() for seed in range(4)
+    )
     assert found >= least * 4 * 500 * 19
 
 
@@ -256,7 +259,7 @@ def test_words_of_each_tokenizer_are_masked_whole(kind, layout, corpora):
         batch = examples.batch(number, 64)
         ids = batch.ids_T.tolist()
         tokens = [tokenizer.token(token) for token in ids]
-        targets = made.prepare(batch, number)[1]
+        targets = made.prepare(batch, token_keys(batch, number))[1]
         is_chosen = np.zeros(len(ids), bool)
         is_chosen[chosen_of(targets)] = True
         assert not any(is_chosen[i] for i, token in enumerate(ids) if token in tokenizer.special_ids)
@@ -304,7 +307,9 @@ def test_ngram_lengths_are_drawn_as_one_over_n(max_ngram, random):
     batch = batch_of(random, [2000] * 20)  # each token a word
     runs = np.zeros(0, int)
     for seed in range(10):
-        targets = masking(unit="ngram", probability=0.015, max_ngram=max_ngram).prepare(batch, seed)[1]
+        targets = masking(unit="ngram", probability=0.015, max_ngram=max_ngram).prepare(batch, token_keys(batch, seed))[
+            1
+        ]
         runs = np.append(runs, run_lengths(chosen_of(targets)))
     expected = 1 / np.arange(1, max_ngram + 1)
     expected /= expected.sum()
@@ -318,7 +323,7 @@ def test_ngrams_are_runs_of_whole_words(random):
     batch = batch_of(random, random.integers(20, 300, 200), 0.6)
     words = groups_of(batch)
     for seed in range(5):
-        targets = masking(unit="ngram").prepare(batch, seed)[1]
+        targets = masking(unit="ngram").prepare(batch, token_keys(batch, seed))[1]
         chosen = chosen_of(targets)
         assert not split_words(words, chosen) and (words[chosen] >= 0).all()
         assert (counts_of(batch, targets) <= asked_of(batch, 0.15)).all()
@@ -330,17 +335,17 @@ def test_ngrams_stay_within_a_sequence_and_a_segment(random):
     one_word = pack(sequences, word_starts=[np.zeros(2, bool)] * 2000)
     two_words = pack(sequences, word_starts=[np.array([False, True])] * 2000)
     # one token of two is asked for: none can be taken of a word of two, always one of two words
-    assert float(masking(unit="word", probability=0.4).prepare(one_word, 0)[1].count) == 0
-    assert float(masking(unit="ngram", probability=0.4).prepare(one_word, 0)[1].count) == 0
-    targets = masking(unit="word", probability=0.4).prepare(two_words, 0)[1]
+    assert float(masking(unit="word", probability=0.4).prepare(one_word, token_keys(one_word, 0))[1].count) == 0
+    assert float(masking(unit="ngram", probability=0.4).prepare(one_word, token_keys(one_word, 0))[1].count) == 0
+    targets = masking(unit="word", probability=0.4).prepare(two_words, token_keys(two_words, 0))[1]
     assert counts_of(two_words, targets).tolist() == [1] * 2000
     # n-grams of one or two words are as likely as 2 to 1, and an n-gram of two does not fit here
-    targets = masking(unit="ngram", probability=0.4, max_ngram=2).prepare(two_words, 0)[1]
+    targets = masking(unit="ngram", probability=0.4, max_ngram=2).prepare(two_words, token_keys(two_words, 0))[1]
     assert 0.6 < float(targets.count) / 2000 < 0.9
     ids = np.tile([CLS, 50, SEP, 60, SEP], 5000)
     pairs = pack(np.split(ids, 5000), word_starts=[np.zeros(5, bool)] * 5000)
     for unit in ("word", "ngram"):
-        targets = masking(unit=unit, probability=0.2).prepare(pairs, 0)[1]
+        targets = masking(unit=unit, probability=0.2).prepare(pairs, token_keys(pairs, 0))[1]
         assert counts_of(pairs, targets).tolist() == [1] * 5000
         assert abs((targets.values_K == 50).float().mean() - 0.5) < 0.03
 

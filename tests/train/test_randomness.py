@@ -56,10 +56,9 @@ def test_numbers_are_uniform_and_differ_by_example_position_and_purpose():
     batch = batch_of([98] * 400)
     keys = token_keys(batch, 0)
     assert len(keys.unique()) == len(keys)
-    for bits in (random_bits(keys, "one"), random_bits(token_keys(batch, 1), "one")):
+    for bits in (random_bits(keys, "one")[0], random_bits(token_keys(batch, 1), "one")[0]):
         assert bits.min() >= 0 and bits.max() < 2**32
         counts = np.bincount((bits >> 28).numpy(), minlength=16)
         assert ((counts - 2500) ** 2 / 2500).sum() < 50  # chi-squared with 15 degrees of freedom
-    pairs = torch.stack([random_bits(keys, purpose) for purpose in ("one", "two")]).double()
-    pairs = torch.cat([pairs, random_bits(token_keys(batch, 1), "one").double()[None]])
+    pairs = torch.cat([random_bits(keys, "one", "two"), random_bits(token_keys(batch, 1), "one")]).double()
     assert (torch.corrcoef(pairs) - torch.eye(3)).abs().max() < 0.03

@@ -18,7 +18,7 @@ from torch import Tensor
 from hornbook.batch import Batch, offsets, to_device
 from hornbook.config import Typed, setting
 from hornbook.train.objective import Targets
-from hornbook.train.randomness import NUM_BITS, random_bits, token_keys
+from hornbook.train.randomness import NUM_BITS, random_bits
 
 NUM_ROUNDS = 4  # of selecting groups; a fifth would add less than 0.1% of the tokens, even with n-grams
 
@@ -55,16 +55,17 @@ class Masking:
         self.is_special_V = is_special
         self.ordinary_ids = torch.nonzero(~is_special).flatten()
 
-    def prepare(self, batch: Batch, seed: int) -> tuple[Tensor, Targets]:
-        """The corrupted token ids, T, and the original tokens at the selected positions as targets."""
+    def prepare(self, batch: Batch, keys_T: Tensor) -> tuple[Tensor, Targets]:
+        """The corrupted token ids, T, and the original tokens at the selected positions as targets. `keys_T` are the
+        `token_keys` of the batch."""
         device = batch.ids_T.device
         if self.is_special_V.device != device:
             self.is_special_V, self.ordinary_ids = self.is_special_V.to(device), self.ordinary_ids.to(device)
-        keys_T = token_keys(batch, seed)
-        positions_K, weights_K, starts_host = self._select(batch, keys_T)
-        values_K, keys_K = batch.ids_T[positions_K], keys_T[positions_K]
-        random_K = self.ordinary_ids[random_bits(keys_K, "random token") * len(self.ordinary_ids) >> NUM_BITS]
-        bits_K = random_bits(keys_K, "replacement")
+        order_T, ngram_T, *others = random_bits(keys_T, "order", "n-gram", "random token", "replacement")
+        positions_K, weights_K, starts_host = self._select(batch, order_T, ngram_T)
+        values_K = batch.ids_T[positions_K]
+        token_bits_K, bits_K = (bits_T[positions_K] for bits_T in others)
+        random_K = self.ordinary_ids[token_bits_K * len(self.ordinary_ids) >> NUM_BITS]
         shares = np.cumsum([self.settings.mask_fraction, self.settings.random_fraction])
         mask_below, random_below = (round(share * 2**NUM_BITS) for share in shares.tolist())
         new_K = torch.where(bits_K < random_below, random_K, values_K)
@@ -73,8 +74,9 @@ class Masking:
         ids_T = batch.ids_T.scatter(0, positions_K, new_K)
         return ids_T, Targets(positions_K, values_K, weights_K, starts_host=starts_host)
 
-    def _select(self, batch: Batch, keys_T: Tensor) -> tuple[Tensor, Tensor, np.ndarray]:
-        """Positions, weights and offsets of the selected tokens, as in `Targets`."""
+    def _select(self, batch: Batch, bits_T: Tensor, ngram_bits_T: Tensor) -> tuple[Tensor, Tensor, np.ndarray]:
+        """Positions, weights and offsets of the selected tokens, as in `Targets`, from the random bits for their order
+        and for the lengths of n-grams."""
         device = batch.ids_T.device
         lengths = np.diff(batch.starts_host)
         num_selected = np.maximum(np.round(self.settings.probability * lengths).astype(np.int64), 1)
@@ -84,9 +86,9 @@ class Masking:
 
         sequence_T = batch.sequence_T
         is_ordinary_T = ~self.is_special_V[batch.ids_T]
-        group_T = self._groups(batch, sequence_T, is_ordinary_T, keys_T)
-        # A random order of the groups; the tokens of a group share a key and stay together, in their order.
-        bits_T = random_bits(keys_T, "order")[group_T].where(is_ordinary_T, 1 << NUM_BITS)
+        group_T = self._groups(batch, sequence_T, is_ordinary_T, ngram_bits_T)
+        # A random order of the groups; the tokens of a group share their bits and stay together, in their order.
+        bits_T = bits_T[group_T].where(is_ordinary_T, 1 << NUM_BITS)
         order_T = torch.argsort(bits_T + (sequence_T << NUM_BITS + 1), stable=True)
 
         is_selected_T = is_ordinary_T
@@ -101,7 +103,7 @@ class Masking:
         positions_K = order_T[to_device(index_host, device)]
         return positions_K, is_selected_T[positions_K].float(), starts_host
 
-    def _groups(self, batch: Batch, sequence_T: Tensor, is_ordinary_T: Tensor, keys_T: Tensor) -> Tensor:
+    def _groups(self, batch: Batch, sequence_T: Tensor, is_ordinary_T: Tensor, ngram_bits_T: Tensor) -> Tensor:
         """For each token, the index of the first token of its group (the unit that is masked as a whole), T."""
         index_T = torch.arange(batch.num_tokens, device=batch.ids_T.device)
         if self.settings.unit == "token":
@@ -110,17 +112,16 @@ class Masking:
         new_sequence = torch.cat([is_ordinary_T.new_ones(1), sequence_T[1:] != sequence_T[:-1]])
         starts_T = batch.word_starts_T | ~is_ordinary_T | ~previous_is_ordinary | new_sequence
         if self.settings.unit == "ngram":
-            starts_T = starts_T & self._starts_ngram(batch, sequence_T, starts_T, keys_T)
+            starts_T = starts_T & self._starts_ngram(batch, sequence_T, starts_T, ngram_bits_T)
             starts_T = starts_T | ~is_ordinary_T | ~previous_is_ordinary | new_sequence
         return torch.cummax(torch.where(starts_T, index_T, 0), 0).values
 
-    def _starts_ngram(self, batch: Batch, sequence_T: Tensor, starts_T: Tensor, keys_T: Tensor) -> Tensor:
+    def _starts_ngram(self, batch: Batch, sequence_T: Tensor, starts_T: Tensor, bits_T: Tensor) -> Tensor:
         """Splits the words of each sequence into n-grams of random lengths: whether the word of each token is the first
         of an n-gram, T. `starts_T` is True at the first token of a word."""
         weights = 1.0 / np.arange(1, self.settings.max_ngram + 1)
         below = np.round(np.cumsum(weights / weights.sum()) * 2**NUM_BITS).astype(np.int64)
-        # The i-th n-gram of a sequence gets its length from the key of the sequence's i-th token.
-        bits_T = random_bits(keys_T, "n-gram")
+        # The i-th n-gram of a sequence gets its length from the bits of the sequence's i-th token.
         lengths_T = 1 + torch.bucketize(bits_T, to_device(below, bits_T.device), right=True)
         first_T = batch.starts.long()[sequence_T]
         ends_T = torch.cumsum(lengths_T, 0)

@@ -24,6 +24,7 @@ from hornbook.batch import Batch
 from hornbook.config import Typed, setting
 from hornbook.objectives.masking import Masking
 from hornbook.train.objective import StepInputs, Targets
+from hornbook.train.randomness import token_keys
 
 SentenceTask = Literal["none", "nsp", "sop"]
 
@@ -52,7 +53,7 @@ class MlmObjective:
         self.summed_loss = torch.compile(summed_loss, dynamic=True)
 
     def prepare(self, batch: Batch, seed: int) -> StepInputs:
-        ids_T, mlm = self.masking.prepare(batch, seed)
+        ids_T, mlm = self.masking.prepare(batch, token_keys(batch, seed))
         targets = {"mlm": mlm}
         if self.sentence:
             targets[self.sentence] = sentence_targets(batch)

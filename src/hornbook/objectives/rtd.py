@@ -164,8 +164,9 @@ class RtdObjective:
 
     def prepare(self, batch: Batch, seed: int) -> StepInputs:
         """Targets of `mlm`, of `rtd` (every token) and, under `guesses`, the random numbers that seed the noise."""
-        ids_T, mlm = self.masking.prepare(batch, seed)
-        numbers_K = random_bits(token_keys(batch, seed)[mlm.positions_K], "guess") - 2**31
+        keys_T = token_keys(batch, seed)
+        ids_T, mlm = self.masking.prepare(batch, keys_T)
+        numbers_K = random_bits(keys_T[mlm.positions_K], "guess")[0] - 2**31
         targets = {"mlm": mlm, "guesses": dataclasses.replace(mlm, values_K=numbers_K)}
         targets[self.term] = every_token(batch) if self.wants_every_token else mlm
         if self.settings.correction:

@@ -29,9 +29,10 @@ def token_keys(batch: Batch, seed: int) -> Tensor:
     return _mixed(keys_N[batch.sequence_T] + batch.positions_T * GOLDEN)
 
 
-def random_bits(keys: Tensor, purpose: str) -> Tensor:
-    """A uniformly random integer below 2^32 for each key, int64; another one for each purpose."""
-    return _shifted(_mixed(keys ^ seed_of(purpose)), NUM_BITS)
+def random_bits(keys: Tensor, *purposes: str) -> Tensor:
+    """A uniformly random integer below 2^32 for each purpose and each key, int64: a row for each purpose, made by the
+    same few operations whatever their number."""
+    return _shifted(_mixed(torch.stack([keys ^ seed_of(purpose) for purpose in purposes])), NUM_BITS)
 
 
 def _mixed(x: Tensor) -> Tensor:

@@ -37,6 +37,7 @@ from hornbook.objectives.distillation.matching import (
 from hornbook.objectives.masking import Masking
 from hornbook.objectives.mlm import every_token, summed_loss
 from hornbook.train.objective import StepInputs, Targets
+from hornbook.train.randomness import token_keys
 
 
 @dataclass(frozen=True)
@@ -271,7 +272,9 @@ class CorpusDistillation(Distillation):
     def prepare(self, batch: Batch, seed: int) -> StepInputs:
         """As in pre-training; the teacher reads the same masked text."""
         ids_T, own = (
-            (batch.ids_T, next_token_targets(batch)) if self.masking is None else self.masking.prepare(batch, seed)
+            (batch.ids_T, next_token_targets(batch))
+            if self.masking is None
+            else self.masking.prepare(batch, token_keys(batch, seed))
         )
         targets = {self.own_term: own} | self._token_targets(batch)
         for term, match in self.matches.items():
