@@ -45,6 +45,7 @@ def measured(corpus: str, sequences: int, way: str, steps: int, workers: int) ->
         out,
         steps=steps,
         batch_tokens=sequences * LENGTH,
+        recipe="published",
         overrides=overrides,
         log=lambda _: None,
     )

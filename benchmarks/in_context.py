@@ -186,10 +186,10 @@ def trained(folder: Path, corpus: Path, size: str, seed: int, steps: int) -> Pat
     }
     has_started = (out / "run.json").exists()
     ended = hornbook.pretrain(
-        "gpt2-small", [corpus], out, steps=steps, seed=seed, overrides=overrides, resume=has_started
+        "gpt2-small", [corpus], out, steps=steps, seed=seed, recipe="published", overrides=overrides, resume=has_started
     )
     if "finished" not in ended.ended:
-        raise SystemExit(f"{out.name} was stopped after {ended.step:,} steps; the same command goes on")
+        raise SystemExit(f"{out.name} was stopped after {ended.step:,} steps; run the same command to resume")
     return out
 
 

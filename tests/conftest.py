@@ -124,7 +124,14 @@ def tiny_run(tmp_path_factory, tiny_corpus) -> Path:
 
     folder = tmp_path_factory.mktemp("tiny") / "run"
     pretrain(
-        "bert-tiny", [tiny_corpus], folder, steps=3, batch_tokens=512, overrides=TINY_MODEL, log=lambda words: None
+        "bert-tiny",
+        [tiny_corpus],
+        folder,
+        steps=3,
+        batch_tokens=512,
+        recipe="published",
+        overrides=TINY_MODEL,
+        log=lambda words: None,
     )
     return folder
 

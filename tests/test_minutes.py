@@ -19,9 +19,10 @@ def slow(monkeypatch):
     monkeypatch.setattr(minutes, "steps_in", lambda *about: (4, 2))
 
 
-def begun(out, corpus, overrides=None, **more) -> tuple[dict, list[str]]:
+def begun(out, corpus, overrides=None, recipe="published", **more) -> tuple[dict, list[str]]:
     said = []
-    pretrain("bert-tiny", corpus, out, minutes=16, overrides=TINY | (overrides or {}), log=said.append, **more)
+    options = {"minutes": 16, "recipe": recipe, "log": said.append} | more
+    pretrain("bert-tiny", corpus, out, overrides=TINY | (overrides or {}), **options)
     return read_json(out / "run.json")["settings"], said
 
 
@@ -66,7 +67,24 @@ def test_what_was_chosen_is_used_again_on_resume(slow, monkeypatch, tmp_path, ti
 
 def test_the_speed_is_measured(tmp_path, tiny_corpus, monkeypatch):
     monkeypatch.setattr(minutes, "steps_in", lambda *about: (2, 1))
-    said = []
-    pretrain("bert-tiny", tiny_corpus, tmp_path / "run", minutes=0.05, overrides=TINY, log=said.append)
-    assert read_json(tmp_path / "run" / "run.json")["settings"]["batch"]["tokens"] < 131_072
+    settings, said = begun(tmp_path / "run", tiny_corpus, minutes=0.05)
+    assert settings["batch"]["tokens"] < 131_072
     assert any("instead of the published" in each for each in said)
+
+
+def test_the_budget_recipe_takes_batch_and_learning_rate_from_the_speed(slow, tmp_path, tiny_corpus):
+    settings, logged = begun(tmp_path / "slow", tiny_corpus, recipe=None)
+    assert settings["batch"]["tokens"] == 2048 and settings["optimizer"]["name"] == "muon"
+    (line,) = [each for each in logged if "recipe budget" in each]
+    assert "muon at 0.001, batches of 2,048 tokens" in line and "--recipe published" in line
+
+
+def test_more_tokens_make_larger_batches(monkeypatch, tmp_path, tiny_corpus):
+    monkeypatch.setattr(minutes, "_seconds_per_token", lambda *about: 2e-5)
+    monkeypatch.setattr(minutes, "steps_in", lambda *about: (1, 1))
+    monkeypatch.setattr(running, "warnings_of", lambda *about: {}["no steps are needed here"])
+    with pytest.raises(KeyError):
+        begun(tmp_path / "fast", tiny_corpus, recipe="budget")
+    settings = read_json(tmp_path / "fast" / "run.json")["settings"]
+    assert settings["batch"]["tokens"] == 16_384  # 16 x 60 s / 2e-5 s = 48 million tokens, a 2,500th of them
+    assert settings["optimizer"]["lr"] == 1.4e-3  # 2e-3 at 32,768 tokens, by the root of the batch

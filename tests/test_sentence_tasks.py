@@ -24,7 +24,7 @@ CASES = {
 
 def run(out, corpus, overrides, **more):
     settings = TINY_MODEL | {"checkpoint.every_steps": 2, "optimizer.lr": 1e-3} | overrides
-    words = {"steps": 5, "batch_tokens": 512, "overrides": settings, "log": lambda words: None}
+    words = {"steps": 5, "batch_tokens": 512, "overrides": settings, "log": lambda words: None, "recipe": "published"}
     return pretrain("bert-tiny", [corpus], out, **words | more)
 
 

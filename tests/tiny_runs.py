@@ -22,9 +22,8 @@ FAMILIES = {  # a preset of each, and what makes it tiny besides
 def run(out, corpus, steps=12, overrides=None, family="bert", **more):
     preset, tiny = FAMILIES[family]
     settings = TINY_MODEL | tiny | {"checkpoint.every_steps": 4, "optimizer.lr": 1e-3} | (overrides or {})
-    return pretrain(
-        preset, [corpus], out, steps=steps, batch_tokens=512, overrides=settings, log=lambda words: None, **more
-    )
+    options = {"steps": steps, "batch_tokens": 512, "recipe": "published", "log": lambda words: None} | more
+    return pretrain(preset, [corpus], out, overrides=settings, **options)
 
 
 def weights(folder: Path) -> dict[str, torch.Tensor]:

@@ -26,6 +26,7 @@ def test_the_whole_way(hornbook, tmp_path, tiny_text_file):
     assert "is already built" in said.out
     assert said.answer["totals"]["documents"] == 200
     command = ["pretrain", "bert-tiny", "--corpus", f"{corpus}:2", "--out", run, *TINY_WORDS, "--steps", 2, "--json"]
+    command += ["--recipe", "published"]  # with next-sentence prediction
     said = hornbook(*command, "--resume")  # with nothing there, it starts
     assert said.answer["ended"] == "finished"
     assert said.answer["step"] == 2
@@ -54,6 +55,7 @@ def test_what_is_shown_is_what_runs(hornbook, tmp_path, tiny_corpus):
     """The vocabulary of the corpus, the steps of --tokens, the shorter warmup and the interval of validations."""
     run = tmp_path / "run"
     words = ["pretrain", "roberta-base", "--corpus", tiny_corpus, "--tokens", 4000, *TINY_WORDS, "--json"]
+    words += ["--recipe", "published"]
     shown = hornbook(*words, "--show").answer
     assert hornbook(*words, "--out", run).status == 0
     resumed = hornbook("pretrain", "roberta-base", "--out", run, "--resume", "--show", "--json").answer

@@ -27,7 +27,9 @@ RECIPE = {"matches": [{"quantity": "keys", "loss": "mse", "projection": "student
 def teacher(tmp_path_factory, tiny_corpus) -> Path:
     folder = tmp_path_factory.mktemp("teacher") / "run"
     overrides = TINY_MODEL | {"model.num_layers": 3, "optimizer.lr": 3e-3}
-    pretrain("bert-tiny", [tiny_corpus], folder, steps=30, batch_tokens=512, overrides=overrides, **QUIET)
+    pretrain(
+        "bert-tiny", [tiny_corpus], folder, steps=30, batch_tokens=512, recipe="published", overrides=overrides, **QUIET
+    )
     return folder
 
 
@@ -189,7 +191,9 @@ def test_a_gpt_learns_from_a_gpt(tmp_path, tiny_bpe):
     usual = size | {"checkpoint.every_steps": 0, "runtime.tensorboard": False}
     taught = usual | {"model.num_layers": 4, "optimizer.lr": 3e-3}
     teacher, out = tmp_path / "teacher", tmp_path / "student"
-    pretrain("gpt2-small", [tiny_bpe], teacher, steps=20, batch_tokens=512, overrides=taught, **QUIET)
+    pretrain(
+        "gpt2-small", [tiny_bpe], teacher, steps=20, batch_tokens=512, recipe="published", overrides=taught, **QUIET
+    )
     said = []
     more = {"corpora": [tiny_bpe], "steps": 4, "batch_tokens": 512, "log": said.append}
     overrides = usual | {"model.num_layers": 2, "optimizer.lr": 1e-12}

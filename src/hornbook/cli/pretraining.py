@@ -26,8 +26,11 @@ PRESET_HELP = (
     "gpt3-125m, -350m, -760m, -1.3b, -2.7b, -6.7b, -13b or -175b; "
     "tinybert-4 or -6; distilbert; distilgpt2."
 )
-MEASURED = ("schedule.steps", "schedule.warmup_steps")  # settings that follow from --minutes
-MEASURED_NOTE = "schedule.steps is not listed: it is measured when the run starts"
+# Settings that follow from --minutes, the last ones in the budget recipe.
+MEASURED = ("schedule.steps", "schedule.warmup_steps", "batch.tokens", "optimizer.lr", "data.length")
+MEASURED_NOTE = (
+    "schedule.steps, batch.tokens and with --recipe budget optimizer.lr depend on the speed, which is measured"
+)
 
 
 @app.command(
@@ -47,6 +50,10 @@ def pretrain_command(
     ] = None,
     batch_tokens: Annotated[int | None, typer.Option(help="Tokens per batch.")] = None,
     seed: Annotated[int | None, typer.Option(help="Random seed.")] = None,
+    recipe: Annotated[
+        str | None,
+        typer.Option(help="published, or budget: settings for runs far shorter than published, their default."),
+    ] = None,
     override: Annotated[
         list[str] | None, typer.Option("--set", help="Override a setting: key=value; --show lists the keys.")
     ] = None,
@@ -62,6 +69,7 @@ def pretrain_command(
         raise ValueError("give only one of --steps, --tokens and --minutes")
     if show:
         amount = {"steps": steps, "tokens": tokens, "minutes": minutes, "batch_tokens": batch_tokens, "seed": seed}
+        amount["recipe"] = recipe
         if (settings := recorded_settings(out, resume)) is not None:
             show_settings(settings, as_json)
         else:
@@ -85,6 +93,7 @@ def pretrain_command(
             minutes=minutes,
             batch_tokens=batch_tokens,
             seed=seed,
+            recipe=recipe,
             overrides=overrides,
             resume=resume,
             on_progress=display,

@@ -64,6 +64,7 @@ def run_pretraining(
             corpora,
             run,
             seed=piece.seed,
+            recipe="published",
             overrides=resolved.overrides_for(arm),
             resume=True,
             on_progress=on_progress,

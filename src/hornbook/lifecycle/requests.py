@@ -19,7 +19,6 @@ SETTING_OF = {
     "augment": "augment.copies",
     "word_vectors": "augment.vectors",
     "augment_model": "augment.model",
-    "recipe": "objective.recipe",
     "cache_teacher": "objective.cache",
 }
 

@@ -2,11 +2,13 @@
 
 import dataclasses
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 
 from hornbook import config as configuration
 from hornbook.report.wording import duration
 from hornbook.runs.pretraining.batches import BatchMaker, Corpora, held_out_batches
+from hornbook.runs.pretraining.recipes import Recipe, with_budget_batch
+from hornbook.runs.pretraining.record import PretrainRequest
 from hornbook.runs.pretraining.settings import PretrainSettings
 from hornbook.train.device import Runtime
 from hornbook.train.loop import Job
@@ -22,24 +24,27 @@ TIMED_SECONDS = 5.0  # largest time for measuring the expected duration of a run
 
 
 def with_batch_that_fits(
-    minutes: float,
+    request: PretrainRequest,
+    recipe: Recipe,
     settings: PretrainSettings,
     job: Job,
     runtime: Runtime,
     opened: Corpora,
-    given: Mapping[str, object],
     log: Log,
 ) -> PretrainSettings:
-    """Halves the batch until about `ENOUGH_STEPS` steps fit in the minutes, and the validation tokens until two
-    validations fit in `VALIDATING_SHARE` of the time. Settings in `given`, which the user set, are not changed; every
-    change is logged."""
-    if {"batch.tokens", "validation.tokens"} <= given.keys():
+    """Sets the batch of the budget recipe, or halves the published one until about `ENOUGH_STEPS` steps fit in the
+    minutes, and halves the validation tokens until two validations fit in `VALIDATING_SHARE` of the time. Settings
+    that the user set are not changed; every change is logged."""
+    minutes, given = request.minutes, request.all_overrides()
+    if {"batch.tokens", "validation.tokens"} <= given.keys() and recipe == "published":
         return settings
     lengths = [length for length in (settings.data.length, settings.data.short_length) if settings.data.uses(length)]
     token_seconds = _seconds_per_token(MEASURED_SHARE * minutes * 60, settings, job, runtime, opened)
     overrides = {}
+    if recipe == "budget":
+        settings = with_budget_batch(settings, minutes * 60 / token_seconds, given)
     fitting = _halved(settings.batch.tokens, minutes * 60 / ENOUGH_STEPS / token_seconds, max(lengths))
-    if "batch.tokens" not in given and fitting < settings.batch.tokens:
+    if "batch.tokens" not in given and recipe == "published" and fitting < settings.batch.tokens:
         overrides["batch.tokens"] = fitting
         published = settings.batch.tokens
         log(

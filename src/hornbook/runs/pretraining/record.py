@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Literal
 
 from hornbook.config import LARGEST_SEED, MANY, setting
 from hornbook.data.corpus import Corpus
@@ -30,6 +31,7 @@ class PretrainRequest(RunRequest):
     batch_tokens: int | None = setting(None, "tokens per batch", low=8, high=MOST_BATCH_TOKENS)
     seed: int | None = setting(None, "random seed", low=0, high=LARGEST_SEED)
     teacher: str | None = None
+    recipe: Literal["published", "budget"] | None = setting(None, "published settings, or those for a short run")
 
     def named_corpora(self) -> list[tuple[str, float]]:
         return [folder_and_weight(each) for each in self.corpora]
@@ -43,6 +45,7 @@ def write_run(
     runtime: Runtime,
     job: Job,
     baseline: dict,
+    recipe: str,
     teacher: Teacher | None = None,
 ) -> None:
     corpora = [
@@ -61,6 +64,7 @@ def write_run(
         settings,
         runtime.about(),
         preset=request.preset,
+        recipe=recipe,
         family=job.model.family,
         parameters=sum(p.numel() for p in job.model.parameters()),
         kept_parameters=sum(p.numel() for p in kept_model(job.model).parameters()),
@@ -79,7 +83,7 @@ def read_run(folder: RunFolder) -> dict:
 
 def _check(run: dict) -> None:
     PretrainRequest(**run["request"])
-    list(run["terms"]), list(run["heads"]), str(run["preset"])
+    list(run["terms"]), list(run["heads"]), str(run["preset"]), str(run["recipe"])
     for entry in run["inputs"]["corpora"]:
         Path(entry["folder"]), float(entry["weight"]), str(entry["fingerprint"])
     run["runtime"]["threads"], run["runtime"]["compiles"], float(run["planned_flops"])
@@ -92,7 +96,8 @@ def refuse_other_request(folder: RunFolder, run: dict, request: PretrainRequest)
     entries = run["inputs"]["corpora"]
     before = [(entry["folder"], entry["weight"]) for entry in entries]
     named = [(str(Path(path).resolve()), weight) for path, weight in request.named_corpora()]
-    differences = other_request(run["request"] | {"corpora": request.corpora}, request, settings_in(run))
+    recorded = run["request"] | {"corpora": request.corpora, "recipe": run["recipe"]}
+    differences = other_request(recorded, request, settings_in(run))
     if named and named != before and not _have_moved(named, entries):
         differences.append(
             Difference(

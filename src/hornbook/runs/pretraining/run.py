@@ -54,6 +54,7 @@ from hornbook.runs.pretraining.minutes import (
     with_steps_in,
 )
 from hornbook.runs.pretraining.presets import preset_settings, presets_of
+from hornbook.runs.pretraining.recipes import Recipe, choose_recipe, description, with_recipe
 from hornbook.runs.pretraining.record import (
     PretrainRequest,
     read_run,
@@ -96,6 +97,7 @@ def pretrain(
     minutes: float | None = None,
     batch_tokens: int | None = None,
     seed: int | None = None,
+    recipe: Recipe | None = None,
     overrides: dict | None = None,
     resume: bool = False,
     teacher: Teacher | None = None,
@@ -103,7 +105,8 @@ def pretrain(
     log: Log = print,
 ) -> Outcome:
     """Pre-trains a preset on one or several corpora (`folder` or `folder:weight`) into the run folder `out`. With a
-    `teacher` the model is distilled from it; `hornbook.runs.distillation` opens the teacher and calls this.
+    `teacher` the model is distilled from it; `hornbook.runs.distillation` opens the teacher and calls this. `recipe`
+    is `published` or `budget`, which is for runs far shorter than published and the default for them.
 
     >>> import hornbook
     >>> size = {"model.num_layers": 1, "model.width": 32, "model.num_heads": 2, "model.inner_width": 64}
@@ -116,7 +119,7 @@ def pretrain(
     teacher_name = None if teacher is None else teacher.name
     amount = {"steps": steps, "tokens": tokens, "minutes": minutes, "batch_tokens": batch_tokens, "seed": seed}
     request = PretrainRequest(
-        preset, names_of(corpora), base, **amount, teacher=teacher_name, overrides=overrides or {}
+        preset, names_of(corpora), base, **amount, teacher=teacher_name, recipe=recipe, overrides=overrides or {}
     )
     folder, on_progress = RunFolder(out, "distill" if teacher else "pretrain"), on_progress or (lambda status: None)
     if folder.is_started(resume):
@@ -146,7 +149,7 @@ class _Prepared:
 def _start(folder: RunFolder, request: PretrainRequest, teacher: Teacher | None, log: Log) -> _Prepared:
     """Prepares a new run: resolves all settings and writes `run.json`."""
     began = time.monotonic()
-    settings = _requested_settings(request, teacher is not None)
+    settings, recipe = _requested_settings(request, teacher is not None)
     opened = open_corpora(request.named_corpora(), settings)
     runtime = decide(settings.runtime, settings.planned_flops(request.minutes))
     prepare(runtime)
@@ -154,34 +157,38 @@ def _start(folder: RunFolder, request: PretrainRequest, teacher: Teacher | None,
     log(f"{sum(p.numel() for p in model.parameters()):,} parameters; {runtime.reason}")
     job = _job(settings, opened, model, runtime, teacher)
     if request.minutes is not None:
-        settings = with_batch_that_fits(request.minutes, settings, job, runtime, opened, request.all_overrides(), log)
+        settings = with_batch_that_fits(request, recipe, settings, job, runtime, opened, log)
         job = _with_batches(job, settings, opened, runtime)
         settings = with_steps_in(request.minutes, settings, job, runtime, began, opened, log)
         job = _with_batches(job, settings, opened, runtime)
     elif teacher is not None:
         log_expected_time(settings, job, runtime, opened, log)
     settings = _with_warmup_that_fits(settings, request, log)
+    if recipe == "budget":
+        log(description(settings, request, recipe))
     held_out = [batch.to(runtime.device) for batch in held_out_batches(settings, opened)]
     settings = _with_validations(settings, held_out)
     counts = sum(corpus.token_counts * weight for corpus, weight in opened)
     baseline = frequency_baseline(job.objective, held_out, counts) if held_out else {}
-    write_run(folder, request, settings, opened, runtime, job, baseline, teacher)
+    write_run(folder, request, settings, opened, runtime, job, baseline, recipe, teacher)
     return _Prepared(settings, opened, runtime, job)
 
 
-def _requested_settings(request: PretrainRequest, has_teacher: bool) -> PretrainSettings:
-    """The published settings with the overrides of the request, before the corpora and the teacher are known."""
+def _requested_settings(request: PretrainRequest, has_teacher: bool) -> tuple[PretrainSettings, Recipe]:
+    """The settings of the recipe with the overrides of the request, before the corpora and the teacher are known, and
+    the recipe."""
     settings = preset_settings(request.preset, request.all_overrides(), has_teacher)
-    if request.tokens is None:
-        return settings
-    steps = max(1, math.ceil(request.tokens / settings.batch.mean_tokens))
-    return configuration.with_overrides(settings, {"schedule.steps": steps})
+    if request.tokens is not None:
+        steps = max(1, math.ceil(request.tokens / settings.batch.mean_tokens))
+        settings = configuration.with_overrides(settings, {"schedule.steps": steps})
+    recipe = choose_recipe(request, settings)
+    return with_recipe(settings, request, recipe), recipe
 
 
 def resolve_settings(request: PretrainRequest, teacher: Teacher | None = None) -> PretrainSettings:
     """The settings that a run would have, except for those that it measures (`minutes`) or, without corpora, that
     depend on these; nothing is trained."""
-    settings = _requested_settings(request, teacher is not None)
+    settings, _ = _requested_settings(request, teacher is not None)
     opened = open_corpora(request.named_corpora(), settings) if request.corpora else []
     tokenizer = opened[0][0].tokenizer if opened else None
     settings = _fitted_settings(settings, tokenizer, request, teacher, lambda message: None)

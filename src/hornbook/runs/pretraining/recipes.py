@@ -1,0 +1,138 @@
+"""Recipes: the published settings of a preset, or settings for a run that is far shorter than the published one.
+
+Published settings are made for days: in minutes, a learning rate of 1e-4 with batches of 131,072 tokens leaves a BERT
+at word frequencies. The `budget` recipe takes more and larger steps from the same time. docs/budgets.md has the
+measurements behind each number.
+"""
+
+import dataclasses
+import math
+from collections.abc import Mapping
+from typing import Any, Literal
+
+from hornbook import config as configuration
+from hornbook.devices import chosen_device
+from hornbook.files import num_cores
+from hornbook.objectives.mlm import MlmSettings
+from hornbook.objectives.rtd import RtdSettings
+from hornbook.runs.pretraining.presets import preset
+from hornbook.runs.pretraining.record import PretrainRequest
+from hornbook.runs.pretraining.settings import GPU_FLOPS_PER_SECOND, PretrainSettings
+
+Recipe = Literal["published", "budget"]
+FAR_SHORTER = 0.1  # of the published tokens: below, the budget recipe is the default
+CPU_FLOPS_PER_SECOND = 4e10  # per core; only to estimate how long a run of so many minutes is
+STEPS_WANTED = 2500  # batches are halved until the budget has about so many steps
+SMALLEST_BATCH, LARGEST_BATCH, LARGEST_GPT_BATCH = 2048, 32_768, 65_536  # tokens
+LR_AT_LARGEST_BATCH, LR_OF_WIDE_MODELS, WIDE = 2e-3, 1e-3, 640  # Muon; from this width on
+LOWEST_LR = 1e-3
+DROPOUTS = {"dropout", "attention_dropout", "embedding_dropout"}
+SHORT_LENGTH, FEW_TOKENS = 128, 10**9  # sequences of this length throughout if the budget is smaller
+SEQUENCES_PER_BATCH = 8  # at least, for a GPT: its sequences are shortened
+
+
+def choose_recipe(request: PretrainRequest, settings: PretrainSettings) -> Recipe:
+    """The requested recipe; by default `budget` for a new model that is trained on far fewer tokens than published."""
+    if request.recipe is not None:
+        if request.recipe == "budget" and request.teacher is not None:
+            raise ValueError("--recipe budget is for pre-training without a teacher: leave it out")
+        return request.recipe
+    if request.base is not None or request.teacher is not None:
+        return "published"
+    published = preset(request.preset)
+    return "budget" if _budget(request, settings) < FAR_SHORTER * _scheduled(published) else "published"
+
+
+def _scheduled(settings: PretrainSettings) -> float:
+    return settings.schedule.steps * settings.batch.mean_tokens
+
+
+def _budget(request: PretrainRequest, settings: PretrainSettings) -> float:
+    """Training tokens of the run; estimated from a typical speed if it is given in minutes."""
+    if request.minutes is None:
+        return request.tokens or _scheduled(settings)
+    on_gpu = chosen_device(settings.runtime.device) != "cpu"
+    speed = GPU_FLOPS_PER_SECOND if on_gpu else CPU_FLOPS_PER_SECOND * num_cores()
+    return request.minutes * 60 * speed / settings.flops_per_token(SHORT_LENGTH)
+
+
+def with_recipe(settings: PretrainSettings, request: PretrainRequest, recipe: Recipe) -> PretrainSettings:
+    """The settings of the recipe, except for the batch and learning rate of a run given in minutes, which are measured
+    first (`with_budget_batch`). A group of settings in which the user has set one is left as it is."""
+    given = request.all_overrides()
+    if recipe == "published":
+        return settings
+    tokens = _budget(request, settings)
+    overrides = _model_overrides(settings, given) | _objective_overrides(settings, given)
+    if tokens < FEW_TOKENS and not settings.reads_documents and not _has(given, "data.length", "data.short_"):
+        length = min(SHORT_LENGTH, settings.data.length)
+        overrides |= {"data.length": length, "data.short_length": length, "data.short_fraction": 0.0}
+    if not _has(given, "optimizer."):
+        overrides |= {"optimizer.name": "muon", "optimizer.beta1": 0.95, "optimizer.bias_correction": True}
+        if settings.optimizer.clip == 0:
+            overrides["optimizer.clip"] = 1.0
+    if not _has(given, "schedule.warmup", "schedule.shape", "schedule.decay", "schedule.min", "schedule.power"):
+        overrides |= {"schedule.warmup_steps": None, "schedule.warmup_fraction": 0.05, "schedule.shape": "joined"}
+        overrides |= {"schedule.decay": "power", "schedule.min_lr_ratio": 0.0, "schedule.decay_fraction": 1.0}
+    if "batch.first_tokens" not in given:
+        overrides["batch.first_tokens"] = None
+    settings = configuration.with_overrides(settings, overrides)
+    return settings if request.minutes is not None else with_budget_batch(settings, tokens, given)
+
+
+def _has(given: Mapping[str, Any], *prefixes: str) -> bool:
+    return any(name.startswith(prefixes) for name in given)
+
+
+def _model_overrides(settings: PretrainSettings, given: Mapping[str, Any]) -> dict[str, Any]:
+    """No dropout, and a wider initialisation of narrow models."""
+    names = {field.name for field in dataclasses.fields(settings.model)}
+    dropouts = {f"model.{name}": 0.0 for name in DROPOUTS & names}
+    found = {} if _has(given, *dropouts) else dropouts
+    return found if _has(given, "model.init_") else found | {"model.init_by_width": True}
+
+
+def _objective_overrides(settings: PretrainSettings, given: Mapping[str, Any]) -> dict[str, Any]:
+    """Without a sentence task, which keeps a short run at word frequencies; ELECTRA with the correction loss."""
+    objective = settings.objective
+    if _has(given, "objective.", "data.layout"):
+        return {}
+    if isinstance(objective, RtdSettings):
+        return {"objective.correction": 1.0} if objective.learns.startswith("rtd") else {}
+    return {"objective.sentence": "none"} if isinstance(objective, MlmSettings) else {}
+
+
+def with_budget_batch(settings: PretrainSettings, tokens: float, given: Mapping[str, Any]) -> PretrainSettings:
+    """The settings with a batch from the training `tokens` of the run, and the learning rate that belongs to it. The
+    batch stays if the user has set it or the number of steps."""
+    overrides: dict[str, Any] = {}
+    batch = settings.batch.tokens
+    if not {"batch.tokens", "schedule.steps"} & given.keys():
+        largest = LARGEST_GPT_BATCH if settings.reads_documents else LARGEST_BATCH
+        batch = min(largest, max(SMALLEST_BATCH, 2 ** round(math.log2(max(1.0, tokens / STEPS_WANTED)))))
+        overrides |= {"batch.tokens": batch, "schedule.steps": max(1, math.ceil(tokens / batch))}
+    if settings.reads_documents and "data.length" not in given:
+        overrides["data.length"] = min(settings.data.length, max(SHORT_LENGTH, batch // SEQUENCES_PER_BATCH))
+    if not _has(given, "optimizer."):
+        at_largest = LR_OF_WIDE_MODELS if settings.model.width >= WIDE else LR_AT_LARGEST_BATCH
+        lr = at_largest * math.sqrt(min(1.0, batch / LARGEST_BATCH))
+        overrides["optimizer.lr"] = float(f"{max(lr, LOWEST_LR):.2g}")
+    return configuration.with_overrides(settings, overrides)
+
+
+def description(settings: PretrainSettings, request: PretrainRequest, recipe: Recipe) -> str:
+    """One line for the log: what the budget recipe sets and how to get the published settings."""
+    published = preset(request.preset)
+    parts = [f"{settings.optimizer.name} at {settings.optimizer.lr:g}", f"batches of {settings.batch.tokens:,} tokens"]
+    if settings.model.dropout == 0 < published.model.dropout:
+        parts.append("no dropout")
+    longest = settings.data.length if settings.data.short_fraction < 1 else settings.data.short_length
+    if longest < settings.model.max_positions:
+        parts.append(f"length {longest} (positions beyond it stay untrained)")
+    before, now = (getattr(each.objective, "sentence", "none") for each in (published, settings))
+    if before != now:
+        parts.append("no sentence task")
+    if getattr(settings.objective, "correction", 0) and not published.objective.correction:
+        parts.append("correction loss")
+    why = "" if request.recipe == recipe else ", as this run is far shorter than the published one"
+    return f"recipe budget{why}: {', '.join(parts)}; --recipe published keeps the published settings"

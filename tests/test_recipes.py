@@ -1,0 +1,101 @@
+"""Which recipe a run takes, and what the budget recipe sets and leaves alone."""
+
+import pytest
+from tiny import TINY_MODEL
+
+from hornbook.files import read_json
+from hornbook.runs.pretraining.presets import PRESETS, preset
+from hornbook.runs.pretraining.recipes import choose_recipe, with_budget_batch
+from hornbook.runs.pretraining.record import PretrainRequest
+from hornbook.runs.pretraining.run import pretrain, resolve_settings
+
+
+def resolved(name="bert-base", **options):
+    return resolve_settings(PretrainRequest(name, **options))
+
+
+@pytest.mark.parametrize(
+    ("options", "recipe"),
+    [
+        ({"steps": 1000}, "budget"),
+        ({"tokens": 10**9}, "budget"),
+        ({"minutes": 15.0}, "budget"),
+        ({"steps": 99_999}, "budget"),
+        ({"steps": 100_001}, "published"),
+        ({}, "published"),
+        ({"tokens": 10**11}, "published"),
+        ({"steps": 1000, "recipe": "published"}, "published"),
+        ({"recipe": "budget"}, "budget"),
+        ({"steps": 1000, "base": "some-model"}, "published"),
+        ({"steps": 1000, "teacher": "some-model"}, "published"),
+    ],
+)
+def test_far_shorter_runs_take_the_budget_recipe(options, recipe):
+    request = PretrainRequest("bert-base", **options)
+    settings = preset("bert-base") if "steps" not in options else resolved(steps=options["steps"], recipe="published")
+    assert choose_recipe(request, settings) == recipe
+
+
+def test_a_teacher_has_no_budget_recipe():
+    with pytest.raises(ValueError, match="without a teacher"):
+        choose_recipe(PretrainRequest("bert-base", teacher="t", recipe="budget"), preset("bert-base"))
+    with pytest.raises(ValueError, match="recipe"):
+        PretrainRequest("bert-base", recipe="quick")
+
+
+@pytest.mark.parametrize("name", sorted(PRESETS))
+def test_every_preset_has_a_budget_recipe(name):
+    settings = resolved(name, tokens=10**7)
+    assert settings.optimizer.name == "muon" and settings.model.dropout == 0
+    assert 9.9e6 < settings.schedule.steps * settings.batch.tokens < 10.1e6
+    assert settings.data.length <= settings.batch.tokens
+
+
+def test_published_settings_stay_as_they_are():
+    published = resolved("roberta-base", tokens=10**7, recipe="published")
+    assert published.optimizer == preset("roberta-base").optimizer
+    assert published.batch == preset("roberta-base").batch and published.model == preset("roberta-base").model
+
+
+def test_what_it_sets_for_bert_and_electra():
+    bert, electra, gpt = (resolved(name, tokens=50_000_000) for name in ("bert-base", "electra-small", "gpt2-small"))
+    assert (bert.objective.sentence, bert.data.length, bert.data.uses(512)) == ("none", 128, False)
+    assert bert.schedule.warmup_fraction == 0.05 and bert.schedule.warmup_steps is None
+    assert electra.objective.correction == 1 and electra.optimizer.bias_correction
+    assert gpt.schedule.min_lr_ratio == 0 and gpt.data.length == 1024
+    assert resolved("bert-base", tokens=2 * 10**9).data.uses(512)  # long enough to train all positions
+
+
+def test_settings_of_the_user_stay():
+    given = {"optimizer.lr": 3e-4, "model.dropout": 0.1, "objective.sentence": "nsp", "data.length": 256}
+    settings = resolved(tokens=50_000_000, overrides=given | {"schedule.warmup_steps": 7})
+    assert (settings.optimizer.name, settings.optimizer.lr) == ("adamw", 3e-4)
+    assert settings.model.dropout == settings.model.attention_dropout == 0.1
+    assert settings.objective.sentence == "nsp" and settings.data.length == 256
+    assert settings.schedule.warmup_steps == 7
+    assert resolved(steps=500, batch_tokens=4096).batch.tokens == 4096
+    assert resolved(steps=500).batch.tokens == preset("bert-base").batch.tokens
+
+
+@pytest.mark.parametrize(
+    ("tokens", "batch", "lr"),
+    [(1e6, 2048, 1e-3), (40e6, 16_384, 1.4e-3), (80e6, 32_768, 2e-3), (1e10, 32_768, 2e-3)],
+)
+def test_batch_and_learning_rate_by_tokens(tokens, batch, lr):
+    settings = with_budget_batch(resolved("bert-small", tokens=1000), tokens, {})
+    assert (settings.batch.tokens, settings.optimizer.lr) == (batch, lr)
+    assert with_budget_batch(resolved("bert-base", tokens=1000), tokens, {}).optimizer.lr == 1e-3
+
+
+def test_a_run_logs_and_records_its_recipe(tmp_path, tiny_corpus):
+    logged = []
+    overrides = TINY_MODEL | {"checkpoint.every_steps": 1}
+    options = {"steps": 3, "batch_tokens": 512, "overrides": overrides, "log": logged.append}
+    pretrain("bert-tiny", tiny_corpus, tmp_path / "run", **options, on_progress=lambda status: status.step >= 1)
+    (line,) = [each for each in logged if each.startswith("recipe budget, as this run is far shorter")]
+    assert "no dropout" in line and "no sentence task" in line and "--recipe published" in line
+    assert read_json(tmp_path / "run" / "run.json")["recipe"] == "budget"
+    with pytest.raises(ValueError, match="--recipe is budget, not published"):
+        pretrain("bert-tiny", tiny_corpus, tmp_path / "run", **options, recipe="published", resume=True)
+    outcome = pretrain("bert-tiny", tiny_corpus, tmp_path / "run", **options, recipe="budget", resume=True)
+    assert outcome.step == 3
