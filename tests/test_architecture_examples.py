@@ -9,7 +9,7 @@ TEXT = (Path(__file__).parents[1] / "docs" / "architecture.md").read_text(encodi
 SECTIONS = dict(re.findall(r"^### (How to add [^\n]+)\n(.*?)(?=^#)", TEXT, re.MULTILINE | re.DOTALL))
 
 
-@pytest.mark.parametrize("title", ["How to add an objective", "How to add a stream"])
+@pytest.mark.parametrize("title", ["How to add a family", "How to add an objective", "How to add a stream"])
 def test_the_example_runs(title):
     code = "".join(re.findall(r"```python\n(.*?)```", SECTIONS[title], re.DOTALL))
     assert 10 < len(SECTIONS[title].splitlines()) < 100

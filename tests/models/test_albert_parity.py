@@ -116,7 +116,7 @@ def test_transformers_opens_what_is_saved(tmp_path, random, sharing, heads, kind
 def test_what_config_json_lacks_is_what_transformers_takes(tmp_path):
     """Its defaults are those of xxlarge; ours are those of base."""
     kept = {"model_type": "albert", "vocab_size": 90, "hidden_size": 64, "num_hidden_layers": 3}
-    config = Albert.config_from_outside(kept)
+    config = Albert.config_from_hf(kept)
     theirs = transformers.AlbertConfig(**kept)
     names = {"head_dropout": "classifier_dropout_prob", "embedding_width": "embedding_size"} | {
         "dropout": "hidden_dropout_prob",

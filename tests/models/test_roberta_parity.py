@@ -109,7 +109,7 @@ def test_transformers_opens_what_is_saved(tmp_path, random, heads, kind, offset)
 
 def test_what_config_json_lacks_is_what_transformers_takes():
     kept = {"model_type": "roberta", "vocab_size": 90, "hidden_size": 48, "num_hidden_layers": 3}
-    config, theirs = Roberta.config_from_outside(kept), transformers.RobertaConfig(**kept)
+    config, theirs = Roberta.config_from_hf(kept), transformers.RobertaConfig(**kept)
     assert config.position_offset == theirs.pad_token_id + 1
     assert config.max_positions + config.position_offset == theirs.max_position_embeddings
     names = {

@@ -75,7 +75,7 @@ def load_model(folder: Path) -> nn.Module:
     weights = read_weights(folder)
     try:
         family = registry.family(hf_config.get("model_type"))
-        config = family.config_from_outside(hf_config)
+        config = family.config_from_hf(hf_config)
         if config.num_layers > len(weights):
             raise ValueError(f"it has {config.num_layers} layers, and the weights fewer")
         with torch.device("meta"):  # no memory is allocated before the shapes are checked

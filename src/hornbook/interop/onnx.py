@@ -154,7 +154,7 @@ def open_onnx(folder: Path, num_threads: int | None = None) -> OnnxModel:
         raise ValueError(f"{folder} has an {FILE} but no config.json: export the model again")
     hf_config = read_json(folder / "config.json")
     try:
-        config = registry.family(hf_config.get("model_type")).config_from_outside(hf_config)
+        config = registry.family(hf_config.get("model_type")).config_from_hf(hf_config)
     except (ValueError, TypeError) as error:
         raise ValueError(f"{folder / 'config.json'} cannot be used: {error}") from None
     own = hf_config.get("hornbook_output")

@@ -96,7 +96,7 @@ class Albert(Encoder):
     )
 
     @classmethod
-    def config_from_outside(cls, hf_config: dict) -> AlbertConfig:
+    def config_from_hf(cls, hf_config: dict) -> AlbertConfig:
         settings = cls.naming.settings_in(hf_config)
         return AlbertConfig(**settings | {"sharing": _sharing_in(hf_config)})
 

@@ -94,7 +94,7 @@ class Distilbert(Encoder):
         return ClsLayer(config.width, F.relu, 0.0) if reads_cls(output) else None
 
     @classmethod
-    def config_from_outside(cls, hf_config: dict) -> DistilbertConfig:
+    def config_from_hf(cls, hf_config: dict) -> DistilbertConfig:
         settings = cls.naming.settings_in(hf_config)
         positions = "sinusoidal" if hf_config.get("sinusoidal_pos_embds") else "learned"
         return DistilbertConfig(**settings | {"positions": positions})

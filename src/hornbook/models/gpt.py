@@ -125,7 +125,7 @@ class Gpt(Transformer):
     scores_with_bias = False
 
     @classmethod
-    def config_from_outside(cls, hf_config: dict) -> GptConfig:
+    def config_from_hf(cls, hf_config: dict) -> GptConfig:
         settings = cls.naming.settings_in(hf_config)
         del settings["direction"]
         if settings.get("inner_width") is None:
@@ -260,7 +260,7 @@ class Gpt2(Gpt):
     )
 
     @classmethod
-    def config_from_outside(cls, hf_config: dict) -> Gpt2Config:
+    def config_from_hf(cls, hf_config: dict) -> Gpt2Config:
         if hf_config.get("scale_attn_by_inverse_layer_idx") or not hf_config.get("scale_attn_weights", True):
             raise ValueError("it scales attention other than by 1 / sqrt(head width), which is not supported")
-        return super().config_from_outside(hf_config)
+        return super().config_from_hf(hf_config)

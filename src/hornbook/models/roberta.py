@@ -84,13 +84,13 @@ class Roberta(Encoder):
         return config if pad_id is None else dataclasses.replace(config, position_offset=pad_id + 1)
 
     @classmethod
-    def config_from_outside(cls, hf_config: dict) -> RobertaConfig:
+    def config_from_hf(cls, hf_config: dict) -> RobertaConfig:
         settings = cls.naming.settings_in(hf_config)
         pad_id = hf_config.get("pad_token_id", cls.naming.defaults["pad_token_id"])
         if not isinstance(pad_id, int):
             raise ValueError(f"its pad_token_id is {pad_id}, but must be a number, as positions are counted from it")
         settings["max_positions"] -= pad_id + 1
-        return RobertaConfig(**settings, position_offset=pad_id + 1)
+        return cls.config_kind(**settings, position_offset=pad_id + 1)
 
     def hf_config(self) -> dict:
         offset = self.config.position_offset

@@ -200,7 +200,7 @@ class Transformer(nn.Module):
         return config
 
     @classmethod
-    def config_from_outside(cls, hf_config: dict) -> TransformerConfig:
+    def config_from_hf(cls, hf_config: dict) -> TransformerConfig:
         """Our config for the contents of a `config.json`; `ValueError` for unsupported features."""
         return cls.config_kind(**cls.naming.settings_in(hf_config))
 
