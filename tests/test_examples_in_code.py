@@ -25,6 +25,7 @@ def folder(tmp_path_factory, tiny_run, tiny_corpus, tiny_tokenizer, tiny_text_fi
     for name, target in (("runs/first", tiny_run), ("corpus", tiny_corpus), ("vocabulary", tiny_tokenizer)):
         (folder / name).symlink_to(target)
     (folder / "texts.txt").symlink_to(tiny_text_file)
+    (folder / "pairs.jsonl").write_text('{"sentence_good": "the river", "sentence_bad": "river the"}\n')
     lines = [f"{word} film {i},{label}" for i in range(12) for word, label in (("charming", "good"), ("slow", "bad"))]
     (folder / "reviews.csv").write_text("\n".join(["review,label", *lines]))
     settings = {"epochs": 1, "overrides": {"runtime.threads": 1}, "log": lambda words: None}

@@ -78,6 +78,8 @@ def test_every_command_runs(tmp_path, monkeypatch, tiny_run):
         (tmp_path / name).mkdir()
         (tmp_path / name / "some.txt").write_text(tiny_text(80, seed), encoding="utf-8")
     (tmp_path / "texts.txt").write_text("a text\nanother\n", encoding="utf-8")
+    pair = '{"sentence_good": "a good text", "sentence_bad": "text a good"}\n'
+    (tmp_path / "pairs.jsonl").write_text(pair, encoding="utf-8")
     for name, number in (("reviews", 40), ("more-reviews", 10)):
         lines = [f"{word} film number {i},{label}" for i in range(number) for word, label in REVIEWS]
         (tmp_path / f"{name}.csv").write_text("\n".join(["review,label", *lines]), encoding="utf-8")

@@ -29,6 +29,7 @@ _MODULES = {
     "probe": "hornbook.evaluation.baselines.probe",
     "baseline": "hornbook.evaluation.baselines.run",
     "label_curve": "hornbook.evaluation.label_curve",
+    "minimal_pairs": "hornbook.evaluation.minimal_pairs",
     "prompt": "hornbook.evaluation.prompting.run",
     "finetune_text": "hornbook.evaluation.prompting.teaching",
     "pretrain": "hornbook.runs.pretraining.run",

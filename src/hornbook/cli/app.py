@@ -18,7 +18,7 @@ from hornbook.lifecycle.stopping import begin_work
 
 IN_ORDER = (
     *("tokenizer", "corpus", "pretrain", "plan", "fill-mask", "next-sentence", "detect"),
-    *("generate", "score", "perplexity", "prompt", "lm-eval"),
+    *("generate", "score", "perplexity", "minimal-pairs", "prompt", "lm-eval"),
     *("check", "finetune", "distill", "evaluate", "predict", "export", "compare", "report", "info", "runs"),
     *("features", "probe", "baseline", "label-curve", "glue", "reproduce"),
 )

@@ -1,4 +1,4 @@
-"""Commands for language models: `generate`, `score`, `perplexity`, `lm-eval`."""
+"""Commands for language models: `generate`, `score`, `perplexity`, `minimal-pairs`, `lm-eval`."""
 
 from pathlib import Path
 from typing import Annotated
@@ -121,7 +121,6 @@ def score(
 ) -> None:
     """Print the log-probability of texts, in total and per token."""
     import hornbook
-    from hornbook.inference.encoder import EncoderModel
     from hornbook.terminal import print_result, table
 
     if empty := [number for number, text in enumerate(texts, start=1) if not text.strip()]:
@@ -130,12 +129,7 @@ def score(
     scores = loaded.score(texts)
     rows = [(f"{each.total:.3f}", f"{each.per_token:.3f}", len(each.tokens), each.text) for each in scores]
     table(rows, ("log p", "per token", "tokens", "text"))
-    is_pseudo = isinstance(loaded, EncoderModel) and not loaded.is_left_to_right
-    definition = (
-        "pseudo-log-likelihood (natural logarithm): each token is masked in turn"
-        if is_pseudo
-        else "natural logarithm, each token given those before it"
-    )
+    definition = loaded.score_definition()
     print_result(definition)
     found = [
         {"text": each.text, "log_probability": each.total, "per_token": each.per_token}
@@ -143,6 +137,44 @@ def score(
         for each in scores
     ]
     print_json(as_json, {"definition": definition, "scores": found})
+
+
+@app.command("minimal-pairs", epilog="Example: hornbook minimal-pairs runs/gpt --data blimp_filtered --to pairs.jsonl")
+def minimal_pairs_command(
+    model: Model,
+    data: Annotated[
+        Path,
+        typer.Option(help="A .jsonl file, or a folder of them, with sentence_good and sentence_bad."),
+    ],
+    within_word: Annotated[
+        bool, typer.Option("--within-word", help="Encoders: also mask the later tokens of the scored token's word.")
+    ] = False,
+    to: Annotated[Path | None, typer.Option(help="Write the log-probabilities to this .jsonl file.")] = None,
+    weights: Weights = "float",
+    device: Device = "auto",
+    as_json: Json = False,
+) -> None:
+    """Judge grammar without training: how often is the good one of two sentences likelier?"""
+    from hornbook.evaluation.minimal_pairs import minimal_pairs
+    from hornbook.terminal import counting_display, print_result, table
+
+    with counting_display("scoring") as show:
+        found = minimal_pairs(
+            model,
+            data,
+            within_word=within_word,
+            to=to,
+            weights=weights,
+            device=device,
+            on_progress=lambda done, total: show(f"of {total:,} sentences", done),
+        )
+    rows = [
+        (name, f"{each.num_pairs:,}", f"{100 * each.value:.1f}", f"{100 * each.low:.1f} to {100 * each.high:.1f}")
+        for name, each in [*found.paradigms.items(), ("mean of the paradigms", found.mean)]
+    ]
+    table(rows, ("paradigm", "pairs", "accuracy %", "95% interval"))
+    print_result(f"{100 * found.mean.value:.1f}% of the good sentences are likelier; {found.definition}")
+    print_json(as_json, found.as_dict())
 
 
 @app.command("perplexity", epilog="Example: hornbook perplexity runs/gpt book.txt --stride 512")

@@ -100,18 +100,28 @@ class DecoderModel(LoadedModel):
     def _start(self) -> list[int]:
         return [] if self.end_id is None else [self.end_id]
 
-    def score(self, texts: str | Sequence[str]) -> list[Score]:
+    def score(
+        self, texts: str | Sequence[str], within_word: bool = False, progress: Callable[[int], None] | None = None
+    ) -> list[Score]:
         """Returns the log-probability of each text as the beginning of a document: the first token given the
         end-of-text token (where the model has one), each later token given all tokens before it. A text longer than
-        the context is scored in windows that overlap by half."""
+        the context is scored in windows that overlap by half. `within_word` is for encoders."""
         self._needs("clm", "scoring texts")
+        if within_word:
+            raise ValueError("within_word is for encoders, which mask tokens; a GPT reads from left to right: omit it")
         texts = [texts] if isinstance(texts, str) else list(texts)
         ids = [self._start + encoded.ids for encoded in self.tokenizer.encode_batch(texts)]
         found = next_token_scores(self.model, ids, check_stride(None, self.model.config.max_positions))
+        if progress is not None:
+            progress(len(texts))
         return [
             Score(text, [self.tokenizer.token(each) for each in its[1:]], scores.tolist())
             for text, its, scores in zip(texts, ids, found, strict=True)
         ]
+
+    def score_definition(self, within_word: bool = False) -> str:
+        """What the log-probabilities of `score` are, in words."""
+        return "natural logarithm, each token given those before it"
 
     def continuations(
         self, pairs: Sequence[tuple[str, str]], progress: Callable[[int], None] | None = None

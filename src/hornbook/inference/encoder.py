@@ -7,6 +7,7 @@ model.embed(["a text", "another"], pooling="mean").shape        # (2, width)
 """
 
 import math
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -18,7 +19,7 @@ from torch import Tensor, nn
 from hornbook.batch import Batch, pack
 from hornbook.config import checked
 from hornbook.inference.loaded import LoadedModel, grouped
-from hornbook.inference.scoring import Score, masked_scores, next_token_scores
+from hornbook.inference.scoring import MaskedText, Score, masked_scores, next_token_scores
 from hornbook.interop.folder import load_model
 from hornbook.models.electra import GENERATOR
 from hornbook.text.tokenizer import Tokenizer
@@ -142,34 +143,41 @@ class EncoderModel(LoadedModel):
             ids[position] = int(logits.argmax())
         return self.tokenizer.decode(ids)
 
-    def score(self, texts: list[str] | str) -> list[Score]:
+    def score(
+        self, texts: Sequence[str] | str, within_word: bool = False, progress: Callable[[int], None] | None = None
+    ) -> list[Score]:
         """Returns the pseudo-log-likelihood of each text: the log-probability of each token when only that token is
-        masked. It ranks texts but is not the log-probability of a text. For a left-to-right model: the log-probability
-        of each token given those before it."""
-        if self.is_left_to_right:
-            return self._score_left_to_right([texts] if isinstance(texts, str) else texts)
-        filler = self.mask_filler
-        assert self._mask_token
-        found = []
-        for text in [texts] if isinstance(texts, str) else texts:
-            encoded = self.tokenizer.encode(text)
-            self._check_length(len(encoded.ids))
-            positions = [i for i, word in enumerate(encoded.word_ids) if word is not None]
-            scores = masked_scores(filler, encoded.ids, positions, self.tokenizer.mask_id)
-            found.append(Score(text, [self.tokenizer.token(encoded.ids[i]) for i in positions], scores.tolist()))
-        return found
-
-    def _score_left_to_right(self, texts: list[str]) -> list[Score]:
-        self._needs("mlm", "scoring texts")
+        masked or, with `within_word`, also the tokens after it of the same word (Kauf and Ivanova 2023, arXiv
+        2305.10588). It ranks texts but is not the log-probability of a text. For a left-to-right model: the
+        log-probability of each token given those before it. `progress` is called with the number of texts done."""
+        texts = [texts] if isinstance(texts, str) else list(texts)
         encoded = [self.tokenizer.encode(text) for text in texts]
         self._check_length(max((len(each.ids) for each in encoded), default=0))
-        scores = next_token_scores(self.model, [each.ids for each in encoded], self.model.config.max_positions)
-        found = []
-        for text, each, its in zip(texts, encoded, scores, strict=True):
-            positions = [i for i, word in enumerate(each.word_ids) if word is not None]
-            tokens = [self.tokenizer.token(each.ids[i]) for i in positions]
-            found.append(Score(text, tokens, [float(its[i - 1]) for i in positions]))
-        return found
+        words = [np.array([-1 if word is None else word for word in each.word_ids]) for each in encoded]
+        positions = [np.flatnonzero(its >= 0) for its in words]
+        if self.is_left_to_right:
+            self._needs("mlm", "scoring texts")
+            scores = next_token_scores(self.model, [each.ids for each in encoded], self.model.config.max_positions)
+            scores = [its[where - 1] for its, where in zip(scores, positions, strict=True)]
+        else:
+            masked = [
+                MaskedText(np.array(each.ids), where, its[where] if within_word else None)
+                for each, where, its in zip(encoded, positions, words, strict=True)
+            ]
+            filler = self.mask_filler
+            assert self._mask_token
+            scores = masked_scores(filler, masked, self.tokenizer.mask_id, progress)
+        return [
+            Score(text, [self.tokenizer.token(each.ids[i]) for i in where], its.tolist())
+            for text, each, where, its in zip(texts, encoded, positions, scores, strict=True)
+        ]
+
+    def score_definition(self, within_word: bool = False) -> str:
+        """What the log-probabilities of `score` are, in words."""
+        if self.is_left_to_right:
+            return "natural logarithm, each token given those before it"
+        also = ", together with the later tokens of its word" if within_word else ""
+        return f"pseudo-log-likelihood (natural logarithm): each token is masked in turn{also}"
 
     @torch.no_grad()
     def detect(self, text: str) -> list[JudgedWord]:

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from hornbook.batch import pack
 from hornbook.config import checked
-from hornbook.inference.loaded import grouped
+from hornbook.inference.loaded import BATCH_TOKENS, grouped
 from hornbook.models.encoder import Encoder
 from hornbook.models.gpt import Gpt
 
@@ -196,20 +196,63 @@ def window_scores(
     return [found[number] for number in range(len(windows))]
 
 
+class MaskedText(NamedTuple):
+    """A text whose tokens at `positions` are masked and scored one at a time."""
+
+    ids: np.ndarray
+    positions: np.ndarray
+    words: np.ndarray | None = None  # of each position; given: the later tokens of the same word are masked too
+
+
 @torch.no_grad()
-def masked_scores(model: Encoder, ids: Sequence[int], positions: Sequence[int], mask_id: int) -> np.ndarray:
-    """Returns the log-probability of the token at each position when only that token is masked (pseudo-log-likelihood,
-    Salazar et al. 2020, arXiv 1910.14659)."""
-    found = []
-    for group in grouped(list(range(len(positions))), [len(ids)] * len(positions)):
-        rows = np.tile(np.asarray(ids, np.int64), (len(group), 1))
-        masked = [positions[i] for i in group]
-        targets = rows[0, masked]
-        rows[np.arange(len(group)), masked] = mask_id
-        x_TD = model(pack(list(rows)).to(model.embeddings.tokens.weight.device))
-        flat = np.arange(len(group)) * len(ids) + masked
-        found.append(_token_scores(model.mlm_logits, x_TD, flat, targets, model.config.vocab_size)[0])
-    return np.concatenate(found) if found else np.zeros(0)
+def masked_scores(
+    model: Encoder, texts: Sequence[MaskedText], mask_id: int, progress: Callable[[int], None] | None = None
+) -> list[np.ndarray]:
+    """Returns the log-probability of the token at each position of each text when that token is masked
+    (pseudo-log-likelihood, Salazar et al. 2020, arXiv 1910.14659), in batches across texts. `progress` is called with
+    the number of texts done."""
+    found = [np.zeros(len(text.positions)) for text in texts]
+    # Pieces of at most a batch: (text, first position, end).
+    pieces = []
+    for number, text in enumerate(texts):
+        step = max(1, BATCH_TOKENS // max(1, len(text.ids)))
+        bounds = range(0, len(text.positions), step)
+        pieces += [(number, first, min(first + step, len(text.positions))) for first in bounds]
+    sizes = [(end - first) * len(texts[number].ids) for number, first, end in pieces]
+    num_left = np.bincount([number for number, _, _ in pieces], minlength=len(texts))
+    # Sorted by length: neighbouring sequences of equal length share one attention call.
+    for group in grouped(sorted(range(len(pieces)), key=lambda i: len(texts[pieces[i][0]].ids)), sizes):
+        chosen = [pieces[i] for i in group]
+        rows = [_masked_rows(texts[number], first, end, mask_id) for number, first, end in chosen]
+        x_TD = model(pack([row for each in rows for row in each]).to(model.embeddings.tokens.weight.device))
+        positions, targets, start = [], [], 0
+        for (number, first, end), each in zip(chosen, rows, strict=True):
+            scored = texts[number].positions[first:end]
+            positions.append(start + np.arange(len(each)) * each.shape[1] + scored)
+            targets.append(texts[number].ids[scored])
+            start += each.size
+        scores, _ = _token_scores(
+            model.mlm_logits, x_TD, np.concatenate(positions), np.concatenate(targets), model.config.vocab_size
+        )
+        cuts = np.cumsum([len(each) for each in rows])[:-1]
+        for (number, first, end), its in zip(chosen, np.split(scores, cuts), strict=True):
+            found[number][first:end] = its
+            num_left[number] -= 1
+        if progress is not None:
+            progress(int((num_left == 0).sum()))
+    return found
+
+
+def _masked_rows(text: MaskedText, first: int, end: int, mask_id: int) -> np.ndarray:
+    """One copy of the text per position from `first` to `end`, with the token at that position masked."""
+    rows, order = np.tile(text.ids, (end - first, 1)), np.arange(first, end)
+    if text.words is None:
+        rows[order - first, text.positions[order]] = mask_id
+        return rows
+    is_masked = (text.words[order, None] == text.words) & (order[:, None] <= np.arange(len(text.positions)))
+    row, column = np.nonzero(is_masked)
+    rows[row, text.positions[column]] = mask_id
+    return rows
 
 
 def _token_scores(
