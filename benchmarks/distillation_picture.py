@@ -14,7 +14,7 @@ from distillation import differences
 
 from hornbook.files import read_json
 from hornbook.metrics.bootstrap import mean_interval
-from hornbook.report.drawing import LIGHT, as_png, new_figure, show_legend, style, write_png, write_title
+from hornbook.report.plots.drawing import LIGHT, as_png, new_figure, show_legend, style, write_png, write_title
 
 PANELS = {
     "half": "A student of half the layers, TinyBERT's way",

@@ -21,7 +21,7 @@ import numpy as np
 import hornbook
 from hornbook.files import read_json, write_json
 from hornbook.metrics.bootstrap import interval
-from hornbook.report.drawing import LIGHT, as_png, new_figure, show_legend, style, write_png, write_title
+from hornbook.report.plots.drawing import LIGHT, as_png, new_figure, show_legend, style, write_png, write_title
 from hornbook.text.training import train_tokenizer
 
 NUM_GROUPS, GROUP_SIZE, NUM_DICTIONARIES = 12, 20, 6

@@ -9,11 +9,11 @@ from made_up_pieces import decided_for, leave
 from hornbook.experiments.definition import read_experiment
 from hornbook.experiments.results import write_results
 from hornbook.files import read_json, write_json
-from hornbook.report.drawing import DARK, as_png
 from hornbook.report.experiment import loss_words, notes, write_experiment_page
-from hornbook.report.experiment_picture import MIN_GAP, _spread_out, score_figure
 from hornbook.report.info import describe, lines
 from hornbook.report.page import write_report
+from hornbook.report.plots.drawing import DARK, as_png
+from hornbook.report.plots.experiment import MIN_GAP, _spread_out, score_figure
 
 MEANS = {
     **{"bert-mlm": 60.0, "electra": 66.0, "bert-nsp": 60.2, "bert-sop": 61.0},

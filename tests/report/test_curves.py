@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from synthetic_runs import RUN, train_lines, validation_lines
 
-from hornbook.report.curves import curves_figure
-from hornbook.report.drawing import as_png, short_power, smoothed, thinned
+from hornbook.report.plots.drawing import as_png, short_power, smoothed, thinned
+from hornbook.report.plots.learning import curves_figure
 from hornbook.report.run import RunRecord
 
 pytestmark = pytest.mark.pictures

@@ -11,10 +11,10 @@ from safetensors.numpy import save_file
 from test_page import Page
 
 from hornbook.report.card import write_card
-from hornbook.report.confusion import confusion_figure
 from hornbook.report.finetuned import FinetunedRun
 from hornbook.report.info import describe, lines
 from hornbook.report.page import write_report
+from hornbook.report.plots.errors import confusion_figure
 from hornbook.report.several import (
     curve_figure,
     read_curve,

@@ -11,7 +11,7 @@ from matplotlib.ticker import FuncFormatter, MaxNLocator, NullFormatter
 
 from hornbook.files import read_json
 from hornbook.report import wording
-from hornbook.report.drawing import LIGHT, Colours, new_plot, percent_axis
+from hornbook.report.plots.drawing import LIGHT, Colours, new_plot, percent_axis
 from hornbook.report.rendering import Table, picture, write_page
 from hornbook.report.run import number
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from hornbook.files import read_json, write_text
 from hornbook.report import wording
-from hornbook.report.experiment_picture import score_figure
+from hornbook.report.plots.experiment import score_figure
 from hornbook.report.rendering import Table, picture, render, write_page
 
 RESULTS, PICTURE = "results.json", "score-by-flops.png"

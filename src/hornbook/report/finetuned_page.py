@@ -4,10 +4,10 @@ from pathlib import Path
 
 from hornbook.metrics.breakdown import Confusion
 from hornbook.report import finetuned, wording
-from hornbook.report.confusion import confusion_figure, heads_figure, scatter_figure
-from hornbook.report.curves import curves_figure, has_curves, learning_figure
-from hornbook.report.drawing import as_png, write_png
 from hornbook.report.finetuned import FinetunedRun
+from hornbook.report.plots.drawing import as_png, write_png
+from hornbook.report.plots.errors import confusion_figure, heads_figure, scatter_figure
+from hornbook.report.plots.learning import curves_figure, has_curves, learning_figure
 from hornbook.report.rendering import Picture, Table, picture, write_page
 from hornbook.report.run import NOT_LOSSES, RunRecord, Stage, number
 from hornbook.report.several import several_sections

@@ -7,9 +7,9 @@ from pathlib import Path
 from hornbook.files import read_json, refusing_damage
 from hornbook.report import wording
 from hornbook.report.comparison import is_comparison, write_comparison_page
-from hornbook.report.curves import curves_figure
 from hornbook.report.experiment import is_experiment, write_experiment_page
 from hornbook.report.finetuned_page import write_finetuned_page
+from hornbook.report.plots.learning import curves_figure
 from hornbook.report.prompted import is_prompted, write_prompted_page
 from hornbook.report.rendering import Table, picture, write_page
 from hornbook.report.run import RunRecord, number

@@ -9,7 +9,7 @@ from matplotlib.figure import Figure
 
 from hornbook.files import read_json, read_json_lines
 from hornbook.report import wording
-from hornbook.report.drawing import LIGHT, MORE_SHADES, Colours, new_plot, percent_axis
+from hornbook.report.plots.drawing import LIGHT, MORE_SHADES, Colours, new_plot, percent_axis
 from hornbook.report.rendering import Table, picture, write_page
 
 SCORES, PICTURE = "scores.json", "score-by-shots.png"

@@ -12,7 +12,8 @@ from jinja2 import Environment, PackageLoader, StrictUndefined, UndefinedError, 
 from matplotlib.figure import Figure
 
 from hornbook.files import write_text
-from hornbook.report import drawing, wording
+from hornbook.report import wording
+from hornbook.report.plots import drawing
 from hornbook.report.run import number
 
 NARROW = "(max-width: 640px)"

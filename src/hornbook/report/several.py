@@ -12,7 +12,7 @@ from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
 from hornbook.files import read_json
 from hornbook.report import wording
-from hornbook.report.drawing import (
+from hornbook.report.plots.drawing import (
     LIGHT,
     MORE_SHADES,
     Colours,

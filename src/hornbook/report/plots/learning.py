@@ -8,7 +8,8 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import EngFormatter, FuncFormatter, PercentFormatter
 
 from hornbook.report import wording
-from hornbook.report.drawing import (
+from hornbook.report.finetuned import FinetunedRun
+from hornbook.report.plots.drawing import (
     LIGHT,
     Colours,
     fit_height,
@@ -21,7 +22,6 @@ from hornbook.report.drawing import (
     thinned,
     write_title,
 )
-from hornbook.report.finetuned import FinetunedRun
 from hornbook.report.run import TOKENS, RunRecord
 
 TITLES = {

@@ -11,8 +11,8 @@ from matplotlib.font_manager import FontProperties, findfont, get_font
 from matplotlib.text import Text
 
 from hornbook.metrics.breakdown import Confusion
-from hornbook.report.drawing import LIGHT, Colours, new_figure, new_plot, write_title
 from hornbook.report.finetuned import FinetunedRun
+from hornbook.report.plots.drawing import LIGHT, Colours, new_figure, new_plot, write_title
 from hornbook.report.run import number
 
 LONGEST_NAME = 24

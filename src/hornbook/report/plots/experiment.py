@@ -7,7 +7,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, FuncFormatter, MaxNLocator, NullLocator
 
 from hornbook.report import wording
-from hornbook.report.drawing import LIGHT, MORE_SHADES, Colours, new_figure, short_power, style, write_title
+from hornbook.report.plots.drawing import LIGHT, MORE_SHADES, Colours, new_figure, short_power, style, write_title
 
 LABEL_SPACE = 2.7  # right end of the logarithmic x axis, as a multiple of the largest FLOPs
 MIN_GAP = 0.062  # between two labels, as a fraction of the panel height
