@@ -5,10 +5,10 @@ from pathlib import Path
 from hornbook.metrics.breakdown import Confusion
 from hornbook.report import finetuned, wording
 from hornbook.report.finetuned import FinetunedRun
-from hornbook.report.plots.drawing import as_png, write_png
+from hornbook.report.plots.drawing import Picture, picture
 from hornbook.report.plots.errors import confusion_figure, heads_figure, scatter_figure
 from hornbook.report.plots.learning import curves_figure, has_curves, learning_figure
-from hornbook.report.rendering import Picture, Table, picture, write_page
+from hornbook.report.rendering import Table, write_page
 from hornbook.report.run import NOT_LOSSES, RunRecord, Stage, number
 from hornbook.report.several import several_sections
 
@@ -70,8 +70,7 @@ def _stage_curves(stage: Stage) -> Picture | None:
     record = stage.record
     if not record.train:
         return None
-    alt, path = f"Curves of {stage.title}", record.folder / "curves.png"
-    return picture(lambda *how: curves_figure(record, *how), alt, path, has_narrow=True)
+    return picture(curves_figure(record), f"Curves of {stage.title}", record.folder / "curves.png")
 
 
 def _curves_title(run: FinetunedRun) -> str:
@@ -85,7 +84,7 @@ def _curves(run: FinetunedRun) -> Picture | None:
     if not has_curves(run):
         return None
     alt, path = "Training loss, dev loss and dev scores by step", run.folder / "curves.png"
-    return picture(lambda *how: learning_figure(run, *how), alt, path, has_narrow=True)
+    return picture(learning_figure(run), alt, path)
 
 
 def _errors(run: FinetunedRun) -> dict[str, object]:
@@ -93,10 +92,9 @@ def _errors(run: FinetunedRun) -> dict[str, object]:
     kind, scatter = run.task_kind, None
     found = kind.confusion(run.judged)
     if found is not None:
-        write_png(run.folder / "confusion.png", as_png(confusion_figure(found)))
+        picture(confusion_figure(found), "Confusion matrix", run.folder / "confusion.png")
     if kind.label_kind == "number" and run.predictions:
-        alt, path = "Predicted against gold values on dev", run.folder / "scatter.png"
-        scatter = picture(lambda colours: scatter_figure(run, colours), alt, path)
+        scatter = picture(scatter_figure(run), "Predicted against gold values on dev", run.folder / "scatter.png")
     tallies = kind.tallies(run.judged)
     rows = [
         (
@@ -150,7 +148,7 @@ def _attention(run: FinetunedRun) -> dict[str, object] | None:
         ]
         rows.append((token, cells))
     heads = found.get("heads") or []
-    image = picture(lambda colours: heads_figure(heads, colours), "Attention of each head") if heads else None
+    image = picture(heads_figure(heads), "Attention of each head") if heads else None
     return {"tokens": tokens, "rows": rows, "largest": largest, "num_heads": len(heads), "heads": image}
 
 

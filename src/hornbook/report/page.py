@@ -9,9 +9,10 @@ from hornbook.report import wording
 from hornbook.report.comparison import is_comparison, write_comparison_page
 from hornbook.report.experiment import is_experiment, write_experiment_page
 from hornbook.report.finetuned_page import write_finetuned_page
+from hornbook.report.plots.drawing import picture
 from hornbook.report.plots.learning import curves_figure
 from hornbook.report.prompted import is_prompted, write_prompted_page
-from hornbook.report.rendering import Table, picture, write_page
+from hornbook.report.rendering import Table, write_page
 from hornbook.report.run import RunRecord, number
 from hornbook.report.several import is_several, write_several_page
 
@@ -44,9 +45,7 @@ def _write_run_page(record: RunRecord) -> Path:
     curves = None
     if record.train or record.validations:
         alt = "Losses, accuracy, learning rate and speed by step"
-        curves = picture(
-            lambda *how: curves_figure(record, *how), alt, path=record.folder / "curves.png", has_narrow=True
-        )
+        curves = picture(curves_figure(record), alt, record.folder / "curves.png")
     mask = _mask_token(record)
     samples = [_sample(sample, mask) for sample in record.samples]
     right = [[token == sample["answer"] for token, _ in sample["guesses"]] for sample in samples]

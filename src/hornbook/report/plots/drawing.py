@@ -1,80 +1,88 @@
-"""Shared plotting helpers: colours, axes, smoothing, and downsampling of long curves."""
+"""What all plots share: one style, figures of one or several panels, smoothing and thinning, pictures for a page."""
 
+import base64
 import io
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
+import matplotlib
 import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
 from hornbook.files import replacing
 
+INK, FAINT, BLUE, ORANGE, GREEN = "#262a33", "#d9dce3", "#3566b8", "#d9622b", "#2f8f6b"
+PALETTE = (BLUE, ORANGE, GREEN, "#9a63c4", "#b98a1d", "#3a9fb3", "#c2527f", INK)
+DASHED = {"color": INK, "linestyle": (0, (5, 4)), "linewidth": 1.0, "alpha": 0.75}
 MOST_POINTS = 1500
-MORE_SHADES = ("#9a63c4", "#b98a1d", "#3a9fb3", "#c2527f")
+STYLE = {
+    **{f"axes.spines.{side}": False for side in ("top", "right")},
+    **{f"axes.{name}": INK for name in ("labelcolor", "titlecolor")},
+    **{f"{axis}tick.{name}": value for axis in "xy" for name, value in (("color", INK), ("labelsize", 8))},
+    **{f"{axis}tick.major.size": 3 for axis in "xy"},
+    **{f"figure.constrained_layout.{name}": 0.12 for name in ("h_pad", "w_pad")},
+    **{f"figure.constrained_layout.{name}": 0.03 for name in ("hspace", "wspace")},
+    "figure.constrained_layout.use": True,
+    "axes.edgecolor": FAINT,
+    "axes.grid": True,
+    "axes.axisbelow": True,
+    "axes.labelsize": 8,
+    "axes.titlelocation": "left",
+    "axes.titlepad": 8,
+    "axes.titlesize": 10.5,
+    "axes.titleweight": "bold",
+    "grid.color": FAINT,
+    "grid.linewidth": 0.6,
+    "legend.edgecolor": "none",
+    "legend.fontsize": 8,
+    "savefig.dpi": 130,
+    "text.color": INK,
+    "text.parse_math": False,  # a dollar sign in the name of a label is not a formula
+}
+in_style = matplotlib.rc_context(STYLE)  # decorates functions that draw
 
 
-@dataclass(frozen=True)
-class Colours:
-    paper: str
-    ink: str
-    faint: str
-    train: str
-    validation: str
-    third: str
+class Picture(NamedTuple):
+    """A plot as a data URL, so that a page needs no other file."""
+
+    alt: str
+    address: str
 
 
-LIGHT = Colours("#ffffff", "#262a33", "#d9dce3", "#3566b8", "#d9622b", "#2f8f6b")
-DARK = Colours("#1b1e25", "#d5d9e2", "#3a3f4b", "#7da7ee", "#f0935f", "#63c3a0")
+@in_style
+def picture(figure: Figure, alt: str, path: Path | None = None) -> Picture:
+    """Renders the figure once, for the page and, with `path`, as a PNG file."""
+    file = io.BytesIO()
+    figure.savefig(file, format="png")
+    if path is not None:
+        with replacing(path) as temporary:
+            temporary.write_bytes(file.getvalue())
+    return Picture(alt, "data:image/png;base64," + base64.b64encode(file.getvalue()).decode())
 
 
-def new_figure(width: float, height: float, colours: Colours) -> Figure:
-    """An empty figure (size in inches) that is not registered with pyplot."""
-    figure = Figure(figsize=(width, height), facecolor=colours.paper, layout="constrained")
-    FigureCanvasAgg(figure)
-    figure.get_layout_engine().set(w_pad=0.12, h_pad=0.12, wspace=0.03, hspace=0.03)
-    return figure
-
-
-def new_plot(title: str, colours: Colours, width: float = 7.2, height: float = 4.2) -> tuple[Figure, Axes]:
-    """A figure with one panel."""
-    figure = new_figure(width, height, colours)
+def new_plot(title: str, width: float = 7.2, height: float = 4.2) -> tuple[Figure, Axes]:
+    """A figure with one panel; sizes in inches. It is not registered with pyplot."""
+    figure = Figure(figsize=(width, height))
     axes = figure.add_subplot()
-    style(axes, colours)
-    write_title(axes, title, colours)
+    axes.set_title(title)
     return figure, axes
 
 
-def as_png(figure: Figure) -> bytes:
-    file = io.BytesIO()
-    figure.savefig(file, format="png", dpi=130, facecolor=figure.get_facecolor())
-    return file.getvalue()
-
-
-def write_png(path: Path, png: bytes) -> Path:
-    with replacing(path) as temporary:
-        temporary.write_bytes(png)
-    return path
-
-
-def grid_of(
-    panels: list[Callable[[Axes], None]], colours: Colours, columns: int = 2, width: float = 5.6, height: float = 2.9
-) -> Figure:
-    """A figure with the panels in a grid; if they do not fill it, the first panel takes the whole first row."""
-    columns = min(columns, len(panels))
+@in_style
+def grid_of(panels: list[Callable[[Axes], None]], height: float = 2.9) -> Figure:
+    """A figure with the panels in two columns; the first of an odd number takes the whole first row."""
+    columns = min(2, len(panels))
     widen_first = len(panels) % columns
     rows = -(-len(panels) // columns)
-    figure = new_figure(width * columns, height * rows + 0.2, colours)
+    figure = Figure(figsize=(5.6 * columns, height * rows + 0.2))
     grid = figure.add_gridspec(rows, columns)
     cells = [grid[0, :]] if widen_first else []
     cells += [grid[row, column] for row in range(bool(widen_first), rows) for column in range(columns)]
-    for draw, cell in zip(panels, cells, strict=False):
-        axes = figure.add_subplot(cell)
-        style(axes, colours)
-        draw(axes)
+    for draw, cell in zip(panels, cells, strict=True):
+        draw(figure.add_subplot(cell))
     return figure
 
 
@@ -102,27 +110,16 @@ def thinned(x: np.ndarray, y: np.ndarray, most: int = MOST_POINTS) -> tuple[np.n
     return x[kept], y[kept]
 
 
-def short_power(value: float, _: int) -> str:
+def short_power(value: float, _: int = 0) -> str:
     """Tick label in short scientific notation: 5e-5 rather than 5.0e-05, and 1.25e-3 with all digits."""
     digits, _, power = f"{value:.2e}".partition("e")
     return f"{float(digits):g}e{int(power)}" if value else "0"
 
 
-def fit_height(axes: Axes, values: np.ndarray, validation: np.ndarray, reference: float | None) -> None:
-    """Sets the y limits to the 99.7th percentile of the training values, so that one loss of 1,000 does not flatten the
-    curve."""
-    known = values[np.isfinite(values)]
-    heights = [*(np.percentile(known, (0, 99.7)) if len(known) else ()), *validation[np.isfinite(validation)]]
-    heights += [reference] if reference is not None else []
-    if heights:
-        low, high = min(heights), max(heights)
-        margin = 0.06 * (high - low) or 0.5
-        axes.set_ylim(low - margin, high + 1.6 * margin)
-
-
 def percent_axis(axes: Axes, unit: float) -> None:
-    """Labels the y axis in percent: 1 if the values are in percent, 100 if they are fractions."""
-    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{unit * value:g}%"))
+    """Labels the y axis in percent, up to 100%. `unit`: 1 if the values are in percent, 100 if they are fractions."""
+    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{unit * value:g}%" if unit * value <= 100 else ""))
+    axes.set_ylim(top=min(axes.get_ylim()[1], 102 / unit))
 
 
 def steps_below(axes: Axes, last: int) -> None:
@@ -132,23 +129,6 @@ def steps_below(axes: Axes, last: int) -> None:
     axes.xaxis.set_major_formatter(FuncFormatter(lambda step, _: f"{step:,.0f}"))
 
 
-def style(axes: Axes, colours: Colours) -> None:
-    axes.set_facecolor(colours.paper)
-    axes.grid(color=colours.faint, linewidth=0.6, alpha=0.8)
-    axes.set_axisbelow(True)
-    for side, spine in axes.spines.items():
-        spine.set_visible(side in ("left", "bottom"))
-        spine.set_color(colours.faint)
-    axes.tick_params(colors=colours.ink, labelsize=8, length=3)
-    axes.xaxis.label.set(color=colours.ink, fontsize=8)
-
-
-def write_title(axes: Axes, title: str, colours: Colours) -> None:
-    axes.set_title(title, loc="left", color=colours.ink, fontsize=10.5, fontweight="bold", pad=8)
-
-
-def show_legend(axes: Axes, colours: Colours) -> None:
+def show_legend(axes: Axes) -> None:
     if axes.get_legend_handles_labels()[0]:
-        legend = axes.legend(fontsize=8, frameon=True, framealpha=0.85, facecolor=colours.paper, edgecolor="none")
-        for text in legend.get_texts():
-            text.set_color(colours.ink)
+        axes.legend()
