@@ -26,7 +26,7 @@ class Evaluation:
     loss: float | None = None
 
 
-def evaluate_part(
+def evaluate_split(
     model: "nn.Module",
     task: TaskKind,
     examples: Sequence[Example],

@@ -32,9 +32,9 @@ if TYPE_CHECKING:
     from hornbook.tasks.saved import SavedTask
     from hornbook.text.tokenizer import Tokenizer
 
-PART = "test"  # the split that inputs to predict are read as: it keeps all examples, and labels may be missing
+INPUTS = "test"  # the split that inputs to predict are read as: it keeps all examples, and labels may be missing
 TINIEST = 1e-300
-Parts = dict[str, list[Example]]
+Splits = dict[str, list[Example]]
 Predict = Callable[[list[Example]], list]  # one prediction per example, in their order
 
 
@@ -105,9 +105,9 @@ class TaskKind:
         return None
 
     @classmethod
-    def prepared(cls, parts: Parts, notes: Notes) -> tuple[Parts, str]:
+    def prepared(cls, splits: Splits, notes: Notes) -> tuple[Splits, str]:
         """The examples of all splits in the form that the task needs, and the tag scheme of the files."""
-        return parts, ""
+        return splits, ""
 
     @classmethod
     def is_scored(cls, example: Example, may_be_none: bool) -> bool:

@@ -11,7 +11,7 @@ from typing import Any, ClassVar, Self
 from hornbook.data.problems import Problems
 from hornbook.tasks.changes import Changeable, Replacement, answer_spans, shifted, spliced, word_spans
 
-PARTS = ("train", "dev", "test")
+SPLITS = ("train", "dev", "test")
 
 Prompt = tuple[dict[str, Any], tuple, tuple[str, ...]]  # fields for templates, right answers, endings to choose from
 
@@ -271,8 +271,8 @@ class DataSet:
 def fingerprint(data: DataSet) -> str:
     """SHA-256 of all examples of all splits: a run resumes only with the same data."""
     digest = hashlib.sha256()
-    for name, part in data.parts.items():
-        digest.update(f"{name} {len(part)}\n".encode())
-        for example in part:
+    for name, split in data.parts.items():
+        digest.update(f"{name} {len(split)}\n".encode())
+        for example in split:
             digest.update(repr(example).encode("utf-8", "surrogatepass"))
     return digest.hexdigest()

@@ -13,7 +13,7 @@ from hornbook.metrics.breakdown import Confusion, Judged, Mistake, confidence, c
 from hornbook.metrics.words import number, percent
 from hornbook.models.outputs import Output
 from hornbook.tasks.features import Features, Outputs, Scorer, softmax
-from hornbook.tasks.kind import PART, Predict, TaskKind, first_field, is_list_of_texts
+from hornbook.tasks.kind import INPUTS, Predict, TaskKind, first_field, is_list_of_texts
 from hornbook.tasks.kinds.texts import encode_texts
 from hornbook.tasks.reading.choices import BEGINNINGS, CHOICES, CONTEXTS, NUMBERED, ChoiceLayout
 from hornbook.tasks.reading.notes import Notes, RequestedColumns
@@ -66,7 +66,7 @@ class Choice(TaskKind):
     ) -> list[ChoiceExample] | None:
         if path.suffix.lower() not in FORMATS:
             return None
-        return entry.layout.read({PART: [path]}, requested, notes)[PART]
+        return entry.layout.read({INPUTS: [path]}, requested, notes)[INPUTS]
 
     @classmethod
     def from_line(cls, key: str, line: str, has_tabs: bool) -> ChoiceExample:
@@ -96,7 +96,7 @@ class Choice(TaskKind):
 
     @classmethod
     def details_for(cls, named: "KnownDataSet", data: DataSet) -> dict[str, Any]:
-        first = next(example for part in data.parts.values() for example in part)
+        first = next(example for split in data.parts.values() for example in split)
         return super().details_for(named, data) | {"num_endings": len(first.endings)}
 
     @classmethod

@@ -20,7 +20,7 @@ from hornbook.metrics.breakdown import Confusion, Judged, Mistake, confidence, c
 from hornbook.metrics.words import cut, percent
 from hornbook.models.outputs import MASKED_LOGIT, Output
 from hornbook.tasks.features import Features, Outputs, Scorer, softmax
-from hornbook.tasks.kind import PART, Predict, TaskKind, first_field
+from hornbook.tasks.kind import INPUTS, Predict, TaskKind, first_field
 from hornbook.tasks.reading.notes import Notes, RequestedColumns
 from hornbook.tasks.reading.squad import read_squad
 from hornbook.tasks.reading.tables import PASSAGES, QUESTIONS, OwnSpans, is_squad
@@ -107,8 +107,8 @@ class Spans(TaskKind):
         if path.suffix.lower() != ".json":
             return None
         if is_squad(path):
-            return read_squad(path, PART, True, notes)
-        return None if entry.layout.takes_columns else entry.layout.read({PART: [path]}, requested, notes)[PART]
+            return read_squad(path, INPUTS, True, notes)
+        return None if entry.layout.takes_columns else entry.layout.read({INPUTS: [path]}, requested, notes)[INPUTS]
 
     @classmethod
     def from_fields(cls, key: str, fields: Mapping[str, Any]) -> SpanExample | None:

@@ -35,7 +35,7 @@ class ChoiceLayout:
     def read(
         self, paths: Mapping[str, list[Path]], requested: RequestedColumns, notes: Notes
     ) -> dict[str, list[ChoiceExample]]:
-        tables = {part: concatenated([self._table(path, notes) for path in files]) for part, files in paths.items()}
+        tables = {split: concatenated([self._table(path, notes) for path in files]) for split, files in paths.items()}
         return self.from_tables(tables, requested, notes)
 
     def _table(self, path: Path, notes: Notes) -> Table:
@@ -49,22 +49,22 @@ class ChoiceLayout:
     def from_tables(
         self, tables: Mapping[str, Table], requested: RequestedColumns, notes: Notes
     ) -> dict[str, list[ChoiceExample]]:
-        tables = {part: _flattened(table) for part, table in tables.items()}
-        columns = {part: _columns(table, part, requested) for part, table in tables.items() if table.rows}
+        tables = {split: _flattened(table) for split, table in tables.items()}
+        columns = {split: _columns(table, split, requested) for split, table in tables.items() if table.rows}
         if not columns:
             raise ValueError(f"{next(iter(tables.values())).file} has no rows: check the file, or give another")
         main = next(iter(columns.values()))
         notes.roles = named_roles(main.context, main.beginning, main.label, main.key)
         notes.log(main.described())
-        rows = {part: [_choices(row, columns[part]) for row in tables[part].rows] for part in columns}
-        part = main_table(tables)[0]
-        num_endings = Counter(len(endings) for endings, _ in rows[part] if endings).most_common(1)
+        rows = {split: [_choices(row, columns[split]) for row in tables[split].rows] for split in columns}
+        split = main_table(tables)[0]
+        num_endings = Counter(len(endings) for endings, _ in rows[split] if endings).most_common(1)
         if not num_endings:
-            raise ValueError(f"{tables[part].file}: no row has endings; fill in the columns {', '.join(main.endings)}")
+            raise ValueError(f"{tables[split].file}: no row has endings; fill in the columns {', '.join(main.endings)}")
         builder = _ExampleBuilder(num_endings[0][0], _first_number(rows, tables, columns, num_endings[0][0], notes))
         return {
-            part: [example for example in builder.examples(tables[part], columns[part], rows[part], part, notes)]
-            for part in columns
+            split: [example for example in builder.examples(tables[split], columns[split], rows[split], split, notes)]
+            for split in columns
         }
 
 
@@ -96,12 +96,12 @@ def _flattened(table: Table) -> Table:
     return Table(table.file, [name for name in columns if name in in_use] or table.columns, rows)
 
 
-def _columns(table: Table, part: str, requested: RequestedColumns) -> _Columns:
+def _columns(table: Table, split: str, requested: RequestedColumns) -> _Columns:
     context = find_column(table, requested.column("text"), CONTEXTS, "text")
     beginning = find_column(
         table, requested.column("pair"), BEGINNINGS, "pair", may_be_missing=requested.column("pair") is None
     )
-    label = find_column(table, requested.column("label"), LABELS, "label", may_be_missing=part.startswith("test"))
+    label = find_column(table, requested.column("label"), LABELS, "label", may_be_missing=split.startswith("test"))
     key = find_column(table, None, ("id", "key", "guid", "qid"), "key", may_be_missing=True)
     numbered = [name for name in table.columns if NUMBERED.fullmatch(name) and name not in (context, label)]
     if len(numbered) > 1:
@@ -139,9 +139,9 @@ def _first_number(
 ) -> int:
     """Whether labels count endings from 0 or 1: 1 if some label equals the number of endings and none is 0."""
     labels = set()
-    for part, found in columns.items():
-        if found.label and not any(names for _, names in rows[part]):
-            labels |= {plain(value) for value in tables[part].values(found.label)}
+    for split, found in columns.items():
+        if found.label and not any(names for _, names in rows[split]):
+            labels |= {plain(value) for value in tables[split].values(found.label)}
     if str(num) in labels and "0" not in labels:
         notes.log(f"labels count endings from 1 to {num}")
         return 1
@@ -155,9 +155,9 @@ class _ExampleBuilder:
     num_endings: int
     first_number: int
 
-    def examples(self, table: Table, columns: _Columns, rows: list, part: str, notes: Notes) -> list[ChoiceExample]:
+    def examples(self, table: Table, columns: _Columns, rows: list, split: str, notes: Notes) -> list[ChoiceExample]:
         has_labels = columns.label is not None
-        if part.startswith("test") and has_labels:
+        if split.startswith("test") and has_labels:
             has_labels = not all(is_missing(value) or str(value) == "-1" for value in table.values(columns.label))
         found = []
         for number, (row, (endings, names)) in enumerate(zip(table.rows, rows, strict=True)):
@@ -169,7 +169,7 @@ class _ExampleBuilder:
             padded = (*endings, *[""] * self.num_endings)[: self.num_endings]
             label = label if label is not None and label < self.num_endings else None
             context, beginning = (plain(row.fields.get(name)).strip() for name in (columns.context, columns.beginning))
-            if problem is None or not notes.should_drop(problem[0], part, table.file, row.place, problem[1]):
+            if problem is None or not notes.should_drop(problem[0], split, table.file, row.place, problem[1]):
                 found.append(ChoiceExample(key, context, padded, beginning, label))
         return found
 

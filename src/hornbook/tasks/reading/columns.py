@@ -42,23 +42,23 @@ class ColumnLayout:
     def read(
         self, paths: Mapping[str, list[Path]], requested: RequestedColumns, notes: Notes
     ) -> dict[str, list[TaggedExample]]:
-        parts = {}
-        for part, files in paths.items():
+        splits = {}
+        for split, files in paths.items():
             examples: list[TaggedExample] = []
             for path in files:
                 if path.suffix.lower() in TABLES:
-                    examples += table_examples(read_table(path, notes), part, requested, notes)
+                    examples += table_examples(read_table(path, notes), split, requested, notes)
                 else:
-                    examples += self._file(path, part, requested, notes)
-            parts[part] = examples
-        return parts
+                    examples += self._file(path, split, requested, notes)
+            splits[split] = examples
+        return splits
 
     def from_tables(
         self, tables: Mapping[str, Table], requested: RequestedColumns, notes: Notes
     ) -> dict[str, list[TaggedExample]]:
-        return {part: table_examples(table, part, requested, notes) for part, table in tables.items()}
+        return {split: table_examples(table, split, requested, notes) for split, table in tables.items()}
 
-    def _file(self, path: Path, part: str, requested: RequestedColumns, notes: Notes) -> Iterator[TaggedExample]:
+    def _file(self, path: Path, split: str, requested: RequestedColumns, notes: Notes) -> Iterator[TaggedExample]:
         lines = read_text(path, notes).split("\n")
         shape = shape_of(lines, path.suffix.lower() == ".conllu", may_be_conllu=not self.names)
         is_conllu, names = shape.is_conllu, CONLLU_COLUMNS if shape.is_conllu else self.names
@@ -68,21 +68,21 @@ class ColumnLayout:
             words = tuple(row[words_column if len(row) > words_column else 0] for row in rows)
             width = max(len(row) for row in rows)
             example = TaggedExample(str(number), words)
-            notes.places[part, str(number)] = f"line {place}"
-            if part.startswith("test") and width == words_column + 1:
+            notes.places[split, str(number)] = f"line {place}"
+            if split.startswith("test") and width == words_column + 1:
                 yield example
                 continue
             short = next((index for index, row in enumerate(rows) if not _has(row, column, width, is_conllu)), None)
             if short is None:
                 tags = tuple(row[column] for row in rows)
                 is_hidden = is_conllu and set(tags) == {"_"}
-                needs_tags = is_hidden and not part.startswith("test")
-                if needs_tags and notes.should_drop("no_label", part, str(path), f"line {place}", "no word has a tag"):
+                needs_tags = is_hidden and not split.startswith("test")
+                if needs_tags and notes.should_drop("no_label", split, str(path), f"line {place}", "no word has a tag"):
                     continue
                 yield replace(example, tags=None if is_hidden else tags)
                 continue
             detail = f"'{words[short]}' has no tag: its line has {len(rows[short])} columns"
-            if not notes.should_drop("bad_row", part, str(path), f"line {place + short}", detail):
+            if not notes.should_drop("bad_row", split, str(path), f"line {place + short}", detail):
                 yield example
 
 
@@ -187,12 +187,12 @@ def _numbers(start: int, num: int) -> list[str]:
     return [str(start + index) for index in range(num)]
 
 
-def table_examples(table: Table, part: str, requested: RequestedColumns, notes: Notes) -> list[TaggedExample]:
+def table_examples(table: Table, split: str, requested: RequestedColumns, notes: Notes) -> list[TaggedExample]:
     """Examples from rows with a list of words and a list of tags (in CSV cells: JSON, or separated by spaces)."""
     if not table.rows:
         return []
     words_column = find_column(table, requested.column("text"), WORDS, "text", num_sure=2)
-    is_test = part.startswith("test")
+    is_test = split.startswith("test")
     tags_column = find_column(table, requested.column("label"), TAGS, "label", may_be_missing=is_test)
     notes.log(f"columns: words = '{words_column}', tags = " + (f"'{tags_column}'" if tags_column else "none"))
     key_column = next((name for name in table.columns if name.lower() in ("id", "key", "guid")), None)
@@ -200,9 +200,9 @@ def table_examples(table: Table, part: str, requested: RequestedColumns, notes: 
     found = []
     for number, row in enumerate(table.rows):
         key = key_of(row, key_column, number)
-        notes.places[part, key] = row.place
+        notes.places[split, key] = row.place
         example, problem = _tagged(row, key, words_column, tags_column)
-        if problem is None or not notes.should_drop(problem[0], part, table.file, row.place, problem[1]):
+        if problem is None or not notes.should_drop(problem[0], split, table.file, row.place, problem[1]):
             found.append(example)
     return found
 
@@ -247,4 +247,6 @@ CONLL_FILES: Patterns = {
 }
 CONLL2003 = ColumnLayout(CONLL_FILES, "last", CONLL_COLUMNS, folder="conll2003")
 CONLL2003_POS = ColumnLayout(CONLL_FILES, "pos", CONLL_COLUMNS, folder="conll2003")
-UD_POS = ColumnLayout({part: (f"*-ud-{part}.conllu", f"{part}.conllu") for part in ("train", "dev", "test")}, "upos")
+UD_POS = ColumnLayout(
+    {split: (f"*-ud-{split}.conllu", f"{split}.conllu") for split in ("train", "dev", "test")}, "upos"
+)

@@ -8,7 +8,7 @@ from typing import Any
 from hornbook.data.problems import Problems
 from hornbook.tasks.datasets import KnownDataSet, known
 from hornbook.tasks.items import as_examples
-from hornbook.tasks.kind import PART, TaskKind
+from hornbook.tasks.kind import INPUTS, TaskKind
 from hornbook.tasks.kinds import KINDS
 from hornbook.tasks.reading.content import lines_of
 from hornbook.tasks.reading.guess import infer_columns
@@ -122,7 +122,7 @@ def _read(path: Path, entry: KnownDataSet, requested: RequestedColumns, notes: N
     if found is not None:
         return found
     if isinstance(layout, TableLayout) and not requested and _is_published(path, layout):
-        return layout.read({PART: [path]}, requested, notes)[PART]
+        return layout.read({INPUTS: [path]}, requested, notes)[INPUTS]
     if path.suffix.lower() not in FORMATS:
         return _lines(path, kind, notes)
     table = read_table(path, notes)
@@ -137,7 +137,7 @@ def _read(path: Path, entry: KnownDataSet, requested: RequestedColumns, notes: N
         text = columns.text if columns.pair is None else None
     for row in table.mend(text):
         notes.problem("kept_bad_row", table.file, row.place, row.note)
-    return own.from_tables({PART: table}, requested, notes)[PART]
+    return own.from_tables({INPUTS: table}, requested, notes)[INPUTS]
 
 
 def _is_published(path: Path, layout: TableLayout) -> bool:

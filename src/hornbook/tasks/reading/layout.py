@@ -8,45 +8,45 @@ from hornbook.tasks.reading.rows import FORMATS
 
 Patterns = Mapping[str, Sequence[str]]  # for each split, file names or patterns; the first that exists is used
 
-PART_NAMES = {"train": ("train", "training"), "dev": ("dev", "validation", "valid", "val", "eval"), "test": ("test",)}
+SPLIT_NAMES = {"train": ("train", "training"), "dev": ("dev", "validation", "valid", "val", "eval"), "test": ("test",)}
 SHARD = re.compile(r"-\d+-of-\d+\.")
 
 
 def own_patterns(suffixes: Sequence[str] = FORMATS) -> Patterns:
     """Patterns for a user's own folder: train.csv, validation.jsonl, test-00000-of-00002.parquet and similar."""
     return {
-        part: [
+        split: [
             name + ending
             for name in names
             for suffix in suffixes
             for ending in (suffix, f"-*-of-*{suffix}")  # shards of one table, as on the Hugging Face Hub
         ]
-        for part, names in PART_NAMES.items()
+        for split, names in SPLIT_NAMES.items()
     }
 
 
-def find_parts(path: Path, patterns: Patterns, inner: str = "") -> dict[str, list[Path]]:
+def find_splits(path: Path, patterns: Patterns, inner: str = "") -> dict[str, list[Path]]:
     """The files of each split. For a file, its split is inferred from its name; in a folder without matching files, its
     subfolder `inner` is searched too."""
     if not path.exists():
         raise ValueError(f"{path} does not exist: check the spelling")
     if path.is_file():
-        return {part_of(path, patterns): [path]}
+        return {split_of(path, patterns): [path]}
     for folder in (path, *_named(path, inner)):
-        found = {part: files for part, names in patterns.items() if (files := _first(folder, names))}
+        found = {split: files for split, names in patterns.items() if (files := _first(folder, names))}
         if found:
             return found
     return {}
 
 
-def part_of(path: Path, patterns: Patterns) -> str:
-    for part, names in patterns.items():
+def split_of(path: Path, patterns: Patterns) -> str:
+    for split, names in patterns.items():
         if any(path.match(name) for name in names):
-            return part
+            return split
     words = re.split(r"[^a-z]+", path.name.lower())
-    for part in ("test", "dev"):
-        if any(name in words for name in PART_NAMES[part]):
-            return part
+    for split in ("test", "dev"):
+        if any(name in words for name in SPLIT_NAMES[split]):
+            return split
     return "train"
 
 

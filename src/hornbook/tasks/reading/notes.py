@@ -58,18 +58,18 @@ class Notes:
             )
         self.problems.add(Problem(kind, file, place, detail, count))
 
-    def should_drop(self, kind: str, part: str, file: str, place: str, detail: str = "") -> bool:
+    def should_drop(self, kind: str, split: str, file: str, place: str, detail: str = "") -> bool:
         """Records the problem of an example. Returns whether to drop the example: only in the training split."""
         if kind in OF_LABELS and not self.needs_labels:
             return False
-        is_training = part == "train"
+        is_training = split == "train"
         self.problem(kind if is_training else f"kept_{kind}", file, place, detail)
         return is_training
 
-    def example_problem(self, kind: str, part: str, key: str, detail: str, count: int = 1) -> None:
+    def example_problem(self, kind: str, split: str, key: str, detail: str, count: int = 1) -> None:
         """Records a problem that is detected only after all splits have been read."""
-        place = self.places.get((part, key), f"example {key}")
-        self.problem(kind, self.file_of.get(part, part), place, detail, count)
+        place = self.places.get((split, key), f"example {key}")
+        self.problem(kind, self.file_of.get(split, split), place, detail, count)
 
     def log(self, message: str) -> None:
         if message not in self.messages:

@@ -13,7 +13,7 @@ from hornbook.tasks.reading.rows import Table, read_table, table_of
 from hornbook.tasks.reading.texts import Columns, number, one_class, text_examples
 from hornbook.tasks.records import TextExample
 
-THREE_PARTS: Patterns = {"train": ("train.tsv",), "dev": ("dev.tsv",), "test": ("test.tsv",)}
+THREE_SPLITS: Patterns = {"train": ("train.tsv",), "dev": ("dev.tsv",), "test": ("test.tsv",)}
 
 
 @dataclass(frozen=True)
@@ -27,7 +27,7 @@ class TableLayout:
     key: str | None = "index"
     kind: Literal["class", "number"] = "class"
     folder: str = ""
-    files: Patterns = field(default_factory=lambda: THREE_PARTS)
+    files: Patterns = field(default_factory=lambda: THREE_SPLITS)
     unnamed: tuple[str, ...] = ()
     other_label: str | None = None
     takes_columns = True
@@ -40,13 +40,13 @@ class TableLayout:
         )
         parse = number if self.kind == "number" else one_class
         return {
-            part: [
+            split: [
                 example
                 for path in files
                 for table in [self._table(path, notes)]
-                for example in text_examples(table, self._present(columns, table), part, parse, notes)
+                for example in text_examples(table, self._present(columns, table), split, parse, notes)
             ]
-            for part, files in paths.items()
+            for split, files in paths.items()
         }
 
     def _present(self, columns: Columns, table: Table) -> Columns:

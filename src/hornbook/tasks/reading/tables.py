@@ -28,7 +28,7 @@ STARTS = ("start", "answer_start", "starts")
 
 def read_tables(paths: Mapping[str, list[Path]], notes: Notes) -> dict[str, Table]:
     """One table per split; several files of a split are concatenated."""
-    return {part: concatenated([read_table(path, notes) for path in files]) for part, files in paths.items()}
+    return {split: concatenated([read_table(path, notes) for path in files]) for split, files in paths.items()}
 
 
 def concatenated(tables: list[Table]) -> Table:
@@ -43,7 +43,7 @@ def concatenated(tables: list[Table]) -> Table:
 
 def main_table(tables: Mapping[str, Table]) -> tuple[str, Table]:
     """(split, table) that determines the columns of all splits: the first with rows, which is train if there is one."""
-    return next(((part, table) for part, table in tables.items() if table.rows), next(iter(tables.items())))
+    return next(((split, table) for split, table in tables.items() if table.rows), next(iter(tables.items())))
 
 
 @dataclass(frozen=True)
@@ -61,10 +61,10 @@ class OwnTexts:
     def from_tables(
         self, tables: Mapping[str, Table], requested: RequestedColumns, notes: Notes
     ) -> dict[str, list[TextExample]]:
-        part, table = main_table(tables)
+        split, table = main_table(tables)
         if not table.rows:
             raise ValueError(f"{table.file} has no rows: check the file, or give another")
-        needs_label = not part.startswith("test")
+        needs_label = not split.startswith("test")
         columns = infer_columns(table, requested, self.kind, needs_label=needs_label)
         notes.roles = dict(roles_of(columns))
         parse = {"class": one_class, "number": number}.get(self.kind)
@@ -74,9 +74,9 @@ class OwnTexts:
             separator = separator_of(cells)
             parse = several_classes(separator)
             separated = f", separated by '{separator}'" if any(isinstance(cell, str) for cell in cells) else ""
-        parts = {name: text_examples(each, columns, name, parse, notes) for name, each in tables.items()}
-        notes.log(columns.described() + self._described(parts.get(part, [])) + separated)
-        return parts
+        splits = {name: text_examples(each, columns, name, parse, notes) for name, each in tables.items()}
+        notes.log(columns.described() + self._described(splits.get(split, [])) + separated)
+        return splits
 
     def _described(self, examples: list[TextExample]) -> str:
         labels = [example.label for example in examples if example.label is not None]
@@ -100,22 +100,22 @@ class OwnSpans:
     def read(
         self, paths: Mapping[str, list[Path]], requested: RequestedColumns, notes: Notes
     ) -> dict[str, list[SpanExample]]:
-        parts: dict[str, list[SpanExample]] = {}
+        splits: dict[str, list[SpanExample]] = {}
         tables: dict[str, list[Path]] = {}
-        for part, files in paths.items():
+        for split, files in paths.items():
             if all(map(is_squad, files)):
-                parts[part] = [each for path in files for each in read_squad(path, part, self.may_be_none, notes)]
+                splits[split] = [each for path in files for each in read_squad(path, split, self.may_be_none, notes)]
             else:
-                tables[part] = files
-        return {**parts, **self.from_tables(read_tables(tables, notes), requested, notes)}
+                tables[split] = files
+        return {**splits, **self.from_tables(read_tables(tables, notes), requested, notes)}
 
     def from_tables(
         self, tables: Mapping[str, Table], requested: RequestedColumns, notes: Notes
     ) -> dict[str, list[SpanExample]]:
-        return {part: self._examples(table, part, requested, notes) for part, table in tables.items()}
+        return {split: self._examples(table, split, requested, notes) for split, table in tables.items()}
 
-    def _examples(self, table: Table, part: str, requested: RequestedColumns, notes: Notes) -> list[SpanExample]:
-        is_test = part.startswith("test")
+    def _examples(self, table: Table, split: str, requested: RequestedColumns, notes: Notes) -> list[SpanExample]:
+        is_test = split.startswith("test")
         question = find_column(table, requested.column("text"), QUESTIONS, "text")
         passage = find_column(table, requested.column("pair"), PASSAGES, "pair")
         answer = find_column(table, requested.column("label"), ANSWERS, "label", may_be_missing=is_test)
@@ -137,7 +137,7 @@ class OwnSpans:
             )
             for index, row in enumerate(table.rows)
         )
-        return checked(questions, part, table.file, self.may_be_none, notes)
+        return checked(questions, split, table.file, self.may_be_none, notes)
 
 
 def _answers(cell: Any, start: Any) -> tuple[tuple[str, int | None], ...]:

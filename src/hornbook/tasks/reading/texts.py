@@ -31,36 +31,36 @@ class Columns:
 
 
 def text_examples(
-    table: Table, columns: Columns, part: str, parse: Callable[[Any], Label | None], notes: Notes
+    table: Table, columns: Columns, split: str, parse: Callable[[Any], Label | None], notes: Notes
 ) -> list[TextExample]:
     """The examples of a table. `parse` converts a cell to a label: None if the cell is empty, `ValueError` if it is not
     a number."""
     if not table.rows:
         return []
-    has_labels = _check(table, columns, part)
-    if has_labels and part.startswith("test") and _is_hidden([_label_cell(row, columns) for row in table.rows]):
+    has_labels = _check(table, columns, split)
+    if has_labels and split.startswith("test") and _is_hidden([_label_cell(row, columns) for row in table.rows]):
         has_labels = False
     found = []
     for number, row in enumerate(table.rows):
-        if part != "train":
-            notes.places[part, key_of(row, columns.key, number)] = row.place
+        if split != "train":
+            notes.places[split, key_of(row, columns.key, number)] = row.place
         example = _example(row, number, columns, has_labels, parse)
         if isinstance(example, TextExample):
             found.append(example)
             continue
         kind, detail, kept = example
-        if not notes.should_drop(kind, part, table.file, row.place, detail):
+        if not notes.should_drop(kind, split, table.file, row.place, detail):
             found.append(kept)
     return found
 
 
-def _check(table: Table, columns: Columns, part: str) -> bool:
+def _check(table: Table, columns: Columns, split: str) -> bool:
     """Whether the table has labels. Raises `ValueError` if a required column is missing."""
     table.require(columns.text, "text")
     if columns.pair:
         table.require(columns.pair, "pair")
     label_columns = columns.labels or ((columns.label,) if columns.label else ())
-    if part.startswith("test") and not set(label_columns) <= set(table.columns):
+    if split.startswith("test") and not set(label_columns) <= set(table.columns):
         return False
     for column in label_columns:
         table.require(column, "label")

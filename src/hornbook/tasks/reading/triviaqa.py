@@ -30,20 +30,20 @@ class TriviaLayout:
         self, paths: Mapping[str, list[Path]], requested: RequestedColumns, notes: Notes
     ) -> dict[str, list[SpanExample]]:
         return {
-            part: [example for path in files for example in _read_file(path, part, notes)]
-            for part, files in paths.items()
+            split: [example for path in files for example in _read_file(path, split, notes)]
+            for split, files in paths.items()
         }
 
 
-def _read_file(path: Path, part: str, notes: Notes) -> list[SpanExample]:
+def _read_file(path: Path, split: str, notes: Notes) -> list[SpanExample]:
     if is_squad(path):
-        return read_squad(path, part, False, notes)
+        return read_squad(path, split, False, notes)
     text = read_text(path, notes)
     items = JsonReader(str(path), notes).elements(text)
     evidence = _evidence(path)
     questions = _questions(items, evidence, bool(VERIFIED.search(text)), str(path), notes)
     # Answer spans are found by string search, so a document without the answer has no span to learn from.
-    return checked(questions, part, str(path), False, notes)
+    return checked(questions, split, str(path), False, notes)
 
 
 def _evidence(path: Path) -> Path:
@@ -95,9 +95,9 @@ def _answers(aliases: list[str], passage: str) -> tuple[tuple[str, int | None], 
     return (*spans, *((alias, -1) for alias in aliases))
 
 
-def _files(part: str, ending: str = "") -> tuple[str, ...]:
-    names = [f"{source}-{part}{ending}.json" for source in ("wikipedia", "web")]
-    return (*(f"qa/{name}" for name in names), *names, f"{part}.json", f"*{part}*.json")
+def _files(split: str, ending: str = "") -> tuple[str, ...]:
+    names = [f"{source}-{split}{ending}.json" for source in ("wikipedia", "web")]
+    return (*(f"qa/{name}" for name in names), *names, f"{split}.json", f"*{split}*.json")
 
 
 TRIVIAQA = TriviaLayout(
