@@ -8,37 +8,12 @@ import difflib
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Protocol
 
 from hornbook.tasks.kind import TaskKind
 from hornbook.tasks.kinds import KINDS
 from hornbook.tasks.reading import choices, columns, coqa, published, squad, triviaqa
-from hornbook.tasks.reading.layout import Patterns
-from hornbook.tasks.reading.notes import Notes, RequestedColumns
-from hornbook.tasks.reading.rows import Table
+from hornbook.tasks.reading.layout import Layout, TabularLayout
 from hornbook.tasks.reading.tables import OwnSpans
-from hornbook.tasks.records import Example
-
-
-class Layout(Protocol):
-    """How the files of a data set are found and read. `takes_columns`: the user may name columns."""
-
-    files: Patterns
-    folder: str
-    takes_columns: bool
-
-    def read(
-        self, paths: Mapping[str, list[Path]], requested: RequestedColumns, notes: Notes
-    ) -> dict[str, list[Example]]: ...
-
-
-class OwnLayout(Layout, Protocol):
-    """A layout for the user's own data, which may also be given as tables in memory."""
-
-    def from_tables(
-        self, tables: Mapping[str, Table], requested: RequestedColumns, notes: Notes
-    ) -> dict[str, list[Example]]: ...
 
 
 @dataclass(frozen=True)
@@ -58,7 +33,7 @@ class KnownDataSet:
     epochs: int = 3
 
     @property
-    def own_layout(self) -> OwnLayout:
+    def own_layout(self) -> TabularLayout:
         """The layout of a user's own files for this task."""
         return KINDS[self.kind].own_layout(self.may_be_none)
 

@@ -251,6 +251,9 @@ class ChoiceExample(Example):
         return [Changeable("context", self.context)]
 
 
+Splits = dict[str, list[Example]]
+
+
 @dataclass(frozen=True)
 class DataSet:
     """Labelled data as read from files. `parts`: the examples of each split (`train`, `dev`, `test`, and others such as
@@ -258,7 +261,7 @@ class DataSet:
     scheme, held-out split), as log lines."""
 
     kind: str  # the name of a kind of task
-    parts: dict[str, list[Example]]
+    parts: Splits
     labels: tuple[str, ...] = ()  # classes or tags, in the order of their ids
     problems: Problems = field(default_factory=Problems)
     messages: tuple[str, ...] = ()

@@ -16,7 +16,7 @@ from hornbook.tasks.features import Features, Outputs, Scorer, softmax
 from hornbook.tasks.kind import INPUTS, Predict, TaskKind, first_field, is_list_of_texts
 from hornbook.tasks.kinds.texts import encode_texts
 from hornbook.tasks.reading.choices import BEGINNINGS, CHOICES, CONTEXTS, NUMBERED, ChoiceLayout
-from hornbook.tasks.reading.notes import Notes, RequestedColumns
+from hornbook.tasks.reading.notes import Notes
 from hornbook.tasks.reading.rows import FORMATS
 from hornbook.tasks.reading.texts import plain
 from hornbook.tasks.records import ChoiceExample, DataSet, TextExample
@@ -61,12 +61,10 @@ class Choice(TaskKind):
         return ChoiceLayout()
 
     @classmethod
-    def read_file(
-        cls, path: Path, entry: "KnownDataSet", requested: RequestedColumns, notes: Notes
-    ) -> list[ChoiceExample] | None:
+    def read_file(cls, path: Path, entry: "KnownDataSet", notes: Notes) -> list[ChoiceExample] | None:
         if path.suffix.lower() not in FORMATS:
             return None
-        return entry.layout.read({INPUTS: [path]}, requested, notes)[INPUTS]
+        return entry.layout.read({INPUTS: [path]}, notes)[INPUTS]
 
     @classmethod
     def from_line(cls, key: str, line: str, has_tabs: bool) -> ChoiceExample:

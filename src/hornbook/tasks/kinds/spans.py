@@ -21,7 +21,7 @@ from hornbook.metrics.words import cut, percent
 from hornbook.models.outputs import MASKED_LOGIT, Output
 from hornbook.tasks.features import Features, Outputs, Scorer, softmax
 from hornbook.tasks.kind import INPUTS, Predict, TaskKind, first_field
-from hornbook.tasks.reading.notes import Notes, RequestedColumns
+from hornbook.tasks.reading.notes import Notes
 from hornbook.tasks.reading.squad import read_squad
 from hornbook.tasks.reading.tables import PASSAGES, QUESTIONS, OwnSpans, is_squad
 from hornbook.tasks.reading.texts import plain
@@ -100,15 +100,13 @@ class Spans(TaskKind):
         return OwnSpans(may_be_none)
 
     @classmethod
-    def read_file(
-        cls, path: Path, entry: "KnownDataSet", requested: RequestedColumns, notes: Notes
-    ) -> list[SpanExample] | None:
+    def read_file(cls, path: Path, entry: "KnownDataSet", notes: Notes) -> list[SpanExample] | None:
         """SQuAD's JSON, and that of other published data sets."""
         if path.suffix.lower() != ".json":
             return None
         if is_squad(path):
             return read_squad(path, INPUTS, True, notes)
-        return None if entry.layout.takes_columns else entry.layout.read({INPUTS: [path]}, requested, notes)[INPUTS]
+        return None if entry.layout.takes_columns else entry.layout.read({INPUTS: [path]}, notes)[INPUTS]
 
     @classmethod
     def from_fields(cls, key: str, fields: Mapping[str, Any]) -> SpanExample | None:

@@ -22,16 +22,16 @@ from hornbook.metrics.breakdown import (
 )
 from hornbook.models.outputs import Output
 from hornbook.tasks.features import Features, Outputs, Scorer, softmax
-from hornbook.tasks.kind import INPUTS, Predict, Splits, TaskKind, first_field, is_list_of_texts
+from hornbook.tasks.kind import INPUTS, Predict, TaskKind, first_field, is_list_of_texts
 from hornbook.tasks.kinds.texts import ONE, run_and_decode
-from hornbook.tasks.reading.columns import OWN_TAGS, WORDS
-from hornbook.tasks.reading.notes import Notes, RequestedColumns
+from hornbook.tasks.reading.columns import OWN_TAGS, WORDS, ColumnLayout
+from hornbook.tasks.reading.notes import Notes
 from hornbook.tasks.reading.sentences import read_sentences, sentence_in, words_of
-from hornbook.tasks.records import DataSet, TaggedExample
+from hornbook.tasks.records import DataSet, Splits, TaggedExample
 from hornbook.tasks.schemes import Scheme, from_bio, repaired, scheme_of, to_bio
 
 if TYPE_CHECKING:
-    from hornbook.tasks.datasets import KnownDataSet, OwnLayout
+    from hornbook.tasks.datasets import KnownDataSet
     from hornbook.tasks.saved import SavedTask
     from hornbook.text.tokenizer import Tokenizer
 
@@ -64,14 +64,12 @@ class Tagging(TaskKind):
     measures: tuple[str, ...]  # entity_f1, or tag_accuracy
 
     @classmethod
-    def own_layout(cls, may_be_none: bool = False) -> "OwnLayout":
+    def own_layout(cls, may_be_none: bool = False) -> ColumnLayout:
         return OWN_TAGS
 
     @classmethod
-    def read_file(
-        cls, path: Path, entry: "KnownDataSet", requested: RequestedColumns, notes: Notes
-    ) -> list[TaggedExample]:
-        return cls.prepared({INPUTS: read_sentences(path, requested, notes)}, Notes())[0][INPUTS]
+    def read_file(cls, path: Path, entry: "KnownDataSet", notes: Notes) -> list[TaggedExample]:
+        return cls.prepared({INPUTS: read_sentences(path, notes)}, Notes())[0][INPUTS]
 
     @classmethod
     def from_fields(cls, key: str, fields: Mapping[str, Any]) -> TaggedExample | None:

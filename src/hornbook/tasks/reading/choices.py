@@ -3,18 +3,16 @@
 import re
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from hornbook.tasks.reading.content import read_text
-from hornbook.tasks.reading.delimited import plain_records
-from hornbook.tasks.reading.layout import Patterns, own_patterns
+from hornbook.tasks.reading.layout import Tables, TabularLayout, main_table
 from hornbook.tasks.reading.notes import Notes, RequestedColumns
-from hornbook.tasks.reading.rows import Row, Table, is_missing, read_table, table_of
-from hornbook.tasks.reading.tables import concatenated, find_column, main_table, named_roles
+from hornbook.tasks.reading.rows import Row, Table, is_missing, read_plain_table
+from hornbook.tasks.reading.tables import find_column
 from hornbook.tasks.reading.texts import key_of, plain
-from hornbook.tasks.records import ChoiceExample
+from hornbook.tasks.records import ChoiceExample, Splits
 
 CONTEXTS = ("context", "sent1", "question", "premise", "prompt", "stem", "text")
 BEGINNINGS = ("beginning", "sent2", "ctx_b")
@@ -23,48 +21,33 @@ CHOICES = ("choices", "endings", "options", "answers", "candidates")
 NUMBERED = re.compile(r"(ending|choice|option|answer|candidate)[ _-]?(\d+|[a-z])", re.IGNORECASE)
 
 
-@dataclass(frozen=True)
-class ChoiceLayout:
+@dataclass(frozen=True, kw_only=True)
+class ChoiceLayout(TabularLayout):
     """`unnamed`: column names for TSV files without a header, whose quotes are ordinary characters."""
 
-    files: Patterns = field(default_factory=own_patterns)
     unnamed: tuple[str, ...] = ()
-    folder: str = ""
-    takes_columns = True
 
-    def read(
-        self, paths: Mapping[str, list[Path]], requested: RequestedColumns, notes: Notes
-    ) -> dict[str, list[ChoiceExample]]:
-        tables = {split: concatenated([self._table(path, notes) for path in files]) for split, files in paths.items()}
-        return self.from_tables(tables, requested, notes)
-
-    def _table(self, path: Path, notes: Notes) -> Table:
+    def table(self, path: Path, notes: Notes) -> Table:
         if self.unnamed and path.suffix.lower() == ".tsv":
-            notes.tables.append(
-                table_of(plain_records(read_text(path, notes)), str(path), self.unnamed, self.unnamed[-1])
-            )
-            return notes.tables[-1]
-        return read_table(path, notes)
+            return read_plain_table(path, notes, self.unnamed, self.unnamed[-1])
+        return super().table(path, notes)
 
-    def from_tables(
-        self, tables: Mapping[str, Table], requested: RequestedColumns, notes: Notes
-    ) -> dict[str, list[ChoiceExample]]:
-        tables = {split: _flattened(table) for split, table in tables.items()}
-        columns = {split: _columns(table, split, requested) for split, table in tables.items() if table.rows}
-        if not columns:
-            raise ValueError(f"{next(iter(tables.values())).file} has no rows: check the file, or give another")
-        main = next(iter(columns.values()))
-        notes.roles = named_roles(main.context, main.beginning, main.label, main.key)
-        notes.log(main.described())
-        rows = {split: [_choices(row, columns[split]) for row in tables[split].rows] for split in columns}
-        split = main_table(tables)[0]
-        num_endings = Counter(len(endings) for endings, _ in rows[split] if endings).most_common(1)
+    def from_tables(self, tables: Tables, notes: Notes) -> Splits:
+        first, _ = main_table(tables)
+        tables = {split: _flattened(table) for split, table in tables.items() if table.rows}
+        columns = {split: _columns(table, split, notes.requested) for split, table in tables.items()}
+        main = columns[first]
+        notes.set_roles(text=main.context, pair=main.beginning, label=main.label, key=main.key)
+        named = {"context": main.context, "beginning": main.beginning, "label": main.label}
+        notes.log_columns(**named, endings=", ".join(main.endings))
+        rows = {split: [_choices(row, columns[split]) for row in table.rows] for split, table in tables.items()}
+        num_endings = Counter(len(endings) for endings, _ in rows[first] if endings).most_common(1)
         if not num_endings:
-            raise ValueError(f"{tables[split].file}: no row has endings; fill in the columns {', '.join(main.endings)}")
-        builder = _ExampleBuilder(num_endings[0][0], _first_number(rows, tables, columns, num_endings[0][0], notes))
+            raise ValueError(f"{tables[first].file}: no row has endings; fill in the columns {', '.join(main.endings)}")
+        num = num_endings[0][0]
+        builder = _ExampleBuilder(num, _first_number(rows, tables, columns, num, notes))
         return {
-            split: [example for example in builder.examples(tables[split], columns[split], rows[split], split, notes)]
-            for split in columns
+            split: builder.examples(table, columns[split], rows[split], split, notes) for split, table in tables.items()
         }
 
 
@@ -76,11 +59,6 @@ class _Columns:
     key: str | None
     endings: tuple[str, ...]  # one column of lists, or one column each
     is_list: bool
-
-    def described(self) -> str:
-        named = {"context": self.context, "beginning": self.beginning, "label": self.label}
-        endings = ", ".join(self.endings)
-        return "columns: " + ", ".join(f"{w} = '{c}'" for w, c in named.items() if c) + f", endings = '{endings}'"
 
 
 def _flattened(table: Table) -> Table:
@@ -199,11 +177,11 @@ class _ExampleBuilder:
 
 
 SWAG = ChoiceLayout(
-    {"train": ("train.csv",), "dev": ("val.csv", "dev.csv"), "test": ("test.csv",)},
+    files={"train": ("train.csv",), "dev": ("val.csv", "dev.csv"), "test": ("test.csv",)},
     folder="swag",
 )
 COMMONSENSEQA = ChoiceLayout(
-    {
+    files={
         "train": ("train_rand_split.jsonl", "train.jsonl"),
         "dev": ("dev_rand_split.jsonl", "dev.jsonl"),
         "test": ("test_rand_split_no_answers.jsonl", "test.jsonl"),
@@ -211,7 +189,7 @@ COMMONSENSEQA = ChoiceLayout(
     folder="commonsenseqa",
 )
 CODAH = ChoiceLayout(
-    {
+    files={
         "train": ("train.tsv", "full_data.tsv", "dataset.tsv", "data/full_data.tsv"),
         "dev": ("dev.tsv",),
         "test": ("test.tsv",),

@@ -7,14 +7,14 @@ are the typed ones, one per annotator, as the official score leaves out one anno
 answered "unknown", their answer is "".
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from hornbook.tasks.reading.content import JsonReader, read_text
-from hornbook.tasks.reading.layout import Patterns
-from hornbook.tasks.reading.notes import Notes, RequestedColumns
+from hornbook.tasks.reading.layout import Layout
+from hornbook.tasks.reading.notes import Notes
 from hornbook.tasks.reading.squad import RawQuestion, checked
 from hornbook.tasks.records import SpanExample
 
@@ -23,28 +23,15 @@ ENDING = "\nyes no"
 PLACES = {"yes": 1, "no": 5}  # offsets in ENDING
 
 
-@dataclass(frozen=True)
-class CoqaLayout:
-    files: Patterns
-    folder: str = "coqa"
-    takes_columns = False
-
-    def read(
-        self, paths: Mapping[str, list[Path]], requested: RequestedColumns, notes: Notes
-    ) -> dict[str, list[SpanExample]]:
+@dataclass(frozen=True, kw_only=True)
+class CoqaLayout(Layout):
+    def read_file(self, path: Path, split: str, notes: Notes) -> list[SpanExample]:
         notes.log(
             f"the {NUM_TURNS} previous turns are prepended to each question; 'yes' and 'no' are appended to the story; "
             "'unknown' means no answer"
         )
-        return {
-            split: [example for path in files for example in _read_file(path, split, notes)]
-            for split, files in paths.items()
-        }
-
-
-def _read_file(path: Path, split: str, notes: Notes) -> list[SpanExample]:
-    stories = JsonReader(str(path), notes).elements(read_text(path, notes))
-    return checked(_questions(stories, split, str(path), notes), split, str(path), True, notes)
+        stories = JsonReader(str(path), notes).elements(read_text(path, notes))
+        return checked(_questions(stories, split, str(path), notes), split, str(path), True, notes)
 
 
 def _questions(stories: list[Any], split: str, file: str, notes: Notes) -> Iterator[RawQuestion]:
@@ -135,5 +122,6 @@ def _word(answer: dict) -> str:
 
 
 COQA = CoqaLayout(
-    {split: (f"coqa-{split}-v1.0.json", f"coqa*{split}*.json", f"{split}.json") for split in ("train", "dev")}
+    files={split: (f"coqa-{split}-v1.0.json", f"coqa*{split}*.json", f"{split}.json") for split in ("train", "dev")},
+    folder="coqa",
 )

@@ -8,9 +8,8 @@ from hornbook.tasks.kinds import KINDS
 from hornbook.tasks.reading.notes import Notes
 from hornbook.tasks.reading.split import hold_out
 from hornbook.tasks.reading.texts import sorted_labels
-from hornbook.tasks.records import SPLITS, DataSet, Example
+from hornbook.tasks.records import SPLITS, DataSet, Example, Splits
 
-Splits = dict[str, list[Example]]
 REASONS = ("empty_file", "unreadable", *LEFT_OUT_OF_TRAINING)
 
 

@@ -5,7 +5,7 @@ import datetime
 import itertools
 import re
 import shlex
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import Any, Literal
 
 from hornbook.tasks.reading.notes import RequestedColumns
@@ -291,13 +291,6 @@ def _values(table: Table, column: str) -> list[Any]:
 def _sample(table: Table, column: str) -> list[Any]:
     values = _values(table, column)
     return values[:: max(1, len(values) // SAMPLE)]
-
-
-def roles_of(columns: Columns) -> Mapping[str, str]:
-    """Column by role, named as the option that sets it (text, pair, label); `key` is the column of example
-    identifiers."""
-    named = {"text": columns.text, "pair": columns.pair, "label": columns.label or ",".join(columns.labels)}
-    return {role: column for role, column in (named | {"key": columns.key}).items() if column}
 
 
 def several_columns(table: Table, role: str, candidates: list[str]) -> ValueError:

@@ -2,11 +2,17 @@
 
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import ClassVar
 
-from hornbook.tasks.reading.rows import FORMATS
+from hornbook.tasks.reading.notes import Notes
+from hornbook.tasks.reading.rows import FORMATS, Row, Table, read_table
+from hornbook.tasks.records import Example, Splits
 
 Patterns = Mapping[str, Sequence[str]]  # for each split, file names or patterns; the first that exists is used
+Paths = Mapping[str, list[Path]]  # the files of each split
+Tables = Mapping[str, Table]  # the table of each split
 
 SPLIT_NAMES = {"train": ("train", "training"), "dev": ("dev", "validation", "valid", "val", "eval"), "test": ("test",)}
 SHARD = re.compile(r"-\d+-of-\d+\.")
@@ -25,7 +31,60 @@ def own_patterns(suffixes: Sequence[str] = FORMATS) -> Patterns:
     }
 
 
-def find_splits(path: Path, patterns: Patterns, inner: str = "") -> dict[str, list[Path]]:
+@dataclass(frozen=True, kw_only=True)
+class Layout:
+    """How the files of a data set are found and read. `folder`: name of the subfolder where they may be."""
+
+    files: Patterns = field(default_factory=own_patterns)
+    folder: str = ""
+    takes_columns: ClassVar[bool] = False  # the user may name columns
+
+    def read(self, paths: Paths, notes: Notes) -> Splits:
+        return {
+            split: [example for path in files for example in self.read_file(path, split, notes)]
+            for split, files in paths.items()
+        }
+
+    def read_file(self, path: Path, split: str, notes: Notes) -> Sequence[Example]:
+        raise NotImplementedError
+
+
+@dataclass(frozen=True, kw_only=True)
+class TabularLayout(Layout):
+    """Tables, as files or in memory; several files of a split are concatenated."""
+
+    takes_columns = True
+
+    def read(self, paths: Paths, notes: Notes) -> Splits:
+        tables = {split: _concatenated([self.table(path, notes) for path in files]) for split, files in paths.items()}
+        return self.from_tables(tables, notes)
+
+    def table(self, path: Path, notes: Notes) -> Table:
+        return read_table(path, notes)
+
+    def from_tables(self, tables: Tables, notes: Notes) -> Splits:
+        raise NotImplementedError
+
+
+def _concatenated(tables: list[Table]) -> Table:
+    if len(tables) == 1:
+        return tables[0]
+    rows = [
+        Row(f"{Path(table.file).name} {row.place}", row.fields, row.broken) for table in tables for row in table.rows
+    ]
+    columns = list(dict.fromkeys(column for table in tables for column in table.columns))
+    return Table(f"{tables[0].file} and {len(tables) - 1} more", columns, rows)
+
+
+def main_table(tables: Tables) -> tuple[str, Table]:
+    """(split, table) that determines the columns of all splits: the first with rows, which is train if there is one."""
+    split, table = next(((split, table) for split, table in tables.items() if table.rows), next(iter(tables.items())))
+    if not table.rows:
+        raise ValueError(f"{table.file} has no rows: check the file, or give another")
+    return split, table
+
+
+def find_splits(path: Path, patterns: Patterns, inner: str = "") -> Paths:
     """The files of each split. For a file, its split is inferred from its name; in a folder without matching files, its
     subfolder `inner` is searched too."""
     if not path.exists():

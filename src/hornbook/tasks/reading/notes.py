@@ -1,4 +1,5 @@
-"""What a reader records while reading: problems, messages about what it inferred, the files it opened."""
+"""What a reader is asked for (columns, format), and what it records: problems, messages about what it inferred, the files
+it opened."""
 
 import codecs
 from collections.abc import Mapping
@@ -35,6 +36,23 @@ class Format:
                 ) from None
 
 
+@dataclass(frozen=True)
+class RequestedColumns:
+    """The columns that the user named; None: inferred. `trained`: the columns, by role, that the run was trained on;
+    they are used where the user names none, and a table without them is refused."""
+
+    text: str | None = None
+    pair: str | None = None
+    label: str | None = None
+    trained: Mapping[str, str] = field(default_factory=dict)
+
+    def __bool__(self) -> bool:
+        return any((self.text, self.pair, self.label))
+
+    def column(self, role: str) -> str | None:
+        return getattr(self, role) or self.trained.get(role)
+
+
 @dataclass
 class Notes:
     """With `strict`, the first problem raises `ValueError`; otherwise problems are counted."""
@@ -42,6 +60,7 @@ class Notes:
     strict: bool = False
     needs_labels: bool = True  # False for inputs to predict, where a missing label is not a problem
     format: Format = Format()
+    requested: RequestedColumns = RequestedColumns()
     problems: Problems = field(default_factory=Problems)
     messages: list[str] = field(default_factory=list)
     files: list[str] = field(default_factory=list)
@@ -71,23 +90,13 @@ class Notes:
         place = self.places.get((split, key), f"example {key}")
         self.problem(kind, self.file_of.get(split, split), place, detail, count)
 
+    def set_roles(self, **columns: str | None) -> None:
+        """Records which column is the text, pair, label and key."""
+        self.roles = {role: column for role, column in columns.items() if column}
+
+    def log_columns(self, more: str = "", **columns: str | None) -> None:
+        self.log("columns: " + ", ".join(f"{what} = '{name}'" for what, name in columns.items() if name) + more)
+
     def log(self, message: str) -> None:
         if message not in self.messages:
             self.messages.append(message)
-
-
-@dataclass(frozen=True)
-class RequestedColumns:
-    """The columns that the user named; None: inferred. `trained`: the columns, by role, that the run was trained on;
-    they are used where the user names none, and a table without them is refused."""
-
-    text: str | None = None
-    pair: str | None = None
-    label: str | None = None
-    trained: Mapping[str, str] = field(default_factory=dict)
-
-    def __bool__(self) -> bool:
-        return any((self.text, self.pair, self.label))
-
-    def column(self, role: str) -> str | None:
-        return getattr(self, role) or self.trained.get(role)

@@ -10,7 +10,7 @@ from hornbook.tasks.reading.layout import SPLIT_NAMES, find_splits, no_files_mes
 from hornbook.tasks.reading.notes import Format, Notes, RequestedColumns
 from hornbook.tasks.reading.rows import FORMATS, Table, in_memory
 from hornbook.tasks.reading.split import HELD_OUT
-from hornbook.tasks.records import SPLITS, DataSet, Example
+from hornbook.tasks.records import SPLITS, DataSet, Splits
 
 
 def read(
@@ -43,15 +43,12 @@ def read(
     """
     if isinstance(data, DataSet):
         return data
-    entry, requested, notes = (
-        known(task),
-        RequestedColumns(text, pair, label, trained or {}),
-        Notes(strict, format=Format(delimiter, encoding)),
-    )
+    entry, requested = known(task), RequestedColumns(text, pair, label, trained or {})
+    notes = Notes(strict, format=Format(delimiter, encoding), requested=requested)
     if isinstance(data, str | Path):
-        splits = _from_files(entry, Path(data).expanduser(), requested, notes, default_split)
+        splits = _from_files(entry, Path(data).expanduser(), notes, default_split)
     else:
-        splits = entry.own_layout.from_tables(_tables(data, notes, default_split), requested, notes)
+        splits = entry.own_layout.from_tables(_tables(data, notes, default_split), notes)
     return finished(entry, splits, notes, seed=seed, held_out=held_out)
 
 
@@ -69,9 +66,7 @@ def _tables(data: Any, notes: Notes, default_split: str) -> dict[str, Table]:
     return dict(sorted(tables.items(), key=lambda item: SPLITS.index(item[0])))
 
 
-def _from_files(
-    entry: KnownDataSet, path: Path, requested: RequestedColumns, notes: Notes, default_split: str
-) -> dict[str, list[Example]]:
+def _from_files(entry: KnownDataSet, path: Path, notes: Notes, default_split: str) -> Splits:
     layout = entry.layout
     paths = find_splits(path, layout.files, layout.folder)
     if not paths or (path.is_file() and not _fits(path, layout.files)):
@@ -81,12 +76,12 @@ def _from_files(
         raise ValueError(no_files_message(path, entry.layout.files, layout.files))
     if path.is_file() and "train" in paths and "train" not in path.name.lower():
         paths = {default_split: paths["train"]}
-    if requested and not layout.takes_columns:
+    if notes.requested and not layout.takes_columns:
         raise ValueError(
             f"{entry.name} has a fixed layout: leave out --text, --pair and --label (text=, pair=, label=)"
         )
     notes.file_of.update({split: str(files[0]) for split, files in paths.items()})
-    return layout.read(paths, requested, notes)
+    return layout.read(paths, notes)
 
 
 def _fits(path: Path, files: dict) -> bool:

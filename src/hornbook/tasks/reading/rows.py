@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from hornbook.tasks.reading.content import LIST_OF_DATA, JsonReader, decoded, read_text, without_surrogates
-from hornbook.tasks.reading.delimited import dialect_for, records
+from hornbook.tasks.reading.delimited import dialect_for, plain_records, records
 from hornbook.tasks.reading.notes import Notes
 
 FORMATS = (".csv", ".tsv", ".jsonl", ".json", ".parquet", ".xlsx")
@@ -72,6 +72,12 @@ class Table:
 
 def read_table(path: Path, notes: Notes) -> Table:
     notes.tables.append(_table_in(path, notes))
+    return notes.tables[-1]
+
+
+def read_plain_table(path: Path, notes: Notes, unnamed: Sequence[str], header_has: str) -> Table:
+    """A tab-separated table whose quotes are ordinary characters; see `table_of`."""
+    notes.tables.append(table_of(plain_records(read_text(path, notes)), str(path), unnamed, header_has))
     return notes.tables[-1]
 
 

@@ -1,13 +1,13 @@
 """Questions about passages: SQuAD 1.1 and 2.0, and data sets published in the same JSON layout."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from hornbook.tasks.reading.content import JsonReader, read_text
-from hornbook.tasks.reading.layout import Patterns
-from hornbook.tasks.reading.notes import Notes, RequestedColumns
+from hornbook.tasks.reading.layout import Layout, Patterns
+from hornbook.tasks.reading.notes import Notes
 from hornbook.tasks.records import SpanExample
 
 
@@ -25,20 +25,12 @@ class RawQuestion:
     broken: tuple[str, str] | None = None  # the kind of problem and its detail
 
 
-@dataclass(frozen=True)
-class SquadLayout:
-    files: Patterns
+@dataclass(frozen=True, kw_only=True)
+class SquadLayout(Layout):
     may_be_none: bool = False
-    folder: str = ""
-    takes_columns = False
 
-    def read(
-        self, paths: Mapping[str, list[Path]], requested: RequestedColumns, notes: Notes
-    ) -> dict[str, list[SpanExample]]:
-        return {
-            split: [example for path in files for example in read_squad(path, split, self.may_be_none, notes)]
-            for split, files in paths.items()
-        }
+    def read_file(self, path: Path, split: str, notes: Notes) -> list[SpanExample]:
+        return read_squad(path, split, self.may_be_none, notes)
 
 
 def read_squad(path: Path, split: str, may_be_none: bool, notes: Notes) -> list[SpanExample]:
@@ -157,9 +149,11 @@ def _files(version: str) -> Patterns:
     }
 
 
-SQUAD = SquadLayout(_files("1.1"), folder="squad")
-SQUAD2 = SquadLayout(_files("2.0"), may_be_none=True, folder="squad2")
+SQUAD = SquadLayout(files=_files("1.1"), folder="squad")
+SQUAD2 = SquadLayout(files=_files("2.0"), folder="squad2", may_be_none=True)
 KORQUAD = SquadLayout(
-    {split: (f"KorQuAD_v1.0_{split}.json", f"KorQuAD*{split}*.json", f"{split}.json") for split in ("train", "dev")},
+    files={
+        split: (f"KorQuAD_v1.0_{split}.json", f"KorQuAD*{split}*.json", f"{split}.json") for split in ("train", "dev")
+    },
     folder="korquad",
 )

@@ -24,11 +24,6 @@ class Columns:
     key: str | None = None
     labels: tuple[str, ...] = ()
 
-    def described(self) -> str:
-        label = ", ".join(f"'{name}'" for name in self.labels) or (self.label and f"'{self.label}'")
-        named = {"text": f"'{self.text}'", "pair": self.pair and f"'{self.pair}'", "label": label}
-        return "columns: " + ", ".join(f"{what} = {column}" for what, column in named.items() if column)
-
 
 def text_examples(
     table: Table, columns: Columns, split: str, parse: Callable[[Any], Label | None], notes: Notes
