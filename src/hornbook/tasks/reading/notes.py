@@ -1,5 +1,4 @@
-"""What a reader is asked for (columns, format), and what it records: problems, messages about what it inferred, the files
-it opened."""
+"""What a reader is asked for (columns, format), and what it records: problems, messages, the files it opened."""
 
 import codecs
 from collections.abc import Mapping
