@@ -9,19 +9,18 @@ from hornbook.report.plots.drawing import Picture, picture
 from hornbook.report.plots.errors import confusion_figure, heads_figure, scatter_figure
 from hornbook.report.plots.learning import curves_figure, has_curves, learning_figure
 from hornbook.report.rendering import Table, write_page
-from hornbook.report.run import NOT_LOSSES, RunRecord, Stage, number
+from hornbook.report.run import NOT_LOSSES, Stage, number
 from hornbook.report.several import several_sections
 
 MOST_TALLIES = 60
 MOST_MISTAKES = 12
 
 
-def write_finetuned_page(record: RunRecord) -> Path:
+def write_finetuned_page(run: FinetunedRun) -> Path:
     """Writes `report.html` into the folder of a fine-tuning run and returns its path.
 
     Where there is data for them, also writes `curves.png` and `confusion.png` (`scatter.png` for regression).
     """
-    run = FinetunedRun(record)
     order, mistakes = run.task_kind.mistakes(run.predictions, MOST_MISTAKES)
     return write_page(
         run.folder,
@@ -50,7 +49,7 @@ def _about(run: FinetunedRun) -> str:
     start = "trained from random weights, architecture of" if run.is_from_scratch else "fine-tuned from"
     size = finetuned.size_in_words(run.run.get("parameters"), run.run.get("trained_parameters"), " parameters")
     version = f"hornbook {run.run['hornbook']}" if "hornbook" in run.run else ""
-    distilled = f"distilled from {run.record.teacher}" if run.record.teacher else ""
+    distilled = f"distilled from {run.teacher}" if run.teacher else ""
     return " · ".join(filter(None, (f"{start} {run.model}", distilled, size, version, str(run.folder))))
 
 
@@ -76,7 +75,7 @@ def _stage_curves(stage: Stage) -> Picture | None:
 def _curves_title(run: FinetunedRun) -> str:
     if not run.earlier_stages:
         return "Learning curves"
-    terms = [name for name in (run.record.train or [{}])[0] if name not in NOT_LOSSES]
+    terms = [name for name in (run.train or [{}])[0] if name not in NOT_LOSSES]
     return f"Stage {run.num_stages} of {run.num_stages}" + (f": {', '.join(terms)}" if terms else "")
 
 

@@ -8,6 +8,7 @@ from hornbook.files import read_json, refusing_damage
 from hornbook.report import wording
 from hornbook.report.comparison import is_comparison, write_comparison_page
 from hornbook.report.experiment import is_experiment, write_experiment_page
+from hornbook.report.finetuned import FinetunedRun, load_run
 from hornbook.report.finetuned_page import write_finetuned_page
 from hornbook.report.plots.drawing import picture
 from hornbook.report.plots.learning import curves_figure
@@ -37,8 +38,8 @@ def write_report(folder: str | Path) -> Path:
         ):
             if is_kind(folder):
                 return write(folder)
-        record = RunRecord.load(folder)
-        return write_finetuned_page(record) if record.is_of_task else _write_run_page(record)
+        run = load_run(folder)
+        return write_finetuned_page(run) if isinstance(run, FinetunedRun) else _write_run_page(run)
 
 
 def _write_run_page(record: RunRecord) -> Path:

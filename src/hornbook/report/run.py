@@ -9,6 +9,7 @@ import shlex
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
+from typing import Self
 
 import numpy as np
 
@@ -40,7 +41,7 @@ class RunRecord:
     state: dict = field(default_factory=dict)
 
     @classmethod
-    def load(cls, folder: str | Path) -> "RunRecord":
+    def load(cls, folder: str | Path) -> Self:
         folder = Path(folder)
         if is_exported(folder):
             raise ValueError(f"{folder} is an exported model, not a run: describe it with hornbook info {folder}")

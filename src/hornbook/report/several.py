@@ -42,11 +42,10 @@ class Scored:
         return any(number(row.get("score")) > 1.5 for row in self.rows)
 
     def format_score(self, value: object) -> str:
-        return wording.score(self.decided_by, number(value), self.in_percent)
+        return wording.score(self.decided_by, value, self.in_percent)
 
     def interval_words(self, row: dict) -> str:
-        known = {"value": number(row.get("score")), "low": number(row.get("low")), "high": number(row.get("high"))}
-        return wording.score_with_interval(self.decided_by, known, self.in_percent)
+        return wording.score_with_interval(self.decided_by, row | {"value": row["score"]}, self.in_percent)
 
 
 def read_tries(folder: str | Path) -> Scored | None:

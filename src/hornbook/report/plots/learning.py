@@ -188,7 +188,7 @@ def _mark_events(axes: Axes, record: RunRecord, label: str | None = None) -> Non
 @in_style
 def learning_figure(run: FinetunedRun) -> Figure:
     """Training and dev loss and, after the first validation, the dev scores; the best step is marked."""
-    named = [name for name in (run.record.last_validation or {}) if name not in NOT_SCORES]
+    named = [name for name in (run.last_validation or {}) if name not in NOT_SCORES]
     names = sorted(named, key=lambda name: name != run.decided_by)[:MOST_SCORES]  # the one that selects models first
     panels = [partial(_draw_task_loss, run)]
     return grid_of([*panels, partial(_draw_task_scores, run, names)] if names else panels, height=3.3)
@@ -196,18 +196,18 @@ def learning_figure(run: FinetunedRun) -> Figure:
 
 def _draw_task_loss(run: FinetunedRun, axes: Axes) -> None:
     axes.set_title("Loss")
-    _fit_height(axes, _draw_train_and_validation(axes, run.record, "loss", "dev"))
+    _fit_height(axes, _draw_train_and_validation(axes, run, "loss", "dev"))
     _mark_best(axes, run)
 
 
 def _draw_task_scores(run: FinetunedRun, names: list[str], axes: Axes) -> None:
     axes.set_title("Scores on dev")
-    at = run.record.column("validation", "step")
+    at = run.column("validation", "step")
     shades = (ORANGE, GREEN, BLUE, INK)
     for number, (name, shade) in enumerate(zip(names, shades, strict=False)):
         width, see_through = (1.9, 1.0) if number == 0 else (1.1, 0.75)
         label = wording.measure(name) + (" (model selection)" if number == 0 and len(names) > 1 else "")
-        values = run.record.column("validation", name)
+        values = run.column("validation", name)
         axes.plot(at, values, "o-", color=shade, linewidth=width, alpha=see_through, markersize=4, label=label)
     best = run.best_validation
     if best is not None and names[0] in best:
@@ -225,9 +225,9 @@ def _mark_best(axes: Axes, run: FinetunedRun) -> None:
     best = run.best_validation
     if best is not None:
         axes.axvline(best["step"], **DASHED, label=f"best, step {best['step']:,}")
-    steps_below(axes, run.record.step)
+    steps_below(axes, run.step)
     show_legend(axes)
 
 
 def has_curves(run: FinetunedRun) -> bool:
-    return bool(np.isfinite(run.record.column("train", "loss")).any() or run.record.validations)
+    return bool(np.isfinite(run.column("train", "loss")).any() or run.validations)
