@@ -350,14 +350,13 @@ def test_the_curve_by_number_of_labels(tmp_path):
 
 def test_scores_in_percent_and_correlations(tmp_path):
     tries = [{"name": "a", "lr": 1e-4, "seed": 0, "score": 71.5, "low": 70.0, "high": 73.0}]
-    folder = write_tries(tmp_path / "spans", decided_by="f1", tries=tries, best="a", median=None, spread=None)
+    tries[0] |= {"degenerate": None, "seconds": 75.0}
+    folder = write_tries(tmp_path / "spans", decided_by="f1", tries=tries, best="a", median=71.5, spread=0.0)
     assert "71.5% (70.0% to 73.0%)" in Page(write_report(folder)).text
     tries[0] |= {"score": 0.53, "low": 0.5, "high": None}
-    folder = write_tries(
-        tmp_path / "cola", decided_by="matthews", tries=tries, best="a", median=0.53, spread=[0.5, 0.6]
-    )
+    folder = write_tries(tmp_path / "cola", decided_by="matthews", tries=tries, best="a", median=0.53, spread=0.05)
     page = Page(write_report(folder))
-    assert "from 0.500 to 0.600" in page.text and "median 0.530" in page.text
+    assert "spread 0.050" in page.text and "median 0.530" in page.text
 
 
 def test_tries_without_a_score_are_refused(tmp_path):

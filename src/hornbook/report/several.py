@@ -79,9 +79,9 @@ def about_several(folder: Path) -> dict:
     if tries is not None:
         found |= {"tries": tries.about}
         for row in tries.rows:
-            mark = ", degenerate" if row.get("degenerate") else ""
-            found["in_words"].append((str(row.get("name", "")), tries.interval_words(row) + mark))
-        found["in_words"].append(("best", str(tries.about.get("best") or "")))
+            mark = ", degenerate" if row["degenerate"] else ""
+            found["in_words"].append((row["name"], tries.interval_words(row) + mark))
+        found["in_words"].append(("best", tries.about["best"]))
     if curve is not None:
         found |= {"curve": curve.about}
         for row in curve.rows:
@@ -131,32 +131,27 @@ def draw_curve(folder: Path, curve: Scored) -> "Picture":
 
 def _summary(tries: Scored) -> str:
     about, bad = tries.about, sum(bool(each.get("degenerate")) for each in tries.rows)
-    parts = [f"best {about['best']}"] if about.get("best") else []
-    if number(about.get("median")) == number(about.get("median")):
-        parts.append(f"median {tries.format_score(about['median'])}")
-    spread = about.get("spread")
-    if isinstance(spread, list | tuple) and len(spread) == 2:
-        parts.append(f"from {tries.format_score(spread[0])} to {tries.format_score(spread[1])}")
-    elif number(spread) == number(spread):
-        parts.append(f"spread {tries.format_score(spread)}")
-    parts.append(f"{bad} of {len(tries.rows)} degenerate" if bad else "none degenerate")
+    parts = [
+        f"best {about['best']}",
+        f"median {tries.format_score(about['median'])}",
+        f"spread {tries.format_score(about['spread'])}",
+        f"{bad} of {len(tries.rows)} degenerate" if bad else "none degenerate",
+    ]
     return f"By {wording.measure(tries.decided_by)} on dev: {'; '.join(parts)}."
 
 
 def _tries_table(tries: Scored) -> Table:
-    rows = []
-    for each in tries.rows:
-        seconds = number(each.get("seconds"))
-        rows.append(
-            (
-                str(each.get("name", "")) + (" ★" if each.get("name") == tries.about.get("best") else ""),
-                f"{number(each.get('lr')):g}",
-                str(each.get("seed", "")),
-                tries.interval_words(each),
-                wording.duration(seconds) if seconds == seconds else "",
-                f"degenerate: {each['degenerate']}" if each.get("degenerate") else "",
-            )
+    rows = [
+        (
+            each["name"] + (" ★" if each["name"] == tries.about["best"] else ""),
+            f"{each['lr']:g}",
+            str(each["seed"]),
+            tries.interval_words(each),
+            wording.duration(each["seconds"]),
+            f"degenerate: {each['degenerate']}" if each["degenerate"] else "",
         )
+        for each in tries.rows
+    ]
     return Table(("try", "learning rate", "seed", "score, 95% interval", "time", ""), rows)
 
 

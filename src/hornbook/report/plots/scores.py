@@ -2,6 +2,7 @@
 models against their latency."""
 
 import math
+from operator import itemgetter
 from pathlib import Path
 
 import numpy as np
@@ -38,16 +39,16 @@ SMALLEST_DOT, LARGEST_DOT = 40, 900  # in points squared
 def tries_figure(found: Scored) -> Figure:
     """Scores with intervals, by learning rate (search) or by seed (restarts); degenerate runs are marked with a
     cross."""
-    is_search = found.about.get("kind") == "search"
-    rows = sorted(found.rows, key=lambda row: number(row.get("lr"))) if is_search else found.rows
+    is_search = found.about["kind"] == "search"
+    rows = sorted(found.rows, key=itemgetter("lr")) if is_search else found.rows
     measure, what = wording.capital(wording.measure(found.decided_by)), "learning rates" if is_search else "restarts"
     figure, axes = new_plot(f"{measure} on dev, {len(rows)} {what}", max(4.6, 0.62 * len(rows) + 2.4), 3.4)
     for place, row in enumerate(rows):
         value, low, high = (number(row.get(name)) for name in ("score", "low", "high"))
         marker, shade, size, label = "o", BLUE, 7, ""
-        if "name" in row and row["name"] == found.about.get("best"):
+        if row["name"] == found.about["best"]:
             marker, shade, size, label = "*", ORANGE, 14, "best"
-        if row.get("degenerate"):
+        if row["degenerate"]:
             marker, shade, size, label = "x", INK, 8, "degenerate"
         edge = 2 if marker == "x" else 0
         axes.plot([place, place], [low, high], color=shade, linewidth=2.2, alpha=0.45, solid_capstyle="round")
@@ -55,10 +56,10 @@ def tries_figure(found: Scored) -> Figure:
         axes.plot(
             place, value, marker, color=shade, markersize=size, markeredgewidth=edge, label=label if is_new else None
         )
-    median = number(found.about.get("median"))
-    if not is_search and math.isfinite(median):
+    if not is_search:
+        median = found.about["median"]
         axes.axhline(median, **DASHED, label=f"median {found.format_score(median)}")
-    names = [short_power(number(row.get("lr"))) if is_search else str(row.get("seed", i)) for i, row in enumerate(rows)]
+    names = [short_power(row["lr"]) if is_search else str(row["seed"]) for row in rows]
     axes.set_xticks(range(len(rows)), names)
     axes.set_xlim(-0.6, len(rows) - 0.4)
     axes.set_xlabel("learning rate" if is_search else "seed")

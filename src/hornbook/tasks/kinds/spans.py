@@ -182,15 +182,15 @@ class Spans(TaskKind):
         )
 
     def decode(self, outputs: Outputs, features: Features, examples: Sequence[SpanExample]) -> list[SpanPrediction]:
-        windows: list[list[int]] = [[] for _ in examples]
-        for sequence, owner in enumerate(features.owners.tolist()):
-            windows[owner].append(sequence)
-        return [
-            self._answer(example.passage, [(outputs[i], features.places[i]) for i in numbers])
-            for example, numbers in zip(examples, windows, strict=True)
-        ]
+        windows: list[list[tuple[np.ndarray, Window]]] = [[] for _ in examples]
+        for owner, *window in zip(features.owners.tolist(), outputs, features.places, strict=True):
+            windows[owner].append(window)
+        return self.thresholded(
+            [self._answer(example.passage, found) for example, found in zip(examples, windows, strict=True)]
+        )
 
     def _answer(self, passage: str, windows: list[tuple[np.ndarray, Window]]) -> SpanPrediction:
+        """The best span, whatever the score of "no answer"."""
         candidates = np.concatenate([self._candidates(logits, place) for logits, place in windows])
         none_scores = [none_score(logits, self.output.answerable) for logits, _ in windows]
         order = np.argsort(-candidates[:, 0], kind="stable")
@@ -209,10 +209,7 @@ class Spans(TaskKind):
         probabilities = softmax(np.array([score for score, *_ in best]))
         n_best = tuple(Answer(*each[1:], float(p)) for each, p in zip(best, probabilities, strict=True))
         no_answer = min(none_scores) - (0.0 if self.output.answerable else best[0][0])
-        first = n_best[0]
-        if self.or_none and no_answer > self.threshold:
-            return SpanPrediction("", 0, 0, no_answer, n_best)
-        return SpanPrediction(first.text, first.start, first.end, no_answer, n_best)
+        return SpanPrediction(n_best[0].text, n_best[0].start, n_best[0].end, no_answer, n_best)
 
     def _candidates(self, logits: np.ndarray, place: Window) -> np.ndarray:
         """(score, start, end) of the best spans of a window; start and end in characters of the passage."""
