@@ -14,7 +14,7 @@ from hornbook.report.plots.drawing import picture
 from hornbook.report.plots.learning import curves_figure
 from hornbook.report.prompted import is_prompted, write_prompted_page
 from hornbook.report.rendering import Table, write_page
-from hornbook.report.run import RunRecord, number
+from hornbook.report.run import RunRecord
 from hornbook.report.several import is_several, write_several_page
 
 
@@ -79,19 +79,16 @@ def _about(record: RunRecord) -> str:
 
 def _sample(sample: dict, mask: str) -> dict:
     """The text split at the mask, the masked word, and (token, probability) of each prediction."""
-    guesses = []
-    for guess in sample.get("guesses", []):
-        if isinstance(guess, dict):
-            share = number(guess.get("probability"))
-            share = min(1.0, max(0.0, share)) if math.isfinite(share) else 0.0
-            guesses.append((_bare(guess.get("token", "")), share))
-    parts = str(sample.get("text", "")).split(mask)
-    return {"parts": parts, "answer": _bare(sample.get("answer", "")), "guesses": guesses}
+    guesses = [
+        (_bare(guess["token"]), guess["probability"] if math.isfinite(guess["probability"]) else 0.0)
+        for guess in sample["guesses"]
+    ]
+    return {"parts": sample["text"].split(mask), "answer": _bare(sample["answer"]), "guesses": guesses}
 
 
-def _bare(token: object) -> str:
+def _bare(token: str) -> str:
     """A token without the word-boundary marker (Ġ or ▁) of some tokenizers."""
-    return str(token).lstrip("Ġ▁ ").rstrip() or str(token)
+    return token.lstrip("Ġ▁ ").rstrip() or token
 
 
 def _mask_token(record: RunRecord) -> str:
