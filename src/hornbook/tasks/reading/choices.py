@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from hornbook.tasks.reading.layout import Tables, TabularLayout, main_table
-from hornbook.tasks.reading.notes import Notes, RequestedColumns
+from hornbook.tasks.reading.notes import Defect, Notes, RequestedColumns
 from hornbook.tasks.reading.rows import Row, Table, is_missing, read_plain_table
 from hornbook.tasks.reading.tables import find_column
 from hornbook.tasks.reading.texts import key_of, plain
@@ -147,11 +147,11 @@ class _ExampleBuilder:
             padded = (*endings, *[""] * self.num_endings)[: self.num_endings]
             label = label if label is not None and label < self.num_endings else None
             context, beginning = (plain(row.fields.get(name)).strip() for name in (columns.context, columns.beginning))
-            if problem is None or not notes.should_drop(problem[0], split, table.file, row.place, problem[1]):
+            if notes.keeps(problem, split, table.file, row.place):
                 found.append(ChoiceExample(key, context, padded, beginning, label))
         return found
 
-    def _problem(self, row: Row, endings: tuple[str, ...], columns: _Columns) -> tuple[str, str] | None:
+    def _problem(self, row: Row, endings: tuple[str, ...], columns: _Columns) -> Defect | None:
         if len(endings) != self.num_endings or not all(endings):
             num = sum(map(bool, endings))
             return "bad_endings", f"{num} endings, but most rows have {self.num_endings}"
@@ -159,9 +159,7 @@ class _ExampleBuilder:
             return "empty_text", "the context is empty"
         return None
 
-    def _label(
-        self, cell: Any, endings: tuple[str, ...], names: tuple[str, ...]
-    ) -> tuple[int | None, tuple[str, str] | None]:
+    def _label(self, cell: Any, endings: tuple[str, ...], names: tuple[str, ...]) -> tuple[int | None, Defect | None]:
         if is_missing(cell):
             return None, ("no_label", "the label is empty")
         label = plain(cell).strip()

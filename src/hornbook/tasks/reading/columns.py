@@ -10,7 +10,7 @@ from typing import Any
 
 from hornbook.tasks.reading.content import read_text
 from hornbook.tasks.reading.layout import Layout, Paths, Patterns, Tables, TabularLayout, own_patterns
-from hornbook.tasks.reading.notes import Notes
+from hornbook.tasks.reading.notes import Defect, Notes
 from hornbook.tasks.reading.rows import FORMATS, Row, Table, is_missing, read_table
 from hornbook.tasks.reading.tables import find_column
 from hornbook.tasks.reading.texts import key_of, name_of
@@ -62,17 +62,15 @@ class ColumnLayout(TabularLayout):
             if split.startswith("test") and width == words_column + 1:
                 yield example
                 continue
+            problem = None
             short = next((index for index, row in enumerate(rows) if not _has(row, column, width, is_conllu)), None)
-            if short is None:
-                tags = tuple(row[column] for row in rows)
-                is_hidden = is_conllu and set(tags) == {"_"}
-                needs_tags = is_hidden and not split.startswith("test")
-                if needs_tags and notes.should_drop("no_label", split, str(path), f"line {place}", "no word has a tag"):
-                    continue
-                yield replace(example, tags=None if is_hidden else tags)
-                continue
-            detail = f"'{words[short]}' has no tag: its line has {len(rows[short])} columns"
-            if not notes.should_drop("bad_row", split, str(path), f"line {place + short}", detail):
+            if short is not None:
+                problem = ("bad_row", f"'{words[short]}' has no tag: its line has {len(rows[short])} columns")
+            elif is_conllu and all(row[column] == "_" for row in rows):
+                problem = None if split.startswith("test") else ("no_label", "no word has a tag")
+            else:
+                example = replace(example, tags=tuple(row[column] for row in rows))
+            if notes.keeps(problem, split, str(path), f"line {place + (short or 0)}"):
                 yield example
 
 
@@ -193,14 +191,12 @@ def table_examples(table: Table, split: str, notes: Notes) -> list[TaggedExample
         key = key_of(row, key_column, number)
         notes.places[split, key] = row.place
         example, problem = _tagged(row, key, words_column, tags_column)
-        if problem is None or not notes.should_drop(problem[0], split, table.file, row.place, problem[1]):
+        if notes.keeps(problem, split, table.file, row.place):
             found.append(example)
     return found
 
 
-def _tagged(
-    row: Row, key: str, words_column: str, tags_column: str | None
-) -> tuple[TaggedExample, tuple[str, str] | None]:
+def _tagged(row: Row, key: str, words_column: str, tags_column: str | None) -> tuple[TaggedExample, Defect | None]:
     words = as_words(row.fields.get(words_column))
     tags = row.fields.get(tags_column) if tags_column else None
     if row.broken:

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from hornbook.tasks.reading.rows import Table
 
 OF_LABELS = ("no_label", "bad_number", "bad_choice", "bad_tags", "no_span")  # problems of labels, not of inputs
+Defect = tuple[str, str]  # of a row: the kind of problem and its detail
 HARMLESS = ("byte_order_mark", "carriage_return")  # they lose no content, and published files have them
 
 
@@ -76,13 +77,13 @@ class Notes:
             )
         self.problems.add(Problem(kind, file, place, detail, count))
 
-    def should_drop(self, kind: str, split: str, file: str, place: str, detail: str = "") -> bool:
-        """Records the problem of an example. Returns whether to drop the example: only in the training split."""
-        if kind in OF_LABELS and not self.needs_labels:
-            return False
-        is_training = split == "train"
+    def keeps(self, problem: Defect | None, split: str, file: str, place: str) -> bool:
+        """Whether an example is kept: one with a problem, which is recorded, is left out of the training split."""
+        if problem is None or (problem[0] in OF_LABELS and not self.needs_labels):
+            return True
+        (kind, detail), is_training = problem, split == "train"
         self.problem(kind if is_training else f"kept_{kind}", file, place, detail)
-        return is_training
+        return not is_training
 
     def example_problem(self, kind: str, split: str, key: str, detail: str, count: int = 1) -> None:
         """Records a problem that is detected only after all splits have been read."""

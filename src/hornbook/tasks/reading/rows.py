@@ -10,7 +10,7 @@ from typing import Any
 
 from hornbook.tasks.reading.content import LIST_OF_DATA, JsonReader, decoded, read_text, without_surrogates
 from hornbook.tasks.reading.delimited import dialect_for, plain_records, records
-from hornbook.tasks.reading.notes import Notes
+from hornbook.tasks.reading.notes import Defect, Notes
 
 FORMATS = (".csv", ".tsv", ".jsonl", ".json", ".parquet", ".xlsx")
 BLANK = ("bad_row", "the line is blank")
@@ -23,7 +23,7 @@ class Row:
 
     place: str
     fields: dict[str, Any] = field(default_factory=dict)
-    broken: tuple[str, str] | None = None
+    broken: Defect | None = None
     cells: list[str] = field(default_factory=list)
     note: str = ""
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from hornbook.tasks.reading.content import JsonReader, read_text
 from hornbook.tasks.reading.layout import Layout, Patterns
-from hornbook.tasks.reading.notes import Notes
+from hornbook.tasks.reading.notes import Defect, Notes
 from hornbook.tasks.records import SpanExample
 
 
@@ -22,7 +22,7 @@ class RawQuestion:
     answers: tuple[tuple[str, int | None], ...] | None
     title: str = ""
     place: str = ""
-    broken: tuple[str, str] | None = None  # the kind of problem and its detail
+    broken: Defect | None = None  # the kind of problem and its detail
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -86,7 +86,7 @@ def checked(
         answers, starts, missing = _located(question, file, notes)
         example = SpanExample(question.key, question.question, question.passage, answers, starts, question.title)
         problem = _problem(question, starts, missing, split, may_be_none)
-        if problem is None or not notes.should_drop(problem[0], split, file, question.place, problem[1]):
+        if notes.keeps(problem, split, file, question.place):
             examples.append(example)
             if problem is None and missing:
                 notes.problem("kept_no_span", file, question.place, f"'{missing[:60]}' is not in the passage")
@@ -95,7 +95,7 @@ def checked(
 
 def _problem(
     question: RawQuestion, starts: tuple[int, ...], missing: str, split: str, may_be_none: bool
-) -> tuple[str, str] | None:
+) -> Defect | None:
     if question.broken:
         return question.broken
     if not question.question or not question.passage.strip():

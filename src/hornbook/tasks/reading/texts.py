@@ -5,7 +5,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from hornbook.tasks.reading.notes import Notes
+from hornbook.tasks.reading.notes import Defect, Notes
 from hornbook.tasks.reading.rows import Row, Table, is_missing
 from hornbook.tasks.records import TextExample
 
@@ -37,15 +37,11 @@ def text_examples(
         has_labels = False
     found = []
     for number, row in enumerate(table.rows):
+        example, problem = _example(row, number, columns, has_labels, parse)
         if split != "train":
-            notes.places[split, key_of(row, columns.key, number)] = row.place
-        example = _example(row, number, columns, has_labels, parse)
-        if isinstance(example, TextExample):
+            notes.places[split, example.key] = row.place
+        if notes.keeps(problem, split, table.file, row.place):
             found.append(example)
-            continue
-        kind, detail, kept = example
-        if not notes.should_drop(kind, split, table.file, row.place, detail):
-            found.append(kept)
     return found
 
 
@@ -76,25 +72,19 @@ def _label_cell(row: Row, columns: Columns) -> Any:
 
 def _example(
     row: Row, number: int, columns: Columns, has_labels: bool, parse: Callable[[Any], Label | None]
-) -> TextExample | tuple[str, str, TextExample]:
-    """An example, or its problem: (kind, detail, the example to keep outside of training)."""
-    key = key_of(row, columns.key, number)
+) -> tuple[TextExample, Defect | None]:
     text = plain(row.fields.get(columns.text)).strip()
     pair = plain(row.fields.get(columns.pair)).strip() if columns.pair else None
-    if row.broken:
-        return *row.broken, TextExample(key, text, pair)
-    label, problem = None, None
-    if has_labels:
+    label, problem = None, row.broken
+    if has_labels and not row.broken:
         try:
             label = parse(_label_cell(row, columns))
-            if label is None:
-                problem = ("no_label", "the label is empty")
+            problem = ("no_label", "the label is empty") if label is None else None
         except ValueError as error:
             problem = ("bad_number", str(error))
-    example = TextExample(key, text, pair, label)
-    if not text or pair == "":
-        return "empty_text", f"the {'text' if not text else 'pair'} is empty", example
-    return (*problem, example) if problem else example
+    if not row.broken and (not text or pair == ""):
+        problem = ("empty_text", f"the {'pair' if text else 'text'} is empty")
+    return TextExample(key_of(row, columns.key, number), text, pair, label), problem
 
 
 def key_of(row: Row, column: str | None, number: int) -> str:
