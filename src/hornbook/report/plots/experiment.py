@@ -33,9 +33,9 @@ def score_figure(results: dict) -> Figure:
         show_legend(axes)
         if not axes.lines:
             axes.text(0.5, 0.5, "no arm has scores on all tasks yet", transform=axes.transAxes, ha="center", fontsize=9)
-    for place, task in enumerate(tasks):
-        row, column = divmod(place, per_row)
-        axes = figure.add_subplot(rows[1 + row].subgridspec(1, per_row)[0, column])
+    cells = [cell for row in range(small_rows) for cell in rows[1 + row].subgridspec(1, per_row)]
+    for task, cell in zip(tasks, cells, strict=False):
+        axes = figure.add_subplot(cell)
         title = f"{task}, {wording.measure(results['tasks'][task]['measure'])}"
         axes.set_title(title.removesuffix(" correlation"), fontsize=8.5, fontweight="normal")
         _draw_arms(axes, results, list(results["arms"]), task)
