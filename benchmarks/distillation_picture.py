@@ -11,10 +11,11 @@ from pathlib import Path
 from statistics import fmean
 
 from distillation import differences
+from matplotlib.figure import Figure
 
 from hornbook.files import read_json
 from hornbook.metrics.bootstrap import mean_interval
-from hornbook.report.drawing import LIGHT, as_png, new_figure, show_legend, style, write_png, write_title
+from hornbook.report.plots.drawing import BLUE, FAINT, ORANGE, in_style, picture, show_legend
 
 PANELS = {
     "half": "A student of half the layers, TinyBERT's way",
@@ -53,36 +54,36 @@ PUBLISHED = {  # TinyBERT: 4 tasks, 4 layers of BERT-base's 12 (Jiao et al. 2020
 
 
 def draw_panel(axes, title: str, found: dict[str, list[float]]) -> None:
-    style(axes, LIGHT)
-    write_title(axes, title, LIGHT)
-    axes.axvline(0, color=LIGHT.faint, lw=1)
+    axes.set_title(title)
+    axes.axvline(0, color=FAINT, lw=1)
     for place, (arm, values) in enumerate(found.items()):
         low, high = mean_interval(values) if len(values) > 1 else (values[0], values[0])
-        axes.plot([low, high], [place, place], color=LIGHT.train, lw=2, solid_capstyle="round")
-        axes.plot(fmean(values), place, "o", color=LIGHT.train, label="here" if place == 0 else None)
+        axes.plot([low, high], [place, place], color=BLUE, lw=2, solid_capstyle="round")
+        axes.plot(fmean(values), place, "o", color=BLUE, label="here" if place == 0 else None)
         if arm in PUBLISHED:
             first = next(each for each in found if each in PUBLISHED)
             label = "published" if arm == first else None
-            axes.plot(PUBLISHED[arm], place, "D", mfc="none", color=LIGHT.validation, markersize=6, label=label)
+            axes.plot(PUBLISHED[arm], place, "D", mfc="none", color=ORANGE, markersize=6, label=label)
     axes.set_yticks(range(len(found)), [WORDS.get(arm, arm) for arm in found])
     axes.set_ylim(len(found) - 0.5, -0.5)
 
 
+@in_style
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("results", type=Path, nargs="+")
     parser.add_argument("--out", type=Path, required=True)
     args = parser.parse_args()
     found = {file.stem: differences(read_json(file)["rows"])[1] for file in args.results}
-    figure = new_figure(7.2, 0.8 * len(found) + 0.32 * sum(map(len, found.values())), LIGHT)
+    figure = Figure(figsize=(7.2, 0.8 * len(found) + 0.32 * sum(map(len, found.values()))))
     heights = [len(arms) for arms in found.values()]
     panels = figure.subplots(len(found), 1, squeeze=False, sharex=True, height_ratios=heights)
     for axes, (name, arms) in zip(panels[:, 0], found.items(), strict=True):
         table = name.removeprefix("distillation-")
         draw_panel(axes, PANELS.get(table, table), arms)
     panels[-1, 0].set_xlabel("points of the mean score, beside the whole")
-    show_legend(panels[-1, 0], LIGHT)
-    write_png(args.out, as_png(figure))
+    show_legend(panels[-1, 0])
+    picture(figure, "", args.out)
 
 
 if __name__ == "__main__":

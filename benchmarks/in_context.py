@@ -21,7 +21,7 @@ import numpy as np
 import hornbook
 from hornbook.files import read_json, write_json
 from hornbook.metrics.bootstrap import interval
-from hornbook.report.drawing import LIGHT, as_png, new_figure, show_legend, style, write_png, write_title
+from hornbook.report.plots.drawing import BLUE, GREEN, ORANGE, in_style, new_plot, picture, show_legend
 from hornbook.text.training import train_tokenizer
 
 NUM_GROUPS, GROUP_SIZE, NUM_DICTIONARIES = 12, 20, 6
@@ -228,12 +228,10 @@ def summary(by_size: dict[str, list[dict]]) -> dict:
     return rows
 
 
+@in_style
 def draw(rows: dict, by_size: dict[str, list[dict]], out: Path) -> None:
-    figure = new_figure(6.4, 3.8, LIGHT)
-    axes = figure.add_subplot()
-    style(axes, LIGHT)
-    write_title(axes, "Tasks never seen before, right answers by examples in context", LIGHT)
-    colours = ("#9bb7e3", LIGHT.train, "#1b3a70", LIGHT.validation, LIGHT.third)
+    figure, axes = new_plot("Tasks never seen before, right answers by examples in context", 6.4, 3.8)
+    colours = ("#9bb7e3", BLUE, "#1b3a70", ORANGE, GREEN)
     places = range(len(SHOTS))
     for colour, (size, found) in zip(colours, by_size.items(), strict=False):
         of_size = [rows[f"{size} {shots}"] for shots in SHOTS]
@@ -246,9 +244,9 @@ def draw(rows: dict, by_size: dict[str, list[dict]], out: Path) -> None:
     axes.set_xticks(list(places), [str(shots) for shots in SHOTS])
     axes.set_ylim(0, 1)
     axes.set_xlabel("examples before the question")
-    axes.set_ylabel("share of right answers", color=LIGHT.ink, fontsize=8)
-    show_legend(axes, LIGHT)
-    write_png(out, as_png(figure))
+    axes.set_ylabel("share of right answers")
+    show_legend(axes)
+    picture(figure, "", out)
 
 
 def main() -> None:

@@ -13,9 +13,9 @@ from hornbook.deployment.timing import time_interleaved
 from hornbook.files import read_json, write_json
 from hornbook.inference.predictor import Predictor
 from hornbook.models.outputs import Output
-from hornbook.report.comparison import figure
 from hornbook.report.info import describe, lines
 from hornbook.report.page import write_report
+from hornbook.report.plots.scores import comparison_figure
 
 FAST = {"rounds": 3, "batch_size": 4, "batch_threads": 1}
 
@@ -35,7 +35,7 @@ def test_scores_are_those_on_record_and_shares_those_of_the_first(learned, tmp_p
     assert first["parameters"] == phone["parameters"] and first["flops"] == phone["flops"]
     assert phone["bytes"] == (learned.phone / "model.onnx").stat().st_size
     assert first["bytes"] == (learned.run / "model.safetensors").stat().st_size
-    dots = [each.get_sizes()[0] for each in figure(found).axes[0].collections]
+    dots = [each.get_sizes()[0] for each in comparison_figure(found).axes[0].collections]
     assert dots[2] / dots[0] == pytest.approx(phone["bytes"] / first["bytes"])  # in eight bits it is smaller
     for row in found["rows"]:
         assert 0 < row["latency_ms"]["p50"] <= row["latency_ms"]["p99"] and row["throughput"]["cpu"] > 0

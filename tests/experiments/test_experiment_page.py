@@ -1,7 +1,6 @@
 """The page, picture and Markdown of an experiment, whole and in parts, with the shipped arms and made-up numbers."""
 
 import re
-from itertools import pairwise
 
 import pytest
 from made_up_pieces import decided_for, leave
@@ -9,11 +8,11 @@ from made_up_pieces import decided_for, leave
 from hornbook.experiments.definition import read_experiment
 from hornbook.experiments.results import write_results
 from hornbook.files import read_json, write_json
-from hornbook.report.drawing import DARK, as_png
 from hornbook.report.experiment import loss_words, notes, write_experiment_page
-from hornbook.report.experiment_picture import MIN_GAP, _spread_out, score_figure
 from hornbook.report.info import describe, lines
 from hornbook.report.page import write_report
+from hornbook.report.plots.drawing import picture
+from hornbook.report.plots.experiment import score_figure
 
 MEANS = {
     **{"bert-mlm": 60.0, "electra": 66.0, "bert-nsp": 60.2, "bert-sop": 61.0},
@@ -105,10 +104,10 @@ def test_the_picture_has_a_line_for_each_arm(whole):
     _, results, _ = whole
     figure = score_figure(results)
     assert len(figure.axes) == 2 + 5
-    names = [text.get_text() for axes in figure.axes[:2] for text in axes.texts]
+    names = [name for axes in figure.axes[:2] for name in axes.get_legend_handles_labels()[1]]
     assert len(names) == 4 + 5
     assert any(name.startswith("ELECTRA ") for name in names)
-    assert len(as_png(score_figure(results, DARK))) > 30_000
+    assert len(picture(figure, "scores").address) > 30_000
 
 
 @pytest.mark.pictures
@@ -118,7 +117,7 @@ def test_what_is_there_is_drawn_and_what_is_missing_is_said(tmp_path):
     done, of = results["num_done"], results["num_pieces"]
     assert f"{done} of {of} pieces</span>" in page and 0 < done < of
     assert "fine-tuning electra at 1: 3 pieces" in page and "pre-training albert-ffn: 1 piece<" in page
-    texts = [text.get_text() for text in score_figure(results).axes[0].texts]
+    texts = score_figure(results).axes[0].get_legend_handles_labels()[1]
     assert any(re.fullmatch(r"ELECTRA [\d.]+ at 0.5", text) for text in texts)
     claims = {claim["name"]: claim for claim in results["claims"]}
     assert claims["replaced-tokens"]["verdict"] == "not decided"
@@ -138,11 +137,3 @@ def test_a_task_without_data_is_left_out(tmp_path):
     assert "squad is left out" in write_experiment_page(tmp_path).read_text()
     assert len(score_figure(results).axes) == 2 + 2
     assert {claim["verdict"] for claim in results["claims"]} >= {"holds"}
-
-
-def test_labels_do_not_touch():
-    for heights in ([0.5, 0.5, 0.51, 0.9], [0.1, 0.15, 0.2, 0.25], [0.3], []):
-        found = _spread_out(heights)
-        assert len(found) == len(heights)
-        assert all(b - a >= MIN_GAP - 1e-9 for a, b in pairwise(found))
-    assert _spread_out([0.1, 0.9]) == [0.1, 0.9]

@@ -115,8 +115,8 @@ def test_goes_on_after_a_kill_with_the_same_bits(tmp_path, encoder):
 def test_dev_is_looked_at_once_more_only_for_other_weights_than_the_last(tmp_path, encoder, monkeypatch, lr, num_after):
     """With the lower rate the last weights are the best, with the higher they are not. Either way the answers are
     those of the weights at the root."""
-    looks, evaluate_part = [], running.evaluate_part
-    monkeypatch.setattr(running, "evaluate_part", lambda *each: looks.append(each) or evaluate_part(*each))
+    looks, evaluate_split = [], running.evaluate_split
+    monkeypatch.setattr(running, "evaluate_split", lambda *each: looks.append(each) or evaluate_split(*each))
     data = rules.write_rows(tmp_path / "data", made_up(), 40)
     overrides = FAST | {"validation.every_steps": 2}
     result = finetune(encoder, data, out=tmp_path / "run", epochs=2, lr=lr, overrides=overrides, **QUIET)

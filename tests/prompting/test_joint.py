@@ -12,9 +12,9 @@ from hornbook.evaluation.prompting.joint import documents, read_joint
 from hornbook.evaluation.prompting.teaching import finetune_text
 from hornbook.files import read_json
 from hornbook.interop.folder import read_weights
-from hornbook.report.curves import curves_figure
 from hornbook.report.info import describe, lines
 from hornbook.report.page import write_report
+from hornbook.report.plots.learning import curves_figure
 from hornbook.report.run import RunRecord
 
 SIZE = """

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from synthetic_runs import RUN, train_lines, validation_lines
 
-from hornbook.report.curves import curves_figure
-from hornbook.report.drawing import as_png, short_power, smoothed, thinned
+from hornbook.report.plots.drawing import picture, short_power, smoothed, thinned
+from hornbook.report.plots.learning import curves_figure
 from hornbook.report.run import RunRecord
 
 pytestmark = pytest.mark.pictures
@@ -25,7 +25,8 @@ def test_every_number_has_its_panel(make_run):
     masked = curves_figure(record).axes[1]
     assert [text.get_text() for text in masked.texts] == ["unigram baseline: 6.61"]
     assert any(list(line.get_xdata()) == [1203, 1203] for line in masked.lines)
-    png = as_png(curves_figure(record))
+    picture(curves_figure(record), "curves", record.folder / "curves.png")
+    png = (record.folder / "curves.png").read_bytes()
     assert png[:4] == b"\x89PNG" and len(png) > 30_000
     assert struct.unpack(">II", png[16:24])[0] > 1000
 
@@ -54,7 +55,8 @@ def test_a_sentence_task_is_named_and_measured_against_a_coin(sentence, words, m
     ids=["one line", "no validation", "no training", "no numbers", "hardly anything"],
 )
 def test_any_run_can_be_drawn(make_run, lines):
-    assert len(as_png(curves_figure(RunRecord.load(make_run(lines, frequency_baseline={}))))) > 5_000
+    figure = curves_figure(RunRecord.load(make_run(lines, frequency_baseline={})))
+    assert len(picture(figure, "curves").address) > 5_000
 
 
 def test_a_hundred_thousand_lines_are_thinned_out(tmp_path):

@@ -11,18 +11,13 @@ from safetensors.numpy import save_file
 from test_page import Page
 
 from hornbook.report.card import write_card
-from hornbook.report.confusion import confusion_figure
 from hornbook.report.finetuned import FinetunedRun
 from hornbook.report.info import describe, lines
 from hornbook.report.page import write_report
-from hornbook.report.several import (
-    curve_figure,
-    read_curve,
-    read_tries,
-    tries_figure,
-    write_curve_picture,
-    write_tries_picture,
-)
+from hornbook.report.plots.errors import confusion_figure
+from hornbook.report.plots.learning import learning_figure
+from hornbook.report.plots.scores import curve_figure, tries_figure
+from hornbook.report.several import draw_tries, read_curve, read_tries
 
 
 @pytest.fixture
@@ -276,7 +271,7 @@ def test_names_that_the_font_lacks_or_that_look_like_formulas(make_task_run):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         figure = confusion_figure(found)
-        figure.canvas.draw()
+        figure.draw_without_rendering()
     names = [text.get_text() for text in figure.axes[0].get_xticklabels()]
     assert names[1] == "$x^$" and names[0] in ("긍정", "label 0")
 
@@ -310,7 +305,8 @@ def write_curve(folder):
 @pytest.mark.pictures
 def test_the_picture_of_a_search(tmp_path):
     folder = write_tries(tmp_path / "search")
-    assert write_tries_picture(folder) == folder / "tries.png" and (folder / "tries.png").stat().st_size > 5_000
+    draw_tries(folder, read_tries(folder))
+    assert (folder / "tries.png").stat().st_size > 5_000
     axes = tries_figure(read_tries(folder)).axes[0]
     assert [text.get_text() for text in axes.get_xticklabels()] == ["2e-5", "3e-5", "4e-5", "5e-5"]
     drawn = [(line.get_marker(), line.get_ydata()[0]) for line in axes.lines if len(line.get_ydata()) == 1]
@@ -344,7 +340,6 @@ def test_tries_beside_a_run_are_on_its_page(make_task_run):
 @pytest.mark.pictures
 def test_the_curve_by_number_of_labels(tmp_path):
     folder = write_curve(tmp_path / "labels")
-    assert write_curve_picture(folder) == folder / "curve.png"
     axes = curve_figure(read_curve(folder)).axes[0]
     assert axes.get_xscale() == "log" and len(axes.lines) == 3 and len(axes.collections) == 3
     assert axes.lines[0].get_xdata().tolist() == [32, 128, 512]
@@ -355,24 +350,31 @@ def test_the_curve_by_number_of_labels(tmp_path):
 
 def test_scores_in_percent_and_correlations(tmp_path):
     tries = [{"name": "a", "lr": 1e-4, "seed": 0, "score": 71.5, "low": 70.0, "high": 73.0}]
-    folder = write_tries(tmp_path / "spans", decided_by="f1", tries=tries, best="a", median=None, spread=None)
+    tries[0] |= {"degenerate": None, "seconds": 75.0}
+    folder = write_tries(tmp_path / "spans", decided_by="f1", tries=tries, best="a", median=71.5, spread=0.0)
     assert "71.5% (70.0% to 73.0%)" in Page(write_report(folder)).text
     tries[0] |= {"score": 0.53, "low": 0.5, "high": None}
-    folder = write_tries(
-        tmp_path / "cola", decided_by="matthews", tries=tries, best="a", median=0.53, spread=[0.5, 0.6]
-    )
+    folder = write_tries(tmp_path / "cola", decided_by="matthews", tries=tries, best="a", median=0.53, spread=0.05)
     page = Page(write_report(folder))
-    assert "from 0.500 to 0.600" in page.text and "median 0.530" in page.text
+    assert "spread 0.050" in page.text and "median 0.530" in page.text
 
 
-def test_folders_without_several_runs_are_refused(tmp_path):
-    with pytest.raises(ValueError, match=r"has no tries\.json"):
-        write_tries_picture(tmp_path)
-    with pytest.raises(ValueError, match=r"has no curve\.json"):
-        write_curve_picture(tmp_path)
+def test_tries_without_a_score_are_refused(tmp_path):
     (tmp_path / "tries.json").write_text('{"tries": []}')
     with pytest.raises(ValueError, match="has no tries with a score"):
-        write_tries_picture(tmp_path)
+        read_tries(tmp_path)
+
+
+@pytest.mark.parametrize(("kind", "most"), [("classification", 1.02), ("spans", 102)])
+def test_scores_are_drawn_up_to_one(make_task_run, kind, most):
+    folder = make_task_run(kind)
+    run = opened(folder)
+    metrics = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+    top = {run.decided_by: most / 1.02}
+    lines = [json.dumps(line | (top if line["kind"] == "validation" else {})) for line in metrics]
+    (folder / "metrics.jsonl").write_text("\n".join(lines))
+    axes = learning_figure(opened(folder)).axes[1]
+    assert most / 1.02 < axes.get_ylim()[1] <= most
 
 
 # --- info -----------------------------------------------------------------------------------------------------------

@@ -20,17 +20,13 @@ def test_schemes_are_told_apart_and_go_to_bio_and_back(scheme):
 def test_bilou_is_read_as_bioes():
     tags = ["B-PER", "L-PER", "O", "U-LOC"]
     assert scheme_of([tags]) == "BIOES"
-    assert to_bio(tags) == ["B-PER", "I-PER", "O", "B-LOC"]
+    assert to_bio(tags, "BIOES") == ["B-PER", "I-PER", "O", "B-LOC"]
 
 
 def test_plain_tags_stay():
     tags = ["NOUN", "VERB", "O"]
-    assert scheme_of([tags]) == scheme_of(tags) == "plain"
-    assert to_bio(tags) == from_bio(tags, "plain") == tags
-
-
-def test_a_list_of_tags_is_one_sentence():
-    assert scheme_of(BIO) == "BIO"
+    assert scheme_of([tags]) == "plain"
+    assert to_bio(tags, "plain") == from_bio(tags, "plain") == tags
 
 
 def test_only_o_and_nothing_are_plain():

@@ -136,7 +136,7 @@ def label_curve_command(
     """Score by number of training labels: from scratch, on frozen features, fine-tuned. Run it again to resume."""
     check_writable(out)
     from hornbook.evaluation.label_curve import label_curve
-    from hornbook.report.several import write_curve_picture
+    from hornbook.report.several import draw_curve, read_curve
     from hornbook.terminal import TrainingDisplay, log, table
     from hornbook.train.loop import Outcome
 
@@ -162,7 +162,8 @@ def label_curve_command(
         for point in found["points"]
     ]
     table(rows, ("method", "labels", found["decided_by"], "95% interval"))
-    log(f"{write_curve_picture(out)}")
+    draw_curve(out, read_curve(out))
+    log(f"{out / 'curve.png'}")
     print_json(as_json, {"out": str(out), **found})
 
 

@@ -30,7 +30,7 @@ from hornbook.tasks.datasets import known
 from hornbook.tasks.features import Features
 from hornbook.tasks.kinds.texts import encode_texts
 from hornbook.tasks.reading.inputs import inputs_in, read_inputs
-from hornbook.tasks.reading.notes import Notes, RequestedColumns
+from hornbook.tasks.reading.notes import Notes
 from hornbook.tasks.saved import save_task
 
 FORMATS = ("onnx", "onnx-int8")
@@ -145,7 +145,7 @@ def comparison_inputs(
             examples = next((part for name, part in found.parts.items() if name != "train"), found.parts.get("train"))
         return source.encode(source.batchable(examples)[:NUM_COMPARED])
     if texts is not None:
-        examples = inputs_in(texts, known("classification"), RequestedColumns(), Notes(needs_labels=False))
+        examples = inputs_in(texts, known("classification"), Notes(needs_labels=False))
         encodings, _ = encode_texts(examples[:NUM_COMPARED], source.tokenizer, source.model.config.max_positions)
         ids = [np.array(each.ids, np.int64) for each in encodings]
         return Features(ids, [np.array(each.type_ids, np.int64) for each in encodings], np.arange(len(ids)), len(ids))

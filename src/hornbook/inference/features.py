@@ -170,9 +170,10 @@ def extract_features(
     """
     if pooling not in POOLINGS:
         raise ValueError(f"pooling must be cls, mean or none, not '{pooling}'")
-    notes = Notes(strict, needs_labels=False, format=Format(delimiter, encoding))
+    requested = RequestedColumns(text, pair)
+    notes = Notes(strict, needs_labels=False, format=Format(delimiter, encoding), requested=requested)
     if isinstance(texts, str | Path):
-        examples = inputs_in(texts, known("classification"), RequestedColumns(text, pair), notes)
+        examples = inputs_in(texts, known("classification"), notes)
     else:
         examples = [TextExample(str(number), str(each)) for number, each in enumerate(texts)]
     if not examples:

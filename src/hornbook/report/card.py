@@ -62,11 +62,11 @@ def _text(run: FinetunedRun) -> str:
         runtime=run.run.get("runtime") or {},
         scores=Table(("split", "metric", "value (95% interval)"), scores),
         settings=Table(("setting", "value"), _settings(run)),
-        num_steps=run.record.step + sum(stage.record.step for stage in run.earlier_stages),
+        num_steps=run.step + sum(stage.record.step for stage in run.earlier_stages),
         commands=finetuned.usage(run),
         has_test_score=any(split.startswith("test") for split in run.splits),
         dev_interval=_dev_interval(run),
-        seed=(run.record.settings.get("runtime") or {}).get("seed"),
+        seed=(run.settings.get("runtime") or {}).get("seed"),
     )
 
 
@@ -103,13 +103,13 @@ def _settings(run: FinetunedRun) -> list[tuple[str, str]]:
     rows = []
     left_out = set() if run.task_kind.has_threshold else {"task.no_answer"}
     left_out |= set() if run.is_pair else {"task.pair_encoding"}
-    schedule, layers = (run.record.settings.get(group) or {} for group in ("schedule", "layers"))
+    schedule, layers = (run.settings.get(group) or {} for group in ("schedule", "layers"))
     left_out |= set() if schedule.get("warmup_steps") is None else {"schedule.warmup_fraction"}
     left_out |= {"layers.decay_from"} if layers.get("decay", 1) == 1 else set()
     for path, label in SHOWN_SETTINGS:
         if path in left_out:
             continue
-        value: object = run.record.settings
+        value: object = run.settings
         for name in path.split("."):
             value = value.get(name) if isinstance(value, dict) else None
         if value is not None:

@@ -5,8 +5,7 @@ from pathlib import Path
 
 from hornbook.files import read_json, write_text
 from hornbook.report import wording
-from hornbook.report.experiment_picture import score_figure
-from hornbook.report.rendering import Table, picture, render, write_page
+from hornbook.report.rendering import Table, render, write_page
 
 RESULTS, PICTURE = "results.json", "score-by-flops.png"
 BADGES = {"holds": "finished", "does not hold at this scale": "unfinished"}
@@ -21,12 +20,14 @@ def is_experiment(folder: str | Path) -> bool:
 def write_experiment_page(folder: str | Path) -> Path:
     """Writes `report.html`, the plot and the Markdown version `RESULTS-NAME.md` into the folder of an experiment;
     returns the path of the page."""
+    from hornbook.report.plots.drawing import picture
+    from hornbook.report.plots.experiment import score_figure
+
     folder = Path(folder)
     results = read_json(folder / RESULTS)
     image, is_whole = None, results["num_done"] == results["num_pieces"]
     if results["scores"]:
-        alt = "Score against FLOPs, one line per arm"
-        image = picture(lambda colours: score_figure(results, colours), alt, folder / PICTURE)
+        image = picture(score_figure(results), "Score against FLOPs, one line per arm", folder / PICTURE)
     shares = results["checkpoints"][::-1] if results["scores"] else []
     both = {
         "results": results,

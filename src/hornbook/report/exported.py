@@ -35,8 +35,7 @@ def measured_words(record: dict[str, Any]) -> list[tuple[str, str]]:
     now, before = record["latency_ms"], record["latency_ms_before"]
     memory, agreed = record["memory_bytes"], record["agreement"]
     request = record["request"]
-    cores = "one core" if request["threads"] == 1 else f"{request['threads']} cores"
-    at = f"one input of {request['length']} tokens on {cores}"
+    at = f"one input of {request['length']} tokens on {wording.cores(request['threads'])}"
     rows = [
         ("file", f"{wording.size(record['bytes'])}; {wording.size(record['inputs']['model']['bytes'])} before export"),
         ("parameters", wording.amount(record["parameters"])),

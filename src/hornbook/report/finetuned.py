@@ -3,9 +3,9 @@
 
 import math
 import shlex
-from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from typing import Self
 
 from hornbook.files import read_json, read_json_lines
 from hornbook.metrics.breakdown import Judged
@@ -16,28 +16,17 @@ from hornbook.tasks.kind import TaskKind
 from hornbook.tasks.kinds import KINDS
 
 
-@dataclass(frozen=True)
-class FinetunedRun:
+class FinetunedRun(RunRecord):
     """A fine-tuning run, finished or not. Values whose file or key is missing are empty."""
 
-    record: RunRecord
-
     @classmethod
-    def load(cls, folder: str | Path) -> "FinetunedRun":
-        record = RunRecord.load(folder)
-        if not record.is_of_task:
+    def load(cls, folder: str | Path) -> Self:
+        run = super().load(folder)
+        if not run.is_of_task:
             raise ValueError(
-                f"{folder} is not a fine-tuning run: its run.json was written by '{record.run.get('command')}'"
+                f"{folder} is not a fine-tuning run: its run.json was written by '{run.run.get('command')}'"
             )
-        return cls(record)
-
-    @property
-    def folder(self) -> Path:
-        return self.record.folder
-
-    @property
-    def run(self) -> dict:
-        return self.record.run
+        return run
 
     @cached_property
     def scores(self) -> dict:
@@ -67,7 +56,7 @@ class FinetunedRun:
     @property
     def seconds(self) -> float:
         """Duration of all stages in seconds."""
-        return self.record.seconds + sum(stage.record.seconds for stage in self.earlier_stages)
+        return super().seconds + sum(stage.record.seconds for stage in self.earlier_stages)
 
     @cached_property
     def predictions(self) -> list[dict]:
@@ -110,7 +99,7 @@ class FinetunedRun:
 
     @property
     def data(self) -> dict:
-        return self.record.inputs.get("data") or {}
+        return self.inputs.get("data") or {}
 
     @property
     def splits(self) -> dict[str, dict[str, dict]]:
@@ -164,7 +153,7 @@ class FinetunedRun:
     @property
     def best_validation(self) -> dict | None:
         """The validation whose weights are the final weights of the run."""
-        marked = [line for line in self.record.validations if line.get("best")]
+        marked = [line for line in self.validations if line.get("best")]
         return marked[-1] if marked else None
 
     @property
@@ -183,29 +172,34 @@ class FinetunedRun:
 
     @property
     def state_in_words(self) -> str:
-        record, stages = self.record, self.earlier_stages
-        if not self.is_finished and stages and not record.step:
+        stages = self.earlier_stages
+        if not self.is_finished and stages and not self.step:
             where = "after" if stages[-1].record.is_finished else "in"
             return f"not finished: {where} stage {stages[-1].number} of {self.num_stages}"
         if not self.is_finished:
-            return "trained, not scored yet" if record.is_finished else record.state_in_words
-        if record.state.get("ended_early"):
-            return f"ended early, after {record.step:,} of {record.num_steps:,} steps"
-        steps = [*(stage.record.step for stage in stages), record.step]
+            return "trained, not scored yet" if super().is_finished else super().state_in_words
+        if self.state.get("ended_early"):
+            return f"ended early, after {self.step:,} of {self.num_steps:,} steps"
+        steps = [*(stage.record.step for stage in stages), self.step]
         return f"finished after {' and '.join(f'{num:,}' for num in steps)} steps"
 
     def score_in_words(self, name: str, value: float) -> str:
-        return wording.score(name, number(value), self.in_percent)
+        return wording.score(name, value, self.in_percent)
 
     def interval_in_words(self, name: str, found: dict) -> str:
-        known = {key: number(found.get(key)) for key in ("value", "low", "high")}
-        return wording.score_with_interval(name, known, self.in_percent)
+        return wording.score_with_interval(name, found, self.in_percent)
 
     @property
     def dev_score_in_words(self) -> str:
         if not math.isfinite(number(self.dev_score.get("value"))):
             return ""
         return f"{wording.measure(self.decided_by)} {self.interval_in_words(self.decided_by, self.dev_score)}"
+
+
+def load_run(folder: str | Path) -> RunRecord:
+    """The run in a folder: a `FinetunedRun` if it learned a task."""
+    record = RunRecord.load(folder)
+    return FinetunedRun.load(folder) if record.is_of_task else record
 
 
 def _read(path: Path) -> dict:
@@ -216,35 +210,32 @@ def _read(path: Path) -> dict:
 
 
 def about_finetuned(run: FinetunedRun) -> dict:
-    record, data = run.record, run.data
+    data = run.data
     return {
         "kind": "fine-tuned run",
         "task": run.name,
         "task_kind": run.kind,
         "what": run.kind_in_words,
         "model": run.model,
-        "teacher": run.record.teacher,
+        "teacher": run.teacher,
         "from_random": run.is_from_scratch,
         "labels": run.labels,
         "parameters": run.run.get("parameters"),
         "trained_parameters": run.run.get("trained_parameters"),
         "finished": run.is_finished,
         "state": run.state_in_words,
-        "step": record.step,
-        "num_steps": record.num_steps,
+        "step": run.step,
+        "num_steps": run.num_steps,
         "best_step": (run.best_validation or {}).get("step"),
         "earlier_stages": [stage.in_words for stage in run.earlier_stages],
         "seconds": run.seconds,
-        "device": record.device,
+        "device": run.device,
         "data": {name: data.get(name) for name in ("path", "files", "examples", "problems")},
         "train_examples": run.train_examples,
         "copies_in_words": run.copies_in_words,
         "decided_by": run.decided_by,
         "scores": run.splits,
-        "scores_in_words": {
-            split: [f"{wording.measure(name)} {run.interval_in_words(name, each)}" for name, each in found.items()]
-            for split, found in run.splits.items()
-        },
+        "scores_in_words": {split: wording.named_scores(found, run.in_percent) for split, found in run.splits.items()},
         "degenerate": run.degenerate,
         "opens_in_transformers": run.is_published,
     }
@@ -288,13 +279,7 @@ def about_baseline(folder: Path) -> dict:
         "data": data.get("path"),
         "finished": scores is not None,
         "scores": splits,
-        "scores_in_words": {
-            split: [
-                f"{wording.measure(name)} {wording.score_with_interval(name, each, in_percent)}"
-                for name, each in found.items()
-            ]
-            for split, found in splits.items()
-        },
+        "scores_in_words": {split: wording.named_scores(found, in_percent) for split, found in splits.items()},
     }
 
 

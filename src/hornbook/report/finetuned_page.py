@@ -4,24 +4,23 @@ from pathlib import Path
 
 from hornbook.metrics.breakdown import Confusion
 from hornbook.report import finetuned, wording
-from hornbook.report.confusion import confusion_figure, heads_figure, scatter_figure
-from hornbook.report.curves import curves_figure, has_curves, learning_figure
-from hornbook.report.drawing import as_png, write_png
 from hornbook.report.finetuned import FinetunedRun
-from hornbook.report.rendering import Picture, Table, picture, write_page
-from hornbook.report.run import NOT_LOSSES, RunRecord, Stage, number
+from hornbook.report.plots.drawing import Picture, picture
+from hornbook.report.plots.errors import confusion_figure, heads_figure, scatter_figure
+from hornbook.report.plots.learning import curves_figure, has_curves, learning_figure
+from hornbook.report.rendering import Table, write_page
+from hornbook.report.run import NOT_LOSSES, Stage, number
 from hornbook.report.several import several_sections
 
 MOST_TALLIES = 60
 MOST_MISTAKES = 12
 
 
-def write_finetuned_page(record: RunRecord) -> Path:
+def write_finetuned_page(run: FinetunedRun) -> Path:
     """Writes `report.html` into the folder of a fine-tuning run and returns its path.
 
     Where there is data for them, also writes `curves.png` and `confusion.png` (`scatter.png` for regression).
     """
-    run = FinetunedRun(record)
     order, mistakes = run.task_kind.mistakes(run.predictions, MOST_MISTAKES)
     return write_page(
         run.folder,
@@ -50,7 +49,7 @@ def _about(run: FinetunedRun) -> str:
     start = "trained from random weights, architecture of" if run.is_from_scratch else "fine-tuned from"
     size = finetuned.size_in_words(run.run.get("parameters"), run.run.get("trained_parameters"), " parameters")
     version = f"hornbook {run.run['hornbook']}" if "hornbook" in run.run else ""
-    distilled = f"distilled from {run.record.teacher}" if run.record.teacher else ""
+    distilled = f"distilled from {run.teacher}" if run.teacher else ""
     return " · ".join(filter(None, (f"{start} {run.model}", distilled, size, version, str(run.folder))))
 
 
@@ -70,14 +69,13 @@ def _stage_curves(stage: Stage) -> Picture | None:
     record = stage.record
     if not record.train:
         return None
-    alt, path = f"Curves of {stage.title}", record.folder / "curves.png"
-    return picture(lambda *how: curves_figure(record, *how), alt, path, has_narrow=True)
+    return picture(curves_figure(record), f"Curves of {stage.title}", record.folder / "curves.png")
 
 
 def _curves_title(run: FinetunedRun) -> str:
     if not run.earlier_stages:
         return "Learning curves"
-    terms = [name for name in (run.record.train or [{}])[0] if name not in NOT_LOSSES]
+    terms = [name for name in (run.train or [{}])[0] if name not in NOT_LOSSES]
     return f"Stage {run.num_stages} of {run.num_stages}" + (f": {', '.join(terms)}" if terms else "")
 
 
@@ -85,7 +83,7 @@ def _curves(run: FinetunedRun) -> Picture | None:
     if not has_curves(run):
         return None
     alt, path = "Training loss, dev loss and dev scores by step", run.folder / "curves.png"
-    return picture(lambda *how: learning_figure(run, *how), alt, path, has_narrow=True)
+    return picture(learning_figure(run), alt, path)
 
 
 def _errors(run: FinetunedRun) -> dict[str, object]:
@@ -93,10 +91,9 @@ def _errors(run: FinetunedRun) -> dict[str, object]:
     kind, scatter = run.task_kind, None
     found = kind.confusion(run.judged)
     if found is not None:
-        write_png(run.folder / "confusion.png", as_png(confusion_figure(found)))
+        picture(confusion_figure(found), "Confusion matrix", run.folder / "confusion.png")
     if kind.label_kind == "number" and run.predictions:
-        alt, path = "Predicted against gold values on dev", run.folder / "scatter.png"
-        scatter = picture(lambda colours: scatter_figure(run, colours), alt, path)
+        scatter = picture(scatter_figure(run), "Predicted against gold values on dev", run.folder / "scatter.png")
     tallies = kind.tallies(run.judged)
     rows = [
         (
@@ -150,7 +147,7 @@ def _attention(run: FinetunedRun) -> dict[str, object] | None:
         ]
         rows.append((token, cells))
     heads = found.get("heads") or []
-    image = picture(lambda colours: heads_figure(heads, colours), "Attention of each head") if heads else None
+    image = picture(heads_figure(heads), "Attention of each head") if heads else None
     return {"tokens": tokens, "rows": rows, "largest": largest, "num_heads": len(heads), "heads": image}
 
 

@@ -1,7 +1,7 @@
 """`hornbook info PATH`: describes a folder from its small files and file headers only."""
 
 import math
-from collections.abc import Callable
+from operator import itemgetter
 from pathlib import Path
 
 from safetensors import SafetensorError, safe_open
@@ -19,6 +19,7 @@ from hornbook.report.finetuned import (
     baseline_lines,
     finetuned_lines,
     label_words,
+    load_run,
 )
 from hornbook.report.prompted import about_prompted, prompted_lines
 from hornbook.report.run import TOKENS, RunRecord
@@ -33,6 +34,7 @@ LAYERS = ("num_hidden_layers", "n_layer", "n_layers", "num_layers")
 WIDTH = ("hidden_size", "n_embd", "dim", "d_model")
 PROBLEMS = {"single_label_classification": "single", "multi_label_classification": "multi", "regression": "number"}
 HEADS = ("num_attention_heads", "n_head", "n_heads", "num_heads")
+REPAIR = "restore it, or create the folder again"
 DESCRIBERS = {  # by the command that wrote the record
     "baseline": about_baseline,
     "probe": about_baseline,
@@ -61,14 +63,16 @@ def _described(path: Path) -> dict:
         raise ValueError(_about_file(path))
     command = _command(path)
     if command in DESCRIBERS:
-        found = _as_written(path / "run.json", DESCRIBERS[command], path)
+        with refusing_damage(path / "run.json", REPAIR):
+            found = DESCRIBERS[command](path)
     elif command == "label-curve" or is_several(path):
         found = about_several(path)
     elif command is not None:
-        record = RunRecord.load(path)
-        found = about_finetuned(FinetunedRun(record)) if record.is_of_task else _run(record)
+        run = load_run(path)
+        found = about_finetuned(run) if isinstance(run, FinetunedRun) else _run(run)
     elif (path / COMPARISON).is_file():
-        found = _as_written(path / COMPARISON, about_comparison, path)
+        with refusing_damage(path / COMPARISON, REPAIR):
+            found = about_comparison(path)
     elif (path / "manifest.json").is_file():
         found = _corpus(path)
     elif (path / "progress.json").is_file():
@@ -87,15 +91,6 @@ def _described(path: Path) -> dict:
     return {"folder": str(path), **found}
 
 
-def _as_written(file: Path, about: Callable[[Path], dict], path: Path) -> dict:
-    try:
-        return about(path)
-    except (KeyError, TypeError, AttributeError):
-        raise ValueError(
-            f"{file} is damaged or was not written by Hornbook: restore it, or create the folder again"
-        ) from None
-
-
 def _command(path: Path) -> str | None:
     """The command that wrote the run; empty if run.json does not name it, None if there is no run.json."""
     if not (path / "run.json").is_file():
@@ -108,11 +103,11 @@ def lines(description: dict) -> list[tuple[str, str]]:
     write = {
         "run": _run_lines,
         "fine-tuned run": finetuned_lines,
-        "several runs": _known_lines,
+        "several runs": itemgetter("in_words"),
         "prompted task": prompted_lines,
         "baseline": baseline_lines,
         "probe": baseline_lines,
-        "comparison": _known_lines,
+        "comparison": itemgetter("in_words"),
         "experiment": experiment_lines,
         "corpus": _corpus_lines,
         "unfinished corpus": _unfinished_lines,
@@ -200,10 +195,6 @@ def _losses(line: dict | None) -> str:
         if name in line
     ]
     return f"{wording.loss(line.get('loss'))} at step {line['step']:,}" + (f" ({', '.join(parts)})" if parts else "")
-
-
-def _known_lines(found: dict) -> list[tuple[str, str]]:
-    return found["in_words"]
 
 
 def _corpus(folder: Path) -> dict:
@@ -312,10 +303,8 @@ def _shapes(folder: Path) -> dict[str, list[int]]:
     if (folder / WEIGHTS).is_file():
         names = [WEIGHTS]
     elif (folder / INDEX).is_file():
-        weight_map = read_json(folder / INDEX).get("weight_map")
-        if not isinstance(weight_map, dict):
-            raise ValueError(f"{folder / INDEX} has no weight_map: copy it again from its source")
-        names = sorted(set(weight_map.values()))
+        with refusing_damage(folder / INDEX, "copy it again from its source"):
+            names = sorted(set(read_json(folder / INDEX)["weight_map"].values()))
     else:
         raise ValueError(
             f"{folder} has a config.json but no {WEIGHTS}: copy the weights into it, or give another folder"

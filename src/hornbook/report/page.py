@@ -7,12 +7,14 @@ from pathlib import Path
 from hornbook.files import read_json, refusing_damage
 from hornbook.report import wording
 from hornbook.report.comparison import is_comparison, write_comparison_page
-from hornbook.report.curves import curves_figure
 from hornbook.report.experiment import is_experiment, write_experiment_page
+from hornbook.report.finetuned import FinetunedRun, load_run
 from hornbook.report.finetuned_page import write_finetuned_page
+from hornbook.report.plots.drawing import picture
+from hornbook.report.plots.learning import curves_figure
 from hornbook.report.prompted import is_prompted, write_prompted_page
-from hornbook.report.rendering import Table, picture, write_page
-from hornbook.report.run import RunRecord, number
+from hornbook.report.rendering import Table, write_page
+from hornbook.report.run import RunRecord
 from hornbook.report.several import is_several, write_several_page
 
 
@@ -36,17 +38,15 @@ def write_report(folder: str | Path) -> Path:
         ):
             if is_kind(folder):
                 return write(folder)
-        record = RunRecord.load(folder)
-        return write_finetuned_page(record) if record.is_of_task else _write_run_page(record)
+        run = load_run(folder)
+        return write_finetuned_page(run) if isinstance(run, FinetunedRun) else _write_run_page(run)
 
 
 def _write_run_page(record: RunRecord) -> Path:
     curves = None
     if record.train or record.validations:
         alt = "Losses, accuracy, learning rate and speed by step"
-        curves = picture(
-            lambda *how: curves_figure(record, *how), alt, path=record.folder / "curves.png", has_narrow=True
-        )
+        curves = picture(curves_figure(record), alt, record.folder / "curves.png")
     mask = _mask_token(record)
     samples = [_sample(sample, mask) for sample in record.samples]
     right = [[token == sample["answer"] for token, _ in sample["guesses"]] for sample in samples]
@@ -79,19 +79,16 @@ def _about(record: RunRecord) -> str:
 
 def _sample(sample: dict, mask: str) -> dict:
     """The text split at the mask, the masked word, and (token, probability) of each prediction."""
-    guesses = []
-    for guess in sample.get("guesses", []):
-        if isinstance(guess, dict):
-            share = number(guess.get("probability"))
-            share = min(1.0, max(0.0, share)) if math.isfinite(share) else 0.0
-            guesses.append((_bare(guess.get("token", "")), share))
-    parts = str(sample.get("text", "")).split(mask)
-    return {"parts": parts, "answer": _bare(sample.get("answer", "")), "guesses": guesses}
+    guesses = [
+        (_bare(guess["token"]), guess["probability"] if math.isfinite(guess["probability"]) else 0.0)
+        for guess in sample["guesses"]
+    ]
+    return {"parts": sample["text"].split(mask), "answer": _bare(sample["answer"]), "guesses": guesses}
 
 
-def _bare(token: object) -> str:
+def _bare(token: str) -> str:
     """A token without the word-boundary marker (Ġ or ▁) of some tokenizers."""
-    return str(token).lstrip("Ġ▁ ").rstrip() or str(token)
+    return token.lstrip("Ġ▁ ").rstrip() or token
 
 
 def _mask_token(record: RunRecord) -> str:

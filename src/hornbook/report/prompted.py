@@ -4,13 +4,9 @@ page with the score by number of examples in the prompt, baselines, and some que
 from itertools import islice
 from pathlib import Path
 
-import numpy as np
-from matplotlib.figure import Figure
-
 from hornbook.files import read_json, read_json_lines
 from hornbook.report import wording
-from hornbook.report.drawing import LIGHT, MORE_SHADES, Colours, new_plot, percent_axis
-from hornbook.report.rendering import Table, picture, write_page
+from hornbook.report.rendering import Table, write_page
 
 SCORES, PICTURE = "scores.json", "score-by-shots.png"
 NUM_SAMPLES = 3  # questions shown per number of examples
@@ -23,11 +19,13 @@ def is_prompted(folder: str | Path) -> bool:
 
 def write_prompted_page(folder: Path) -> Path:
     """Writes `report.html` and, once there are scores, `score-by-shots.png`."""
+    from hornbook.report.plots.drawing import picture
+    from hornbook.report.plots.scores import shots_figure
+
     scores = read_json(folder / SCORES)
     image, is_whole = None, scores["done"] == scores["pieces"]
     if scores["points"]:
-        alt = "Score by number of examples in the prompt"
-        image = picture(lambda colours: shots_figure(scores, colours), alt, folder / PICTURE)
+        image = picture(shots_figure(scores), "Score by number of examples in the prompt", folder / PICTURE)
     titles = ("prompt or baseline", "examples", *map(wording.measure, scores["measures"]), "")
     rows = [(name, shots, *(score for _, score in cells), note) for name, shots, cells, note in rows_of(scores)]
     files = sorted((folder / "predictions").glob("*-seed-0.jsonl"))
@@ -133,43 +131,3 @@ def prompted_lines(found: dict) -> list[tuple[str, str]]:
     if text := degenerate_words(scores):
         out.append(("degenerate", text))
     return out
-
-
-# ---- plot
-
-
-def shots_figure(scores: dict, colours: Colours = LIGHT) -> Figure:
-    """One line per template with its interval as a band, over the number of examples; baselines are dashed."""
-    measure = scores["decided_by"]
-    figure, axes = new_plot(f"{scores['task']}: {wording.measure(measure)} by number of examples", colours)
-    shades = (colours.train, colours.validation, colours.third, *MORE_SHADES)
-    variants = dict.fromkeys(point["variant"] for point in scores["points"])
-    for number, variant in enumerate(variants):
-        points = sorted((each for each in scores["points"] if each["variant"] == variant), key=lambda p: p["shots"])
-        at = _place(np.array([point["shots"] for point in points]))
-        value, low, high = (np.array([p["scores"][measure][name] for p in points]) for name in ("value", "low", "high"))
-        shade = shades[number % len(shades)]
-        label = scores["model"].rstrip("/").rpartition("/")[2] if len(variants) == 1 else variant
-        axes.plot(at, value, "o-", color=shade, linewidth=1.8, markersize=5, label=label)
-        axes.errorbar(at, value, [value - low, high - value], color=shade, capsize=3, linewidth=0, elinewidth=1.2)
-        axes.fill_between(at, low, high, color=shade, alpha=0.12, linewidth=0)
-    for number, (name, found) in enumerate(scores["baselines"].items()):
-        if measure in found:
-            dashes = ("--", ":", "-.", (0, (8, 4)))[number % 4]
-            axes.axhline(
-                found[measure]["value"], color=colours.ink, linestyle=dashes, linewidth=1.3, label=name, alpha=0.7
-            )
-    shots = sorted({point["shots"] for point in scores["points"]})
-    axes.set_xticks(_place(np.array(shots)), [f"{each:,}" for each in shots])
-    axes.set_xlabel("examples in the prompt")
-    if scores["measures"][measure]["share"]:
-        percent_axis(axes, 1)
-    # The legend is below the axes: inside, it would hide an interval.
-    lines, names = axes.get_legend_handles_labels()
-    figure.legend(lines, names, loc="outside lower center", ncols=4, fontsize=8, frameon=False, labelcolor=colours.ink)
-    return figure
-
-
-def _place(shots: np.ndarray) -> np.ndarray:
-    """x positions on a log2(shots + 1) axis, which also has 0."""
-    return np.log2(shots + 1.0)

@@ -9,10 +9,11 @@ import shlex
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
+from typing import Self
 
 import numpy as np
 
-from hornbook.files import read_json, read_json_lines
+from hornbook.files import read_json, read_json_lines, refusing_damage
 from hornbook.metrics.words import number
 from hornbook.report import wording
 from hornbook.report.exported import is_exported
@@ -40,7 +41,7 @@ class RunRecord:
     state: dict = field(default_factory=dict)
 
     @classmethod
-    def load(cls, folder: str | Path) -> "RunRecord":
+    def load(cls, folder: str | Path) -> Self:
         folder = Path(folder)
         if is_exported(folder):
             raise ValueError(f"{folder} is an exported model, not a run: describe it with hornbook info {folder}")
@@ -222,11 +223,8 @@ def _read_samples(folder: Path) -> list[dict]:
     path = folder / "samples.json"
     if not path.is_file():
         return []
-    try:
-        samples = json.loads(path.read_text(encoding="utf-8"))
-    except (UnicodeDecodeError, json.JSONDecodeError) as error:
-        raise ValueError(f"{path} is not valid JSON ({error}): delete it; the report does not need it") from None
-    return [each for each in samples if isinstance(each, dict)] if isinstance(samples, list) else []
+    with refusing_damage(path, "delete it; the report does not need it"):
+        return [dict(sample) for sample in json.loads(path.read_text(encoding="utf-8"))]
 
 
 def read_state(folder: Path) -> dict:

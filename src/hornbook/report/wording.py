@@ -2,7 +2,7 @@
 
 import math
 
-from hornbook.metrics.words import cut, percent  # noqa: F401
+from hornbook.metrics.words import cut, number, percent  # noqa: F401
 
 
 def amount(value: float) -> str:
@@ -25,6 +25,10 @@ def parameters(trained: int | None, kept: int | None, thing: str = "") -> str:
 def counted(value: int, thing: str) -> str:
     """1 shard; 2 shards."""
     return f"{value:,} {thing}" if value == 1 else f"{value:,} {thing}s"
+
+
+def cores(num: int) -> str:
+    return "one core" if num == 1 else f"{num} cores"
 
 
 def duration(seconds: float) -> str:
@@ -104,9 +108,10 @@ def measure(name: str) -> str:
     return MEASURES.get(name, name.replace("_", " "))
 
 
-def score(name: str, value: float, in_percent: bool) -> str:
+def score(name: str, value: object, in_percent: bool) -> str:
     """84.3%, or 0.532 for metrics that are not fractions. `in_percent`: the value is already in percent (span
     tasks)."""
+    value = number(value)
     if not math.isfinite(value):
         return "not a number"
     if name in NOT_SHARES:
@@ -116,8 +121,13 @@ def score(name: str, value: float, in_percent: bool) -> str:
 
 def score_with_interval(name: str, found: dict, in_percent: bool) -> str:
     """The score with its interval, such as 84.3% (81.0% to 87.1%)."""
-    value, *ends = (score(name, found.get(key, math.nan), in_percent) for key in ("value", "low", "high"))
+    value, *ends = (score(name, found.get(key), in_percent) for key in ("value", "low", "high"))
     return f"{value} ({ends[0]} to {ends[1]})" if "not a number" not in ends else value
+
+
+def named_scores(scores: dict[str, dict], in_percent: bool) -> list[str]:
+    """Each metric with its score and interval."""
+    return [f"{measure(name)} {score_with_interval(name, found, in_percent)}" for name, found in scores.items()]
 
 
 def capital(text: str) -> str:

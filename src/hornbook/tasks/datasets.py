@@ -8,37 +8,12 @@ import difflib
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Protocol
 
 from hornbook.tasks.kind import TaskKind
 from hornbook.tasks.kinds import KINDS
 from hornbook.tasks.reading import choices, columns, coqa, published, squad, triviaqa
-from hornbook.tasks.reading.layout import Patterns
-from hornbook.tasks.reading.notes import Notes, RequestedColumns
-from hornbook.tasks.reading.rows import Table
+from hornbook.tasks.reading.layout import Layout, TabularLayout
 from hornbook.tasks.reading.tables import OwnSpans
-from hornbook.tasks.records import Example
-
-
-class Layout(Protocol):
-    """How the files of a data set are found and read. `takes_columns`: the user may name columns."""
-
-    files: Patterns
-    folder: str
-    takes_columns: bool
-
-    def read(
-        self, paths: Mapping[str, list[Path]], requested: RequestedColumns, notes: Notes
-    ) -> dict[str, list[Example]]: ...
-
-
-class OwnLayout(Layout, Protocol):
-    """A layout for the user's own data, which may also be given as tables in memory."""
-
-    def from_tables(
-        self, tables: Mapping[str, Table], requested: RequestedColumns, notes: Notes
-    ) -> dict[str, list[Example]]: ...
 
 
 @dataclass(frozen=True)
@@ -58,7 +33,7 @@ class KnownDataSet:
     epochs: int = 3
 
     @property
-    def own_layout(self) -> OwnLayout:
+    def own_layout(self) -> TabularLayout:
         """The layout of a user's own files for this task."""
         return KINDS[self.kind].own_layout(self.may_be_none)
 
@@ -113,37 +88,27 @@ ALL = (
 )
 KNOWN: dict[str, KnownDataSet] = {entry.name: entry for entry in ALL}
 OTHER_SPELLINGS = {
-    "sst": "sst-2",
-    "stsbenchmark": "sts-b",
-    "ax": "diagnostic",
-    "gluediagnostic": "diagnostic",
-    "klue": "klue-nli",
-    "squad1": "squad",
-    "squad11": "squad",
-    "squadv1": "squad",
-    "squadv11": "squad",
-    "squad20": "squad2",
-    "squadv2": "squad2",
-    "squadv20": "squad2",
-    "korquad1": "korquad",
-    "korquad10": "korquad",
-    "conll": "conll2003",
-    "conll03": "conll2003",
-    "conll2003ner": "conll2003",
-    "ner": "tagging",
-    "pos": "tagging",
-    "ud": "ud-pos",
-    "udewt": "ud-pos",
-    "csqa": "commonsenseqa",
-    "multilabelclassification": "multi-label",
-    "questionanswering": "spans",
-    "multiplechoice": "choice",
+    "sst-2": ("sst",),
+    "sts-b": ("stsbenchmark",),
+    "diagnostic": ("ax", "gluediagnostic"),
+    "klue-nli": ("klue",),
+    "squad": ("squad1", "squad11", "squadv1", "squadv11"),
+    "squad2": ("squad20", "squadv2", "squadv20"),
+    "korquad": ("korquad1", "korquad10"),
+    "conll2003": ("conll", "conll03", "conll2003ner"),
+    "tagging": ("ner", "pos"),
+    "ud-pos": ("ud", "udewt"),
+    "commonsenseqa": ("csqa",),
+    "multi-label": ("multilabelclassification",),
+    "spans": ("questionanswering",),
+    "choice": ("multiplechoice",),
 }
 
 
 def known(name: str) -> KnownDataSet:
     """The data set or task kind of this name, in any common spelling."""
-    spellings = {_letters(each): each for each in KNOWN} | OTHER_SPELLINGS
+    others = {spelling: name for name, several in OTHER_SPELLINGS.items() for spelling in several}
+    spellings = {_letters(each): each for each in KNOWN} | others
     found = spellings.get(_letters(name))
     if found:
         return KNOWN[found]

@@ -1,6 +1,6 @@
 """Predictions and official scores with confidence intervals of a fine-tuned model on a data split."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
@@ -26,16 +26,15 @@ class Evaluation:
     loss: float | None = None
 
 
-def evaluate_part(
+def evaluate_split(
     model: "nn.Module",
     task: TaskKind,
     examples: Sequence[Example],
     features: Features,
     autocast: AutoCast,
     micro_tokens: int,
-    progress: Callable[[int], None] | None = None,
 ) -> Evaluation:
-    result = run_model(model, features, autocast, micro_tokens, progress)
+    result = run_model(model, features, autocast, micro_tokens)
     predictions = task.decode(result.outputs, features, examples)
     if not is_labelled(examples):
         return Evaluation(predictions)

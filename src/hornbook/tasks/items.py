@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
+from hornbook.metrics.words import cut
 from hornbook.tasks.kinds import KINDS
 from hornbook.tasks.reading.notes import Notes
 from hornbook.tasks.reading.rows import in_memory
@@ -37,9 +38,5 @@ def _example(key: str, item: Any, kind: str, roles: Mapping[str, str]) -> Exampl
         found = takes.from_list(key, item)
     if found is None:
         content = ", ".join(map(str, item)) if isinstance(item, Mapping) else repr(item)
-        raise ValueError(f"input {int(key) + 1} ({_shortened(content)}) is invalid: this model takes {takes.takes}")
+        raise ValueError(f"input {int(key) + 1} ({cut(content, 60)}) is invalid: this model takes {takes.takes}")
     return found
-
-
-def _shortened(text: str) -> str:
-    return text if len(text) <= 60 else f"{text[:59]}…"

@@ -24,17 +24,17 @@ from hornbook.metrics.breakdown import Confusion, Judged, Mistake, Tally
 from hornbook.models.outputs import Output
 from hornbook.tasks.features import Features, Outputs, Scorer, softmax
 from hornbook.tasks.reading.guess import LabelKind
-from hornbook.tasks.reading.notes import Notes, RequestedColumns
-from hornbook.tasks.records import DataSet, Example
+from hornbook.tasks.reading.layout import TabularLayout
+from hornbook.tasks.reading.notes import Notes
+from hornbook.tasks.records import DataSet, Example, Splits
 
 if TYPE_CHECKING:
-    from hornbook.tasks.datasets import KnownDataSet, OwnLayout
+    from hornbook.tasks.datasets import KnownDataSet
     from hornbook.tasks.saved import SavedTask
     from hornbook.text.tokenizer import Tokenizer
 
-PART = "test"  # the split that inputs to predict are read as: it keeps all examples, and labels may be missing
+INPUTS = "test"  # the split that inputs to predict are read as: it keeps all examples, and labels may be missing
 TINIEST = 1e-300
-Parts = dict[str, list[Example]]
 Predict = Callable[[list[Example]], list]  # one prediction per example, in their order
 
 
@@ -72,14 +72,12 @@ class TaskKind:
     # ---- reading
 
     @classmethod
-    def own_layout(cls, may_be_none: bool = False) -> "OwnLayout":
+    def own_layout(cls, may_be_none: bool = False) -> TabularLayout:
         """The layout of a user's own files. `may_be_none`: the right answer may be none."""
         raise NotImplementedError
 
     @classmethod
-    def read_file(
-        cls, path: Path, entry: "KnownDataSet", requested: RequestedColumns, notes: Notes
-    ) -> list[Example] | None:
+    def read_file(cls, path: Path, entry: "KnownDataSet", notes: Notes) -> list[Example] | None:
         """The inputs in a file of a format that only this kind has; None for other files."""
         return None
 
@@ -105,9 +103,9 @@ class TaskKind:
         return None
 
     @classmethod
-    def prepared(cls, parts: Parts, notes: Notes) -> tuple[Parts, str]:
+    def prepared(cls, splits: Splits, notes: Notes) -> tuple[Splits, str]:
         """The examples of all splits in the form that the task needs, and the tag scheme of the files."""
-        return parts, ""
+        return splits, ""
 
     @classmethod
     def is_scored(cls, example: Example, may_be_none: bool) -> bool:

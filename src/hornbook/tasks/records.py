@@ -11,7 +11,7 @@ from typing import Any, ClassVar, Self
 from hornbook.data.problems import Problems
 from hornbook.tasks.changes import Changeable, Replacement, answer_spans, shifted, spliced, word_spans
 
-PARTS = ("train", "dev", "test")
+SPLITS = ("train", "dev", "test")
 
 Prompt = tuple[dict[str, Any], tuple, tuple[str, ...]]  # fields for templates, right answers, endings to choose from
 
@@ -23,16 +23,21 @@ class Example:
     kept_together: ClassVar[tuple[tuple[str, str], ...]] = ()  # (field, words): examples that are held out together
     has_pair: ClassVar[bool | None] = None  # whether it is a pair of texts; None for other kinds
     is_stratified: ClassVar[bool] = False  # whether classes are held out in proportion
+    label_field: ClassVar[str] = "label"
     key: str
-    gold: Any  # the label, None if it is unknown
     label_names: tuple[str, ...]  # the label as names that can be counted
     texts: tuple[str, ...]  # all texts that the model reads
     sequence: tuple[str, str | None]  # the texts as one sequence of the model: a text, or two
     inputs: dict[str, Any]  # the input fields as a row, without a prediction
     problem: str  # why it cannot be predicted (an empty input); "" if it can
 
+    @property
+    def gold(self) -> Any:
+        """The label, None if it is unknown."""
+        return getattr(self, self.label_field)
+
     def without_label(self) -> Self:
-        return replace(self, label=None)
+        return replace(self, **{self.label_field: None})
 
     def prompt(self) -> Prompt | None:
         """What a prompted task shows of it; None if it cannot be prompted."""
@@ -64,10 +69,6 @@ class TextExample(Example):
     text: str
     pair: str | None = None
     label: str | float | tuple[str, ...] | None = None
-
-    @property
-    def gold(self) -> Any:
-        return self.label
 
     @property
     def has_pair(self) -> bool:
@@ -113,6 +114,7 @@ class SpanExample(Example):
     are unknown; `starts`: character offset of each answer in the passage, -1 if the file does not give it."""
 
     kept_together = (("title", "by article"), ("passage", "by passage"))
+    label_field = "answers"
 
     key: str
     question: str
@@ -120,10 +122,6 @@ class SpanExample(Example):
     answers: tuple[str, ...] | None = None
     starts: tuple[int, ...] = ()
     title: str = ""  # of the article; used to hold out whole articles
-
-    @property
-    def gold(self) -> tuple[str, ...] | None:
-        return self.answers
 
     @property
     def label_names(self) -> tuple[str, ...]:
@@ -167,14 +165,12 @@ class SpanExample(Example):
 class TaggedExample(Example):
     """The words of a sentence and one tag per word; `text` is the original sentence, if known."""
 
+    label_field = "tags"
+
     key: str
     words: tuple[str, ...]
     tags: tuple[str, ...] | None = None
     text: str | None = field(default=None, repr=False, compare=False)
-
-    @property
-    def gold(self) -> tuple[str, ...] | None:
-        return self.tags
 
     @property
     def label_names(self) -> tuple[str, ...]:
@@ -196,9 +192,6 @@ class TaggedExample(Example):
     def problem(self) -> str:
         return "" if self.words else "there are no words"
 
-    def without_label(self) -> "TaggedExample":
-        return replace(self, tags=None)
-
     def changeable(self) -> list[Changeable]:
         """Word by word, so that each word keeps its tag."""
         return [Changeable("words", " ".join(self.words), only=frozenset(word_spans(self.words)))]
@@ -218,10 +211,6 @@ class ChoiceExample(Example):
     endings: tuple[str, ...]
     beginning: str = ""
     label: int | None = None
-
-    @property
-    def gold(self) -> Any:
-        return self.label
 
     @property
     def label_names(self) -> tuple[str, ...]:
@@ -251,6 +240,9 @@ class ChoiceExample(Example):
         return [Changeable("context", self.context)]
 
 
+Splits = dict[str, list[Example]]
+
+
 @dataclass(frozen=True)
 class DataSet:
     """Labelled data as read from files. `parts`: the examples of each split (`train`, `dev`, `test`, and others such as
@@ -258,7 +250,7 @@ class DataSet:
     scheme, held-out split), as log lines."""
 
     kind: str  # the name of a kind of task
-    parts: dict[str, list[Example]]
+    parts: Splits
     labels: tuple[str, ...] = ()  # classes or tags, in the order of their ids
     problems: Problems = field(default_factory=Problems)
     messages: tuple[str, ...] = ()
@@ -271,8 +263,8 @@ class DataSet:
 def fingerprint(data: DataSet) -> str:
     """SHA-256 of all examples of all splits: a run resumes only with the same data."""
     digest = hashlib.sha256()
-    for name, part in data.parts.items():
-        digest.update(f"{name} {len(part)}\n".encode())
-        for example in part:
+    for name, split in data.parts.items():
+        digest.update(f"{name} {len(split)}\n".encode())
+        for example in split:
             digest.update(repr(example).encode("utf-8", "surrogatepass"))
     return digest.hexdigest()

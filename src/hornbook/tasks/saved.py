@@ -6,7 +6,6 @@ no-answer threshold, the number of endings, the tag scheme, the maximum sequence
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from hornbook.files import read_json, refusing_damage, write_json
 from hornbook.models.outputs import Output
@@ -16,6 +15,7 @@ from hornbook.tasks.kinds import KINDS, kind_for
 from hornbook.tasks.records import DataSet
 
 FILE = "task.json"
+SAVED = ("scheme", "longest", "has_pairs", "columns", "roles")  # fields of `SavedTask` in `task.json`
 COLUMNS = {"text", "pair", "label"}
 
 
@@ -47,14 +47,13 @@ def output_for(data: DataSet, head: str = "linear", pairs: str = "joint", answer
 def make_task(named: KnownDataSet, data: DataSet, output: Output) -> SavedTask:
     """The task for a registry entry, its data and the model output."""
     kind = KINDS[data.kind]
-    first = next(example for part in data.parts.values() for example in part)
+    first = next(example for split in data.parts.values() for example in split)
     task = kind.build(output, kind.details_for(named, data))
     return SavedTask(named.name, task, data.scheme, has_pairs=first.has_pair, roles=data.roles or None)
 
 
 def save_task(folder: Path, saved: SavedTask) -> None:
-    about = {"task": saved.name, "kind": saved.kind}
-    about |= {name: getattr(saved, name) for name in ("scheme", "longest", "has_pairs", "columns", "roles")}
+    about = {"task": saved.name, "kind": saved.kind} | {name: getattr(saved, name) for name in SAVED}
     write_json(folder / FILE, about | saved.task.details())
 
 
@@ -67,24 +66,9 @@ def load_task(folder: Path, output: Output) -> SavedTask:
     details = read_json(file)
     if details.get("kind") not in list(KINDS):
         raise ValueError(f"{file} has no valid 'kind', so it was not written by a run or was changed; restore it")
-    columns = details.get("columns") or {}
-    if not isinstance(columns, dict) or not columns.keys() <= COLUMNS or not all(map(_is_text, columns.values())):
-        raise ValueError(f"{file} is damaged (its columns are not names of text, pair and label): restore the file")
     with refusing_damage(file):
-        return _saved(details, output)
-
-
-def _is_text(value: Any) -> bool:
-    return isinstance(value, str)
-
-
-def _saved(details: dict, output: Output) -> SavedTask:
-    return SavedTask(
-        details.get("task", details["kind"]),
-        KINDS[details["kind"]].build(output, details),
-        details.get("scheme"),
-        details.get("longest"),
-        details.get("has_pairs"),
-        details.get("columns"),
-        details.get("roles"),
-    )
+        kind, columns = KINDS[details["kind"]], details.get("columns") or {}
+        if not columns.keys() <= COLUMNS or not all(isinstance(name, str) for name in columns.values()):
+            raise ValueError("its columns are not names of text, pair and label")
+        task = kind.build(output, details)
+        return SavedTask(details.get("task", kind.name), task, **{name: details.get(name) for name in SAVED})

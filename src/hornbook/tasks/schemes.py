@@ -18,13 +18,11 @@ ENDING = {"E-": "I-", "L-": "I-", "S-": "B-", "U-": "B-"}  # BIOES and its varia
 
 
 def scheme_of(sentences: Iterable[Sequence[str]]) -> Scheme:
-    """The scheme of the tags of all sentences of a file. A plain list of tags counts as one sentence.
+    """The scheme of the tags of all sentences of a file.
 
     If entities start with `I-X` more often than with `B-X`, the scheme is IOB1, otherwise BIO with some invalid tags.
     """
     sentences = list(sentences)
-    if sentences and isinstance(sentences[0], str):
-        sentences = [sentences]
     marks = {tag[:2] if MARKED.fullmatch(tag) else tag for sentence in sentences for tag in sentence} - {"O"}
     if not marks or not marks <= {"B-", "I-", *ENDING}:
         return "plain"
@@ -39,9 +37,8 @@ def scheme_of(sentences: Iterable[Sequence[str]]) -> Scheme:
     return "IOB1" if num_i > num_b else "BIO"
 
 
-def to_bio(tags: Sequence[str], scheme: Scheme | None = None) -> list[str]:
+def to_bio(tags: Sequence[str], scheme: Scheme) -> list[str]:
     """The tags of one sentence converted to BIO. An `I-X` that continues no entity is left for `repaired`."""
-    scheme = scheme or scheme_of([tags])
     if scheme == "BIOES":
         return [ENDING.get(tag[:2], tag[:2]) + tag[2:] for tag in tags]
     if scheme == "IOB1":

@@ -20,13 +20,13 @@ from hornbook.tasks.kinds import KINDS
 from hornbook.tasks.records import Example
 from hornbook.tasks.saved import SavedTask
 
-GLUE_FILES = {file: (name, part) for name, entry in KNOWN.items() for part, file in entry.submissions.items()}
+GLUE_FILES = {file: (name, split) for name, entry in KNOWN.items() for split, file in entry.submissions.items()}
 Examples = Mapping[str, Sequence[Example]]  # by split
 Predictions = Mapping[str, list]  # by split
 
 
 def write_submission(
-    out: str | Path, saved: SavedTask, examples_by_part: Examples, predictions_by_part: Predictions
+    out: str | Path, saved: SavedTask, examples_by_split: Examples, predictions_by_split: Predictions
 ) -> list[str]:
     """Writes the submission files of a task to the folder `out`, or to a zip if `out` ends in .zip. Returns their
     names.
@@ -34,20 +34,20 @@ def write_submission(
     An existing GLUE zip keeps the files of other tasks, so that several runs complete it; `missing_glue` lists the
     files still missing.
     """
-    for part, examples in examples_by_part.items():
-        if len(predictions_by_part[part]) != len(examples):
+    for split, examples in examples_by_split.items():
+        if len(predictions_by_split[split]) != len(examples):
             raise ValueError(
-                f"{part} has {len(examples)} examples but {len(predictions_by_part[part])} predictions; give one "
+                f"{split} has {len(examples)} examples but {len(predictions_by_split[split])} predictions; give one "
                 "prediction per example"
             )
     entry = known(saved.name)
     if entry.submissions:
-        files = _glue_files(entry, predictions_by_part)
+        files = _glue_files(entry, predictions_by_split)
     else:
         files = {}
-        for part, found in predictions_by_part.items():
-            ending = f"-{part}" if len(predictions_by_part) > 1 else ""
-            files |= saved.task.submission(saved, examples_by_part[part], found, ending)
+        for split, found in predictions_by_split.items():
+            ending = f"-{split}" if len(predictions_by_split) > 1 else ""
+            files |= saved.task.submission(saved, examples_by_split[split], found, ending)
     _write(Path(out), files)
     return list(files)
 
@@ -64,11 +64,11 @@ def missing_glue(path: str | Path) -> list[str]:
 
 
 def _glue_files(entry: KnownDataSet, predictions: Predictions) -> dict[str, str]:
-    graded = {part: found for part, found in predictions.items() if part in entry.submissions}
+    graded = {split: found for split, found in predictions.items() if split in entry.submissions}
     if not graded:
         required, given = " and ".join(entry.submissions), ", ".join(predictions)
         raise ValueError(f"a {entry.name} submission needs the split {required}, but the predictions are of {given}")
-    return {entry.submissions[part]: _glue_table(entry, found) for part, found in graded.items()}
+    return {entry.submissions[split]: _glue_table(entry, found) for split, found in graded.items()}
 
 
 def _glue_table(entry: KnownDataSet, predictions: list) -> str:

@@ -59,7 +59,7 @@ def _labels(data: DataSet) -> dict[str, Any]:
     if statistics is not None:
         return statistics
     counts = {
-        name: Counter(each for example in part for each in example.label_names) for name, part in data.parts.items()
+        name: Counter(each for example in split for each in example.label_names) for name, split in data.parts.items()
     }
     names = list(dict.fromkeys([*data.labels, *(label for each in counts.values() for label in each)]))
     return {"classes": {label: {name: each[label] for name, each in counts.items()} for label in names}}

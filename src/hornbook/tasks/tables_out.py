@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from hornbook.files import write_text
+from hornbook.metrics.words import cut
 
 Rows = Sequence[dict[str, Any]]
 Columns = Sequence[Mapping[str, Any]]  # the original columns of each input; empty if the inputs have none
@@ -149,5 +150,4 @@ def _cell(name: str, value: Any) -> str:
         return f"{value:.3f}"
     if isinstance(value, list | tuple):
         return ", ".join(map(str, value)) or "none"
-    text = " ".join(str(value).split()) or ("no answer" if name == "answer" else "")
-    return text if len(text) <= SHORT_CHARACTERS else text[: SHORT_CHARACTERS - 1] + "…"
+    return cut(" ".join(str(value).split()), SHORT_CHARACTERS) or ("no answer" if name == "answer" else "")

@@ -27,7 +27,7 @@ from hornbook.models.outputs import Output
 from hornbook.runs.finetuning.batches import TaskBatches
 from hornbook.runs.finetuning.inputs import Inputs, Log
 from hornbook.runs.finetuning.record import Scored
-from hornbook.tasks.evaluation import Evaluation, evaluate_part
+from hornbook.tasks.evaluation import Evaluation, evaluate_split
 from hornbook.tasks.features import Features
 from hornbook.tasks.objective import TaskObjective
 from hornbook.tasks.records import Example
@@ -93,7 +93,7 @@ def fit_tagger(
 
     def predict(name: str) -> Evaluation:
         examples, features = splits[name][0], sentences[name]
-        return evaluate_part(model, task, examples, features, runtime.autocast, settings.batch.micro_tokens)
+        return evaluate_split(model, task, examples, features, runtime.autocast, settings.batch.micro_tokens)
 
     def check(micro_tokens: int) -> dict[str, float]:
         found = predict("dev")

@@ -21,7 +21,7 @@ from hornbook.data.problems import problem_lines
 from hornbook.evaluation.prompting.definition import Source, TextTask
 from hornbook.tasks.reading.content import read_text
 from hornbook.tasks.reading.coqa import read_conversations
-from hornbook.tasks.reading.layout import find_parts, no_files_message, own_patterns
+from hornbook.tasks.reading.layout import find_splits, no_files_message, own_patterns
 from hornbook.tasks.reading.notes import Notes
 from hornbook.tasks.reading.read import read
 from hornbook.tasks.reading.rows import is_missing, read_table
@@ -135,7 +135,7 @@ def _parallel(source: Source) -> dict[str, tuple[str, ...]]:
 
 def _from_files(task: TextTask, path: Path, log: Log) -> list[list[Item]]:
     notes, patterns = Notes(), _patterns(task.source)
-    files = find_parts(path, patterns)
+    files = find_splits(path, patterns)
     if path.is_file():  # a single file is the test split unless its name contains "train"
         split = "train" if "train" in path.name.lower() and "train" in files else "test"
         files = {split: [path]}

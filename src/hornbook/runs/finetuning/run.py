@@ -63,7 +63,7 @@ from hornbook.runs.finetuning.settings import FinetuneSettings, TaskDistillation
 from hornbook.runs.finetuning.steps import is_trained, log_where_it_resumes, with_steps
 from hornbook.tasks.evaluation import (
     Evaluation,
-    evaluate_part,
+    evaluate_split,
     rescored,
     rows,
     with_intervals,
@@ -264,7 +264,7 @@ class _DevValidation:
 
     def __call__(self, micro_tokens: int) -> dict[str, float]:
         task, dev, features = self.inputs.saved.task, self.inputs.dev, self.inputs.dev_features
-        self.last = evaluate_part(self.model, task, dev, features, self.runtime.autocast, micro_tokens)
+        self.last = evaluate_split(self.model, task, dev, features, self.runtime.autocast, micro_tokens)
         found = rescored(task.tuned(dev, self.last.predictions), dev, self.last)
         return {"loss": found.loss, **found.scores}
 
@@ -292,7 +292,7 @@ def _finish(
 
     def evaluate(task: TaskKind, examples: list[Example], features=None) -> Evaluation:
         features = features or inputs.encode(examples)
-        return evaluate_part(model, task, examples, features, runtime.autocast, settings.batch.micro_tokens)
+        return evaluate_split(model, task, examples, features, runtime.autocast, settings.batch.micro_tokens)
 
     dev = inputs.dev
     found = on_dev or evaluate(inputs.saved.task, dev, inputs.dev_features)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from hornbook.files import read_json, write_json
 from hornbook.report.card import write_card
-from hornbook.report.several import write_tries_picture
+from hornbook.report.several import draw_tries, read_tries
 from hornbook.runs.distillation.teacher import Teacher
 from hornbook.runs.finetuning.inputs import Inputs, Log
 from hornbook.runs.finetuning.record import FinetuneRequest, folder_of_several
@@ -61,7 +61,7 @@ def run_many(
         tries = restarted
     kind = "restarts" if restarts > 1 else "search"
     _write(out, kind, tries)
-    write_tries_picture(out)
+    draw_tries(out, read_tries(out))
     best = _best(tries).result
     folder.publish(best.out)
     write_card(out)  # replaces the card of the best try, which names the folder of that try

@@ -13,10 +13,10 @@ from hornbook.metrics.breakdown import Confusion, Judged, Mistake, confidence, c
 from hornbook.metrics.words import number, percent
 from hornbook.models.outputs import Output
 from hornbook.tasks.features import Features, Outputs, Scorer, softmax
-from hornbook.tasks.kind import PART, Predict, TaskKind, first_field, is_list_of_texts
-from hornbook.tasks.kinds.texts import encode_texts
+from hornbook.tasks.kind import INPUTS, Predict, TaskKind, first_field, is_list_of_texts
+from hornbook.tasks.kinds.texts import encode_texts, text_features
 from hornbook.tasks.reading.choices import BEGINNINGS, CHOICES, CONTEXTS, NUMBERED, ChoiceLayout
-from hornbook.tasks.reading.notes import Notes, RequestedColumns
+from hornbook.tasks.reading.notes import Notes
 from hornbook.tasks.reading.rows import FORMATS
 from hornbook.tasks.reading.texts import plain
 from hornbook.tasks.records import ChoiceExample, DataSet, TextExample
@@ -61,12 +61,10 @@ class Choice(TaskKind):
         return ChoiceLayout()
 
     @classmethod
-    def read_file(
-        cls, path: Path, entry: "KnownDataSet", requested: RequestedColumns, notes: Notes
-    ) -> list[ChoiceExample] | None:
+    def read_file(cls, path: Path, entry: "KnownDataSet", notes: Notes) -> list[ChoiceExample] | None:
         if path.suffix.lower() not in FORMATS:
             return None
-        return entry.layout.read({PART: [path]}, requested, notes)[PART]
+        return entry.layout.read({INPUTS: [path]}, notes)[INPUTS]
 
     @classmethod
     def from_line(cls, key: str, line: str, has_tabs: bool) -> ChoiceExample:
@@ -96,7 +94,7 @@ class Choice(TaskKind):
 
     @classmethod
     def details_for(cls, named: "KnownDataSet", data: DataSet) -> dict[str, Any]:
-        first = next(example for part in data.parts.values() for example in part)
+        first = next(example for split in data.parts.values() for example in split)
         return super().details_for(named, data) | {"num_endings": len(first.endings)}
 
     @classmethod
@@ -120,18 +118,9 @@ class Choice(TaskKind):
                     f"{self.num_endings}: give {self.num_endings} endings"
                 )
             pairs += [TextExample(each.key, each.context, f"{each.beginning} {end}".strip()) for end in each.endings]
-        encodings, num_cut = encode_texts(pairs, tokenizer, longest)
         known = all(each.label is not None for each in examples)
-        labels = np.repeat([each.label for each in examples], self.num_endings) if known else None
-        return Features(
-            ids=[np.array(each.ids, np.int64) for each in encodings],
-            segments=[np.array(each.type_ids, np.int64) for each in encodings],
-            owners=np.repeat(np.arange(len(examples)), self.num_endings),
-            num_examples=len(examples),
-            labels=labels,
-            group_size=self.num_endings,
-            num_cut=num_cut,
-        )
+        labels = np.array([each.label for each in examples]) if known else None
+        return text_features(*encode_texts(pairs, tokenizer, longest), self.num_endings, labels)
 
     def decode(self, outputs: Outputs, features: Features, examples: Sequence[ChoiceExample]) -> list[ChoicePrediction]:
         probabilities = [softmax(logits) for logits in outputs]

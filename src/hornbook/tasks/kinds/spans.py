@@ -20,8 +20,8 @@ from hornbook.metrics.breakdown import Confusion, Judged, Mistake, confidence, c
 from hornbook.metrics.words import cut, percent
 from hornbook.models.outputs import MASKED_LOGIT, Output
 from hornbook.tasks.features import Features, Outputs, Scorer, softmax
-from hornbook.tasks.kind import PART, Predict, TaskKind, first_field
-from hornbook.tasks.reading.notes import Notes, RequestedColumns
+from hornbook.tasks.kind import INPUTS, Predict, TaskKind, first_field
+from hornbook.tasks.reading.notes import Notes
 from hornbook.tasks.reading.squad import read_squad
 from hornbook.tasks.reading.tables import PASSAGES, QUESTIONS, OwnSpans, is_squad
 from hornbook.tasks.reading.texts import plain
@@ -100,15 +100,13 @@ class Spans(TaskKind):
         return OwnSpans(may_be_none)
 
     @classmethod
-    def read_file(
-        cls, path: Path, entry: "KnownDataSet", requested: RequestedColumns, notes: Notes
-    ) -> list[SpanExample] | None:
+    def read_file(cls, path: Path, entry: "KnownDataSet", notes: Notes) -> list[SpanExample] | None:
         """SQuAD's JSON, and that of other published data sets."""
         if path.suffix.lower() != ".json":
             return None
         if is_squad(path):
-            return read_squad(path, PART, True, notes)
-        return None if entry.layout.takes_columns else entry.layout.read({PART: [path]}, requested, notes)[PART]
+            return read_squad(path, INPUTS, True, notes)
+        return None if entry.layout.takes_columns else entry.layout.read({INPUTS: [path]}, notes)[INPUTS]
 
     @classmethod
     def from_fields(cls, key: str, fields: Mapping[str, Any]) -> SpanExample | None:
@@ -184,15 +182,15 @@ class Spans(TaskKind):
         )
 
     def decode(self, outputs: Outputs, features: Features, examples: Sequence[SpanExample]) -> list[SpanPrediction]:
-        windows: list[list[int]] = [[] for _ in examples]
-        for sequence, owner in enumerate(features.owners.tolist()):
-            windows[owner].append(sequence)
-        return [
-            self._answer(example.passage, [(outputs[i], features.places[i]) for i in numbers])
-            for example, numbers in zip(examples, windows, strict=True)
-        ]
+        windows: list[list[tuple[np.ndarray, Window]]] = [[] for _ in examples]
+        for owner, *window in zip(features.owners.tolist(), outputs, features.places, strict=True):
+            windows[owner].append(window)
+        return self.thresholded(
+            [self._answer(example.passage, found) for example, found in zip(examples, windows, strict=True)]
+        )
 
     def _answer(self, passage: str, windows: list[tuple[np.ndarray, Window]]) -> SpanPrediction:
+        """The best span, whatever the score of "no answer"."""
         candidates = np.concatenate([self._candidates(logits, place) for logits, place in windows])
         none_scores = [none_score(logits, self.output.answerable) for logits, _ in windows]
         order = np.argsort(-candidates[:, 0], kind="stable")
@@ -211,10 +209,7 @@ class Spans(TaskKind):
         probabilities = softmax(np.array([score for score, *_ in best]))
         n_best = tuple(Answer(*each[1:], float(p)) for each, p in zip(best, probabilities, strict=True))
         no_answer = min(none_scores) - (0.0 if self.output.answerable else best[0][0])
-        first = n_best[0]
-        if self.or_none and no_answer > self.threshold:
-            return SpanPrediction("", 0, 0, no_answer, n_best)
-        return SpanPrediction(first.text, first.start, first.end, no_answer, n_best)
+        return SpanPrediction(n_best[0].text, n_best[0].start, n_best[0].end, no_answer, n_best)
 
     def _candidates(self, logits: np.ndarray, place: Window) -> np.ndarray:
         """(score, start, end) of the best spans of a window; start and end in characters of the passage."""

@@ -22,16 +22,16 @@ from hornbook.metrics.breakdown import (
 )
 from hornbook.models.outputs import Output
 from hornbook.tasks.features import Features, Outputs, Scorer, softmax
-from hornbook.tasks.kind import PART, Parts, Predict, TaskKind, first_field, is_list_of_texts
+from hornbook.tasks.kind import INPUTS, Predict, TaskKind, first_field, is_list_of_texts
 from hornbook.tasks.kinds.texts import ONE, run_and_decode
-from hornbook.tasks.reading.columns import OWN_TAGS, WORDS
-from hornbook.tasks.reading.notes import Notes, RequestedColumns
+from hornbook.tasks.reading.columns import OWN_TAGS, WORDS, ColumnLayout
+from hornbook.tasks.reading.notes import Notes
 from hornbook.tasks.reading.sentences import read_sentences, sentence_in, words_of
-from hornbook.tasks.records import DataSet, TaggedExample
+from hornbook.tasks.records import DataSet, Splits, TaggedExample
 from hornbook.tasks.schemes import Scheme, from_bio, repaired, scheme_of, to_bio
 
 if TYPE_CHECKING:
-    from hornbook.tasks.datasets import KnownDataSet, OwnLayout
+    from hornbook.tasks.datasets import KnownDataSet
     from hornbook.tasks.saved import SavedTask
     from hornbook.text.tokenizer import Tokenizer
 
@@ -44,7 +44,7 @@ class TagPrediction:
 
 @dataclass(frozen=True)
 class Tagging(TaskKind):
-    """Tags are in BIO if they mark entities, otherwise plain, such as parts of speech."""
+    """Tags are in BIO if they mark entities, otherwise plain, such as splits of speech."""
 
     name = "tagging"
     in_words = "one tag per word"
@@ -64,14 +64,12 @@ class Tagging(TaskKind):
     measures: tuple[str, ...]  # entity_f1, or tag_accuracy
 
     @classmethod
-    def own_layout(cls, may_be_none: bool = False) -> "OwnLayout":
+    def own_layout(cls, may_be_none: bool = False) -> ColumnLayout:
         return OWN_TAGS
 
     @classmethod
-    def read_file(
-        cls, path: Path, entry: "KnownDataSet", requested: RequestedColumns, notes: Notes
-    ) -> list[TaggedExample]:
-        return cls.prepared({PART: read_sentences(path, requested, notes)}, Notes())[0][PART]
+    def read_file(cls, path: Path, entry: "KnownDataSet", notes: Notes) -> list[TaggedExample]:
+        return cls.prepared({INPUTS: read_sentences(path, notes)}, Notes())[0][INPUTS]
 
     @classmethod
     def from_fields(cls, key: str, fields: Mapping[str, Any]) -> TaggedExample | None:
@@ -87,15 +85,17 @@ class Tagging(TaskKind):
         return TaggedExample(key, tuple(items)) if is_list_of_texts(items) else None
 
     @classmethod
-    def prepared(cls, parts: Parts, notes: Notes) -> tuple[Parts, Scheme]:
+    def prepared(cls, splits: Splits, notes: Notes) -> tuple[Splits, Scheme]:
         """Tags that mark entities are converted to BIO."""
-        scheme = scheme_of(example.tags for examples in parts.values() for example in examples if example.tags)
+        scheme = scheme_of(example.tags for examples in splits.values() for example in examples if example.tags)
         if scheme == "plain":
             notes.log("tags: plain, one per word")
-            return parts, scheme
+            return splits, scheme
         notes.log(f"tags: {scheme}" + ("" if scheme == "BIO" else ", read as BIO"))
-        parts = {part: [_repaired(each, scheme, part, notes) for each in examples] for part, examples in parts.items()}
-        return parts, scheme
+        splits = {
+            split: [_repaired(each, scheme, split, notes) for each in examples] for split, examples in splits.items()
+        }
+        return splits, scheme
 
     @classmethod
     def output_for(cls, data: DataSet, head: str, pairs: str, answerable: bool) -> Output:
@@ -267,7 +267,7 @@ def _column_lines(
         yield ""
 
 
-def _repaired(example: TaggedExample, scheme: Scheme, part: str, notes: Notes) -> TaggedExample:
+def _repaired(example: TaggedExample, scheme: Scheme, split: str, notes: Notes) -> TaggedExample:
     if not example.tags:
         return example
     read = to_bio(example.tags, scheme)
@@ -275,7 +275,7 @@ def _repaired(example: TaggedExample, scheme: Scheme, part: str, notes: Notes) -
     if num_changed:
         place = next(index for index, (old, new) in enumerate(zip(read, tags, strict=True)) if old != new)
         detail = f"{example.tags[place]} on '{example.words[place]}' continues no entity"
-        notes.example_problem("broken_tags", part, example.key, detail, num_changed)
+        notes.example_problem("broken_tags", split, example.key, detail, num_changed)
     return replace(example, tags=tuple(tags))
 
 

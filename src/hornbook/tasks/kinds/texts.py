@@ -64,20 +64,11 @@ class TextKind(TaskKind):
         return Output("sequence", len(data.labels), data.labels, cls.problem, head, pairs)
 
     def encode(self, examples: Sequence[TextExample], tokenizer: "Tokenizer", longest: int) -> Features:
-        encodings, num_cut = encode_texts(examples, tokenizer, longest, self.output.pairs)
-        group_size = self.output.group_size
         targets = self.targets(examples) if all(each.label is not None for each in examples) else None
-        if targets is not None:
-            targets = np.repeat(targets.astype(np.float32) if targets.dtype == float else targets, group_size, 0)
-        return Features(
-            ids=[np.array(each.ids, np.int64) for each in encodings],
-            segments=[np.array(each.type_ids, np.int64) for each in encodings],
-            owners=np.repeat(np.arange(len(examples)), group_size),
-            num_examples=len(examples),
-            labels=targets,
-            group_size=group_size,
-            num_cut=num_cut,
-        )
+        if targets is not None and targets.dtype == float:
+            targets = targets.astype(np.float32)
+        encoded = encode_texts(examples, tokenizer, longest, self.output.pairs)
+        return text_features(*encoded, self.output.group_size, targets)
 
     def targets(self, examples: Sequence[TextExample]) -> np.ndarray:
         """The labels as numbers, one value or row per example; -1 for unknown classes."""
@@ -95,6 +86,22 @@ def run_and_decode(task: TaskKind) -> str:
     """Lines of Python that run an exported model and print its predictions."""
     labels = f"labels = {list(task.output.labels)}\n" if task.has_labels else ""
     return f'logits = session.run(["logits"], fed)[0]\n{labels}{task.decoding}'
+
+
+def text_features(
+    encodings: "list[tokenizers.Encoding]", num_cut: int, group_size: int, targets: np.ndarray | None
+) -> Features:
+    """Features of encodings of which each `group_size` belong to one example, which has one target."""
+    num_examples = len(encodings) // group_size
+    return Features(
+        ids=[np.array(each.ids, np.int64) for each in encodings],
+        segments=[np.array(each.type_ids, np.int64) for each in encodings],
+        owners=np.repeat(np.arange(num_examples), group_size),
+        num_examples=num_examples,
+        labels=None if targets is None else np.repeat(targets, group_size, 0),
+        group_size=group_size,
+        num_cut=num_cut,
+    )
 
 
 def encode_texts(

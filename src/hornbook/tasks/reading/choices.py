@@ -3,18 +3,16 @@
 import re
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from hornbook.tasks.reading.content import read_text
-from hornbook.tasks.reading.delimited import plain_records
-from hornbook.tasks.reading.layout import Patterns, own_patterns
-from hornbook.tasks.reading.notes import Notes, RequestedColumns
-from hornbook.tasks.reading.rows import Row, Table, is_missing, read_table, table_of
-from hornbook.tasks.reading.tables import concatenated, find_column, main_table, named_roles
+from hornbook.tasks.reading.layout import Tables, TabularLayout, main_table
+from hornbook.tasks.reading.notes import Defect, Notes, RequestedColumns
+from hornbook.tasks.reading.rows import Row, Table, is_missing, read_plain_table
+from hornbook.tasks.reading.tables import find_column
 from hornbook.tasks.reading.texts import key_of, plain
-from hornbook.tasks.records import ChoiceExample
+from hornbook.tasks.records import ChoiceExample, Splits
 
 CONTEXTS = ("context", "sent1", "question", "premise", "prompt", "stem", "text")
 BEGINNINGS = ("beginning", "sent2", "ctx_b")
@@ -23,48 +21,33 @@ CHOICES = ("choices", "endings", "options", "answers", "candidates")
 NUMBERED = re.compile(r"(ending|choice|option|answer|candidate)[ _-]?(\d+|[a-z])", re.IGNORECASE)
 
 
-@dataclass(frozen=True)
-class ChoiceLayout:
+@dataclass(frozen=True, kw_only=True)
+class ChoiceLayout(TabularLayout):
     """`unnamed`: column names for TSV files without a header, whose quotes are ordinary characters."""
 
-    files: Patterns = field(default_factory=own_patterns)
     unnamed: tuple[str, ...] = ()
-    folder: str = ""
-    takes_columns = True
 
-    def read(
-        self, paths: Mapping[str, list[Path]], requested: RequestedColumns, notes: Notes
-    ) -> dict[str, list[ChoiceExample]]:
-        tables = {part: concatenated([self._table(path, notes) for path in files]) for part, files in paths.items()}
-        return self.from_tables(tables, requested, notes)
-
-    def _table(self, path: Path, notes: Notes) -> Table:
+    def table(self, path: Path, notes: Notes) -> Table:
         if self.unnamed and path.suffix.lower() == ".tsv":
-            notes.tables.append(
-                table_of(plain_records(read_text(path, notes)), str(path), self.unnamed, self.unnamed[-1])
-            )
-            return notes.tables[-1]
-        return read_table(path, notes)
+            return read_plain_table(path, notes, self.unnamed, self.unnamed[-1])
+        return super().table(path, notes)
 
-    def from_tables(
-        self, tables: Mapping[str, Table], requested: RequestedColumns, notes: Notes
-    ) -> dict[str, list[ChoiceExample]]:
-        tables = {part: _flattened(table) for part, table in tables.items()}
-        columns = {part: _columns(table, part, requested) for part, table in tables.items() if table.rows}
-        if not columns:
-            raise ValueError(f"{next(iter(tables.values())).file} has no rows: check the file, or give another")
-        main = next(iter(columns.values()))
-        notes.roles = named_roles(main.context, main.beginning, main.label, main.key)
-        notes.log(main.described())
-        rows = {part: [_choices(row, columns[part]) for row in tables[part].rows] for part in columns}
-        part = main_table(tables)[0]
-        num_endings = Counter(len(endings) for endings, _ in rows[part] if endings).most_common(1)
+    def from_tables(self, tables: Tables, notes: Notes) -> Splits:
+        first, _ = main_table(tables)
+        tables = {split: _flattened(table) for split, table in tables.items() if table.rows}
+        columns = {split: _columns(table, split, notes.requested) for split, table in tables.items()}
+        main = columns[first]
+        notes.set_roles(text=main.context, pair=main.beginning, label=main.label, key=main.key)
+        named = {"context": main.context, "beginning": main.beginning, "label": main.label}
+        notes.log_columns(**named, endings=", ".join(main.endings))
+        rows = {split: [_choices(row, columns[split]) for row in table.rows] for split, table in tables.items()}
+        num_endings = Counter(len(endings) for endings, _ in rows[first] if endings).most_common(1)
         if not num_endings:
-            raise ValueError(f"{tables[part].file}: no row has endings; fill in the columns {', '.join(main.endings)}")
-        builder = _ExampleBuilder(num_endings[0][0], _first_number(rows, tables, columns, num_endings[0][0], notes))
+            raise ValueError(f"{tables[first].file}: no row has endings; fill in the columns {', '.join(main.endings)}")
+        num = num_endings[0][0]
+        builder = _ExampleBuilder(num, _first_number(rows, tables, columns, num, notes))
         return {
-            part: [example for example in builder.examples(tables[part], columns[part], rows[part], part, notes)]
-            for part in columns
+            split: builder.examples(table, columns[split], rows[split], split, notes) for split, table in tables.items()
         }
 
 
@@ -76,11 +59,6 @@ class _Columns:
     key: str | None
     endings: tuple[str, ...]  # one column of lists, or one column each
     is_list: bool
-
-    def described(self) -> str:
-        named = {"context": self.context, "beginning": self.beginning, "label": self.label}
-        endings = ", ".join(self.endings)
-        return "columns: " + ", ".join(f"{w} = '{c}'" for w, c in named.items() if c) + f", endings = '{endings}'"
 
 
 def _flattened(table: Table) -> Table:
@@ -96,12 +74,12 @@ def _flattened(table: Table) -> Table:
     return Table(table.file, [name for name in columns if name in in_use] or table.columns, rows)
 
 
-def _columns(table: Table, part: str, requested: RequestedColumns) -> _Columns:
+def _columns(table: Table, split: str, requested: RequestedColumns) -> _Columns:
     context = find_column(table, requested.column("text"), CONTEXTS, "text")
     beginning = find_column(
         table, requested.column("pair"), BEGINNINGS, "pair", may_be_missing=requested.column("pair") is None
     )
-    label = find_column(table, requested.column("label"), LABELS, "label", may_be_missing=part.startswith("test"))
+    label = find_column(table, requested.column("label"), LABELS, "label", may_be_missing=split.startswith("test"))
     key = find_column(table, None, ("id", "key", "guid", "qid"), "key", may_be_missing=True)
     numbered = [name for name in table.columns if NUMBERED.fullmatch(name) and name not in (context, label)]
     if len(numbered) > 1:
@@ -139,9 +117,9 @@ def _first_number(
 ) -> int:
     """Whether labels count endings from 0 or 1: 1 if some label equals the number of endings and none is 0."""
     labels = set()
-    for part, found in columns.items():
-        if found.label and not any(names for _, names in rows[part]):
-            labels |= {plain(value) for value in tables[part].values(found.label)}
+    for split, found in columns.items():
+        if found.label and not any(names for _, names in rows[split]):
+            labels |= {plain(value) for value in tables[split].values(found.label)}
     if str(num) in labels and "0" not in labels:
         notes.log(f"labels count endings from 1 to {num}")
         return 1
@@ -155,9 +133,9 @@ class _ExampleBuilder:
     num_endings: int
     first_number: int
 
-    def examples(self, table: Table, columns: _Columns, rows: list, part: str, notes: Notes) -> list[ChoiceExample]:
+    def examples(self, table: Table, columns: _Columns, rows: list, split: str, notes: Notes) -> list[ChoiceExample]:
         has_labels = columns.label is not None
-        if part.startswith("test") and has_labels:
+        if split.startswith("test") and has_labels:
             has_labels = not all(is_missing(value) or str(value) == "-1" for value in table.values(columns.label))
         found = []
         for number, (row, (endings, names)) in enumerate(zip(table.rows, rows, strict=True)):
@@ -169,11 +147,11 @@ class _ExampleBuilder:
             padded = (*endings, *[""] * self.num_endings)[: self.num_endings]
             label = label if label is not None and label < self.num_endings else None
             context, beginning = (plain(row.fields.get(name)).strip() for name in (columns.context, columns.beginning))
-            if problem is None or not notes.should_drop(problem[0], part, table.file, row.place, problem[1]):
+            if notes.keeps(problem, split, table.file, row.place):
                 found.append(ChoiceExample(key, context, padded, beginning, label))
         return found
 
-    def _problem(self, row: Row, endings: tuple[str, ...], columns: _Columns) -> tuple[str, str] | None:
+    def _problem(self, row: Row, endings: tuple[str, ...], columns: _Columns) -> Defect | None:
         if len(endings) != self.num_endings or not all(endings):
             num = sum(map(bool, endings))
             return "bad_endings", f"{num} endings, but most rows have {self.num_endings}"
@@ -181,9 +159,7 @@ class _ExampleBuilder:
             return "empty_text", "the context is empty"
         return None
 
-    def _label(
-        self, cell: Any, endings: tuple[str, ...], names: tuple[str, ...]
-    ) -> tuple[int | None, tuple[str, str] | None]:
+    def _label(self, cell: Any, endings: tuple[str, ...], names: tuple[str, ...]) -> tuple[int | None, Defect | None]:
         if is_missing(cell):
             return None, ("no_label", "the label is empty")
         label = plain(cell).strip()
@@ -199,11 +175,11 @@ class _ExampleBuilder:
 
 
 SWAG = ChoiceLayout(
-    {"train": ("train.csv",), "dev": ("val.csv", "dev.csv"), "test": ("test.csv",)},
+    files={"train": ("train.csv",), "dev": ("val.csv", "dev.csv"), "test": ("test.csv",)},
     folder="swag",
 )
 COMMONSENSEQA = ChoiceLayout(
-    {
+    files={
         "train": ("train_rand_split.jsonl", "train.jsonl"),
         "dev": ("dev_rand_split.jsonl", "dev.jsonl"),
         "test": ("test_rand_split_no_answers.jsonl", "test.jsonl"),
@@ -211,7 +187,7 @@ COMMONSENSEQA = ChoiceLayout(
     folder="commonsenseqa",
 )
 CODAH = ChoiceLayout(
-    {
+    files={
         "train": ("train.tsv", "full_data.tsv", "dataset.tsv", "data/full_data.tsv"),
         "dev": ("dev.tsv",),
         "test": ("test.tsv",),

@@ -3,18 +3,18 @@
 import json
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from hornbook.tasks.reading.content import read_text
-from hornbook.tasks.reading.layout import Patterns, own_patterns
-from hornbook.tasks.reading.notes import Notes, RequestedColumns
+from hornbook.tasks.reading.layout import Layout, Paths, Patterns, Tables, TabularLayout, own_patterns
+from hornbook.tasks.reading.notes import Defect, Notes
 from hornbook.tasks.reading.rows import FORMATS, Row, Table, is_missing, read_table
-from hornbook.tasks.reading.tables import find_column, named_roles
+from hornbook.tasks.reading.tables import find_column
 from hornbook.tasks.reading.texts import key_of, name_of
-from hornbook.tasks.records import TaggedExample
+from hornbook.tasks.records import SPLITS, Splits, TaggedExample
 from hornbook.tasks.schemes import MARKED
 
 CONLL_COLUMNS = {"word": 0, "pos": 1, "chunk": 2, "ner": 3}
@@ -30,35 +30,25 @@ TAGS = ("tags", "ner_tags", "labels", "label", "ner", "pos_tags", "upos", "pos")
 
 
 @dataclass(frozen=True)
-class ColumnLayout:
+class ColumnLayout(TabularLayout):
     """`names`: indices of the columns that can be selected by name; `tag`: the default tag column."""
 
-    files: Patterns
     tag: str = "last"
     names: Mapping[str, int] = field(default_factory=dict)
-    folder: str = ""
-    takes_columns = True
 
-    def read(
-        self, paths: Mapping[str, list[Path]], requested: RequestedColumns, notes: Notes
-    ) -> dict[str, list[TaggedExample]]:
-        parts = {}
-        for part, files in paths.items():
-            examples: list[TaggedExample] = []
-            for path in files:
-                if path.suffix.lower() in TABLES:
-                    examples += table_examples(read_table(path, notes), part, requested, notes)
-                else:
-                    examples += self._file(path, part, requested, notes)
-            parts[part] = examples
-        return parts
+    def read(self, paths: Paths, notes: Notes) -> Splits:
+        return Layout.read(self, paths, notes)  # file by file
 
-    def from_tables(
-        self, tables: Mapping[str, Table], requested: RequestedColumns, notes: Notes
-    ) -> dict[str, list[TaggedExample]]:
-        return {part: table_examples(table, part, requested, notes) for part, table in tables.items()}
+    def read_file(self, path: Path, split: str, notes: Notes) -> Iterable[TaggedExample]:
+        if path.suffix.lower() in TABLES:
+            return table_examples(read_table(path, notes), split, notes)
+        return self._column_file(path, split, notes)
 
-    def _file(self, path: Path, part: str, requested: RequestedColumns, notes: Notes) -> Iterator[TaggedExample]:
+    def from_tables(self, tables: Tables, notes: Notes) -> Splits:
+        return {split: table_examples(table, split, notes) for split, table in tables.items()}
+
+    def _column_file(self, path: Path, split: str, notes: Notes) -> Iterator[TaggedExample]:
+        requested = notes.requested
         lines = read_text(path, notes).split("\n")
         shape = shape_of(lines, path.suffix.lower() == ".conllu", may_be_conllu=not self.names)
         is_conllu, names = shape.is_conllu, CONLLU_COLUMNS if shape.is_conllu else self.names
@@ -68,21 +58,19 @@ class ColumnLayout:
             words = tuple(row[words_column if len(row) > words_column else 0] for row in rows)
             width = max(len(row) for row in rows)
             example = TaggedExample(str(number), words)
-            notes.places[part, str(number)] = f"line {place}"
-            if part.startswith("test") and width == words_column + 1:
+            notes.places[split, str(number)] = f"line {place}"
+            if split.startswith("test") and width == words_column + 1:
                 yield example
                 continue
+            problem = None
             short = next((index for index, row in enumerate(rows) if not _has(row, column, width, is_conllu)), None)
-            if short is None:
-                tags = tuple(row[column] for row in rows)
-                is_hidden = is_conllu and set(tags) == {"_"}
-                needs_tags = is_hidden and not part.startswith("test")
-                if needs_tags and notes.should_drop("no_label", part, str(path), f"line {place}", "no word has a tag"):
-                    continue
-                yield replace(example, tags=None if is_hidden else tags)
-                continue
-            detail = f"'{words[short]}' has no tag: its line has {len(rows[short])} columns"
-            if not notes.should_drop("bad_row", part, str(path), f"line {place + short}", detail):
+            if short is not None:
+                problem = ("bad_row", f"'{words[short]}' has no tag: its line has {len(rows[short])} columns")
+            elif is_conllu and all(row[column] == "_" for row in rows):
+                problem = None if split.startswith("test") else ("no_label", "no word has a tag")
+            else:
+                example = replace(example, tags=tuple(row[column] for row in rows))
+            if notes.keeps(problem, split, str(path), f"line {place + (short or 0)}"):
                 yield example
 
 
@@ -187,29 +175,28 @@ def _numbers(start: int, num: int) -> list[str]:
     return [str(start + index) for index in range(num)]
 
 
-def table_examples(table: Table, part: str, requested: RequestedColumns, notes: Notes) -> list[TaggedExample]:
+def table_examples(table: Table, split: str, notes: Notes) -> list[TaggedExample]:
     """Examples from rows with a list of words and a list of tags (in CSV cells: JSON, or separated by spaces)."""
     if not table.rows:
         return []
+    requested = notes.requested
     words_column = find_column(table, requested.column("text"), WORDS, "text", num_sure=2)
-    is_test = part.startswith("test")
+    is_test = split.startswith("test")
     tags_column = find_column(table, requested.column("label"), TAGS, "label", may_be_missing=is_test)
     notes.log(f"columns: words = '{words_column}', tags = " + (f"'{tags_column}'" if tags_column else "none"))
     key_column = next((name for name in table.columns if name.lower() in ("id", "key", "guid")), None)
-    notes.roles = named_roles(words_column, None, tags_column, key_column)
+    notes.set_roles(text=words_column, label=tags_column, key=key_column)
     found = []
     for number, row in enumerate(table.rows):
         key = key_of(row, key_column, number)
-        notes.places[part, key] = row.place
+        notes.places[split, key] = row.place
         example, problem = _tagged(row, key, words_column, tags_column)
-        if problem is None or not notes.should_drop(problem[0], part, table.file, row.place, problem[1]):
+        if notes.keeps(problem, split, table.file, row.place):
             found.append(example)
     return found
 
 
-def _tagged(
-    row: Row, key: str, words_column: str, tags_column: str | None
-) -> tuple[TaggedExample, tuple[str, str] | None]:
+def _tagged(row: Row, key: str, words_column: str, tags_column: str | None) -> tuple[TaggedExample, Defect | None]:
     words = as_words(row.fields.get(words_column))
     tags = row.fields.get(tags_column) if tags_column else None
     if row.broken:
@@ -239,12 +226,12 @@ def as_words(cell: Any) -> tuple[str, ...]:
     return tuple(name_of(each) for each in cell)
 
 
-OWN_TAGS = ColumnLayout(own_patterns((*TABLES, ".tsv", ".txt", ".conll", ".conllu", ".bio", ".iob", ".iob2")))
+OWN_TAGS = ColumnLayout(files=own_patterns((*TABLES, ".tsv", ".txt", ".conll", ".conllu", ".bio", ".iob", ".iob2")))
 CONLL_FILES: Patterns = {
     "train": ("eng.train", "train.txt", "train.conll", "*.train"),
     "dev": ("eng.testa", "valid.txt", "dev.txt", "validation.txt", "dev.conll", "valid.conll", "*.testa"),
     "test": ("eng.testb", "test.txt", "test.conll", "*.testb"),
 }
-CONLL2003 = ColumnLayout(CONLL_FILES, "last", CONLL_COLUMNS, folder="conll2003")
-CONLL2003_POS = ColumnLayout(CONLL_FILES, "pos", CONLL_COLUMNS, folder="conll2003")
-UD_POS = ColumnLayout({part: (f"*-ud-{part}.conllu", f"{part}.conllu") for part in ("train", "dev", "test")}, "upos")
+CONLL2003 = ColumnLayout("last", CONLL_COLUMNS, files=CONLL_FILES, folder="conll2003")
+CONLL2003_POS = ColumnLayout("pos", CONLL_COLUMNS, files=CONLL_FILES, folder="conll2003")
+UD_POS = ColumnLayout("upos", files={each: (f"*-ud-{each}.conllu", f"{each}.conllu") for each in SPLITS})

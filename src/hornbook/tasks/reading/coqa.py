@@ -7,14 +7,14 @@ are the typed ones, one per annotator, as the official score leaves out one anno
 answered "unknown", their answer is "".
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from hornbook.tasks.reading.content import JsonReader, read_text
-from hornbook.tasks.reading.layout import Patterns
-from hornbook.tasks.reading.notes import Notes, RequestedColumns
+from hornbook.tasks.reading.layout import Layout
+from hornbook.tasks.reading.notes import Notes
 from hornbook.tasks.reading.squad import RawQuestion, checked
 from hornbook.tasks.records import SpanExample
 
@@ -23,35 +23,22 @@ ENDING = "\nyes no"
 PLACES = {"yes": 1, "no": 5}  # offsets in ENDING
 
 
-@dataclass(frozen=True)
-class CoqaLayout:
-    files: Patterns
-    folder: str = "coqa"
-    takes_columns = False
-
-    def read(
-        self, paths: Mapping[str, list[Path]], requested: RequestedColumns, notes: Notes
-    ) -> dict[str, list[SpanExample]]:
+@dataclass(frozen=True, kw_only=True)
+class CoqaLayout(Layout):
+    def read_file(self, path: Path, split: str, notes: Notes) -> list[SpanExample]:
         notes.log(
             f"the {NUM_TURNS} previous turns are prepended to each question; 'yes' and 'no' are appended to the story; "
             "'unknown' means no answer"
         )
-        return {
-            part: [example for path in files for example in _read_file(path, part, notes)]
-            for part, files in paths.items()
-        }
+        stories = JsonReader(str(path), notes).elements(read_text(path, notes))
+        return checked(_questions(stories, split, str(path), notes), split, str(path), True, notes)
 
 
-def _read_file(path: Path, part: str, notes: Notes) -> list[SpanExample]:
-    stories = JsonReader(str(path), notes).elements(read_text(path, notes))
-    return checked(_questions(stories, part, str(path), notes), part, str(path), True, notes)
-
-
-def _questions(stories: list[Any], part: str, file: str, notes: Notes) -> Iterator[RawQuestion]:
+def _questions(stories: list[Any], split: str, file: str, notes: Notes) -> Iterator[RawQuestion]:
     for number, story in enumerate(stories, 1):
         place = f"story {number}"
         try:
-            name, passage, turns = str(story["id"]), story["story"] + ENDING, list(_turns(story, part))
+            name, passage, turns = str(story["id"]), story["story"] + ENDING, list(_turns(story, split))
         except (KeyError, TypeError, AttributeError) as error:
             notes.problem("bad_json", file, place, f"not in CoQA's layout: {error!r}")
             continue
@@ -59,10 +46,10 @@ def _questions(stories: list[Any], part: str, file: str, notes: Notes) -> Iterat
             yield RawQuestion(f"{name}-{turn}", question, passage, answers, name, f"{place}, turn {turn}")
 
 
-def _turns(story: dict, part: str) -> Iterator[tuple[int, str, tuple[tuple[str, int | None], ...] | None]]:
+def _turns(story: dict, split: str) -> Iterator[tuple[int, str, tuple[tuple[str, int | None], ...] | None]]:
     before: list[str] = []
     for turn, text, answers_of_turn in _annotated_turns(story):
-        found = _accepted(answers_of_turn, story["story"], part) if answers_of_turn else None
+        found = _accepted(answers_of_turn, story["story"], split) if answers_of_turn else None
         yield turn, " ".join([*before[-2 * NUM_TURNS :], text]), found
         before += [text, answers_of_turn[0]["input_text"].strip() if answers_of_turn else ""]
 
@@ -102,11 +89,11 @@ def read_conversations(path: Path, notes: Notes) -> list[Conversation]:
     return found
 
 
-def _accepted(answers: list[dict], story: str, part: str) -> tuple[tuple[str, int | None], ...]:
-    answers = answers[:1] if part == "train" else answers
+def _accepted(answers: list[dict], story: str, split: str) -> tuple[tuple[str, int | None], ...]:
+    answers = answers[:1] if split == "train" else answers
     if all(_word(answer) == "unknown" for answer in answers):
         return ()
-    return tuple((_span if part == "train" else _typed)(answer, story) for answer in answers)
+    return tuple((_span if split == "train" else _typed)(answer, story) for answer in answers)
 
 
 def _typed(answer: dict, story: str) -> tuple[str, int | None]:
@@ -134,4 +121,7 @@ def _word(answer: dict) -> str:
     return answer["input_text"].strip().lower().strip(".!,")
 
 
-COQA = CoqaLayout({part: (f"coqa-{part}-v1.0.json", f"coqa*{part}*.json", f"{part}.json") for part in ("train", "dev")})
+COQA = CoqaLayout(
+    files={split: (f"coqa-{split}-v1.0.json", f"coqa*{split}*.json", f"{split}.json") for split in ("train", "dev")},
+    folder="coqa",
+)

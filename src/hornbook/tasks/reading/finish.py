@@ -8,28 +8,27 @@ from hornbook.tasks.kinds import KINDS
 from hornbook.tasks.reading.notes import Notes
 from hornbook.tasks.reading.split import hold_out
 from hornbook.tasks.reading.texts import sorted_labels
-from hornbook.tasks.records import PARTS, DataSet, Example
+from hornbook.tasks.records import SPLITS, DataSet, Example, Splits
 
-Parts = dict[str, list[Example]]
 REASONS = ("empty_file", "unreadable", *LEFT_OUT_OF_TRAINING)
 
 
-def finished(entry: KnownDataSet, parts: Parts, notes: Notes, *, seed: int, held_out: float) -> DataSet:
-    parts = {part: parts[part] for part in sorted(parts, key=_order)}
-    if not any(parts.values()):
+def finished(entry: KnownDataSet, splits: Splits, notes: Notes, *, seed: int, held_out: float) -> DataSet:
+    splits = {split: splits[split] for split in sorted(splits, key=_order)}
+    if not any(splits.values()):
         reason = notes.problems.first(*REASONS) or ", ".join(notes.files)
         raise ValueError(f"no example could be read ({reason}): check the data")
-    for part in [part for part in parts if not parts[part]]:
-        notes.log(f"the {part} split has no examples and is ignored")
-        del parts[part]
-    parts, scheme = KINDS[entry.kind].prepared(parts, notes)
-    parts = {part: _with_unique_keys(examples, part, notes) for part, examples in parts.items()}
-    if held_out and "dev" not in parts and len(parts.get("train", ())) > 1:
-        parts = _with_dev(parts, notes, seed, held_out)
-    labels = _labels(entry, parts, scheme, notes) if KINDS[entry.kind].has_labels else ()
+    for split in [split for split in splits if not splits[split]]:
+        notes.log(f"the {split} split has no examples and is ignored")
+        del splits[split]
+    splits, scheme = KINDS[entry.kind].prepared(splits, notes)
+    splits = {split: _with_unique_keys(examples, split, notes) for split, examples in splits.items()}
+    if held_out and "dev" not in splits and len(splits.get("train", ())) > 1:
+        splits = _with_dev(splits, notes, seed, held_out)
+    labels = _labels(entry, splits, scheme, notes) if KINDS[entry.kind].has_labels else ()
     return DataSet(
         kind=entry.kind,
-        parts=parts,
+        parts=splits,
         labels=labels,
         problems=notes.problems,
         messages=tuple(notes.messages),
@@ -40,11 +39,11 @@ def finished(entry: KnownDataSet, parts: Parts, notes: Notes, *, seed: int, held
     )
 
 
-def _order(part: str) -> tuple[int, str]:
-    return (PARTS.index(part.partition("-")[0]), part)
+def _order(split: str) -> tuple[int, str]:
+    return (SPLITS.index(split.partition("-")[0]), split)
 
 
-def _with_unique_keys(examples: list[Example], part: str, notes: Notes) -> list[Example]:
+def _with_unique_keys(examples: list[Example], split: str, notes: Notes) -> list[Example]:
     """Examples with unique keys, as predictions are stored by key; repeated keys get a number."""
     if len({example.key for example in examples}) == len(examples):
         return examples
@@ -56,7 +55,7 @@ def _with_unique_keys(examples: list[Example], part: str, notes: Notes) -> list[
             key, number = f"{example.key}#{number}", number + 1
         if key != example.key:
             notes.example_problem(
-                "repeated_key", part, example.key, f"'{example.key}' occurs twice, renamed to '{key}'"
+                "repeated_key", split, example.key, f"'{example.key}' occurs twice, renamed to '{key}'"
             )
             example = replace(example, key=key)
         seen.add(key)
@@ -64,26 +63,26 @@ def _with_unique_keys(examples: list[Example], part: str, notes: Notes) -> list[
     return found
 
 
-def _with_dev(parts: Parts, notes: Notes, seed: int, share: float) -> Parts:
-    train, dev, how = hold_out(parts["train"], share, seed)
+def _with_dev(splits: Splits, notes: Notes, seed: int, share: float) -> Splits:
+    train, dev, how = hold_out(splits["train"], share, seed)
     notes.log(f"no dev split: {len(dev)} of {len(train) + len(dev)} train examples were held out {how} (seed {seed})")
-    return {"train": train, "dev": dev, **{part: each for part, each in parts.items() if part != "train"}}
+    return {"train": train, "dev": dev, **{split: each for split, each in splits.items() if split != "train"}}
 
 
-def _labels(entry: KnownDataSet, parts: Parts, scheme: str, notes: Notes) -> tuple[str, ...]:
+def _labels(entry: KnownDataSet, splits: Splits, scheme: str, notes: Notes) -> tuple[str, ...]:
     """The labels of the training split, or of all splits if there is none; labels only in other splits are recorded as
     problems."""
-    seen_in = ["train"] if parts.get("train") else list(parts)
-    seen = {name for part in seen_in for example in parts[part] for name in example.label_names}
+    seen_in = ["train"] if splits.get("train") else list(splits)
+    seen = {name for split in seen_in for example in splits[split] for name in example.label_names}
     if scheme not in ("", "plain"):
         types = sorted({name[2:] for name in seen if name != "O"})
         labels = ("O", *(f"{mark}-{name}" for name in types for mark in "BI"))
         seen = set(labels)
     else:
         labels = entry.labels if seen <= set(entry.labels) else sorted_labels(seen)
-    for part in parts:
-        for example in parts[part] if part not in seen_in else ():
+    for split in splits:
+        for example in splits[split] if split not in seen_in else ():
             for name in example.label_names:
                 if name not in seen:
-                    notes.example_problem("unseen_label", part, example.key, f"'{name}' is not in train")
+                    notes.example_problem("unseen_label", split, example.key, f"'{name}' is not in train")
     return labels

@@ -5,7 +5,8 @@ import datetime
 import itertools
 import re
 import shlex
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
+from functools import cached_property
 from typing import Any, Literal
 
 from hornbook.tasks.reading.notes import RequestedColumns
@@ -52,6 +53,75 @@ TIME = re.compile(
 NAME_PART = re.compile(r"[A-Z]?[^\W\d_A-Z]+|[A-Z]+(?![a-z])|\d+")
 
 
+class Column:
+    """A column of a table: its name, and its cells that are not empty."""
+
+    def __init__(self, table: Table, name: str):
+        self.name, self._table = name, table
+
+    @cached_property
+    def values(self) -> list[Any]:
+        return [value for value in self._table.values(self.name) if not is_missing(value)]
+
+    @cached_property
+    def sample(self) -> list[Any]:
+        return self.values[:: max(1, len(self.values) // SAMPLE)]
+
+    @cached_property
+    def distinct(self) -> set[str]:
+        return {str(value).strip() for value in self.values}
+
+    @property
+    def last_word(self) -> str:
+        """The last word of the name, lower case: "id" for `Ticket ID`, `ticket_id` or `ticketId`."""
+        return next(iter(NAME_PART.findall(self.name)[-1:]), "").lower()
+
+    @property
+    def is_key(self) -> bool:
+        return self.name.lower() in KEYS or self.last_word in KEYS
+
+    @cached_property
+    def is_time(self) -> bool:
+        if self.name.lower() in TIMES or self.last_word in TIMES:
+            return True
+        return bool(self.sample) and sum(map(_is_date, self.sample)) > 0.9 * len(self.sample)
+
+    @property
+    def has_few_values(self) -> bool:
+        return 1 < len(self.distinct) <= min(MOST_CLASSES, max(2, len(self.values) // 2))
+
+    @property
+    def text_length(self) -> float:
+        """Mean length of the texts in characters; 0 if the column has no words, but classes or times."""
+        texts = [value for value in self.sample if isinstance(value, str)]
+        has_words = any(" " in text.strip() for text in texts)
+        return sum(map(len, texts)) / len(texts) if has_words and not self.is_time and not self.has_few_values else 0.0
+
+    def may_be_label(self, kind: LabelKind) -> bool:
+        """Whether a column with the name of a label can be one: it is not a time and does not have a new value in
+        nearly every row."""
+        num_rows = len(self.values)
+        has_new_values = num_rows >= MANY_ROWS and len(self.distinct) > MOST_DISTINCT * num_rows
+        return not self.is_time and not (kind == "class" and has_new_values)
+
+    def looks_like_label(self, kind: LabelKind) -> bool:
+        """Whether a column of any name holds numbers (for `kind` "number") or few repeated values, and is neither a
+        time nor a key."""
+        if self.is_key or self.is_time:
+            return False
+        if kind != "number":
+            return self.has_few_values
+        if not self.values or not all(map(_is_number, self.values)):
+            return False
+        numbers = [float(value) for value in self.values]
+        counts_rows = len(numbers) > 1 and all(after - before == 1 for before, after in itertools.pairwise(numbers))
+        return not counts_rows
+
+    @property
+    def is_binary(self) -> bool:
+        return not self.is_key and bool(self.distinct) and self.distinct <= {"0", "1", "0.0", "1.0"}
+
+
 def infer_columns(table: Table, requested: RequestedColumns, kind: LabelKind, *, needs_label: bool) -> Columns:
     """The columns of a table of labelled texts. Columns in `requested` and those that the run was trained on
     (`requested.trained`) must exist, the label only with `needs_label`; the others are inferred."""
@@ -59,21 +129,26 @@ def infer_columns(table: Table, requested: RequestedColumns, kind: LabelKind, *,
         if column:
             table.require(column, role)
     _require_trained(table, requested, needs_label)
-    label, labels = (
-        _requested_labels(table, requested.label) if requested.label and needs_label else (requested.label, ())
-    )
+    label, labels = requested.label, ()
+    if label and needs_label:
+        label, labels = _label_columns(table, label)
     trained = {} if requested.text or requested.pair else requested.trained
     text, pair = requested.text or trained.get("text"), requested.pair or trained.get("pair")
-    taken = {text, pair, label, *labels} - {None}
+    columns = [Column(table, name) for name in table.columns]
+
+    def free() -> list[Column]:
+        return [column for column in columns if column.name not in (text, pair, label, *labels)]
+
     if text is None and pair is None:
-        text, pair = _pair(table, taken)
-    text = text or _text(table, taken)
-    taken |= {text, pair}
-    if not label and not labels:
-        label, labels = _trained_labels(table, requested)
-    if not label and not labels and not requested.trained:
-        label, labels = _label(table, taken, kind, needs_label)
-    key = _one_of(table, KEYS, taken | {label})
+        text, pair = _pair(table, free())
+    text = text or _text(table, free())
+    if not label and not labels and requested.trained:
+        label = requested.trained.get("label")
+        is_there = label is not None and (label in table.columns or set(_columns_in(label)) <= set(table.columns))
+        label, labels = _label_columns(table, label) if is_there else (None, ())
+    elif not label and not labels:
+        label, labels = _label(table, free(), kind, needs_label)
+    key = next((column.name for column in _named(free(), KEYS)), None)
     return Columns(text, pair, label, key, labels)
 
 
@@ -96,172 +171,68 @@ def _columns_in(label: str) -> list[str]:
     return [name.strip() for name in label.split(",") if name.strip()]
 
 
-def _requested_labels(table: Table, label: str) -> tuple[str | None, tuple[str, ...]]:
+def _label_columns(table: Table, label: str) -> tuple[str | None, tuple[str, ...]]:
     """(label column, ()) or, for several columns of 0 and 1 separated by commas, (None, columns)."""
-    if label in table.columns or "," not in label:
-        table.require(label, "label")
-        return label, ()
-    names = tuple(_columns_in(label))
-    for name in names:
+    several = () if label in table.columns or "," not in label else tuple(_columns_in(label))
+    for name in several or (label,):
         table.require(name, "label")
-    return None, names
+    return (None, several) if several else (label, ())
 
 
-def _trained_labels(table: Table, requested: RequestedColumns) -> tuple[str | None, tuple[str, ...]]:
-    label = requested.trained.get("label")
-    if label is None or (label not in table.columns and not set(_columns_in(label)) <= set(table.columns)):
-        return None, ()
-    return _requested_labels(table, label)
+def _named(columns: list[Column], names: Iterable[str]) -> list[Column]:
+    by_name = {column.name.lower(): column for column in columns}
+    return [by_name[name] for name in names if name in by_name]
 
 
-# ---- text
-
-
-def _pair(table: Table, taken: set[str]) -> tuple[str | None, str | None]:
-    by_name = {column.lower(): column for column in table.columns}
-    found = [
-        (by_name[first], by_name[second])
-        for first, second in PAIRS
-        if first in by_name and second in by_name and not taken & {by_name[first], by_name[second]}
-    ]
+def _pair(table: Table, columns: list[Column]) -> tuple[str | None, str | None]:
+    found = [[column.name for column in _named(columns, names)] for names in PAIRS]
+    found = [names for names in found if len(names) == 2]
     if len(found) > 1:
         several = " or ".join(f"{first} and {second}" for first, second in found)
         options = f"--text {shlex.quote(found[0][0])} --pair {shlex.quote(found[0][1])}"
         raise ValueError(
             f"{table.file}: several columns could be the text and its pair ({several}); name them, such as {options}"
         )
-    return found[0] if found else (None, None)
+    return tuple(found[0]) if found else (None, None)
 
 
-def _text(table: Table, taken: set[str]) -> str:
+def _text(table: Table, columns: list[Column]) -> str:
     """The column named "text"; otherwise the only column with another usual name, if no column has longer texts;
     otherwise the only column that contains texts."""
-    named = _named(table, TEXTS, taken)
-    if sure := [column for column in named if column.lower() == "text"]:
+    named = _named(columns, TEXTS)
+    if sure := [column.name for column in named if column.name.lower() == "text"]:
         return sure[0]
-    lengths = _text_lengths(table, taken)
+    lengths = {column.name: column.text_length for column in columns}
     longest = max(lengths.values(), default=0.0)
-    if len(named) == 1 and lengths.get(named[0], 0.0) >= longest:
-        return named[0]
-    comparable = [column for column, length in lengths.items() if length > COMPARABLE_LENGTH * longest]
-    candidates = [column for column in table.columns if column in {*named, *comparable}]
+    if len(named) == 1 and lengths[named[0].name] >= longest:
+        return named[0].name
+    candidates = [column for column in columns if column in named or lengths[column.name] > COMPARABLE_LENGTH * longest]
     if len(candidates) != 1:
         raise _unclear(table, "text", candidates)
-    return candidates[0]
+    return candidates[0].name
 
 
-def _text_lengths(table: Table, taken: set[str]) -> dict[str, float]:
-    """Mean text length in characters of each column that contains words rather than classes or times."""
-    lengths = {}
-    for column in table.columns:
-        texts = [value for value in _sample(table, column) if isinstance(value, str)]
-        has_words = texts and any(" " in text.strip() for text in texts)
-        if column not in taken and has_words and not _is_time(table, column) and not _has_few_values(table, column):
-            lengths[column] = sum(map(len, texts)) / len(texts)
-    return lengths
-
-
-# ---- label
-
-
-def _label(table: Table, taken: set, kind: LabelKind, needs_label: bool) -> tuple[str | None, tuple[str, ...]]:
-    candidates: list[str] = []
-    for names in _label_names(kind):
-        named = _named(table, names, taken)
-        candidates = [column for column in named if _may_be_label(table, column, kind)]
+def _label(
+    table: Table, columns: list[Column], kind: LabelKind, needs_label: bool
+) -> tuple[str | None, tuple[str, ...]]:
+    """The column with the most reliable name of a label or, if it has only a weak one or none, the only column that
+    looks like a label. Multi-label data may have one column of 0 and 1 per class."""
+    candidates: list[Column] = []
+    for names in (NUMBERS, SURE_LABELS, LABELS, WEAK_LABELS)[kind != "number" :]:
+        named = _named(columns, names)
+        candidates = [column for column in named if column.may_be_label(kind)]
         if names is WEAK_LABELS and kind != "classes":
-            candidates = [*candidates, *(each for each in _label_candidates(table, taken, kind) if each not in named)]
+            candidates += [column for column in columns if column not in named and column.looks_like_label(kind)]
         if candidates:
             break
-    if not candidates and kind == "classes":
-        if binary_columns := _binary_columns(table, taken):
-            return None, binary_columns
-    elif not candidates:
-        candidates = _label_candidates(table, taken, kind)
+    binary = tuple(column.name for column in columns if column.is_binary) if kind == "classes" else ()
+    if not candidates and binary:
+        return None, binary
     if len(candidates) == 1:
-        return candidates[0], ()
+        return candidates[0].name, ()
     if needs_label:
         raise _unclear(table, "label", candidates)
     return None, ()
-
-
-def _label_names(kind: LabelKind) -> Iterable[tuple[str, ...]]:
-    """Usual names of the label column, most reliable first."""
-    return (NUMBERS, SURE_LABELS, LABELS, WEAK_LABELS) if kind == "number" else (SURE_LABELS, LABELS, WEAK_LABELS)
-
-
-def _may_be_label(table: Table, column: str, kind: LabelKind) -> bool:
-    """Whether a column with the name of a label can be one: it is not a time and does not have a new value in nearly
-    every row."""
-    if _is_time(table, column):
-        return False
-    num_rows, num_values = _counts(table, column)
-    return kind != "class" or num_rows < MANY_ROWS or num_values <= MOST_DISTINCT * num_rows
-
-
-def _label_candidates(table: Table, taken: set, kind: LabelKind) -> list[str]:
-    """The columns of numbers (for `kind` "number") or of few repeated values that are neither times nor keys."""
-    found = []
-    for column in table.columns:
-        if column in taken or _is_key(column) or _is_time(table, column):
-            continue
-        if kind == "number":
-            fits = _holds_numbers(table, column) and not _counts_rows(table, column)
-        else:
-            fits = _has_few_values(table, column)
-        found += [column] if fits else []
-    return found
-
-
-def _has_few_values(table: Table, column: str) -> bool:
-    num_rows, num_values = _counts(table, column)
-    return 1 < num_values <= min(MOST_CLASSES, max(2, num_rows // 2))
-
-
-def _holds_numbers(table: Table, column: str) -> bool:
-    values = _values(table, column)
-    return bool(values) and all(map(_is_number, values))
-
-
-def _counts_rows(table: Table, column: str) -> bool:
-    """Whether the column numbers the rows: each value is one more than the previous one."""
-    numbers = [float(value) for value in _values(table, column)]
-    return len(numbers) > 1 and all(after - before == 1 for before, after in itertools.pairwise(numbers))
-
-
-def _binary_columns(table: Table, taken: set) -> tuple[str, ...]:
-    """All columns of 0 and 1, which are taken as one column per class."""
-    columns = [column for column in table.columns if column not in taken and not _is_key(column)]
-    samples = {column: {str(value).strip() for value in _values(table, column)} for column in columns}
-    return tuple(column for column in columns if samples[column] and samples[column] <= {"0", "1", "0.0", "1.0"})
-
-
-# ---- names and values of columns
-
-
-def _named(table: Table, names: Iterable[str], taken: set) -> list[str]:
-    by_name = {column.lower(): column for column in table.columns if column not in taken}
-    return [by_name[name] for name in names if name in by_name]
-
-
-def _one_of(table: Table, names: Iterable[str], taken: set) -> str | None:
-    return next(iter(_named(table, names, taken)), None)
-
-
-def _last_word(column: str) -> str:
-    """The last word of a column name, lower case: "id" for `Ticket ID`, `ticket_id` or `ticketId`."""
-    return next(iter(NAME_PART.findall(column)[-1:]), "").lower()
-
-
-def _is_key(column: str) -> bool:
-    return column.lower() in KEYS or _last_word(column) in KEYS
-
-
-def _is_time(table: Table, column: str) -> bool:
-    if column.lower() in TIMES or _last_word(column) in TIMES:
-        return True
-    values = _sample(table, column)
-    return bool(values) and sum(map(_is_date, values)) > 0.9 * len(values)
 
 
 def _is_date(value: Any) -> bool:
@@ -278,28 +249,6 @@ def _is_number(value: Any) -> bool:
     return True
 
 
-def _counts(table: Table, column: str) -> tuple[int, int]:
-    """(number of rows with a value, number of distinct values)."""
-    values = _values(table, column)
-    return len(values), len({str(value).strip() for value in values})
-
-
-def _values(table: Table, column: str) -> list[Any]:
-    return [value for value in table.values(column) if not is_missing(value)]
-
-
-def _sample(table: Table, column: str) -> list[Any]:
-    values = _values(table, column)
-    return values[:: max(1, len(values) // SAMPLE)]
-
-
-def roles_of(columns: Columns) -> Mapping[str, str]:
-    """Column by role, named as the option that sets it (text, pair, label); `key` is the column of example
-    identifiers."""
-    named = {"text": columns.text, "pair": columns.pair, "label": columns.label or ",".join(columns.labels)}
-    return {role: column for role, column in (named | {"key": columns.key}).items() if column}
-
-
 def several_columns(table: Table, role: str, candidates: list[str]) -> ValueError:
     option = f"--{role} {shlex.quote(candidates[0])}"
     return ValueError(
@@ -307,12 +256,12 @@ def several_columns(table: Table, role: str, candidates: list[str]) -> ValueErro
     )
 
 
-def _unclear(table: Table, role: str, candidates: list[str]) -> ValueError:
+def _unclear(table: Table, role: str, candidates: list[Column]) -> ValueError:
     broken = next((row for row in table.rows if row.broken is not None), None)
     if not table.columns and broken is not None:
         return ValueError(
             f"{table.file} {broken.place}: no row can be read ({broken.broken[1] or broken.broken[0]}); check the file"
         )
     if candidates:
-        return several_columns(table, role, candidates)
+        return several_columns(table, role, [column.name for column in candidates])
     return ValueError(f"{table.file}: no column is clearly the {role}; name it with --{role} (columns: {table.names})")

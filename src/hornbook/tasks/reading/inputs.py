@@ -8,7 +8,7 @@ from typing import Any
 from hornbook.data.problems import Problems
 from hornbook.tasks.datasets import KnownDataSet, known
 from hornbook.tasks.items import as_examples
-from hornbook.tasks.kind import PART, TaskKind
+from hornbook.tasks.kind import INPUTS, TaskKind
 from hornbook.tasks.kinds import KINDS
 from hornbook.tasks.reading.content import lines_of
 from hornbook.tasks.reading.guess import infer_columns
@@ -56,8 +56,9 @@ def read_input_rows(
     sentences; spans also reads SQuAD's JSON. `log` receives what was inferred and which problems were found; with
     `strict`, the first problem raises `ValueError`.
     """
-    notes = Notes(strict, needs_labels=False, format=Format(delimiter, encoding))
-    found = inputs_in(file, known(saved.name), RequestedColumns(text, pair, trained=saved.roles or {}), notes)
+    requested = RequestedColumns(text, pair, trained=saved.roles or {})
+    notes = Notes(strict, needs_labels=False, format=Format(delimiter, encoding), requested=requested)
+    found = inputs_in(file, known(saved.name), notes)
     for message in [*notes.messages, *_problems(notes.problems)] if log else ():
         log(message)
     columns = original_columns(found, notes) or [{} for _ in found]
@@ -97,12 +98,12 @@ def _as_json(cell: Any) -> Any:
     return cell if isinstance(cell, str | int | float | list | dict) else str(cell)
 
 
-def inputs_in(file: str | Path, entry: KnownDataSet, requested: RequestedColumns, notes: Notes) -> list[Example]:
+def inputs_in(file: str | Path, entry: KnownDataSet, notes: Notes) -> list[Example]:
     """The inputs of a file for a registry entry; messages and problems are added to `notes`."""
     path = Path(file).expanduser()
     if path.is_dir() or not path.exists():
         raise ValueError(f"there is no file {path}: give a file with the inputs")
-    found = _read(path, entry, requested, notes)
+    found = _read(path, entry, notes)
     if not found:
         raise ValueError(f"{path} contains no inputs: write one per line, or a table with one per row")
     return found
@@ -116,13 +117,13 @@ def _problems(problems: Problems) -> list[str]:
     ]
 
 
-def _read(path: Path, entry: KnownDataSet, requested: RequestedColumns, notes: Notes) -> list[Example]:
-    kind, layout = KINDS[entry.kind], entry.layout
-    found = kind.read_file(path, entry, requested, notes)
+def _read(path: Path, entry: KnownDataSet, notes: Notes) -> list[Example]:
+    kind, layout, requested = KINDS[entry.kind], entry.layout, notes.requested
+    found = kind.read_file(path, entry, notes)
     if found is not None:
         return found
     if isinstance(layout, TableLayout) and not requested and _is_published(path, layout):
-        return layout.read({PART: [path]}, requested, notes)[PART]
+        return layout.read({INPUTS: [path]}, notes)[INPUTS]
     if path.suffix.lower() not in FORMATS:
         return _lines(path, kind, notes)
     table = read_table(path, notes)
@@ -133,11 +134,11 @@ def _read(path: Path, entry: KnownDataSet, requested: RequestedColumns, notes: N
         if len(table.columns) == 1 and not requested and not requested.trained:
             requested = RequestedColumns(table.columns[0])
         columns = infer_columns(table, requested, own.kind, needs_label=False)
-        requested = replace(requested, text=columns.text, pair=columns.pair)
+        notes.requested = replace(requested, text=columns.text, pair=columns.pair)
         text = columns.text if columns.pair is None else None
     for row in table.mend(text):
         notes.problem("kept_bad_row", table.file, row.place, row.note)
-    return own.from_tables({PART: table}, requested, notes)[PART]
+    return own.from_tables({INPUTS: table}, notes)[INPUTS]
 
 
 def _is_published(path: Path, layout: TableLayout) -> bool:

@@ -2,51 +2,110 @@
 
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import ClassVar
 
-from hornbook.tasks.reading.rows import FORMATS
+from hornbook.tasks.reading.notes import Notes
+from hornbook.tasks.reading.rows import FORMATS, Row, Table, read_table
+from hornbook.tasks.records import Example, Splits
 
 Patterns = Mapping[str, Sequence[str]]  # for each split, file names or patterns; the first that exists is used
+Paths = Mapping[str, list[Path]]  # the files of each split
+Tables = Mapping[str, Table]  # the table of each split
 
-PART_NAMES = {"train": ("train", "training"), "dev": ("dev", "validation", "valid", "val", "eval"), "test": ("test",)}
+SPLIT_NAMES = {"train": ("train", "training"), "dev": ("dev", "validation", "valid", "val", "eval"), "test": ("test",)}
 SHARD = re.compile(r"-\d+-of-\d+\.")
 
 
 def own_patterns(suffixes: Sequence[str] = FORMATS) -> Patterns:
     """Patterns for a user's own folder: train.csv, validation.jsonl, test-00000-of-00002.parquet and similar."""
     return {
-        part: [
+        split: [
             name + ending
             for name in names
             for suffix in suffixes
             for ending in (suffix, f"-*-of-*{suffix}")  # shards of one table, as on the Hugging Face Hub
         ]
-        for part, names in PART_NAMES.items()
+        for split, names in SPLIT_NAMES.items()
     }
 
 
-def find_parts(path: Path, patterns: Patterns, inner: str = "") -> dict[str, list[Path]]:
+@dataclass(frozen=True, kw_only=True)
+class Layout:
+    """How the files of a data set are found and read. `folder`: name of the subfolder where they may be."""
+
+    files: Patterns = field(default_factory=own_patterns)
+    folder: str = ""
+    takes_columns: ClassVar[bool] = False  # the user may name columns
+
+    def read(self, paths: Paths, notes: Notes) -> Splits:
+        return {
+            split: [example for path in files for example in self.read_file(path, split, notes)]
+            for split, files in paths.items()
+        }
+
+    def read_file(self, path: Path, split: str, notes: Notes) -> Sequence[Example]:
+        raise NotImplementedError
+
+
+@dataclass(frozen=True, kw_only=True)
+class TabularLayout(Layout):
+    """Tables, as files or in memory; several files of a split are concatenated."""
+
+    takes_columns = True
+
+    def read(self, paths: Paths, notes: Notes) -> Splits:
+        tables = {split: _concatenated([self.table(path, notes) for path in files]) for split, files in paths.items()}
+        return self.from_tables(tables, notes)
+
+    def table(self, path: Path, notes: Notes) -> Table:
+        return read_table(path, notes)
+
+    def from_tables(self, tables: Tables, notes: Notes) -> Splits:
+        raise NotImplementedError
+
+
+def _concatenated(tables: list[Table]) -> Table:
+    if len(tables) == 1:
+        return tables[0]
+    rows = [
+        Row(f"{Path(table.file).name} {row.place}", row.fields, row.broken) for table in tables for row in table.rows
+    ]
+    columns = list(dict.fromkeys(column for table in tables for column in table.columns))
+    return Table(f"{tables[0].file} and {len(tables) - 1} more", columns, rows)
+
+
+def main_table(tables: Tables) -> tuple[str, Table]:
+    """(split, table) that determines the columns of all splits: the first with rows, which is train if there is one."""
+    split, table = next(((split, table) for split, table in tables.items() if table.rows), next(iter(tables.items())))
+    if not table.rows:
+        raise ValueError(f"{table.file} has no rows: check the file, or give another")
+    return split, table
+
+
+def find_splits(path: Path, patterns: Patterns, inner: str = "") -> Paths:
     """The files of each split. For a file, its split is inferred from its name; in a folder without matching files, its
     subfolder `inner` is searched too."""
     if not path.exists():
         raise ValueError(f"{path} does not exist: check the spelling")
     if path.is_file():
-        return {part_of(path, patterns): [path]}
+        return {split_of(path, patterns): [path]}
     for folder in (path, *_named(path, inner)):
-        found = {part: files for part, names in patterns.items() if (files := _first(folder, names))}
+        found = {split: files for split, names in patterns.items() if (files := _first(folder, names))}
         if found:
             return found
     return {}
 
 
-def part_of(path: Path, patterns: Patterns) -> str:
-    for part, names in patterns.items():
+def split_of(path: Path, patterns: Patterns) -> str:
+    for split, names in patterns.items():
         if any(path.match(name) for name in names):
-            return part
+            return split
     words = re.split(r"[^a-z]+", path.name.lower())
-    for part in ("test", "dev"):
-        if any(name in words for name in PART_NAMES[part]):
-            return part
+    for split in ("test", "dev"):
+        if any(name in words for name in SPLIT_NAMES[split]):
+            return split
     return "train"
 
 

@@ -1,4 +1,4 @@
-"""What a reader records while reading: problems, messages about what it inferred, the files it opened."""
+"""What a reader is asked for (columns, format), and what it records: problems, messages, the files it opened."""
 
 import codecs
 from collections.abc import Mapping
@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from hornbook.tasks.reading.rows import Table
 
 OF_LABELS = ("no_label", "bad_number", "bad_choice", "bad_tags", "no_span")  # problems of labels, not of inputs
+Defect = tuple[str, str]  # of a row: the kind of problem and its detail
 HARMLESS = ("byte_order_mark", "carriage_return")  # they lose no content, and published files have them
 
 
@@ -35,6 +36,23 @@ class Format:
                 ) from None
 
 
+@dataclass(frozen=True)
+class RequestedColumns:
+    """The columns that the user named; None: inferred. `trained`: the columns, by role, that the run was trained on;
+    they are used where the user names none, and a table without them is refused."""
+
+    text: str | None = None
+    pair: str | None = None
+    label: str | None = None
+    trained: Mapping[str, str] = field(default_factory=dict)
+
+    def __bool__(self) -> bool:
+        return any((self.text, self.pair, self.label))
+
+    def column(self, role: str) -> str | None:
+        return getattr(self, role) or self.trained.get(role)
+
+
 @dataclass
 class Notes:
     """With `strict`, the first problem raises `ValueError`; otherwise problems are counted."""
@@ -42,6 +60,7 @@ class Notes:
     strict: bool = False
     needs_labels: bool = True  # False for inputs to predict, where a missing label is not a problem
     format: Format = Format()
+    requested: RequestedColumns = RequestedColumns()
     problems: Problems = field(default_factory=Problems)
     messages: list[str] = field(default_factory=list)
     files: list[str] = field(default_factory=list)
@@ -58,36 +77,26 @@ class Notes:
             )
         self.problems.add(Problem(kind, file, place, detail, count))
 
-    def should_drop(self, kind: str, part: str, file: str, place: str, detail: str = "") -> bool:
-        """Records the problem of an example. Returns whether to drop the example: only in the training split."""
-        if kind in OF_LABELS and not self.needs_labels:
-            return False
-        is_training = part == "train"
+    def keeps(self, problem: Defect | None, split: str, file: str, place: str) -> bool:
+        """Whether an example is kept: one with a problem, which is recorded, is left out of the training split."""
+        if problem is None or (problem[0] in OF_LABELS and not self.needs_labels):
+            return True
+        (kind, detail), is_training = problem, split == "train"
         self.problem(kind if is_training else f"kept_{kind}", file, place, detail)
-        return is_training
+        return not is_training
 
-    def example_problem(self, kind: str, part: str, key: str, detail: str, count: int = 1) -> None:
+    def example_problem(self, kind: str, split: str, key: str, detail: str, count: int = 1) -> None:
         """Records a problem that is detected only after all splits have been read."""
-        place = self.places.get((part, key), f"example {key}")
-        self.problem(kind, self.file_of.get(part, part), place, detail, count)
+        place = self.places.get((split, key), f"example {key}")
+        self.problem(kind, self.file_of.get(split, split), place, detail, count)
+
+    def set_roles(self, **columns: str | None) -> None:
+        """Records which column is the text, pair, label and key."""
+        self.roles = {role: column for role, column in columns.items() if column}
+
+    def log_columns(self, more: str = "", **columns: str | None) -> None:
+        self.log("columns: " + ", ".join(f"{what} = '{name}'" for what, name in columns.items() if name) + more)
 
     def log(self, message: str) -> None:
         if message not in self.messages:
             self.messages.append(message)
-
-
-@dataclass(frozen=True)
-class RequestedColumns:
-    """The columns that the user named; None: inferred. `trained`: the columns, by role, that the run was trained on;
-    they are used where the user names none, and a table without them is refused."""
-
-    text: str | None = None
-    pair: str | None = None
-    label: str | None = None
-    trained: Mapping[str, str] = field(default_factory=dict)
-
-    def __bool__(self) -> bool:
-        return any((self.text, self.pair, self.label))
-
-    def column(self, role: str) -> str | None:
-        return getattr(self, role) or self.trained.get(role)

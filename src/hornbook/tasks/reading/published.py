@@ -1,23 +1,20 @@
 """Layouts of data sets that were published as tables."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
-from hornbook.tasks.reading.content import read_text
-from hornbook.tasks.reading.delimited import plain_records
-from hornbook.tasks.reading.layout import Patterns
-from hornbook.tasks.reading.notes import Notes, RequestedColumns
-from hornbook.tasks.reading.rows import Table, read_table, table_of
+from hornbook.tasks.reading.layout import Patterns, Tables, TabularLayout
+from hornbook.tasks.reading.notes import Notes
+from hornbook.tasks.reading.rows import Table, read_plain_table, read_table
 from hornbook.tasks.reading.texts import Columns, number, one_class, text_examples
-from hornbook.tasks.records import TextExample
+from hornbook.tasks.records import Splits
 
-THREE_PARTS: Patterns = {"train": ("train.tsv",), "dev": ("dev.tsv",), "test": ("test.tsv",)}
+THREE_SPLITS: Patterns = {"train": ("train.tsv",), "dev": ("dev.tsv",), "test": ("test.tsv",)}
 
 
 @dataclass(frozen=True)
-class TableLayout:
+class TableLayout(TabularLayout):
     """The columns of a published table. Quotes are ordinary characters, as GLUE's TSV files have unbalanced ones;
     `unnamed` are the columns of files without a header line."""
 
@@ -26,40 +23,25 @@ class TableLayout:
     label: str | None = "label"
     key: str | None = "index"
     kind: Literal["class", "number"] = "class"
-    folder: str = ""
-    files: Patterns = field(default_factory=lambda: THREE_PARTS)
+    files: Patterns = field(default_factory=lambda: THREE_SPLITS, kw_only=True)
     unnamed: tuple[str, ...] = ()
     other_label: str | None = None
-    takes_columns = True
 
-    def read(
-        self, paths: Mapping[str, list[Path]], requested: RequestedColumns, notes: Notes
-    ) -> dict[str, list[TextExample]]:
-        columns = Columns(
-            requested.text or self.text, requested.pair or self.pair, requested.label or self.label, self.key
-        )
-        parse = number if self.kind == "number" else one_class
-        return {
-            part: [
-                example
-                for path in files
-                for table in [self._table(path, notes)]
-                for example in text_examples(table, self._present(columns, table), part, parse, notes)
-            ]
-            for part, files in paths.items()
-        }
-
-    def _present(self, columns: Columns, table: Table) -> Columns:
-        """`columns` with `other_label` if the table has that column in place of `label`."""
-        if self.other_label in table.columns and columns.label == self.label and self.label not in table.columns:
-            return replace(columns, label=self.other_label)
-        return columns
-
-    def _table(self, path: Path, notes: Notes) -> Table:
+    def table(self, path: Path, notes: Notes) -> Table:
         if path.suffix.lower() in (".jsonl", ".json"):
             return read_table(path, notes)
-        notes.tables.append(table_of(plain_records(read_text(path, notes)), str(path), self.unnamed, self.text))
-        return notes.tables[-1]
+        return read_plain_table(path, notes, self.unnamed, self.text)
+
+    def from_tables(self, tables: Tables, notes: Notes) -> Splits:
+        text, pair = notes.requested.text or self.text, notes.requested.pair or self.pair
+        parse = number if self.kind == "number" else one_class
+        found = {}
+        for split, table in tables.items():
+            label = notes.requested.label or self.label
+            if label == self.label and label not in table.columns and self.other_label in table.columns:
+                label = self.other_label
+            found[split] = text_examples(table, Columns(text, pair, label, self.key), split, parse, notes)
+        return found
 
 
 COLA = TableLayout("sentence", folder="CoLA", unnamed=("source", "label", "mark", "sentence"))

@@ -6,11 +6,11 @@ from typing import Any
 
 from hornbook.tasks.datasets import KnownDataSet, known
 from hornbook.tasks.reading.finish import finished
-from hornbook.tasks.reading.layout import PART_NAMES, find_parts, no_files_message
+from hornbook.tasks.reading.layout import SPLIT_NAMES, find_splits, no_files_message
 from hornbook.tasks.reading.notes import Format, Notes, RequestedColumns
 from hornbook.tasks.reading.rows import FORMATS, Table, in_memory
 from hornbook.tasks.reading.split import HELD_OUT
-from hornbook.tasks.records import PARTS, DataSet, Example
+from hornbook.tasks.records import SPLITS, DataSet, Splits
 
 
 def read(
@@ -43,50 +43,45 @@ def read(
     """
     if isinstance(data, DataSet):
         return data
-    entry, requested, notes = (
-        known(task),
-        RequestedColumns(text, pair, label, trained or {}),
-        Notes(strict, format=Format(delimiter, encoding)),
-    )
+    entry, requested = known(task), RequestedColumns(text, pair, label, trained or {})
+    notes = Notes(strict, format=Format(delimiter, encoding), requested=requested)
     if isinstance(data, str | Path):
-        parts = _from_files(entry, Path(data).expanduser(), requested, notes, default_split)
+        splits = _from_files(entry, Path(data).expanduser(), notes, default_split)
     else:
-        parts = entry.own_layout.from_tables(_tables(data, notes, default_split), requested, notes)
-    return finished(entry, parts, notes, seed=seed, held_out=held_out)
+        splits = entry.own_layout.from_tables(_tables(data, notes, default_split), notes)
+    return finished(entry, splits, notes, seed=seed, held_out=held_out)
 
 
 def _tables(data: Any, notes: Notes, default_split: str) -> dict[str, Table]:
     """The tables of data in memory: one table, or several by split name."""
     several = data if isinstance(data, Mapping) else {default_split: data}
-    names = {name: part for part, names in PART_NAMES.items() for name in names}
+    names = {name: split for split, names in SPLIT_NAMES.items() for name in names}
     if unknown := [name for name in several if name not in names]:
         raise ValueError(f"'{unknown[0]}' is not a split: use train, dev or test")
     tables = {names[name]: in_memory(each, f"the {names[name]} table", notes) for name, each in several.items()}
-    notes.file_of.update({part: table.file for part, table in tables.items()})
+    notes.file_of.update({split: table.file for split, table in tables.items()})
     notes.tables.extend(tables.values())
     if not any(table.rows for table in tables.values()):
         raise ValueError("the table has no rows: give at least one")
-    return dict(sorted(tables.items(), key=lambda item: PARTS.index(item[0])))
+    return dict(sorted(tables.items(), key=lambda item: SPLITS.index(item[0])))
 
 
-def _from_files(
-    entry: KnownDataSet, path: Path, requested: RequestedColumns, notes: Notes, default_split: str
-) -> dict[str, list[Example]]:
+def _from_files(entry: KnownDataSet, path: Path, notes: Notes, default_split: str) -> Splits:
     layout = entry.layout
-    paths = find_parts(path, layout.files, layout.folder)
+    paths = find_splits(path, layout.files, layout.folder)
     if not paths or (path.is_file() and not _fits(path, layout.files)):
         layout = entry.own_layout
-        paths = find_parts(path, layout.files)
+        paths = find_splits(path, layout.files)
     if not paths:
         raise ValueError(no_files_message(path, entry.layout.files, layout.files))
     if path.is_file() and "train" in paths and "train" not in path.name.lower():
         paths = {default_split: paths["train"]}
-    if requested and not layout.takes_columns:
+    if notes.requested and not layout.takes_columns:
         raise ValueError(
             f"{entry.name} has a fixed layout: leave out --text, --pair and --label (text=, pair=, label=)"
         )
-    notes.file_of.update({part: str(files[0]) for part, files in paths.items()})
-    return layout.read(paths, requested, notes)
+    notes.file_of.update({split: str(files[0]) for split, files in paths.items()})
+    return layout.read(paths, notes)
 
 
 def _fits(path: Path, files: dict) -> bool:

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from hornbook.tasks.reading.content import LIST_OF_DATA, JsonReader, decoded, read_text, without_surrogates
-from hornbook.tasks.reading.delimited import dialect_for, records
-from hornbook.tasks.reading.notes import Notes
+from hornbook.tasks.reading.delimited import dialect_for, plain_records, records
+from hornbook.tasks.reading.notes import Defect, Notes
 
 FORMATS = (".csv", ".tsv", ".jsonl", ".json", ".parquet", ".xlsx")
 BLANK = ("bad_row", "the line is blank")
@@ -23,7 +23,7 @@ class Row:
 
     place: str
     fields: dict[str, Any] = field(default_factory=dict)
-    broken: tuple[str, str] | None = None
+    broken: Defect | None = None
     cells: list[str] = field(default_factory=list)
     note: str = ""
 
@@ -72,6 +72,12 @@ class Table:
 
 def read_table(path: Path, notes: Notes) -> Table:
     notes.tables.append(_table_in(path, notes))
+    return notes.tables[-1]
+
+
+def read_plain_table(path: Path, notes: Notes, unnamed: Sequence[str], header_has: str) -> Table:
+    """A tab-separated table whose quotes are ordinary characters; see `table_of`."""
+    notes.tables.append(table_of(plain_records(read_text(path, notes)), str(path), unnamed, header_has))
     return notes.tables[-1]
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from hornbook.tasks.reading.columns import OWN_TAGS, TABLES, WORDS
 from hornbook.tasks.reading.content import lines_of
-from hornbook.tasks.reading.notes import Notes, RequestedColumns
+from hornbook.tasks.reading.notes import Notes
 from hornbook.tasks.reading.rows import is_missing, read_table
 from hornbook.tasks.reading.tables import find_column
 from hornbook.tasks.reading.texts import key_of, plain
@@ -54,12 +54,12 @@ def words_in(cell: Any, column: str) -> tuple[str, ...]:
     return tuple(cell.split()) if column.lower() in SPLIT_COLUMNS else words_of(cell)
 
 
-def read_sentences(path: Path, requested: RequestedColumns, notes: Notes) -> list[TaggedExample]:
+def read_sentences(path: Path, notes: Notes) -> list[TaggedExample]:
     suffix = path.suffix.lower()
     if suffix in TABLES:
-        return _table_of_sentences(path, requested, notes)
+        return _table_of_sentences(path, notes)
     if suffix in COLUMN_FILES or _has_columns(lines_of(path, Notes())):
-        return OWN_TAGS.read({"test": [path]}, RequestedColumns(requested.text), notes)["test"]
+        return list(OWN_TAGS.read_file(path, "test", notes))
     return [TaggedExample(str(number), words_of(line), text=line) for number, line in enumerate(lines_of(path, notes))]
 
 
@@ -70,8 +70,8 @@ def _has_columns(lines: list[str]) -> bool:
     return has_blanks and max(widths.values(), default=0) > MOSTLY * widths.total()
 
 
-def _table_of_sentences(path: Path, requested: RequestedColumns, notes: Notes) -> list[TaggedExample]:
-    table = read_table(path, notes)
+def _table_of_sentences(path: Path, notes: Notes) -> list[TaggedExample]:
+    table, requested = read_table(path, notes), notes.requested
     if not table.rows:
         return []
     trained = requested.trained.get("text")  # of split words; the inputs may be running text in another column

@@ -1,13 +1,13 @@
 """Questions about passages: SQuAD 1.1 and 2.0, and data sets published in the same JSON layout."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from hornbook.tasks.reading.content import JsonReader, read_text
-from hornbook.tasks.reading.layout import Patterns
-from hornbook.tasks.reading.notes import Notes, RequestedColumns
+from hornbook.tasks.reading.layout import Layout, Patterns
+from hornbook.tasks.reading.notes import Defect, Notes
 from hornbook.tasks.records import SpanExample
 
 
@@ -22,28 +22,20 @@ class RawQuestion:
     answers: tuple[tuple[str, int | None], ...] | None
     title: str = ""
     place: str = ""
-    broken: tuple[str, str] | None = None  # the kind of problem and its detail
+    broken: Defect | None = None  # the kind of problem and its detail
 
 
-@dataclass(frozen=True)
-class SquadLayout:
-    files: Patterns
+@dataclass(frozen=True, kw_only=True)
+class SquadLayout(Layout):
     may_be_none: bool = False
-    folder: str = ""
-    takes_columns = False
 
-    def read(
-        self, paths: Mapping[str, list[Path]], requested: RequestedColumns, notes: Notes
-    ) -> dict[str, list[SpanExample]]:
-        return {
-            part: [example for path in files for example in read_squad(path, part, self.may_be_none, notes)]
-            for part, files in paths.items()
-        }
+    def read_file(self, path: Path, split: str, notes: Notes) -> list[SpanExample]:
+        return read_squad(path, split, self.may_be_none, notes)
 
 
-def read_squad(path: Path, part: str, may_be_none: bool, notes: Notes) -> list[SpanExample]:
+def read_squad(path: Path, split: str, may_be_none: bool, notes: Notes) -> list[SpanExample]:
     articles = JsonReader(str(path), notes).elements(read_text(path, notes))
-    return checked(_questions(articles, str(path), notes), part, str(path), may_be_none, notes)
+    return checked(_questions(articles, str(path), notes), split, str(path), may_be_none, notes)
 
 
 def _questions(articles: list[Any], file: str, notes: Notes) -> Iterator[RawQuestion]:
@@ -85,7 +77,7 @@ def _start(answer: dict) -> int | None:
 
 
 def checked(
-    questions: Iterator[RawQuestion], part: str, file: str, may_be_none: bool, notes: Notes
+    questions: Iterator[RawQuestion], split: str, file: str, may_be_none: bool, notes: Notes
 ) -> list[SpanExample]:
     """Examples with answer starts that match the passage. Missing starts are searched and wrong ones corrected; wrong,
     ambiguous and unfound answers are recorded as problems."""
@@ -93,8 +85,8 @@ def checked(
     for question in questions:
         answers, starts, missing = _located(question, file, notes)
         example = SpanExample(question.key, question.question, question.passage, answers, starts, question.title)
-        problem = _problem(question, starts, missing, part, may_be_none)
-        if problem is None or not notes.should_drop(problem[0], part, file, question.place, problem[1]):
+        problem = _problem(question, starts, missing, split, may_be_none)
+        if notes.keeps(problem, split, file, question.place):
             examples.append(example)
             if problem is None and missing:
                 notes.problem("kept_no_span", file, question.place, f"'{missing[:60]}' is not in the passage")
@@ -102,17 +94,17 @@ def checked(
 
 
 def _problem(
-    question: RawQuestion, starts: tuple[int, ...], missing: str, part: str, may_be_none: bool
-) -> tuple[str, str] | None:
+    question: RawQuestion, starts: tuple[int, ...], missing: str, split: str, may_be_none: bool
+) -> Defect | None:
     if question.broken:
         return question.broken
     if not question.question or not question.passage.strip():
         return "empty_text", f"the {'passage' if question.question else 'question'} is empty"
-    if question.answers is None and not part.startswith("test"):
+    if question.answers is None and not split.startswith("test"):
         return "no_label", "the question has no answers field"
     if question.answers == () and not may_be_none:
         return "no_label", "the question is unanswerable: use a task that allows this (squad2, spans-or-none)"
-    if question.answers and max(starts) < 0 and (missing or part == "train"):
+    if question.answers and max(starts) < 0 and (missing or split == "train"):
         return "no_span", f"'{(missing or question.answers[0][0])[:60]}' is not in the passage"
     return None
 
@@ -152,13 +144,16 @@ def nearest(passage: str, text: str, start: int) -> int:
 
 def _files(version: str) -> Patterns:
     return {
-        part: (f"{part}-v{version}.json", f"{part}*v{version[0]}*.json", f"{part}.json") for part in ("train", "dev")
+        split: (f"{split}-v{version}.json", f"{split}*v{version[0]}*.json", f"{split}.json")
+        for split in ("train", "dev")
     }
 
 
-SQUAD = SquadLayout(_files("1.1"), folder="squad")
-SQUAD2 = SquadLayout(_files("2.0"), may_be_none=True, folder="squad2")
+SQUAD = SquadLayout(files=_files("1.1"), folder="squad")
+SQUAD2 = SquadLayout(files=_files("2.0"), folder="squad2", may_be_none=True)
 KORQUAD = SquadLayout(
-    {part: (f"KorQuAD_v1.0_{part}.json", f"KorQuAD*{part}*.json", f"{part}.json") for part in ("train", "dev")},
+    files={
+        split: (f"KorQuAD_v1.0_{split}.json", f"KorQuAD*{split}*.json", f"{split}.json") for split in ("train", "dev")
+    },
     folder="korquad",
 )

@@ -1,16 +1,16 @@
 """Users' own tables: texts with classes or numbers, and questions about passages."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from hornbook.tasks.reading.guess import LabelKind, infer_columns, roles_of, several_columns
-from hornbook.tasks.reading.layout import Patterns, own_patterns
-from hornbook.tasks.reading.notes import Notes, RequestedColumns
-from hornbook.tasks.reading.rows import Row, Table, is_missing, read_table
-from hornbook.tasks.reading.squad import RawQuestion, checked, read_squad
+from hornbook.tasks.reading.guess import LabelKind, infer_columns, several_columns
+from hornbook.tasks.reading.layout import Paths, Tables, TabularLayout, main_table
+from hornbook.tasks.reading.notes import Notes
+from hornbook.tasks.reading.rows import Table, is_missing
+from hornbook.tasks.reading.squad import RawQuestion, SquadLayout, checked
 from hornbook.tasks.reading.texts import (
+    key_of,
     number,
     one_class,
     plain,
@@ -18,7 +18,7 @@ from hornbook.tasks.reading.texts import (
     several_classes,
     text_examples,
 )
-from hornbook.tasks.records import SpanExample, TextExample
+from hornbook.tasks.records import SpanExample, Splits, TextExample
 
 QUESTIONS = ("question", "query")
 PASSAGES = ("passage", "context", "document", "text", "paragraph")
@@ -26,47 +26,15 @@ ANSWERS = ("answers", "answer", "answer_text", "label")
 STARTS = ("start", "answer_start", "starts")
 
 
-def read_tables(paths: Mapping[str, list[Path]], notes: Notes) -> dict[str, Table]:
-    """One table per split; several files of a split are concatenated."""
-    return {part: concatenated([read_table(path, notes) for path in files]) for part, files in paths.items()}
-
-
-def concatenated(tables: list[Table]) -> Table:
-    if len(tables) == 1:
-        return tables[0]
-    rows = [
-        Row(f"{Path(table.file).name} {row.place}", row.fields, row.broken) for table in tables for row in table.rows
-    ]
-    columns = list(dict.fromkeys(column for table in tables for column in table.columns))
-    return Table(f"{tables[0].file} and {len(tables) - 1} more", columns, rows)
-
-
-def main_table(tables: Mapping[str, Table]) -> tuple[str, Table]:
-    """(split, table) that determines the columns of all splits: the first with rows, which is train if there is one."""
-    return next(((part, table) for part, table in tables.items() if table.rows), next(iter(tables.items())))
-
-
 @dataclass(frozen=True)
-class OwnTexts:
+class OwnTexts(TabularLayout):
     kind: LabelKind
-    files: Patterns = field(default_factory=own_patterns)
-    folder: str = ""
-    takes_columns = True
 
-    def read(
-        self, paths: Mapping[str, list[Path]], requested: RequestedColumns, notes: Notes
-    ) -> dict[str, list[TextExample]]:
-        return self.from_tables(read_tables(paths, notes), requested, notes)
-
-    def from_tables(
-        self, tables: Mapping[str, Table], requested: RequestedColumns, notes: Notes
-    ) -> dict[str, list[TextExample]]:
-        part, table = main_table(tables)
-        if not table.rows:
-            raise ValueError(f"{table.file} has no rows: check the file, or give another")
-        needs_label = not part.startswith("test")
-        columns = infer_columns(table, requested, self.kind, needs_label=needs_label)
-        notes.roles = dict(roles_of(columns))
+    def from_tables(self, tables: Tables, notes: Notes) -> Splits:
+        split, table = main_table(tables)
+        columns = infer_columns(table, notes.requested, self.kind, needs_label=not split.startswith("test"))
+        label = columns.label or ",".join(columns.labels)
+        notes.set_roles(text=columns.text, pair=columns.pair, label=label, key=columns.key)
         parse = {"class": one_class, "number": number}.get(self.kind)
         separated = ""
         if parse is None:
@@ -74,9 +42,11 @@ class OwnTexts:
             separator = separator_of(cells)
             parse = several_classes(separator)
             separated = f", separated by '{separator}'" if any(isinstance(cell, str) for cell in cells) else ""
-        parts = {name: text_examples(each, columns, name, parse, notes) for name, each in tables.items()}
-        notes.log(columns.described() + self._described(parts.get(part, [])) + separated)
-        return parts
+        splits = {name: text_examples(each, columns, name, parse, notes) for name, each in tables.items()}
+        label = columns.label or "', '".join(columns.labels)
+        more = self._described(splits[split]) + separated
+        notes.log_columns(more, text=columns.text, pair=columns.pair, label=label)
+        return splits
 
     def _described(self, examples: list[TextExample]) -> str:
         labels = [example.label for example in examples if example.label is not None]
@@ -89,45 +59,33 @@ class OwnTexts:
 
 
 @dataclass(frozen=True)
-class OwnSpans:
+class OwnSpans(TabularLayout):
     """Tables with columns for the question, the passage, the answer and optionally its start; or SQuAD's JSON."""
 
     may_be_none: bool = False
-    files: Patterns = field(default_factory=own_patterns)
-    folder: str = ""
-    takes_columns = True
 
-    def read(
-        self, paths: Mapping[str, list[Path]], requested: RequestedColumns, notes: Notes
-    ) -> dict[str, list[SpanExample]]:
-        parts: dict[str, list[SpanExample]] = {}
-        tables: dict[str, list[Path]] = {}
-        for part, files in paths.items():
-            if all(map(is_squad, files)):
-                parts[part] = [each for path in files for each in read_squad(path, part, self.may_be_none, notes)]
-            else:
-                tables[part] = files
-        return {**parts, **self.from_tables(read_tables(tables, notes), requested, notes)}
+    def read(self, paths: Paths, notes: Notes) -> Splits:
+        squad = {split: files for split, files in paths.items() if all(map(is_squad, files))}
+        tables = {split: files for split, files in paths.items() if split not in squad}
+        return SquadLayout(may_be_none=self.may_be_none).read(squad, notes) | super().read(tables, notes)
 
-    def from_tables(
-        self, tables: Mapping[str, Table], requested: RequestedColumns, notes: Notes
-    ) -> dict[str, list[SpanExample]]:
-        return {part: self._examples(table, part, requested, notes) for part, table in tables.items()}
+    def from_tables(self, tables: Tables, notes: Notes) -> Splits:
+        return {split: self._examples(table, split, notes) for split, table in tables.items()}
 
-    def _examples(self, table: Table, part: str, requested: RequestedColumns, notes: Notes) -> list[SpanExample]:
-        is_test = part.startswith("test")
+    def _examples(self, table: Table, split: str, notes: Notes) -> list[SpanExample]:
+        requested = notes.requested
+        is_test = split.startswith("test")
         question = find_column(table, requested.column("text"), QUESTIONS, "text")
         passage = find_column(table, requested.column("pair"), PASSAGES, "pair")
         answer = find_column(table, requested.column("label"), ANSWERS, "label", may_be_missing=is_test)
         start = find_column(table, None, STARTS, "start", may_be_missing=True)
         key = find_column(table, None, ("id", "key", "guid"), "key", may_be_missing=True)
         title = find_column(table, None, ("title", "article"), "title", may_be_missing=True)
-        notes.roles = named_roles(question, passage, answer, key)
-        columns = {"question": question, "passage": passage, "answer": answer, "start": start}
-        notes.log("columns: " + ", ".join(f"{what} = '{name}'" for what, name in columns.items() if name))
+        notes.set_roles(text=question, pair=passage, label=answer, key=key)
+        notes.log_columns(question=question, passage=passage, answer=answer, start=start)
         questions = (
             RawQuestion(
-                str(index) if key is None or is_missing(row.fields.get(key)) else plain(row.fields[key]),
+                key_of(row, key, index),
                 plain(row.fields.get(question)).strip(),
                 plain(row.fields.get(passage)),
                 None if answer is None or row.broken else _answers(row.fields.get(answer), row.fields.get(start)),
@@ -137,7 +95,7 @@ class OwnSpans:
             )
             for index, row in enumerate(table.rows)
         )
-        return checked(questions, part, table.file, self.may_be_none, notes)
+        return checked(questions, split, table.file, self.may_be_none, notes)
 
 
 def _answers(cell: Any, start: Any) -> tuple[tuple[str, int | None], ...]:
@@ -162,11 +120,6 @@ def is_squad(path: Path) -> bool:
         return False
     with open(path, encoding="utf-8", errors="replace") as file:
         return '"paragraphs"' in file.read(1 << 16)
-
-
-def named_roles(text: str, pair: str | None, label: str | None, key: str | None) -> dict[str, str]:
-    found = {"text": text, "pair": pair, "label": label, "key": key}
-    return {role: column for role, column in found.items() if column}
 
 
 def find_column(

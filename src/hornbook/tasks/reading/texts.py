@@ -5,7 +5,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from hornbook.tasks.reading.notes import Notes
+from hornbook.tasks.reading.notes import Defect, Notes
 from hornbook.tasks.reading.rows import Row, Table, is_missing
 from hornbook.tasks.records import TextExample
 
@@ -24,43 +24,34 @@ class Columns:
     key: str | None = None
     labels: tuple[str, ...] = ()
 
-    def described(self) -> str:
-        label = ", ".join(f"'{name}'" for name in self.labels) or (self.label and f"'{self.label}'")
-        named = {"text": f"'{self.text}'", "pair": self.pair and f"'{self.pair}'", "label": label}
-        return "columns: " + ", ".join(f"{what} = {column}" for what, column in named.items() if column)
-
 
 def text_examples(
-    table: Table, columns: Columns, part: str, parse: Callable[[Any], Label | None], notes: Notes
+    table: Table, columns: Columns, split: str, parse: Callable[[Any], Label | None], notes: Notes
 ) -> list[TextExample]:
     """The examples of a table. `parse` converts a cell to a label: None if the cell is empty, `ValueError` if it is not
     a number."""
     if not table.rows:
         return []
-    has_labels = _check(table, columns, part)
-    if has_labels and part.startswith("test") and _is_hidden([_label_cell(row, columns) for row in table.rows]):
+    has_labels = _check(table, columns, split)
+    if has_labels and split.startswith("test") and _is_hidden([_label_cell(row, columns) for row in table.rows]):
         has_labels = False
     found = []
     for number, row in enumerate(table.rows):
-        if part != "train":
-            notes.places[part, key_of(row, columns.key, number)] = row.place
-        example = _example(row, number, columns, has_labels, parse)
-        if isinstance(example, TextExample):
+        example, problem = _example(row, number, columns, has_labels, parse)
+        if split != "train":
+            notes.places[split, example.key] = row.place
+        if notes.keeps(problem, split, table.file, row.place):
             found.append(example)
-            continue
-        kind, detail, kept = example
-        if not notes.should_drop(kind, part, table.file, row.place, detail):
-            found.append(kept)
     return found
 
 
-def _check(table: Table, columns: Columns, part: str) -> bool:
+def _check(table: Table, columns: Columns, split: str) -> bool:
     """Whether the table has labels. Raises `ValueError` if a required column is missing."""
     table.require(columns.text, "text")
     if columns.pair:
         table.require(columns.pair, "pair")
     label_columns = columns.labels or ((columns.label,) if columns.label else ())
-    if part.startswith("test") and not set(label_columns) <= set(table.columns):
+    if split.startswith("test") and not set(label_columns) <= set(table.columns):
         return False
     for column in label_columns:
         table.require(column, "label")
@@ -81,25 +72,19 @@ def _label_cell(row: Row, columns: Columns) -> Any:
 
 def _example(
     row: Row, number: int, columns: Columns, has_labels: bool, parse: Callable[[Any], Label | None]
-) -> TextExample | tuple[str, str, TextExample]:
-    """An example, or its problem: (kind, detail, the example to keep outside of training)."""
-    key = key_of(row, columns.key, number)
+) -> tuple[TextExample, Defect | None]:
     text = plain(row.fields.get(columns.text)).strip()
     pair = plain(row.fields.get(columns.pair)).strip() if columns.pair else None
-    if row.broken:
-        return *row.broken, TextExample(key, text, pair)
-    label, problem = None, None
-    if has_labels:
+    label, problem = None, row.broken
+    if has_labels and not row.broken:
         try:
             label = parse(_label_cell(row, columns))
-            if label is None:
-                problem = ("no_label", "the label is empty")
+            problem = ("no_label", "the label is empty") if label is None else None
         except ValueError as error:
             problem = ("bad_number", str(error))
-    example = TextExample(key, text, pair, label)
-    if not text or pair == "":
-        return "empty_text", f"the {'text' if not text else 'pair'} is empty", example
-    return (*problem, example) if problem else example
+    if not row.broken and (not text or pair == ""):
+        problem = ("empty_text", f"the {'pair' if text else 'text'} is empty")
+    return TextExample(key_of(row, columns.key, number), text, pair, label), problem
 
 
 def key_of(row: Row, column: str | None, number: int) -> str:

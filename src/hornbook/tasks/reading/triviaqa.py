@@ -1,14 +1,14 @@
 """TriviaQA: its original layout with the evidence documents, or its conversion to SQuAD's JSON."""
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from hornbook.tasks.reading.content import JsonReader, decoded, read_text
-from hornbook.tasks.reading.layout import Patterns
-from hornbook.tasks.reading.notes import Notes, RequestedColumns
+from hornbook.tasks.reading.layout import Layout
+from hornbook.tasks.reading.notes import Notes
 from hornbook.tasks.reading.squad import RawQuestion, checked, read_squad
 from hornbook.tasks.reading.tables import is_squad
 from hornbook.tasks.records import SpanExample
@@ -17,33 +17,19 @@ VERIFIED = re.compile(r'"VerifiedEval"\s*:\s*true')
 PAGES = {"EntityPages": "wikipedia", "SearchResults": "web"}
 
 
-@dataclass(frozen=True)
-class TriviaLayout:
+@dataclass(frozen=True, kw_only=True)
+class TriviaLayout(Layout):
     """One example per question and document, with the key "question--document". The span is the first answer alias that
     occurs in the document, ignoring case; all aliases are accepted answers."""
 
-    files: Patterns
-    folder: str = "triviaqa"
-    takes_columns = False
-
-    def read(
-        self, paths: Mapping[str, list[Path]], requested: RequestedColumns, notes: Notes
-    ) -> dict[str, list[SpanExample]]:
-        return {
-            part: [example for path in files for example in _read_file(path, part, notes)]
-            for part, files in paths.items()
-        }
-
-
-def _read_file(path: Path, part: str, notes: Notes) -> list[SpanExample]:
-    if is_squad(path):
-        return read_squad(path, part, False, notes)
-    text = read_text(path, notes)
-    items = JsonReader(str(path), notes).elements(text)
-    evidence = _evidence(path)
-    questions = _questions(items, evidence, bool(VERIFIED.search(text)), str(path), notes)
-    # Answer spans are found by string search, so a document without the answer has no span to learn from.
-    return checked(questions, part, str(path), False, notes)
+    def read_file(self, path: Path, split: str, notes: Notes) -> list[SpanExample]:
+        if is_squad(path):
+            return read_squad(path, split, False, notes)
+        text = read_text(path, notes)
+        items = JsonReader(str(path), notes).elements(text)
+        questions = _questions(items, _evidence(path), bool(VERIFIED.search(text)), str(path), notes)
+        # Answer spans are found by string search, so a document without the answer has no span to learn from.
+        return checked(questions, split, str(path), False, notes)
 
 
 def _evidence(path: Path) -> Path:
@@ -95,11 +81,12 @@ def _answers(aliases: list[str], passage: str) -> tuple[tuple[str, int | None], 
     return (*spans, *((alias, -1) for alias in aliases))
 
 
-def _files(part: str, ending: str = "") -> tuple[str, ...]:
-    names = [f"{source}-{part}{ending}.json" for source in ("wikipedia", "web")]
-    return (*(f"qa/{name}" for name in names), *names, f"{part}.json", f"*{part}*.json")
+def _files(split: str, ending: str = "") -> tuple[str, ...]:
+    names = [f"{source}-{split}{ending}.json" for source in ("wikipedia", "web")]
+    return (*(f"qa/{name}" for name in names), *names, f"{split}.json", f"*{split}*.json")
 
 
 TRIVIAQA = TriviaLayout(
-    {"train": _files("train"), "dev": _files("dev"), "test": _files("test", "-without-answers")[:4]}
+    files={"train": _files("train"), "dev": _files("dev"), "test": _files("test", "-without-answers")[:4]},
+    folder="triviaqa",
 )

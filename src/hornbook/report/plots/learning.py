@@ -1,0 +1,233 @@
+"""Learning curves as one figure: those of a pre-training run and those of a fine-tuning run."""
+
+from collections.abc import Callable
+from functools import partial
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import EngFormatter, FuncFormatter
+
+from hornbook.report import wording
+from hornbook.report.finetuned import FinetunedRun
+from hornbook.report.plots.drawing import (
+    BLUE,
+    DASHED,
+    GREEN,
+    INK,
+    ORANGE,
+    PALETTE,
+    grid_of,
+    in_style,
+    percent_axis,
+    short_power,
+    show_legend,
+    smoothed,
+    steps_below,
+    thinned,
+)
+from hornbook.report.run import TOKENS, RunRecord
+
+TITLES = {
+    "loss": "Loss",
+    "nsp": "Next-sentence loss (nsp)",
+    "sop": "Sentence-order loss (sop)",
+    "rtd": "Replaced-token detection loss (rtd)",
+    "correction": "Loss on the original tokens at masked positions (correction)",
+    "replace_mlm": "Loss on masked tokens filled in by the generator",
+    "all_tokens_mlm": "Loss on all tokens",
+    "policy": "Policy loss of the generator",
+    "baseline": "Loss of the reward baseline",
+}
+CHANCE_LOSS = float(np.log(2))
+MANY = 40  # curves with at least this many points are smoothed
+NOT_SCORES = {"kind", "step", "loss", "best", "mean_squared_error"}
+MOST_SCORES = 4
+
+
+@in_style
+def curves_figure(record: RunRecord) -> Figure:
+    """One panel per loss, then accuracy, learning rate and speed, as far as the run has logged them."""
+    panels = _panels(record)
+    if not panels:
+        raise ValueError(f"{record.folder} has no metrics yet: wait until the run has logged a few steps")
+    figure = grid_of([partial(draw, record) for draw in panels])
+    first = figure.axes[0]
+    show_legend(first)
+    if record.step and record.tokens:
+        each, short = record.tokens / record.step, EngFormatter(places=1, sep="")
+        with_tokens = FuncFormatter(lambda step, _: f"{step:,.0f}\n{short(step * each) if step else ''}")
+        first.xaxis.set_major_formatter(with_tokens)
+        first.set_xlabel("step, tokens seen")
+    return figure
+
+
+def _panels(record: RunRecord) -> list[Callable[[RunRecord, Axes], None]]:
+    terms = record.terms
+    losses = ["loss", *terms] if len(terms) > 1 else terms or ["loss"]
+    has_lines = record.train or record.validations
+    panels = [partial(_draw_loss, name) for name in losses if has_lines]
+    if any(name.endswith("_accuracy") for name in (record.last_validation or {})):
+        panels.append(_draw_accuracy)
+    if np.isfinite(record.column("train", "lr")).any():
+        panels.append(_draw_learning_rate)
+    if np.isfinite(record.column("train", "tokens_per_second")).any():
+        panels.append(_draw_speed)
+    return panels
+
+
+def _draw_loss(name: str, record: RunRecord, axes: Axes) -> None:
+    tokens = record.predicted_tokens.get(name)
+    axes.set_title(f"Loss on {tokens}s ({name})" if tokens else TITLES.get(name, f"Loss ({name})"))
+    heights = _draw_train_and_validation(axes, record, name, "validation")
+    best = record.best_validation
+    if best is not None and name in best:
+        axes.plot(best["step"], best[name], "*", color=ORANGE, markersize=13, zorder=4, label="best validation")
+    if name in TOKENS and name in record.baseline:
+        heights.append(_draw_reference(axes, record.baseline[name], "unigram baseline", "{:.2f}"))
+    elif name in ("nsp", "sop"):
+        heights.append(_draw_reference(axes, CHANCE_LOSS, "chance", "{:.2f}"))
+    _fit_height(axes, heights)
+    _mark_events(axes, record, "event (see the report)")
+    steps_below(axes, record.step)
+
+
+def _draw_train_and_validation(axes: Axes, record: RunRecord, name: str, label: str) -> list[float]:
+    """Draws the curves of a loss. Returns the heights to show: all validation losses, and the training losses up to
+    their 99.7th percentile, so that one loss of 1,000 does not flatten the curve."""
+    steps, values = record.column("train", "step"), record.column("train", name)
+    if len(values) >= MANY:
+        axes.plot(*thinned(steps, values), color=BLUE, alpha=0.3, linewidth=0.8)
+        smooth = smoothed(values, max(7, len(values) // 40))
+        axes.plot(*thinned(steps, smooth), color=BLUE, linewidth=1.9, label="training, smoothed")
+    elif len(values):
+        axes.plot(steps, values, ".-", color=BLUE, linewidth=1.4, alpha=0.9, label="training")
+    at, found = record.column("validation", "step"), record.column("validation", name)
+    if len(found):
+        axes.plot(at, found, "o-", color=ORANGE, markersize=3.8, linewidth=1.1, label=label)
+    known = values[np.isfinite(values)]
+    return [*(np.percentile(known, (0, 99.7)) if len(known) else ()), *found[np.isfinite(found)]]
+
+
+def _fit_height(axes: Axes, heights: list[float]) -> None:
+    if heights:
+        low, high = min(heights), max(heights)
+        margin = 0.06 * (high - low) or 0.5
+        axes.set_ylim(low - margin, high + 1.6 * margin)
+
+
+def _draw_accuracy(record: RunRecord, axes: Axes) -> None:
+    axes.set_title("Accuracy on held-out text")
+    at = record.column("validation", "step")
+    names = [name for name in record.last_validation if name.endswith("_accuracy")]
+    for name, shade in zip(names, PALETTE, strict=False):
+        label = name.removesuffix("_accuracy")
+        axes.plot(at, record.column("validation", name), "o-", color=shade, markersize=3.6, label=label)
+    for share in (value for name, value in record.baseline.items() if name.endswith("_accuracy")):
+        _draw_reference(axes, share, "most frequent token", "{:.1%}")
+    if "rtd_replaced" in record.last_validation:
+        never = 1 - record.last_validation["rtd_replaced"]
+        _draw_reference(axes, never, "always predicting original", "{:.1%}")
+    axes.set_ylim(bottom=0)
+    percent_axis(axes, 100)
+    _mark_events(axes, record)
+    steps_below(axes, record.step)
+    show_legend(axes)
+
+
+def _draw_learning_rate(record: RunRecord, axes: Axes) -> None:
+    axes.set_title("Learning rate")
+    steps, rates = record.column("train", "step"), record.column("train", "lr")
+    axes.plot(*thinned(steps, rates), color=GREEN, linewidth=1.7, marker="." if len(rates) < MANY else None)
+    axes.yaxis.set_major_formatter(FuncFormatter(short_power))
+    axes.set_ylim(bottom=0)
+    _mark_events(axes, record)
+    steps_below(axes, record.step)
+
+
+def _draw_speed(record: RunRecord, axes: Axes) -> None:
+    axes.set_title("Tokens per second")
+    seconds, speed = record.column("train", "seconds"), record.column("train", "tokens_per_second")
+    longest = np.nanmax(seconds, initial=0.0)
+    unit, word = next(
+        (u, w) for u, w in ((3600, "hours"), (60, "minutes"), (1, "seconds")) if longest >= 2 * u or u == 1
+    )
+    marker = "." if len(speed) < MANY else None
+    axes.plot(*thinned(seconds / unit, speed), color=GREEN, marker=marker, linewidth=0.8, alpha=0.3)
+    axes.plot(*thinned(seconds / unit, smoothed(speed, max(7, len(speed) // 40))), color=GREEN, linewidth=1.7)
+    axes.yaxis.set_major_formatter(EngFormatter(sep=""))
+    axes.set_ylim(0, 1.15 * np.nanmax(speed) or 1.0)
+    axes.set_xlim(left=0)
+    axes.set_xlabel(f"{word} of training")
+
+
+def _draw_reference(axes: Axes, height: float, label: str, form: str) -> float:
+    axes.axhline(height, **DASHED)
+    axes.annotate(
+        f"{label}: {form.format(height)}",
+        (0.99, height),
+        xycoords=("axes fraction", "data"),
+        xytext=(0, 4),
+        textcoords="offset points",
+        ha="right",
+        fontsize=8,
+        bbox={"facecolor": "white", "edgecolor": "none", "alpha": 0.35, "pad": 1},
+    )
+    return height
+
+
+def _mark_events(axes: Axes, record: RunRecord, label: str | None = None) -> None:
+    for number, event in enumerate(record.events[:50]):
+        step = event.get("at_step", event["step"])
+        axes.axvline(step, color=INK, linestyle=":", linewidth=1.2, alpha=0.7, label=None if number else label)
+
+
+# ---- fine-tuning
+
+
+@in_style
+def learning_figure(run: FinetunedRun) -> Figure:
+    """Training and dev loss and, after the first validation, the dev scores; the best step is marked."""
+    named = [name for name in (run.last_validation or {}) if name not in NOT_SCORES]
+    names = sorted(named, key=lambda name: name != run.decided_by)[:MOST_SCORES]  # the one that selects models first
+    panels = [partial(_draw_task_loss, run)]
+    return grid_of([*panels, partial(_draw_task_scores, run, names)] if names else panels, height=3.3)
+
+
+def _draw_task_loss(run: FinetunedRun, axes: Axes) -> None:
+    axes.set_title("Loss")
+    _fit_height(axes, _draw_train_and_validation(axes, run, "loss", "dev"))
+    _mark_best(axes, run)
+
+
+def _draw_task_scores(run: FinetunedRun, names: list[str], axes: Axes) -> None:
+    axes.set_title("Scores on dev")
+    at = run.column("validation", "step")
+    shades = (ORANGE, GREEN, BLUE, INK)
+    for number, (name, shade) in enumerate(zip(names, shades, strict=False)):
+        width, see_through = (1.9, 1.0) if number == 0 else (1.1, 0.75)
+        label = wording.measure(name) + (" (model selection)" if number == 0 and len(names) > 1 else "")
+        values = run.column("validation", name)
+        axes.plot(at, values, "o-", color=shade, linewidth=width, alpha=see_through, markersize=4, label=label)
+    best = run.best_validation
+    if best is not None and names[0] in best:
+        axes.plot(best["step"], best[names[0]], "*", color=ORANGE, markersize=14, zorder=4)
+    unit = 1 if run.in_percent else 100
+    low, high = axes.get_ylim()
+    margin = max(0.15 * (high - low), 2 / unit)
+    axes.set_ylim(low - margin / 2, min(high + margin, 102 / unit))  # no score is above 100%, or 1
+    if not set(names) & set(wording.NOT_SHARES):
+        percent_axis(axes, unit)
+    _mark_best(axes, run)
+
+
+def _mark_best(axes: Axes, run: FinetunedRun) -> None:
+    best = run.best_validation
+    if best is not None:
+        axes.axvline(best["step"], **DASHED, label=f"best, step {best['step']:,}")
+    steps_below(axes, run.step)
+    show_legend(axes)
+
+
+def has_curves(run: FinetunedRun) -> bool:
+    return bool(np.isfinite(run.column("train", "loss")).any() or run.validations)

@@ -1,0 +1,187 @@
+"""Plots of scores: of the tries of a search, by number of labels, by number of examples in a prompt, and of several
+models against their latency."""
+
+import math
+from operator import itemgetter
+from pathlib import Path
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.patheffects import withStroke
+from matplotlib.ticker import FixedLocator, FuncFormatter, MaxNLocator, NullFormatter, NullLocator
+
+from hornbook.report import comparison, wording
+from hornbook.report.plots.drawing import (
+    BLUE,
+    DASHED,
+    GREEN,
+    INK,
+    ORANGE,
+    PALETTE,
+    in_style,
+    new_plot,
+    percent_axis,
+    short_power,
+    show_legend,
+)
+from hornbook.report.run import number
+from hornbook.report.several import METHODS, Scored
+
+DASHES = ("--", ":", "-.", (0, (8, 4)))
+SMALLEST_DOT, LARGEST_DOT = 40, 900  # in points squared
+
+
+# ---- several runs
+
+
+@in_style
+def tries_figure(found: Scored) -> Figure:
+    """Scores with intervals, by learning rate (search) or by seed (restarts); degenerate runs are marked with a
+    cross."""
+    is_search = found.about["kind"] == "search"
+    rows = sorted(found.rows, key=itemgetter("lr")) if is_search else found.rows
+    measure, what = wording.capital(wording.measure(found.decided_by)), "learning rates" if is_search else "restarts"
+    figure, axes = new_plot(f"{measure} on dev, {len(rows)} {what}", max(4.6, 0.62 * len(rows) + 2.4), 3.4)
+    for place, row in enumerate(rows):
+        value, low, high = (number(row.get(name)) for name in ("score", "low", "high"))
+        marker, shade, size, label = "o", BLUE, 7, ""
+        if row["name"] == found.about["best"]:
+            marker, shade, size, label = "*", ORANGE, 14, "best"
+        if row["degenerate"]:
+            marker, shade, size, label = "x", INK, 8, "degenerate"
+        edge = 2 if marker == "x" else 0
+        axes.plot([place, place], [low, high], color=shade, linewidth=2.2, alpha=0.45, solid_capstyle="round")
+        is_new = label not in axes.get_legend_handles_labels()[1]
+        axes.plot(
+            place, value, marker, color=shade, markersize=size, markeredgewidth=edge, label=label if is_new else None
+        )
+    if not is_search:
+        median = found.about["median"]
+        axes.axhline(median, **DASHED, label=f"median {found.format_score(median)}")
+    names = [short_power(row["lr"]) if is_search else str(row["seed"]) for row in rows]
+    axes.set_xticks(range(len(rows)), names)
+    axes.set_xlim(-0.6, len(rows) - 0.4)
+    axes.set_xlabel("learning rate" if is_search else "seed")
+    _label_scores(axes, found.decided_by, found.in_percent)
+    return figure
+
+
+@in_style
+def curve_figure(found: Scored) -> Figure:
+    """One line per method with its interval as a band, over the number of labelled examples (log axis)."""
+    measure = wording.capital(wording.measure(found.decided_by))
+    figure, axes = new_plot(f"{measure} on dev by number of labelled examples")
+    for method, shade in zip(dict.fromkeys(str(row.get("way")) for row in found.rows), PALETTE * 2, strict=False):
+        rows = sorted((row for row in found.rows if str(row.get("way")) == method), key=lambda row: row["examples"])
+        _draw_band(axes, *_columns(rows, "examples", "score", "low", "high"), shade, METHODS.get(method, method))
+    sizes = sorted({int(row["examples"]) for row in found.rows})
+    axes.set_xscale("log")
+    axes.xaxis.set_major_locator(FixedLocator(_without_overlaps(sizes)))
+    axes.xaxis.set_minor_locator(NullLocator())
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.0f}"))
+    axes.set_xlabel("labelled examples")
+    _label_scores(axes, found.decided_by, found.in_percent)
+    return figure
+
+
+def _columns(rows: list[dict], *names: str) -> list[np.ndarray]:
+    return [np.array([number(row.get(name)) for row in rows]) for name in names]
+
+
+def _draw_band(
+    axes: Axes, at: np.ndarray, value: np.ndarray, low: np.ndarray, high: np.ndarray, shade: str, label: str
+) -> None:
+    axes.plot(at, value, "o-", color=shade, linewidth=1.8, markersize=5, label=label)
+    axes.fill_between(at, low, high, color=shade, alpha=0.15, linewidth=0)
+
+
+def _label_scores(axes: Axes, measure: str, in_percent: bool) -> None:
+    if measure not in wording.NOT_SHARES:
+        percent_axis(axes, 1 if in_percent else 100)
+    show_legend(axes)
+
+
+def _without_overlaps(sizes: list[int]) -> list[int]:
+    """The sizes whose tick labels do not overlap on a log axis; the last one is always kept."""
+    kept = [sizes[-1]]
+    for size in sizes[-2::-1]:
+        if kept[-1] / max(1, size) >= (sizes[-1] / max(1, sizes[0])) ** 0.09:
+            kept.append(size)
+    return kept[::-1]
+
+
+# ---- prompted tasks
+
+
+@in_style
+def shots_figure(scores: dict) -> Figure:
+    """One line per template with its interval as a band, over the number of examples; baselines are dashed."""
+    measure = scores["decided_by"]
+    figure, axes = new_plot(f"{scores['task']}: {wording.measure(measure)} by number of examples")
+    variants = dict.fromkeys(point["variant"] for point in scores["points"])
+    for variant, shade in zip(variants, PALETTE * len(variants), strict=False):
+        points = sorted((each for each in scores["points"] if each["variant"] == variant), key=lambda p: p["shots"])
+        (shots,) = _columns(points, "shots")
+        value, low, high = _columns([point["scores"][measure] for point in points], "value", "low", "high")
+        label = scores["model"].rstrip("/").rpartition("/")[2] if len(variants) == 1 else variant
+        at = np.log2(shots + 1)  # a log axis that has 0
+        _draw_band(axes, at, value, low, high, shade, label)
+        axes.errorbar(at, value, [value - low, high - value], color=shade, capsize=3, linewidth=0, elinewidth=1.2)
+    baselines = {name: found[measure]["value"] for name, found in scores["baselines"].items() if measure in found}
+    for (name, value), dashes in zip(baselines.items(), DASHES * len(baselines), strict=False):
+        axes.axhline(value, color=INK, linestyle=dashes, linewidth=1.3, label=name, alpha=0.7)
+    shots = sorted({point["shots"] for point in scores["points"]})
+    axes.set_xticks(np.log2(np.array(shots) + 1.0), [f"{each:,}" for each in shots])
+    axes.set_xlabel("examples in the prompt")
+    if scores["measures"][measure]["share"]:
+        percent_axis(axes, 1)
+    # The legend is below the axes: inside, it would hide an interval.
+    figure.legend(loc="outside lower center", ncols=4, frameon=False)
+    return figure
+
+
+# ---- comparison of models
+
+
+@in_style
+def comparison_figure(found: dict) -> Figure:
+    """Score (CPU throughput where there are no scores) against latency; the area of a dot is the file size."""
+    figure, axes = new_plot(comparison.title(found), height=4.4)
+    has_scores = comparison.has_scores(found)
+    rows = [each for each in found["rows"] if not has_scores or each.get("score")]
+    most = max(each["bytes"] for each in rows)
+    shades = {"torch": BLUE, "onnx": GREEN, "onnx-int8": ORANGE}
+    for place, each in enumerate(rows):
+        x, score = each["latency_ms"]["p50"], each.get("score") or {}
+        y = score["value"] if score else each["throughput"]["cpu"]
+        area = max(SMALLEST_DOT, LARGEST_DOT * each["bytes"] / most)
+        shade = shades.get(each["kind"], INK)
+        axes.scatter(x, y, s=area, color=shade, alpha=0.75, linewidths=0, zorder=3)
+        ends = [number(score.get(name)) for name in ("low", "high")]
+        axes.plot([x, x], ends, color=shade, linewidth=1.6, alpha=0.45, solid_capstyle="round")
+        above = math.sqrt(area) / 2 + 3
+        offset, anchor = ((0, above), "bottom") if place % 2 == 0 else ((0, -above), "top")
+        exported = "" if each["kind"] == "torch" else f" ({comparison.KINDS[each['kind']]})"
+        look = {"textcoords": "offset points", "ha": "center", "va": anchor, "fontsize": 8}
+        rim = withStroke(linewidth=3, foreground="white")  # keeps the label readable over interval lines
+        axes.annotate(_short_name(each, found["rows"]) + exported, (x, y), offset, path_effects=[rim], zorder=4, **look)
+    axes.set_xscale("log")
+    axes.xaxis.set_major_locator(MaxNLocator(6))
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    axes.xaxis.set_minor_formatter(NullFormatter())
+    axes.margins(0.18, 0.22)
+    axes.set_xlabel(f"median latency of one input on {wording.cores(found['threads'])}, ms (dot area: file size)")
+    if has_scores and found["decided_by"] not in wording.NOT_SHARES:
+        percent_axis(axes, 1 if comparison.in_percent(found) else 100)
+    return figure
+
+
+def _short_name(each: dict, rows: list[dict]) -> str:
+    """The shortest suffix of the path that distinguishes this model from the others."""
+    others = [Path(one["name"]).parts for one in rows if one["name"] != each["name"]]
+    parts = Path(each["name"]).parts
+    for num in range(1, len(parts) + 1):
+        if all(other[-num:] != parts[-num:] for other in others):
+            return "/".join(parts[-num:])
+    return each["name"]
