@@ -20,12 +20,12 @@ from hornbook.objectives.distillation.objective import Distillation, Distillatio
 from hornbook.runs.distillation import expected_time as expected
 from hornbook.runs.distillation import teacher_cache
 from hornbook.runs.distillation.run import distill
-from hornbook.runs.distillation.task_stages import with_teacher
 from hornbook.runs.distillation.teacher import Teacher, open_teacher
 from hornbook.runs.distillation.teacher_cache import TeacherCache, kept_teacher
 from hornbook.runs.finetuning.api import finetune
 from hornbook.runs.finetuning.batches import TaskBatches
 from hornbook.runs.finetuning.inputs import Inputs, open_inputs
+from hornbook.runs.finetuning.job import with_teacher
 from hornbook.runs.finetuning.layers import with_head
 from hornbook.runs.finetuning.record import FinetuneRequest
 from hornbook.tasks.objective import TaskObjective

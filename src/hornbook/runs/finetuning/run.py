@@ -28,27 +28,13 @@ from hornbook.interop.folder import load_weights, read_weights
 from hornbook.lifecycle.locking import locks_out
 from hornbook.lifecycle.run_folder import SCORES, RunFolder
 from hornbook.models.flops import model_flops_per_token, shape_of
-from hornbook.models.outputs import Output
-from hornbook.objectives.clm import AuxiliaryLanguageModel
-from hornbook.objectives.distillation.kept_teacher import KeptTeacher
 from hornbook.report.card import write_card
-from hornbook.runs.distillation.expected_time import Stage, log_expected_time
-from hornbook.runs.distillation.task_stages import (
-    STAGES,
-    checkpoint_io,
-    earlier_stages,
-    has_started_stage,
-    run_earlier_stages,
-    student_rates,
-    with_teacher,
-)
+from hornbook.runs.distillation.task_stages import STAGES, has_started_stage, run_earlier_stages
 from hornbook.runs.distillation.teacher import Teacher, refuse_other_teacher
 from hornbook.runs.distillation.teacher_cache import cache_plan, kept_teacher
-from hornbook.runs.finetuning.batches import TaskBatches
 from hornbook.runs.finetuning.evaluation import verdict
 from hornbook.runs.finetuning.inputs import Inputs, Log, is_scored, open_inputs
-from hornbook.runs.finetuning.layers import freeze, from_random, keeps_head, rates, with_head
-from hornbook.runs.finetuning.objective import label_objective
+from hornbook.runs.finetuning.job import build_job
 from hornbook.runs.finetuning.record import (
     FinetuneRequest,
     Scored,
@@ -76,7 +62,6 @@ from hornbook.train.checkpoint import Checkpoints, read_state
 from hornbook.train.device import Runtime, decide, prepare
 from hornbook.train.loop import Job, Outcome, Status, train
 from hornbook.train.metrics import read_metrics
-from hornbook.train.objective import TrainingModule
 from hornbook.train.pace import seconds_per_step
 
 MEASURED_STEPS, MEASURING_SECONDS = 4, 10.0  # the first step is not counted
@@ -119,7 +104,7 @@ def run_once(
     if folder.has_record and Checkpoints(out).last() is None and not has_started_stage(out):
         log("the run was stopped before its first checkpoint: restarting from the same initial weights")
     prepare(runtime)
-    job, model = _job(inputs, settings, request, runtime, log, teacher)
+    job, model = build_job(inputs, settings, request, runtime, log, teacher)
     if not folder.has_record:
         if teacher is not None:
             cache_plan(inputs, settings, teacher)  # raises before the run folder is written
@@ -141,14 +126,11 @@ def run_once(
     _log_cut_texts("dev", inputs.dev_features, inputs, log)
     if teacher is not None and not is_trained(out, settings):
         kept = kept_teacher(inputs, settings, teacher, runtime, inputs.folder or out, on_progress, log)
-        quiet = partial(_job, log=lambda message: None, teacher=teacher, kept=kept)
-        stages = earlier_stages(out, inputs, settings, runtime, teacher, kept)
-        stages.append(Stage(out, quiet(inputs, settings, request, runtime)[0], settings))
-        log_expected_time(stages, inputs, runtime, log)
-        found = run_earlier_stages(out, inputs, settings, runtime, teacher, kept, on_progress, log)
+        build = partial(build_job, request=request, runtime=runtime, log=_quiet, teacher=teacher, kept=kept)
+        found = run_earlier_stages(out, inputs, settings, runtime, build, on_progress, log)
         if isinstance(found, Outcome):
             return found
-        job, model = quiet(found, settings, request, runtime)
+        job, model = build(found, settings)
     on_dev = None
     if not is_trained(out, settings):
         log_where_it_resumes(out, settings, log)
@@ -158,6 +140,10 @@ def run_once(
         on_dev = job.validate.last if outcome.best_step == outcome.step else None
     _finish(folder, inputs, job, model, runtime, settings, log, on_dev)
     return read_result(out)
+
+
+def _quiet(message: str) -> None:
+    """Drops messages that were already logged once."""
 
 
 def read_result(out: Path) -> Result:
@@ -183,7 +169,7 @@ def expected_seconds(inputs: Inputs, request: FinetuneRequest) -> dict[str, Any]
     settings = with_steps(inputs.settings, inputs.train_features)
     runtime = decide(settings.runtime, _planned_flops(inputs, settings))
     prepare(runtime)
-    job, model = _job(inputs, settings, request, runtime, lambda message: None, None)
+    job, model = build_job(inputs, settings, request, runtime, _quiet)
     numbers = range(min(MEASURED_STEPS, settings.schedule.steps))
     step_seconds = seconds_per_step(job, settings.loop(), runtime, numbers, MEASURING_SECONDS)
     num_train, num_dev = (sum(map(len, each.ids)) for each in (inputs.train_features, inputs.dev_features))
@@ -198,75 +184,6 @@ def expected_seconds(inputs: Inputs, request: FinetuneRequest) -> dict[str, Any]
         "seconds_per_step": step_seconds,
         "based_on": f"{len(numbers)} measured steps on {runtime.reason}",
     }
-
-
-def _job(
-    inputs: Inputs,
-    settings: FinetuneSettings,
-    request: FinetuneRequest,
-    runtime: Runtime,
-    log: Log,
-    teacher: Teacher | None,
-    kept: KeptTeacher | None = None,
-) -> tuple[Job, nn.Module]:
-    """The training job, and the model itself; with a teacher, the job trains the model together with projections."""
-    task, output = inputs.saved.task, inputs.saved.task.output
-    seed = settings.runtime.seed
-    if request.from_random:
-        model, new_parts = from_random(inputs.trained, output, seed, settings.layers.dropout), []
-    else:
-        keeps = keeps_head(inputs.trained, output, settings.task)
-        _log_head(inputs.trained.output, output, keeps, request.model, log)
-        model, new_parts = with_head(inputs.trained, output, seed, settings.layers.dropout, keeps)
-    if new_parts:
-        log(f"the model has no {', '.join(new_parts)}: newly initialised, like the head")
-    freeze(model, settings.layers, new_parts)
-    model.to(runtime.device)
-    features = inputs.train_features
-    trained, objective = model, label_objective(inputs, settings)
-    if settings.task.lm_weight and teacher is None:
-        objective = AuxiliaryLanguageModel(objective, settings.task.lm_weight)
-    if teacher is not None:
-        recipe = settings.objective.stages(is_task=True)[-1]
-        trained, objective = with_teacher(model, objective, recipe, teacher, seed, kept, inputs.projections)
-    if runtime.compiles:
-        trained.compile_parts()
-
-    save, load = checkpoint_io(inputs, model, trained)
-    job = Job(
-        TrainingModule(trained, objective),
-        TaskBatches(features, settings.batch_size, seed),
-        _DevValidation(model, inputs, runtime),
-        save,
-        load,
-        decided_by=task.measures[0],
-        rate_of=rates(model, settings.layers) if teacher is None else student_rates(model, settings.layers),
-    )
-    return job, model
-
-
-def _log_head(found: Output | None, needed: Output, keeps: bool, model: str, log: Log) -> None:
-    """Logs whether the head of a fine-tuned model is kept or dropped."""
-    if keeps:
-        log(f"keeping the {needed.in_words} head of {model}; task.new_head=true initialises a new one")
-    elif found is not None:
-        why = f", as its {found.in_words} head is for other labels or layers" if not needed.fits(found) else ""
-        log(f"the {needed.in_words} head is newly initialised, and that of {model} is dropped{why}")
-
-
-class _DevValidation:
-    """Validates on dev and keeps the last evaluation, which the run reuses at its end if the last weights are the
-    best."""
-
-    def __init__(self, model: nn.Module, inputs: Inputs, runtime: Runtime):
-        self.model, self.inputs, self.runtime = model, inputs, runtime
-        self.last: Evaluation | None = None
-
-    def __call__(self, micro_tokens: int) -> dict[str, float]:
-        task, dev, features = self.inputs.saved.task, self.inputs.dev, self.inputs.dev_features
-        self.last = evaluate_part(self.model, task, dev, features, self.runtime.autocast, micro_tokens)
-        found = rescored(task.tuned(dev, self.last.predictions), dev, self.last)
-        return {"loss": found.loss, **found.scores}
 
 
 def _log_cut_texts(name: str, features: Features, inputs: Inputs, log: Log) -> None:
