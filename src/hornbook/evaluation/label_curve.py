@@ -19,16 +19,16 @@ import numpy as np
 from hornbook.config import checked
 from hornbook.evaluation.baselines.probe import probe_inputs, with_defaults
 from hornbook.evaluation.baselines.run import NAMES, baseline_labelled
+from hornbook.evaluation.baselines.shallow import start_run
 from hornbook.files import read_json, write_json
 from hornbook.inference.features import DEFAULT_LAYERS, Pooling
 from hornbook.lifecycle.locking import locks_out
-from hornbook.lifecycle.resuming import changed_values
-from hornbook.lifecycle.run_folder import SCORES, RunFolder
+from hornbook.lifecycle.run_folder import SCORES
 from hornbook.metrics.bootstrap import mean_interval
 from hornbook.runs.finetuning.inputs import Inputs, Log, open_inputs
-from hornbook.runs.finetuning.record import FinetuneRequest, refuse_other_data, write_task_record
-from hornbook.runs.finetuning.run import Result, clean_up, run_once
-from hornbook.tasks.records import DataSet, Example
+from hornbook.runs.finetuning.record import FinetuneRequest
+from hornbook.runs.finetuning.run import Finetuned, clean_up, run_once
+from hornbook.tasks.records import Example
 from hornbook.train.device import torch_settings_restored
 from hornbook.train.loop import Outcome, Status
 from hornbook.train.randomness import seed_of
@@ -84,7 +84,9 @@ def label_curve(
     request = FinetuneRequest(str(model), task, path, seed=0, **common)
     inputs = open_inputs(request, data, log)
     sizes = chosen_sizes(sizes, len(inputs.train))
-    _start_run(out, request, {"layers": layers, "pooling": pooling, "vectors": vectors and str(vectors)}, inputs.data)
+    # Sizes, ways and seeds may be added later; everything else must stay the same.
+    options = {"layers": layers, "pooling": pooling, "vectors": vectors and str(vectors)}
+    start_run(out, "label-curve", request, options, inputs.data)
     pieces = [(size, way, seed) for size in sizes for way in ways for seed in range(seeds)]
     for number, (size, way, seed) in enumerate(pieces, 1):
         folder = _folder(out, way, size, seed)
@@ -151,17 +153,6 @@ def _check(ways: Sequence[str], seeds: int) -> None:
     checked(seeds, int, "--seeds", low=1, high=1000)
 
 
-def _start_run(out: Path, request: FinetuneRequest, options: dict[str, Any], data: DataSet) -> None:
-    """Records the request. Sizes, ways and seeds may be added later; everything else must stay the same."""
-    folder = RunFolder(out, "label-curve")
-    if not folder.is_started(resume=True):
-        write_task_record(folder, request, data, options)
-        return
-    run = folder.read_record(lambda run: dict(run["request"]))
-    folder.refuse(changed_values(run["request"], request.to_dict() | options))
-    refuse_other_data(folder, run, data)
-
-
 def _folder(out: Path, way: str, size: int, seed: int) -> Path:
     return out / "pieces" / f"{way}-{size}-seed-{seed}"
 
@@ -173,7 +164,7 @@ def _train(
     inputs: Inputs,
     examples: list[Example],
     on_progress: Callable[[Status], None],
-) -> Result | Outcome:
+) -> Finetuned | Outcome:
     settings, overrides = inputs.settings, dict(piece.overrides)
     if "epochs" not in overrides:
         steps_per_epoch = math.ceil(len(examples) / settings.batch_size)

@@ -17,13 +17,13 @@ from typing import Any
 import numpy as np
 
 from hornbook.evaluation.baselines.linear import MOST_WORDS, fit_classes, fit_labels
-from hornbook.evaluation.baselines.shallow import Labelled, finish, open_labelled, start_run
+from hornbook.evaluation.baselines.shallow import finish, start_run
 from hornbook.evaluation.baselines.tfidf import TfidfFeatures, most_frequent_tags, nearest_ending, window_answers
 from hornbook.evaluation.baselines.vectors import Average, averages, cosines, paired
 from hornbook.lifecycle.locking import locks_out
-from hornbook.runs.finetuning.inputs import Inputs, Log
+from hornbook.runs.finetuning.inputs import Labelled, Log, open_labelled
 from hornbook.runs.finetuning.record import FinetuneRequest, Scored
-from hornbook.runs.finetuning.run import Result, open_and_run
+from hornbook.runs.finetuning.run import open_and_run
 from hornbook.tasks.features import softmax
 from hornbook.tasks.kind import Predict
 from hornbook.tasks.kinds.choice import Choice
@@ -57,7 +57,7 @@ def baseline(
     overrides: dict | None = None,
     on_progress: Callable[[Status], None] = lambda status: None,
     log: Log = lambda message: None,
-) -> Scored | Result | Outcome:
+) -> Scored | Outcome:
     """Scores a baseline and writes the scores to the folder `out`, in the format of fine-tuning.
 
     >>> import hornbook
@@ -88,7 +88,7 @@ def baseline_labelled(
     name: str,
     out: Path,
     request: FinetuneRequest,
-    labelled: Labelled | Inputs,
+    labelled: Labelled,
     *,
     vectors: str | Path | None = None,
     log: Log = lambda message: None,
@@ -108,7 +108,7 @@ def baseline_labelled(
     return finish(out, labelled, predict, fitted)
 
 
-def _tfidf(labelled: Labelled | Inputs, fitted: dict[str, Any]) -> Predict:
+def _tfidf(labelled: Labelled, fitted: dict[str, Any]) -> Predict:
     task, train = labelled.saved.task, labelled.train
     by_unit = {
         "text": lambda: _linear(labelled, TfidfFeatures(train).features, fitted),
@@ -120,7 +120,7 @@ def _tfidf(labelled: Labelled | Inputs, fitted: dict[str, Any]) -> Predict:
 
 
 def _word_vectors(
-    labelled: Labelled | Inputs, source: str | None, model: str | None, fitted: dict[str, Any], log: Log
+    labelled: Labelled, source: str | None, model: str | None, fitted: dict[str, Any], log: Log
 ) -> Predict:
     task = labelled.saved.task
     by_unit = {
@@ -144,7 +144,7 @@ def _nearest(task: Choice, average: Average) -> Predict:
     return predict
 
 
-def _linear(labelled: Labelled | Inputs, features: Callable[[list], Any], fitted: dict[str, Any]) -> Predict:
+def _linear(labelled: Labelled, features: Callable[[list], Any], fitted: dict[str, Any]) -> Predict:
     """Logistic or ridge regression on the `features` of the examples."""
     task, train, seed = labelled.saved.task, labelled.train, labelled.settings.runtime.seed
     found = fit_labels(task, features(train), task.targets(train), seed)
@@ -152,7 +152,7 @@ def _linear(labelled: Labelled | Inputs, features: Callable[[list], Any], fitted
     return lambda examples: task.decode(list(found.score(features(examples))), None, examples)
 
 
-def _tagged(labelled: Labelled | Inputs, average: Average, fitted: dict[str, Any], log: Log) -> Predict:
+def _tagged(labelled: Labelled, average: Average, fitted: dict[str, Any], log: Log) -> Predict:
     """Logistic regression on the concatenated vectors of a word and its neighbours."""
     labels, train = labelled.saved.task.output.labels, labelled.train
     number = {label: i for i, label in enumerate(labels)}

@@ -31,22 +31,41 @@ Log = Callable[[str], None]
 
 
 @dataclass(frozen=True)
-class Inputs:
-    """Everything a run needs, read once for all runs of a search.
-
-    `threshold_part` is a held-out part of train on which the no-answer threshold is chosen. `copies` are augmented
-    examples that are added to train (`augmented.py`). `projections` map a student's hidden states to its
-    teacher's width, as learned in an earlier stage.
-    """
+class Labelled:
+    """The labelled data of a task. `threshold_part` is a held-out part of train on which the no-answer threshold is
+    chosen."""
 
     named: KnownDataSet
     data: DataSet
-    trained: nn.Module
-    tokenizer: Tokenizer
     settings: FinetuneSettings
     saved: SavedTask
     train: list[Example]
     threshold_part: list[Example]
+
+    @cached_property
+    def dev(self) -> list[Example]:
+        """The dev examples that can be scored."""
+        return self._scored("dev")
+
+    def other_splits(self) -> dict[str, list[Example]]:
+        """The examples that can be scored of each split besides train and dev; splits without any are left out."""
+        splits = {name: self._scored(name) for name in self.data.parts if name not in ("train", "dev")}
+        return {name: examples for name, examples in splits.items() if examples}
+
+    def _scored(self, name: str) -> list[Example]:
+        return [each for each in self.data.parts[name] if is_scored(each, self.named)]
+
+
+@dataclass(frozen=True)
+class Inputs(Labelled):
+    """Everything a run needs, read once for all runs of a search.
+
+    `copies` are augmented examples that are added to train (`augmented.py`). `projections` map a student's hidden
+    states to its teacher's width, as learned in an earlier stage.
+    """
+
+    trained: nn.Module
+    tokenizer: Tokenizer
     copies: list[Example] | None = None
     projections: Mapping[str, Tensor] = field(default_factory=dict)
     folder: Path | None = None  # shared by all runs, for files that are made once
@@ -82,11 +101,6 @@ class Inputs:
         other = replace(self, trained=model, projections=projections)
         vars(other).update(train_features=self.train_features, dev_features=self.dev_features)
         return other
-
-    @cached_property
-    def dev(self) -> list[Example]:
-        """The dev examples that can be scored."""
-        return [each for each in self.data.parts["dev"] if is_scored(each, self.named)]
 
     @cached_property
     def train_features(self) -> Features:
@@ -159,8 +173,16 @@ def open_inputs(
     answerable = named.may_be_none and settings.task.no_answer == "classifier"
     output = output_for(read_data, settings.task.head, settings.task.pair_encoding, answerable)
     saved = make_task(named, read_data, output)
-    train, threshold_part = training_split(read_data, named, settings)
-    return Inputs(named, read_data, trained, tokenizer, settings, saved, train, threshold_part)
+    split = training_split(read_data, named, settings)
+    return Inputs(named, read_data, settings, saved, *split, trained, tokenizer)
+
+
+def open_labelled(request: FinetuneRequest, data: Any, log: Log) -> Labelled:
+    """Reads the examples that fine-tuning would train on for the same request, without a model."""
+    named, found = read_labelled(request, data, log)
+    settings = settings_for(named, None, request.all_overrides())
+    saved = make_task(named, found, output_for(found))
+    return Labelled(named, found, settings, saved, *training_split(found, named, settings))
 
 
 def training_split(

@@ -11,18 +11,16 @@ RUN/checkpoints/          during training, the state to resume from; after it, o
 RUN/best/, metrics.jsonl
 """
 
-import dataclasses
-import json
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from torch import nn
 
-from hornbook.files import read_json, write_json, write_text
+from hornbook.files import read_json
 from hornbook.inference.attention import MOST_TOKENS, write_attention
 from hornbook.interop.folder import load_weights, read_weights
 from hornbook.lifecycle.locking import locks_out
@@ -32,8 +30,8 @@ from hornbook.report.card import write_card
 from hornbook.runs.distillation.task_stages import STAGES, has_started_stage, run_earlier_stages
 from hornbook.runs.distillation.teacher import Teacher, refuse_other_teacher
 from hornbook.runs.distillation.teacher_cache import cache_plan, kept_teacher
-from hornbook.runs.finetuning.evaluation import verdict
-from hornbook.runs.finetuning.inputs import Inputs, Log, is_scored, open_inputs
+from hornbook.runs.finetuning.evaluation import score_splits, write_predictions, write_scores
+from hornbook.runs.finetuning.inputs import Inputs, Log, open_inputs
 from hornbook.runs.finetuning.job import build_job
 from hornbook.runs.finetuning.record import (
     FinetuneRequest,
@@ -50,28 +48,40 @@ from hornbook.runs.finetuning.steps import is_trained, log_where_it_resumes, wit
 from hornbook.tasks.evaluation import (
     Evaluation,
     evaluate_part,
-    rescored,
-    rows,
-    with_intervals,
 )
 from hornbook.tasks.features import Features
-from hornbook.tasks.kind import TaskKind
 from hornbook.tasks.records import Example
-from hornbook.tasks.saved import save_task
 from hornbook.train.checkpoint import Checkpoints, read_state
 from hornbook.train.device import Runtime, decide, prepare
-from hornbook.train.loop import Job, Outcome, Status, train
+from hornbook.train.loop import Outcome, Status, train
 from hornbook.train.metrics import read_metrics
 from hornbook.train.pace import seconds_per_step
+
+if TYPE_CHECKING:
+    from hornbook.inference.predictor import Predictor
 
 MEASURED_STEPS, MEASURING_SECONDS = 4, 10.0  # the first step is not counted
 
 
 @dataclass(frozen=True)
-class Result(Scored):
-    """A finished run, and how its training ended."""
+class Finetuned(Scored):
+    """A finished run, ready to predict, and how its training ended."""
 
     outcome: Outcome
+
+    @cached_property
+    def predictor(self) -> "Predictor":
+        from hornbook.inference.predictor import load_predictor
+
+        return load_predictor(self.out)
+
+    def predict(self, items: Any) -> Any:
+        """One prediction per text, pair, question or sentence, in input order; for a data frame, a data frame."""
+        return self.predictor.predict(items)
+
+    def evaluate(self, data: Any, **columns: str) -> dict:
+        """Official scores on other data with 95% intervals."""
+        return self.predictor.evaluate(data, **columns)
 
 
 @locks_out
@@ -82,7 +92,7 @@ def run_once(
     on_progress: Callable[[Status], None],
     log: Log,
     teacher: Teacher | None = None,
-) -> Result | Outcome:
+) -> Finetuned | Outcome:
     """Starts or resumes one run in the folder `out`. Returns an `Outcome` if it was stopped."""
     if inputs.settings.augment.copies and inputs.copies is None:
         raise ValueError("augment.copies is only for finetune and distill: leave it out here")
@@ -138,7 +148,7 @@ def run_once(
         if outcome.ended == "stopped":
             return outcome
         on_dev = job.validate.last if outcome.best_step == outcome.step else None
-    _finish(folder, inputs, job, model, runtime, settings, log, on_dev)
+    _finish(folder, inputs, model, runtime, settings, log, on_dev)
     return read_result(out)
 
 
@@ -146,12 +156,12 @@ def _quiet(message: str) -> None:
     """Drops messages that were already logged once."""
 
 
-def read_result(out: Path) -> Result:
+def read_result(out: Path) -> Finetuned:
     """The result of a finished run, from its files."""
     found, state = read_json(out / SCORES), read_state(Checkpoints(out).last())
     ended = "finished early" if state["ended_early"] else "finished"
     outcome = Outcome(ended, state["step"], state["tokens"], state["seconds"], {}, state["best"], state["best_step"])
-    return Result(out, found["parts"], found["decided_by"], found["degenerate"], outcome)
+    return Finetuned(out, found["parts"], found["decided_by"], found["degenerate"], outcome)
 
 
 def _planned_flops(inputs: Inputs, settings: FinetuneSettings) -> float:
@@ -195,7 +205,6 @@ def _log_cut_texts(name: str, features: Features, inputs: Inputs, log: Log) -> N
 def _finish(
     folder: RunFolder,
     inputs: Inputs,
-    job: Job,
     model: nn.Module,
     runtime: Runtime,
     settings: FinetuneSettings,
@@ -207,36 +216,23 @@ def _finish(
     out = folder.path
     load_weights(model, read_weights(out / "best"), out / "best")
 
-    def evaluate(task: TaskKind, examples: list[Example], features=None) -> Evaluation:
-        features = features or inputs.encode(examples)
-        return evaluate_part(model, task, examples, features, runtime.autocast, settings.batch.micro_tokens)
-
-    dev = inputs.dev
-    found = on_dev or evaluate(inputs.saved.task, dev, inputs.dev_features)
-    task = inputs.saved.task.tuned(dev, found.predictions)
-    found = rescored(task, dev, found)
-    parts = {"dev": with_intervals(task, dev, found.predictions)}
-    if inputs.threshold_part:
-        tuned_on_train = task.tuned(inputs.threshold_part, evaluate(task, inputs.threshold_part).predictions)
-        again = rescored(tuned_on_train, dev, found)
-        name = "dev, threshold chosen on a part of train"
-        parts[name] = with_intervals(tuned_on_train, dev, again.predictions)
-    for name, examples in inputs.data.parts.items():
-        examples = [each for each in examples if is_scored(each, inputs.named)]
-        if name not in ("train", "dev") and examples:
-            features = inputs.encode(examples)
+    def predict(name: str, examples: list[Example]) -> list:
+        if name == "dev" and on_dev is not None:
+            return on_dev.predictions
+        features = inputs.dev_features if name == "dev" else inputs.encode(examples)
+        if name in inputs.other_splits():
             _log_cut_texts(name, features, inputs, log)
-            parts[name] = with_intervals(task, examples, evaluate(task, examples, features).predictions)
+        micro_tokens = settings.batch.micro_tokens
+        return evaluate_part(model, inputs.saved.task, examples, features, runtime.autocast, micro_tokens).predictions
+
+    scored = score_splits(inputs, predict)
+    write_predictions(out, inputs, scored, inputs.longest)
+    folder.publish(out / "best")  # from where the run is loaded
+    _draw_attention(out, inputs, model)
     # A student's loss cannot fall below its teacher's entropy, and may already start there.
     is_distilled = isinstance(settings, TaskDistillationSettings)
     losses = [] if is_distilled else [line["loss"] for line in read_metrics(out) if line["kind"] == "train"]
-    wrong = verdict(task, inputs.train, dev, found.predictions, parts["dev"], losses)
-    save_task(out, dataclasses.replace(inputs.saved, task=task, longest=inputs.longest))
-    lines = [json.dumps(row, ensure_ascii=False) for row in rows(task, dev, found.predictions)]
-    write_text(out / "predictions-dev.jsonl", "\n".join(lines) + "\n")
-    folder.publish(out / "best")  # from where the run is loaded
-    _draw_attention(out, inputs, model)
-    write_json(out / SCORES, {"decided_by": job.decided_by, "degenerate": wrong, "parts": parts})
+    write_scores(out, inputs, scored, losses)
     clean_up(out)
 
 
@@ -258,5 +254,5 @@ def _draw_attention(out: Path, inputs: Inputs, model: nn.Module) -> None:
 
 def open_and_run(
     out: Path, request: FinetuneRequest, data: Any, on_progress: Callable[[Status], None], log: Log
-) -> Result | Outcome:
+) -> Finetuned | Outcome:
     return run_once(out, request, open_inputs(request, data, log), on_progress, log)

@@ -13,7 +13,7 @@ from hornbook.report.several import write_tries_picture
 from hornbook.runs.distillation.teacher import Teacher
 from hornbook.runs.finetuning.inputs import Inputs, Log
 from hornbook.runs.finetuning.record import FinetuneRequest, folder_of_several
-from hornbook.runs.finetuning.run import Result, run_once
+from hornbook.runs.finetuning.run import Finetuned, run_once
 from hornbook.runs.finetuning.settings import searched_lrs
 from hornbook.train.loop import Outcome, Status
 
@@ -31,14 +31,14 @@ def run_many(
     search: bool,
     on_progress: OnProgress,
     log: Log,
-) -> Result | Outcome:
+) -> Finetuned | Outcome:
     """The best of several runs, or an `Outcome` if one was stopped. Finished runs are not run again."""
     inputs = open_with(request)
     folder = folder_of_several(out, request)
     if not folder.has_record:
         folder.write_record(request.to_dict(), {}, restarts=restarts, search=search)
     lrs = searched_lrs(inputs.trained.config.width) if search else [None]
-    tries: dict[str, Result] = {}
+    tries: dict[str, Finetuned] = {}
     for lr in lrs:
         variant = request if lr is None else dataclasses.replace(request, lr=lr)
         name = f"seed-{inputs.settings.runtime.seed}" if lr is None else f"lr-{lr:g}"
@@ -71,7 +71,7 @@ def run_many(
 @dataclasses.dataclass(frozen=True)
 class _Try:
     name: str
-    result: Result
+    result: Finetuned
     lr: float
 
 
@@ -81,7 +81,7 @@ def _try(
     request: FinetuneRequest,
     open_with: Callable[[FinetuneRequest], Inputs],
     teacher: Teacher | None,
-    tries: dict[str, Result],
+    tries: dict[str, Finetuned],
     on_progress: OnProgress,
     log: Log,
 ) -> Outcome | None:
@@ -94,13 +94,13 @@ def _try(
     return None
 
 
-def _best(tries: dict[str, Result]) -> _Try:
+def _best(tries: dict[str, Finetuned]) -> _Try:
     """The try with the highest dev score; degenerate runs come last."""
     name = max(tries, key=lambda each: (tries[each].degenerate is None, tries[each].score))
     return _Try(name, tries[name], read_json(tries[name].out / "run.json")["settings"]["optimizer"]["lr"])
 
 
-def _write(out: Path, kind: str, tries: dict[str, Result]) -> None:
+def _write(out: Path, kind: str, tries: dict[str, Finetuned]) -> None:
     rows = []
     for name, result in tries.items():
         run = read_json(result.out / "run.json")
