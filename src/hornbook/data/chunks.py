@@ -84,9 +84,7 @@ def _write_cache(path: Path, starts: Sequence[np.ndarray], stops: Sequence[np.nd
 
 def _cut_shard(corpus: Corpus, number: int, length: int, rule: Rule, held_out: bool) -> tuple[np.ndarray, np.ndarray]:
     shard = corpus.shards[number]
-    num_documents = len(shard.documents) - 1
-    first = int(corpus.first_document[number])
-    selected = corpus.is_held_out(np.arange(first, first + num_documents)) == held_out
+    selected = corpus.held_out_in(number) == held_out
     sentences = np.asarray(shard.sentences, np.int64)
     documents = np.asarray(shard.documents, np.int64)
     runs = _runs(selected, documents, DOCUMENTS_PER_RUN if rule == "fit" else 1)

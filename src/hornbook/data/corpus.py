@@ -115,6 +115,10 @@ class Corpus:
         """For each document index in the corpus, whether the document is held out for validation."""
         return scrambled(np.asarray(documents)) < np.uint64(min(self._threshold, 2**64 - 1))
 
+    def held_out_in(self, number: int) -> np.ndarray:
+        """For each document of a shard, whether it is held out for validation."""
+        return self.is_held_out(np.arange(self.first_document[number], self.first_document[number + 1]))
+
 
 def allow_open_files(num_more: int) -> None:
     """Raises the open-file limit of this process if needed: each mapped file counts, and 1,024 is a common limit."""

@@ -206,9 +206,8 @@ class DecoderModel(LoadedModel):
         found = []
         for number, shard in enumerate(corpus.shards):
             ends = np.asarray(shard.sentences, np.int64)[np.asarray(shard.documents, np.int64)]
-            first = int(corpus.first_document[number])
-            is_held_out = corpus.is_held_out(np.arange(first, first + len(ends) - 1))
-            found += [shard.tokens[ends[i] : ends[i + 1]] for i in np.flatnonzero(~is_held_out)]
+            kept = np.flatnonzero(~corpus.held_out_in(number))
+            found += [shard.tokens[ends[i] : ends[i + 1]] for i in kept]
         return found
 
     def _definition(self, context: int, stride: int) -> str:

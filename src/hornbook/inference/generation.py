@@ -80,10 +80,12 @@ class _Sequence:
             self.on_text(text)
 
 
-def check_prompts(prompts: Sequence[Sequence[int]], context: int) -> None:
+def fit_prompts(prompts: Sequence[Sequence[int]], context: int, slide: bool) -> list[list[int]]:
+    """Returns the prompts with those longer than the context truncated on the left (`slide`) or refused."""
+    prompts = [list(prompt[-context:]) if slide else list(prompt) for prompt in prompts]
     for number, prompt in enumerate(prompts):
         which = f"prompt {number + 1}" if len(prompts) > 1 else "the prompt"
-        if not len(prompt):
+        if not prompt:
             raise ValueError(
                 f"{which} is empty, and the model has no end-of-text token to start from: give at least one word"
             )
@@ -92,12 +94,6 @@ def check_prompts(prompts: Sequence[Sequence[int]], context: int) -> None:
                 f"{which} has {len(prompt):,} tokens, {len(prompt) - context:,} more than the model's context of "
                 f"{context:,}: shorten it, or use slide (--slide), which keeps the last {context:,}"
             )
-
-
-def fit_prompts(prompts: Sequence[Sequence[int]], context: int, slide: bool) -> list[list[int]]:
-    """Returns the prompts with those longer than the context truncated on the left (`slide`) or refused."""
-    prompts = [list(prompt[-context:]) if slide else list(prompt) for prompt in prompts]
-    check_prompts(prompts, context)
     return prompts
 
 

@@ -22,6 +22,7 @@ from torch import nn
 from hornbook.devices import chosen_device
 from hornbook.files import read_json, refusing_damage
 from hornbook.inference.ensemble import check_agreement
+from hornbook.inference.loaded import BATCH_TOKENS
 from hornbook.interop.hub import model_folder
 from hornbook.interop.onnx import is_exported, load_any
 from hornbook.tasks.datasets import known
@@ -37,7 +38,6 @@ from hornbook.tasks.saved import SavedTask, load_task
 from hornbook.tasks.tables_out import is_frame, with_predictions
 from hornbook.text.tokenizer import Tokenizer
 
-BATCH_TOKENS = 16_384  # tokens per forward pass
 EXAMPLES_AT_ONCE = 10_000  # examples tokenized at once
 WRITTEN_LAST = ("config.json", "task.json", "scores.json")  # by a fine-tuning run
 DIAGNOSTIC = "diagnostic"
@@ -217,14 +217,9 @@ class Predictor:
         self,
         data: Any,
         *,
-        text: str | None = None,
-        pair: str | None = None,
-        label: str | None = None,
-        delimiter: str | None = None,
-        encoding: str | None = None,
-        strict: bool = False,
         part: str | None = None,
         progress: Callable[[int], None] | None = None,
+        **reading: Any,
     ) -> dict[str, Any]:
         """Computes the official scores with 95% intervals on every labelled split but train (on train if there is no
         other), or on the split `part`; under `tables`, precision, recall and F1 of each class, and the confusion matrix
@@ -232,10 +227,9 @@ class Predictor:
 
         A label unknown to the model counts as an error. Examples without a label are not scored; their number is under
         `unlabelled`. Where questions may be unanswerable, the scores are also computed with the no-answer threshold
-        tuned on the split itself, which is how development scores are published.
+        tuned on the split itself, which is how development scores are published. `reading` are the options of `read`.
         """
-        reading = {"delimiter": delimiter, "encoding": encoding}
-        saved, found = self.read(data, text=text, pair=pair, label=label, **reading, strict=strict)
+        saved, found = self.read(data, **reading)
         scores: dict[str, Any] = {
             **{"task": saved.name, "decided_by": saved.task.measures[0]},
             **{"parts": {}, "tables": {}, "examples": {}, "unlabelled": {}, "cut_texts": {}},

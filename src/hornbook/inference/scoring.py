@@ -14,9 +14,10 @@ from torch import Tensor
 
 from hornbook.batch import pack
 from hornbook.config import checked
-from hornbook.inference.loaded import grouped
+from hornbook.inference.loaded import BATCH_TOKENS
 from hornbook.models.encoder import Encoder
 from hornbook.models.gpt import Gpt
+from hornbook.tasks.running import grouped
 
 HEAD_TOKENS = 1024  # positions whose vocabulary logits are computed at once
 
@@ -174,7 +175,7 @@ def window_scores(
     found: dict[int, Continuation] = {}
     num_tokens = 0
     # Sorted by length: neighbouring sequences of equal length share one attention call.
-    for group in grouped(sorted(range(len(sequences)), key=lengths.__getitem__), lengths):
+    for group in grouped(sorted(range(len(sequences)), key=lengths.__getitem__), lengths, BATCH_TOKENS):
         batch = pack([sequences[i] for i in group])
         starts = {number: start for i, start in zip(group, batch.starts_host, strict=False) for number in sharing[i]}
         chosen = [windows[number] for number in starts]
@@ -201,7 +202,7 @@ def masked_scores(model: Encoder, ids: Sequence[int], positions: Sequence[int], 
     """Returns the log-probability of the token at each position when only that token is masked (pseudo-log-likelihood,
     Salazar et al. 2020, arXiv 1910.14659)."""
     found = []
-    for group in grouped(list(range(len(positions))), [len(ids)] * len(positions)):
+    for group in grouped(range(len(positions)), [len(ids)] * len(positions), BATCH_TOKENS):
         rows = np.tile(np.asarray(ids, np.int64), (len(group), 1))
         masked = [positions[i] for i in group]
         targets = rows[0, masked]
