@@ -55,12 +55,10 @@ class Equal(Typed):
     def __post_init__(self) -> None:
         super().__post_init__()
         shares = self.checkpoints
-        if not shares or sorted(set(shares)) != list(shares) or shares[0] <= 0 or shares[-1] != 1:
+        if not shares or sorted(set(shares)) != list(shares) or shares[-1] != 1:
             raise ValueError(f"equal.checkpoints must ascend from above 0 to 1, such as [0.25, 0.5, 1.0], not {shares}")
         if not self.seeds or len(set(self.seeds)) < len(self.seeds):
             raise ValueError(f"equal.seeds must be one or more distinct seeds, not {self.seeds}")
-        if self.flops < 0:
-            raise ValueError(f"equal.flops must be above 0, not {self.flops:g}")
         if taken := [name for name in SET_BY_RUNNER if name in self.pretraining]:
             raise ValueError(f"equal.pretraining cannot set {taken[0]}, which the experiment computes: leave it out")
 

@@ -12,7 +12,7 @@ import os
 import statistics
 import time
 import traceback
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
 from pathlib import Path
@@ -110,7 +110,7 @@ def reproduce(
     until = None if stop_after is None else began + 60 * stop_after
     resolved = resolve(folder, run, experiment, corpus_names, fingerprints, minutes_each, log, options)
     runner = _Runner(out, resolved, corpus_names, places, processes, until, on_progress or (lambda status: None), log)
-    with Signals() as signals, runner:
+    with Signals() as signals, contextlib.closing(runner.pool):
         return runner.run(signals)
 
 
@@ -163,12 +163,6 @@ class _Runner:
         self.failures: dict[str, str] = {}
         self.missing_weights: set[Path] = set()
         self.written_at = 0.0
-
-    def __enter__(self) -> "_Runner":
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.pool.close()
 
     def run(self, signals: Signals) -> Reproduced:
         missing = [piece for piece in self.pieces if not piece.is_done(self.out)]
@@ -230,7 +224,7 @@ class _Runner:
             self.on_progress(status)
             return self._should_stop(signals)
 
-        with self._recording_failures(piece):
+        try:
             if piece.kind == "pretrain":
                 return run_pretraining(piece, self.out, self.resolved, self.corpora, on_progress, self.log) is not None
             if piece.kind == "finetune":
@@ -238,6 +232,8 @@ class _Runner:
                 self._log_score(piece, found)
                 return found is not None
             run_sentence_task(piece, self.out, self.resolved, self.corpora)
+        except Exception as error:
+            self._record_failure(piece, error)
         return True
 
     def _run_in_pool(self, group: list[Piece], signals: Signals) -> bool:
@@ -269,13 +265,6 @@ class _Runner:
             overrides = {"runtime.threads": max(1, num_cores() // self.pool.num_processes)} | overrides
         weights = str(piece.weights(self.out, self.resolved))
         return FinetuningJob(piece, plan, weights, str(self.places[piece.task]), str(self.out), overrides, self.until)
-
-    @contextlib.contextmanager
-    def _recording_failures(self, piece: Piece) -> Iterator[None]:
-        try:
-            yield
-        except Exception as error:
-            self._record_failure(piece, error)
 
     def _record_failure(self, piece: Piece, error: Exception) -> None:
         """Logs the failure of a piece. The other pieces still run; --resume tries it again."""

@@ -87,11 +87,6 @@ class Writing(Typed):
     keep: Keep = setting("all", "part of the generated text that is the answer")
     stop_words: bool = setting(True, "false: the answer must start with a letter and not with a stop word")
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.max_tokens < 1:
-            raise ValueError(f"writing.max_tokens must be at least 1, not {self.max_tokens}")
-
     @property
     def draws(self) -> bool:
         return self.temperature > 0

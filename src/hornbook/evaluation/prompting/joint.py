@@ -42,8 +42,6 @@ class JointTask(Typed):
         super().__post_init__()
         if not self.task or not self.data:
             raise ValueError("an entry of [[tasks]] lacks its task or its data: give both")
-        if self.examples is not None and self.examples < 2:
-            raise ValueError(f"examples of {self.task} must be at least 2, not {self.examples}")
 
 
 @dataclass(frozen=True)

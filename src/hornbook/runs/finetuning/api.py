@@ -114,24 +114,10 @@ def finetune(
     task = task or (recorded_request(out).get("task") if resume else None) or "classification"
     out = _new_folder(task) if out is None else Path(out)
     path = str(Path(data).expanduser().resolve()) if isinstance(data, str | Path) else None
-    request = FinetuneRequest(
-        str(model),
-        task,
-        path,
-        text,
-        pair,
-        label,
-        epochs,
-        lr,
-        batch_size,
-        seed,
-        from_random,
-        strict,
-        None if teacher is None else teacher.name,
-        delimiter,
-        encoding,
-        overrides=overrides or {},
-    )
+    reading = {"text": text, "pair": pair, "label": label, "delimiter": delimiter, "encoding": encoding}
+    options = {"epochs": epochs, "lr": lr, "batch_size": batch_size, "seed": seed, "from_random": from_random}
+    options |= {"strict": strict, "teacher": None if teacher is None else teacher.name, "overrides": overrides or {}}
+    request = FinetuneRequest(str(model), task, path, **reading, **options)
     on_progress = on_progress or (lambda status: None)
     read_once: list[Inputs] = []
 
