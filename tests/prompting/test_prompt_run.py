@@ -114,7 +114,7 @@ def test_after_a_kill_it_goes_on(gpt, task, data, tmp_path):
     before = {file: os.stat(file).st_mtime_ns for file in done}
     said = []
     found = hornbook.prompt(gpt, task, data, out, shots=(0, 1, 2), seeds=2, resume=True, log=said.append)
-    assert said[0] == "2 of 5 pieces are already finished"
+    assert said[0] == "2 of 5 runs are already finished"
     assert {file: os.stat(file).st_mtime_ns for file in done} == before
     assert found["points"] == expected["points"]
 
@@ -144,10 +144,10 @@ def test_a_stopped_run_has_the_scores_of_what_is_done(gpt, task, data, tmp_path,
     with pytest.raises(KeyboardInterrupt):
         hornbook.prompt(gpt, task, data, out, shots=(0, 1), seeds=1, log=quiet)
     assert [point["shots"] for point in read_json(out / "scores.json")["points"]] == [0]
-    assert "1 of 2 pieces" in (out / "report.html").read_text(encoding="utf-8")
+    assert "1 of 2 runs" in (out / "report.html").read_text(encoding="utf-8")
     assert (
         dict(info.lines(info.describe(out)))["state"]
-        == "1 of 2 pieces done; run the same command with --resume to continue"
+        == "1 of 2 runs done; run the same command with --resume to continue"
     )
 
 

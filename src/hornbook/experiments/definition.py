@@ -8,7 +8,6 @@ experiment.arms[0].name
 import dataclasses
 import itertools
 import re
-import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -16,6 +15,7 @@ from typing import Any, Literal
 
 from hornbook.config import LARGEST_SEED, Typed, from_dict, setting
 from hornbook.data.examples import LABELLED
+from hornbook.files import read_toml
 from hornbook.runs.finetuning.settings import settings_for
 from hornbook.runs.pretraining.presets import preset_settings
 from hornbook.runs.pretraining.settings import PretrainSettings
@@ -291,11 +291,7 @@ def read_experiment(name: str | Path) -> Experiment:
     elif not path.is_file():
         names = ", ".join(sorted(file.stem for file in SHIPPED.glob("*.toml")))
         raise ValueError(f"there is no experiment '{name}': use {names}, or a path to a .toml file")
-    try:
-        values = tomllib.loads(path.read_text(encoding="utf-8"))
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise ValueError(f"{path} is not valid TOML: {error}") from None
-    return parse_experiment(values, str(path))
+    return parse_experiment(read_toml(path), str(path))
 
 
 def _append(about: str, note: str) -> str:
