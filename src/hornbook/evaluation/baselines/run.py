@@ -16,9 +16,15 @@ from typing import Any
 
 import numpy as np
 
-from hornbook.evaluation.baselines.linear import MOST_WORDS, fit_classes, fit_labels
+from hornbook.evaluation.baselines.linear import fit_classes, fit_labels, sampled_words
 from hornbook.evaluation.baselines.shallow import finish, start_run
-from hornbook.evaluation.baselines.tfidf import TfidfFeatures, most_frequent_tags, nearest_ending, window_answers
+from hornbook.evaluation.baselines.tfidf import (
+    TfidfFeatures,
+    most_frequent_tags,
+    nearest_ending,
+    tfidf_cosines,
+    window_answers,
+)
 from hornbook.evaluation.baselines.vectors import Average, averages, cosines, paired
 from hornbook.lifecycle.locking import locks_out
 from hornbook.runs.finetuning.inputs import Labelled, Log, open_labelled
@@ -26,12 +32,10 @@ from hornbook.runs.finetuning.record import FinetuneRequest, Scored
 from hornbook.runs.finetuning.run import open_and_run
 from hornbook.tasks.features import softmax
 from hornbook.tasks.kind import Predict
-from hornbook.tasks.kinds.choice import Choice
 from hornbook.tasks.kinds.tagging import TagPrediction
-from hornbook.tasks.records import ChoiceExample, TaggedExample
+from hornbook.tasks.records import TaggedExample
 from hornbook.train.device import torch_settings_restored
 from hornbook.train.loop import Outcome, Status
-from hornbook.train.randomness import seed_of
 
 NAMES = ("majority", "tfidf", "vectors", "random")
 NEIGHBOURS = 1  # words on either side whose vectors are concatenated with a word's own
@@ -113,7 +117,7 @@ def _tfidf(labelled: Labelled, fitted: dict[str, Any]) -> Predict:
     by_unit = {
         "text": lambda: _linear(labelled, TfidfFeatures(train).features, fitted),
         "word": lambda: most_frequent_tags(train),
-        "ending": lambda: nearest_ending(task, train),
+        "ending": lambda: nearest_ending(task, tfidf_cosines(train)),
         "passage": lambda: window_answers(train),
     }
     return by_unit[task.unit]()
@@ -126,22 +130,13 @@ def _word_vectors(
     by_unit = {
         "text": lambda: _linear(labelled, lambda examples: paired(average, examples), fitted),
         "word": lambda: _tagged(labelled, average, fitted, log),
-        "ending": lambda: _nearest(task, average),
+        "ending": lambda: nearest_ending(task, lambda context, endings: cosines(average, endings, context)),
     }
     if task.unit not in by_unit:
         raise ValueError(f"the vectors baseline does not predict {task.name}: use the tfidf baseline")
     all_examples = (each for split in labelled.data.parts.values() for each in split)
     average = averages(source, model, all_examples, log)
     return by_unit[task.unit]()
-
-
-def _nearest(task: Choice, average: Average) -> Predict:
-    def predict(examples: Sequence[ChoiceExample]) -> list:
-        contexts = [f"{each.context} {each.beginning}".strip() for each in examples]
-        pairs = zip(examples, contexts, strict=True)
-        return task.decode([cosines(average, each.endings, context) for each, context in pairs], None, examples)
-
-    return predict
 
 
 def _linear(labelled: Labelled, features: Callable[[list], Any], fitted: dict[str, Any]) -> Predict:
@@ -164,12 +159,8 @@ def _tagged(labelled: Labelled, average: Average, fitted: dict[str, Any], log: L
     train = [each for each in train if each.words]
     rows = np.concatenate([features(each) for each in train])
     tags = np.array([number[tag] for each in train for tag in each.tags])
-    if len(tags) > MOST_WORDS:
-        log(f"logistic regression on a random sample of {MOST_WORDS:,} of {len(tags):,} training words")
-        generator = np.random.default_rng(seed_of(labelled.settings.runtime.seed, "words"))
-        some = np.sort(generator.permutation(len(tags))[:MOST_WORDS])
-        rows, tags = rows[some], tags[some]
-    found = fit_classes(rows, tags, len(labels), labelled.settings.runtime.seed)
+    some = sampled_words(len(tags), labelled.settings.runtime.seed, log)
+    found = fit_classes(rows[some], tags[some], len(labels), labelled.settings.runtime.seed)
     fitted["strength"] = found.strength
 
     def predict(examples: Sequence[TaggedExample]) -> list[TagPrediction]:

@@ -24,13 +24,11 @@ from hornbook.lifecycle.locking import locks_out
 from hornbook.lifecycle.requests import RunRequest
 from hornbook.lifecycle.resuming import other_request
 from hornbook.lifecycle.run_folder import RunFolder
-from hornbook.models.flops import model_flops_per_token, shape_of
 from hornbook.models.gpt import Gpt
 from hornbook.objectives.clm import ClmObjective
 from hornbook.runs.finetuning.batches import TaskBatches
 from hornbook.runs.finetuning.settings import MAX_LR, rounded, width_factor
-from hornbook.runs.finetuning.steps import with_steps
-from hornbook.tasks.features import Features
+from hornbook.runs.finetuning.steps import planned_flops, with_steps
 from hornbook.text.tokenizer import Tokenizer
 from hornbook.train.device import Runtime, decide, prepare, torch_settings_restored
 from hornbook.train.loop import Job, LoopSettings, Outcome, Status, train
@@ -141,7 +139,7 @@ def finetune_text(
     else:
         folder.refuse_other_input(f"the data of {data}", run["inputs"]["data"]["fingerprint"], fingerprint)
         before = run["runtime"]["threads"], run["runtime"]["compiles"]
-    runtime = decide(settings.runtime, _planned_flops(trained, settings, found.train), *before)
+    runtime = decide(settings.runtime, planned_flops(trained, found.train, settings.epochs, 1.0, "clm"), *before)
     prepare(runtime)
     log(f"{sum(p.numel() for p in trained.parameters()):,} parameters; {runtime.reason}")
     if run is None:
@@ -180,12 +178,6 @@ def _check(run: dict[str, Any]) -> None:
 
 def settings_in(run: dict[str, Any]) -> TextSettings:
     return configuration.from_dict(TextSettings, run["settings"])
-
-
-def _planned_flops(model: Gpt, settings: TextSettings, features: Features) -> float:
-    num_tokens = sum(map(len, features.ids))
-    shape = shape_of(model.config, num_tokens / len(features.ids), 1.0, "clm")
-    return num_tokens * model_flops_per_token(shape) * settings.epochs
 
 
 def _job(model: Gpt, tokenizer: Tokenizer, found: Documents, settings: TextSettings, runtime: Runtime) -> Job:

@@ -25,7 +25,6 @@ from hornbook.inference.attention import MOST_TOKENS, write_attention
 from hornbook.interop.folder import load_weights, read_weights
 from hornbook.lifecycle.locking import locks_out
 from hornbook.lifecycle.run_folder import SCORES, RunFolder
-from hornbook.models.flops import model_flops_per_token, shape_of
 from hornbook.report.card import write_card
 from hornbook.runs.distillation.task_stages import STAGES, has_started_stage, run_earlier_stages
 from hornbook.runs.distillation.teacher import Teacher, refuse_other_teacher
@@ -44,7 +43,7 @@ from hornbook.runs.finetuning.record import (
     write_task_record,
 )
 from hornbook.runs.finetuning.settings import FinetuneSettings, TaskDistillationSettings
-from hornbook.runs.finetuning.steps import is_trained, log_where_it_resumes, with_steps
+from hornbook.runs.finetuning.steps import is_trained, log_where_it_resumes, planned_flops, with_steps
 from hornbook.tasks.evaluation import (
     Evaluation,
     evaluate_part,
@@ -165,12 +164,8 @@ def read_result(out: Path) -> Finetuned:
 
 
 def _planned_flops(inputs: Inputs, settings: FinetuneSettings) -> float:
-    """Useful FLOPs of the whole run, which decide whether compilation pays off."""
-    model, features = inputs.trained, inputs.train_features
-    num_tokens = sum(map(len, features.ids))
     share, head = (1.0, "clm") if settings.task.lm_weight else (0.0, "none")
-    flops_per_token = model_flops_per_token(shape_of(model.config, num_tokens / len(features.ids), share, head))
-    return num_tokens * flops_per_token * settings.epochs
+    return planned_flops(inputs.trained, inputs.train_features, settings.epochs, share, head)
 
 
 def expected_seconds(inputs: Inputs, request: FinetuneRequest) -> dict[str, Any]:

@@ -5,6 +5,8 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from hornbook import config as configuration
+from hornbook.models.flops import model_flops_per_token, shape_of
+from hornbook.models.transformer import Transformer
 from hornbook.runs.finetuning.inputs import Log
 from hornbook.runs.finetuning.settings import FinetuneSettings
 from hornbook.tasks.features import Features
@@ -25,6 +27,14 @@ def with_steps(settings: S, features: Features) -> S:
     if settings.validation.every_steps is None:
         overrides["validation.every_steps"] = min(steps_per_epoch, LONGEST_WITHOUT_VALIDATION)
     return configuration.with_overrides(settings, overrides)
+
+
+def planned_flops(model: Transformer, features: Features, epochs: float, share: float, head: str) -> float:
+    """Useful FLOPs of the whole run, which decide whether compilation pays off. `share` is the share of tokens that the
+    vocabulary `head` predicts."""
+    num_tokens = sum(map(len, features.ids))
+    flops_per_token = model_flops_per_token(shape_of(model.config, num_tokens / len(features.ids), share, head))
+    return num_tokens * flops_per_token * epochs
 
 
 def is_trained(out: Path, settings: FinetuneSettings) -> bool:
