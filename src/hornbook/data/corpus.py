@@ -7,6 +7,7 @@ from another one on the same corpus is not trained on the documents that the fir
 import contextlib
 import os
 import resource
+from concurrent.futures import ThreadPoolExecutor
 from functools import cached_property
 from pathlib import Path
 from typing import Literal
@@ -14,10 +15,11 @@ from typing import Literal
 import numpy as np
 
 from hornbook.data.manifest import MANIFEST, REPAIR, read_manifest
-from hornbook.data.shards import PARTS, Shard, load_array, open_shard
-from hornbook.data.verification import verify
+from hornbook.data.shards import PARTS, Shard, load_array, open_shard, shard_file
+from hornbook.files import num_cores, read_json, sha256, write_json
 from hornbook.text.tokenizer import Tokenizer
 
+VERIFIED = Path("chunks") / "verified.json"
 SMALL_CORPUS_DOCUMENTS = 100_000
 LEAST_HELD_OUT_TOKENS = 50_000  # with fewer, the loss varies by more than 0.02 between random masks
 LARGEST_HELD_OUT_SHARE = 0.05
@@ -118,6 +120,45 @@ class Corpus:
     def held_out_in(self, number: int) -> np.ndarray:
         """For each document of a shard, whether it is held out for validation."""
         return self.is_held_out(np.arange(self.first_document[number], self.first_document[number + 1]))
+
+
+def verify(folder: Path, manifest: dict) -> None:
+    """Compares each file of a corpus once with the sha256 in the manifest; raises a `ValueError` that names the first
+    that differs. `chunks/verified.json` records the size and change time (ctime) of every verified file, so that
+    opening the corpus again reads nothing. A copy has other change times and is verified again."""
+    verified = _read_verified(folder)
+    stamps = [
+        {part: _stamp(shard_file(folder, index, part)) for part in PARTS} for index in range(len(manifest["shards"]))
+    ]
+    if verified == stamps:
+        return
+    unverified = [index for index, stamp in enumerate(stamps) if index >= len(verified) or verified[index] != stamp]
+
+    def check(index: int) -> None:
+        for part in PARTS:
+            file = shard_file(folder, index, part)
+            if sha256(file) != manifest["shards"][index]["sha256"][part]:
+                raise ValueError(f"{file} has changed since it was built (sha256 differs from the manifest): {REPAIR}")
+
+    with ThreadPoolExecutor(num_cores()) as pool:
+        list(pool.map(check, unverified))
+    with contextlib.suppress(OSError):  # on a read-only disk the files are verified each time
+        write_json(folder / VERIFIED, {"shards": stamps})
+
+
+def _read_verified(folder: Path) -> list:
+    with contextlib.suppress(OSError, ValueError):
+        found = read_json(folder / VERIFIED).get("shards")
+        return found if isinstance(found, list) else []
+    return []
+
+
+def _stamp(file: Path) -> list[int]:
+    try:
+        status = file.stat()
+    except FileNotFoundError:
+        raise ValueError(f"{file} is missing: {REPAIR}") from None
+    return [status.st_size, status.st_ctime_ns]
 
 
 def allow_open_files(num_more: int) -> None:

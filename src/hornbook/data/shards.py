@@ -64,7 +64,7 @@ def load_arrays(path: Path) -> dict[str, np.ndarray]:
 
 
 def open_shard(folder: Path, index: int) -> Shard:
-    """Opens a shard whose files are verified (`verification.py`)."""
+    """Opens a shard whose files are verified (`corpus.py`)."""
     try:
         # Plain views of the memory maps: slicing an np.memmap is 5 times slower.
         return Shard(*(np.asarray(load_array(shard_file(folder, index, part), mmap_mode="r")) for part in PARTS))

@@ -24,9 +24,9 @@ from hornbook.files import refusing_damage, replacing, write_tensors
 from hornbook.inference.features import Layers, frozen_sequences
 from hornbook.models.heads import to_padded
 from hornbook.models.outputs import Output
-from hornbook.runs.finetuning.batches import TaskBatches
 from hornbook.runs.finetuning.inputs import Inputs, Log
 from hornbook.runs.finetuning.record import Scored
+from hornbook.runs.finetuning.steps import TaskBatches
 from hornbook.tasks.evaluation import Evaluation, evaluate_part
 from hornbook.tasks.features import Features
 from hornbook.tasks.objective import TaskObjective

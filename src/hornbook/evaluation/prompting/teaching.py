@@ -26,9 +26,8 @@ from hornbook.lifecycle.resuming import other_request
 from hornbook.lifecycle.run_folder import RunFolder
 from hornbook.models.gpt import Gpt
 from hornbook.objectives.clm import ClmObjective
-from hornbook.runs.finetuning.batches import TaskBatches
 from hornbook.runs.finetuning.settings import MAX_LR, rounded, width_factor
-from hornbook.runs.finetuning.steps import planned_flops, with_steps
+from hornbook.runs.finetuning.steps import TaskBatches, planned_flops, with_steps
 from hornbook.text.tokenizer import Tokenizer
 from hornbook.train.device import Runtime, decide, prepare, torch_settings_restored
 from hornbook.train.loop import Job, LoopSettings, Outcome, Status, train

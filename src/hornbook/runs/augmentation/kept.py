@@ -14,8 +14,8 @@ from typing import Any
 from hornbook.files import read_json, sha256, write_json
 from hornbook.inference.encoder import filler_folder
 from hornbook.runs.augmentation.copies import CHUNK
-from hornbook.runs.augmentation.settings import AugmentationSettings
 from hornbook.runs.distillation.teacher import weights_fingerprint
+from hornbook.runs.finetuning.settings import AugmentationSettings
 from hornbook.tasks.records import Example
 
 MADE_FROM, LINES = "augmented.json", "augmented.jsonl"

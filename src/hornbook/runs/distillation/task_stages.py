@@ -5,7 +5,7 @@ RUN/stages/1/ ...    an earlier stage: its settings, checkpoints and metrics; th
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from hornbook import config as configuration
@@ -15,7 +15,7 @@ from hornbook.objectives.distillation.matching import Recipe
 from hornbook.objectives.distillation.objective import pair_for
 from hornbook.objectives.distillation.task_objective import TaskDistillation
 from hornbook.report.run import STAGE_FILE, STAGES
-from hornbook.runs.distillation.expected_time import Stage, log_expected_time
+from hornbook.report.wording import duration
 from hornbook.runs.distillation.projections import read_projections
 from hornbook.runs.distillation.teacher import Teacher, refuse_other_vocabulary
 from hornbook.runs.finetuning.inputs import Inputs, Log
@@ -27,7 +27,19 @@ from hornbook.tasks.saved import load_task
 from hornbook.train.checkpoint import Checkpoints
 from hornbook.train.device import Runtime
 from hornbook.train.loop import Job, Outcome, Status, train
+from hornbook.train.pace import FORWARD_SHARE, LONG_RUN, seconds_per_step
 from hornbook.train.signals import Signals
+
+NUM_TIMED, MOST_SECONDS = 4, 10.0  # steps timed per stage, and the limit on their total time
+
+
+@dataclass(frozen=True)
+class Stage:
+    """A stage of a run: its folder, a job to time, and its settings including the number of steps."""
+
+    folder: Path
+    job: Job
+    settings: TaskDistillationSettings
 
 
 def with_projections(inputs: Inputs, folder: Path, teacher: Teacher, log: Log) -> Inputs:
@@ -114,7 +126,7 @@ def run_earlier_stages(
         Stage(folder, build(inputs, each, stage=index)[0], each)
         for index, (folder, each) in enumerate(zip(folders, settings_of, strict=True))
     ]
-    log_expected_time(stages, inputs, runtime, log)
+    _log_expected_time(stages, inputs, runtime, log)
     for index, (folder, stage_settings) in enumerate(zip(folders[:-1], settings_of, strict=False)):
         job, student = build(inputs, stage_settings, stage=index)
         if is_trained(folder, stage_settings):
@@ -147,3 +159,26 @@ def _stage_message(number: int, stages: Sequence[Recipe], settings: TaskDistilla
     terms = ", ".join(stages[number - 1].named()) or "only labels"
     epochs = f"{settings.epochs:g} epoch{'' if settings.epochs == 1 else 's'}"
     return f"stage {number} of {len(stages)}: {terms}, {epochs} at learning rate {settings.optimizer.lr:g}"
+
+
+def _log_expected_time(stages: Sequence[Stage], inputs: Inputs, runtime: Runtime, log: Log) -> None:
+    seconds = [_expected_seconds(stage, inputs, runtime) for stage in stages]
+    numbered = [f"stage {number}: {duration(each)}" for number, each in enumerate(seconds, 1)]
+    log(f"expected time: about {duration(sum(seconds))}" + (f" ({', '.join(numbered)})" if len(stages) > 1 else ""))
+    if sum(seconds) < LONG_RUN:
+        return
+    if len(stages) > 1:
+        log(f"--recipe distilbert has one stage on a task, and takes about {duration(seconds[-1])}")
+    else:
+        log("fewer --epochs or a smaller student take less time")
+
+
+def _expected_seconds(stage: Stage, inputs: Inputs, runtime: Runtime) -> float:
+    """Seconds for the remaining steps and the validations between them."""
+    settings = stage.settings
+    num_left = settings.schedule.steps - (Checkpoints(stage.folder).last_step() or 0)
+    if num_left <= 0:
+        return 0.0
+    step_seconds = seconds_per_step(stage.job, settings.loop(), runtime, range(min(NUM_TIMED, num_left)), MOST_SECONDS)
+    validation_seconds = FORWARD_SHARE * step_seconds * inputs.dev_features.num_units / settings.batch_size
+    return num_left * (step_seconds + validation_seconds / settings.validation.every_steps)

@@ -13,9 +13,9 @@ from hornbook.config import parsed
 from hornbook.data.problems import problem_lines
 from hornbook.interop.folder import load_folder
 from hornbook.interop.hub import model_folder
-from hornbook.runs.finetuning.format import with_task_format
+from hornbook.interop.vocabulary import with_new_tokens
 from hornbook.runs.finetuning.record import FinetuneRequest
-from hornbook.runs.finetuning.settings import FinetuneSettings, published_for, settings_for, width_factor
+from hornbook.runs.finetuning.settings import FinetuneSettings, TaskSettings, published_for, settings_for, width_factor
 from hornbook.tasks.datasets import KnownDataSet, known
 from hornbook.tasks.features import Features
 from hornbook.tasks.kinds import KINDS
@@ -24,6 +24,7 @@ from hornbook.tasks.reading.split import hold_out
 from hornbook.tasks.records import DataSet, Example
 from hornbook.tasks.saved import SavedTask, make_task, output_for
 from hornbook.tasks.summary import in_short, summarize
+from hornbook.text.marks import filled_up, marked
 from hornbook.text.tokenizer import Tokenizer
 from hornbook.train.randomness import seed_of
 
@@ -183,6 +184,21 @@ def open_labelled(request: FinetuneRequest, data: Any, log: Log) -> Labelled:
     settings = settings_for(named, None, request.all_overrides())
     saved = make_task(named, found, output_for(found))
     return Labelled(named, found, settings, saved, *training_split(found, named, settings))
+
+
+def with_task_format(trained: nn.Module, tokenizer: Tokenizer, settings: TaskSettings) -> tuple[nn.Module, Tokenizer]:
+    """The model and the tokenizer for the task's inputs. An encoder's tokenizer is unchanged. A GPT's gets a padding
+    token, which `transformers` needs, and with `task.format=gpt1` GPT-1's start, delimiter and extract tokens, whose
+    embeddings are newly initialised."""
+    if "clm" not in trained.head_makers:
+        for name, default in (("format", "tokenizer"), ("lm_weight", 0.0)):
+            if getattr(settings, name) != default:
+                raise ValueError(f"task.{name} is for GPTs, and the model is {trained.in_words()}: leave it out")
+        return trained, tokenizer
+    adapted = filled_up(marked(tokenizer) if settings.format == "gpt1" else tokenizer)
+    if adapted.vocab_size == tokenizer.vocab_size and adapted.pad_id == trained.config.pad_id:
+        return trained, adapted
+    return with_new_tokens(trained, tokenizer, adapted, seed_of("new tokens")), adapted
 
 
 def training_split(

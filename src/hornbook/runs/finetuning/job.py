@@ -20,11 +20,11 @@ from hornbook.objectives.distillation.objective import pair_for
 from hornbook.objectives.distillation.task_objective import TaskDistillation
 from hornbook.runs.distillation.projections import load_projections, save_projections
 from hornbook.runs.distillation.teacher import Teacher
-from hornbook.runs.finetuning.batches import TaskBatches
 from hornbook.runs.finetuning.inputs import Inputs, Log
 from hornbook.runs.finetuning.layers import freeze, from_random, keeps_head, rates, with_head
 from hornbook.runs.finetuning.record import FinetuneRequest
 from hornbook.runs.finetuning.settings import FinetuneSettings
+from hornbook.runs.finetuning.steps import TaskBatches
 from hornbook.tasks.evaluation import Evaluation, evaluate_part, rescored
 from hornbook.tasks.objective import TaskObjective, class_weights
 from hornbook.train.device import Runtime
