@@ -77,10 +77,6 @@ class ResolvedExperiment:
         return own if self.compile is None else own | {"runtime.compile": self.compile}
 
 
-def folder_of(out: Path) -> RunFolder:
-    return RunFolder(out, "reproduce", what="an experiment")
-
-
 def check_record(run: dict[str, Any]) -> None:
     """Reads the values that a resumed experiment needs."""
     run["request"].items(), run["settings"]["arms"], run["measured"], run["compile"], run["device"], run["minutes_each"]
@@ -102,7 +98,7 @@ def resolve(
 
     Arms and tasks may be added later but not changed. `data`: fingerprint of the data of each task.
     """
-    opened = {name: open_for(experiment.settings_of(experiment.arm(name)), corpora) for name in _arm_names(experiment)}
+    opened = {arm.name: open_for(experiment.settings_of(arm), corpora) for arm in experiment.arms}
     first = next(iter(opened.values()))
     fingerprints, weights = [corpus.fingerprint for corpus, _ in first], [weight for _, weight in first]
     before = {} if run is None else run["inputs"]
@@ -120,10 +116,10 @@ def resolve(
             "equal.flops is not set: pass --flops or --minutes-each, or set it in the file of the experiment"
         )
     arms = {name: ArmBudget(**each) for name, each in (run["arms"] if run else {}).items()}
-    for name in _arm_names(experiment):
-        if name not in arms:
-            step_flops, step_tokens = flops_per_step(experiment.settings_of(experiment.arm(name)), opened[name])
-            arms[name] = ArmBudget(max(1, round(flops / step_flops)), step_flops, step_tokens)
+    for arm in experiment.arms:
+        if arm.name not in arms:
+            step_flops, step_tokens = flops_per_step(experiment.settings_of(arm), opened[arm.name])
+            arms[arm.name] = ArmBudget(max(1, round(flops / step_flops)), step_flops, step_tokens)
     resolved = ResolvedExperiment(experiment, flops, arms, minutes_each, compile_, measured, device)
     now = configuration.to_dict(experiment)
     folder.write_record(
@@ -140,10 +136,6 @@ def resolve(
         arms={name: vars(budget) for name, budget in arms.items()},
     )
     return resolved
-
-
-def _arm_names(experiment: Experiment) -> list[str]:
-    return [arm.name for arm in experiment.arms]
 
 
 def open_for(settings: PretrainSettings, corpora: list[str]) -> Corpora:
@@ -206,9 +198,8 @@ def _refuse_other_inputs(
 def _refuse_changes(out: Path, written: dict, experiment: Experiment, minutes_each: float | None) -> None:
     """Raises if a setting changed that finished pieces depend on."""
     if minutes_each is not None and minutes_each != written["minutes_each"]:
-        started = (
-            f"--minutes-each {written['minutes_each']:g}" if written["minutes_each"] else _as_option(written["flops"])
-        )
+        minutes, flops = written["minutes_each"], written["flops"]
+        started = f"--minutes-each {minutes:g}" if minutes else f"--flops {flops:g}"
         raise ValueError(f"{out} was started with {started}: omit --minutes-each, or choose another --out")
     every = {
         group: [*written["settings"][group], *written.get("left_out", {}).get(group, [])] for group in NAMED_GROUPS
@@ -217,7 +208,7 @@ def _refuse_changes(out: Path, written: dict, experiment: Experiment, minutes_ea
     if written["minutes_each"] is None and not math.isclose(
         experiment.equal.flops, written["flops"], rel_tol=SAME_FLOPS
     ):
-        started, now = _as_option(written["flops"]), experiment.equal.flops
+        started, now = f"--flops {written['flops']:g}", experiment.equal.flops
         raise ValueError(f"{out} was started with {started}, not {now:g}: pass {started}, or choose another --out")
     fixed, now = _fixed_settings(before), _fixed_settings(experiment)
     changes = changed_values(fixed, {name: group for name, group in now.items() if name in fixed})
@@ -237,7 +228,3 @@ def _fixed_settings(experiment: Experiment) -> dict[str, dict[str, Any]]:
     groups |= {f"{group}.{each['name']}": each for group in NAMED_GROUPS for each in values[group]}
     kept = {name: {key: each[key] for key in each if key not in MAY_CHANGE} for name, each in groups.items()}
     return json.loads(json.dumps(kept))  # with lists for tuples, as recorded
-
-
-def _as_option(flops: float) -> str:
-    return f"--flops {flops:g}"

@@ -23,10 +23,11 @@ from hornbook.experiments.definition import Experiment, TaskPlan, read_experimen
 from hornbook.experiments.pieces import FinetuningJob, run_finetuning, run_pretraining, run_sentence_task, task_data
 from hornbook.experiments.plan import Piece, pieces_of, tasks_of
 from hornbook.experiments.pool import Pool
-from hornbook.experiments.resolved import ResolvedExperiment, check_record, folder_of, resolve
+from hornbook.experiments.resolved import ResolvedExperiment, check_record, resolve
 from hornbook.experiments.results import write_results
 from hornbook.files import num_cores
 from hornbook.lifecycle.locking import locks_out
+from hornbook.lifecycle.run_folder import RunFolder
 from hornbook.report.experiment import write_experiment_page
 from hornbook.runs.pretraining.batches import names_of
 from hornbook.tasks.records import fingerprint
@@ -84,7 +85,7 @@ def reproduce(
     seeds = checked(seeds, int | None, "--seeds", low=1, high=1000)
     if flops is not None and minutes_each is not None:
         raise ValueError("--flops and --minutes-each both set the training length of an arm: give one of them")
-    folder = folder_of(out)
+    folder = RunFolder(out, "reproduce", what="an experiment")
     run = folder.read_record(check_record) if folder.is_started(resume) else None
     recorded = {} if run is None else run["request"]  # options that apply if it is resumed without them
     flops = recorded.get("flops") if flops is None and minutes_each is None else flops

@@ -113,14 +113,12 @@ class DecoderModel(LoadedModel):
             for text, its, scores in zip(texts, ids, found, strict=True)
         ]
 
-    def continuations(
-        self, pairs: Sequence[tuple[str, str]], progress: Callable[[int], None] | None = None
-    ) -> list[Continuation]:
+    def continuations(self, pairs: Sequence[tuple[str, str]]) -> list[Continuation]:
         """Scores the second text of each (context, continuation) pair given the first. The two are tokenized together;
         a token that spans both counts as part of the continuation. An empty context is the beginning of a document."""
         self._needs("clm", "scoring texts")
         ids = [(context or self._start, text) for context, text in self.tokenizer.split_encode(pairs)]
-        return continuation_scores(self.model, ids, progress)
+        return continuation_scores(self.model, ids)
 
     def perplexity(
         self,

@@ -132,17 +132,14 @@ def next_token_scores(
         for number, ids in enumerate(texts)
         for bounds in window_bounds(len(ids) - 1, model.config.max_positions, stride)
     ]
-    show = None if progress is None else lambda num_tokens, num_windows: progress(num_tokens)
-    for window, scores in zip(windows, window_scores(model, texts, windows, show), strict=True):
+    for window, scores in zip(windows, window_scores(model, texts, windows, progress), strict=True):
         found[window.text][window.scored : window.end] = scores.log_probabilities
     return found
 
 
-def continuation_scores(
-    model: Gpt, pairs: Sequence[tuple[Sequence[int], Sequence[int]]], progress: Callable[[int], None] | None = None
-) -> list[Continuation]:
+def continuation_scores(model: Gpt, pairs: Sequence[tuple[Sequence[int], Sequence[int]]]) -> list[Continuation]:
     """Scores the tokens of the continuation of each (context, continuation) pair; a context that is too long is
-    truncated on the left. `progress` is called with the number of pairs done."""
+    truncated on the left."""
     longest = model.config.max_positions
     texts, windows = [], []
     for number, (context, continuation) in enumerate(pairs):
@@ -153,8 +150,7 @@ def continuation_scores(
             )
         texts.append([*context, *continuation][-longest - 1 :])
         windows.append(Window(number, 0, len(texts[-1]) - 1 - len(continuation), len(texts[-1]) - 1))
-    show = None if progress is None else lambda num_tokens, num_windows: progress(num_windows)
-    return window_scores(model, texts, windows, show)
+    return window_scores(model, texts, windows)
 
 
 @torch.no_grad()
@@ -162,10 +158,10 @@ def window_scores(
     model: Gpt,
     texts: Sequence[Sequence[int]],
     windows: Sequence[Window],
-    progress: Callable[[int, int], None] | None = None,
+    progress: Callable[[int], None] | None = None,
 ) -> list[Continuation]:
     """Scores the tokens of each window. Identical inputs, such as a question before answers of one token, are
-    computed once. `progress` is called with the numbers of tokens and of windows done."""
+    computed once. `progress` is called with the number of tokens done."""
     inputs: dict[bytes, list[int]] = {}
     for number, window in enumerate(windows):
         ids = np.asarray(texts[window.text][window.first : window.end], np.int64)
@@ -193,7 +189,7 @@ def window_scores(
             found[number] = Continuation(*its)
         num_tokens += len(targets)
         if progress is not None:
-            progress(num_tokens, len(found))
+            progress(num_tokens)
     return [found[number] for number in range(len(windows))]
 
 

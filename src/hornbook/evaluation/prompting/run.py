@@ -26,7 +26,7 @@ from hornbook.evaluation.prompting.measures import MEASURES, Answered
 from hornbook.evaluation.prompting.prompts import Prompt, PromptWriter, check_templates, drawn, pool_for
 from hornbook.evaluation.prompting.scores import PREDICTIONS, write_scores
 from hornbook.evaluation.prompting.sources import Item, Splits, read_items
-from hornbook.files import replacing, sha256
+from hornbook.files import sha256, write_text
 from hornbook.inference.decoder import DecoderModel
 from hornbook.inference.opening import load
 from hornbook.inference.sampling import Sampling
@@ -218,6 +218,8 @@ def _answer_all(
     on_progress: OnProgress | None,
     log: Log,
 ) -> None:
+    """Writes the predictions of the runs that are not finished yet."""
+    task, tokenizer, context = asker.task, asker.model.tokenizer, asker.model.model.config.max_positions
     left = [run for run in runs if not run.file(out).exists()]
     if len(left) < len(runs):
         log(f"{len(runs) - len(left)} of {len(runs)} runs are already finished")
@@ -227,28 +229,14 @@ def _answer_all(
             if on_progress is not None:
                 on_progress(number * len(test) + done, len(left) * len(test), description_of(run))
 
-        _answer(run, out, asker, pool, test, show, log)
-
-
-def _answer(
-    run: PromptRun,
-    out: Path,
-    asker: Asker,
-    pool: list[Item],
-    test: list[Item],
-    progress: Callable[[int], None],
-    log: Log,
-) -> None:
-    task, model = asker.task, asker.model
-    writer = PromptWriter(task, task.templates[run.variant], model.tokenizer, model.model.config.max_positions)
-    shots = [[pool[i] for i in drawn(task, len(pool), run.shots, run.seed, number)] for number in range(len(test))]
-    progress(0)
-    prompts = writer.write(test, shots, asker.answer_lengths(test))
-    _warn(run, prompts, writer.context, log)
-    replies = asker.ask(test, prompts, run.seed, progress)
-    lines = _lines(task, test, prompts, replies)
-    with replacing(run.file(out)) as temporary:
-        temporary.write_text("".join(f"{json.dumps(line, ensure_ascii=False)}\n" for line in lines), encoding="utf-8")
+        shots = [[pool[i] for i in drawn(task, len(pool), run.shots, run.seed, item)] for item in range(len(test))]
+        show(0)
+        writer = PromptWriter(task, task.templates[run.variant], tokenizer, context)
+        prompts = writer.write(test, shots, asker.answer_lengths(test))
+        _warn(run, prompts, context, log)
+        replies = asker.ask(test, prompts, run.seed, show)
+        lines = [json.dumps(line, ensure_ascii=False) for line in _lines(task, test, prompts, replies)]
+        write_text(run.file(out), "".join(f"{line}\n" for line in lines))
 
 
 def _warn(run: PromptRun, prompts: list[Prompt], context: int, log: Log) -> None:
