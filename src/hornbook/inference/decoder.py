@@ -29,7 +29,6 @@ from hornbook.inference.scoring import (
     next_token_scores,
     perplexity_of,
 )
-from hornbook.inference.writing import Writer
 
 
 class DecoderModel(LoadedModel):
@@ -85,15 +84,14 @@ class DecoderModel(LoadedModel):
         texts = [prompts] if isinstance(prompts, str) else list(prompts)
         ids = [encoded.ids or self._start for encoded in self.tokenizer.encode_batch(texts)]
         settings = BeamSettings(beams, length_penalty, early_stopping)
-        decoding = (lambda prompt: Writer(self.tokenizer, prompt, stops), self.end_id, self.tokenizer.vocab_size)
         if beams > 1:
-            found = beam_search(self.model, ids, request, settings, *decoding)
+            found = beam_search(self.model, self.tokenizer, ids, request, settings, self.end_id)
             if on_token is not None:
                 for number, its in enumerate(found):
                     for sample, each in enumerate(its):
                         on_token(number, sample, each.text)
         else:
-            found = generate(self.model, ids, request, *decoding, on_token)
+            found = generate(self.model, self.tokenizer, ids, request, self.end_id, on_token)
         return found[0] if isinstance(prompts, str) else found
 
     @property

@@ -11,6 +11,7 @@ import dataclasses
 import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ from hornbook import config as configuration
 from hornbook.config import Typed, setting
 from hornbook.evaluation.prompting.joint import Documents, Learns, documents, read_joint
 from hornbook.evaluation.prompting.sources import Log
-from hornbook.interop.folder import load_folder, load_weights, read_weights, save_model
+from hornbook.interop.folder import load_folder
 from hornbook.interop.hub import model_folder
 from hornbook.lifecycle.locking import locks_out
 from hornbook.lifecycle.requests import RunRequest
@@ -26,6 +27,7 @@ from hornbook.lifecycle.resuming import other_request
 from hornbook.lifecycle.run_folder import RunFolder
 from hornbook.models.gpt import Gpt
 from hornbook.objectives.clm import ClmObjective
+from hornbook.runs.finetuning.job import checkpoint_io
 from hornbook.runs.finetuning.settings import MAX_LR, rounded, width_factor
 from hornbook.runs.finetuning.steps import TaskBatches, planned_flops, with_steps
 from hornbook.text.tokenizer import Tokenizer
@@ -188,15 +190,6 @@ def _job(model: Gpt, tokenizer: Tokenizer, found: Documents, settings: TextSetti
     units = range(found.held_out.num_units)
     held_out = [found.held_out.batch(units[i : i + UNITS_TOGETHER]) for i in units[::UNITS_TOGETHER]]
 
-    def save(folder: Path) -> None:
-        tokenizer.save(folder, model.config.max_positions, model.config.num_segments)
-        save_model(folder, model)
-
-    def load(folder: Path) -> None:
-        load_weights(model, read_weights(folder), folder)
-
-    def check(micro_tokens: int) -> dict[str, float]:
-        return validate(module, held_out, runtime, micro_tokens)
-
     batches = TaskBatches(found.train, settings.batch_size, settings.runtime.seed)
-    return Job(module, batches, check, save, load)
+    save, load = checkpoint_io(model, tokenizer, model)
+    return Job(module, batches, partial(validate, module, held_out, runtime), save, load)

@@ -27,6 +27,7 @@ from hornbook.runs.finetuning.settings import FinetuneSettings
 from hornbook.runs.finetuning.steps import TaskBatches
 from hornbook.tasks.evaluation import Evaluation, evaluate_part, rescored
 from hornbook.tasks.objective import TaskObjective, class_weights
+from hornbook.text.tokenizer import Tokenizer
 from hornbook.train.device import Runtime
 from hornbook.train.loop import Job
 from hornbook.train.objective import TrainingModule
@@ -68,7 +69,7 @@ def build_job(
     if runtime.compiles:
         trained.compile_parts()
     module = TrainingModule(trained, objective)
-    save, load = _checkpoint_io(inputs, model, trained)
+    save, load = checkpoint_io(model, inputs.tokenizer, trained)
     job = Job(
         module,
         TaskBatches(inputs.train_features, settings.batch_size, seed),
@@ -141,13 +142,14 @@ class _DevValidation:
         return {"loss": found.loss, **found.scores}
 
 
-def _checkpoint_io(
-    inputs: Inputs, model: Transformer, trained: nn.Module
+def checkpoint_io(
+    model: Transformer, tokenizer: Tokenizer, trained: nn.Module
 ) -> tuple[Callable[[Path], None], Callable[[Path], None]]:
-    """The functions that save and load a checkpoint: the model, its tokenizer, and a student's projections."""
+    """The functions that save and load a checkpoint: the model, its tokenizer, and, if it is `trained` as a student,
+    its projections."""
 
     def save(folder: Path) -> None:
-        inputs.tokenizer.save(folder, model.config.max_positions, model.config.num_segments)
+        tokenizer.save(folder, model.config.max_positions, model.config.num_segments)
         save_projections(folder, trained)
         save_model(folder, model)
 
