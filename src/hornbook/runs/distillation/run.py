@@ -75,10 +75,14 @@ def distill(
         task, data = task or started_run["task"], data if data is not None else started_run["inputs"]["data"]["path"]
     if bool(corpora) == (task is not None) and not started_run:
         raise ValueError("give either --corpus, to distil on plain text, or --task and --data, to distil on a task")
-    opened, student, overrides, model = _resolve(teacher, student, task, recipe, overrides, seed, started_run, log)
+    opened = open_teacher(str(teacher))
+    student = str(student or started_run.get("preset") or started_run.get("model") or _default_student(opened))
+    overrides = resolved_overrides(opened, student, task, recipe, overrides, started_run, log)
     common = {"seed": seed, "resume": resume, "on_progress": on_progress, "log": log, "teacher": opened}
     if task is None:
         return pretrain(student, corpora, out, overrides=overrides, **common, **more)
+    shape = shape_overrides(started_run.get("request", {}).get("overrides", {}) if started_run else overrides)
+    model = open_student(student, opened, shape, *_seed_and_start(started_run, seed, overrides), log)
     return finetune(student, data, task, out, overrides=overrides, opened=model, **common, **more)
 
 
@@ -97,36 +101,16 @@ def resolve_settings(
 ) -> tuple[PretrainSettings | FinetuneSettings, TransformerConfig | None]:
     """The settings that `distill` would run with, and on a task the config of a new student; nothing is trained. On a
     task some settings depend on the `data` (epochs for a large data set, intervals of logging and validation)."""
-    opened, student, overrides, model = _resolve(teacher, student, task, recipe, overrides, seed, {}, log)
+    opened = open_teacher(str(teacher))
+    student = str(student or _default_student(opened))
+    overrides = resolved_overrides(opened, student, task, recipe, overrides, {}, log)
     common = {"seed": seed, "overrides": overrides, "teacher": opened.name}
     if task is None:
         return pretraining.resolve_settings(PretrainRequest(student, list(corpora), **common, **more), opened), None
+    model = open_student(student, opened, shape_overrides(overrides), *_seed_and_start({}, seed, overrides), log)
     request = FinetuneRequest(student, task, str(data), **common, **more)
     settings = finetuning.resolve_settings(request, data, model, opened, log)
     return settings, None if model is None else model[0].config
-
-
-def _resolve(
-    teacher: str | Path,
-    student: str | Path | None,
-    task: str | None,
-    recipe: str | None,
-    overrides: dict | None,
-    seed: int | None,
-    started_run: dict,
-    log: Log,
-) -> tuple[Teacher, str, dict, tuple[Transformer, Tokenizer] | None]:
-    """The loaded teacher, the name of the student, all overrides and, on a task, the student if it is a new one. What
-    is not given is taken from the record of a run that is resumed, or depends on the teacher."""
-    opened = open_teacher(str(teacher))
-    student = str(student or started_run.get("preset") or started_run.get("model") or _default_student(opened))
-    overrides = resolved_overrides(opened, student, task, recipe, overrides, started_run, log)
-    if task is None:
-        return opened, student, overrides, None
-    given = started_run.get("request", {}).get("overrides", {}) if started_run else overrides
-    shape = {name: value for name, value in given.items() if name.startswith(SHAPE)}
-    model = open_student(student, opened, shape, *_seed_and_start(started_run, seed, overrides), log)
-    return opened, student, overrides, model
 
 
 def _default_student(teacher: Teacher) -> str:
@@ -224,6 +208,11 @@ def _check_model(name: str) -> None:
         near = difflib.get_close_matches(name, presets.PRESETS, n=2)
         hint = f"; did you mean the preset {' or '.join(near)}?" if near else ""
         raise ValueError(f"{error}{hint}") from None
+
+
+def shape_overrides(overrides: dict) -> dict:
+    """The overrides of the student's shape."""
+    return {name: value for name, value in overrides.items() if name.startswith(SHAPE)}
 
 
 @dataclasses.dataclass(frozen=True)
