@@ -14,6 +14,7 @@ from hornbook.data.duplicates import RepeatedLines, SeenHashes
 from hornbook.data.problems import Problems
 from hornbook.data.shards import PARTS, load_array, load_arrays, shard_file
 from hornbook.files import read_json, refusing_damage, replacing, write_json
+from hornbook.lifecycle.resuming import changed_values
 from hornbook.lifecycle.stopping import postponed
 
 PROGRESS = "progress.json"
@@ -96,11 +97,8 @@ def remove_progress(folder: Path) -> None:
 
 def difference(built: dict, requested: dict) -> str:
     """The first difference between two requests as text; empty if they are the same."""
-    names = {**built["settings"], **requested["settings"]}
-    for name in names:
-        before, now = built["settings"].get(name), requested["settings"].get(name)
-        if before != now:
-            return f"{name} was {before!r} and is now {now!r}"
+    for name, before, now in changed_values(built["settings"], requested["settings"]):
+        return f"{name} was {before!r} and is now {now!r}"
     if built["tokenizer_fingerprint"] != requested["tokenizer_fingerprint"]:
         return "the tokenizer differs"
     before, now = ({source["path"]: source for source in request["sources"]} for request in (built, requested))
