@@ -14,7 +14,7 @@ import numpy as np
 from hornbook.config import checked
 from hornbook.data.corpus import Corpus
 from hornbook.data.problems import Problems
-from hornbook.data.readers import DocumentsAre, check_documents, read_documents
+from hornbook.data.readers import DocumentsAre, read_documents
 from hornbook.inference.beams import BeamSettings, beam_search
 from hornbook.inference.generation import MAX_TOKENS, Generated, OnToken, Request, generate
 from hornbook.inference.loaded import LoadedModel
@@ -135,7 +135,6 @@ class DecoderModel(LoadedModel):
         total tokens). Problems of the file, such as bytes that are not UTF-8, are added to `problems`.
         """
         self._needs("clm", "measuring perplexity")
-        check_documents(documents)
         context = self.model.config.max_positions
         stride = check_stride(stride, context)
         texts, ids = self._read(file, documents, text_column, problems)
@@ -157,7 +156,6 @@ class DecoderModel(LoadedModel):
     ) -> Perplexity:
         """Measures the perplexity of an n-gram baseline over the same tokens, trained on a corpus folder (without its
         held-out documents) or a text file. See `inference/ngrams.py`."""
-        check_documents(documents)
         order = checked(order, int, "the order of n-grams", low=1, high=20)
         texts, ids = self._read(file, documents, text_column)
         is_corpus = Path(learned_from).is_dir()
