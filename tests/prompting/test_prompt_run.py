@@ -133,14 +133,14 @@ def test_damaged_predictions_are_refused(gpt, task, data, tmp_path, old, new, wo
 
 
 def test_a_stopped_run_has_the_scores_of_what_is_done(gpt, task, data, tmp_path, monkeypatch):
-    out, run_piece = tmp_path / "out", running._run_piece
+    out, ask = tmp_path / "out", running.Asker.ask
 
-    def stopping(piece, *rest):
-        if piece.shots:
+    def stopping(self, items, prompts, *rest):
+        if prompts[0].num_examples:
             raise KeyboardInterrupt
-        run_piece(piece, *rest)
+        return ask(self, items, prompts, *rest)
 
-    monkeypatch.setattr(running, "_run_piece", stopping)
+    monkeypatch.setattr(running.Asker, "ask", stopping)
     with pytest.raises(KeyboardInterrupt):
         hornbook.prompt(gpt, task, data, out, shots=(0, 1), seeds=1, log=quiet)
     assert [point["shots"] for point in read_json(out / "scores.json")["points"]] == [0]
@@ -152,7 +152,7 @@ def test_a_stopped_run_has_the_scores_of_what_is_done(gpt, task, data, tmp_path,
 
 
 def test_a_stopped_verb_says_how_to_go_on(verb, gpt, task, data, tmp_path, monkeypatch):
-    monkeypatch.setattr(running, "_run_piece", Mock(side_effect=KeyboardInterrupt))
+    monkeypatch.setattr(running.Asker, "ask", Mock(side_effect=KeyboardInterrupt))
     status, _, error = verb(gpt, "--task", task, "--data", data, "--out", tmp_path / "out")
     assert status == 130 and error.endswith("run the same command with --resume to resume\n")
 
