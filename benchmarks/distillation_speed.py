@@ -22,10 +22,10 @@ from hornbook.batch import Batch
 from hornbook.config import with_overrides
 from hornbook.models.registry import MODELS
 from hornbook.objectives.distillation.matching import PLANS
-from hornbook.runs.distillation.task_stages import with_teacher
 from hornbook.runs.distillation.teacher import Teacher
-from hornbook.runs.finetuning.batches import TaskBatches
+from hornbook.runs.finetuning.job import with_teacher
 from hornbook.runs.finetuning.layers import with_head
+from hornbook.runs.finetuning.steps import TaskBatches
 from hornbook.runs.pretraining.presets import PRESETS, preset
 from hornbook.tasks.datasets import known
 from hornbook.tasks.objective import TaskObjective

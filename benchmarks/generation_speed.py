@@ -34,15 +34,13 @@ from hornbook.runs.pretraining.presets import PRESETS
 LOUDER = 6.0  # times the first weights: at their published size a random model repeats its last token for ever
 
 
-class Unwritten:
-    """Tokens are compared and not read: nothing is decoded, as in `transformers.generate`."""
+class NoText:
+    """A tokenizer without texts: tokens are compared and not read, as in `transformers.generate`."""
 
-    text, stop, is_stopped = "", (), False
+    def __init__(self, vocab_size: int):
+        self.vocab_size = vocab_size
 
-    def add(self, ids: list[int]) -> str:
-        return ""
-
-    def finish(self) -> str:
+    def decode(self, ids: list[int]) -> str:
         return ""
 
 
@@ -59,7 +57,7 @@ def random_model(preset: str, num_layers: int | None) -> Gpt2:
 
 def ours(model: Gpt2, prompts: list[list[int]], num_new: int) -> list[list[int]]:
     request = Request(num_new, Sampling(temperature=0.0))
-    return [its[0].ids for its in generate(model, prompts, request, lambda prompt: Unwritten())]
+    return [its[0].ids for its in generate(model, NoText(model.config.vocab_size), prompts, request)]
 
 
 def theirs(model, prompts: list[list[int]], num_new: int, cache: str, device: str) -> list[list[int]]:

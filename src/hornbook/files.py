@@ -5,6 +5,7 @@ import hashlib
 import json
 import os
 import shutil
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -87,6 +88,14 @@ def read_json(path: Path) -> dict:
     if not isinstance(value, dict):
         raise ValueError(f"{path} must hold a JSON object, found {type(value).__name__}")
     return value
+
+
+def read_toml(path: Path) -> dict:
+    """The values in a TOML file; raises a `ValueError` that names the file if it is not valid."""
+    try:
+        return tomllib.loads(Path(path).read_text(encoding="utf-8"))
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ValueError(f"{path} is not valid TOML: {error}") from None
 
 
 @contextlib.contextmanager

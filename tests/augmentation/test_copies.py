@@ -13,8 +13,8 @@ from hornbook.batch import pack
 from hornbook.inference.encoder import EncoderModel
 from hornbook.runs.augmentation.copies import Augmenter, open_filler
 from hornbook.runs.augmentation.nearest import NearestWords
-from hornbook.runs.augmentation.settings import AugmentationSettings
 from hornbook.runs.augmentation.words import replaceable
+from hornbook.runs.finetuning.settings import AugmentationSettings
 from hornbook.tasks.records import ChoiceExample, SpanExample, TaggedExample, TextExample
 from hornbook.text.tokenizer import Tokenizer
 

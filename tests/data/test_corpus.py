@@ -8,10 +8,9 @@ import numpy as np
 import pytest
 from numbered import numbered_corpus, random_lengths
 
-from hornbook.data import verification
+from hornbook.data import corpus as opening
 from hornbook.data.build import build_corpus
 from hornbook.data.corpus import Corpus, scrambled, shuffled
-from hornbook.data.manifest import content_fingerprint
 from hornbook.data.shards import PARTS, shard_file
 from hornbook.files import sha256
 from hornbook.text.training import train_tokenizer
@@ -141,7 +140,7 @@ def test_a_damaged_manifest(corpus):
     manifest = json.loads(path.read_text())
     del manifest["shards"]
     path.write_text(json.dumps(manifest))
-    assert "lacks shards" in message_of(corpus.folder)
+    assert "it lacks 'shards'" in message_of(corpus.folder)
     path.write_text('{"shards": [')
     with pytest.raises(ValueError, match=r"manifest\.json is not valid JSON"):
         Corpus(corpus.folder)
@@ -167,7 +166,6 @@ def test_a_damaged_manifest(corpus):
         ("fingerprint", "0" * 64),
         ("tokenizer_fingerprint", "0" * 64),
         ("vocab_size", True),
-        ("vocab_size", 7),
         ("format_version", "1"),
     ],
 )
@@ -204,25 +202,6 @@ def test_a_shard_with_other_values_is_named(corpus, part, value):
 
 
 @pytest.mark.parametrize(
-    ("part", "place", "value", "words"),
-    [
-        ("tokens", 7, 2**31, "holds token 2147483648"),
-        ("sentences", 1, 2**31, "ascending order"),
-        ("documents", 0, 1, "ascending order"),
-    ],
-)
-def test_a_shard_with_values_that_no_build_writes(corpus, part, place, value, words):
-    """Where the hashes in the manifest were made from the damaged files."""
-    change_array(shard_file(corpus.folder, 1, part), place, value)
-    path = corpus.folder / "manifest.json"
-    manifest = json.loads(path.read_text())
-    manifest["shards"][1]["sha256"][part] = sha256(shard_file(corpus.folder, 1, part))
-    manifest["fingerprint"] = content_fingerprint(manifest["tokenizer_fingerprint"], manifest["shards"])
-    path.write_text(json.dumps(manifest))
-    assert f"shard-00001.{part}.npy" in message_of(corpus.folder) and words in message_of(corpus.folder)
-
-
-@pytest.mark.parametrize(
     "array", [np.zeros((4, 4), np.uint32), np.float32(3), np.zeros(4, np.float64), np.array(["a"]), np.zeros(4, "V8")]
 )
 def test_a_shard_of_another_shape_or_type(corpus, array):
@@ -233,7 +212,7 @@ def test_a_shard_of_another_shape_or_type(corpus, array):
 def test_files_are_compared_once(corpus, monkeypatch):
     Corpus(corpus.folder)
     hashed = []
-    monkeypatch.setattr(verification, "sha256", lambda file: hashed.append(file.name) or sha256(file))
+    monkeypatch.setattr(opening, "sha256", lambda file: hashed.append(file.name) or sha256(file))
     Corpus(corpus.folder)
     assert not hashed
     tokens = shard_file(corpus.folder, 1, "tokens")
@@ -265,9 +244,9 @@ def test_damaged_token_counts(corpus):
     counts = corpus.token_counts
     assert counts.sum() == corpus.num_tokens
     path = corpus.folder / "token_counts.npy"
-    for wrong in (counts[:-1], counts + 1, counts.astype(float), np.where(counts == 0, -1, counts)):
+    for wrong in (counts[:-1], counts + 1, np.where(counts == 0, -1, counts)):
         np.save(path, wrong)
-        with pytest.raises(ValueError, match=r"token_counts\.npy does not (hold|sum)"):
+        with pytest.raises(ValueError, match=r"token_counts\.npy cannot be read \(it does not hold"):
             _ = corpus.token_counts
     path.write_bytes(b"rubbish")
     with pytest.raises(ValueError, match=r"token_counts\.npy cannot be read"):

@@ -17,17 +17,17 @@ from typer.testing import CliRunner
 
 from hornbook import cli
 from hornbook.objectives.distillation.objective import Distillation, DistillationSettings
-from hornbook.runs.distillation import expected_time as expected
+from hornbook.runs.distillation import task_stages as expected
 from hornbook.runs.distillation import teacher_cache
 from hornbook.runs.distillation.run import distill
-from hornbook.runs.distillation.task_stages import with_teacher
 from hornbook.runs.distillation.teacher import Teacher, open_teacher
 from hornbook.runs.distillation.teacher_cache import TeacherCache, kept_teacher
 from hornbook.runs.finetuning.api import finetune
-from hornbook.runs.finetuning.batches import TaskBatches
 from hornbook.runs.finetuning.inputs import Inputs, open_inputs
+from hornbook.runs.finetuning.job import with_teacher
 from hornbook.runs.finetuning.layers import with_head
 from hornbook.runs.finetuning.record import FinetuneRequest
+from hornbook.runs.finetuning.steps import TaskBatches
 from hornbook.tasks.objective import TaskObjective
 from hornbook.train.device import decide
 from hornbook.train.step import bucketed

@@ -199,7 +199,7 @@ def test_what_is_left_out_and_put_back_is_what_it_was(home, tiny_corpus, tmp_pat
     begun_with(arm)
     begun_with("")
     begun_with("")
-    with pytest.raises(ValueError, match=r"arms 'third': settings objective\.sentence is sop, not none"):
+    with pytest.raises(ValueError, match=r"arms\.third\.settings\.objective\.sentence is sop, not none"):
         begun_with(arm.replace("none", "sop"))
     begun_with(arm)
     assert read_json(tmp_path / "out" / "run.json")["left_out"] == {"arms": [], "tasks": []}
@@ -263,16 +263,16 @@ def test_minutes_are_measured_once(home, tiny_corpus, tmp_path):
 def test_another_experiment_is_refused_and_more_of_it_is_not(home, tiny_corpus, unbroken, tmp_path):
     shutil.copytree(unbroken, tmp_path / "out")
     for old, new, said in (
-        ("model.width = 32", "model.width = 64", "equal: pretraining model.width is 64, not 32 as"),
+        ("model.width = 32", "model.width = 64", "equal.pretraining.model.width is 64, not 32 as"),
         (
             'settings.objective.sentence = "nsp"',
             'settings.objective.sentence = "sop"',
-            "arms 'nsp': settings objective.sentence is sop, not nsp",
+            "arms.nsp.settings.objective.sentence is sop, not nsp",
         ),
         (
             "checkpoints = [0.5, 1.0]",
             "checkpoints = [1.0]",
-            r"equal: checkpoints is \(1\.0,\), not \(0\.5, 1\.0\)",
+            r"equal\.checkpoints is \[1\.0\], not \[0\.5, 1\.0\]",
         ),
         ("flops = 1.2e8", "flops = 1.3e8", r"started with --flops 1\.2e\+08, not 1\.3e\+08"),
     ):
@@ -341,7 +341,7 @@ def test_other_settings_than_those_of_the_file(home, tiny_corpus, unbroken, tmp_
     found = run(home, tiny_corpus, tmp_path / "out", overrides={"optimizer.lr": "2e-3"}, stop_after=1e-6)
     assert found.results["about"] == "Overrides for every arm: optimizer.lr=2e-3."
     assert run(home, tiny_corpus, tmp_path / "out", stop_after=1e-6).results["about"] == found.results["about"]
-    with pytest.raises(ValueError, match=r"equal: pretraining optimizer.lr is 0.001, not 2e-3"):
+    with pytest.raises(ValueError, match=r"equal.pretraining.optimizer.lr is 0.001, not 2e-3"):
         run(home, tiny_corpus, tmp_path / "out", overrides={"optimizer.lr": 0.001}, stop_after=1e-6)
     for overrides, said in (
         ({"objective.sentence": "sop"}, "objective.sentence is set by arm nsp and cannot be overridden"),

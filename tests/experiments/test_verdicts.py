@@ -95,7 +95,7 @@ def test_several_seeds_of_pretraining_are_what_is_drawn(tmp_path, experiment):
     decided = decided_for(with_equal(experiment, seeds=(0, 1)))
     leave(tmp_path, decided, {"nsp": 60.0, "detecting": 61.0}, 0.5)
     scores = Scores(tmp_path, decided, ALL)
-    assert len(scores.mean_scores("nsp", 1.0)) == len(scores.task_scores("nsp", 1.0, "reviews")) == 2
+    assert len(scores.mean_scores("nsp", 1.0)) == len(scores.mean_scores("nsp", 1.0, ["reviews"])) == 2
     of_one = [scores.found["nsp", 1.0, "reviews", 1, place] for place in (0, 1)]
     assert scores.mean_scores("nsp", 1.0)[1] == pytest.approx(sum(of_one) / 2)
 

@@ -177,8 +177,7 @@ def test_the_same_network_from_random_weights(tmp_path, encoder):
 
 def test_the_same_examples_as_fine_tuning(tmp_path, encoder):
     """Of the 80 examples, the 16 that fine-tuning takes: a rule that holds for these alone shows it."""
-    from hornbook.evaluation.baselines.shallow import open_labelled
-    from hornbook.runs.finetuning.inputs import open_inputs
+    from hornbook.runs.finetuning.inputs import open_inputs, open_labelled
     from hornbook.runs.finetuning.record import FinetuneRequest
 
     request = FinetuneRequest(encoder, "classification", None, seed=3, overrides={"examples": 16})

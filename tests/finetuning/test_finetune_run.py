@@ -18,6 +18,7 @@ import hornbook
 from hornbook import cli
 from hornbook.files import read_json
 from hornbook.interop.folder import read_weights
+from hornbook.runs.finetuning import job
 from hornbook.runs.finetuning import run as running
 from hornbook.runs.finetuning.api import finetune
 from hornbook.runs.finetuning.settings import searched_lrs
@@ -116,7 +117,8 @@ def test_dev_is_looked_at_once_more_only_for_other_weights_than_the_last(tmp_pat
     """With the lower rate the last weights are the best, with the higher they are not. Either way the answers are
     those of the weights at the root."""
     looks, evaluate_split = [], running.evaluate_split
-    monkeypatch.setattr(running, "evaluate_split", lambda *each: looks.append(each) or evaluate_split(*each))
+    for module in (job, running):
+        monkeypatch.setattr(module, "evaluate_split", lambda *each: looks.append(each) or evaluate_split(*each))
     data = rules.write_rows(tmp_path / "data", made_up(), 40)
     overrides = FAST | {"validation.every_steps": 2}
     result = finetune(encoder, data, out=tmp_path / "run", epochs=2, lr=lr, overrides=overrides, **QUIET)

@@ -9,9 +9,9 @@ from hornbook.models.bert import Bert, BertConfig
 from hornbook.models.gpt import Gpt2, Gpt2Config
 from hornbook.models.outputs import Output
 from hornbook.models.transformer import Transformer
-from hornbook.runs.finetuning.batches import TaskBatches
 from hornbook.runs.finetuning.layers import freeze, from_random, rates, with_head
 from hornbook.runs.finetuning.settings import LayerSettings
+from hornbook.runs.finetuning.steps import TaskBatches
 from hornbook.tasks.features import Features
 from hornbook.tasks.objective import TaskObjective
 from hornbook.train.device import Runtime

@@ -13,8 +13,8 @@ from hornbook.models.transformer import Transformer
 from hornbook.objectives.distillation.kept_teacher import Columns, columns_for, needed, teacher_rows
 from hornbook.objectives.distillation.matching import Match, Recipe
 from hornbook.objectives.distillation.task_objective import TaskDistillation
-from hornbook.runs.distillation.task_stages import with_teacher
 from hornbook.runs.distillation.teacher import Teacher
+from hornbook.runs.finetuning.job import with_teacher
 from hornbook.tasks.objective import TaskObjective
 from hornbook.train.device import Runtime
 from hornbook.train.objective import TrainingModule

@@ -97,7 +97,7 @@ def test_windows_score_every_target_once(num, stride):
 @pytest.mark.parametrize("documents", ["blank-line", "file"])
 def test_perplexity_is_that_of_a_plain_loop(pair, tmp_path, monkeypatch, stride, documents):
     ours, theirs = pair
-    monkeypatch.setattr("hornbook.inference.loaded.BATCH_TOKENS", 200)  # several batches
+    monkeypatch.setattr("hornbook.inference.scoring.BATCH_TOKENS", 200)  # several batches
     (tmp_path / "text.txt").write_text(LONG, encoding="utf-8")
     seen = []
     found = ours.perplexity(tmp_path / "text.txt", stride, documents, progress=lambda *each: seen.append(each))
@@ -129,7 +129,7 @@ def test_what_makes_no_sense(pair, tmp_path):
 
 def test_pseudo_log_likelihood(encoder, monkeypatch):
     """Each token masked in turn, one text at a time."""
-    monkeypatch.setattr("hornbook.inference.loaded.BATCH_TOKENS", 30)
+    monkeypatch.setattr("hornbook.inference.scoring.BATCH_TOKENS", 30)
     theirs = transformers.BertForMaskedLM.from_pretrained(encoder.folder).eval()
     for text in ("the river", "a teacher of the garden, and letters"):
         ids = encoder.tokenizer.encode(text).ids

@@ -70,7 +70,7 @@ def test_choices_are_scored_by_their_likelihood(gpt, task, normalise):
         less = [log_p(gpt, "Answer:", f" {choice}") if normalise == "answer" else 0.0 for choice in CHOICES]
         expected = [(total - alone) / unit for total, alone, unit in zip(sums, less, units, strict=True)]
         assert reply.about["scores"] == pytest.approx(expected, abs=1e-4)
-        assert reply.answered.text == CHOICES[int(np.argmax(expected))]
+        assert reply.text == CHOICES[int(np.argmax(expected))]
     if normalise == "answer":
         assert found[2].about["scores"] == pytest.approx([0.0] * 3, abs=1e-5)
 
@@ -82,9 +82,9 @@ def test_the_likelihood_of_the_right_answer(gpt, writing):
     found = Asker(task, gpt).ask(
         [Item("0", {}, (text,)) for text in answers], [Prompt(prompt, 0)] * 3, 0, lambda done: None
     )
-    assert all(found[0].answered.is_likeliest) and not all(found[1].answered.is_likeliest)
+    assert all(found[0].is_likeliest) and not all(found[1].is_likeliest)
     for text, reply in zip(answers, found, strict=True):
-        assert sum(reply.answered.log_probabilities) == pytest.approx(log_p(gpt, prompt, text), abs=1e-4)
+        assert sum(reply.log_probabilities) == pytest.approx(log_p(gpt, prompt, text), abs=1e-4)
 
 
 def test_written_answers_are_those_of_generate(gpt, writing):
@@ -92,7 +92,7 @@ def test_written_answers_are_those_of_generate(gpt, writing):
     found = Asker(writing, gpt).ask(items, PROMPTS, 0, lambda done: None)
     for prompt, reply in zip(PROMPTS, found, strict=True):
         assert reply.about["generated"] == gpt.generate(prompt.text, 4, temperature=0)[0].text
-        assert reply.answered.text == reply.about["generated"].strip()
+        assert reply.text == reply.about["generated"].strip()
     drawing = replace(writing, writing=Writing(max_tokens=8, temperature=1.0, top_k=2))
     texts = [
         [each.about["generated"] for each in Asker(drawing, gpt).ask(items, PROMPTS, seed, lambda done: None)]
@@ -140,9 +140,9 @@ def test_what_is_kept(what, text, expected):
 def test_a_word_is_compared_as_the_vocabulary_writes_it(gpt, writing, monkeypatch):
     task = replace(writing, measures=("word",), writing=Writing(keep="word"))
     item = Item("0", {}, ("Shane",))
-    assert Asker(task, gpt)._reply(item, " Shane.", None).answered.answers == ("Shane",)
+    assert Asker(task, gpt)._reply(item, " Shane.", None).answers == ("Shane",)
     monkeypatch.setattr(type(gpt.tokenizer), "normalise", lambda self, text: text.lower())
-    found = Asker(task, gpt)._reply(item, " shane.", None).answered
+    found = Asker(task, gpt)._reply(item, " shane.", None)
     assert MEASURES["word"].rows([found]).tolist() == [[1.0]]
 
 

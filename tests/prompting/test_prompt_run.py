@@ -114,7 +114,7 @@ def test_after_a_kill_it_goes_on(gpt, task, data, tmp_path):
     before = {file: os.stat(file).st_mtime_ns for file in done}
     said = []
     found = hornbook.prompt(gpt, task, data, out, shots=(0, 1, 2), seeds=2, resume=True, log=said.append)
-    assert said[0] == "2 of 5 pieces are already finished"
+    assert said[0] == "2 of 5 runs are already finished"
     assert {file: os.stat(file).st_mtime_ns for file in done} == before
     assert found["points"] == expected["points"]
 
@@ -133,26 +133,26 @@ def test_damaged_predictions_are_refused(gpt, task, data, tmp_path, old, new, wo
 
 
 def test_a_stopped_run_has_the_scores_of_what_is_done(gpt, task, data, tmp_path, monkeypatch):
-    out, run_piece = tmp_path / "out", running._run_piece
+    out, ask = tmp_path / "out", running.Asker.ask
 
-    def stopping(piece, *rest):
-        if piece.shots:
+    def stopping(self, items, prompts, *rest):
+        if prompts[0].num_examples:
             raise KeyboardInterrupt
-        run_piece(piece, *rest)
+        return ask(self, items, prompts, *rest)
 
-    monkeypatch.setattr(running, "_run_piece", stopping)
+    monkeypatch.setattr(running.Asker, "ask", stopping)
     with pytest.raises(KeyboardInterrupt):
         hornbook.prompt(gpt, task, data, out, shots=(0, 1), seeds=1, log=quiet)
     assert [point["shots"] for point in read_json(out / "scores.json")["points"]] == [0]
-    assert "1 of 2 pieces" in (out / "report.html").read_text(encoding="utf-8")
+    assert "1 of 2 runs" in (out / "report.html").read_text(encoding="utf-8")
     assert (
         dict(info.lines(info.describe(out)))["state"]
-        == "1 of 2 pieces done; run the same command with --resume to continue"
+        == "1 of 2 runs done; run the same command with --resume to continue"
     )
 
 
 def test_a_stopped_verb_says_how_to_go_on(verb, gpt, task, data, tmp_path, monkeypatch):
-    monkeypatch.setattr(running, "_run_piece", Mock(side_effect=KeyboardInterrupt))
+    monkeypatch.setattr(running.Asker, "ask", Mock(side_effect=KeyboardInterrupt))
     status, _, error = verb(gpt, "--task", task, "--data", data, "--out", tmp_path / "out")
     assert status == 130 and error.endswith("run the same command with --resume to resume\n")
 

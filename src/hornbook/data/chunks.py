@@ -12,6 +12,7 @@ Three rules:
 A sentence that alone is far longer than the target length is split, so no text is lost.
 """
 
+import contextlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,7 +21,7 @@ from typing import Literal
 import numpy as np
 
 from hornbook.data.corpus import Corpus, find
-from hornbook.data.shards import Shard
+from hornbook.data.shards import Shard, load_arrays
 from hornbook.files import replacing
 
 Rule = Literal["reach", "even", "fit"]
@@ -57,7 +58,7 @@ def cut(corpus: Corpus, length: int, rule: Rule, held_out: bool) -> Chunks:
     split = "held-out" if held_out else "train"
     name = f"{rule}-{length}-{split}-{corpus.held_out_fraction!r}-v{VERSION}-{corpus.fingerprint[:12]}.npz"
     file = corpus.folder / "chunks" / name
-    pairs = _read_cached(file, corpus)
+    pairs = _read_cached(file, len(corpus.shards))
     if pairs is None:
         pairs = [_cut_shard(corpus, i, length, rule, held_out) for i in range(len(corpus.shards))]
         _write_cache(file, *zip(*pairs, strict=True))
@@ -65,38 +66,25 @@ def cut(corpus: Corpus, length: int, rule: Rule, held_out: bool) -> Chunks:
     return Chunks(starts, stops, np.concatenate([[0], np.cumsum([len(s) for s in starts])]).astype(np.int64))
 
 
-def _read_cached(path: Path, corpus: Corpus) -> list[tuple[np.ndarray, np.ndarray]] | None:
+def _read_cached(path: Path, num_shards: int) -> list[tuple[np.ndarray, np.ndarray]] | None:
     """(starts, stops) of each shard from the cache; None if there is no such file or it is damaged."""
     try:
-        with np.load(path, allow_pickle=False) as arrays:
-            pairs = [(arrays[f"starts_{i}"], arrays[f"stops_{i}"]) for i in range(len(corpus.shards))]
-    except Exception:  # a damaged archive raises many types of errors, and this is only a cache
+        arrays = load_arrays(path)
+        return [(arrays[f"starts_{i}"], arrays[f"stops_{i}"]) for i in range(num_shards)]
+    except (ValueError, KeyError):
         return None
-    fits = all(_are_chunks(*pair, len(shard.tokens)) for pair, shard in zip(pairs, corpus.shards, strict=True))
-    return pairs if fits else None
-
-
-def _are_chunks(starts: np.ndarray, stops: np.ndarray, num_tokens: int) -> bool:
-    if starts.dtype != np.uint32 or stops.dtype != np.uint32 or starts.ndim != 1 or starts.shape != stops.shape:
-        return False
-    is_sorted = (starts[1:] >= starts[:-1]).all() and (stops > starts).all()
-    return bool(is_sorted) and (not len(stops) or int(stops.max()) <= num_tokens)
 
 
 def _write_cache(path: Path, starts: Sequence[np.ndarray], stops: Sequence[np.ndarray]) -> None:
     arrays = {f"starts_{i}": s for i, s in enumerate(starts)} | {f"stops_{i}": s for i, s in enumerate(stops)}
-    try:
-        with replacing(path) as temporary, open(temporary, "wb") as file:
-            np.savez(file, **arrays)
-    except OSError:
-        return  # on a read-only disk the chunks are computed each time
+    # On a read-only disk the chunks are computed each time.
+    with contextlib.suppress(OSError), replacing(path) as temporary, open(temporary, "wb") as file:
+        np.savez(file, **arrays)
 
 
 def _cut_shard(corpus: Corpus, number: int, length: int, rule: Rule, held_out: bool) -> tuple[np.ndarray, np.ndarray]:
     shard = corpus.shards[number]
-    num_documents = len(shard.documents) - 1
-    first = int(corpus.first_document[number])
-    selected = corpus.is_held_out(np.arange(first, first + num_documents)) == held_out
+    selected = corpus.held_out_in(number) == held_out
     sentences = np.asarray(shard.sentences, np.int64)
     documents = np.asarray(shard.documents, np.int64)
     runs = _runs(selected, documents, DOCUMENTS_PER_RUN if rule == "fit" else 1)

@@ -7,17 +7,19 @@ from another one on the same corpus is not trained on the documents that the fir
 import contextlib
 import os
 import resource
+from concurrent.futures import ThreadPoolExecutor
 from functools import cached_property
 from pathlib import Path
 from typing import Literal
 
 import numpy as np
 
-from hornbook.data.manifest import MANIFEST, REBUILD, read_manifest
-from hornbook.data.shards import PARTS, Shard, load_array, open_shard
-from hornbook.data.verification import verify
+from hornbook.data.manifest import MANIFEST, REPAIR, read_manifest
+from hornbook.data.shards import PARTS, Shard, load_array, open_shard, shard_file
+from hornbook.files import num_cores, read_json, sha256, write_json
 from hornbook.text.tokenizer import Tokenizer
 
+VERIFIED = Path("chunks") / "verified.json"
 SMALL_CORPUS_DOCUMENTS = 100_000
 LEAST_HELD_OUT_TOKENS = 50_000  # with fewer, the loss varies by more than 0.02 between random masks
 LARGEST_HELD_OUT_SHARE = 0.05
@@ -46,11 +48,9 @@ class Corpus:
         self.manifest = read_manifest(self.folder)
         self.held_out_fraction = held_out_fraction
         allow_open_files(len(PARTS) * len(self.manifest["shards"]))
-        self.shards: list[Shard] = [open_shard(self.folder, i) for i in range(len(self.manifest["shards"]))]
-        for shard, entry in zip(self.shards, self.manifest["shards"], strict=True):
-            _check_size(self.folder / entry["name"], shard, entry)
         if not verified:
-            verify(self.folder, self.manifest, self.shards)
+            verify(self.folder, self.manifest)
+        self.shards: list[Shard] = [open_shard(self.folder, i) for i in range(len(self.manifest["shards"]))]
         self.fingerprint: str = self.manifest["fingerprint"]
         # Shard i holds the documents first_document[i] to first_document[i + 1] - 1.
         self.first_document = np.concatenate([[0], np.cumsum([len(s.documents) - 1 for s in self.shards])])
@@ -82,12 +82,10 @@ class Corpus:
         path = self.folder / "token_counts.npy"
         try:
             counts = load_array(path)
+            if counts.shape != (self.manifest["vocab_size"],) or counts.sum() != self.num_tokens or counts.min() < 0:
+                raise ValueError(f"it does not hold the counts of the corpus' {self.num_tokens} tokens")
         except (OSError, ValueError) as error:
-            raise ValueError(f"{path} cannot be read ({error}): {REBUILD}") from None
-        if counts.shape != (self.manifest["vocab_size"],) or counts.dtype.kind not in "iu":
-            raise ValueError(f"{path} does not hold one count per token of the vocabulary: {REBUILD}")
-        if int(counts.min()) < 0 or int(counts.sum()) != self.num_tokens:
-            raise ValueError(f"{path} does not sum to the {self.num_tokens} tokens of the corpus: {REBUILD}")
+            raise ValueError(f"{path} cannot be read ({error}): {REPAIR}") from None
         return counts
 
     @cached_property
@@ -119,18 +117,48 @@ class Corpus:
         """For each document index in the corpus, whether the document is held out for validation."""
         return scrambled(np.asarray(documents)) < np.uint64(min(self._threshold, 2**64 - 1))
 
+    def held_out_in(self, number: int) -> np.ndarray:
+        """For each document of a shard, whether it is held out for validation."""
+        return self.is_held_out(np.arange(self.first_document[number], self.first_document[number + 1]))
 
-def _check_size(name: Path, shard: Shard, entry: dict) -> None:
-    found = {
-        "tokens": len(shard.tokens),
-        "sentences": len(shard.sentences) - 1,
-        "documents": len(shard.documents) - 1,
-    }
-    for what, number in found.items():
-        if number != entry[what]:
-            raise ValueError(f"{name} holds {number} {what}, but {entry[what]} according to the manifest: {REBUILD}")
-    if len(shard.word_starts) != -(-len(shard.tokens) // 8):
-        raise ValueError(f"{name} holds word starts for another number of tokens: {REBUILD}")
+
+def verify(folder: Path, manifest: dict) -> None:
+    """Compares each file of a corpus once with the sha256 in the manifest; raises a `ValueError` that names the first
+    that differs. `chunks/verified.json` records the size and change time (ctime) of every verified file, so that
+    opening the corpus again reads nothing. A copy has other change times and is verified again."""
+    verified = _read_verified(folder)
+    stamps = [
+        {part: _stamp(shard_file(folder, index, part)) for part in PARTS} for index in range(len(manifest["shards"]))
+    ]
+    if verified == stamps:
+        return
+    unverified = [index for index, stamp in enumerate(stamps) if index >= len(verified) or verified[index] != stamp]
+
+    def check(index: int) -> None:
+        for part in PARTS:
+            file = shard_file(folder, index, part)
+            if sha256(file) != manifest["shards"][index]["sha256"][part]:
+                raise ValueError(f"{file} has changed since it was built (sha256 differs from the manifest): {REPAIR}")
+
+    with ThreadPoolExecutor(num_cores()) as pool:
+        list(pool.map(check, unverified))
+    with contextlib.suppress(OSError):  # on a read-only disk the files are verified each time
+        write_json(folder / VERIFIED, {"shards": stamps})
+
+
+def _read_verified(folder: Path) -> list:
+    with contextlib.suppress(OSError, ValueError):
+        found = read_json(folder / VERIFIED).get("shards")
+        return found if isinstance(found, list) else []
+    return []
+
+
+def _stamp(file: Path) -> list[int]:
+    try:
+        status = file.stat()
+    except FileNotFoundError:
+        raise ValueError(f"{file} is missing: {REPAIR}") from None
+    return [status.st_size, status.st_ctime_ns]
 
 
 def allow_open_files(num_more: int) -> None:

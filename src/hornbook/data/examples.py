@@ -215,10 +215,7 @@ class Examples:
         corpus = self.corpora[which]
         shard_number, start, stop = self.chunks[which].locate(chunk)
         shard = corpus.shards[shard_number]
-        capacity = self.capacity
-        if random.random() < self.short_sequence_probability:
-            capacity = int(random.integers(2, self.capacity + 1))
-            stop = min(stop, max(_boundary_from(shard, start + capacity), start + 1))
+        stop, capacity = self._maybe_shorter(shard, start, stop, random)
         bounds = _boundaries_inside(shard, start, stop)
         if len(bounds):
             split = int(bounds[random.integers(len(bounds))])  # A is at least one of the chunk's sentences, but not all
@@ -233,6 +230,13 @@ class Examples:
             b_shard, b_start, b_stop = shard, split, stop
         a_start, a_stop, b_start, b_stop = _truncate(self.capacity, start, split, b_start, b_stop, random)
         return *self._assemble((shard, a_start, a_stop), (b_shard, b_start, b_stop)), int(is_random)
+
+    def _maybe_shorter(self, shard: Shard, start: int, stop: int, random: np.random.Generator) -> tuple[int, int]:
+        """(stop, capacity) of a pair: those of the chunk, or with `short_sequence_probability` random smaller ones."""
+        if random.random() >= self.short_sequence_probability:
+            return stop, self.capacity
+        capacity = int(random.integers(2, self.capacity + 1))
+        return min(stop, max(_boundary_from(shard, start + capacity), start + 1)), capacity
 
     def not_next_share(self) -> float:
         """The expected share of pairs with label 1: half of the pairs, and all pairs from documents of one sentence."""
@@ -275,10 +279,7 @@ class Examples:
     def _segments(self, which: int, chunk: int, random: np.random.Generator) -> tuple[np.ndarray, ...]:
         shard_number, start, stop = self.chunks[which].locate(chunk)
         shard = self.corpora[which].shards[shard_number]
-        capacity = self.capacity
-        if random.random() < self.short_sequence_probability:
-            capacity = int(random.integers(2, self.capacity + 1))
-            stop = min(stop, max(_boundary_from(shard, start + capacity), start + 1))
+        stop, capacity = self._maybe_shorter(shard, start, stop, random)
         bounds = _boundaries_inside(shard, start, stop)
         if len(bounds) == 0 or random.random() < self.single_segment_probability:
             # A single segment may use the positions of the separators between two.

@@ -9,71 +9,40 @@ from pathlib import Path
 import numpy as np
 
 from hornbook import __version__
+from hornbook.config import checked
 from hornbook.data.problems import DROPPED, Problem
 from hornbook.data.shards import PARTS, shard_file, shard_name, token_dtype
 from hornbook.data.sources import Source
 from hornbook.data.state import PROGRESS, BuildState, difference, remove_progress
-from hornbook.files import read_json
+from hornbook.files import read_json, refusing_damage
 
 MANIFEST = "manifest.json"
 FORMAT_VERSION = 1
 OTHER_FOLDER = "choose another folder, or remove this one"
 TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json")
-REBUILD = "the corpus is damaged; copy it again, or build it again into another folder"
+REPAIR = "copy the corpus again, or build it again into another folder"
 COUNTS = ("tokens", "sentences", "documents")
-TYPES = {
-    "format_version": int,
-    "fingerprint": str,
-    "tokenizer_fingerprint": str,
-    "vocab_size": int,
-    "totals": dict,
-    "shards": list,
-    "problems": dict,
-    "settings": dict,
-    "sources": list,
-}
 
 
 def read_manifest(folder: Path) -> dict:
-    """The manifest of a finished corpus; raises a `ValueError` if it is not valid."""
+    """The manifest of a finished corpus; raises a `ValueError` if it is damaged."""
     file = folder / MANIFEST
     manifest = read_json(file)
-    if isinstance(found := manifest.get("format_version"), int) and found != FORMAT_VERSION:
-        raise ValueError(
-            f"{folder} holds a corpus of format {found}, but this version of hornbook reads format {FORMAT_VERSION}: "
-            f"{OTHER_FOLDER}"
-        )
-    _check_types(file, "", manifest, TYPES)
-    if not manifest["shards"]:
-        raise ValueError(f"{file} names no shards: {REBUILD}")
-    for index, entry in enumerate(manifest["shards"]):
-        where = f"shards[{index}]"
-        if not isinstance(entry, dict):
-            raise ValueError(f"{file} has {where} that is not an object: {REBUILD}")
-        _check_types(file, f"{where}.", entry, {"name": str, "sha256": dict, **dict.fromkeys(COUNTS, int)})
-        if entry["name"] != shard_name(index):
+    with refusing_damage(file, REPAIR):
+        if manifest["format_version"] != FORMAT_VERSION:
             raise ValueError(
-                f"{file} names {where} {entry['name']!r}, but this shard must be called {shard_name(index)}: {REBUILD}"
+                f"{file} is of format {manifest['format_version']}, but this version of hornbook reads format "
+                f"{FORMAT_VERSION}: build the corpus again into another folder"
             )
-        _check_types(file, f"{where}.sha256.", entry["sha256"], dict.fromkeys(PARTS, str))
-    _check_types(file, "totals.", manifest["totals"], dict.fromkeys(COUNTS, int))
-    for what in COUNTS:
-        total, found = manifest["totals"][what], sum(entry[what] for entry in manifest["shards"])
-        if total != found:
-            raise ValueError(f"{file} has {total} {what} in totals but {found} in its shards: {REBUILD}")
-    if manifest["fingerprint"] != content_fingerprint(manifest["tokenizer_fingerprint"], manifest["shards"]):
-        raise ValueError(f"{file} has a fingerprint that does not match its shards and tokenizer: {REBUILD}")
+        checked(manifest["vocab_size"], int, "vocab_size", low=1)
+        if manifest["fingerprint"] != content_fingerprint(manifest["tokenizer_fingerprint"], manifest["shards"]):
+            raise ValueError("its fingerprint does not match its shards and tokenizer")
+        if any(entry["name"] != shard_name(index) for index, entry in enumerate(manifest["shards"])):
+            raise ValueError("its shards are not numbered in order")
+        for what in COUNTS:
+            if manifest["totals"][what] != sum(entry[what] for entry in manifest["shards"]):
+                raise ValueError(f"the {what} of its shards do not sum to the total")
     return manifest
-
-
-def _check_types(file: Path, where: str, values: dict, types: dict[str, type]) -> None:
-    type_names = {int: "a whole number, 0 or more", str: "a text", dict: "an object", list: "a list"}
-    for name, kind in types.items():
-        if name not in values:
-            raise ValueError(f"{file} lacks {where}{name}: {REBUILD}")
-        value = values[name]
-        if not isinstance(value, kind) or isinstance(value, bool) or (kind is int and value < 0):
-            raise ValueError(f"{file} has {where}{name} that is not {type_names[kind]}: {REBUILD}")
 
 
 def content_fingerprint(tokenizer_fingerprint: str, shards: list[dict]) -> str:
@@ -99,7 +68,9 @@ def already_built(folder: Path, request: dict) -> dict | None:
     if not (folder / MANIFEST).exists():
         return None
     manifest = read_manifest(folder)
-    if reason := difference(manifest, request):
+    with refusing_damage(folder / MANIFEST, REPAIR):
+        reason = difference(manifest, request)
+    if reason:
         raise ValueError(f"{folder} already holds another corpus ({reason}): {OTHER_FOLDER}")
     for index in range(len(manifest["shards"])):
         for part in PARTS:

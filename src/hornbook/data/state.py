@@ -12,8 +12,9 @@ import numpy as np
 from hornbook.config import checked
 from hornbook.data.duplicates import RepeatedLines, SeenHashes
 from hornbook.data.problems import Problems
-from hornbook.data.shards import PARTS, load_array, shard_file
+from hornbook.data.shards import PARTS, load_array, load_arrays, shard_file
 from hornbook.files import read_json, refusing_damage, replacing, write_json
+from hornbook.lifecycle.resuming import changed_values
 from hornbook.lifecycle.stopping import postponed
 
 PROGRESS = "progress.json"
@@ -74,19 +75,10 @@ class BuildState:
         needed = [shard_file(folder, index, part) for index in range(number) for part in PARTS]
         needed += [folder / f"progress-{index + 1:05d}.hashes.npy" for index in range(number)]
         needed.append(folder / f"progress-{number:05d}.npz")
-        for file in needed:
-            if not file.exists():
-                raise ValueError(
-                    f"{file} is missing, so the build cannot be resumed: remove {folder} and build it again"
-                )
-        try:
-            with np.load(folder / f"progress-{number:05d}.npz", allow_pickle=False) as stored:
-                arrays = dict(stored)
-            hashes = [load_array(folder / f"progress-{index + 1:05d}.hashes.npy") for index in range(number)]
-        except Exception as error:  # a damaged archive raises many types of errors
-            raise ValueError(
-                f"a progress file in {folder} is damaged ({error}): remove {folder} and build it again"
-            ) from None
+        if missing := [file.name for file in needed if not file.exists()]:
+            raise ValueError(f"{missing[0]} is missing")
+        arrays = load_arrays(folder / f"progress-{number:05d}.npz")
+        hashes = [load_array(folder / f"progress-{index + 1:05d}.hashes.npy") for index in range(number)]
         texts = {int(line): text for line, text in saved["line_texts"].items()}
         return cls(
             token_counts=arrays.pop("token_counts"),
@@ -105,11 +97,8 @@ def remove_progress(folder: Path) -> None:
 
 def difference(built: dict, requested: dict) -> str:
     """The first difference between two requests as text; empty if they are the same."""
-    names = {**built["settings"], **requested["settings"]}
-    for name in names:
-        before, now = built["settings"].get(name), requested["settings"].get(name)
-        if before != now:
-            return f"{name} was {before!r} and is now {now!r}"
+    for name, before, now in changed_values(built["settings"], requested["settings"]):
+        return f"{name} was {before!r} and is now {now!r}"
     if built["tokenizer_fingerprint"] != requested["tokenizer_fingerprint"]:
         return "the tokenizer differs"
     before, now = ({source["path"]: source for source in request["sources"]} for request in (built, requested))

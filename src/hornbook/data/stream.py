@@ -31,9 +31,7 @@ class DocumentStream:
         self.starts: list[np.ndarray] = []  # per shard: start of each document in the stream, and the end
         for number, shard in enumerate(corpus.shards):
             bounds = np.asarray(shard.sentences, np.int64)[np.asarray(shard.documents, np.int64)]
-            first = int(corpus.first_document[number])
-            is_held_out = corpus.is_held_out(np.arange(first, first + len(bounds) - 1))
-            documents = np.flatnonzero((is_held_out == held_out) & (np.diff(bounds) > 0))
+            documents = np.flatnonzero((corpus.held_out_in(number) == held_out) & (np.diff(bounds) > 0))
             self.documents.append(documents)
             self.starts.append(np.concatenate([[0], np.cumsum(np.diff(bounds)[documents] + 1)]))
         num_chunks = [-(-int(starts[-1]) // length) for starts in self.starts]

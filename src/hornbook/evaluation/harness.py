@@ -12,7 +12,6 @@ from hornbook.inference.decoder import DecoderModel
 from hornbook.inference.generation import Request, generate
 from hornbook.inference.sampling import Sampling
 from hornbook.inference.scoring import Window, window_scores
-from hornbook.inference.writing import Writer
 
 MAX_TOKENS = 256  # where the task gives none
 LIMITS = ("max_gen_toks", "max_new_tokens", "max_tokens", "max_completion_tokens")  # accepted names of max_tokens
@@ -76,14 +75,7 @@ class Answers:
             prompts = [
                 ids[-max_prompt:] or [self.model.end_id] for ids in self._tokens([requests[i][0] for i in numbers])
             ]
-            texts = generate(
-                self.model.model,
-                prompts,
-                request,
-                lambda prompt, stop=request.stop: Writer(self.model.tokenizer, prompt, stop),
-                self.model.end_id,
-                self.model.tokenizer.vocab_size,
-            )
+            texts = generate(self.model.model, self.model.tokenizer, prompts, request, self.model.end_id)
             found |= {number: its[0].text for number, its in zip(numbers, texts, strict=True)}
         return [found[number] for number in range(len(requests))]
 

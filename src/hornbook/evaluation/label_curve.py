@@ -3,7 +3,7 @@ network from random weights, and baselines. Each of these methods is called a wa
 
 OUT/curve.json                       {"decided_by", "points": [{"way", "examples", "score", "low", "high", "seeds"}]}
 OUT/run.json                         the request
-OUT/pieces/finetune-128-seed-0/      each piece (way, size and seed) with its scores; a finished piece is not run again
+OUT/pieces/finetune-128-seed-0/      the run of a way, size and seed with its scores; a finished run is not repeated
 
 For a given size and seed, every way trains on the same examples, sampled from the training split.
 """
@@ -19,16 +19,16 @@ import numpy as np
 from hornbook.config import checked
 from hornbook.evaluation.baselines.probe import probe_inputs, with_defaults
 from hornbook.evaluation.baselines.run import NAMES, baseline_labelled
+from hornbook.evaluation.baselines.shallow import start_run
 from hornbook.files import read_json, write_json
 from hornbook.inference.features import DEFAULT_LAYERS, Pooling
 from hornbook.lifecycle.locking import locks_out
-from hornbook.lifecycle.resuming import changed_values
-from hornbook.lifecycle.run_folder import SCORES, RunFolder
+from hornbook.lifecycle.run_folder import SCORES
 from hornbook.metrics.bootstrap import mean_interval
 from hornbook.runs.finetuning.inputs import Inputs, Log, open_inputs
-from hornbook.runs.finetuning.record import FinetuneRequest, refuse_other_data, write_task_record
-from hornbook.runs.finetuning.run import Result, clean_up, run_once
-from hornbook.tasks.records import DataSet, Example
+from hornbook.runs.finetuning.record import FinetuneRequest
+from hornbook.runs.finetuning.run import Finetuned, clean_up, run_once
+from hornbook.tasks.records import Example
 from hornbook.train.device import torch_settings_restored
 from hornbook.train.loop import Outcome, Status
 from hornbook.train.randomness import seed_of
@@ -74,7 +74,7 @@ def label_curve(
     'accuracy'
 
     `sizes` are numbers of examples or "all"; they default to 32, 128, 512 and so on, and all. Small sizes train for at
-    least 100 steps unless `overrides` sets `epochs`. The weights of finished pieces are deleted unless `keep_models`.
+    least 100 steps unless `overrides` sets `epochs`. The weights of finished runs are deleted unless `keep_models`.
     Returns an `Outcome` if training was stopped.
     """
     _check(ways, seeds)
@@ -84,25 +84,27 @@ def label_curve(
     request = FinetuneRequest(str(model), task, path, seed=0, **common)
     inputs = open_inputs(request, data, log)
     sizes = chosen_sizes(sizes, len(inputs.train))
-    _start_run(out, request, {"layers": layers, "pooling": pooling, "vectors": vectors and str(vectors)}, inputs.data)
-    pieces = [(size, way, seed) for size in sizes for way in ways for seed in range(seeds)]
-    for number, (size, way, seed) in enumerate(pieces, 1):
+    # Sizes, ways and seeds may be added later; everything else must stay the same.
+    options = {"layers": layers, "pooling": pooling, "vectors": vectors and str(vectors)}
+    start_run(out, "label-curve", request, options, inputs.data)
+    runs = [(size, way, seed) for size in sizes for way in ways for seed in range(seeds)]
+    for number, (size, way, seed) in enumerate(runs, 1):
         folder = _folder(out, way, size, seed)
         if (folder / SCORES).exists():
             if way in FINETUNED and not (folder / "README.md").exists():  # killed before its last steps
                 clean_up(folder)
             _drop_weights(folder, keep_models)
             continue
-        log(f"{number} of {len(pieces)}: {way}, {size:,} examples, seed {seed}")
-        piece = replace(request, seed=seed, overrides=request.overrides | {"examples": size})
+        log(f"{number} of {len(runs)}: {way}, {size:,} examples, seed {seed}")
+        variant = replace(request, seed=seed, overrides=request.overrides | {"examples": size})
         examples = _sample(inputs, size, seed)
         if way in FINETUNED or (way == "features" and inputs.saved.task.unit == "passage"):
-            result = _train(way, folder, piece, inputs, examples, on_progress)
+            result = _train(way, folder, variant, inputs, examples, on_progress)
         elif way == "features":
-            opened = _with_train(inputs, with_defaults(piece), examples)
-            result = probe_inputs(folder, piece, opened, layers=layers, pooling=pooling, on_progress=on_progress)
+            opened = _with_train(inputs, with_defaults(variant), examples)
+            result = probe_inputs(folder, variant, opened, layers=layers, pooling=pooling, on_progress=on_progress)
         else:
-            result = baseline_labelled(way, folder, piece, _with_train(inputs, piece, examples), vectors=vectors)
+            result = baseline_labelled(way, folder, variant, _with_train(inputs, variant, examples), vectors=vectors)
         if isinstance(result, Outcome):
             return result
         _drop_weights(folder, keep_models)
@@ -151,17 +153,6 @@ def _check(ways: Sequence[str], seeds: int) -> None:
     checked(seeds, int, "--seeds", low=1, high=1000)
 
 
-def _start_run(out: Path, request: FinetuneRequest, options: dict[str, Any], data: DataSet) -> None:
-    """Records the request. Sizes, ways and seeds may be added later; everything else must stay the same."""
-    folder = RunFolder(out, "label-curve")
-    if not folder.is_started(resume=True):
-        write_task_record(folder, request, data, options)
-        return
-    run = folder.read_record(lambda run: dict(run["request"]))
-    folder.refuse(changed_values(run["request"], request.to_dict() | options))
-    refuse_other_data(folder, run, data)
-
-
 def _folder(out: Path, way: str, size: int, seed: int) -> Path:
     return out / "pieces" / f"{way}-{size}-seed-{seed}"
 
@@ -169,12 +160,12 @@ def _folder(out: Path, way: str, size: int, seed: int) -> Path:
 def _train(
     way: str,
     folder: Path,
-    piece: FinetuneRequest,
+    request: FinetuneRequest,
     inputs: Inputs,
     examples: list[Example],
     on_progress: Callable[[Status], None],
-) -> Result | Outcome:
-    settings, overrides = inputs.settings, dict(piece.overrides)
+) -> Finetuned | Outcome:
+    settings, overrides = inputs.settings, dict(request.overrides)
     if "epochs" not in overrides:
         steps_per_epoch = math.ceil(len(examples) / settings.batch_size)
         overrides["epochs"] = max(settings.epochs, LEAST_STEPS / steps_per_epoch)
@@ -183,7 +174,7 @@ def _train(
         overrides["validation.every_steps"] = max(1, round(num_steps / NUM_VALIDATIONS))
     if way == "features":  # there is no scikit-learn probe for spans: only the head is trained
         overrides["layers.frozen"] = -1
-    request = replace(piece, from_random=way == "random", overrides=overrides)
+    request = replace(request, from_random=way == "random", overrides=overrides)
     return run_once(folder, request, _with_train(inputs, request, examples), on_progress, _quiet)
 
 
@@ -198,8 +189,8 @@ def _quiet(message: str) -> None:
 
 
 def _write(out: Path, ways: Sequence[str], sizes: Sequence[int], seeds: int) -> dict[str, Any]:
-    """Writes and returns the curve of all finished pieces, including those of earlier calls. `finished` is whether all
-    pieces of this call are."""
+    """Writes and returns the curve of all finished runs, including those of earlier calls. `finished` is whether all
+    runs of this call are."""
     done: dict[tuple[str, int], list[dict]] = {}
     for file in sorted((out / "pieces").glob(f"*/{SCORES}")):
         way, size, _, _ = file.parent.name.rsplit("-", 3)

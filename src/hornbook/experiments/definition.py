@@ -8,7 +8,6 @@ experiment.arms[0].name
 import dataclasses
 import itertools
 import re
-import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -16,6 +15,7 @@ from typing import Any, Literal
 
 from hornbook.config import LARGEST_SEED, Typed, from_dict, setting
 from hornbook.data.examples import LABELLED
+from hornbook.files import read_toml
 from hornbook.runs.finetuning.settings import settings_for
 from hornbook.runs.pretraining.presets import preset_settings
 from hornbook.runs.pretraining.settings import PretrainSettings
@@ -55,12 +55,10 @@ class Equal(Typed):
     def __post_init__(self) -> None:
         super().__post_init__()
         shares = self.checkpoints
-        if not shares or sorted(set(shares)) != list(shares) or shares[0] <= 0 or shares[-1] != 1:
+        if not shares or sorted(set(shares)) != list(shares) or shares[-1] != 1:
             raise ValueError(f"equal.checkpoints must ascend from above 0 to 1, such as [0.25, 0.5, 1.0], not {shares}")
         if not self.seeds or len(set(self.seeds)) < len(self.seeds):
             raise ValueError(f"equal.seeds must be one or more distinct seeds, not {self.seeds}")
-        if self.flops < 0:
-            raise ValueError(f"equal.flops must be above 0, not {self.flops:g}")
         if taken := [name for name in SET_BY_RUNNER if name in self.pretraining]:
             raise ValueError(f"equal.pretraining cannot set {taken[0]}, which the experiment computes: leave it out")
 
@@ -293,11 +291,7 @@ def read_experiment(name: str | Path) -> Experiment:
     elif not path.is_file():
         names = ", ".join(sorted(file.stem for file in SHIPPED.glob("*.toml")))
         raise ValueError(f"there is no experiment '{name}': use {names}, or a path to a .toml file")
-    try:
-        values = tomllib.loads(path.read_text(encoding="utf-8"))
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise ValueError(f"{path} is not valid TOML: {error}") from None
-    return parse_experiment(values, str(path))
+    return parse_experiment(read_toml(path), str(path))
 
 
 def _append(about: str, note: str) -> str:

@@ -12,6 +12,7 @@ differently, and arms would otherwise differ by some percent of compute. The FLO
 tokens at the end.
 """
 
+import json
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -22,6 +23,7 @@ import numpy as np
 
 from hornbook import config as configuration
 from hornbook.experiments.definition import Arm, Experiment, parse_experiment
+from hornbook.lifecycle.resuming import changed_values
 from hornbook.lifecycle.run_folder import RECORD, RunFolder
 from hornbook.runs.pretraining.batches import BatchMaker, Corpora, folder_and_weight, open_corpora
 from hornbook.runs.pretraining.run import measured_pace
@@ -30,10 +32,8 @@ from hornbook.runs.pretraining.settings import PretrainSettings
 NUM_COUNTED_BATCHES = 128  # per length, to estimate tokens per batch to about 0.1%
 SAME_FLOPS = 1e-4  # relative tolerance, so that a rounded number from a report counts as the same
 USABLE_FRACTION = 0.97  # of the minutes; the rest is for validation and saving
-# Groups that determine the results of pieces; the others only affect verdicts and reports.
-FIXED_GROUPS = ("equal", "arms", "tasks", "sentences")
 NAMED_GROUPS = ("arms", "tasks")  # groups whose entries may be added and removed
-MAY_CHANGE = ("label", "panels", "published", "seed_deviation", "flops", "seeds", "places")  # keys in these groups
+MAY_CHANGE = ("label", "panels", "published", "seed_deviation", "flops", "seeds", "places")  # settings
 
 
 @dataclass(frozen=True)
@@ -77,10 +77,6 @@ class ResolvedExperiment:
         return own if self.compile is None else own | {"runtime.compile": self.compile}
 
 
-def folder_of(out: Path) -> RunFolder:
-    return RunFolder(out, "reproduce", what="an experiment")
-
-
 def check_record(run: dict[str, Any]) -> None:
     """Reads the values that a resumed experiment needs."""
     run["request"].items(), run["settings"]["arms"], run["measured"], run["compile"], run["device"], run["minutes_each"]
@@ -102,7 +98,7 @@ def resolve(
 
     Arms and tasks may be added later but not changed. `data`: fingerprint of the data of each task.
     """
-    opened = {name: open_for(experiment.settings_of(experiment.arm(name)), corpora) for name in _arm_names(experiment)}
+    opened = {arm.name: open_for(experiment.settings_of(arm), corpora) for arm in experiment.arms}
     first = next(iter(opened.values()))
     fingerprints, weights = [corpus.fingerprint for corpus, _ in first], [weight for _, weight in first]
     before = {} if run is None else run["inputs"]
@@ -120,10 +116,10 @@ def resolve(
             "equal.flops is not set: pass --flops or --minutes-each, or set it in the file of the experiment"
         )
     arms = {name: ArmBudget(**each) for name, each in (run["arms"] if run else {}).items()}
-    for name in _arm_names(experiment):
-        if name not in arms:
-            step_flops, step_tokens = flops_per_step(experiment.settings_of(experiment.arm(name)), opened[name])
-            arms[name] = ArmBudget(max(1, round(flops / step_flops)), step_flops, step_tokens)
+    for arm in experiment.arms:
+        if arm.name not in arms:
+            step_flops, step_tokens = flops_per_step(experiment.settings_of(arm), opened[arm.name])
+            arms[arm.name] = ArmBudget(max(1, round(flops / step_flops)), step_flops, step_tokens)
     resolved = ResolvedExperiment(experiment, flops, arms, minutes_each, compile_, measured, device)
     now = configuration.to_dict(experiment)
     folder.write_record(
@@ -140,10 +136,6 @@ def resolve(
         arms={name: vars(budget) for name, budget in arms.items()},
     )
     return resolved
-
-
-def _arm_names(experiment: Experiment) -> list[str]:
-    return [arm.name for arm in experiment.arms]
 
 
 def open_for(settings: PretrainSettings, corpora: list[str]) -> Corpora:
@@ -206,48 +198,33 @@ def _refuse_other_inputs(
 def _refuse_changes(out: Path, written: dict, experiment: Experiment, minutes_each: float | None) -> None:
     """Raises if a setting changed that finished pieces depend on."""
     if minutes_each is not None and minutes_each != written["minutes_each"]:
-        started = (
-            f"--minutes-each {written['minutes_each']:g}" if written["minutes_each"] else _as_option(written["flops"])
-        )
+        minutes, flops = written["minutes_each"], written["flops"]
+        started = f"--minutes-each {minutes:g}" if minutes else f"--flops {flops:g}"
         raise ValueError(f"{out} was started with {started}: omit --minutes-each, or choose another --out")
     every = {
         group: [*written["settings"][group], *written.get("left_out", {}).get(group, [])] for group in NAMED_GROUPS
     }
-    before = configuration.to_dict(parse_experiment(written["settings"] | every, str(out / RECORD)))
-    now = configuration.to_dict(experiment)
+    before = parse_experiment(written["settings"] | every, str(out / RECORD))
     if written["minutes_each"] is None and not math.isclose(
-        now["equal"]["flops"], written["flops"], rel_tol=SAME_FLOPS
+        experiment.equal.flops, written["flops"], rel_tol=SAME_FLOPS
     ):
-        started = _as_option(written["flops"])
+        started, now = f"--flops {written['flops']:g}", experiment.equal.flops
+        raise ValueError(f"{out} was started with {started}, not {now:g}: pass {started}, or choose another --out")
+    fixed, now = _fixed_settings(before), _fixed_settings(experiment)
+    changes = changed_values(fixed, {name: group for name, group in now.items() if name in fixed})
+    if changes:
+        name, old, new = changes[0]
         raise ValueError(
-            f"{out} was started with {started}, not {now['equal']['flops']:g}: pass {started}, or choose another --out"
+            f"{name} is {'not set' if new is None else new}, not {'unset' if old is None else old} as in {out}: "
+            "restore it, add a new entry, or choose another --out"
         )
-    for group in FIXED_GROUPS:
-        pairs = (
-            [(before[group], now[group])] if isinstance(now[group], dict) else _same_names(before[group], now[group])
-        )
-        for old, new in pairs:
-            for name in new:
-                if name not in MAY_CHANGE and old[name] != new[name]:
-                    whose = f"{group} '{new['name']}'" if "name" in new else group
-                    raise ValueError(
-                        f"{whose}: {_difference(name, old[name], new[name])} as in {out}: restore it, add a new entry, "
-                        "or choose another --out"
-                    )
 
 
-def _as_option(flops: float) -> str:
-    return f"--flops {flops:g}"
-
-
-def _difference(name: str, old: Any, new: Any) -> str:
-    """The first setting that differs, such as `pretraining optimizer.lr is 0.002, not 0.001`."""
-    if not isinstance(old, dict) or not isinstance(new, dict):
-        return f"{name} is {new}, not {old}"
-    key = next(each for each in [*old, *new] if old.get(each) != new.get(each))
-    return f"{name} {key} is {new.get(key, 'not set')}, not {old.get(key, 'unset')}"
-
-
-def _same_names(before: tuple[dict, ...], now: tuple[dict, ...]) -> list[tuple[dict, dict]]:
-    old = {each["name"]: each for each in before}
-    return [(old[each["name"]], each) for each in now if each["name"] in old]
+def _fixed_settings(experiment: Experiment) -> dict[str, dict[str, Any]]:
+    """The settings that determine the results of pieces; the others only affect verdicts and reports. An arm or a task
+    is a group of its own, so that it may be added or removed."""
+    values = configuration.to_dict(experiment)
+    groups = {"equal": values["equal"], "sentences": values["sentences"]}
+    groups |= {f"{group}.{each['name']}": each for group in NAMED_GROUPS for each in values[group]}
+    kept = {name: {key: each[key] for key in each if key not in MAY_CHANGE} for name, each in groups.items()}
+    return json.loads(json.dumps(kept))  # with lists for tuples, as recorded

@@ -12,7 +12,7 @@ import os
 import statistics
 import time
 import traceback
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
 from pathlib import Path
@@ -23,10 +23,11 @@ from hornbook.experiments.definition import Experiment, TaskPlan, read_experimen
 from hornbook.experiments.pieces import FinetuningJob, run_finetuning, run_pretraining, run_sentence_task, task_data
 from hornbook.experiments.plan import Piece, pieces_of, tasks_of
 from hornbook.experiments.pool import Pool
-from hornbook.experiments.resolved import ResolvedExperiment, check_record, folder_of, resolve
+from hornbook.experiments.resolved import ResolvedExperiment, check_record, resolve
 from hornbook.experiments.results import write_results
 from hornbook.files import num_cores
 from hornbook.lifecycle.locking import locks_out
+from hornbook.lifecycle.run_folder import RunFolder
 from hornbook.report.experiment import write_experiment_page
 from hornbook.runs.pretraining.batches import names_of
 from hornbook.tasks.records import fingerprint
@@ -84,7 +85,7 @@ def reproduce(
     seeds = checked(seeds, int | None, "--seeds", low=1, high=1000)
     if flops is not None and minutes_each is not None:
         raise ValueError("--flops and --minutes-each both set the training length of an arm: give one of them")
-    folder = folder_of(out)
+    folder = RunFolder(out, "reproduce", what="an experiment")
     run = folder.read_record(check_record) if folder.is_started(resume) else None
     recorded = {} if run is None else run["request"]  # options that apply if it is resumed without them
     flops = recorded.get("flops") if flops is None and minutes_each is None else flops
@@ -110,7 +111,7 @@ def reproduce(
     until = None if stop_after is None else began + 60 * stop_after
     resolved = resolve(folder, run, experiment, corpus_names, fingerprints, minutes_each, log, options)
     runner = _Runner(out, resolved, corpus_names, places, processes, until, on_progress or (lambda status: None), log)
-    with Signals() as signals, runner:
+    with Signals() as signals, contextlib.closing(runner.pool):
         return runner.run(signals)
 
 
@@ -163,12 +164,6 @@ class _Runner:
         self.failures: dict[str, str] = {}
         self.missing_weights: set[Path] = set()
         self.written_at = 0.0
-
-    def __enter__(self) -> "_Runner":
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.pool.close()
 
     def run(self, signals: Signals) -> Reproduced:
         missing = [piece for piece in self.pieces if not piece.is_done(self.out)]
@@ -230,7 +225,7 @@ class _Runner:
             self.on_progress(status)
             return self._should_stop(signals)
 
-        with self._recording_failures(piece):
+        try:
             if piece.kind == "pretrain":
                 return run_pretraining(piece, self.out, self.resolved, self.corpora, on_progress, self.log) is not None
             if piece.kind == "finetune":
@@ -238,6 +233,8 @@ class _Runner:
                 self._log_score(piece, found)
                 return found is not None
             run_sentence_task(piece, self.out, self.resolved, self.corpora)
+        except Exception as error:
+            self._record_failure(piece, error)
         return True
 
     def _run_in_pool(self, group: list[Piece], signals: Signals) -> bool:
@@ -269,13 +266,6 @@ class _Runner:
             overrides = {"runtime.threads": max(1, num_cores() // self.pool.num_processes)} | overrides
         weights = str(piece.weights(self.out, self.resolved))
         return FinetuningJob(piece, plan, weights, str(self.places[piece.task]), str(self.out), overrides, self.until)
-
-    @contextlib.contextmanager
-    def _recording_failures(self, piece: Piece) -> Iterator[None]:
-        try:
-            yield
-        except Exception as error:
-            self._record_failure(piece, error)
 
     def _record_failure(self, piece: Piece, error: Exception) -> None:
         """Logs the failure of a piece. The other pieces still run; --resume tries it again."""

@@ -40,28 +40,18 @@ class Scores:
                                 if left["degenerate"]:
                                     self.learned_nothing.add(key)
 
-    def task_scores(self, arm: str, share: float, task: str) -> list[float]:
-        """One score per pre-training seed or, if there is only one, per fine-tuning seed."""
-        by_seed = [
-            [value for key, value in self.found.items() if key[:4] == (arm, share, task, seed)]
-            for seed in self.equal.seeds
-        ]
-        return self._samples([each for each in by_seed if each])
-
     def mean_scores(self, arm: str, share: float, tasks: Sequence[str] | None = None) -> list[float]:
-        """Like `task_scores` for the mean over tasks, over the fine-tuning seeds that all tasks have."""
+        """The mean over `tasks` (by default all): one score per pre-training seed or, if there is only one, per
+        fine-tuning seed that all tasks have."""
         tasks = tasks or [task.name for task in self.tasks]
         by_seed = []
         for seed in self.equal.seeds:
             places = sorted({key[4] for key in self.found if key[:2] == (arm, share) and key[3] == seed})
             whole = [place for place in places if all((arm, share, task, seed, place) in self.found for task in tasks)]
             by_seed.append([_mean([self.found[arm, share, task, seed, place] for task in tasks]) for place in whole])
-        return self._samples([each for each in by_seed if each])
-
-    def _samples(self, by_seed: list[list[float]]) -> list[float]:
         if len(self.equal.seeds) > 1:
-            return [_mean(each) for each in by_seed]
-        return by_seed[0] if by_seed else []
+            return [_mean(each) for each in by_seed if each]
+        return by_seed[0]
 
     def num_missing(self, arm: str, share: float, tasks: Sequence[str] | None = None) -> int:
         """The number of fine-tuning runs missing for the mean."""
@@ -111,7 +101,7 @@ class Scores:
         for arm, budget in resolved.arms.items():
             for share in self.equal.checkpoints:
                 for task in [MEAN, *(task.name for task in self.tasks)]:
-                    values = self.mean_scores(arm, share) if task == MEAN else self.task_scores(arm, share, task)
+                    values = self.mean_scores(arm, share, None if task == MEAN else [task])
                     if values:
                         low, high = mean_interval(values) if len(values) > 1 else (None, None)
                         about = {"arm": arm, "share": share, "flops": budget.flops_at(share), "task": task}

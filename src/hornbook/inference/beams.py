@@ -9,7 +9,7 @@ no running beam can overtake the worst of B finished ones at its present length,
 are finished.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -21,6 +21,7 @@ from hornbook.inference.generation import Generated, Request, fit_prompts, group
 from hornbook.inference.sampling import penalise_repetition
 from hornbook.inference.writing import Writer
 from hornbook.models.gpt import Gpt
+from hornbook.text.tokenizer import Tokenizer
 
 MINUS_INFINITY = -1e9  # finite, so that sums with it keep their order
 
@@ -47,12 +48,11 @@ class _Beams:
 
 def beam_search(
     model: Gpt,
+    tokenizer: Tokenizer,
     prompts: Sequence[Sequence[int]],
     request: Request,
     settings: BeamSettings,
-    writer_of: Callable[[Sequence[int]], Writer],
     end_id: int | None = None,
-    num_tokens: int | None = None,
 ) -> list[list[Generated]]:
     """Returns the `request.num` best continuations of each prompt. `slide` is not supported, as the beams of a prompt
     would drop different contexts."""
@@ -64,16 +64,16 @@ def beam_search(
     prompts = fit_prompts(prompts, context, False)
     found: dict[int, list[Generated]] = {}
     for group in group_prompts(prompts, settings.beams, request.max_tokens, context):
-        search = _Search(model, [prompts[i] for i in group], request, settings, writer_of, end_id, num_tokens)
+        search = _Search(model, tokenizer, [prompts[i] for i in group], request, settings, end_id)
         for number, its in zip(group, search.run(), strict=True):
             found[number] = its
     return [found[number] for number in range(len(prompts))]
 
 
 class _Search:
-    def __init__(self, model, prompts, request, settings, writer_of, end_id, num_tokens):
+    def __init__(self, model, tokenizer, prompts, request, settings, end_id):
         self.prompts, self.request, self.settings = prompts, request, settings
-        self.writer_of, self.end_id, self.num_tokens = writer_of, end_id, num_tokens
+        self.tokenizer, self.end_id = tokenizer, end_id
         context, num_beams = model.config.max_positions, settings.beams
         # One token more than the free positions: the last one is not fed back.
         self.limits = [min(request.max_tokens, context - len(prompt) + 1) for prompt in prompts]
@@ -94,7 +94,7 @@ class _Search:
         beams = self._start()
         first_row_P1 = torch.arange(len(prompts), device=self.device)[:, None] * num_beams
         for number in range(1, max(self.limits) + 1):
-            scores_NV = mask_unused(logits_NV, self.num_tokens).log_softmax(-1)
+            scores_NV = mask_unused(logits_NV, self.tokenizer.vocab_size).log_softmax(-1)
             if seen_NV is not None:
                 scores_NV = penalise_repetition(scores_NV, seen_NV, penalty)
             from_PB = self._advance(beams, scores_NV.unflatten(0, (-1, num_beams)), number)
@@ -171,7 +171,7 @@ class _Search:
         return ends_PK
 
     def _decoded(self, prompt: list[int], ids: list[int]) -> Writer:
-        writer = self.writer_of(prompt)
+        writer = Writer(self.tokenizer, prompt, self.request.stop)
         writer.add(ids[:-1] if ids[-1] == self.end_id else ids)
         writer.finish()
         return writer

@@ -14,7 +14,7 @@ import numpy as np
 from hornbook.config import checked
 from hornbook.data.corpus import Corpus
 from hornbook.data.problems import Problems
-from hornbook.data.readers import DocumentsAre, check_documents, read_documents
+from hornbook.data.readers import DocumentsAre, read_documents
 from hornbook.inference.beams import BeamSettings, beam_search
 from hornbook.inference.generation import MAX_TOKENS, Generated, OnToken, Request, generate
 from hornbook.inference.loaded import LoadedModel
@@ -29,7 +29,6 @@ from hornbook.inference.scoring import (
     next_token_scores,
     perplexity_of,
 )
-from hornbook.inference.writing import Writer
 
 
 class DecoderModel(LoadedModel):
@@ -85,15 +84,14 @@ class DecoderModel(LoadedModel):
         texts = [prompts] if isinstance(prompts, str) else list(prompts)
         ids = [encoded.ids or self._start for encoded in self.tokenizer.encode_batch(texts)]
         settings = BeamSettings(beams, length_penalty, early_stopping)
-        decoding = (lambda prompt: Writer(self.tokenizer, prompt, stops), self.end_id, self.tokenizer.vocab_size)
         if beams > 1:
-            found = beam_search(self.model, ids, request, settings, *decoding)
+            found = beam_search(self.model, self.tokenizer, ids, request, settings, self.end_id)
             if on_token is not None:
                 for number, its in enumerate(found):
                     for sample, each in enumerate(its):
                         on_token(number, sample, each.text)
         else:
-            found = generate(self.model, ids, request, *decoding, on_token)
+            found = generate(self.model, self.tokenizer, ids, request, self.end_id, on_token)
         return found[0] if isinstance(prompts, str) else found
 
     @property
@@ -123,14 +121,12 @@ class DecoderModel(LoadedModel):
         """What the log-probabilities of `score` are, in words."""
         return "natural logarithm, each token given those before it"
 
-    def continuations(
-        self, pairs: Sequence[tuple[str, str]], progress: Callable[[int], None] | None = None
-    ) -> list[Continuation]:
+    def continuations(self, pairs: Sequence[tuple[str, str]]) -> list[Continuation]:
         """Scores the second text of each (context, continuation) pair given the first. The two are tokenized together;
         a token that spans both counts as part of the continuation. An empty context is the beginning of a document."""
         self._needs("clm", "scoring texts")
         ids = [(context or self._start, text) for context, text in self.tokenizer.split_encode(pairs)]
-        return continuation_scores(self.model, ids, progress)
+        return continuation_scores(self.model, ids)
 
     def perplexity(
         self,
@@ -149,7 +145,6 @@ class DecoderModel(LoadedModel):
         total tokens). Problems of the file, such as bytes that are not UTF-8, are added to `problems`.
         """
         self._needs("clm", "measuring perplexity")
-        check_documents(documents)
         context = self.model.config.max_positions
         stride = check_stride(stride, context)
         texts, ids = self._read(file, documents, text_column, problems)
@@ -171,7 +166,6 @@ class DecoderModel(LoadedModel):
     ) -> Perplexity:
         """Measures the perplexity of an n-gram baseline over the same tokens, trained on a corpus folder (without its
         held-out documents) or a text file. See `inference/ngrams.py`."""
-        check_documents(documents)
         order = checked(order, int, "the order of n-grams", low=1, high=20)
         texts, ids = self._read(file, documents, text_column)
         is_corpus = Path(learned_from).is_dir()
@@ -216,9 +210,8 @@ class DecoderModel(LoadedModel):
         found = []
         for number, shard in enumerate(corpus.shards):
             ends = np.asarray(shard.sentences, np.int64)[np.asarray(shard.documents, np.int64)]
-            first = int(corpus.first_document[number])
-            is_held_out = corpus.is_held_out(np.arange(first, first + len(ends) - 1))
-            found += [shard.tokens[ends[i] : ends[i + 1]] for i in np.flatnonzero(~is_held_out)]
+            kept = np.flatnonzero(~corpus.held_out_in(number))
+            found += [shard.tokens[ends[i] : ends[i + 1]] for i in kept]
         return found
 
     def _definition(self, context: int, stride: int) -> str:

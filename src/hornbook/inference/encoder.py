@@ -14,14 +14,16 @@ from typing import Literal
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from hornbook.batch import Batch, pack
 from hornbook.config import checked
-from hornbook.inference.loaded import LoadedModel, grouped
+from hornbook.inference.features import pool
+from hornbook.inference.loaded import BATCH_TOKENS, LoadedModel
 from hornbook.inference.scoring import MaskedText, Score, masked_scores, next_token_scores
 from hornbook.interop.folder import load_model
 from hornbook.models.electra import GENERATOR
+from hornbook.tasks.running import grouped
 from hornbook.text.tokenizer import Tokenizer
 
 NUM_MASKS = 10  # appended by `fill` to a text without masks
@@ -235,17 +237,10 @@ class EncoderModel(LoadedModel):
         vectors = np.zeros((len(texts), self.model.config.width), np.float32)
         # Longest first, so that the texts of a group have similar lengths.
         order = sorted((i for i in range(len(texts)) if ids[i]), key=lambda i: -len(ids[i]))
-        for group in grouped(order, [len(each) for each in ids]):
+        for group in grouped(order, [len(each) for each in ids], BATCH_TOKENS):
             batch = self._pack([ids[i] for i in group], None)
-            x_TD = self.model(batch)
-            vectors[group] = self._pooled(x_TD, batch, pooling).float().cpu().numpy()
+            vectors[group] = pool(self.model, self.model(batch).float(), batch, pooling).cpu().numpy()
         return vectors
-
-    def _pooled(self, x_TD: Tensor, batch: Batch, pooling: str) -> Tensor:
-        if pooling == "cls":
-            return x_TD[self.model.sequence_tokens(x_TD, batch)]
-        lengths = (batch.starts[1:] - batch.starts[:-1]).long()
-        return torch.segment_reduce(x_TD.float(), "mean", lengths=lengths)
 
     def _truncate(self, ids: list[int]) -> list[int]:
         """Truncates to the maximum length, keeping the last special token."""

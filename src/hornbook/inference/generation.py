@@ -7,6 +7,7 @@ the batch.
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Literal
 
 import numpy as np
@@ -18,6 +19,7 @@ from hornbook.inference.cache import DecodingState
 from hornbook.inference.sampling import Sampling, uniform_numbers
 from hornbook.inference.writing import Writer
 from hornbook.models.gpt import Gpt
+from hornbook.text.tokenizer import Tokenizer
 
 Ended = Literal["end", "stop", "length", "context"]
 OnToken = Callable[[int, int, str], None]  # index of the prompt, index of the sample, new text
@@ -80,10 +82,12 @@ class _Sequence:
             self.on_text(text)
 
 
-def check_prompts(prompts: Sequence[Sequence[int]], context: int) -> None:
+def fit_prompts(prompts: Sequence[Sequence[int]], context: int, slide: bool) -> list[list[int]]:
+    """Returns the prompts with those longer than the context truncated on the left (`slide`) or refused."""
+    prompts = [list(prompt[-context:]) if slide else list(prompt) for prompt in prompts]
     for number, prompt in enumerate(prompts):
         which = f"prompt {number + 1}" if len(prompts) > 1 else "the prompt"
-        if not len(prompt):
+        if not prompt:
             raise ValueError(
                 f"{which} is empty, and the model has no end-of-text token to start from: give at least one word"
             )
@@ -92,12 +96,6 @@ def check_prompts(prompts: Sequence[Sequence[int]], context: int) -> None:
                 f"{which} has {len(prompt):,} tokens, {len(prompt) - context:,} more than the model's context of "
                 f"{context:,}: shorten it, or use slide (--slide), which keeps the last {context:,}"
             )
-
-
-def fit_prompts(prompts: Sequence[Sequence[int]], context: int, slide: bool) -> list[list[int]]:
-    """Returns the prompts with those longer than the context truncated on the left (`slide`) or refused."""
-    prompts = [list(prompt[-context:]) if slide else list(prompt) for prompt in prompts]
-    check_prompts(prompts, context)
     return prompts
 
 
@@ -114,15 +112,13 @@ def group_prompts(prompts: list[list[int]], num: int, max_tokens: int, context: 
 
 def generate(
     model: Gpt,
+    tokenizer: Tokenizer,
     prompts: Sequence[Sequence[int]],
     request: Request,
-    writer_of: Callable[[Sequence[int]], Writer],
     end_id: int | None = None,
-    num_tokens: int | None = None,
     on_token: OnToken | None = None,
 ) -> list[list[Generated]]:
-    """Returns `request.num` continuations of each prompt. Token ids from `num_tokens` on have no text and are never
-    chosen.
+    """Returns `request.num` continuations of each prompt. Token ids that the tokenizer does not have are never chosen.
 
     A sequence ends with the token `end_id`, at a stop string, after `max_tokens`, or when the context is full. With
     `slide`, generation continues past a full context: the last half of the context is encoded again as the new one.
@@ -132,19 +128,19 @@ def generate(
     found: dict[int, list[Generated]] = {}
     for group in group_prompts(prompts, request.num, request.max_tokens, context):
         sequences = [
-            _Sequence(prompts[number], writer_of(prompts[number]), _bound(on_token, number, sample))
+            _Sequence(
+                prompts[number],
+                Writer(tokenizer, prompts[number], request.stop),
+                on_token and partial(on_token, number, sample),
+            )
             for number in group
             for sample in range(request.num)
         ]
-        _generate_batch(model, [prompts[number] for number in group], sequences, request, end_id, num_tokens)
+        _generate_batch(model, [prompts[number] for number in group], sequences, request, end_id, tokenizer.vocab_size)
         for i, number in enumerate(group):
             its = sequences[i * request.num : (i + 1) * request.num]
             found[number] = [Generated(each.writer.text, _without(each.new, end_id), each.ended) for each in its]
     return [found[number] for number in range(len(prompts))]
-
-
-def _bound(on_token: OnToken | None, prompt: int, sample: int) -> Callable[[str], None] | None:
-    return None if on_token is None else lambda text: on_token(prompt, sample, text)
 
 
 def _without(ids: list[int], end_id: int | None) -> list[int]:
@@ -158,7 +154,7 @@ def _generate_batch(
     sequences: list[_Sequence],
     request: Request,
     end_id: int | None,
-    num_tokens: int | None,
+    num_tokens: int,
 ) -> None:
     context, num, sampling = model.config.max_positions, request.num, request.sampling
     decoding = DecodingState(model, len(sequences), min(max(map(len, prompts)) + request.max_tokens, context))
@@ -218,9 +214,9 @@ def _append_tokens(
     return full
 
 
-def mask_unused(logits_NV: Tensor, num_tokens: int | None) -> Tensor:
+def mask_unused(logits_NV: Tensor, num_tokens: int) -> Tensor:
     """Sets logits of embedding rows without a token (from `num_tokens` on) to -inf."""
-    if num_tokens is None or num_tokens >= logits_NV.shape[-1]:
+    if num_tokens >= logits_NV.shape[-1]:
         return logits_NV
     return logits_NV.masked_fill(torch.arange(logits_NV.shape[-1], device=logits_NV.device) >= num_tokens, -torch.inf)
 

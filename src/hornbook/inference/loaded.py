@@ -57,15 +57,3 @@ class LoadedModel:
             has = ", ".join(self.model.heads) or "none"
             hint = "; use the folder of its generator" if head == "mlm" and "rtd" in self.model.heads else ""
             raise ValueError(f"{self.folder} has no {head} head (it has: {has}), which {what} needs{hint}")
-
-
-def grouped(order: list[int], lengths: list[int]) -> list[list[int]]:
-    """Splits the indices `order`, in this order, into groups of about `BATCH_TOKENS` tokens; `lengths` is by index."""
-    groups, tokens = [[]], 0
-    for i in order:
-        if groups[-1] and tokens + lengths[i] > BATCH_TOKENS:
-            groups.append([])
-            tokens = 0
-        groups[-1].append(i)
-        tokens += lengths[i]
-    return [group for group in groups if group]

@@ -21,7 +21,7 @@ from torch import nn
 
 from hornbook.devices import chosen_device
 from hornbook.files import read_json, refusing_damage
-from hornbook.inference.ensemble import check_agreement
+from hornbook.inference.loaded import BATCH_TOKENS
 from hornbook.interop.hub import model_folder
 from hornbook.interop.onnx import is_exported, load_any
 from hornbook.tasks.datasets import known
@@ -37,11 +37,20 @@ from hornbook.tasks.saved import SavedTask, load_task
 from hornbook.tasks.tables_out import is_frame, with_predictions
 from hornbook.text.tokenizer import Tokenizer
 
-BATCH_TOKENS = 16_384  # tokens per forward pass
 EXAMPLES_AT_ONCE = 10_000  # examples tokenized at once
 WRITTEN_LAST = ("config.json", "task.json", "scores.json")  # by a fine-tuning run
 DIAGNOSTIC = "diagnostic"
 FULL_DIAGNOSTIC = {"text": "Premise", "pair": "Hypothesis", "label": "Label"}  # columns of diagnostic-full.tsv
+
+TRAITS = {  # that members of an ensemble must share, as named in an error
+    "kind": "their task kind",
+    "labels": "their labels",
+    "problem": "their problem type",
+    "pairs": "how they encode pairs",
+    "answerable": "how they detect unanswerable questions",
+    "or_none": "whether they may give no answer",
+    "tokenizer": "their tokenizer",
+}
 
 
 @dataclass(frozen=True)
@@ -217,14 +226,9 @@ class Predictor:
         self,
         data: Any,
         *,
-        text: str | None = None,
-        pair: str | None = None,
-        label: str | None = None,
-        delimiter: str | None = None,
-        encoding: str | None = None,
-        strict: bool = False,
         part: str | None = None,
         progress: Callable[[int], None] | None = None,
+        **reading: Any,
     ) -> dict[str, Any]:
         """Computes the official scores with 95% intervals on every labelled split but train (on train if there is no
         other), or on the split `part`; under `tables`, precision, recall and F1 of each class, and the confusion matrix
@@ -232,10 +236,9 @@ class Predictor:
 
         A label unknown to the model counts as an error. Examples without a label are not scored; their number is under
         `unlabelled`. Where questions may be unanswerable, the scores are also computed with the no-answer threshold
-        tuned on the split itself, which is how development scores are published.
+        tuned on the split itself, which is how development scores are published. `reading` are the options of `read`.
         """
-        reading = {"delimiter": delimiter, "encoding": encoding}
-        saved, found = self.read(data, text=text, pair=pair, label=label, **reading, strict=strict)
+        saved, found = self.read(data, **reading)
         scores: dict[str, Any] = {
             **{"task": saved.name, "decided_by": saved.task.measures[0]},
             **{"parts": {}, "tables": {}, "examples": {}, "unlabelled": {}, "cut_texts": {}},
@@ -359,3 +362,33 @@ def _refuse_other_labels(examples: Sequence[Example], labels: tuple[str, ...]) -
     if found and not found & set(labels):
         some = ", ".join(sorted(found)[:5])
         raise ValueError(f"none of the labels of the data ({some}) is a label of the model ({', '.join(labels[:5])})")
+
+
+def check_agreement(members: Sequence[Member]) -> None:
+    """Raises unless all members have the same task, outputs and tokenizer."""
+    first = members[0]
+    for other in members[1:]:
+        for what in ("kind", "labels", "problem", "pairs", "answerable", "or_none", "tokenizer"):
+            one, two = _trait(first, what), _trait(other, what)
+            if one != two:
+                detail = "different vocabularies" if what == "tokenizer" else f"{_text(one)}, and {_text(two)}"
+                raise ValueError(
+                    f"{first.folder} and {other.folder} cannot form an ensemble: they differ in {TRAITS[what]} "
+                    f"({detail}); give runs with the same task and tokenizer"
+                )
+
+
+def _trait(member: Member, what: str) -> Any:
+    if what == "kind":
+        return member.saved.kind
+    if what == "tokenizer":
+        return member.tokenizer.fingerprint
+    task = member.saved.task
+    return getattr(task, "or_none", False) if what == "or_none" else getattr(task.output, what)
+
+
+def _text(trait: Any) -> str:
+    if not isinstance(trait, tuple):
+        return str(trait)
+    text = ", ".join(trait[:8]) or "none"
+    return f"{text}, … ({len(trait)})" if len(trait) > 8 else text

@@ -14,9 +14,10 @@ from torch import Tensor
 
 from hornbook.batch import pack
 from hornbook.config import checked
-from hornbook.inference.loaded import BATCH_TOKENS, grouped
+from hornbook.inference.loaded import BATCH_TOKENS
 from hornbook.models.encoder import Encoder
 from hornbook.models.gpt import Gpt
+from hornbook.tasks.running import grouped
 
 HEAD_TOKENS = 1024  # positions whose vocabulary logits are computed at once
 
@@ -131,17 +132,14 @@ def next_token_scores(
         for number, ids in enumerate(texts)
         for bounds in window_bounds(len(ids) - 1, model.config.max_positions, stride)
     ]
-    show = None if progress is None else lambda num_tokens, num_windows: progress(num_tokens)
-    for window, scores in zip(windows, window_scores(model, texts, windows, show), strict=True):
+    for window, scores in zip(windows, window_scores(model, texts, windows, progress), strict=True):
         found[window.text][window.scored : window.end] = scores.log_probabilities
     return found
 
 
-def continuation_scores(
-    model: Gpt, pairs: Sequence[tuple[Sequence[int], Sequence[int]]], progress: Callable[[int], None] | None = None
-) -> list[Continuation]:
+def continuation_scores(model: Gpt, pairs: Sequence[tuple[Sequence[int], Sequence[int]]]) -> list[Continuation]:
     """Scores the tokens of the continuation of each (context, continuation) pair; a context that is too long is
-    truncated on the left. `progress` is called with the number of pairs done."""
+    truncated on the left."""
     longest = model.config.max_positions
     texts, windows = [], []
     for number, (context, continuation) in enumerate(pairs):
@@ -152,8 +150,7 @@ def continuation_scores(
             )
         texts.append([*context, *continuation][-longest - 1 :])
         windows.append(Window(number, 0, len(texts[-1]) - 1 - len(continuation), len(texts[-1]) - 1))
-    show = None if progress is None else lambda num_tokens, num_windows: progress(num_windows)
-    return window_scores(model, texts, windows, show)
+    return window_scores(model, texts, windows)
 
 
 @torch.no_grad()
@@ -161,10 +158,10 @@ def window_scores(
     model: Gpt,
     texts: Sequence[Sequence[int]],
     windows: Sequence[Window],
-    progress: Callable[[int, int], None] | None = None,
+    progress: Callable[[int], None] | None = None,
 ) -> list[Continuation]:
     """Scores the tokens of each window. Identical inputs, such as a question before answers of one token, are
-    computed once. `progress` is called with the numbers of tokens and of windows done."""
+    computed once. `progress` is called with the number of tokens done."""
     inputs: dict[bytes, list[int]] = {}
     for number, window in enumerate(windows):
         ids = np.asarray(texts[window.text][window.first : window.end], np.int64)
@@ -174,7 +171,7 @@ def window_scores(
     found: dict[int, Continuation] = {}
     num_tokens = 0
     # Sorted by length: neighbouring sequences of equal length share one attention call.
-    for group in grouped(sorted(range(len(sequences)), key=lengths.__getitem__), lengths):
+    for group in grouped(sorted(range(len(sequences)), key=lengths.__getitem__), lengths, BATCH_TOKENS):
         batch = pack([sequences[i] for i in group])
         starts = {number: start for i, start in zip(group, batch.starts_host, strict=False) for number in sharing[i]}
         chosen = [windows[number] for number in starts]
@@ -192,7 +189,7 @@ def window_scores(
             found[number] = Continuation(*its)
         num_tokens += len(targets)
         if progress is not None:
-            progress(num_tokens, len(found))
+            progress(num_tokens)
     return [found[number] for number in range(len(windows))]
 
 
@@ -221,7 +218,7 @@ def masked_scores(
     sizes = [(end - first) * len(texts[number].ids) for number, first, end in pieces]
     num_left = np.bincount([number for number, _, _ in pieces], minlength=len(texts))
     # Sorted by length: neighbouring sequences of equal length share one attention call.
-    for group in grouped(sorted(range(len(pieces)), key=lambda i: len(texts[pieces[i][0]].ids)), sizes):
+    for group in grouped(sorted(range(len(pieces)), key=lambda i: len(texts[pieces[i][0]].ids)), sizes, BATCH_TOKENS):
         chosen = [pieces[i] for i in group]
         rows = [_masked_rows(texts[number], first, end, mask_id) for number, first, end in chosen]
         x_TD = model(pack([row for each in rows for row in each]).to(model.embeddings.tokens.weight.device))

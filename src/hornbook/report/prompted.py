@@ -35,7 +35,7 @@ def write_prompted_page(folder: Path) -> Path:
         f"{scores['task']}: score by number of examples",
         scores=scores,
         about=f"{scores['model']} · {wording.counted(scores['questions'], 'question')} · {scores['data']}",
-        state="finished" if is_whole else f"{scores['done']} of {scores['pieces']} pieces",
+        state="finished" if is_whole else f"{scores['done']} of {scores['pieces']} runs",
         warning=degenerate_words(scores),
         picture=image,
         table=Table(titles, rows),
@@ -114,7 +114,7 @@ def prompted_lines(found: dict) -> list[tuple[str, str]]:
     scores, examples = found["scores"], ", ".join(map(str, found["shots"]))
     if any(found["shots"]):
         examples += f", sampled with {wording.counted(found['seeds'], 'seed')}"
-    state = f"{scores['done']} of {wording.counted(scores['pieces'], 'piece')} done" if scores else "nothing done yet"
+    state = f"{scores['done']} of {wording.counted(scores['pieces'], 'run')} done" if scores else "nothing done yet"
     out = [
         ("task", f"{found['task']}: {found['about']}"),
         ("model", found["model"]),

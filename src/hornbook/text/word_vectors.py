@@ -41,6 +41,16 @@ def read_vectors(file: Path, wanted: set[str] | None, most: int | None = None) -
     return found, width
 
 
+def forms_of(word: str) -> tuple[str, str]:
+    """The forms under which a word is looked up: as written, and in lower case."""
+    return word, word.lower()
+
+
+def lookup(word: str, vectors: dict[str, np.ndarray]) -> np.ndarray | None:
+    """The vector of a word, or None if it has none."""
+    return next((vectors[form] for form in forms_of(word) if form in vectors), None)
+
+
 def _numbers(fields: list[str], file: Path, line: int) -> np.ndarray:
     try:
         return np.array(fields, np.float32)

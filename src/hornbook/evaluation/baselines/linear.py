@@ -13,6 +13,7 @@ import numpy as np
 
 from hornbook.models.outputs import MASKED_LOGIT
 from hornbook.tasks.kind import TaskKind
+from hornbook.train.randomness import seed_of
 
 Matrix = Any  # a NumPy array or a SciPy sparse matrix
 Score = Callable[[Matrix], np.ndarray]  # N x F to N x L
@@ -80,6 +81,14 @@ def fit_number(features: Matrix, numbers: np.ndarray) -> Fitted:
     model = _scaled(features, RidgeCV(ALPHAS))
     _quietly(model.fit, features, numbers)
     return Fitted(lambda x: model.predict(x)[:, None], float(model[-1].alpha_))
+
+
+def sampled_words(num_words: int, seed: int, log: Callable[[str], None]) -> np.ndarray:
+    """The indices of the training words that regression on words uses: all, or a random sample of `MOST_WORDS`."""
+    if num_words <= MOST_WORDS:
+        return np.arange(num_words)
+    log(f"logistic regression on a random sample of {MOST_WORDS:,} of {num_words:,} training words")
+    return np.sort(np.random.default_rng(seed_of(seed, "words")).permutation(num_words)[:MOST_WORDS])
 
 
 def _spread(logits: np.ndarray, kinds: np.ndarray, num_labels: int) -> np.ndarray:

@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from hornbook.evaluation.baselines.linear import MOST_WORDS, Fitted, fit_classes, fit_labels
+from hornbook.evaluation.baselines.linear import Fitted, fit_classes, fit_labels, sampled_words
 from hornbook.evaluation.baselines.shallow import finish, start_run
 from hornbook.evaluation.baselines.tagger import DEFAULT_OVERRIDES, fit_tagger
 from hornbook.inference.features import DEFAULT_LAYERS, Layers, Pooling, choose_layers, frozen_sequences
@@ -23,7 +23,6 @@ from hornbook.tasks.kind import TaskKind
 from hornbook.tasks.records import Example
 from hornbook.train.device import decide, torch_settings_restored
 from hornbook.train.loop import Outcome, Status
-from hornbook.train.randomness import seed_of
 
 Way = Literal["logistic", "bilstm"]
 DEFAULT_POOLING = "mean"
@@ -161,10 +160,7 @@ def _tag_by_word(out: Path, inputs: Inputs, layers: Layers, log: Log) -> Scored:
         (sequence, token) for sequence, words in enumerate(features.places) for _, token in words
         if features.token_labels[sequence][token] >= 0
     ]  # fmt: skip
-    if len(positions) > MOST_WORDS:
-        log(f"logistic regression on a random sample of {MOST_WORDS:,} of {len(positions):,} training words")
-        generator = np.random.default_rng(seed_of(inputs.settings.runtime.seed, "words"))
-        positions = [positions[i] for i in sorted(generator.permutation(len(positions))[:MOST_WORDS])]
+    positions = [positions[i] for i in sampled_words(len(positions), inputs.settings.runtime.seed, log)]
     rows_of: dict[int, list[tuple[int, int]]] = {}  # row and token of each chosen word, by sequence
     for row, (sequence, token) in enumerate(positions):
         rows_of.setdefault(sequence, []).append((row, token))

@@ -16,22 +16,26 @@ from typing import Any
 
 import numpy as np
 
-from hornbook.evaluation.baselines.linear import MOST_WORDS, fit_classes, fit_labels
-from hornbook.evaluation.baselines.shallow import Labelled, finish, open_labelled, start_run
-from hornbook.evaluation.baselines.tfidf import TfidfFeatures, most_frequent_tags, nearest_ending, window_answers
+from hornbook.evaluation.baselines.linear import fit_classes, fit_labels, sampled_words
+from hornbook.evaluation.baselines.shallow import finish, start_run
+from hornbook.evaluation.baselines.tfidf import (
+    TfidfFeatures,
+    most_frequent_tags,
+    nearest_ending,
+    tfidf_cosines,
+    window_answers,
+)
 from hornbook.evaluation.baselines.vectors import Average, averages, cosines, paired
 from hornbook.lifecycle.locking import locks_out
-from hornbook.runs.finetuning.inputs import Inputs, Log
+from hornbook.runs.finetuning.inputs import Labelled, Log, open_labelled
 from hornbook.runs.finetuning.record import FinetuneRequest, Scored
-from hornbook.runs.finetuning.run import Result, open_and_run
+from hornbook.runs.finetuning.run import open_and_run
 from hornbook.tasks.features import softmax
 from hornbook.tasks.kind import Predict
-from hornbook.tasks.kinds.choice import Choice
 from hornbook.tasks.kinds.tagging import TagPrediction
-from hornbook.tasks.records import ChoiceExample, TaggedExample
+from hornbook.tasks.records import TaggedExample
 from hornbook.train.device import torch_settings_restored
 from hornbook.train.loop import Outcome, Status
-from hornbook.train.randomness import seed_of
 
 NAMES = ("majority", "tfidf", "vectors", "random")
 NEIGHBOURS = 1  # words on either side whose vectors are concatenated with a word's own
@@ -57,7 +61,7 @@ def baseline(
     overrides: dict | None = None,
     on_progress: Callable[[Status], None] = lambda status: None,
     log: Log = lambda message: None,
-) -> Scored | Result | Outcome:
+) -> Scored | Outcome:
     """Scores a baseline and writes the scores to the folder `out`, in the format of fine-tuning.
 
     >>> import hornbook
@@ -88,7 +92,7 @@ def baseline_labelled(
     name: str,
     out: Path,
     request: FinetuneRequest,
-    labelled: Labelled | Inputs,
+    labelled: Labelled,
     *,
     vectors: str | Path | None = None,
     log: Log = lambda message: None,
@@ -108,25 +112,25 @@ def baseline_labelled(
     return finish(out, labelled, predict, fitted)
 
 
-def _tfidf(labelled: Labelled | Inputs, fitted: dict[str, Any]) -> Predict:
+def _tfidf(labelled: Labelled, fitted: dict[str, Any]) -> Predict:
     task, train = labelled.saved.task, labelled.train
     by_unit = {
         "text": lambda: _linear(labelled, TfidfFeatures(train).features, fitted),
         "word": lambda: most_frequent_tags(train),
-        "ending": lambda: nearest_ending(task, train),
+        "ending": lambda: nearest_ending(task, tfidf_cosines(train)),
         "passage": lambda: window_answers(train),
     }
     return by_unit[task.unit]()
 
 
 def _word_vectors(
-    labelled: Labelled | Inputs, source: str | None, model: str | None, fitted: dict[str, Any], log: Log
+    labelled: Labelled, source: str | None, model: str | None, fitted: dict[str, Any], log: Log
 ) -> Predict:
     task = labelled.saved.task
     by_unit = {
         "text": lambda: _linear(labelled, lambda examples: paired(average, examples), fitted),
         "word": lambda: _tagged(labelled, average, fitted, log),
-        "ending": lambda: _nearest(task, average),
+        "ending": lambda: nearest_ending(task, lambda context, endings: cosines(average, endings, context)),
     }
     if task.unit not in by_unit:
         raise ValueError(f"the vectors baseline does not predict {task.name}: use the tfidf baseline")
@@ -135,16 +139,7 @@ def _word_vectors(
     return by_unit[task.unit]()
 
 
-def _nearest(task: Choice, average: Average) -> Predict:
-    def predict(examples: Sequence[ChoiceExample]) -> list:
-        contexts = [f"{each.context} {each.beginning}".strip() for each in examples]
-        pairs = zip(examples, contexts, strict=True)
-        return task.decode([cosines(average, each.endings, context) for each, context in pairs], None, examples)
-
-    return predict
-
-
-def _linear(labelled: Labelled | Inputs, features: Callable[[list], Any], fitted: dict[str, Any]) -> Predict:
+def _linear(labelled: Labelled, features: Callable[[list], Any], fitted: dict[str, Any]) -> Predict:
     """Logistic or ridge regression on the `features` of the examples."""
     task, train, seed = labelled.saved.task, labelled.train, labelled.settings.runtime.seed
     found = fit_labels(task, features(train), task.targets(train), seed)
@@ -152,7 +147,7 @@ def _linear(labelled: Labelled | Inputs, features: Callable[[list], Any], fitted
     return lambda examples: task.decode(list(found.score(features(examples))), None, examples)
 
 
-def _tagged(labelled: Labelled | Inputs, average: Average, fitted: dict[str, Any], log: Log) -> Predict:
+def _tagged(labelled: Labelled, average: Average, fitted: dict[str, Any], log: Log) -> Predict:
     """Logistic regression on the concatenated vectors of a word and its neighbours."""
     labels, train = labelled.saved.task.output.labels, labelled.train
     number = {label: i for i, label in enumerate(labels)}
@@ -164,12 +159,8 @@ def _tagged(labelled: Labelled | Inputs, average: Average, fitted: dict[str, Any
     train = [each for each in train if each.words]
     rows = np.concatenate([features(each) for each in train])
     tags = np.array([number[tag] for each in train for tag in each.tags])
-    if len(tags) > MOST_WORDS:
-        log(f"logistic regression on a random sample of {MOST_WORDS:,} of {len(tags):,} training words")
-        generator = np.random.default_rng(seed_of(labelled.settings.runtime.seed, "words"))
-        some = np.sort(generator.permutation(len(tags))[:MOST_WORDS])
-        rows, tags = rows[some], tags[some]
-    found = fit_classes(rows, tags, len(labels), labelled.settings.runtime.seed)
+    some = sampled_words(len(tags), labelled.settings.runtime.seed, log)
+    found = fit_classes(rows[some], tags[some], len(labels), labelled.settings.runtime.seed)
     fitted["strength"] = found.strength
 
     def predict(examples: Sequence[TaggedExample]) -> list[TagPrediction]:

@@ -19,14 +19,14 @@ from torch import Tensor, nn
 from hornbook import config as configuration
 from hornbook.batch import Batch
 from hornbook.data.shards import load_array
-from hornbook.evaluation.baselines.shallow import finish, scored_splits
+from hornbook.evaluation.baselines.shallow import finish
 from hornbook.files import refusing_damage, replacing, write_tensors
 from hornbook.inference.features import Layers, frozen_sequences
 from hornbook.models.heads import to_padded
 from hornbook.models.outputs import Output
-from hornbook.runs.finetuning.batches import TaskBatches
 from hornbook.runs.finetuning.inputs import Inputs, Log
 from hornbook.runs.finetuning.record import Scored
+from hornbook.runs.finetuning.steps import TaskBatches
 from hornbook.tasks.evaluation import Evaluation, evaluate_split
 from hornbook.tasks.features import Features
 from hornbook.tasks.objective import TaskObjective
@@ -71,7 +71,7 @@ def fit_tagger(
         "train": (inputs.train, inputs.train_features),
         "dev": (inputs.dev, inputs.dev_features),
     }
-    for name, examples in scored_splits(inputs).items():
+    for name, examples in inputs.other_splits().items():
         splits[name] = (examples, inputs.encode(examples))
     log("computing frozen features of all words")
     table, sentences = _write_words(out / WORDS, inputs, layers, splits)

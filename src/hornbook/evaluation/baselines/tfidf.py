@@ -3,12 +3,13 @@ the most frequent tag of a word."""
 
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
 from hornbook.models.outputs import MASKED_LOGIT
+from hornbook.tasks.kind import Predict
 from hornbook.tasks.kinds.choice import Choice
 from hornbook.tasks.kinds.spans import Answer, SpanPrediction
 from hornbook.tasks.kinds.tagging import TagPrediction
@@ -60,7 +61,7 @@ def _overlap(text: str, pair: str) -> tuple[float, float]:
     return len(first & second) / max(len(first | second), 1), lengths[0] / max(lengths[1], 1)
 
 
-def most_frequent_tags(train: Sequence[TaggedExample]) -> Any:
+def most_frequent_tags(train: Sequence[TaggedExample]) -> Predict:
     """Predicts each word's most frequent tag in training, or the most frequent tag overall for unknown words."""
     of_all = Counter(tag for each in train for tag in each.tags)
     of_word: dict[str, Counter] = {}
@@ -80,26 +81,28 @@ def most_frequent_tags(train: Sequence[TaggedExample]) -> Any:
     return predict
 
 
-def nearest_ending(task: Choice, train: Sequence[ChoiceExample]) -> Any:
-    """Predicts the ending with the highest TF-IDF cosine to the context."""
+def nearest_ending(task: Choice, cosines: Callable[[str, Sequence[str]], np.ndarray]) -> Predict:
+    """Predicts the ending with the highest cosine to the context, which `cosines` computes for all endings."""
+    return lambda examples: task.decode([cosines(_context(each), each.endings) for each in examples], None, examples)
+
+
+def tfidf_cosines(train: Sequence[ChoiceExample]) -> Callable[[str, Sequence[str]], np.ndarray]:
+    """The cosines of the TF-IDF features of endings with those of a context."""
     counter = vectorizer(num_grams=1)
     counter.fit([text for each in train for text in (_context(each), *each.endings)])
 
-    def predict(examples: Sequence[ChoiceExample]) -> list:
-        cosines = []
-        for each in examples:
-            found = counter.transform([_context(each), *each.endings])
-            cosines.append((found[1:] @ found[0].T).toarray()[:, 0])
-        return task.decode(cosines, None, examples)
+    def cosines(context: str, endings: Sequence[str]) -> np.ndarray:
+        found = counter.transform([context, *endings])
+        return (found[1:] @ found[0].T).toarray()[:, 0]
 
-    return predict
+    return cosines
 
 
 def _context(example: ChoiceExample) -> str:
     return f"{example.context} {example.beginning}".strip()
 
 
-def window_answers(train: Sequence[SpanExample]) -> Any:
+def window_answers(train: Sequence[SpanExample]) -> Predict:
     """Predicts spans with a sliding window of the median answer length: the best window has the most question words
     around it, rare and near ones weighing more, and none inside it."""
     passages = {each.passage for each in train}

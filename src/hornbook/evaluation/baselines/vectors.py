@@ -10,7 +10,7 @@ from hornbook.evaluation.baselines.tfidf import TOKEN
 from hornbook.interop.folder import load_folder
 from hornbook.interop.hub import model_folder
 from hornbook.tasks.records import Example, TextExample
-from hornbook.text.word_vectors import read_vectors
+from hornbook.text.word_vectors import forms_of, lookup, read_vectors
 
 Average = Callable[[Sequence[str]], np.ndarray]  # texts to rows
 
@@ -20,7 +20,7 @@ def averages(source: str | None, model: str | None, examples: Iterable[Example],
     The vectors come from the file `source` or, if it is None, from the token embeddings of `model`."""
     if source is not None:
         words = {word for each in examples for text in each.texts for word in text.split()}
-        forms = {form for word in words for each in (word, *TOKEN.findall(word)) for form in _forms(each)}
+        forms = {form for word in words for each in (word, *TOKEN.findall(word)) for form in forms_of(each)}
         vectors, width = read_vectors(Path(source), forms)
         if not vectors:
             raise ValueError(f"{source} has no vectors for the words in the data: check that its language is the same")
@@ -38,21 +38,12 @@ def averages(source: str | None, model: str | None, examples: Iterable[Example],
     return average
 
 
-def _forms(word: str) -> list[str]:
-    """The forms under which a word is looked up: as written, and in lower case."""
-    return [word, word.lower()]
-
-
-def _lookup(word: str, vectors: dict[str, np.ndarray]) -> np.ndarray | None:
-    return next((vectors[form] for form in _forms(word) if form in vectors), None)
-
-
 def _word_vectors(text: str, vectors: dict[str, np.ndarray]) -> list[np.ndarray | None]:
     """The vectors of a text's words; a word without a vector, such as "end.", is split at punctuation."""
     found = []
     for word in text.split():
-        whole = _lookup(word, vectors)
-        found += [whole] if whole is not None else [_lookup(each, vectors) for each in TOKEN.findall(word)]
+        whole = lookup(word, vectors)
+        found += [whole] if whole is not None else [lookup(each, vectors) for each in TOKEN.findall(word)]
     return found
 
 

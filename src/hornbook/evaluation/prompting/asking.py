@@ -1,12 +1,11 @@
 """Querying a model: choices by their likelihood, generated answers, and the likelihood of the right answer.
 
 asker = Asker(task, hornbook.load("runs/gpt"))
-asker.ask(items, prompts, 0, print)         # a reply per item
+asker.ask(items, prompts, 0, print)         # an answer per item
 """
 
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -23,14 +22,6 @@ from hornbook.text.sentences import split_sentences
 Progress = Callable[[int], None]  # receives the number of answered questions
 NUM_TOGETHER = 256  # questions per call of the model
 WORD = re.compile(r"[^\W_]+(?:['’-][^\W_]+)*")
-
-
-@dataclass(frozen=True)
-class Reply:
-    """The answer to a question, and further values to record in the predictions."""
-
-    answered: Answered
-    about: dict[str, Any] = field(default_factory=dict)
 
 
 class Asker:
@@ -51,36 +42,36 @@ class Asker:
         encoded = iter(self.model.tokenizer.encode_batch([text for its in texts for text in its]))
         return [max(generated, *(len(next(encoded).ids) for _ in its)) for its in texts]
 
-    def ask(self, items: Sequence[Item], prompts: Sequence[Prompt], seed: int, progress: Progress) -> list[Reply]:
-        """A reply for each item, given its prompt."""
-        found: list[Reply] = []
+    def ask(self, items: Sequence[Item], prompts: Sequence[Prompt], seed: int, progress: Progress) -> list[Answered]:
+        """The answer to each item, given its prompt."""
+        found: list[Answered] = []
         for start in range(0, len(items), NUM_TOGETHER):
             chunk = slice(start, start + NUM_TOGETHER)
             found += self._ask(items[chunk], [prompt.text for prompt in prompts[chunk]], seed)
             progress(len(found))
         return found
 
-    def _ask(self, items: Sequence[Item], prompts: list[str], seed: int) -> list[Reply]:
+    def _ask(self, items: Sequence[Item], prompts: list[str], seed: int) -> list[Answered]:
         if "choice" in self.task.needs:
             return self._choose(items, prompts)
         texts = self._generate(prompts, seed) if "text" in self.task.needs else [""] * len(items)
         scored = self._score_answers(items, prompts) if "likelihood" in self.task.needs else [None] * len(items)
         return [self._reply(*each) for each in zip(items, texts, scored, strict=True)]
 
-    def _reply(self, item: Item, text: str, scored: Continuation | None) -> Reply:
+    def _reply(self, item: Item, text: str, scored: Continuation | None) -> Answered:
         about: dict[str, Any] = {"generated": text} if "text" in self.task.needs else {}
         answers, keep = item.answers, self.task.writing.keep
         if keep == "word":  # an uncased vocabulary, such as GPT-1's, generates no capitals
             answers = tuple(map(self.model.tokenizer.normalise, answers))
         if scored is None:
-            return Reply(Answered(answers, extract_answer(text, keep)), about)
+            return Answered(answers, extract_answer(text, keep), about=about)
         about["log_probability"] = scored.total
         per_token = (tuple(scored.log_probabilities.tolist()), tuple(scored.is_likeliest.tolist()))
-        return Reply(Answered(answers, extract_answer(text, keep), *per_token), about)
+        return Answered(answers, extract_answer(text, keep), *per_token, about)
 
     # ---- choices
 
-    def _choose(self, items: Sequence[Item], prompts: list[str]) -> list[Reply]:
+    def _choose(self, items: Sequence[Item], prompts: list[str]) -> list[Answered]:
         texts = [[answer(self.task, choice) for choice in item.choices] for item in items]
         pairs = [(prompt, text) for prompt, its in zip(prompts, texts, strict=True) for text in its]
         found = iter(self.model.continuations(pairs))
@@ -90,7 +81,7 @@ class Asker:
         for item, its in zip(items, texts, strict=True):
             scores = np.array([self._normalised(next(found), text) for text in its])
             about = {"choices": list(item.choices), "scores": scores.tolist()}
-            replies.append(Reply(Answered(item.answers, item.choices[int(scores.argmax())]), about))
+            replies.append(Answered(item.answers, item.choices[int(scores.argmax())], about=about))
         return replies
 
     def _normalised(self, found: Continuation, text: str) -> float:

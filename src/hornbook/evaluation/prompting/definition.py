@@ -7,7 +7,6 @@ task.measures
 
 import difflib
 import re
-import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,6 +14,7 @@ from typing import Literal
 
 from hornbook.config import Typed, from_dict, setting
 from hornbook.evaluation.prompting.measures import MEASURES
+from hornbook.files import read_toml
 
 SHIPPED = Path(__file__).parent / "tasks"
 FIELD = re.compile(r"\{\{|\}\}|\{([^{}\n]+)\}")  # doubled braces are literal braces
@@ -86,11 +86,6 @@ class Writing(Typed):
     stop: tuple[str, ...] = setting((), "strings before which the answer ends")
     keep: Keep = setting("all", "part of the generated text that is the answer")
     stop_words: bool = setting(True, "false: the answer must start with a letter and not with a stop word")
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.max_tokens < 1:
-            raise ValueError(f"writing.max_tokens must be at least 1, not {self.max_tokens}")
 
     @property
     def draws(self) -> bool:
@@ -193,10 +188,7 @@ def read_task(name: str | Path) -> TextTask:
             raise ValueError(f"there is no file {name}: check the path, or use a shipped task (--list)")
         near = difflib.get_close_matches(str(name), shipped(), n=2, cutoff=0.4) or shipped()
         raise ValueError(f"there is no task '{name}': give a .toml file, or a shipped one: {' or '.join(near)}")
-    try:
-        values = tomllib.loads(path.read_text(encoding="utf-8"))
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise ValueError(f"{path} is not valid TOML: {error}") from None
+    values = read_toml(path)
     try:
         return from_dict(TextTask, {"name": path.stem, **values})
     except (ValueError, TypeError, AttributeError) as error:

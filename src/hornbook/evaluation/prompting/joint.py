@@ -10,7 +10,6 @@ documents(joint, tokenizer, context=1024, learns="answer").train      # Features
     examples = 5000                  # number of examples; by default all
 """
 
-import tomllib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,6 +21,7 @@ from hornbook.config import Typed, from_dict, setting
 from hornbook.evaluation.prompting.definition import TextTask, read_task
 from hornbook.evaluation.prompting.prompts import PromptWriter, answer, check_templates, drawable
 from hornbook.evaluation.prompting.sources import Item, Log, read_items
+from hornbook.files import read_toml
 from hornbook.tasks.features import Features
 from hornbook.text.tokenizer import Tokenizer
 from hornbook.train.randomness import seed_of
@@ -42,8 +42,6 @@ class JointTask(Typed):
         super().__post_init__()
         if not self.task or not self.data:
             raise ValueError("an entry of [[tasks]] lacks its task or its data: give both")
-        if self.examples is not None and self.examples < 2:
-            raise ValueError(f"examples of {self.task} must be at least 2, not {self.examples}")
 
 
 @dataclass(frozen=True)
@@ -72,11 +70,9 @@ def read_joint(path: str | Path) -> Joint:
         raise ValueError(f"{path} does not exist: check the spelling of --data")
     if not path.is_file() or path.suffix != ".toml":
         raise ValueError(f"{path} is not a .toml file: --task text needs one that lists tasks and their data")
+    values = read_toml(path)
     try:
-        values = tomllib.loads(path.read_text(encoding="utf-8"))
         return from_dict(Joint, values | {"folder": str(path.resolve().parent)})
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise ValueError(f"{path} is not valid TOML: {error}") from None
     except (ValueError, TypeError, AttributeError) as error:
         raise ValueError(f"{path}: {error}") from None
 

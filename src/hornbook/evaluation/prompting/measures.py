@@ -7,8 +7,8 @@ All are in percent except BLEU, which is in BLEU points, and perplexity.
 import math
 import string
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Literal
+from dataclasses import dataclass, field
+from typing import Any, Literal
 
 import numpy as np
 
@@ -28,6 +28,7 @@ class Answered:
     text: str = ""  # the choice, or the generated text
     log_probabilities: tuple[float, ...] = ()  # of the tokens of the right answer
     is_likeliest: tuple[bool, ...] = ()  # whether each of them is the likeliest token
+    about: dict[str, Any] = field(default_factory=dict)  # further values to record in the predictions
 
 
 Rows = Callable[[Sequence[Answered]], np.ndarray]

@@ -1,11 +1,11 @@
 """Scores a model on a task as text, by number of in-context examples.
 
 OUT/run.json                        the request (model, data, shots, seeds), the task, and fingerprints of the data
-OUT/predictions/PIECE.jsonl         a finished piece: one line per question with its prompt, answer and statistics
-OUT/scores.json                     scores with intervals of all finished pieces
+OUT/predictions/RUN.jsonl           a finished run: one line per question with its prompt, answer and statistics
+OUT/scores.json                     scores with intervals of all finished runs
 OUT/report.html, score-by-shots.png
 
-A piece is one template, one number of examples and one seed. A finished piece is not run again.
+A run is one template with one number of examples and one seed. A finished run is not repeated.
 """
 
 import dataclasses
@@ -19,14 +19,14 @@ from typing import Any
 import numpy as np
 
 from hornbook.config import from_dict, setting, to_dict
-from hornbook.evaluation.prompting.asking import Asker, Reply
+from hornbook.evaluation.prompting.asking import Asker
 from hornbook.evaluation.prompting.baselines import read_dictionary
 from hornbook.evaluation.prompting.definition import AS_WRITTEN, Normalise, TextTask, read_task
-from hornbook.evaluation.prompting.measures import MEASURES
+from hornbook.evaluation.prompting.measures import MEASURES, Answered
 from hornbook.evaluation.prompting.prompts import Prompt, PromptWriter, check_templates, drawn, pool_for
 from hornbook.evaluation.prompting.scores import PREDICTIONS, write_scores
 from hornbook.evaluation.prompting.sources import Item, Splits, read_items
-from hornbook.files import replacing, sha256
+from hornbook.files import sha256, write_text
 from hornbook.inference.decoder import DecoderModel
 from hornbook.inference.opening import load
 from hornbook.inference.sampling import Sampling
@@ -40,7 +40,7 @@ from hornbook.report.page import write_report
 from hornbook.train.randomness import seed_of
 
 Log = Callable[[str], None]
-OnProgress = Callable[[int, int, str], None]  # answered questions, their total, and the current piece
+OnProgress = Callable[[int, int, str], None]  # answered questions, their total, and the current run
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,7 @@ class PromptRequest(RunRequest):
 
 
 @dataclass(frozen=True)
-class Piece:
+class PromptRun:
     variant: str
     shots: int
     seed: int
@@ -129,13 +129,13 @@ def prompt(
         task_changes = changed_values(recorded_task, to_dict(defined), "task.")
         folder.refuse([*other_options(before, {"limit": limit}), *task_changes])
         _refuse_other_inputs(folder, run["inputs"], inputs, request)
-    pieces = pieces_of(defined, shots, request.seeds)
+    runs = runs_of(defined, shots, request.seeds)
     loaded = open_gpt(model, device)
     folder.write_record(request.to_dict(), inputs, defined)
     try:
-        _run_pieces(pieces, out, Asker(defined, loaded), pool, test, on_progress, log)
+        _answer_all(runs, out, Asker(defined, loaded), pool, test, on_progress, log)
     finally:  # also when the run is stopped
-        found = write_scores(out, request, defined, pieces, Splits(splits.train, test))
+        found = write_scores(out, request, defined, runs, Splits(splits.train, test))
         write_report(out)
     return found
 
@@ -194,23 +194,23 @@ def open_gpt(model: str | Path, device: str = "auto") -> DecoderModel:
     return loaded
 
 
-def pieces_of(task: TextTask, shots: Sequence[int], seeds: int) -> list[Piece]:
-    """All pieces of a run. Without in-context examples there is one seed only, unless the answers are sampled."""
+def runs_of(task: TextTask, shots: Sequence[int], seeds: int) -> list[PromptRun]:
+    """All runs. Without in-context examples there is one seed only, unless the answers are sampled."""
     return [
-        Piece(variant, num, seed)
+        PromptRun(variant, num, seed)
         for num in shots
         for variant in task.templates
         for seed in range(seeds if num or task.draws_answers else 1)
     ]
 
 
-def description_of(piece: Piece) -> str:
-    variant = "" if piece.variant == AS_WRITTEN else f", {piece.variant}"
-    return f"{piece.shots} shots, seed {piece.seed}{variant}"
+def description_of(run: PromptRun) -> str:
+    variant = "" if run.variant == AS_WRITTEN else f", {run.variant}"
+    return f"{run.shots} shots, seed {run.seed}{variant}"
 
 
-def _run_pieces(
-    pieces: list[Piece],
+def _answer_all(
+    runs: list[PromptRun],
     out: Path,
     asker: Asker,
     pool: list[Item],
@@ -218,55 +218,43 @@ def _run_pieces(
     on_progress: OnProgress | None,
     log: Log,
 ) -> None:
-    left = [piece for piece in pieces if not piece.file(out).exists()]
-    if len(left) < len(pieces):
-        log(f"{len(pieces) - len(left)} of {len(pieces)} pieces are already finished")
-    for number, piece in enumerate(left):
+    """Writes the predictions of the runs that are not finished yet."""
+    task, tokenizer, context = asker.task, asker.model.tokenizer, asker.model.model.config.max_positions
+    left = [run for run in runs if not run.file(out).exists()]
+    if len(left) < len(runs):
+        log(f"{len(runs) - len(left)} of {len(runs)} runs are already finished")
+    for number, run in enumerate(left):
 
-        def show(done: int, number: int = number, piece: Piece = piece) -> None:
+        def show(done: int, number: int = number, run: PromptRun = run) -> None:
             if on_progress is not None:
-                on_progress(number * len(test) + done, len(left) * len(test), description_of(piece))
+                on_progress(number * len(test) + done, len(left) * len(test), description_of(run))
 
-        _run_piece(piece, out, asker, pool, test, show, log)
-
-
-def _run_piece(
-    piece: Piece,
-    out: Path,
-    asker: Asker,
-    pool: list[Item],
-    test: list[Item],
-    progress: Callable[[int], None],
-    log: Log,
-) -> None:
-    task, model = asker.task, asker.model
-    writer = PromptWriter(task, task.templates[piece.variant], model.tokenizer, model.model.config.max_positions)
-    shots = [[pool[i] for i in drawn(task, len(pool), piece.shots, piece.seed, number)] for number in range(len(test))]
-    progress(0)
-    prompts = writer.write(test, shots, asker.answer_lengths(test))
-    _warn(piece, prompts, writer.context, log)
-    replies = asker.ask(test, prompts, piece.seed, progress)
-    lines = _lines(task, test, prompts, replies)
-    with replacing(piece.file(out)) as temporary:
-        temporary.write_text("".join(f"{json.dumps(line, ensure_ascii=False)}\n" for line in lines), encoding="utf-8")
+        shots = [[pool[i] for i in drawn(task, len(pool), run.shots, run.seed, item)] for item in range(len(test))]
+        show(0)
+        writer = PromptWriter(task, task.templates[run.variant], tokenizer, context)
+        prompts = writer.write(test, shots, asker.answer_lengths(test))
+        _warn(run, prompts, context, log)
+        replies = asker.ask(test, prompts, run.seed, show)
+        lines = [json.dumps(line, ensure_ascii=False) for line in _lines(task, test, prompts, replies)]
+        write_text(run.file(out), "".join(f"{line}\n" for line in lines))
 
 
-def _warn(piece: Piece, prompts: list[Prompt], context: int, log: Log) -> None:
+def _warn(run: PromptRun, prompts: list[Prompt], context: int, log: Log) -> None:
     nums = [prompt.num_examples for prompt in prompts]
-    if num_short := sum(num < piece.shots for num in nums):
+    if num_short := sum(num < run.shots for num in nums):
         log(
-            f"warning: {description_of(piece)}: the examples do not fit the context of {context:,} tokens for "
+            f"warning: {description_of(run)}: the examples do not fit the context of {context:,} tokens for "
             f"{num_short:,} of {len(nums):,} questions; {np.mean(nums):.3g} were shown on average, at least {min(nums)}"
         )
     if num_cut := sum(prompt.is_cut for prompt in prompts):
         log(
-            f"warning: {description_of(piece)}: {num_cut:,} of {len(nums):,} questions exceed the context and were "
+            f"warning: {description_of(run)}: {num_cut:,} of {len(nums):,} questions exceed the context and were "
             "truncated"
         )
 
 
-def _lines(task: TextTask, items: list[Item], prompts: list[Prompt], replies: list[Reply]) -> list[dict[str, Any]]:
-    rows = {name: MEASURES[name].rows([reply.answered for reply in replies]).tolist() for name in task.measures}
+def _lines(task: TextTask, items: list[Item], prompts: list[Prompt], replies: list[Answered]) -> list[dict[str, Any]]:
+    rows = {name: MEASURES[name].rows(replies).tolist() for name in task.measures}
     return [
         {
             "key": item.key,
@@ -274,7 +262,7 @@ def _lines(task: TextTask, items: list[Item], prompts: list[Prompt], replies: li
             "examples": prompt.num_examples,
             "cut": prompt.is_cut,
             "answers": list(item.answers),
-            "answer": reply.answered.text,
+            "answer": reply.text,
             **reply.about,
             "statistics": {name: rows[name][number] for name in task.measures},
         }

@@ -1,4 +1,4 @@
-"""Writes `scores.json` from the predictions of finished pieces: scores with intervals by template and number of
+"""Writes `scores.json` from the predictions of finished runs: scores with intervals by template and number of
 examples, and baselines."""
 
 from collections import Counter
@@ -19,9 +19,9 @@ from hornbook.metrics.bootstrap import crossed_intervals
 from hornbook.tasks.kinds.choice import ENOUGH_CHOICES
 
 if TYPE_CHECKING:
-    from hornbook.evaluation.prompting.run import Piece, PromptRequest
+    from hornbook.evaluation.prompting.run import PromptRequest, PromptRun
 
-PREDICTIONS = "predictions"  # the folder of prediction files, one per piece
+PREDICTIONS = "predictions"  # the folder of prediction files, one per run
 KIND = "prompt"  # the `kind` field of the file
 INTERVAL = "95% intervals by bootstrap over questions and seeds"
 ALMOST_ALL = 0.95  # share of equal answers from which the model is considered to ignore the question
@@ -29,14 +29,14 @@ Statistics = dict[str, np.ndarray]  # for each measure, one row per question
 
 
 def write_scores(
-    out: Path, request: "PromptRequest", task: TextTask, pieces: Sequence["Piece"], splits: Splits
+    out: Path, request: "PromptRequest", task: TextTask, runs: Sequence["PromptRun"], splits: Splits
 ) -> dict[str, Any]:
-    """Writes and returns the scores of all finished pieces."""
-    done = [piece for piece in pieces if piece.file(out).exists()]
-    groups = dict.fromkeys((piece.variant, piece.shots) for piece in done)
+    """Writes and returns the scores of all finished runs."""
+    done = [run for run in runs if run.file(out).exists()]
+    groups = dict.fromkeys((run.variant, run.shots) for run in done)
     with refusing_damage(out / PREDICTIONS, "remove the folder and resume"):
         points = [
-            _point(out, task, [piece for piece in done if (piece.variant, piece.shots) == group], len(splits.test))
+            _point(out, task, [run for run in done if (run.variant, run.shots) == group], len(splits.test))
             for group in groups
         ]
     found = {
@@ -49,7 +49,7 @@ def write_scores(
         "measures": {name: _described(task, name) for name in task.measures},
         "interval": INTERVAL,
         "questions": len(splits.test),
-        "pieces": len(pieces),
+        "pieces": len(runs),
         "done": len(done),
         "points": points,
         "majority": majority(splits.test) if task.choices.is_given else None,
@@ -69,20 +69,20 @@ def _described(task: TextTask, name: str) -> dict[str, Any]:
     return {"words": description, "share": measure.is_share, "higher_is_better": measure.is_better_high}
 
 
-def _point(out: Path, task: TextTask, pieces: Sequence["Piece"], num_questions: int) -> dict[str, Any]:
+def _point(out: Path, task: TextTask, runs: Sequence["PromptRun"], num_questions: int) -> dict[str, Any]:
     """The scores over all seeds of one template and one number of examples."""
-    several = [_predictions(piece.file(out), num_questions) for piece in pieces]
+    several = [_predictions(run.file(out), num_questions) for run in runs]
     lines = [line for its in several for line in its]
     statistics = [
         {name: np.array([line["statistics"][name] for line in its]) for name in task.measures} for its in several
     ]
     nums = [line["examples"] for line in lines]
     return {
-        "variant": pieces[0].variant,
-        "shots": pieces[0].shots,
-        "seeds": [piece.seed for piece in pieces],
+        "variant": runs[0].variant,
+        "shots": runs[0].shots,
+        "seeds": [run.seed for run in runs],
         "scores": scored(statistics),
-        "shown": {"mean": float(np.mean(nums)), "fewest": min(nums), "whole": nums.count(pieces[0].shots)},
+        "shown": {"mean": float(np.mean(nums)), "fewest": min(nums), "whole": nums.count(runs[0].shots)},
         "cut": sum(line["cut"] for line in lines),
         "asked": len(lines),
         "degenerate": degenerate(several) if task.choices.is_given else None,

@@ -116,21 +116,15 @@ def _labelled(task: TextTask, key: str, fields: dict[str, str], answers: tuple[s
 
 def _patterns(source: Source) -> dict[str, tuple[str, ...]]:
     """File name patterns of each split."""
-    by_layout = {"columns": _table_patterns(), "coqa": CONVERSATIONS, "lambada": LAMBADA, "parallel": _parallel(source)}
-    default = by_layout[source.layout]
+    if source.layout == "columns":
+        own = own_patterns()
+        default = {"train": tuple(own["train"]), "test": (*own["test"], *own["dev"])}
+    elif source.layout == "parallel":
+        suffix = source.languages[0]
+        default = {"train": (f"train*.{suffix}",), "test": (f"test*.{suffix}", f"dev*.{suffix}")}
+    else:
+        default = CONVERSATIONS if source.layout == "coqa" else LAMBADA
     return {"train": source.train or default["train"], "test": source.test or default["test"]}
-
-
-def _table_patterns() -> dict[str, tuple[str, ...]]:
-    patterns = own_patterns()
-    return {"train": tuple(patterns["train"]), "test": (*patterns["test"], *patterns["dev"])}
-
-
-def _parallel(source: Source) -> dict[str, tuple[str, ...]]:
-    if not source.languages:
-        return {"train": (), "test": ()}
-    suffix = source.languages[0]
-    return {"train": (f"train*.{suffix}",), "test": (f"test*.{suffix}", f"dev*.{suffix}")}
 
 
 def _from_files(task: TextTask, path: Path, log: Log) -> list[list[Item]]:

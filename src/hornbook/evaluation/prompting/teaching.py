@@ -11,6 +11,7 @@ import dataclasses
 import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,19 +19,17 @@ from hornbook import config as configuration
 from hornbook.config import Typed, setting
 from hornbook.evaluation.prompting.joint import Documents, Learns, documents, read_joint
 from hornbook.evaluation.prompting.sources import Log
-from hornbook.interop.folder import load_folder, load_weights, read_weights, save_model
+from hornbook.interop.folder import load_folder
 from hornbook.interop.hub import model_folder
 from hornbook.lifecycle.locking import locks_out
 from hornbook.lifecycle.requests import RunRequest
 from hornbook.lifecycle.resuming import other_request
 from hornbook.lifecycle.run_folder import RunFolder
-from hornbook.models.flops import model_flops_per_token, shape_of
 from hornbook.models.gpt import Gpt
 from hornbook.objectives.clm import ClmObjective
-from hornbook.runs.finetuning.batches import TaskBatches
+from hornbook.runs.finetuning.job import checkpoint_io
 from hornbook.runs.finetuning.settings import MAX_LR, rounded, width_factor
-from hornbook.runs.finetuning.steps import with_steps
-from hornbook.tasks.features import Features
+from hornbook.runs.finetuning.steps import TaskBatches, planned_flops, with_steps
 from hornbook.text.tokenizer import Tokenizer
 from hornbook.train.device import Runtime, decide, prepare, torch_settings_restored
 from hornbook.train.loop import Job, LoopSettings, Outcome, Status, train
@@ -141,7 +140,7 @@ def finetune_text(
     else:
         folder.refuse_other_input(f"the data of {data}", run["inputs"]["data"]["fingerprint"], fingerprint)
         before = run["runtime"]["threads"], run["runtime"]["compiles"]
-    runtime = decide(settings.runtime, _planned_flops(trained, settings, found.train), *before)
+    runtime = decide(settings.runtime, planned_flops(trained, found.train, settings.epochs, 1.0, "clm"), *before)
     prepare(runtime)
     log(f"{sum(p.numel() for p in trained.parameters()):,} parameters; {runtime.reason}")
     if run is None:
@@ -182,12 +181,6 @@ def settings_in(run: dict[str, Any]) -> TextSettings:
     return configuration.from_dict(TextSettings, run["settings"])
 
 
-def _planned_flops(model: Gpt, settings: TextSettings, features: Features) -> float:
-    num_tokens = sum(map(len, features.ids))
-    shape = shape_of(model.config, num_tokens / len(features.ids), 1.0, "clm")
-    return num_tokens * model_flops_per_token(shape) * settings.epochs
-
-
 def _job(model: Gpt, tokenizer: Tokenizer, found: Documents, settings: TextSettings, runtime: Runtime) -> Job:
     objective = ClmObjective()
     if runtime.compiles:
@@ -197,15 +190,6 @@ def _job(model: Gpt, tokenizer: Tokenizer, found: Documents, settings: TextSetti
     units = range(found.held_out.num_units)
     held_out = [found.held_out.batch(units[i : i + UNITS_TOGETHER]) for i in units[::UNITS_TOGETHER]]
 
-    def save(folder: Path) -> None:
-        tokenizer.save(folder, model.config.max_positions, model.config.num_segments)
-        save_model(folder, model)
-
-    def load(folder: Path) -> None:
-        load_weights(model, read_weights(folder), folder)
-
-    def check(micro_tokens: int) -> dict[str, float]:
-        return validate(module, held_out, runtime, micro_tokens)
-
     batches = TaskBatches(found.train, settings.batch_size, settings.runtime.seed)
-    return Job(module, batches, check, save, load)
+    save, load = checkpoint_io(model, tokenizer, model)
+    return Job(module, batches, partial(validate, module, held_out, runtime), save, load)

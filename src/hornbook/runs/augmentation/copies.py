@@ -19,8 +19,8 @@ from hornbook.inference.encoder import EncoderModel
 from hornbook.inference.opening import load
 from hornbook.runs.augmentation.filling import WordFilling
 from hornbook.runs.augmentation.nearest import NearestWords
-from hornbook.runs.augmentation.settings import AugmentationSettings
 from hornbook.runs.augmentation.words import Word, in_case_of, replaceable
+from hornbook.runs.finetuning.settings import AugmentationSettings
 from hornbook.tasks.changes import Changeable, Replacement, spliced
 from hornbook.tasks.records import Example, TextExample
 from hornbook.train.randomness import seed_of

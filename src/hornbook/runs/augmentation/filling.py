@@ -11,8 +11,9 @@ import torch
 
 from hornbook.batch import pack
 from hornbook.inference.encoder import EncoderModel
-from hornbook.inference.loaded import grouped
+from hornbook.inference.loaded import BATCH_TOKENS
 from hornbook.runs.augmentation.words import Word
+from hornbook.tasks.running import grouped
 from hornbook.text.tokenizer import Tokenizer
 
 
@@ -46,7 +47,7 @@ class WordFilling:
         found: list[dict[int, tuple[str, ...]]] = [{} for _ in texts]
         lengths = [len(each.ids) for each in masked]
         order = sorted(range(len(masked)), key=lengths.__getitem__)
-        for group in grouped(order, lengths):
+        for group in grouped(order, lengths, BATCH_TOKENS):
             some = [masked[i] for i in group]
             for each, tokens in zip(some, self._likeliest(some), strict=True):
                 text, word = each.owner

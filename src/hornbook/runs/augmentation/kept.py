@@ -11,11 +11,11 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from hornbook.files import read_json, sha256, write_json
+from hornbook.files import read_json, refusing_damage, sha256, write_json
 from hornbook.inference.encoder import filler_folder
 from hornbook.runs.augmentation.copies import CHUNK
-from hornbook.runs.augmentation.settings import AugmentationSettings
 from hornbook.runs.distillation.teacher import weights_fingerprint
+from hornbook.runs.finetuning.settings import AugmentationSettings
 from hornbook.tasks.records import Example
 
 MADE_FROM, LINES = "augmented.json", "augmented.jsonl"
@@ -65,11 +65,6 @@ class KeptCopies:
                 if line.endswith(b"\n"):
                     ends.append(ends[-1] + len(line))
             done = len(ends) - 1
-            if done > self.num_examples:
-                raise ValueError(
-                    f"{self.lines} holds copies of {done} examples and there are {self.num_examples}: remove it and "
-                    f"{MADE_FROM} to make the copies again"
-                )
             done = done if done >= self.num_examples else done // CHUNK * CHUNK
             file.truncate(ends[done])
         return done
@@ -91,7 +86,8 @@ class KeptCopies:
 
     def read(self, examples: Sequence[Example]) -> list[Example]:
         """The copies of all examples, in their order."""
-        with open(self.lines, encoding="utf-8") as file:
+        repair = f"remove it and {MADE_FROM} to make the copies again"
+        with refusing_damage(self.lines, repair), open(self.lines, encoding="utf-8") as file:
             return [
                 example.copy(changed)
                 for example, line in zip(examples, file, strict=True)

@@ -10,7 +10,7 @@ import numpy as np
 
 from hornbook.inference.encoder import EncoderModel
 from hornbook.runs.augmentation.filling import whole_words
-from hornbook.text.word_vectors import read_vectors
+from hornbook.text.word_vectors import lookup, read_vectors
 
 MAX_WORDS = 100_000  # read from a file, which lists frequent words first; as published
 QUERY_BATCH = 128
@@ -29,7 +29,7 @@ class NearestWords:
     def from_file(cls, file: Path) -> "NearestWords":
         """Vectors from a text file. A query word is looked up as written, then in lower case."""
         vectors, _ = read_vectors(file, None, MAX_WORDS)
-        return cls(list(vectors), np.stack(list(vectors.values())), lambda word: _lookup(word, vectors))
+        return cls(list(vectors), np.stack(list(vectors.values())), lambda word: lookup(word, vectors))
 
     @classmethod
     def from_model(cls, opened: EncoderModel) -> "NearestWords":
@@ -66,10 +66,6 @@ class NearestWords:
         indices = indices[np.lexsort((indices, -cosines_V[indices]))]
         others = (self.words[i] for i in indices)
         return tuple(other for other in others if other.lower() != word.lower())[:number]
-
-
-def _lookup(word: str, vectors: dict[str, np.ndarray]) -> np.ndarray | None:
-    return vectors.get(word, vectors.get(word.lower()))
 
 
 def _normalised(vectors: np.ndarray) -> np.ndarray:

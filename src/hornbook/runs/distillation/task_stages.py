@@ -4,31 +4,22 @@ RUN/stages/1/ ...    an earlier stage: its settings, checkpoints and metrics; th
                      weights
 """
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
-
-import torch
-from torch import Tensor
 
 from hornbook import config as configuration
 from hornbook.files import write_json
-from hornbook.interop.folder import load_weights, read_weights, save_model
-from hornbook.models.pair import DistillationPair
 from hornbook.models.transformer import Transformer
-from hornbook.objectives.distillation.kept_teacher import KeptTeacher
 from hornbook.objectives.distillation.matching import Recipe
 from hornbook.objectives.distillation.objective import pair_for
 from hornbook.objectives.distillation.task_objective import TaskDistillation
 from hornbook.report.run import STAGE_FILE, STAGES
-from hornbook.runs.distillation.expected_time import Stage
-from hornbook.runs.distillation.projections import load_projections, read_projections, save_projections
+from hornbook.report.wording import duration
+from hornbook.runs.distillation.projections import read_projections
 from hornbook.runs.distillation.teacher import Teacher, refuse_other_vocabulary
-from hornbook.runs.finetuning.batches import TaskBatches
 from hornbook.runs.finetuning.inputs import Inputs, Log
-from hornbook.runs.finetuning.layers import freeze, keeps_head, rates, with_head
-from hornbook.runs.finetuning.objective import label_objective
-from hornbook.runs.finetuning.settings import LayerSettings, TaskDistillationSettings
+from hornbook.runs.finetuning.settings import TaskDistillationSettings
 from hornbook.runs.finetuning.steps import is_trained, log_where_it_resumes, with_steps
 from hornbook.tasks.datasets import known
 from hornbook.tasks.objective import TaskObjective
@@ -36,29 +27,19 @@ from hornbook.tasks.saved import load_task
 from hornbook.train.checkpoint import Checkpoints
 from hornbook.train.device import Runtime
 from hornbook.train.loop import Job, Outcome, Status, train
-from hornbook.train.objective import TrainingModule
-from hornbook.train.randomness import seed_of
+from hornbook.train.pace import FORWARD_SHARE, LONG_RUN, seconds_per_step
 from hornbook.train.signals import Signals
-from hornbook.train.validation import validate
+
+NUM_TIMED, MOST_SECONDS = 4, 10.0  # steps timed per stage, and the limit on their total time
 
 
-def with_teacher(
-    student: Transformer,
-    own: TaskObjective,
-    recipe: Recipe,
-    teacher: Teacher,
-    seed: int,
-    kept: KeptTeacher | None,
-    projections: Mapping[str, Tensor] | None = None,
-) -> tuple[DistillationPair, TaskDistillation]:
-    """The student paired with its teacher, and the objective of a recipe. `own` is the loss on the labels. Teacher
-    outputs that are cached are read from `kept`. `projections` learned earlier, on plain text or in an earlier stage,
-    are reused if their shapes fit; the others are newly initialised."""
-    pair = pair_for(recipe, student, teacher.model)
-    pair.initialise_projections(torch.Generator().manual_seed(seed_of(seed, "projections")))
-    pair.adopt_projections(projections or {})
-    pair.to(next(student.parameters()).device)
-    return pair, TaskDistillation(own, own.output, recipe, student.config, teacher.model.config, kept)
+@dataclass(frozen=True)
+class Stage:
+    """A stage of a run: its folder, a job to time, and its settings including the number of steps."""
+
+    folder: Path
+    job: Job
+    settings: TaskDistillationSettings
 
 
 def with_projections(inputs: Inputs, folder: Path, teacher: Teacher, log: Log) -> Inputs:
@@ -76,17 +57,6 @@ def with_projections(inputs: Inputs, folder: Path, teacher: Teacher, log: Log) -
     if new := [term for term in needed if term not in fitting]:
         log(f"projections of {', '.join(new)} are newly initialised: the student has none that fit this teacher")
     return replace(inputs, projections=found)
-
-
-def student_rates(student: Transformer, settings: LayerSettings) -> Callable[[str], float] | None:
-    """A function from a parameter's name to its learning-rate multiplier, or None if all are 1. Projections, which only
-    training needs, get that of the head."""
-    share = rates(student, settings)
-    if share is None:
-        return None
-    return lambda name: (
-        settings.head_lr_ratio if name.startswith("projections.") else share(name.removeprefix("student."))
-    )
 
 
 def refuse_unfit_teacher(teacher: Teacher, inputs: Inputs) -> None:
@@ -137,49 +107,37 @@ def has_started_stage(out: Path) -> bool:
     return any(Checkpoints(folder).last() is not None for folder in (out / STAGES).glob("*"))
 
 
-def earlier_stages(
-    out: Path,
-    inputs: Inputs,
-    settings: TaskDistillationSettings,
-    runtime: Runtime,
-    teacher: Teacher,
-    kept: KeptTeacher | None,
-) -> list[Stage]:
-    """All stages except the last, as they would run from the weights in `inputs`."""
-    found = []
-    for number, recipe in enumerate(settings.objective.stages(is_task=True)[:-1], 1):
-        stage_settings = with_steps(settings.of_stage(number), inputs.train_features)
-        job, _ = _stage(inputs, stage_settings, recipe, teacher, kept, runtime)
-        found.append(Stage(out / STAGES / str(number), job, stage_settings))
-    return found
-
-
 def run_earlier_stages(
     out: Path,
     inputs: Inputs,
     settings: TaskDistillationSettings,
     runtime: Runtime,
-    teacher: Teacher,
-    kept: KeptTeacher | None,
+    build: Callable[..., tuple[Job, Transformer]],
     on_progress: Callable[[Status], None],
     log: Log,
 ) -> Inputs | Outcome:
-    """Runs or resumes all stages except the last. Returns the inputs of the last stage, or an `Outcome` if a stage was
-    stopped."""
-    stages = settings.objective.stages(is_task=True)
-    for number, recipe in enumerate(stages[:-1], 1):
-        folder = out / STAGES / str(number)
-        stage_settings = with_steps(settings.of_stage(number), inputs.train_features)
-        job, student = _stage(inputs, stage_settings, recipe, teacher, kept, runtime)
+    """Logs the expected time of all stages, then runs or resumes all except the last. `build` makes the job and the
+    student of a stage from its inputs, settings and index. Returns the inputs of the last stage, or an `Outcome` if a
+    stage was stopped."""
+    recipes = settings.objective.stages(is_task=True)
+    settings_of = [with_steps(settings.of_stage(i), inputs.train_features) for i in range(1, len(recipes))] + [settings]
+    folders = [out / STAGES / str(i) for i in range(1, len(recipes))] + [out]
+    stages = [
+        Stage(folder, build(inputs, each, stage=index)[0], each)
+        for index, (folder, each) in enumerate(zip(folders, settings_of, strict=True))
+    ]
+    _log_expected_time(stages, inputs, runtime, log)
+    for index, (folder, stage_settings) in enumerate(zip(folders[:-1], settings_of, strict=False)):
+        job, student = build(inputs, stage_settings, stage=index)
         if is_trained(folder, stage_settings):
             last = Checkpoints(folder).last()
             Checkpoints(folder).publish(last)  # the run may have been killed while it did
             job.load_model(last)
         else:
-            log(_stage_message(number, stages, stage_settings))
+            log(_stage_message(index + 1, recipes, stage_settings))
             log_where_it_resumes(folder, stage_settings, log)
             folder.mkdir(parents=True, exist_ok=True)
-            _write_about(folder, number, stages, stage_settings)
+            _write_about(folder, index + 1, recipes, stage_settings)
             with Signals() as signals:
                 outcome = train(folder, job, stage_settings.loop(), runtime, on_progress)
             if signals.stop:  # possibly during the last step, after which the stage counts as finished
@@ -187,8 +145,8 @@ def run_earlier_stages(
             if outcome.ended == "stopped":
                 return outcome
         inputs = inputs.initialised_from(student, {**inputs.projections, **job.model.projections.state_dict()})
-    if len(stages) > 1:
-        log(_stage_message(len(stages), stages, settings))
+    if len(recipes) > 1:
+        log(_stage_message(len(recipes), recipes, settings))
     return inputs
 
 
@@ -203,48 +161,24 @@ def _stage_message(number: int, stages: Sequence[Recipe], settings: TaskDistilla
     return f"stage {number} of {len(stages)}: {terms}, {epochs} at learning rate {settings.optimizer.lr:g}"
 
 
-def _stage(
-    inputs: Inputs,
-    settings: TaskDistillationSettings,
-    recipe: Recipe,
-    teacher: Teacher,
-    kept: KeptTeacher | None,
-    runtime: Runtime,
-) -> tuple[Job, Transformer]:
-    seed, output = settings.runtime.seed, inputs.saved.task.output
-    keeps = keeps_head(inputs.trained, output, settings.task)
-    student, new_parts = with_head(inputs.trained, output, seed, settings.layers.dropout, keeps)
-    freeze(student, settings.layers, new_parts)
-    student.to(runtime.device)
-    own = label_objective(inputs, settings)
-    pair, objective = with_teacher(student, own, recipe, teacher, seed, kept, inputs.projections)
-    if runtime.compiles:
-        pair.compile_parts()
-    module = TrainingModule(pair, objective)
-    features = inputs.dev_features
-    starts = range(0, features.num_units, settings.batch_size)
-    dev = [features.batch(range(first, min(first + settings.batch_size, features.num_units))) for first in starts]
-
-    def check(micro_tokens: int) -> dict[str, float]:
-        return validate(module, dev, runtime, micro_tokens)
-
-    save, load = checkpoint_io(inputs, student, pair)
-    batches = TaskBatches(inputs.train_features, settings.batch_size, seed)
-    return Job(module, batches, check, save, load, rate_of=student_rates(student, settings.layers)), student
+def _log_expected_time(stages: Sequence[Stage], inputs: Inputs, runtime: Runtime, log: Log) -> None:
+    seconds = [_expected_seconds(stage, inputs, runtime) for stage in stages]
+    numbered = [f"stage {number}: {duration(each)}" for number, each in enumerate(seconds, 1)]
+    log(f"expected time: about {duration(sum(seconds))}" + (f" ({', '.join(numbered)})" if len(stages) > 1 else ""))
+    if sum(seconds) < LONG_RUN:
+        return
+    if len(stages) > 1:
+        log(f"--recipe distilbert has one stage on a task, and takes about {duration(seconds[-1])}")
+    else:
+        log("fewer --epochs or a smaller student take less time")
 
 
-def checkpoint_io(
-    inputs: Inputs, model: Transformer, trained: torch.nn.Module
-) -> tuple[Callable[[Path], None], Callable[[Path], None]]:
-    """The functions that save and load a checkpoint: the model, its tokenizer, and a student's projections."""
-
-    def save(folder: Path) -> None:
-        inputs.tokenizer.save(folder, model.config.max_positions, model.config.num_segments)
-        save_projections(folder, trained)
-        save_model(folder, model)
-
-    def load(folder: Path) -> None:
-        load_weights(model, read_weights(folder), folder)
-        load_projections(folder, trained)
-
-    return save, load
+def _expected_seconds(stage: Stage, inputs: Inputs, runtime: Runtime) -> float:
+    """Seconds for the remaining steps and the validations between them."""
+    settings = stage.settings
+    num_left = settings.schedule.steps - (Checkpoints(stage.folder).last_step() or 0)
+    if num_left <= 0:
+        return 0.0
+    step_seconds = seconds_per_step(stage.job, settings.loop(), runtime, range(min(NUM_TIMED, num_left)), MOST_SECONDS)
+    validation_seconds = FORWARD_SHARE * step_seconds * inputs.dev_features.num_units / settings.batch_size
+    return num_left * (step_seconds + validation_seconds / settings.validation.every_steps)

@@ -10,8 +10,6 @@ from hornbook.lifecycle.run_folder import RunFolder
 from hornbook.models.transformer import Transformer
 from hornbook.text.tokenizer import Tokenizer
 
-BLOCK_BYTES = 1 << 20
-
 
 @dataclass(frozen=True)
 class Teacher:
@@ -56,8 +54,7 @@ def weights_fingerprint(folder: Path) -> str:
     digest = hashlib.sha256()
     for path in weights_files(folder):
         with path.open("rb") as file:
-            while block := file.read(BLOCK_BYTES):
-                digest.update(block)
+            hashlib.file_digest(file, lambda: digest)
     return digest.hexdigest()
 
 

@@ -8,9 +8,8 @@ result.predict(["a text", "another"])
 import dataclasses
 import itertools
 from collections.abc import Callable
-from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from torch import nn
 
@@ -32,7 +31,7 @@ from hornbook.runs.finetuning.record import (
     refuse_other_request,
     run_folder,
 )
-from hornbook.runs.finetuning.run import Result, run_once
+from hornbook.runs.finetuning.run import Finetuned, run_once
 from hornbook.runs.finetuning.settings import FinetuneSettings, settings_for
 from hornbook.runs.finetuning.steps import with_steps
 from hornbook.runs.finetuning.sweep import run_many
@@ -40,9 +39,6 @@ from hornbook.tasks.datasets import known
 from hornbook.text.tokenizer import Tokenizer
 from hornbook.train.device import torch_settings_restored
 from hornbook.train.loop import Outcome, Status
-
-if TYPE_CHECKING:
-    from hornbook.inference.predictor import Predictor
 
 
 class Stopped(RuntimeError):
@@ -53,25 +49,6 @@ class Stopped(RuntimeError):
             f"stopped at step {outcome.step:,} and saved in {out}: the same command with --resume continues"
         )
         self.outcome = outcome
-
-
-@dataclasses.dataclass(frozen=True)
-class Finetuned(Result):
-    """A finished run, ready to predict."""
-
-    @cached_property
-    def predictor(self) -> "Predictor":
-        from hornbook.inference.predictor import load_predictor
-
-        return load_predictor(self.out)
-
-    def predict(self, items: Any) -> Any:
-        """One prediction per text, pair, question or sentence, in input order; for a data frame, a data frame."""
-        return self.predictor.predict(items)
-
-    def evaluate(self, data: Any, **columns: str) -> dict:
-        """Official scores on other data with 95% intervals."""
-        return self.predictor.evaluate(data, **columns)
 
 
 @torch_settings_restored()
@@ -137,24 +114,10 @@ def finetune(
     task = task or (recorded_request(out).get("task") if resume else None) or "classification"
     out = _new_folder(task) if out is None else Path(out)
     path = str(Path(data).expanduser().resolve()) if isinstance(data, str | Path) else None
-    request = FinetuneRequest(
-        str(model),
-        task,
-        path,
-        text,
-        pair,
-        label,
-        epochs,
-        lr,
-        batch_size,
-        seed,
-        from_random,
-        strict,
-        None if teacher is None else teacher.name,
-        delimiter,
-        encoding,
-        overrides=overrides or {},
-    )
+    reading = {"text": text, "pair": pair, "label": label, "delimiter": delimiter, "encoding": encoding}
+    options = {"epochs": epochs, "lr": lr, "batch_size": batch_size, "seed": seed, "from_random": from_random}
+    options |= {"strict": strict, "teacher": None if teacher is None else teacher.name, "overrides": overrides or {}}
+    request = FinetuneRequest(str(model), task, path, **reading, **options)
     on_progress = on_progress or (lambda status: None)
     read_once: list[Inputs] = []
 
@@ -179,7 +142,7 @@ def finetune(
             result = run_once(out, request, open_with(request), on_progress, log, teacher)
     if isinstance(result, Outcome):
         raise Stopped(out, result)
-    return Finetuned(**vars(result))
+    return result
 
 
 def checked_inputs(

@@ -1,12 +1,56 @@
-"""Detects runs that learned nothing."""
+"""Scores a finished run on every labelled split, and detects runs that learned nothing."""
 
-from collections.abc import Mapping, Sequence
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
-from hornbook.tasks.evaluation import with_intervals
+from hornbook.files import write_json, write_text
+from hornbook.lifecycle.run_folder import SCORES
+from hornbook.runs.finetuning.inputs import Labelled
+from hornbook.tasks.evaluation import rows, with_intervals
 from hornbook.tasks.kind import TaskKind
 from hornbook.tasks.records import Example
+from hornbook.tasks.saved import save_task
+
+
+class SplitScores(NamedTuple):
+    task: TaskKind  # with the no-answer threshold that is best on dev
+    predictions: list  # on dev
+    parts: dict[str, dict[str, dict[str, float]]]  # scores with intervals, by split
+
+
+def score_splits(inputs: Labelled, predict: Callable[[str, list[Example]], list]) -> SplitScores:
+    """The scores of the predictions for every split that has labels. `predict` takes the name of a split as well as
+    its examples."""
+    dev, found = inputs.dev, predict("dev", inputs.dev)
+    task = inputs.saved.task.tuned(dev, found)
+    predictions = task.thresholded(found)
+    parts = {"dev": with_intervals(task, dev, predictions)}
+    if inputs.threshold_part:
+        on_train = task.tuned(inputs.threshold_part, predict("a part of train", inputs.threshold_part))
+        name = "dev, threshold chosen on a part of train"
+        parts[name] = with_intervals(on_train, dev, on_train.thresholded(predictions))
+    for name, examples in inputs.other_splits().items():
+        parts[name] = with_intervals(task, examples, task.thresholded(predict(name, examples)))
+    return SplitScores(task, predictions, parts)
+
+
+def write_predictions(out: Path, inputs: Labelled, scored: SplitScores, longest: int | None = None) -> None:
+    """Writes `task.json` and `predictions-dev.jsonl`. `longest` is the maximum sequence length of a model."""
+    save_task(out, replace(inputs.saved, task=scored.task, longest=longest))
+    lines = [json.dumps(row, ensure_ascii=False) for row in rows(scored.task, inputs.dev, scored.predictions)]
+    write_text(out / "predictions-dev.jsonl", "\n".join(lines) + "\n")
+
+
+def write_scores(out: Path, inputs: Labelled, scored: SplitScores, losses: list[float]) -> None:
+    """Writes `scores.json`, which shows that a run is finished. `losses` are those of its training."""
+    task, parts = scored.task, scored.parts
+    wrong = verdict(task, inputs.train, inputs.dev, scored.predictions, parts["dev"], losses)
+    write_json(out / SCORES, {"decided_by": task.measures[0], "degenerate": wrong, "parts": parts})
 
 
 def verdict(

@@ -13,9 +13,9 @@ from hornbook.config import parsed
 from hornbook.data.problems import problem_lines
 from hornbook.interop.folder import load_folder
 from hornbook.interop.hub import model_folder
-from hornbook.runs.finetuning.format import with_task_format
+from hornbook.interop.vocabulary import with_new_tokens
 from hornbook.runs.finetuning.record import FinetuneRequest
-from hornbook.runs.finetuning.settings import FinetuneSettings, published_for, settings_for, width_factor
+from hornbook.runs.finetuning.settings import FinetuneSettings, TaskSettings, published_for, settings_for, width_factor
 from hornbook.tasks.datasets import KnownDataSet, known
 from hornbook.tasks.features import Features
 from hornbook.tasks.kinds import KINDS
@@ -24,6 +24,7 @@ from hornbook.tasks.reading.split import hold_out
 from hornbook.tasks.records import DataSet, Example
 from hornbook.tasks.saved import SavedTask, make_task, output_for
 from hornbook.tasks.summary import in_short, summarize
+from hornbook.text.marks import filled_up, marked
 from hornbook.text.tokenizer import Tokenizer
 from hornbook.train.randomness import seed_of
 
@@ -31,22 +32,41 @@ Log = Callable[[str], None]
 
 
 @dataclass(frozen=True)
-class Inputs:
-    """Everything a run needs, read once for all runs of a search.
-
-    `threshold_part` is a held-out part of train on which the no-answer threshold is chosen. `copies` are augmented
-    examples that are added to train (`augmented.py`). `projections` map a student's hidden states to its
-    teacher's width, as learned in an earlier stage.
-    """
+class Labelled:
+    """The labelled data of a task. `threshold_part` is a held-out part of train on which the no-answer threshold is
+    chosen."""
 
     named: KnownDataSet
     data: DataSet
-    trained: nn.Module
-    tokenizer: Tokenizer
     settings: FinetuneSettings
     saved: SavedTask
     train: list[Example]
     threshold_part: list[Example]
+
+    @cached_property
+    def dev(self) -> list[Example]:
+        """The dev examples that can be scored."""
+        return self._scored("dev")
+
+    def other_splits(self) -> dict[str, list[Example]]:
+        """The examples that can be scored of each split besides train and dev; splits without any are left out."""
+        splits = {name: self._scored(name) for name in self.data.parts if name not in ("train", "dev")}
+        return {name: examples for name, examples in splits.items() if examples}
+
+    def _scored(self, name: str) -> list[Example]:
+        return [each for each in self.data.parts[name] if is_scored(each, self.named)]
+
+
+@dataclass(frozen=True)
+class Inputs(Labelled):
+    """Everything a run needs, read once for all runs of a search.
+
+    `copies` are augmented examples that are added to train (`augmented.py`). `projections` map a student's hidden
+    states to its teacher's width, as learned in an earlier stage.
+    """
+
+    trained: nn.Module
+    tokenizer: Tokenizer
     copies: list[Example] | None = None
     projections: Mapping[str, Tensor] = field(default_factory=dict)
     folder: Path | None = None  # shared by all runs, for files that are made once
@@ -82,11 +102,6 @@ class Inputs:
         other = replace(self, trained=model, projections=projections)
         vars(other).update(train_features=self.train_features, dev_features=self.dev_features)
         return other
-
-    @cached_property
-    def dev(self) -> list[Example]:
-        """The dev examples that can be scored."""
-        return [each for each in self.data.parts["dev"] if is_scored(each, self.named)]
 
     @cached_property
     def train_features(self) -> Features:
@@ -159,8 +174,31 @@ def open_inputs(
     answerable = named.may_be_none and settings.task.no_answer == "classifier"
     output = output_for(read_data, settings.task.head, settings.task.pair_encoding, answerable)
     saved = make_task(named, read_data, output)
-    train, threshold_part = training_split(read_data, named, settings)
-    return Inputs(named, read_data, trained, tokenizer, settings, saved, train, threshold_part)
+    split = training_split(read_data, named, settings)
+    return Inputs(named, read_data, settings, saved, *split, trained, tokenizer)
+
+
+def open_labelled(request: FinetuneRequest, data: Any, log: Log) -> Labelled:
+    """Reads the examples that fine-tuning would train on for the same request, without a model."""
+    named, found = read_labelled(request, data, log)
+    settings = settings_for(named, None, request.all_overrides())
+    saved = make_task(named, found, output_for(found))
+    return Labelled(named, found, settings, saved, *training_split(found, named, settings))
+
+
+def with_task_format(trained: nn.Module, tokenizer: Tokenizer, settings: TaskSettings) -> tuple[nn.Module, Tokenizer]:
+    """The model and the tokenizer for the task's inputs. An encoder's tokenizer is unchanged. A GPT's gets a padding
+    token, which `transformers` needs, and with `task.format=gpt1` GPT-1's start, delimiter and extract tokens, whose
+    embeddings are newly initialised."""
+    if "clm" not in trained.head_makers:
+        for name, default in (("format", "tokenizer"), ("lm_weight", 0.0)):
+            if getattr(settings, name) != default:
+                raise ValueError(f"task.{name} is for GPTs, and the model is {trained.in_words()}: leave it out")
+        return trained, tokenizer
+    adapted = filled_up(marked(tokenizer) if settings.format == "gpt1" else tokenizer)
+    if adapted.vocab_size == tokenizer.vocab_size and adapted.pad_id == trained.config.pad_id:
+        return trained, adapted
+    return with_new_tokens(trained, tokenizer, adapted, seed_of("new tokens")), adapted
 
 
 def training_split(

@@ -80,7 +80,8 @@ def freeze(model: nn.Module, settings: LayerSettings, new_parts: Sequence[str] =
 
 def rates(model: nn.Module, settings: LayerSettings) -> Callable[[str], float] | None:
     """A function from a parameter's name to its learning-rate multiplier: decay^(layers above it), and for the head
-    `head_lr_ratio`. None if all multipliers are 1.
+    `head_lr_ratio`. None if all multipliers are 1. For a student that is trained together with its projections, the
+    names begin with `student.`, and projections, which only training needs, count as the head.
 
     ELECTRA's code (`electra`) counts a layer between the top block and the head, where BERT has its pooler: the top
     block gets decay^2, a pooler decay^1. Its paper describes no such layer (`head`); a pooler then counts as the head.
@@ -90,7 +91,8 @@ def rates(model: nn.Module, settings: LayerSettings) -> Callable[[str], float] |
     top = model.config.num_layers + STEPS_ABOVE_BLOCKS[settings.decay_from]
 
     def share(name: str) -> float:
-        if name.startswith("task."):
+        name = name.removeprefix("student.")
+        if name.startswith(("task.", "projections.")):
             return settings.head_lr_ratio
         return settings.decay ** max(0, top - model.depth_of(name))
 

@@ -11,44 +11,27 @@ RUN/checkpoints/          during training, the state to resume from; after it, o
 RUN/best/, metrics.jsonl
 """
 
-import dataclasses
-import json
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from torch import nn
 
-from hornbook.files import read_json, write_json, write_text
+from hornbook.files import read_json
 from hornbook.inference.attention import MOST_TOKENS, write_attention
 from hornbook.interop.folder import load_weights, read_weights
 from hornbook.lifecycle.locking import locks_out
 from hornbook.lifecycle.run_folder import SCORES, RunFolder
-from hornbook.models.flops import model_flops_per_token, shape_of
-from hornbook.models.outputs import Output
-from hornbook.objectives.clm import AuxiliaryLanguageModel
-from hornbook.objectives.distillation.kept_teacher import KeptTeacher
 from hornbook.report.card import write_card
-from hornbook.runs.distillation.expected_time import Stage, log_expected_time
-from hornbook.runs.distillation.task_stages import (
-    STAGES,
-    checkpoint_io,
-    earlier_stages,
-    has_started_stage,
-    run_earlier_stages,
-    student_rates,
-    with_teacher,
-)
+from hornbook.runs.distillation.task_stages import STAGES, has_started_stage, run_earlier_stages
 from hornbook.runs.distillation.teacher import Teacher, refuse_other_teacher
 from hornbook.runs.distillation.teacher_cache import cache_plan, kept_teacher
-from hornbook.runs.finetuning.batches import TaskBatches
-from hornbook.runs.finetuning.evaluation import verdict
-from hornbook.runs.finetuning.inputs import Inputs, Log, is_scored, open_inputs
-from hornbook.runs.finetuning.layers import freeze, from_random, keeps_head, rates, with_head
-from hornbook.runs.finetuning.objective import label_objective
+from hornbook.runs.finetuning.evaluation import score_splits, write_predictions, write_scores
+from hornbook.runs.finetuning.inputs import Inputs, Log, open_inputs
+from hornbook.runs.finetuning.job import build_job
 from hornbook.runs.finetuning.record import (
     FinetuneRequest,
     Scored,
@@ -60,33 +43,44 @@ from hornbook.runs.finetuning.record import (
     write_task_record,
 )
 from hornbook.runs.finetuning.settings import FinetuneSettings, TaskDistillationSettings
-from hornbook.runs.finetuning.steps import is_trained, log_where_it_resumes, with_steps
+from hornbook.runs.finetuning.steps import is_trained, log_where_it_resumes, planned_flops, with_steps
 from hornbook.tasks.evaluation import (
     Evaluation,
     evaluate_split,
-    rescored,
-    rows,
-    with_intervals,
 )
 from hornbook.tasks.features import Features
-from hornbook.tasks.kind import TaskKind
 from hornbook.tasks.records import Example
-from hornbook.tasks.saved import save_task
 from hornbook.train.checkpoint import Checkpoints, read_state
 from hornbook.train.device import Runtime, decide, prepare
-from hornbook.train.loop import Job, Outcome, Status, train
+from hornbook.train.loop import Outcome, Status, train
 from hornbook.train.metrics import read_metrics
-from hornbook.train.objective import TrainingModule
 from hornbook.train.pace import seconds_per_step
+
+if TYPE_CHECKING:
+    from hornbook.inference.predictor import Predictor
 
 MEASURED_STEPS, MEASURING_SECONDS = 4, 10.0  # the first step is not counted
 
 
 @dataclass(frozen=True)
-class Result(Scored):
-    """A finished run, and how its training ended."""
+class Finetuned(Scored):
+    """A finished run, ready to predict, and how its training ended."""
 
     outcome: Outcome
+
+    @cached_property
+    def predictor(self) -> "Predictor":
+        from hornbook.inference.predictor import load_predictor
+
+        return load_predictor(self.out)
+
+    def predict(self, items: Any) -> Any:
+        """One prediction per text, pair, question or sentence, in input order; for a data frame, a data frame."""
+        return self.predictor.predict(items)
+
+    def evaluate(self, data: Any, **columns: str) -> dict:
+        """Official scores on other data with 95% intervals."""
+        return self.predictor.evaluate(data, **columns)
 
 
 @locks_out
@@ -97,7 +91,7 @@ def run_once(
     on_progress: Callable[[Status], None],
     log: Log,
     teacher: Teacher | None = None,
-) -> Result | Outcome:
+) -> Finetuned | Outcome:
     """Starts or resumes one run in the folder `out`. Returns an `Outcome` if it was stopped."""
     if inputs.settings.augment.copies and inputs.copies is None:
         raise ValueError("augment.copies is only for finetune and distill: leave it out here")
@@ -119,7 +113,7 @@ def run_once(
     if folder.has_record and Checkpoints(out).last() is None and not has_started_stage(out):
         log("the run was stopped before its first checkpoint: restarting from the same initial weights")
     prepare(runtime)
-    job, model = _job(inputs, settings, request, runtime, log, teacher)
+    job, model = build_job(inputs, settings, request, runtime, log, teacher)
     if not folder.has_record:
         if teacher is not None:
             cache_plan(inputs, settings, teacher)  # raises before the run folder is written
@@ -141,14 +135,11 @@ def run_once(
     _log_cut_texts("dev", inputs.dev_features, inputs, log)
     if teacher is not None and not is_trained(out, settings):
         kept = kept_teacher(inputs, settings, teacher, runtime, inputs.folder or out, on_progress, log)
-        quiet = partial(_job, log=lambda message: None, teacher=teacher, kept=kept)
-        stages = earlier_stages(out, inputs, settings, runtime, teacher, kept)
-        stages.append(Stage(out, quiet(inputs, settings, request, runtime)[0], settings))
-        log_expected_time(stages, inputs, runtime, log)
-        found = run_earlier_stages(out, inputs, settings, runtime, teacher, kept, on_progress, log)
+        build = partial(build_job, request=request, runtime=runtime, log=_quiet, teacher=teacher, kept=kept)
+        found = run_earlier_stages(out, inputs, settings, runtime, build, on_progress, log)
         if isinstance(found, Outcome):
             return found
-        job, model = quiet(found, settings, request, runtime)
+        job, model = build(found, settings)
     on_dev = None
     if not is_trained(out, settings):
         log_where_it_resumes(out, settings, log)
@@ -156,25 +147,25 @@ def run_once(
         if outcome.ended == "stopped":
             return outcome
         on_dev = job.validate.last if outcome.best_step == outcome.step else None
-    _finish(folder, inputs, job, model, runtime, settings, log, on_dev)
+    _finish(folder, inputs, model, runtime, settings, log, on_dev)
     return read_result(out)
 
 
-def read_result(out: Path) -> Result:
+def _quiet(message: str) -> None:
+    """Drops messages that were already logged once."""
+
+
+def read_result(out: Path) -> Finetuned:
     """The result of a finished run, from its files."""
     found, state = read_json(out / SCORES), read_state(Checkpoints(out).last())
     ended = "finished early" if state["ended_early"] else "finished"
     outcome = Outcome(ended, state["step"], state["tokens"], state["seconds"], {}, state["best"], state["best_step"])
-    return Result(out, found["parts"], found["decided_by"], found["degenerate"], outcome)
+    return Finetuned(out, found["parts"], found["decided_by"], found["degenerate"], outcome)
 
 
 def _planned_flops(inputs: Inputs, settings: FinetuneSettings) -> float:
-    """Useful FLOPs of the whole run, which decide whether compilation pays off."""
-    model, features = inputs.trained, inputs.train_features
-    num_tokens = sum(map(len, features.ids))
     share, head = (1.0, "clm") if settings.task.lm_weight else (0.0, "none")
-    flops_per_token = model_flops_per_token(shape_of(model.config, num_tokens / len(features.ids), share, head))
-    return num_tokens * flops_per_token * settings.epochs
+    return planned_flops(inputs.trained, inputs.train_features, settings.epochs, share, head)
 
 
 def expected_seconds(inputs: Inputs, request: FinetuneRequest) -> dict[str, Any]:
@@ -183,7 +174,7 @@ def expected_seconds(inputs: Inputs, request: FinetuneRequest) -> dict[str, Any]
     settings = with_steps(inputs.settings, inputs.train_features)
     runtime = decide(settings.runtime, _planned_flops(inputs, settings))
     prepare(runtime)
-    job, model = _job(inputs, settings, request, runtime, lambda message: None, None)
+    job, model = build_job(inputs, settings, request, runtime, _quiet)
     numbers = range(min(MEASURED_STEPS, settings.schedule.steps))
     step_seconds = seconds_per_step(job, settings.loop(), runtime, numbers, MEASURING_SECONDS)
     num_train, num_dev = (sum(map(len, each.ids)) for each in (inputs.train_features, inputs.dev_features))
@@ -200,75 +191,6 @@ def expected_seconds(inputs: Inputs, request: FinetuneRequest) -> dict[str, Any]
     }
 
 
-def _job(
-    inputs: Inputs,
-    settings: FinetuneSettings,
-    request: FinetuneRequest,
-    runtime: Runtime,
-    log: Log,
-    teacher: Teacher | None,
-    kept: KeptTeacher | None = None,
-) -> tuple[Job, nn.Module]:
-    """The training job, and the model itself; with a teacher, the job trains the model together with projections."""
-    task, output = inputs.saved.task, inputs.saved.task.output
-    seed = settings.runtime.seed
-    if request.from_random:
-        model, new_parts = from_random(inputs.trained, output, seed, settings.layers.dropout), []
-    else:
-        keeps = keeps_head(inputs.trained, output, settings.task)
-        _log_head(inputs.trained.output, output, keeps, request.model, log)
-        model, new_parts = with_head(inputs.trained, output, seed, settings.layers.dropout, keeps)
-    if new_parts:
-        log(f"the model has no {', '.join(new_parts)}: newly initialised, like the head")
-    freeze(model, settings.layers, new_parts)
-    model.to(runtime.device)
-    features = inputs.train_features
-    trained, objective = model, label_objective(inputs, settings)
-    if settings.task.lm_weight and teacher is None:
-        objective = AuxiliaryLanguageModel(objective, settings.task.lm_weight)
-    if teacher is not None:
-        recipe = settings.objective.stages(is_task=True)[-1]
-        trained, objective = with_teacher(model, objective, recipe, teacher, seed, kept, inputs.projections)
-    if runtime.compiles:
-        trained.compile_parts()
-
-    save, load = checkpoint_io(inputs, model, trained)
-    job = Job(
-        TrainingModule(trained, objective),
-        TaskBatches(features, settings.batch_size, seed),
-        _DevValidation(model, inputs, runtime),
-        save,
-        load,
-        decided_by=task.measures[0],
-        rate_of=rates(model, settings.layers) if teacher is None else student_rates(model, settings.layers),
-    )
-    return job, model
-
-
-def _log_head(found: Output | None, needed: Output, keeps: bool, model: str, log: Log) -> None:
-    """Logs whether the head of a fine-tuned model is kept or dropped."""
-    if keeps:
-        log(f"keeping the {needed.in_words} head of {model}; task.new_head=true initialises a new one")
-    elif found is not None:
-        why = f", as its {found.in_words} head is for other labels or layers" if not needed.fits(found) else ""
-        log(f"the {needed.in_words} head is newly initialised, and that of {model} is dropped{why}")
-
-
-class _DevValidation:
-    """Validates on dev and keeps the last evaluation, which the run reuses at its end if the last weights are the
-    best."""
-
-    def __init__(self, model: nn.Module, inputs: Inputs, runtime: Runtime):
-        self.model, self.inputs, self.runtime = model, inputs, runtime
-        self.last: Evaluation | None = None
-
-    def __call__(self, micro_tokens: int) -> dict[str, float]:
-        task, dev, features = self.inputs.saved.task, self.inputs.dev, self.inputs.dev_features
-        self.last = evaluate_split(self.model, task, dev, features, self.runtime.autocast, micro_tokens)
-        found = rescored(task.tuned(dev, self.last.predictions), dev, self.last)
-        return {"loss": found.loss, **found.scores}
-
-
 def _log_cut_texts(name: str, features: Features, inputs: Inputs, log: Log) -> None:
     if features.num_cut:
         what = inputs.saved.task.truncated
@@ -278,7 +200,6 @@ def _log_cut_texts(name: str, features: Features, inputs: Inputs, log: Log) -> N
 def _finish(
     folder: RunFolder,
     inputs: Inputs,
-    job: Job,
     model: nn.Module,
     runtime: Runtime,
     settings: FinetuneSettings,
@@ -290,36 +211,23 @@ def _finish(
     out = folder.path
     load_weights(model, read_weights(out / "best"), out / "best")
 
-    def evaluate(task: TaskKind, examples: list[Example], features=None) -> Evaluation:
-        features = features or inputs.encode(examples)
-        return evaluate_split(model, task, examples, features, runtime.autocast, settings.batch.micro_tokens)
-
-    dev = inputs.dev
-    found = on_dev or evaluate(inputs.saved.task, dev, inputs.dev_features)
-    task = inputs.saved.task.tuned(dev, found.predictions)
-    found = rescored(task, dev, found)
-    parts = {"dev": with_intervals(task, dev, found.predictions)}
-    if inputs.threshold_part:
-        tuned_on_train = task.tuned(inputs.threshold_part, evaluate(task, inputs.threshold_part).predictions)
-        again = rescored(tuned_on_train, dev, found)
-        name = "dev, threshold chosen on a part of train"
-        parts[name] = with_intervals(tuned_on_train, dev, again.predictions)
-    for name, examples in inputs.data.parts.items():
-        examples = [each for each in examples if is_scored(each, inputs.named)]
-        if name not in ("train", "dev") and examples:
-            features = inputs.encode(examples)
+    def predict(name: str, examples: list[Example]) -> list:
+        if name == "dev" and on_dev is not None:
+            return on_dev.predictions
+        features = inputs.dev_features if name == "dev" else inputs.encode(examples)
+        if name in inputs.other_splits():
             _log_cut_texts(name, features, inputs, log)
-            parts[name] = with_intervals(task, examples, evaluate(task, examples, features).predictions)
+        micro_tokens = settings.batch.micro_tokens
+        return evaluate_split(model, inputs.saved.task, examples, features, runtime.autocast, micro_tokens).predictions
+
+    scored = score_splits(inputs, predict)
+    write_predictions(out, inputs, scored, inputs.longest)
+    folder.publish(out / "best")  # from where the run is loaded
+    _draw_attention(out, inputs, model)
     # A student's loss cannot fall below its teacher's entropy, and may already start there.
     is_distilled = isinstance(settings, TaskDistillationSettings)
     losses = [] if is_distilled else [line["loss"] for line in read_metrics(out) if line["kind"] == "train"]
-    wrong = verdict(task, inputs.train, dev, found.predictions, parts["dev"], losses)
-    save_task(out, dataclasses.replace(inputs.saved, task=task, longest=inputs.longest))
-    lines = [json.dumps(row, ensure_ascii=False) for row in rows(task, dev, found.predictions)]
-    write_text(out / "predictions-dev.jsonl", "\n".join(lines) + "\n")
-    folder.publish(out / "best")  # from where the run is loaded
-    _draw_attention(out, inputs, model)
-    write_json(out / SCORES, {"decided_by": job.decided_by, "degenerate": wrong, "parts": parts})
+    write_scores(out, inputs, scored, losses)
     clean_up(out)
 
 
@@ -341,5 +249,5 @@ def _draw_attention(out: Path, inputs: Inputs, model: nn.Module) -> None:
 
 def open_and_run(
     out: Path, request: FinetuneRequest, data: Any, on_progress: Callable[[Status], None], log: Log
-) -> Result | Outcome:
+) -> Finetuned | Outcome:
     return run_once(out, request, open_inputs(request, data, log), on_progress, log)

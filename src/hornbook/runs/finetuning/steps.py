@@ -1,14 +1,20 @@
-"""The number of training steps of a run on labelled data, and whether they are done."""
+"""The training steps of a run on labelled data: their number, the batch of each, and whether they are done."""
 
 import math
 from pathlib import Path
 from typing import Any, TypeVar
 
+import numpy as np
+
 from hornbook import config as configuration
+from hornbook.batch import Batch
+from hornbook.models.flops import model_flops_per_token, shape_of
+from hornbook.models.transformer import Transformer
 from hornbook.runs.finetuning.inputs import Log
 from hornbook.runs.finetuning.settings import FinetuneSettings
 from hornbook.tasks.features import Features
 from hornbook.train.checkpoint import Checkpoints, read_state
+from hornbook.train.randomness import seed_of
 
 S = TypeVar("S")
 LONGEST_WITHOUT_VALIDATION = 1000  # steps
@@ -25,6 +31,32 @@ def with_steps(settings: S, features: Features) -> S:
     if settings.validation.every_steps is None:
         overrides["validation.every_steps"] = min(steps_per_epoch, LONGEST_WITHOUT_VALIDATION)
     return configuration.with_overrides(settings, overrides)
+
+
+class TaskBatches:
+    """Every unit once per epoch, in an order that depends on the seed and the epoch. The last batch of an epoch may be
+    smaller."""
+
+    def __init__(self, features: Features, batch_size: int, seed: int):
+        self.features, self.batch_size, self.seed = features, batch_size, seed
+        self.steps_per_epoch = math.ceil(features.num_units / batch_size)
+        self._epoch, self._order = -1, np.zeros(0, np.int64)
+
+    def __call__(self, number: int) -> Batch:
+        epoch, within = divmod(number, self.steps_per_epoch)
+        if epoch != self._epoch:
+            self._order = np.random.default_rng(seed_of(self.seed, epoch, "order")).permutation(self.features.num_units)
+            self._epoch = epoch
+        units = self._order[within * self.batch_size : (within + 1) * self.batch_size].tolist()
+        return self.features.batch(units, numbered=True)
+
+
+def planned_flops(model: Transformer, features: Features, epochs: float, share: float, head: str) -> float:
+    """Useful FLOPs of the whole run, which decide whether compilation pays off. `share` is the share of tokens that the
+    vocabulary `head` predicts."""
+    num_tokens = sum(map(len, features.ids))
+    flops_per_token = model_flops_per_token(shape_of(model.config, num_tokens / len(features.ids), share, head))
+    return num_tokens * flops_per_token * epochs
 
 
 def is_trained(out: Path, settings: FinetuneSettings) -> bool:

@@ -6,6 +6,7 @@ import dataclasses
 import statistics
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from hornbook.files import read_json, write_json
 from hornbook.report.card import write_card
@@ -13,7 +14,7 @@ from hornbook.report.several import draw_tries, read_tries
 from hornbook.runs.distillation.teacher import Teacher
 from hornbook.runs.finetuning.inputs import Inputs, Log
 from hornbook.runs.finetuning.record import FinetuneRequest, folder_of_several
-from hornbook.runs.finetuning.run import Result, run_once
+from hornbook.runs.finetuning.run import Finetuned, run_once
 from hornbook.runs.finetuning.settings import searched_lrs
 from hornbook.train.loop import Outcome, Status
 
@@ -31,86 +32,67 @@ def run_many(
     search: bool,
     on_progress: OnProgress,
     log: Log,
-) -> Result | Outcome:
+) -> Finetuned | Outcome:
     """The best of several runs, or an `Outcome` if one was stopped. Finished runs are not run again."""
     inputs = open_with(request)
     folder = folder_of_several(out, request)
     if not folder.has_record:
         folder.write_record(request.to_dict(), {}, restarts=restarts, search=search)
-    lrs = searched_lrs(inputs.trained.config.width) if search else [None]
-    tries: dict[str, Result] = {}
-    for lr in lrs:
-        variant = request if lr is None else dataclasses.replace(request, lr=lr)
-        name = f"seed-{inputs.settings.runtime.seed}" if lr is None else f"lr-{lr:g}"
-        stopped = _try(out, name, variant, open_with, teacher, tries, on_progress, log)
-        if stopped is not None:
+    first_seed, tries = inputs.settings.runtime.seed, {}
+
+    def run_try(name: str, variant: FinetuneRequest) -> Outcome | None:
+        """Runs a variant of the request and adds it to `tries`; an `Outcome` if it was stopped."""
+        result = run_once(out / "tries" / name, variant, open_with(variant), on_progress, log, teacher)
+        if isinstance(result, Outcome):
+            return result
+        tries[name] = result
+        wrong = f"; degenerate: {result.degenerate}" if result.degenerate else ""
+        log(f"{name}: {result.decided_by} {result.score:.4g}{wrong}")
+        return None
+
+    for lr in searched_lrs(inputs.trained.config.width) if search else ():
+        if stopped := run_try(f"lr-{lr:g}", dataclasses.replace(request, lr=lr)):
             return stopped
-        if search:
-            _write(out, "search", tries)
+        _write(out, "search", tries)
+    if not search and (stopped := run_try(f"seed-{first_seed}", request)):
+        return stopped
     if restarts > 1:
-        best_lr = _best(tries).lr if search else request.lr
-        first_seed = inputs.settings.runtime.seed
+        best = tries[_best(tries)]
+        best_lr = _settings(best)["optimizer"]["lr"] if search else request.lr
         # After a search, its best run counts as the first restart; being the best of four, its score is biased high.
-        restarted = {f"seed-{first_seed}": _best(tries).result}
+        tries = {f"seed-{first_seed}": best}
         for seed in range(first_seed + 1, first_seed + restarts):
-            variant = dataclasses.replace(request, lr=best_lr, seed=seed)
-            stopped = _try(out, f"seed-{seed}", variant, open_with, teacher, restarted, on_progress, log)
-            if stopped is not None:
+            if stopped := run_try(f"seed-{seed}", dataclasses.replace(request, lr=best_lr, seed=seed)):
                 return stopped
-            _write(out, "restarts", restarted)
-        tries = restarted
-    kind = "restarts" if restarts > 1 else "search"
-    _write(out, kind, tries)
+            _write(out, "restarts", tries)
+    _write(out, "restarts" if restarts > 1 else "search", tries)
     draw_tries(out, read_tries(out))
-    best = _best(tries).result
+    best = tries[_best(tries)]
     folder.publish(best.out)
     write_card(out)  # replaces the card of the best try, which names the folder of that try
     return dataclasses.replace(best, out=out)
 
 
-@dataclasses.dataclass(frozen=True)
-class _Try:
-    name: str
-    result: Result
-    lr: float
+def _best(tries: dict[str, Finetuned]) -> str:
+    """The name of the try with the highest dev score; degenerate runs come last."""
+    return max(tries, key=lambda each: (tries[each].degenerate is None, tries[each].score))
 
 
-def _try(
-    out: Path,
-    name: str,
-    request: FinetuneRequest,
-    open_with: Callable[[FinetuneRequest], Inputs],
-    teacher: Teacher | None,
-    tries: dict[str, Result],
-    on_progress: OnProgress,
-    log: Log,
-) -> Outcome | None:
-    result = run_once(out / "tries" / name, request, open_with(request), on_progress, log, teacher)
-    if isinstance(result, Outcome):
-        return result
-    tries[name] = result
-    wrong = f"; degenerate: {result.degenerate}" if result.degenerate else ""
-    log(f"{name}: {result.decided_by} {result.score:.4g}{wrong}")
-    return None
+def _settings(result: Finetuned) -> dict[str, Any]:
+    return read_json(result.out / "run.json")["settings"]
 
 
-def _best(tries: dict[str, Result]) -> _Try:
-    """The try with the highest dev score; degenerate runs come last."""
-    name = max(tries, key=lambda each: (tries[each].degenerate is None, tries[each].score))
-    return _Try(name, tries[name], read_json(tries[name].out / "run.json")["settings"]["optimizer"]["lr"])
-
-
-def _write(out: Path, kind: str, tries: dict[str, Result]) -> None:
+def _write(out: Path, kind: str, tries: dict[str, Finetuned]) -> None:
     rows = []
     for name, result in tries.items():
-        run = read_json(result.out / "run.json")
+        settings = _settings(result)
         found = result.scores["dev"][result.decided_by]
         rows.append(
             {
                 "name": name,
                 "folder": str(result.out.relative_to(out)),
-                "lr": run["settings"]["optimizer"]["lr"],
-                "seed": run["settings"]["runtime"]["seed"],
+                "lr": settings["optimizer"]["lr"],
+                "seed": settings["runtime"]["seed"],
                 "score": found["value"],
                 "low": found["low"],
                 "high": found["high"],
@@ -123,7 +105,7 @@ def _write(out: Path, kind: str, tries: dict[str, Result]) -> None:
         "kind": kind,
         "decided_by": next(iter(tries.values())).decided_by,
         "tries": rows,
-        "best": _best(tries).name,
+        "best": _best(tries),
         "median": statistics.median(scores),
         "spread": statistics.stdev(scores) if len(scores) > 1 else 0.0,
     }

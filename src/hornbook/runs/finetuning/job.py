@@ -1,0 +1,160 @@
+"""The training job of a fine-tuning run, or of one stage of a distillation on a task."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from hornbook.interop.folder import load_weights, read_weights, save_model
+from hornbook.models.outputs import Output
+from hornbook.models.pair import DistillationPair
+from hornbook.models.transformer import Transformer
+from hornbook.objectives.clm import AuxiliaryLanguageModel
+from hornbook.objectives.distillation.kept_teacher import KeptTeacher
+from hornbook.objectives.distillation.matching import Recipe
+from hornbook.objectives.distillation.objective import pair_for
+from hornbook.objectives.distillation.task_objective import TaskDistillation
+from hornbook.runs.distillation.projections import load_projections, save_projections
+from hornbook.runs.distillation.teacher import Teacher
+from hornbook.runs.finetuning.inputs import Inputs, Log
+from hornbook.runs.finetuning.layers import freeze, from_random, keeps_head, rates, with_head
+from hornbook.runs.finetuning.record import FinetuneRequest
+from hornbook.runs.finetuning.settings import FinetuneSettings
+from hornbook.runs.finetuning.steps import TaskBatches
+from hornbook.tasks.evaluation import Evaluation, evaluate_split, rescored
+from hornbook.tasks.objective import TaskObjective, class_weights
+from hornbook.text.tokenizer import Tokenizer
+from hornbook.train.device import Runtime
+from hornbook.train.loop import Job
+from hornbook.train.objective import TrainingModule
+from hornbook.train.randomness import seed_of
+from hornbook.train.validation import validate
+
+
+def build_job(
+    inputs: Inputs,
+    settings: FinetuneSettings,
+    request: FinetuneRequest,
+    runtime: Runtime,
+    log: Log,
+    teacher: Teacher | None = None,
+    kept: KeptTeacher | None = None,
+    stage: int = -1,
+) -> tuple[Job, nn.Module]:
+    """The training job, and the model itself; with a teacher, the job trains the model together with projections.
+    `stage` is the index of a stage of the teacher's recipe: the last one, like a run without a teacher, is validated by
+    the scores on dev, the others by their loss."""
+    output, seed = inputs.saved.task.output, settings.runtime.seed
+    if request.from_random:
+        model, new_parts = from_random(inputs.trained, output, seed, settings.layers.dropout), []
+    else:
+        keeps = keeps_head(inputs.trained, output, settings.task)
+        _log_head(inputs.trained.output, output, keeps, request.model, log)
+        model, new_parts = with_head(inputs.trained, output, seed, settings.layers.dropout, keeps)
+    if new_parts:
+        log(f"the model has no {', '.join(new_parts)}: newly initialised, like the head")
+    freeze(model, settings.layers, new_parts)
+    model.to(runtime.device)
+    trained, objective, is_last_stage = model, label_objective(inputs, settings), True
+    if teacher is not None:
+        recipes = settings.objective.stages(is_task=True)
+        is_last_stage = stage in (-1, len(recipes) - 1)
+        trained, objective = with_teacher(model, objective, recipes[stage], teacher, seed, kept, inputs.projections)
+    elif settings.task.lm_weight:
+        objective = AuxiliaryLanguageModel(objective, settings.task.lm_weight)
+    if runtime.compiles:
+        trained.compile_parts()
+    module = TrainingModule(trained, objective)
+    save, load = checkpoint_io(model, inputs.tokenizer, trained)
+    job = Job(
+        module,
+        TaskBatches(inputs.train_features, settings.batch_size, seed),
+        _DevValidation(model, inputs, runtime),
+        save,
+        load,
+        decided_by=inputs.saved.task.measures[0],
+        rate_of=rates(model, settings.layers),
+    )
+    if not is_last_stage:
+        features = inputs.dev_features
+        starts = range(0, features.num_units, settings.batch_size)
+        dev = [features.batch(range(first, min(first + settings.batch_size, features.num_units))) for first in starts]
+        job = replace(job, validate=partial(validate, module, dev, runtime), decided_by="loss")
+    return job, model
+
+
+def _log_head(found: Output | None, needed: Output, keeps: bool, model: str, log: Log) -> None:
+    """Logs whether the head of a fine-tuned model is kept or dropped."""
+    if keeps:
+        log(f"keeping the {needed.in_words} head of {model}; task.new_head=true initialises a new one")
+    elif found is not None:
+        why = f", as its {found.in_words} head is for other labels or layers" if not needed.fits(found) else ""
+        log(f"the {needed.in_words} head is newly initialised, and that of {model} is dropped{why}")
+
+
+def label_objective(inputs: Inputs, settings: FinetuneSettings) -> TaskObjective:
+    """The loss on labels. With `task.class_weights`, rare classes weigh more in it and in the match of teacher
+    logits."""
+    output, features = inputs.saved.task.output, inputs.train_features
+    if not settings.task.class_weights:
+        return TaskObjective(output)
+    if not output.type.has_labels or output.problem != "single":
+        raise ValueError("task.class_weights is for single-label classification and tagging: leave it out here")
+    labels = np.concatenate(features.token_labels) if output.type.per_token else features.labels
+    return TaskObjective(output, class_weights(labels, output.num_labels))
+
+
+def with_teacher(
+    student: Transformer,
+    own: TaskObjective,
+    recipe: Recipe,
+    teacher: Teacher,
+    seed: int,
+    kept: KeptTeacher | None,
+    projections: Mapping[str, Tensor] | None = None,
+) -> tuple[DistillationPair, TaskDistillation]:
+    """The student paired with its teacher, and the objective of a recipe. `own` is the loss on the labels. Teacher
+    outputs that are cached are read from `kept`. `projections` learned earlier, on plain text or in an earlier stage,
+    are reused if their shapes fit; the others are newly initialised."""
+    pair = pair_for(recipe, student, teacher.model)
+    pair.initialise_projections(torch.Generator().manual_seed(seed_of(seed, "projections")))
+    pair.adopt_projections(projections or {})
+    pair.to(next(student.parameters()).device)
+    return pair, TaskDistillation(own, own.output, recipe, student.config, teacher.model.config, kept)
+
+
+class _DevValidation:
+    """Validates on dev and keeps the last evaluation, which the run reuses at its end if the last weights are the
+    best."""
+
+    def __init__(self, model: nn.Module, inputs: Inputs, runtime: Runtime):
+        self.model, self.inputs, self.runtime = model, inputs, runtime
+        self.last: Evaluation | None = None
+
+    def __call__(self, micro_tokens: int) -> dict[str, float]:
+        task, dev, features = self.inputs.saved.task, self.inputs.dev, self.inputs.dev_features
+        self.last = evaluate_split(self.model, task, dev, features, self.runtime.autocast, micro_tokens)
+        found = rescored(task.tuned(dev, self.last.predictions), dev, self.last)
+        return {"loss": found.loss, **found.scores}
+
+
+def checkpoint_io(
+    model: Transformer, tokenizer: Tokenizer, trained: nn.Module
+) -> tuple[Callable[[Path], None], Callable[[Path], None]]:
+    """The functions that save and load a checkpoint: the model, its tokenizer, and, if it is `trained` as a student,
+    its projections."""
+
+    def save(folder: Path) -> None:
+        tokenizer.save(folder, model.config.max_positions, model.config.num_segments)
+        save_projections(folder, trained)
+        save_model(folder, model)
+
+    def load(folder: Path) -> None:
+        load_weights(model, read_weights(folder), folder)
+        load_projections(folder, trained)
+
+    return save, load
