@@ -17,17 +17,24 @@ from typing import NamedTuple
 import numpy as np
 import pytest
 import torch
+import typer.main
+from forked import draw_fewer_resamples
 from matplotlib.figure import Figure
 from tiny import TINY_MODEL, tiny_text
 
 from hornbook import cli
 
 torch.set_num_threads(1)
+draw_fewer_resamples()
+
+# Typer builds all commands again at each call, which takes longer than most of the calls in these tests.
+typer.main.get_command = cache(typer.main.get_command)
 
 # The files with the longest tests begin, so that processes side by side end together.
 FIRST = (
-    *("test_readme.py", "test_reproduce.py", "test_demo.py", "test_export.py", "test_learning.py", "test_gpt_tasks.py"),
-    *("test_distill_task.py", "test_distill_corpus.py", "test_loop.py", "test_stopping.py", "test_build_resume.py"),
+    *("test_readme.py", "test_reproduce.py", "test_demo.py", "test_export.py", "test_comparison.py"),
+    *("test_learning.py", "test_gpt_tasks.py", "test_distill_task.py", "test_distill_corpus.py"),
+    *("test_loop.py", "test_stopping.py", "test_build_resume.py"),
 )
 
 

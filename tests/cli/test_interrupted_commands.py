@@ -1,4 +1,4 @@
-"""Ctrl-C: a verb stops in a sentence, and what was done stays."""
+"""Ctrl-C: a command stops with one sentence, and what was done stays."""
 
 import json
 import os
@@ -18,7 +18,7 @@ RUN = "from hornbook.__main__ import main; main()"
 
 
 def interrupted(words: list, is_time: Callable[[int], bool]) -> tuple[int, str]:
-    """Starts a verb, sends Ctrl-C as a terminal does once `is_time(process id)`; its status and complaint."""
+    """Starts a command and sends Ctrl-C as a terminal does once `is_time(process id)`; its status and stderr."""
     process = subprocess.Popen(
         [sys.executable, "-c", RUN, *map(str, words)],
         stdout=subprocess.DEVNULL,
@@ -42,7 +42,8 @@ def interrupted(words: list, is_time: Callable[[int], bool]) -> tuple[int, str]:
 @pytest.fixture(scope="module")
 def long_text(tmp_path_factory) -> Path:
     file = tmp_path_factory.mktemp("long") / "long.txt"
-    file.write_text("\n\n".join(tiny_text(1000, seed) for seed in range(16)), encoding="utf-8")
+    text = tiny_text(1000)
+    file.write_text("\n\n".join(text.replace(".", f" {number}.") for number in range(16)), encoding="utf-8")
     return file
 
 

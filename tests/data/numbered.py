@@ -1,6 +1,7 @@
 """Corpora whose tokens are all different, so that a token tells where it came from."""
 
 import json
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -72,15 +73,21 @@ def random_lengths(
     return [[document() for _ in range(num_documents)] for _ in range(num_shards)]
 
 
-def documents_of(corpus: Corpus, tokens: np.ndarray, first: int = FIRST) -> np.ndarray:
-    """The number of the document that each token of a numbered corpus stands in."""
+@cache
+def _document_ends(corpus: Corpus, first: int) -> np.ndarray:
     ends, base = [], first
     for shard in corpus.shards:
         ends.append(base + np.asarray(shard.sentences, np.int64)[np.asarray(shard.documents, np.int64)[1:]])
         base += len(shard.tokens)
-    return np.searchsorted(np.concatenate(ends), tokens, side="right")
+    return np.concatenate(ends)
 
 
+def documents_of(corpus: Corpus, tokens: np.ndarray, first: int = FIRST) -> np.ndarray:
+    """The number of the document that each token of a numbered corpus stands in."""
+    return np.searchsorted(_document_ends(corpus, first), tokens, side="right")
+
+
+@cache
 def sentence_starts_of(corpus: Corpus, first: int = FIRST) -> np.ndarray:
     """The first token of every sentence."""
     starts, base = [], first

@@ -14,16 +14,16 @@ def sequences(batch: Batch) -> list[np.ndarray]:
 def two_segments(batch: Batch, examples: Examples) -> list[tuple[np.ndarray, np.ndarray, int]]:
     """(A, B, label) of each pair, after a look at all that stands around them."""
     found = []
-    for i, ids in enumerate(sequences(batch)):
+    streams = (batch.ids_T, batch.segments_T, batch.positions_T, batch.word_starts_T)
+    parts = zip(*(np.split(each.numpy(), batch.starts_host[1:-1]) for each in streams), strict=True)
+    for i, (ids, segments, positions, word_starts) in enumerate(parts):
         special = np.flatnonzero(ids < FIRST)
         first_sep = special[1]
         assert special.tolist() == [0, first_sep, len(ids) - 1]
         assert ids[special].tolist() == [examples.cls_id, examples.sep_id, examples.sep_id]
-        one = batch.slice(i, i + 1)
-        assert one.segments_T.tolist() == [0] * (first_sep + 1) + [1] * (len(ids) - first_sep - 1)
-        assert one.positions_T.tolist() == list(range(len(ids)))
-        expected = np.where(ids < FIRST, True, is_word_start(ids))
-        assert np.array_equal(one.word_starts_T.numpy(), expected)
+        assert np.array_equal(segments, np.arange(len(ids)) > first_sep)
+        assert np.array_equal(positions, np.arange(len(ids)))
+        assert np.array_equal(word_starts, np.where(ids < FIRST, True, is_word_start(ids)))
         found.append((ids[1:first_sep], ids[first_sep + 1 : -1], int(batch.labels_N[i])))
     return found
 

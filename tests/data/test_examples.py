@@ -190,8 +190,9 @@ def test_an_epoch_meets_each_chunk_once(layout, corpus):
     total = examples.chunks[0].total
     order = np.array([chunk for _, chunk in examples._chunks_of(np.arange(3 * total))])
     if layout != "nsp":  # there A may be the sentence before a chunk of one
-        firsts = [sequences(examples.batch(number, 1))[0][1] for number in range(3 * total)]
-        assert chunk_numbers(examples, np.array(firsts)).tolist() == order.tolist()
+        batch = examples.batch(0, 3 * total)
+        firsts = batch.ids_T.numpy()[batch.starts_host[:-1] + 1]
+        assert chunk_numbers(examples, firsts).tolist() == order[batch.examples_host].tolist()
     epochs = [order[i * total : (i + 1) * total] for i in range(3)]
     for epoch in epochs:
         assert sorted(epoch.tolist()) == list(range(total))
@@ -253,31 +254,29 @@ def test_a_weight_that_cannot_be_kept_is_refused(weight, corpus):
 
 
 def test_packed_sequences_hold_full_sentences(packed, corpus):
-    starts, room = set(sentence_starts_of(corpus).tolist()), LENGTH - 2
-    total = packed.chunks[0].total
+    nearest, longest = sentence_starts_of(corpus), LENGTH - 2
+    starts = set(nearest.tolist())
     seen, num_separated = [], 0
-    for number in range(total):
-        batch = packed.batch(number, 1)
-        assert batch.labels_N is None and not batch.segments_T.any()
-        assert np.diff(batch.starts_host).max() <= LENGTH
-        for i, ids in enumerate(sequences(batch)):
-            assert ids[0] == packed.cls_id and ids[-1] == packed.sep_id
-            inside = ids[1:-1]
-            text = inside[inside >= FIRST]
-            expected = np.where(ids < FIRST, True, is_word_start(ids))
-            assert np.array_equal(batch.slice(i, i + 1).word_starts_T.numpy(), expected)
-            assert (np.diff(text) == 1).all()
-            # a separator wherever a document begins, and nowhere else
-            documents = documents_of(corpus, text)
-            with_separators = np.insert(text, np.flatnonzero(np.diff(documents)) + 1, packed.sep_id)
-            assert np.array_equal(inside, with_separators)
-            num_separated += len(inside) - len(text)
-            begins, goes_on = int(text[0]) in starts, int(text[-1]) + 1 not in starts
-            if not begins or (goes_on and int(text[-1]) + 1 < FIRST + corpus.num_tokens):
-                nearest = np.array(sorted(starts))
-                at = np.searchsorted(nearest, text[0 if not begins else -1], side="right")
-                assert at == len(nearest) or nearest[at] - nearest[at - 1] > room  # a piece of a giant
-            seen.append(text)
+    batch = packed.batch(0, packed.chunks[0].total)  # an epoch
+    assert batch.labels_N is None and not batch.segments_T.any()
+    assert np.diff(batch.starts_host).max() <= LENGTH
+    all_ids = batch.ids_T.numpy()
+    assert np.array_equal(batch.word_starts_T.numpy(), np.where(all_ids < FIRST, True, is_word_start(all_ids)))
+    for ids in sequences(batch):
+        assert ids[0] == packed.cls_id and ids[-1] == packed.sep_id
+        inside = ids[1:-1]
+        text = inside[inside >= FIRST]
+        assert (np.diff(text) == 1).all()
+        # a separator wherever a document begins, and nowhere else
+        documents = documents_of(corpus, text)
+        with_separators = np.insert(text, np.flatnonzero(np.diff(documents)) + 1, packed.sep_id)
+        assert np.array_equal(inside, with_separators)
+        num_separated += len(inside) - len(text)
+        begins, continues = int(text[0]) in starts, int(text[-1]) + 1 not in starts
+        if not begins or (continues and int(text[-1]) + 1 < FIRST + corpus.num_tokens):
+            at = np.searchsorted(nearest, text[0 if not begins else -1], side="right")
+            assert at == len(nearest) or nearest[at] - nearest[at - 1] > longest  # a piece of a giant
+        seen.append(text)
     seen = np.sort(np.concatenate(seen))
     assert len(np.unique(seen)) == len(seen)
     kept = ~corpus.is_held_out(documents_of(corpus, np.arange(FIRST, FIRST + corpus.num_tokens)))

@@ -3,7 +3,6 @@
 import numpy as np
 import pytest
 from numbered import FIRST, documents_of, is_word_start, numbered_corpus, random_lengths, sentence_starts_of
-from taken_apart import sequences
 
 from hornbook.batch import Batch
 from hornbook.data.examples import Examples
@@ -22,12 +21,13 @@ def one_or_two(batch: Batch, examples: Examples) -> list[list[np.ndarray]]:
     """The segments of each sequence, after a look at all that stands around them."""
     found = []
     assert batch.labels_N is None and np.diff(batch.starts_host).max() <= examples.length
-    for i, ids in enumerate(sequences(batch)):
+    streams = (batch.ids_T, batch.segments_T, batch.word_starts_T)
+    parts = zip(*(np.split(each.numpy(), batch.starts_host[1:-1]) for each in streams), strict=True)
+    for ids, segments, word_starts in parts:
         ends = np.flatnonzero(ids == examples.sep_id)
         assert ids[0] == examples.cls_id and ends[-1] == len(ids) - 1 and (ids < FIRST).sum() == 1 + len(ends) <= 3
-        one = batch.slice(i, i + 1)
-        assert one.segments_T.tolist() == np.repeat([0, 1], [ends[0] + 1, ends[-1] - ends[0]]).tolist()
-        assert np.array_equal(one.word_starts_T.numpy(), np.where(ids < FIRST, True, is_word_start(ids)))
+        assert np.array_equal(segments, np.repeat([0, 1], [ends[0] + 1, ends[-1] - ends[0]]))
+        assert np.array_equal(word_starts, np.where(ids < FIRST, True, is_word_start(ids)))
         found.append([part[part >= FIRST] for part in np.split(ids, ends[:-1])])
     return found
 

@@ -1,9 +1,10 @@
-"""The runner: the smallest experiment end to end, stopped, killed, moved, and gone on with; nothing done twice."""
+"""The runner: the smallest experiment end to end, stopped, killed, moved and resumed; nothing done twice."""
 
 import json
 import multiprocessing
 import shutil
 
+import forked
 import pytest
 import torch
 from safetensors.torch import load_file
@@ -139,7 +140,7 @@ def test_killed_again_and_again_it_comes_to_the_same(home, tiny_corpus, unbroken
         assert same_weights(out / "pretrained" / f"{arm}-0", unbroken / "pretrained" / f"{arm}-0")
 
 
-def test_it_stops_in_time_and_goes_on_elsewhere(home, tiny_corpus, unbroken, tmp_path):
+def test_it_stops_in_time_and_resumes_elsewhere(home, tiny_corpus, unbroken, tmp_path):
     found = run(home, tiny_corpus, tmp_path / "here", stop_after=1e-6)
     assert (found.ended, found.num_done) == ("stopped", 0)
     assert (tmp_path / "here" / "report.html").exists()  # of nothing yet
@@ -153,7 +154,11 @@ def test_it_stops_in_time_and_goes_on_elsewhere(home, tiny_corpus, unbroken, tmp
     assert str(tmp_path / "here") not in (tmp_path / "there" / "run.json").read_text()
 
 
-def test_processes_side_by_side_come_to_the_same_though_one_is_killed(home, tiny_corpus, unbroken, tmp_path):
+def test_processes_side_by_side_come_to_the_same_though_one_is_killed(
+    home, tiny_corpus, unbroken, tmp_path, monkeypatch
+):
+    """Processes that are forked from a server in place of new ones get their work in the same way."""
+    monkeypatch.setattr(multiprocessing, "get_context", lambda method: forked.context)
     shutil.copytree(unbroken, tmp_path / "out")
     for path in (tmp_path / "out" / "pieces").glob("finetune-nsp-*"):
         path.unlink()
@@ -414,10 +419,10 @@ def test_a_piece_that_fails_does_not_end_the_rest(home, tiny_corpus, tmp_path, m
     assert "fine-tuning nsp at 1: 2 pieces" in (tmp_path / "out" / "report.html").read_text()
 
 
-# ---- as a verb
+# ---- as a command
 
 
-def test_the_verb(hornbook, home, tiny_corpus, unbroken):
+def test_the_command(hornbook, home, tiny_corpus, unbroken):
     asked = (home / "smallest.toml", "--corpus", tiny_corpus, "--data", home / "tasks", "--out", unbroken)
     status, out, _ = hornbook("reproduce", *asked, "--resume", "--json")
     answer = json.loads(out.splitlines()[-1])
@@ -440,7 +445,7 @@ def test_the_verb(hornbook, home, tiny_corpus, unbroken):
         ({"--corpus": "nowhere"}, "nowhere"),
     ],
 )
-def test_what_is_wrong_is_said_in_a_sentence(hornbook, home, tiny_corpus, tmp_path, monkeypatch, changed, said):
+def test_what_is_wrong_is_refused_in_a_sentence(hornbook, home, tiny_corpus, tmp_path, monkeypatch, changed, said):
     monkeypatch.chdir(tmp_path)
     asked = {"--corpus": tiny_corpus, "--data": home / "tasks", "--out": tmp_path / "out"} | changed
     found = hornbook("reproduce", home / "smallest.toml", *(word for pair in asked.items() for word in pair))
@@ -448,7 +453,7 @@ def test_what_is_wrong_is_said_in_a_sentence(hornbook, home, tiny_corpus, tmp_pa
     assert not (tmp_path / "out" / "pieces").exists()
 
 
-def test_missing_data_is_named_and_the_rest_goes_on(home, tiny_corpus, tmp_path):
+def test_missing_data_is_named_and_the_rest_runs(home, tiny_corpus, tmp_path):
     more = '[[tasks]]\nname = "cola"\nplaces = ["glue/CoLA"]\n\n[sentences]'
     file, said = write_smallest(tmp_path, "[sentences]", more), []
     found = reproduce(file, [tiny_corpus], home / "tasks", tmp_path / "out", stop_after=1e-6, log=said.append)

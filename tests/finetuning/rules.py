@@ -126,6 +126,13 @@ def place_if_told(draw: chance.Random) -> dict:
     return {"question": f"Where is {asked}?", "context": text, "answer": answer, "start": start}
 
 
+def place_told(draw: chance.Random) -> dict:
+    """Where someone is: the text always says so."""
+    while not (row := place_if_told(draw))["answer"]:
+        pass
+    return row
+
+
 def titled_names(draw: chance.Random) -> dict:
     """What follows a title is a person; the same words alone are not."""
     words: list[str] = []

@@ -5,14 +5,13 @@ import os
 import random as chance
 import shutil
 import signal
-import subprocess
 import sys
 import time
 from pathlib import Path
 
 import pytest
 import rules
-from forked import status_of
+from forked import begun, status_of
 
 import hornbook
 from hornbook import cli
@@ -151,20 +150,26 @@ def test_a_run_that_was_killed_at_its_very_end_is_cleaned_up(tmp_path, encoder):
     assert [path.name for path in last.iterdir()] == ["state.json"] and (tmp_path / "run" / "README.md").exists()
 
 
-def test_ctrl_c_saves_and_the_verb_goes_on(tmp_path, encoder):
+COMMAND = """
+import os, sys
+log = os.open(sys.argv.pop(1), os.O_WRONLY | os.O_CREAT)
+os.dup2(log, 1), os.dup2(log, 2)
+from hornbook.cli import main
+main()
+"""
+
+
+def test_ctrl_c_saves_and_tells_how_to_resume(tmp_path, encoder):
     data = rules.write_rows(tmp_path / "data", made_up(400), 40)
-    command = [sys.executable, "-c", "from hornbook.cli import main; main()", "finetune", str(encoder)]
-    command += ["--data", str(data), "--out", str(tmp_path / "run"), "--epochs", "200", "--set", "runtime.threads=1"]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
-    while (
-        not (tmp_path / "run" / "metrics.jsonl").exists()
-        or "train" not in (tmp_path / "run" / "metrics.jsonl").read_text()
-    ):
-        assert process.poll() is None, process.stdout.read()
+    log, metrics = tmp_path / "log", tmp_path / "run" / "metrics.jsonl"
+    words = ["finetune", encoder, "--data", data, "--out", tmp_path / "run", "--epochs", 200]
+    process = begun(COMMAND, log, *words, "--set", "runtime.threads=1")
+    while not metrics.exists() or "train" not in metrics.read_text():
+        assert process.is_alive(), log.read_text()
         time.sleep(0.05)
     os.kill(process.pid, signal.SIGINT)
-    said = process.communicate(timeout=60)[0]
-    assert process.returncode == 130 and "--resume continues" in said
+    process.join(60)
+    assert process.exitcode == 130 and "--resume continues" in log.read_text()
     assert list((tmp_path / "run" / "checkpoints").glob("step-*/optimizer.safetensors"))
 
 

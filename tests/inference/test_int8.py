@@ -133,8 +133,9 @@ def test_written_text_is_cached_and_batched_as_ever(tmp_path, way):
         window.append(token)
 
 
-def trained_gpt() -> DecoderModel:
-    """A GPT that learned a small text for a few seconds."""
+@pytest.fixture(scope="module")
+def trained() -> DecoderModel:
+    """A GPT that learned a small text for a few seconds; do not change its weights."""
     tokenizer = byte_tokenizer()
     config = Gpt2Config(
         vocab_size=tokenizer.vocab_size,
@@ -161,11 +162,10 @@ def trained_gpt() -> DecoderModel:
     return DecoderModel(model, tokenizer, "trained")
 
 
-def test_the_perplexity_of_a_trained_model_changes_by_less_than_a_hundredth(tmp_path):
-    model = trained_gpt()
+def test_the_perplexity_of_a_trained_model_changes_by_less_than_a_hundredth(tmp_path, trained):
     (tmp_path / "text.txt").write_text(tiny_text(12), encoding="utf-8")
-    plain = model.perplexity(tmp_path / "text.txt").per_token
-    rounded = DecoderModel(quantize(copy.deepcopy(model.model)), model.tokenizer, "rounded")
+    plain = trained.perplexity(tmp_path / "text.txt").per_token
+    rounded = DecoderModel(quantize(copy.deepcopy(trained.model)), trained.tokenizer, "rounded")
     found = rounded.perplexity(tmp_path / "text.txt").per_token
     assert plain < 60  # it has learned: 300 tokens alike would be 300
     assert found != plain and abs(found / plain - 1) < 0.01
@@ -184,12 +184,11 @@ def loss_by_steps(model: Gpt2, rows: np.ndarray, monkeypatch, kind: torch.dtype)
 
 
 @pytest.mark.parametrize("num_rows", [1, 8])
-def test_keys_and_values_in_bfloat16_hardly_change_a_trained_model(monkeypatch, num_rows):
+def test_keys_and_values_in_bfloat16_hardly_change_a_trained_model(monkeypatch, trained, num_rows):
     """One text, which takes a way of its own, and several."""
-    model = trained_gpt()
-    ids = np.concatenate([pieces.ids for pieces in model.tokenizer.encode_batch([tiny_text(12)])])
+    ids = np.concatenate([pieces.ids for pieces in trained.tokenizer.encode_batch([tiny_text(12)])])
     rows = ids[: num_rows * CONTEXT].reshape(num_rows, CONTEXT)
-    quantized = quantize(model.model)
+    quantized = quantize(copy.deepcopy(trained.model))
     exact, decoding = loss_by_steps(quantized, rows, monkeypatch, torch.float32)
     found, shorter = loss_by_steps(quantized, rows, monkeypatch, torch.bfloat16)
     assert shorter.layers[0].kv_2NHLC.nbytes * 2 == decoding.layers[0].kv_2NHLC.nbytes
@@ -206,7 +205,7 @@ def test_only_with_int8_weights_and_where_it_is_faster(tmp_path, monkeypatch):
                 assert DecodingState(model, num_texts, CONTEXT).layers[0].kv_2NHLC.dtype == expected
 
 
-def test_the_verbs_take_it_and_say_what_they_cannot(tmp_path, monkeypatch, capsys):
+def test_the_commands_take_it_and_refuse_others(tmp_path, monkeypatch, capsys):
     saved_gpt(tmp_path)
 
     def run(*words) -> tuple[int, str, str]:

@@ -1,6 +1,7 @@
 """A training job so small that hundreds of steps take seconds: a tiny BERT on made-up token sequences."""
 
 import dataclasses
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -40,6 +41,7 @@ def small_objective(**overrides) -> MlmObjective:
     return MlmObjective(Masking(MaskingSettings(**overrides), VOCABULARY, MASK, [0, CLS, SEP, MASK]), sentence="nsp")
 
 
+@cache
 def small_batch(number: int, num_sequences: int = 8, longest: int = 24) -> Batch:
     """Sequences that count up from a random token; a second segment that goes on counting, or does not."""
     random = np.random.default_rng([5, number])

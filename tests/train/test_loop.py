@@ -52,10 +52,13 @@ def unbroken(tmp_path_factory) -> Path:
 
 def test_it_learns(tmp_path):
     settings = small_settings(
-        schedule=ScheduleSettings(steps=400, warmup_fraction=0.1), checkpoint=CheckpointSettings(every_steps=400)
+        optimizer=OptimizerSettings(lr=6e-3),
+        schedule=ScheduleSettings(steps=200, warmup_fraction=0.1),
+        checkpoint=CheckpointSettings(every_steps=200),
+        validation=ValidationSettings(every_steps=50),
     )
     model = small_model(dropout=0.0, attention_dropout=0.0, init_std=0.1)
-    outcome = run(tmp_path, settings, small_job(model, lambda number: small_batch(number, num_sequences=16)))
+    outcome = run(tmp_path, settings, small_job(model, lambda number: small_batch(number, 24, longest=18)))
     lines = [line for line in read_metrics(tmp_path) if line["kind"] == "validation"]
     assert outcome.ended == "finished"
     assert lines[-1]["mlm"] < 0.7 * lines[0]["mlm"] and lines[-1]["nsp_accuracy"] > 0.8
@@ -96,7 +99,7 @@ def test_the_same_seed_gives_the_same_weights(unbroken, tmp_path):
     assert same(weights(unbroken), weights(tmp_path))
 
 
-def test_a_stopped_run_goes_on_bit_for_bit(unbroken, tmp_path):
+def test_a_stopped_run_resumes_bit_for_bit(unbroken, tmp_path):
     def stop(status):
         if status.step == 17:
             signal.raise_signal(signal.SIGTERM)
@@ -345,10 +348,10 @@ def test_nothing_bad_is_saved_when_losses_are_read_late(tmp_path):
 
 
 @pytest.mark.parametrize("name", ["replace", "link", "fsync", "rmtree"])
-def test_killed_inside_any_write(unbroken, tmp_path, name):
+def test_killed_inside_any_write(tmp_path, name):
     """Ended inside the n-th call that changes the disk, for every n: resumed, it ends like the unbroken run."""
-    settings = small_settings(
-        schedule=ScheduleSettings(steps=4, warmup_fraction=0.0),
+    settings = small_settings(  # the third checkpoint removes the first
+        schedule=ScheduleSettings(steps=3, warmup_fraction=0.0),
         checkpoint=CheckpointSettings(every_steps=1, every_minutes=0),
     )
     run(tmp_path / "whole", settings)

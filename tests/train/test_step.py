@@ -69,7 +69,8 @@ def test_averaging_over_micro_batches_would_not_be_equal():
 @pytest.mark.parametrize("name", ["compiled", "ddp", "fsdp"])
 def test_wrapped_modules_compute_the_same(name, tmp_path):
     """Everything that is differentiated happens in `forward`, so wrappers see it."""
-    plain, wrapped = (TrainingModule(small_model(dropout=0.0, attention_dropout=0.0), small_objective()) for _ in "ab")
+    size = {"num_layers": 1, "dropout": 0.0, "attention_dropout": 0.0}
+    plain, wrapped = (TrainingModule(small_model(**size), small_objective()) for _ in "ab")
     step_inputs = plain.objective.prepare(small_batch(0), 1)
     if name != "compiled":
         torch.distributed.init_process_group("gloo", init_method=f"file://{tmp_path}/store", rank=0, world_size=1)

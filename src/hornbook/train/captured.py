@@ -22,7 +22,7 @@ from hornbook.batch import SEQUENCES, TOKENS, Batch, Stream, to_device
 from hornbook.devices import warm_up_on_side_stream
 from hornbook.train.objective import StepInputs
 from hornbook.train.optimizer import set_learning_rate
-from hornbook.train.randomness import seed_of
+from hornbook.train.randomness import seed_generators, seed_of
 
 TOKEN_BUCKET, SEQUENCE_BUCKET, SHORTEST = 128, 8, 128
 NUM_WARM_UPS = 2  # before a capture
@@ -103,7 +103,7 @@ class CapturedSteps:
         captured = self.captured[bucket]
         _copy_into(step_inputs, captured.step_inputs, bucket)
         set_learning_rate(self.stepper.optimizer, lr)
-        torch.manual_seed(seed_of(self.stepper.seed, number, 0, "dropout"))
+        seed_generators(seed_of(self.stepper.seed, number, 0, "dropout"))
         captured.graph.replay()
         return captured.numbers.clone(), list(self.stepper.objective.weights)
 

@@ -17,7 +17,7 @@ from hornbook.train.captured import CapturedSteps
 from hornbook.train.device import Runtime
 from hornbook.train.objective import Objective, StepInputs, TrainingModule
 from hornbook.train.optimizer import set_learning_rate
-from hornbook.train.randomness import seed_of
+from hornbook.train.randomness import seed_generators, seed_of
 
 TOKEN_BUCKET = 1024  # on CUDA, micro-batches are padded to a multiple of this: at most 2% of 65,536 tokens
 ENTRY_BUCKET = 128  # the same for targets and other streams
@@ -47,6 +47,7 @@ class Stepper:
         micro_tokens: int,
     ):
         self.module = module
+        self.parameters = list(module.model.parameters())
         self.optimizer = optimizer
         self.runtime = runtime
         self.seed = seed
@@ -93,15 +94,14 @@ class Stepper:
         weights = self.objective.weights
         terms = dict.fromkeys(weights, 0.0)
         for i, micro_batch in enumerate(step_inputs.split(self.micro_tokens)):
-            torch.manual_seed(seed_of(self.seed, number, i, "dropout"))
+            seed_generators(seed_of(self.seed, number, i, "dropout"))
             with self.runtime.autocast():
                 sums = self.module(self._bucketed(micro_batch))
             sum(weights[term] * sums[term] / counts[term] for term in weights).backward()
             terms = {term: terms[term] + sums[term].detach() / counts[term] for term in weights}
         norm = self.grad_norm()
         if self.clip > 0:
-            parameters = [p for p in self.model.parameters() if p.grad is not None]
-            torch.nn.utils.clip_grads_with_norm_(parameters, self.clip, norm)
+            torch.nn.utils.clip_grads_with_norm_(self.parameters, self.clip, norm)
         set_learning_rate(self.optimizer, lr)
         self.optimizer.step()
         self.optimizer.zero_grad(set_to_none=True)
@@ -109,7 +109,7 @@ class Stepper:
         return StepResult(terms, loss, norm, batch.num_real_tokens)
 
     def grad_norm(self) -> Tensor:
-        return torch.nn.utils.get_total_norm([p.grad for p in self.model.parameters() if p.grad is not None])
+        return torch.nn.utils.get_total_norm([p.grad for p in self.parameters if p.grad is not None])
 
     def _bucketed(self, step_inputs: StepInputs) -> StepInputs:
         """On CUDA, pads to a bucket so that compiled code sees few shapes."""
