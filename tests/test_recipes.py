@@ -79,7 +79,7 @@ def test_settings_of_the_user_stay():
 
 @pytest.mark.parametrize(
     ("tokens", "batch", "lr"),
-    [(1e6, 2048, 1e-3), (40e6, 16_384, 1.4e-3), (80e6, 32_768, 2e-3), (1e10, 32_768, 2e-3)],
+    [(1e6, 2048, 2e-3), (40e6, 16_384, 2e-3), (80e6, 32_768, 2e-3), (1e10, 32_768, 2e-3)],
 )
 def test_batch_and_learning_rate_by_tokens(tokens, batch, lr):
     settings = with_budget_batch(resolved("bert-small", tokens=1000), tokens, {})

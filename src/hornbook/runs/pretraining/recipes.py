@@ -24,8 +24,7 @@ FAR_SHORTER = 0.1  # of the published tokens: below, the budget recipe is the de
 CPU_FLOPS_PER_SECOND = 4e10  # per core; only to estimate how long a run of so many minutes is
 STEPS_WANTED = 2500  # batches are halved until the budget has about so many steps
 SMALLEST_BATCH, LARGEST_BATCH, LARGEST_GPT_BATCH = 2048, 32_768, 65_536  # tokens
-LR_AT_LARGEST_BATCH, LR_OF_WIDE_MODELS, WIDE = 2e-3, 1e-3, 640  # Muon; from this width on
-LOWEST_LR = 1e-3
+LR, LR_OF_WIDE_MODELS, WIDE = 2e-3, 1e-3, 640  # Muon; from this width on
 DROPOUTS = {"dropout", "attention_dropout", "embedding_dropout"}
 SHORT_LENGTH, FEW_TOKENS = 128, 10**9  # sequences of this length throughout if the budget is smaller
 SEQUENCES_PER_BATCH = 8  # at least, for a GPT: its sequences are shortened
@@ -103,8 +102,8 @@ def _objective_overrides(settings: PretrainSettings, given: Mapping[str, Any]) -
 
 
 def with_budget_batch(settings: PretrainSettings, tokens: float, given: Mapping[str, Any]) -> PretrainSettings:
-    """The settings with a batch from the training `tokens` of the run, and the learning rate that belongs to it. The
-    batch stays if the user has set it or the number of steps."""
+    """The settings with a batch from the training `tokens` of the run, and the learning rate. The batch stays if the
+    user has set it or the number of steps."""
     overrides: dict[str, Any] = {}
     batch = settings.batch.tokens
     if not {"batch.tokens", "schedule.steps"} & given.keys():
@@ -114,9 +113,7 @@ def with_budget_batch(settings: PretrainSettings, tokens: float, given: Mapping[
     if settings.reads_documents and "data.length" not in given:
         overrides["data.length"] = min(settings.data.length, max(SHORT_LENGTH, batch // SEQUENCES_PER_BATCH))
     if not _has(given, "optimizer."):
-        at_largest = LR_OF_WIDE_MODELS if settings.model.width >= WIDE else LR_AT_LARGEST_BATCH
-        lr = at_largest * math.sqrt(min(1.0, batch / LARGEST_BATCH))
-        overrides["optimizer.lr"] = float(f"{max(lr, LOWEST_LR):.2g}")
+        overrides["optimizer.lr"] = LR_OF_WIDE_MODELS if settings.model.width >= WIDE else LR
     return configuration.with_overrides(settings, overrides)
 
 
