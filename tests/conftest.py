@@ -18,7 +18,7 @@ import numpy as np
 import pytest
 import torch
 import typer.main
-from forked import draw_fewer_resamples
+from forked import draw_fewer_resamples, start_server
 from matplotlib.figure import Figure
 from tiny import TINY_MODEL, tiny_text
 
@@ -82,6 +82,11 @@ def pytest_runtest_protocol(item):
     global _is_rendered
     _is_rendered = item.get_closest_marker("pictures") is not None
     return (yield)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def fork_server() -> None:
+    start_server()
 
 
 @pytest.fixture

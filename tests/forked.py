@@ -3,6 +3,7 @@ library: a new Python would spend seconds on importing torch."""
 
 import multiprocessing
 import sys
+from multiprocessing import forkserver
 from multiprocessing.process import BaseProcess
 
 import torch
@@ -18,6 +19,11 @@ def preload(*modules: str) -> None:
 
 
 preload("hornbook.cli", "hornbook.runs.distillation.run", "hornbook.evaluation.prompting.run", "torch._inductor.config")
+
+
+def start_server() -> None:
+    """To be called before any test changes how signals are handled: forked programs inherit that from the server."""
+    forkserver.ensure_running()
 
 
 def draw_fewer_resamples() -> None:
