@@ -13,7 +13,7 @@ demo: $(INSTALLED)
 test: $(INSTALLED) lint
 	PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n 2 -m "not gpu and not faults"
 
-# Crashes, full disks, signals, damaged files, two writers. The whole has not been timed yet.
+# Crashes, full disks, signals, damaged files, two writers: about 20 minutes on two cores.
 test-faults: $(INSTALLED)
 	$(BIN)/python -m pytest tests/faults -n 2 -m faults
 
