@@ -137,6 +137,29 @@ def test_a_correction_names_or_copies_what_stood_at_the_masked_tokens():
     }
 
 
+@torch.no_grad()
+def test_unreplaced_masks_are_seen_by_the_discriminator():
+    settings = settings_of(correction=1.0, unreplaced=0.4)
+    pair, objective = pair_of(settings), objective_of(settings)
+    num_kept = num_masked = 0
+    for seed in range(40):
+        step_inputs = drawn_of(objective, seed)
+        guesses_K = objective._guessed(pair, step_inputs).guesses_K
+        _, _, by_hand = guessed_by_hand(pair, step_inputs)
+        is_kept_K = guesses_K == MASK
+        assert torch.equal(guesses_K[~is_kept_K], torch.tensor(by_hand)[~is_kept_K])
+        num_kept, num_masked = num_kept + int(is_kept_K.sum()), num_masked + len(guesses_K)
+    assert 0.33 < num_kept / num_masked < 0.47
+    assert float(objective.evaluate(pair, step_inputs)["rtd_replaced"]) >= int(is_kept_K.sum())
+
+
+def test_unreplaced_masks_need_a_correction():
+    with pytest.raises(ValueError, match=r"set objective\.correction=1"):
+        settings_of(unreplaced=0.2)
+    with pytest.raises(ValueError, match=r"leave objective\.unreplaced out"):
+        settings_of(unreplaced=0.2, correction=1.0, generator_learns="adversarial")
+
+
 def test_a_correction_teaches_the_discriminator_and_neither_the_scores_nor_the_generator():
     settings = settings_of(correction=1.0, shared="none")
     pair, objective = pair_of(settings), objective_of(settings)

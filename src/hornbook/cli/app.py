@@ -88,7 +88,21 @@ app = typer.Typer(
 Json = Annotated[bool, typer.Option("--json", callback=_json, help="Print the result as one JSON object.")]
 Device = Annotated[str, typer.Option(help="cpu, cuda or cuda:N; defaults to a GPU if there is one.")]
 Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace what hornbook wrote to --out before.")]
-Model = Annotated[str, typer.Argument(help="A run folder, a transformers folder, or a Hugging Face name.")]
+MODEL = "A run folder, a transformers folder, a Hugging Face name, or the built-in model en."
+Model = Annotated[str, typer.Argument(help=MODEL)]
+
+
+def with_optional_model(last: str, help: str):
+    """The arguments of a command that takes [MODEL] LAST: `split_model` tells them apart."""
+    help = f"{help} Before it, a model: {MODEL[0].lower()}{MODEL[1:]} By default en."
+    return Annotated[list[str], typer.Argument(help=help, metavar=f"[MODEL] {last}", show_default=False)]
+
+
+def split_model(arguments: list[str], last: str) -> tuple[str | None, str]:
+    """The model, None if there is none, and the last argument."""
+    if len(arguments) > 2:
+        raise ValueError(f"there are {len(arguments)} arguments, and only a model and {last} are expected: quote texts")
+    return (arguments[0] if len(arguments) == 2 else None), arguments[-1]
 
 
 def print_json(as_json: bool, value: dict) -> None:

@@ -32,16 +32,20 @@ def check_command(
 
 
 def print_dry_run(
-    model: str, data: str | None, task: str | None, restarts: int, search: bool, as_json: bool, **options: Any
+    model: str | None, data: str | None, task: str | None, restarts: int, search: bool, as_json: bool, **options: Any
 ) -> None:
     """Prints the summary of `finetune --dry-run`."""
-    from hornbook.runs.finetuning.checking import check
+    from hornbook.runs.finetuning.checking import AUTO, check
     from hornbook.runs.finetuning.settings import SEARCHED_LRS
 
     if data is None:
         raise ValueError("finetune --dry-run needs --data; see 'hornbook finetune --help'")
     found = check(
-        data, task or "classification", model, **options, num_runs=(len(SEARCHED_LRS) if search else 1) + restarts - 1
+        data,
+        task or "classification",
+        model or AUTO,
+        **options,
+        num_runs=(len(SEARCHED_LRS) if search else 1) + restarts - 1,
     )
     print_summary(found)
     print_json(as_json, found)

@@ -9,9 +9,9 @@ from typing import Annotated
 import typer
 
 from hornbook.cli.app import (
+    MODEL,
     Device,
     Json,
-    Model,
     Overwrite,
     app,
     check_writable,
@@ -22,6 +22,8 @@ from hornbook.cli.app import (
     refuse_unused_options,
     report_interruption,
     show_settings,
+    split_model,
+    with_optional_model,
 )
 from hornbook.cli.overwriting import RUN, overwriting, refuse_existing_file
 from hornbook.cli.reading import Reading, reads_data
@@ -39,10 +41,13 @@ STANDARD = Path("-")  # input or output
 Runs = Annotated[list[str], typer.Argument(help="Fine-tuned run or model folder; several form an ensemble.")]
 
 
-@app.command("finetune", epilog="Example: hornbook finetune runs/first --task mrpc --data glue/MRPC --out runs/mrpc")
+@app.command("finetune", epilog="Example: hornbook finetune --data reviews.csv --out runs/reviews")
 @reads_data()
 def finetune_command(
-    model: Model,
+    model: Annotated[
+        str | None,
+        typer.Argument(help=f"{MODEL} By default the built-in model for the language of the texts."),
+    ] = None,
     task: TaskToLearn = None,
     data: Data = None,
     out: Annotated[Path | None, typer.Option(help="Run folder to write.")] = None,
@@ -90,6 +95,8 @@ def finetune_command(
         several = {"--restarts": restarts > 1, "--search": search}
         layers = {"--head": head is not None, "--pair-encoding": pair_encoding is not None}
         refuse_unused_options("with --task text", given | several | layers)
+        if model is None and not resume:
+            raise ValueError("--task text needs a GPT, and the built-in models are encoders: name a GPT first")
         overrides |= as_overrides(**named)
         finetune_as_text(model, data, out, overrides, resume, overwrite, show, as_json)
         return
@@ -139,7 +146,7 @@ def _is_text_run(out: Path | None) -> bool:
     return recorded(out).get("command") == "finetune-text"
 
 
-def _show(model: str, task: str, data: str | None, options: dict, as_json: bool) -> None:
+def _show(model: str | None, task: str, data: str | None, options: dict, as_json: bool) -> None:
     from hornbook.runs.finetuning.api import resolve_settings
     from hornbook.runs.finetuning.record import FinetuneRequest
     from hornbook.terminal import log
@@ -358,11 +365,10 @@ def _submit(predictor, data: str | None, out: Path, as_json: bool) -> None:
     print_json(as_json, {"out": str(out), "files": files, "missing": missing})
 
 
-@app.command("features", epilog="Example: hornbook features runs/first texts.txt --out vectors.npy --layers last4")
+@app.command("features", epilog="Example: hornbook features texts.txt --out vectors.npy --layers last4")
 @reads_data("label")
 def features(
-    model: Model,
-    file: Annotated[Path, typer.Argument(help=".txt with one text per line, or .csv, .tsv, .jsonl, .parquet, .xlsx.")],
+    arguments: with_optional_model("FILE", ".txt with one text per line, or .csv, .tsv, .jsonl, .parquet, .xlsx."),
     out: Annotated[Path, typer.Option(help=".npy file to write.")],
     layers: Annotated[
         str, typer.Option(help="Layers to write: last, last4, mean-last4, all, embeddings, or numbers: 1,2,-1.")
@@ -377,12 +383,13 @@ def features(
     from hornbook.inference.features import extract_features
     from hornbook.terminal import counting_display, log, print_result
 
+    model, file = split_model(arguments, "a file")
     check_writable(out.parent)
     refuse_existing_file(out, "--out", overwrite)
     with counting_display("reading") as show:
         found = extract_features(
             model,
-            file,
+            Path(file),
             out,
             layers=layers,
             pooling=pooling,

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from hornbook.cli.app import Device, Json, Model, app, print_json
+from hornbook.cli.app import Device, Json, Model, app, print_json, split_model, with_optional_model
 
 PLOTS = (
     *("curves.png", "confusion.png", "scatter.png", "tries.png", "curve.png", "score-by-flops.png"),
@@ -13,19 +13,20 @@ PLOTS = (
 )
 
 
-@app.command("fill-mask", epilog='Example: hornbook fill-mask runs/first "Paris is the [MASK] of France." --top 3')
+@app.command("fill-mask", epilog='Example: hornbook fill-mask "Paris is the [MASK] of France." --top 3')
 def fill_mask(
-    model: Model,
-    text: Annotated[str, typer.Argument(help="A text with [MASK] where words are missing.")],
+    arguments: with_optional_model("TEXT", "A text with [MASK] where words are missing."),
     top: Annotated[int, typer.Option(help="Predictions per mask.")] = 5,
     device: Device = "auto",
     as_json: Json = False,
 ) -> None:
     """Predict the masked tokens of a text."""
     import hornbook
+    from hornbook.interop.builtin import builtin_for
     from hornbook.terminal import table
 
-    masks = hornbook.load(model, device=device).fill_mask(text, top)
+    model, text = split_model(arguments, "a text")
+    masks = hornbook.load(model or builtin_for([text]), device=device).fill_mask(text, top)
     for guesses in masks:
         table([(f"{guess.probability:.2%}", guess.word, guess.text) for guess in guesses], ("", "word", "text"))
     print_json(as_json, {"masks": [[vars(guess) for guess in guesses] for guesses in masks]})
@@ -48,10 +49,9 @@ def next_sentence(
     print_json(as_json, {"is_next": probability})
 
 
-@app.command("detect", epilog='Example: hornbook detect runs/electra "The chef ate the meal for his guests."')
+@app.command("detect", epilog='Example: hornbook detect "The chef ate the meal for his guests."')
 def detect(
-    model: Model,
-    text: Annotated[str, typer.Argument(help="A text in which words may have been replaced.")],
+    arguments: with_optional_model("TEXT", "A text in which words may have been replaced."),
     threshold: Annotated[
         float, typer.Option(help="Mark words whose probability of being replaced is at least this.")
     ] = 0.5,
@@ -60,13 +60,15 @@ def detect(
 ) -> None:
     """Mark the words of a text that look replaced, with an ELECTRA discriminator."""
     import hornbook
+    from hornbook.interop.builtin import builtin_for
     from hornbook.terminal import print_result, table
 
+    model, text = split_model(arguments, "a text")
     if not 0 < threshold < 1:
         raise ValueError(f"--threshold must be between 0 and 1, not {threshold:g}")
     if not text.strip():
         raise ValueError("the text is empty: give a sentence in which words may have been replaced")
-    words = hornbook.load(model, device=device).detect(text)
+    words = hornbook.load(model or builtin_for([text]), device=device).detect(text)
     marked = text
     for word in reversed(words):
         if word.probability >= threshold:

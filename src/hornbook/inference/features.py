@@ -24,6 +24,7 @@ from hornbook.batch import Batch, pack
 from hornbook.data.problems import Problems
 from hornbook.devices import chosen_device
 from hornbook.files import replacing
+from hornbook.interop.builtin import builtin_for
 from hornbook.interop.folder import load_folder
 from hornbook.interop.hub import model_folder
 from hornbook.lifecycle.locking import locks_file
@@ -139,7 +140,7 @@ def frozen_sequences(
 
 @locks_file
 def extract_features(
-    model_name: str | Path,
+    model_name: str | Path | None,
     texts: str | Path | Sequence[str],
     out: str | Path,
     *,
@@ -161,10 +162,11 @@ def extract_features(
     >>> found.num_texts, found.width
     (2, 32)
 
-    `texts` is a list, or a file that `read_inputs` accepts: `.txt` with one text per line, or a table (CSV, TSV, JSON
-    lines, JSON, Parquet), whose columns `text` and, for pairs, `pair`, as well as `delimiter` and `encoding`, are
-    inferred when omitted. A text longer than the model allows is truncated and counted; an empty text, or a row that
-    cannot be read, still has its row in the output.
+    Without a model name, the built-in model for the language of the texts is used. `texts` is a list, or a file that
+    `read_inputs` accepts: `.txt` with one text per line, or a table (CSV, TSV, JSON lines, JSON, Parquet), whose
+    columns `text` and, for pairs, `pair`, as well as `delimiter` and `encoding`, are inferred when omitted. A text
+    longer than the model allows is truncated and counted; an empty text, or a row that cannot be read, still has its
+    row in the output.
     `progress` is called with (texts done, number of texts).
     The output file is memory-mapped, so the features need not fit in memory.
     """
@@ -178,6 +180,7 @@ def extract_features(
         examples = [TextExample(str(number), str(each)) for number, each in enumerate(texts)]
     if not examples:
         raise ValueError("there are no texts in the list: give at least one")
+    model_name = model_name or builtin_for(text for example in examples for text in example.texts)
     model, tokenizer = load_folder(model_folder(model_name))
     model.to(chosen_device(device))
     chosen = choose_layers(layers, model.config.num_layers)

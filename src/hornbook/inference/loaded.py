@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import nn
 
+from hornbook.interop.folder import save_model
 from hornbook.text.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
@@ -51,6 +52,12 @@ class LoadedModel:
     def evaluate(self, data: Any, **columns: Any) -> dict[str, Any]:
         """Official scores of a fine-tuned model on labelled data; see `Predictor.evaluate`."""
         return self.predictor.evaluate(data, **columns)
+
+    def save(self, folder: str | Path) -> None:
+        """Writes model and tokenizer to a folder that `transformers` opens too, with weights in float32."""
+        config = self.model.config
+        self.tokenizer.save(Path(folder), config.max_positions, getattr(config, "num_segments", 0))
+        save_model(Path(folder), self.model)
 
     def _needs(self, head: str, what: str) -> None:
         if head not in self.model.heads:

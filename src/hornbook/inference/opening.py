@@ -9,17 +9,19 @@ from hornbook.devices import chosen_device
 from hornbook.inference.decoder import DecoderModel
 from hornbook.inference.encoder import EncoderModel
 from hornbook.inference.predictor import load_predictor
+from hornbook.interop.builtin import DEFAULT
 from hornbook.interop.folder import load_folder
 from hornbook.interop.hub import model_folder
 from hornbook.models.gpt import Gpt
 from hornbook.models.quantized import Weights, check_weights, quantize
 
 
-def load(name: str | Path, weights: Weights = "float", device: str = "auto") -> EncoderModel | DecoderModel:
+def load(name: str | Path = DEFAULT, weights: Weights = "float", device: str = "auto") -> EncoderModel | DecoderModel:
     """Loads a model for inference.
 
     Args:
-        name: A run folder, a folder that `transformers` wrote, or a Hugging Face name.
+        name: A run folder, a folder that `transformers` wrote, a Hugging Face name, or a built-in model: by default the
+            English one, `en`.
         weights: `int8` quantises the matrices of a GPT to 8 bits, which is faster on a CPU; CPU only.
         device: `cpu`, `cuda`, `cuda:1`; defaults to a GPU if there is one.
 
@@ -28,6 +30,8 @@ def load(name: str | Path, weights: Weights = "float", device: str = "auto") -> 
         also has `predict` and `evaluate`.
 
     >>> import hornbook
+    >>> hornbook.load().fill_mask("The book was [MASK] in 1998.")[0][0].word
+    'published'
     >>> hornbook.load("runs/first").embed(["a text", "another"]).shape
     (2, 32)
     >>> hornbook.load("runs/reviews").predict(["A charming journey."])[0].label in ("good", "bad")

@@ -1,6 +1,9 @@
-"""Resolves a path or a Hugging Face name to a model folder; models are downloaded once and cached."""
+"""Resolves a path, the name of a built-in model or a Hugging Face name to a model folder; models of the hub are
+downloaded once and cached."""
 
 from pathlib import Path
+
+from hornbook.interop.builtin import builtin_folder
 
 PATTERNS = [
     "config.json",
@@ -14,11 +17,14 @@ PATTERNS = [
 
 
 def model_folder(name: str | Path) -> Path:
-    """Returns the folder of a model: an existing path as it is, `name` or `owner/name` downloaded from the hub."""
+    """Returns the folder of a model: an existing path as it is, a built-in model such as `en`, or `name` or
+    `owner/name` downloaded from the hub."""
     path = Path(name)
     if path.is_dir():
         return path
     text = str(name)
+    if (folder := builtin_folder(text)) is not None:
+        return folder
     if path.is_file():
         raise ValueError(f"{text} is a file: give the folder that holds config.json and model.safetensors")
     if text.startswith((".", "/", "~")) or text.count("/") > 1 or not text:

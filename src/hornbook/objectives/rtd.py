@@ -7,6 +7,9 @@ rtd = - sum over all tokens of log p_D(replaced or not | the text with samples f
 The generator's tokens are sampled by the Gumbel-max trick, and no gradient flows through them. A sampled token that
 equals the original counts as original. The loss is mlm / count + 50 x rtd / count.
 
+With `correction`, the discriminator also predicts the original tokens. With `unreplaced`, it sees some of the masks
+themselves, which count as replaced, and so learns to fill in masks too.
+
 The noise is a hash of (a random number per target, the token), so that the samples of a step do not depend on how it is
 split into micro-batches or on the device.
 
@@ -45,6 +48,7 @@ HEADS: dict[str, tuple[str, ...]] = {
     "all-tokens-mlm": ("mlm", "rtd"),
 }
 CORRECTION = "correction"
+UNREPLACED = -1  # hashed with a target's random number where tokens of the vocabulary are hashed for its noise
 DETECTION_WEIGHT, MLM_WEIGHT = 50.0, 1.0
 
 
@@ -63,6 +67,13 @@ class RtdSettings(Typed, group="objective"):
         "weight of a loss in which the discriminator also predicts the original masked tokens (COCO-LM); 0: off",
         low=0,
         high=1e6,
+    )
+    unreplaced: float = setting(
+        0.0,
+        "fraction of the masked tokens that the discriminator sees as masks, so that it can fill in masks itself; "
+        "needs objective.correction",
+        low=0,
+        below=1,
     )
     generator_size: float = setting(
         0.25, "width, heads and inner width of the generator, as a fraction of the discriminator's", above=0, high=1
@@ -96,6 +107,11 @@ class RtdSettings(Typed, group="objective"):
                 f"objective.correction adds token prediction to rtd, but objective.learns={self.learns} predicts "
                 "tokens already: set objective.learns=rtd or leave objective.correction out"
             )
+        if self.unreplaced and not self.correction:
+            raise ValueError(
+                "objective.unreplaced leaves masks for the discriminator to fill in, which only the correction loss "
+                "trains: set objective.correction=1"
+            )
         if self.shared == "all" and (self.generator_size != 1 or self.generator_layers is not None):
             raise ValueError(
                 "objective.shared=all needs two encoders of the same size: set objective.generator_size=1 and leave "
@@ -103,6 +119,10 @@ class RtdSettings(Typed, group="objective"):
             )
         if self.generator_learns == "adversarial" and not self.learns.startswith("rtd"):
             raise ValueError("objective.generator_learns=adversarial needs a discriminator: set objective.learns=rtd")
+        if self.generator_learns == "adversarial" and self.unreplaced:
+            raise ValueError(
+                "objective.generator_learns=adversarial rewards samples only: leave objective.unreplaced out"
+            )
 
     @property
     def weights(self) -> dict[str, float]:
@@ -216,7 +236,11 @@ class RtdObjective:
         mlm = step_inputs.targets["mlm"]
         x_KD = model.generator(step_inputs.batch).index_select(0, mlm.positions_K)
         logits_KV = model.generator.mlm_logits(x_KD)
-        guesses_K = self.guess(logits_KV.detach(), step_inputs.targets["guesses"].values_K, self.settings.temperature)
+        numbers_K = step_inputs.targets["guesses"].values_K
+        guesses_K = self.guess(logits_KV.detach(), numbers_K, self.settings.temperature)
+        if self.settings.unreplaced:
+            is_kept_K = uniform(numbers_K.to(torch.int32), UNREPLACED) < self.settings.unreplaced
+            guesses_K = torch.where(is_kept_K, self.masking.mask_id, guesses_K)
         original_T = put(step_inputs.batch.ids_T, mlm, mlm.values_K)
         batch = step_inputs.batch.with_values("tokens", ids_T=put(step_inputs.batch.ids_T, mlm, guesses_K))
         return _Guessed(x_KD, logits_KV, guesses_K, original_T, batch)
@@ -310,7 +334,7 @@ def guess(logits_KV: Tensor, numbers_K: Tensor, temperature: float = 1.0) -> Ten
     return (logits_KV.float() - temperature * torch.log(-torch.log(uniform_KV))).argmax(-1)
 
 
-def uniform(numbers: Tensor, indices: Tensor) -> Tensor:
+def uniform(numbers: Tensor, indices: Tensor | int) -> Tensor:
     """A float32 in (0, 1) for each pair of int32s, by the finaliser of MurmurHash3."""
     x = numbers ^ (indices * -1640531535)  # 2^32 over the golden ratio: spreads neighbouring indices
     x = (x ^ ((x >> 16) & 0xFFFF)) * -2048144789

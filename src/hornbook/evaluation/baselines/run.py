@@ -84,7 +84,7 @@ def baseline(
         return open_and_run(
             out, FinetuneRequest(str(model), task, path, from_random=True, **common), data, on_progress, log
         )
-    request = FinetuneRequest(str(model or ""), task, path, **common)
+    request = FinetuneRequest(None if model is None else str(model), task, path, **common)
     return baseline_labelled(name, out, request, open_labelled(request, data, log), vectors=vectors, log=log)
 
 
@@ -98,7 +98,7 @@ def baseline_labelled(
     log: Log = lambda message: None,
 ) -> Scored:
     """Like `baseline`, for data that is already read; any baseline except `random`."""
-    source, model = None if vectors is None else str(vectors), request.model or None
+    source, model = None if vectors is None else str(vectors), request.model
     done = start_run(out, "baseline", request, {"baseline": name, "vectors": source}, labelled.data)
     if done:
         return done

@@ -14,6 +14,7 @@ from typing import Any
 from torch import nn
 
 from hornbook.config import checked
+from hornbook.interop.builtin import DEFAULT
 from hornbook.interop.folder import load_folder
 from hornbook.interop.hub import model_folder
 from hornbook.lifecycle.locking import run_lock
@@ -53,8 +54,8 @@ class Stopped(RuntimeError):
 
 @torch_settings_restored()
 def finetune(
-    model: str | Path,
-    data: Any,
+    model: str | Path | None = None,
+    data: Any = None,
     task: str | None = None,
     out: str | Path | None = None,
     *,
@@ -81,7 +82,8 @@ def finetune(
     """Fine-tunes a pre-trained model on a task.
 
     Args:
-        model: A run folder, a folder that `transformers` wrote, or a Hugging Face name.
+        model: A run folder, a folder that `transformers` wrote, a Hugging Face name or a built-in model (`en`); by
+            default the built-in model for the language of the texts.
         data: A folder, a file, a data frame, a list of dictionaries, or a dictionary of these by split.
         task: The kind of task, or the name of a data set; defaults to that of the resumed run, or `classification`.
         out: The run folder; by default a new one under `runs/`.
@@ -109,6 +111,8 @@ def finetune(
     if from_random and teacher is not None:
         raise ValueError("from_random is for a model without a teacher: name a preset as the student instead")
     restarts = checked(restarts, int, "--restarts", low=1, high=1000)
+    if data is None:
+        raise ValueError("there is no data to train on: give data=, such as a file")
     if search and lr is not None:
         raise ValueError("--search chooses the learning rate: leave out --search, or --lr")
     task = task or (recorded_request(out).get("task") if resume else None) or "classification"
@@ -117,7 +121,7 @@ def finetune(
     reading = {"text": text, "pair": pair, "label": label, "delimiter": delimiter, "encoding": encoding}
     options = {"epochs": epochs, "lr": lr, "batch_size": batch_size, "seed": seed, "from_random": from_random}
     options |= {"strict": strict, "teacher": None if teacher is None else teacher.name, "overrides": overrides or {}}
-    request = FinetuneRequest(str(model), task, path, **reading, **options)
+    request = FinetuneRequest(None if model is None else str(model), task, path, **reading, **options)
     on_progress = on_progress or (lambda status: None)
     read_once: list[Inputs] = []
 
@@ -127,13 +131,16 @@ def finetune(
             inputs = dataclasses.replace(checked_inputs(request, data, opened, teacher, log), folder=out)
             if teacher is not None and opened is None:
                 inputs = with_projections(inputs, model_folder(request.model), teacher, log)
-            read_once.append(with_copies(inputs, request, teacher, out, on_progress, log))
+            named = dataclasses.replace(request, model=inputs.model)
+            read_once.append(with_copies(inputs, named, teacher, out, on_progress, log))
         return read_once[0].with_request(variant)
 
     with run_lock(out):  # before augmented copies and cached teacher outputs are written there
         folder = run_folder(out, request)
         if folder.is_started(resume):
             request, restarts, search = _as_started(folder, request, restarts, search)
+        if request.model is None and opened is None:
+            request = dataclasses.replace(request, model=open_with(request).model)
         if restarts > 1 or search:
             result = run_many(
                 out, request, open_with, teacher, restarts=restarts, search=search, on_progress=on_progress, log=log
@@ -168,7 +175,7 @@ def resolve_settings(
     if data is not None:
         inputs = checked_inputs(request, data, opened, teacher, log)
         return with_steps(inputs.settings, inputs.train_features)
-    trained, _ = opened or load_folder(model_folder(request.model))
+    trained, _ = opened or load_folder(model_folder(request.model or DEFAULT))
     return settings_for(known(request.task), trained, request.all_overrides(), teacher is not None)
 
 

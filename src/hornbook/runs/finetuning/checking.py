@@ -9,6 +9,8 @@ from hornbook.runs.finetuning.run import expected_seconds
 from hornbook.tasks.reading.read import read
 from hornbook.tasks.summary import spread, summarize
 
+AUTO = "auto"  # the built-in model for the language of the texts
+
 
 def check(
     data: Any,
@@ -34,7 +36,8 @@ def check(
     Args:
         data: A file, a folder, a data frame or a list of dictionaries, as `finetune` takes it.
         task: The kind of task, or the name of a data set.
-        model: The model that would be fine-tuned: adds lengths in tokens and the expected training time.
+        model: The model that would be fine-tuned, `auto` for the built-in one: adds lengths in tokens and the expected
+            training time.
         text, pair, label: The columns; inferred by default.
         delimiter, encoding: The format of the files; detected by default.
         epochs, lr, batch_size, seed, overrides: Settings of the run, as for `finetune`.
@@ -57,7 +60,8 @@ def check(
         return summarize(read(task, data, **columns, strict=strict, seed=seed or 0))
     path = str(Path(data).expanduser().resolve()) if isinstance(data, str | Path) else None
     options = {"epochs": epochs, "lr": lr, "batch_size": batch_size, "seed": seed, "strict": strict}
-    request = FinetuneRequest(str(model), task, path, **columns, **options, overrides=overrides or {})
+    name = None if model == AUTO else str(model)
+    request = FinetuneRequest(name, task, path, **columns, **options, overrides=overrides or {})
     inputs = open_inputs(request, data, log)
     return summarize(inputs.data) | {"tokens": _tokens(inputs), "training": _training(inputs, request, num_runs)}
 

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from hornbook.config import parsed
 from hornbook.data.problems import problem_lines
+from hornbook.interop.builtin import LANGUAGES, builtin_for
 from hornbook.interop.folder import load_folder
 from hornbook.interop.hub import model_folder
 from hornbook.interop.vocabulary import with_new_tokens
@@ -70,6 +71,7 @@ class Inputs(Labelled):
     copies: list[Example] | None = None
     projections: Mapping[str, Tensor] = field(default_factory=dict)
     folder: Path | None = None  # shared by all runs, for files that are made once
+    model: str | None = None  # the name of the pre-trained model, if it is not `opened` by the caller
 
     @property
     def longest(self) -> int:
@@ -161,7 +163,11 @@ def open_inputs(
     named, read_data = read_labelled(request, data, log)
     for message in in_short(summarize(read_data)):
         log(message)
-    trained, tokenizer = opened or load_folder(model_folder(request.model))
+    model = request.model
+    if opened is None and model is None:
+        model = builtin_for(text for example in read_data.parts["train"] for text in example.texts)
+        log(f"no model is named: fine-tuning the built-in model '{model}' ({LANGUAGES[model]})")
+    trained, tokenizer = opened or load_folder(model_folder(model))
     width = trained.config.width
     overrides = request.all_overrides()
     settings = settings_for(named, trained, overrides, request.teacher is not None, len(read_data.parts["train"]))
@@ -175,7 +181,7 @@ def open_inputs(
     output = output_for(read_data, settings.task.head, settings.task.pair_encoding, answerable)
     saved = make_task(named, read_data, output)
     split = training_split(read_data, named, settings)
-    return Inputs(named, read_data, settings, saved, *split, trained, tokenizer)
+    return Inputs(named, read_data, settings, saved, *split, trained, tokenizer, model=model)
 
 
 def open_labelled(request: FinetuneRequest, data: Any, log: Log) -> Labelled:

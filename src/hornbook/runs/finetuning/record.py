@@ -21,9 +21,10 @@ SHAPE = "model."  # prefix of the settings of a model's shape
 
 @dataclass(frozen=True)
 class FinetuneRequest(RunRequest):
-    """The user's request, as the command takes it. `data` is None if the data was passed in memory."""
+    """The user's request, as the command takes it. `data` is None if the data was passed in memory, `model` if none is
+    named."""
 
-    model: str
+    model: str | None
     task: str
     data: str | None
     text: str | None = None
@@ -94,7 +95,7 @@ def write_task_record(
         {"data": labelled, **(inputs or {})},
         settings,
         None if runtime is None else runtime.about(),
-        model=request.model or None,
+        model=request.model,
         task=request.task,
         kind=data.kind,
         labels=list(data.labels),

@@ -1,0 +1,66 @@
+"""The models inside the package: small encoders with int8 weights, which are used when no model is named.
+
+`docs/builtin-models.md` has the commands that made them. The last of these is
+
+    python -m hornbook.interop.builtin RUN FOLDER       # RUN as a folder with int8 weights
+"""
+
+import itertools
+import shutil
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+
+FOLDER = Path(__file__).parents[1] / "builtin"
+LANGUAGES = {"en": "English", "ko": "Korean"}
+DEFAULT = "en"
+NUM_TEXTS = 200  # that are looked at to recognise the language
+HANGUL = range(0xAC00, 0xD7A4)
+LAST_LATIN = 0x24F  # extended Latin B; beyond it are Greek, Cyrillic and the other scripts
+
+
+def builtin_names() -> list[str]:
+    return [name for name in LANGUAGES if (FOLDER / name / "config.json").is_file()]
+
+
+def builtin_folder(name: str) -> Path | None:
+    """The folder of a built-in model, or None if there is none of this name."""
+    return FOLDER / name if name in builtin_names() else None
+
+
+def builtin_for(texts: Iterable[str]) -> str:
+    """The name of the built-in model for the language of the texts. A `ValueError` if most of their letters are of a
+    script that no built-in model knows.
+
+    >>> builtin_for(["Das ist gut.", "A charming journey."])
+    'en'
+    """
+    letters = [each for text in itertools.islice(texts, NUM_TEXTS) for each in text if each.isalpha()]
+    num_hangul = sum(ord(each) in HANGUL for each in letters)
+    num_latin = sum(ord(each) <= LAST_LATIN for each in letters)
+    if "ko" in builtin_names() and num_hangul > num_latin / 3:  # Korean texts often have Latin names in them
+        return "ko"
+    if num_latin * 2 < len(letters):
+        known = " and ".join(LANGUAGES[name] for name in builtin_names())
+        raise ValueError(
+            f"the text is mostly not in the Latin alphabet, and the only built-in model is for {known}: name a model "
+            "of the language, such as a run folder or a name on the Hugging Face Hub"
+        )
+    return DEFAULT
+
+
+def pack(run: Path, out: Path) -> int:
+    """Writes the model and the tokenizer of a run to `out` with int8 weights; returns the size of the folder in
+    bytes."""
+    from hornbook.interop.folder import load_folder, save_model
+
+    model, tokenizer = load_folder(run)
+    tokenizer.save(out, model.config.max_positions, model.config.num_segments)
+    save_model(out, model, weights="int8")
+    if (Path(run) / "README.md").is_file():
+        shutil.copy(Path(run) / "README.md", out)
+    return sum(file.stat().st_size for file in Path(out).iterdir())
+
+
+if __name__ == "__main__":
+    print(f"{pack(Path(sys.argv[1]), Path(sys.argv[2])) / 1e6:.2f} MB")
