@@ -116,7 +116,7 @@ def measured(name: str, args: argparse.Namespace, runtime: Runtime) -> dict[str,
     data, tokenizer = read(TASK, args.data), Tokenizer.load(args.vocabulary)
     output = output_for(data)
     task = make_task(known(TASK), data, output).task
-    made = TaskBatches(task.encode(data.parts["train"], tokenizer, LONGEST), BATCH_SIZE, seed=0)
+    made = TaskBatches(task.encode(data.splits["train"], tokenizer, LONGEST), BATCH_SIZE, seed=0)
     batches = [made(number).to(runtime.device) for number in range(args.batches)]
     config = shape(name, tokenizer.vocab_size)
     half = with_overrides(config, {"num_layers": config.num_layers // 2})

@@ -93,8 +93,8 @@ def run_piece(piece: Piece) -> dict:
     finally:
         shutil.rmtree(out, ignore_errors=True)
     answer |= {
-        "train_examples": len(data.parts["train"]),
-        "scored_examples": len(data.parts["dev"]),
+        "train_examples": len(data.splits["train"]),
+        "scored_examples": len(data.splits["dev"]),
         "whole_seconds": time.perf_counter() - began,
     }
     write_json(piece.file, answer)

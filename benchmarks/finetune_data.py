@@ -58,13 +58,13 @@ def recipe_for(model: str, task: str, seed: int, threads: int, device: str, batc
 
 
 def chosen_data(place: Path, task: str, num_train: int | None, num_scored: int | None) -> DataSet:
-    """The `train` and `dev` parts of the file or folder `place`, the same for every seed and side."""
+    """The `train` and `dev` splits of the file or folder `place`, the same for every seed and side."""
     data = read(task, place)
-    train, dev = data.parts.get("train"), data.parts["dev"]
+    train, dev = data.splits.get("train"), data.splits["dev"]
     if isinstance(dev[0], SpanExample):
         train, dev = by_article(dev)  # only the development set is there
         num_scored = min(num_scored or SCORED_QUESTIONS, SCORED_QUESTIONS)
-    return replace(data, parts={"train": _some(train, num_train, task), "dev": _some(dev, num_scored, task)})
+    return replace(data, splits={"train": _some(train, num_train, task), "dev": _some(dev, num_scored, task)})
 
 
 def _some(examples: list[Example], num: int | None, task: str) -> list[Example]:

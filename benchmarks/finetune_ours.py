@@ -73,7 +73,7 @@ def fine_tune(recipe: Recipe, data: DataSet, out: Path) -> dict:
     trained, tokenizer = load_folder(Path(recipe.model))
     settings = settings_for(named, trained, request.all_overrides())
     saved = make_task(named, data, output_for(data))
-    inputs = Inputs(named, data, settings, saved, data.parts["train"], [], trained, tokenizer)
+    inputs = Inputs(named, data, settings, saved, data.splits["train"], [], trained, tokenizer)
     result = run_once(out, request, inputs, clock, lambda words: None)
     training = result.outcome.seconds
     return {

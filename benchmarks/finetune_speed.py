@@ -108,7 +108,7 @@ def _steady(recipe: Recipe, data_folder: Path, held: Path, args: argparse.Namesp
     """Examples a second after an epoch of warming up, in which everything is compiled and captured."""
     longer = dataclasses.replace(recipe, epochs=1 + args.steady_epochs)
     data = read(TASK, data_folder)
-    num_units = len(data.parts["train"])
+    num_units = len(data.splits["train"])
     warm_steps = -(-num_units // recipe.batch_size)
     rows = []
     for side in args.sides.split(","):
@@ -205,7 +205,7 @@ def on_cpu(args: argparse.Namespace) -> None:
             print(f"{side}, turn {turn + 1}: {rates[side][-1]:.1f} examples/s ({found['how']})", flush=True)
     best = {side: max(each) for side, each in rates.items()}
     mean = {side: fmean(each) for side, each in rates.items()}
-    print(f"\nMRPC, {len(data.parts['train'])} examples, batch {recipe.batch_size}, float32, {threads} threads\n")
+    print(f"\nMRPC, {len(data.splits['train'])} examples, batch {recipe.batch_size}, float32, {threads} threads\n")
     print("| side | best examples/s | all | how |\n|---|---|---|---|")
     for side, each in rates.items():
         print(f"| {side} | {best[side]:.1f} | {', '.join(f'{rate:.1f}' for rate in each)} | {how[side]} |")

@@ -93,14 +93,14 @@ def fine_tune(recipe: Recipe, data: DataSet, use: str = "auto") -> dict:
         "startup_seconds": whole - timed.seconds,
         "steps": timed.steps,
         "sequences": len(prepared.train),
-        "examples_per_second": len(data.parts["train"]) * recipe.epochs / timed.seconds,
+        "examples_per_second": len(data.splits["train"]) * recipe.epochs / timed.seconds,
     }
 
 
 def prepare(recipe: Recipe, data: DataSet) -> Prepared:
     transformers.set_seed(recipe.seed)
     tokenizer = transformers.AutoTokenizer.from_pretrained(recipe.model)
-    encode, model_class, collator = KINDS[type(data.parts["dev"][0])]
+    encode, model_class, collator = KINDS[type(data.splits["dev"][0])]
     named: dict = {}
     if data.kind == "regression":
         named = {"num_labels": 1}
@@ -108,8 +108,8 @@ def prepare(recipe: Recipe, data: DataSet) -> Prepared:
         names = dict(enumerate(data.labels))
         named = {"num_labels": len(names), "id2label": names, "label2id": {name: i for i, name in names.items()}}
     model = model_class.from_pretrained(recipe.model, **named)
-    train_rows, _ = encode(data.parts["train"], tokenizer, data.labels, recipe.max_length)
-    dev_rows, places = encode(data.parts["dev"], tokenizer, data.labels, recipe.max_length)
+    train_rows, _ = encode(data.splits["train"], tokenizer, data.labels, recipe.max_length)
+    dev_rows, places = encode(data.splits["dev"], tokenizer, data.labels, recipe.max_length)
     return Prepared(model.to(recipe.device), collator(tokenizer), train_rows, dev_rows, places)
 
 
@@ -241,7 +241,7 @@ def train_with_trainer(prepared: Prepared, recipe: Recipe) -> Timed:
 
 def scores(prepared: Prepared, recipe: Recipe, data: DataSet) -> dict[str, float]:
     """By the same scorer as ours; the no-answer threshold is the best one on dev, as for ours."""
-    task, dev = make_task(known(recipe.task), data, output_for(data)).task, data.parts["dev"]
+    task, dev = make_task(known(recipe.task), data, output_for(data)).task, data.splits["dev"]
     found = logits(prepared, recipe)
     if task.output.type.of_sequences:
         predictions = task.decode(found, None, dev)

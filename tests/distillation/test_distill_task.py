@@ -320,11 +320,11 @@ def test_a_teacher_of_another_data_set_is_noted(tmp_path, encoder, small, data):
     for folder in folders.values():
         folder.mkdir()
     rows = [(f"{'good' if i % 2 else 'bad'} film {i}", i % 2) for i in range(20)]
-    for part in ("train", "dev"):
+    for split in ("train", "dev"):
         table = "sentence\tlabel\n" + "".join(f"{text}\t{label}\n" for text, label in rows)
-        (folders["sst-2"] / f"{part}.tsv").write_text(table)
+        (folders["sst-2"] / f"{split}.tsv").write_text(table)
         table = "".join(f"x\t{label}\t\t{text}\n" for text, label in rows)
-        (folders["cola"] / f"{part}.tsv").write_text(table)
+        (folders["cola"] / f"{split}.tsv").write_text(table)
     settings = ONCE | {"task.max_length": 16}
     own = finetune(encoder, folders["sst-2"], "sst-2", tmp_path / "own", epochs=1, overrides=settings, **QUIET)
     for name in folders:

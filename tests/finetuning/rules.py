@@ -54,8 +54,8 @@ def random_gpt(folder: Path, family: str = "openai-gpt", dropout: float = 0.0, *
 def write_rows(folder: Path, rows: list[dict], num_dev: int) -> Path:
     """`train.jsonl` and, of the last rows, `dev.jsonl`."""
     folder.mkdir(parents=True, exist_ok=True)
-    for name, part in (("train", rows[:-num_dev]), ("dev", rows[-num_dev:])):
-        lines = [json.dumps(row, ensure_ascii=False) + "\n" for row in part]
+    for name, split in (("train", rows[:-num_dev]), ("dev", rows[-num_dev:])):
+        lines = [json.dumps(row, ensure_ascii=False) + "\n" for row in split]
         (folder / f"{name}.jsonl").write_text("".join(lines), encoding="utf-8")
     return folder
 

@@ -50,12 +50,12 @@ def tasks(tmp_path_factory):
     write_task(folder / "joint.toml", JOINT)
     for name, things, labels in (("colours", COLOURS, "rg"), ("sizes", SIZES, ("small", "large", "tiny"))):
         (folder / name).mkdir()
-        for part, first, num in (("train", 0, 60), ("test", 60, 12)):
+        for split, first, num in (("train", 0, 60), ("test", 60, 12)):
             rows = [
                 {"text": f"the {things[i % len(things)]} {i}", "label": labels[i % len(things)]}
                 for i in range(first, first + num)
             ]
-            write_rows(folder / name / f"{part}.jsonl", rows)
+            write_rows(folder / name / f"{split}.jsonl", rows)
     return folder
 
 
@@ -118,7 +118,7 @@ def test_what_is_asked_is_not_learned(tasks, tmp_path):
     write_rows(folder / "test.jsonl", [{"text": "Thing  4", "label": "r"}])
     said = []
     found = documents(read_joint(folder / "joint.toml"), bytes_tokenizer(), 160, "answer", said.append)
-    texts = [bytes_tokenizer().decode(ids.tolist()) for part in (found.train, found.held_out) for ids in part.ids]
+    texts = [bytes_tokenizer().decode(ids.tolist()) for split in (found.train, found.held_out) for ids in split.ids]
     assert len(texts) == 8 and not any("thing 4" in text for text in texts)
     assert said[0] == "colour: 1 training examples are also in the test split: dropped"
 

@@ -102,7 +102,7 @@ def test_a_table_too_small_to_validate_on_says_how_many_are_needed():
         rows = [{"text": f"text {n}", "label": n} for n in range(num)]
         with pytest.raises(ValueError, match="give at least 4, or a separate dev split"):
             read("regression", rows)
-        assert len(read("regression", rows, held_out=0).parts["train"]) == num
+        assert len(read("regression", rows, held_out=0).splits["train"]) == num
 
 
 def test_articles_stand_where_their_titles_say():

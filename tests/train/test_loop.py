@@ -115,7 +115,7 @@ def test_a_stopped_run_resumes_bit_for_bit(unbroken, tmp_path):
 
 
 def test_of_equal_scores_the_lowest_loss_is_best(tmp_path):
-    """Else, of a small dev part that is soon all right, the first and hardly trained weights would be kept."""
+    """Else, of a small dev split that is soon all right, the first and hardly trained weights would be kept."""
     found = iter([(0.5, 0.9), (1.0, 0.7), (1.0, 0.2), (1.0, 0.4), (0.9, 0.1)])
     settings = small_settings(validation=ValidationSettings(every_steps=8))
     job = dataclasses.replace(

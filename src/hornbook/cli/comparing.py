@@ -180,12 +180,12 @@ def glue(
     for run in runs:
         if not (run / "scores.json").is_file():
             raise ValueError(f"{run} has no scores.json: give the folders of finished runs")
-        task, parts = read_json(run / "task.json")["task"], read_json(run / "scores.json")["parts"]
+        task, splits = read_json(run / "task.json")["task"], read_json(run / "scores.json")["parts"]
         if task not in OFFICIAL:
             raise ValueError(f"{run} is a run of {task}, which is not a GLUE task: give runs of {', '.join(OFFICIAL)}")
-        found[task] = {name: score["value"] for name, score in parts["dev"].items()}
-        if "dev-mismatched" in parts:
-            found[task]["accuracy_mismatched"] = parts["dev-mismatched"]["accuracy"]["value"]
+        found[task] = {name: score["value"] for name, score in splits["dev"].items()}
+        if "dev-mismatched" in splits:
+            found[task]["accuracy_mismatched"] = splits["dev-mismatched"]["accuracy"]["value"]
     average, counted = glue_average(found)
     rows = [(task, name, f"{100 * found[task][name]:.1f}") for task in counted for name in OFFICIAL[task]]
     table(rows, ("task", "measure", "dev"))

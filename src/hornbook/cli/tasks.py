@@ -346,10 +346,10 @@ def _submit(predictor, data: str | None, out: Path, as_json: bool) -> None:
     if data is None:
         raise ValueError("--submission needs --data, the folder with the test split")
     saved, found = predictor.read(data)
-    parts = {name: each for name, each in found.parts.items() if name.startswith("test")}
-    parts = parts or {name: each for name, each in found.parts.items() if name != "train"}
+    splits = {name: each for name, each in found.splits.items() if name.startswith("test")}
+    splits = splits or {name: each for name, each in found.splits.items() if name != "train"}
     files = write_submission(
-        out, saved, parts, {name: predictor.predict_examples(each) for name, each in parts.items()}
+        out, saved, splits, {name: predictor.predict_examples(each) for name, each in splits.items()}
     )
     print_result(f"{out}: {', '.join(files)}")
     missing = missing_glue(out) if saved.name != "diagnostic" and files[0].endswith(".tsv") else []

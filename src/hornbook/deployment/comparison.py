@@ -182,12 +182,12 @@ def _degenerate_notes(models: Sequence[Opened]) -> list[str]:
 
 def _recorded_score(model: Opened, decided_by: str) -> dict | None:
     if (model.folder / "scores.json").is_file():
-        parts = read_json(model.folder / "scores.json").get("parts", {})
+        splits = read_json(model.folder / "scores.json").get("parts", {})
     elif isinstance(model.model, OnnxModel):
-        parts = read_json(model.folder / EXPORT).get("scores", {})
+        splits = read_json(model.folder / EXPORT).get("scores", {})
     else:
         return None
-    return parts.get("dev", {}).get(decided_by)
+    return splits.get("dev", {}).get(decided_by)
 
 
 def _runs(models: Sequence[Opened]) -> list[Opened]:
@@ -209,7 +209,7 @@ def _inputs(
     if data is None:
         return [model.random_inputs(np.random.default_rng(SEED), [length] * num) for model in models]
     _, found = models[0].predictor.read(data, **columns)
-    examples = models[0].batchable(found.parts[part if part in found.parts else next(iter(found.parts))])
+    examples = models[0].batchable(found.splits[part if part in found.splits else next(iter(found.splits))])
     # Evenly spaced, as the examples may be sorted by length.
     examples = [examples[i * len(examples) // num] for i in range(num)] if len(examples) > num else examples
     return [model.encode(examples) for model in models]

@@ -145,8 +145,8 @@ def task_data(plan: TaskPlan, place: Path) -> DataSet | str:
     if plan.parts == "as published":
         return str(place)
     data = read(plan.task or plan.name, place, held_out=0, default_split="dev")
-    train, dev = by_article(data.parts["dev"])
-    return dataclasses.replace(data, parts={"train": train, "dev": dev})
+    train, dev = by_article(data.splits["dev"])
+    return dataclasses.replace(data, splits={"train": train, "dev": dev})
 
 
 def run_sentence_task(piece: Piece, out: Path, resolved: ResolvedExperiment, corpora: list[str]) -> dict:

@@ -139,7 +139,7 @@ def fingerprint_of(task: TaskPlan, place: Path) -> str:
     read_data = task_data(task, place)
     read_data = read(task.task or task.name, read_data) if isinstance(read_data, str) else read_data
     for split in ("train", "dev"):
-        if not read_data.parts.get(split):
+        if not read_data.splits.get(split):
             raise ValueError(f"the data of {task.name} in {place} has no {split} split: add one")
     return fingerprint(read_data)
 

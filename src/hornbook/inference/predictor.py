@@ -211,11 +211,11 @@ class Predictor:
 
     def _warn_trained_on(self, found: DataSet) -> list[str]:
         """Returns a warning if the run was trained on most of these examples, having held out only some of them."""
-        member, examples = self.members[0], found.parts.get("dev", [])
-        if member.trained_on is None or list(found.parts) != ["dev"] or len(examples) < FEWEST:
+        member, examples = self.members[0], found.splits.get("dev", [])
+        if member.trained_on is None or list(found.splits) != ["dev"] or len(examples) < FEWEST:
             return []
         train, dev, _ = hold_out(examples, HELD_OUT, member.seed)
-        if fingerprint(replace(found, parts={"train": train, "dev": dev})) != member.trained_on:
+        if fingerprint(replace(found, splits={"train": train, "dev": dev})) != member.trained_on:
             return []
         return [
             f"the run was trained on {len(train):,} of these {len(examples):,} examples, so the score does not measure "
@@ -247,8 +247,8 @@ class Predictor:
         }
         unknown: set[str] = set()
         for name in _chosen_splits(found, part):
-            examples = [each for each in found.parts[name] if saved.task.is_scored(each, saved.task.or_none)]
-            scores["unlabelled"][name] = len(found.parts[name]) - len(examples)
+            examples = [each for each in found.splits[name] if saved.task.is_scored(each, saved.task.or_none)]
+            scores["unlabelled"][name] = len(found.splits[name]) - len(examples)
             if not examples:
                 continue
             predictions = self.predict_examples([each.without_label() for each in examples], progress)
@@ -347,9 +347,9 @@ def _is_diagnostic(data: Any) -> bool:
 
 def _chosen_splits(data: DataSet, part: str | None) -> list[str]:
     if part is None:
-        return [name for name in data.parts if name != "train"] or list(data.parts)
-    if part not in data.parts:
-        raise ValueError(f"the data has no split '{part}'; it has {', '.join(data.parts)}")
+        return [name for name in data.splits if name != "train"] or list(data.splits)
+    if part not in data.splits:
+        raise ValueError(f"the data has no split '{part}'; it has {', '.join(data.splits)}")
     return [part]
 
 
