@@ -92,7 +92,7 @@ def test_pairs_are_joined_as_the_tokenizer_joins_them(corpus, layout):
 
 
 @pytest.mark.parametrize("sharing", ["attention", "ffn", "none"])
-def test_layers_that_share_a_part_go_on_sharing_it(tmp_path, tiny_corpus, sharing):
+def test_layers_that_share_weights_keep_sharing_them(tmp_path, tiny_corpus, sharing):
     overrides = {"model.sharing": sharing, "objective.sentence": "none"}
     run(tmp_path / "run", tiny_corpus, steps=3, family="albert", overrides=overrides)
     first, second = load_folder(tmp_path / "run")[0].blocks
@@ -102,7 +102,7 @@ def test_layers_that_share_a_part_go_on_sharing_it(tmp_path, tiny_corpus, sharin
 
 
 @pytest.mark.parametrize("family", ["albert", "roberta"])
-def test_going_on_from_a_model(tmp_path, tiny_corpus, family):
+def test_continued_pretraining_from_a_model(tmp_path, tiny_corpus, family):
     """With its own preset, and with no other; the shape is the model's, the dropouts are free."""
     base = tmp_path / "base"
     run(base, tiny_corpus, steps=2, family=family)

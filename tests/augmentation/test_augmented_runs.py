@@ -88,7 +88,7 @@ distill(teacher, student, out, task="classification", data=data, epochs=1, on_pr
 """
 
 
-def test_goes_on_after_a_kill_with_the_same_copies(tmp_path, teacher, base, data, monkeypatch):
+def test_resume_after_kill_makes_the_same_copies(tmp_path, teacher, base, data, monkeypatch):
     monkeypatch.setattr(kept, "CHUNK", 8)
     whole = learn(teacher, base, data, tmp_path / "whole").out
     out = tmp_path / "killed"

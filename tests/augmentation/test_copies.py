@@ -92,7 +92,7 @@ VECTORS = {"lampriver": (1, 0), "stream": (0.9, 0.1), "brook": (0.8, 0.3), "desk
 
 
 @pytest.mark.parametrize("header", ["", "5 2\n"])
-def test_words_of_several_pieces_by_a_file_of_vectors(opened, tmp_path, header):
+def test_words_of_several_tokens_by_a_file_of_vectors(opened, tmp_path, header):
     """GloVe's and word2vec's."""
     file = tmp_path / "vectors.txt"
     file.write_text(header + "".join(f"{word} {x} {y}\n" for word, (x, y) in VECTORS.items()))
@@ -103,7 +103,7 @@ def test_words_of_several_pieces_by_a_file_of_vectors(opened, tmp_path, header):
     assert {text.split()[-1] for text in texts} == {"Lampriver", "Stream", "Brook"}
 
 
-def test_words_of_several_pieces_by_the_models_embeddings(opened):
+def test_words_of_several_tokens_by_the_models_embeddings(opened):
     near = NearestWords.from_model(opened)
     table = opened.model.embeddings.tokens.weight.detach()
     ids = opened.tokenizer.encode_batch(["lampriver"])[0].ids
@@ -165,7 +165,7 @@ def test_tagged_words_keep_their_tags(opened):
     assert {i for each in made for i, word in enumerate(each.words) if word != words[i]} == {2, 3, 6, 7}
 
 
-def test_answers_stay_and_their_places_move_along(opened):
+def test_answers_are_kept_and_their_offsets_move_along(opened):
     passage = "Mary went to the old office near Woods . Daniel said hello to Mary ."
     answers, starts = ("the old office", "Daniel"), (13, 41)
     made = hornbook.augment([SpanExample("0", "Where is Mary?", passage, answers, starts)], opened.folder, copies=30)[0]

@@ -182,7 +182,7 @@ def test_chunks_are_kept_and_used_again(corpus, monkeypatch):
     assert not any(same(made, other) for other in others)
 
 
-def test_a_damaged_file_of_chunks_is_made_anew(corpus):
+def test_a_damaged_chunk_cache_is_rebuilt(corpus):
     made = cut(corpus, 30, "reach", False)
     (kept,) = (corpus.folder / "chunks").glob("*.npz")
     whole = kept.read_bytes()

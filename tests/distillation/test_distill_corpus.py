@@ -94,7 +94,7 @@ def test_show_lists_the_shape_that_a_run_would_have(hornbook, teacher):
 
 
 @pytest.mark.parametrize("recipe", ["distilbert", "tinybert"])
-def test_flops_count_the_teachers_way_forward(tmp_path, teacher, tiny_corpus, recipe):
+def test_flops_count_the_teachers_forward_pass(tmp_path, teacher, tiny_corpus, recipe):
     """Of distilbert with the vocabulary at every token on both sides, of tinybert without it."""
     out = tmp_path / "run"
     learn(teacher, "distilbert", out, tiny_corpus, {"data.short_fraction": 0.0}, steps=2, recipe=recipe)
@@ -146,7 +146,7 @@ distill(teacher, "tinybert-4", out, corpora=[corpus], steps=8, batch_tokens=512,
 """
 
 
-def test_goes_on_after_a_kill_with_the_same_bits(tmp_path, teacher, tiny_corpus):
+def test_resume_after_kill_is_bit_exact(tmp_path, teacher, tiny_corpus):
     """The student and the projections."""
     learn(teacher, "tinybert-4", tmp_path / "whole", tiny_corpus, {"model.width": 16})
     for stop in (1, 5):

@@ -205,7 +205,7 @@ HIDDEN = {"quantity": "hidden", "projection": "student-to-teacher"}
 
 
 @pytest.mark.parametrize("between", [(), ("logits",)], ids=["next", "after another"])
-def test_projections_go_on_from_plain_text_and_from_stage_to_stage(tmp_path, teacher, small, data, between):
+def test_projections_continue_from_plain_text_and_from_stage_to_stage(tmp_path, teacher, small, data, between):
     """Those that fit; others are new."""
     student, ours = shutil.copytree(small, tmp_path / "student"), SMALL["width"]
     theirs = load_folder(teacher.out)[0].config.width
@@ -254,7 +254,7 @@ distill(teacher, student, out, task="classification", data=data, epochs=1, lr=3e
 """
 
 
-def test_goes_on_after_a_kill_with_the_same_bits(tmp_path, teacher, small):
+def test_resume_after_kill_is_bit_exact(tmp_path, teacher, small):
     """In either stage."""
     rows = rows_of(rules.keyword_pair, 240)
     data = rules.write_rows(tmp_path / "data", rows, 40)
@@ -342,7 +342,7 @@ def _copied(folder: Path, to: Path) -> Path:
     return to
 
 
-def test_the_verb(tmp_path, teacher, small, data):
+def test_command(tmp_path, teacher, small, data):
     out = str(tmp_path / "run")
     base = ["distill", str(teacher.out), "--student", str(small), "--out", out]
     settings = ["--set", "runtime.threads=1", "--set", "objective.earlier_epochs=0.2"]

@@ -85,7 +85,7 @@ def test_a_run_of_two_rates(tmp_path, lesson):
     assert distill(teacher, encoder, out, resume=True, **keywords).scores
 
 
-def test_both_stages_are_told_of(tmp_path, lesson):
+def test_both_stages_are_logged(tmp_path, lesson):
     teacher, encoder, data = lesson
     out = distill(teacher, encoder, tmp_path / "run", **asked_of(data), **QUIET).out
     said = dict(lines(describe(out)))

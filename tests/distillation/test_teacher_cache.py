@@ -174,7 +174,7 @@ distill(teacher, student, out, task="classification", data=data, recipe="minilm"
 """
 
 
-def test_goes_on_after_a_kill(tmp_path, teacher, small, data, monkeypatch):
+def test_resume_after_kill(tmp_path, teacher, small, data, monkeypatch):
     """With the same bits, and without computing again what was saved."""
     monkeypatch.setattr(teacher_cache, "GROUPS_BETWEEN_SAVES", 2)
     overrides = ONCE | {"objective.cache": "logits", "batch.micro_tokens": 40}

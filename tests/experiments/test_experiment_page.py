@@ -70,7 +70,7 @@ def test_tables_hold_scores_and_records(whole):
     assert "src=" not in page.replace('src="data:', "").replace("srcset", "")  # nothing beside it is needed
 
 
-def test_info_tells_of_it(whole, tmp_path):
+def test_info_shows_it(whole, tmp_path):
     results = whole[1]
     write_json(tmp_path / "run.json", {"command": "reproduce"})
     write_json(tmp_path / "results.json", results)
@@ -88,7 +88,7 @@ def test_tokens_found_are_of_those_replaced():
     assert loss_words({"losses": {}}) == ""
 
 
-def test_what_learned_nothing_is_said_on_the_page_and_in_the_text(tmp_path):
+def test_degenerate_runs_are_on_the_page_and_in_the_text(tmp_path):
     decided = decided_for(read_experiment("equal-compute"))
     pieces = leave(tmp_path, decided, MEANS, 0.3)
     file = next(piece for piece in pieces if piece.kind == "finetune" and piece.task == "rte").file(tmp_path)
@@ -111,7 +111,7 @@ def test_the_picture_has_a_line_for_each_arm(whole):
 
 
 @pytest.mark.pictures
-def test_what_is_there_is_drawn_and_what_is_missing_is_said(tmp_path):
+def test_partial_results_are_drawn_and_missing_runs_are_listed(tmp_path):
     results = results_of(tmp_path, MISSING)
     page = write_experiment_page(tmp_path).read_text()
     done, of = results["num_done"], results["num_pieces"]
@@ -125,7 +125,7 @@ def test_what_is_there_is_drawn_and_what_is_missing_is_said(tmp_path):
     assert claims["replaced-tokens"]["would_decide"] == "the missing pieces"
 
 
-def test_without_any_piece_there_is_a_page_too(tmp_path):
+def test_page_without_any_finished_run(tmp_path):
     results = results_of(tmp_path, ("",))
     assert results["num_done"] == 0
     assert write_report(tmp_path).read_text().count("not decided</span>") == 5

@@ -123,7 +123,7 @@ def killed_at(number):
     return on_progress
 
 
-def test_killed_again_and_again_it_comes_to_the_same(home, tiny_corpus, unbroken, tmp_path):
+def test_repeated_kills_do_not_change_the_results(home, tiny_corpus, unbroken, tmp_path):
     out, kills, done = tmp_path / "out", 0, []
     while True:
         try:
@@ -154,7 +154,7 @@ def test_it_stops_in_time_and_resumes_elsewhere(home, tiny_corpus, unbroken, tmp
     assert str(tmp_path / "here") not in (tmp_path / "there" / "run.json").read_text()
 
 
-def test_processes_side_by_side_come_to_the_same_though_one_is_killed(
+def test_parallel_processes_give_the_same_results_though_one_is_killed(
     home, tiny_corpus, unbroken, tmp_path, monkeypatch
 ):
     """Processes that are forked from a server in place of new ones get their work in the same way."""
@@ -402,7 +402,7 @@ def test_arms_done_elsewhere_need_their_weights_no_more(home, tiny_corpus, unbro
     assert all(arm in (out / "RESULTS-smallest.md").read_text() for arm in ("nsp", "detecting", "mlm"))
 
 
-def test_a_piece_that_fails_does_not_end_the_rest(home, tiny_corpus, tmp_path, monkeypatch):
+def test_a_failed_run_does_not_end_the_others(home, tiny_corpus, tmp_path, monkeypatch):
     def fail(preset, *rest, **more):
         if preset == "bert-tiny":
             raise ValueError("no luck")

@@ -100,7 +100,7 @@ def test_several_seeds_of_pretraining_are_what_is_drawn(tmp_path, experiment):
     assert scores.mean_scores("nsp", 1.0)[1] == pytest.approx(sum(of_one) / 2)
 
 
-def test_sentence_heads_of_several_seeds_are_told_together(tmp_path, experiment):
+def test_sentence_heads_of_several_seeds_are_reported_together(tmp_path, experiment):
     decided = decided_for(with_equal(experiment, seeds=(0, 1)))
     pieces = leave(tmp_path, decided, {"nsp": 60.0, "detecting": 61.0})
     second = Piece("crossed", "nsp", 1)
@@ -111,7 +111,7 @@ def test_sentence_heads_of_several_seeds_are_told_together(tmp_path, experiment)
     assert measured(head, tmp_path, decided, Scores(tmp_path, decided, ALL)).low == 78.0
 
 
-def test_missing_pieces_leave_it_open_however_large_the_difference(tmp_path, experiment):
+def test_missing_runs_leave_a_claim_undecided_however_large_the_difference(tmp_path, experiment):
     means = {"nsp": 60.0, "detecting": 90.0}
     three_seeds = tuple(dataclasses.replace(task, seeds=(0, 1, 2)) for task in experiment.tasks)
     experiment = dataclasses.replace(experiment, tasks=three_seeds)

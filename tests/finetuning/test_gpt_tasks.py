@@ -285,7 +285,7 @@ def test_both_orders_open_there_as_the_bare_model(judged):
 
 
 @pytest.mark.parametrize("pair_encoding", ["joint", "separate", "both"])
-def test_an_empty_text_is_read_at_the_end_of_text_token_whatever_stands_beside_it(gpt1, pair_encoding):
+def test_an_empty_text_is_read_at_the_end_of_text_token_in_any_batch(gpt1, pair_encoding):
     _, tokenizer = load_folder(gpt1)
     task = Classification(Output("sequence", 2, ("no", "yes"), pairs=pair_encoding), ("accuracy",))
     pair = None if pair_encoding == "joint" else ""
@@ -294,7 +294,7 @@ def test_an_empty_text_is_read_at_the_end_of_text_token_whatever_stands_beside_i
     assert [each.tolist() for each in features.ids[-group_size:]] == [[tokenizer.end_id]] * group_size
 
 
-def test_an_empty_text_predicts_the_same_alone_and_beside_others(tmp_path, gpt1):
+def test_an_empty_text_predicts_the_same_alone_and_in_a_batch(tmp_path, gpt1):
     result = run(tmp_path, gpt1, "classification", rules.named_word, 64, 1, task__format="tokenizer")
     predictor = load_predictor(result.out)
     empty = TextExample("0", "")  # in data to evaluate, a text may be empty

@@ -24,7 +24,7 @@ def points_of(found: dict) -> dict:
     return {(point["way"], point["examples"]): point for point in found["points"]}
 
 
-def test_every_way_has_its_points(tmp_path, encoder):
+def test_every_method_has_its_points(tmp_path, encoder):
     rows = word_rules.three_classes(90, 45)
     said = []
     found = label_curve(
@@ -49,7 +49,7 @@ def test_every_way_has_its_points(tmp_path, encoder):
     assert json.loads((tmp_path / "pieces" / "random-8-seed-1" / "run.json").read_text())["request"]["from_random"]
 
 
-def test_it_goes_on_where_it_stopped(tmp_path, encoder, monkeypatch):
+def test_resume_continues_where_it_stopped(tmp_path, encoder, monkeypatch):
     rows = word_rules.keyword_rule()
     done = []
     real = curve.baseline_labelled
@@ -87,7 +87,7 @@ def test_other_words_in_the_same_folder_are_refused(tmp_path, encoder):
         label_curve(encoder, word_rules.keyword_rule(70), "classification", tmp_path, overrides=FAST, **asked)
 
 
-def test_each_seed_draws_its_examples_and_all_ways_get_the_same(tmp_path, encoder, monkeypatch):
+def test_each_seed_samples_its_examples_and_all_methods_get_the_same(tmp_path, encoder, monkeypatch):
     step_inputs = {}
 
     scores = {"decided_by": "accuracy", "parts": {"dev": {"accuracy": {"value": 1.0, "low": 1.0, "high": 1.0}}}}

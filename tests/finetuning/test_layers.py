@@ -160,7 +160,7 @@ def test_the_encoder_is_kept_and_the_head_is_new():
     assert model.task.out.weight.std() > 0 and not model.task.out.bias.any()
 
 
-def test_parts_that_the_model_lacks_start_anew():
+def test_modules_that_the_model_lacks_are_newly_initialised():
     model, anew = with_head(pretrained(("mlm",)), CLASSES, 0)
     assert anew == ["pooler"]
     assert model.pooler.weight.std() > 0

@@ -26,7 +26,7 @@ def test_a_class(tmp_path, encoder, pooling):
     assert found.degenerate is None
 
 
-def test_the_folder_says_what_happened(tmp_path, encoder):
+def test_files_in_the_folder(tmp_path, encoder):
     found = probe(encoder, word_rules.keyword_rule(), "classification", tmp_path, layers="1,-1", overrides=FAST)
     scores = json.loads((tmp_path / "scores.json").read_text())
     assert scores.keys() == {"decided_by", "degenerate", "parts"}
@@ -122,7 +122,7 @@ def test_bad_requests_say_what_to_do(tmp_path, encoder, task, arguments, words):
         probe(encoder, rows, task, tmp_path, overrides=FAST, **arguments)
 
 
-def test_a_class_that_training_lacks_is_never_said(random):
+def test_a_class_that_training_lacks_is_never_predicted(random):
     rows = random.normal(size=(40, 3)).astype(np.float32)
     numbers = np.where(rows[:, 0] > 0, 3, 1)
     scores = fit_classes(rows, numbers, 5, seed=0).score(rows)

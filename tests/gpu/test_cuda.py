@@ -198,7 +198,7 @@ def test_real_short_memory_halves_the_parts():
     assert one.micro_tokens < 1 << 20 and torch.isfinite(result.loss)
 
 
-def test_the_loop_learns_stops_and_goes_on(tmp_path):
+def test_the_loop_learns_stops_and_resumes(tmp_path):
     import signal
 
     schedule, optimizer = ScheduleSettings(steps=200, warmup_fraction=0.1), OptimizerSettings(lr=3e-3)

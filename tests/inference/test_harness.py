@@ -59,7 +59,7 @@ def test_with_a_context(pair, answers):
         assert (total, is_likeliest) == (pytest.approx(expected[0], abs=1e-4), expected[1])
 
 
-def test_the_likeliest_continuation_is_said_to_be_that(pair, answers):
+def test_greedy_continuation_is_flagged(pair, answers):
     (text,) = pair[0].generate("the river", 4, temperature=0)
     before = pair[0].tokenizer.encode_batch(["the river"])[0].ids
     ids = pair[0].tokenizer.encode_batch(["the river" + text.text])[0].ids
@@ -119,7 +119,7 @@ def test_settings():
     assert request_for({"temperature": 0.7, "do_sample": False}).sampling.is_greedy
 
 
-def test_who_cannot_be_asked(tmp_path):
+def test_models_that_cannot_be_scored_are_refused(tmp_path):
     saved_gpt(tmp_path, end=None)
     with pytest.raises(ValueError, match="has no end-of-text token"):
         Answers(library.load(tmp_path))
@@ -173,7 +173,7 @@ def run(monkeypatch, capsys):
     return of
 
 
-def test_the_verb(run, harness, pair, answers):
+def test_command(run, harness, pair, answers):
     words = ["lm-eval", pair[2], "--tasks", "made_up", "--limit", 4, "--device", "cpu"]
     status, out, error = run(*words)
     total = sum(each for each, _ in answers.log_likelihoods(PAIRS))

@@ -66,7 +66,7 @@ def test_a_layer_is_the_product_with_the_rounded_weights(random, way, num_tokens
 
 @pytest.mark.parametrize("num_out", [33, 2 * int8.WIDEST, 5 * int8.WIDEST + 33])
 @pytest.mark.parametrize("num_threads", [1, 3])
-def test_a_token_alone_is_as_beside_others(random, way, monkeypatch, num_out, num_threads):
+def test_a_token_alone_equals_the_same_token_in_a_batch(random, way, monkeypatch, num_out, num_threads):
     """It goes another way, and each of its values is rounded the same. Its matrix lies in blocks, a few a thread."""
     monkeypatch.setattr(torch, "get_num_threads", lambda: num_threads)
     layer = Int8Linear(torch.from_numpy(random.normal(0, 1, (num_out, 128))).float(), None)

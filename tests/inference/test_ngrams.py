@@ -158,7 +158,7 @@ def test_a_corpus_without_what_it_holds_out(folder):
         model.ngram_perplexity(folder / "text.txt", folder / "known.txt", order=0)
 
 
-def test_the_verb_shows_both(folder, hornbook):
+def test_command_shows_both(folder, hornbook):
     words = ["perplexity", folder / "gpt", folder / "text.txt", "--baseline", folder / "known.txt"]
     out = hornbook(*words).stdout
     assert "5-grams" in out and "interpolated modified Kneser-Ney" in out

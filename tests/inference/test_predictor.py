@@ -133,7 +133,7 @@ def test_tags_come_one_a_word_in_the_scheme_of_the_files(tags):
     assert not any("S-" in tag or "E-" in tag for each in predictor.predict(trained) for tag in each.tags)
 
 
-def test_answers_stand_where_they_are_said_to(questions):
+def test_answers_are_at_their_offsets(questions):
     predictor = load_predictor(questions)
     passage = " ".join(row["passage"] for row in asked_questions())
     items = [("the garden", passage), {"question": "the river", "context": "a bridge"}, ("", ""), ("who", LONG)]
@@ -163,12 +163,12 @@ def test_choices_may_have_any_number_of_endings(folder, plain_encoder):
 # ---- folders
 
 
-def test_a_folder_without_a_head_says_so(plain_encoder):
+def test_error_for_a_folder_without_a_head(plain_encoder):
     with pytest.raises(ValueError, match=r"without a task head.*hornbook finetune"):
         load_predictor(plain_encoder)
 
 
-def test_an_unfinished_run_says_so(tmp_path, reviews):
+def test_error_for_an_unfinished_run(tmp_path, reviews):
     (tmp_path / "run.json").write_text('{"command": "finetune"}')
     with pytest.raises(ValueError, match="is not finished: resume it with --resume"):
         load_predictor(tmp_path)

@@ -59,7 +59,7 @@ def test_another_process_is_refused_until_it_ends(tmp_path, at_once):
     assert list(tmp_path.iterdir()) == []  # it leaves nothing, nor a folder that stayed empty
 
 
-def test_one_that_is_told_to_stop_is_waited_for(tmp_path):
+def test_a_holder_that_is_stopping_is_waited_for(tmp_path):
     process = started(HOLDS.replace("60", "0.5"), tmp_path)
     with run_lock(tmp_path):
         pass

@@ -99,7 +99,7 @@ def test_during_imports(module, names):
     assert (done.returncode, done.stdout, done.stderr) == (130, "", "hornbook: stopped\n")
 
 
-def test_a_hangup_that_is_ignored_stays_so():
+def test_an_ignored_hangup_is_still_ignored():
     """As `nohup hornbook ...` wants it."""
     code = "import signal; signal.signal(signal.SIGHUP, signal.SIG_IGN)" + AT_IMPORT.format(
         module="typer", signals=[int(signal.SIGHUP)], command="'--help'"

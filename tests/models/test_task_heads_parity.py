@@ -166,7 +166,7 @@ def test_opens_what_transformers_saved(tmp_path, family, name):
 
 
 @pytest.mark.parametrize(("num_labels", "problem"), [(1, "number"), (2, "single"), (3, "single")])
-def test_problem_that_is_not_said(tmp_path, family, num_labels, problem):
+def test_problem_type_that_is_not_given(tmp_path, family, num_labels, problem):
     """Their folders often lack `problem_type`: one label is a number, several are classes, as they take it."""
     kind = family.their_class(KINDS["single"])
     kind(family.their_config(num_labels=num_labels)).save_pretrained(tmp_path)

@@ -108,7 +108,7 @@ def test_what_has_a_loss(tasks, learns):
     assert tokenizer.decode(found.train.ids[0].tolist()).startswith("Say which colour it is.\n\nthe ")
 
 
-def test_what_is_asked_is_not_learned(tasks, tmp_path):
+def test_test_questions_are_not_trained_on(tasks, tmp_path):
     folder = tmp_path / "tasks"
     folder.mkdir()
     write_task(folder / "colour.toml", QUESTION)
@@ -165,7 +165,7 @@ def test_the_best_weights_are_kept(tasks, gpt, tmp_path, monkeypatch):
     assert not all(np.array_equal(ours[name], last[name]) for name in ours)
 
 
-def test_the_verb_and_refusals(tasks, gpt, tmp_path, capsys, monkeypatch):
+def test_command_and_its_errors(tasks, gpt, tmp_path, capsys, monkeypatch):
     import sys
 
     from hornbook import cli

@@ -23,7 +23,7 @@ TRAIN = [item(f"thing {i}") for i in range(30)]
 TEST = [item("thing  7", "dark green"), item("THING 9"), item("another")]
 
 
-def test_what_is_asked_is_never_drawn(task):
+def test_the_question_is_never_one_of_its_examples(task):
     """Also where only case, white space or the answer differ."""
     pool = drawable(task, TRAIN, TEST)
     assert {each.key for each in TRAIN} - {each.key for each in pool} == {"thing 7", "thing 9"}

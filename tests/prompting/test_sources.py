@@ -72,7 +72,7 @@ def test_a_row_that_lacks_a_column_has_it_empty(tmp_path):
     ]
 
 
-def test_a_lone_file_is_asked(tmp_path):
+def test_a_single_file_is_the_test_split(tmp_path):
     task = read_task(write_task(tmp_path / "colour.toml", WRITING))
     file = write_rows(
         tmp_path / "things.jsonl", [{"text": "sky", "label": ["blue", "grey"]}, {"text": "x", "label": ""}]
@@ -132,7 +132,7 @@ def test_lambada_is_split_before_the_last_word(tmp_path):
     assert detokenised("so it 's done !") == "so it's done!"
 
 
-def test_coqa_as_it_was_said(tmp_path):
+def test_coqa_keeps_the_dialogue_order(tmp_path):
     (tmp_path / "coqa-dev-v1.0.json").write_text(json.dumps(COQA), encoding="utf-8")
     task = read_task("coqa")
     items = read_items(task, tmp_path, quiet).test

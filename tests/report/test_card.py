@@ -91,7 +91,7 @@ def test_the_text(make_card):
     assert "degenerate" not in text and "no-answer method" not in text and "pair encoding" not in text
 
 
-def test_a_degenerate_run_is_said_at_the_top_and_among_the_limits(make_card):
+def test_a_degenerate_run_is_stated_at_the_top_and_among_the_limits(make_card):
     _, text = make_card(degenerate="it answers 'good' whatever the text")
     assert text.index("This run is degenerate") < text.index("## Scores")
     assert "The run is degenerate: it answers 'good'" in text.partition("## Limits")[2]

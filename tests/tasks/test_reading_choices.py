@@ -86,7 +86,7 @@ def test_labels_that_count_from_one():
     assert [each.label for each in data.splits["train"]] == [0, 1, 1] and "from 1 to" in data.messages[1]
 
 
-def test_more_than_ten_endings_stay_in_order():
+def test_more_than_ten_endings_keep_their_order():
     row = {"context": "c", **{f"ending{n}": f"e{n}" for n in range(12)}, "label": 0}
     assert read("choice", [row], held_out=0).splits["train"][0].endings == tuple(f"e{n}" for n in range(12))
 

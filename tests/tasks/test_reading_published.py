@@ -157,7 +157,7 @@ def test_a_label_that_training_does_not_have(tmp_path):
     }
 
 
-def test_one_file_tells_its_part_by_its_name(tmp_path):
+def test_the_split_of_a_single_file_is_inferred_from_its_name(tmp_path):
     write(tmp_path, dev__tsv=lines("sentence\tlabel", "a\t0"), other__tsv=lines("sentence\tlabel", "a\t0"))
     assert list(read("sst-2", tmp_path / "dev.tsv").splits) == ["dev"]
     assert list(read("sst-2", tmp_path / "other.tsv").splits) == ["train"]

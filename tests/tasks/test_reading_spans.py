@@ -42,7 +42,7 @@ def test_a_question_without_answer_where_there_must_be_one(tmp_path):
     assert "squad2" in first(data, "no_label")["detail"]
 
 
-def test_versions_in_one_folder_are_told_apart(tmp_path):
+def test_versions_in_one_folder_are_distinguished(tmp_path):
     for version in ("1.1", "2.0"):
         stored(tmp_path / f"dev-v{version}.json", squad(question(version, ("Ada", 0))))
     stored(tmp_path / "train-v1.1.subset.json", squad(question("t", ("Ada", 0))))

@@ -291,7 +291,7 @@ def test_two_columns_of_one_name(tmp_path):
         read("classification", tmp_path)
 
 
-def test_an_empty_dev_part_is_said_and_another_made(tmp_path):
+def test_an_empty_dev_split_is_reported_and_replaced(tmp_path):
     write(tmp_path, train__csv=as_csv(REVIEWS), dev__csv="id,review,stars\n")
     data = read("classification", tmp_path)
     assert "the dev split has no examples and is ignored" in data.messages and len(data.splits["dev"]) == 2
@@ -388,7 +388,7 @@ def test_bad_quotes_on_every_row_are_read_in_one_go():
         ),
     ],
 )
-def test_where_nothing_can_be_read_the_first_reason_is_said(tmp_path, task, name, text, said):
+def test_where_nothing_can_be_read_the_first_reason_is_reported(tmp_path, task, name, text, said):
     (tmp_path / name).write_text(text)
     with pytest.raises(ValueError, match=said):
         read(task, tmp_path / name)

@@ -56,7 +56,7 @@ def test_other_schemes_are_read_as_bio(tmp_path, scheme, tags):
     assert data.scheme == scheme and data.messages == (f"tags: {scheme}, read as BIO",) and not counts(data)
 
 
-def test_broken_tags_are_repaired_and_said(tmp_path):
+def test_broken_tags_are_repaired_and_reported(tmp_path):
     good = "a B-PER\nb I-PER\n\n" * 3
     write(tmp_path, train__txt=good + "c O\nd I-PER\ne I-LOC\n", dev__txt=good)
     data = read("tagging", tmp_path)

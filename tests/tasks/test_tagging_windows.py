@@ -69,7 +69,7 @@ def test_one_target_a_word(tokenizer):
                 assert features.ids[i][token] == first_pieces[word], "another piece than the word's first"
 
 
-def test_special_tokens_and_later_pieces_want_nothing(tokenizer):
+def test_special_tokens_and_later_word_pieces_have_no_target(tokenizer):
     example = TaggedExample("0", ("riverrivers", "a"), ("B-PER", "O"))
     features = TASK.encode([example], tokenizer, 64)
     (labels,), (ids,) = features.token_labels, features.ids
@@ -81,7 +81,7 @@ def test_special_tokens_and_later_pieces_want_nothing(tokenizer):
 
 
 @pytest.mark.parametrize("longest", [24, 128])
-def test_words_with_no_pieces(tokenizer, longest):
+def test_words_with_no_tokens(tokenizer, longest):
     """They have a tag all the same, no entity where there is such a tag, and the other words keep theirs."""
     examples = examples_of(2, 30, 30, WORDS + NOTHING)
     examples.append(TaggedExample("none", NOTHING[:2], ("B-PER", "I-PER")))

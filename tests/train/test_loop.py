@@ -130,7 +130,7 @@ def test_of_equal_scores_the_lowest_loss_is_best(tmp_path):
     assert read_json(Checkpoints(tmp_path, 2).last() / "state.json")["loss_of_best"] == 0.2
 
 
-def test_who_waits_around_a_run_hears_of_a_stop_that_came_too_late_for_it(tmp_path):
+def test_a_stop_after_the_last_step_reaches_the_caller(tmp_path):
     def stop(status):
         if status.step == 40:
             signal.raise_signal(signal.SIGTERM)
@@ -264,7 +264,7 @@ def test_guard_sees_a_spike_and_not_the_usual_noise():
     assert all(falling.judge(10 * 0.99**i, 1.0) is None for i in range(400))
 
 
-def test_a_change_of_parts_in_mid_run_is_said_and_kept(tmp_path):
+def test_a_change_of_micro_batches_in_mid_run_is_logged_and_kept(tmp_path):
     job = small_job()
     forward = job.model.forward
     job.model.forward = lambda batch: forward(batch) if batch.num_tokens <= 100 else _raise_out_of_memory()
@@ -313,7 +313,7 @@ def test_a_spike_rolls_back_once(tmp_path):
     assert [event["event"] for event in events] == ["rollback"] and events[0]["skipped_batch"] == 63
 
 
-def test_a_loss_that_jumps_and_stays_is_said_and_logged_on(tmp_path):
+def test_a_loss_that_jumps_and_stays_high_is_warned_about_and_still_logged(tmp_path):
     settings = small_settings(schedule=ScheduleSettings(steps=90, warmup_fraction=0.1))
     outcome = run(tmp_path, settings, doubled_from(63, 200))
     assert outcome.step == 90

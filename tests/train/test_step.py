@@ -183,7 +183,7 @@ def test_multiplied_schedule():
     assert ScheduleSettings(4, warmup_steps=8, shape="multiplied").lr_ratio(2) == 3 / 8 * 0.5
 
 
-def test_power_bends_the_way_down():
+def test_power_of_the_polynomial_decay():
     line, bent = ScheduleSettings(100, 0.1), ScheduleSettings(100, 0.1, power=2.0)
     assert [bent.lr_ratio(step) for step in range(10)] == [line.lr_ratio(step) for step in range(10)]
     assert bent.lr_ratio(55) == pytest.approx(0.5**2)
