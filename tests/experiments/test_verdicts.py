@@ -5,11 +5,11 @@ import math
 
 import numpy as np
 import pytest
-from made_up_pieces import decided_for, leave
+from made_up_jobs import decided_for, leave
 from smallest import write_smallest
 
 from hornbook.experiments.definition import Claim, Condition, read_experiment
-from hornbook.experiments.plan import Piece
+from hornbook.experiments.plan import Job
 from hornbook.experiments.results import write_results
 from hornbook.experiments.scores import Scores
 from hornbook.experiments.verdicts import (
@@ -102,10 +102,10 @@ def test_several_seeds_of_pretraining_are_what_is_drawn(tmp_path, experiment):
 
 def test_sentence_heads_of_several_seeds_are_reported_together(tmp_path, experiment):
     decided = decided_for(with_equal(experiment, seeds=(0, 1)))
-    pieces = leave(tmp_path, decided, {"nsp": 60.0, "detecting": 61.0})
-    second = Piece("crossed", "nsp", 1)
+    jobs = leave(tmp_path, decided, {"nsp": 60.0, "detecting": 61.0})
+    second = Job("crossed", "nsp", 1)
     write_json(second.file(tmp_path), second.found(tmp_path) | {"nsp": {"value": 80.0, "low": 78.0, "high": 82.0}})
-    crossed = write_results(tmp_path, decided, pieces, ALL)["arms"]["nsp"]["crossed"]
+    crossed = write_results(tmp_path, decided, jobs, ALL)["arms"]["nsp"]["crossed"]
     assert crossed["nsp"] == {"value": 85.0, "low": 78.0, "high": 91.5}  # of the first 90, 88.5 and 91.5
     head = Condition(words="it", quantity="crossed", of="nsp", pairs="nsp", least=70.0)
     assert measured(head, tmp_path, decided, Scores(tmp_path, decided, ALL)).low == 78.0
@@ -118,7 +118,7 @@ def test_missing_runs_leave_a_claim_undecided_however_large_the_difference(tmp_p
     found = judged(tmp_path / "some", experiment, means, missing=("detecting-0-at-1-reviews-1",))
     assert found["conditions"][0]["low"] > 20  # of the two that are there
     assert found["verdict"] == OPEN and "because 1 fine-tuning run of detecting is missing" in found["reason"]
-    assert found["would_decide"].startswith("the missing pieces")
+    assert found["would_decide"].startswith("the missing jobs")
     found = judged(tmp_path / "none", experiment, means, missing=("detecting",))
     assert found["verdict"] == OPEN and found["conditions"][0]["value"] is None
 
