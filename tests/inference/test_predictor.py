@@ -341,9 +341,9 @@ def test_parts_to_evaluate(reviews, tmp_path):
     predictor, rows = load_predictor(reviews), labelled_texts(20)
     splits = {"train": rows[:10], "test": rows[10:]}
     assert list(predictor.evaluate(splits)["parts"]) == ["test"]
-    assert list(predictor.evaluate(splits, part="train")["parts"]) == ["train"]
+    assert list(predictor.evaluate(splits, split="train")["parts"]) == ["train"]
     with pytest.raises(ValueError, match="no split 'dev'; it has train, test"):
-        predictor.evaluate(splits, part="dev")
+        predictor.evaluate(splits, split="dev")
     with pytest.raises(ValueError, match="there are no labels in test"):
         predictor.evaluate({"test": [{"text": "the river"}]})
     file = tmp_path / "mine.csv"

@@ -293,8 +293,8 @@ def write_tries(folder, kind="search", **overrides):
 
 def write_curve(folder):
     points = [
-        {"way": way, "examples": num, "score": start + num / 1e4, "low": start, "high": start + 0.2}
-        for way, start in (("scratch", 0.5), ("finetune", 0.6), ("<i>own</i>", 0.55))
+        {"method": method, "examples": num, "score": start + num / 1e4, "low": start, "high": start + 0.2}
+        for method, start in (("scratch", 0.5), ("finetune", 0.6), ("<i>own</i>", 0.55))
         for num in (512, 32, 128)
     ]
     folder.mkdir(exist_ok=True)

@@ -189,7 +189,7 @@ def print_scores(splits: dict) -> None:
 def evaluate(
     runs: Runs,
     data: Data = None,
-    part: Annotated[str | None, typer.Option(help="Score only this split, such as test or dev-mismatched.")] = None,
+    split: Annotated[str | None, typer.Option(help="Score only this split, such as test or dev-mismatched.")] = None,
     reading: Reading = None,
     device: Device = "auto",
     as_json: Json = False,
@@ -207,7 +207,7 @@ def evaluate(
         found = predictor.evaluate(
             data,
             **reading,
-            part=part,
+            split=split,
             progress=lambda done: show("examples scored", done),
         )
     for line in [*found["said"], *(f"note: {each}" for each in found["notes"])]:

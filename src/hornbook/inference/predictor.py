@@ -226,13 +226,13 @@ class Predictor:
         self,
         data: Any,
         *,
-        part: str | None = None,
+        split: str | None = None,
         progress: Callable[[int], None] | None = None,
         **reading: Any,
     ) -> dict[str, Any]:
         """Computes the official scores with 95% intervals on every labelled split but train (on train if there is no
-        other), or on the split `part`; under `tables`, precision, recall and F1 of each class, and the confusion matrix
-        (rows are the gold labels, columns the predicted ones).
+        other), or on the given `split`. Under `tables`: precision, recall and F1 of each class, and the confusion
+        matrix (rows are the gold labels, columns the predicted ones).
 
         A label unknown to the model counts as an error. Examples without a label are not scored; their number is under
         `unlabelled`. Where questions may be unanswerable, the scores are also computed with the no-answer threshold
@@ -246,7 +246,7 @@ class Predictor:
             "notes": self._warn_trained_on(found),
         }
         unknown: set[str] = set()
-        for name in _chosen_splits(found, part):
+        for name in _chosen_splits(found, split):
             examples = [each for each in found.splits[name] if saved.task.is_scored(each, saved.task.or_none)]
             scores["unlabelled"][name] = len(found.splits[name]) - len(examples)
             if not examples:
@@ -345,12 +345,12 @@ def _is_diagnostic(data: Any) -> bool:
     return has_file or path.name.lower().startswith(DIAGNOSTIC)
 
 
-def _chosen_splits(data: DataSet, part: str | None) -> list[str]:
-    if part is None:
+def _chosen_splits(data: DataSet, split: str | None) -> list[str]:
+    if split is None:
         return [name for name in data.splits if name != "train"] or list(data.splits)
-    if part not in data.splits:
-        raise ValueError(f"the data has no split '{part}'; it has {', '.join(data.splits)}")
-    return [part]
+    if split not in data.splits:
+        raise ValueError(f"the data has no split '{split}'; it has {', '.join(data.splits)}")
+    return [split]
 
 
 def _is_unlike(example: Example, has_pairs: bool | None) -> bool:

@@ -245,7 +245,7 @@ Splits = dict[str, list[Example]]
 
 @dataclass(frozen=True)
 class DataSet:
-    """Labelled data as read from files. `splits`: the examples of each split (`train`, `dev`, `test`, and others such as
+    """Labelled data as read from files. `splits`: the examples of each split (`train`, `dev`, `test`, or others such as
     `dev-mismatched`) in file order; `problems`: defects found in the files; `messages`: what was inferred (columns, tag
     scheme, held-out split), as log lines."""
 
