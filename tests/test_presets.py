@@ -1,4 +1,4 @@
-"""Presets: each makes a model and carries the training that was published, and what a person says wins over it."""
+"""Presets: each makes a model and has the published training settings, which given settings override."""
 
 import pytest
 import torch

@@ -58,7 +58,7 @@ def test_run_json_holds_every_decision(unbroken, tiny_corpus):
 
 
 def test_validating_takes_about_a_tenth_of_a_short_run(unbroken, tiny_corpus):
-    """A validation of all held-out text goes the way forward, a third of a step for as many tokens."""
+    """A validation of all held-out text is a forward pass, a third of a step for as many tokens."""
     settings = settings_in(json.loads((unbroken / "run.json").read_text()))
     held_out = sum(
         batch.num_tokens
@@ -75,7 +75,7 @@ def test_held_out_samples_are_written(unbroken):
 
 @pytest.mark.parametrize("family", FAMILIES)
 def test_killed_and_resumed_it_ends_with_the_same_bits(unbroken, tmp_path, tiny_corpus, family):
-    """A real `kill -9` of the verb itself, in the middle of the run."""
+    """A real `kill -9` of the command itself, in the middle of the run."""
     if family != "bert":
         unbroken = tmp_path / "unbroken"
         run(unbroken, tiny_corpus, family=family)
@@ -214,7 +214,8 @@ def test_variants_of_the_model(tmp_path, tiny_corpus):
 
 
 def test_continued_pretraining_with_an_extended_vocabulary(tmp_path, unbroken):
-    """The domain's words enter the vocabulary, the corpus and the model, which starts them from their old pieces."""
+    """Words of the domain are added to the vocabulary, the corpus and the model, which initialises them from their
+    former tokens."""
     from hornbook.text.extension import words_worth_adding
     from hornbook.text.tokenizer import Tokenizer
 

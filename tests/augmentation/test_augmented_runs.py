@@ -1,5 +1,5 @@
-"""Copies in runs: trained on beside the examples, made once, gone on with after a kill, refused where they do not
-fit."""
+"""Augmented copies in runs: trained on together with the examples, made once, resumed after a kill, refused where they
+do not match."""
 
 import json
 import shutil
@@ -62,7 +62,7 @@ def test_a_student_reads_the_copies_too(tmp_path, teacher, base, data):
 
 
 def test_copies_are_made_once(tmp_path, teacher, base, data, monkeypatch):
-    """For all restarts of a run, and for a run that is gone on with."""
+    """Shared by all restarts of a run, and by a resumed run."""
     made = []
     make = kept.KeptCopies.make
     monkeypatch.setattr(kept.KeptCopies, "make", lambda *arguments: (made.append(1), make(*arguments)))

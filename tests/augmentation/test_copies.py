@@ -50,7 +50,7 @@ def test_words_that_may_be_replaced(opened):
 
 @pytest.mark.parametrize("kind", ["bpe", "unigram"])
 def test_words_of_other_tokenizers(kind, tmp_path):
-    """Whose pieces carry the space before a word, and whose words the comma after it."""
+    """A tokenizer whose tokens include the space before a word, and words with the comma after them."""
     hornbook.train_tokenizer([TEXT] * 30, kind=kind, vocab_size=300).save(tmp_path)
     tokenizer = Tokenizer.load(tmp_path)
     text = "quiet, lamp near stone."
@@ -64,7 +64,7 @@ def test_words_of_other_tokenizers(kind, tmp_path):
 
 @pytest.mark.parametrize("beside", [True, False])
 def test_candidates_are_the_likeliest_in_place_of_a_masked_word(opened, beside):
-    """As when each word is masked alone, by itself; beside it the whole text, as published."""
+    """Equal to masking each word alone; the unmasked text is the second segment, as published."""
     made = augmenter(opened, beside=beside, candidates=5)
     words, found = made._candidates({TEXT, "some letter"})[TEXT]
     for number, word in enumerate(words):
@@ -183,7 +183,7 @@ def test_answers_are_kept_and_their_offsets_move_along(opened):
 
 
 def test_copies_follow_from_seed_and_example_alone(opened):
-    """And not from those beside it."""
+    """And does not depend on the other examples of the batch."""
     examples = [TextExample(str(i), f"some {thing} near the quiet {thing}") for i, thing in enumerate(rules.THINGS)]
     all_of_them = augmenter(opened).changes(examples)
     assert augmenter(opened).changes(examples[::-1])[::-1] == all_of_them

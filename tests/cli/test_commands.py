@@ -1,4 +1,4 @@
-"""The way from text to a report as a person meets it, each verb with --json."""
+"""From text to a report on the command line, each command with --json."""
 
 import json
 from pathlib import Path

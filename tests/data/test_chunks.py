@@ -45,7 +45,7 @@ def slow_reach(run, length):
 
 
 def slow_even(run, length):
-    """Equal parts of one document, each begun at the nearest sentence unless that is half a part away."""
+    """Equal parts of one document, each starting at the nearest sentence unless that is half a part away."""
     begin, end = run[0][0], run[-1][1]
     num_parts = max(1, -((4 * (begin - end) + length) // (4 * length)))
     size = Fraction(end - begin, num_parts)

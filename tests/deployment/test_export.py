@@ -1,4 +1,4 @@
-"""Exported folders answer as the models that they were made of: alone, beside others, and without Hornbook."""
+"""Exported folders give the outputs of the original models: alone, in a batch, and without Hornbook."""
 
 import re
 import shutil
@@ -257,7 +257,7 @@ def test_without_its_packages_the_error_names_how_to_install_them(tiny_tokenizer
 
 
 def test_an_exported_folder_reads_the_columns_of_its_run(learned):
-    """What is called text in the data says nothing, and the run was told to read another column."""
+    """The column named text is uninformative, and the run was trained on another column."""
     scores = load_predictor([learned.phone]).evaluate(learned.data)["parts"]["dev"]["accuracy"]
     assert scores == read_json(learned.phone / "export.json")["scores"]["dev"]["accuracy"] and scores["value"] > 0.9
 

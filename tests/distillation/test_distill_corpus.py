@@ -1,5 +1,4 @@
-"""Distillation on plain text as a whole run: what it leaves, what it starts from, how it goes on after a kill, and what
-it refuses."""
+"""Distillation on plain text as a whole run: its files, initial weights, resuming after a kill, and errors."""
 
 import json
 import signal
@@ -186,7 +185,7 @@ def tiny_bpe(tmp_path_factory, tiny_text_file) -> Path:
 
 
 def test_a_gpt_learns_from_a_gpt(tmp_path, tiny_bpe):
-    """By next tokens, DistilGPT2's way: no student named, half of the layers, GPT-2's last norm too."""
+    """With next-token prediction as in DistilGPT2: no student given, half of the layers, with GPT-2's final norm."""
     size = {"model.width": 32, "model.num_heads": 2, "model.inner_width": 64, "data.length": 64}
     usual = size | {"checkpoint.every_steps": 0, "runtime.tensorboard": False}
     taught = usual | {"model.num_layers": 4, "optimizer.lr": 3e-3}

@@ -1,5 +1,4 @@
-"""Distillation on a task: every kind of it end to end, what a student gains, how a run goes on after a kill, and what
-is refused."""
+"""Distillation on a task: every kind end to end, the gain of a student, resuming after a kill, and errors."""
 
 import dataclasses
 import json
@@ -140,7 +139,7 @@ def test_between_families(tmp_path, data, of_teacher, of_student, overrides):
 
 
 def test_layers_and_separate_pairs(tmp_path, encoder, small):
-    """Both texts of a pair stand side by side in a batch; rates of layers hold for a student too."""
+    """Both texts of a pair are adjacent in a batch; layer-wise learning rates apply to a student too."""
     data = rules.write_rows(tmp_path / "data", rows_of(rules.same_kind, 80), 20)
     overrides = ONCE | {"task.pair_encoding": "separate"}
     teacher_name = finetune(encoder, data, out=tmp_path / "teacher", epochs=1, overrides=overrides, **QUIET)

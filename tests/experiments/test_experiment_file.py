@@ -1,4 +1,4 @@
-"""The file of an experiment: what it may say, and one sentence for everything that is wrong in it."""
+"""The experiment file: its keys, and a one-sentence error for everything that is invalid."""
 
 import re
 from dataclasses import replace

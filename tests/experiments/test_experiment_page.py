@@ -67,7 +67,7 @@ def test_tables_hold_scores_and_records(whole):
     assert text.count("| ELECTRA |") == 4  # three checkpoints and its record
     for row in results["scores"]:
         assert row["low"] < row["score"] < row["high"]
-    assert "src=" not in page.replace('src="data:', "").replace("srcset", "")  # nothing beside it is needed
+    assert "src=" not in page.replace('src="data:', "").replace("srcset", "")  # no other file is needed
 
 
 def test_info_shows_it(whole, tmp_path):

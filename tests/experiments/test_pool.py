@@ -14,7 +14,7 @@ from hornbook.train import signals
 
 
 class Waiting(Pool):
-    """One whose jobs end as they are told beforehand, round by round: with what they found, an error, or never."""
+    """A pool whose jobs end as specified, round by round: with a result, an error, or never."""
 
     def __init__(self, *rounds: list):
         super().__init__(2)
@@ -92,7 +92,7 @@ def test_a_job_that_can_no_longer_be_cancelled_does_not_begin(monkeypatch):
 
 
 def test_an_idle_process_keeps_no_memory(monkeypatch):
-    """Fifteen idle ones once held 35 GB of a GPU beside the next pre-training."""
+    """Fifteen idle processes once held 35 GB of a GPU during the next pre-training run."""
     given_back = []
 
     def finetuned(job, on_progress):

@@ -157,7 +157,7 @@ def test_it_stops_in_time_and_resumes_elsewhere(home, tiny_corpus, unbroken, tmp
 def test_parallel_processes_give_the_same_results_though_one_is_killed(
     home, tiny_corpus, unbroken, tmp_path, monkeypatch
 ):
-    """Processes that are forked from a server in place of new ones get their work in the same way."""
+    """Processes forked from a server instead of newly started ones get their work in the same way."""
     monkeypatch.setattr(multiprocessing, "get_context", lambda method: forked.context)
     shutil.copytree(unbroken, tmp_path / "out")
     for path in (tmp_path / "out" / "pieces").glob("finetune-nsp-*"):
@@ -328,7 +328,7 @@ def test_other_flops_than_those_of_the_file(home, tiny_corpus, tmp_path):
 
 
 def test_more_seeds_of_pretraining(home, tiny_corpus, unbroken, tmp_path):
-    """What the first seed came to stays, and verdicts are over the seeds from then on."""
+    """The results of the first seed are kept, and verdicts are then over all seeds."""
     out = tmp_path / "out"
     shutil.copytree(unbroken, out)
     found = run(home, tiny_corpus, out, seeds=2)
@@ -371,7 +371,7 @@ def test_an_arm_is_done_before_the_next_begins(unbroken):
 
 
 def test_other_data_is_refused_before_anything_runs(home, tiny_corpus, unbroken, tmp_path):
-    """Else scores of two sets of examples would stand in one table."""
+    """Otherwise scores on two sets of examples would be in one table."""
     shutil.copytree(unbroken, tmp_path / "out")
     for job in (tmp_path / "out" / "pieces").glob("finetune-nsp-0-at-1-*"):
         job.unlink()
@@ -387,7 +387,7 @@ def test_other_data_is_refused_before_anything_runs(home, tiny_corpus, unbroken,
 
 
 def test_arms_done_elsewhere_need_their_weights_no_more(home, tiny_corpus, unbroken, tmp_path):
-    """What one machine finished goes on beside new arms on another, where only the small files were brought."""
+    """Jobs finished on one machine count on another that runs new arms and has only the small files."""
     out = tmp_path / "elsewhere"
     shutil.copytree(unbroken / "pieces", out / "pieces")
     shutil.copy(unbroken / "run.json", out)

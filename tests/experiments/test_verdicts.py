@@ -141,14 +141,14 @@ def test_all_conditions_must_hold(tmp_path, experiment):
 
 
 def welch(number: int, deviation: float) -> tuple[float, float]:
-    """The interval of a difference of so many scores each, with that deviation."""
+    """The interval of a difference of means with this number of scores each and this standard deviation."""
     scores = np.array([-1.0, 1.0] * (number // 2) + [0.0] * (number % 2))
     scores = list(deviation * scores / np.std(scores, ddof=1))
     return difference_interval(scores, scores)
 
 
 def test_how_many_seeds_would_decide(tmp_path, experiment):
-    """As many as narrow Welch's interval to the bound, whatever the few that there are can say."""
+    """As many as narrow Welch's interval to the bound, whatever the existing few show."""
     equal, a, b = with_equal(experiment, seed_deviation=0.6), [60.0, 60.2], [60.4, 60.6]
     scores = Scores(tmp_path, decided_for(equal), ALL)
     deviation = scores.deviation(a, b)
@@ -184,7 +184,7 @@ def test_a_mean_over_fewer_tasks_than_planned_deviates_more(tmp_path, experiment
 
 @pytest.mark.parametrize(("num_idle", "verdict"), [(0, HOLDS), (1, HOLDS), (2, OPEN)])
 def test_arms_that_learned_nothing_are_not_alike(tmp_path, experiment, num_idle, verdict):
-    """That one costs little beside the other is no finding where neither tells anything apart."""
+    """A small difference is no result where neither arm has learned anything."""
     decided = decided_for(with_equal(experiment, seed_deviation=0.1))
     leave(tmp_path, decided, {"nsp": 60.0, "detecting": 60.0}, 0.0)
     for seed in range(num_idle):

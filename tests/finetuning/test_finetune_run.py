@@ -1,4 +1,4 @@
-"""A fine-tuning run as a whole: what it leaves, how it goes on after any end, several runs, what it refuses."""
+"""A fine-tuning run as a whole: its files, resuming after any end, several runs, errors."""
 
 import json
 import os
@@ -113,8 +113,8 @@ def test_resume_after_kill_is_bit_exact(tmp_path, encoder):
 
 @pytest.mark.parametrize(("lr", "num_after"), [(3e-3, 0), (0.1, 1)])
 def test_dev_is_looked_at_once_more_only_for_other_weights_than_the_last(tmp_path, encoder, monkeypatch, lr, num_after):
-    """With the lower rate the last weights are the best, with the higher they are not. Either way the answers are
-    those of the weights at the root."""
+    """With the lower learning rate the last weights are the best, with the higher they are not. In both cases
+    predictions are those of the weights at the root."""
     looks, evaluate_split = [], running.evaluate_split
     for module in (job, running):
         monkeypatch.setattr(module, "evaluate_split", lambda *each: looks.append(each) or evaluate_split(*each))
@@ -259,7 +259,7 @@ def test_other_data_or_another_request_is_not_gone_on_with(tmp_path, encoder):
 
 
 def test_resume_needs_only_the_folder(tmp_path, encoder):
-    """What the run was begun with is taken from it, whatever is left unsaid; and 0 is something said."""
+    """Settings that are not given again are taken from the record; 0 counts as given."""
     overrides = FAST | {"examples": 64, "task.max_length": 16}
     whole = finetune(encoder, made_up(), out=tmp_path / "run", epochs=1, seed=5, overrides=overrides, **QUIET)
     (whole.out / "scores.json").unlink()

@@ -1,4 +1,4 @@
-"""Going on with texts on CUDA: the captured step equals reading all anew. Run by `make test-gpu`."""
+"""Incremental decoding on CUDA: the captured step equals a full forward pass. Run by `make test-gpu`."""
 
 import numpy as np
 import pytest

@@ -22,7 +22,7 @@ from hornbook.models.gpt import Gpt2
 
 @pytest.fixture(scope="module", params=FAMILIES)
 def pair(request, tmp_path_factory) -> tuple[DecoderModel, torch.nn.Module, Path]:
-    """Both in float64, where near ties cannot fall either way."""
+    """Both in float64, where near ties cannot be decided differently."""
     folder = tmp_path_factory.mktemp(request.param)
     theirs = saved_gpt(folder, request.param).double()
     ours = hornbook.load(folder).to("cpu", torch.float64)
@@ -52,7 +52,7 @@ def ids_of(ours: DecoderModel, texts: list[str] = PROMPTS) -> list[list[int]]:
 @pytest.mark.parametrize("lengths", [None, (7, 7), (7,)])
 @pytest.mark.parametrize("window", [None, 1, 5])
 def test_every_step_equals_a_full_forward_pass(ours, random, window, lengths):
-    """Texts of different lengths, of one length, and a single one, of which each takes its own way."""
+    """Texts of different lengths, of equal length, and a single one: three code paths."""
     if window is not None and ours.model.family != "gpt2":
         pytest.skip("only GPT-3 has bands")
     model = ours.model if window is None else banded(ours, window).model
@@ -189,7 +189,7 @@ def test_draws_follow_the_probabilities():
     assert sample_tokens(scores, torch.tensor([1 - 2**-53], dtype=torch.float64)).item() == 3
 
 
-# ---- alone as beside others
+# ---- the same alone and in a batch
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,5 @@
-"""Answers for lm-evaluation-harness: what `score` says, the harness's conventions, and the verb with a stand-in for the
-harness; with the real one where it is installed."""
+"""Requests of lm-evaluation-harness: the results of `score`, the conventions of the harness, and the command with a
+stand-in for the harness; with the real one where it is installed."""
 
 import importlib
 import json
@@ -125,7 +125,7 @@ def test_models_that_cannot_be_scored_are_refused(tmp_path):
         Answers(library.load(tmp_path))
 
 
-# ---- the class and the verb, with a stand-in for the harness
+# ---- the class and the command, with a stand-in for the harness
 
 
 @pytest.fixture

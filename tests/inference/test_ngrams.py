@@ -1,4 +1,4 @@
-"""The n-gram baseline: as a direct computation from its formula, probabilities that sum to one, and the verb."""
+"""The n-gram baseline: equal to a direct computation of its formula, probabilities that sum to 1, and the command."""
 
 import math
 from collections import Counter, defaultdict
@@ -102,7 +102,7 @@ def test_longer_contexts_predict_a_text_that_has_them_better(documents):
     assert by_order[1] > by_order[0] + 50
 
 
-# ---- beside a model
+# ---- compared with a model
 
 
 @pytest.fixture(scope="module")

@@ -1,4 +1,4 @@
-"""`predict --file`: every input column comes back beside the prediction, with ids and character offsets."""
+"""`predict --file`: every input column is returned next to the prediction, with ids and character offsets."""
 
 import csv
 import io

@@ -44,7 +44,7 @@ def test_evaluate(reviews):
 
 
 class Frame:
-    """As much of a pandas data frame as is asked for."""
+    """The parts of a pandas data frame that are used."""
 
     def __init__(self, columns: dict):
         self.data = columns

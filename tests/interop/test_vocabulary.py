@@ -1,4 +1,4 @@
-"""A grown vocabulary: old rows bit for bit, new rows the mean of their old pieces, padding untouched."""
+"""An extended vocabulary: old rows bit for bit, new rows the mean of their former tokens, padding untouched."""
 
 import pytest
 import torch

@@ -211,7 +211,7 @@ def held_by_another_thread(folder):
 
 
 def test_copies_and_answers_are_made_by_one(tmp_path, at_once):
-    """The lock is there before anything is made for a run, and not with its first step."""
+    """The lock is taken before anything is created for a run, not at its first step."""
     out, data = tmp_path / "run", tmp_path / "data.csv"
     data.write_text("text,label\n" + "the river,one\na garden,two\n" * 8)
     process = started(HOLDS, out)

@@ -57,7 +57,7 @@ Checkpoints.save = interrupted
 
 @pytest.fixture
 def begun():
-    """Starts a program in a process of its own, which is killed at the end of the test."""
+    """Starts a program in a separate process, which is killed at the end of the test."""
     processes = []
 
     def start(*words):

@@ -1,4 +1,5 @@
-"""ELECTRA's generator and discriminator: outputs and gradients equal those of `transformers`; folders both ways."""
+"""ELECTRA's generator and discriminator: outputs and gradients equal those of `transformers`; folders open in both
+libraries."""
 
 import numpy as np
 import pytest

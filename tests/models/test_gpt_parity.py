@@ -1,5 +1,5 @@
-"""GPT-1 and GPT-2: outputs and gradients equal those of `transformers` on the same weights; folders go both ways; no
-token sees a later one."""
+"""GPT-1 and GPT-2: outputs and gradients equal those of `transformers` on the same weights; folders open in both
+libraries; no token attends to a later one."""
 
 import json
 

@@ -1,4 +1,5 @@
-"""Heads of a width that the flash kernel does not take: zeros beside it change nothing, as long as the scale stays."""
+"""Heads of a width that the flash kernel does not support: padding them with zeros changes nothing if the scale is
+kept."""
 
 import numpy as np
 import pytest

@@ -60,7 +60,7 @@ def check_same(one: torch.nn.Module, other: torch.nn.Module) -> None:
 
 
 def test_the_first_weights(sharing):
-    """Each is drawn once: a layer that has its own differs from the others."""
+    """Each is initialised once: a layer that is not shared differs from the others."""
     model = model_of(sharing)
     check_shares(model, sharing)
     same = torch.equal(model.blocks[0].fc1.weight, model.blocks[2].fc1.weight)
@@ -159,7 +159,7 @@ def test_a_shared_block_is_compiled_once(monkeypatch, sharing):
     assert model.mlm in compiled and model.sentence in compiled
 
 
-# ---- how far up a shared weight stands
+# ---- the depth of a shared weight
 
 
 def test_what_is_shared_stands_as_high_as_the_highest_layer(sharing):

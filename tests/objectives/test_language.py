@@ -1,5 +1,5 @@
-"""The next token: what is predicted where, that a split changes nothing, that documents keep apart, and learning; alone
-and beside a task."""
+"""Causal language modeling: targets, micro-batches, separation of documents, and learning; alone and as an auxiliary
+loss of a task."""
 
 import numpy as np
 import pytest
@@ -200,7 +200,7 @@ def test_guessing_by_frequency(random):
 
 @pytest.mark.parametrize("family", MODELS)
 def test_it_learns_to_continue_a_text(family):
-    """Two tokens by turns: once both were seen, each is the one before the last, which only attention finds."""
+    """Two alternating tokens: once both were seen, each equals the one before the last, which only attention finds."""
     random = np.random.default_rng(0)
     model = model_of(family, width=32, inner_width=128, init_std=0.1).float().train()
     optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3)

@@ -282,7 +282,7 @@ def test_words_of_each_tokenizer_are_masked_whole(kind, layout, corpora):
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_stored_bits_are_the_words(kind, corpora):
-    """The corpus says that a word starts exactly where the spelling says so."""
+    """In the corpus a word starts exactly where the spelling shows it."""
     corpus = corpora[kind]
     tokenizer = corpus.tokenizer
     batch = Examples([(corpus, 1.0)], 96, seed=0, layout="packed").batch(0, 200)

@@ -43,7 +43,7 @@ def quiet(words: str) -> None:
 
 @pytest.fixture(scope="module")
 def tasks(tmp_path_factory):
-    """Which thing it is tells the colour, and which other thing the size; numbers make the texts differ."""
+    """The thing determines the colour in one task and the size in the other; numbers make the texts differ."""
     folder = tmp_path_factory.mktemp("tasks")
     write_task(folder / "colour.toml", QUESTION)
     write_task(folder / "size.toml", SIZE)

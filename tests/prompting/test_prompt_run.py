@@ -1,4 +1,4 @@
-"""`hornbook prompt` as a person meets it: what it leaves, how it goes on after a kill, and what it refuses."""
+"""`hornbook prompt`: its files, resuming after a kill, and errors."""
 
 import html
 import json
@@ -267,7 +267,7 @@ def test_the_same_answer_to_every_question_is_reported(verb, gpt, task, tmp_path
 
 
 def answered(said: str, right: str, choices: str = "abc", shift: int = 0) -> list[dict]:
-    """Lines of predictions: what was said to each question and what is right, the choices moved on by each."""
+    """Lines of predictions: the answer to each question and the gold answer, with the choices rotated each time."""
     lines = []
     for number, pair in enumerate(zip(said, right, strict=True)):
         start = number * shift % len(choices)

@@ -1,4 +1,4 @@
-"""Prompts: what is drawn, never from what is asked; how they are put together; and how they fit a context."""
+"""Prompts: sampling of examples, never from the questions; the template; and fitting into the context."""
 
 from dataclasses import replace
 

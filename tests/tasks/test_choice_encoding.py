@@ -1,4 +1,4 @@
-"""Choices: endings beside their context, groups that stay whole, predictions in order."""
+"""Choices: endings paired with their context, groups that are not split, predictions in order."""
 
 import numpy as np
 import pytest

@@ -221,7 +221,7 @@ def test_coqa(tmp_path):
 
 
 def test_coqa_scores_every_person(tmp_path):
-    """As the official script does: each person is left out in turn, those who said the same or "unknown" too."""
+    """As in the official script: each annotator is left out in turn, with those who answered the same or "unknown"."""
     said = [("white", "White.", "unknown"), ("unknown", "unknown", "yes"), ("in a barn",) * 3, ("unknown",) * 3]
     story = coqa_story()
     people = [

@@ -337,7 +337,7 @@ def test_a_blank_line_is_counted_in_train_and_kept_elsewhere(tmp_path, name, mar
 
 
 def csv_rows_one_by_one(text):
-    """The definition: a row that breaks is read alone, and reading starts anew after it."""
+    """The definition: a broken row is read alone, and reading restarts after it."""
     rows, left = [], text.splitlines(keepends=True)
     while left:
         reader = csv.reader(left, strict=True)
@@ -362,7 +362,7 @@ def test_bad_quotes_break_their_own_row_only(random):
 
 
 def test_bad_quotes_on_every_row_are_read_in_one_go():
-    """Each row opens a quote that goes on to the end of the file: followed every time, this takes minutes."""
+    """Each row opens a quote that extends to the end of the file: following it every time would take minutes."""
     start = time.perf_counter()
     notes = Notes()
     rows = list(csv_records('5","a\n' * 20_000, Dialect(), "a.csv", notes))

@@ -54,7 +54,7 @@ def test_targets_give_the_tags_back(tokenizer, longest):
 
 
 def test_one_target_a_word(tokenizer):
-    """At its first piece, in one window only."""
+    """At its first token, in one window only."""
     examples = examples_of(1, 30, 40)
     features = TASK.encode(examples, tokenizer, 24)
     for owner, example in enumerate(examples):
@@ -116,7 +116,7 @@ def test_a_tag_that_is_not_known_wants_nothing(tokenizer):
 
 
 def test_windows_equal_short_sentences(tokenizer):
-    """Scores that depend on the piece alone: a long sentence gets the tags of its words read one by one."""
+    """Outputs that depend on the token alone: a long sentence gets the tags of its words read one by one."""
     draw = np.random.default_rng(0)
     table = draw.normal(size=(tokenizer.vocab_size, len(TAGS))).astype(np.float32)
     examples = examples_of(4, 15, 60)

@@ -1,4 +1,4 @@
-"""GPT-1's start, delimiter and extract tokens: where they stand, at which ids, and the same in `transformers`."""
+"""GPT-1's start, delimiter and extract tokens: their positions and ids, and the same in `transformers`."""
 
 import pytest
 import transformers

@@ -275,7 +275,7 @@ def test_tokens_and_ids(trained):
 
 @pytest.mark.parametrize("kind", ["wordpiece", "bpe", "unigram"])
 def test_words_of_the_text_it_was_trained_on_can_be_added(kind):
-    """Some of them a unigram vocabulary holds as pieces already, though it splits them: those are passed over."""
+    """Some of them are already tokens of a unigram vocabulary, though it splits them: those are skipped."""
     from hornbook.text.extension import words_worth_adding
     from hornbook.text.training import train_tokenizer
 

@@ -1,4 +1,4 @@
-"""The loop: it learns, saves, resumes bit for bit, rolls back, stops when asked."""
+"""The loop: it learns, saves, resumes bit for bit, rolls back, stops on request."""
 
 import dataclasses
 import json
@@ -79,7 +79,7 @@ def test_what_a_run_leaves(unbroken):
 
 
 def test_best_weights_are_those_of_the_best_validation(tmp_path):
-    """With a rate that ruins the model after the first half, `best/` keeps the good half."""
+    """With a learning rate that ruins the model after the first half, `best/` keeps the good half."""
     settings = small_settings(schedule=ScheduleSettings(steps=60, warmup_fraction=0.0))
     job = small_job()
 
@@ -115,7 +115,7 @@ def test_a_stopped_run_resumes_bit_for_bit(unbroken, tmp_path):
 
 
 def test_of_equal_scores_the_lowest_loss_is_best(tmp_path):
-    """Else, of a small dev split that is soon all right, the first and hardly trained weights would be kept."""
+    """Otherwise, with a small dev split that soon scores 100%, the first, hardly trained weights would be kept."""
     found = iter([(0.5, 0.9), (1.0, 0.7), (1.0, 0.2), (1.0, 0.4), (0.9, 0.1)])
     settings = small_settings(validation=ValidationSettings(every_steps=8))
     job = dataclasses.replace(
@@ -196,7 +196,7 @@ def test_a_half_written_checkpoint_is_not_used(unbroken, tmp_path):
 
 
 class Poisoned:
-    """Batches of which some make the loss no number, or huge, the way a broken file or a bad patch of text does."""
+    """Batches some of which make the loss NaN or huge, as a broken file or a bad patch of text does."""
 
     def __init__(self, bad: set[int]):
         self.bad = bad

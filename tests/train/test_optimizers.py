@@ -29,7 +29,7 @@ def test_equal_to_the_published_formulas(name, bias_correction, overrides):
 
 
 def test_the_options_matter():
-    """So that the test above can tell them apart."""
+    """So that the test above can distinguish them."""
     kinds = [OptimizerSettings(n, bias_correction=b) for n in ("adamw", "lamb") for b in (True, False)]
     found = [computed(settings)["matrix"] for settings in kinds]
     for i, one in enumerate(found):
