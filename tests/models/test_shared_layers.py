@@ -14,7 +14,7 @@ from hornbook.interop.vocabulary import grown
 from hornbook.models.albert import Albert
 from hornbook.models.outputs import Output
 from hornbook.models.transformer import PADDED
-from hornbook.runs.finetuning.layers import freeze, from_random, rates, with_head
+from hornbook.runs.finetuning.layers import freeze, from_random, lr_multiplier, with_head
 from hornbook.runs.finetuning.settings import LayerSettings
 from hornbook.text.tokenizer import Tokenizer
 from hornbook.train.optimizer import load_optimizer_tensors, make_optimizer, optimizer_tensors
@@ -164,7 +164,7 @@ def test_a_shared_block_is_compiled_once(monkeypatch, sharing):
 
 def test_what_is_shared_stands_as_high_as_the_highest_layer(sharing):
     model, _ = with_head(model_of(sharing), CLASSES, 0)
-    share = rates(model, LayerSettings(decay=0.5))
+    share = lr_multiplier(model, LayerSettings(decay=0.5))
     for name, _ in model.named_parameters():
         kind, *inside = name.split(".")
         if kind == "blocks":

@@ -318,7 +318,10 @@ def test_a_text_that_comes_again_has_an_encoding_of_its_own(trained, kind):
     found = tokenizer.encode_batch(texts)
     for text, pieces in zip(texts, found, strict=True):
         (alone,) = tokenizer.encode_batch([text])
-        for one, other in ((pieces, alone), (tokenizer.joined(alone, pieces), tokenizer.joined(alone, alone))):
+        for one, other in (
+            (pieces, alone),
+            (tokenizer.with_special_tokens(alone, pieces), tokenizer.with_special_tokens(alone, alone)),
+        ):
             assert [getattr(one, name) for name in names] == [getattr(other, name) for name in names]
     whole = found[2].ids
     found[0].truncate(1)

@@ -179,8 +179,8 @@ def _missing(fine_tunings: dict[str, int]) -> str:
     counts = [
         f"{number} fine-tuning run{'s' * (number > 1)} of {arm}" for arm, number in fine_tunings.items() if number
     ]
-    verb = "is" if sum(fine_tunings.values()) == 1 else "are"
-    return f"{' and '.join(counts)} {verb} missing" if counts else ""
+    is_or_are = "is" if sum(fine_tunings.values()) == 1 else "are"
+    return f"{' and '.join(counts)} {is_or_are} missing" if counts else ""
 
 
 def _parameters(condition: Condition, out: Path, resolved: ResolvedExperiment) -> Quantity:
